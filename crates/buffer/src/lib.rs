@@ -1,0 +1,1 @@
+//! The metadata block cache of lanefs.

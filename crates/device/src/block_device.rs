@@ -1,0 +1,76 @@
+//! The trait every device implements. Offsets and lengths are bytes; any alignment is allowed.
+
+use std::ops::Range;
+
+/// Why a device could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The operating system, or the device behind it, failed.
+    #[error("{operation} of {len} bytes at byte {offset} failed: {source}")]
+    Io {
+        /// `read`, `write`, `flush` or `discard`.
+        operation: &'static str,
+        /// Byte at which it began.
+        offset: u64,
+        /// Length in bytes.
+        len: u64,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The range does not lie within the device.
+    #[error(
+        "{operation} of {len} bytes at byte {offset} is beyond the end of the device ({size} bytes)"
+    )]
+    OutOfRange {
+        /// `read`, `write` or `discard`.
+        operation: &'static str,
+        /// Byte at which it would begin.
+        offset: u64,
+        /// Length in bytes.
+        len: u64,
+        /// Size of the device in bytes.
+        size: u64,
+    },
+    /// A write or discard on a device opened for reading only.
+    #[error("the device is open for reading only")]
+    ReadOnly,
+}
+
+/// A run of bytes that can be read, written and flushed by many threads at once.
+///
+/// All methods may block on I/O and take no lock of ours. Reads and writes of ranges that do not overlap
+/// are independent; overlapping ones leave each byte with one of the values written. After a crash, any
+/// subset of the sectors written since the last completed `flush` may have reached the medium.
+pub trait BlockDevice: Send + Sync {
+    /// Bytes on the device; fixed while it is open.
+    fn size(&self) -> u64;
+
+    /// Whether writes are refused.
+    fn is_read_only(&self) -> bool;
+
+    /// Fills `buf` from the bytes at `offset`.
+    ///
+    /// # Errors
+    /// When the range is not on the device or the medium fails; `buf`'s contents are then unspecified.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Writes `bytes` at `offset`. Durable only after a later `flush`.
+    ///
+    /// # Errors
+    /// When the range is not on the device, the device is read-only, or the medium fails (any part may then have
+    /// been written).
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Makes all writes that completed before this call durable.
+    ///
+    /// # Errors
+    /// When the medium fails: none of the writes since the last flush can then be relied on.
+    fn flush(&self) -> Result<(), DeviceError>;
+
+    /// Tells the device that the bytes of this range are no longer needed; they may read as anything later.
+    ///
+    /// # Errors
+    /// As for `write_at`. Devices that can't discard do nothing.
+    fn discard(&self, range: Range<u64>) -> Result<(), DeviceError>;
+}

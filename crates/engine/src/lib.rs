@@ -1,0 +1,1 @@
+//! The mounted ext4 file system.

@@ -1,0 +1,1 @@
+//! Builds populated ext4 images from directories, tar archives and OCI images.

@@ -1,0 +1,1 @@
+//! ext4 in userspace: read, build and make ext4 images.

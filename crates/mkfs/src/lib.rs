@@ -1,0 +1,1 @@
+//! Makes empty ext4 file systems.

@@ -1,0 +1,144 @@
+//! Where an image was found to be wrong: one stable number and one sentence a place in the code.
+//!
+//! A site is constructed in exactly one place outside tests (`cargo xtask tidy` counts), so that a
+//! message names its origin. Numbers are never reused. Each family of structures has its own hundred.
+
+use core::fmt;
+
+use crate::numbers::{FsBlock, Group, Ino};
+
+macro_rules! sites {
+    ($( $(#[$m:meta])* $name:ident = $number:literal, $text:literal; )*) => {
+        /// What was found wrong, and by which check.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[non_exhaustive]
+        #[repr(u16)]
+        pub enum Site {
+            $( #[doc = $text] $(#[$m])* $name = $number, )*
+        }
+
+        impl Site {
+            /// What is wrong, as a clause without its place.
+            #[must_use]
+            pub fn text(self) -> &'static str {
+                match self { $( Site::$name => $text, )* }
+            }
+        }
+    };
+}
+
+sites! {
+    // 1xx: superblock, features, geometry.
+    SuperblockMagic = 100, "the superblock has no ext4 magic";
+
+    // 2xx: group descriptors, bitmaps.
+
+    // 3xx: inodes.
+
+    // 4xx: extents and indirect blocks.
+
+    // 5xx: directory entries.
+
+    // 6xx: hashed directories.
+
+    // 7xx: extended attributes, ACLs.
+
+    // 8xx: the journal.
+
+    // 9xx: fast commits.
+
+    // 10xx: orphan file, multi-mount protection.
+}
+
+/// An image that breaks the format, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Corrupt {
+    site: Site,
+    ino: Option<Ino>,
+    group: Option<Group>,
+    block: Option<FsBlock>,
+}
+
+impl Corrupt {
+    /// The image is wrong at `site`; the other methods add where.
+    #[must_use]
+    pub fn at(site: Site) -> Corrupt {
+        Corrupt {
+            site,
+            ino: None,
+            group: None,
+            block: None,
+        }
+    }
+
+    /// ... in this inode.
+    #[must_use]
+    pub fn ino(self, ino: Ino) -> Corrupt {
+        Corrupt {
+            ino: Some(ino),
+            ..self
+        }
+    }
+
+    /// ... in this group.
+    #[must_use]
+    pub fn group(self, group: Group) -> Corrupt {
+        Corrupt {
+            group: Some(group),
+            ..self
+        }
+    }
+
+    /// ... in this block.
+    #[must_use]
+    pub fn block(self, block: FsBlock) -> Corrupt {
+        Corrupt {
+            block: Some(block),
+            ..self
+        }
+    }
+
+    /// Which check failed.
+    #[must_use]
+    pub fn site(&self) -> Site {
+        self.site
+    }
+}
+
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "corrupt image: {}", self.site.text())?;
+        let mut separator = " (";
+        let mut place = |f: &mut fmt::Formatter<'_>, word: &str, number: Option<u64>| match number {
+            Some(number) => {
+                let written = write!(f, "{separator}{word} {number}");
+                separator = ", ";
+                written
+            }
+            None => Ok(()),
+        };
+        place(f, "inode", self.ino.map(|ino| ino.0.into()))?;
+        place(f, "group", self.group.map(|group| group.0.into()))?;
+        place(f, "block", self.block.map(|block| block.0))?;
+        place(f, "check", Some(self.site as u64))?;
+        f.write_str(")")
+    }
+}
+
+impl core::error::Error for Corrupt {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_says_what_and_where() {
+        let corrupt = Corrupt::at(Site::SuperblockMagic)
+            .group(Group(3))
+            .block(FsBlock(98304));
+        assert_eq!(
+            corrupt.to_string(),
+            "corrupt image: the superblock has no ext4 magic (group 3, block 98304, check 100)"
+        );
+    }
+}

@@ -1,0 +1,1 @@
+//! jbd2 scan and replay for lanefs.

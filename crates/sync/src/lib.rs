@@ -1,0 +1,1 @@
+//! Locks with ranks, threads and clocks for lanefs.
