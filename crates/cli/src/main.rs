@@ -1,2 +1,43 @@
-//! The `lanefs` command.
-fn main() {}
+//! The `lanefs` command: the only crate that prints, shows progress or draws.
+//!
+//! Each command is one file under `cmd`. It gets a [`Context`](context::Context) that knows where output goes and
+//! gives back a [`Failure`](failure::Failure) that says what went wrong, where, and what to do. Results go to standard
+//! output, everything else to standard error. Exit status: 0 done, 1 failed, 2 usage, 130 interrupted, and 141 when
+//! the reader of our output went away, as for any program that ends by SIGPIPE.
+
+mod args;
+mod cmd;
+mod context;
+mod failure;
+mod target;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Build, make and read ext4 images, without root and without the kernel.
+#[derive(Parser)]
+#[command(
+    name = "lanefs",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    after_help = "IMAGE is a file or block device. IMAGE:PATH splits at the first `:/`; `IMAGE /path` works too.\n\
+                  Exit status: 0 done, 1 failed, 2 usage, 130 interrupted."
+)]
+struct Arguments {
+    #[command(flatten)]
+    output: context::OutputArgs,
+    #[command(subcommand)]
+    command: cmd::Command,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let context = context::Context::new(&arguments.output);
+    match arguments.command.run(&context) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(&context),
+    }
+}

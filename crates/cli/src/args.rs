@@ -1,0 +1,58 @@
+//! Options and number formats that several commands share.
+
+use clap::Args;
+
+/// Where in the file or device the file system lies.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ImageArgs {
+    /// Use partition N of a whole disk (MBR or GPT)
+    #[arg(long, value_name = "N", conflicts_with = "offset")]
+    pub partition: Option<u32>,
+    /// The file system begins at this byte (suffixes K, M, G, T; s for sectors of 512 bytes)
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub offset: Option<u64>,
+}
+
+/// Reads a number of bytes: plain, or with s (512), K, M, G, T (powers of 1024; `KiB` and `KB` mean the same).
+///
+/// # Errors
+/// A sentence that says what was expected.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, suffix) = text.split_at(digits);
+    let factor: u64 = match suffix.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "s" => 512,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
+        _ => {
+            return Err(format!(
+                "`{text}` is no size: write 4096, 64K, 10M, 2G or 1T"
+            ));
+        }
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("`{text}` is no size: it needs to begin with a number"))?;
+    number
+        .checked_mul(factor)
+        .ok_or_else(|| format!("`{text}` is more bytes than there can be"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_the_usual_suffixes() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("2048s"), Ok(1 << 20));
+        assert_eq!(parse_size("64K"), Ok(65536));
+        assert_eq!(parse_size("1MiB"), Ok(1 << 20));
+        assert!(parse_size("K").is_err());
+        assert!(parse_size("1X").is_err());
+        assert!(parse_size("99999999999T").is_err());
+    }
+}

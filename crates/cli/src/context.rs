@@ -1,0 +1,94 @@
+//! Where a command's output goes, and how much of it there is.
+
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use clap::Args;
+
+/// Options that every command takes.
+#[derive(Args, Clone, Debug)]
+pub struct OutputArgs {
+    /// Say nothing on standard error but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Say more; twice for still more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+/// What a command knows about its surroundings.
+#[derive(Debug)]
+pub struct Context {
+    quiet: bool,
+    verbose: u8,
+    color: bool,
+}
+
+impl Context {
+    /// Looks at the options, the terminal and `NO_COLOR`.
+    pub fn new(output: &OutputArgs) -> Context {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Context {
+            quiet: output.quiet,
+            verbose: output.verbose,
+            color: !no_color && !dumb && io::stdout().is_terminal(),
+        }
+    }
+
+    /// Whether standard output is a terminal that wants colors.
+    pub fn color(&self) -> bool {
+        self.color
+    }
+
+    /// How often `-v` was given.
+    pub fn verbosity(&self) -> u8 {
+        self.verbose
+    }
+
+    /// Whether a progress bar may be drawn on standard error.
+    pub fn progress(&self) -> bool {
+        !self.quiet && io::stderr().is_terminal()
+    }
+
+    /// Standard output, buffered. Flush it at the end, so that an error on it is seen.
+    pub fn stdout(&self) -> BufWriter<StdoutLock<'static>> {
+        BufWriter::with_capacity(64 * 1024, io::stdout().lock())
+    }
+
+    /// Tells the user something that is no error, unless `-q`.
+    pub fn note(&self, text: impl Display) {
+        if !self.quiet {
+            self.say("lanefs", &text);
+        }
+    }
+
+    /// Tells the user what only `-v` asks for.
+    pub fn detail(&self, text: impl Display) {
+        if self.verbose > 0 {
+            self.say("lanefs", &text);
+        }
+    }
+
+    /// Tells the user what was not done, or not done fully, unless `-q`.
+    pub fn warn(&self, text: impl Display) {
+        if !self.quiet {
+            self.say("lanefs: warning", &text);
+        }
+    }
+
+    /// Tells the user of an error, always.
+    pub fn error(&self, text: impl Display) {
+        self.say("lanefs: error", &text);
+    }
+
+    /// Tells the user what to do about the error before, always.
+    pub fn hint(&self, text: impl Display) {
+        self.say("  hint", &text);
+    }
+
+    fn say(&self, who: &str, text: &dyn Display) {
+        // Nobody is left to tell when standard error is gone.
+        let _ = writeln!(io::stderr().lock(), "{who}: {text}");
+    }
+}

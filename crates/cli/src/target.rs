@@ -1,0 +1,116 @@
+//! `IMAGE:PATH` and `IMAGE /path`: which image, and which path in it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use crate::failure::Failure;
+
+/// A place in an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The image's file or device.
+    pub image: PathBuf,
+    /// The absolute path in it, as bytes; `/` when none was given.
+    pub path: Vec<u8>,
+    /// Whether the user gave a path.
+    pub has_path: bool,
+}
+
+impl Target {
+    /// Splits at the first `:/`; without one, all of it names the image.
+    pub fn parse(argument: &OsStr) -> Target {
+        let bytes = argument.as_bytes();
+        match bytes.windows(2).position(|pair| pair == b":/") {
+            Some(colon) if colon > 0 => Target {
+                image: OsString::from_vec(bytes[..colon].to_vec()).into(),
+                path: bytes[colon + 1..].to_vec(),
+                has_path: true,
+            },
+            _ => Target {
+                image: argument.into(),
+                path: b"/".to_vec(),
+                has_path: false,
+            },
+        }
+    }
+
+    /// The targets that a command line names: `IMAGE`, `IMAGE:/a IMAGE:/b OTHER:/c`, or `IMAGE /a /b`, where a path
+    /// that stands alone belongs to the image before it.
+    ///
+    /// # Errors
+    /// A usage failure when a path comes before any image.
+    pub fn parse_all(arguments: &[OsString]) -> Result<Vec<Target>, Failure> {
+        let mut targets: Vec<Target> = Vec::new();
+        for argument in arguments {
+            let target = Target::parse(argument);
+            let stands_alone = !target.has_path && argument.as_bytes().starts_with(b"/");
+            match targets.last_mut() {
+                Some(last) if stands_alone => {
+                    let path = argument.as_bytes().to_vec();
+                    if last.has_path {
+                        let image = last.image.clone();
+                        targets.push(Target {
+                            image,
+                            path,
+                            has_path: true,
+                        });
+                    } else {
+                        last.path = path;
+                        last.has_path = true;
+                    }
+                }
+                _ => targets.push(target),
+            }
+        }
+        if targets.is_empty() {
+            return Err(Failure::usage("no image was named"));
+        }
+        Ok(targets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Vec<(String, String, bool)> {
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        Target::parse_all(&arguments)
+            .unwrap()
+            .into_iter()
+            .map(|target| {
+                let path = String::from_utf8(target.path).unwrap();
+                (
+                    target.image.to_string_lossy().into_owned(),
+                    path,
+                    target.has_path,
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_target_splits_at_the_first_colon_slash() {
+        assert_eq!(
+            parse(&["a:b:/c:/d"]),
+            [("a:b".into(), "/c:/d".into(), true)]
+        );
+        assert_eq!(parse(&["a:b"]), [("a:b".into(), "/".into(), false)]);
+        assert_eq!(
+            parse(&["/dev/loop0"]),
+            [("/dev/loop0".into(), "/".into(), false)]
+        );
+    }
+
+    #[test]
+    fn a_path_that_stands_alone_belongs_to_the_image_before_it() {
+        let expected = [
+            ("i".into(), "/a".into(), true),
+            ("i".into(), "/b".into(), true),
+        ];
+        assert_eq!(parse(&["i", "/a", "/b"]), expected);
+        assert_eq!(parse(&["i:/a", "i:/b"]), expected);
+        assert_eq!(parse(&["/x/i", "/a"]), [("/x/i".into(), "/a".into(), true)]);
+    }
+}
