@@ -1,1 +1,4 @@
 //! ext4 in userspace: read, build and make ext4 images.
+
+pub mod partition;
+pub mod probe;
