@@ -1,0 +1,10 @@
+//! What several crates' tests share: manifests of directory trees, e2fsck, and kernel loop mounts.
+//!
+//! Tests only; no crate that ships depends on it. A test that needs root or a program asks for it through
+//! [`skip`], so that what did not run is said and can be counted.
+
+mod manifest;
+mod programs;
+
+pub use manifest::{Differences, Entry, Manifest};
+pub use programs::{Mounted, e2fsck, have, is_root, run, skip};

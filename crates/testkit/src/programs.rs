@@ -1,0 +1,115 @@
+//! Programs that judge an image: e2fsck, the kernel through a loop mount, and whatever a test runs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Whether the tests run as root.
+#[must_use]
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether a program is on the path or in the system's `sbin` directories.
+#[must_use]
+pub fn have(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/sbin".into(), "/usr/sbin".into()])
+        .any(|directory| directory.join(program).exists())
+}
+
+/// Says why a test does not run. The word `skipped` is what `cargo xtask ci` counts.
+pub fn skip(reason: &str) {
+    eprintln!("skipped: {reason}");
+}
+
+/// Runs a program to its end.
+///
+/// # Panics
+/// When it cannot be started or fails; the message holds what it printed.
+pub fn run(program: &str, arguments: &[&str]) -> Output {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|error| panic!("{program} did not start: {error}"));
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+/// Has e2fsck read the whole image without changing it.
+///
+/// # Panics
+/// When it finds anything wrong; the message holds what it printed.
+pub fn e2fsck(image: &Path) {
+    let output = Command::new("e2fsck")
+        .arg("-fn")
+        .arg(image)
+        .output()
+        .unwrap_or_else(|error| panic!("e2fsck did not start: {error}"));
+    assert!(
+        output.status.success(),
+        "e2fsck of {}: {}\n{}{}",
+        image.display(),
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// An image mounted read-only by the kernel, until dropped.
+#[derive(Debug)]
+pub struct Mounted {
+    directory: tempfile::TempDir,
+}
+
+impl Mounted {
+    /// Mounts `image` through a loop device. Needs root.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the message is mount's.
+    pub fn read_only(image: &Path) -> io::Result<Mounted> {
+        Mounted::with(image, "ro,loop")
+    }
+
+    /// Mounts `image` with mount's `-o` options. Needs root.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the message is mount's.
+    pub fn with(image: &Path, options: &str) -> io::Result<Mounted> {
+        let directory = tempfile::tempdir()?;
+        let output = Command::new("mount")
+            .args(["-t", "ext4", "-o", options])
+            .arg(image)
+            .arg(directory.path())
+            .output()?;
+        if output.status.success() {
+            Ok(Mounted { directory })
+        } else {
+            Err(io::Error::other(
+                String::from_utf8_lossy(&output.stderr).into_owned(),
+            ))
+        }
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().to_path_buf()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let status = Command::new("umount").arg(self.directory.path()).status();
+        if !status.is_ok_and(|status| status.success()) {
+            eprintln!("{} is still mounted", self.directory.path().display());
+        }
+    }
+}
