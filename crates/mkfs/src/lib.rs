@@ -1,1 +1,21 @@
-//! Makes empty ext4 file systems.
+//! Makes ext4 file systems: where everything goes, and the bytes of what is not a user's file.
+//!
+//! [`Layout::plan`] decides, without any I/O, the geometry and the place of every piece of metadata.
+//! [`format`] writes an empty file system. Whoever fills an image uses the same pieces: it allocates its blocks
+//! outside [`Layout::used`], its inodes from [`Layout::first_free_ino`] on, and calls [`Layout::finish`] with what it used.
+//!
+//! A stream whose length is not known puts its data around the [`FixedRegions`] first, and has the rest placed around
+//! the data at the end, with [`Layout::plan_around`].
+//!
+//! No lock is taken and no thread started. A crash in the middle leaves a device without an ext4 superblock, as the
+//! primary superblock is written last.
+
+mod error;
+mod layout;
+mod options;
+mod usage;
+
+pub use error::Error;
+pub use layout::{FixedRegions, GroupPlace, Layout, Run, SpecialInode};
+pub use options::{FsType, JournalOptions, Options, UsageType};
+pub use usage::{GroupUse, Summary, Usage};

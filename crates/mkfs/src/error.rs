@@ -1,0 +1,44 @@
+//! Why a file system could not be made: what, where, and what to do.
+
+use device::DeviceError;
+
+/// Why a file system could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An option has a value that ext4, or this program, does not have.
+    #[error("{option}: {reason}")]
+    Option {
+        /// The option as mke2fs spells it (`-b`, `-O bigalloc`, `-E stride`).
+        option: String,
+        /// What is wrong with it, and what would do.
+        reason: String,
+    },
+    /// What was asked for does not fit in the size given.
+    #[error(
+        "the file system does not fit: {what} ({size} bytes given); make it larger, or {instead}"
+    )]
+    TooSmall {
+        /// What does not fit.
+        what: String,
+        /// The size given, in bytes.
+        size: u64,
+        /// What else would help.
+        instead: &'static str,
+    },
+    /// The usage given to [`crate::Layout::finish`] contradicts the layout.
+    #[error("usage and layout disagree: {0}")]
+    Usage(String),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl Error {
+    pub(crate) fn option(option: impl Into<String>, reason: impl Into<String>) -> Error {
+        Error::Option {
+            option: option.into(),
+            reason: reason.into(),
+        }
+    }
+}

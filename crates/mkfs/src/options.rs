@@ -1,0 +1,168 @@
+//! What may be asked for: mke2fs's letters as typed fields. Pure values; [`crate::Layout::plan`] judges them.
+
+use ondisk::BlockSize;
+
+/// The family of defaults, as mke2fs's `-t`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FsType {
+    /// No journal, no extents.
+    Ext2,
+    /// A journal, no extents.
+    Ext3,
+    /// All that is default today.
+    #[default]
+    Ext4,
+}
+
+/// A profile of mke2fs.conf, as mke2fs's `-T`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UsageType {
+    /// One inode for 16 KiB.
+    Default,
+    /// 1 KiB blocks and one inode for 8 KiB; chosen below 3 MiB.
+    Floppy,
+    /// 1 KiB blocks and one inode for 4 KiB; chosen below 512 MiB.
+    Small,
+    /// One inode for 32 KiB; chosen from 4 TiB.
+    Big,
+    /// One inode for 64 KiB; chosen from 16 TiB.
+    Huge,
+    /// One inode for 4 KiB.
+    News,
+    /// One inode for 1 MiB.
+    LargeFile,
+    /// One inode for 4 MiB.
+    LargeFile4,
+}
+
+/// The journal, as mke2fs's `-J`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JournalOptions {
+    /// Size in MiB, without the fast-commit area; `None` by mke2fs's table.
+    pub size_mib: Option<u64>,
+    /// Size of the fast-commit area in KiB; `None` for a 64th of the journal.
+    pub fast_commit_kib: Option<u64>,
+    /// First block; `None` for the middle of the file system.
+    pub location: Option<u64>,
+    /// UUID of an external journal device instead of an inode.
+    pub device: Option<[u8; 16]>,
+}
+
+/// What to make. [`Options::default`] is ext4 as `lanefs mkfs` makes it; `None` always means mke2fs's default.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Options {
+    /// `-t`.
+    pub fs_type: FsType,
+    /// `-T`; empty: chosen by size.
+    pub usage_types: Vec<UsageType>,
+    /// `-O`: names in mke2fs's form (`^has_journal,fast_commit`), applied to the defaults in order.
+    pub features: String,
+    /// `-b`: bytes.
+    pub block_size: Option<BlockSize>,
+    /// `-C`: bytes a cluster (needs bigalloc).
+    pub cluster_size: Option<u64>,
+    /// `-i`: bytes an inode.
+    pub inode_ratio: Option<u64>,
+    /// `-I`: bytes of an inode's record.
+    pub inode_size: Option<u16>,
+    /// `-N`: inodes, rounded up to fill the inode tables.
+    pub inodes: Option<u64>,
+    /// `-L`: at most 16 bytes.
+    pub label: Vec<u8>,
+    /// `-M`: at most 64 bytes.
+    pub last_mounted: Vec<u8>,
+    /// `-U`; `None` for a random one.
+    pub uuid: Option<[u8; 16]>,
+    /// `-E hash_seed=`; `None` for a random one.
+    pub hash_seed: Option<[u8; 16]>,
+    /// Seconds since 1970 for every time stamp; `None` for the clock's.
+    pub time: Option<i64>,
+    /// `-m`: percent of the blocks that only root may use.
+    pub reserved_percent: f64,
+    /// `-g`: blocks a group.
+    pub blocks_per_group: Option<u64>,
+    /// `-G`: groups a flex group, a power of two.
+    pub groups_per_flex: Option<u32>,
+    /// `-e`: 1 continue, 2 remount read-only, 3 panic.
+    pub errors: u16,
+    /// `-o`: the creator's number (0 Linux).
+    pub creator_os: u32,
+    /// `-J`.
+    pub journal: JournalOptions,
+    /// `-E stride=`: blocks.
+    pub stride: Option<u16>,
+    /// `-E stripe_width=`: blocks.
+    pub stripe_width: Option<u32>,
+    /// `-E resize=`: blocks the file system must be able to grow to online.
+    pub resize: Option<u64>,
+    /// Descriptor blocks and those reserved for growth, together: the same for any size. For images whose size is
+    /// decided last; `None` by mke2fs's rule.
+    pub descriptor_region: Option<u32>,
+    /// `-E lazy_itable_init=`: leave inode tables that aren't used for the kernel to clear.
+    pub lazy_itable_init: bool,
+    /// `-E lazy_journal_init=`: don't clear the journal.
+    pub lazy_journal_init: bool,
+    /// `-E packed_meta_blocks=`: all bitmaps, inode tables and the journal at the beginning.
+    pub packed_meta_blocks: bool,
+    /// `-E num_backup_sb=`: 0 to 2 (needs sparse_super2).
+    pub backup_superblocks: Option<u8>,
+    /// `-E root_owner=`: user and group of the root directory.
+    pub root_owner: (u32, u32),
+    /// `-E orphan_file_size=`: bytes.
+    pub orphan_file_size: Option<u64>,
+    /// `-E mmp_update_interval=`: seconds.
+    pub mmp_interval: Option<u16>,
+    /// `-E desc_size=`: bytes of a group descriptor.
+    pub desc_size: Option<u16>,
+    /// `-E encoding=` (only `utf8`, `utf8-12.1`).
+    pub encoding: Option<String>,
+    /// `-E encoding_flags=strict`.
+    pub strict_encoding: bool,
+    /// Whether there is a lost+found.
+    pub lost_found: bool,
+    /// Whether the device reads as zeros wherever the caller has not written (a file made just now): what must be
+    /// zero is then not written.
+    pub device_is_zero: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            fs_type: FsType::Ext4,
+            usage_types: Vec::new(),
+            features: String::new(),
+            block_size: None,
+            cluster_size: None,
+            inode_ratio: None,
+            inode_size: None,
+            inodes: None,
+            label: Vec::new(),
+            last_mounted: Vec::new(),
+            uuid: None,
+            hash_seed: None,
+            time: None,
+            reserved_percent: 5.0,
+            blocks_per_group: None,
+            groups_per_flex: None,
+            errors: 1,
+            creator_os: 0,
+            journal: JournalOptions::default(),
+            stride: None,
+            stripe_width: None,
+            resize: None,
+            descriptor_region: None,
+            lazy_itable_init: true,
+            lazy_journal_init: false,
+            packed_meta_blocks: false,
+            backup_superblocks: None,
+            root_owner: (0, 0),
+            orphan_file_size: None,
+            mmp_interval: None,
+            desc_size: None,
+            encoding: None,
+            strict_encoding: false,
+            lost_found: true,
+            device_is_zero: false,
+        }
+    }
+}
