@@ -1,1 +1,29 @@
-//! Locks with ranks, threads and clocks for lanefs.
+//! The one crate that names a lock, an atomic, a thread or a clock; all others get them here, so that every lock has
+//! a [`Rank`] and the whole can be run under a deterministic scheduler or tracing later.
+//!
+//! [`Mutex`] and [`RwLock`] are parking_lot's (no poisoning) plus a rank. Builds with debug assertions keep each
+//! thread's stack of held locks and panic when a lock is waited for that does not come later in [`Rank`]'s order
+//! than all locks held, naming both places. Other builds store and check nothing.
+//!
+//! [`Counter`] counts without two threads writing one cache line. [`Queue`] hands work from thread to thread with
+//! bounded memory. [`thread`] and [`clock`] are the standard library's, in one place.
+
+pub mod clock;
+mod counter;
+mod held;
+mod lock;
+mod queue;
+mod rank;
+pub mod thread;
+
+/// Atomics. Every use of an `Ordering` has a comment that begins with its name and says what it pairs with.
+pub mod atomic {
+    pub use std::sync::atomic::*;
+}
+
+pub use counter::Counter;
+pub use crossbeam_utils::CachePadded;
+pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use queue::Queue;
+pub use rank::Rank;
+pub use std::sync::{Arc, LazyLock, OnceLock, Weak};

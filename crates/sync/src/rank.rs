@@ -1,0 +1,26 @@
+//! The one table of lock ranks, in acquisition order: a thread waits only for locks that stand further down than all
+//! it holds. A new lock gets its line here before it gets its field.
+
+/// What a lock protects, in the order in which locks are taken (the first is outermost).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+#[non_exhaustive]
+pub enum Rank {
+    /// The state of a whole job (a build, an extraction, a check): phases, first error, list of results.
+    Job,
+    /// A [`crate::Queue`] between the threads of one job; held for a push or a pop only, never across I/O.
+    Queue,
+    /// The growing state of one output (an archive, a stream being written in order).
+    Output,
+    /// One bucket of the table of loaded inodes.
+    IcacheBucket,
+    /// One shard of the metadata block cache; never held across I/O.
+    CacheShard,
+    /// The table that maps journal-covered blocks to their newest copy.
+    Overlay,
+    /// A device's own tables (a memory device's shard of chunks); never held across I/O.
+    Device,
+    /// What a progress display shows; nothing is locked or written under it but the terminal.
+    Progress,
+    /// A lock under which no other lock is ever taken.
+    Leaf,
+}

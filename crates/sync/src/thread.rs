@@ -1,0 +1,42 @@
+//! Threads. Scoped ones end before the call that started them returns, so a library call leaves none behind.
+
+use std::num::NonZero;
+
+pub use std::thread::{
+    Builder, JoinHandle, Scope, ScopedJoinHandle, scope, sleep, spawn, yield_now,
+};
+
+/// How many threads can run at once (at least 1; 1 when the system does not say).
+#[must_use]
+pub fn available_parallelism() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Runs `work` on `count` threads at once (each gets its number from 0) and waits for all. One thread runs on the
+/// caller's own; `count` 0 counts as 1.
+///
+/// # Panics
+/// When `work` panics on any thread.
+pub fn workers(count: usize, work: impl Fn(usize) + Sync) {
+    scope(|scope| {
+        for number in 1..count {
+            let work = &work;
+            scope.spawn(move || work(number));
+        }
+        work(0);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_worker_has_a_number_of_its_own() {
+        let seen = crate::Mutex::new(crate::Rank::Leaf, Vec::new());
+        workers(4, |number| seen.lock().push(number));
+        let mut seen = seen.into_inner();
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1, 2, 3]);
+    }
+}
