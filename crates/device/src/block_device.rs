@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use sync::Arc;
+
 /// Why a device could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -35,6 +37,64 @@ pub enum DeviceError {
     /// A write or discard on a device opened for reading only.
     #[error("the device is open for reading only")]
     ReadOnly,
+    /// The file could not be opened, created or resized.
+    #[error("{operation} {path} failed: {source}")]
+    Open {
+        /// `opening`, `creating`, `locking` or `resizing`.
+        operation: &'static str,
+        /// The file's name as given.
+        path: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Another program (or another handle of this one) has the image open in a way that excludes this use.
+    #[error("{path} is in use by another program; wait for it to end, or work on a copy")]
+    InUse {
+        /// The file's name as given.
+        path: String,
+    },
+    /// Only regular files and block devices hold images.
+    #[error("{path} is {what}, and an image must be a regular file or a block device")]
+    NotAnImage {
+        /// The file's name as given.
+        path: String,
+        /// What it is instead.
+        what: &'static str,
+    },
+}
+
+impl DeviceError {
+    /// Whether the error is the operating system's "no space left on device".
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            DeviceError::Io { source, .. } | DeviceError::Open { source, .. } => {
+                source.kind() == std::io::ErrorKind::StorageFull
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Refuses a range that does not lie within `size` bytes.
+///
+/// # Errors
+/// [`DeviceError::OutOfRange`], also when the range's end does not fit 64 bits.
+pub(crate) fn check_range(
+    operation: &'static str,
+    offset: u64,
+    len: u64,
+    size: u64,
+) -> Result<(), DeviceError> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(DeviceError::OutOfRange {
+            operation,
+            offset,
+            len,
+            size,
+        }),
+    }
 }
 
 /// A run of bytes that can be read, written and flushed by many threads at once.
@@ -73,4 +133,35 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// As for `write_at`. Devices that can't discard do nothing.
     fn discard(&self, range: Range<u64>) -> Result<(), DeviceError>;
+}
+
+/// A device whose size can be changed while it is open: what a build that learns its size at the end writes to.
+pub trait Resize: BlockDevice {
+    /// Makes the device `size` bytes long; new bytes read as zeros. No other call may run meanwhile on bytes that are
+    /// cut off.
+    ///
+    /// # Errors
+    /// When the device is read-only or the operating system refuses.
+    fn set_size(&self, size: u64) -> Result<(), DeviceError>;
+}
+
+impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+    fn is_read_only(&self) -> bool {
+        (**self).is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        (**self).read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        (**self).write_at(offset, bytes)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        (**self).flush()
+    }
+    fn discard(&self, range: Range<u64>) -> Result<(), DeviceError> {
+        (**self).discard(range)
+    }
 }

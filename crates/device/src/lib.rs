@@ -1,5 +1,14 @@
 //! Block devices: where an image's bytes live. The only crate from the engine down that opens a file.
+//!
+//! [`FileDevice`] is a regular file or a block device, [`MemoryDevice`] a sparse one in memory. [`Slice`],
+//! [`ReadOnly`] and [`Counted`] wrap another device. Nothing here knows ext4.
 
 mod block_device;
+mod file;
+mod memory;
+mod view;
 
-pub use block_device::{BlockDevice, DeviceError};
+pub use block_device::{BlockDevice, DeviceError, Resize};
+pub use file::FileDevice;
+pub use memory::MemoryDevice;
+pub use view::{Counted, Counts, ReadOnly, Slice};

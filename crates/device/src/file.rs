@@ -1,0 +1,399 @@
+//! An image in a regular file or on a block device, through the host's page cache.
+//!
+//! Who writes holds an exclusive advisory lock (flock) on the file, who reads a shared one, for as long as the
+//! device is open: two writers, or a writer beside readers, are refused at the door. The lock ends with the process,
+//! so a crash leaves nothing behind. No lock of ours is held in any method; reads and writes run in parallel.
+//! After a crash, what was written since the last `flush` may be there in part.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use sync::atomic::{AtomicU64, Ordering};
+use sync::clock::Duration;
+
+use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
+
+/// One transfer is at most this long; the kernel cuts longer ones anyway.
+const TRANSFER_BYTES_MAX: usize = 1 << 30;
+
+/// How often, and how far apart, a taken lock is asked for again: udev holds one for a moment on new block devices.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+/// A regular file or block device that holds an image.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    path: String,
+    read_only: bool,
+    is_regular: bool,
+    /// Bytes. [atomic: Relaxed, changed by `set_size` only]
+    size: AtomicU64,
+}
+
+impl FileDevice {
+    /// Opens an existing image for reading.
+    ///
+    /// # Errors
+    /// When the file can't be opened, is neither a regular file nor a block device, or has a writer.
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<FileDevice, DeviceError> {
+        FileDevice::open_with(path.as_ref(), OFlags::RDONLY, "opening")
+    }
+
+    /// Opens an existing image for reading and writing. Its size stays as it is.
+    ///
+    /// # Errors
+    /// As for [`FileDevice::open_read_only`], and when it has readers.
+    pub fn open(path: impl AsRef<Path>) -> Result<FileDevice, DeviceError> {
+        FileDevice::open_with(path.as_ref(), OFlags::RDWR, "opening")
+    }
+
+    /// Creates a sparse file of exactly `size` bytes, or empties and resizes an existing one. A block device is
+    /// opened as it is, and must have `size` bytes at least; its own size then counts.
+    ///
+    /// # Errors
+    /// As for [`FileDevice::open`], and when the file system refuses a file of this size.
+    pub fn create(path: impl AsRef<Path>, size: u64) -> Result<FileDevice, DeviceError> {
+        let flags = OFlags::RDWR | OFlags::CREATE;
+        FileDevice::open_with(path.as_ref(), flags, "creating")?.emptied(size)
+    }
+
+    /// As [`FileDevice::create`], but refuses a name that exists.
+    ///
+    /// # Errors
+    /// As for [`FileDevice::create`], and when the name exists.
+    pub fn create_new(path: impl AsRef<Path>, size: u64) -> Result<FileDevice, DeviceError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        FileDevice::open_with(path.as_ref(), flags, "creating")?.emptied(size)
+    }
+
+    fn open_with(
+        path: &Path,
+        flags: OFlags,
+        operation: &'static str,
+    ) -> Result<FileDevice, DeviceError> {
+        let name = path.display().to_string();
+        let failed = |source: Errno| DeviceError::Open {
+            operation,
+            path: name.clone(),
+            source: source.into(),
+        };
+        // NONBLOCK: opening a FIFO must not wait; it changes nothing for files and block devices.
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let mode = Mode::from_raw_mode(0o666);
+        let file: File = retry(|| rustix::fs::open(path, flags, mode))
+            .map_err(failed)?
+            .into();
+        let read_only = !flags.contains(OFlags::RDWR);
+        let stat = rustix::fs::fstat(&file).map_err(failed)?;
+        let is_regular = match kind_of(FileType::from_raw_mode(stat.st_mode)) {
+            Kind::Regular => true,
+            Kind::BlockDevice => false,
+            Kind::Other(what) => {
+                return Err(DeviceError::NotAnImage { path: name, what });
+            }
+        };
+        lock(&file, read_only, &name)?;
+        // For a block device fstat has no size, but its end can be sought.
+        let size = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(failed)?;
+        Ok(FileDevice {
+            file,
+            path: name,
+            read_only,
+            is_regular,
+            size: AtomicU64::new(size),
+        })
+    }
+
+    /// Empties a regular file and makes it `size` bytes long; checks a block device's size.
+    fn emptied(self, size: u64) -> Result<FileDevice, DeviceError> {
+        if self.is_regular {
+            self.set_size(0)?;
+            self.set_size(size)?;
+        } else {
+            check_range("creating", 0, size, self.size())?;
+        }
+        Ok(self)
+    }
+
+    /// Whether this is a regular file (not a block device).
+    #[must_use]
+    pub fn is_regular(&self) -> bool {
+        self.is_regular
+    }
+
+    /// The name it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn io_error(
+        operation: &'static str,
+        offset: u64,
+        len: usize,
+        source: impl Into<io::Error>,
+    ) -> DeviceError {
+        DeviceError::Io {
+            operation,
+            offset,
+            len: len as u64,
+            source: source.into(),
+        }
+    }
+}
+
+impl AsFd for FileDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Calls again as long as a signal interrupts.
+fn retry<T>(call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    rustix::io::retry_on_intr(call)
+}
+
+enum Kind {
+    Regular,
+    BlockDevice,
+    Other(&'static str),
+}
+
+fn kind_of(file_type: FileType) -> Kind {
+    match file_type {
+        FileType::RegularFile => Kind::Regular,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::Directory => Kind::Other("a directory"),
+        FileType::CharacterDevice => Kind::Other("a character device"),
+        FileType::Fifo => Kind::Other("a FIFO"),
+        FileType::Socket => Kind::Other("a socket"),
+        _ => Kind::Other("of an unknown type"),
+    }
+}
+
+/// Takes the advisory lock, exclusive for writers. File systems without such locks go without.
+fn lock(file: &File, shared: bool, path: &str) -> Result<(), DeviceError> {
+    let operation = if shared {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    for attempt in 1..=LOCK_TRIES {
+        match retry(|| rustix::fs::flock(file, operation)) {
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                return Ok(());
+            }
+            Err(Errno::WOULDBLOCK) if attempt < LOCK_TRIES => sync::thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => break,
+            Err(source) => {
+                return Err(DeviceError::Open {
+                    operation: "locking",
+                    path: path.to_owned(),
+                    source: source.into(),
+                });
+            }
+        }
+    }
+    Err(DeviceError::InUse {
+        path: path.to_owned(),
+    })
+}
+
+impl BlockDevice for FileDevice {
+    fn size(&self) -> u64 {
+        // Relaxed: nothing is published with it; pairs with the store in `set_size`, whose caller tells others.
+        self.size.load(Ordering::Relaxed)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        check_range("read", offset, buf.len() as u64, self.size())?;
+        let len = buf.len();
+        let mut done = 0;
+        while done < len {
+            let end = len.min(done + TRANSFER_BYTES_MAX);
+            let at = offset + done as u64;
+            match retry(|| rustix::io::pread(&self.file, &mut buf[done..end], at)) {
+                // The file was cut short behind our back.
+                Ok(0) => {
+                    let short = io::Error::from(io::ErrorKind::UnexpectedEof);
+                    return Err(FileDevice::io_error("read", at, len - done, short));
+                }
+                Ok(count) => done += count,
+                Err(source) => return Err(FileDevice::io_error("read", at, len - done, source)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        if self.read_only {
+            return Err(DeviceError::ReadOnly);
+        }
+        check_range("write", offset, bytes.len() as u64, self.size())?;
+        let mut rest = bytes;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let part = &rest[..rest.len().min(TRANSFER_BYTES_MAX)];
+            match retry(|| rustix::io::pwrite(&self.file, part, at)) {
+                Ok(0) => {
+                    let short = io::Error::from(io::ErrorKind::WriteZero);
+                    return Err(FileDevice::io_error("write", at, rest.len(), short));
+                }
+                Ok(count) => {
+                    rest = &rest[count..];
+                    at += count as u64;
+                }
+                Err(source) => return Err(FileDevice::io_error("write", at, rest.len(), source)),
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        if self.read_only {
+            return Ok(());
+        }
+        retry(|| rustix::fs::fdatasync(&self.file))
+            .map_err(|source| FileDevice::io_error("flush", 0, 0, source))
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<(), DeviceError> {
+        if self.read_only {
+            return Err(DeviceError::ReadOnly);
+        }
+        let len = range.end.saturating_sub(range.start);
+        if len == 0 {
+            return Ok(());
+        }
+        check_range("discard", range.start, len, self.size())?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match retry(|| rustix::fs::fallocate(&self.file, flags, range.start, len)) {
+            // What can't be discarded stays as it is. INVAL: a block device wants whole sectors.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+            Err(source) => Err(DeviceError::Io {
+                operation: "discard",
+                offset: range.start,
+                len,
+                source: source.into(),
+            }),
+        }
+    }
+}
+
+impl Resize for FileDevice {
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        if self.read_only {
+            return Err(DeviceError::ReadOnly);
+        }
+        if !self.is_regular {
+            // A block device keeps its size; a smaller file system on it is fine.
+            return check_range("resize", 0, size, self.size());
+        }
+        retry(|| rustix::fs::ftruncate(&self.file, size)).map_err(|source| DeviceError::Open {
+            operation: "resizing",
+            path: self.path.clone(),
+            source: source.into(),
+        })?;
+        // Relaxed: publishes nothing by itself; pairs with the load in `size`.
+        self.size.store(size, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scratch(std::path::PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let name = format!("lanefs-device-{}-{name}", std::process::id());
+            Scratch(std::env::temp_dir().join(name))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_created_file_is_sparse_and_exactly_as_long_as_asked() {
+        use std::os::unix::fs::MetadataExt;
+        let path = Scratch::new("sparse");
+        let device = FileDevice::create(&path.0, 10_000_000_001).unwrap();
+        device.write_at(9_999_999_990, b"end").unwrap();
+        device.flush().unwrap();
+        let metadata = std::fs::metadata(&path.0).unwrap();
+        assert_eq!(metadata.len(), 10_000_000_001);
+        assert!(metadata.blocks() < 100);
+        let mut buf = [1; 12];
+        device.read_at(9_999_999_988, &mut buf).unwrap();
+        assert_eq!(&buf, b"\0\0end\0\0\0\0\0\0\0");
+        device.set_size(4096).unwrap();
+        assert_eq!((device.size(), device.is_regular()), (4096, true));
+        assert!(matches!(
+            device.read_at(4095, &mut buf),
+            Err(DeviceError::OutOfRange { .. })
+        ));
+    }
+
+    #[test]
+    fn a_discarded_range_is_a_hole() {
+        let path = Scratch::new("hole");
+        let device = FileDevice::create(&path.0, 1 << 20).unwrap();
+        device.write_at(0, &vec![7; 1 << 20]).unwrap();
+        device.discard(65536..131_072).unwrap();
+        let mut buf = vec![1; 65536];
+        device.read_at(131_072, &mut buf).unwrap();
+        assert!(buf.iter().all(|byte| *byte == 7));
+        device.read_at(65536, &mut buf).unwrap();
+        // A file system without holes keeps the bytes.
+        assert!(buf.iter().all(|byte| *byte == 0) || buf.iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn a_writer_excludes_others_and_readers_share() {
+        let path = Scratch::new("lock");
+        let writer = FileDevice::create(&path.0, 4096).unwrap();
+        let in_use = FileDevice::open_read_only(&path.0).unwrap_err();
+        assert!(matches!(in_use, DeviceError::InUse { .. }), "{in_use}");
+        drop(writer);
+        let reader = FileDevice::open_read_only(&path.0).unwrap();
+        let _second = FileDevice::open_read_only(&path.0).unwrap();
+        assert!(matches!(
+            FileDevice::open(&path.0),
+            Err(DeviceError::InUse { .. })
+        ));
+        assert!(matches!(
+            reader.write_at(0, b"x"),
+            Err(DeviceError::ReadOnly)
+        ));
+        assert!(FileDevice::create_new(&path.0, 1).is_err());
+    }
+
+    #[test]
+    fn what_cannot_hold_an_image_is_named() {
+        let error = FileDevice::open_read_only("/").unwrap_err();
+        assert!(error.to_string().contains("a directory"), "{error}");
+        let error = FileDevice::open("/dev/null").unwrap_err();
+        assert!(error.to_string().contains("a character device"), "{error}");
+        let error = FileDevice::open_read_only("/nonexistent").unwrap_err();
+        assert!(
+            error.to_string().contains("opening /nonexistent"),
+            "{error}"
+        );
+    }
+}

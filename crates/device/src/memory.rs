@@ -1,0 +1,278 @@
+//! A sparse device in memory: a 64 TiB one costs what is written to it, and zeros written where nothing was are free.
+//!
+//! Bytes live in chunks of 64 KiB, in tables sharded by chunk number; a read holds one shard's lock
+//! ([`Rank::Device`]) for reading, a write for writing, one chunk at a time. Nothing survives the process.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{CachePadded, Rank, RwLock};
+
+use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
+
+const CHUNK_BYTES: usize = 64 * 1024;
+const CHUNK: u64 = CHUNK_BYTES as u64;
+const SHARDS: u64 = 64;
+static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
+
+type Shard = HashMap<u64, Box<[u8]>>;
+
+/// A sparse device in memory.
+#[derive(Debug)]
+pub struct MemoryDevice {
+    /// Bytes. [atomic: Relaxed, changed by `set_size` only]
+    size: AtomicU64,
+    /// Chunk number to its bytes; a missing chunk is all zeros. [shard]
+    shards: Box<[CachePadded<RwLock<Shard>>]>,
+}
+
+/// The part of a range that lies in one chunk.
+struct Piece {
+    chunk: u64,
+    in_chunk: Range<usize>,
+    in_buffer: Range<usize>,
+}
+
+/// Cuts `len` bytes at `offset` at chunk boundaries. The range has been checked to fit 64 bits.
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == len {
+            return None;
+        }
+        let at = offset + done as u64;
+        // The remainder is below the chunk size, so it fits.
+        #[allow(clippy::cast_possible_truncation)]
+        let start = (at % CHUNK) as usize;
+        let count = (len - done).min(CHUNK_BYTES - start);
+        let piece = Piece {
+            chunk: at / CHUNK,
+            in_chunk: start..start + count,
+            in_buffer: done..done + count,
+        };
+        done += count;
+        Some(piece)
+    })
+}
+
+impl MemoryDevice {
+    /// A device of `size` bytes, all zeros.
+    #[must_use]
+    pub fn new(size: u64) -> MemoryDevice {
+        MemoryDevice {
+            size: AtomicU64::new(size),
+            shards: (0..SHARDS)
+                .map(|_| CachePadded::new(RwLock::new(Rank::Device, Shard::new())))
+                .collect(),
+        }
+    }
+
+    /// A device that holds exactly these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> MemoryDevice {
+        let device = MemoryDevice::new(bytes.len() as u64);
+        for piece in pieces(0, bytes.len()) {
+            device.write_piece(&piece, &bytes[piece.in_buffer.clone()]);
+        }
+        device
+    }
+
+    /// Bytes of memory that hold content (whole chunks).
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        let chunks: usize = self.shards.iter().map(|shard| shard.read().len()).sum();
+        chunks as u64 * CHUNK
+    }
+
+    /// Writes the content to a device of at least this size that is all zeros, in ascending order, skipping what was
+    /// never written.
+    ///
+    /// # Errors
+    /// Those of the target's `write_at`.
+    pub fn copy_to(&self, target: &dyn BlockDevice) -> Result<(), DeviceError> {
+        let mut chunks: Vec<u64> = Vec::new();
+        for shard in &self.shards {
+            chunks.extend(shard.read().keys());
+        }
+        chunks.sort_unstable();
+        let mut buf = vec![0; CHUNK_BYTES];
+        for chunk in chunks {
+            let start = chunk * CHUNK;
+            let len = self.size().saturating_sub(start).min(CHUNK);
+            let Ok(len) = usize::try_from(len) else {
+                continue;
+            };
+            self.read_at(start, &mut buf[..len])?;
+            target.write_at(start, &buf[..len])?;
+        }
+        Ok(())
+    }
+
+    fn shard(&self, chunk: u64) -> &RwLock<Shard> {
+        // The remainder is below the number of shards, so it fits.
+        #[allow(clippy::cast_possible_truncation)]
+        &self.shards[(chunk % SHARDS) as usize]
+    }
+
+    fn write_piece(&self, piece: &Piece, bytes: &[u8]) {
+        let mut shard = self.shard(piece.chunk).write();
+        if let Some(chunk) = shard.get_mut(&piece.chunk) {
+            chunk[piece.in_chunk.clone()].copy_from_slice(bytes);
+        } else if bytes.len() == CHUNK_BYTES {
+            if bytes != ZEROS {
+                shard.insert(piece.chunk, bytes.into());
+            }
+        } else if bytes != &ZEROS[..bytes.len()] {
+            let mut chunk = vec![0; CHUNK_BYTES].into_boxed_slice();
+            chunk[piece.in_chunk.clone()].copy_from_slice(bytes);
+            shard.insert(piece.chunk, chunk);
+        }
+    }
+
+    /// Zeroes a range, giving back the memory of whole chunks.
+    fn clear(&self, range: Range<u64>) {
+        let whole = range.start.div_ceil(CHUNK)..range.end / CHUNK;
+        if whole.is_empty() {
+            return self.clear_parts(range);
+        }
+        self.clear_parts(range.start..whole.start * CHUNK);
+        self.clear_parts(whole.end * CHUNK..range.end);
+        for shard in &self.shards {
+            // By what is there, not by the range: that may span terabytes.
+            shard.write().retain(|chunk, _| !whole.contains(chunk));
+        }
+    }
+
+    /// Zeroes a range that holds no whole chunk.
+    fn clear_parts(&self, range: Range<u64>) {
+        let len = range.end.saturating_sub(range.start);
+        // Parts of two chunks at most, so the length fits.
+        #[allow(clippy::cast_possible_truncation)]
+        for piece in pieces(range.start, len as usize) {
+            let mut shard = self.shard(piece.chunk).write();
+            if let Some(chunk) = shard.get_mut(&piece.chunk) {
+                chunk[piece.in_chunk].fill(0);
+            }
+        }
+    }
+}
+
+impl BlockDevice for MemoryDevice {
+    fn size(&self) -> u64 {
+        // Relaxed: nothing is published with it; pairs with the store in `set_size`, whose caller tells others.
+        self.size.load(Ordering::Relaxed)
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        check_range("read", offset, buf.len() as u64, self.size())?;
+        for piece in pieces(offset, buf.len()) {
+            let target = &mut buf[piece.in_buffer];
+            match self.shard(piece.chunk).read().get(&piece.chunk) {
+                Some(chunk) => target.copy_from_slice(&chunk[piece.in_chunk]),
+                None => target.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        check_range("write", offset, bytes.len() as u64, self.size())?;
+        for piece in pieces(offset, bytes.len()) {
+            self.write_piece(&piece, &bytes[piece.in_buffer.clone()]);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<(), DeviceError> {
+        let len = range.end.saturating_sub(range.start);
+        check_range("discard", range.start, len, self.size())?;
+        if len > 0 {
+            self.clear(range);
+        }
+        Ok(())
+    }
+}
+
+impl Resize for MemoryDevice {
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        let old = self.size();
+        if size < old {
+            self.clear(size..old);
+        }
+        // Relaxed: publishes nothing by itself; pairs with the load in `size`.
+        self.size.store(size, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sixty_four_tebibytes_cost_only_what_is_written() {
+        let device = MemoryDevice::new(64 << 40);
+        device.write_at((64 << 40) - 3, b"end").unwrap();
+        device.write_at(1 << 40, &vec![0; 1 << 20]).unwrap();
+        assert_eq!(device.allocated_bytes(), CHUNK);
+        let mut buf = [9; 5];
+        device.read_at((64 << 40) - 5, &mut buf).unwrap();
+        assert_eq!(&buf, b"\0\0end");
+        assert!(device.read_at((64 << 40) - 4, &mut buf).is_err());
+        assert!(device.write_at(u64::MAX, &buf).is_err());
+        device.discard(0..64 << 40).unwrap();
+        assert_eq!(device.allocated_bytes(), 0);
+    }
+
+    #[test]
+    fn it_reads_back_as_an_ordinary_array_would() {
+        let size = 5 * CHUNK_BYTES / 2;
+        let device = MemoryDevice::new(size as u64);
+        let mut model = vec![0_u8; size];
+        let mut seed = 1_u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(seed >> 33).unwrap() % below
+        };
+        for round in 0..500 {
+            let start = random(size);
+            let len = random(size - start + 1).min(random(3 * CHUNK_BYTES));
+            let range = start as u64..(start + len) as u64;
+            if round % 5 == 0 {
+                device.discard(range).unwrap();
+                model[start..start + len].fill(0);
+            } else {
+                let byte = u8::try_from(round % 3).unwrap();
+                device.write_at(range.start, &vec![byte; len]).unwrap();
+                model[start..start + len].fill(byte);
+            }
+        }
+        let mut all = vec![1; size];
+        device.read_at(0, &mut all).unwrap();
+        assert!(all == model);
+        let copy = MemoryDevice::new(size as u64);
+        device.copy_to(&copy).unwrap();
+        copy.read_at(0, &mut all).unwrap();
+        assert!(all == model);
+    }
+
+    #[test]
+    fn what_is_cut_off_reads_as_zeros_after_growing_again() {
+        let device = MemoryDevice::from_bytes(&vec![5; 3 * CHUNK_BYTES]);
+        device.set_size(100).unwrap();
+        device.set_size(CHUNK * 3).unwrap();
+        let mut all = vec![1; 3 * CHUNK_BYTES];
+        device.read_at(0, &mut all).unwrap();
+        assert!(all[..100].iter().all(|byte| *byte == 5));
+        assert!(all[100..].iter().all(|byte| *byte == 0));
+    }
+}
