@@ -13,6 +13,7 @@
 #[macro_use]
 mod accessors;
 
+pub mod dirhash;
 mod layout;
 pub mod numbers;
 pub mod site;
