@@ -1,1 +1,3 @@
 //! Builds populated ext4 images from directories, tar archives and OCI images.
+
+pub mod source;

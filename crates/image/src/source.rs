@@ -1,0 +1,19 @@
+//! What the user names as input, read into one [`tree::Tree`] in memory: directories, tar archives, OCI images.
+//!
+//! A scan looks at everything and reads no file's data; afterwards the tree says where each file's bytes are and
+//! opens them. Nothing here writes anything.
+
+pub mod builder;
+pub mod error;
+pub mod limits;
+pub mod options;
+pub mod origin;
+pub mod time;
+pub mod tree;
+pub mod xattrs;
+
+pub use error::SourceError;
+pub use options::{Input, Options, Place};
+pub use origin::{DataSink, FileReader, SinkError};
+pub use time::Time;
+pub use tree::{Attributes, Data, DataExtent, Kind, NodeId, SourceId, Tree};

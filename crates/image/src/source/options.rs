@@ -1,0 +1,116 @@
+//! What a build is made of, as the user says it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use super::error::SourceError;
+
+/// Where one input is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A directory, an archive or an image: what it is follows from its contents.
+    Path(PathBuf),
+    /// A tar archive on standard input.
+    Stdin,
+}
+
+/// One input and where its contents go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Where it is.
+    pub place: Place,
+    /// The directory within the image that its root becomes, without leading `/`: empty for the image's root.
+    pub at: Vec<u8>,
+}
+
+impl Input {
+    /// Reads `PLACE` or `PLACE:/PATH`; a place that exists with the whole name is taken as it is. `-` is standard input.
+    #[must_use]
+    pub fn parse(text: &OsStr) -> Self {
+        let bytes = text.as_bytes();
+        let colon = bytes.windows(2).rposition(|pair| pair == b":/");
+        let (place, at) = match colon {
+            Some(colon) if !std::path::Path::new(text).exists() => (
+                OsString::from_vec(bytes[..colon].to_vec()),
+                bytes[colon + 2..].to_vec(),
+            ),
+            _ => (text.to_os_string(), Vec::new()),
+        };
+        let place = if place.as_bytes() == b"-" {
+            Place::Stdin
+        } else {
+            Place::Path(PathBuf::from(place))
+        };
+        Self { place, at }
+    }
+}
+
+/// Everything that decides what the tree holds.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The inputs, in order: later ones win, directories are merged.
+    pub inputs: Vec<Input>,
+    /// Patterns of what is left out.
+    pub exclude: Vec<String>,
+    /// Owner and group of everything, before the table is applied.
+    pub owner: Option<(u32, u32)>,
+    /// An ownership and device table.
+    pub table: Option<PathBuf>,
+    /// An SELinux `file_contexts` file.
+    pub file_contexts: Option<PathBuf>,
+    /// Which image of a multi-platform OCI index: `os/architecture[/variant]`; this machine's when absent.
+    pub platform: Option<String>,
+    /// The image that will be written, and its temporary file: left out of directory sources. A name that does not exist
+    /// is ignored.
+    pub outputs: Vec<PathBuf>,
+    /// Threads to scan with; 0 means as many as the machine has.
+    pub threads: usize,
+}
+
+/// Reads `UID:GID`.
+///
+/// # Errors
+/// When it is not two numbers up to 4294967295.
+pub fn parse_owner(text: &str) -> Result<(u32, u32), SourceError> {
+    let parsed = text
+        .split_once(':')
+        .and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    parsed
+        .ok_or_else(|| SourceError::Usage(format!("`{text}` is not an owner in the form UID:GID")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_may_name_the_directory_it_goes_to() {
+        let input = Input::parse(OsStr::new("no/such:/opt/x"));
+        assert_eq!(input.place, Place::Path("no/such".into()));
+        assert_eq!(input.at, b"opt/x");
+        assert_eq!(
+            Input::parse(OsStr::new("-")),
+            Input {
+                place: Place::Stdin,
+                at: Vec::new()
+            }
+        );
+        assert_eq!(
+            Input::parse(OsStr::new("-:/a")),
+            Input {
+                place: Place::Stdin,
+                at: b"a".to_vec()
+            }
+        );
+        assert_eq!(Input::parse(OsStr::new("/")).place, Place::Path("/".into()));
+    }
+
+    #[test]
+    fn an_owner_is_two_numbers() {
+        assert_eq!(parse_owner("0:4294967295").unwrap(), (0, u32::MAX));
+        for wrong in ["", "1", "a:b", "1:", "-1:0", "4294967296:0"] {
+            assert!(parse_owner(wrong).is_err(), "{wrong}");
+        }
+    }
+}
