@@ -1,0 +1,110 @@
+//! The house rules that a machine can check. Each rule has a test that shows it catching a planted violation.
+
+mod docs;
+mod layers;
+mod sites;
+mod source;
+mod text;
+
+use std::fmt;
+use std::path::Path;
+
+use source::Source;
+
+/// A broken rule, and where.
+#[derive(Debug)]
+pub struct Violation {
+    path: String,
+    line: usize,
+    rule: &'static str,
+    message: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}:{}: [{}] {}",
+            self.path, self.line, self.rule, self.message
+        )
+    }
+}
+
+/// Checks all files under `root`; says how many were looked at, or prints what is wrong.
+pub fn run(root: &Path) -> Result<String, String> {
+    let (files, violations) =
+        check(root).map_err(|error| format!("tidy can't read its files: {error}"))?;
+    if violations.is_empty() {
+        return Ok(format!("{files} files"));
+    }
+    for violation in &violations {
+        eprintln!("{violation}");
+    }
+    Err(format!("tidy: {} broken rules", violations.len()))
+}
+
+fn check(root: &Path) -> std::io::Result<(usize, Vec<Violation>)> {
+    let mut violations = Vec::new();
+    let mut sources = Vec::new();
+    let mut pages = Vec::new();
+    let mut count = 0;
+    let folders = machine_folders(root);
+    for file in source::files(root)? {
+        let path = file.strip_prefix(root).unwrap_or(&file);
+        let name = path.to_string_lossy().replace('\\', "/");
+        let Ok(text) = String::from_utf8(std::fs::read(&file)?) else {
+            continue;
+        };
+        count += 1;
+        docs::check_paths(&name, &text, &folders, &mut violations);
+        if name.ends_with(".rs") {
+            sources.push(Source::new(path, &text));
+        } else if name.ends_with(".md") {
+            pages.push((name, text));
+        } else if let Some(folder) = manifest_of(&name) {
+            layers::check_manifest(&name, folder, &text, &mut violations);
+        }
+    }
+    for source in &sources {
+        text::check(source, &mut violations);
+        layers::check_engine(source, &mut violations);
+    }
+    sites::check(&sources, &mut violations);
+    let cli_page = pages
+        .iter()
+        .find(|(path, _)| path == docs::CLI_PAGE)
+        .map_or("", |(_, text)| text);
+    for page in &pages {
+        docs::check_links(
+            page,
+            &pages,
+            &|path| root.join(path).exists(),
+            &mut violations,
+        );
+        if !page.0.starts_with("docs/decisions/") && page.0 != docs::CLI_PAGE {
+            docs::check_commands(page, cli_page, &mut violations);
+        }
+    }
+    Ok((count, violations))
+}
+
+/// The crate whose manifest this is.
+fn manifest_of(name: &str) -> Option<&str> {
+    let folder = name.strip_suffix("/Cargo.toml")?;
+    folder
+        .strip_prefix("crates/")
+        .or((folder == "xtask").then_some(folder))
+}
+
+/// The folders that no file may name: where this copy lies, and the home of who works here.
+fn machine_folders(root: &Path) -> Vec<String> {
+    let home = std::env::var("HOME")
+        .ok()
+        .filter(|home| home.matches('/').count() > 1);
+    let here =
+        Some(root.to_string_lossy().into_owned()).filter(|here| here.matches('/').count() > 1);
+    home.into_iter()
+        .chain(here)
+        .map(|folder| folder + "/")
+        .collect()
+}

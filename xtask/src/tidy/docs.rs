@@ -1,0 +1,269 @@
+//! Rules for what is written beside the code: links lead somewhere, commands and options exist, and no file names a
+//! folder of the machine it was written on.
+//!
+//! What exists on the command line is read from docs/cli.md, which a test of `lanefs-cli` keeps equal to `--help`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::Violation;
+
+/// The page that lists every command and option.
+pub const CLI_PAGE: &str = "docs/cli.md";
+
+/// A page of documentation: its path from the root, and its text.
+pub type Page = (String, String);
+
+/// Checks the links of a page. `exists` says whether a path from the root does.
+pub fn check_links(
+    page: &Page,
+    pages: &[Page],
+    exists: &dyn Fn(&Path) -> bool,
+    violations: &mut Vec<Violation>,
+) {
+    let (path, text) = page;
+    let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+    for (number, line) in prose(text) {
+        for target in links(line) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let full = if file.is_empty() {
+                PathBuf::from(path)
+            } else {
+                normal(&folder.join(file))
+            };
+            let message = if !file.is_empty() && !exists(&full) {
+                format!("link to `{target}`, which does not exist")
+            } else if !anchor.is_empty() && !has_heading(pages, &full, anchor) {
+                format!("link to `{target}`, but no heading makes `#{anchor}`")
+            } else {
+                continue;
+            };
+            violations.push(Violation {
+                path: path.clone(),
+                line: number,
+                rule: "links",
+                message,
+            });
+        }
+    }
+}
+
+/// Checks that the commands a page shows exist, with their options.
+pub fn check_commands(page: &Page, cli_page: &str, violations: &mut Vec<Violation>) {
+    let (path, text) = page;
+    for (number, line) in (1..).zip(text.lines()) {
+        for words in shown_commands(line) {
+            let mut report = |message: String| {
+                violations.push(Violation {
+                    path: path.clone(),
+                    line: number,
+                    rule: "commands",
+                    message,
+                });
+            };
+            let Some(command) = words
+                .first()
+                .filter(|word| word.chars().all(|c| c.is_ascii_lowercase()))
+            else {
+                continue;
+            };
+            let Some(section) = section(cli_page, command) else {
+                report(format!("there is no `lanefs {command}`"));
+                continue;
+            };
+            for word in &words[1..] {
+                let option = word
+                    .split(['=', '[', ']'])
+                    .find(|part| part.starts_with("--"));
+                if let Some(option) = option
+                    && option.len() > 2
+                    && !options(section).contains(option)
+                {
+                    report(format!("`lanefs {command}` has no option `{option}`"));
+                }
+            }
+        }
+    }
+}
+
+/// Checks that a file names no folder of the machine it was written on.
+pub fn check_paths(path: &str, text: &str, folders: &[String], violations: &mut Vec<Violation>) {
+    for (number, line) in (1..).zip(text.lines()) {
+        if let Some(folder) = folders.iter().find(|folder| line.contains(folder.as_str())) {
+            let message = format!("names a folder of one machine ({folder})");
+            violations.push(Violation {
+                path: path.to_owned(),
+                line: number,
+                rule: "machine-path",
+                message,
+            });
+        }
+    }
+}
+
+/// The lines outside of code blocks, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    (1..).zip(text.lines()).filter(move |(_, line)| {
+        let fence = line.trim_start().starts_with("```");
+        in_code ^= fence;
+        !in_code && !fence
+    })
+}
+
+/// The targets of the links in a line of Markdown.
+fn links(line: &str) -> Vec<&str> {
+    line.match_indices("](")
+        .filter_map(|(at, _)| {
+            let rest = &line[at + 2..];
+            rest.find(')')
+                .map(|end| rest[..end].split(' ').next().unwrap_or_default())
+        })
+        .collect()
+}
+
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => {
+                normal.pop();
+            }
+            std::path::Component::CurDir => {}
+            part => normal.push(part),
+        }
+    }
+    normal
+}
+
+fn has_heading(pages: &[Page], path: &Path, anchor: &str) -> bool {
+    pages
+        .iter()
+        .filter(|(other, _)| Path::new(other) == path)
+        .any(|(_, text)| {
+            prose(text)
+                .filter(|(_, line)| line.starts_with('#'))
+                .any(|(_, line)| slug(line) == anchor)
+        })
+}
+
+/// The anchor that a heading makes.
+fn slug(heading: &str) -> String {
+    let words = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = words
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// The words after `lanefs` of each command that a line shows: in a code span, or at the line's start after a prompt.
+fn shown_commands(line: &str) -> Vec<Vec<&str>> {
+    let mut commands = Vec::new();
+    let spans = line.split('`').skip(1).step_by(2);
+    let whole = if line.contains('`') { None } else { Some(line) };
+    for text in spans.chain(whole) {
+        let text = text
+            .trim_start()
+            .trim_start_matches("$ ")
+            .trim_start_matches("sudo ");
+        let text = text.split_once(" #").map_or(text, |(command, _)| command);
+        for part in text.split(['|', ';']) {
+            if let Some(rest) = part.trim_start().strip_prefix("lanefs ") {
+                commands.push(
+                    rest.split_whitespace()
+                        .take_while(|word| *word != "&&")
+                        .collect(),
+                );
+            }
+        }
+    }
+    if line.starts_with(|c: char| c.is_uppercase()) && whole.is_some() {
+        commands.clear();
+    }
+    commands
+}
+
+/// The part of the page that describes a command.
+fn section<'a>(cli_page: &'a str, command: &str) -> Option<&'a str> {
+    let heading = format!("## lanefs {command}\n");
+    let start = cli_page.find(&heading)? + heading.len();
+    let rest = &cli_page[start..];
+    Some(rest.find("\n## ").map_or(rest, |end| &rest[..end]))
+}
+
+fn options(section: &str) -> BTreeSet<&str> {
+    section
+        .split(|c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']' | '=' | '`'))
+        .filter(|word| word.starts_with("--"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(path: &str, text: &str) -> Page {
+        (path.to_owned(), text.to_owned())
+    }
+
+    fn broken_links(text: &str) -> usize {
+        let pages = [
+            page("docs/a.md", text),
+            page("docs/b.md", "# The *big* one\n"),
+        ];
+        let mut violations = Vec::new();
+        check_links(
+            &pages[0],
+            &pages,
+            &|path| path == Path::new("docs/b.md"),
+            &mut violations,
+        );
+        violations.len()
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_caught() {
+        assert_eq!(
+            broken_links("[b](b.md) [c](../docs/b.md) [d](https://example.org/x)"),
+            0
+        );
+        assert_eq!(broken_links("[b](b.md#the-big-one)"), 0);
+        assert_eq!(broken_links("[b](c.md)"), 1);
+        assert_eq!(broken_links("[b](b.md#small)"), 1);
+        assert_eq!(broken_links("```\n[b](c.md)\n```"), 0);
+    }
+
+    #[test]
+    fn a_command_or_option_that_does_not_exist_is_caught() {
+        let cli = "## lanefs ls\n\nOptions:\n  -l, --long\n      --json\n\n## lanefs cat\n";
+        let count = |text: &str| {
+            let mut violations = Vec::new();
+            check_commands(&page("README.md", text), cli, &mut violations);
+            violations.len()
+        };
+        assert_eq!(
+            count("    lanefs ls --json a.img | head\nUse `lanefs cat a.img:/x`."),
+            0
+        );
+        assert_eq!(count("Then `lanefs mount a.img`."), 1);
+        assert_eq!(count("$ lanefs cat --json a.img"), 1);
+        assert_eq!(count("lanefs reads images."), 1);
+        assert_eq!(count("With `lanefs` you read images."), 0);
+    }
+
+    #[test]
+    fn a_folder_of_the_machine_is_caught() {
+        let mut violations = Vec::new();
+        let folders = ["/home/me/lanefs".to_owned()];
+        check_paths(
+            "a.rs",
+            "let a = \"/home/me/lanefs/x\";\n",
+            &folders,
+            &mut violations,
+        );
+        assert_eq!(violations.len(), 1);
+    }
+}
