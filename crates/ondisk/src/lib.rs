@@ -13,10 +13,19 @@
 #[macro_use]
 mod accessors;
 
+pub mod acl;
+pub mod csum;
 pub mod dirhash;
+pub mod extent;
+pub mod indirect;
+pub mod inode;
+mod inode_words;
 mod layout;
 pub mod numbers;
 pub mod site;
+pub mod xattr;
 
+pub use inode::Inode;
+pub use inode_words::{FileType, Flags, Timestamp};
 pub use numbers::{BlockSize, FsBlock, Generation, Group, Ino, LBlock, Tid};
 pub use site::{Corrupt, Site};

@@ -34,14 +34,32 @@ sites! {
     // 2xx: group descriptors, bitmaps.
 
     // 3xx: inodes.
+    InodeExtraSize = 300, "the inode's extra fields do not fit into its slot";
+    InodeChecksum = 301, "the inode's checksum does not match";
 
     // 4xx: extents and indirect blocks.
+    ExtentMagic = 400, "an extent node has no magic";
+    ExtentDepth = 401, "an extent node has the wrong depth";
+    ExtentCount = 402, "an extent node has more entries than fit";
+    ExtentEmptyIndex = 403, "an extent index node has no entries";
+    ExtentLength = 404, "an extent has no blocks";
+    ExtentOrder = 405, "an extent overlaps another or lies outside its parent's range";
+    ExtentPointer = 406, "an extent points outside the file system";
+    ExtentIndexOrder = 407, "an extent index is out of order or outside its parent's range";
+    ExtentIndexPointer = 408, "an extent index points outside the file system";
+    ExtentChecksum = 409, "an extent block's checksum does not match";
 
     // 5xx: directory entries.
 
     // 6xx: hashed directories.
 
     // 7xx: extended attributes, ACLs.
+    XattrBlockHeader = 700, "an attribute block has a wrong header";
+    XattrEntry = 701, "an attribute entry does not fit, or nothing ends the list";
+    XattrName = 702, "an attribute's name contains a zero byte";
+    XattrValue = 703, "an attribute's value does not lie where values may";
+    XattrBlockChecksum = 704, "an attribute block's checksum does not match";
+    AclFormat = 720, "an access control list has a wrong version, tag or length";
 
     // 8xx: the journal.
 

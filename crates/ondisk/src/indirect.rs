@@ -1,0 +1,144 @@
+//! The block map of ext2 and ext3: 12 pointers in the inode, then blocks of pointers of one, two and three
+//! levels. Pure arithmetic: which index to follow at each level.
+//!
+//! ```text
+//! word 0..12   blocks 0..12                      word 13   the next p^2 blocks, through two levels
+//! word 12      the next p blocks, through one    word 14   the next p^3 blocks (p = block size / 4)
+//! ```
+
+use crate::numbers::{BlockSize, LBlock};
+
+/// Pointers in the inode that name data.
+pub const DIRECT: u32 = 12;
+
+/// How to reach a logical block: the word of the inode, then an index into each block on the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path {
+    indices: [u32; 4],
+    levels: u8,
+}
+
+impl Path {
+    /// The path to `block`; `None` if three levels do not reach it.
+    #[must_use]
+    pub fn to(block: LBlock, size: BlockSize) -> Option<Path> {
+        let bits = size.bits() - 2;
+        let pointers = 1u64 << bits;
+        let mut rest = u64::from(block.0);
+        if rest < u64::from(DIRECT) {
+            return Some(Path {
+                indices: [block.0, 0, 0, 0],
+                levels: 0,
+            });
+        }
+        rest -= u64::from(DIRECT);
+        for levels in 1..=3u8 {
+            let reach = 1u64 << (bits * u32::from(levels));
+            if rest < reach {
+                let mut indices = [DIRECT + u32::from(levels) - 1, 0, 0, 0];
+                for level in 1..=levels {
+                    let shift = bits * u32::from(levels - level);
+                    indices[usize::from(level)] = (rest >> shift & (pointers - 1)) as u32;
+                }
+                return Some(Path { indices, levels });
+            }
+            rest -= reach;
+        }
+        None
+    }
+
+    /// Blocks of pointers on the way: 0 to 3.
+    #[must_use]
+    pub fn levels(&self) -> u8 {
+        self.levels
+    }
+
+    /// Which of the inode's 15 words to begin with.
+    #[must_use]
+    pub fn word(&self) -> usize {
+        self.indices[0] as usize
+    }
+
+    /// The index into each block of pointers, from the top.
+    #[must_use]
+    pub fn indices(&self) -> &[u32] {
+        &self.indices[1..=usize::from(self.levels)]
+    }
+}
+
+/// How many logical blocks one pointer covers that has `levels` blocks of pointers below it.
+#[must_use]
+pub fn span(levels: u8, size: BlockSize) -> u64 {
+    1 << ((size.bits() - 2) * u32::from(levels.min(3)))
+}
+
+/// How many logical blocks the map can name (2^32 where three levels reach further).
+#[must_use]
+pub fn max_blocks(size: BlockSize) -> u64 {
+    let reach = u64::from(DIRECT) + span(1, size) + span(2, size) + span(3, size);
+    reach.min(1 << 32)
+}
+
+/// One pointer of a block of pointers; `None` beyond its end.
+#[must_use]
+pub fn pointer(block: &[u8], index: u32) -> Option<u32> {
+    let at = usize::try_from(index).ok()?.checked_mul(4)?;
+    let bytes = block.get(at..at.checked_add(4)?)?;
+    Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+/// Sets one pointer of a block of pointers.
+///
+/// # Panics
+/// When `index` is beyond the block's end.
+pub fn set_pointer(block: &mut [u8], index: u32, pointer: u32) {
+    let at = index as usize * 4;
+    block[at..at + 4].copy_from_slice(&pointer.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_level_begins_where_the_one_before_ends() {
+        for log in 0..=6 {
+            let size = BlockSize::from_log(log).unwrap();
+            let pointers = size.bytes_u64() / 4;
+            let starts = [12, 12 + pointers, 12 + pointers + pointers * pointers];
+            for (level, start) in starts.into_iter().enumerate() {
+                let Ok(start) = u32::try_from(start) else {
+                    continue;
+                };
+                let path = Path::to(LBlock(start), size).unwrap();
+                assert_eq!(path.word(), 12 + level);
+                assert_eq!(path.indices(), vec![0; level + 1]);
+                let before = Path::to(LBlock(start - 1), size).unwrap();
+                assert_eq!(usize::from(before.levels()), level);
+                let last = (pointers - 1) as u32;
+                assert!(before.indices().iter().all(|index| *index == last));
+            }
+        }
+    }
+
+    #[test]
+    fn one_kilobyte_blocks_end_after_three_levels() {
+        let max = max_blocks(BlockSize::K1);
+        assert_eq!(max, 12 + 256 + 256 * 256 + 256 * 256 * 256);
+        let last = u32::try_from(max - 1).unwrap();
+        assert_eq!(
+            Path::to(LBlock(last), BlockSize::K1).unwrap().indices(),
+            [255, 255, 255]
+        );
+        assert_eq!(Path::to(LBlock(last + 1), BlockSize::K1), None);
+        assert!(Path::to(LBlock(u32::MAX), BlockSize::K64).is_some());
+    }
+
+    #[test]
+    fn pointers_beyond_the_block_are_none() {
+        let mut block = [0; 1024];
+        set_pointer(&mut block, 255, 7);
+        assert_eq!(pointer(&block, 255), Some(7));
+        assert_eq!(pointer(&block, 256), None);
+    }
+}

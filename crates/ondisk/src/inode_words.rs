@@ -1,0 +1,285 @@
+//! The words that inodes are made of: types of files, flags, times. Pure values, total on any bits.
+
+use core::fmt;
+
+/// The type of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FileType {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A symbolic link.
+    Symlink,
+}
+
+impl FileType {
+    /// The type in the upper four bits of a mode.
+    #[must_use]
+    pub fn from_mode(mode: u16) -> Option<FileType> {
+        match mode & 0o170_000 {
+            0o100_000 => Some(FileType::Regular),
+            0o040_000 => Some(FileType::Directory),
+            0o020_000 => Some(FileType::CharDevice),
+            0o060_000 => Some(FileType::BlockDevice),
+            0o010_000 => Some(FileType::Fifo),
+            0o140_000 => Some(FileType::Socket),
+            0o120_000 => Some(FileType::Symlink),
+            _ => None,
+        }
+    }
+
+    /// The upper four bits of a mode.
+    #[must_use]
+    pub fn mode_bits(self) -> u16 {
+        match self {
+            FileType::Regular => 0o100_000,
+            FileType::Directory => 0o040_000,
+            FileType::CharDevice => 0o020_000,
+            FileType::BlockDevice => 0o060_000,
+            FileType::Fifo => 0o010_000,
+            FileType::Socket => 0o140_000,
+            FileType::Symlink => 0o120_000,
+        }
+    }
+
+    /// The number that a directory entry holds for this type (`filetype` on).
+    #[must_use]
+    pub fn dirent_code(self) -> u8 {
+        match self {
+            FileType::Regular => 1,
+            FileType::Directory => 2,
+            FileType::CharDevice => 3,
+            FileType::BlockDevice => 4,
+            FileType::Fifo => 5,
+            FileType::Socket => 6,
+            FileType::Symlink => 7,
+        }
+    }
+
+    /// The type of a directory entry's number; `None` for 0 (unknown) and numbers without meaning.
+    #[must_use]
+    pub fn from_dirent_code(code: u8) -> Option<FileType> {
+        match code {
+            1 => Some(FileType::Regular),
+            2 => Some(FileType::Directory),
+            3 => Some(FileType::CharDevice),
+            4 => Some(FileType::BlockDevice),
+            5 => Some(FileType::Fifo),
+            6 => Some(FileType::Socket),
+            7 => Some(FileType::Symlink),
+            _ => None,
+        }
+    }
+
+    /// The letter `ls -l` begins with.
+    #[must_use]
+    pub fn letter(self) -> char {
+        match self {
+            FileType::Regular => '-',
+            FileType::Directory => 'd',
+            FileType::CharDevice => 'c',
+            FileType::BlockDevice => 'b',
+            FileType::Fifo => 'p',
+            FileType::Socket => 's',
+            FileType::Symlink => 'l',
+        }
+    }
+}
+
+/// A set of inode flags. Unknown bits survive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[repr(transparent)]
+pub struct Flags(pub u32);
+
+macro_rules! flags {
+    ($( $(#[$m:meta])* $name:ident = $bits:literal, $letter:literal, $word:literal; )*) => {
+        impl Flags {
+            $( $(#[$m])* pub const $name: Flags = Flags($bits); )*
+
+            /// Every flag with a meaning, in the order of `lsattr`: the flag, its letter in `chattr` (or `-`),
+            /// its name in `lsattr -l`.
+            pub const NAMED: &[(Flags, char, &str)] = &[ $( (Flags::$name, $letter, $word), )* ];
+        }
+    };
+}
+
+flags! {
+    /// Overwrite with zeros on delete; Linux ignores it.
+    SECURE_DELETE = 0x0000_0001, 's', "Secure_Deletion";
+    /// Keep for undelete; Linux ignores it.
+    UNDELETE = 0x0000_0002, 'u', "Undelete";
+    /// Writes are synchronous.
+    SYNC = 0x0000_0008, 'S', "Synchronous_Updates";
+    /// Changes of the directory are synchronous.
+    DIR_SYNC = 0x0001_0000, 'D', "Synchronous_Directory_Updates";
+    /// May not change at all.
+    IMMUTABLE = 0x0000_0010, 'i', "Immutable";
+    /// May only grow.
+    APPEND = 0x0000_0020, 'a', "Append_Only";
+    /// Left out by dump(8).
+    NO_DUMP = 0x0000_0040, 'd', "No_Dump";
+    /// Access times are not updated.
+    NO_ATIME = 0x0000_0080, 'A', "No_Atime";
+    /// Compress; Linux ignores it.
+    COMPRESS = 0x0000_0004, 'c', "Compression_Requested";
+    /// Contents and (in directories) names are encrypted.
+    ENCRYPT = 0x0000_0800, 'E', "Encrypted";
+    /// Data goes through the journal.
+    JOURNAL_DATA = 0x0000_4000, 'j', "Journaled_Data";
+    /// The directory is hashed.
+    INDEX = 0x0000_1000, 'I', "Indexed_directory";
+    /// The tail is not merged; Linux ignores it.
+    NO_TAIL = 0x0000_8000, 't', "No_Tailmerging";
+    /// Directories below are unrelated: spread them over groups.
+    TOP_DIR = 0x0002_0000, 'T', "Top_of_Directory_Hierarchies";
+    /// Mapped by extents.
+    EXTENTS = 0x0008_0000, 'e', "Extents";
+    /// Not copied on write; Linux ignores it.
+    NO_COW = 0x0080_0000, 'C', "No_COW";
+    /// Read and written past the page cache where possible.
+    DAX = 0x0200_0000, 'x', "DAX";
+    /// Names in the directory are compared without regard to case.
+    CASEFOLD = 0x4000_0000, 'F', "Casefold";
+    /// Contents begin in the inode.
+    INLINE_DATA = 0x1000_0000, 'N', "Inline_Data";
+    /// What is made in the directory belongs to its project.
+    PROJECT_INHERIT = 0x2000_0000, 'P', "Project_Hierarchy";
+    /// Protected by a hash tree beyond its end (fs-verity).
+    VERITY = 0x0010_0000, 'V', "Verity";
+    /// Not compressed; Linux ignores it.
+    NO_COMPRESS = 0x0000_0400, 'm', "Dont_Compress";
+    /// The space is counted in blocks, not in sectors.
+    HUGE_FILE = 0x0004_0000, '-', "Huge_file";
+    /// Holds the value of an extended attribute.
+    EA_INODE = 0x0020_0000, '-', "EA_Inode";
+    /// Is a snapshot; only old patches set it.
+    SNAPFILE = 0x0100_0000, '-', "Snapfile";
+}
+
+impl Flags {
+    /// Whether all of `flags` are set.
+    #[must_use]
+    pub fn contains(self, flags: Flags) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// With `flags` set as well.
+    #[must_use]
+    pub fn with(self, flags: Flags) -> Flags {
+        Flags(self.0 | flags.0)
+    }
+
+    /// With `flags` cleared.
+    #[must_use]
+    pub fn without(self, flags: Flags) -> Flags {
+        Flags(self.0 & !flags.0)
+    }
+}
+
+/// As `lsattr` shows flags: a letter where set, `-` where not.
+impl fmt::Display for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = Flags::NAMED.iter().filter(|(_, letter, _)| *letter != '-');
+        for (flag, letter, _) in shown {
+            write!(f, "{}", if self.contains(*flag) { *letter } else { '-' })?;
+        }
+        Ok(())
+    }
+}
+
+/// A moment: seconds since 1970 and nanoseconds after them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Timestamp {
+    /// Seconds since 1970 began, in UTC.
+    pub seconds: i64,
+    /// Nanoseconds, 0 to 999,999,999 (larger only if the disk says so).
+    pub nanoseconds: u32,
+}
+
+impl Timestamp {
+    /// The first and the last second that an inode with extra fields can hold.
+    pub const RANGE: core::ops::RangeInclusive<i64> = -0x8000_0000..=0x3_7fff_ffff;
+
+    /// From the seconds word and the extra word (2 bits of epoch, 30 bits of nanoseconds).
+    #[must_use]
+    pub fn decode(low: u32, extra: u32) -> Timestamp {
+        // The low word is signed; each epoch adds 2^32 seconds to it.
+        Timestamp {
+            seconds: i64::from(low.cast_signed()) + (i64::from(extra & 3) << 32),
+            nanoseconds: extra >> 2,
+        }
+    }
+
+    /// The seconds word and the extra word. Seconds out of [`Self::RANGE`] become its nearest end.
+    #[must_use]
+    pub fn encode(self) -> (u32, u32) {
+        let seconds = self
+            .seconds
+            .clamp(*Timestamp::RANGE.start(), *Timestamp::RANGE.end());
+        let low = (seconds & 0xffff_ffff) as u32;
+        let epoch = (seconds - i64::from(low.cast_signed())) >> 32 & 3;
+        (low, self.nanoseconds << 2 | epoch as u32)
+    }
+
+    /// The seconds word of an inode without extra fields: 1901 to 2038, the nearest end outside.
+    #[must_use]
+    pub fn encode_seconds(self) -> u32 {
+        let seconds = self.seconds.clamp(i32::MIN.into(), i32::MAX.into());
+        (seconds & 0xffff_ffff) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_keep_their_epoch_and_nanoseconds() {
+        for seconds in [
+            -0x8000_0000,
+            -1,
+            0,
+            0x7fff_ffff,
+            0x8000_0000,
+            0xffff_ffff,
+            0x1_7fff_ffff,
+            0x1_8000_0000,
+            0x3_7fff_ffff,
+        ] {
+            let time = Timestamp {
+                seconds,
+                nanoseconds: 999_999_999,
+            };
+            let (low, extra) = time.encode();
+            assert_eq!(Timestamp::decode(low, extra), time);
+        }
+    }
+
+    /// The examples of the kernel's documentation: ext4/inodes, "Inode Timestamps".
+    #[test]
+    fn the_documented_epochs_decode() {
+        assert_eq!(Timestamp::decode(0x8000_0000, 0).seconds, -0x8000_0000);
+        assert_eq!(Timestamp::decode(0x8000_0000, 1).seconds, 0x8000_0000);
+        assert_eq!(Timestamp::decode(0x7fff_ffff, 3).seconds, 0x3_7fff_ffff);
+    }
+
+    #[test]
+    fn types_and_codes_are_one_to_one() {
+        for code in 1..=7 {
+            let file_type = FileType::from_dirent_code(code).unwrap();
+            assert_eq!(file_type.dirent_code(), code);
+            assert_eq!(FileType::from_mode(file_type.mode_bits()), Some(file_type));
+        }
+        assert_eq!(FileType::from_dirent_code(0), None);
+        assert_eq!(FileType::from_mode(0), None);
+    }
+}
