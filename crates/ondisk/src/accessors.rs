@@ -38,3 +38,20 @@ macro_rules! accessors {
         $( accessors!(@one $(#[$m])* $get, $set: $ty = $low $(, $high)?); )*
     };
 }
+
+/// Writes a getter and a setter for fields of one byte: `name, set_name = field;`.
+macro_rules! byte_accessors {
+    ($( $(#[$m:meta])* $get:ident, $set:ident = $field:ident; )*) => {
+        $(
+            $(#[$m])*
+            #[must_use]
+            pub fn $get(&self) -> u8 {
+                self.$field
+            }
+            #[doc = concat!("Sets [`Self::", stringify!($get), "`].")]
+            pub fn $set(&mut self, value: u8) {
+                self.$field = value;
+            }
+        )*
+    };
+}

@@ -11,6 +11,61 @@ macro_rules! assert_layout {
     };
 }
 
+mod superblock {
+    use crate::group_desc::GroupDesc;
+    use crate::superblock::Superblock;
+
+    assert_layout!(
+        Superblock, 1024,
+        s_inodes_count @ 0x0, s_blocks_count_lo @ 0x4, s_r_blocks_count_lo @ 0x8,
+        s_free_blocks_count_lo @ 0xC, s_free_inodes_count @ 0x10, s_first_data_block @ 0x14,
+        s_log_block_size @ 0x18, s_log_cluster_size @ 0x1C, s_blocks_per_group @ 0x20,
+        s_clusters_per_group @ 0x24, s_inodes_per_group @ 0x28, s_mtime @ 0x2C,
+        s_wtime @ 0x30, s_mnt_count @ 0x34, s_max_mnt_count @ 0x36,
+        s_magic @ 0x38, s_state @ 0x3A, s_errors @ 0x3C,
+        s_minor_rev_level @ 0x3E, s_lastcheck @ 0x40, s_checkinterval @ 0x44,
+        s_creator_os @ 0x48, s_rev_level @ 0x4C, s_def_resuid @ 0x50,
+        s_def_resgid @ 0x52, s_first_ino @ 0x54, s_inode_size @ 0x58,
+        s_block_group_nr @ 0x5A, s_feature_compat @ 0x5C, s_feature_incompat @ 0x60,
+        s_feature_ro_compat @ 0x64, s_uuid @ 0x68, s_volume_name @ 0x78,
+        s_last_mounted @ 0x88, s_algorithm_usage_bitmap @ 0xC8, s_prealloc_blocks @ 0xCC,
+        s_prealloc_dir_blocks @ 0xCD, s_reserved_gdt_blocks @ 0xCE, s_journal_uuid @ 0xD0,
+        s_journal_inum @ 0xE0, s_journal_dev @ 0xE4, s_last_orphan @ 0xE8,
+        s_hash_seed @ 0xEC, s_def_hash_version @ 0xFC, s_jnl_backup_type @ 0xFD,
+        s_desc_size @ 0xFE, s_default_mount_opts @ 0x100, s_first_meta_bg @ 0x104,
+        s_mkfs_time @ 0x108, s_jnl_blocks @ 0x10C, s_blocks_count_hi @ 0x150,
+        s_r_blocks_count_hi @ 0x154, s_free_blocks_count_hi @ 0x158, s_min_extra_isize @ 0x15C,
+        s_want_extra_isize @ 0x15E, s_flags @ 0x160, s_raid_stride @ 0x164,
+        s_mmp_interval @ 0x166, s_mmp_block @ 0x168, s_raid_stripe_width @ 0x170,
+        s_log_groups_per_flex @ 0x174, s_checksum_type @ 0x175, s_encryption_level @ 0x176,
+        s_kbytes_written @ 0x178, s_snapshot_inum @ 0x180, s_snapshot_id @ 0x184,
+        s_snapshot_r_blocks_count @ 0x188, s_snapshot_list @ 0x190, s_error_count @ 0x194,
+        s_first_error_time @ 0x198, s_first_error_ino @ 0x19C, s_first_error_block @ 0x1A0,
+        s_first_error_func @ 0x1A8, s_first_error_line @ 0x1C8, s_last_error_time @ 0x1CC,
+        s_last_error_ino @ 0x1D0, s_last_error_line @ 0x1D4, s_last_error_block @ 0x1D8,
+        s_last_error_func @ 0x1E0, s_mount_opts @ 0x200, s_usr_quota_inum @ 0x240,
+        s_grp_quota_inum @ 0x244, s_overhead_blocks @ 0x248, s_backup_bgs @ 0x24C,
+        s_encrypt_algos @ 0x254, s_encrypt_pw_salt @ 0x258, s_lpf_ino @ 0x268,
+        s_prj_quota_inum @ 0x26C, s_checksum_seed @ 0x270, s_wtime_hi @ 0x274,
+        s_mtime_hi @ 0x275, s_mkfs_time_hi @ 0x276, s_lastcheck_hi @ 0x277,
+        s_first_error_time_hi @ 0x278, s_last_error_time_hi @ 0x279, s_first_error_errcode @ 0x27A,
+        s_encoding @ 0x27C, s_encoding_flags @ 0x27E, s_orphan_file_inum @ 0x280,
+        s_reserved @ 0x284, s_checksum @ 0x3FC,
+    );
+
+    assert_layout!(
+        GroupDesc, 64,
+        bg_block_bitmap_lo @ 0x0, bg_inode_bitmap_lo @ 0x4, bg_inode_table_lo @ 0x8,
+        bg_free_blocks_count_lo @ 0xC, bg_free_inodes_count_lo @ 0xE, bg_used_dirs_count_lo @ 0x10,
+        bg_flags @ 0x12, bg_exclude_bitmap_lo @ 0x14, bg_block_bitmap_csum_lo @ 0x18,
+        bg_inode_bitmap_csum_lo @ 0x1A, bg_itable_unused_lo @ 0x1C, bg_checksum @ 0x1E,
+        bg_block_bitmap_hi @ 0x20, bg_inode_bitmap_hi @ 0x24, bg_inode_table_hi @ 0x28,
+        bg_free_blocks_count_hi @ 0x2C, bg_free_inodes_count_hi @ 0x2E, bg_used_dirs_count_hi @ 0x30,
+        bg_itable_unused_hi @ 0x32, bg_exclude_bitmap_hi @ 0x34, bg_block_bitmap_csum_hi @ 0x38,
+        bg_inode_bitmap_csum_hi @ 0x3A, bg_reserved @ 0x3C,
+    );
+}
+
 mod inode {
     use crate::extent::{Extent, ExtentHeader, ExtentIndex};
     use crate::inode::Inode;

@@ -27,5 +27,15 @@ pub mod xattr;
 
 pub use inode::Inode;
 pub use inode_words::{FileType, Flags, Timestamp};
+pub mod bitmap;
+pub mod features;
+pub mod geometry;
+pub mod group_desc;
+pub mod superblock;
+
+pub use features::{Feature, Features};
+pub use geometry::{Geometry, GeometryError, Unsupported};
+pub use group_desc::GroupDesc;
 pub use numbers::{BlockSize, FsBlock, Generation, Group, Ino, LBlock, Tid};
 pub use site::{Corrupt, Site};
+pub use superblock::Superblock;

@@ -30,8 +30,31 @@ macro_rules! sites {
 sites! {
     // 1xx: superblock, features, geometry.
     SuperblockMagic = 100, "the superblock has no ext4 magic";
+    SuperblockRevision = 101, "the superblock's revision is above 1";
+    SuperblockChecksumType = 102, "the superblock's checksum type is not CRC-32C";
+    SuperblockChecksum = 103, "the superblock's checksum is wrong";
+    BlockSize = 110, "the block size is above 64 KiB";
+    ClusterSize = 111, "the cluster size is below the block size or above 1 GiB";
+    BlocksPerGroup = 112, "the blocks of a group are fewer than 8 or more than its bitmap holds";
+    ClustersPerGroup = 113, "the clusters of a group don't match its blocks or its bitmap";
+    InodeSize = 114, "the inode size is not a power of two from 128 bytes to a block";
+    FirstDataBlock = 115, "the first data block does not match the block size";
+    BlocksCount = 116, "the number of blocks is zero or above 2^48";
+    DescSize = 117, "the descriptor size is not a power of two from 64 to 1024 bytes";
+    InodesPerGroup = 118, "the inodes of a group fill less than a block or more than its bitmap";
+    InodesCount = 119, "the number of inodes is not that of all groups";
+    FirstIno = 120, "the first unreserved inode is below 11 or beyond the last";
+    ReservedGdtBlocks = 121, "the reserved descriptor blocks are more than the resize inode can hold";
+    FirstMetaBg = 122, "the first meta group lies beyond the last";
+    DescriptorsBeyondEnd = 123, "the group descriptors reach beyond the end";
 
     // 2xx: group descriptors, bitmaps.
+    GroupDescChecksum = 200, "the group descriptor's checksum is wrong";
+    GroupBlockBitmapPlace = 201, "the block bitmap lies outside its group or the device";
+    GroupInodeBitmapPlace = 202, "the inode bitmap lies outside its group or the device";
+    GroupInodeTablePlace = 203, "the inode table lies outside its group or the device";
+    BlockBitmapChecksum = 210, "the block bitmap's checksum is wrong";
+    InodeBitmapChecksum = 211, "the inode bitmap's checksum is wrong";
 
     // 3xx: inodes.
     InodeExtraSize = 300, "the inode's extra fields do not fit into its slot";
