@@ -9,6 +9,7 @@ mod args;
 mod cmd;
 mod context;
 mod failure;
+mod open;
 mod target;
 
 use std::process::ExitCode;

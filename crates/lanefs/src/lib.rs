@@ -1,4 +1,5 @@
 //! ext4 in userspace: read, build and make ext4 images.
 
+pub mod locate;
 pub mod partition;
 pub mod probe;

@@ -62,7 +62,9 @@ impl Foreign {
             Next::Convert => {
                 format!("make it raw first: qemu-img convert -O raw {path} {path}.raw")
             }
-            Next::Run(command) => format!("unpack it first: {command} {path}"),
+            Next::Run(command) => {
+                format!("unpack it first ({command} {path}); a tar in it is for `lanefs build`")
+            }
             Next::Say(sentence) => sentence.to_owned(),
             Next::Other => "lanefs reads ext2, ext3 and ext4 only".to_owned(),
             Next::Build => format!("to make an image of it: lanefs build {path} NEW.img"),

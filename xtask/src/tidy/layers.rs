@@ -39,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["lanefs", "fuse", "bench", "ondisk", "device", "sync"],
     ),
     ("xtask", &[]),
+    ("testkit", &[]),
 ];
 
 /// The modules of `engine`, in steps: each may import only from steps before its own.

@@ -127,6 +127,9 @@ impl Source {
 }
 
 fn is_test_path(path: &str) -> bool {
+    if path.starts_with("crates/testkit/") {
+        return true;
+    }
     let parts: Vec<&str> = path.split('/').collect();
     let (file, folders) = parts.split_last().unwrap_or((&"", &[]));
     folders

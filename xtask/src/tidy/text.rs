@@ -190,8 +190,17 @@ fn places(source: &Source, report: &mut impl FnMut(usize, &'static str, String))
                 "unsafe lives in sync, buffer and device only".into(),
             );
         }
-        let scheduling = ["std::sync", "std::thread", "Instant", "SystemTime"];
-        if let Some(word) = scheduling.iter().find(|word| has_word(code, word))
+        let scheduling = [
+            "std::sync",
+            "std::thread",
+            "std::time::Instant",
+            "Instant::now",
+            "SystemTime",
+        ];
+        let listed = has_word(code, "std::time") && has_word(code, "Instant");
+        if let Some(word) = scheduling
+            .iter()
+            .find(|word| has_word(code, word) || listed)
             && !matches!(name, "sync" | "xtask")
         {
             report(

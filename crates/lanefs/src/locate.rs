@@ -1,0 +1,214 @@
+//! Finding the file system on a device: all of it, one partition, or from an offset on; and saying what is there
+//! instead when it is no ext2/3/4.
+
+use std::fmt;
+
+use device::{BlockDevice, DeviceError, Slice};
+use sync::Arc;
+
+use crate::partition::Table;
+use crate::probe::{Content, probe};
+
+/// Where on a device a file system lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Location {
+    /// It is the whole device.
+    #[default]
+    Whole,
+    /// A partition, numbered as Linux does.
+    Partition(u32),
+    /// From this byte to the end of the device.
+    Offset(u64),
+}
+
+/// Why there is no ext2/3/4 at a place.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LocateError {
+    /// The device can't be read.
+    Device(DeviceError),
+    /// A partition was asked for, but the device has no partition table.
+    NoTable,
+    /// The disk has other partitions than the one asked for.
+    NoSuchPartition {
+        /// The partition asked for.
+        number: u32,
+        /// Those there are.
+        table: Table,
+    },
+    /// The offset lies beyond the end of the device.
+    BeyondEnd {
+        /// The offset asked for, in bytes.
+        offset: u64,
+        /// The device's size in bytes.
+        size: u64,
+    },
+    /// What is there is something else; never [`Content::Ext`].
+    NotExt(Content),
+}
+
+impl fmt::Display for LocateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LocateError::Device(error) => error.fmt(f),
+            LocateError::NoTable => f.write_str("there is no partition table"),
+            LocateError::NoSuchPartition { number, table } => {
+                write!(
+                    f,
+                    "there is no partition {number} among the {}",
+                    table.partitions.len()
+                )
+            }
+            LocateError::BeyondEnd { offset, size } => {
+                write!(f, "offset {offset} lies beyond the end ({size} bytes)")
+            }
+            LocateError::NotExt(Content::Disk(table)) => {
+                let count = table.partitions.len();
+                let s = if count == 1 { "" } else { "s" };
+                write!(
+                    f,
+                    "this is a whole disk with {count} partition{s}, not a file system"
+                )
+            }
+            LocateError::NotExt(Content::Foreign(foreign)) => {
+                write!(
+                    f,
+                    "this is {foreign}, not an ext2, ext3 or ext4 file system"
+                )
+            }
+            LocateError::NotExt(Content::Zeros) => f.write_str("there is nothing but zeros here"),
+            LocateError::NotExt(Content::Ext | Content::Unknown) => f.write_str(
+                "this is not an ext2, ext3 or ext4 file system (no magic number at byte 1080)",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LocateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LocateError::Device(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<DeviceError> for LocateError {
+    fn from(error: DeviceError) -> LocateError {
+        LocateError::Device(error)
+    }
+}
+
+/// The part of `device` at `location`, whatever it holds.
+///
+/// # Errors
+/// When there is no such place, or the partition table can't be read.
+pub fn place(
+    device: Arc<dyn BlockDevice>,
+    location: Location,
+) -> Result<Arc<dyn BlockDevice>, LocateError> {
+    let (start, len) = match location {
+        Location::Whole => return Ok(device),
+        Location::Offset(offset) => {
+            let size = device.size();
+            if offset >= size {
+                return Err(LocateError::BeyondEnd { offset, size });
+            }
+            (offset, size - offset)
+        }
+        Location::Partition(number) => {
+            let table = Table::read(&*device)?.ok_or(LocateError::NoTable)?;
+            match table.find(number) {
+                Some(partition) => (partition.start, partition.len),
+                None => return Err(LocateError::NoSuchPartition { number, table }),
+            }
+        }
+    };
+    Ok(Arc::new(Slice::new(device, start, len)?))
+}
+
+/// The file system at `location`.
+///
+/// # Errors
+/// As for [`place`], and when what is there is no ext2/3/4.
+pub fn locate(
+    device: Arc<dyn BlockDevice>,
+    location: Location,
+) -> Result<Arc<dyn BlockDevice>, LocateError> {
+    let device = place(device, location)?;
+    match probe(&*device)? {
+        Content::Ext => Ok(device),
+        other => Err(LocateError::NotExt(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use device::MemoryDevice;
+
+    use super::*;
+
+    fn disk_with_linux_partition() -> MemoryDevice {
+        let disk = MemoryDevice::new(8 << 20);
+        let mut boot = [0_u8; 512];
+        boot[446 + 4] = 0x83;
+        boot[446 + 8..446 + 12].copy_from_slice(&2048_u32.to_le_bytes());
+        boot[446 + 12..446 + 16].copy_from_slice(&4096_u32.to_le_bytes());
+        boot[510..].copy_from_slice(&[0x55, 0xAA]);
+        disk.write_at(0, &boot).unwrap();
+        disk.write_at((1 << 20) + 1080, &[0x53, 0xEF]).unwrap();
+        disk
+    }
+
+    #[test]
+    fn a_partition_is_found_by_number_and_by_offset() {
+        let disk: Arc<dyn BlockDevice> = Arc::new(disk_with_linux_partition());
+        let found = locate(Arc::clone(&disk), Location::Partition(1)).unwrap();
+        assert_eq!(found.size(), 2 << 20);
+        let found = locate(Arc::clone(&disk), Location::Offset(1 << 20)).unwrap();
+        assert_eq!(found.size(), 7 << 20);
+        let error = locate(Arc::clone(&disk), Location::Whole).err().unwrap();
+        assert!(
+            error.to_string().contains("a whole disk with 1 partition,"),
+            "{error}"
+        );
+        let error = locate(disk, Location::Partition(2)).err().unwrap();
+        assert!(matches!(
+            error,
+            LocateError::NoSuchPartition { number: 2, .. }
+        ));
+    }
+
+    #[test]
+    fn a_chain_of_extended_partitions_that_loops_ends() {
+        let disk = MemoryDevice::new(1 << 20);
+        let mut record = [0_u8; 512];
+        record[446 + 4] = 0x83;
+        record[446 + 8..446 + 12].copy_from_slice(&1_u32.to_le_bytes());
+        record[446 + 12..446 + 16].copy_from_slice(&1_u32.to_le_bytes());
+        record[462 + 4] = 0x05;
+        record[462 + 8..462 + 12].copy_from_slice(&2_u32.to_le_bytes());
+        record[510..].copy_from_slice(&[0x55, 0xAA]);
+        disk.write_at(0, &record).unwrap();
+        disk.write_at(2 * 512, &record).unwrap();
+        disk.write_at(4 * 512, &record).unwrap();
+        let table = Table::read(&disk).unwrap().unwrap();
+        assert!(table.partitions.len() <= 129);
+        assert_eq!(table.partitions[1].number, 5);
+    }
+
+    #[test]
+    fn what_is_no_ext4_is_named() {
+        for (at, bytes, name) in [
+            (0, &b"QFI\xfb"[..], "a qcow2 disk image"),
+            (0x1_0040, b"_BHRfS_M", "a btrfs file system"),
+            (0, b"hsqs", "a squashfs file system"),
+            (0, b"\x1f\x8b\x08", "a gzip file"),
+        ] {
+            let device = MemoryDevice::new(1 << 20);
+            device.write_at(at, bytes).unwrap();
+            let error = locate(Arc::new(device), Location::Whole).err().unwrap();
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+}
