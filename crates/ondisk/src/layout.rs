@@ -97,3 +97,12 @@ mod inode {
         e_hash @ 0xc,
     );
 }
+assert_layout!(crate::dirent::Header, 8, inode @ 0, rec_len @ 4, name_len @ 6, file_type @ 7);
+assert_layout!(crate::dirent::StoredHash, 8, hash @ 0, minor_hash @ 4);
+assert_layout!(crate::dirent::Tail, 12,
+    det_reserved_zero1 @ 0, det_rec_len @ 4, det_reserved_zero2 @ 6, det_reserved_ft @ 7, det_checksum @ 8);
+assert_layout!(crate::htree::RootInfo, 8,
+    reserved_zero @ 0, hash_version @ 4, info_length @ 5, indirect_levels @ 6, unused_flags @ 7);
+assert_layout!(crate::htree::IndexEntry, 8, hash @ 0, block @ 4);
+assert_layout!(crate::htree::CountLimit, 4, limit @ 0, count @ 2);
+assert_layout!(crate::htree::IndexTail, 8, dt_reserved @ 0, dt_checksum @ 4);

@@ -15,8 +15,10 @@ mod accessors;
 
 pub mod acl;
 pub mod csum;
+pub mod dirent;
 pub mod dirhash;
 pub mod extent;
+pub mod htree;
 pub mod indirect;
 pub mod inode;
 mod inode_words;

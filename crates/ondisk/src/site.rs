@@ -73,8 +73,26 @@ sites! {
     ExtentChecksum = 409, "an extent block's checksum does not match";
 
     // 5xx: directory entries.
+    DirentLengthSmall = 500, "a directory entry is shorter than any can be";
+    DirentLengthUnaligned = 501, "a directory entry's length is no multiple of four";
+    DirentOverrun = 502, "a directory entry runs past the end of its block";
+    DirentNearEnd = 503, "a directory entry leaves too little room before the end of its block";
+    DirentNameLong = 504, "a directory entry is shorter than its name";
+    DirentIno = 505, "a directory entry names an inode that does not exist";
+    DirentTail = 506, "a directory block has no checksum";
+    DirentChecksum = 507, "a directory block's checksum is wrong";
+    DirentName = 508, "a directory entry's name is empty or holds a slash or NUL";
 
     // 6xx: hashed directories.
+    HtreeInfoLength = 600, "a hashed directory's root is not described as any known one";
+    HtreeHashVersion = 601, "a hashed directory uses an unknown or unfit hash";
+    HtreeFlags = 602, "a hashed directory has unknown flags";
+    HtreeLevels = 603, "a hashed directory has too many index levels";
+    HtreeNode = 604, "a hashed directory's index block does not look like one";
+    HtreeLimit = 605, "a hashed directory's index block states a wrong capacity";
+    HtreeCount = 606, "a hashed directory's index block states an impossible number of entries";
+    HtreeOrder = 607, "a hashed directory's index is out of order";
+    HtreeChecksum = 608, "a hashed directory's index block has a wrong checksum";
 
     // 7xx: extended attributes, ACLs.
     XattrBlockHeader = 700, "an attribute block has a wrong header";

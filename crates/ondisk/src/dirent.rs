@@ -1,0 +1,423 @@
+//! Directory entries: the records that name inodes.
+//!
+//! ```text
+//! | inode 4 | rec_len 2 | name_len 1 | file_type 1 | name ... | (hash 4, minor hash 4) | slack to rec_len |
+//! ```
+//!
+//! The records of a block follow each other without a gap; one with inode 0 is free. With metadata_csum the last
+//! twelve bytes look like a free record and hold the block's checksum. Without the filetype feature the type's
+//! byte is the upper half of a 16-bit name length, and zero. Directories that are both encrypted and
+//! casefolded keep each name's hash behind the name, since the plain name is not there to be hashed.
+//!
+//! Reading is safe for any bytes: every length is checked as the kernel checks it before it is used, and each
+//! record is at least twelve bytes long, so that iteration ends.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::csum::crc32c;
+use crate::dirhash::NameHash;
+use crate::inode_words::FileType;
+use crate::numbers::{BlockSize, Ino};
+use crate::site::{Corrupt, Site};
+
+/// The longest name in bytes.
+pub const NAME_MAX: usize = 255;
+/// Bytes before a record's name.
+pub const HEADER_LEN: usize = 8;
+/// Bytes of the shortest record: the header and a name of up to four bytes.
+pub const RECORD_MIN: usize = 12;
+/// Bytes at a block's end that hold its checksum.
+pub const TAIL_LEN: usize = 12;
+/// Bytes of the hash kept behind a name.
+const HASH_LEN: usize = 8;
+/// The file type that marks a checksum tail.
+const TAIL_FILE_TYPE: u8 = 0xDE;
+
+/// A record without its name (`ext4_dir_entry_2`).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub struct Header {
+    pub(crate) inode: U32,
+    pub(crate) rec_len: U16,
+    pub(crate) name_len: u8,
+    pub(crate) file_type: u8,
+}
+
+/// The hash behind a name (`ext4_dir_entry_hash`).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub struct StoredHash {
+    pub(crate) hash: U32,
+    pub(crate) minor_hash: U32,
+}
+
+/// The checksum at a block's end (`ext4_dir_entry_tail`).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub struct Tail {
+    pub(crate) det_reserved_zero1: U32,
+    pub(crate) det_rec_len: U16,
+    pub(crate) det_reserved_zero2: u8,
+    pub(crate) det_reserved_ft: u8,
+    pub(crate) det_checksum: U32,
+}
+
+/// How a directory's records are written, as its superblock and inode flags say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Form {
+    /// The file system's block size, on which the encoding of record lengths depends.
+    pub block_size: BlockSize,
+    /// The filetype feature.
+    pub filetype: bool,
+    /// Whether blocks end in a checksum: the metadata_csum feature, except in inline directories.
+    pub checksum: bool,
+    /// Whether hashes stand behind the names: the directory is encrypted and casefolded.
+    pub hashes: bool,
+    /// The highest inode number there is.
+    pub max_ino: Ino,
+}
+
+impl Form {
+    /// The same form without a checksum at the end, as in inline directories and index blocks.
+    #[must_use]
+    pub fn without_checksum(self) -> Form {
+        Form {
+            checksum: false,
+            ..self
+        }
+    }
+
+    /// Bytes of a block that records can use.
+    #[must_use]
+    pub fn usable(&self) -> usize {
+        self.block_size.bytes() - if self.checksum { TAIL_LEN } else { 0 }
+    }
+
+    /// Bytes that the record of a name takes at least.
+    #[must_use]
+    pub fn record_len(&self, name: &[u8]) -> usize {
+        let hash_len = if self.hashes && !is_dots(name) {
+            HASH_LEN
+        } else {
+            0
+        };
+        (HEADER_LEN + name.len()).next_multiple_of(4) + hash_len
+    }
+
+    /// A record length as stored. Lengths from 64 KiB on do not fit 16 bits: the whole block is 0xFFFF (or
+    /// 0).
+    fn length_from_disk(&self, stored: u16) -> usize {
+        match stored {
+            0xFFFF | 0 if self.block_size == BlockSize::K64 => self.block_size.bytes(),
+            len => usize::from(len),
+        }
+    }
+
+    /// The inverse of `length_from_disk` for a multiple of four up to the block size.
+    fn length_to_disk(len: usize) -> u16 {
+        u16::try_from(len).unwrap_or(0xFFFF)
+    }
+}
+
+/// Whether this is `.` or `..`, whose records never carry a hash.
+#[must_use]
+pub fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+/// Whether a plain name may stand in a directory: 1 to 255 bytes, no slash, no NUL. Encrypted names are any bytes.
+#[must_use]
+pub fn is_valid_name(name: &[u8]) -> bool {
+    (1..=NAME_MAX).contains(&name.len()) && !name.iter().any(|byte| matches!(byte, b'/' | 0))
+}
+
+/// A name that no directory can hold, found in one.
+///
+/// # Errors
+/// [`Site::DirentName`] unless [`is_valid_name`].
+pub fn verify_name(name: &[u8]) -> Result<(), Corrupt> {
+    if is_valid_name(name) {
+        Ok(())
+    } else {
+        Err(Corrupt::at(Site::DirentName))
+    }
+}
+
+/// One record of a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    /// The byte of the block at which the record begins.
+    pub offset: usize,
+    /// Bytes up to the next record.
+    pub len: usize,
+    /// What it names; 0 for a free record.
+    pub ino: Ino,
+    /// The name, of 0 to 255 bytes, not otherwise checked.
+    pub name: &'a [u8],
+    /// The type of the file, where recorded: never without the filetype feature.
+    pub file_type: Option<FileType>,
+    /// The stored hash, in directories that have them.
+    pub hash: Option<NameHash>,
+}
+
+impl Entry<'_> {
+    /// Whether the record names something.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.ino != Ino(0)
+    }
+}
+
+/// The records of `block` in order, free ones too, the checksum tail left out. After an error it ends.
+///
+/// `block` is a directory block, or the bytes of an inline directory (then without checksum).
+#[must_use]
+pub fn entries(block: &[u8], form: Form) -> Entries<'_> {
+    let tail = if form.checksum { TAIL_LEN } else { 0 };
+    Entries {
+        bytes: &block[..block.len().saturating_sub(tail)],
+        form,
+        offset: 0,
+    }
+}
+
+/// Iterates over records: [`entries`].
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
+    bytes: &'a [u8],
+    form: Form,
+    offset: usize,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<Entry<'a>, Corrupt>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.offset >= self.bytes.len() {
+            return None;
+        }
+        let entry = self.parse();
+        self.offset = match &entry {
+            Ok(entry) => self.offset + entry.len,
+            Err(_) => self.bytes.len(),
+        };
+        Some(entry)
+    }
+}
+
+impl<'a> Entries<'a> {
+    /// The record at the current offset, which is below the end.
+    fn parse(&self) -> Result<Entry<'a>, Corrupt> {
+        let rest = &self.bytes[self.offset..];
+        let Ok((header, after)) = Header::ref_from_prefix(rest) else {
+            return Err(Corrupt::at(Site::DirentOverrun));
+        };
+        let (ino, name_len) = (Ino(header.inode.get()), usize::from(header.name_len));
+        let len = self.form.length_from_disk(header.rec_len.get());
+        if len < RECORD_MIN {
+            return Err(Corrupt::at(Site::DirentLengthSmall));
+        }
+        if !len.is_multiple_of(4) {
+            return Err(Corrupt::at(Site::DirentLengthUnaligned));
+        }
+        let left = rest.len();
+        if len > left {
+            return Err(Corrupt::at(Site::DirentOverrun));
+        }
+        if left != len && left - len < RECORD_MIN {
+            return Err(Corrupt::at(Site::DirentNearEnd));
+        }
+        let name = after
+            .get(..name_len)
+            .filter(|name| self.form.record_len(name) <= len);
+        let Some(name) = name else {
+            return Err(Corrupt::at(Site::DirentNameLong));
+        };
+        if ino > self.form.max_ino {
+            return Err(Corrupt::at(Site::DirentIno));
+        }
+        Ok(Entry {
+            offset: self.offset,
+            len,
+            ino,
+            name,
+            file_type: FileType::from_dirent_code(header.file_type).filter(|_| self.form.filetype),
+            hash: self.stored_hash(after, name),
+        })
+    }
+
+    fn stored_hash(&self, after: &[u8], name: &[u8]) -> Option<NameHash> {
+        if !self.form.hashes || is_dots(name) {
+            return None;
+        }
+        let place = after.get(name.len().next_multiple_of(4)..)?;
+        let (stored, _) = StoredHash::ref_from_prefix(place).ok()?;
+        Some(NameHash {
+            major: stored.hash.get(),
+            minor: stored.minor_hash.get(),
+        })
+    }
+}
+
+/// Writes one record into a block at its offset and length; the slack behind the name is left as it is, but for the
+/// bytes that round the name up to a multiple of four, which are cleared.
+///
+/// # Panics
+/// When the record does not fit the block, its length is less than the name takes, or the name is longer than
+/// [`NAME_MAX`]: the caller's mistake.
+pub fn write(block: &mut [u8], form: Form, entry: &Entry<'_>) {
+    assert!(entry.name.len() <= NAME_MAX && form.record_len(entry.name) <= entry.len);
+    let record = &mut block[entry.offset..entry.offset + entry.len];
+    let (header, rest) = record.split_at_mut(HEADER_LEN);
+    let fields = Header {
+        inode: entry.ino.0.into(),
+        rec_len: Form::length_to_disk(entry.len).into(),
+        // At most 255, asserted above.
+        #[allow(clippy::cast_possible_truncation)]
+        name_len: entry.name.len() as u8,
+        file_type: entry
+            .file_type
+            .filter(|_| form.filetype)
+            .map_or(0, FileType::dirent_code),
+    };
+    header.copy_from_slice(fields.as_bytes());
+    let padded = entry.name.len().next_multiple_of(4);
+    rest[..entry.name.len()].copy_from_slice(entry.name);
+    rest[entry.name.len()..padded].fill(0);
+    if let Some(hash) = entry.hash.filter(|_| form.hashes && !is_dots(entry.name)) {
+        let stored = StoredHash {
+            hash: hash.major.into(),
+            minor_hash: hash.minor.into(),
+        };
+        rest[padded..padded + HASH_LEN].copy_from_slice(stored.as_bytes());
+    }
+}
+
+/// Fills one zeroed block with records, from the front. [`BlockWriter::finish`] makes it whole.
+#[derive(Debug)]
+pub struct BlockWriter<'a> {
+    block: &'a mut [u8],
+    form: Form,
+    used: usize,
+    last: usize,
+}
+
+impl<'a> BlockWriter<'a> {
+    /// Begins a block, which must be of the form's block size, and clears it.
+    ///
+    /// # Panics
+    /// When it has another size.
+    #[must_use]
+    pub fn new(block: &'a mut [u8], form: Form) -> BlockWriter<'a> {
+        assert_eq!(block.len(), form.block_size.bytes());
+        block.fill(0);
+        BlockWriter {
+            block,
+            form,
+            used: 0,
+            last: 0,
+        }
+    }
+
+    /// Appends a record with no slack; false, and nothing is written, if it does not fit.
+    ///
+    /// # Panics
+    /// When the name is longer than [`NAME_MAX`].
+    #[must_use]
+    pub fn push(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        file_type: Option<FileType>,
+        hash: Option<NameHash>,
+    ) -> bool {
+        let len = self.form.record_len(name);
+        if len > self.form.usable() - self.used {
+            return false;
+        }
+        let entry = Entry {
+            offset: self.used,
+            len,
+            ino,
+            name,
+            file_type,
+            hash,
+        };
+        write(self.block, self.form, &entry);
+        self.last = self.used;
+        self.used += len;
+        true
+    }
+
+    /// Gives the room that is left to the last record (a free one if there is none) and prepares the tail. With
+    /// checksums, [`seal`] comes next.
+    pub fn finish(self) {
+        let end = self.form.usable();
+        let len = Form::length_to_disk(end - self.last);
+        let (header, _) = self.block[self.last..].split_at_mut(HEADER_LEN);
+        header[4..6].copy_from_slice(&len.to_le_bytes());
+        if self.form.checksum {
+            write_tail(self.block);
+        }
+    }
+}
+
+/// Makes the last twelve bytes of a directory block an empty checksum tail; [`seal`] fills it.
+///
+/// # Panics
+/// When the block is shorter than that.
+pub fn write_tail(block: &mut [u8]) {
+    let tail = Tail {
+        det_reserved_zero1: 0.into(),
+        det_rec_len: (TAIL_LEN as u16).into(),
+        det_reserved_zero2: 0,
+        det_reserved_ft: TAIL_FILE_TYPE,
+        det_checksum: 0.into(),
+    };
+    let at = block.len() - TAIL_LEN;
+    block[at..].copy_from_slice(tail.as_bytes());
+}
+
+/// Sets the checksum in a block's tail. `seed` is the directory inode's: over number and generation.
+///
+/// # Panics
+/// When the block is shorter than a tail.
+pub fn seal(block: &mut [u8], seed: u32) {
+    let at = block.len() - TAIL_LEN;
+    let sum = crc32c(seed, &block[..at]);
+    block[at + 8..].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Checks that a block ends in a checksum tail, and that it is right.
+///
+/// # Errors
+/// [`Site::DirentTail`] when there is no tail, [`Site::DirentChecksum`] when the sum is another.
+pub fn verify_checksum(block: &[u8], seed: u32) -> Result<(), Corrupt> {
+    let Some(tail) = tail(block) else {
+        return Err(Corrupt::at(Site::DirentTail));
+    };
+    if tail.det_checksum.get() == crc32c(seed, &block[..block.len() - TAIL_LEN]) {
+        Ok(())
+    } else {
+        Err(Corrupt::at(Site::DirentChecksum))
+    }
+}
+
+/// The checksum that a block's tail holds, if it has a tail.
+#[must_use]
+pub fn stored_checksum(block: &[u8]) -> Option<u32> {
+    tail(block).map(|tail| tail.det_checksum.get())
+}
+
+fn tail(block: &[u8]) -> Option<&Tail> {
+    let (_, tail) = Tail::ref_from_suffix(block).ok()?;
+    let is_tail = tail.det_reserved_zero1.get() == 0
+        && usize::from(tail.det_rec_len.get()) == TAIL_LEN
+        && tail.det_reserved_zero2 == 0
+        && tail.det_reserved_ft == TAIL_FILE_TYPE;
+    is_tail.then_some(tail)
+}
+
+#[cfg(test)]
+mod tests;
