@@ -35,6 +35,17 @@ pub enum UsageType {
     LargeFile4,
 }
 
+/// Which older programs must be able to read the image: what each leaves out is in docs/mkfs.md.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compat {
+    /// Debian 12 as installed: kernel 6.1, e2fsprogs 1.47.0, GRUB 2.06.
+    Debian12,
+    /// GRUB from 2.02 on.
+    Grub2,
+    /// e2fsprogs 1.46.
+    Mke2fs146,
+}
+
 /// The journal, as mke2fs's `-J`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JournalOptions {
@@ -48,6 +59,13 @@ pub struct JournalOptions {
     pub device: Option<[u8; 16]>,
 }
 
+impl JournalOptions {
+    /// Whether anything was said about the journal.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        *self != JournalOptions::default()
+    }
+}
+
 /// What to make. [`Options::default`] is ext4 as `lanefs mkfs` makes it; `None` always means mke2fs's default.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
@@ -57,6 +75,8 @@ pub struct Options {
     pub usage_types: Vec<UsageType>,
     /// `-O`: names in mke2fs's form (`^has_journal,fast_commit`), applied to the defaults in order.
     pub features: String,
+    /// `--compat`.
+    pub compat: Option<Compat>,
     /// `-b`: bytes.
     pub block_size: Option<BlockSize>,
     /// `-C`: bytes a cluster (needs bigalloc).
@@ -131,6 +151,7 @@ impl Default for Options {
             fs_type: FsType::Ext4,
             usage_types: Vec::new(),
             features: String::new(),
+            compat: None,
             block_size: None,
             cluster_size: None,
             inode_ratio: None,
