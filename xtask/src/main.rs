@@ -1,17 +1,24 @@
 //! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`.
 
+mod ci;
+mod demo;
 mod tidy;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy   check the house rules";
+const USAGE: &str = "\
+usage: cargo xtask demo   build an image of a tree of this machine, check it, read it back
+       cargo xtask ci     format, tidy, clippy, tests, documentation
+       cargo xtask tidy   the house rules alone";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["tidy"] => tidy::run(&root()).map(|summary| println!("tidy: {summary}, no rule broken")),
+        ["ci"] => ci::run(&root()),
+        ["demo"] => demo::run(&root()),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())
@@ -35,4 +42,9 @@ fn root() -> PathBuf {
     let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     path.pop();
     path
+}
+
+/// The cargo that runs us.
+fn cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
