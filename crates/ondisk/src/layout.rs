@@ -106,3 +106,33 @@ assert_layout!(crate::htree::RootInfo, 8,
 assert_layout!(crate::htree::IndexEntry, 8, hash @ 0, block @ 4);
 assert_layout!(crate::htree::CountLimit, 4, limit @ 0, count @ 2);
 assert_layout!(crate::htree::IndexTail, 8, dt_reserved @ 0, dt_checksum @ 4);
+assert_layout!(
+    crate::jbd2::BlockHeader, 12,
+    h_magic @ 0x0, h_blocktype @ 0x4, h_sequence @ 0x8,
+);
+assert_layout!(
+    crate::jbd2::JournalSuperblock, 1024,
+    s_header @ 0x0, s_blocksize @ 0xC, s_maxlen @ 0x10, s_first @ 0x14, s_sequence @ 0x18, s_start @ 0x1C,
+    s_errno @ 0x20, s_feature_compat @ 0x24, s_feature_incompat @ 0x28, s_feature_ro_compat @ 0x2C,
+    s_uuid @ 0x30, s_nr_users @ 0x40, s_dynsuper @ 0x44, s_max_transaction @ 0x48, s_max_trans_data @ 0x4C,
+    s_checksum_type @ 0x50, s_padding2 @ 0x51, s_num_fc_blks @ 0x54, s_head @ 0x58, s_padding @ 0x5C,
+    s_checksum @ 0xFC, s_users @ 0x100,
+);
+assert_layout!(
+    crate::jbd2::CommitBlock, 60,
+    h_header @ 0x0, h_chksum_type @ 0xC, h_chksum_size @ 0xD, h_padding @ 0xE, h_chksum @ 0x10,
+    h_commit_sec @ 0x30, h_commit_nsec @ 0x38,
+);
+assert_layout!(crate::jbd2::RevokeHeader, 16, r_header @ 0x0, r_count @ 0xC);
+assert_layout!(crate::fast_commit::RecordHeader, 4, fc_tag @ 0x0, fc_len @ 0x2);
+assert_layout!(crate::fast_commit::Head, 8, fc_features @ 0x0, fc_tid @ 0x4);
+assert_layout!(crate::fast_commit::Tail, 8, fc_tid @ 0x0, fc_crc @ 0x4);
+assert_layout!(crate::fast_commit::AddRange, 16, fc_ino @ 0x0, fc_ex @ 0x4);
+assert_layout!(crate::fast_commit::DelRange, 12, fc_ino @ 0x0, fc_lblk @ 0x4, fc_len @ 0x8);
+assert_layout!(crate::fast_commit::Dentry, 8, fc_parent_ino @ 0x0, fc_ino @ 0x4);
+assert_layout!(crate::orphan_file::Tail, 8, ob_magic @ 0x0, ob_checksum @ 0x4);
+assert_layout!(
+    crate::mmp::Mmp, 1024,
+    mmp_magic @ 0x0, mmp_seq @ 0x4, mmp_time @ 0x8, mmp_nodename @ 0x10, mmp_bdevname @ 0x50,
+    mmp_check_interval @ 0x70, mmp_pad1 @ 0x72, mmp_pad2 @ 0x74, mmp_checksum @ 0x3FC,
+);

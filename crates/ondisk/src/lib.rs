@@ -18,12 +18,16 @@ pub mod csum;
 pub mod dirent;
 pub mod dirhash;
 pub mod extent;
+pub mod fast_commit;
 pub mod htree;
 pub mod indirect;
 pub mod inode;
 mod inode_words;
+pub mod jbd2;
 mod layout;
+pub mod mmp;
 pub mod numbers;
+pub mod orphan_file;
 pub mod site;
 pub mod xattr;
 

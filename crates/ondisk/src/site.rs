@@ -103,10 +103,27 @@ sites! {
     AclFormat = 720, "an access control list has a wrong version, tag or length";
 
     // 8xx: the journal.
+    JournalMagic = 800, "the journal's superblock has no journal magic";
+    JournalSuperblockKind = 801, "the journal's superblock is of an unknown kind";
+    JournalBlockSize = 802, "the journal's block size is not the file system's";
+    JournalLength = 803, "the journal's superblock says that it is longer than it is";
+    JournalFirst = 804, "the journal's log has no room";
+    JournalStart = 805, "the journal's oldest transaction lies outside of its log";
+    JournalChecksumVersions = 806, "the journal has several versions of checksums at once";
+    JournalChecksumType = 807, "the journal's checksums are of an unknown kind";
+    JournalSuperblockChecksum = 808, "the journal superblock's checksum is wrong";
+    RevokeLength = 809, "a revoke block says that it holds more than a block can";
 
     // 9xx: fast commits.
+    FastCommitRecord = 900, "a fast-commit record has an unknown tag or an impossible length";
+    FastCommitFeatures = 901, "the fast-commit area has features that nobody knows";
+    FastCommitTail = 902, "the first fast commit's checksum or transaction is wrong";
 
     // 10xx: orphan file, multi-mount protection.
+    OrphanMagic = 1000, "a block of the orphan file has no magic number";
+    OrphanChecksum = 1001, "the checksum of a block of the orphan file is wrong";
+    MmpMagic = 1002, "the multi-mount protection block has no magic number";
+    MmpChecksum = 1003, "the multi-mount protection block's checksum is wrong";
 }
 
 /// An image that breaks the format, and where.

@@ -1,0 +1,536 @@
+//! Fast commits: changes since the last full commit as a list of tagged records, in an area of their own at the
+//! journal's end. Little-endian, as ext4 and unlike the rest of the journal.
+//!
+//! ```text
+//! block 0                              block 1                    block 2
+//! | HEAD INODE ADD_RANGE CREAT ... PAD | INODE ... TAIL (to the end) | INODE ... TAIL |
+//! ```
+//!
+//! A record is a tag, a length and a value, and never crosses a block. HEAD opens the area and names the
+//! transaction; each fast commit ends with a TAIL that holds the CRC-32C (from 0) of all bytes since the last TAIL.
+//! [`Scan`] reads an area block by block as the kernel's scan does and says which records count. Memory: constant.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::csum;
+use crate::numbers::{Ino, LBlock, Tid};
+use crate::site::{Corrupt, Site};
+
+const ADD_RANGE: u16 = 1;
+const DEL_RANGE: u16 = 2;
+const CREAT: u16 = 3;
+const LINK: u16 = 4;
+const UNLINK: u16 = 5;
+const INODE: u16 = 6;
+const PAD: u16 = 7;
+const TAIL: u16 = 8;
+const HEAD: u16 = 9;
+
+const NAME_BYTES_MAX: usize = 255;
+const INODE_BYTES_MIN: usize = 128;
+
+/// What every record begins with (`struct ext4_fc_tl`).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct RecordHeader {
+    pub(crate) fc_tag: U16,
+    pub(crate) fc_len: U16,
+}
+
+/// The value of HEAD (`struct ext4_fc_head`).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Head {
+    pub(crate) fc_features: U32,
+    pub(crate) fc_tid: U32,
+}
+
+/// The value of TAIL (`struct ext4_fc_tail`); zeros follow it to the block's end.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Tail {
+    pub(crate) fc_tid: U32,
+    pub(crate) fc_crc: U32,
+}
+
+/// The value of ADD_RANGE (`struct ext4_fc_add_range`).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct AddRange {
+    pub(crate) fc_ino: U32,
+    pub(crate) fc_ex: [u8; 12],
+}
+
+/// The value of DEL_RANGE (`struct ext4_fc_del_range`).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct DelRange {
+    pub(crate) fc_ino: U32,
+    pub(crate) fc_lblk: U32,
+    pub(crate) fc_len: U32,
+}
+
+/// What CREAT, LINK and UNLINK begin with; the name follows (`struct ext4_fc_dentry_info`).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Dentry {
+    pub(crate) fc_parent_ino: U32,
+    pub(crate) fc_ino: U32,
+}
+
+/// One record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Record<'a> {
+    /// A file's blocks were mapped.
+    AddRange {
+        /// The file.
+        ino: Ino,
+        /// The extent as it stands in an extent tree's leaf.
+        extent: [u8; 12],
+    },
+    /// A file's blocks were unmapped.
+    DelRange {
+        /// The file.
+        ino: Ino,
+        /// The first block.
+        first: LBlock,
+        /// How many blocks.
+        blocks: u32,
+    },
+    /// A new inode got its first name.
+    Creat(Named<'a>),
+    /// An inode got another name.
+    Link(Named<'a>),
+    /// A name was removed.
+    Unlink(Named<'a>),
+    /// An inode changed.
+    Inode {
+        /// Its number.
+        ino: Ino,
+        /// The inode as on disk: its first 128 bytes at least, the whole at most.
+        raw: &'a [u8],
+    },
+    /// Fills a block.
+    Pad(&'a [u8]),
+    /// Ends a fast commit.
+    Tail {
+        /// The transaction it belongs to.
+        tid: Tid,
+        /// CRC-32C of everything since the last tail.
+        crc: u32,
+        /// Zeros to the block's end.
+        rest: &'a [u8],
+    },
+    /// Opens the area.
+    Head {
+        /// Must be 0: nothing else is known.
+        features: u32,
+        /// The transaction to which everything here belongs.
+        tid: Tid,
+    },
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Named<'a> {
+    /// The directory.
+    pub parent: Ino,
+    /// What the name stands for.
+    pub ino: Ino,
+    /// The name: 1 to 255 bytes.
+    pub name: &'a [u8],
+}
+
+impl<'a> Named<'a> {
+    fn read(value: &'a [u8]) -> Option<Named<'a>> {
+        let (dentry, name) = Dentry::read_from_prefix(value).ok()?;
+        let named = Named {
+            parent: Ino(dentry.fc_parent_ino.get()),
+            ino: Ino(dentry.fc_ino.get()),
+            name,
+        };
+        (1..=NAME_BYTES_MAX).contains(&name.len()).then_some(named)
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Reads the record at the beginning of `bytes` and says how long it is, for inodes of `inode_size` bytes.
+    ///
+    /// # Errors
+    /// When the tag is unknown, the length is not one that the tag can have, or it passes the end of `bytes`.
+    pub fn read(bytes: &'a [u8], inode_size: usize) -> Result<(Record<'a>, usize), Corrupt> {
+        let wrong = || Corrupt::at(Site::FastCommitRecord);
+        let (header, rest) = RecordHeader::read_from_prefix(bytes).map_err(|_| wrong())?;
+        let len = usize::from(header.fc_len.get());
+        let value = rest.get(..len).ok_or_else(wrong)?;
+        let record = Record::from_value(header.fc_tag.get(), value, inode_size);
+        Ok((record.ok_or_else(wrong)?, size_of::<RecordHeader>() + len))
+    }
+
+    fn from_value(tag: u16, value: &'a [u8], inode_size: usize) -> Option<Record<'a>> {
+        Some(match tag {
+            ADD_RANGE => {
+                let range = AddRange::read_from_bytes(value).ok()?;
+                Record::AddRange {
+                    ino: Ino(range.fc_ino.get()),
+                    extent: range.fc_ex,
+                }
+            }
+            DEL_RANGE => {
+                let range = DelRange::read_from_bytes(value).ok()?;
+                Record::DelRange {
+                    ino: Ino(range.fc_ino.get()),
+                    first: LBlock(range.fc_lblk.get()),
+                    blocks: range.fc_len.get(),
+                }
+            }
+            CREAT => Record::Creat(Named::read(value)?),
+            LINK => Record::Link(Named::read(value)?),
+            UNLINK => Record::Unlink(Named::read(value)?),
+            INODE => {
+                let (ino, raw) = U32::read_from_prefix(value).ok()?;
+                if raw.len() < INODE_BYTES_MIN || raw.len() > inode_size {
+                    return None;
+                }
+                Record::Inode {
+                    ino: Ino(ino.get()),
+                    raw,
+                }
+            }
+            PAD => Record::Pad(value),
+            TAIL => {
+                let (tail, rest) = Tail::read_from_prefix(value).ok()?;
+                Record::Tail {
+                    tid: Tid(tail.fc_tid.get()),
+                    crc: tail.fc_crc.get(),
+                    rest,
+                }
+            }
+            HEAD => {
+                let head = Head::read_from_bytes(value).ok()?;
+                Record::Head {
+                    features: head.fc_features.get(),
+                    tid: Tid(head.fc_tid.get()),
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    fn tag(&self) -> u16 {
+        match self {
+            Record::AddRange { .. } => ADD_RANGE,
+            Record::DelRange { .. } => DEL_RANGE,
+            Record::Creat(_) => CREAT,
+            Record::Link(_) => LINK,
+            Record::Unlink(_) => UNLINK,
+            Record::Inode { .. } => INODE,
+            Record::Pad(_) => PAD,
+            Record::Tail { .. } => TAIL,
+            Record::Head { .. } => HEAD,
+        }
+    }
+
+    /// Appends the record's bytes to `out`. A value longer than 65535 bytes is cut; records fit a block.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let at = out.len();
+        out.extend_from_slice(&[0; size_of::<RecordHeader>()]);
+        match *self {
+            Record::AddRange { ino, extent } => {
+                let range = AddRange {
+                    fc_ino: ino.0.into(),
+                    fc_ex: extent,
+                };
+                out.extend_from_slice(range.as_bytes());
+            }
+            Record::DelRange { ino, first, blocks } => {
+                let range = DelRange {
+                    fc_ino: ino.0.into(),
+                    fc_lblk: first.0.into(),
+                    fc_len: blocks.into(),
+                };
+                out.extend_from_slice(range.as_bytes());
+            }
+            Record::Creat(named) | Record::Link(named) | Record::Unlink(named) => {
+                let dentry = Dentry {
+                    fc_parent_ino: named.parent.0.into(),
+                    fc_ino: named.ino.0.into(),
+                };
+                out.extend_from_slice(dentry.as_bytes());
+                out.extend_from_slice(named.name);
+            }
+            Record::Inode { ino, raw } => {
+                out.extend_from_slice(&ino.0.to_le_bytes());
+                out.extend_from_slice(raw);
+            }
+            Record::Pad(bytes) => out.extend_from_slice(bytes),
+            Record::Tail { tid, crc, rest } => {
+                let tail = Tail {
+                    fc_tid: tid.0.into(),
+                    fc_crc: crc.into(),
+                };
+                out.extend_from_slice(tail.as_bytes());
+                out.extend_from_slice(rest);
+            }
+            Record::Head { features, tid } => {
+                let head = Head {
+                    fc_features: features.into(),
+                    fc_tid: tid.0.into(),
+                };
+                out.extend_from_slice(head.as_bytes());
+            }
+        }
+        let end = at + size_of::<RecordHeader>();
+        let len = u16::try_from(out.len() - end).unwrap_or(u16::MAX);
+        out.truncate(end + usize::from(len));
+        let header = RecordHeader {
+            fc_tag: self.tag().into(),
+            fc_len: len.into(),
+        };
+        out[at..end].copy_from_slice(header.as_bytes());
+    }
+
+    /// Whether the record says that something changed (and is not structure: HEAD, PAD, TAIL).
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        !matches!(
+            self,
+            Record::Pad(_) | Record::Tail { .. } | Record::Head { .. }
+        )
+    }
+}
+
+/// The records of one block, in order; ends after the first that can't be read.
+pub fn records(
+    block: &[u8],
+    inode_size: usize,
+) -> impl Iterator<Item = Result<Record<'_>, Corrupt>> {
+    let mut rest = block;
+    std::iter::from_fn(move || {
+        if rest.len() < size_of::<RecordHeader>() {
+            return None;
+        }
+        match Record::read(rest, inode_size) {
+            Ok((record, len)) => {
+                rest = &rest[len..];
+                Some(Ok(record))
+            }
+            Err(corrupt) => {
+                rest = &[];
+                Some(Err(corrupt))
+            }
+        }
+    })
+}
+
+/// What a scan of the area found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Found {
+    /// Fast commits that are complete: their tail is there and its checksum fits.
+    pub commits: u32,
+    /// Records that say what changed, in those commits.
+    pub changes: u32,
+    /// Blocks of the area that those commits fill.
+    pub blocks: u32,
+    /// What ended the scan early, when that means damage and not just the end: the kernel then gives up the mount.
+    pub damage: Option<Corrupt>,
+}
+
+/// Whether the scan wants the next block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// More may follow.
+    Continue,
+    /// The end was reached.
+    Stop,
+}
+
+/// Reads the area block by block (`ext4_fc_replay_scan`).
+#[derive(Clone, Debug)]
+pub struct Scan {
+    expected: Tid,
+    inode_size: usize,
+    blocks: u32,
+    crc: u32,
+    /// Changes since the last tail.
+    changes: u32,
+    found: Found,
+}
+
+impl Scan {
+    /// A scan for fast commits of transaction `expected` (the one after the last full commit), of a file system with
+    /// inodes of `inode_size` bytes.
+    #[must_use]
+    pub fn new(expected: Tid, inode_size: usize) -> Scan {
+        Scan {
+            expected,
+            inode_size,
+            blocks: 0,
+            crc: 0,
+            changes: 0,
+            found: Found::default(),
+        }
+    }
+
+    /// What was found so far.
+    #[must_use]
+    pub fn found(&self) -> Found {
+        self.found
+    }
+
+    /// Reads the next block of the area.
+    pub fn block(&mut self, block: &[u8]) -> Step {
+        let opens = U16::read_from_prefix(block).is_ok_and(|(tag, _)| tag.get() == HEAD);
+        if self.blocks == 0 && !opens {
+            return Step::Stop;
+        }
+        self.blocks = self.blocks.saturating_add(1);
+        let mut rest = block;
+        while rest.len() >= size_of::<RecordHeader>() {
+            let (record, len) = match Record::read(rest, self.inode_size) {
+                Ok(read) => read,
+                Err(corrupt) => return self.stop(Some(corrupt)),
+            };
+            let (bytes, after) = rest.split_at(len);
+            if self.record(&record, bytes) == Step::Stop {
+                return Step::Stop;
+            }
+            rest = after;
+        }
+        Step::Continue
+    }
+
+    /// Ends the scan. Anything unreadable after a complete fast commit is what an older one left behind.
+    fn stop(&mut self, damage: Option<Corrupt>) -> Step {
+        if self.found.commits == 0 {
+            self.found.damage = damage;
+        }
+        Step::Stop
+    }
+
+    fn record(&mut self, record: &Record<'_>, bytes: &[u8]) -> Step {
+        match *record {
+            Record::Head { features, tid } => {
+                if features != 0 {
+                    return self.stop(Some(Corrupt::at(Site::FastCommitFeatures)));
+                }
+                if tid != self.expected {
+                    // An area that an older transaction used: nothing new is here.
+                    return Step::Stop;
+                }
+                self.crc = csum::crc32c(self.crc, bytes);
+            }
+            Record::Tail { tid, crc, .. } => {
+                // All of it but the checksum itself and what follows.
+                self.crc = csum::crc32c(self.crc, &bytes[..bytes.len().min(8)]);
+                if tid != self.expected || crc != self.crc {
+                    return self.stop(Some(Corrupt::at(Site::FastCommitTail)));
+                }
+                self.found.commits = self.found.commits.saturating_add(1);
+                self.found.changes = self.found.changes.saturating_add(self.changes);
+                self.found.blocks = self.blocks;
+                self.changes = 0;
+                self.crc = 0;
+            }
+            _ => {
+                self.crc = csum::crc32c(self.crc, bytes);
+                if record.is_change() {
+                    self.changes = self.changes.saturating_add(1);
+                }
+            }
+        }
+        Step::Continue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One fast commit of transaction 7 that fills one block: HEAD (unless a later one), a few records, TAIL.
+    fn block(first: bool) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if first {
+            let head = Record::Head {
+                features: 0,
+                tid: Tid(7),
+            };
+            head.write(&mut bytes);
+        }
+        let named = Named {
+            parent: Ino(2),
+            ino: Ino(12),
+            name: b"file",
+        };
+        Record::Inode {
+            ino: Ino(12),
+            raw: &[1; 160],
+        }
+        .write(&mut bytes);
+        Record::Creat(named).write(&mut bytes);
+        Record::DelRange {
+            ino: Ino(12),
+            first: LBlock(1),
+            blocks: 2,
+        }
+        .write(&mut bytes);
+        let rest = [0; 1024];
+        let at = bytes.len();
+        let tail = |crc| Record::Tail {
+            tid: Tid(7),
+            crc,
+            rest: &rest[..1024 - at - 12],
+        };
+        tail(0).write(&mut bytes);
+        let crc = csum::crc32c(0, &bytes[..at + 8]);
+        bytes.truncate(at);
+        tail(crc).write(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn two_fast_commits_are_found_and_old_bytes_after_them_end_the_scan() {
+        let mut scan = Scan::new(Tid(7), 256);
+        assert_eq!(scan.block(&block(true)), Step::Continue);
+        assert_eq!(scan.block(&block(false)), Step::Continue);
+        let mut torn = block(false);
+        torn[9] ^= 1;
+        assert_eq!(scan.block(&torn), Step::Stop);
+        let expected = Found {
+            commits: 2,
+            changes: 6,
+            blocks: 2,
+            damage: None,
+        };
+        assert_eq!(scan.found(), expected);
+    }
+
+    #[test]
+    fn a_torn_first_commit_is_damage_and_an_old_area_is_not() {
+        let mut torn = block(true);
+        torn[100] ^= 1;
+        let mut scan = Scan::new(Tid(7), 256);
+        assert_eq!(scan.block(&torn), Step::Stop);
+        let damage = scan.found().damage.unwrap();
+        assert_eq!(damage.site(), Site::FastCommitTail);
+        let mut scan = Scan::new(Tid(8), 256);
+        assert_eq!(scan.block(&block(true)), Step::Stop);
+        assert_eq!(scan.found(), Found::default());
+        let mut scan = Scan::new(Tid(8), 256);
+        assert_eq!(scan.block(&[0; 1024]), Step::Stop);
+        assert_eq!(scan.found(), Found::default());
+    }
+
+    #[test]
+    fn records_read_back_as_written() {
+        let original = block(true);
+        let mut written = Vec::new();
+        for record in records(&original, 256) {
+            record.unwrap().write(&mut written);
+        }
+        assert_eq!(written, original);
+        // An inode longer than the file system's is refused.
+        assert!(records(&original, 128).any(|record| record.is_err()));
+    }
+}
