@@ -4,16 +4,23 @@
 //! opens them. Nothing here writes anything.
 
 pub mod builder;
+mod directory;
 pub mod error;
+pub mod exclude;
 pub mod limits;
 pub mod options;
 pub mod origin;
+mod probe;
+mod resolve;
+mod scan;
 pub mod time;
 pub mod tree;
+mod walk;
 pub mod xattrs;
 
 pub use error::SourceError;
 pub use options::{Input, Options, Place};
 pub use origin::{DataSink, FileReader, SinkError};
+pub use scan::scan;
 pub use time::Time;
 pub use tree::{Attributes, Data, DataExtent, Kind, NodeId, SourceId, Tree};

@@ -12,8 +12,8 @@ use super::limits;
 use super::origin::Source;
 use super::time::Time;
 use super::tree::{
-    Attributes, DataExtent, DataKind, Entry, NONE, Node, NodeId, S_IFDIR, S_IFLNK, S_IFMT, Tree,
-    halves, join,
+    Attributes, DataExtent, DataKind, Entry, NONE, Node, NodeId, S_IFDIR, S_IFMT, Tree, halves,
+    join,
 };
 use super::xattrs::{XattrSet, Xattrs};
 
@@ -25,7 +25,7 @@ pub struct Builder {
     indexed: bool,
     hasher: foldhash::fast::FixedState,
     /// The directory that the last resolved path led to.
-    last: Option<(Vec<u8>, u32)>,
+    pub(super) last: Option<(Vec<u8>, u32)>,
 }
 
 impl Node {
@@ -418,95 +418,7 @@ impl Builder {
     }
 }
 
-/// What leads to nowhere while a path is resolved.
-const FOLLOWED: usize = 40;
-
 impl Builder {
-    /// The directory at `path` (components divided by `/`; `.` and empty ones mean nothing, `..` goes up but never out).
-    /// Missing directories are made with [`Attributes::DEFAULT_DIRECTORY`]; symbolic links on the way are followed
-    /// within the tree.
-    ///
-    /// # Errors
-    /// When something on the way is no directory, or links lead in a circle.
-    pub(crate) fn directory(&mut self, path: &[u8]) -> Result<u32, String> {
-        if let Some((last, id)) = &self.last
-            && *last == path
-        {
-            return Ok(*id);
-        }
-        let mut followed = 0;
-        let mut at = 0;
-        // What is still to be walked, the next component last.
-        let mut rest: Vec<Vec<u8>> = components(path).rev().map(<[u8]>::to_vec).collect();
-        while let Some(part) = rest.pop() {
-            if part == b".." {
-                at = halves(self.node(at).size).0;
-                continue;
-            }
-            let Some(found) = self.lookup(at, &part) else {
-                let mut node = Node::new(S_IFDIR, u16::MAX);
-                node.set_attributes(&Attributes::DEFAULT_DIRECTORY);
-                at = self.put(at, &part, node)?;
-                continue;
-            };
-            let node = *self.node(found);
-            if node.is_directory() {
-                at = found;
-            } else if node.mode & S_IFMT == S_IFLNK {
-                followed += 1;
-                if followed > FOLLOWED {
-                    return Err("too many symbolic links on the way to it".into());
-                }
-                let target = &self.tree.names[node.key as usize..][..node.size as usize];
-                if target.starts_with(b"/") {
-                    at = 0;
-                }
-                rest.extend(components(target).rev().map(<[u8]>::to_vec));
-                if rest.len() > limits::PATH {
-                    return Err("symbolic links on the way to it are too long".into());
-                }
-            } else {
-                return Err(format!(
-                    "`{}` on the way to it is not a directory",
-                    part.escape_ascii()
-                ));
-            }
-        }
-        self.last = Some((path.to_vec(), at));
-        Ok(at)
-    }
-
-    /// The node at `path`, without following a link at its end, if there is one.
-    pub(crate) fn find(&mut self, path: &[u8]) -> Option<u32> {
-        let mut at = 0;
-        let mut followed = 0;
-        let mut rest: Vec<Vec<u8>> = components(path).rev().map(<[u8]>::to_vec).collect();
-        while let Some(part) = rest.pop() {
-            if part == b".." {
-                at = halves(self.node(at).size).0;
-                continue;
-            }
-            let found = self.lookup(at, &part)?;
-            let node = *self.node(found);
-            if rest.is_empty() || node.is_directory() {
-                at = found;
-            } else if node.mode & S_IFMT == S_IFLNK && followed < FOLLOWED {
-                followed += 1;
-                let target = &self.tree.names[node.key as usize..][..node.size as usize];
-                if target.starts_with(b"/") {
-                    at = 0;
-                }
-                rest.extend(components(target).rev().map(<[u8]>::to_vec));
-            } else {
-                return None;
-            }
-            if !rest.is_empty() && !self.node(at).is_directory() {
-                return None;
-            }
-        }
-        Some(at)
-    }
-
     /// The tree, in its lasting order.
     #[must_use]
     pub fn finish(mut self) -> Tree {
@@ -546,12 +458,6 @@ impl Builder {
         tree.renumber(numbers, next);
         self.tree
     }
-}
-
-/// The components of `path` that mean something.
-pub(crate) fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    path.split(|byte| *byte == b'/')
-        .filter(|part| !part.is_empty() && *part != b".")
 }
 
 impl Tree {

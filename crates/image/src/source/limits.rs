@@ -22,3 +22,5 @@ pub const XATTR_TOTAL: usize = 256 << 20;
 pub const EXTENTS: usize = 1 << 24;
 /// Sources of one build, each layer of an OCI image counted.
 pub const SOURCES: usize = 4096;
+/// Longest list of the names of one file's extended attributes (as Linux).
+pub const XATTR_LIST: usize = 64 * 1024;

@@ -80,7 +80,7 @@ impl Tree {
             (Source::Directory { root, .. }, DataKind::Path) => {
                 let (directory, name) = halves(node.key);
                 let relative = self.relative(node.source, directory, name);
-                let fd = open_beneath(root.as_fd(), &relative)
+                let fd = open_beneath(root.as_fd(), &relative, OFlags::empty())
                     .map_err(|errno| self.io(id, "open", errno.into()))?;
                 let reader = FileReader {
                     tree: self,
@@ -233,16 +233,40 @@ impl FileReader<'_> {
     }
 }
 
-/// Opens a file below `root` for reading without following any symbolic link on the way.
-pub(crate) fn open_beneath(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+/// Longest path that one system call takes, with room for its NUL.
+const ONE_CALL: usize = 4000;
+
+/// Opens what is at `relative` below `root` for reading without following any symbolic link on the way; `more` is added
+/// to the flags.
+pub(crate) fn open_beneath(
+    root: BorrowedFd<'_>,
+    relative: &[u8],
+    more: OFlags,
+) -> Result<OwnedFd, Errno> {
+    if relative.len() <= ONE_CALL {
+        return open_once(root, relative, more);
+    }
+    let mut directory: Option<OwnedFd> = None;
+    let mut rest = relative;
+    while rest.len() > ONE_CALL {
+        let slash = rest[..ONE_CALL].iter().rposition(|byte| *byte == b'/');
+        let at = slash.ok_or(Errno::NAMETOOLONG)?;
+        let from = directory.as_ref().map_or(root, |fd| fd.as_fd());
+        directory = Some(open_once(from, &rest[..at], OFlags::DIRECTORY)?);
+        rest = &rest[at + 1..];
+    }
+    open_once(directory.as_ref().map_or(root, |fd| fd.as_fd()), rest, more)
+}
+
+fn open_once(root: BorrowedFd<'_>, relative: &[u8], more: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     // Reading leaves no trace in the source where we may say so: only owners and root may.
     for flags in [flags | OFlags::NOATIME, flags] {
         match rustix::fs::openat2(root, relative, flags, Mode::empty(), resolve) {
             Err(Errno::PERM) => {}
             // Kernels before 5.6, and sandboxes that do not know the call.
-            Err(Errno::NOSYS) => return rustix::fs::openat(root, relative, flags, Mode::empty()),
+            Err(Errno::NOSYS) => break,
             result => return result,
         }
     }

@@ -1,0 +1,179 @@
+//! What the kernel says of one file: attributes, extended attributes, holes, whether it may be read.
+
+use std::ffi::CStr;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::fs::{Access, AtFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+
+use super::limits;
+use super::time::Time;
+use super::tree::{Attributes, DataExtent};
+use super::xattrs::Xattrs;
+
+/// Mode, owner and times of `stat`.
+pub(super) fn attributes(stat: &Stat) -> Attributes {
+    // Times before 1970 come as two's complement in some of the kernel's types.
+    let time = |seconds: i64, nanoseconds: u64| Time::new(seconds, nanoseconds as u32);
+    Attributes {
+        mode: (stat.st_mode & 0o7777) as u16,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+    }
+}
+
+/// Which extended attributes ext4 stores by name.
+pub(crate) fn is_stored(name: &[u8]) -> bool {
+    let prefixes: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    prefixes
+        .iter()
+        .any(|prefix| name.len() > prefix.len() && name.starts_with(prefix))
+        || name == ACL_ACCESS
+        || name == ACL_DEFAULT
+}
+
+pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// Buffers of one thread, kept from file to file.
+pub(super) struct Prober {
+    path: Vec<u8>,
+    directory: usize,
+    list: Vec<u8>,
+    value: Vec<u8>,
+    effective_uid: u32,
+}
+
+impl Prober {
+    pub(super) fn new() -> Self {
+        Self {
+            path: Vec::new(),
+            directory: 0,
+            list: vec![0; limits::XATTR_LIST],
+            value: vec![0; limits::XATTR_VALUE],
+            effective_uid: rustix::process::geteuid().as_raw(),
+        }
+    }
+
+    /// Names asked for from now on lie in `directory`.
+    pub(super) fn enter(&mut self, directory: BorrowedFd<'_>) {
+        self.path.clear();
+        // Writing to a Vec does not fail.
+        let _ = write!(self.path, "/proc/self/fd/{}/", directory.as_raw_fd());
+        self.directory = self.path.len();
+    }
+
+    /// The extended attributes of `name` in the directory entered; symbolic links are not followed.
+    pub(super) fn xattrs(&mut self, name: &CStr) -> Result<Xattrs, Errno> {
+        self.path.truncate(self.directory);
+        self.path.extend_from_slice(name.to_bytes());
+        self.path.push(0);
+        // The path ends with the only NUL in it: names hold none.
+        let path = CStr::from_bytes_until_nul(&self.path).map_err(|_| Errno::INVAL)?;
+        let length = match rustix::fs::llistxattr(path, self.list.as_mut_slice()) {
+            Ok(length) => length,
+            Err(Errno::NOTSUP | Errno::NOENT) => return Ok(Xattrs::default()),
+            Err(errno) => return Err(errno),
+        };
+        let value = &mut self.value;
+        collect(&self.list[..length], |name| {
+            let length = rustix::fs::lgetxattr(path, name, value.as_mut_slice())?;
+            Ok(value[..length].to_vec())
+        })
+    }
+
+    /// The extended attributes of an open file or directory.
+    pub(super) fn xattrs_of(&mut self, fd: BorrowedFd<'_>) -> Result<Xattrs, Errno> {
+        let length = match rustix::fs::flistxattr(fd, self.list.as_mut_slice()) {
+            Ok(length) => length,
+            Err(Errno::NOTSUP) => return Ok(Xattrs::default()),
+            Err(errno) => return Err(errno),
+        };
+        let value = &mut self.value;
+        collect(&self.list[..length], |name| {
+            let length = rustix::fs::fgetxattr(fd, name, value.as_mut_slice())?;
+            Ok(value[..length].to_vec())
+        })
+    }
+
+    /// Whether file `name` can be opened for reading: by its mode where that decides, else by asking.
+    pub(super) fn readable(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        stat: &Stat,
+        xattrs: &Xattrs,
+    ) -> Result<(), Errno> {
+        let granted = if stat.st_uid == self.effective_uid {
+            stat.st_mode & 0o400 != 0
+        } else {
+            stat.st_mode & 0o044 == 0o044 && xattrs.get(ACL_ACCESS).is_none()
+        };
+        if granted {
+            return Ok(());
+        }
+        rustix::fs::accessat(directory, name, Access::READ_OK, AtFlags::EACCESS)
+    }
+}
+
+fn collect(
+    names: &[u8],
+    mut value: impl FnMut(&CStr) -> Result<Vec<u8>, Errno>,
+) -> Result<Xattrs, Errno> {
+    let mut xattrs = Xattrs::default();
+    for name in names.split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else {
+            continue;
+        };
+        if is_stored(name.to_bytes()) {
+            match value(name) {
+                Ok(value) => xattrs.set(name.to_bytes(), &value),
+                // Removed since, or a file that may not be read, which is reported as such.
+                Err(Errno::NODATA | Errno::ACCESS | Errno::PERM | Errno::NOTSUP) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+    Ok(xattrs)
+}
+
+/// The data extents of `file` below `size`; `None` when it has no hole.
+pub(super) fn extents(file: impl AsFd, size: u64) -> Result<Option<Vec<DataExtent>>, Errno> {
+    let file = file.as_fd();
+    let mut extents: Vec<DataExtent> = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            // No data after here.
+            Err(Errno::NXIO) => break,
+            // The file system does not tell: all is data.
+            Err(Errno::INVAL | Errno::NOTSUP) if at == 0 => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
+        if start >= size || start < at {
+            break;
+        }
+        let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(size);
+        if end <= start {
+            break;
+        }
+        extents.push(DataExtent {
+            offset: start,
+            len: end - start,
+        });
+        if extents.len() > limits::EXTENTS {
+            return Err(Errno::FBIG);
+        }
+        at = end;
+    }
+    let whole = DataExtent {
+        offset: 0,
+        len: size,
+    };
+    Ok((size > 0 && extents != [whole]).then_some(extents))
+}
