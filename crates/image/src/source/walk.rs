@@ -68,12 +68,14 @@ struct Task {
 struct Listing {
     fd: OwnedFd,
     names: Vec<u8>,
-    starts: Vec<u32>,
+    /// Start and length, the NUL included, of each name in order.
+    places: Vec<(u32, u16)>,
 }
 
 impl Listing {
     fn name(&self, index: usize) -> Option<&CStr> {
-        CStr::from_bytes_until_nul(&self.names[self.starts[index] as usize..]).ok()
+        let (start, len) = self.places[index];
+        CStr::from_bytes_with_nul(&self.names[start as usize..][..usize::from(len)]).ok()
     }
 }
 
@@ -175,7 +177,7 @@ impl<'a> Walk<'a> {
     }
 
     fn work(&self, queue: &Queue<Batch>) {
-        let mut prober = Prober::new();
+        let mut prober = Prober::for_own_thread();
         while let Some(task) = self.take() {
             let result = self.perform(task, &mut prober, queue);
             let mut stack = self.stack.lock();
@@ -240,7 +242,7 @@ impl<'a> Walk<'a> {
                     return Ok(true);
                 };
                 let listing = Arc::new(listing);
-                let count = listing.starts.len();
+                let count = listing.places.len();
                 let slices = (SLICE..count).step_by(SLICE).map(|start| Task {
                     number,
                     path: path.clone(),
@@ -299,7 +301,7 @@ impl<'a> Walk<'a> {
             Err(errno) => return Err(self.io("open", path, errno)),
         };
         let mut names: Vec<u8> = Vec::new();
-        let mut starts = Vec::new();
+        let mut places = Vec::new();
         let mut buffer = [MaybeUninit::uninit(); 64 * 1024];
         let mut entries = RawDir::new(&fd, &mut buffer);
         while let Some(entry) = entries.next() {
@@ -309,15 +311,18 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let start = u32::try_from(names.len());
-            starts.push(start.map_err(|_| self.io("list", path, Errno::OVERFLOW))?);
-            names.extend_from_slice(name.to_bytes_with_nul());
+            let start = start.map_err(|_| self.io("list", path, Errno::OVERFLOW))?;
+            let name = name.to_bytes_with_nul();
+            places.push((start, name.len() as u16));
+            names.extend_from_slice(name);
         }
         drop(entries);
-        let name = |start: &u32| CStr::from_bytes_until_nul(&names[*start as usize..]).ok();
-        starts.sort_unstable_by(|a, b| name(a).cmp(&name(b)));
+        let name = |(start, len): &(u32, u16)| &names[*start as usize..][..usize::from(*len)];
+        // The NUL at each end sorts before all that can follow it.
+        places.sort_unstable_by(|a, b| name(a).cmp(name(b)));
         // A directory that changes while it is listed may give a name twice.
-        starts.dedup_by(|a, b| name(a) == name(b));
-        Ok(Some(Listing { fd, names, starts }))
+        places.dedup_by(|a, b| name(a) == name(b));
+        Ok(Some(Listing { fd, names, places }))
     }
 
     /// Adds `name` to the batch. The number it got when it is a directory.
