@@ -211,7 +211,7 @@ impl<'a> Entries<'a> {
     fn parse(&self) -> Result<Entry<'a>, Corrupt> {
         let rest = &self.bytes[self.offset..];
         let Ok((header, after)) = Header::ref_from_prefix(rest) else {
-            return Err(Corrupt::at(Site::DirentOverrun));
+            return Err(Corrupt::at(Site::DirentTruncated));
         };
         let (ino, name_len) = (Ino(header.inode.get()), usize::from(header.name_len));
         let len = self.form.length_from_disk(header.rec_len.get());

@@ -14,6 +14,7 @@
 mod accessors;
 
 pub mod acl;
+pub mod casefold;
 pub mod csum;
 pub mod dirent;
 pub mod dirhash;

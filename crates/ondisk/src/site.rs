@@ -81,6 +81,7 @@ sites! {
     DirentIno = 505, "a directory entry names an inode that does not exist";
     DirentTail = 506, "a directory block has no checksum";
     DirentChecksum = 507, "a directory block's checksum is wrong";
+    DirentTruncated = 509, "a directory block ends within an entry";
     DirentName = 508, "a directory entry's name is empty or holds a slash or NUL";
 
     // 6xx: hashed directories.

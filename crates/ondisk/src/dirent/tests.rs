@@ -153,7 +153,7 @@ fn every_impossible_record_is_refused_by_name_and_ends_the_block() {
     assert_eq!(with(50, 1), [Site::DirentIno]);
     assert_eq!(
         sites(&GOLDEN_1K[..7], form.without_checksum()),
-        [Site::DirentOverrun]
+        [Site::DirentTruncated]
     );
     assert_eq!(
         verify_name(b"a/b").map_err(|c| c.site()),
