@@ -39,6 +39,7 @@ pub mod features;
 pub mod geometry;
 pub mod group_desc;
 pub mod superblock;
+pub mod text;
 
 pub use features::{Feature, Features};
 pub use geometry::{Geometry, GeometryError, Unsupported};

@@ -2,3 +2,4 @@
 //! says how each file was made.
 
 mod superblock;
+mod text;

@@ -10,7 +10,7 @@ use lanefs_ondisk::{
     FsBlock, Geometry, GeometryError, Group, GroupDesc, Ino, Superblock, Unsupported, bitmap,
 };
 
-const PROFILES: &[&str] = &[
+pub const PROFILES: &[&str] = &[
     "default",
     "csum32",
     "small64",
@@ -32,17 +32,17 @@ fn golden(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn superblock(profile: &str) -> Superblock {
+pub fn superblock(profile: &str) -> Superblock {
     let bytes: [u8; 1024] = golden(&format!("{profile}.sb")).try_into().unwrap();
     *Superblock::view(&bytes)
 }
 
-fn geometry(profile: &str) -> Geometry {
+pub fn geometry(profile: &str) -> Geometry {
     Geometry::new(&superblock(profile), u64::MAX).unwrap()
 }
 
 /// The descriptors that were kept, each with its bytes.
-fn descriptors(profile: &str) -> Vec<(Group, Vec<u8>)> {
+pub fn descriptors(profile: &str) -> Vec<(Group, Vec<u8>)> {
     let geometry = geometry(profile);
     let bytes = golden(&format!("{profile}.gd"));
     let chunks = bytes.chunks_exact(geometry.desc_size());
