@@ -1,0 +1,284 @@
+//! A run's states in order, what was promised to be durable when, and the check of what a crash left.
+//!
+//! The rules are those of a journal whose transactions hold every operation before them (data=ordered):
+//!
+//! 1. Names, sizes and attributes are those of one state of the run: some prefix of the operations happened.
+//! 2. That state is not older than any promise: `sync` promises all; `fsync` the last change of that inode, its names
+//!    included; `fdatasync` the last change of its size or allocation, so a rename before it may be lost.
+//! 3. A sector of a file holds what it held in the state found or any later one: the commit flushed the data before
+//!    it, and overwrites go to their place at once. So zeros of a tail that a later truncate zeroed may show under the
+//!    old size.
+//! 4. What is a hole or unwritten in the state found reads as zeros: nobody sees blocks that it did not write.
+//!
+//! An operation under way at the crash counts as a state if its effect may show; push the states between its steps
+//! too. Nothing here knows threads: histories of several are checked by whoever knows their order.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::content::{BLOCK, SECTOR};
+use crate::{Content, Difference, Kind, NodeId, Op, Path, Tree};
+
+/// A run's states and promises.
+#[derive(Clone, Debug)]
+pub struct History {
+    states: Vec<Tree>,
+    /// For each node, the last state that changed it in any way, and the last that changed its size or allocation.
+    changed: BTreeMap<NodeId, (usize, usize)>,
+    /// No older state may be found.
+    durable: usize,
+    /// For each file, the state whose data are durable.
+    durable_data: BTreeMap<NodeId, usize>,
+}
+
+/// Why what was found is none of the states allowed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mismatch {
+    /// States that were allowed.
+    pub allowed: std::ops::RangeInclusive<usize>,
+    /// For the state that came nearest (the one that differs latest in the walk): its index and the difference.
+    pub nearest: (usize, Difference),
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (state, difference) = &self.nearest;
+        write!(
+            f,
+            "none of the states {} to {} was found; the nearest is {state}, but {difference}",
+            self.allowed.start(),
+            self.allowed.end()
+        )
+    }
+}
+
+impl History {
+    /// A history that begins with a durable state.
+    #[must_use]
+    pub fn new(start: Tree) -> History {
+        History {
+            states: vec![start],
+            changed: BTreeMap::new(),
+            durable: 0,
+            durable_data: BTreeMap::new(),
+        }
+    }
+
+    /// The newest state.
+    #[must_use]
+    pub fn last(&self) -> &Tree {
+        &self.states[self.states.len() - 1]
+    }
+
+    /// How many states there are.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // There is always the first one.
+    pub fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Adds a state that may be found from now on: the effect of an operation, or of a part of one.
+    pub fn push(&mut self, state: Tree) {
+        let index = self.states.len();
+        let before = self.last().clone();
+        for (id, node) in state.nodes() {
+            if before.is_untouched(&state, id) {
+                continue;
+            }
+            let shape = before
+                .get(id)
+                .is_none_or(|old| shape(&old.kind) != shape(&node.kind));
+            let entry = self.changed.entry(id).or_insert((0, 0));
+            entry.0 = index;
+            if shape {
+                entry.1 = index;
+            }
+        }
+        self.states.push(state);
+    }
+
+    /// Applies `op`, adds the state after it, and records what it promises; call it when the operation has returned.
+    ///
+    /// # Errors
+    /// As [`Tree::apply`]; there is no new state then.
+    pub fn complete(&mut self, op: &Op) -> Result<(), crate::Errno> {
+        let mut state = self.last().clone();
+        state.apply(op)?;
+        self.push(state);
+        self.promise(op);
+        Ok(())
+    }
+
+    /// Records what a synchronising operation that has returned promises about the newest state.
+    pub fn promise(&mut self, op: &Op) {
+        let newest = self.states.len() - 1;
+        let (file, all) = match op {
+            Op::Sync => {
+                self.durable = newest;
+                let files: Vec<NodeId> = self.last().nodes().map(|(id, _)| id).collect();
+                self.durable_data
+                    .extend(files.into_iter().map(|id| (id, newest)));
+                return;
+            }
+            Op::Fsync { file } => (file, true),
+            Op::Fdatasync { file } => (file, false),
+            _ => return,
+        };
+        let Ok(id) = self.last().find(file) else {
+            return;
+        };
+        let (any, shape) = self.changed.get(&id).copied().unwrap_or((0, 0));
+        self.durable = self.durable.max(if all { any } else { shape });
+        self.durable_data.insert(id, newest);
+    }
+
+    /// Checks what was found after a crash and recovery; gives the index of the state that it is.
+    ///
+    /// # Errors
+    /// When it is none of those allowed.
+    pub fn check(&self, found: &Tree) -> Result<usize, Mismatch> {
+        let newest = self.states.len() - 1;
+        let mut nearest: Option<(usize, Difference)> = None;
+        // The newest first: it is the likeliest, and its data rules are the strictest.
+        for index in (self.durable..=newest).rev() {
+            match self.check_state(index, found) {
+                Ok(()) => return Ok(index),
+                Err(difference)
+                    if nearest
+                        .as_ref()
+                        .is_none_or(|(_, other)| other.path < difference.path) =>
+                {
+                    nearest = Some((index, difference));
+                }
+                Err(_) => {}
+            }
+        }
+        let none = Difference {
+            path: Path(Vec::new()),
+            what: "no state is allowed".into(),
+        };
+        Err(Mismatch {
+            allowed: self.durable..=newest,
+            nearest: nearest.unwrap_or((newest, none)),
+        })
+    }
+
+    fn check_state(&self, index: usize, found: &Tree) -> Result<(), Difference> {
+        let state = self.states[index].recovered();
+        let numbers = state.compare_metadata(found)?;
+        for (path, there) in found.walk() {
+            let id = numbers[&there];
+            if let (Kind::File(mine), Kind::File(theirs)) =
+                (&state.node(id).kind, &found.node(there).kind)
+            {
+                let from = index.max(self.durable_data.get(&id).copied().unwrap_or(0));
+                self.check_data(id, index, from, mine, theirs)
+                    .map_err(|what| Difference {
+                        path: path.clone(),
+                        what,
+                    })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rules 3 and 4 for one file.
+    fn check_data(
+        &self,
+        id: NodeId,
+        index: usize,
+        from: usize,
+        expected: &Content,
+        found: &Content,
+    ) -> Result<(), String> {
+        let later: Vec<&Content> = self.states[from.min(self.states.len() - 1)..]
+            .iter()
+            .filter_map(|state| match &state.get(id)?.kind {
+                Kind::File(content) => Some(content),
+                _ => None,
+            })
+            .collect();
+        let shifted = self.shifts_after(id, index);
+        let size = expected.size();
+        for block in 0..size.div_ceil(BLOCK) {
+            let actual = found.block(block);
+            let candidates = candidates(expected, &later, block, shifted);
+            let bytes = usize::try_from((size - block * BLOCK).min(BLOCK)).unwrap_or(0);
+            for start in (0..bytes).step_by(SECTOR) {
+                let sector = start..(start + SECTOR).min(bytes);
+                let allowed = candidates
+                    .iter()
+                    .any(|known| known[sector.clone()] == actual[sector.clone()]);
+                if !allowed {
+                    let at = block * BLOCK + start as u64;
+                    let what = if expected.is_data(block) {
+                        "older or foreign data"
+                    } else {
+                        "data in a hole"
+                    };
+                    return Err(format!("the sector at byte {at} holds {what}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an operation after state `index` may have moved this file's blocks to other places in it.
+    fn shifts_after(&self, id: NodeId, index: usize) -> bool {
+        self.states[index..].windows(2).any(|pair| {
+            let sizes: Vec<Option<&Content>> = pair
+                .iter()
+                .map(|state| match &state.get(id)?.kind {
+                    Kind::File(content) => Some(content),
+                    _ => None,
+                })
+                .collect();
+            match sizes[..] {
+                [Some(before), Some(after)] => before.moved_into(after),
+                _ => false,
+            }
+        })
+    }
+}
+
+/// What the sectors of a block may hold.
+fn candidates(
+    expected: &Content,
+    later: &[&Content],
+    block: u64,
+    shifted: bool,
+) -> Vec<std::rc::Rc<[u8]>> {
+    let mut candidates = vec![expected.block(block)];
+    if !expected.is_data(block) {
+        return candidates;
+    }
+    if !later.is_empty() && !shifted {
+        // Data known to be durable replace what the state itself held.
+        candidates.clear();
+    }
+    for content in later {
+        if shifted {
+            candidates.extend(content.data_blocks());
+        } else if content.is_data(block) || content.is_allocated(block) {
+            candidates.push(content.block(block));
+        } else {
+            // Cut off or punched later: its sectors stay as they were until the commit.
+            candidates.push(expected.block(block));
+        }
+    }
+    if candidates.is_empty() {
+        candidates.push(expected.block(block));
+    }
+    candidates
+}
+
+/// Size and allocation of a file, which fdatasync promises.
+fn shape(kind: &Kind) -> Option<(u64, Vec<(u64, bool)>)> {
+    match kind {
+        Kind::File(content) => Some((content.size(), content.allocation())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

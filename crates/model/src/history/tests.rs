@@ -1,0 +1,174 @@
+//! Each rule of the history, with the state that it allows and the one that it forbids.
+
+use super::*;
+use crate::{Mode, RenameFlag, Target};
+
+fn create(path: &str) -> Op {
+    Op::Create {
+        path: Path::new(path),
+        mode: 0o644,
+    }
+}
+
+fn write(path: &str, offset: u64, fill: u8, len: usize) -> Op {
+    Op::Write {
+        file: Target::Path(Path::new(path)),
+        offset,
+        bytes: vec![fill; len],
+    }
+}
+
+fn truncate(path: &str, size: u64) -> Op {
+    Op::Truncate {
+        file: Target::Path(Path::new(path)),
+        size,
+    }
+}
+
+fn fsync(path: &str) -> Op {
+    Op::Fsync {
+        file: Target::Path(Path::new(path)),
+    }
+}
+
+fn fdatasync(path: &str) -> Op {
+    Op::Fdatasync {
+        file: Target::Path(Path::new(path)),
+    }
+}
+
+fn rename(from: &str, to: &str) -> Op {
+    Op::Rename {
+        from: Path::new(from),
+        to: Path::new(to),
+        flag: RenameFlag::Replace,
+    }
+}
+
+fn history(ops: &[Op]) -> History {
+    let mut history = History::new(Tree::new());
+    for op in ops {
+        history.complete(op).unwrap();
+    }
+    history
+}
+
+fn tree(ops: &[Op]) -> Tree {
+    history(ops).last().clone()
+}
+
+#[test]
+fn any_prefix_is_allowed_until_something_is_promised() {
+    let ops = [create("a"), create("b"), rename("a", "c")];
+    let mut run = history(&ops);
+    for end in 0..=3 {
+        assert_eq!(run.check(&tree(&ops[..end])), Ok(end));
+    }
+    run.complete(&Op::Sync).unwrap();
+    assert!(run.check(&tree(&ops)).is_ok());
+    let mismatch = run.check(&tree(&ops[..2])).unwrap_err();
+    assert!(
+        mismatch.to_string().contains("is missing") || mismatch.to_string().contains("should not")
+    );
+}
+
+#[test]
+fn operations_do_not_show_without_those_before_them() {
+    let run = history(&[create("a"), create("b")]);
+    assert!(run.check(&tree(&[create("b")])).is_err());
+}
+
+#[test]
+fn fsync_promises_the_new_name_and_fdatasync_does_not() {
+    let ops = [create("a"), Op::Sync, rename("a", "b")];
+    let mut with_fsync = history(&ops);
+    with_fsync.complete(&fsync("b")).unwrap();
+    assert!(with_fsync.check(&tree(&ops[..1])).is_err());
+    let mut with_fdatasync = history(&ops);
+    with_fdatasync.complete(&fdatasync("b")).unwrap();
+    assert!(with_fdatasync.check(&tree(&ops[..1])).is_ok());
+}
+
+#[test]
+fn fdatasync_promises_the_size() {
+    let ops = [create("a"), Op::Sync, write("a", 0, 1, 100)];
+    let mut run = history(&ops);
+    run.complete(&fdatasync("a")).unwrap();
+    assert!(run.check(&tree(&ops[..1])).is_err());
+    assert!(run.check(&tree(&ops)).is_ok());
+}
+
+#[test]
+fn an_overwrite_shows_or_not_a_sector_at_a_time_until_it_is_synced() {
+    let base = [create("a"), write("a", 0, 1, 4096), Op::Sync];
+    let mut run = history(&base);
+    run.complete(&write("a", 0, 2, 4096)).unwrap();
+    let torn = tree(&[create("a"), write("a", 0, 1, 4096), write("a", 512, 2, 512)]);
+    let half_sector = tree(&[create("a"), write("a", 0, 1, 4096), write("a", 512, 2, 100)]);
+    assert!(run.check(&torn).is_ok());
+    assert!(run.check(&half_sector).is_err());
+    run.complete(&fdatasync("a")).unwrap();
+    assert!(run.check(&torn).is_err());
+    assert!(
+        run.check(&tree(&[create("a"), write("a", 0, 2, 4096)]))
+            .is_ok()
+    );
+}
+
+#[test]
+fn appended_bytes_are_never_what_was_there_before() {
+    let run = history(&[create("a"), Op::Sync, write("a", 0, 1, 4096)]);
+    let stale = tree(&[create("a"), write("a", 0, 9, 4096)]);
+    let zeros = tree(&[create("a"), truncate("a", 4096)]);
+    assert!(run.check(&stale).is_err());
+    assert!(run.check(&zeros).is_err());
+}
+
+#[test]
+fn zeros_of_a_zeroed_tail_may_show_under_the_old_size() {
+    let base = [create("a"), write("a", 0, 1, 4096), Op::Sync];
+    let mut run = history(&base);
+    run.complete(&truncate("a", 1024)).unwrap();
+    let zeroed = tree(&[create("a"), write("a", 0, 1, 1024), truncate("a", 4096)]);
+    assert!(run.check(&zeroed).is_ok());
+    let also_before = tree(&[create("a"), write("a", 512, 1, 512), truncate("a", 4096)]);
+    assert!(run.check(&also_before).is_err());
+}
+
+#[test]
+fn a_hole_reads_as_zeros_whatever_is_written_into_it_later() {
+    let base = [create("a"), truncate("a", 8192), Op::Sync];
+    let mut run = history(&base);
+    run.complete(&write("a", 0, 5, 4096)).unwrap();
+    run.complete(&rename("a", "b")).unwrap();
+    let before = tree(&base);
+    assert_eq!(run.check(&before).unwrap(), 3);
+    let leaked = tree(&[create("a"), truncate("a", 8192), write("a", 4096, 5, 512)]);
+    assert!(run.check(&leaked).is_err());
+}
+
+#[test]
+fn data_written_after_a_collapse_may_show_at_the_old_place() {
+    let base = [
+        create("a"),
+        write("a", 0, 1, 4096),
+        write("a", 4096, 2, 4096),
+        write("a", 8192, 3, 4096),
+        Op::Sync,
+    ];
+    let mut run = history(&base);
+    let collapse = Op::Fallocate {
+        file: Target::Path(Path::new("a")),
+        mode: Mode::Collapse,
+        offset: 0,
+        len: 4096,
+    };
+    run.complete(&collapse).unwrap();
+    run.complete(&write("a", 0, 7, 4096)).unwrap();
+    let mut found = base.to_vec();
+    found.push(write("a", 4096, 7, 4096));
+    assert!(run.check(&tree(&found)).is_ok());
+    let mut foreign = base.to_vec();
+    foreign.push(write("a", 4096, 8, 4096));
+    assert!(run.check(&tree(&foreign)).is_err());
+}

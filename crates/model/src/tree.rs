@@ -1,0 +1,223 @@
+//! The state of the model: nodes by number, names in directories, files kept open.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::{Content, Device, Errno, Path, Target};
+
+/// A node's number in the model; never reused, and not the inode number of any image.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(pub u64);
+
+impl NodeId {
+    /// The root directory.
+    pub const ROOT: NodeId = NodeId(0);
+}
+
+/// What a node is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A regular file.
+    File(Content),
+    /// A directory: its names.
+    Directory(BTreeMap<Vec<u8>, NodeId>),
+    /// A symbolic link: its target.
+    Symlink(Vec<u8>),
+    /// A device, pipe or socket.
+    Device(Device),
+}
+
+/// One inode.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// What it is, with its contents.
+    pub kind: Kind,
+    /// Permission bits, within 0o7777.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names that lead to it; 2 and one a subdirectory for a directory.
+    pub links: u32,
+    /// Made by `O_TMPFILE` and never linked since, so that it may be linked although it has no name.
+    pub linkable: bool,
+    /// Extended attributes by full name.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// A whole file system. Clones share what did not change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tree {
+    pub(crate) nodes: BTreeMap<NodeId, Rc<Node>>,
+    pub(crate) slots: BTreeMap<u8, NodeId>,
+    next: u64,
+}
+
+impl Default for Tree {
+    fn default() -> Tree {
+        Tree::new()
+    }
+}
+
+impl Tree {
+    /// An empty file system: a root directory of mode 0755.
+    #[must_use]
+    pub fn new() -> Tree {
+        let mut tree = Tree {
+            nodes: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            next: 0,
+        };
+        let root = tree.add(Kind::Directory(BTreeMap::new()), 0o755);
+        debug_assert_eq!(root, NodeId::ROOT);
+        tree
+    }
+
+    /// The node with this number. Panics when there is none: numbers come from the tree itself.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[&id]
+    }
+
+    /// All nodes, those without a name included.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.nodes.iter().map(|(id, node)| (*id, &**node))
+    }
+
+    /// The names of a directory; none for anything else.
+    pub fn children(&self, id: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> {
+        let names = match &self.node(id).kind {
+            Kind::Directory(names) => Some(names),
+            _ => None,
+        };
+        names.into_iter().flatten().map(|(name, id)| (&**name, *id))
+    }
+
+    /// Every name in the tree with its node, directories before what is in them, in byte order.
+    #[must_use]
+    pub fn walk(&self) -> Vec<(Path, NodeId)> {
+        let mut found = vec![(Path(Vec::new()), NodeId::ROOT)];
+        let mut next = 0;
+        while next < found.len() {
+            let (path, id) = found[next].clone();
+            found.extend(
+                self.children(id)
+                    .map(|(name, child)| (path.join(name), child)),
+            );
+            next += 1;
+        }
+        found
+    }
+
+    /// The node that a path names. A symbolic link within the path leads nowhere, for the targets of the generator
+    /// never exist.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`.
+    pub fn lookup(&self, path: &Path) -> Result<NodeId, Errno> {
+        let mut id = NodeId::ROOT;
+        for name in &path.0 {
+            let names = self.names(id)?;
+            if name.len() > 255 {
+                return Err(Errno::ENAMETOOLONG);
+            }
+            id = *names.get(name).ok_or(Errno::ENOENT)?;
+        }
+        Ok(id)
+    }
+
+    /// The names of what an earlier part of a path led to.
+    pub(crate) fn names(&self, id: NodeId) -> Result<&BTreeMap<Vec<u8>, NodeId>, Errno> {
+        match &self.node(id).kind {
+            Kind::Directory(names) => Ok(names),
+            Kind::Symlink(_) => Err(Errno::ENOENT),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// The node that an operation works on.
+    ///
+    /// # Errors
+    /// As [`Tree::lookup`]; `EBADF` for an empty slot.
+    pub fn find(&self, target: &Target) -> Result<NodeId, Errno> {
+        match target {
+            Target::Path(path) => self.lookup(path),
+            Target::Slot(slot) => self.slots.get(slot).copied().ok_or(Errno::EBADF),
+        }
+    }
+
+    pub(crate) fn add(&mut self, kind: Kind, mode: u16) -> NodeId {
+        let id = NodeId(self.next);
+        self.next += 1;
+        let links = if matches!(kind, Kind::Directory(_)) {
+            2
+        } else {
+            1
+        };
+        let node = Node {
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            links,
+            linkable: false,
+            xattrs: BTreeMap::new(),
+        };
+        self.nodes.insert(id, Rc::new(node));
+        id
+    }
+
+    /// A node to change, copied first when another clone shares it.
+    pub(crate) fn change(&mut self, id: NodeId) -> &mut Node {
+        // Callers hold an id that lookup or add just gave them.
+        Rc::make_mut(self.nodes.get_mut(&id).expect("the node exists"))
+    }
+
+    /// Forgets a node when neither a name nor a slot leads to it.
+    pub(crate) fn release(&mut self, id: NodeId) {
+        if self.node(id).links == 0 && !self.slots.values().any(|open| *open == id) {
+            self.nodes.remove(&id);
+        }
+    }
+
+    /// Puts a node that was found on an image under a path whose parents are there already; links are counted as
+    /// names are added.
+    ///
+    /// # Errors
+    /// As [`Tree::apply`] for a creation.
+    pub fn put(&mut self, path: &Path, node: Node) -> Result<NodeId, Errno> {
+        let id = if path.0.is_empty() {
+            NodeId::ROOT
+        } else {
+            self.create(path, node.mode, node.kind)?
+        };
+        let found = self.change(id);
+        (found.mode, found.uid, found.gid, found.xattrs) =
+            (node.mode, node.uid, node.gid, node.xattrs);
+        Ok(id)
+    }
+
+    /// Whether `id` is the very same in `other`: no operation between the two touched it.
+    pub(crate) fn is_untouched(&self, other: &Tree, id: NodeId) -> bool {
+        match (self.nodes.get(&id), other.nodes.get(&id)) {
+            (Some(mine), Some(theirs)) => Rc::ptr_eq(mine, theirs),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    /// The node with this number, if it is there.
+    pub(crate) fn get(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(&id).map(|node| &**node)
+    }
+
+    /// The state after a crash and recovery: nothing is open, and what has no name is gone.
+    #[must_use]
+    pub fn recovered(&self) -> Tree {
+        let mut tree = self.clone();
+        tree.slots.clear();
+        tree.nodes.retain(|_, node| node.links > 0);
+        tree
+    }
+}
