@@ -1,1 +1,32 @@
-//! The mounted ext4 file system.
+//! The mounted ext4 file system, read only: from a device to inodes, their data, names and attributes.
+//!
+//! ```text
+//! limits error < sb < group < icache < extent < xattr, dir, data < namei < mount < fs
+//! ```
+//!
+//! Each module may import only from those to its left. [`Fs`] is the face; everything below works on an
+//! `icache::Icache`, which knows the device, the cache of metadata blocks, the geometry and the groups.
+//!
+//! Whatever comes from the device is verified where it enters (checksums, bounds, order), so that no number of
+//! the device's is trusted unseen. Nothing here writes: a crash has nothing to lose, and readers share nothing
+//! that changes but the cache's shards and counters.
+
+mod data;
+mod error;
+mod extent;
+mod fs;
+mod group;
+mod icache;
+pub mod limits;
+mod mount;
+mod sb;
+mod xattr;
+
+pub use error::Error;
+pub use extent::{Mapping, Mappings};
+pub use fs::{Fs, InodeRef, Metadata, StatFs};
+pub use mount::{Journal, OpenOptions};
+pub use ondisk::{
+    BlockSize, Corrupt, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock, Timestamp,
+};
+pub use xattr::Xattr;

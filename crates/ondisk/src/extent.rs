@@ -250,6 +250,22 @@ impl<'a> Node<'a> {
         Ok(Node { header, entries })
     }
 
+    /// The entries of a node that was verified before; any other bytes have none, or wrong ones.
+    #[must_use]
+    pub fn view(bytes: &'a [u8]) -> Entries<'a> {
+        let none = Entries::Extents(&[]);
+        let Ok((header, rest)) = ExtentHeader::ref_from_prefix(bytes) else {
+            return none;
+        };
+        let count = usize::from(header.entries());
+        match header.depth() {
+            0 => <[Extent]>::ref_from_prefix_with_elems(rest, count)
+                .map_or(none, |(extents, _)| Entries::Extents(extents)),
+            _ => <[ExtentIndex]>::ref_from_prefix_with_elems(rest, count)
+                .map_or(none, |(indices, _)| Entries::Indices(indices)),
+        }
+    }
+
     /// The header.
     #[must_use]
     pub fn header(&self) -> &'a ExtentHeader {
@@ -300,6 +316,12 @@ fn verify_indices(indices: &[ExtentIndex], expect: &Expect) -> Result<(), Corrup
         }
     }
     Ok(())
+}
+
+/// The depth of a node that was verified before.
+#[must_use]
+pub fn depth(bytes: &[u8]) -> u16 {
+    ExtentHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.depth())
 }
 
 /// Entries that fit into a block of so many bytes.

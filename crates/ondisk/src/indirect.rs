@@ -64,6 +64,17 @@ impl Path {
     pub fn indices(&self) -> &[u32] {
         &self.indices[1..=usize::from(self.levels)]
     }
+
+    /// How far the block lies from the first one that the last `levels` indices could name.
+    #[must_use]
+    pub fn offset_below(&self, levels: u8, size: BlockSize) -> u64 {
+        let indices = self.indices();
+        let skipped = indices.len().saturating_sub(usize::from(levels));
+        let below = indices[skipped..].iter();
+        below.fold(0, |offset, index| {
+            offset << (size.bits() - 2) | u64::from(*index)
+        })
+    }
 }
 
 /// How many logical blocks one pointer covers that has `levels` blocks of pointers below it.
@@ -130,6 +141,10 @@ mod tests {
             Path::to(LBlock(last), BlockSize::K1).unwrap().indices(),
             [255, 255, 255]
         );
+        let path = Path::to(LBlock(12 + 256 + 256 * 3 + 7), BlockSize::K1).unwrap();
+        assert_eq!(path.indices(), [3, 7]);
+        assert_eq!(path.offset_below(1, BlockSize::K1), 7);
+        assert_eq!(path.offset_below(2, BlockSize::K1), 3 * 256 + 7);
         assert_eq!(Path::to(LBlock(last + 1), BlockSize::K1), None);
         assert!(Path::to(LBlock(u32::MAX), BlockSize::K64).is_some());
     }

@@ -60,6 +60,11 @@ sites! {
     InodeExtraSize = 300, "the inode's extra fields do not fit into its slot";
     InodeChecksum = 301, "the inode's checksum does not match";
 
+    InodeType = 302, "the inode is not in use, or its mode names no type of file";
+    InlineSize = 303, "the inode says that it holds more contents inside than it does";
+    FileSize = 305, "the file is larger than any may be";
+    SymlinkSize = 304, "the symbolic link's target is longer than one may be";
+
     // 4xx: extents and indirect blocks.
     ExtentMagic = 400, "an extent node has no magic";
     ExtentDepth = 401, "an extent node has the wrong depth";
@@ -71,6 +76,9 @@ sites! {
     ExtentIndexOrder = 407, "an extent index is out of order or outside its parent's range";
     ExtentIndexPointer = 408, "an extent index points outside the file system";
     ExtentChecksum = 409, "an extent block's checksum does not match";
+
+    IndirectPointer = 420, "a block map points outside the file system";
+    IndirectLoop = 421, "a block map has more blocks of pointers than the file system has blocks";
 
     // 5xx: directory entries.
     DirentLengthSmall = 500, "a directory entry is shorter than any can be";
@@ -101,6 +109,9 @@ sites! {
     XattrName = 702, "an attribute's name contains a zero byte";
     XattrValue = 703, "an attribute's value does not lie where values may";
     XattrBlockChecksum = 704, "an attribute block's checksum does not match";
+    XattrInode = 705, "an attribute's value lies in an inode that is none for values, or of another size";
+    XattrInodeHash = 706, "an attribute's value in an inode does not match its hash";
+    XattrBlockPlace = 707, "the attribute block lies outside the file system";
     AclFormat = 720, "an access control list has a wrong version, tag or length";
 
     // 8xx: the journal.

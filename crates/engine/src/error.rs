@@ -1,0 +1,64 @@
+//! What can go wrong. One kind each for what callers tell apart; errno is chosen further up.
+
+use device::DeviceError;
+use ondisk::{Corrupt, GeometryError};
+
+/// Why the engine could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nothing has this name, or this inode number.
+    #[error("no such file or directory")]
+    NotFound,
+    /// A directory was needed.
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory has no bytes to read.
+    #[error("is a directory")]
+    IsDirectory,
+    /// Only regular files have bytes to read.
+    #[error("not a regular file")]
+    NotRegular,
+    /// Only symbolic links have a target.
+    #[error("not a symbolic link")]
+    NotSymlink,
+    /// A path with more symbolic links than Linux follows.
+    #[error("too many levels of symbolic links")]
+    TooManyLinks,
+    /// A name of more than 255 bytes, or a path of more than Linux takes.
+    #[error("file name too long")]
+    NameTooLong,
+    /// The contents or names are encrypted, and lanefs has no keys.
+    #[error("encrypted (fscrypt), which lanefs can't read")]
+    Encrypted,
+    /// The image has something that lanefs can't read.
+    #[error("{0} can't be read by lanefs")]
+    Unsupported(&'static str),
+    /// The image as a whole can't be read by lanefs.
+    #[error("{0}")]
+    UnsupportedImage(ondisk::Unsupported),
+    /// The device ends before the file system does.
+    #[error("the image is truncated: the file system has {needed} bytes, the device {present}")]
+    Truncated {
+        /// Bytes that the file system has.
+        needed: u64,
+        /// Bytes that the device has.
+        present: u64,
+    },
+    /// The image breaks the format.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] DeviceError),
+}
+
+impl From<GeometryError> for Error {
+    fn from(error: GeometryError) -> Error {
+        match error {
+            GeometryError::Corrupt(corrupt) => Error::Corrupt(corrupt),
+            GeometryError::Unsupported(unsupported) => Error::UnsupportedImage(unsupported),
+            GeometryError::Truncated { needed, present } => Error::Truncated { needed, present },
+        }
+    }
+}

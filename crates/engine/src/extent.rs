@@ -1,0 +1,280 @@
+//! Where a file's blocks are: an iterator over runs, from an extent tree or from a block map.
+//!
+//! Both sources answer one question, "the next run that ends after this logical block". [`Mappings`] puts holes
+//! between the answers, joins runs that continue each other, and cuts at the range asked for. No recursion:
+//! a tree's path is a stack of at most six nodes, each verified against the range that its parent gives it, so
+//! that a walk always moves forward and ends.
+
+use std::ops::Range;
+
+use buffer::Block;
+use ondisk::{FileType, Flags, FsBlock, LBlock};
+use sync::Arc;
+
+use crate::error::Error;
+use crate::icache::LoadedInode;
+use crate::sb::{Kind, Volume};
+
+mod map;
+mod tree;
+
+use map::Map;
+use tree::Tree;
+
+/// A run of a file's blocks that are alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// The first block, counted from the file's start.
+    pub logical: u64,
+    /// Blocks in the run; not 0.
+    pub len: u64,
+    /// The first block on the device; `None` for a hole.
+    pub physical: Option<FsBlock>,
+    /// Whether the run is allocated but reads as zeros.
+    pub unwritten: bool,
+}
+
+impl Mapping {
+    /// The block after the run.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.logical + self.len
+    }
+
+    /// Whether the run's bytes are on the device (neither hole nor unwritten).
+    #[must_use]
+    pub fn is_data(&self) -> bool {
+        self.physical.is_some() && !self.unwritten
+    }
+
+    fn hole(range: Range<u64>) -> Mapping {
+        Mapping {
+            logical: range.start,
+            len: range.end - range.start,
+            physical: None,
+            unwritten: false,
+        }
+    }
+
+    /// The part of the run in `range`, which must overlap it.
+    fn cut(self, range: &Range<u64>) -> Mapping {
+        let logical = self.logical.max(range.start);
+        let skipped = logical - self.logical;
+        Mapping {
+            logical,
+            len: self.end().min(range.end) - logical,
+            physical: self.physical.map(|first| FsBlock(first.0 + skipped)),
+            ..self
+        }
+    }
+
+    /// Whether `next` continues this run, on the device too.
+    fn continues(&self, next: &Mapping) -> bool {
+        let follows = match (self.physical, next.physical) {
+            (Some(a), Some(b)) => a.0 + self.len == b.0,
+            (None, None) => true,
+            _ => false,
+        };
+        follows && self.end() == next.logical && self.unwritten == next.unwritten
+    }
+}
+
+/// How a file's blocks are recorded.
+enum Source {
+    /// The file has none.
+    Nothing,
+    Tree(Tree),
+    Map(Map),
+}
+
+impl Source {
+    fn of(volume: &Volume, inode: &LoadedInode) -> Result<Source, Error> {
+        let has_blocks = match inode.file_type() {
+            Some(FileType::Regular | FileType::Directory) => !inode.is_inline(),
+            Some(FileType::Symlink) => !is_short_link(inode),
+            _ => false,
+        };
+        match has_blocks {
+            false => Ok(Source::Nothing),
+            true if inode.flags().contains(Flags::EXTENTS) => {
+                Ok(Source::Tree(Tree::new(volume, inode)?))
+            }
+            true => Ok(Source::Map(Map::new(volume, inode))),
+        }
+    }
+
+    /// The run with the smallest logical block among those that end after `from`.
+    fn next(&mut self, volume: &Volume, from: u64) -> Result<Option<Mapping>, Error> {
+        match self {
+            Source::Nothing => Ok(None),
+            Source::Tree(tree) => tree.next(volume, from),
+            Source::Map(map) => map.next(volume, from),
+        }
+    }
+}
+
+/// Whether a symbolic link's target lies in the block area.
+pub(crate) fn is_short_link(inode: &LoadedInode) -> bool {
+    // The target fits with a zero byte after it.
+    let fits = inode.size(false) < ondisk::inode::BLOCK_AREA as u64;
+    fits && !inode.is_inline() && !inode.flags().contains(Flags::EXTENTS)
+}
+
+/// The runs of a file in ascending order, holes included. Ends after an error.
+pub struct Mappings<'a> {
+    volume: &'a Volume,
+    source: Source,
+    /// What is still to be answered. An open end is `u64::MAX`; then holes end where the file does.
+    range: Range<u64>,
+    file_blocks: u64,
+    /// The run found after a hole that was answered first, or that the one before did not join.
+    found: Option<Mapping>,
+}
+
+impl<'a> Mappings<'a> {
+    /// The runs of a file that overlap `range`, cut to it. With an open end (`u64::MAX`), the runs beyond the
+    /// end of the file too.
+    pub(crate) fn new(
+        volume: &'a Volume,
+        inode: &LoadedInode,
+        range: Range<u64>,
+    ) -> Result<Mappings<'a>, Error> {
+        let block_size = volume.geometry().block_size();
+        Ok(Mappings {
+            volume,
+            source: Source::of(volume, inode)?,
+            range,
+            file_blocks: match inode.is_inline() || is_linkish(inode) {
+                true => 0,
+                false => block_size.blocks_for(inode.bytes(volume)),
+            },
+            found: None,
+        })
+    }
+
+    fn find(&mut self, from: u64) -> Result<Option<Mapping>, Error> {
+        if let Some(found) = self.found.take() {
+            return Ok(Some(found));
+        }
+        if from >= self.range.end {
+            return Ok(None);
+        }
+        let found = self.source.next(self.volume, from)?;
+        Ok(found
+            .filter(|run| run.logical < self.range.end)
+            .map(|run| run.cut(&(from..self.range.end))))
+    }
+
+    fn advance(&mut self) -> Result<Option<Mapping>, Error> {
+        let from = self.range.start;
+        let Some(mut run) = self.find(from)? else {
+            let end = match self.range.end {
+                u64::MAX => self.file_blocks,
+                end => end,
+            };
+            self.range.start = self.range.end;
+            return Ok((from < end).then(|| Mapping::hole(from..end)));
+        };
+        if run.logical > from {
+            self.found = Some(run);
+            return Ok(Some(Mapping::hole(from..run.logical)));
+        }
+        while let Some(next) = self.find(run.end())? {
+            if !run.continues(&next) {
+                self.found = Some(next);
+                break;
+            }
+            run.len += next.len;
+        }
+        Ok(Some(run))
+    }
+}
+
+/// Whether a size says nothing about blocks: short links, devices, pipes, sockets.
+fn is_linkish(inode: &LoadedInode) -> bool {
+    match inode.file_type() {
+        Some(FileType::Regular | FileType::Directory) => false,
+        Some(FileType::Symlink) => is_short_link(inode),
+        _ => true,
+    }
+}
+
+impl Iterator for Mappings<'_> {
+    type Item = Result<Mapping, Error>;
+
+    fn next(&mut self) -> Option<Result<Mapping, Error>> {
+        if self.range.start >= self.range.end {
+            return None;
+        }
+        match self.advance() {
+            Ok(None) => None,
+            Ok(Some(run)) => {
+                self.range.start = run.end();
+                Some(Ok(run))
+            }
+            Err(error) => {
+                self.range.start = self.range.end;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+/// The block of the device that holds a file's block; `None` for holes and unwritten blocks.
+pub(crate) fn find_block(
+    volume: &Volume,
+    inode: &LoadedInode,
+    block: LBlock,
+) -> Result<Option<FsBlock>, Error> {
+    let from = u64::from(block.0);
+    let found = Source::of(volume, inode)?.next(volume, from)?;
+    let found = found.filter(|run| run.logical <= from && !run.unwritten);
+    Ok(found.and_then(|run| run.cut(&(from..from + 1)).physical))
+}
+
+/// A block of a file that is metadata (a directory's), from the cache; `None` for holes and unwritten blocks.
+/// `verify` sees its bytes when they are first read as this kind of block of this inode.
+#[allow(dead_code)]
+pub(crate) fn read_block(
+    volume: &Volume,
+    inode: &LoadedInode,
+    block: LBlock,
+    kind: Kind,
+    verify: impl FnOnce(&[u8]) -> Result<(), Error>,
+) -> Result<Option<Arc<Block>>, Error> {
+    match find_block(volume, inode, block)? {
+        Some(at) => Ok(Some(volume.read_block(at, kind, inode.ino(), verify)?)),
+        None => Ok(None),
+    }
+}
+
+/// Fills all of `buf` from a file's blocks, straight from the device: one read a run. Holes and unwritten blocks
+/// are zeros. What lies beyond the mapped blocks is zeros too, so the caller compares with the file's size.
+pub(crate) fn read_bytes(
+    volume: &Volume,
+    inode: &LoadedInode,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<(), Error> {
+    let size = volume.geometry().block_size();
+    let end = offset.saturating_add(buf.len() as u64);
+    let range = offset >> size.bits()..size.blocks_for(end);
+    let mut rest = buf;
+    let mut at = offset;
+    for run in Mappings::new(volume, inode, range)? {
+        let run = run?;
+        let run_end = run.end().saturating_mul(size.bytes_u64()).min(end);
+        // Runs follow each other, so each begins at `at` or, the first one, in the block that holds it.
+        let (part, after) = rest.split_at_mut((run_end - at) as usize);
+        match run.physical.filter(|_| run.is_data()) {
+            Some(first) => {
+                let skipped = at - (run.logical << size.bits());
+                volume.read_bytes(first.offset(size) + skipped, part)?;
+            }
+            None => part.fill(0),
+        }
+        rest = after;
+        at = run_end;
+    }
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! Walks an extent tree: a stack of verified nodes from the root to a leaf, and a place in each.
+
+use std::ops::Range;
+
+use buffer::Block;
+use ondisk::Ino;
+use ondisk::extent::{self, Entries, Expect, Node};
+use ondisk::inode::BLOCK_AREA;
+use sync::Arc;
+
+use super::Mapping;
+use crate::error::Error;
+use crate::icache::LoadedInode;
+use crate::sb::{Kind, Volume};
+
+enum Bytes {
+    Root([u8; BLOCK_AREA]),
+    Block(Arc<Block>),
+}
+
+/// A verified node and the entry at which the walk is.
+struct Level {
+    bytes: Bytes,
+    /// The first logical block after those that the node covers.
+    end: u64,
+    at: usize,
+}
+
+impl Level {
+    fn entries(&self) -> Entries<'_> {
+        Node::view(match &self.bytes {
+            Bytes::Root(bytes) => bytes,
+            Bytes::Block(block) => block,
+        })
+    }
+
+    /// Moves to the entry that covers `from`, or the first one after it.
+    fn seek(&mut self, from: u64) {
+        self.at = match self.entries() {
+            Entries::Extents(all) => all.partition_point(|extent| extent.end() <= from),
+            Entries::Indices(all) => all
+                .partition_point(|index| u64::from(index.block()) <= from)
+                .saturating_sub(1),
+        };
+    }
+}
+
+/// A walk through the tree of one inode.
+pub(super) struct Tree {
+    ino: Ino,
+    seed: u32,
+    /// From the root to a leaf; empty when the walk is over.
+    levels: Vec<Level>,
+    /// The logical block at which the walk is; 0 before it began.
+    at: u64,
+    began: bool,
+}
+
+impl Tree {
+    /// Before the first run of the inode's tree; the root is verified here.
+    pub(super) fn new(volume: &Volume, inode: &LoadedInode) -> Result<Tree, Error> {
+        let root = *inode.block_area();
+        let ino = inode.ino();
+        Node::verify(&root, &Expect::root(volume.blocks())).map_err(|corrupt| corrupt.ino(ino))?;
+        let level = Level {
+            bytes: Bytes::Root(root),
+            end: 1 << 32,
+            at: 0,
+        };
+        Ok(Tree {
+            ino,
+            seed: inode.seed(),
+            levels: vec![level],
+            at: 0,
+            began: false,
+        })
+    }
+
+    /// The first run that ends after `from`, which must not lie before that of earlier calls.
+    pub(super) fn next(&mut self, volume: &Volume, from: u64) -> Result<Option<Mapping>, Error> {
+        if !self.began {
+            self.began = true;
+            self.descend(volume, from)?;
+        }
+        debug_assert!(from >= self.at);
+        self.at = from;
+        while let Some(level) = self.levels.last_mut() {
+            match level.entries() {
+                Entries::Extents(all) => {
+                    let Some(extent) = all.get(level.at) else {
+                        self.levels.pop();
+                        self.step();
+                        continue;
+                    };
+                    let run = Mapping {
+                        logical: extent.block().into(),
+                        len: extent.len().into(),
+                        physical: Some(extent.start()),
+                        unwritten: extent.is_unwritten(),
+                    };
+                    level.at += 1;
+                    if run.end() > from {
+                        return Ok(Some(run));
+                    }
+                }
+                Entries::Indices(all) if level.at < all.len() => self.descend(volume, from)?,
+                Entries::Indices(_) => {
+                    self.levels.pop();
+                    self.step();
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Moves the deepest node left on the path to its next entry.
+    fn step(&mut self) {
+        if let Some(level) = self.levels.last_mut() {
+            level.at += 1;
+        }
+    }
+
+    /// Goes down from the deepest node to a leaf, towards `from`. The tree's depth bounds the loop: each child
+    /// was verified to be one level less deep than its parent.
+    fn descend(&mut self, volume: &Volume, from: u64) -> Result<(), Error> {
+        while let Some(level) = self.levels.last_mut() {
+            // A node that was just reached is searched; one that was stepped on has its place already.
+            if level.at == 0 {
+                level.seek(from);
+            }
+            let Entries::Indices(all) = level.entries() else {
+                return Ok(());
+            };
+            let Some(index) = all.get(level.at) else {
+                return Ok(());
+            };
+            let next = all.get(level.at + 1);
+            let end = next.map_or(level.end, |next| next.block().into());
+            let covers = u64::from(index.block())..end;
+            let (leaf, depth) = (index.leaf(), self.depth());
+            let block = self.read(volume, leaf, covers, depth)?;
+            self.levels.push(Level {
+                bytes: Bytes::Block(block),
+                end,
+                at: 0,
+            });
+        }
+        Ok(())
+    }
+
+    /// The depth of the deepest node on the path.
+    fn depth(&self) -> u16 {
+        self.levels.last().map_or(0, |level| match &level.bytes {
+            Bytes::Root(bytes) => extent::depth(bytes),
+            Bytes::Block(block) => extent::depth(block),
+        })
+    }
+
+    /// Reads and verifies the child in block `at` of a node of this depth.
+    fn read(
+        &self,
+        volume: &Volume,
+        at: ondisk::FsBlock,
+        covers: Range<u64>,
+        depth: u16,
+    ) -> Result<Arc<Block>, Error> {
+        let has_checksum = volume.geometry().has_metadata_csum();
+        let place = |corrupt: ondisk::Corrupt| corrupt.ino(self.ino).block(at);
+        let block = volume.read_block(at, Kind::Extents, self.ino, |bytes| {
+            if has_checksum {
+                extent::verify_tail(bytes, self.seed).map_err(place)?;
+            }
+            Ok(())
+        })?;
+        let expect = Expect {
+            depth: Some(depth.saturating_sub(1)),
+            covers,
+            blocks: volume.blocks(),
+        };
+        Node::verify(&block, &expect).map_err(place)?;
+        Ok(block)
+    }
+}

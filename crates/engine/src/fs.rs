@@ -1,0 +1,309 @@
+//! The face of the engine: a file system by inode number.
+//!
+//! All methods take `&self`, may be called from any number of threads, and may block on I/O. None holds a lock
+//! while it does.
+
+use device::BlockDevice;
+use ondisk::{
+    Feature, FileType, Flags, FsBlock, Generation, Geometry, Group, Ino, Superblock, Timestamp,
+};
+use sync::Arc;
+
+use crate::data;
+use crate::error::Error;
+use crate::extent::Mappings;
+use crate::group;
+use crate::icache::{Icache, LoadedInode};
+use crate::limits;
+use crate::mount::{self, OpenOptions};
+use crate::xattr::{self, Xattr};
+
+/// An open file system.
+pub struct Fs {
+    icache: Icache,
+}
+
+/// What `stat` tells of an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Metadata {
+    /// The inode's number.
+    pub ino: Ino,
+    /// The type of file.
+    pub file_type: FileType,
+    /// Type and permissions.
+    pub mode: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The owning group.
+    pub gid: u32,
+    /// Bytes in the file.
+    pub size: u64,
+    /// Space taken, in sectors of 512 bytes.
+    pub blocks: u64,
+    /// Links; 1 for a directory with more than fit.
+    pub nlink: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the contents.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Birth, where the inode has room for it.
+    pub crtime: Option<Timestamp>,
+    /// Flags, as `lsattr` shows them.
+    pub flags: Flags,
+    /// The generation, as `lsattr -v` shows it.
+    pub generation: Generation,
+    /// Major and minor number of a device; zeros for anything else.
+    pub rdev: (u32, u32),
+    /// The project.
+    pub project: u32,
+}
+
+/// What `statfs` tells of the file system, as Linux counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StatFs {
+    /// Bytes a block.
+    pub block_size: u64,
+    /// Blocks for data: all but the overhead.
+    pub blocks: u64,
+    /// Blocks of metadata with a fixed place, and of the journal.
+    pub overhead: u64,
+    /// Free blocks.
+    pub free: u64,
+    /// Free blocks that are not reserved for root.
+    pub available: u64,
+    /// Inodes.
+    pub files: u64,
+    /// Free inodes.
+    pub free_files: u64,
+}
+
+/// An inode in hand: its methods find it without looking it up again.
+pub struct InodeRef<'fs> {
+    icache: &'fs Icache,
+    inode: LoadedInode,
+}
+
+impl Fs {
+    /// Opens the file system on a device, which is not written to.
+    ///
+    /// # Errors
+    /// When the device holds no ext2/3/4, one that is broken at its root, or one that lanefs can't read.
+    pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Fs, Error> {
+        let volume = mount::mount(device, options)?;
+        Ok(Fs {
+            icache: Icache::new(volume),
+        })
+    }
+
+    /// The superblock.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        self.icache.volume().superblock()
+    }
+
+    /// The numbers that places are computed from.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        self.icache.volume().geometry()
+    }
+
+    /// How the cache of metadata blocks fared so far.
+    #[must_use]
+    pub fn cache_statistics(&self) -> buffer::Statistics {
+        self.icache.volume().cache().statistics()
+    }
+
+    /// The device that is read, replayed changes included.
+    #[must_use]
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        self.icache.volume().cache().device()
+    }
+
+    /// An inode that is in use.
+    ///
+    /// # Errors
+    /// `NotFound` for a number that no inode has; `Corrupt` for an inode that is free or broken.
+    pub fn inode(&self, ino: Ino) -> Result<InodeRef<'_>, Error> {
+        Ok(InodeRef {
+            icache: &self.icache,
+            inode: self.icache.load_used(ino)?,
+        })
+    }
+
+    /// What `stat` tells of an inode.
+    ///
+    /// # Errors
+    /// As [`Fs::inode`].
+    pub fn metadata(&self, ino: Ino) -> Result<Metadata, Error> {
+        Ok(self.inode(ino)?.metadata())
+    }
+
+    /// Fills `buf` from byte `offset` of a regular file; fewer bytes only at its end.
+    ///
+    /// # Errors
+    /// As [`Fs::inode`] and [`InodeRef::read`].
+    pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        self.inode(ino)?.read(offset, buf)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Fs::inode`] and [`InodeRef::read_link`].
+    pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Error> {
+        self.inode(ino)?.read_link()
+    }
+
+    /// All extended attributes of an inode.
+    ///
+    /// # Errors
+    /// As [`Fs::inode`] and [`InodeRef::xattrs`].
+    pub fn xattrs(&self, ino: Ino) -> Result<Vec<Xattr>, Error> {
+        self.inode(ino)?.xattrs()
+    }
+
+    /// The runs of an inode's blocks.
+    ///
+    /// # Errors
+    /// As [`Fs::inode`] and [`InodeRef::mappings`].
+    pub fn mappings(&self, ino: Ino) -> Result<Mappings<'_>, Error> {
+        Mappings::new(
+            self.icache.volume(),
+            &self.icache.load_used(ino)?,
+            0..u64::MAX,
+        )
+    }
+
+    /// Space and inodes, in use and free. Reads all group descriptors unless there are very many.
+    ///
+    /// # Errors
+    /// When a descriptor is broken or the device fails.
+    pub fn statfs(&self) -> Result<StatFs, Error> {
+        let geometry = self.geometry();
+        let superblock = self.superblock();
+        let (mut free, mut free_files) = (
+            superblock.free_blocks_count(),
+            u64::from(superblock.free_inodes_count()),
+        );
+        if geometry.groups() <= limits::SUMMED_GROUPS {
+            (free, free_files) = (0, 0);
+            for group in geometry.all_groups() {
+                let desc = group::descriptor(self.icache.volume(), group)?;
+                free += u64::from(desc.free_clusters()) << geometry.cluster_ratio_bits();
+                free_files += u64::from(desc.free_inodes());
+            }
+        }
+        let overhead = self.overhead();
+        Ok(StatFs {
+            block_size: geometry.block_size().bytes_u64(),
+            blocks: geometry.blocks_count().saturating_sub(overhead),
+            overhead,
+            free,
+            available: free.saturating_sub(superblock.reserved_blocks_count()),
+            files: geometry.inodes_count().into(),
+            free_files,
+        })
+    }
+
+    /// Blocks of fixed metadata and of the journal.
+    fn overhead(&self) -> u64 {
+        let geometry = self.geometry();
+        let known = u64::from(self.superblock().overhead_clusters());
+        if known != 0 || geometry.groups() > limits::SUMMED_GROUPS {
+            return known << geometry.cluster_ratio_bits();
+        }
+        let of_group = |group: Group| {
+            let tables = u64::from(geometry.inode_table_blocks()) + 2;
+            tables + geometry.group_start(group).blocks()
+        };
+        let groups: u64 = geometry.all_groups().map(of_group).sum();
+        let journal = match geometry.has(Feature::HAS_JOURNAL) {
+            true => self.icache.load(Ino::JOURNAL).map_or(0, |journal| {
+                journal.bytes(self.icache.volume()) >> geometry.block_size().bits()
+            }),
+            false => 0,
+        };
+        let all = geometry.first_data_block().0 + groups + journal;
+        all.min(geometry.blocks_count())
+    }
+}
+
+impl InodeRef<'_> {
+    /// What `stat` tells.
+    #[must_use]
+    pub fn metadata(&self) -> Metadata {
+        let inode = &self.inode;
+        let geometry = self.icache.volume().geometry();
+        // A loaded inode in use has a type.
+        let file_type = inode.file_type().unwrap_or(FileType::Regular);
+        Metadata {
+            ino: inode.ino(),
+            file_type,
+            mode: inode.mode(),
+            uid: inode.uid(),
+            gid: inode.gid(),
+            size: inode.bytes(self.icache.volume()),
+            blocks: inode.sectors(geometry.has(Feature::HUGE_FILE), geometry.block_size()),
+            nlink: inode.links_count().into(),
+            atime: inode.atime(),
+            mtime: inode.mtime(),
+            ctime: inode.ctime(),
+            crtime: inode.crtime(),
+            flags: inode.flags(),
+            generation: inode.generation(),
+            rdev: match file_type {
+                FileType::CharDevice | FileType::BlockDevice => inode.device_number(),
+                _ => (0, 0),
+            },
+            project: inode.project(),
+        }
+    }
+
+    /// Fills `buf` from byte `offset`; returns how many bytes there were, fewer than asked for only at the end.
+    ///
+    /// # Errors
+    /// `IsDirectory` or `NotRegular` for what is no regular file, `Encrypted` and `Unsupported` (verity) for what
+    /// can't be read, `Corrupt` for broken maps, `Io`.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        data::read(self.icache.volume(), &self.inode, offset, buf)
+    }
+
+    /// The runs of the inode's blocks in ascending order, holes up to the end of the file included, and what is
+    /// allocated beyond the end.
+    ///
+    /// # Errors
+    /// When the root of the extent tree is broken; later errors come from the iterator.
+    pub fn mappings(&self) -> Result<Mappings<'_>, Error> {
+        Mappings::new(self.icache.volume(), &self.inode, 0..u64::MAX)
+    }
+
+    /// Whether contents begin in the inode itself; such a file has no mappings.
+    #[must_use]
+    pub fn is_inline(&self) -> bool {
+        self.inode.is_inline()
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `NotSymlink`, `Encrypted`, `Corrupt`, `Io`.
+    pub fn read_link(&self) -> Result<Vec<u8>, Error> {
+        data::read_link(self.icache.volume(), &self.inode)
+    }
+
+    /// All extended attributes; ACLs in the form that system calls exchange.
+    ///
+    /// # Errors
+    /// When a list or a value is broken, there are too many, or the device fails.
+    pub fn xattrs(&self) -> Result<Vec<Xattr>, Error> {
+        xattr::read_all(self.icache, &self.inode)
+    }
+
+    /// The block of extended attributes, if the inode has one.
+    #[must_use]
+    pub fn xattr_block(&self) -> Option<FsBlock> {
+        Some(self.inode.xattr_block()).filter(|block| block.0 != 0)
+    }
+}

@@ -1,0 +1,141 @@
+//! Inodes: found in their group's table, verified, and kept as views of the table's cached blocks.
+
+use std::ops::Deref;
+
+use buffer::Block;
+use ondisk::inode::{self, Inode};
+use ondisk::xattr::{self, Area, Value};
+use ondisk::{Corrupt, Feature, FileType, Flags, Ino, Site};
+use sync::Arc;
+
+use crate::error::Error;
+use crate::group::Groups;
+use crate::sb::{Kind, Volume};
+
+/// Everything that inodes are loaded with. Shared by all threads; constant but for what is cached.
+pub(crate) struct Icache {
+    volume: Volume,
+    groups: Groups,
+}
+
+/// An inode as it is on the device.
+#[derive(Clone)]
+pub(crate) struct LoadedInode {
+    ino: Ino,
+    inode: Inode,
+    seed: u32,
+    block: Arc<Block>,
+    at: usize,
+    len: usize,
+}
+
+impl Deref for LoadedInode {
+    type Target = Inode;
+
+    fn deref(&self) -> &Inode {
+        &self.inode
+    }
+}
+
+impl Icache {
+    /// The inodes of a volume; reads nothing.
+    pub(crate) fn new(volume: Volume) -> Icache {
+        let groups = Groups::new(&volume);
+        Icache { volume, groups }
+    }
+
+    /// The volume.
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// Loads an inode, in use or not, and verifies its checksum.
+    pub(crate) fn load(&self, ino: Ino) -> Result<LoadedInode, Error> {
+        let geometry = self.volume.geometry();
+        let (group, index) = geometry.group_of_ino(ino).ok_or(Error::NotFound)?;
+        let table = self.groups.inode_table(&self.volume, group)?;
+        let (block, at) = geometry.inode_place(table, index);
+        let kind = Kind::InodeTable;
+        let block = self.volume.read_block(block, kind, Ino(0), |_| Ok(()))?;
+        let len = geometry.inode_size();
+        // An inode lies within its block, as its size divides the block's.
+        let slot = block.get(at..at + len).unwrap_or_default();
+        let inode = Inode::parse(slot).map_err(|corrupt| corrupt.ino(ino))?;
+        if geometry.has_metadata_csum() && !is_blank(slot) {
+            inode::verify_checksum(slot, geometry.csum_seed(), ino)?;
+        }
+        Ok(LoadedInode {
+            ino,
+            inode,
+            seed: inode::checksum_seed(geometry.csum_seed(), ino, inode.generation()),
+            block,
+            at,
+            len,
+        })
+    }
+
+    /// Loads an inode that something refers to; it must be in use.
+    pub(crate) fn load_used(&self, ino: Ino) -> Result<LoadedInode, Error> {
+        let inode = self.load(ino)?;
+        if inode.inode.file_type().is_none() {
+            return Err(Corrupt::at(Site::InodeType).ino(ino).into());
+        }
+        // Sizes are signed for system calls.
+        if i64::try_from(inode.bytes(&self.volume)).is_err() {
+            return Err(Corrupt::at(Site::FileSize).ino(ino).into());
+        }
+        Ok(inode)
+    }
+}
+
+/// Whether a slot was never written: a lazily made inode table holds zeros, without checksums.
+fn is_blank(slot: &[u8]) -> bool {
+    slot.iter().all(|byte| *byte == 0)
+}
+
+impl LoadedInode {
+    /// The inode's number.
+    pub(crate) fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// The seed of checksums of blocks that belong to the inode.
+    pub(crate) fn seed(&self) -> u32 {
+        self.seed
+    }
+
+    /// The inode's bytes in the table.
+    pub(crate) fn slot(&self) -> &[u8] {
+        &self.block[self.at..self.at + self.len]
+    }
+
+    /// Bytes in the file.
+    pub(crate) fn bytes(&self, volume: &Volume) -> u64 {
+        self.inode.size(volume.has(Feature::LARGE_DIR))
+    }
+
+    /// Whether the file is of this type.
+    pub(crate) fn is(&self, file_type: FileType) -> bool {
+        self.inode.file_type() == Some(file_type)
+    }
+
+    /// Whether contents begin in the inode.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.flags().contains(Flags::INLINE_DATA)
+    }
+
+    /// The two parts of inline contents: the block area, and the value of `system.data` (empty if there is none).
+    pub(crate) fn inline_parts(&self) -> Result<(&[u8], &[u8]), Error> {
+        let area = Area::Inode(inode::attribute_area(self.slot()).unwrap_or_default());
+        let entries = xattr::entries(area).map_err(|corrupt| corrupt.ino(self.ino))?;
+        let mut rest = &[][..];
+        for entry in entries {
+            if (entry.index, entry.name) == (xattr::INDEX_SYSTEM, b"data")
+                && let Value::Here(value) = entry.value
+            {
+                rest = value;
+            }
+        }
+        Ok((self.inode.block_area(), rest))
+    }
+}

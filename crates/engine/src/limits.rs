@@ -1,0 +1,12 @@
+//! Every bound on what an image can make the engine do or keep, in one place.
+
+/// Bytes of metadata blocks that are kept, unless the caller says otherwise.
+pub const CACHE_BYTES: usize = 32 << 20;
+/// Groups whose inode tables' places are kept in a table of 8 bytes each; of more groups none is kept.
+pub const KEPT_GROUPS: u32 = 1 << 20;
+/// Bytes of a symbolic link's target, as in Linux (`PATH_MAX`).
+pub const SYMLINK_BYTES: u64 = 4096;
+/// Bytes of all values of one inode's extended attributes together.
+pub const XATTR_BYTES: u64 = 64 << 20;
+/// Groups whose descriptors are summed up for free counts and overhead; of more, the superblock is believed.
+pub const SUMMED_GROUPS: u32 = 1 << 20;

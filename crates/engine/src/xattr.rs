@@ -1,0 +1,137 @@
+//! Extended attributes: from the inode's slot, from its attribute block, and from inodes that hold long values.
+//!
+//! Lists are verified by `ondisk` before they are walked; values in inodes are compared with their hashes. ACLs
+//! are answered in the form that system calls exchange. Names that Linux hides (inline data, encryption
+//! contexts, unknown prefixes) are left out.
+
+use ondisk::inode::attribute_area;
+use ondisk::xattr::{self, Area, Entry, Value};
+use ondisk::{Corrupt, Feature, FileType, Flags, Ino, Site, acl};
+
+use crate::error::Error;
+use crate::extent;
+use crate::icache::{Icache, LoadedInode};
+use crate::limits;
+use crate::sb::{Kind, Volume};
+
+/// An extended attribute.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Xattr {
+    /// The whole name, prefix and all.
+    pub name: Vec<u8>,
+    /// The value.
+    pub value: Vec<u8>,
+}
+
+/// All attributes of an inode, those in its slot first.
+pub(crate) fn read_all(icache: &Icache, inode: &LoadedInode) -> Result<Vec<Xattr>, Error> {
+    let mut all = Vec::new();
+    let mut budget = limits::XATTR_BYTES;
+    if let Some(area) = attribute_area(inode.slot()) {
+        collect(icache, inode, Area::Inode(area), &mut budget, &mut all)?;
+    }
+    let at = inode.xattr_block();
+    if at.0 != 0 {
+        let volume = icache.volume();
+        let block = read_block(volume, inode)?;
+        collect(icache, inode, Area::Block(&block), &mut budget, &mut all)
+            .map_err(|error| place(error, at))?;
+    }
+    Ok(all)
+}
+
+/// Adds the block to an error that has none.
+fn place(error: Error, block: ondisk::FsBlock) -> Error {
+    match error {
+        Error::Corrupt(corrupt) => Error::Corrupt(corrupt.block(block)),
+        other => other,
+    }
+}
+
+fn read_block(volume: &Volume, inode: &LoadedInode) -> Result<sync::Arc<buffer::Block>, Error> {
+    let at = inode.xattr_block();
+    let geometry = volume.geometry();
+    if !volume.blocks().contains(&at.0) {
+        let corrupt = Corrupt::at(Site::XattrBlockPlace).ino(inode.ino());
+        return Err(corrupt.block(at).into());
+    }
+    // Inodes share such blocks, so the checksum's seed is the file system's.
+    volume.read_block(at, Kind::Xattrs, Ino(0), |bytes| {
+        if geometry.has_metadata_csum() {
+            xattr::verify_block_checksum(bytes, geometry.csum_seed(), at)?;
+        }
+        Ok(())
+    })
+}
+
+fn collect(
+    icache: &Icache,
+    inode: &LoadedInode,
+    area: Area<'_>,
+    budget: &mut u64,
+    all: &mut Vec<Xattr>,
+) -> Result<(), Error> {
+    let entries = xattr::entries(area).map_err(|corrupt| corrupt.ino(inode.ino()))?;
+    for entry in entries {
+        let is_inline_data = (entry.index, entry.name) == (xattr::INDEX_SYSTEM, b"data");
+        let Some(prefix) = xattr::prefix(entry.index).filter(|_| !is_inline_data) else {
+            continue;
+        };
+        let size = match entry.value {
+            Value::Here(value) => value.len() as u64,
+            Value::Inode { size, .. } => size.into(),
+        };
+        let spent = size + xattr::entry_size(entry.name.len()) as u64;
+        *budget = budget.checked_sub(spent).ok_or(Error::Unsupported(
+            "more than 64 MiB of extended attributes",
+        ))?;
+        let value = match entry.value {
+            Value::Here(value) => value.to_vec(),
+            Value::Inode { ino, size } => read_value(icache, inode, &entry, ino, size)?,
+        };
+        let value = match entry.index {
+            xattr::INDEX_ACL_ACCESS | xattr::INDEX_ACL_DEFAULT => {
+                acl::disk_to_xattr(&value).map_err(|corrupt| corrupt.ino(inode.ino()))?
+            }
+            _ => value,
+        };
+        all.push(Xattr {
+            name: [prefix.as_bytes(), entry.name].concat(),
+            value,
+        });
+    }
+    Ok(())
+}
+
+/// The value of an attribute that lies in an inode of its own.
+fn read_value(
+    icache: &Icache,
+    owner: &LoadedInode,
+    entry: &Entry<'_>,
+    ino: Ino,
+    size: u32,
+) -> Result<Vec<u8>, Error> {
+    let volume = icache.volume();
+    let holder = icache.load(ino)?;
+    let fits = volume.has(Feature::EA_INODE)
+        && holder.flags().contains(Flags::EA_INODE)
+        && holder.is(FileType::Regular)
+        && !holder.is_inline()
+        && holder.bytes(volume) == u64::from(size);
+    if !fits {
+        return Err(Corrupt::at(Site::XattrInode).ino(ino).into());
+    }
+    // At most 16 MiB: the list was verified.
+    let mut value = vec![0; size as usize];
+    extent::read_bytes(volume, &holder, 0, &mut value)?;
+    // The oldest form of this feature kept no hash, but a pointer back to its only owner.
+    let points_back = holder.mtime_word() == owner.ino().0;
+    if points_back && holder.generation() == owner.generation() {
+        return Ok(value);
+    }
+    let hash = xattr::value_hash(volume.geometry().csum_seed(), &value);
+    if holder.value_hash() != hash || !xattr::is_inode_entry_hash(entry.hash, entry.name, hash) {
+        return Err(Corrupt::at(Site::XattrInodeHash).ino(ino).into());
+    }
+    Ok(value)
+}
