@@ -1,0 +1,180 @@
+//! A device in memory that shares its base with thousands of others and owns only the pages that it changed.
+//!
+//! One lock ([`Rank::Device`]) around the changed pages, held for a copy of at most one request. A clone is a copy of
+//! the changed pages; nothing survives the process.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use device::{BlockDevice, DeviceError};
+use sync::{Arc, Mutex, Rank};
+
+const PAGE: usize = 4096;
+
+/// A copy-on-write device over bytes in memory.
+pub struct CowDevice {
+    base: Arc<[u8]>,
+    /// Page number to its bytes, where they differ from the base. [device]
+    pages: Mutex<HashMap<usize, Box<[u8]>>>,
+}
+
+impl Clone for CowDevice {
+    fn clone(&self) -> CowDevice {
+        let pages = self.pages.lock().clone();
+        CowDevice {
+            base: Arc::clone(&self.base),
+            pages: Mutex::new(Rank::Device, pages),
+        }
+    }
+}
+
+impl CowDevice {
+    /// A device that holds these bytes.
+    #[must_use]
+    pub fn new(base: Arc<[u8]>) -> CowDevice {
+        CowDevice {
+            base,
+            pages: Mutex::new(Rank::Device, HashMap::new()),
+        }
+    }
+
+    /// All of its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.base.to_vec();
+        for (page, changed) in &*self.pages.lock() {
+            let start = page * PAGE;
+            bytes[start..start + changed.len()].copy_from_slice(changed);
+        }
+        bytes
+    }
+
+    /// The pages that differ from the base, ascending: for telling states apart without comparing whole devices.
+    #[must_use]
+    pub fn changed_pages(&self) -> Vec<(u64, Box<[u8]>)> {
+        let mut pages: Vec<_> = self
+            .pages
+            .lock()
+            .iter()
+            .map(|(page, bytes)| (*page as u64, bytes.clone()))
+            .collect();
+        pages.retain(|(page, bytes)| {
+            let start = usize::try_from(*page).unwrap_or(0) * PAGE;
+            self.base[start..start + bytes.len()] != bytes[..]
+        });
+        pages.sort_unstable_by_key(|(page, _)| *page);
+        pages
+    }
+
+    fn range(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        len: usize,
+    ) -> Result<Range<usize>, DeviceError> {
+        let out_of_range = || DeviceError::OutOfRange {
+            operation,
+            offset,
+            len: len as u64,
+            size: self.base.len() as u64,
+        };
+        let start = usize::try_from(offset).map_err(|_| out_of_range())?;
+        let end = start
+            .checked_add(len)
+            .filter(|end| *end <= self.base.len())
+            .ok_or_else(out_of_range)?;
+        Ok(start..end)
+    }
+}
+
+/// The part of a page's bytes and of a request's bytes that belong together.
+fn overlap(range: &Range<usize>, page: usize) -> (Range<usize>, Range<usize>) {
+    let start = range.start.max(page * PAGE);
+    let end = range.end.min((page + 1) * PAGE);
+    (
+        start - page * PAGE..end - page * PAGE,
+        start - range.start..end - range.start,
+    )
+}
+
+fn pages(range: &Range<usize>) -> Range<usize> {
+    range.start / PAGE..range.end.div_ceil(PAGE)
+}
+
+impl BlockDevice for CowDevice {
+    fn size(&self) -> u64 {
+        self.base.len() as u64
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let range = self.range("read", offset, buf.len())?;
+        buf.copy_from_slice(&self.base[range.clone()]);
+        let changed = self.pages.lock();
+        for page in pages(&range) {
+            if let Some(bytes) = changed.get(&page) {
+                let (within, of_request) = overlap(&range, page);
+                buf[of_request].copy_from_slice(&bytes[within]);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let range = self.range("write", offset, bytes.len())?;
+        let mut changed = self.pages.lock();
+        for page in pages(&range) {
+            let (within, of_request) = overlap(&range, page);
+            let end = ((page + 1) * PAGE).min(self.base.len());
+            changed
+                .entry(page)
+                .or_insert_with(|| self.base[page * PAGE..end].into())[within]
+                .copy_from_slice(&bytes[of_request]);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<(), DeviceError> {
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        self.range("discard", range.start, len).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_does_not_see_later_writes_and_the_base_stays() {
+        let base: Arc<[u8]> = vec![1; 10_000].into();
+        let device = CowDevice::new(Arc::clone(&base));
+        device.write_at(4000, &[2; 200]).unwrap();
+        let clone = device.clone();
+        device.write_at(9_999, &[3]).unwrap();
+        let mut buf = [0; 4];
+        clone.read_at(4094, &mut buf).unwrap();
+        assert_eq!(buf, [2; 4]);
+        clone.read_at(9_996, &mut buf).unwrap();
+        assert_eq!(buf, [1; 4]);
+        assert_eq!(device.bytes()[9_998..], [1, 3]);
+        assert_eq!(base[4000], 1);
+        assert_eq!(clone.changed_pages().len(), 2);
+    }
+
+    #[test]
+    fn requests_beyond_the_end_are_refused() {
+        let device = CowDevice::new(vec![0; 100].into());
+        assert!(matches!(
+            device.write_at(99, &[0; 2]),
+            Err(DeviceError::OutOfRange { .. })
+        ));
+        assert!(device.read_at(u64::MAX, &mut [0]).is_err());
+    }
+}

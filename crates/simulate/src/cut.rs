@@ -1,0 +1,262 @@
+//! Power cuts: which states of a device may remain of what was recorded.
+//!
+//! At a cut after event k, everything written before the last flush among the first k events is there. Of the writes
+//! since, any subset is, in any order where they overlap, and any of them may be torn: some of its 512-byte sectors
+//! written, others not. A [`Cut`] names one such state by k and a seed; seed 0 is the state with all writes, seed 1 the
+//! one with none of the unflushed ones, seed 2 all with the last one torn, others are drawn.
+
+use std::fmt;
+
+use model::Random;
+use sync::Arc;
+
+use crate::CowDevice;
+use crate::recorder::Event;
+use device::BlockDevice;
+
+/// Bytes that a device writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// One state that a power cut may leave.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Cut {
+    /// How many events happened before it.
+    pub event: usize,
+    /// Which of the unflushed writes were carried out: see the module.
+    pub seed: u64,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cut after event {} with seed {}", self.event, self.seed)
+    }
+}
+
+/// Walks through a recording and gives the states of each cut. Cheapest when asked in ascending order of events.
+pub struct Cuts {
+    start: Arc<[u8]>,
+    events: Vec<Event>,
+    /// What is durable after the first `flushed` events.
+    durable: CowDevice,
+    flushed: usize,
+}
+
+impl Cuts {
+    /// The cuts of a recording (see [`crate::Recorder::recording`]).
+    #[must_use]
+    pub fn new(start: Arc<[u8]>, events: Vec<Event>) -> Cuts {
+        let durable = CowDevice::new(Arc::clone(&start));
+        Cuts {
+            start,
+            events,
+            durable,
+            flushed: 0,
+        }
+    }
+
+    /// The events recorded.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The events after which a cut can differ from the one before: 0 and those that write or flush.
+    pub fn points(&self) -> impl Iterator<Item = usize> {
+        let interesting = |event: &Event| matches!(event, Event::Write { .. } | Event::Flush);
+        std::iter::once(0).chain(
+            self.events
+                .iter()
+                .enumerate()
+                .filter(move |(_, event)| interesting(event))
+                .map(|(index, _)| index + 1),
+        )
+    }
+
+    /// The newest mark before a cut, if any.
+    #[must_use]
+    pub fn mark_before(&self, event: usize) -> Option<u64> {
+        self.events[..event]
+            .iter()
+            .rev()
+            .find_map(|event| match event {
+                Event::Mark(mark) => Some(*mark),
+                _ => None,
+            })
+    }
+
+    /// How many writes before this cut may or may not have been carried out.
+    #[must_use]
+    pub fn unflushed(&self, event: usize) -> usize {
+        let since = self.last_flush(event);
+        self.events[since..event]
+            .iter()
+            .filter(|event| matches!(event, Event::Write { .. }))
+            .count()
+    }
+
+    /// The state that a cut leaves.
+    ///
+    /// # Panics
+    /// When there are fewer events than `cut.event`.
+    pub fn state(&mut self, cut: Cut) -> CowDevice {
+        let since = self.last_flush(cut.event);
+        if since < self.flushed {
+            self.durable = CowDevice::new(Arc::clone(&self.start));
+            self.flushed = 0;
+        }
+        for event in &self.events[self.flushed..since] {
+            if let Event::Write { offset, bytes } = event {
+                write(&self.durable, *offset, bytes);
+            }
+        }
+        self.flushed = since;
+        let state = self.durable.clone();
+        let mut pending: Vec<(u64, &Arc<[u8]>)> = self.events[since..cut.event]
+            .iter()
+            .filter_map(|event| match event {
+                Event::Write { offset, bytes } => Some((*offset, bytes)),
+                _ => None,
+            })
+            .collect();
+        let mut random = Random::new(cut.seed ^ (cut.event as u64).rotate_left(40));
+        match cut.seed {
+            0 => pending
+                .iter()
+                .for_each(|(offset, bytes)| write(&state, *offset, bytes)),
+            1 => {}
+            2 => {
+                let torn = pending.pop();
+                pending
+                    .iter()
+                    .for_each(|(offset, bytes)| write(&state, *offset, bytes));
+                torn.iter()
+                    .for_each(|(offset, bytes)| tear(&state, *offset, bytes, &mut random));
+            }
+            _ => scatter(&state, &mut pending, &mut random),
+        }
+        state
+    }
+
+    /// Index after the last flush among the first `event` events; 0 when there is none.
+    fn last_flush(&self, event: usize) -> usize {
+        self.events[..event]
+            .iter()
+            .rposition(|event| *event == Event::Flush)
+            .map_or(0, |index| index + 1)
+    }
+}
+
+/// Any subset of the writes, in any order, each whole or torn.
+fn scatter(state: &CowDevice, pending: &mut [(u64, &Arc<[u8]>)], random: &mut Random) {
+    for end in (1..pending.len()).rev() {
+        let other = random.below(end as u64 + 1);
+        pending.swap(end, usize::try_from(other).unwrap_or(0));
+    }
+    // Few or many survive, from cut to cut, so that rare combinations come up.
+    let survive = random.below(5);
+    for (offset, bytes) in pending {
+        match random.below(5) {
+            lucky if lucky >= survive => write(state, *offset, bytes),
+            _ if random.one_in(4) => tear(state, *offset, bytes, random),
+            _ => {}
+        }
+    }
+}
+
+/// Some sectors of a write: the first few, the last few, or any.
+fn tear(state: &CowDevice, offset: u64, bytes: &[u8], random: &mut Random) {
+    let sectors = bytes.len().div_ceil(SECTOR) as u64;
+    let (kind, at) = (random.below(3), random.below(sectors + 1));
+    for (index, sector) in bytes.chunks(SECTOR).enumerate() {
+        let index = index as u64;
+        let survives = match kind {
+            0 => index < at,
+            1 => index >= at,
+            _ => random.one_in(2),
+        };
+        if survives {
+            write(state, offset + index * SECTOR as u64, sector);
+        }
+    }
+}
+
+fn write(state: &CowDevice, offset: u64, bytes: &[u8]) {
+    // The recording device has the same size and took this very write.
+    state
+        .write_at(offset, bytes)
+        .expect("a recorded write fits the device");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::Recorder;
+
+    fn recording() -> Cuts {
+        let device = Recorder::new(&[0; 4096]);
+        device.write_at(0, &[1; 512]).unwrap();
+        device.flush().unwrap();
+        device.write_at(512, &[2; 512]).unwrap();
+        device.mark(7);
+        device.write_at(1024, &[3; 1024]).unwrap();
+        device.flush().unwrap();
+        device.write_at(0, &[4; 512]).unwrap();
+        let (start, events) = device.recording();
+        Cuts::new(start, events)
+    }
+
+    /// The first bytes of the first four sectors.
+    fn sectors(cuts: &mut Cuts, event: usize, seed: u64) -> [u8; 4] {
+        let bytes = cuts.state(Cut { event, seed }).bytes();
+        [bytes[0], bytes[512], bytes[1024], bytes[1536]]
+    }
+
+    #[test]
+    fn what_was_flushed_stays_and_what_was_not_may_go() {
+        let mut cuts = recording();
+        assert_eq!(cuts.points().collect::<Vec<_>>(), [0, 1, 2, 3, 5, 6, 7]);
+        assert_eq!(sectors(&mut cuts, 5, 0), [1, 2, 3, 3]);
+        assert_eq!(sectors(&mut cuts, 5, 1), [1, 0, 0, 0]);
+        assert_eq!(sectors(&mut cuts, 7, 1), [1, 2, 3, 3]);
+        assert_eq!(sectors(&mut cuts, 7, 0), [4, 2, 3, 3]);
+        // Going back works too.
+        assert_eq!(sectors(&mut cuts, 1, 1), [0, 0, 0, 0]);
+        assert_eq!((cuts.mark_before(3), cuts.mark_before(4)), (None, Some(7)));
+        assert_eq!(cuts.unflushed(5), 2);
+    }
+
+    #[test]
+    fn drawn_states_reach_every_subset_and_every_tear() {
+        let mut cuts = recording();
+        let seen: HashSet<[u8; 4]> = (3..400).map(|seed| sectors(&mut cuts, 5, seed)).collect();
+        let expected: HashSet<[u8; 4]> = [0, 2]
+            .into_iter()
+            .flat_map(|first| [[0, 0], [3, 0], [0, 3], [3, 3]].map(|[a, b]| [1, first, a, b]))
+            .collect();
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn overlapping_writes_may_change_places() {
+        let device = Recorder::new(&[0; 512]);
+        device.write_at(0, &[1; 512]).unwrap();
+        device.write_at(0, &[2; 512]).unwrap();
+        let (start, events) = device.recording();
+        let mut cuts = Cuts::new(start, events);
+        let seen: HashSet<u8> = (3..100)
+            .map(|seed| cuts.state(Cut { event: 2, seed }).bytes()[0])
+            .collect();
+        assert_eq!(seen, HashSet::from([0, 1, 2]));
+    }
+
+    #[test]
+    fn the_same_cut_is_the_same_state() {
+        let (mut one, mut two) = (recording(), recording());
+        for seed in 0..50 {
+            let cut = Cut { event: 7, seed };
+            assert_eq!(one.state(cut).bytes(), two.state(cut).bytes());
+        }
+    }
+}
