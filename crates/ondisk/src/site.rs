@@ -125,6 +125,15 @@ sites! {
     JournalChecksumType = 807, "the journal's checksums are of an unknown kind";
     JournalSuperblockChecksum = 808, "the journal superblock's checksum is wrong";
     RevokeLength = 809, "a revoke block says that it holds more than a block can";
+    JournalInode = 810, "the journal's inode is no regular file in use";
+    JournalPointer = 811, "a block of the journal lies outside the file system";
+    JournalOverlap = 812, "two blocks of the journal are one block of the device";
+    JournalHole = 813, "the journal has a hole";
+    JournalTargetOutside = 814, "the journal holds a copy of a block beyond the end of the device";
+    JournalTargetInside = 815, "the journal holds a copy of one of its own blocks";
+    JournalBlockChecksum = 816, "a descriptor or revoke block of a committed transaction has a wrong checksum";
+    JournalCopyChecksum = 817, "the journal's copy of a block has a wrong checksum";
+    JournalUnstable = 818, "the journal changed while it was read";
 
     // 9xx: fast commits.
     FastCommitRecord = 900, "a fast-commit record has an unknown tag or an impossible length";

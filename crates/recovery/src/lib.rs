@@ -1,1 +1,59 @@
-//! jbd2 scan and replay for lanefs.
+//! Recovery: what the journal of a file system that was not unmounted holds, read into an overlay in memory or written
+//! home.
+//!
+//! [`scan_and_overlay`] only reads: it finds the journal, follows its log as the kernel does (scan, revoke, replay), and
+//! returns a device that answers with the journal's newest copy of each block and with the image's own bytes
+//! elsewhere. [`replay_to_device`] writes the same copies to their places and marks the journal clean; a crash on the
+//! way leaves the journal as it was, so that it can be done again.
+//!
+//! Everything on disk may be hostile. Bounds: a log of [`limits::LOG_BYTES_MAX`], a journal of
+//! [`limits::JOURNAL_BLOCKS_MAX`] blocks in [`limits::RUNS_MAX`] runs, [`limits::RECORDS_MAX`] blocks and as many
+//! revokes; about 200 MiB of memory at worst, a few KiB for an ordinary journal, because copies stay in the journal and
+//! are read from there. No locks: an overlay never changes.
+
+mod error;
+mod fast;
+pub mod limits;
+mod log;
+mod map;
+mod open;
+mod overlay;
+mod replay;
+mod report;
+mod revokes;
+mod scan;
+mod write_home;
+
+pub use error::{Error, Unsupported};
+pub use overlay::Overlay;
+pub use report::{Journal, Report};
+pub use write_home::replay_to_device;
+
+use device::BlockDevice;
+use ondisk::{Geometry, Superblock};
+use sync::Arc;
+
+/// Reads the journal of the file system on `device` and returns the device as it is after replay, for reading only.
+///
+/// `sb` and `geometry` are those found on `device`; the superblock may have a newer copy in the journal, so read it
+/// again from the result. `external` is the device of an external journal; it is only looked at when the superblock
+/// names one. Where nothing needs replay the result is `device` itself.
+///
+/// # Errors
+/// When the journal can't be found, read or trusted (the kernel would refuse to mount), or has something that lanefs
+/// can't read.
+pub fn scan_and_overlay(
+    device: Arc<dyn BlockDevice>,
+    sb: &Superblock,
+    geometry: &Geometry,
+    external: Option<Arc<dyn BlockDevice>>,
+) -> Result<(Arc<dyn BlockDevice>, Report), Error> {
+    let replayed = replay::run(&device, sb, geometry, external)?;
+    let report = replayed.report;
+    Ok(match replayed.log {
+        Some(log) if !log.copies.is_empty() => {
+            (Arc::new(Overlay::new(device, log.map, log.copies)), report)
+        }
+        _ => (device, report),
+    })
+}

@@ -15,8 +15,6 @@ pub enum Rank {
     IcacheBucket,
     /// One shard of the metadata block cache; never held across I/O.
     CacheShard,
-    /// The table that maps journal-covered blocks to their newest copy.
-    Overlay,
     /// A device's own tables (a memory device's shard of chunks); never held across I/O.
     Device,
     /// What a progress display shows; nothing is locked or written under it but the terminal.

@@ -1,0 +1,93 @@
+//! Why a journal could not be replayed.
+
+use device::DeviceError;
+use ondisk::{Corrupt, Tid};
+
+/// Why a journal could not be replayed. Nothing was written, unless [`crate::replay_to_device`] failed with
+/// [`Error::Io`] while it wrote; then it can be repeated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The journal breaks the format, or refers to what it must not.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// A device failed.
+    #[error(transparent)]
+    Io(#[from] DeviceError),
+    /// The journal is right as far as one can see, but lanefs can't read it.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The journal is on a device that was not given.
+    #[error("the file system needs its external journal (UUID {}); name its device too", Uuid(.0))]
+    ExternalJournalMissing([u8; 16]),
+    /// The given device is not the file system's journal.
+    #[error("the device given as the journal {}; the file system's has UUID {}", Found(.found), Uuid(.expected))]
+    ExternalJournalWrong {
+        /// The UUID in the file system's superblock.
+        expected: [u8; 16],
+        /// The UUID of the journal on the device, if there is one.
+        found: Option<[u8; 16]>,
+    },
+    /// Fast commits follow the log, whose replay onto the device would lose them.
+    #[error(
+        "the journal's fast-commit area holds {changes} changes of transaction {tid}, which lanefs can't replay yet"
+    )]
+    FastCommitsPending {
+        /// How many changes.
+        changes: u32,
+        /// The transaction they belong to.
+        tid: Tid,
+    },
+}
+
+/// What is right but beyond lanefs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unsupported {
+    /// Features of the journal that nobody here knows.
+    #[error(
+        "the journal has unknown features (incompatible {incompat:#x}, read-only {ro_compat:#x})"
+    )]
+    Features {
+        /// Incompatible ones.
+        incompat: u32,
+        /// Read-only compatible ones.
+        ro_compat: u32,
+    },
+    /// Several file systems share an external journal.
+    #[error(
+        "the external journal is shared by {0} file systems, which Linux does not support either"
+    )]
+    SharedJournal(u32),
+    /// See [`crate::limits`].
+    #[error("the journal has {0}")]
+    TooLarge(&'static str),
+}
+
+/// Prints a UUID as everybody does.
+struct Uuid<'a>(&'a [u8; 16]);
+
+impl std::fmt::Display for Uuid<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(index, 4 | 6 | 8 | 10) {
+                "-"
+            } else {
+                ""
+            };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+struct Found<'a>(&'a Option<[u8; 16]>);
+
+impl std::fmt::Display for Found<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(uuid) => write!(f, "is another one (UUID {})", Uuid(uuid)),
+            None => f.write_str("holds no journal"),
+        }
+    }
+}

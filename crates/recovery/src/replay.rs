@@ -1,0 +1,235 @@
+//! The third pass, and the three together: which block of the journal holds the newest copy of which block.
+
+use device::BlockDevice;
+use ondisk::jbd2::{BlockKind, JournalSuperblock, Tags};
+use ondisk::{Corrupt, Feature, FsBlock, Geometry, Site, Superblock, Tid};
+use sync::Arc;
+
+use crate::error::{Error, Unsupported};
+use crate::fast;
+use crate::limits::RECORDS_MAX;
+use crate::log::{Log, Walk};
+use crate::map::JournalMap;
+use crate::open::{self, Opened};
+use crate::report::{Journal, Report};
+use crate::revokes::{self, Revokes};
+use crate::scan;
+
+/// The newest copy of a block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Copy {
+    /// Where it belongs.
+    pub(crate) block: u64,
+    /// The how-manieth copy in the log this is.
+    order: u32,
+    /// Where it is in the journal; the highest bit says that it is escaped.
+    place: u32,
+}
+
+const ESCAPED: u32 = 1 << 31;
+
+impl Copy {
+    /// The block of the journal that holds the copy.
+    pub(crate) fn position(self) -> u32 {
+        self.place & !ESCAPED
+    }
+
+    /// Whether its first four bytes are the journal's magic number, and zeros in the journal.
+    pub(crate) fn is_escaped(self) -> bool {
+        self.place & ESCAPED != 0
+    }
+}
+
+/// A journal that was read.
+pub(crate) struct ReadLog {
+    pub(crate) map: JournalMap,
+    pub(crate) sb: JournalSuperblock,
+    /// Ascending by block, one for each.
+    pub(crate) copies: Vec<Copy>,
+    /// Where the next transaction would begin.
+    pub(crate) head: u32,
+}
+
+/// A journal that was read, and what there is to say about it.
+pub(crate) struct Replayed {
+    /// `None` where nothing can need replay.
+    pub(crate) log: Option<ReadLog>,
+    pub(crate) report: Report,
+}
+
+/// Reads the journal of a file system.
+pub(crate) fn run(
+    device: &Arc<dyn BlockDevice>,
+    sb: &Superblock,
+    geometry: &Geometry,
+    external: Option<Arc<dyn BlockDevice>>,
+) -> Result<Replayed, Error> {
+    if !geometry.has(Feature::HAS_JOURNAL) {
+        return Ok(Replayed {
+            log: None,
+            report: Report::default(),
+        });
+    }
+    if !geometry.has(Feature::NEEDS_RECOVERY) {
+        // Only a look, to say it: what is wrong with a journal that nobody needs is no error.
+        let report = open::open(device, sb, geometry, external).map_or_else(
+            |_| Report {
+                journal: Journal::Clean,
+                ..Report::default()
+            },
+            |opened| first_report(&opened, Journal::Ignored),
+        );
+        return Ok(Replayed { log: None, report });
+    }
+    let opened = open::open(device, sb, geometry, external)?;
+    let mut report = first_report(&opened, Journal::Replayed);
+    let mut read = ReadLog {
+        map: opened.map,
+        sb: opened.sb,
+        copies: Vec::new(),
+        head: opened.sb.head(),
+    };
+    if report.journal == Journal::Replayed {
+        let mut log = Log::new(&read.map, &read.sb, opened.format);
+        let end = scan::find_end(&mut log, &read.sb)?;
+        let revokes = revokes::collect(&mut log, &read.sb, end.tid)?;
+        let device_blocks = device.size() >> geometry.block_size().bits();
+        let mut replay = Replay {
+            revokes: &revokes,
+            map: &read.map,
+            device_blocks,
+            copies: Vec::new(),
+            count: 0,
+            revoked: 0,
+        };
+        replay.pass(&mut log, &read.sb, end.tid)?;
+        replay.compact();
+        report.end = end.tid;
+        report.transactions = end.tid.0.wrapping_sub(read.sb.sequence().0);
+        report.bad_transaction = end.bad;
+        report.copies = replay.count.into();
+        report.revoked = replay.revoked;
+        report.blocks = replay.copies.len() as u64;
+        read.copies = replay.copies;
+        read.head = end.head;
+        if end.bad.is_none() {
+            report.fast_commits = fast::scan(&mut log, &read.sb, end.tid, geometry.inode_size())?;
+            report.fast_commits_pending = report.fast_commits.changes;
+        }
+    }
+    Ok(Replayed {
+        log: Some(read),
+        report,
+    })
+}
+
+/// What the journal's superblock says; `dirty` is the state when it holds transactions.
+fn first_report(opened: &Opened, dirty: Journal) -> Report {
+    Report {
+        journal: match opened.sb.start() {
+            0 => Journal::Clean,
+            _ => dirty,
+        },
+        is_external: opened.is_external,
+        used_backup_map: opened.used_backup_map,
+        end: opened.sb.sequence(),
+        // Stored as a negative number.
+        aborted_with: Some(opened.sb.errno_raw().wrapping_neg()).filter(|errno| *errno != 0),
+        ..Report::default()
+    }
+}
+
+struct Replay<'a> {
+    revokes: &'a Revokes,
+    map: &'a JournalMap,
+    device_blocks: u64,
+    copies: Vec<Copy>,
+    /// Copies seen, revoked ones too.
+    count: u32,
+    revoked: u64,
+}
+
+impl Replay<'_> {
+    /// Goes through all transactions before `end`.
+    fn pass(&mut self, log: &mut Log<'_>, sb: &JournalSuperblock, end: Tid) -> Result<(), Error> {
+        let mut walk = Walk::new(sb);
+        while walk.tid != end {
+            let Some(kind) = walk.next(log)? else { break };
+            match kind {
+                BlockKind::Descriptor => self.descriptor(log, &mut walk, sb)?,
+                BlockKind::Revoke => {}
+                BlockKind::Commit => walk.tid = walk.tid.next(),
+                BlockKind::SuperblockV1 | BlockKind::SuperblockV2 => break,
+            }
+        }
+        Ok(walk.must_have_reached(end)?)
+    }
+
+    fn descriptor(
+        &mut self,
+        log: &mut Log<'_>,
+        walk: &mut Walk,
+        sb: &JournalSuperblock,
+    ) -> Result<(), Error> {
+        let format = log.format;
+        let number = walk.tid.0.wrapping_sub(sb.sequence().0);
+        let descriptor = std::mem::take(&mut walk.block);
+        for tag in Tags::of(&format, &descriptor) {
+            let position = walk.position;
+            walk.skip(log, 1);
+            self.count = self.count.wrapping_add(1);
+            if self.revokes.covers(tag.block, number) {
+                self.revoked += 1;
+                continue;
+            }
+            self.check_target(tag.block)?;
+            if format.has_block_checksums()
+                && format.data_checksum(walk.tid, log.read(position)?) != tag.checksum
+            {
+                return Err(Corrupt::at(Site::JournalCopyChecksum)
+                    .block(tag.block)
+                    .into());
+            }
+            self.add(tag.block, position, tag.is_escaped)?;
+        }
+        walk.block = descriptor;
+        Ok(())
+    }
+
+    fn check_target(&self, block: FsBlock) -> Result<(), Corrupt> {
+        if block.0 >= self.device_blocks {
+            return Err(Corrupt::at(Site::JournalTargetOutside).block(block));
+        }
+        if self.map.holds(block) {
+            return Err(Corrupt::at(Site::JournalTargetInside).block(block));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, block: FsBlock, position: u32, is_escaped: bool) -> Result<(), Error> {
+        if self.copies.len() >= RECORDS_MAX {
+            self.compact();
+            if self.copies.len() > RECORDS_MAX / 4 * 3 {
+                return Err(Unsupported::TooLarge("too many blocks to replay").into());
+            }
+        }
+        self.copies.push(Copy {
+            block: block.0,
+            order: self.count,
+            place: position | if is_escaped { ESCAPED } else { 0 },
+        });
+        Ok(())
+    }
+
+    /// Sorts the copies and keeps the newest of each block.
+    fn compact(&mut self) {
+        self.copies.sort_unstable();
+        self.copies.dedup_by(|later, kept| {
+            let is_same = later.block == kept.block;
+            if is_same {
+                *kept = *later;
+            }
+            is_same
+        });
+    }
+}

@@ -1,0 +1,85 @@
+//! What a replay found and did.
+
+use std::fmt;
+
+use ondisk::Tid;
+use ondisk::fast_commit::Found;
+
+/// What state the journal was in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Journal {
+    /// The file system has none.
+    #[default]
+    None,
+    /// There was nothing to replay.
+    Clean,
+    /// It holds transactions, but the superblock says that no recovery is needed: like the kernel we pass over them.
+    Ignored,
+    /// It was replayed.
+    Replayed,
+}
+
+/// What a replay found and did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// What state the journal was in.
+    pub journal: Journal,
+    /// Whether it is on a device of its own.
+    pub is_external: bool,
+    /// Whether the journal's inode was unusable and its copy in the superblock took its place.
+    pub used_backup_map: bool,
+    /// Transactions replayed.
+    pub transactions: u32,
+    /// The transaction after the last replayed one.
+    pub end: Tid,
+    /// Blocks that have a newer copy in the journal.
+    pub blocks: u64,
+    /// Copies read, of which the last for each block counts.
+    pub copies: u64,
+    /// Copies passed over because a later transaction had revoked them.
+    pub revoked: u64,
+    /// A committed transaction with a wrong checksum: it and all later ones are not replayed. The kernel refuses to
+    /// mount after such a replay, and e2fsck runs a full check.
+    pub bad_transaction: Option<Tid>,
+    /// The error (errno) with which the journal was aborted before.
+    pub aborted_with: Option<u32>,
+    /// Changes in the fast-commit area, which are newer than what was replayed and not shown.
+    pub fast_commits_pending: u32,
+    /// All about the fast-commit area.
+    pub fast_commits: Found,
+}
+
+impl fmt::Display for Report {
+    /// One line for each thing worth saying; nothing for a journal without content.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.journal {
+            Journal::None | Journal::Clean => {}
+            Journal::Ignored => f.write_str(
+                "the journal holds transactions, but the superblock needs no recovery: passed over\n",
+            )?,
+            Journal::Replayed => writeln!(
+                f,
+                "journal replayed in memory: {} transactions, {} blocks, {} revoked copies",
+                self.transactions, self.blocks, self.revoked
+            )?,
+        }
+        if self.used_backup_map {
+            f.write_str("the journal's inode is damaged: its copy in the superblock was used\n")?;
+        }
+        if let Some(tid) = self.bad_transaction {
+            let text = "has a wrong checksum: it and all later ones are not shown; run e2fsck";
+            writeln!(f, "transaction {tid} {text}")?;
+        }
+        if let Some(errno) = self.aborted_with {
+            writeln!(f, "the journal was aborted with error {errno}; run e2fsck")?;
+        }
+        if self.fast_commits_pending > 0 {
+            let count = self.fast_commits_pending;
+            writeln!(f, "{count} later changes (fast commits) not shown")?;
+        }
+        if let Some(damage) = self.fast_commits.damage {
+            writeln!(f, "the fast-commit area is damaged: {damage}")?;
+        }
+        Ok(())
+    }
+}

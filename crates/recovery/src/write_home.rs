@@ -1,0 +1,89 @@
+//! Replay onto the device.
+//!
+//! Three steps with a flush after each: the copies to their homes, the journal's superblock (clean), the file system's
+//! superblock (needs no recovery). CRASH: after a cut in the first step the journal is as it was and replay can be
+//! repeated; after one in the second or third, the journal is clean and the flag alone remains, which means nothing.
+
+use device::BlockDevice;
+use ondisk::superblock::state;
+use ondisk::{Feature, FsBlock, Geometry, Superblock};
+use sync::Arc;
+
+use crate::error::Error;
+use crate::overlay::read_copy;
+use crate::replay::{self, ReadLog};
+use crate::report::Report;
+
+/// Writes what the journal holds to its places on `device`, marks the journal clean and clears `needs_recovery`. A journal
+/// that was aborted, or that has a damaged transaction, leaves the file system marked as having errors.
+///
+/// Nobody else may use the device meanwhile. The superblock changes: read it again.
+///
+/// # Errors
+/// As for [`crate::scan_and_overlay`]; [`Error::FastCommitsPending`] when changes would be lost; [`Error::Io`] when a
+/// device is read-only or fails, and then the replay can be repeated.
+pub fn replay_to_device(
+    device: &Arc<dyn BlockDevice>,
+    sb: &Superblock,
+    geometry: &Geometry,
+    external: Option<Arc<dyn BlockDevice>>,
+) -> Result<Report, Error> {
+    let replayed = replay::run(device, sb, geometry, external)?;
+    let report = replayed.report;
+    let Some(log) = replayed.log else {
+        return Ok(report);
+    };
+    if report.fast_commits_pending > 0 {
+        return Err(Error::FastCommitsPending {
+            changes: report.fast_commits_pending,
+            tid: report.end,
+        });
+    }
+    write_copies(device, geometry, &log)?;
+    device.flush()?;
+    mark_journal_clean(&log, &report)?;
+    log.map.device().flush()?;
+    mark_recovered(device, &report)?;
+    device.flush()?;
+    Ok(report)
+}
+
+fn write_copies(
+    device: &Arc<dyn BlockDevice>,
+    geometry: &Geometry,
+    log: &ReadLog,
+) -> Result<(), Error> {
+    let size = geometry.block_size();
+    let mut buf = vec![0; size.bytes()];
+    for copy in &log.copies {
+        read_copy(&log.map, *copy, 0, &mut buf)?;
+        device.write_at(FsBlock(copy.block).offset(size), &buf)?;
+    }
+    Ok(())
+}
+
+/// The next transaction gets a number that nothing in the log has, so that what is there can never count again.
+fn mark_journal_clean(log: &ReadLog, report: &Report) -> Result<(), Error> {
+    let mut sb = log.sb;
+    if sb.start() != 0 {
+        sb.set_sequence(report.end.next());
+        sb.set_start(0);
+        sb.set_head(log.head);
+    }
+    sb.set_errno_raw(0);
+    sb.seal();
+    let (offset, _) = log.map.place(log.map.superblock_at())?;
+    Ok(log.map.device().write_at(offset, sb.bytes())?)
+}
+
+fn mark_recovered(device: &Arc<dyn BlockDevice>, report: &Report) -> Result<(), Error> {
+    let mut bytes = [0; Superblock::SIZE];
+    device.read_at(Superblock::OFFSET, &mut bytes)?;
+    let mut sb = *Superblock::view(&bytes);
+    sb.set_features(sb.features().without(Feature::NEEDS_RECOVERY));
+    if report.bad_transaction.is_some() || report.aborted_with.is_some() {
+        sb.set_state(sb.state() | state::ERROR);
+    }
+    sb.seal();
+    Ok(device.write_at(Superblock::OFFSET, sb.bytes())?)
+}
