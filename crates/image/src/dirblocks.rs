@@ -10,8 +10,8 @@
 //! without a split; names of one hash share a leaf where they can, and the index says where they could not. The
 //! blocks depend on the set of names alone, not on the order in which they were given.
 //!
-//! A [`Plan`] knows where everything goes before inode numbers are known: its size is exact, and any of its blocks can be
-//! made in any order and by any thread ([`Plan::fill`]). It takes four bytes a name and eight a block.
+//! A [`Plan`] knows where everything goes before inode numbers are known: its size is exact, and any of its blocks
+//! can be made in any order and by any thread ([`Plan::fill`]). It takes four bytes a name and eight a block.
 
 use std::ops::Range;
 
@@ -484,3 +484,6 @@ fn refuse_same<'a>(names: impl Iterator<Item = &'a [u8]>) -> Result<(), Refused>
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
