@@ -5,13 +5,19 @@ use clap::Subcommand;
 use crate::context::Context;
 use crate::failure::Failure;
 
+mod info;
+
 /// What `lanefs` can do.
 #[derive(Subcommand)]
-pub enum Command {}
+pub enum Command {
+    Info(info::InfoArgs),
+}
 
 impl Command {
     /// Runs the command to its end.
-    pub fn run(self, _context: &Context) -> Result<(), Failure> {
-        match self {}
+    pub fn run(self, context: &Context) -> Result<(), Failure> {
+        match self {
+            Command::Info(args) => args.run(context),
+        }
     }
 }

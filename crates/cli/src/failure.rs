@@ -89,6 +89,11 @@ impl Failure {
         Failure::new(format!("writing to standard output failed: {error}"))
     }
 
+    /// What failed, as one sentence; empty when everything was told already.
+    pub fn text(&self) -> String {
+        self.message.clone().unwrap_or_default()
+    }
+
     /// Tells the user, and says the exit status.
     pub fn report(&self, context: &Context) -> ExitCode {
         if let Some(message) = &self.message {

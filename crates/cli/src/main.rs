@@ -10,6 +10,7 @@ mod cmd;
 mod context;
 mod failure;
 mod open;
+mod raw;
 mod target;
 
 use std::process::ExitCode;

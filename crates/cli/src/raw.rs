@@ -1,0 +1,187 @@
+//! An image as its bytes: what `info`, `dump` and `map` look at. Nothing is replayed, repaired or trusted: numbers
+//! from the disk are bounded by the geometry before they are used, and what can't be read says where.
+
+use std::path::Path;
+
+use device::BlockDevice;
+use ondisk::features::Feature;
+use ondisk::inode::Inode;
+use ondisk::{Corrupt, FsBlock, Geometry, Group, GroupDesc, Ino, Superblock};
+use sync::Arc;
+
+use crate::args::ImageArgs;
+use crate::failure::Failure;
+use crate::open::open_ext;
+
+pub mod walk;
+
+/// The most bytes read at once, whatever the disk says.
+const CHUNK: usize = 1 << 20;
+
+/// An open image.
+pub struct Raw {
+    device: Arc<dyn BlockDevice>,
+    /// The first copy of the superblock.
+    pub superblock: Superblock,
+    /// What follows from it.
+    pub geometry: Geometry,
+}
+
+impl Raw {
+    /// Opens the image that the options name; its superblock must verify.
+    pub fn open(path: &Path, options: &ImageArgs) -> Result<Raw, Failure> {
+        let device = open_ext(path, options)?;
+        let superblock = read_superblock(&*device)?;
+        let at = |failure: Failure| failure.at(path.display());
+        superblock
+            .verify()
+            .map_err(|corrupt| at(Failure::new(corrupt)).hint(BACKUP))?;
+        let geometry =
+            Geometry::new(&superblock, device.size()).map_err(|error| at(Failure::new(error)))?;
+        Ok(Raw {
+            device,
+            superblock,
+            geometry,
+        })
+    }
+
+    /// Whether the journal holds what the blocks read here do not show yet.
+    pub fn needs_recovery(&self) -> bool {
+        self.geometry.has(Feature::NEEDS_RECOVERY)
+    }
+
+    /// Reads one block.
+    pub fn block(&self, block: FsBlock) -> Result<Vec<u8>, Failure> {
+        let mut bytes = vec![0; self.geometry.block_size().bytes()];
+        self.read(block, 0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads bytes from a byte of a block on.
+    pub fn read(&self, block: FsBlock, skip: usize, bytes: &mut [u8]) -> Result<(), Failure> {
+        if block.0 >= self.geometry.blocks_count() {
+            let last = self.geometry.blocks_count() - 1;
+            return Err(Failure::new(format!(
+                "there is no block {block}: the last is {last}"
+            )));
+        }
+        let offset = block.offset(self.geometry.block_size()) + skip as u64;
+        self.device.read_at(offset, bytes).map_err(Failure::new)
+    }
+
+    /// The bytes of one group's descriptor.
+    pub fn desc_bytes(&self, group: Group) -> Result<Vec<u8>, Failure> {
+        if group.0 >= self.geometry.groups() {
+            let last = self.geometry.groups() - 1;
+            return Err(Failure::new(format!(
+                "there is no group {group}: the last is {last}"
+            )));
+        }
+        let (block, byte) = self.geometry.desc_place(group);
+        let mut bytes = vec![0; self.geometry.desc_size()];
+        self.read(block, byte, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// One group's descriptor, verified.
+    pub fn desc(&self, group: Group) -> Result<GroupDesc, Failure> {
+        let bytes = self.desc_bytes(group)?;
+        GroupDesc::verify(&bytes, &self.geometry, group).map_err(Failure::new)
+    }
+
+    /// Calls `visit` with every group in order; a descriptor that does not verify comes as what is wrong with it.
+    pub fn descs(
+        &self,
+        mut visit: impl FnMut(Group, Result<GroupDesc, Corrupt>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let per_block = self.geometry.descs_per_block() as usize;
+        let mut groups = self.geometry.all_groups();
+        for index in 0..self.geometry.desc_blocks() {
+            let block = self.block(self.geometry.desc_block(index))?;
+            let raws = block.chunks_exact(self.geometry.desc_size());
+            for (group, raw) in groups.by_ref().take(per_block).zip(raws) {
+                visit(group, GroupDesc::verify(raw, &self.geometry, group))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of an inode in its table.
+    pub fn slot(&self, ino: Ino) -> Result<Vec<u8>, Failure> {
+        let Some((group, index)) = self.geometry.group_of_ino(ino) else {
+            let last = self.geometry.inodes_count();
+            return Err(Failure::new(format!(
+                "there is no inode {ino}: the last is {last}"
+            )));
+        };
+        let table = self.desc(group)?.inode_table();
+        let (block, byte) = self.geometry.inode_place(table, index);
+        let mut bytes = vec![0; self.geometry.inode_size()];
+        self.read(block, byte, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Calls `visit` with every inode in use that the group's inode bitmap names, and its bytes.
+    pub fn used_inodes(
+        &self,
+        group: Group,
+        desc: &GroupDesc,
+        mut visit: impl FnMut(Ino, &[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let geometry = &self.geometry;
+        if desc.has(ondisk::group_desc::flags::INODE_UNINIT) {
+            return Ok(());
+        }
+        let bits = self.block(desc.inode_bitmap())?;
+        let end = geometry
+            .inodes_per_group()
+            .saturating_sub(desc.itable_unused());
+        let size = geometry.inode_size();
+        let chunk_inodes = (CHUNK / size) as u32;
+        let mut bytes = Vec::new();
+        let mut loaded = 0..0;
+        let mut from = 0;
+        while let Some(index) = ondisk::bitmap::find(&bits, from, end, true) {
+            from = index + 1;
+            if !loaded.contains(&index) {
+                // A whole block at least, and no more than up to the table's end.
+                let first = index - index % geometry.inodes_per_block();
+                let last = end.min(first + chunk_inodes);
+                loaded = first..last;
+                bytes.resize((last - first) as usize * size, 0);
+                let (block, byte) = geometry.inode_place(desc.inode_table(), first);
+                self.read(block, byte, &mut bytes)?;
+            }
+            let at = (index - loaded.start) as usize * size;
+            visit(geometry.ino_of(group, index), &bytes[at..at + size])?;
+        }
+        Ok(())
+    }
+
+    /// The first block of an inode's contents, if it has one.
+    pub fn first_block(&self, slot: &[u8], ino: Ino) -> Result<Option<FsBlock>, Failure> {
+        let inode = Inode::parse(slot).map_err(|corrupt| Failure::new(corrupt.ino(ino)))?;
+        let mut found = None;
+        let mut budget = walk::BUDGET;
+        walk::walk(self, ino, &inode, &mut budget, &mut |piece| {
+            match piece {
+                walk::Piece::Run { lblk: 0, start, .. } => found = Some(start),
+                _ if found.is_none() => return Ok(walk::Go::On),
+                _ => {}
+            }
+            Ok(walk::Go::Stop)
+        })?;
+        Ok(found)
+    }
+}
+
+const BACKUP: &str =
+    "the copies of the superblock in other groups may be good: try e2fsck on a copy of the image";
+
+fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock, Failure> {
+    let mut bytes = [0; Superblock::SIZE];
+    device
+        .read_at(Superblock::OFFSET, &mut bytes)
+        .map_err(Failure::new)?;
+    Ok(*Superblock::view(&bytes))
+}
