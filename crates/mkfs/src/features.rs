@@ -221,7 +221,10 @@ fn refuse_for_compat(options: &Options, set: Features) -> Result<(), Error> {
         None => Ok(()),
         Some(feature) => Err(Error::option(
             format!("-O {feature}"),
-            format!("can't be read by the programs that --compat {} stands for", compat.name()),
+            format!(
+                "can't be read by the programs that --compat {} stands for",
+                compat.name()
+            ),
         )),
     }
 }

@@ -11,11 +11,13 @@
 //! primary superblock is written last.
 
 mod error;
+mod features;
 mod layout;
 mod options;
+mod tables;
 mod usage;
 
 pub use error::Error;
 pub use layout::{FixedRegions, GroupPlace, Layout, Run, SpecialInode};
-pub use options::{FsType, JournalOptions, Options, UsageType};
+pub use options::{Compat, FsType, JournalOptions, Options, UsageType};
 pub use usage::{GroupUse, Summary, Usage};

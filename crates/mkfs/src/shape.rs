@@ -1,0 +1,333 @@
+//! The numbers of an image: blocks, groups, inodes, descriptor blocks, by mke2fs's arithmetic. No places, no I/O.
+//!
+//! Two of mke2fs's rules make this a search: a last group too small for its own metadata is cut off, and groups
+//! shrink until the inodes asked for fit into their bitmaps. Each step makes the image or its groups smaller, so it
+//! ends.
+
+use ondisk::{BlockSize, Feature, Features};
+
+use crate::{Error, Options, UsageType, features, tables};
+
+/// The numbers of an image.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub features: Features,
+    pub block_size: BlockSize,
+    /// The power of two that the blocks of a cluster are.
+    pub cluster_bits: u32,
+    pub inode_size: u64,
+    /// Bytes a group descriptor.
+    pub desc_size: u64,
+    pub first_data_block: u64,
+    pub blocks: u64,
+    pub blocks_per_group: u64,
+    pub groups: u64,
+    pub inodes_per_group: u64,
+    /// Blocks of a group's inode table.
+    pub table_blocks: u64,
+    /// Descriptor blocks reserved for growth.
+    pub reserved_gdt: u64,
+    /// The power of two that the groups of a flex group are.
+    pub flex_bits: u32,
+    /// The groups with backups, with sparse_super2.
+    pub backup_groups: [u64; 2],
+}
+
+/// The most groups' inodes a bitmap may describe, whatever the block size.
+const MAX_PER_GROUP: u64 = 65536;
+/// mke2fs leaves the last 8 bits of a bitmap of 65536 alone: the free count has 16 bits in old descriptors.
+const MAX_CLUSTERS_PER_GROUP: u64 = 65528;
+/// The last group must have so many blocks beyond its own metadata.
+const WORTHWHILE: u64 = 50;
+/// The largest block number plus one that a block map or the resize inode can hold.
+const BLOCKS_32: u64 = 1 << 32;
+/// The most groups, as `ondisk` reads them.
+const MAX_GROUPS: u64 = ondisk::geometry::MAX_GROUPS as u64;
+const RESERVED_INODES: u64 = 10;
+
+impl Shape {
+    /// The numbers for an image of so many bytes.
+    ///
+    /// # Errors
+    /// Options that can't be; a size that is too small or too large for them.
+    pub(crate) fn new(size_bytes: u64, options: &Options) -> Result<Shape, Error> {
+        let features = features::resolve(options)?;
+        let usage = match options.usage_types.as_slice() {
+            [] => vec![UsageType::for_size(size_bytes)],
+            given => given.to_vec(),
+        };
+        let block_size = options.block_size.unwrap_or(tables::block_size(&usage));
+        let cluster_bits = cluster_bits(options, features, block_size)?;
+        let inode_size = inode_size(options, features, block_size)?;
+        let mut shape = Shape {
+            features,
+            block_size,
+            cluster_bits,
+            inode_size,
+            desc_size: desc_size(options, features, block_size)?,
+            first_data_block: u64::from(block_size == BlockSize::K1 && cluster_bits == 0),
+            blocks: size_bytes >> block_size.bits() >> cluster_bits << cluster_bits,
+            blocks_per_group: blocks_per_group(options, features, block_size, cluster_bits)?,
+            groups: 0,
+            inodes_per_group: 0,
+            table_blocks: 0,
+            reserved_gdt: 0,
+            flex_bits: flex_bits(options, features)?,
+            backup_groups: [0; 2],
+        };
+        shape.check_blocks(size_bytes)?;
+        let inodes = shape.wanted_inodes(options, &usage)?;
+        shape.settle(size_bytes, inodes, options)?;
+        Ok(shape)
+    }
+
+    pub(crate) fn has(&self, feature: Feature) -> bool {
+        self.features.has(feature)
+    }
+
+    /// Blocks that hold all descriptors.
+    pub(crate) fn desc_blocks(&self) -> u64 {
+        (self.groups * self.desc_size).div_ceil(self.block_size.bytes_u64())
+    }
+
+    fn check_blocks(&mut self, size_bytes: u64) -> Result<(), Error> {
+        if self.blocks >= BLOCKS_32 {
+            if !self.has(Feature::BIT64) {
+                return Err(Error::option(
+                    "-O ^64bit",
+                    "2^32 blocks and more need 64bit; use it, or larger blocks (-b)",
+                ));
+            }
+            // The resize inode maps with 32-bit block numbers.
+            self.features = self.features.without(Feature::RESIZE_INODE);
+        }
+        if self.blocks >> 48 != 0 {
+            return Err(Error::option("SIZE", "ext4 ends at 2^48 blocks"));
+        }
+        if self.blocks <= self.first_data_block {
+            return Err(self.too_small("the superblock", size_bytes));
+        }
+        Ok(())
+    }
+
+    fn too_small(&self, what: &str, size: u64) -> Error {
+        Error::TooSmall {
+            what: what.into(),
+            size,
+            instead: "ask for fewer inodes (-N, -i), a smaller journal (-J size=) or none (-O ^has_journal)",
+        }
+    }
+
+    fn wanted_inodes(&self, options: &Options, usage: &[UsageType]) -> Result<u64, Error> {
+        if let Some(inodes) = options.inodes {
+            if inodes > u64::from(u32::MAX) {
+                return Err(Error::option("-N", "ext4 has at most 2^32 - 1 inodes"));
+            }
+            return Ok(inodes);
+        }
+        let ratio = match options.inode_ratio {
+            Some(ratio) if !(1024..=64 << 20).contains(&ratio) => {
+                return Err(Error::option("-i", "must be from 1024 to 67108864 bytes an inode"));
+            }
+            Some(ratio) => ratio,
+            None => tables::inode_ratio(usage),
+        };
+        let cluster = self.block_size.bytes_u64() << self.cluster_bits;
+        let ratio = if self.has(Feature::BIGALLOC) {
+            ratio.max(cluster)
+        } else {
+            ratio
+        };
+        let inodes = (self.blocks << self.block_size.bits()) / ratio;
+        if inodes > u64::from(u32::MAX) && !self.has(Feature::BIT64) {
+            return Err(Error::option("-i", "makes more than 2^32 - 1 inodes; use a larger ratio"));
+        }
+        Ok(inodes.min(u64::from(u32::MAX)))
+    }
+
+    /// Finds groups that work: see the top of this file.
+    fn settle(&mut self, size_bytes: u64, inodes: u64, options: &Options) -> Result<(), Error> {
+        let inodes = inodes.max(RESERVED_INODES + 2);
+        loop {
+            let spread = self.blocks.saturating_sub(self.first_data_block);
+            self.groups = spread.div_ceil(self.blocks_per_group);
+            if self.groups == 0 {
+                return Err(self.too_small("the first group", size_bytes));
+            }
+            if self.groups > MAX_GROUPS {
+                return Err(Error::option("-g", format!("more than {MAX_GROUPS} groups; use larger blocks")));
+            }
+            self.reserve_descriptors(options)?;
+            if inodes.div_ceil(self.groups) > 8 * self.block_size.bytes_u64() {
+                self.shrink_groups()?;
+                continue;
+            }
+            self.set_inodes(inodes)?;
+            self.set_backup_groups(options)?;
+            let rest = spread % self.blocks_per_group;
+            let own = self.last_group_metadata();
+            if self.groups == 1 && rest != 0 && rest < own {
+                return Err(self.too_small("the first group's metadata", size_bytes));
+            }
+            if rest == 0 || rest >= own + WORTHWHILE || self.groups == 1 {
+                return Ok(());
+            }
+            self.blocks -= rest;
+        }
+    }
+
+    fn shrink_groups(&mut self) -> Result<(), Error> {
+        let step = 8 << self.cluster_bits;
+        if self.blocks_per_group < (256 << self.cluster_bits) {
+            return Err(Error::option("-N", "too many inodes for this size; ask for fewer"));
+        }
+        self.blocks_per_group -= step;
+        Ok(())
+    }
+
+    fn set_inodes(&mut self, inodes: u64) -> Result<(), Error> {
+        let block = self.block_size.bytes_u64();
+        let per_block = block / self.inode_size;
+        let mut per_group = inodes.div_ceil(self.groups).min(MAX_PER_GROUP - per_block);
+        loop {
+            self.table_blocks = (per_group * self.inode_size).div_ceil(block);
+            // Whole blocks of inodes, and whole bytes of the bitmap.
+            self.inodes_per_group = (self.table_blocks * per_block).max(8) & !7;
+            self.table_blocks = (self.inodes_per_group * self.inode_size).div_ceil(block);
+            if self.inodes_per_group * self.groups <= u64::from(u32::MAX) {
+                return Ok(());
+            }
+            per_group = per_group
+                .checked_sub(per_block.max(8))
+                .ok_or_else(|| Error::option("-N", "too many groups for 2^32 - 1 inodes; use larger blocks"))?;
+        }
+    }
+
+    fn reserve_descriptors(&mut self, options: &Options) -> Result<(), Error> {
+        let used = self.desc_blocks();
+        self.reserved_gdt = 0;
+        if self.has(Feature::RESIZE_INODE) {
+            self.reserved_gdt = self.growth(options, used)?;
+        }
+        if let Some(region) = options.descriptor_region.map(u64::from) {
+            if region < used || self.has(Feature::META_BG) {
+                return Err(Error::option("descriptor region", format!("{used} blocks of descriptors are needed")));
+            }
+        } else if self.reserved_gdt + used > self.blocks_per_group * 3 / 4 && !self.has(Feature::META_BG) {
+            // Descriptors would fill most of a group.
+            let set = self.features.with(Feature::META_BG);
+            self.features = set.without(Feature::RESIZE_INODE);
+            self.reserved_gdt = 0;
+        }
+        Ok(())
+    }
+
+    /// Descriptor blocks to reserve: enough to grow by 1024, to the size asked for, or to fill the fixed region.
+    fn growth(&self, options: &Options, used: u64) -> Result<u64, Error> {
+        let pointers = self.block_size.bytes_u64() / 4;
+        if let Some(region) = options.descriptor_region {
+            return Ok(u64::from(region).saturating_sub(used).min(pointers));
+        }
+        if options.resize.is_some_and(|blocks| blocks <= self.blocks) {
+            return Err(Error::option("-E resize", "must be more blocks than the file system has"));
+        }
+        let up_to = options.resize.unwrap_or(self.blocks.saturating_mul(1024));
+        let up_to = up_to.min(BLOCKS_32 - 1);
+        let groups = (up_to - self.first_data_block.min(up_to)).div_ceil(self.blocks_per_group);
+        let per_block = self.block_size.bytes_u64() / self.desc_size;
+        Ok(groups.div_ceil(per_block).saturating_sub(used).min(pointers))
+    }
+
+    fn set_backup_groups(&mut self, options: &Options) -> Result<(), Error> {
+        self.backup_groups = [0; 2];
+        if !self.has(Feature::SPARSE_SUPER2) {
+            return Ok(());
+        }
+        let wanted = options.backup_superblocks.unwrap_or(2);
+        if wanted > 2 {
+            return Err(Error::option("-E num_backup_sb", "must be 0, 1 or 2"));
+        }
+        if wanted >= 1 && self.groups > 1 {
+            self.backup_groups[0] = 1;
+        }
+        if wanted == 2 && self.groups > 2 {
+            self.backup_groups[1] = self.groups - 1;
+        }
+        Ok(())
+    }
+
+    fn last_group_metadata(&self) -> u64 {
+        let mut own = 2 + self.table_blocks;
+        if self.has_super(self.groups - 1) {
+            own += 1 + self.desc_blocks() + self.reserved_gdt;
+        }
+        own
+    }
+
+    fn has_super(&self, group: u64) -> bool {
+        if self.has(Feature::SPARSE_SUPER2) {
+            return group == 0 || self.backup_groups.contains(&group);
+        }
+        !self.has(Feature::SPARSE_SUPER) || crate::regions::is_sparse_backup(group)
+    }
+}
+
+fn cluster_bits(options: &Options, features: Features, block: BlockSize) -> Result<u32, Error> {
+    if !features.has(Feature::BIGALLOC) {
+        return match options.cluster_size {
+            Some(_) => Err(Error::option("-C", "needs -O bigalloc")),
+            None => Ok(0),
+        };
+    }
+    let size = options.cluster_size.unwrap_or(16 * block.bytes_u64());
+    let fits = size.is_power_of_two() && size > block.bytes_u64() && size <= 512 << 20;
+    if !fits {
+        return Err(Error::option("-C", "must be a power of two above the block size, up to 512 MiB"));
+    }
+    Ok(size.trailing_zeros() - block.bits())
+}
+
+fn inode_size(options: &Options, features: Features, block: BlockSize) -> Result<u64, Error> {
+    let size = u64::from(options.inode_size.unwrap_or(256));
+    if !size.is_power_of_two() || size < 128 || size > block.bytes_u64() {
+        return Err(Error::option("-I", format!("must be a power of two from 128 to the block size ({})", block.bytes())));
+    }
+    if size == 128 {
+        for feature in [Feature::INLINE_DATA, Feature::PROJECT] {
+            if features.has(feature) {
+                return Err(Error::option(format!("-O {feature}"), "needs inodes of 256 bytes or more (-I)"));
+            }
+        }
+    }
+    Ok(size)
+}
+
+fn desc_size(options: &Options, features: Features, block: BlockSize) -> Result<u64, Error> {
+    let wide = features.has(Feature::BIT64);
+    match options.desc_size.map(u64::from) {
+        None => Ok(if wide { 64 } else { 32 }),
+        Some(_) if !wide => Err(Error::option("-E desc_size", "needs -O 64bit")),
+        Some(size) if size.is_power_of_two() && (64..=1024).contains(&size) && size <= block.bytes_u64() => Ok(size),
+        Some(_) => Err(Error::option("-E desc_size", "must be a power of two from 64 to 1024")),
+    }
+}
+
+fn blocks_per_group(options: &Options, features: Features, block: BlockSize, cluster_bits: u32) -> Result<u64, Error> {
+    let most = (8 * block.bytes_u64()).min(MAX_CLUSTERS_PER_GROUP);
+    match options.blocks_per_group {
+        None => Ok(most << cluster_bits),
+        Some(_) if features.has(Feature::BIGALLOC) => Err(Error::option("-g", "can't be chosen with bigalloc")),
+        Some(given) if given % 8 == 0 && (256..=most).contains(&given) => Ok(given),
+        Some(_) => Err(Error::option("-g", format!("must be a multiple of 8 from 256 to {most}"))),
+    }
+}
+
+fn flex_bits(options: &Options, features: Features) -> Result<u32, Error> {
+    let flex = features.has(Feature::FLEX_BG);
+    match options.groups_per_flex {
+        None => Ok(if flex { 4 } else { 0 }),
+        Some(_) if !flex => Err(Error::option("-G", "needs -O flex_bg")),
+        Some(groups) if groups.is_power_of_two() && groups <= 1 << 30 => Ok(groups.trailing_zeros()),
+        Some(_) => Err(Error::option("-G", "must be a power of two")),
+    }
+}
