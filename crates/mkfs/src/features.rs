@@ -204,7 +204,7 @@ fn imply(options: &Options, set: &mut Features) {
     if options.resize.is_some() {
         *set = set.with(F::RESIZE_INODE);
     }
-    if options.journal.is_asked_for() {
+    if options.wants_journal {
         *set = set.with(F::HAS_JOURNAL);
     }
     if options.backup_superblocks.is_some() {

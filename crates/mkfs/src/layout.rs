@@ -4,10 +4,14 @@
 //! those reserved for growth, bitmaps, inode tables, and the contents of journal, resize inode, orphan file and
 //! multi-mount protection. The root directory and lost+found are not in it: whoever fills the image places them.
 
-use device::BlockDevice;
-use ondisk::{BlockSize, FsBlock, Group, Ino};
+use ondisk::{BlockSize, Feature, FsBlock, Geometry, Group, Ino, Superblock};
 
-use crate::{Error, Options, Summary, Usage};
+use crate::file_map;
+use crate::journal::JournalSize;
+use crate::place::Placer;
+use crate::shape::Shape;
+use crate::template::{self, Identity};
+use crate::{Error, Options, tables};
 
 /// Consecutive blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,23 +41,55 @@ pub struct GroupPlace {
     pub inode_table: FsBlock,
 }
 
-/// An inode that belongs to the layout, ready to be written to the inode table.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SpecialInode {
-    /// Its number: 1, 7, 8, or that of the orphan file.
-    pub ino: Ino,
-    /// Its whole record, `inode_size` bytes with the checksum set.
-    pub bytes: Vec<u8>,
+/// A file of the layout: its blocks in order, and those of its map.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FilePlan {
+    pub runs: Vec<Run>,
+    pub map: Vec<FsBlock>,
+}
+
+impl FilePlan {
+    pub(crate) fn blocks(&self) -> u64 {
+        self.runs.iter().map(|run| run.len).sum()
+    }
+}
+
+/// What of the options matters after planning.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Habits {
+    pub lazy_tables: bool,
+    pub lazy_journal: bool,
+    pub device_is_zero: bool,
+    pub lost_found: bool,
+    pub root_owner: (u32, u32),
+    pub time: i64,
 }
 
 /// The plan of an image.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Layout {
-    size_bytes: u64,
-    block_size: BlockSize,
-    places: Vec<GroupPlace>,
-    used: Vec<Run>,
+    pub(crate) shape: Shape,
+    pub(crate) superblock: Superblock,
+    pub(crate) geometry: Geometry,
+    pub(crate) places: Vec<GroupPlace>,
+    pub(crate) used: Vec<Run>,
+    pub(crate) habits: Habits,
+    pub(crate) journal_size: JournalSize,
+    pub(crate) journal: Option<FilePlan>,
+    pub(crate) orphan: Option<(Ino, FilePlan)>,
+    /// The block that lists the reserved descriptor blocks.
+    pub(crate) resize: Option<FsBlock>,
+    pub(crate) mmp: Option<FsBlock>,
     first_free_ino: Ino,
+}
+
+impl std::fmt::Debug for Layout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = f.debug_struct("Layout");
+        out.field("shape", &self.shape);
+        out.field("used", &self.used.len());
+        out.finish_non_exhaustive()
+    }
 }
 
 impl Layout {
@@ -65,36 +101,177 @@ impl Layout {
         Layout::plan_around(size_bytes, options, &[])
     }
 
-    /// As [`Layout::plan`], with blocks that are taken already (ascending, outside [`FixedRegions`]): bitmaps, inode
-    /// tables, journal and the other special files go into the gaps and behind.
+    /// As [`Layout::plan`], with blocks that are taken already (ascending, outside [`crate::FixedRegions`], whole
+    /// clusters): bitmaps, inode tables, journal and the other special files go into the gaps and behind.
     ///
     /// # Errors
     /// As `plan`; also when what is left is too small or too scattered.
-    pub fn plan_around(
-        size_bytes: u64,
-        _options: &Options,
-        _taken: &[Run],
-    ) -> Result<Layout, Error> {
-        Err(Error::TooSmall {
-            what: "nothing can be planned yet".into(),
-            size: size_bytes,
-            instead: "wait",
-        })
+    pub fn plan_around(size_bytes: u64, options: &Options, taken: &[Run]) -> Result<Layout, Error> {
+        let mut shape = Shape::new(size_bytes, options)?;
+        let journal_size = journal_size(&mut shape, options)?;
+        let identity = Identity::of(options);
+        let superblock = template::superblock(&shape, options, &identity)?;
+        let geometry = Geometry::new(&superblock, size_bytes)
+            .map_err(|error| Error::Usage(format!("the plan is no geometry: {error}")))?;
+        if taken.last().is_some_and(|run| run.end().0 > shape.blocks) {
+            return Err(Error::TooSmall {
+                what: "the data".into(),
+                size: size_bytes,
+                instead: "put less into it",
+            });
+        }
+        let mut placer = Placer::new(&shape, &geometry, taken);
+        let places = placer.place_groups(options.packed_meta_blocks)?;
+        placer.space.round_to_clusters(shape.cluster_bits);
+        let mut layout = Layout {
+            superblock,
+            geometry,
+            places,
+            used: Vec::new(),
+            habits: habits(options, &identity),
+            journal_size,
+            journal: None,
+            orphan: None,
+            resize: None,
+            mmp: None,
+            first_free_ino: Ino::FIRST_UNRESERVED,
+            shape: shape.clone(),
+        };
+        layout.place_files(&mut placer, options, taken)?;
+        layout.used = without(placer.space.runs(shape.blocks), taken);
+        layout.count_overhead();
+        Ok(layout)
+    }
+
+    fn place_files(
+        &mut self,
+        placer: &mut Placer,
+        options: &Options,
+        taken: &[Run],
+    ) -> Result<(), Error> {
+        let mut next_ino = Ino::FIRST_UNRESERVED.0 + u32::from(options.lost_found);
+        let first = self.shape.first_data_block;
+        if self.shape.has(Feature::RESIZE_INODE) {
+            let runs = placer.place_file("the resize inode", first, 1)?;
+            self.resize = runs.first().map(|run| run.start);
+        }
+        if self.journal_size.total > 0 {
+            let goal = match options.journal.location {
+                Some(block) if block >= self.shape.blocks => {
+                    return Err(Error::option("-J location", "is beyond the end"));
+                }
+                Some(block) => block,
+                None if options.packed_meta_blocks => first,
+                None => placer.journal_goal(),
+            };
+            let blocks = self.journal_size.total;
+            let runs = match taken {
+                [] => placer.place_file("the journal", goal, blocks)?,
+                _ => placer.place_in_one_run("the journal", goal, blocks)?,
+            };
+            self.journal = Some(self.with_map(placer, runs)?);
+        }
+        if self.shape.has(Feature::ORPHAN_FILE) {
+            let blocks = self.orphan_blocks(options)?;
+            let runs = placer.place_in_one_run("the orphan file", first, blocks)?;
+            let plan = self.with_map(placer, runs)?;
+            self.orphan = Some((Ino(next_ino), plan));
+            self.superblock.set_orphan_file_ino(Some(Ino(next_ino)));
+            next_ino += 1;
+        } else if options.orphan_file_size.is_some() {
+            return Err(Error::option("-E orphan_file_size", "needs -O orphan_file"));
+        }
+        if self.shape.has(Feature::MMP) {
+            let runs = placer.place_file("the multi-mount block", first, 1)?;
+            self.mmp = runs.first().map(|run| run.start);
+            self.superblock.set_mmp_block(self.mmp.unwrap_or_default());
+        }
+        self.first_free_ino = Ino(next_ino);
+        Ok(())
+    }
+
+    fn with_map(&self, placer: &mut Placer, runs: Vec<Run>) -> Result<FilePlan, Error> {
+        let extents = self.shape.has(Feature::EXTENT);
+        let count = file_map::map_blocks(&runs, self.shape.block_size, extents)
+            .ok_or_else(|| placer.too_small("an unbroken run for the journal"))?;
+        let goal = runs.first().map_or(0, |run| run.start.0);
+        let mut map = Vec::new();
+        for _ in 0..count {
+            let place = placer.place_file("the journal's map", goal, 1)?;
+            map.extend(place.first().map(|run| run.start));
+        }
+        Ok(FilePlan { runs, map })
+    }
+
+    fn orphan_blocks(&self, options: &Options) -> Result<u64, Error> {
+        let Some(bytes) = options.orphan_file_size else {
+            return Ok(tables::orphan_blocks(self.shape.blocks));
+        };
+        let blocks = self.shape.block_size.blocks_for(bytes);
+        if blocks == 0 || blocks > tables::ORPHAN_MAX {
+            let most = tables::ORPHAN_MAX << self.shape.block_size.bits();
+            let reason = format!(
+                "must be from 1 to {most} bytes ({} blocks)",
+                tables::ORPHAN_MAX
+            );
+            return Err(Error::option("-E orphan_file_size", reason));
+        }
+        Ok(blocks)
+    }
+
+    /// What is taken for good: metadata of the groups, and the journal.
+    fn count_overhead(&mut self) {
+        let journal = self.journal.as_ref().map_or(0, FilePlan::blocks);
+        let bits = self.shape.cluster_bits;
+        let mut groups = Placer::new(&self.shape, &self.geometry, &[]).space;
+        for place in &self.places {
+            groups.take(place.block_bitmap.0, 1);
+            groups.take(place.inode_bitmap.0, 1);
+            groups.take(place.inode_table.0, self.shape.table_blocks);
+        }
+        groups.round_to_clusters(bits);
+        let first = self.shape.first_data_block;
+        // The block before the first group counts, too.
+        let blocks = self.shape.blocks - groups.free(first, self.shape.blocks) + journal;
+        // More than 2^32 clusters of overhead do not occur: inodes are fewer than that.
+        let clusters = u32::try_from(blocks >> bits).unwrap_or(0);
+        self.superblock.set_overhead_clusters(clusters);
     }
 
     /// Bytes of the image: whole blocks.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.geometry.bytes()
     }
 
     /// Bytes a block.
     #[must_use]
     pub fn block_size(&self) -> BlockSize {
-        self.block_size
+        self.shape.block_size
     }
 
-    /// Where a group's bitmaps and inode table lie. Panics when there is no such group.
+    /// The image's geometry.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The superblock, all but the counts of what is free.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Seconds since 1970 that the layout's own time stamps bear.
+    #[must_use]
+    pub fn time(&self) -> i64 {
+        self.habits.time
+    }
+
+    /// Where a group's bitmaps and inode table lie.
+    ///
+    /// # Panics
+    /// When there is no such group.
     #[must_use]
     pub fn place(&self, group: Group) -> GroupPlace {
         self.places[group.0 as usize]
@@ -103,11 +280,10 @@ impl Layout {
     /// How many groups there are.
     #[must_use]
     pub fn groups(&self) -> u32 {
-        // A layout has at most 2^32 - 1 groups.
-        self.places.len() as u32
+        self.geometry.groups()
     }
 
-    /// Every block the layout itself uses: ascending, not overlapping, not touching.
+    /// Every block the layout itself uses: ascending, not overlapping, not touching, whole clusters.
     #[must_use]
     pub fn used(&self) -> &[Run] {
         &self.used
@@ -119,93 +295,105 @@ impl Layout {
         self.first_free_ino
     }
 
-    /// The inodes of the layout itself, ascending, for whoever writes the inode tables. The root (2) and lost+found
-    /// (11) are not among them.
+    /// Blocks of the journal, with its fast-commit area; 0 without one or with one on another device.
     #[must_use]
-    pub fn special_inodes(&self) -> Vec<SpecialInode> {
-        Vec::new()
-    }
-
-    /// Writes what lies in the special files: journal superblock (and zeros where wanted), resize inode's block
-    /// lists, orphan file, multi-mount block.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn write_special_files(&self, _device: &dyn BlockDevice) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// Writes bitmaps, group descriptors and superblocks with their backups, the primary superblock last, and
-    /// flushes before and after that. Inode tables and data are the caller's, written before.
-    ///
-    /// # Errors
-    /// When the device fails, or `usage` overlaps the layout.
-    pub fn finish(&self, _device: &dyn BlockDevice, _usage: &Usage) -> Result<Summary, Error> {
-        Err(Error::Usage("nothing can be finished yet".into()))
+    pub fn journal_blocks(&self) -> u64 {
+        self.journal.as_ref().map_or(0, FilePlan::blocks)
     }
 }
 
-/// The blocks that no size of the image leaves free: superblocks and group descriptors at their groups' starts.
-///
-/// For writing data before the size is known: blocks outside these regions stay free of fixed metadata, provided
-/// that [`Layout::plan_around`] gets the same options (with `descriptor_region` and `block_size` set).
-#[derive(Clone, Debug)]
-pub struct FixedRegions {
-    blocks_per_group: u64,
-    first_data_block: u64,
-    region: u64,
+/// The journal's size; drops the features that need one when the image is too small for it.
+fn journal_size(shape: &mut Shape, options: &Options) -> Result<JournalSize, Error> {
+    if !shape.has(Feature::HAS_JOURNAL) || options.journal.device.is_some() {
+        return Ok(JournalSize::default());
+    }
+    let asked = ondisk::Features::NONE.apply(&options.features);
+    let insists = asked.is_ok_and(|set| set.has(Feature::HAS_JOURNAL));
+    if let Some(size) = JournalSize::of(shape, options, insists)? {
+        return Ok(size);
+    }
+    for feature in [
+        Feature::HAS_JOURNAL,
+        Feature::FAST_COMMIT,
+        Feature::ORPHAN_FILE,
+    ] {
+        shape.features = shape.features.without(feature);
+    }
+    Ok(JournalSize::default())
 }
 
-impl FixedRegions {
-    /// The fixed regions under these options.
-    ///
-    /// # Errors
-    /// When `descriptor_region` or `block_size` is not set, or the features move descriptors with the size (`meta_bg`,
-    /// `sparse_super2`).
-    pub fn new(options: &Options) -> Result<FixedRegions, Error> {
-        let (Some(region), Some(block_size)) = (options.descriptor_region, options.block_size)
-        else {
-            return Err(Error::option(
-                "descriptor region",
-                "must be set, as must the block size",
-            ));
-        };
-        Ok(FixedRegions {
-            blocks_per_group: (8 * block_size.bytes_u64()).min(65528),
-            first_data_block: u64::from(block_size == BlockSize::K1),
-            region: u64::from(region) + 1,
-        })
+fn habits(options: &Options, identity: &Identity) -> Habits {
+    Habits {
+        lazy_tables: options.lazy_itable_init,
+        lazy_journal: options.lazy_journal_init,
+        device_is_zero: options.device_is_zero,
+        lost_found: options.lost_found,
+        root_owner: options.root_owner,
+        time: identity.time,
     }
+}
 
-    /// The next blocks from `from` on that are clear of fixed regions, up to the next region.
-    #[must_use]
-    pub fn next_clear(&self, from: FsBlock) -> Run {
-        let block = from.0.max(self.first_data_block) - self.first_data_block;
-        let mut group = block / self.blocks_per_group;
-        let mut start = block;
-        if has_super(group) {
-            start = start.max(group * self.blocks_per_group + self.region);
+/// The parts of `runs` outside `taken`; both ascending, `taken` within `runs`.
+fn without(runs: Vec<Run>, taken: &[Run]) -> Vec<Run> {
+    let mut left = Vec::new();
+    let mut taken = taken.iter().filter(|run| run.len > 0).peekable();
+    for run in runs {
+        let mut at = run.start.0;
+        while let Some(next) = taken.next_if(|next| next.start.0 < run.end().0) {
+            if next.start.0 > at {
+                left.push(Run {
+                    start: FsBlock(at),
+                    len: next.start.0 - at,
+                });
+            }
+            at = at.max(next.end().0);
         }
-        group += 1;
-        while !has_super(group) {
-            group += 1;
+        if run.end().0 > at {
+            left.push(Run {
+                start: FsBlock(at),
+                len: run.end().0 - at,
+            });
         }
-        let end = group * self.blocks_per_group;
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(start: u64, len: u64) -> Run {
         Run {
-            start: FsBlock(start + self.first_data_block),
-            len: end - start,
+            start: FsBlock(start),
+            len,
         }
     }
-}
 
-/// Whether this group holds a superblock under sparse_super: 0, 1 and the powers of 3, 5 and 7.
-fn has_super(group: u64) -> bool {
-    let power_of = |base: u64| {
-        let mut power = base;
-        while power < group {
-            power *= base;
+    #[test]
+    fn what_is_taken_is_cut_out() {
+        let left = without(
+            vec![run(0, 10), run(20, 10)],
+            &[run(2, 2), run(4, 1), run(20, 3), run(28, 2)],
+        );
+        assert_eq!(left, [run(0, 2), run(5, 5), run(23, 5)]);
+    }
+
+    #[test]
+    fn metadata_go_around_the_data() {
+        let options = Options {
+            block_size: Some(BlockSize::K4),
+            descriptor_region: Some(127),
+            ..Options::default()
+        };
+        let taken = [run(128, 32768 - 128), run(32768 + 128, 60_000)];
+        let layout = Layout::plan_around(1 << 30, &options, &taken).unwrap();
+        let overlaps = |one: &Run, other: &Run| one.start < other.end() && other.start < one.end();
+        for used in layout.used() {
+            assert!(!taken.iter().any(|taken| overlaps(used, taken)), "{used:?}");
         }
-        power == group
-    };
-    group <= 1 || power_of(3) || power_of(5) || power_of(7)
+        let total: u64 = layout.used().iter().map(|run| run.len).sum();
+        let plain = Layout::plan(1 << 30, &options).unwrap();
+        assert_eq!(total, plain.used().iter().map(|run| run.len).sum::<u64>());
+        assert!(layout.journal.unwrap().runs.len() == 1);
+    }
 }

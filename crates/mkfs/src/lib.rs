@@ -12,12 +12,28 @@
 
 mod error;
 mod features;
+mod file_map;
+mod finish;
+mod format;
+mod journal;
 mod layout;
+mod letters;
 mod options;
+mod place;
+mod regions;
+mod shape;
+mod space;
+mod special;
 mod tables;
+mod taken;
+mod template;
 mod usage;
 
 pub use error::Error;
-pub use layout::{FixedRegions, GroupPlace, Layout, Run, SpecialInode};
+pub use format::format;
+pub use layout::{GroupPlace, Layout, Run};
+pub use letters::parse_size;
 pub use options::{Compat, FsType, JournalOptions, Options, UsageType};
+pub use regions::FixedRegions;
+pub use special::SpecialInode;
 pub use usage::{GroupUse, Summary, Usage};

@@ -59,13 +59,6 @@ pub struct JournalOptions {
     pub device: Option<[u8; 16]>,
 }
 
-impl JournalOptions {
-    /// Whether anything was said about the journal.
-    pub(crate) fn is_asked_for(&self) -> bool {
-        *self != JournalOptions::default()
-    }
-}
-
 /// What to make. [`Options::default`] is ext4 as `lanefs mkfs` makes it; `None` always means mke2fs's default.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
@@ -107,6 +100,8 @@ pub struct Options {
     pub errors: u16,
     /// `-o`: the creator's number (0 Linux).
     pub creator_os: u32,
+    /// `-j`, or any `-J`: a journal also where the defaults have none.
+    pub wants_journal: bool,
     /// `-J`.
     pub journal: JournalOptions,
     /// `-E stride=`: blocks.
@@ -138,6 +133,12 @@ pub struct Options {
     pub encoding: Option<String>,
     /// `-E encoding_flags=strict`.
     pub strict_encoding: bool,
+    /// `-E test_fs`: marked as made for tests.
+    pub test_fs: bool,
+    /// `-E discard`: whoever opens the device first tells it that nothing on it is needed. Not [`crate::format`]'s affair.
+    pub discard: bool,
+    /// `-E offset=`: bytes before the file system on the device. Not [`crate::format`]'s affair, either.
+    pub offset: u64,
     /// Whether there is a lost+found.
     pub lost_found: bool,
     /// Whether the device reads as zeros wherever the caller has not written (a file made just now): what must be
@@ -167,6 +168,7 @@ impl Default for Options {
             groups_per_flex: None,
             errors: 1,
             creator_os: 0,
+            wants_journal: false,
             journal: JournalOptions::default(),
             stride: None,
             stripe_width: None,
@@ -182,6 +184,9 @@ impl Default for Options {
             desc_size: None,
             encoding: None,
             strict_encoding: false,
+            test_fs: false,
+            discard: true,
+            offset: 0,
             lost_found: true,
             device_is_zero: false,
         }

@@ -40,7 +40,10 @@ impl<'a> Placer<'a> {
             if let Some(block) = start.superblock {
                 space.take(block.0, 1);
             }
-            space.take(start.descriptors.start, start.reserved.end - start.descriptors.start);
+            space.take(
+                start.descriptors.start,
+                start.reserved.end - start.descriptors.start,
+            );
         }
         for run in taken {
             space.take(run.start.0, run.len);
@@ -67,13 +70,20 @@ impl<'a> Placer<'a> {
         Ok(places)
     }
 
-    fn place_pieces(&mut self, piece: Piece, first: u64, chunk: &mut [GroupPlace]) -> Result<(), Error> {
+    fn place_pieces(
+        &mut self,
+        piece: Piece,
+        first: u64,
+        chunk: &mut [GroupPlace],
+    ) -> Result<(), Error> {
         let len = match piece {
             Piece::Table => self.shape.table_blocks,
             Piece::BlockBitmap | Piece::InodeBitmap => 1,
         };
         let start = self.first_block(first);
-        let end = self.first_block(first + chunk.len() as u64).min(self.shape.blocks);
+        let end = self
+            .first_block(first + chunk.len() as u64)
+            .min(self.shape.blocks);
         let together = self.space.find(start, end, len * chunk.len() as u64);
         let mut at = together.map(|(block, _)| block);
         for place in chunk {
@@ -120,7 +130,12 @@ impl<'a> Placer<'a> {
     }
 
     /// Blocks for a file, whole clusters, from `goal` on and then from the beginning. The runs are in file order.
-    pub(crate) fn place_file(&mut self, what: &str, goal: u64, blocks: u64) -> Result<Vec<Run>, Error> {
+    pub(crate) fn place_file(
+        &mut self,
+        what: &str,
+        goal: u64,
+        blocks: u64,
+    ) -> Result<Vec<Run>, Error> {
         let bits = self.shape.cluster_bits;
         let mut left = blocks.div_ceil(1 << bits) << bits;
         let mut runs: Vec<Run> = Vec::new();
@@ -152,7 +167,12 @@ impl<'a> Placer<'a> {
     }
 
     /// As [`Self::place_file`], in one run where there is one.
-    pub(crate) fn place_in_one_run(&mut self, what: &str, goal: u64, blocks: u64) -> Result<Vec<Run>, Error> {
+    pub(crate) fn place_in_one_run(
+        &mut self,
+        what: &str,
+        goal: u64,
+        blocks: u64,
+    ) -> Result<Vec<Run>, Error> {
         let slack = (1 << self.shape.cluster_bits) - 1;
         let one = self.space.find(goal, self.shape.blocks, blocks + slack);
         let one = one.or_else(|| self.space.find(0, self.shape.blocks, blocks + slack));
@@ -161,11 +181,15 @@ impl<'a> Placer<'a> {
 
     /// Where a journal begins best: in the middle, so that no file is far from it.
     pub(crate) fn journal_goal(&self) -> u64 {
-        let middle = (self.shape.blocks - self.shape.first_data_block) / 2 / self.shape.blocks_per_group;
+        let middle =
+            (self.shape.blocks - self.shape.first_data_block) / 2 / self.shape.blocks_per_group;
         let last = self.shape.groups - 1;
         let free = |group: u64| {
             let start = self.first_block(group);
-            self.space.free(start, (start + self.shape.blocks_per_group).min(self.shape.blocks))
+            self.space.free(
+                start,
+                (start + self.shape.blocks_per_group).min(self.shape.blocks),
+            )
         };
         let flex = 1 << self.shape.flex_bits;
         if flex > 1 && middle > flex {
@@ -184,10 +208,27 @@ impl<'a> Placer<'a> {
 
     /// Whether a group's own bitmaps and table, and its fixed metadata, are all that it holds is decided by counting:
     /// this is that count, in clusters.
-    pub(crate) fn own_clusters(geometry: &Geometry, shape: &Shape, group: Group, place: &GroupPlace) -> u64 {
+    pub(crate) fn own_clusters(
+        geometry: &Geometry,
+        shape: &Shape,
+        group: Group,
+        place: &GroupPlace,
+    ) -> u64 {
         let first = geometry.group_first_block(group).0;
         let end = first + u64::from(geometry.group_blocks(group));
         let start = geometry.group_start(group);
+        let within = |block: FsBlock, len: u64| {
+            let (from, to) = (block.0.max(first), (block.0 + len).min(end));
+            (from, to.saturating_sub(from))
+        };
+        let pieces = [
+            within(place.block_bitmap, 1),
+            within(place.inode_bitmap, 1),
+            within(place.inode_table, shape.table_blocks),
+        ];
+        if shape.cluster_bits == 0 {
+            return start.blocks() + pieces.iter().map(|(_, len)| len).sum::<u64>();
+        }
         let mut own = Space::default();
         if group.0 == 0 && geometry.primary_superblock().0 > first {
             own.take(first, 1);
@@ -195,17 +236,15 @@ impl<'a> Placer<'a> {
         if let Some(block) = start.superblock {
             own.take(block.0, 1);
         }
-        own.take(start.descriptors.start, start.reserved.end - start.descriptors.start);
-        let pieces = [
-            (place.block_bitmap.0, 1),
-            (place.inode_bitmap.0, 1),
-            (place.inode_table.0, shape.table_blocks),
-        ];
-        for (block, len) in pieces {
-            let (from, to) = (block.max(first), (block + len).min(end));
-            own.take(from, to.saturating_sub(from));
+        own.take(
+            start.descriptors.start,
+            start.reserved.end - start.descriptors.start,
+        );
+        for (from, len) in pieces {
+            own.take(from, len);
         }
         own.round_to_clusters(shape.cluster_bits);
-        (end - first).div_ceil(1 << shape.cluster_bits) - (own.free(first, end) >> shape.cluster_bits)
+        (end - first).div_ceil(1 << shape.cluster_bits)
+            - (own.free(first, end) >> shape.cluster_bits)
     }
 }

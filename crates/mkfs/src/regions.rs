@@ -24,8 +24,12 @@ impl FixedRegions {
     /// When `descriptor_region` or `block_size` is not set, or the features move descriptors with the size (`meta_bg`,
     /// `sparse_super2`) or allocate in clusters (`bigalloc`).
     pub fn new(options: &Options) -> Result<FixedRegions, Error> {
-        let (Some(region), Some(block_size)) = (options.descriptor_region, options.block_size) else {
-            return Err(Error::option("descriptor region", "must be set, as must the block size"));
+        let (Some(region), Some(block_size)) = (options.descriptor_region, options.block_size)
+        else {
+            return Err(Error::option(
+                "descriptor region",
+                "must be set, as must the block size",
+            ));
         };
         let features = features::resolve(options)?;
         for feature in [Feature::META_BG, Feature::SPARSE_SUPER2, Feature::BIGALLOC] {

@@ -1,8 +1,8 @@
 //! The numbers of an image: blocks, groups, inodes, descriptor blocks, by mke2fs's arithmetic. No places, no I/O.
 //!
 //! Two of mke2fs's rules make this a search: a last group too small for its own metadata is cut off, and groups
-//! shrink until the inodes asked for fit into their bitmaps. Each step makes the image or its groups smaller, so it
-//! ends.
+//! shrink until the inodes asked for fit into their bitmaps. Each step makes the groups smaller, or the image with the
+//! same groups, so it ends.
 
 use ondisk::{BlockSize, Feature, Features};
 
@@ -20,6 +20,8 @@ pub(crate) struct Shape {
     pub desc_size: u64,
     pub first_data_block: u64,
     pub blocks: u64,
+    /// Blocks before a last group that is too small was cut off.
+    pub blocks_given: u64,
     pub blocks_per_group: u64,
     pub groups: u64,
     pub inodes_per_group: u64,
@@ -67,6 +69,7 @@ impl Shape {
             desc_size: desc_size(options, features, block_size)?,
             first_data_block: u64::from(block_size == BlockSize::K1 && cluster_bits == 0),
             blocks: size_bytes >> block_size.bits() >> cluster_bits << cluster_bits,
+            blocks_given: 0,
             blocks_per_group: blocks_per_group(options, features, block_size, cluster_bits)?,
             groups: 0,
             inodes_per_group: 0,
@@ -75,6 +78,7 @@ impl Shape {
             flex_bits: flex_bits(options, features)?,
             backup_groups: [0; 2],
         };
+        shape.blocks_given = shape.blocks;
         shape.check_blocks(size_bytes)?;
         let inodes = shape.wanted_inodes(options, &usage)?;
         shape.settle(size_bytes, inodes, options)?;
@@ -127,10 +131,13 @@ impl Shape {
         }
         let ratio = match options.inode_ratio {
             Some(ratio) if !(1024..=64 << 20).contains(&ratio) => {
-                return Err(Error::option("-i", "must be from 1024 to 67108864 bytes an inode"));
+                return Err(Error::option(
+                    "-i",
+                    "must be from 1024 to 67108864 bytes an inode",
+                ));
             }
             Some(ratio) => ratio,
-            None => tables::inode_ratio(usage),
+            None => tables::inode_ratio(usage).max(self.block_size.bytes_u64()),
         };
         let cluster = self.block_size.bytes_u64() << self.cluster_bits;
         let ratio = if self.has(Feature::BIGALLOC) {
@@ -140,7 +147,10 @@ impl Shape {
         };
         let inodes = (self.blocks << self.block_size.bits()) / ratio;
         if inodes > u64::from(u32::MAX) && !self.has(Feature::BIT64) {
-            return Err(Error::option("-i", "makes more than 2^32 - 1 inodes; use a larger ratio"));
+            return Err(Error::option(
+                "-i",
+                "makes more than 2^32 - 1 inodes; use a larger ratio",
+            ));
         }
         Ok(inodes.min(u64::from(u32::MAX)))
     }
@@ -155,7 +165,10 @@ impl Shape {
                 return Err(self.too_small("the first group", size_bytes));
             }
             if self.groups > MAX_GROUPS {
-                return Err(Error::option("-g", format!("more than {MAX_GROUPS} groups; use larger blocks")));
+                return Err(Error::option(
+                    "-g",
+                    format!("more than {MAX_GROUPS} groups; use larger blocks"),
+                ));
             }
             self.reserve_descriptors(options)?;
             if inodes.div_ceil(self.groups) > 8 * self.block_size.bytes_u64() {
@@ -179,9 +192,13 @@ impl Shape {
     fn shrink_groups(&mut self) -> Result<(), Error> {
         let step = 8 << self.cluster_bits;
         if self.blocks_per_group < (256 << self.cluster_bits) {
-            return Err(Error::option("-N", "too many inodes for this size; ask for fewer"));
+            return Err(Error::option(
+                "-N",
+                "too many inodes for this size; ask for fewer",
+            ));
         }
         self.blocks_per_group -= step;
+        self.blocks = self.blocks_given;
         Ok(())
     }
 
@@ -197,9 +214,12 @@ impl Shape {
             if self.inodes_per_group * self.groups <= u64::from(u32::MAX) {
                 return Ok(());
             }
-            per_group = per_group
-                .checked_sub(per_block.max(8))
-                .ok_or_else(|| Error::option("-N", "too many groups for 2^32 - 1 inodes; use larger blocks"))?;
+            per_group = per_group.checked_sub(per_block.max(8)).ok_or_else(|| {
+                Error::option(
+                    "-N",
+                    "too many groups for 2^32 - 1 inodes; use larger blocks",
+                )
+            })?;
         }
     }
 
@@ -211,9 +231,14 @@ impl Shape {
         }
         if let Some(region) = options.descriptor_region.map(u64::from) {
             if region < used || self.has(Feature::META_BG) {
-                return Err(Error::option("descriptor region", format!("{used} blocks of descriptors are needed")));
+                return Err(Error::option(
+                    "descriptor region",
+                    format!("{used} blocks of descriptors are needed"),
+                ));
             }
-        } else if self.reserved_gdt + used > self.blocks_per_group * 3 / 4 && !self.has(Feature::META_BG) {
+        } else if self.reserved_gdt + used > self.blocks_per_group * 3 / 4
+            && !self.has(Feature::META_BG)
+        {
             // Descriptors would fill most of a group.
             let set = self.features.with(Feature::META_BG);
             self.features = set.without(Feature::RESIZE_INODE);
@@ -229,13 +254,19 @@ impl Shape {
             return Ok(u64::from(region).saturating_sub(used).min(pointers));
         }
         if options.resize.is_some_and(|blocks| blocks <= self.blocks) {
-            return Err(Error::option("-E resize", "must be more blocks than the file system has"));
+            return Err(Error::option(
+                "-E resize",
+                "must be more blocks than the file system has",
+            ));
         }
         let up_to = options.resize.unwrap_or(self.blocks.saturating_mul(1024));
         let up_to = up_to.min(BLOCKS_32 - 1);
         let groups = (up_to - self.first_data_block.min(up_to)).div_ceil(self.blocks_per_group);
         let per_block = self.block_size.bytes_u64() / self.desc_size;
-        Ok(groups.div_ceil(per_block).saturating_sub(used).min(pointers))
+        Ok(groups
+            .div_ceil(per_block)
+            .saturating_sub(used)
+            .min(pointers))
     }
 
     fn set_backup_groups(&mut self, options: &Options) -> Result<(), Error> {
@@ -282,7 +313,10 @@ fn cluster_bits(options: &Options, features: Features, block: BlockSize) -> Resu
     let size = options.cluster_size.unwrap_or(16 * block.bytes_u64());
     let fits = size.is_power_of_two() && size > block.bytes_u64() && size <= 512 << 20;
     if !fits {
-        return Err(Error::option("-C", "must be a power of two above the block size, up to 512 MiB"));
+        return Err(Error::option(
+            "-C",
+            "must be a power of two above the block size, up to 512 MiB",
+        ));
     }
     Ok(size.trailing_zeros() - block.bits())
 }
@@ -290,12 +324,21 @@ fn cluster_bits(options: &Options, features: Features, block: BlockSize) -> Resu
 fn inode_size(options: &Options, features: Features, block: BlockSize) -> Result<u64, Error> {
     let size = u64::from(options.inode_size.unwrap_or(256));
     if !size.is_power_of_two() || size < 128 || size > block.bytes_u64() {
-        return Err(Error::option("-I", format!("must be a power of two from 128 to the block size ({})", block.bytes())));
+        return Err(Error::option(
+            "-I",
+            format!(
+                "must be a power of two from 128 to the block size ({})",
+                block.bytes()
+            ),
+        ));
     }
     if size == 128 {
         for feature in [Feature::INLINE_DATA, Feature::PROJECT] {
             if features.has(feature) {
-                return Err(Error::option(format!("-O {feature}"), "needs inodes of 256 bytes or more (-I)"));
+                return Err(Error::option(
+                    format!("-O {feature}"),
+                    "needs inodes of 256 bytes or more (-I)",
+                ));
             }
         }
     }
@@ -307,18 +350,37 @@ fn desc_size(options: &Options, features: Features, block: BlockSize) -> Result<
     match options.desc_size.map(u64::from) {
         None => Ok(if wide { 64 } else { 32 }),
         Some(_) if !wide => Err(Error::option("-E desc_size", "needs -O 64bit")),
-        Some(size) if size.is_power_of_two() && (64..=1024).contains(&size) && size <= block.bytes_u64() => Ok(size),
-        Some(_) => Err(Error::option("-E desc_size", "must be a power of two from 64 to 1024")),
+        Some(size)
+            if size.is_power_of_two()
+                && (64..=1024).contains(&size)
+                && size <= block.bytes_u64() =>
+        {
+            Ok(size)
+        }
+        Some(_) => Err(Error::option(
+            "-E desc_size",
+            "must be a power of two from 64 to 1024",
+        )),
     }
 }
 
-fn blocks_per_group(options: &Options, features: Features, block: BlockSize, cluster_bits: u32) -> Result<u64, Error> {
+fn blocks_per_group(
+    options: &Options,
+    features: Features,
+    block: BlockSize,
+    cluster_bits: u32,
+) -> Result<u64, Error> {
     let most = (8 * block.bytes_u64()).min(MAX_CLUSTERS_PER_GROUP);
     match options.blocks_per_group {
         None => Ok(most << cluster_bits),
-        Some(_) if features.has(Feature::BIGALLOC) => Err(Error::option("-g", "can't be chosen with bigalloc")),
+        Some(_) if features.has(Feature::BIGALLOC) => {
+            Err(Error::option("-g", "can't be chosen with bigalloc"))
+        }
         Some(given) if given % 8 == 0 && (256..=most).contains(&given) => Ok(given),
-        Some(_) => Err(Error::option("-g", format!("must be a multiple of 8 from 256 to {most}"))),
+        Some(_) => Err(Error::option(
+            "-g",
+            format!("must be a multiple of 8 from 256 to {most}"),
+        )),
     }
 }
 
@@ -327,7 +389,9 @@ fn flex_bits(options: &Options, features: Features) -> Result<u32, Error> {
     match options.groups_per_flex {
         None => Ok(if flex { 4 } else { 0 }),
         Some(_) if !flex => Err(Error::option("-G", "needs -O flex_bg")),
-        Some(groups) if groups.is_power_of_two() && groups <= 1 << 30 => Ok(groups.trailing_zeros()),
+        Some(groups) if groups.is_power_of_two() && groups <= 1 << 30 => {
+            Ok(groups.trailing_zeros())
+        }
         Some(_) => Err(Error::option("-G", "must be a power of two")),
     }
 }

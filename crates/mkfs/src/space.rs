@@ -98,7 +98,10 @@ mod tests {
         for (start, len) in [(10, 5), (20, 5), (15, 5), (40, 1), (38, 4), (0, 0)] {
             space.take(start, len);
         }
-        assert_eq!(space.taken.clone().into_iter().collect::<Vec<_>>(), [(10, 25), (38, 42)]);
+        assert_eq!(
+            space.taken.clone().into_iter().collect::<Vec<_>>(),
+            [(10, 25), (38, 42)]
+        );
         assert_eq!(space.find(0, 100, 10), Some((0, 10)));
         assert_eq!(space.find(0, 100, 11), Some((25, 38)));
         assert_eq!(space.find(12, 100, 14), Some((42, 100)));

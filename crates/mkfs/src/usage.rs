@@ -1,5 +1,7 @@
 //! What a populated image uses beyond its layout, as whoever filled it tells [`crate::Layout::finish`].
 
+use ondisk::{Features, FsBlock};
+
 use crate::Run;
 
 /// What is used in one group's inode table. Inodes are used from the table's start without gaps.
@@ -41,6 +43,12 @@ pub struct Summary {
     pub groups: u32,
     /// Blocks of the journal, with its fast-commit area; 0 without one.
     pub journal_blocks: u64,
+    /// Its features.
+    pub features: Features,
+    /// Its label.
+    pub label: Vec<u8>,
     /// UUID of the file system.
     pub uuid: [u8; 16],
+    /// Where the backups of the superblock lie.
+    pub backups: Vec<FsBlock>,
 }
