@@ -1,16 +1,19 @@
 //! The commands, one file each. A new one is a `mod` line and a variant here, and an arm in `run`.
 
+mod build;
+mod info;
+mod mkfs_args;
+
 use clap::Subcommand;
 
 use crate::context::Context;
 use crate::failure::Failure;
 
-mod info;
-
 /// What `lanefs` can do.
 #[derive(Subcommand)]
 pub enum Command {
     Info(info::InfoArgs),
+    Build(build::BuildArgs),
 }
 
 impl Command {
@@ -18,6 +21,7 @@ impl Command {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
         match self {
             Command::Info(args) => args.run(context),
+            Command::Build(args) => args.run(context),
         }
     }
 }

@@ -11,6 +11,7 @@ mod context;
 mod failure;
 mod open;
 mod raw;
+mod progress;
 mod target;
 
 use std::process::ExitCode;

@@ -1,4 +1,16 @@
 //! Builds populated ext4 images from directories, tar archives and OCI images.
 
+mod build;
 pub mod dirblocks;
+mod error;
+mod output;
+mod plan;
+mod progress;
+mod reproducible;
 pub mod source;
+mod write;
+
+pub use build::{BuildOptions, Report, build};
+pub use error::BuildError;
+pub use plan::{Extra, Size};
+pub use progress::{Phase, Progress, Silent};

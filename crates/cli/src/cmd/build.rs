@@ -1,0 +1,144 @@
+//! `lanefs build`: a file system image from directories, tar archives and OCI images.
+//!
+//! SIGINT, SIGTERM and SIGHUP only set a flag that the builder looks at; it then removes its temporary file, and we exit
+//! with 130.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use lanefs::build::{
+    self, BuildError, BuildOptions, Extra, Input, Size, SourceOptions, parse_owner,
+};
+use sync::Arc;
+use sync::atomic::AtomicBool;
+
+use crate::args::parse_size;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::progress::{Bar, human_bytes};
+
+/// Build an image from directories, tar archives and OCI images
+#[derive(Args)]
+pub struct BuildArgs {
+    /// SOURCE ... IMAGE: each source a directory, a tar (plain, gz, zst, xz; - for stdin), an OCI layout or archive, or a
+    /// docker-save tar, with `:/PATH` for the directory in the image that it becomes; the last is the image to write
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "IMAGE"])]
+    paths: Vec<OsString>,
+    /// `auto` (the smallest that fits), `auto+SIZE`, `auto+N%`, or a size (K, M, G, T)
+    #[arg(long, default_value = "auto", value_parser = parse_image_size, allow_hyphen_values = true)]
+    size: Size,
+    /// Owner and group of everything
+    #[arg(long, value_name = "UID:GID")]
+    owner: Option<String>,
+    /// A table of owners, modes and devices (the form Buildroot uses)
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+    /// SELinux labels by path (a `file_contexts` file)
+    #[arg(long, value_name = "FILE")]
+    file_contexts: Option<PathBuf>,
+    /// Leave out what this pattern matches (may be repeated)
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// Which image of a multi-platform OCI index
+    #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
+    platform: Option<String>,
+    /// Make no lost+found
+    #[arg(long)]
+    no_lost_found: bool,
+    /// Same input, same bytes: on any host, at any time (as when SOURCE_DATE_EPOCH is set)
+    #[arg(long)]
+    reproducible: bool,
+    /// Threads to read and copy with [default: one a core]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Return only when the image is on the medium
+    #[arg(long)]
+    sync: bool,
+    #[command(flatten)]
+    mkfs: super::mkfs_args::MkfsArgs,
+}
+
+/// Reads `auto`, `auto+SIZE`, `auto+N%`, `+SIZE`, `+N%` or a size.
+fn parse_image_size(text: &str) -> Result<Size, String> {
+    let rest = text.strip_prefix("auto").unwrap_or(text);
+    if rest.is_empty() {
+        return Ok(Size::Auto(Extra::None));
+    }
+    match rest.strip_prefix('+') {
+        Some(percent) if percent.ends_with('%') => {
+            let number = percent.trim_end_matches('%').parse();
+            let number = number.map_err(|_| format!("`{text}` is no size: write +10%"))?;
+            Ok(Size::Auto(Extra::Percent(number)))
+        }
+        Some(bytes) => Ok(Size::Auto(Extra::Bytes(parse_size(bytes)?))),
+        None => Ok(Size::Fixed(parse_size(text)?)),
+    }
+}
+
+impl BuildArgs {
+    /// Builds the image.
+    pub fn run(mut self, context: &Context) -> Result<(), Failure> {
+        let output = PathBuf::from(self.paths.pop().unwrap_or_default());
+        let options = self.options()?;
+        let cancel = Arc::new(AtomicBool::new(false));
+        for signal in [
+            signal_hook::consts::SIGINT,
+            signal_hook::consts::SIGTERM,
+            signal_hook::consts::SIGHUP,
+        ] {
+            signal_hook::flag::register(signal, Arc::clone(&cancel))
+                .map_err(|error| Failure::new(format!("signals can't be caught: {error}")))?;
+        }
+        let begun = sync::clock::now();
+        let bar = Bar::new(context);
+        let result = build::build(&options, &output, &bar, &cancel);
+        bar.finish();
+        let report = result.map_err(|error| match error {
+            BuildError::Interrupted => Failure::interrupted(),
+            BuildError::Usage(message) => Failure::usage(message),
+            error => Failure::new(error),
+        })?;
+        context.note(format_args!(
+            "{}: {} inodes, {} of data, image of {}, {:.2} s",
+            output.display(),
+            report.inodes,
+            human_bytes(report.data_bytes),
+            human_bytes(report.image_bytes),
+            begun.elapsed().as_secs_f64()
+        ));
+        Ok(())
+    }
+
+    fn options(&self) -> Result<BuildOptions, Failure> {
+        let owner = match &self.owner {
+            Some(text) => Some(parse_owner(text).map_err(Failure::usage)?),
+            None => None,
+        };
+        let newest_time = match std::env::var("SOURCE_DATE_EPOCH") {
+            Ok(text) => Some(text.parse().map_err(|_| {
+                Failure::usage(format!("SOURCE_DATE_EPOCH is `{text}`, which is no number of seconds"))
+            })?),
+            Err(_) => None,
+        };
+        let mut mkfs = self.mkfs.options().map_err(Failure::usage)?;
+        mkfs.lost_found = !self.no_lost_found;
+        Ok(BuildOptions {
+            source: SourceOptions {
+                inputs: self.paths.iter().map(|path| Input::parse(path)).collect(),
+                exclude: self.exclude.clone(),
+                owner,
+                table: self.table.clone(),
+                file_contexts: self.file_contexts.clone(),
+                platform: self.platform.clone(),
+                ..SourceOptions::default()
+            },
+            mkfs,
+            size: self.size,
+            threads: self.threads,
+            reproducible: self.reproducible,
+            newest_time,
+            sync: self.sync,
+        })
+    }
+}

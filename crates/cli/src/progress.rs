@@ -1,0 +1,106 @@
+//! A progress bar on standard error with rate and time left, when that is a terminal and nobody asked for quiet.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use lanefs::build::{Phase, Progress};
+
+use crate::context::Context;
+
+/// How often the bar is drawn at most, in times a second.
+const RATE: u8 = 10;
+
+/// The bar of one build; draws nothing where none is wanted.
+pub struct Bar(Option<ProgressBar>);
+
+impl Bar {
+    /// A bar, where the context wants one.
+    pub fn new(context: &Context) -> Bar {
+        Bar(context.progress().then(|| {
+            let target = indicatif::ProgressDrawTarget::stderr_with_hz(RATE);
+            ProgressBar::with_draw_target(Some(0), target)
+        }))
+    }
+
+    /// Removes the bar from the screen.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A style; the templates below are fixed, and tested to be valid.
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
+}
+
+const COPY: &str =
+    "{msg} [{bar:30}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} left";
+const COUNT: &str = "{spinner} {msg} {bytes} {binary_bytes_per_sec}";
+const PLAIN: &str = "{spinner} {msg}";
+
+impl Progress for Bar {
+    fn phase(&self, phase: Phase) {
+        let Some(bar) = &self.0 else { return };
+        let (template, total, message) = match phase {
+            Phase::Scan => (PLAIN, None, "scanning"),
+            Phase::Plan => (PLAIN, None, "planning"),
+            Phase::Copy { total: 0 } => (COUNT, None, "copying"),
+            Phase::Copy { total } => (COPY, Some(total), "copying"),
+            Phase::Metadata => (PLAIN, None, "writing metadata"),
+            Phase::Finish => (PLAIN, None, "finishing"),
+        };
+        bar.set_style(style(template));
+        bar.set_message(message);
+        if let Some(total) = total {
+            bar.set_length(total);
+        }
+        bar.set_position(0);
+        bar.reset_eta();
+        bar.tick();
+    }
+
+    fn advance(&self, bytes: u64) {
+        if let Some(bar) = &self.0 {
+            bar.inc(bytes);
+        }
+    }
+}
+
+/// Bytes in the largest unit of which there is at least one.
+pub fn human_bytes(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} bytes");
+    }
+    let mut number = bytes as f64 / 1024.0;
+    let mut unit = units[0];
+    for larger in &units[1..] {
+        if number < 1024.0 {
+            break;
+        }
+        number /= 1024.0;
+        unit = larger;
+    }
+    format!("{number:.1} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bars_templates_are_valid() {
+        for template in [COPY, COUNT, PLAIN] {
+            assert!(ProgressStyle::with_template(template).is_ok());
+        }
+    }
+
+    #[test]
+    fn bytes_have_the_largest_unit_that_fits() {
+        assert_eq!(human_bytes(1023), "1023 bytes");
+        assert_eq!(human_bytes(1536), "1.5 KiB");
+        assert_eq!(human_bytes(5 << 30), "5.0 GiB");
+    }
+}

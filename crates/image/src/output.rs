@@ -1,0 +1,113 @@
+//! The image's file: made under a temporary name beside the final one, and renamed when all is written.
+//!
+//! Whoever drops an [`Output`] without [`Output::commit`] removes the temporary file, so that a failed or interrupted
+//! build leaves nothing, and what was under the final name before stays. A crash of the machine may leave the
+//! temporary file; never a half image under the final name. A block device is written in place.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use device::{BlockDevice, FileDevice};
+
+use crate::error::BuildError;
+
+/// How many temporary names are tried.
+const NAMES: u32 = 100;
+
+/// A file that becomes the image.
+pub(crate) struct Output {
+    device: FileDevice,
+    /// The temporary name; none for a block device, and after the commit.
+    temporary: Option<PathBuf>,
+    path: PathBuf,
+}
+
+impl Output {
+    /// Makes the temporary file, `size` bytes long, or opens the block device.
+    ///
+    /// # Errors
+    /// When the place can't be written, or the name stands for neither.
+    pub(crate) fn create(path: &Path, size: u64) -> Result<Output, BuildError> {
+        let failed = |operation, error| BuildError::Output {
+            path: path.display().to_string(),
+            operation,
+            error,
+        };
+        let found = match fs::metadata(path) {
+            Ok(metadata) => Some(metadata.file_type()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed("look at it", error)),
+        };
+        match found {
+            Some(kind) if kind.is_block_device() => {
+                let device = FileDevice::create(path, size)?;
+                return Ok(Output { device, temporary: None, path: path.into() });
+            }
+            Some(kind) if !kind.is_file() => {
+                let error = io::Error::other("it is neither a file nor a block device");
+                return Err(failed("write an image there", error));
+            }
+            _ => {}
+        }
+        // A link's target is what is to be replaced.
+        let target = match found {
+            Some(_) => fs::canonicalize(path).map_err(|error| failed("find it", error))?,
+            None => path.into(),
+        };
+        let Some(name) = target.file_name() else {
+            return Err(failed("write an image there", io::ErrorKind::InvalidInput.into()));
+        };
+        for number in 0..NAMES {
+            let mut temporary = std::ffi::OsString::from(".");
+            temporary.push(name);
+            temporary.push(format!(".{}-{number}.part", std::process::id()));
+            let temporary = target.with_file_name(temporary);
+            if temporary.exists() {
+                continue;
+            }
+            let device = FileDevice::create_new(&temporary, size)?;
+            return Ok(Output { device, temporary: Some(temporary), path: target });
+        }
+        Err(failed("make a temporary file beside it", io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// The device to write to.
+    pub(crate) fn device(&self) -> &FileDevice {
+        &self.device
+    }
+
+    /// Gives the file its final name.
+    ///
+    /// # Errors
+    /// When it can't be flushed (if asked for) or renamed; the temporary file is then removed.
+    pub(crate) fn commit(mut self, sync: bool) -> Result<(), BuildError> {
+        if sync {
+            self.device.flush()?;
+        }
+        if let Some(temporary) = &self.temporary {
+            fs::rename(temporary, &self.path).map_err(|error| BuildError::Output {
+                path: self.path.display().to_string(),
+                operation: "put the image there",
+                error,
+            })?;
+            self.temporary = None;
+            if sync && let Some(directory) = self.path.parent() {
+                let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+                // The image is whole either way; only its name may be lost by a crash.
+                let _ = fs::File::open(directory).and_then(|directory| directory.sync_all());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // There is nobody to tell, and nothing else to try.
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Decides where everything of a tree goes, and how large the image must be, before a byte is written.
+//!
+//! The walk over the tree ([`place`]) runs once over endless space, which tells what is needed; the smallest layout
+//! that has it is searched; then the walk runs over that layout's free space. Only the maps of fragmented files can
+//! need more there than in endless space: then the layout grows by what was missing, and the walk runs again.
+//! Everything is a pure function of tree and options, the same on every host.
+
+pub(crate) mod directories;
+pub(crate) mod inodes;
+pub(crate) mod maps;
+pub(crate) mod place;
+pub(crate) mod shape;
+pub(crate) mod space;
+pub(crate) mod xattrs;
+
+use mkfs::{Layout, Options};
+use ondisk::features::Feature;
+
+use self::inodes::Inodes;
+use self::place::{FilePlace, LOST_FOUND, Placement, Placer, VALUE};
+use self::shape::Shape;
+use self::space::Space;
+use self::xattrs::XattrPlans;
+use crate::source::Tree;
+
+/// How often a layout may grow by what was missing before we give up; each time the shortage shrinks.
+const GROW_TRIES: u32 = 32;
+/// The largest image whose size is searched for: what 2^32 blocks of 64 KiB hold, less than 2^48 of 4 KiB.
+const SIZE_MAX: u64 = 1 << 48;
+/// Inode numbers have 32 bits.
+const INODES_MAX: u64 = u32::MAX as u64;
+
+/// What there is too little of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shortage {
+    /// So many clusters are missing, at least.
+    Clusters(u64),
+    /// So many inodes are missing, at least.
+    Inodes(u64),
+}
+
+/// Why there is no plan.
+#[derive(Debug)]
+pub(crate) enum PlanError {
+    /// The image is too small.
+    Short(Shortage),
+    /// One node can't be held.
+    Node {
+        /// Its path in the image.
+        path: String,
+        /// Why.
+        problem: String,
+    },
+    /// A directory needs the feature large_dir.
+    NeedsLargeDir,
+    /// The file system can't be made.
+    Mkfs(mkfs::Error),
+    /// The image would need more bytes than given.
+    TooSmall {
+        /// Bytes given.
+        given: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// More inodes than `-N` says are needed.
+    TooFewInodes {
+        /// Inodes given.
+        given: u64,
+        /// Inodes needed.
+        needed: u64,
+    },
+}
+
+impl From<mkfs::Error> for PlanError {
+    fn from(error: mkfs::Error) -> PlanError {
+        PlanError::Mkfs(error)
+    }
+}
+
+/// How large the image is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Size {
+    /// As small as its contents allow, and so much more.
+    Auto(Extra),
+    /// So many bytes.
+    Fixed(u64),
+}
+
+/// Room beyond the smallest size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Extra {
+    /// None.
+    #[default]
+    None,
+    /// So many bytes.
+    Bytes(u64),
+    /// So many percent of the smallest size.
+    Percent(u64),
+}
+
+impl Extra {
+    /// `bytes` and the extra room.
+    pub(crate) fn add(self, bytes: u64) -> u64 {
+        match self {
+            Extra::None => bytes,
+            Extra::Bytes(more) => bytes.saturating_add(more),
+            Extra::Percent(percent) => {
+                let more = u128::from(bytes) * u128::from(percent) / 100;
+                bytes.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
+            }
+        }
+    }
+}
+
+/// Everything decided.
+pub(crate) struct Plan {
+    /// Where the metadata of the file system lies.
+    pub layout: Layout,
+    /// Its numbers.
+    pub shape: Shape,
+    /// Where the tree lies.
+    pub placement: Placement,
+    /// By node: blocks of a directory; 0 for other nodes.
+    pub directory_blocks: Vec<u32>,
+    /// Whether a lost+found is made that no source has.
+    pub makes_lost_found: bool,
+}
+
+impl Plan {
+    /// Whether these are the blocks of a directory.
+    pub(crate) fn is_directory(&self, file: &FilePlace) -> bool {
+        match file.node {
+            LOST_FOUND => true,
+            VALUE => false,
+            node => self.directory_blocks[node as usize] != 0,
+        }
+    }
+}
+
+/// What a tree needs, whatever the size.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    /// Clusters outside the layout.
+    clusters: u64,
+    /// Inodes, those of the layout included.
+    inodes: u64,
+    /// A journal, without which small file systems are made otherwise.
+    journal: bool,
+}
+
+/// Plans an image of this size.
+///
+/// # Errors
+/// When the tree does not fit, naming what is needed; when a node can't be held; when options contradict.
+pub(crate) fn plan(tree: &Tree, options: &Options, size: Size) -> Result<Plan, PlanError> {
+    let guess = match size {
+        Size::Fixed(bytes) => bytes,
+        Size::Auto(_) => first_guess(tree),
+    };
+    let mut options = options.clone();
+    let probe = probe(&mut options, guess)?;
+    let (probe, directory_blocks) = match directories::blocks(tree, &probe) {
+        Err(PlanError::NeedsLargeDir) => {
+            let separator = if options.features.is_empty() { "" } else { "," };
+            options.features.push_str(separator);
+            options.features.push_str("large_dir");
+            let probe = self::probe(&mut options, guess)?;
+            let blocks = directories::blocks(tree, &probe)?;
+            (probe, blocks)
+        }
+        blocks => (probe, blocks?),
+    };
+    let options = &options;
+    let xattrs = XattrPlans::of(tree, &probe)?;
+    let mut shape = probe.clone();
+    let demand = {
+        let placer = Placer {
+            tree,
+            shape: &shape,
+            directory_blocks: &directory_blocks,
+            xattrs: &xattrs,
+            streamed: &[],
+        };
+        demand(&placer)?
+    };
+    let mut clusters = demand.clusters;
+    for _ in 0..GROW_TRIES {
+        let needed = Demand { clusters, ..demand };
+        let layout = match size {
+            Size::Fixed(bytes) => {
+                let layout = layout_for(options, bytes, demand.inodes)?;
+                // Whoever gives a size gets a journal if there is room for one, as from mke2fs.
+                check_fits(&layout, options, Demand { journal: false, ..needed }, bytes)?;
+                layout
+            }
+            Size::Auto(extra) => {
+                let smallest = smallest(options, needed)?;
+                match extra {
+                    Extra::None => smallest,
+                    extra => layout_for(options, extra.add(smallest.size_bytes()), demand.inodes)?,
+                }
+            }
+        };
+        shape = Shape::of(&layout, options.lost_found);
+        let placer = Placer {
+            tree,
+            shape: &shape,
+            directory_blocks: &directory_blocks,
+            xattrs: &xattrs,
+            streamed: &[],
+        };
+        let inodes = free_inodes(&shape);
+        match placer.place(shape.free_space(&layout), inodes) {
+            Ok(placement) => {
+                let makes_lost_found = shape.lost_found && place::own_lost_found(tree, &shape).is_none();
+                return Ok(Plan { layout, shape, placement, directory_blocks, makes_lost_found });
+            }
+            Err(PlanError::Short(Shortage::Clusters(missing))) => clusters += missing,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(PlanError::Short(Shortage::Clusters(clusters - demand.clusters)))
+}
+
+/// The shape of an image of about this size. What is random is chosen here, once for all layouts: directories lie
+/// in the order of hashes with a seed.
+fn probe(options: &mut Options, bytes: u64) -> Result<Shape, PlanError> {
+    let layout = layout_for(options, bytes, 0)?;
+    let superblock = layout.superblock();
+    options.uuid = Some(superblock.uuid());
+    let words = superblock.hash_seed();
+    let mut seed = [0; 16];
+    for (bytes, word) in seed.chunks_exact_mut(4).zip(words) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    options.hash_seed = Some(seed);
+    Ok(Shape::of(&layout, options.lost_found))
+}
+
+/// The inodes that a layout leaves free.
+pub(crate) fn free_inodes(shape: &Shape) -> Inodes {
+    Inodes::new(shape.groups, shape.inodes_per_group, shape.first_free_ino.0 - 1)
+}
+
+/// A size that surely holds the tree: for learning the shape only.
+fn first_guess(tree: &Tree) -> u64 {
+    let data: u64 = tree.nodes().map(|id| tree.data_bytes(id)).sum();
+    let guess = data + data / 16 + (tree.len() as u64) * 1024 + (64 << 20);
+    guess.min(SIZE_MAX)
+}
+
+/// Walks over endless space.
+fn demand(placer: &Placer<'_>) -> Result<Demand, PlanError> {
+    let endless = Space::unbounded(placer.shape.cluster_bytes());
+    let all = endless.free();
+    let reserved = placer.shape.first_free_ino.0 - 1;
+    let placement = placer.place(endless, Inodes::new(1, u32::MAX, reserved))?;
+    Ok(Demand {
+        clusters: all - placement.space.free(),
+        inodes: placement.inodes.used().iter().copied().map(u64::from).sum(),
+        journal: placer.shape.geometry.has(Feature::HAS_JOURNAL),
+    })
+}
+
+/// The layout of so many bytes with at least so many inodes: mke2fs's ratio where it gives enough, else as many as
+/// are needed. A number of inodes that the user gave stays.
+fn layout_for(options: &Options, bytes: u64, inodes: u64) -> Result<Layout, PlanError> {
+    let layout = Layout::plan(bytes, options)?;
+    let given = u64::from(layout.geometry().inodes_count());
+    if given >= inodes {
+        return Ok(layout);
+    }
+    if options.inodes.is_some() || inodes > INODES_MAX {
+        return Err(PlanError::TooFewInodes { given, needed: inodes });
+    }
+    let enough = Options { inodes: Some(inodes), ..options.clone() };
+    Ok(Layout::plan(bytes, &enough)?)
+}
+
+/// Whether a layout has what is needed.
+fn fits(layout: &Layout, options: &Options, demand: Demand) -> bool {
+    let shape = Shape::of(layout, options.lost_found);
+    shape.free_space(layout).free() >= demand.clusters
+        && u64::from(layout.geometry().inodes_count()) >= demand.inodes
+        && (!demand.journal || layout.geometry().has(Feature::HAS_JOURNAL))
+}
+
+/// The smallest layout that has what is needed.
+fn smallest(options: &Options, demand: Demand) -> Result<Layout, PlanError> {
+    let unit = options.block_size.map_or(4096, ondisk::BlockSize::bytes_u64);
+    let unit = options.cluster_size.unwrap_or(unit).max(unit);
+    let attempt = |units: u64| match layout_for(options, units * unit, demand.inodes) {
+        Ok(layout) if fits(&layout, options, demand) => Ok(Some(layout)),
+        Ok(_) | Err(PlanError::Mkfs(mkfs::Error::TooSmall { .. })) => Ok(None),
+        Err(error) => Err(error),
+    };
+    // Invariant: `low` units are too few; `found` is enough.
+    let mut low = demand.clusters;
+    let mut step = (demand.clusters / 8).max(256);
+    let (mut high, mut found) = loop {
+        let high = low + step;
+        match attempt(high)? {
+            Some(layout) => break (high, layout),
+            None if high * unit > SIZE_MAX => {
+                // Asks once more for the error that says why.
+                return layout_for(options, SIZE_MAX, demand.inodes);
+            }
+            None => (low, step) = (high, step * 2),
+        }
+    };
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        match attempt(middle)? {
+            Some(layout) => (high, found) = (middle, layout),
+            None => low = middle,
+        }
+    }
+    Ok(found)
+}
+
+/// Says the size that would do when a fixed one does not.
+fn check_fits(
+    layout: &Layout,
+    options: &Options,
+    demand: Demand,
+    given: u64,
+) -> Result<(), PlanError> {
+    if fits(layout, options, demand) {
+        return Ok(());
+    }
+    let needed = smallest(options, demand)?.size_bytes();
+    Err(PlanError::TooSmall { given, needed })
+}

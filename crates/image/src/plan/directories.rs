@@ -1,0 +1,152 @@
+//! How many blocks each directory takes, and its blocks when they are written.
+//!
+//! A directory is planned by [`dirblocks`] when its size is asked for and again when it is written, so that nobody has
+//! to keep the order of a million names meanwhile. Both plans are the same: they depend on names and format only.
+
+use ondisk::dirent::{self, BlockWriter, Form};
+use ondisk::features::Feature;
+use ondisk::inode::checksum_seed;
+use ondisk::{FileType, Ino};
+
+use super::place::{LOST_FOUND_NAME, own_lost_found};
+use super::shape::Shape;
+use super::{Plan, PlanError};
+use crate::dirblocks::{self, Identity, Refused, Target};
+use crate::error::BuildError;
+use crate::source::{NodeId, Tree};
+use crate::write::generation;
+
+/// The names of one directory, with those that no source has.
+struct Names<'a> {
+    children: Vec<(&'a [u8], Option<NodeId>)>,
+}
+
+impl<'a> Names<'a> {
+    fn of(tree: &'a Tree, shape: &Shape, id: NodeId) -> Names<'a> {
+        let children = tree.children(id);
+        let mut children: Vec<_> = children.map(|(name, child)| (name, Some(child))).collect();
+        if id == NodeId::ROOT && shape.lost_found && own_lost_found(tree, shape).is_none() {
+            children.push((LOST_FOUND_NAME, None));
+        }
+        Names { children }
+    }
+
+    fn plan(&self, shape: &Shape) -> Result<dirblocks::Plan, Refused> {
+        let form = dirblocks::Shape::of(&shape.geometry);
+        dirblocks::Plan::new(form, self.children.len(), |index| self.children[index].0)
+    }
+}
+
+/// By node: how many blocks a directory takes; 0 for other nodes.
+///
+/// # Errors
+/// A directory that no file system of this shape can hold. [`PlanError::NeedsLargeDir`] when another one could.
+pub(crate) fn blocks(tree: &Tree, shape: &Shape) -> Result<Vec<u32>, PlanError> {
+    let block = dirblocks::Shape::of(&shape.geometry);
+    let usable = shape.block_size.bytes() - 12;
+    let mut blocks = vec![0; tree.len()];
+    for id in tree.nodes().filter(|id| tree.is_directory(*id)) {
+        // Most directories fit one block, which needs no order to see. 24 bytes are `.` and `..`.
+        let room = if id == NodeId::ROOT { usable - 64 } else { usable };
+        let bytes: usize = tree.children(id).map(|(name, _)| record_bytes(name)).sum();
+        if bytes + 24 <= room {
+            blocks[id.index()] = 1;
+            continue;
+        }
+        let names = Names::of(tree, shape, id);
+        blocks[id.index()] = match names.plan(shape) {
+            Ok(plan) => plan.blocks(),
+            Err(Refused::NeedsLargeDir { .. }) if !block.large_dir => {
+                return Err(PlanError::NeedsLargeDir);
+            }
+            Err(refused) => {
+                return Err(PlanError::Node {
+                    path: tree.path(id).escape_ascii().to_string(),
+                    problem: refused.to_string(),
+                });
+            }
+        };
+    }
+    Ok(blocks)
+}
+
+/// Bytes of the record of a name: a header of 8 bytes and the name, in whole words.
+fn record_bytes(name: &[u8]) -> usize {
+    (ondisk::dirent::HEADER_LEN + name.len()).next_multiple_of(4)
+}
+
+/// Whether a directory of so many blocks is indexed: all of more than one are, where the format knows indices.
+pub(crate) fn is_indexed(shape: &Shape, blocks: u32) -> bool {
+    blocks > 1 && shape.geometry.has(Feature::DIR_INDEX)
+}
+
+fn identity(shape: &Shape, ino: Ino, parent: Ino) -> Identity {
+    let seed = checksum_seed(shape.fs_seed, ino, generation(shape.fs_seed, ino));
+    Identity { ino, parent, checksum_seed: seed }
+}
+
+/// Gives `emit` each block of directory `id`, in order.
+///
+/// # Errors
+/// What `emit` says.
+pub(crate) fn write(
+    tree: &Tree,
+    plan: &Plan,
+    id: NodeId,
+    mut emit: impl FnMut(&mut dyn FnMut(&mut [u8])) -> Result<(), BuildError>,
+) -> Result<(), BuildError> {
+    let shape = &plan.shape;
+    let names = Names::of(tree, shape, id);
+    let nodes = &plan.placement.nodes;
+    let identity = identity(shape, nodes[id.index()].ino, nodes[tree.parent(id).index()].ino);
+    let directory = names.plan(shape).map_err(|refused| BuildError::Node {
+        path: tree.path(id).escape_ascii().to_string(),
+        problem: refused.to_string(),
+    })?;
+    let target = |index: usize| match names.children[index].1 {
+        Some(child) => Target {
+            ino: nodes[child.index()].ino,
+            file_type: FileType::from_mode(tree.mode(child)).unwrap_or(FileType::Regular),
+        },
+        None => Target { ino: shape.lost_found_ino, file_type: FileType::Directory },
+    };
+    for number in 0..directory.blocks() {
+        emit(&mut |block| {
+            directory.fill(number, identity, |index| names.children[index].0, target, block);
+        })?;
+    }
+    Ok(())
+}
+
+/// As [`write`], for a lost+found that no source has: empty blocks.
+///
+/// # Errors
+/// What `emit` says.
+pub(crate) fn write_lost_found(
+    plan: &Plan,
+    mut emit: impl FnMut(&mut dyn FnMut(&mut [u8])) -> Result<(), BuildError>,
+) -> Result<(), BuildError> {
+    let shape = &plan.shape;
+    let identity = identity(shape, shape.lost_found_ino, Ino::ROOT);
+    let form = Form {
+        block_size: shape.block_size,
+        filetype: shape.geometry.has(Feature::FILETYPE),
+        checksum: shape.checksum_seed.is_some(),
+        hashes: false,
+        max_ino: Ino(u32::MAX),
+    };
+    for number in 0..shape.lost_found_blocks() {
+        emit(&mut |block| {
+            let mut writer = BlockWriter::new(block, form);
+            let dots: [(&[u8], Ino); 2] = [(b".", identity.ino), (b"..", identity.parent)];
+            // Two dots fit any block.
+            let dots = dots.iter().filter(|_| number == 0);
+            let _ = dots.map(|(name, ino)| writer.push(*ino, name, Some(FileType::Directory), None)).count();
+            writer.finish();
+            if form.checksum {
+                dirent::seal(block, identity.checksum_seed);
+            }
+        })?;
+    }
+    Ok(())
+}

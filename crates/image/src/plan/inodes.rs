@@ -1,0 +1,107 @@
+//! Inode numbers: each node's goes to the group its blocks go to, or the next one with room.
+//!
+//! Numbers within a group are handed out in ascending order and never given back, so a group's state is how many of
+//! its first inodes are used, and every inode above that count is free.
+
+use ondisk::{Group, Ino};
+
+/// The free inodes of an image that is being planned.
+#[derive(Clone, Debug)]
+pub(crate) struct Inodes {
+    per_group: u32,
+    /// By group: how many inodes, from the group's first, are used.
+    used: Vec<u32>,
+    /// By group: the first group at or after it that may have room (a forest whose paths are compressed).
+    next: Vec<u32>,
+    free: u64,
+}
+
+impl Inodes {
+    /// `groups` groups of `per_group` inodes, of which the first `reserved` of the image are taken.
+    pub(crate) fn new(groups: u32, per_group: u32, reserved: u32) -> Inodes {
+        let mut inodes = Inodes {
+            per_group,
+            used: vec![0; groups as usize],
+            next: (0..=groups).collect(),
+            free: u64::from(groups) * u64::from(per_group),
+        };
+        let mut left = reserved;
+        for group in 0..groups as usize {
+            let take = left.min(per_group);
+            inodes.used[group] = take;
+            inodes.free -= u64::from(take);
+            left -= take;
+            if take == per_group {
+                inodes.next[group] = group as u32 + 1;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        inodes
+    }
+
+    /// The first group at or after `group` with room, or the number of groups.
+    fn find(&mut self, group: u32) -> u32 {
+        let mut root = group;
+        while self.next[root as usize] != root {
+            root = self.next[root as usize];
+        }
+        let mut at = group;
+        while at != root {
+            at = std::mem::replace(&mut self.next[at as usize], root);
+        }
+        root
+    }
+
+    /// Takes an inode in `goal` or the next group with room, going round at the end; none when all are taken.
+    pub(crate) fn take(&mut self, goal: Group) -> Option<Ino> {
+        if self.free == 0 {
+            return None;
+        }
+        let groups = self.used.len() as u32;
+        let mut group = self.find(goal.0.min(groups));
+        if group == groups {
+            group = self.find(0);
+        }
+        let index = self.used[group as usize];
+        self.used[group as usize] += 1;
+        self.free -= 1;
+        if index + 1 == self.per_group {
+            self.next[group as usize] = group + 1;
+        }
+        Some(Ino(group * self.per_group + index + 1))
+    }
+
+    /// By group: how many inodes, from the group's first, are used.
+    pub(crate) fn used(&self) -> &[u32] {
+        &self.used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_groups_are_passed_over_and_the_search_goes_round() {
+        let mut inodes = Inodes::new(3, 4, 2);
+        assert_eq!(inodes.take(Group(1)), Some(Ino(5)));
+        assert_eq!(inodes.take(Group(0)), Some(Ino(3)));
+        assert_eq!(inodes.take(Group(0)), Some(Ino(4)));
+        assert_eq!(inodes.take(Group(0)), Some(Ino(6)));
+        for ino in 9..=12 {
+            assert_eq!(inodes.take(Group(2)), Some(Ino(ino)));
+        }
+        assert_eq!(inodes.take(Group(2)), Some(Ino(7)));
+        assert_eq!(inodes.take(Group(2)), Some(Ino(8)));
+        assert_eq!(inodes.take(Group(0)), None);
+        assert_eq!(inodes.used(), [4, 4, 4]);
+    }
+
+    #[test]
+    fn reserved_inodes_may_span_groups() {
+        let mut inodes = Inodes::new(2, 8, 11);
+        assert_eq!(inodes.take(Group(0)), Some(Ino(12)));
+    }
+}

@@ -1,0 +1,480 @@
+//! One walk over the tree in the order of its nodes: each gets its inode, then its blocks.
+//!
+//! A directory is followed by its files, and these by its subdirectories, so what is used together lies together: the
+//! blocks in the order of the walk, the inode in the group in which its blocks begin, while there is room. The walk
+//! is the same on every host, and decides everything; nothing is written here.
+//!
+//! The walk also serves to learn how much is needed: over [`Space::unbounded`] it never fails.
+
+use ondisk::{Group, Ino};
+
+use super::inodes::Inodes;
+use super::maps::{MapKind, Run, map_blocks};
+use super::shape::Shape;
+use super::space::{ClusterRun, Space};
+use super::xattrs::{Home, XattrPlans, split};
+use super::{PlanError, Shortage};
+use crate::source::{Data, Kind, NodeId, Tree};
+
+/// Stands for "none" in tables of indices.
+pub(crate) const NONE: u32 = u32::MAX;
+/// The node number of a lost+found that no source has.
+pub(crate) const LOST_FOUND: u32 = u32::MAX;
+/// The node number of a value of an attribute.
+pub(crate) const VALUE: u32 = u32::MAX - 1;
+/// Directories of the root with this name get the inode that tools expect.
+pub(crate) const LOST_FOUND_NAME: &[u8] = b"lost+found";
+/// Symbolic links shorter than this live in the inode.
+pub(crate) const FAST_SYMLINK: usize = 60;
+
+/// What a node got.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodePlace {
+    /// Its inode.
+    pub ino: Ino,
+    /// Index of its blocks in [`Placement::files`], or [`NONE`].
+    pub file: u32,
+    /// Index of its block of attributes in [`Placement::xattr_blocks`], or [`NONE`].
+    pub xattr_block: u32,
+}
+
+/// The blocks of one inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FilePlace {
+    /// The node, or [`LOST_FOUND`].
+    pub node: u32,
+    runs_at: u32,
+    runs: u32,
+    map_at: u32,
+    map: u32,
+    /// Clusters of data and map together.
+    pub clusters: u64,
+}
+
+/// A block of attributes that nodes with equal sets share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct XattrBlock {
+    /// Where.
+    pub block: u64,
+    /// Number of the set.
+    pub set: u32,
+    /// How many inodes refer to it.
+    pub references: u32,
+}
+
+/// An inode that holds a large value of an attribute, for all blocks that hold this set of attributes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ValueInode {
+    /// Its number.
+    pub ino: Ino,
+    /// Its blocks: index in [`Placement::files`].
+    pub file: u32,
+    /// A node that has the set.
+    pub owner: NodeId,
+    /// Which of the set's attributes, in the order of [`super::xattrs::split`].
+    pub attribute: u16,
+    /// How many blocks of attributes refer to it.
+    pub references: u32,
+}
+
+/// Blocks that a file got before the walk, while its data streamed past.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Streamed {
+    /// Its runs, in order.
+    pub runs: Vec<Run>,
+    /// Clusters they take.
+    pub clusters: u64,
+}
+
+/// Where everything is.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    /// By node.
+    pub nodes: Vec<NodePlace>,
+    /// In order of the nodes.
+    pub files: Vec<FilePlace>,
+    runs: Vec<Run>,
+    map_blocks: Vec<u64>,
+    /// In order of their first use.
+    pub xattr_blocks: Vec<XattrBlock>,
+    /// In order of their sets' first use; those of one set follow one another.
+    pub values: Vec<ValueInode>,
+    /// By set: index of its first value inode, or [`NONE`].
+    pub first_value: Vec<u32>,
+    /// Inodes in use.
+    pub inodes: Inodes,
+    /// By group: how many of the inodes are directories.
+    pub directories: Vec<u32>,
+    /// Clusters that stayed free.
+    pub space: Space,
+}
+
+impl Placement {
+    /// The runs of a file's data.
+    pub(crate) fn runs(&self, file: &FilePlace) -> &[Run] {
+        &self.runs[file.runs_at as usize..][..file.runs as usize]
+    }
+
+    /// The blocks of a file's map.
+    pub(crate) fn map_blocks(&self, file: &FilePlace) -> &[u64] {
+        &self.map_blocks[file.map_at as usize..][..file.map as usize]
+    }
+
+    /// The blocks of a node, if it has any.
+    pub(crate) fn file_of(&self, node: NodeId) -> Option<&FilePlace> {
+        self.files.get(self.nodes[node.index()].file as usize)
+    }
+}
+
+/// What the walk reads.
+pub(crate) struct Placer<'a> {
+    /// The tree.
+    pub tree: &'a Tree,
+    /// The format's sizes and features.
+    pub shape: &'a Shape,
+    /// By node: blocks of a directory; 0 for other nodes.
+    pub directory_blocks: &'a [u32],
+    /// What the sets of attributes need.
+    pub xattrs: &'a XattrPlans,
+    /// By number of a stream's item: blocks it has already.
+    pub streamed: &'a [Streamed],
+}
+
+/// The walk's state.
+struct Walk<'a> {
+    from: &'a Placer<'a>,
+    placed: Placement,
+    /// By set: its newest block, or [`NONE`].
+    newest_block: Vec<u32>,
+    /// The group that the last blocks were placed in.
+    goal: Group,
+}
+
+impl<'a> Placer<'a> {
+    /// Places the whole tree in `space`, with inodes from `inodes`.
+    ///
+    /// # Errors
+    /// When there are too few clusters or inodes, or a file is larger than its map can hold.
+    pub(crate) fn place(&'a self, space: Space, inodes: Inodes) -> Result<Placement, PlanError> {
+        let groups = inodes.used().len();
+        let mut walk = Walk {
+            from: self,
+            placed: Placement {
+                nodes: Vec::with_capacity(self.tree.len()),
+                files: Vec::new(),
+                runs: Vec::new(),
+                map_blocks: Vec::new(),
+                xattr_blocks: Vec::new(),
+                values: Vec::new(),
+                first_value: vec![NONE; self.xattrs.len()],
+                inodes,
+                directories: vec![0; groups],
+                space,
+            },
+            newest_block: vec![NONE; self.xattrs.len()],
+            goal: Group(0),
+        };
+        let own_lost_found = own_lost_found(self.tree, self.shape);
+        for id in self.tree.nodes() {
+            walk.node(id, own_lost_found)?;
+            if id == NodeId::ROOT && self.shape.lost_found && own_lost_found.is_none() {
+                walk.lost_found()?;
+            }
+        }
+        Ok(walk.placed)
+    }
+
+}
+
+/// The directory of the source that is to be lost+found, if it has one.
+pub(crate) fn own_lost_found(tree: &Tree, shape: &Shape) -> Option<NodeId> {
+    tree.find(LOST_FOUND_NAME)
+        .filter(|id| shape.lost_found && tree.is_directory(*id))
+}
+
+impl Walk<'_> {
+    fn node(&mut self, id: NodeId, lost_found: Option<NodeId>) -> Result<(), PlanError> {
+        let ino = self.inode(id, lost_found)?;
+        self.placed.nodes.push(NodePlace { ino, file: NONE, xattr_block: NONE });
+        let kind = self.from.tree.kind(id);
+        if kind == Kind::Directory {
+            let group = (ino.0 - 1) / self.from.shape.inodes_per_group;
+            if let Some(count) = self.placed.directories.get_mut(group as usize) {
+                *count += 1;
+            }
+        }
+        self.xattr_block(id)?;
+        let block_size = self.from.shape.block_size;
+        match kind {
+            Kind::Directory => {
+                let blocks = self.from.directory_blocks[id.index()];
+                self.blocks(id.0, std::iter::once((0, u64::from(blocks))))
+            }
+            Kind::Symlink(target) if target.len() >= FAST_SYMLINK => {
+                if target.len() >= block_size.bytes() {
+                    return Err(self.too_large(id, "its target does not fit into a block"));
+                }
+                self.blocks(id.0, std::iter::once((0, 1)))
+            }
+            Kind::File { size } => {
+                if block_size.blocks_for(size) > self.from.shape.map.max_blocks(block_size) {
+                    return Err(self.too_large(id, "it is larger than a file can be in this file system"));
+                }
+                match self.streamed(id) {
+                    Some(index) => self.already_placed(id, index),
+                    None => {
+                        let tree = self.from.tree;
+                        let ranges = tree.extents(id).map(|extent| {
+                            let first = extent.offset >> block_size.bits();
+                            (first, block_size.blocks_for(extent.offset + extent.len))
+                        });
+                        self.blocks(id.0, ranges)
+                    }
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The inode of a node: the reserved ones for the root and lost+found, else one near its blocks.
+    fn inode(&mut self, id: NodeId, lost_found: Option<NodeId>) -> Result<Ino, PlanError> {
+        if id == NodeId::ROOT {
+            return Ok(Ino::ROOT);
+        }
+        if lost_found == Some(id) {
+            return Ok(self.from.shape.lost_found_ino);
+        }
+        if let Some(cluster) = self.placed.space.cursor() {
+            self.goal = self.from.shape.group_of_cluster(cluster);
+        }
+        let left = self.from.tree.len() - id.index();
+        self.placed
+            .inodes
+            .take(self.goal)
+            .ok_or(PlanError::Short(Shortage::Inodes(left as u64)))
+    }
+
+    /// A lost+found that no source has: empty blocks, so that e2fsck need not allocate.
+    fn lost_found(&mut self) -> Result<(), PlanError> {
+        let blocks = self.from.shape.lost_found_blocks();
+        self.placed.directories[0] += 1;
+        self.blocks(LOST_FOUND, std::iter::once((0, u64::from(blocks))))
+    }
+
+    /// The number of a file whose data streamed past already.
+    fn streamed(&self, id: NodeId) -> Option<u32> {
+        match self.from.tree.data(id) {
+            Data::Stream { index, .. } if (index as usize) < self.from.streamed.len() => Some(index),
+            _ => None,
+        }
+    }
+
+    /// Takes over blocks that a file has already; only its map needs more.
+    fn already_placed(&mut self, id: NodeId, index: u32) -> Result<(), PlanError> {
+        let streamed = &self.from.streamed[index as usize];
+        if streamed.runs.is_empty() {
+            return Ok(());
+        }
+        let runs_at = self.placed.runs.len();
+        self.placed.runs.extend_from_slice(&streamed.runs);
+        self.file(id.0, runs_at, streamed.clusters)
+    }
+
+    /// Places a node's blocks: `ranges` are half-open, in order, and may overlap in their first and last block.
+    fn blocks(
+        &mut self,
+        node: u32,
+        ranges: impl Iterator<Item = (u64, u64)>,
+    ) -> Result<(), PlanError> {
+        let runs_at = self.placed.runs.len();
+        let shape = self.from.shape;
+        let mut clusters = 0;
+        place_ranges(
+            &mut self.placed.space,
+            shape,
+            ranges,
+            &mut clusters,
+            &mut self.placed.runs,
+            runs_at,
+        )?;
+        match self.placed.runs.len() == runs_at {
+            true => Ok(()),
+            false => self.file(node, runs_at, clusters),
+        }
+    }
+
+    /// Places the map of the runs from `runs_at` on, and notes the file.
+    fn file(&mut self, node: u32, runs_at: usize, data_clusters: u64) -> Result<(), PlanError> {
+        let shape = self.from.shape;
+        let runs = &self.placed.runs[runs_at..];
+        let map = map_blocks(shape.map, runs, shape.block_size);
+        let map_at = self.placed.map_blocks.len();
+        let places = &mut self.placed.map_blocks;
+        allocate(&mut self.placed.space, map, |run| {
+            // One cluster holds one block of a map.
+            places.extend((run.start..run.start + run.len).map(|at| at << shape.cluster_bits));
+        })?;
+        let index = self.placed.files.len() as u32;
+        self.placed.files.push(FilePlace {
+            node,
+            runs_at: runs_at as u32,
+            runs: (self.placed.runs.len() - runs_at) as u32,
+            map_at: map_at as u32,
+            map: map as u32,
+            clusters: data_clusters + map,
+        });
+        if let Some(place) = self.placed.nodes.get_mut(node as usize) {
+            place.file = index;
+        }
+        Ok(())
+    }
+
+    /// Finds or places the block of a node's attributes that do not fit into its inode.
+    fn xattr_block(&mut self, id: NodeId) -> Result<(), PlanError> {
+        let set = self.from.tree.xattr_set(id);
+        if !self.from.xattrs.needs_block(set) {
+            return Ok(());
+        }
+        let set = set.0;
+        let mut index = self.newest_block[set as usize];
+        let full = self
+            .placed
+            .xattr_blocks
+            .get(index as usize)
+            .is_none_or(|block| block.references >= self.from.shape.xattr_references_max);
+        if full {
+            index = self.placed.xattr_blocks.len() as u32;
+            let mut block = 0;
+            allocate(&mut self.placed.space, 1, |run| {
+                block = run.start << self.from.shape.cluster_bits;
+            })?;
+            self.placed.xattr_blocks.push(XattrBlock { block, set, references: 0 });
+            self.newest_block[set as usize] = index;
+            self.value_inodes(id, set)?;
+        }
+        self.placed.xattr_blocks[index as usize].references += 1;
+        self.placed.nodes[id.index()].xattr_block = index;
+        Ok(())
+    }
+
+    /// Places the values of a set that lie in inodes of their own, and counts a block that refers to them.
+    fn value_inodes(&mut self, id: NodeId, set: u32) -> Result<(), PlanError> {
+        let count = usize::from(self.from.xattrs.values(set));
+        if count == 0 {
+            return Ok(());
+        }
+        if self.placed.first_value[set as usize] == NONE {
+            self.placed.first_value[set as usize] = self.placed.values.len() as u32;
+            let shape = self.from.shape;
+            let attributes = split(self.from.tree.xattrs(id), shape)
+                .map_err(|problem| self.too_large(id, &problem))?;
+            for (at, attribute) in attributes.iter().enumerate() {
+                if attribute.home != Home::ValueInode {
+                    continue;
+                }
+                let ino = self.placed.inodes.take(self.goal);
+                let ino = ino.ok_or(PlanError::Short(Shortage::Inodes(1)))?;
+                let blocks = shape.block_size.blocks_for(attribute.value.len() as u64);
+                let file = self.placed.files.len() as u32;
+                self.blocks(VALUE, std::iter::once((0, blocks)))?;
+                let attribute = at as u16;
+                let value = ValueInode { ino, file, owner: id, attribute, references: 0 };
+                self.placed.values.push(value);
+            }
+        }
+        let first = self.placed.first_value[set as usize] as usize;
+        for value in &mut self.placed.values[first..first + count] {
+            value.references += 1;
+        }
+        Ok(())
+    }
+
+    fn too_large(&self, id: NodeId, problem: &str) -> PlanError {
+        PlanError::Node {
+            path: self.from.tree.path(id).escape_ascii().to_string(),
+            problem: problem.into(),
+        }
+    }
+}
+
+/// Takes clusters, or says how many are missing.
+fn allocate(
+    space: &mut Space,
+    clusters: u64,
+    run: impl FnMut(ClusterRun),
+) -> Result<(), PlanError> {
+    match space.allocate(clusters, run) {
+        true => Ok(()),
+        false => Err(PlanError::Short(Shortage::Clusters(clusters - space.free()))),
+    }
+}
+
+/// Places the blocks of `ranges` (half-open, in order; they may overlap) and appends the runs to `runs`, joining
+/// those that continue one another from index `from` on. A cluster is placed once, however many ranges touch it.
+pub(crate) fn place_ranges(
+    space: &mut Space,
+    shape: &Shape,
+    ranges: impl Iterator<Item = (u64, u64)>,
+    clusters: &mut u64,
+    runs: &mut Vec<Run>,
+    from: usize,
+) -> Result<(), PlanError> {
+    let bits = shape.cluster_bits;
+    // The last logical cluster that has a place, and the place.
+    let mut last: Option<(u64, u64)> = None;
+    let mut next_block = 0;
+    for (start, end) in ranges {
+        let start = start.max(next_block);
+        if start >= end {
+            continue;
+        }
+        next_block = end;
+        let mut first_cluster = start >> bits;
+        let end_cluster = ((end - 1) >> bits) + 1;
+        if let Some((logical, place)) = last
+            && logical == first_cluster
+        {
+            let stop = end.min((logical + 1) << bits);
+            let at = (place << bits) + (start - (logical << bits));
+            push_run(runs, from, shape.map, at, start, stop - start);
+            first_cluster += 1;
+        }
+        let count = end_cluster.saturating_sub(first_cluster);
+        if count == 0 {
+            continue;
+        }
+        *clusters += count;
+        let mut logical = first_cluster;
+        allocate(space, count, |run| {
+            let block = (logical << bits).max(start);
+            let stop = ((logical + run.len) << bits).min(end);
+            let at = (run.start << bits) + (block - (logical << bits));
+            push_run(runs, from, shape.map, at, block, stop - block);
+            logical += run.len;
+            last = Some((logical - 1, run.start + run.len - 1));
+        })?;
+    }
+    Ok(())
+}
+
+/// Appends a run in pieces that the map can hold, joined to the one before where they continue each other.
+fn push_run(runs: &mut Vec<Run>, from: usize, map: MapKind, at: u64, logical: u64, len: u64) {
+    let max = u64::from(map.max_run());
+    let (mut at, mut logical, mut len) = (at, logical, len);
+    if runs.len() > from
+        && let Some(last) = runs.last_mut()
+        && last.start + u64::from(last.len) == at
+        && u64::from(last.logical) + u64::from(last.len) == logical
+    {
+        let more = len.min(max - u64::from(last.len));
+        // Both are at most `max`, which has 32 bits.
+        last.len += more as u32;
+        (at, logical, len) = (at + more, logical + more, len - more);
+    }
+    while len > 0 {
+        let take = len.min(max);
+        // A file has fewer than 2^32 blocks: checked before it is placed.
+        runs.push(Run { start: at, logical: logical as u32, len: take as u32 });
+        (at, logical, len) = (at + take, logical + take, len - take);
+    }
+}

@@ -1,0 +1,36 @@
+//! How far a build is, for whoever shows it. The builder itself prints nothing.
+
+/// What a build is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Looking at the sources.
+    Scan,
+    /// Deciding where everything goes.
+    Plan,
+    /// Copying data: so many bytes in all (0 when nobody knows yet).
+    Copy {
+        /// Bytes of all files and directories, whole blocks.
+        total: u64,
+    },
+    /// Writing inodes, bitmaps and the rest.
+    Metadata,
+    /// Waiting for the device, or putting the image in place.
+    Finish,
+}
+
+/// Is told how far a build is, from many threads at once.
+pub trait Progress: Sync {
+    /// A phase begins.
+    fn phase(&self, phase: Phase);
+    /// So many more bytes of the phase are done.
+    fn advance(&self, bytes: u64);
+}
+
+/// Shows nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn phase(&self, _phase: Phase) {}
+    fn advance(&self, _bytes: u64) {}
+}

@@ -1,0 +1,84 @@
+//! What the threads of one build share: when to stop, why, and how far they are.
+
+use sync::atomic::{AtomicBool, Ordering};
+use sync::{Mutex, Rank};
+
+use crate::error::BuildError;
+use crate::progress::{Phase, Progress};
+
+/// The state of one build. Threads ask [`Job::check`] between pieces of work.
+pub(crate) struct Job<'a> {
+    /// Set by the caller, from a signal handler perhaps. [atomic: Relaxed]
+    cancel: &'a AtomicBool,
+    /// Set with the first error. [atomic: Relaxed]
+    failed: AtomicBool,
+    error: Mutex<Option<BuildError>>,
+    progress: &'a dyn Progress,
+    threads: usize,
+}
+
+impl<'a> Job<'a> {
+    pub(crate) fn new(
+        cancel: &'a AtomicBool,
+        progress: &'a dyn Progress,
+        threads: usize,
+    ) -> Job<'a> {
+        Job {
+            cancel,
+            failed: AtomicBool::new(false),
+            error: Mutex::new(Rank::Job, None),
+            progress,
+            threads: threads.max(1),
+        }
+    }
+
+    /// Whether to go on.
+    ///
+    /// # Errors
+    /// [`BuildError::Interrupted`] when the caller wants to stop or another thread failed.
+    pub(crate) fn check(&self) -> Result<(), BuildError> {
+        // Relaxed: a flag that only ends loops; nothing is read because of it.
+        let stop = self.cancel.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed);
+        if stop { Err(BuildError::Interrupted) } else { Ok(()) }
+    }
+
+    /// Runs `work` on all threads and gives back the first error.
+    ///
+    /// # Errors
+    /// What the first thread that failed says.
+    pub(crate) fn run(
+        &self,
+        work: impl Fn(usize) -> Result<(), BuildError> + Sync,
+    ) -> Result<(), BuildError> {
+        sync::thread::workers(self.threads, |number| {
+            if let Err(error) = work(number) {
+                let mut first = self.error.lock();
+                // Who was only told to stop has nothing to say.
+                if first.is_none() || matches!(*first, Some(BuildError::Interrupted)) {
+                    *first = Some(error);
+                }
+                // Relaxed: see `check`.
+                self.failed.store(true, Ordering::Relaxed);
+            }
+        });
+        match self.error.lock().take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// A phase begins.
+    pub(crate) fn phase(&self, phase: Phase) {
+        self.progress.phase(phase);
+    }
+
+    /// Bytes of the phase are done.
+    pub(crate) fn advance(&self, bytes: u64) {
+        self.progress.advance(bytes);
+    }
+
+    /// How many threads work.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+}

@@ -1,0 +1,14 @@
+//! Building images from directories, tar archives and OCI images: what `lanefs build` does.
+//!
+//! ```no_run
+//! use lanefs::build::{self, BuildOptions, Silent};
+//! use sync::atomic::AtomicBool;
+//!
+//! let options = BuildOptions::from_directory("rootfs");
+//! build::build(&options, "root.img".as_ref(), &Silent, &AtomicBool::new(false))?;
+//! # Ok::<(), build::BuildError>(())
+//! ```
+
+pub use image::source::options::parse_owner;
+pub use image::source::{Input, Options as SourceOptions, Place};
+pub use image::{BuildError, BuildOptions, Extra, Phase, Progress, Report, Silent, Size, build};
