@@ -1,0 +1,92 @@
+//! One tree under many shapes of file system.
+
+use lanefs_image::{BuildOptions, Extra, Size};
+use mkfs::{FsType, Options};
+use ondisk::BlockSize;
+
+use crate::tree::{build_image, judge, make_tree};
+
+fn size(bytes: u64) -> Option<BlockSize> {
+    BlockSize::from_bytes(bytes)
+}
+
+fn with(features: &str, block: u64) -> Options {
+    Options { features: features.into(), block_size: size(block), ..Options::default() }
+}
+
+/// Builds the tree under `options` and has it judged.
+fn check(name: &str, options: Options) {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    make_tree(&source, options.inode_size == Some(128));
+    let kernel = options.block_size.is_none_or(|size| size <= BlockSize::K4);
+    for (which, extra) in [("tight", Extra::None), ("wide", Extra::Bytes(300 << 20))] {
+        let output = scratch.path().join(format!("{name}-{which}.img"));
+        let build = BuildOptions {
+            mkfs: options.clone(),
+            size: Size::Auto(extra),
+            threads: 3,
+            ..BuildOptions::from_directory(&source)
+        };
+        build_image(&build, &output);
+        judge(&source, &output, kernel);
+    }
+}
+
+#[test]
+fn the_default_profile() {
+    check("default", Options::default());
+}
+
+#[test]
+fn every_block_size() {
+    for block in [1024, 2048, 8192, 65536] {
+        check(&format!("b{block}"), with("", block));
+    }
+}
+
+#[test]
+fn maps_of_pointers_instead_of_extents() {
+    for (fs_type, block) in [(FsType::Ext2, 1024), (FsType::Ext3, 4096), (FsType::Ext3, 1024)] {
+        check("pointers", Options { fs_type, ..with("", block) });
+    }
+    check("no-extent", with("^extent,^64bit", 4096));
+}
+
+#[test]
+fn features_that_can_be_absent() {
+    for features in [
+        "^has_journal",
+        "^metadata_csum",
+        "^64bit",
+        "^flex_bg",
+        "^resize_inode",
+        "^dir_index",
+        "^orphan_file",
+        "^huge_file",
+        "^metadata_csum,uninit_bg",
+    ] {
+        check(features, with(features, 4096));
+    }
+}
+
+#[test]
+fn features_that_can_be_present() {
+    for features in ["large_dir", "ea_inode", "sparse_super2", "meta_bg,^resize_inode", "bigalloc"] {
+        check(features, with(features, 4096));
+    }
+    check("bigalloc-1k", with("bigalloc", 1024));
+}
+
+#[test]
+fn other_sizes_of_inodes() {
+    for inode_size in [128, 512, 1024] {
+        check("inodes", Options { inode_size: Some(inode_size), ..with("", 4096) });
+    }
+}
+
+#[test]
+fn without_lost_found() {
+    check("bare", Options { lost_found: false, ..Options::default() });
+}
