@@ -48,7 +48,7 @@ impl Mmp {
     /// Bytes the structure takes.
     pub const SIZE: usize = size_of::<Mmp>();
 
-    /// The structure of a clean file system, as mke2fs leaves it: sealed with `seed` where there are metadata checksums.
+    /// The structure of a clean file system, as mke2fs leaves it; sealed where there are metadata checksums.
     #[must_use]
     pub fn clean(check_interval_seconds: u16, seed: Option<u32>) -> Mmp {
         let mut mmp = Mmp::new_zeroed();

@@ -133,6 +133,8 @@ sites! {
     JournalTargetInside = 815, "the journal holds a copy of one of its own blocks";
     JournalBlockChecksum = 816, "a descriptor or revoke block of a committed transaction has a wrong checksum";
     JournalCopyChecksum = 817, "the journal's copy of a block has a wrong checksum";
+    JournalDeviceBlockSize = 819, "the external journal's block size is not the file system's";
+    JournalInodeSize = 820, "the journal's inode is longer than the file system";
     JournalUnstable = 818, "the journal changed while it was read";
 
     // 9xx: fast commits.

@@ -1,8 +1,8 @@
-//! Recovery: what the journal of a file system that was not unmounted holds, read into an overlay in memory or written
-//! home.
+//! Recovery: what the journal of a file system that was not unmounted holds, read into an overlay in memory or
+//! written home.
 //!
-//! [`scan_and_overlay`] only reads: it finds the journal, follows its log as the kernel does (scan, revoke, replay), and
-//! returns a device that answers with the journal's newest copy of each block and with the image's own bytes
+//! [`scan_and_overlay`] only reads: it finds the journal, follows its log as the kernel does (scan, revoke, replay),
+//! and returns a device that answers with the journal's newest copy of each block and with the image's own bytes
 //! elsewhere. [`replay_to_device`] writes the same copies to their places and marks the journal clean; a crash on the
 //! way leaves the journal as it was, so that it can be done again.
 //!

@@ -61,7 +61,7 @@ pub(crate) fn open(
 fn verified(map: JournalMap, is_external: bool) -> Result<Opened, Error> {
     let mut bytes = [0; JournalSuperblock::SIZE];
     map.read_part(map.superblock_at(), 0, &mut bytes)?;
-    let sb = JournalSuperblock::read(&bytes).ok_or_else(|| Corrupt::at(Site::JournalInode))?;
+    let sb = JournalSuperblock::from_bytes(bytes);
     if let Some((incompat, ro_compat)) = sb.features().unknown() {
         return Err(Unsupported::Features {
             incompat,
@@ -103,7 +103,7 @@ fn open_external(
     }
     let block_size = geometry.block_size();
     if header.log_block_size() != block_size.log() {
-        return Err(Corrupt::at(Site::JournalBlockSize).into());
+        return Err(Corrupt::at(Site::JournalDeviceBlockSize).into());
     }
     let blocks = header
         .blocks_count()
@@ -183,7 +183,7 @@ fn map_inode(
     let block_size = geometry.block_size();
     let blocks = inode.size_both_words() >> block_size.bits();
     if blocks > geometry.blocks_count() {
-        return Err(Corrupt::at(Site::JournalLength).into());
+        return Err(Corrupt::at(Site::JournalInodeSize).into());
     }
     let blocks = u32::try_from(blocks)
         .ok()
@@ -227,13 +227,19 @@ impl Mapper<'_> {
         if self.nodes > NODES_MAX {
             return Err(Unsupported::TooLarge("too many blocks that map it").into());
         }
-        if !self.geometry.contains(block, 1) {
-            return Err(Corrupt::at(Site::JournalPointer).block(block).into());
-        }
+        self.check_pointer(block)?;
         let block_size = self.geometry.block_size();
         let mut bytes = vec![0; block_size.bytes()];
         self.device.read_at(block.offset(block_size), &mut bytes)?;
         Ok(bytes)
+    }
+
+    fn check_pointer(&self, block: FsBlock) -> Result<(), Corrupt> {
+        if self.geometry.contains(block, 1) {
+            Ok(())
+        } else {
+            Err(Corrupt::at(Site::JournalPointer).block(block))
+        }
     }
 
     /// Adds a run, cut to the journal's size.
@@ -309,10 +315,7 @@ impl Mapper<'_> {
                 covered >>= size.bits() - 2;
             }
             if place != 0 {
-                if !self.geometry.contains(FsBlock(place), 1) {
-                    let pointer = Corrupt::at(Site::JournalPointer).block(FsBlock(place));
-                    return Err(pointer.into());
-                }
+                self.check_pointer(FsBlock(place))?;
                 self.add(logical, 1, place)?;
                 logical += 1;
             } else {

@@ -14,8 +14,8 @@ use crate::overlay::read_copy;
 use crate::replay::{self, ReadLog};
 use crate::report::Report;
 
-/// Writes what the journal holds to its places on `device`, marks the journal clean and clears `needs_recovery`. A journal
-/// that was aborted, or that has a damaged transaction, leaves the file system marked as having errors.
+/// Writes what the journal holds to its places on `device`, marks the journal clean and clears `needs_recovery`. A
+/// journal that was aborted, or that has a damaged transaction, leaves the file system marked as having errors.
 ///
 /// Nobody else may use the device meanwhile. The superblock changes: read it again.
 ///

@@ -103,12 +103,10 @@ impl JournalSuperblock {
         sb
     }
 
-    /// The superblock at the beginning of a block; `None` when the block is too short.
+    /// The superblock in these bytes; nothing is checked.
     #[must_use]
-    pub fn read(block: &[u8]) -> Option<JournalSuperblock> {
-        JournalSuperblock::read_from_prefix(block)
-            .ok()
-            .map(|(sb, _)| sb)
+    pub fn from_bytes(bytes: [u8; JournalSuperblock::SIZE]) -> JournalSuperblock {
+        zerocopy::transmute!(bytes)
     }
 
     /// The structure's bytes.

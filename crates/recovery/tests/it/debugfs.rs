@@ -52,7 +52,7 @@ impl Written {
         let image = self.image.to_str().unwrap();
         let output = run("debugfs", &["-w", "-f", script.to_str().unwrap(), image]);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(errors.lines().skip(1).next(), None, "{errors}");
+        assert_eq!(errors.lines().nth(1), None, "{errors}");
     }
 
     /// Compares our view with what e2fsck makes of the image, and blocks from [`FIRST`] with the bytes they must hold.

@@ -12,8 +12,8 @@ use crate::bench::{
     overlay,
 };
 
-/// Work that leaves several transactions in the journal, some blocks revoked, and files whose contents look like journal
-/// blocks. Nothing is written home on purpose: only fsync is used.
+/// Work that leaves several transactions in the journal, some blocks revoked, and files whose contents look like
+/// journal blocks. Nothing is written home on purpose: only fsync is used.
 fn work(root: &Path, rounds: usize) {
     let keep = root.join("keep");
     fs::create_dir(&keep).unwrap();
