@@ -234,7 +234,6 @@ pub(crate) fn find_block(
 
 /// A block of a file that is metadata (a directory's), from the cache; `None` for holes and unwritten blocks.
 /// `verify` sees its bytes when they are first read as this kind of block of this inode.
-#[allow(dead_code)]
 pub(crate) fn read_block(
     volume: &Volume,
     inode: &LoadedInode,

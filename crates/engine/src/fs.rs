@@ -10,12 +10,14 @@ use ondisk::{
 use sync::Arc;
 
 use crate::data;
+use crate::dir::{self, ReadDir};
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::group;
 use crate::icache::{Icache, LoadedInode};
 use crate::limits;
 use crate::mount::{self, OpenOptions};
+use crate::namei;
 use crate::xattr::{self, Xattr};
 
 /// An open file system.
@@ -146,6 +148,47 @@ impl Fs {
     /// As [`Fs::inode`] and [`InodeRef::read`].
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         self.inode(ino)?.read(offset, buf)
+    }
+
+    /// The inode that a name stands for in a directory; `.` and `..` too. Names of casefolded directories are compared
+    /// without case, those of encrypted ones are taken in the form in which [`Fs::read_dir`] shows them.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `NameTooLong`; as [`Fs::inode`]; `Corrupt` when the directory is broken where the
+    /// name was looked for.
+    pub fn lookup(&self, directory: Ino, name: &[u8]) -> Result<Ino, Error> {
+        dir::lookup(
+            self.icache.volume(),
+            self.icache.load_used(directory)?,
+            name,
+        )
+    }
+
+    /// All entries of a directory, `.` and `..` among them, in the order of its blocks.
+    ///
+    /// # Errors
+    /// `NotDirectory`; as [`Fs::inode`]. What is broken further down, the iterator says.
+    pub fn read_dir(&self, directory: Ino) -> Result<ReadDir<'_>, Error> {
+        self.read_dir_from(directory, 0)
+    }
+
+    /// The entries of a directory behind the one with this cookie; 0 for all.
+    ///
+    /// # Errors
+    /// As [`Fs::read_dir`].
+    pub fn read_dir_from(&self, directory: Ino, cookie: u64) -> Result<ReadDir<'_>, Error> {
+        let inode = self.icache.load_used(directory)?;
+        ReadDir::new(self.icache.volume(), inode, cookie)
+    }
+
+    /// The inode that a path leads to from the root directory, with or without a slash before it. Symbolic links are
+    /// followed, one at the end of the path only if `follow_last` or a slash behind it says so.
+    ///
+    /// # Errors
+    /// As [`Fs::lookup`] and [`Fs::read_link`]; `TooManyLinks` after 40 of them; `NameTooLong` for a path of 4096
+    /// bytes.
+    pub fn resolve(&self, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
+        namei::resolve(&self.icache, path, follow_last)
     }
 
     /// The target of a symbolic link.

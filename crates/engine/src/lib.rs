@@ -12,6 +12,7 @@
 //! that changes but the cache's shards and counters.
 
 mod data;
+mod dir;
 mod error;
 mod extent;
 mod fs;
@@ -19,9 +20,11 @@ mod group;
 mod icache;
 pub mod limits;
 mod mount;
+mod namei;
 mod sb;
 mod xattr;
 
+pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use extent::{Mapping, Mappings};
 pub use fs::{Fs, InodeRef, Metadata, StatFs};

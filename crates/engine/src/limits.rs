@@ -10,3 +10,9 @@ pub const SYMLINK_BYTES: u64 = 4096;
 pub const XATTR_BYTES: u64 = 64 << 20;
 /// Groups whose descriptors are summed up for free counts and overhead; of more, the superblock is believed.
 pub const SUMMED_GROUPS: u32 = 1 << 20;
+/// Blocks of a directory: what an index entry can number.
+pub const DIRECTORY_BLOCKS: u64 = 1 << 28;
+/// Symbolic links followed on the way to one inode, as in Linux.
+pub const SYMLINKS: u32 = 40;
+/// Bytes of a path, as in Linux (`PATH_MAX` with its NUL).
+pub const PATH_BYTES: usize = 4095;

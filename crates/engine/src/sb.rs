@@ -15,11 +15,7 @@ pub(crate) enum Kind {
     Extents,
     Pointers,
     Xattrs,
-    // `dir` reads its kinds of blocks under these two.
-    #[allow(dead_code)]
     Directory,
-    #[allow(dead_code)]
-    HashIndex,
 }
 
 impl Kind {

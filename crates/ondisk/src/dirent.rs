@@ -174,11 +174,17 @@ impl Entry<'_> {
 /// `block` is a directory block, or the bytes of an inline directory (then without checksum).
 #[must_use]
 pub fn entries(block: &[u8], form: Form) -> Entries<'_> {
+    entries_from(block, form, 0)
+}
+
+/// As [`entries`], from the record at byte `offset` on, which an earlier record must have ended at.
+#[must_use]
+pub fn entries_from(block: &[u8], form: Form, offset: usize) -> Entries<'_> {
     let tail = if form.checksum { TAIL_LEN } else { 0 };
     Entries {
         bytes: &block[..block.len().saturating_sub(tail)],
         form,
-        offset: 0,
+        offset,
     }
 }
 

@@ -90,6 +90,8 @@ sites! {
     DirentTail = 506, "a directory block has no checksum";
     DirentChecksum = 507, "a directory block's checksum is wrong";
     DirentTruncated = 509, "a directory block ends within an entry";
+    DirectorySize = 510, "a directory is larger than its file system";
+    DirectoryInline = 511, "an inline directory is too short to name its parent";
     DirentName = 508, "a directory entry's name is empty or holds a slash or NUL";
 
     // 6xx: hashed directories.
@@ -101,6 +103,8 @@ sites! {
     HtreeLimit = 605, "a hashed directory's index block states a wrong capacity";
     HtreeCount = 606, "a hashed directory's index block states an impossible number of entries";
     HtreeOrder = 607, "a hashed directory's index is out of order";
+    HtreeBlock = 609, "a hashed directory's index leads to a block that is not there";
+    HtreeWide = 610, "a hashed directory's index leads to more blocks than there are";
     HtreeChecksum = 608, "a hashed directory's index block has a wrong checksum";
 
     // 7xx: extended attributes, ACLs.

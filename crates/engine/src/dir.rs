@@ -1,0 +1,158 @@
+//! Directories: finding a name, and listing all of them.
+//!
+//! ```text
+//! linear:  blocks of entries               looked through from the first
+//! indexed: block 0 is the root of an index by hash; listing takes no notice of it
+//! inline:  entries within the inode, behind the parent's number
+//! ```
+//!
+//! A name is looked up as the kernel does it: through the index where there is one; from block to block where there is
+//! none or it makes no sense, or where names are compared without case and the index (perhaps made under other
+//! rules) does not know the name. A block is verified when it is first read, and every record before it is used. The
+//! blocks that a lookup or a listing visits are no more than the directory has, and that is no more than the file
+//! system has.
+//!
+//! In encrypted directories names are shown in the form that [`encoded`] describes, and are looked up in it.
+
+mod encoded;
+mod list;
+mod search;
+
+use buffer::Block;
+use ondisk::dirent::{self, Form};
+use ondisk::dirhash::HashVersion;
+use ondisk::htree::{self, Kind};
+use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, LBlock, Site};
+use sync::Arc;
+
+use crate::error::Error;
+use crate::extent;
+use crate::icache::LoadedInode;
+use crate::limits;
+use crate::sb::{self, Volume};
+
+pub use list::{DirEntry, ReadDir};
+pub(crate) use search::lookup;
+
+/// An inode that is a directory, and how to read it.
+struct Directory<'a> {
+    volume: &'a Volume,
+    inode: LoadedInode,
+    form: Form,
+    blocks: u64,
+}
+
+impl<'a> Directory<'a> {
+    fn new(volume: &'a Volume, inode: LoadedInode) -> Result<Directory<'a>, Error> {
+        if !inode.is(FileType::Directory) {
+            return Err(Error::NotDirectory);
+        }
+        let geometry = volume.geometry();
+        let blocks = inode.bytes(volume) >> geometry.block_size().bits();
+        if blocks > geometry.blocks_count().min(limits::DIRECTORY_BLOCKS) {
+            return Err(Corrupt::at(Site::DirectorySize).ino(inode.ino()).into());
+        }
+        let mut directory = Directory {
+            volume,
+            inode,
+            form: Form {
+                block_size: geometry.block_size(),
+                filetype: geometry.has(Feature::FILETYPE),
+                checksum: geometry.has_metadata_csum(),
+                hashes: false,
+                max_ino: Ino(geometry.inodes_count()),
+            },
+            blocks,
+        };
+        directory.form.hashes = directory.is_encrypted() && directory.is_casefolded();
+        Ok(directory)
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.inode.flags().contains(Flags::ENCRYPT)
+    }
+
+    fn is_casefolded(&self) -> bool {
+        self.volume.has(Feature::CASEFOLD) && self.inode.flags().contains(Flags::CASEFOLD)
+    }
+
+    fn is_indexed(&self) -> bool {
+        self.volume.has(Feature::DIR_INDEX) && self.inode.flags().contains(Flags::INDEX)
+    }
+
+    /// The inode's place, for messages.
+    fn corrupt(&self, corrupt: Corrupt) -> Error {
+        corrupt.ino(self.inode.ino()).into()
+    }
+
+    /// The hash function that a root's version stands for in this file system.
+    fn hash_version(&self, stored: HashVersion) -> HashVersion {
+        if self.volume.geometry().has_unsigned_hash() {
+            stored.unsigned()
+        } else {
+            stored
+        }
+    }
+
+    /// Block `number` of the directory, with its checksum verified; `None` for a hole and beyond the end.
+    fn block(&self, number: LBlock) -> Result<Option<Arc<Block>>, Error> {
+        if u64::from(number.0) >= self.blocks {
+            return Ok(None);
+        }
+        let kind = sb::Kind::Directory;
+        extent::read_block(self.volume, &self.inode, number, kind, |bytes| {
+            self.verify(number, bytes)
+        })
+    }
+
+    /// The same, when its place on the device is known.
+    fn block_at(&self, number: LBlock, at: FsBlock) -> Result<Arc<Block>, Error> {
+        let kind = sb::Kind::Directory;
+        let verify = |bytes: &[u8]| {
+            let verified = self.verify_checksum(number, bytes);
+            verified.map_err(|corrupt| self.corrupt(corrupt.block(at)))
+        };
+        self.volume.read_block(at, kind, self.inode.ino(), verify)
+    }
+
+    fn verify(&self, number: LBlock, bytes: &[u8]) -> Result<(), Error> {
+        self.verify_checksum(number, bytes)
+            .map_err(|corrupt| self.corrupt(corrupt))
+    }
+
+    /// Which kind of checksum a block has shows in the block itself.
+    fn verify_checksum(&self, number: LBlock, bytes: &[u8]) -> Result<(), Corrupt> {
+        let seed = self.inode.seed();
+        match self.index_kind(number, bytes) {
+            _ if !self.form.checksum => Ok(()),
+            Some(kind) => htree::verify_checksum(bytes, kind, seed),
+            None => dirent::verify_checksum(bytes, seed),
+        }
+    }
+
+    /// Which part of an index a block is, if any.
+    fn index_kind(&self, number: LBlock, bytes: &[u8]) -> Option<Kind> {
+        match number {
+            _ if !self.is_indexed() => None,
+            LBlock(0) => Some(Kind::Root),
+            _ => htree::is_node(bytes, self.form).then_some(Kind::Node),
+        }
+    }
+
+    /// How the entries of a block are written: those of an index block have no checksum among them.
+    fn form_of(&self, number: LBlock, bytes: &[u8]) -> Form {
+        match self.index_kind(number, bytes) {
+            Some(_) => self.form.without_checksum(),
+            None => self.form,
+        }
+    }
+
+    /// The parts of an inline directory: the parent, and two runs of entries.
+    fn inline_parts(&self) -> Result<(Ino, [&[u8]; 2]), Error> {
+        let (area, rest) = self.inode.inline_parts()?;
+        let Some((parent, first)) = area.split_first_chunk::<4>() else {
+            return Err(self.corrupt(Corrupt::at(Site::DirectoryInline)));
+        };
+        Ok((Ino(u32::from_le_bytes(*parent)), [first, rest]))
+    }
+}

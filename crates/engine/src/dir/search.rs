@@ -1,0 +1,273 @@
+//! Finding a name in a directory.
+
+use std::borrow::Cow;
+
+use buffer::Block;
+use ondisk::casefold::{self, Wanted};
+use ondisk::dirent::{self, Form};
+use ondisk::dirhash::{self, HashVersion};
+use ondisk::htree::{self, Index};
+use ondisk::{Corrupt, Feature, Ino, LBlock, Site};
+use sync::Arc;
+
+use super::list::Blocks;
+use super::{Directory, encoded};
+use crate::error::Error;
+use crate::icache::LoadedInode;
+use crate::sb::Volume;
+
+/// The inode that `name` names in a directory.
+pub(crate) fn lookup(volume: &Volume, inode: LoadedInode, name: &[u8]) -> Result<Ino, Error> {
+    let directory = Directory::new(volume, inode)?;
+    if name == b"." {
+        return Ok(directory.inode.ino());
+    }
+    let wanted = Name::new(&directory, name)?;
+    let found = if directory.inode.is_inline() {
+        directory.find_inline(&wanted)?
+    } else if name == b".." {
+        directory.find_in(LBlock(0), &wanted)?
+    } else {
+        directory.find(&wanted)?
+    };
+    found.ok_or(Error::NotFound)
+}
+
+/// A name that is looked for, and how it is compared.
+enum Name<'a> {
+    /// Byte for byte.
+    Exact(Cow<'a, [u8]>),
+    /// Without case.
+    Folded(Wanted<'a>),
+}
+
+impl<'a> Name<'a> {
+    fn new(directory: &Directory<'_>, name: &'a [u8]) -> Result<Name<'a>, Error> {
+        if directory.is_encrypted() && name != b".." {
+            if name.len() > encoded::ENCODED_MAX {
+                return Err(Error::NameTooLong);
+            }
+            let name = encoded::decode(name).ok_or(Error::NotFound)?;
+            return Ok(Name::Exact(Cow::Owned(name)));
+        }
+        if name.len() > dirent::NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if !dirent::is_valid_name(name) {
+            return Err(Error::NotFound);
+        }
+        if !directory.is_casefolded() || name == b".." {
+            return Ok(Name::Exact(Cow::Borrowed(name)));
+        }
+        if directory.volume.superblock().encoding() != casefold::ENCODING_UTF8_12_1 {
+            return Err(Error::Unsupported("the encoding of casefolded names"));
+        }
+        Ok(Name::Folded(Wanted::new(name)))
+    }
+
+    fn is(&self, stored: &[u8]) -> bool {
+        match self {
+            Name::Exact(name) => **name == *stored,
+            Name::Folded(wanted) => wanted.is(stored),
+        }
+    }
+
+    /// The major word of the hash; none for a hash that takes a key.
+    fn hash(&self, version: HashVersion, seed: &[u32; 4]) -> Option<u32> {
+        let hash = match self {
+            Name::Exact(name) => dirhash::hash(version, seed, name),
+            Name::Folded(wanted) => wanted.hash(version, seed),
+        };
+        hash.map(|hash| hash.major)
+    }
+}
+
+/// The first record of `bytes` that names what is wanted.
+fn find_in_bytes(bytes: &[u8], form: Form, wanted: &Name<'_>) -> Result<Option<Ino>, Corrupt> {
+    for entry in dirent::entries(bytes, form) {
+        let entry = entry?;
+        if entry.is_used() && wanted.is(entry.name) {
+            return Ok(Some(entry.ino));
+        }
+    }
+    Ok(None)
+}
+
+/// What a search through an index came to.
+enum Searched {
+    Found(Ino),
+    /// The index has no place for the name, or the place does not hold it.
+    Absent,
+    /// The index does not help: it makes no sense, or its hash takes a key.
+    Useless,
+}
+
+/// An index block on the way down, and the entry that was taken.
+struct Frame {
+    block: Arc<Block>,
+    number: LBlock,
+    taken: usize,
+}
+
+impl Directory<'_> {
+    fn find_inline(&self, wanted: &Name<'_>) -> Result<Option<Ino>, Error> {
+        let (parent, runs) = self.inline_parts()?;
+        if wanted.is(b"..") {
+            return Ok(Some(parent));
+        }
+        for run in runs {
+            let found = find_in_bytes(run, self.form.without_checksum(), wanted)
+                .map_err(|corrupt| self.corrupt(corrupt))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    fn find(&self, wanted: &Name<'_>) -> Result<Option<Ino>, Error> {
+        if self.is_indexed() {
+            match self.find_by_index(wanted)? {
+                Searched::Found(ino) => return Ok(Some(ino)),
+                Searched::Absent if !self.is_casefolded() => return Ok(None),
+                Searched::Absent | Searched::Useless => {}
+            }
+        }
+        let mut blocks = Blocks::new(self, 0)?;
+        while let Some(open) = blocks.next_block(self) {
+            let open = open?;
+            let found = find_in_bytes(&open.block, open.form, wanted);
+            if let Some(ino) = found.map_err(|corrupt| self.corrupt(corrupt))? {
+                return Ok(Some(ino));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks through one block; there is nothing in a hole.
+    fn find_in(&self, number: LBlock, wanted: &Name<'_>) -> Result<Option<Ino>, Error> {
+        let Some(block) = self.block(number)? else {
+            return Ok(None);
+        };
+        find_in_bytes(&block, self.form_of(number, &block), wanted)
+            .map_err(|corrupt| self.corrupt(corrupt))
+    }
+
+    /// A block that the index leads to, which must be there.
+    fn indexed_block(&self, number: LBlock) -> Result<Arc<Block>, Error> {
+        match self.block(number)? {
+            Some(block) => Ok(block),
+            None => Err(self.corrupt(Corrupt::at(Site::HtreeBlock))),
+        }
+    }
+
+    fn root<'b>(&self, block: &'b [u8]) -> Result<(htree::Root, Index<'b>), Corrupt> {
+        let levels_max = match self.volume.has(Feature::LARGE_DIR) {
+            true => htree::LEVELS_MAX_LARGE,
+            false => htree::LEVELS_MAX,
+        };
+        htree::root(block, self.form, levels_max, self.form.hashes)
+    }
+
+    /// The index in a block of the directory.
+    fn index<'b>(&self, number: LBlock, block: &'b [u8]) -> Result<Index<'b>, Corrupt> {
+        match number {
+            LBlock(0) => self.root(block).map(|(_, index)| index),
+            _ => htree::node(block, self.form),
+        }
+    }
+
+    fn find_by_index(&self, wanted: &Name<'_>) -> Result<Searched, Error> {
+        let block = self.indexed_block(LBlock(0))?;
+        let Ok((root, _)) = self.root(&block) else {
+            return Ok(Searched::Useless);
+        };
+        let version = self.hash_version(root.version);
+        let Some(hash) = wanted.hash(version, &self.volume.geometry().hash_seed()) else {
+            return Ok(Searched::Useless);
+        };
+        let mut frames: Vec<Frame> = Vec::with_capacity(3);
+        let mut next = (LBlock(0), block);
+        loop {
+            let (number, block) = next;
+            let Ok(index) = self.index(number, &block) else {
+                return Ok(Searched::Useless);
+            };
+            let taken = index.find(hash);
+            let below = index.block(taken);
+            frames.push(Frame {
+                block,
+                number,
+                taken,
+            });
+            if frames.len() > usize::from(root.levels) {
+                return self.find_in_leaves(frames, below, hash, wanted);
+            }
+            next = (below, self.indexed_block(below)?);
+        }
+    }
+
+    /// Looks through the leaf that the index names, and those that continue it.
+    fn find_in_leaves(
+        &self,
+        mut frames: Vec<Frame>,
+        leaf: LBlock,
+        hash: u32,
+        wanted: &Name<'_>,
+    ) -> Result<Searched, Error> {
+        let mut leaf = leaf;
+        for _ in 0..self.blocks {
+            let block = self.indexed_block(leaf)?;
+            let form = self.form_of(leaf, &block);
+            let found = find_in_bytes(&block, form, wanted);
+            if let Some(ino) = found.map_err(|corrupt| self.corrupt(corrupt))? {
+                return Ok(Searched::Found(ino));
+            }
+            match self.continuing_leaf(&mut frames, hash)? {
+                Some(next) => leaf = next,
+                None => return Ok(Searched::Absent),
+            }
+        }
+        Err(self.corrupt(Corrupt::at(Site::HtreeWide)))
+    }
+
+    /// The leaf behind the current one, if it continues it under the same hash.
+    fn continuing_leaf(&self, frames: &mut [Frame], hash: u32) -> Result<Option<LBlock>, Error> {
+        // Up to the first index block with an entry behind the one taken ...
+        let mut level = frames.len();
+        let mut next = loop {
+            let Some(above) = level.checked_sub(1) else {
+                return Ok(None);
+            };
+            level = above;
+            let frame = &mut frames[level];
+            let index = self
+                .index(frame.number, &frame.block)
+                .map_err(|corrupt| self.corrupt(corrupt))?;
+            let taken = frame.taken + 1;
+            if taken < index.count() {
+                if index.hash(taken) != hash | 1 {
+                    return Ok(None);
+                }
+                let below = index.block(taken);
+                frame.taken = taken;
+                break below;
+            }
+        };
+        // ... and down again along the first entries.
+        for frame in &mut frames[level + 1..] {
+            let block = self.indexed_block(next)?;
+            let number = next;
+            next = self
+                .index(number, &block)
+                .map_err(|corrupt| self.corrupt(corrupt))?
+                .block(0);
+            *frame = Frame {
+                block,
+                number,
+                taken: 0,
+            };
+        }
+        Ok(Some(next))
+    }
+}
