@@ -103,6 +103,14 @@ impl JournalSuperblock {
         sb
     }
 
+    /// The superblock at the beginning of a block; `None` when the block is too short.
+    #[must_use]
+    pub fn read(block: &[u8]) -> Option<JournalSuperblock> {
+        block
+            .first_chunk()
+            .map(|bytes| JournalSuperblock::from_bytes(*bytes))
+    }
+
     /// The superblock in these bytes; nothing is checked.
     #[must_use]
     pub fn from_bytes(bytes: [u8; JournalSuperblock::SIZE]) -> JournalSuperblock {
