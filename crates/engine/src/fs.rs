@@ -281,14 +281,21 @@ impl InodeRef<'_> {
         let geometry = self.icache.volume().geometry();
         // A loaded inode in use has a type.
         let file_type = inode.file_type().unwrap_or(FileType::Regular);
+        let size = inode.bytes(self.icache.volume());
+        // Linux counts a file's inline contents (not a directory's) as if they took space of their own.
+        let inside = match inode.is_inline() && file_type == FileType::Regular {
+            true => size.div_ceil(512),
+            false => 0,
+        };
+        let sectors = inode.sectors(geometry.has(Feature::HUGE_FILE), geometry.block_size());
         Metadata {
             ino: inode.ino(),
             file_type,
             mode: inode.mode(),
             uid: inode.uid(),
             gid: inode.gid(),
-            size: inode.bytes(self.icache.volume()),
-            blocks: inode.sectors(geometry.has(Feature::HUGE_FILE), geometry.block_size()),
+            size,
+            blocks: sectors.saturating_add(inside),
             nlink: inode.links_count().into(),
             atime: inode.atime(),
             mtime: inode.mtime(),

@@ -61,7 +61,6 @@ sites! {
     InodeChecksum = 301, "the inode's checksum does not match";
 
     InodeType = 302, "the inode is not in use, or its mode names no type of file";
-    InlineSize = 303, "the inode says that it holds more contents inside than it does";
     FileSize = 305, "the file is larger than any may be";
     SymlinkSize = 304, "the symbolic link's target is longer than one may be";
 

@@ -1,0 +1,90 @@
+//! What is damaged is refused by name, at its place; what lanefs can't read is said to be so.
+
+use device::{BlockDevice, MemoryDevice};
+use lanefs_engine::{Error, Fs, Ino, OpenOptions};
+use std::sync::Arc;
+
+use crate::image::{Image, can_mount};
+
+fn bytes_of(image: &Image) -> Vec<u8> {
+    std::fs::read(image.path()).unwrap()
+}
+
+fn open(bytes: &[u8]) -> Result<Fs, Error> {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
+    Fs::open(device, &OpenOptions::default())
+}
+
+#[test]
+fn a_damaged_superblock_is_refused_and_its_copy_is_used_on_request() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::make("-t ext4 -b 1024 -d /usr/share/doc/e2fsprogs", 32);
+    let mut bytes = bytes_of(&image);
+    let good = open(&bytes).unwrap();
+    let root = good.metadata(Ino::ROOT).unwrap();
+    // A bit of the label; then the descriptors behind it too.
+    bytes[1024 + 0x78] ^= 1;
+    let error = open(&bytes).err().unwrap();
+    assert!(error.to_string().contains("superblock"), "{error}");
+    bytes[2048..4096].fill(0xff);
+    let options = OpenOptions {
+        superblock: Some(8193),
+        ..OpenOptions::default()
+    };
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let copy = Fs::open(device, &options).unwrap();
+    assert_eq!(copy.metadata(Ino::ROOT).unwrap(), root);
+}
+
+#[test]
+fn a_damaged_inode_or_descriptor_is_named() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::make("-t ext4 -b 1024", 32);
+    let mut bytes = bytes_of(&image);
+    let text = image.debugfs("imap <2>");
+    let place: Vec<&str> = text.split_whitespace().collect();
+    let after = |word: &str| {
+        let at = place.iter().position(|found| *found == word).unwrap();
+        place[at + 1].trim_end_matches(',').to_owned()
+    };
+    let block: usize = after("block").parse().unwrap_or_else(|_| {
+        let at = place.iter().rposition(|found| *found == "block").unwrap();
+        place[at + 1].trim_end_matches(',').parse().unwrap()
+    });
+    let offset = usize::from_str_radix(after("offset").trim_start_matches("0x"), 16).unwrap();
+    bytes[block * 1024 + offset + 4] ^= 1;
+    let error = open(&bytes).unwrap().metadata(Ino::ROOT).unwrap_err();
+    assert!(error.to_string().contains("inode 2"), "{error}");
+    bytes[2048 + 8] ^= 1;
+    let error = open(&bytes).unwrap().metadata(Ino::ROOT).unwrap_err();
+    assert!(error.to_string().contains("group 0"), "{error}");
+}
+
+#[test]
+fn what_is_no_file_system_is_refused() {
+    assert!(open(&[]).is_err());
+    assert!(open(&[0; 1500]).is_err());
+    assert!(open(&[0xff; 100_000]).is_err());
+}
+
+#[test]
+fn inodes_that_do_not_exist_are_not_found() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::make("-t ext4", 32);
+    let fs = image.open();
+    assert!(matches!(fs.metadata(Ino(0)), Err(Error::NotFound)));
+    assert!(matches!(fs.metadata(Ino(u32::MAX)), Err(Error::NotFound)));
+    // In the table, but never used.
+    assert!(matches!(fs.metadata(Ino(500)), Err(Error::Corrupt(_))));
+    assert!(matches!(
+        fs.read(Ino::ROOT, 0, &mut [0]),
+        Err(Error::IsDirectory)
+    ));
+    assert!(matches!(fs.read_link(Ino::ROOT), Err(Error::NotSymlink)));
+}

@@ -1,0 +1,69 @@
+//! Images for the tests: made by mke2fs in a directory that goes away with them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use device::{BlockDevice, FileDevice};
+use lanefs_engine::{Fs, OpenOptions};
+use testkit::Mounted;
+
+/// A file system image and the directory it lies in.
+pub struct Image {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Image {
+    /// An image of so many MiB, made by mke2fs with these arguments.
+    pub fn make(arguments: &str, mebibytes: u64) -> Image {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(mebibytes << 20).unwrap();
+        let mut all: Vec<&str> = vec!["-q", "-F"];
+        all.extend(arguments.split_whitespace());
+        all.push(path.to_str().unwrap());
+        testkit::run("mke2fs", &all);
+        Image {
+            _directory: directory,
+            path,
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its bytes as a device.
+    pub fn device(&self) -> Arc<dyn BlockDevice> {
+        Arc::new(FileDevice::open_read_only(&self.path).unwrap())
+    }
+
+    /// Mounted by the kernel; `None`, and said so, if this kernel can't.
+    pub fn mount(&self, options: &str) -> Option<Mounted> {
+        Mounted::with(&self.path, options)
+            .inspect_err(|error| testkit::skip(&format!("this kernel can't mount it: {error}")))
+            .ok()
+    }
+
+    /// Opened by the engine.
+    pub fn open(&self) -> Fs {
+        Fs::open(self.device(), &OpenOptions::default()).unwrap()
+    }
+
+    /// What debugfs answers to one request.
+    pub fn debugfs(&self, request: &str) -> String {
+        let output = testkit::run("debugfs", &["-R", request, self.path.to_str().unwrap()]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+/// Whether images can be made and mounted here; says so if not.
+pub fn can_mount() -> bool {
+    let can = testkit::is_root() && testkit::have("mke2fs") && testkit::have("debugfs");
+    if !can {
+        testkit::skip("loop mounts need root, mke2fs and debugfs");
+    }
+    can
+}
