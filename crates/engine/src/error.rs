@@ -45,6 +45,9 @@ pub enum Error {
         /// Bytes that the device has.
         present: u64,
     },
+    /// The journal has changes that can't be replayed.
+    #[error(transparent)]
+    Journal(recovery::Error),
     /// The image breaks the format.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
@@ -59,6 +62,16 @@ impl From<GeometryError> for Error {
             GeometryError::Corrupt(corrupt) => Error::Corrupt(corrupt),
             GeometryError::Unsupported(unsupported) => Error::UnsupportedImage(unsupported),
             GeometryError::Truncated { needed, present } => Error::Truncated { needed, present },
+        }
+    }
+}
+
+impl From<recovery::Error> for Error {
+    fn from(error: recovery::Error) -> Error {
+        match error {
+            recovery::Error::Corrupt(corrupt) => Error::Corrupt(corrupt),
+            recovery::Error::Io(error) => Error::Io(error),
+            other => Error::Journal(other),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::xattr::{self, Xattr};
 /// An open file system.
 pub struct Fs {
     icache: Icache,
+    recovery: Option<recovery::Report>,
 }
 
 /// What `stat` tells of an inode.
@@ -93,9 +94,10 @@ impl Fs {
     /// # Errors
     /// When the device holds no ext2/3/4, one that is broken at its root, or one that lanefs can't read.
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Fs, Error> {
-        let volume = mount::mount(device, options)?;
+        let (volume, recovery) = mount::mount(device, options)?;
         Ok(Fs {
             icache: Icache::new(volume),
+            recovery,
         })
     }
 
@@ -109,6 +111,12 @@ impl Fs {
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         self.icache.volume().geometry()
+    }
+
+    /// What was found in the journal; `None` if it did not need replay, or was to be ignored.
+    #[must_use]
+    pub fn recovery_report(&self) -> Option<&recovery::Report> {
+        self.recovery.as_ref()
     }
 
     /// How the cache of metadata blocks fared so far.

@@ -1,7 +1,7 @@
 //! From a device to a volume: the superblock, and the journal if it has something to say.
 
 use device::BlockDevice;
-use ondisk::{Feature, Superblock};
+use ondisk::{Feature, Geometry, Superblock};
 use sync::Arc;
 
 use crate::error::Error;
@@ -42,15 +42,29 @@ impl Default for OpenOptions {
     }
 }
 
-/// Opens a volume.
-pub(crate) fn mount(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Volume, Error> {
-    let superblock = sb::read_superblock(&*device, options.superblock)?;
-    if needs_replay(&superblock) && options.journal == Journal::Replay {
-        return Err(Error::Unsupported("a journal with changes"));
+/// Opens a volume: with its journal's changes, and what replaying them found, if there were any to replay.
+pub(crate) fn mount(
+    device: Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+) -> Result<(Volume, Option<recovery::Report>), Error> {
+    let mut superblock = sb::read_superblock(&*device, options.superblock)?;
+    let mut device = device;
+    let mut report = None;
+    if options.journal == Journal::Replay && needs_replay(&superblock) {
+        let geometry = Geometry::new(&superblock, device.size())?;
+        let external = options.journal_device.clone();
+        let (overlay, found) =
+            recovery::scan_and_overlay(device, &superblock, &geometry, external)?;
+        // The journal may hold a newer superblock; a copy that was asked for stays in use.
+        superblock = sb::read_superblock(&*overlay, options.superblock)?;
+        device = overlay;
+        report = Some(found);
     }
-    Volume::new(device, superblock, options.superblock, options.cache_bytes)
+    let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
+    Ok((volume, report))
 }
 
 fn needs_replay(superblock: &Superblock) -> bool {
-    superblock.features().has(Feature::NEEDS_RECOVERY)
+    let features = superblock.features();
+    features.has(Feature::NEEDS_RECOVERY) && features.has(Feature::HAS_JOURNAL)
 }

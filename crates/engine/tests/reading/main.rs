@@ -3,6 +3,7 @@
 //! Needs root (loop mounts) and e2fsprogs; a test that has not both says so.
 
 mod damage;
+mod dirty;
 mod image;
 mod oracle;
 mod populate;
