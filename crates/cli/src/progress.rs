@@ -35,8 +35,7 @@ fn style(template: &str) -> ProgressStyle {
         .progress_chars("=> ")
 }
 
-const COPY: &str =
-    "{msg} [{bar:30}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} left";
+const COPY: &str = "{msg} [{bar:30}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} left";
 const COUNT: &str = "{spinner} {msg} {bytes} {binary_bytes_per_sec}";
 const PLAIN: &str = "{spinner} {msg}";
 

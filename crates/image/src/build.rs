@@ -80,7 +80,10 @@ pub fn build(
     let plan = plan::plan(&tree, &mkfs, options.size)?;
     job.check()?;
     let output = Output::create(output, plan.layout.size_bytes())?;
-    let device = Unflushed { device: output.device(), flushes: options.sync };
+    let device = Unflushed {
+        device: output.device(),
+        flushes: options.sync,
+    };
     let total = copied_bytes(&plan);
     job.phase(Phase::Copy { total });
     copy::copy(&tree, &plan, &device, &job)?;
@@ -140,7 +143,11 @@ impl BlockDevice for Unflushed<'_> {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        if self.flushes { self.device.flush() } else { Ok(()) }
+        if self.flushes {
+            self.device.flush()
+        } else {
+            Ok(())
+        }
     }
 
     fn discard(&self, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
@@ -150,7 +157,8 @@ impl BlockDevice for Unflushed<'_> {
 
 #[allow(dead_code)]
 fn streams(tree: &Tree) -> impl Iterator<Item = NodeId> + '_ {
-    tree.nodes().filter(|id| matches!(tree.data(*id), Data::Stream { .. }))
+    tree.nodes()
+        .filter(|id| matches!(tree.data(*id), Data::Stream { .. }))
 }
 
 impl BuildOptions {
@@ -162,7 +170,10 @@ impl BuildOptions {
             at: Vec::new(),
         };
         BuildOptions {
-            source: source::Options { inputs: vec![input], ..source::Options::default() },
+            source: source::Options {
+                inputs: vec![input],
+                ..source::Options::default()
+            },
             mkfs: mkfs::Options::default(),
             size: Size::Auto(plan::Extra::None),
             threads: 0,

@@ -37,7 +37,9 @@ pub enum BuildError {
         problem: String,
     },
     /// The size given is too small.
-    #[error("the image needs {needed} bytes, and {given} are given; use --size {needed} or --size auto")]
+    #[error(
+        "the image needs {needed} bytes, and {given} are given; use --size {needed} or --size auto"
+    )]
     TooSmall {
         /// Bytes given.
         given: u64,
@@ -73,9 +75,9 @@ impl From<PlanError> for BuildError {
             },
             PlanError::TooSmall { given, needed } => BuildError::TooSmall { given, needed },
             PlanError::TooFewInodes { given, needed } => BuildError::TooFewInodes { given, needed },
-            PlanError::Short(Shortage::Clusters(missing)) => {
-                BuildError::Usage(format!("the image is too small by {missing} clusters or more"))
-            }
+            PlanError::Short(Shortage::Clusters(missing)) => BuildError::Usage(format!(
+                "the image is too small by {missing} clusters or more"
+            )),
             PlanError::Short(Shortage::Inodes(missing)) => {
                 BuildError::Usage(format!("the image has {missing} inodes too few or more"))
             }

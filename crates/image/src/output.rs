@@ -43,7 +43,11 @@ impl Output {
         match found {
             Some(kind) if kind.is_block_device() => {
                 let device = FileDevice::create(path, size)?;
-                return Ok(Output { device, temporary: None, path: path.into() });
+                return Ok(Output {
+                    device,
+                    temporary: None,
+                    path: path.into(),
+                });
             }
             Some(kind) if !kind.is_file() => {
                 let error = io::Error::other("it is neither a file nor a block device");
@@ -57,7 +61,10 @@ impl Output {
             None => path.into(),
         };
         let Some(name) = target.file_name() else {
-            return Err(failed("write an image there", io::ErrorKind::InvalidInput.into()));
+            return Err(failed(
+                "write an image there",
+                io::ErrorKind::InvalidInput.into(),
+            ));
         };
         for number in 0..NAMES {
             let mut temporary = std::ffi::OsString::from(".");
@@ -68,9 +75,16 @@ impl Output {
                 continue;
             }
             let device = FileDevice::create_new(&temporary, size)?;
-            return Ok(Output { device, temporary: Some(temporary), path: target });
+            return Ok(Output {
+                device,
+                temporary: Some(temporary),
+                path: target,
+            });
         }
-        Err(failed("make a temporary file beside it", io::ErrorKind::AlreadyExists.into()))
+        Err(failed(
+            "make a temporary file beside it",
+            io::ErrorKind::AlreadyExists.into(),
+        ))
     }
 
     /// The device to write to.
@@ -94,7 +108,11 @@ impl Output {
             })?;
             self.temporary = None;
             if sync && let Some(directory) = self.path.parent() {
-                let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+                let directory = if directory.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    directory
+                };
                 // The image is whole either way; only its name may be lost by a crash.
                 let _ = fs::File::open(directory).and_then(|directory| directory.sync_all());
             }

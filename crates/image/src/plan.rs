@@ -17,7 +17,7 @@ use mkfs::{Layout, Options};
 use ondisk::features::Feature;
 
 use self::inodes::Inodes;
-use self::place::{FilePlace, LOST_FOUND, Placement, Placer, VALUE};
+use self::place::{FilePlace, LOST_FOUND, Placement, Placer, Streamed, VALUE};
 use self::shape::Shape;
 use self::space::Space;
 use self::xattrs::XattrPlans;
@@ -157,69 +157,131 @@ pub(crate) fn plan(tree: &Tree, options: &Options, size: Size) -> Result<Plan, P
         Size::Fixed(bytes) => bytes,
         Size::Auto(_) => first_guess(tree),
     };
-    let mut options = options.clone();
-    let probe = probe(&mut options, guess)?;
-    let (probe, directory_blocks) = match directories::blocks(tree, &probe) {
-        Err(PlanError::NeedsLargeDir) => {
-            let separator = if options.features.is_empty() { "" } else { "," };
-            options.features.push_str(separator);
-            options.features.push_str("large_dir");
-            let probe = self::probe(&mut options, guess)?;
-            let blocks = directories::blocks(tree, &probe)?;
-            (probe, blocks)
-        }
-        blocks => (probe, blocks?),
-    };
-    let options = &options;
-    let xattrs = XattrPlans::of(tree, &probe)?;
-    let mut shape = probe.clone();
-    let demand = {
-        let placer = Placer {
-            tree,
-            shape: &shape,
-            directory_blocks: &directory_blocks,
-            xattrs: &xattrs,
-            streamed: &[],
-        };
-        demand(&placer)?
-    };
+    let settled = Settled::new(tree, options, guess)?;
+    let endless = |shape: &Shape| Space::unbounded(shape.cluster_bytes());
+    let demand = settled.demand(endless(&settled.shape), &[])?;
     let mut clusters = demand.clusters;
     for _ in 0..GROW_TRIES {
-        let needed = Demand { clusters, ..demand };
-        let layout = match size {
+        let layout = settled.layout(Demand { clusters, ..demand }, size)?;
+        let space = Shape::of(&layout, options.lost_found).free_space(&layout);
+        match settled.place(layout, space, &[]) {
+            Err(PlanError::Short(Shortage::Clusters(missing))) => clusters += missing,
+            result => return result,
+        }
+    }
+    Err(PlanError::Short(Shortage::Clusters(
+        clusters - demand.clusters,
+    )))
+}
+
+/// What does not depend on the size: the options with all that is random chosen, and what each node needs.
+pub(crate) struct Settled<'a> {
+    tree: &'a Tree,
+    options: Options,
+    shape: Shape,
+    directory_blocks: Vec<u32>,
+    xattrs: XattrPlans,
+}
+
+impl<'a> Settled<'a> {
+    /// Looks at every node, for an image of about `guess` bytes.
+    ///
+    /// # Errors
+    /// As [`plan`], but for the size.
+    pub(crate) fn new(tree: &'a Tree, options: &Options, guess: u64) -> Result<Self, PlanError> {
+        let mut options = options.clone();
+        let mut shape = probe(&mut options, guess)?;
+        let directory_blocks = match directories::blocks(tree, &shape) {
+            Err(PlanError::NeedsLargeDir) => {
+                let separator = if options.features.is_empty() { "" } else { "," };
+                options.features.push_str(separator);
+                options.features.push_str("large_dir");
+                shape = probe(&mut options, guess)?;
+                directories::blocks(tree, &shape)?
+            }
+            blocks => blocks?,
+        };
+        let xattrs = XattrPlans::of(tree, &shape)?;
+        Ok(Settled {
+            tree,
+            options,
+            shape,
+            directory_blocks,
+            xattrs,
+        })
+    }
+
+    fn placer<'b>(&'b self, shape: &'b Shape, streamed: &'b [Streamed]) -> Placer<'b> {
+        Placer {
+            tree: self.tree,
+            shape,
+            directory_blocks: &self.directory_blocks,
+            xattrs: &self.xattrs,
+            streamed,
+        }
+    }
+
+    /// Walks over space without an end.
+    fn demand(&self, endless: Space, streamed: &[Streamed]) -> Result<Demand, PlanError> {
+        let all = endless.free();
+        let reserved = self.shape.first_free_ino.0 - 1;
+        let inodes = Inodes::new(1, u32::MAX, reserved);
+        let placement = self.placer(&self.shape, streamed).place(endless, inodes)?;
+        Ok(Demand {
+            clusters: all - placement.space.free(),
+            inodes: placement.inodes.used().iter().copied().map(u64::from).sum(),
+            journal: self.shape.geometry.has(Feature::HAS_JOURNAL),
+        })
+    }
+
+    /// The layout for what is needed.
+    fn layout(&self, demand: Demand, size: Size) -> Result<Layout, PlanError> {
+        let options = &self.options;
+        match size {
             Size::Fixed(bytes) => {
                 let layout = layout_for(options, bytes, demand.inodes)?;
                 // Whoever gives a size gets a journal if there is room for one, as from mke2fs.
-                check_fits(&layout, options, Demand { journal: false, ..needed }, bytes)?;
-                layout
+                let demand = Demand {
+                    journal: false,
+                    ..demand
+                };
+                check_fits(&layout, options, demand, bytes)?;
+                Ok(layout)
             }
             Size::Auto(extra) => {
-                let smallest = smallest(options, needed)?;
+                let smallest = smallest(options, demand)?;
                 match extra {
-                    Extra::None => smallest,
-                    extra => layout_for(options, extra.add(smallest.size_bytes()), demand.inodes)?,
+                    Extra::None => Ok(smallest),
+                    extra => layout_for(options, extra.add(smallest.size_bytes()), demand.inodes),
                 }
             }
-        };
-        shape = Shape::of(&layout, options.lost_found);
-        let placer = Placer {
-            tree,
-            shape: &shape,
-            directory_blocks: &directory_blocks,
-            xattrs: &xattrs,
-            streamed: &[],
-        };
-        let inodes = free_inodes(&shape);
-        match placer.place(shape.free_space(&layout), inodes) {
-            Ok(placement) => {
-                let makes_lost_found = shape.lost_found && place::own_lost_found(tree, &shape).is_none();
-                return Ok(Plan { layout, shape, placement, directory_blocks, makes_lost_found });
-            }
-            Err(PlanError::Short(Shortage::Clusters(missing))) => clusters += missing,
-            Err(error) => return Err(error),
         }
     }
-    Err(PlanError::Short(Shortage::Clusters(clusters - demand.clusters)))
+
+    /// Places everything in `space` of a layout.
+    fn place(
+        &self,
+        layout: Layout,
+        space: Space,
+        streamed: &[Streamed],
+    ) -> Result<Plan, PlanError> {
+        let shape = Shape::of(&layout, self.options.lost_found);
+        let inodes = Inodes::new(
+            shape.groups,
+            shape.inodes_per_group,
+            shape.first_free_ino.0 - 1,
+        );
+        let placement = self.placer(&shape, streamed).place(space, inodes)?;
+        let makes_lost_found =
+            shape.lost_found && place::own_lost_found(self.tree, &shape).is_none();
+        Ok(Plan {
+            layout,
+            shape,
+            placement,
+            directory_blocks: self.directory_blocks.clone(),
+            makes_lost_found,
+        })
+    }
 }
 
 /// The shape of an image of about this size. What is random is chosen here, once for all layouts: directories lie
@@ -237,29 +299,11 @@ fn probe(options: &mut Options, bytes: u64) -> Result<Shape, PlanError> {
     Ok(Shape::of(&layout, options.lost_found))
 }
 
-/// The inodes that a layout leaves free.
-pub(crate) fn free_inodes(shape: &Shape) -> Inodes {
-    Inodes::new(shape.groups, shape.inodes_per_group, shape.first_free_ino.0 - 1)
-}
-
 /// A size that surely holds the tree: for learning the shape only.
 fn first_guess(tree: &Tree) -> u64 {
     let data: u64 = tree.nodes().map(|id| tree.data_bytes(id)).sum();
     let guess = data + data / 16 + (tree.len() as u64) * 1024 + (64 << 20);
     guess.min(SIZE_MAX)
-}
-
-/// Walks over endless space.
-fn demand(placer: &Placer<'_>) -> Result<Demand, PlanError> {
-    let endless = Space::unbounded(placer.shape.cluster_bytes());
-    let all = endless.free();
-    let reserved = placer.shape.first_free_ino.0 - 1;
-    let placement = placer.place(endless, Inodes::new(1, u32::MAX, reserved))?;
-    Ok(Demand {
-        clusters: all - placement.space.free(),
-        inodes: placement.inodes.used().iter().copied().map(u64::from).sum(),
-        journal: placer.shape.geometry.has(Feature::HAS_JOURNAL),
-    })
 }
 
 /// The layout of so many bytes with at least so many inodes: mke2fs's ratio where it gives enough, else as many as
@@ -271,9 +315,15 @@ fn layout_for(options: &Options, bytes: u64, inodes: u64) -> Result<Layout, Plan
         return Ok(layout);
     }
     if options.inodes.is_some() || inodes > INODES_MAX {
-        return Err(PlanError::TooFewInodes { given, needed: inodes });
+        return Err(PlanError::TooFewInodes {
+            given,
+            needed: inodes,
+        });
     }
-    let enough = Options { inodes: Some(inodes), ..options.clone() };
+    let enough = Options {
+        inodes: Some(inodes),
+        ..options.clone()
+    };
     Ok(Layout::plan(bytes, &enough)?)
 }
 
@@ -287,11 +337,19 @@ fn fits(layout: &Layout, options: &Options, demand: Demand) -> bool {
 
 /// The smallest layout that has what is needed.
 fn smallest(options: &Options, demand: Demand) -> Result<Layout, PlanError> {
-    let unit = options.block_size.map_or(4096, ondisk::BlockSize::bytes_u64);
+    let unit = options
+        .block_size
+        .map_or(4096, ondisk::BlockSize::bytes_u64);
     let unit = options.cluster_size.unwrap_or(unit).max(unit);
     let attempt = |units: u64| match layout_for(options, units * unit, demand.inodes) {
         Ok(layout) if fits(&layout, options, demand) => Ok(Some(layout)),
         Ok(_) | Err(PlanError::Mkfs(mkfs::Error::TooSmall { .. })) => Ok(None),
+        // The number of inodes is ours, and the size has too few groups for it.
+        Err(PlanError::Mkfs(mkfs::Error::Option { option, .. }))
+            if option == "-N" && options.inodes.is_none() =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(error),
     };
     // Invariant: `low` units are too few; `found` is enough.

@@ -22,9 +22,16 @@ pub(crate) enum Clamp {
 impl Clamp {
     /// The attributes as they go into the inode.
     pub(crate) fn apply(self, attributes: Attributes) -> Attributes {
-        let Clamp::NotAfter(newest) = self else { return attributes };
+        let Clamp::NotAfter(newest) = self else {
+            return attributes;
+        };
         let time = attributes.mtime.min(newest);
-        Attributes { atime: time, mtime: time, ctime: time, ..attributes }
+        Attributes {
+            atime: time,
+            mtime: time,
+            ctime: time,
+            ..attributes
+        }
     }
 }
 

@@ -9,8 +9,8 @@ mod table;
 
 use device::BlockDevice;
 use mkfs::{GroupUse, Run, Summary, Usage};
-use ondisk::{FsBlock, Generation, Ino};
 use ondisk::xattr::{self, BlockHeader, Entry, Value};
+use ondisk::{FsBlock, Generation, Ino};
 use zerocopy::FromBytes;
 
 use self::job::Job;
@@ -50,7 +50,12 @@ pub(crate) fn metadata(
 ) -> Result<Summary, BuildError> {
     job.phase(Phase::Metadata);
     let special = plan.layout.special_inodes();
-    let tables = Tables { tree, plan, special: &special, times };
+    let tables = Tables {
+        tree,
+        plan,
+        special: &special,
+        times,
+    };
     tables.write(device, job)?;
     xattr_blocks(&tables, device, job)?;
     job.check()?;
@@ -82,7 +87,10 @@ fn usage(tree: &Tree, plan: &Plan) -> Usage {
         .used()
         .iter()
         .zip(&plan.placement.directories)
-        .map(|(inodes, directories)| GroupUse { inodes: *inodes, directories: *directories })
+        .map(|(inodes, directories)| GroupUse {
+            inodes: *inodes,
+            directories: *directories,
+        })
         .collect();
     let bytes: u64 = tree.nodes().map(|id| tree.data_bytes(id)).sum();
     Usage {
@@ -135,23 +143,41 @@ fn xattr_block(
     let placement = &tables.plan.placement;
     let attributes = tables.split(owner)?;
     let first_value = placement.first_value[block.set as usize] as usize;
-    let mut values = placement.values.get(first_value..).unwrap_or_default().iter();
+    let mut values = placement
+        .values
+        .get(first_value..)
+        .unwrap_or_default()
+        .iter();
     let mut entries = Vec::new();
-    for attribute in attributes.iter().filter(|attribute| attribute.home != Home::Inode) {
+    for attribute in attributes
+        .iter()
+        .filter(|attribute| attribute.home != Home::Inode)
+    {
         let (value, hash) = match (attribute.home, values.as_slice().first()) {
             (Home::ValueInode, Some(value)) => {
                 values.next();
                 let hash = xattr::value_hash(shape.fs_seed, &attribute.value);
                 let size = attribute.value.len() as u32;
                 let hash = xattr::inode_entry_hash(attribute.name, hash);
-                (Value::Inode { ino: value.ino, size }, hash)
+                (
+                    Value::Inode {
+                        ino: value.ino,
+                        size,
+                    },
+                    hash,
+                )
             }
             _ => {
                 let hash = xattr::entry_hash(attribute.name, &attribute.value);
                 (Value::Here(&attribute.value), hash)
             }
         };
-        entries.push(Entry { index: attribute.index, name: attribute.name, value, hash });
+        entries.push(Entry {
+            index: attribute.index,
+            name: attribute.name,
+            value,
+            hash,
+        });
     }
     let mut bytes = vec![0; shape.block_size.bytes()];
     if !xattr::encode_block(&mut bytes, &mut entries) {

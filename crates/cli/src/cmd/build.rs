@@ -1,7 +1,7 @@
 //! `lanefs build`: a file system image from directories, tar archives and OCI images.
 //!
-//! SIGINT, SIGTERM and SIGHUP only set a flag that the builder looks at; it then removes its temporary file, and we exit
-//! with 130.
+//! SIGINT, SIGTERM and SIGHUP only set a flag that the builder looks at; it then removes its temporary file, and we
+//! exit with 130.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,8 +21,9 @@ use crate::progress::{Bar, human_bytes};
 /// Build an image from directories, tar archives and OCI images
 #[derive(Args)]
 pub struct BuildArgs {
-    /// SOURCE ... IMAGE: each source a directory, a tar (plain, gz, zst, xz; - for stdin), an OCI layout or archive, or a
-    /// docker-save tar, with `:/PATH` for the directory in the image that it becomes; the last is the image to write
+    /// SOURCE ... IMAGE: each source a directory, a tar (plain, gz, zst, xz; - for stdin), an OCI layout or archive,
+    /// or a docker-save tar, with `:/PATH` for the directory in the image that it becomes; the last is the image to
+    /// write
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "IMAGE"])]
     paths: Vec<OsString>,
     /// `auto` (the smallest that fits), `auto+SIZE`, `auto+N%`, or a size (K, M, G, T)
@@ -117,7 +118,9 @@ impl BuildArgs {
         };
         let newest_time = match std::env::var("SOURCE_DATE_EPOCH") {
             Ok(text) => Some(text.parse().map_err(|_| {
-                Failure::usage(format!("SOURCE_DATE_EPOCH is `{text}`, which is no number of seconds"))
+                Failure::usage(format!(
+                    "SOURCE_DATE_EPOCH is `{text}`, which is no number of seconds"
+                ))
             })?),
             Err(_) => None,
         };

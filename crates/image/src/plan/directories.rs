@@ -47,7 +47,11 @@ pub(crate) fn blocks(tree: &Tree, shape: &Shape) -> Result<Vec<u32>, PlanError> 
     let mut blocks = vec![0; tree.len()];
     for id in tree.nodes().filter(|id| tree.is_directory(*id)) {
         // Most directories fit one block, which needs no order to see. 24 bytes are `.` and `..`.
-        let room = if id == NodeId::ROOT { usable - 64 } else { usable };
+        let room = if id == NodeId::ROOT {
+            usable - 64
+        } else {
+            usable
+        };
         let bytes: usize = tree.children(id).map(|(name, _)| record_bytes(name)).sum();
         if bytes + 24 <= room {
             blocks[id.index()] = 1;
@@ -82,7 +86,11 @@ pub(crate) fn is_indexed(shape: &Shape, blocks: u32) -> bool {
 
 fn identity(shape: &Shape, ino: Ino, parent: Ino) -> Identity {
     let seed = checksum_seed(shape.fs_seed, ino, generation(shape.fs_seed, ino));
-    Identity { ino, parent, checksum_seed: seed }
+    Identity {
+        ino,
+        parent,
+        checksum_seed: seed,
+    }
 }
 
 /// Gives `emit` each block of directory `id`, in order.
@@ -98,7 +106,11 @@ pub(crate) fn write(
     let shape = &plan.shape;
     let names = Names::of(tree, shape, id);
     let nodes = &plan.placement.nodes;
-    let identity = identity(shape, nodes[id.index()].ino, nodes[tree.parent(id).index()].ino);
+    let identity = identity(
+        shape,
+        nodes[id.index()].ino,
+        nodes[tree.parent(id).index()].ino,
+    );
     let directory = names.plan(shape).map_err(|refused| BuildError::Node {
         path: tree.path(id).escape_ascii().to_string(),
         problem: refused.to_string(),
@@ -108,11 +120,20 @@ pub(crate) fn write(
             ino: nodes[child.index()].ino,
             file_type: FileType::from_mode(tree.mode(child)).unwrap_or(FileType::Regular),
         },
-        None => Target { ino: shape.lost_found_ino, file_type: FileType::Directory },
+        None => Target {
+            ino: shape.lost_found_ino,
+            file_type: FileType::Directory,
+        },
     };
     for number in 0..directory.blocks() {
         emit(&mut |block| {
-            directory.fill(number, identity, |index| names.children[index].0, target, block);
+            directory.fill(
+                number,
+                identity,
+                |index| names.children[index].0,
+                target,
+                block,
+            );
         })?;
     }
     Ok(())
@@ -141,7 +162,9 @@ pub(crate) fn write_lost_found(
             let dots: [(&[u8], Ino); 2] = [(b".", identity.ino), (b"..", identity.parent)];
             // Two dots fit any block.
             let dots = dots.iter().filter(|_| number == 0);
-            let _ = dots.map(|(name, ino)| writer.push(*ino, name, Some(FileType::Directory), None)).count();
+            let _ = dots
+                .map(|(name, ino)| writer.push(*ino, name, Some(FileType::Directory), None))
+                .count();
             writer.finish();
             if form.checksum {
                 dirent::seal(block, identity.checksum_seed);

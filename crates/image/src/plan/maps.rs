@@ -126,7 +126,14 @@ fn encode_extents<E>(
     let extents: Vec<Extent> = runs
         .iter()
         // The planner cuts runs at `MapKind::max_run`, so the cast keeps the length.
-        .map(|run| Extent::new(LBlock(run.logical), run.len as u16, FsBlock(run.start), false))
+        .map(|run| {
+            Extent::new(
+                LBlock(run.logical),
+                run.len as u16,
+                FsBlock(run.start),
+                false,
+            )
+        })
         .collect();
     let mut root = [0; BLOCK_AREA];
     if extents.len() <= usize::from(extent::ROOT_ENTRIES) {
@@ -173,7 +180,11 @@ struct Pointers {
 
 impl Pointers {
     fn new(size: BlockSize) -> Pointers {
-        Pointers { ordinal: None, place: 0, bytes: vec![0; size.bytes()] }
+        Pointers {
+            ordinal: None,
+            place: 0,
+            bytes: vec![0; size.bytes()],
+        }
     }
 
     /// Goes on to the block with this ordinal, if it is another one; says whether it is.
@@ -193,10 +204,7 @@ impl Pointers {
         Ok(true)
     }
 
-    fn finish<E>(
-        &mut self,
-        emit: &mut impl FnMut(u64, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn finish<E>(&mut self, emit: &mut impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
         if self.ordinal.is_some() {
             emit(self.place, &self.bytes)?;
             self.bytes.fill(0);
@@ -213,8 +221,11 @@ fn encode_pointers<E>(
 ) -> Result<[u8; BLOCK_AREA], E> {
     let mut words = [0u32; BLOCK_AREA / 4];
     let mut places = places.iter().copied();
-    let (mut leaf, mut middle, mut top) =
-        (Pointers::new(size), Pointers::new(size), Pointers::new(size));
+    let (mut leaf, mut middle, mut top) = (
+        Pointers::new(size),
+        Pointers::new(size),
+        Pointers::new(size),
+    );
     for run in runs {
         for index in 0..run.len {
             // Maps of pointers exist only where every block number has 32 bits.

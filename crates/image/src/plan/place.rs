@@ -183,7 +183,6 @@ impl<'a> Placer<'a> {
         }
         Ok(walk.placed)
     }
-
 }
 
 /// The directory of the source that is to be lost+found, if it has one.
@@ -195,7 +194,11 @@ pub(crate) fn own_lost_found(tree: &Tree, shape: &Shape) -> Option<NodeId> {
 impl Walk<'_> {
     fn node(&mut self, id: NodeId, lost_found: Option<NodeId>) -> Result<(), PlanError> {
         let ino = self.inode(id, lost_found)?;
-        self.placed.nodes.push(NodePlace { ino, file: NONE, xattr_block: NONE });
+        self.placed.nodes.push(NodePlace {
+            ino,
+            file: NONE,
+            xattr_block: NONE,
+        });
         let kind = self.from.tree.kind(id);
         if kind == Kind::Directory {
             let group = (ino.0 - 1) / self.from.shape.inodes_per_group;
@@ -218,7 +221,9 @@ impl Walk<'_> {
             }
             Kind::File { size } => {
                 if block_size.blocks_for(size) > self.from.shape.map.max_blocks(block_size) {
-                    return Err(self.too_large(id, "it is larger than a file can be in this file system"));
+                    return Err(
+                        self.too_large(id, "it is larger than a file can be in this file system")
+                    );
                 }
                 match self.streamed(id) {
                     Some(index) => self.already_placed(id, index),
@@ -264,7 +269,9 @@ impl Walk<'_> {
     /// The number of a file whose data streamed past already.
     fn streamed(&self, id: NodeId) -> Option<u32> {
         match self.from.tree.data(id) {
-            Data::Stream { index, .. } if (index as usize) < self.from.streamed.len() => Some(index),
+            Data::Stream { index, .. } if (index as usize) < self.from.streamed.len() => {
+                Some(index)
+            }
             _ => None,
         }
     }
@@ -348,7 +355,11 @@ impl Walk<'_> {
             allocate(&mut self.placed.space, 1, |run| {
                 block = run.start << self.from.shape.cluster_bits;
             })?;
-            self.placed.xattr_blocks.push(XattrBlock { block, set, references: 0 });
+            self.placed.xattr_blocks.push(XattrBlock {
+                block,
+                set,
+                references: 0,
+            });
             self.newest_block[set as usize] = index;
             self.value_inodes(id, set)?;
         }
@@ -378,7 +389,13 @@ impl Walk<'_> {
                 let file = self.placed.files.len() as u32;
                 self.blocks(VALUE, std::iter::once((0, blocks)))?;
                 let attribute = at as u16;
-                let value = ValueInode { ino, file, owner: id, attribute, references: 0 };
+                let value = ValueInode {
+                    ino,
+                    file,
+                    owner: id,
+                    attribute,
+                    references: 0,
+                };
                 self.placed.values.push(value);
             }
         }
@@ -405,7 +422,9 @@ fn allocate(
 ) -> Result<(), PlanError> {
     match space.allocate(clusters, run) {
         true => Ok(()),
-        false => Err(PlanError::Short(Shortage::Clusters(clusters - space.free()))),
+        false => Err(PlanError::Short(Shortage::Clusters(
+            clusters - space.free(),
+        ))),
     }
 }
 
@@ -474,7 +493,11 @@ fn push_run(runs: &mut Vec<Run>, from: usize, map: MapKind, at: u64, logical: u6
     while len > 0 {
         let take = len.min(max);
         // A file has fewer than 2^32 blocks: checked before it is placed.
-        runs.push(Run { start: at, logical: logical as u32, len: take as u32 });
+        runs.push(Run {
+            start: at,
+            logical: logical as u32,
+            len: take as u32,
+        });
         (at, logical, len) = (at + take, logical + take, len - take);
     }
 }

@@ -65,7 +65,12 @@ pub(crate) fn split<'a>(
             }
             false => Home::Block,
         };
-        all.push(Attribute { index, name, value, home });
+        all.push(Attribute {
+            index,
+            name,
+            value,
+            home,
+        });
     }
     let room = shape.block_size.bytes() - BLOCK_HEADER - 4;
     loop {
@@ -125,7 +130,9 @@ impl XattrPlans {
             if !attributes.is_empty() && !shape.ext_attr {
                 return Err(no_feature(tree, id));
             }
-            let in_block = attributes.iter().any(|attribute| attribute.home != Home::Inode);
+            let in_block = attributes
+                .iter()
+                .any(|attribute| attribute.home != Home::Inode);
             let values = attributes
                 .iter()
                 .filter(|attribute| attribute.home == Home::ValueInode)
@@ -133,7 +140,9 @@ impl XattrPlans {
             // A set has at most `source::limits::XATTRS` attributes.
             plans[set] = Some((in_block, values as u16));
         }
-        Ok(XattrPlans(plans.into_iter().map(Option::unwrap_or_default).collect()))
+        Ok(XattrPlans(
+            plans.into_iter().map(Option::unwrap_or_default).collect(),
+        ))
     }
 
     /// One more than the largest number of a set.

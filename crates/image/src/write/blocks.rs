@@ -12,13 +12,17 @@ pub(crate) struct BlockWriter<'a> {
     /// Where the buffer's bytes belong.
     start: u64,
     used: usize,
-    written: u64,
 }
 
 impl<'a> BlockWriter<'a> {
     /// An empty buffer of `capacity` bytes.
     pub(crate) fn new(device: &'a dyn BlockDevice, capacity: usize) -> BlockWriter<'a> {
-        BlockWriter { device, buffer: vec![0; capacity], start: 0, used: 0, written: 0 }
+        BlockWriter {
+            device,
+            buffer: vec![0; capacity],
+            start: 0,
+            used: 0,
+        }
     }
 
     /// The most bytes that [`BlockWriter::range`] gives at once.
@@ -51,15 +55,10 @@ impl<'a> BlockWriter<'a> {
     /// When the device fails.
     pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
         if self.used > 0 {
-            self.device.write_at(self.start, &self.buffer[..self.used])?;
-            self.written += self.used as u64;
+            self.device
+                .write_at(self.start, &self.buffer[..self.used])?;
             self.used = 0;
         }
         Ok(())
-    }
-
-    /// Bytes written so far.
-    pub(crate) fn written(&self) -> u64 {
-        self.written
     }
 }

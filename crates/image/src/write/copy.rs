@@ -52,11 +52,18 @@ impl Cursor {
             let runs = plan.placement.runs(file);
             let whole = plan.is_directory(file);
             let Some(run) = runs.get(self.run).filter(|_| file.node != VALUE) else {
-                *self = Cursor { file: self.file + 1, ..Cursor::default() };
+                *self = Cursor {
+                    file: self.file + 1,
+                    ..Cursor::default()
+                };
                 continue;
             };
             let left = run.len - self.skip;
-            let len = if whole { left } else { left.min(limit - blocks) };
+            let len = if whole {
+                left
+            } else {
+                left.min(limit - blocks)
+            };
             pieces.push(Piece {
                 file: self.file as u32,
                 run: self.run as u32,
@@ -67,9 +74,16 @@ impl Cursor {
             self.skip += len;
             // A directory is made in one go, all its runs at once.
             if whole {
-                *self = Cursor { file: self.file + 1, ..Cursor::default() };
+                *self = Cursor {
+                    file: self.file + 1,
+                    ..Cursor::default()
+                };
             } else if self.skip == run.len {
-                *self = Cursor { file: self.file, run: self.run + 1, skip: 0 };
+                *self = Cursor {
+                    file: self.file,
+                    run: self.run + 1,
+                    skip: 0,
+                };
             }
         }
     }
@@ -89,7 +103,11 @@ pub(crate) fn copy(
     let limit = (BATCH_BYTES >> plan.shape.block_size.bits()).max(1) as u32;
     job.run(|_| {
         let buffer = BUFFER_BYTES.max(plan.shape.block_size.bytes());
-        let mut worker = Worker { tree, plan, writer: BlockWriter::new(device, buffer) };
+        let mut worker = Worker {
+            tree,
+            plan,
+            writer: BlockWriter::new(device, buffer),
+        };
         let mut pieces = Vec::new();
         loop {
             job.check()?;
@@ -185,7 +203,9 @@ impl<'a> Worker<'a> {
     fn directory(&mut self, file: &FilePlace) -> Result<(), BuildError> {
         let bits = self.plan.shape.block_size.bits();
         let runs = self.plan.placement.runs(file);
-        let mut places = runs.iter().flat_map(|run| run.start..run.start + u64::from(run.len));
+        let mut places = runs
+            .iter()
+            .flat_map(|run| run.start..run.start + u64::from(run.len));
         let bytes = self.plan.shape.block_size.bytes();
         let writer = &mut self.writer;
         let emit = |make: &mut dyn FnMut(&mut [u8])| -> Result<(), BuildError> {
@@ -242,7 +262,10 @@ fn fill_sparse(
         }
         let (from, to) = (from.max(done), to.min(end));
         buffer[(done - offset) as usize..(from - offset) as usize].fill(0);
-        reader.read_at(from, &mut buffer[(from - offset) as usize..(to - offset) as usize])?;
+        reader.read_at(
+            from,
+            &mut buffer[(from - offset) as usize..(to - offset) as usize],
+        )?;
         done = to;
     }
     buffer[(done - offset) as usize..].fill(0);

@@ -39,7 +39,11 @@ impl<'a> Job<'a> {
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         // Relaxed: a flag that only ends loops; nothing is read because of it.
         let stop = self.cancel.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed);
-        if stop { Err(BuildError::Interrupted) } else { Ok(()) }
+        if stop {
+            Err(BuildError::Interrupted)
+        } else {
+            Ok(())
+        }
     }
 
     /// Runs `work` on all threads and gives back the first error.
@@ -75,10 +79,5 @@ impl<'a> Job<'a> {
     /// Bytes of the phase are done.
     pub(crate) fn advance(&self, bytes: u64) {
         self.progress.advance(bytes);
-    }
-
-    /// How many threads work.
-    pub(crate) fn threads(&self) -> usize {
-        self.threads
     }
 }

@@ -9,14 +9,14 @@ use ondisk::inode::{self, Inode};
 use ondisk::{Flags, Group, Ino, Timestamp};
 use sync::atomic::{AtomicU32, Ordering};
 
+use super::generation;
 use super::job::Job;
 use crate::error::BuildError;
-use super::generation;
-use crate::plan::{Plan, directories};
 use crate::plan::maps::{self, MapKind};
 use crate::plan::place::{FAST_SYMLINK, FilePlace, LOST_FOUND, NONE, VALUE};
 use crate::plan::shape::LINKS_MAX;
 use crate::plan::xattrs::{Home, split};
+use crate::plan::{Plan, directories};
 use crate::source::{Attributes, Kind, NodeId, Time, Tree};
 
 /// Who has an inode: a node's number, or one of the marks.
@@ -196,7 +196,12 @@ impl Tables<'_> {
         let file = self.plan.placement.file_of(id);
         let extra = u64::from(place.xattr_block != NONE);
         self.map(&mut inode, ino, file, mapped, extra, device)?;
-        if let Some(block) = self.plan.placement.xattr_blocks.get(place.xattr_block as usize) {
+        if let Some(block) = self
+            .plan
+            .placement
+            .xattr_blocks
+            .get(place.xattr_block as usize)
+        {
             inode.set_xattr_block(ondisk::FsBlock(block.block));
         }
         inode.write_to(slot);
@@ -226,7 +231,9 @@ impl Tables<'_> {
                 .checksum_seed
                 .map(|seed| inode::checksum_seed(seed, ino, inode.generation()));
             let emit = |place: u64, block: &[u8]| {
-                device.write_at(place << shape.block_size.bits(), block).map_err(BuildError::from)
+                device
+                    .write_at(place << shape.block_size.bits(), block)
+                    .map_err(BuildError::from)
             };
             let area = maps::encode(shape.map, runs, places, shape.block_size, seed, emit)?;
             *inode.block_area_mut() = area;
@@ -248,7 +255,9 @@ impl Tables<'_> {
     /// Two and one for each subdirectory; 1 stands for more than fit.
     fn directory_links(&self, id: NodeId) -> Result<u32, BuildError> {
         let children = self.tree.children(id);
-        let mut links = 2 + children.filter(|(_, child)| self.tree.is_directory(*child)).count();
+        let mut links = 2 + children
+            .filter(|(_, child)| self.tree.is_directory(*child))
+            .count();
         if id == NodeId::ROOT && self.plan.makes_lost_found {
             links += 1;
         }
@@ -311,10 +320,19 @@ impl Tables<'_> {
         device: &dyn BlockDevice,
     ) -> Result<(), BuildError> {
         let shape = &self.plan.shape;
-        let mut inode = self.begin(ino, 0o040_700, &Attributes::new(0o700, 0, 0, self.times.time));
+        let mut inode = self.begin(
+            ino,
+            0o040_700,
+            &Attributes::new(0o700, 0, 0, self.times.time),
+        );
         inode.set_links_count(2);
         inode.set_size(u64::from(shape.lost_found_blocks()) << shape.block_size.bits());
-        let file = self.plan.placement.files.iter().find(|file| file.node == LOST_FOUND);
+        let file = self
+            .plan
+            .placement
+            .files
+            .iter()
+            .find(|file| file.node == LOST_FOUND);
         self.map(&mut inode, ino, file, true, 0, device)?;
         inode.write_to(slot);
         self.seal(ino, slot);
@@ -333,7 +351,11 @@ impl Tables<'_> {
         let value = self.plan.placement.values[at];
         let attributes = self.split(value.owner)?;
         let bytes = &attributes[usize::from(value.attribute)].value;
-        let mut inode = self.begin(ino, 0o100_600, &Attributes::new(0o600, 0, 0, self.times.time));
+        let mut inode = self.begin(
+            ino,
+            0o100_600,
+            &Attributes::new(0o600, 0, 0, self.times.time),
+        );
         inode.set_links_count(1);
         inode.set_size(bytes.len() as u64);
         inode.set_flags(Flags::EA_INODE);

@@ -11,7 +11,11 @@ fn size(bytes: u64) -> Option<BlockSize> {
 }
 
 fn with(features: &str, block: u64) -> Options {
-    Options { features: features.into(), block_size: size(block), ..Options::default() }
+    Options {
+        features: features.into(),
+        block_size: size(block),
+        ..Options::default()
+    }
 }
 
 /// Builds the tree under `options` and has it judged.
@@ -48,8 +52,18 @@ fn every_block_size() {
 
 #[test]
 fn maps_of_pointers_instead_of_extents() {
-    for (fs_type, block) in [(FsType::Ext2, 1024), (FsType::Ext3, 4096), (FsType::Ext3, 1024)] {
-        check("pointers", Options { fs_type, ..with("", block) });
+    for (fs_type, block) in [
+        (FsType::Ext2, 1024),
+        (FsType::Ext3, 4096),
+        (FsType::Ext3, 1024),
+    ] {
+        check(
+            "pointers",
+            Options {
+                fs_type,
+                ..with("", block)
+            },
+        );
     }
     check("no-extent", with("^extent,^64bit", 4096));
 }
@@ -73,7 +87,13 @@ fn features_that_can_be_absent() {
 
 #[test]
 fn features_that_can_be_present() {
-    for features in ["large_dir", "ea_inode", "sparse_super2", "meta_bg,^resize_inode", "bigalloc"] {
+    for features in [
+        "large_dir",
+        "ea_inode",
+        "sparse_super2",
+        "meta_bg,^resize_inode",
+        "bigalloc",
+    ] {
         check(features, with(features, 4096));
     }
     check("bigalloc-1k", with("bigalloc", 1024));
@@ -82,11 +102,23 @@ fn features_that_can_be_present() {
 #[test]
 fn other_sizes_of_inodes() {
     for inode_size in [128, 512, 1024] {
-        check("inodes", Options { inode_size: Some(inode_size), ..with("", 4096) });
+        check(
+            "inodes",
+            Options {
+                inode_size: Some(inode_size),
+                ..with("", 4096)
+            },
+        );
     }
 }
 
 #[test]
 fn without_lost_found() {
-    check("bare", Options { lost_found: false, ..Options::default() });
+    check(
+        "bare",
+        Options {
+            lost_found: false,
+            ..Options::default()
+        },
+    );
 }

@@ -37,7 +37,11 @@ pub fn judge(source: &Path, output: &Path, kernel: bool) {
     let found = Manifest::of(&mounted.path()).unwrap().without_lost_found();
     let expected = Manifest::of(source).unwrap();
     let differences = expected.differences(&found);
-    assert!(differences.is_empty(), "{}: {differences}", output.display());
+    assert!(
+        differences.is_empty(),
+        "{}: {differences}",
+        output.display()
+    );
 }
 
 /// Deterministic bytes without structure.
@@ -55,17 +59,25 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
 }
 
 fn stamp(path: &Path, seconds: i64, nanoseconds: i64) {
-    let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
-    let times = Timestamps { last_access: time, last_modification: time };
+    let time = Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds,
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
 /// Fills `root` with files of many sizes, links, directories, sparse files and odd names; as root also with devices,
 /// owners and extended attributes. `times` must fit what the file system can store.
 pub fn make_tree(root: &Path, old_inodes: bool) {
-    for (number, len) in [0, 1, 59, 60, 1023, 1024, 1025, 4095, 4096, 4097, 65_536, 1_000_003]
-        .into_iter()
-        .enumerate()
+    for (number, len) in [
+        0, 1, 59, 60, 1023, 1024, 1025, 4095, 4096, 4097, 65_536, 1_000_003,
+    ]
+    .into_iter()
+    .enumerate()
     {
         fs::write(root.join(format!("file-{len}")), noise(len, number as u64)).unwrap();
     }
@@ -83,14 +95,22 @@ pub fn make_tree(root: &Path, old_inodes: bool) {
     let many = root.join("many");
     fs::create_dir(&many).unwrap();
     for number in 0..1500 {
-        fs::write(many.join(format!("a-rather-long-name-of-file-{number:05}")), b"").unwrap();
+        fs::write(
+            many.join(format!("a-rather-long-name-of-file-{number:05}")),
+            b"",
+        )
+        .unwrap();
     }
     fs::set_permissions(root.join("file-60"), PermissionsExt::from_mode(0o4755)).unwrap();
     fs::set_permissions(root.join("empty"), PermissionsExt::from_mode(0o1777)).unwrap();
     if is_root() {
         privileged(root);
     }
-    let (early, late) = if old_inodes { (7, 0x7fff_ffff) } else { (-1, 0x1_8000_0000) };
+    let (early, late) = if old_inodes {
+        (7, 0x7fff_ffff)
+    } else {
+        (-1, 0x1_8000_0000)
+    };
     let ns = |ns| if old_inodes { 0 } else { ns };
     stamp(&root.join("file-0"), early, ns(1));
     stamp(&root.join("file-1"), late, ns(999_999_999));
@@ -105,8 +125,12 @@ pub fn make_tree(root: &Path, old_inodes: bool) {
 
 fn sparse(root: &Path) {
     let file = File::create(root.join("sparse")).unwrap();
-    for (number, offset) in [0u64, 70_000, 1 << 20, (1 << 24) + 12_345].into_iter().enumerate() {
-        file.write_all_at(&noise(5000, 50 + number as u64), offset).unwrap();
+    for (number, offset) in [0u64, 70_000, 1 << 20, (1 << 24) + 12_345]
+        .into_iter()
+        .enumerate()
+    {
+        file.write_all_at(&noise(5000, 50 + number as u64), offset)
+            .unwrap();
     }
     file.set_len(1 << 25).unwrap();
     let file = File::create(root.join("hole-only")).unwrap();
