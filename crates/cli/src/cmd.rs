@@ -2,6 +2,7 @@
 
 mod build;
 mod info;
+mod mkfs;
 mod mkfs_args;
 
 use clap::Subcommand;
@@ -14,6 +15,7 @@ use crate::failure::Failure;
 pub enum Command {
     Info(info::InfoArgs),
     Build(build::BuildArgs),
+    Mkfs(mkfs::MkfsCommand),
 }
 
 impl Command {
@@ -22,6 +24,7 @@ impl Command {
         match self {
             Command::Info(args) => args.run(context),
             Command::Build(args) => args.run(context),
+            Command::Mkfs(args) => args.run(context),
         }
     }
 }

@@ -46,6 +46,11 @@ impl Context {
         self.verbose
     }
 
+    /// Whether `-q` was given.
+    pub fn quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Whether a progress bar may be drawn on standard error.
     pub fn progress(&self) -> bool {
         !self.quiet && io::stderr().is_terminal()

@@ -10,8 +10,8 @@ mod cmd;
 mod context;
 mod failure;
 mod open;
-mod raw;
 mod progress;
+mod raw;
 mod target;
 
 use std::process::ExitCode;

@@ -98,6 +98,20 @@ impl Compat {
         named.map(|(_, compat)| *compat)
     }
 
+    /// As [`Compat::from_name`], with an error that lists the names.
+    ///
+    /// # Errors
+    /// When there is no such level.
+    pub fn parse(name: &str) -> Result<Compat, Error> {
+        Compat::from_name(name).ok_or_else(|| {
+            let names: Vec<&str> = Compat::ALL.iter().map(|(name, _)| *name).collect();
+            Error::option(
+                "--compat",
+                format!("'{name}' is not one of {}", names.join(", ")),
+            )
+        })
+    }
+
     /// Every level with its name.
     pub const ALL: &'static [(&'static str, Compat)] = &[
         ("debian12", Compat::Debian12),

@@ -98,6 +98,12 @@ impl Options {
                     "`lanefs build SOURCE IMAGE` makes a populated image",
                 ));
             }
+            'S' => {
+                return Err(Error::option(
+                    option,
+                    "would only write superblocks; use `mke2fs -S`",
+                ));
+            }
             'D' => return Err(Error::option(option, "direct I/O is not supported")),
             'z' => {
                 return Err(Error::option(

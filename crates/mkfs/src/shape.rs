@@ -45,7 +45,8 @@ const WORTHWHILE: u64 = 50;
 const BLOCKS_32: u64 = 1 << 32;
 /// The most groups, as `ondisk` reads them.
 const MAX_GROUPS: u64 = ondisk::geometry::MAX_GROUPS as u64;
-const RESERVED_INODES: u64 = 10;
+/// The reserved inodes, lost+found, and one to use.
+const LEAST_INODES: u64 = 12;
 
 impl Shape {
     /// The numbers for an image of so many bytes.
@@ -157,7 +158,7 @@ impl Shape {
 
     /// Finds groups that work: see the top of this file.
     fn settle(&mut self, size_bytes: u64, inodes: u64, options: &Options) -> Result<(), Error> {
-        let inodes = inodes.max(RESERVED_INODES + 2);
+        let inodes = inodes.max(LEAST_INODES);
         loop {
             let spread = self.blocks.saturating_sub(self.first_data_block);
             self.groups = spread.div_ceil(self.blocks_per_group);
@@ -210,6 +211,10 @@ impl Shape {
             self.table_blocks = (per_group * self.inode_size).div_ceil(block);
             // Whole blocks of inodes, and whole bytes of the bitmap.
             self.inodes_per_group = (self.table_blocks * per_block).max(8) & !7;
+            // Rounding down must not lose the last inode of an image of one tiny group.
+            if self.inodes_per_group * self.groups < LEAST_INODES {
+                self.inodes_per_group += 8;
+            }
             self.table_blocks = (self.inodes_per_group * self.inode_size).div_ceil(block);
             if self.inodes_per_group * self.groups <= u64::from(u32::MAX) {
                 return Ok(());

@@ -1,6 +1,6 @@
 //! What a populated image uses beyond its layout, as whoever filled it tells [`crate::Layout::finish`].
 
-use ondisk::{Features, FsBlock};
+use ondisk::{Feature, Features, FsBlock};
 
 use crate::Run;
 
@@ -51,4 +51,36 @@ pub struct Summary {
     pub uuid: [u8; 16],
     /// Where the backups of the superblock lie.
     pub backups: Vec<FsBlock>,
+}
+
+impl Summary {
+    /// `ext2`, `ext3` or `ext4`: the oldest of them that has its features.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        let plain = [
+            Feature::EXT_ATTR,
+            Feature::RESIZE_INODE,
+            Feature::DIR_INDEX,
+            Feature::FILETYPE,
+            Feature::META_BG,
+            Feature::SPARSE_SUPER,
+            Feature::LARGE_FILE,
+        ];
+        match self
+            .features
+            .without(Feature::HAS_JOURNAL)
+            .minus(Features::of(&plain))
+            .is_empty()
+        {
+            true if self.features.has(Feature::HAS_JOURNAL) => "ext3",
+            true => "ext2",
+            false => "ext4",
+        }
+    }
+
+    /// The UUID as it is usually written.
+    #[must_use]
+    pub fn uuid_text(&self) -> String {
+        uuid::Uuid::from_bytes(self.uuid).to_string()
+    }
 }

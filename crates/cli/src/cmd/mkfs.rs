@@ -1,0 +1,189 @@
+//! `lanefs mkfs`: an empty file system on a file or a block device.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use lanefs::make::{self, MakeError};
+use lanefs::mkfs::{Options, Summary, parse_size};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::progress::human_bytes;
+
+/// Make an empty file system in a file or on a block device
+#[derive(Args)]
+pub struct MkfsCommand {
+    /// The file (made if it isn't there) or block device
+    image: PathBuf,
+    /// Size: a number with K, M, G or T, or of blocks [default: that of the file or device]
+    size: Option<OsString>,
+    /// Only say what would be made
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Overwrite a file system, partition table or other content that is there
+    #[arg(short = 'F', long)]
+    force: bool,
+    /// Make no lost+found
+    #[arg(long)]
+    no_lost_found: bool,
+    #[command(flatten)]
+    mkfs: super::mkfs_args::MkfsArgs,
+    /// What mke2fs has and we have not: refused by name
+    #[command(flatten)]
+    refused: Refused,
+}
+
+/// Letters of mke2fs that are refused with the reason.
+#[derive(Args)]
+struct Refused {
+    #[arg(short = 'c', hide = true)]
+    check: bool,
+    #[arg(short = 'l', hide = true)]
+    bad_blocks: Option<String>,
+    #[arg(short = 'd', hide = true)]
+    directory: Option<String>,
+    #[arg(short = 'D', hide = true)]
+    direct: bool,
+    #[arg(short = 'z', hide = true)]
+    undo: Option<String>,
+    #[arg(short = 'S', hide = true)]
+    superblocks_only: bool,
+}
+
+impl MkfsCommand {
+    /// Makes the file system.
+    pub fn run(self, context: &Context) -> Result<(), Failure> {
+        let options = self.options()?;
+        let begun = sync::clock::now();
+        let unit = options
+            .block_size
+            .map_or(1024, ondisk::BlockSize::bytes_u64);
+        let size = match &self.size {
+            Some(text) => {
+                Some(parse_size("SIZE", &text.to_string_lossy(), unit).map_err(Failure::usage)?)
+            }
+            None => None,
+        };
+        let explain = |error| explain(&self.image, error);
+        let (verb, summary) = if self.dry_run {
+            let size = make::size_for(&self.image, size, &options).map_err(explain)?;
+            (
+                "would make",
+                make::rehearse(size, &options).map_err(explain)?,
+            )
+        } else {
+            let made = make::make(&self.image, size, &options, self.force);
+            ("made", made.map_err(explain)?)
+        };
+        context.detail(format_args!("{:.3} s", begun.elapsed().as_secs_f64()));
+        if context.quiet() {
+            return Ok(());
+        }
+        let mut out = context.stdout();
+        write!(
+            out,
+            "{verb} {}",
+            describe(
+                &self.image,
+                &summary,
+                context.verbosity() > 0 || self.dry_run
+            )
+        )?;
+        out.flush()?;
+        Ok(())
+    }
+
+    fn options(&self) -> Result<Options, Failure> {
+        let refused = &self.refused;
+        let asked = [
+            ('c', refused.check),
+            ('l', refused.bad_blocks.is_some()),
+            ('d', refused.directory.is_some()),
+            ('D', refused.direct),
+            ('z', refused.undo.is_some()),
+            ('S', refused.superblocks_only),
+        ];
+        let mut options = self.mkfs.options().map_err(Failure::usage)?;
+        for (letter, _) in asked.iter().filter(|(_, asked)| *asked) {
+            options.set(*letter, "").map_err(Failure::usage)?;
+        }
+        if let Ok(text) = std::env::var("SOURCE_DATE_EPOCH") {
+            let seconds = text.parse().map_err(|_| {
+                Failure::usage(format!(
+                    "SOURCE_DATE_EPOCH is `{text}`, which is no number of seconds"
+                ))
+            })?;
+            options.time = Some(seconds);
+        }
+        options.lost_found = !self.no_lost_found;
+        Ok(options)
+    }
+}
+
+/// The failure, with the next step where there is one.
+fn explain(path: &Path, error: MakeError) -> Failure {
+    let failure = match &error {
+        MakeError::Device(source) => crate::open::cannot_open(path, source),
+        MakeError::Mkfs(lanefs::mkfs::Error::Option { .. }) => return Failure::usage(&error),
+        _ => Failure::new(&error).at(path.display()),
+    };
+    match error {
+        MakeError::Occupied(_) => failure.hint("-F overwrites it"),
+        MakeError::InUse(_) => failure.hint("unmount it first (umount, losetup -d)"),
+        MakeError::NoSize => failure.hint(format!("give one: lanefs mkfs {} 1G", path.display())),
+        _ => failure,
+    }
+}
+
+/// What was made, in a few lines.
+fn describe(path: &Path, summary: &Summary, verbose: bool) -> String {
+    let block = u64::from(summary.block_size);
+    let bytes = |blocks: u64| human_bytes(blocks * block);
+    let mut text = format!("an {} file system in {}\n", summary.kind(), path.display());
+    let mut line = |name: &str, value: std::fmt::Arguments<'_>| {
+        // Writing to a string can't fail.
+        let _ = writeln!(text, "  {name:<9} {value}");
+    };
+    line(
+        "size",
+        format_args!(
+            "{}: {} blocks of {}, {} groups",
+            bytes(summary.blocks),
+            summary.blocks,
+            human_bytes(block),
+            summary.groups
+        ),
+    );
+    line(
+        "free",
+        format_args!(
+            "{}, {} of {} inodes",
+            bytes(summary.free_blocks),
+            summary.free_inodes,
+            summary.inodes
+        ),
+    );
+    match summary.journal_blocks {
+        0 => line("journal", format_args!("none")),
+        blocks => line("journal", format_args!("{}", bytes(blocks))),
+    }
+    line("features", format_args!("{}", summary.features));
+    if !summary.label.is_empty() {
+        line(
+            "label",
+            format_args!("{}", String::from_utf8_lossy(&summary.label)),
+        );
+    }
+    line("UUID", format_args!("{}", summary.uuid_text()));
+    if verbose && !summary.backups.is_empty() {
+        let places: Vec<String> = summary.backups.iter().map(ToString::to_string).collect();
+        line(
+            "backups",
+            format_args!("superblocks at blocks {}", places.join(", ")),
+        );
+    }
+    text
+}

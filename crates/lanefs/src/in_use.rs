@@ -1,0 +1,66 @@
+//! Whether the host's kernel uses a file or block device: what must not be written behind its back. A moment's
+//! truth, asked before destroying; nothing keeps it true.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// How `path` is in use, as a clause: mounted somewhere, or attached to a loop device. `None` also where the host
+/// does not tell.
+#[must_use]
+pub fn user_of(path: &Path) -> Option<String> {
+    let metadata = fs::metadata(path).ok()?;
+    if metadata.file_type().is_block_device() {
+        let number = metadata.rdev();
+        let number = format!("{}:{}", major(number), minor(number));
+        return mount_point(&fs::read_to_string("/proc/self/mountinfo").ok()?, &number);
+    }
+    loop_device(&path.canonicalize().ok()?)
+}
+
+/// Linux's encoding of device numbers for programs.
+fn major(number: u64) -> u64 {
+    (number >> 8 & 0xFFF) | (number >> 32 & !0xFFF)
+}
+
+fn minor(number: u64) -> u64 {
+    (number & 0xFF) | (number >> 12 & !0xFF)
+}
+
+/// The clause for the first mount of the device `major:minor` in a mountinfo table.
+fn mount_point(table: &str, number: &str) -> Option<String> {
+    let mut lines = table.lines().map(|line| line.split(' '));
+    let mut found = lines.find_map(|mut words| (words.nth(2)? == number).then_some(words))?;
+    let place = found.nth(1)?;
+    Some(format!("mounted on {place}"))
+}
+
+fn loop_device(file: &Path) -> Option<String> {
+    let entries = fs::read_dir("/sys/block").ok()?;
+    for entry in entries.flatten() {
+        let backing = fs::read_to_string(entry.path().join("loop/backing_file"));
+        if backing.is_ok_and(|backing| Path::new(backing.trim_end_matches('\n')) == file) {
+            return Some(format!(
+                "attached to /dev/{}",
+                entry.file_name().to_string_lossy()
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_found_by_its_device_number() {
+        let table = "22 1 0:20 / /proc rw - proc proc rw\n36 35 98:0 /mnt1 /mnt2 rw,noatime - ext3 /dev/root rw\n";
+        assert_eq!(
+            mount_point(table, "98:0").as_deref(),
+            Some("mounted on /mnt2")
+        );
+        assert_eq!(mount_point(table, "98:1"), None);
+        assert_eq!((major(0xFE01), minor(0xFE01)), (254, 1));
+    }
+}

@@ -1,0 +1,175 @@
+//! Making a file system on a file or block device: what `lanefs mkfs` does around [`mkfs::format`].
+//!
+//! Nothing is touched before the plan is known to work and the place to be free: options that can't be are refused, a
+//! known file system, partition table or other known content is named, and what is mounted stays. A file made
+//! here is removed again when anything fails. A crash in the middle leaves a file without a superblock.
+
+use std::path::Path;
+
+use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice, Resize, Slice};
+use mkfs::{Layout, Options, Summary};
+use sync::Arc;
+
+use crate::probe::{Content, probe};
+
+/// Why no file system was made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MakeError {
+    /// The options, the size, or the device while it was written.
+    Mkfs(mkfs::Error),
+    /// The device could not be opened or looked at.
+    Device(DeviceError),
+    /// There is something already: its name, with an article. `overwrite` goes on.
+    Occupied(String),
+    /// The device or the file is mounted, or attached to a loop device: where. Nothing goes on.
+    InUse(String),
+    /// Neither was a size given nor does the file have one.
+    NoSize,
+    /// `-E offset` lies beyond the end.
+    Offset(u64),
+}
+
+impl std::fmt::Display for MakeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MakeError::Mkfs(error) => error.fmt(f),
+            MakeError::Device(error) => error.fmt(f),
+            MakeError::Occupied(what) => write!(f, "there is {what} already"),
+            MakeError::InUse(place) => write!(f, "it is in use: {place}"),
+            MakeError::NoSize => f.write_str("the size of the file system is missing"),
+            MakeError::Offset(offset) => write!(f, "byte {offset} is beyond the end"),
+        }
+    }
+}
+
+impl std::error::Error for MakeError {}
+
+impl From<mkfs::Error> for MakeError {
+    fn from(error: mkfs::Error) -> MakeError {
+        MakeError::Mkfs(error)
+    }
+}
+
+impl From<DeviceError> for MakeError {
+    fn from(error: DeviceError) -> MakeError {
+        MakeError::Device(error)
+    }
+}
+
+/// What would be made on a device of so many bytes, without one: mke2fs's `-n`.
+///
+/// # Errors
+/// Options and sizes that can't be.
+pub fn rehearse(size: u64, options: &Options) -> Result<Summary, MakeError> {
+    let zero = Options {
+        device_is_zero: true,
+        ..options.clone()
+    };
+    let layout = Layout::plan(size, &zero)?;
+    Ok(mkfs::format(&MemoryDevice::new(size), &layout)?)
+}
+
+/// The bytes that a file system on `path` would have: `size`, else those of the file or device from the offset on.
+///
+/// # Errors
+/// When there is neither.
+pub fn size_for(path: &Path, size: Option<u64>, options: &Options) -> Result<u64, MakeError> {
+    match size {
+        Some(size) => Ok(size),
+        None if path.exists() => rest_of(FileDevice::open_read_only(path)?.size(), options.offset),
+        None => Err(MakeError::NoSize),
+    }
+}
+
+/// Makes a file system of `size` bytes (the file's or device's own, if `None`) on a file, which is created or cut to
+/// size, or on a block device. With `overwrite`, whatever is there is destroyed.
+///
+/// # Errors
+/// See [`MakeError`]; a file that was not there before is then removed.
+pub fn make(
+    path: &Path,
+    size: Option<u64>,
+    options: &Options,
+    overwrite: bool,
+) -> Result<Summary, MakeError> {
+    if !path.exists() {
+        return create(path, size.ok_or(MakeError::NoSize)?, options);
+    }
+    if let Some(place) = crate::in_use::user_of(path) {
+        return Err(MakeError::InUse(place));
+    }
+    let file = Arc::new(FileDevice::open(path)?);
+    let end = match size {
+        Some(size) => size.saturating_add(options.offset),
+        None => file.size(),
+    };
+    let len = rest_of(end, options.offset)?;
+    if !overwrite {
+        refuse_occupied(&file, options.offset)?;
+    }
+    // Nothing is destroyed for a plan that can't be.
+    Layout::plan(len, options)?;
+    let mut options = options.clone();
+    if file.is_regular() && size.is_some() && (options.offset == 0 || end > file.size()) {
+        file.set_size(end)?;
+    }
+    if options.discard {
+        file.discard(options.offset..end)?;
+    }
+    if file.is_regular() && options.discard && options.offset == 0 {
+        // An emptied file is zero, whether it can be discarded or not.
+        file.set_size(0)?;
+        file.set_size(end)?;
+        options.device_is_zero = true;
+    }
+    write(file, len, &options)
+}
+
+fn create(path: &Path, size: u64, options: &Options) -> Result<Summary, MakeError> {
+    let options = Options {
+        device_is_zero: true,
+        ..options.clone()
+    };
+    Layout::plan(size, &options)?;
+    let end = size.saturating_add(options.offset);
+    let file = FileDevice::create_new(path, end)?;
+    let result = write(Arc::new(file), size, &options);
+    if result.is_err() {
+        // The error says more than a failure to remove what is left.
+        let _ = std::fs::remove_file(path);
+    }
+    result
+}
+
+fn write(device: Arc<dyn BlockDevice>, len: u64, options: &Options) -> Result<Summary, MakeError> {
+    let part = Slice::new(device, options.offset, len)?;
+    let layout = Layout::plan(len, options)?;
+    Ok(mkfs::format(&part, &layout)?)
+}
+
+fn refuse_occupied(file: &Arc<FileDevice>, offset: u64) -> Result<(), MakeError> {
+    let device: Arc<dyn BlockDevice> = Arc::<FileDevice>::clone(file);
+    let Some(len) = file.size().checked_sub(offset).filter(|len| *len > 0) else {
+        return Ok(());
+    };
+    match probe(&Slice::new(device, offset, len)?)? {
+        Content::Ext => Err(MakeError::Occupied("an ext2/3/4 file system".into())),
+        Content::Disk(table) => {
+            let partitions = table.partitions.len();
+            Err(MakeError::Occupied(format!(
+                "a disk with {partitions} partitions"
+            )))
+        }
+        Content::Foreign(foreign) => Err(MakeError::Occupied(foreign.name.into())),
+        _ => Ok(()),
+    }
+}
+
+fn rest_of(end: u64, offset: u64) -> Result<u64, MakeError> {
+    match end.checked_sub(offset) {
+        Some(0) if offset == 0 => Err(MakeError::NoSize),
+        None | Some(0) => Err(MakeError::Offset(offset)),
+        Some(rest) => Ok(rest),
+    }
+}
