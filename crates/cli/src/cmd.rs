@@ -3,6 +3,7 @@
 mod build;
 mod info;
 mod mkfs;
+mod map;
 mod mkfs_args;
 
 use clap::Subcommand;
@@ -16,6 +17,7 @@ pub enum Command {
     Info(info::InfoArgs),
     Build(build::BuildArgs),
     Mkfs(mkfs::MkfsCommand),
+    Map(map::MapArgs),
 }
 
 impl Command {
@@ -25,6 +27,7 @@ impl Command {
             Command::Info(args) => args.run(context),
             Command::Build(args) => args.run(context),
             Command::Mkfs(args) => args.run(context),
+            Command::Map(args) => args.run(context),
         }
     }
 }

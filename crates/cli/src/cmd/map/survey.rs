@@ -1,0 +1,346 @@
+//! Looking at all of an image: which blocks are in use, and for what. Group by group: bitmaps first, then the files
+//! whose inodes lie in the group. What is broken is counted and left out, never an end.
+
+use std::io::Write;
+
+use ondisk::features::Feature;
+use ondisk::group_desc::flags;
+use ondisk::inode::Inode;
+use ondisk::{Corrupt, FileType, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
+
+use super::grid::{Grid, Kind, Sums};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::raw::Raw;
+use crate::raw::walk::{Go, Piece, walk};
+
+/// Inodes looked at, at most: a hostile image may claim all of 2^32 in the space of one.
+const INODES_MAX: u64 = 1 << 24;
+/// Blocks of files' maps read, at most.
+const NODES_MAX: u64 = 1 << 22;
+/// Pieces of a file remembered, at most; a file with more has many pieces for certain.
+const PIECES_MAX: usize = 1 << 16;
+
+/// What the image holds, for each cell and in all.
+pub struct Survey {
+    /// Which blocks a cell stands for.
+    pub grid: Grid,
+    /// Blocks of each kind, a cell each.
+    pub cells: Vec<Sums>,
+    /// Blocks of each kind.
+    pub totals: Sums,
+    /// Regular files whose data is in one piece, in few and in many.
+    pub files: [u64; 3],
+    /// Runs of free blocks.
+    pub free_runs: u64,
+    /// Blocks of the longest.
+    pub free_longest: u64,
+    /// What the picture leaves out.
+    pub remarks: Vec<String>,
+    /// Free blocks at the end of the group before.
+    open_run: u64,
+    inodes_left: u64,
+    nodes_left: u64,
+    broken_files: u64,
+    broken_groups: u64,
+    first_error: Option<String>,
+}
+
+impl Survey {
+    /// Looks at the whole image.
+    pub fn take(raw: &Raw, grid: Grid, context: &Context) -> Result<Survey, Failure> {
+        let mut survey = Survey {
+            grid,
+            cells: vec![[0; 7]; grid.cells()],
+            totals: [0; 7],
+            files: [0; 3],
+            free_runs: 0,
+            free_longest: 0,
+            remarks: Vec::new(),
+            open_run: 0,
+            inodes_left: INODES_MAX,
+            nodes_left: NODES_MAX,
+            broken_files: 0,
+            broken_groups: 0,
+            first_error: None,
+        };
+        let progress = Progress::new(context, raw.geometry.groups());
+        raw.descs(|group, desc| {
+            progress.at(group);
+            survey.group(raw, group, desc);
+            Ok(())
+        })?;
+        progress.done();
+        if raw.geometry.has(Feature::MMP) {
+            survey.add(Kind::Metadata, raw.superblock.mmp_block(), 1);
+        }
+        survey.finish(&raw.geometry);
+        Ok(survey)
+    }
+
+    fn add(&mut self, kind: Kind, start: FsBlock, len: u64) {
+        let cells = &mut self.cells;
+        let end = start.0.saturating_add(len);
+        self.grid.split(start.0..end, |cell, blocks| {
+            cells[cell][kind as usize] += blocks;
+        });
+    }
+
+    fn broken(&mut self, what: impl std::fmt::Display) {
+        self.first_error.get_or_insert_with(|| what.to_string());
+    }
+
+    fn group(&mut self, raw: &Raw, group: Group, desc: Result<GroupDesc, Corrupt>) {
+        let geometry = &raw.geometry;
+        let start = geometry.group_start(group);
+        let first = geometry.group_first_block(group);
+        let desc = match desc {
+            Ok(desc) => desc,
+            Err(corrupt) => {
+                self.broken_groups += 1;
+                self.broken(corrupt);
+                self.add(Kind::Unknown, first, geometry.group_blocks(group).into());
+                return;
+            }
+        };
+        if let Some(block) = start.superblock {
+            self.add(Kind::Metadata, block, 1);
+        }
+        let tables = start.reserved.end - start.descriptors.start;
+        self.add(Kind::Metadata, FsBlock(start.descriptors.start), tables);
+        self.add(Kind::Metadata, desc.block_bitmap(), 1);
+        self.add(Kind::Metadata, desc.inode_bitmap(), 1);
+        self.add(
+            Kind::Metadata,
+            desc.inode_table(),
+            geometry.inode_table_blocks().into(),
+        );
+        if let Err(failure) = self.bitmap(raw, group, &desc) {
+            self.broken_groups += 1;
+            self.broken(failure.text());
+        }
+        let looked = raw.used_inodes(group, &desc, |ino, slot| {
+            self.inode(raw, ino, slot);
+            match self.inodes_left {
+                0 => Err(Failure::new("")),
+                _ => Ok(()),
+            }
+        });
+        if let Err(failure) = looked
+            && self.inodes_left > 0
+        {
+            self.broken_groups += 1;
+            self.broken(failure.text());
+        }
+    }
+
+    /// Counts what is in use for now as unknown; what is found later is taken away from that.
+    fn bitmap(&mut self, raw: &Raw, group: Group, desc: &GroupDesc) -> Result<(), Failure> {
+        let geometry = &raw.geometry;
+        let clusters = geometry.group_clusters(group);
+        let ratio = u64::from(geometry.cluster_ratio());
+        let first = geometry.group_first_block(group).0;
+        let blocks = u64::from(geometry.group_blocks(group));
+        if desc.has(flags::BLOCK_UNINIT) {
+            // Only the group's own metadata is in use, at its start.
+            let start = geometry.group_start(group).blocks().min(blocks);
+            if start > 0 {
+                self.end_run();
+            }
+            self.open_run += blocks - start;
+            return Ok(());
+        }
+        let bits = raw.block(desc.block_bitmap())?;
+        desc.verify_block_bitmap(&bits, geometry, group)
+            .map_err(Failure::new)?;
+        for (run, is_set) in bitmap::runs(&bits, clusters) {
+            let len = u64::from(run.end - run.start) * ratio;
+            if is_set {
+                self.end_run();
+                let start = first + u64::from(run.start) * ratio;
+                let len = len.min(first + blocks - start);
+                self.add(Kind::Unknown, FsBlock(start), len);
+            } else {
+                self.open_run += len;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_run(&mut self) {
+        if self.open_run > 0 {
+            self.free_runs += 1;
+            self.free_longest = self.free_longest.max(self.open_run);
+            self.open_run = 0;
+        }
+    }
+
+    fn inode(&mut self, raw: &Raw, ino: Ino, slot: &[u8]) {
+        self.inodes_left = self.inodes_left.saturating_sub(1);
+        let Ok(inode) = Inode::parse(slot) else {
+            self.broken_files += 1;
+            return;
+        };
+        if inode.xattr_block().0 != 0 {
+            self.add(Kind::Metadata, inode.xattr_block(), 1);
+        }
+        match ino {
+            // Its pointers name the reserved descriptor blocks, which are counted by their place.
+            Ino::RESIZE => self.add(Kind::Metadata, FsBlock(inode.block_word(13).into()), 1),
+            Ino::BAD => {}
+            _ => {
+                if let Err(failure) = self.file(raw, ino, &inode) {
+                    self.broken_files += 1;
+                    self.broken(failure.text());
+                }
+            }
+        }
+    }
+
+    /// Walks a file's map, then adds its pieces as what they are.
+    fn file(&mut self, raw: &Raw, ino: Ino, inode: &Inode) -> Result<(), Failure> {
+        let fixed = fixed_kind(raw, ino, inode);
+        let mut pieces: Vec<(u64, u64)> = Vec::new();
+        let mut nodes: Vec<FsBlock> = Vec::new();
+        let mut budget = self.nodes_left;
+        let mut blocks = 0u64;
+        let mut is_many = false;
+        let walked = walk(raw, ino, inode, &mut budget, &mut |piece| {
+            match piece {
+                Piece::Node { block, .. } => nodes.push(block),
+                Piece::Run { start, len, .. } => {
+                    blocks = blocks.saturating_add(len);
+                    match pieces.last_mut() {
+                        Some((first, last)) if *first + *last == start.0 => *last += len,
+                        _ => pieces.push((start.0, len)),
+                    }
+                }
+            }
+            if pieces.len() >= PIECES_MAX || nodes.len() >= PIECES_MAX {
+                is_many |= pieces.len() >= PIECES_MAX;
+                self.flush(&mut pieces, &mut nodes, fixed.unwrap_or(Kind::Many));
+            }
+            Ok(Go::On)
+        });
+        self.nodes_left = budget;
+        let kind = if is_many {
+            Kind::Many
+        } else {
+            scatter(raw, pieces.len() as u64, blocks)
+        };
+        if fixed.is_none() && blocks > 0 {
+            self.files[kind as usize - Kind::Whole as usize] += 1;
+        }
+        self.flush(&mut pieces, &mut nodes, fixed.unwrap_or(kind));
+        walked
+    }
+
+    fn flush(&mut self, pieces: &mut Vec<(u64, u64)>, nodes: &mut Vec<FsBlock>, kind: Kind) {
+        for (start, len) in pieces.drain(..) {
+            self.add(kind, FsBlock(start), len);
+        }
+        for block in nodes.drain(..) {
+            self.add(Kind::Metadata, block, 1);
+        }
+    }
+
+    /// Turns "in use" into "in use by nothing found", and the rest into free.
+    fn finish(&mut self, geometry: &Geometry) {
+        self.end_run();
+        let mut sizes = vec![0; self.cells.len()];
+        let all = geometry.first_data_block().0..geometry.blocks_count();
+        self.grid.split(all, |cell, blocks| sizes[cell] += blocks);
+        for (sums, size) in self.cells.iter_mut().zip(sizes) {
+            let used = std::mem::take(&mut sums[Kind::Unknown as usize]);
+            let mut left = size;
+            // Blocks claimed twice must not make a cell larger than it is.
+            for kind in [
+                Kind::Many,
+                Kind::Few,
+                Kind::Whole,
+                Kind::Journal,
+                Kind::Metadata,
+            ] {
+                let claimed = &mut sums[kind as usize];
+                *claimed = (*claimed).min(left);
+                left -= *claimed;
+            }
+            let unknown = used.saturating_sub(size - left).min(left);
+            sums[Kind::Unknown as usize] = unknown;
+            sums[Kind::Free as usize] = left - unknown;
+            for (total, blocks) in self.totals.iter_mut().zip(sums.iter()) {
+                *total += blocks;
+            }
+        }
+        self.remark();
+    }
+
+    fn remark(&mut self) {
+        let first = self.first_error.take().unwrap_or_default();
+        let mut remark = |text: String| self.remarks.push(text);
+        if self.broken_groups + self.broken_files > 0 {
+            remark(format!(
+                "{} broken groups and {} broken files are left out; the first: {first}",
+                self.broken_groups, self.broken_files
+            ));
+        }
+        if self.inodes_left == 0 || self.nodes_left == 0 {
+            remark(format!(
+                "there are more files than lanefs looks at ({INODES_MAX}, with {NODES_MAX} blocks of maps)"
+            ));
+        }
+    }
+}
+
+/// The kind of what is no file of a user.
+fn fixed_kind(raw: &Raw, ino: Ino, inode: &Inode) -> Option<Kind> {
+    let sb = &raw.superblock;
+    if sb.journal_ino() == Some(ino) {
+        return Some(Kind::Journal);
+    }
+    let is_hidden = ino < raw.geometry.first_ino() && ino != Ino::ROOT;
+    if is_hidden || sb.orphan_file_ino() == Some(ino) {
+        return Some(Kind::Metadata);
+    }
+    (inode.file_type() == Some(FileType::Directory)).then_some(Kind::Metadata)
+}
+
+/// How scattered a file is. Metadata at the start of groups breaks the longest files: one piece more for each half
+/// group of data is no scatter.
+fn scatter(raw: &Raw, pieces: u64, blocks: u64) -> Kind {
+    let inevitable = 2 * blocks / u64::from(raw.geometry.blocks_per_group());
+    match pieces.saturating_sub(inevitable) {
+        0..=1 => Kind::Whole,
+        2..=4 => Kind::Few,
+        _ => Kind::Many,
+    }
+}
+
+/// A line on standard error that says how far the look is; only on a terminal, and only when there is much to see.
+struct Progress {
+    groups: u32,
+    is_shown: bool,
+}
+
+impl Progress {
+    const STEP: u32 = 1024;
+
+    fn new(context: &Context, groups: u32) -> Progress {
+        Progress {
+            groups,
+            is_shown: context.progress() && groups > Progress::STEP,
+        }
+    }
+
+    fn at(&self, group: Group) {
+        if self.is_shown && group.0.is_multiple_of(Progress::STEP) {
+            let _ = write!(std::io::stderr(), "\rgroup {group} of {}", self.groups);
+        }
+    }
+
+    fn done(&self) {
+        if self.is_shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
