@@ -1,5 +1,7 @@
 //! Options and number formats that several commands share.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 /// Where in the file or device the file system lies.
@@ -11,6 +13,22 @@ pub struct ImageArgs {
     /// The file system begins at this byte (suffixes K, M, G, T; s for sectors of 512 bytes)
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub offset: Option<u64>,
+}
+
+/// Which file system to read, and what to do with its journal.
+#[derive(Args, Clone, Debug, Default)]
+pub struct FsArgs {
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// The device of an external journal, when there is something to replay
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
+    /// Read what is on disk without the changes that are only in the journal
+    #[arg(long, conflicts_with = "journal")]
+    pub no_replay: bool,
+    /// Use the copy of the superblock at this place, in units of 1 KiB (as mount's sb=)
+    #[arg(long, value_name = "KIB")]
+    pub superblock: Option<u64>,
 }
 
 /// Reads a number of bytes: plain, or with s (512), K, M, G, T (powers of 1024; `KiB` and `KB` mean the same).

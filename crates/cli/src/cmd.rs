@@ -1,10 +1,16 @@
-//! The commands, one file each. A new one is a `mod` line and a variant here, and an arm in `run`.
+//! The commands, one file each. A new one is a `mod` line, and a variant of the enum with its arm below.
 
 mod build;
+mod cat;
+mod df;
+mod du;
 mod info;
-mod mkfs;
+mod ls;
 mod map;
+mod mkfs;
 mod mkfs_args;
+mod stat;
+mod tree;
 
 use clap::Subcommand;
 
@@ -14,20 +20,32 @@ use crate::failure::Failure;
 /// What `lanefs` can do.
 #[derive(Subcommand)]
 pub enum Command {
-    Info(info::InfoArgs),
     Build(build::BuildArgs),
     Mkfs(mkfs::MkfsCommand),
     Map(map::MapArgs),
+    Ls(ls::Args),
+    Tree(tree::Args),
+    Cat(cat::Args),
+    Stat(stat::Args),
+    Du(du::Args),
+    Df(df::Args),
+    Info(info::InfoArgs),
 }
 
 impl Command {
     /// Runs the command to its end.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
         match self {
-            Command::Info(args) => args.run(context),
             Command::Build(args) => args.run(context),
             Command::Mkfs(args) => args.run(context),
             Command::Map(args) => args.run(context),
+            Command::Ls(args) => args.run(context),
+            Command::Tree(args) => args.run(context),
+            Command::Cat(args) => args.run(context),
+            Command::Stat(args) => args.run(context),
+            Command::Du(args) => args.run(context),
+            Command::Df(args) => args.run(context),
+            Command::Info(args) => args.run(context),
         }
     }
 }

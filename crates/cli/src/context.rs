@@ -41,6 +41,24 @@ impl Context {
         self.color
     }
 
+    /// Whether standard output is a terminal.
+    pub fn terminal(&self) -> bool {
+        io::stdout().is_terminal()
+    }
+
+    /// How many characters fit a line of the terminal, or of what stands for it.
+    pub fn width(&self) -> usize {
+        let asked = std::env::var("COLUMNS")
+            .ok()
+            .and_then(|columns| columns.parse().ok());
+        let real = || {
+            rustix::termios::tcgetwinsize(io::stdout())
+                .ok()
+                .map(|size| size.ws_col.into())
+        };
+        asked.or_else(real).filter(|width| *width > 0).unwrap_or(80)
+    }
+
     /// How often `-v` was given.
     pub fn verbosity(&self) -> u8 {
         self.verbose

@@ -9,9 +9,14 @@ mod args;
 mod cmd;
 mod context;
 mod failure;
+mod format;
+mod glob;
+mod images;
+mod json;
 mod open;
 mod progress;
 mod raw;
+mod table;
 mod target;
 
 use std::process::ExitCode;

@@ -7,21 +7,28 @@ use device::{BlockDevice, DeviceError, FileDevice};
 use lanefs::locate::{LocateError, Location, locate, place};
 use lanefs::partition::Table;
 use lanefs::probe::{Content, probe};
+use lanefs::{Fs, Journal, OpenOptions};
 use sync::Arc;
 
-use crate::args::ImageArgs;
+use crate::args::{FsArgs, ImageArgs};
+use crate::context::Context;
 use crate::failure::Failure;
 
 /// Opens the place on the device that the options name, for reading, when it holds an ext2/3/4.
 pub fn open_ext(path: &Path, options: &ImageArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let (device, location) = open_at(path, options)?;
+    locate(Arc::clone(&device), location).map_err(|error| explain(path, &device, error))
+}
+
+/// Opens a file or device, and says where on it the file system is said to be.
+fn open_at(path: &Path, options: &ImageArgs) -> Result<(Arc<dyn BlockDevice>, Location), Failure> {
     let device = FileDevice::open_read_only(path).map_err(|error| cannot_open(path, &error))?;
-    let device: Arc<dyn BlockDevice> = Arc::new(device);
     let location = match (options.partition, options.offset) {
         (Some(number), _) => Location::Partition(number),
         (None, Some(offset)) => Location::Offset(offset),
         (None, None) => Location::Whole,
     };
-    locate(Arc::clone(&device), location).map_err(|error| explain(path, &device, error))
+    Ok((Arc::new(device), location))
 }
 
 /// A device that can't be opened or read, with the next step where there is one.
@@ -89,4 +96,78 @@ fn listing(device: &Arc<dyn BlockDevice>, table: &Table) -> String {
         )
     });
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Opens the file system that a target is in.
+pub fn open_fs(context: &Context, path: &Path, options: &FsArgs) -> Result<Fs, Failure> {
+    let device = open_for(path, options)?;
+    let journal_device = match &options.journal {
+        Some(journal) => {
+            let device = FileDevice::open_read_only(journal);
+            let device = device.map_err(|error| cannot_open(journal, &error))?;
+            Some(Arc::new(device) as Arc<dyn BlockDevice>)
+        }
+        None => None,
+    };
+    let journal = if options.no_replay {
+        Journal::Ignore
+    } else {
+        Journal::Replay
+    };
+    let choices = OpenOptions {
+        superblock: options.superblock,
+        journal_device,
+        journal,
+        ..OpenOptions::default()
+    };
+    let fs = Fs::open_with(device, &choices).map_err(|error| {
+        let failure = Failure::new(&error).at(path.display());
+        match error {
+            lanefs::Error::Fs { source, .. } => match hint(&source) {
+                Some(text) => failure.hint(text),
+                None => failure,
+            },
+            _ => failure,
+        }
+    })?;
+    report_journal(context, path, &fs);
+    Ok(fs)
+}
+
+/// The device; a given copy of the superblock may be all that is left, so then the first one is not asked for.
+fn open_for(path: &Path, options: &FsArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
+    if options.superblock.is_none() {
+        return open_ext(path, &options.image);
+    }
+    let (device, location) = open_at(path, &options.image)?;
+    place(Arc::clone(&device), location).map_err(|error| explain(path, &device, error))
+}
+
+/// Tells what the journal held, when that matters to who reads.
+fn report_journal(context: &Context, path: &Path, fs: &Fs) {
+    let Some(report) = fs.inodes().recovery_report() else {
+        return;
+    };
+    let text = report.to_string();
+    let matters = report.fast_commits_pending > 0 || report.bad_transaction.is_some();
+    for line in text.lines() {
+        let line = format!("{}: {line}", path.display());
+        if matters {
+            context.note(line)
+        } else {
+            context.detail(line)
+        }
+    }
+}
+
+/// What to do about an image that can't be opened.
+fn hint(error: &lanefs::FsError) -> Option<&'static str> {
+    use lanefs::FsError as E;
+    match error {
+        E::Truncated { .. } => Some("copy or download it again: its end is missing"),
+        E::Corrupt(_) => {
+            Some("e2fsck -fn shows what else is wrong; repair a copy, not the only one")
+        }
+        _ => None,
+    }
 }

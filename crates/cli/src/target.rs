@@ -35,6 +35,20 @@ impl Target {
         }
     }
 
+    /// The path, as the library takes it.
+    pub fn path(&self) -> &OsStr {
+        OsStr::from_bytes(&self.path)
+    }
+
+    /// The target as the user would write it, safe to print.
+    pub fn shown(&self) -> String {
+        format!(
+            "{}:{}",
+            self.image.display(),
+            crate::format::safe(&self.path)
+        )
+    }
+
     /// The targets that a command line names: `IMAGE`, `IMAGE:/a IMAGE:/b OTHER:/c`, or `IMAGE /a /b`, where a path
     /// that stands alone belongs to the image before it.
     ///

@@ -5,7 +5,6 @@ use ondisk::{Corrupt, GeometryError};
 
 /// Why the engine could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum Error {
     /// Nothing has this name, or this inode number.
     #[error("no such file or directory")]

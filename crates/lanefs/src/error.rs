@@ -1,0 +1,131 @@
+//! The one error of the library. It says what failed and where; [`crate::errno`] says it as a number.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::errno;
+use crate::locate::LocateError;
+
+/// Why something could not be done.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file system says no; where, if a path is known.
+    Fs {
+        /// The path in the image, as bytes; empty when none is known.
+        path: Vec<u8>,
+        /// What it says.
+        source: engine::Error,
+    },
+    /// There is no ext2/3/4 at the place given.
+    Locate(LocateError),
+    /// A file of the host can't be used.
+    Host {
+        /// What was tried: `creating`, `writing`, ...
+        operation: &'static str,
+        /// The host's path.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The stream that is written to failed.
+    Output(io::Error),
+    /// Something that no sound image holds, and what.
+    Invalid(&'static str),
+}
+
+impl Error {
+    pub(crate) fn at(path: &[u8], source: engine::Error) -> Error {
+        Error::Fs {
+            path: path.to_vec(),
+            source,
+        }
+    }
+
+    pub(crate) fn host(operation: &'static str, path: &Path, source: io::Error) -> Error {
+        Error::Host {
+            operation,
+            path: path.to_path_buf(),
+            source,
+        }
+    }
+
+    pub(crate) fn host_bytes(operation: &'static str, path: &[u8], source: io::Error) -> Error {
+        use std::os::unix::ffi::OsStrExt;
+        Error::host(
+            operation,
+            Path::new(std::ffi::OsStr::from_bytes(path)),
+            source,
+        )
+    }
+
+    pub(crate) fn output(source: io::Error) -> Error {
+        Error::Output(source)
+    }
+
+    pub(crate) fn invalid(what: &'static str) -> Error {
+        Error::Invalid(what)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Fs { path, source } if path.is_empty() => source.fmt(f),
+            Error::Fs { path, source } => write!(f, "{}: {source}", printable(path)),
+            Error::Locate(error) => error.fmt(f),
+            Error::Host {
+                operation,
+                path,
+                source,
+            } => {
+                write!(f, "{operation} {} failed: {source}", path.display())
+            }
+            Error::Output(source) => write!(f, "writing the output failed: {source}"),
+            Error::Invalid(what) => f.write_str(what),
+        }
+    }
+}
+
+/// A path as text in which nothing steers a terminal.
+fn printable(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).replace(char::is_control, "?")
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Fs { source, .. } => Some(source),
+            Error::Locate(source) => Some(source),
+            Error::Host { source, .. } | Error::Output(source) => Some(source),
+            Error::Invalid(_) => None,
+        }
+    }
+}
+
+impl From<engine::Error> for Error {
+    fn from(source: engine::Error) -> Error {
+        Error::at(b"", source)
+    }
+}
+
+impl From<LocateError> for Error {
+    fn from(error: LocateError) -> Error {
+        Error::Locate(error)
+    }
+}
+
+impl From<device::DeviceError> for Error {
+    fn from(error: device::DeviceError) -> Error {
+        Error::Locate(LocateError::Device(error))
+    }
+}
+
+/// Keeps the text; the kind is that of the errno.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let number = io::Error::from_raw_os_error(errno::of(&error).raw_os_error());
+        io::Error::new(number.kind(), error)
+    }
+}

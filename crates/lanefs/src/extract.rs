@@ -1,0 +1,266 @@
+//! Taking files out of an image: into a directory of the host, or as a tar stream.
+//!
+//! Work on several threads; every thread ends before a call returns. An entry that can't be read or written is
+//! reported in the [`Summary`] and does not stop the others. What this user may not restore (owners, devices, some
+//! attributes) is counted there too. An interrupted extraction leaves what it had written so far.
+
+mod directory;
+mod host;
+mod pool;
+mod tar;
+mod tar_stream;
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use sync::{Counter, Mutex, Rank};
+
+use crate::{Error, FileType, Fs, Ino, InodeRef, Metadata};
+
+/// How many errors a [`Summary`] keeps; the rest is counted.
+const MAX_ERRORS: usize = 1000;
+
+/// What of a file's attributes is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keep {
+    /// The owner and group, and with them the set-user-ID and set-group-ID bits.
+    pub owner: bool,
+    /// The permission bits; else they are cut by the umask.
+    pub mode: bool,
+    /// The times of last access and modification.
+    pub times: bool,
+    /// Extended attributes, and with them ACLs, capabilities and security labels.
+    pub xattrs: bool,
+}
+
+impl Keep {
+    /// Everything there is.
+    pub const ALL: Keep = Keep {
+        owner: true,
+        mode: true,
+        times: true,
+        xattrs: true,
+    };
+    /// Contents only, as `cp` does.
+    pub const NONE: Keep = Keep {
+        owner: false,
+        mode: false,
+        times: false,
+        xattrs: false,
+    };
+}
+
+/// How to extract.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What of the attributes is kept.
+    pub keep: Keep,
+    /// Whether files that exist are replaced, and directories that exist are filled up.
+    pub replace: bool,
+    /// How many threads work at once; 0 for as many as there are processors.
+    pub threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            keep: Keep::ALL,
+            replace: false,
+            threads: 0,
+        }
+    }
+}
+
+impl Options {
+    fn threads(&self) -> usize {
+        match self.threads {
+            0 => sync::thread::available_parallelism(),
+            threads => threads,
+        }
+    }
+}
+
+/// What could not be restored, because this user or the destination may not.
+#[derive(Debug, Default)]
+struct Lost {
+    owners: Counter,
+    modes: Counter,
+    xattrs: Counter,
+    devices: Counter,
+    sockets: Counter,
+}
+
+/// What was extracted, and what was not.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Regular files, each counted once however many names it has.
+    pub files: u64,
+    /// Directories, the uppermost included.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Devices, FIFOs and sockets.
+    pub special: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// Bytes of file data, holes not counted.
+    pub bytes: u64,
+    /// Entries whose owner could not be set.
+    pub lost_owners: u64,
+    /// Entries whose permissions could not be set.
+    pub lost_modes: u64,
+    /// Extended attributes that could not be set.
+    pub lost_xattrs: u64,
+    /// Devices that could not be made.
+    pub lost_devices: u64,
+    /// Sockets left out of a tar, which has no way to hold them.
+    pub lost_sockets: u64,
+    /// How many entries failed.
+    pub failed: u64,
+    /// The paths that failed (the first thousand), with the reasons.
+    pub errors: Vec<(Vec<u8>, Error)>,
+}
+
+/// What the threads of one extraction count together.
+#[derive(Debug)]
+struct Tally {
+    files: Counter,
+    directories: Counter,
+    symlinks: Counter,
+    special: Counter,
+    hard_links: Counter,
+    bytes: Counter,
+    lost: Lost,
+    failed: Counter,
+    /// The first errors. [leaf]
+    errors: Mutex<Vec<(Vec<u8>, Error)>>,
+}
+
+impl Tally {
+    fn new() -> Tally {
+        Tally {
+            files: Counter::new(),
+            directories: Counter::new(),
+            symlinks: Counter::new(),
+            special: Counter::new(),
+            hard_links: Counter::new(),
+            bytes: Counter::new(),
+            lost: Lost::default(),
+            failed: Counter::new(),
+            errors: Mutex::new(Rank::Leaf, Vec::new()),
+        }
+    }
+
+    fn fail(&self, path: &[u8], error: impl Into<Error>) {
+        self.failed.add(1);
+        let mut errors = self.errors.lock();
+        if errors.len() < MAX_ERRORS {
+            errors.push((path.to_vec(), error.into()));
+        }
+    }
+
+    fn finish(self) -> Summary {
+        Summary {
+            files: self.files.sum(),
+            directories: self.directories.sum(),
+            symlinks: self.symlinks.sum(),
+            special: self.special.sum(),
+            hard_links: self.hard_links.sum(),
+            bytes: self.bytes.sum(),
+            lost_owners: self.lost.owners.sum(),
+            lost_modes: self.lost.modes.sum(),
+            lost_xattrs: self.lost.xattrs.sum(),
+            lost_devices: self.lost.devices.sum(),
+            lost_sockets: self.lost.sockets.sum(),
+            failed: self.failed.sum(),
+            errors: self.errors.into_inner(),
+        }
+    }
+}
+
+/// Whether this is the root's `lost+found`, with nothing in it.
+fn is_empty_lost_and_found(fs: &Fs, path: &[u8], metadata: &Metadata) -> bool {
+    let is_empty = || Ok::<_, engine::Error>(fs.read_dir_ino(metadata.ino)?.next().is_none());
+    path == b"lost+found"
+        && metadata.file_type == FileType::Directory
+        && is_empty().unwrap_or(false)
+}
+
+/// Where a file has data, in bytes; between lie holes.
+fn data_ranges<'a>(
+    fs: &Fs,
+    inode: &'a InodeRef<'_>,
+    size: u64,
+) -> Result<Box<dyn Iterator<Item = Result<Range<u64>, Error>> + 'a>, Error> {
+    if inode.is_inline() {
+        return Ok(Box::new(std::iter::once(Ok(0..size))));
+    }
+    let bits = fs.inodes().geometry().block_size().bits();
+    let ranges = inode.mappings()?.filter_map(move |mapping| match mapping {
+        Ok(mapping) if mapping.is_data() => {
+            // Blocks count to 2^32 at most, and a block has 2^16 bytes at most.
+            let range = (mapping.logical << bits).min(size)..(mapping.end() << bits).min(size);
+            (!range.is_empty()).then_some(Ok(range))
+        }
+        Ok(_) => None,
+        Err(error) => Some(Err(error.into())),
+    });
+    Ok(Box::new(ranges))
+}
+
+/// Extracts what is below the directory `from` into the directory `destination`, which takes over the attributes of
+/// `from`. It is created when it is not there. An empty `lost+found` of the root is left out.
+///
+/// # Errors
+/// When `from` is no directory, or the destination can't be made or, unless `replace`, is not empty. Errors of
+/// single entries are in the summary.
+pub fn to_directory(
+    fs: &Fs,
+    from: Ino,
+    destination: &Path,
+    options: &Options,
+) -> Result<Summary, Error> {
+    let opened = host::open_destination(destination).and_then(|opened| {
+        if options.replace || host::is_empty(&opened)? {
+            Ok(opened)
+        } else {
+            let text = "it is not empty, and what is there would be replaced";
+            Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, text))
+        }
+    });
+    let opened = opened.map_err(|error| Error::host("extracting to", destination, error))?;
+    directory::Extraction::new(fs, opened, options).tree(from)
+}
+
+/// Extracts one entry, with all below it when it is a directory, as `name` in the directory `parent`.
+///
+/// # Errors
+/// When `parent` can't be opened. Errors of single entries are in the summary.
+pub fn to_name(
+    fs: &Fs,
+    from: Ino,
+    parent: &Path,
+    name: &[u8],
+    options: &Options,
+) -> Result<Summary, Error> {
+    let opened = host::open_destination(parent);
+    let opened = opened.map_err(|error| Error::host("copying to", parent, error))?;
+    directory::Extraction::new(fs, opened, options).entry(from, name)
+}
+
+/// Writes what is at `from` as a tar archive (POSIX pax, sparse files as GNU tar 1.0 does): a directory as `./` and what
+/// is below it, anything else under `name`. Hard links, nanoseconds, extended attributes and ACLs are kept.
+///
+/// # Errors
+/// When `output` fails. Errors of single entries are in the summary; their data is filled with zeros.
+pub fn to_tar(
+    fs: &Fs,
+    from: Ino,
+    name: &[u8],
+    output: &mut dyn io::Write,
+    options: &Options,
+) -> Result<Summary, Error> {
+    tar_stream::write(fs, from, name, output, options)
+}

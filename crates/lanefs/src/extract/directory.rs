@@ -1,0 +1,451 @@
+//! Extraction into a directory of the host, in parallel.
+//!
+//! Directories are made when their entry is met, open to us only, and get their attributes at the very end, the deepest
+//! first. The first name of a file with several is extracted; the others are linked to it when all files are there.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, CString};
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use sync::{Arc, Mutex, Rank};
+
+use super::pool::{Pool, Work};
+use super::{Keep, Options, Summary, Tally, host};
+use crate::{Error, FileType, Fs, Ino, InodeRef, Metadata, Xattr};
+
+/// How many files a batch holds.
+const BATCH: usize = 64;
+/// How many bytes are copied at once.
+const COPY_BYTES: usize = 1 << 20;
+
+/// A directory to read: its inode, and its path below the destination (empty for the destination).
+#[derive(Clone)]
+struct Directory {
+    ino: Ino,
+    path: Vec<u8>,
+}
+
+/// Entries of one directory that are no directories.
+struct Batch {
+    parent: Arc<OwnedFd>,
+    path: Arc<[u8]>,
+    entries: Vec<(Ino, Vec<u8>)>,
+}
+
+/// One extraction.
+pub struct Extraction<'a> {
+    fs: &'a Fs,
+    options: Options,
+    /// The destination.
+    root: OwnedFd,
+    pool: Pool<Directory, Batch>,
+    tally: Tally,
+    /// Directories already met, since a hostile image may hold one twice. [leaf]
+    met: Mutex<HashSet<Ino>>,
+    /// Directories made, in order, parents first. [leaf]
+    made: Mutex<Vec<Directory>>,
+    /// The first path of each file with several names. [leaf]
+    first_names: Mutex<HashMap<Ino, Vec<u8>>>,
+    /// Names to link in the end. [leaf]
+    links: Mutex<Vec<(Ino, Vec<u8>)>>,
+}
+
+impl<'a> Extraction<'a> {
+    pub fn new(fs: &'a Fs, root: OwnedFd, options: &Options) -> Extraction<'a> {
+        Extraction {
+            fs,
+            options: *options,
+            root,
+            pool: Pool::new(),
+            tally: Tally::new(),
+            met: Mutex::new(Rank::Leaf, HashSet::new()),
+            made: Mutex::new(Rank::Leaf, Vec::new()),
+            first_names: Mutex::new(Rank::Leaf, HashMap::new()),
+            links: Mutex::new(Rank::Leaf, Vec::new()),
+        }
+    }
+
+    /// Extracts what is below a directory into the destination.
+    pub fn tree(self, from: Ino) -> Result<Summary, Error> {
+        drop(self.fs.read_dir_ino(from)?);
+        self.met.lock().insert(from);
+        self.meet(Directory {
+            ino: from,
+            path: Vec::new(),
+        });
+        Ok(self.run())
+    }
+
+    /// Extracts one entry under a name in the destination.
+    pub fn entry(self, from: Ino, name: &[u8]) -> Result<Summary, Error> {
+        let root = self.root.try_clone();
+        let root = root.map_err(|error| Error::host_bytes("opening", name, error))?;
+        self.one(&root, name, from, name, &mut Vec::new());
+        Ok(self.run())
+    }
+
+    fn run(self) -> Summary {
+        self.pool.run(self.options.threads(), |work| match work {
+            Work::Directory(directory) => self.read_directory(&directory),
+            Work::Batch(batch) => self.batch(&batch),
+        });
+        self.make_links();
+        self.finish_directories();
+        self.tally.finish()
+    }
+
+    /// Counts a directory that exists now, and has it read.
+    fn meet(&self, directory: Directory) {
+        self.tally.directories.add(1);
+        self.made.lock().push(directory.clone());
+        self.pool.add_directory(directory);
+    }
+
+    fn read_directory(&self, directory: &Directory) {
+        if let Err(error) = self.try_read_directory(directory) {
+            self.tally.fail(&directory.path, error);
+        }
+    }
+
+    fn try_read_directory(&self, directory: &Directory) -> Result<(), Error> {
+        let opened = host::open_beneath(&self.root, &directory.path);
+        let opened =
+            opened.map_err(|error| Error::host_bytes("opening", &directory.path, error))?;
+        let parent = Arc::new(opened);
+        let path: Arc<[u8]> = directory.path.as_slice().into();
+        let batch = || Batch {
+            parent: Arc::clone(&parent),
+            path: Arc::clone(&path),
+            entries: Vec::new(),
+        };
+        let mut waiting = batch();
+        for entry in self.fs.read_dir_ino(directory.ino)? {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.tally.fail(&path, error);
+                    continue;
+                }
+            };
+            if is_unsafe_name(&entry.name) {
+                let place = join(&path, &entry.name);
+                self.tally
+                    .fail(&place, Error::invalid("a name that no file can have"));
+                continue;
+            }
+            waiting.entries.push((entry.ino, entry.name));
+            if waiting.entries.len() >= BATCH {
+                self.hand_out(std::mem::replace(&mut waiting, batch()));
+            }
+        }
+        self.hand_out(waiting);
+        Ok(())
+    }
+
+    /// Leaves a batch to whoever is free, or does it when nobody is.
+    fn hand_out(&self, batch: Batch) {
+        if let Some(batch) = self.pool.add_batch(batch) {
+            self.batch(&batch);
+        }
+    }
+
+    fn batch(&self, batch: &Batch) {
+        let mut buffer = Vec::new();
+        for (ino, name) in &batch.entries {
+            self.one(
+                &batch.parent,
+                name,
+                *ino,
+                &join(&batch.path, name),
+                &mut buffer,
+            );
+        }
+    }
+
+    /// Extracts one entry.
+    fn one(&self, parent: &OwnedFd, name: &[u8], ino: Ino, path: &[u8], buffer: &mut Vec<u8>) {
+        if let Err(error) = self.try_one(parent, name, ino, path, buffer) {
+            self.tally.fail(path, error);
+        }
+    }
+
+    fn try_one(
+        &self,
+        parent: &OwnedFd,
+        name: &[u8],
+        ino: Ino,
+        path: &[u8],
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let name = CString::new(name).map_err(|_| Error::invalid("a name with a zero byte"))?;
+        let inode = self.fs.inodes().inode(ino)?;
+        let metadata = inode.metadata();
+        let item = Item {
+            parent,
+            name: &name,
+            path,
+            inode: &inode,
+            metadata: &metadata,
+        };
+        if metadata.file_type == FileType::Directory {
+            return self.directory(&item);
+        }
+        if metadata.nlink > 1 && !self.is_first_name(ino, path) {
+            self.links.lock().push((ino, path.to_vec()));
+            return Ok(());
+        }
+        match metadata.file_type {
+            FileType::Regular => self.file(&item, buffer),
+            FileType::Symlink => self.symlink(&item),
+            _ => self.node(&item),
+        }
+    }
+
+    fn is_first_name(&self, ino: Ino, path: &[u8]) -> bool {
+        let mut names = self.first_names.lock();
+        if names.contains_key(&ino) {
+            return false;
+        }
+        names.insert(ino, path.to_vec());
+        true
+    }
+
+    fn directory(&self, item: &Item<'_>) -> Result<(), Error> {
+        let ino = item.metadata.ino;
+        if !self.met.lock().insert(ino) {
+            return Err(Error::invalid("a directory that also lies elsewhere"));
+        }
+        if item.path.len() > crate::walk::MAX_PATH {
+            return Err(Error::invalid("nested too deeply"));
+        }
+        if super::is_empty_lost_and_found(self.fs, item.path, item.metadata) {
+            return Ok(());
+        }
+        // Nobody else looks in while its attributes are still to come.
+        let mode = if self.options.keep.mode {
+            0o700
+        } else {
+            u32::from(item.metadata.mode) & 0o777 | 0o700
+        };
+        host::make_directory(item.parent, item.name, mode, self.options.replace)
+            .map_err(|error| item.failed("creating", error))?;
+        self.meet(Directory {
+            ino,
+            path: item.path.to_vec(),
+        });
+        Ok(())
+    }
+
+    fn file(&self, item: &Item<'_>, buffer: &mut Vec<u8>) -> Result<(), Error> {
+        let keep = &self.options.keep;
+        let mode = if keep.mode {
+            0o600
+        } else {
+            u32::from(item.metadata.mode) & 0o777
+        };
+        let create = || host::create_file(item.parent, item.name, mode);
+        let file = host::create(item.parent, item.name, self.options.replace, create)
+            .map_err(|error| item.failed("creating", error))?;
+        self.copy(item, &file, buffer)?;
+        let xattrs = self.xattrs(item.inode)?;
+        host::set_open(&file, item.metadata, &xattrs, keep, &self.tally.lost)
+            .map_err(|error| item.failed(ATTRIBUTES, error))?;
+        self.tally.files.add(1);
+        Ok(())
+    }
+
+    fn xattrs(&self, inode: &InodeRef<'_>) -> Result<Vec<Xattr>, Error> {
+        if self.options.keep.xattrs {
+            Ok(inode.xattrs()?)
+        } else {
+            Ok(Vec::new())
+        }
+    }
+
+    /// Copies a file's data, leaving holes where it has some.
+    fn copy(&self, item: &Item<'_>, file: &OwnedFd, buffer: &mut Vec<u8>) -> Result<(), Error> {
+        let size = item.metadata.size;
+        // Small and full by its own account: one read is cheaper than asking where its data lies.
+        if size <= COPY_BYTES as u64 && item.metadata.blocks.saturating_mul(512) >= size {
+            return self.copy_range(item, 0..size, file, buffer);
+        }
+        rustix::fs::ftruncate(file, size).map_err(|error| item.failed("writing", error.into()))?;
+        for range in super::data_ranges(self.fs, item.inode, size)? {
+            self.copy_range(item, range?, file, buffer)?;
+        }
+        Ok(())
+    }
+
+    fn copy_range(
+        &self,
+        item: &Item<'_>,
+        range: Range<u64>,
+        file: &OwnedFd,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let mut at = range.start;
+        while at < range.end {
+            let wanted =
+                usize::try_from(range.end - at).map_or(COPY_BYTES, |left| left.min(COPY_BYTES));
+            if buffer.len() < wanted {
+                buffer.resize(wanted, 0);
+            }
+            let read = item.inode.read(at, &mut buffer[..wanted])?;
+            if read == 0 {
+                return Err(Error::invalid("the file ended early"));
+            }
+            write_all(file, &buffer[..read], at).map_err(|error| item.failed("writing", error))?;
+            at += read as u64;
+            self.tally.bytes.add(read as u64);
+        }
+        Ok(())
+    }
+
+    fn symlink(&self, item: &Item<'_>) -> Result<(), Error> {
+        let target = CString::new(item.inode.read_link()?);
+        let target = target.map_err(|_| Error::invalid("a link's target with a zero byte"))?;
+        let create = || rustix::fs::symlinkat(&*target, item.parent, item.name);
+        host::create(item.parent, item.name, self.options.replace, create)
+            .map_err(|error| item.failed("creating", error))?;
+        self.set_named(item)?;
+        self.tally.symlinks.add(1);
+        Ok(())
+    }
+
+    fn node(&self, item: &Item<'_>) -> Result<(), Error> {
+        let create = || host::create_node(item.parent, item.name, item.metadata);
+        match host::create(item.parent, item.name, self.options.replace, create) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.tally.lost.devices.add(1);
+                return Ok(());
+            }
+            other => other.map_err(|error| item.failed("creating", error))?,
+        }
+        self.set_named(item)?;
+        self.tally.special.add(1);
+        Ok(())
+    }
+
+    fn set_named(&self, item: &Item<'_>) -> Result<(), Error> {
+        let (keep, lost) = (&self.options.keep, &self.tally.lost);
+        let xattrs = self.xattrs(item.inode)?;
+        host::set_named(item.parent, item.name, item.metadata, &xattrs, keep, lost)
+            .map_err(|error| item.failed(ATTRIBUTES, error))
+    }
+
+    fn make_links(&self) {
+        let links = std::mem::take(&mut *self.links.lock());
+        let names = std::mem::take(&mut *self.first_names.lock());
+        for (ino, path) in links {
+            let Some(first) = names.get(&ino) else {
+                continue;
+            };
+            match self.link(first, &path) {
+                Ok(()) => self.tally.hard_links.add(1),
+                Err(error) => self
+                    .tally
+                    .fail(&path, Error::host_bytes("linking", &path, error)),
+            }
+        }
+    }
+
+    fn link(&self, first: &[u8], path: &[u8]) -> io::Result<()> {
+        let ((old_folder, old_name), (folder, name)) = (split(first), split(path));
+        let old_parent = host::open_beneath(&self.root, old_folder)?;
+        let parent = host::open_beneath(&self.root, folder)?;
+        let name = CString::new(name)?;
+        let link = || {
+            rustix::fs::linkat(
+                &old_parent,
+                old_name,
+                &parent,
+                &*name,
+                rustix::fs::AtFlags::empty(),
+            )
+        };
+        match host::create(&parent, &name, self.options.replace, link) {
+            // The first name is a device that this user may not make, and is counted as such.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Sets the attributes of the directories, children before their parents.
+    fn finish_directories(&self) {
+        let made = std::mem::take(&mut *self.made.lock());
+        for directory in made.iter().rev() {
+            if let Err(error) = self.finish_directory(directory) {
+                self.tally.fail(&directory.path, error);
+            }
+        }
+    }
+
+    fn finish_directory(&self, directory: &Directory) -> Result<(), Error> {
+        let keep = &self.options.keep;
+        if *keep == Keep::NONE {
+            return Ok(());
+        }
+        let failed = |error| Error::host_bytes(ATTRIBUTES, &directory.path, error);
+        let inode = self.fs.inodes().inode(directory.ino)?;
+        let xattrs = self.xattrs(&inode)?;
+        let opened = host::open_beneath(&self.root, &directory.path).map_err(failed)?;
+        host::set_open(&opened, &inode.metadata(), &xattrs, keep, &self.tally.lost).map_err(failed)
+    }
+}
+
+/// What is tried when attributes are set.
+const ATTRIBUTES: &str = "setting the attributes of";
+
+/// An entry to extract.
+struct Item<'a> {
+    parent: &'a OwnedFd,
+    name: &'a CStr,
+    /// Its path below the destination.
+    path: &'a [u8],
+    inode: &'a InodeRef<'a>,
+    metadata: &'a Metadata,
+}
+
+impl Item<'_> {
+    fn failed(&self, operation: &'static str, error: io::Error) -> Error {
+        Error::host_bytes(operation, self.path, error)
+    }
+}
+
+/// Whether a name can't be one of a file, or leads elsewhere.
+pub fn is_unsafe_name(name: &[u8]) -> bool {
+    name.is_empty() || name.contains(&b'/') || name.contains(&0) || matches!(name, b"." | b"..")
+}
+
+/// A path and a name below it.
+pub fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.is_empty() {
+        name.to_vec()
+    } else {
+        [path, b"/", name].concat()
+    }
+}
+
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}
+
+fn write_all(file: &OwnedFd, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(file, bytes, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                at += written as u64;
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! The host's side of an extraction: names that can't leave the destination, and attributes as far as this user may set
+//! them.
+//!
+//! Directories are opened below the destination without following any symbolic link, and files are created under a
+//! name that must not exist, so neither a hostile image nor somebody who plants links meanwhile leads a write elsewhere.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags,
+};
+use rustix::io::Errno;
+
+use super::{Keep, Lost};
+use crate::{Metadata, Xattr};
+
+/// The most bytes of a path that the kernel takes at once, with room to spare.
+const MAX_PATH: usize = 4000;
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Opens the destination, creating it (its last part only) when it is not there.
+pub fn open_destination(path: &Path) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdir(path, Mode::from_raw_mode(0o777)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // The destination itself is the user's choice, so here a symbolic link is followed.
+    let flags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+}
+
+/// Whether a directory holds nothing.
+pub fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
+    for entry in rustix::fs::Dir::read_from(directory)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Opens a directory below another; `path` is relative, empty for the directory itself.
+pub fn open_beneath(root: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
+    let mut current = rustix::fs::openat(root, c".", DIRECTORY, Mode::empty())?;
+    let mut rest = path;
+    while !rest.is_empty() {
+        let cut = if rest.len() <= MAX_PATH {
+            rest.len()
+        } else {
+            rest[..MAX_PATH]
+                .iter()
+                .rposition(|byte| *byte == b'/')
+                .unwrap_or(rest.len())
+        };
+        current = open_part(current.as_fd(), &rest[..cut])?;
+        rest = rest.get(cut + 1..).unwrap_or_default();
+    }
+    Ok(current)
+}
+
+/// Opens a path of a few parts without following links, in one call where the kernel has openat2.
+fn open_part(from: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(from, path, DIRECTORY, Mode::empty(), resolve) {
+        // Old kernels do not have it, and sandboxes forbid what they do not know.
+        Err(Errno::NOSYS | Errno::PERM) => {}
+        other => return Ok(other?),
+    }
+    let mut current = from.try_clone_to_owned()?;
+    for part in path
+        .split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty())
+    {
+        if part == b".." {
+            return Err(Errno::INVAL.into());
+        }
+        current = rustix::fs::openat(&current, part, DIRECTORY, Mode::empty())?;
+    }
+    Ok(current)
+}
+
+/// Makes a directory that only we can enter until its attributes are set; with `replace`, one that exists will do.
+pub fn make_directory(parent: &OwnedFd, name: &CStr, mode: u32, replace: bool) -> io::Result<()> {
+    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)) {
+        Err(Errno::EXIST) if replace => {
+            // It must be a directory, not a link to one.
+            rustix::fs::openat(parent, name, DIRECTORY, Mode::empty())?;
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Creates something under a name; with `replace`, what has the name and is no directory goes away first.
+pub fn create<T>(
+    parent: &OwnedFd,
+    name: &CStr,
+    replace: bool,
+    create: impl Fn() -> Result<T, Errno>,
+) -> io::Result<T> {
+    match create() {
+        Err(Errno::EXIST) if replace => {
+            rustix::fs::unlinkat(parent, name, AtFlags::empty())?;
+            Ok(create()?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Creates a regular file under a name that does not exist.
+pub fn create_file(parent: &OwnedFd, name: &CStr, mode: u32) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(mode))
+}
+
+/// Creates a device, FIFO or socket.
+pub fn create_node(parent: &OwnedFd, name: &CStr, metadata: &Metadata) -> Result<(), Errno> {
+    let (major, minor) = metadata.rdev;
+    let device = rustix::fs::makedev(major, minor);
+    let kind = FileType::from_raw_mode(metadata.mode.into());
+    rustix::fs::mknodat(parent, name, kind, Mode::from_raw_mode(0o600), device)
+}
+
+/// Sets what is to be kept of a file or directory that is open.
+pub fn set_open(
+    file: &OwnedFd,
+    metadata: &Metadata,
+    xattrs: &[Xattr],
+    keep: &Keep,
+    lost: &Lost,
+) -> io::Result<()> {
+    if keep.owner {
+        let chowned = rustix::fs::fchown(file, uid(metadata), gid(metadata));
+        permitted(chowned, || lost.owners.add(1))?;
+    }
+    if keep.xattrs {
+        for xattr in xattrs {
+            let Ok(name) = CString::new(&*xattr.name) else {
+                continue;
+            };
+            let set = rustix::fs::fsetxattr(file, &*name, &xattr.value, XattrFlags::empty());
+            permitted(set, || lost.xattrs.add(1))?;
+        }
+    }
+    if keep.mode {
+        let chmoded = rustix::fs::fchmod(file, Mode::from_raw_mode(mode_bits(metadata, keep)));
+        permitted(chmoded, || lost.modes.add(1))?;
+    }
+    if keep.times {
+        rustix::fs::futimens(file, &times(metadata))?;
+    }
+    Ok(())
+}
+
+/// Sets what is to be kept of something that can't be opened: a link, a device, a FIFO or a socket.
+pub fn set_named(
+    parent: &OwnedFd,
+    name: &CStr,
+    metadata: &Metadata,
+    xattrs: &[Xattr],
+    keep: &Keep,
+    lost: &Lost,
+) -> io::Result<()> {
+    if keep.owner {
+        let (uid, gid) = (uid(metadata), gid(metadata));
+        let chowned = rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
+        permitted(chowned, || lost.owners.add(1))?;
+    }
+    if keep.xattrs && !xattrs.is_empty() {
+        let path = [proc_path(parent).as_bytes(), b"/", name.to_bytes()].concat();
+        for xattr in xattrs {
+            let Ok(attribute) = CString::new(&*xattr.name) else {
+                continue;
+            };
+            let flags = XattrFlags::empty();
+            let set = rustix::fs::lsetxattr(&*path, &*attribute, &xattr.value, flags);
+            permitted(set, || lost.xattrs.add(1))?;
+        }
+    }
+    let is_link = metadata.mode & 0o170_000 == 0o120_000;
+    if !is_link {
+        // A handle that is no opening: nothing is read from or written to the device.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+        let mode = Mode::from_raw_mode(mode_bits(metadata, keep));
+        permitted(rustix::fs::chmod(proc_path(&handle), mode), || {
+            lost.modes.add(1)
+        })?;
+    }
+    if keep.times {
+        rustix::fs::utimensat(parent, name, &times(metadata), AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
+}
+
+/// The name that the kernel gives to something open.
+fn proc_path(file: &OwnedFd) -> String {
+    use std::os::fd::AsRawFd;
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// What this user or the destination's file system does not permit is counted, not an error.
+fn permitted(result: Result<(), Errno>, lost: impl FnOnce()) -> io::Result<()> {
+    match result {
+        Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP | Errno::INVAL | Errno::NOENT) => {
+            lost();
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// The permission bits to set; without the owner, set-user-ID and set-group-ID would give rights to the wrong one.
+pub fn mode_bits(metadata: &Metadata, keep: &Keep) -> u32 {
+    let mode = u32::from(metadata.mode) & 0o7777;
+    if keep.owner { mode } else { mode & 0o1777 }
+}
+
+fn uid(metadata: &Metadata) -> Option<Uid> {
+    // The one number that means "leave it".
+    (metadata.uid != u32::MAX).then(|| Uid::from_raw(metadata.uid))
+}
+
+fn gid(metadata: &Metadata) -> Option<Gid> {
+    (metadata.gid != u32::MAX).then(|| Gid::from_raw(metadata.gid))
+}
+
+fn times(metadata: &Metadata) -> Timestamps {
+    // Nanoseconds beyond a second would be refused or, worse, mean "now" or "leave it".
+    let time = |time: crate::Timestamp| Timespec {
+        tv_sec: time.seconds,
+        tv_nsec: i64::from(time.nanoseconds.min(999_999_999)),
+    };
+    Timestamps {
+        last_access: time(metadata.atime),
+        last_modification: time(metadata.mtime),
+    }
+}
