@@ -109,6 +109,9 @@ impl Layout {
     pub fn plan_around(size_bytes: u64, options: &Options, taken: &[Run]) -> Result<Layout, Error> {
         let mut shape = Shape::new(size_bytes, options)?;
         let journal_size = journal_size(&mut shape, options)?;
+        if holds_large_file(&shape, journal_size) {
+            shape.features = shape.features.with(Feature::LARGE_FILE);
+        }
         let identity = Identity::of(options);
         let superblock = template::superblock(&shape, options, &identity)?;
         let geometry = Geometry::new(&superblock, size_bytes)
@@ -320,6 +323,15 @@ fn journal_size(shape: &mut Shape, options: &Options) -> Result<JournalSize, Err
         shape.features = shape.features.without(feature);
     }
     Ok(JournalSize::default())
+}
+
+/// Whether a file of the layout has 2 GiB or more: the resize inode pretends to, from blocks of 4 KiB on.
+fn holds_large_file(shape: &Shape, journal: JournalSize) -> bool {
+    const LIMIT: u64 = 1 << 31;
+    let pointers = shape.block_size.bytes_u64() / 4;
+    let resize = (pointers * pointers) << shape.block_size.bits();
+    let journal = journal.total << shape.block_size.bits();
+    journal >= LIMIT || (shape.has(Feature::RESIZE_INODE) && resize >= LIMIT)
 }
 
 fn habits(options: &Options, identity: &Identity) -> Habits {

@@ -1,12 +1,15 @@
 //! What the tests share: one set of letters for mke2fs and for us, and dumpe2fs's lines.
 
+// Each test file uses its part.
+#![allow(dead_code)]
+
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
 use device::{BlockDevice, FileDevice};
-use lanefs_mkfs::{Layout, Options, format, parse_size};
+use lanefs_mkfs::{Layout, Options, Summary, format, parse_size};
 
 /// Whether e2fsprogs are there; says so if not.
 pub fn ready() -> bool {
@@ -115,15 +118,16 @@ impl Case {
     }
 
     /// Makes the image with our code, into a new sparse file, and has e2fsck read it.
-    pub fn ours(&self, image: &Path) {
+    pub fn ours(&self, image: &Path) -> Summary {
         let layout = Layout::plan(self.size_bytes(), &self.options())
             .unwrap_or_else(|error| panic!("{self}: {error}"));
         make_file(image, 0);
         let device = FileDevice::create(image, self.size_bytes()).unwrap();
-        format(&device, &layout).unwrap_or_else(|error| panic!("{self}: {error}"));
+        let summary = format(&device, &layout).unwrap_or_else(|error| panic!("{self}: {error}"));
         device.flush().unwrap();
         drop(device);
         testkit::e2fsck(image);
+        summary
     }
 }
 
@@ -148,7 +152,6 @@ impl Numbers {
     }
 
     /// Of the image that mke2fs makes.
-    #[allow(dead_code)]
     pub fn of_mke2fs(case: &Case) -> Numbers {
         let directory = tempfile::tempdir().unwrap();
         let image = directory.path().join("theirs");
@@ -157,7 +160,6 @@ impl Numbers {
     }
 
     /// Of the image that we make.
-    #[allow(dead_code)]
     pub fn of_ours(case: &Case) -> Numbers {
         let directory = tempfile::tempdir().unwrap();
         let image = directory.path().join("ours");
