@@ -88,3 +88,36 @@ fn inodes_that_do_not_exist_are_not_found() {
     ));
     assert!(matches!(fs.read_link(Ino::ROOT), Err(Error::NotSymlink)));
 }
+
+/// Only debugfs can set these flags without a kernel that has the features.
+#[test]
+fn encrypted_and_verity_files_are_said_to_be_so() {
+    if !can_mount() {
+        return;
+    }
+    let source = tempfile::tempdir().unwrap();
+    std::fs::write(source.path().join("file"), b"contents").unwrap();
+    std::os::unix::fs::symlink("target", source.path().join("link")).unwrap();
+    let arguments = format!("-t ext4 -O encrypt,verity -d {}", source.path().display());
+    let image = Image::make(&arguments, 32);
+    let path = image.path().to_str().unwrap().to_owned();
+    let ino = |name: &str| {
+        let text = image.debugfs(&format!("imap {name}"));
+        Ino(text.split_whitespace().nth(1).unwrap().parse().unwrap())
+    };
+    let (file, link) = (ino("/file"), ino("/link"));
+    let mut contents = [0; 20];
+    assert_eq!(image.open().read(file, 0, &mut contents).unwrap(), 8);
+    testkit::run("debugfs", &["-w", "-R", "sif /file flags 0x180000", &path]);
+    let error = image.open().read(file, 0, &mut contents).unwrap_err();
+    assert!(matches!(error, Error::Unsupported(what) if what.contains("verity")));
+    testkit::run("debugfs", &["-w", "-R", "sif /file flags 0x80800", &path]);
+    testkit::run("debugfs", &["-w", "-R", "sif /link flags 0x800", &path]);
+    let fs = image.open();
+    assert!(matches!(
+        fs.read(file, 0, &mut contents),
+        Err(Error::Encrypted)
+    ));
+    assert!(matches!(fs.read_link(link), Err(Error::Encrypted)));
+    assert_eq!(fs.metadata(file).unwrap().size, 8);
+}

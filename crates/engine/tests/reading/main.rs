@@ -2,8 +2,10 @@
 //!
 //! Needs root (loop mounts) and e2fsprogs; a test that has not both says so.
 
+mod blocks;
 mod damage;
 mod dirty;
+mod hostile;
 mod image;
 mod oracle;
 mod populate;
