@@ -2,8 +2,11 @@
 
 mod build;
 mod cat;
+mod cp;
 mod df;
 mod du;
+mod extract;
+mod find;
 mod info;
 mod ls;
 mod map;
@@ -27,8 +30,11 @@ pub enum Command {
     Tree(tree::Args),
     Cat(cat::Args),
     Stat(stat::Args),
+    Find(find::Args),
     Du(du::Args),
     Df(df::Args),
+    Cp(cp::Args),
+    Extract(extract::Args),
     Info(info::InfoArgs),
 }
 
@@ -43,8 +49,11 @@ impl Command {
             Command::Tree(args) => args.run(context),
             Command::Cat(args) => args.run(context),
             Command::Stat(args) => args.run(context),
+            Command::Find(args) => args.run(context),
             Command::Du(args) => args.run(context),
             Command::Df(args) => args.run(context),
+            Command::Cp(args) => args.run(context),
+            Command::Extract(args) => args.run(context),
             Command::Info(args) => args.run(context),
         }
     }

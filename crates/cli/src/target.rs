@@ -40,6 +40,13 @@ impl Target {
         OsStr::from_bytes(&self.path)
     }
 
+    /// The last part of the path; for a root, a dot.
+    pub fn name(&self) -> &[u8] {
+        let path = self.path.strip_suffix(b"/").unwrap_or(&self.path);
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        if name.is_empty() { b"." } else { name }
+    }
+
     /// The target as the user would write it, safe to print.
     pub fn shown(&self) -> String {
         format!(

@@ -1,0 +1,196 @@
+//! `lanefs cp`: files and trees out of an image, as `cp` copies them. Nothing is written through a symbolic link below
+//! the destination.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use lanefs::extract::{self, Keep, Options};
+use lanefs::{FileType, Fs, Metadata};
+
+use super::{cat, extract as report};
+use crate::args::FsArgs;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::images::Images;
+use crate::target::Target;
+
+/// Copy files and directories out of an image
+#[derive(clap::Args)]
+pub struct Args {
+    /// IMAGE:PATH ..., or IMAGE followed by paths; then the destination: a file, a directory, or - for standard output
+    #[arg(required = true, num_args = 2.., value_names = ["IMAGE:PATH", "DEST"])]
+    arguments: Vec<OsString>,
+    /// Directories with all below them
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Keep modes, times and, as far as this user may, owners
+    #[arg(short, long)]
+    preserve: bool,
+    /// As -rp, and extended attributes and ACLs too
+    #[arg(short, long)]
+    archive: bool,
+    /// Do not replace files that exist
+    #[arg(short, long)]
+    no_clobber: bool,
+    #[command(flatten)]
+    from: FsArgs,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<(), Failure> {
+        let (destination, sources) = match self.arguments.split_last() {
+            Some((destination, sources)) if !sources.is_empty() => (destination, sources),
+            _ => return Err(Failure::usage("name what to copy, and where to")),
+        };
+        if destination.as_bytes().windows(2).any(|pair| pair == b":/") {
+            let failure = Failure::usage(format!("{} is in an image", destination.display()));
+            return Err(failure.hint("cp copies out of images only; `lanefs build` makes new ones"));
+        }
+        let targets = Target::parse_all(sources)?;
+        if let Some(target) = targets.iter().find(|target| !target.has_path) {
+            let failure = Failure::usage(format!("{} names no path in it", target.image.display()));
+            return Err(failure.hint("write IMAGE:/PATH, or IMAGE:/ for all of it"));
+        }
+        let images = Images::open(context, &targets, &self.from)?;
+        if destination == OsStr::new("-") {
+            return to_stdout(context, &targets, &images);
+        }
+        let mut failed = false;
+        for target in &targets {
+            if let Err(failure) = self.one(
+                context,
+                images.of(target),
+                target,
+                Path::new(destination),
+                targets.len(),
+            ) {
+                failure.report(context);
+                failed = true;
+            }
+        }
+        if failed { Err(Failure::told()) } else { Ok(()) }
+    }
+
+    fn one(
+        &self,
+        context: &Context,
+        fs: &Fs,
+        target: &Target,
+        destination: &Path,
+        count: usize,
+    ) -> Result<(), Failure> {
+        let metadata = self.source(fs, target)?;
+        let is_directory = metadata.file_type == FileType::Directory;
+        if is_directory && !self.recursive && !self.archive {
+            let failure = Failure::new(format!("{} is a directory", target.shown()));
+            return Err(failure.hint("say -r to copy it with all below it"));
+        }
+        let options = self.options();
+        let (parent, name) = place(target, destination, count)?;
+        // The root of an image copied into a directory has no name to go by: what is in it goes there.
+        let path = match &name {
+            Some(name) => parent.join(OsStr::from_bytes(name)),
+            None => parent.clone(),
+        };
+        let begun = sync::clock::now();
+        let summary = match name {
+            _ if is_directory => {
+                let is_link = path
+                    .symlink_metadata()
+                    .is_ok_and(|metadata| metadata.is_symlink());
+                if is_link && path != destination {
+                    let failure = Failure::new(format!("{} is a symbolic link", path.display()));
+                    return Err(failure.hint("remove it, or choose another destination"));
+                }
+                extract::to_directory(fs, metadata.ino, &path, &options)
+            }
+            Some(name) => extract::to_name(fs, metadata.ino, &parent, &name, &options),
+            None => return Err(Failure::new(format!("{} has no name", target.shown()))),
+        };
+        let summary = summary.map_err(Failure::new)?;
+        report::report(context, target, &summary, begun.elapsed().as_secs_f64())
+    }
+
+    /// What to copy: with -r and -a a link itself, else what it leads to.
+    fn source(&self, fs: &Fs, target: &Target) -> Result<Metadata, Failure> {
+        let itself = self.recursive || self.archive;
+        let path = target.path();
+        let metadata = if itself {
+            fs.symlink_metadata(path)
+        } else {
+            fs.metadata(path)
+        };
+        metadata.map_err(|error| Failure::new(error).at(target.image.display()))
+    }
+
+    fn options(&self) -> Options {
+        let preserve = self.preserve || self.archive;
+        // Owners are kept where they can be, as cp does without a word: only root can.
+        let owner = preserve && rustix::process::geteuid().is_root();
+        let keep = Keep {
+            owner,
+            mode: preserve,
+            times: preserve,
+            xattrs: self.archive,
+        };
+        Options {
+            keep,
+            replace: !self.no_clobber,
+            threads: 0,
+        }
+    }
+}
+
+/// The directory to copy into, and the name there.
+fn place(
+    target: &Target,
+    destination: &Path,
+    count: usize,
+) -> Result<(PathBuf, Option<Vec<u8>>), Failure> {
+    let own_name = || match target.name() {
+        b"." | b".." => None,
+        name => Some(name.to_vec()),
+    };
+    if destination.is_dir() {
+        return Ok((destination.to_path_buf(), own_name()));
+    }
+    if count > 1 {
+        return Err(Failure::new(format!(
+            "{} is no directory",
+            destination.display()
+        )));
+    }
+    let parent = match destination.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if !parent.is_dir() {
+        return Err(Failure::new(format!(
+            "{} is no directory",
+            parent.display()
+        )));
+    }
+    match destination.file_name() {
+        Some(name) => Ok((parent.to_path_buf(), Some(name.as_bytes().to_vec()))),
+        None => Err(Failure::new(format!(
+            "{} is no directory",
+            destination.display()
+        ))),
+    }
+}
+
+fn to_stdout(context: &Context, targets: &[Target], images: &Images) -> Result<(), Failure> {
+    let mut output = context.stdout();
+    let mut whole = true;
+    for target in targets {
+        let file = images
+            .of(target)
+            .file(target.path())
+            .map_err(Failure::new)?;
+        whole &= cat::copy(context, target, &file, &mut output)?;
+    }
+    output.flush()?;
+    if whole { Ok(()) } else { Err(Failure::told()) }
+}

@@ -1,0 +1,215 @@
+//! `lanefs extract`: an image, or a directory of one, becomes a directory or a tar archive.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use lanefs::extract::{self, Keep, Options, Summary};
+use lanefs::{FileType, Fs};
+
+use crate::args::FsArgs;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::format;
+use crate::open::open_fs;
+use crate::target::Target;
+
+/// Extract an image into a directory or a tar archive
+///
+/// A directory gets all that this user may restore: as root owners, modes, devices, extended attributes, ACLs,
+/// nanoseconds, hard links and holes. A tar gets all of it whoever asks. An empty lost+found is left out.
+#[derive(clap::Args)]
+pub struct Args {
+    /// IMAGE[:PATH], or IMAGE and PATH; then the destination: a directory (made if it is not there), a file whose name
+    /// ends in .tar, or - for a tar on standard output
+    #[arg(required = true, num_args = 2..=3, value_names = ["IMAGE[:PATH]", "DEST"])]
+    arguments: Vec<OsString>,
+    /// Replace files that exist in the destination
+    #[arg(long)]
+    overwrite: bool,
+    /// Leave owners and groups as they come
+    #[arg(long)]
+    no_owner: bool,
+    /// Leave out extended attributes, ACLs and capabilities
+    #[arg(long)]
+    no_xattrs: bool,
+    /// How many threads work at once
+    #[arg(
+        short = 'j',
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    threads: usize,
+    #[command(flatten)]
+    from: FsArgs,
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<(), Failure> {
+        let (destination, source) = match self.arguments.split_last() {
+            Some((destination, source)) if !source.is_empty() => (destination, source),
+            _ => return Err(Failure::usage("name an image and a destination")),
+        };
+        let targets = Target::parse_all(source)?;
+        let [target] = targets.as_slice() else {
+            return Err(Failure::usage("extract takes one image, or one path of it"));
+        };
+        let fs = open_fs(context, &target.image, &self.from)?;
+        let from = fs.resolve(target.path()).map_err(Failure::new)?;
+        let keep = Keep {
+            owner: !self.no_owner,
+            xattrs: !self.no_xattrs,
+            ..Keep::ALL
+        };
+        let options = Options {
+            keep,
+            replace: self.overwrite,
+            threads: self.threads,
+        };
+        let path = Path::new(destination);
+        let begun = sync::clock::now();
+        let summary = if destination == OsStr::new("-") {
+            if io::stdout().is_terminal() {
+                let failure = Failure::usage("a tar archive is not for a terminal");
+                return Err(failure.hint("pipe it to tar, or name a file that ends in .tar"));
+            }
+            let mut output = io::stdout().lock();
+            to_tar(&fs, from, target, &mut output, &options)?
+        } else if path.extension() == Some(OsStr::new("tar")) {
+            self.to_file(&fs, from, target, path, &options)?
+        } else if fs
+            .metadata(target.path())
+            .is_ok_and(|metadata| metadata.file_type != FileType::Directory)
+        {
+            let name = target.name();
+            extract::to_name(&fs, from, path, name, &options).map_err(Failure::new)?
+        } else {
+            extract::to_directory(&fs, from, path, &options).map_err(|error| {
+                let failure = Failure::new(&error);
+                match error {
+                    lanefs::Error::Host { source, .. }
+                        if source.kind() == io::ErrorKind::DirectoryNotEmpty =>
+                    {
+                        failure.hint("name a new directory, or say --overwrite")
+                    }
+                    _ => failure,
+                }
+            })?
+        };
+        report(context, target, &summary, begun.elapsed().as_secs_f64())
+    }
+
+    /// Writes a tar under a name that appears only when it is whole.
+    fn to_file(
+        &self,
+        fs: &Fs,
+        from: lanefs::Ino,
+        target: &Target,
+        path: &Path,
+        options: &Options,
+    ) -> Result<Summary, Failure> {
+        let failed =
+            |error: io::Error| Failure::new(format!("creating {} failed: {error}", path.display()));
+        if !self.overwrite && path.symlink_metadata().is_ok() {
+            let failure = Failure::new(format!("{} exists", path.display()));
+            return Err(failure.hint("name a new file, or say --overwrite"));
+        }
+        let unfinished = Unfinished::beside(path);
+        let file = File::create_new(&unfinished.0).map_err(failed)?;
+        let mut output = BufWriter::with_capacity(1 << 20, file);
+        let summary = to_tar(fs, from, target, &mut output, options)?;
+        output.flush().map_err(failed)?;
+        std::fs::rename(&unfinished.0, path).map_err(failed)?;
+        Ok(summary)
+    }
+}
+
+/// A file that goes away unless it is renamed.
+struct Unfinished(PathBuf);
+
+impl Unfinished {
+    fn beside(path: &Path) -> Unfinished {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        Unfinished(PathBuf::from(name))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // After the rename there is nothing to remove.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn to_tar(
+    fs: &Fs,
+    from: lanefs::Ino,
+    target: &Target,
+    output: &mut dyn Write,
+    options: &Options,
+) -> Result<Summary, Failure> {
+    extract::to_tar(fs, from, target.name(), output, options).map_err(|error| match error {
+        lanefs::Error::Output(error) => Failure::output(&error),
+        other => Failure::new(other),
+    })
+}
+
+/// Tells what was not restored, in one line, and what failed, line by line.
+pub fn report(
+    context: &Context,
+    target: &Target,
+    summary: &Summary,
+    seconds: f64,
+) -> Result<(), Failure> {
+    for (path, error) in &summary.errors {
+        context.error(format_args!(
+            "{}: {}: {error}",
+            target.image.display(),
+            format::safe(path)
+        ));
+    }
+    let lost: Vec<String> = [
+        (summary.lost_owners, "owners"),
+        (summary.lost_modes, "modes"),
+        (summary.lost_xattrs, "extended attributes"),
+        (summary.lost_devices, "devices"),
+        (summary.lost_sockets, "sockets"),
+    ]
+    .iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{count} {what}"))
+    .collect();
+    if !lost.is_empty() {
+        let why = if rustix::process::geteuid().is_root() {
+            "the destination does not take them"
+        } else {
+            "this is not root"
+        };
+        context.warn(format_args!(
+            "not restored: {} ({why}); a tar keeps them all",
+            lost.join(", ")
+        ));
+    }
+    context.detail(format_args!(
+        "{} files, {} directories, {} links, {} hard links, {} others; {} in {seconds:.2} s",
+        summary.files,
+        summary.directories,
+        summary.symlinks,
+        summary.hard_links,
+        summary.special,
+        format::human(summary.bytes)
+    ));
+    match summary.failed {
+        0 => Ok(()),
+        failed => {
+            let s = if failed == 1 { "y" } else { "ies" };
+            Err(Failure::new(format!(
+                "{failed} entr{s} could not be extracted"
+            )))
+        }
+    }
+}
