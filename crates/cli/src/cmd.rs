@@ -5,6 +5,7 @@ mod cat;
 mod cp;
 mod df;
 mod du;
+mod dump;
 mod extract;
 mod find;
 mod info;
@@ -36,6 +37,7 @@ pub enum Command {
     Cp(cp::Args),
     Extract(extract::Args),
     Info(info::InfoArgs),
+    Dump(dump::DumpArgs),
 }
 
 impl Command {
@@ -55,6 +57,7 @@ impl Command {
             Command::Cp(args) => args.run(context),
             Command::Extract(args) => args.run(context),
             Command::Info(args) => args.run(context),
+            Command::Dump(args) => args.run(context),
         }
     }
 }

@@ -9,12 +9,14 @@ use core::fmt::{self, Display, Formatter};
 mod directory;
 mod group;
 mod inode;
+mod journal;
 mod superblock;
 mod words;
 
 pub use directory::{DirectoryText, IndexText};
 pub use group::GroupText;
 pub use inode::{ExtentNodeText, InodeText, XattrsText};
+pub use journal::{JournalText, LogBlockText, MmpText, RecordText};
 pub use superblock::SuperblockText;
 pub use words::{Bytes, Hex, Name, Utc, Uuid};
 

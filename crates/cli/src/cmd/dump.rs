@@ -1,0 +1,195 @@
+//! `lanefs dump`: one structure of an image in words, as it lies on the disk: nothing is replayed, and what does not
+//! verify is printed with what is wrong. The printers are `ondisk`'s, so that messages and tests say the same.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use ondisk::features::Feature;
+use ondisk::mmp::Mmp;
+use ondisk::text::{GroupText, Hex, MmpText, Name, SuperblockText};
+use ondisk::{FsBlock, Group, Superblock, bitmap};
+
+use crate::args::ImageArgs;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::raw::Raw;
+
+mod directory;
+mod file;
+mod find;
+mod journal;
+mod orphan;
+
+/// One structure in words, as it lies on the disk (nothing is replayed)
+#[derive(Args)]
+pub struct DumpArgs {
+    /// The image, a file or block device
+    image: PathBuf,
+    #[command(flatten)]
+    place: ImageArgs,
+    #[command(subcommand)]
+    what: What,
+}
+
+/// Which structure.
+#[derive(Subcommand)]
+enum What {
+    /// The superblock, or a copy of it
+    Superblock {
+        /// The copy in this group
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        group: u32,
+    },
+    /// A group: its descriptor and what lies at its start
+    Group {
+        /// Its number
+        number: u32,
+    },
+    /// An inode with its attributes
+    Inode {
+        /// Path, or inode number as <N>
+        #[arg(value_name = "PATH|<INO>")]
+        file: String,
+    },
+    /// A block's bytes, and what is known about it
+    Block {
+        /// Its number
+        number: u64,
+    },
+    /// A directory, block by block
+    Dir {
+        /// Path, or inode number as <N>
+        #[arg(value_name = "PATH|<INO>")]
+        file: String,
+    },
+    /// A file's extents or block pointers
+    Extents {
+        /// Path, or inode number as <N>
+        #[arg(value_name = "PATH|<INO>")]
+        file: String,
+    },
+    /// The journal: its superblock, the log, fast commits
+    Journal,
+    /// Orphans: the list and the orphan file
+    Orphan,
+    /// The multi-mount protection block
+    Mmp,
+}
+
+impl DumpArgs {
+    /// Runs the command.
+    pub fn run(self, context: &Context) -> Result<(), Failure> {
+        let raw = Raw::open(&self.image, &self.place)?;
+        if raw.needs_recovery() && !matches!(self.what, What::Journal) {
+            context.note("the journal holds changes that are not shown here");
+        }
+        let mut out = context.stdout();
+        match &self.what {
+            What::Superblock { group } => superblock(&mut out, &raw, Group(*group))?,
+            What::Group { number } => group(&mut out, &raw, Group(*number))?,
+            What::Inode { file } => file::inode(&mut out, &raw, find::ino(&raw, file)?)?,
+            What::Block { number } => block(&mut out, &raw, FsBlock(*number))?,
+            What::Dir { file } => directory::dump(&mut out, &raw, find::ino(&raw, file)?)?,
+            What::Extents { file } => file::extents(&mut out, &raw, find::ino(&raw, file)?)?,
+            What::Journal => journal::dump(&mut out, &raw)?,
+            What::Orphan => orphan::dump(&mut out, &raw)?,
+            What::Mmp => mmp(&mut out, &raw)?,
+        }
+        out.flush()?;
+        Ok(())
+    }
+}
+
+fn superblock(out: &mut impl Write, raw: &Raw, group: Group) -> Result<(), Failure> {
+    if group.0 == 0 {
+        writeln!(out, "{}", SuperblockText(&raw.superblock))?;
+        return Ok(());
+    }
+    let place = (group.0 < raw.geometry.groups())
+        .then(|| raw.geometry.group_start(group).superblock)
+        .flatten();
+    let Some(block) = place else {
+        return Err(Failure::new(format!(
+            "group {group} holds no copy of the superblock"
+        )));
+    };
+    let mut bytes = [0; Superblock::SIZE];
+    raw.read(block, 0, &mut bytes)?;
+    writeln!(out, "{}", SuperblockText(Superblock::view(&bytes)))?;
+    Ok(())
+}
+
+fn group(out: &mut impl Write, raw: &Raw, group: Group) -> Result<(), Failure> {
+    let bytes = raw.desc_bytes(group)?;
+    let text = GroupText {
+        raw: &bytes,
+        geometry: &raw.geometry,
+        group,
+    };
+    writeln!(out, "{text}")?;
+    Ok(())
+}
+
+fn block(out: &mut impl Write, raw: &Raw, block: FsBlock) -> Result<(), Failure> {
+    let bytes = raw.block(block)?;
+    match raw.geometry.bit_of_block(block) {
+        None => writeln!(out, "block {block}, before the first group")?,
+        Some((group, bit)) => {
+            let state = state(raw, block, group, bit);
+            writeln!(out, "block {block}, group {group}: {state}")?;
+        }
+    }
+    writeln!(out, "{}", Hex(&bytes))?;
+    Ok(())
+}
+
+/// What the group knows of a block.
+fn state(raw: &Raw, block: FsBlock, group: Group, bit: u32) -> String {
+    let geometry = &raw.geometry;
+    let start = geometry.group_start(group);
+    if start.superblock == Some(block) {
+        return "superblock".into();
+    }
+    if start.descriptors.contains(&block.0) {
+        return "group descriptors".into();
+    }
+    if start.reserved.contains(&block.0) {
+        return "reserved for group descriptors".into();
+    }
+    let desc = match raw.desc(group) {
+        Ok(desc) => desc,
+        Err(failure) => return failure.text(),
+    };
+    if desc.has(ondisk::group_desc::flags::BLOCK_UNINIT) {
+        return "in a group never used".into();
+    }
+    match raw.block(desc.block_bitmap()) {
+        Ok(bits) if bitmap::test(&bits, bit) => "in use".into(),
+        Ok(_) => "free".into(),
+        Err(failure) => failure.text(),
+    }
+}
+
+fn mmp(out: &mut impl Write, raw: &Raw) -> Result<(), Failure> {
+    if !raw.geometry.has(Feature::MMP) {
+        return Err(Failure::new(
+            "the file system has no multi-mount protection",
+        ));
+    }
+    let block = raw.superblock.mmp_block();
+    let mmp =
+        Mmp::read(&raw.block(block)?).ok_or_else(|| Failure::new("the block is too short"))?;
+    let seed = raw
+        .geometry
+        .has_metadata_csum()
+        .then(|| raw.geometry.csum_seed());
+    writeln!(out, "{}", MmpText { mmp: &mmp, seed })?;
+    Ok(())
+}
+
+/// A line that says what follows.
+fn heading(out: &mut impl Write, text: &str) -> Result<(), Failure> {
+    writeln!(out, "{}", Name(text.as_bytes()))?;
+    Ok(())
+}

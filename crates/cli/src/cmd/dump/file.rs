@@ -1,0 +1,100 @@
+//! Inodes and where their contents lie.
+
+use std::io::Write;
+
+use ondisk::extent::{Expect, Node, verify_tail};
+use ondisk::inode::{Inode, attribute_area, checksum_seed};
+use ondisk::text::{ExtentNodeText, InodeText, XattrsText};
+use ondisk::xattr::{Area, verify_block_checksum};
+use ondisk::{Flags, Ino};
+
+use super::heading;
+use crate::failure::Failure;
+use crate::raw::Raw;
+use crate::raw::walk::{BUDGET, Go, Piece, walk};
+
+/// Prints an inode, its attributes and the root of its extent tree.
+pub fn inode(out: &mut impl Write, raw: &Raw, ino: Ino) -> Result<(), Failure> {
+    let slot = raw.slot(ino)?;
+    let text = InodeText {
+        slot: &slot,
+        geometry: &raw.geometry,
+        ino,
+    };
+    writeln!(out, "{text}")?;
+    let Ok(inode) = Inode::parse(&slot) else {
+        return Ok(());
+    };
+    if inode.flags().contains(Flags::EXTENTS) && !inode.flags().contains(Flags::INLINE_DATA) {
+        let blocks = raw.geometry.first_data_block().0..raw.geometry.blocks_count();
+        match Node::verify(inode.block_area(), &Expect::root(blocks)) {
+            Ok(node) => writeln!(out, "extents:                  {}", ExtentNodeText(&node))?,
+            Err(corrupt) => writeln!(out, "{}", corrupt.ino(ino))?,
+        }
+    }
+    let area = attribute_area(&slot).unwrap_or_default();
+    let attributes = XattrsText(Area::Inode(area)).to_string();
+    if !attributes.is_empty() {
+        heading(out, "attributes in the inode")?;
+        writeln!(out, "{attributes}")?;
+    }
+    if inode.xattr_block().0 != 0 {
+        let place = inode.xattr_block();
+        let block = raw.block(place)?;
+        let seed = raw.geometry.csum_seed();
+        let is_wrong =
+            raw.geometry.has_metadata_csum() && verify_block_checksum(&block, seed, place).is_err();
+        let wrong = if is_wrong { ", checksum WRONG" } else { "" };
+        heading(out, &format!("attributes in block {place}{wrong}"))?;
+        writeln!(out, "{}", XattrsText(Area::Block(&block)))?;
+    }
+    Ok(())
+}
+
+/// Prints the map of a file, and the blocks that hold the map.
+pub fn extents(out: &mut impl Write, raw: &Raw, ino: Ino) -> Result<(), Failure> {
+    let slot = raw.slot(ino)?;
+    let inode = Inode::parse(&slot).map_err(|corrupt| Failure::new(corrupt.ino(ino)))?;
+    let seed = checksum_seed(raw.geometry.csum_seed(), ino, inode.generation());
+    let is_extents = inode.flags().contains(Flags::EXTENTS);
+    if inode.flags().contains(Flags::INLINE_DATA) {
+        heading(out, "the contents lie in the inode")?;
+        return Ok(());
+    }
+    let (mut runs, mut blocks, mut nodes) = (0u64, 0u64, 0u64);
+    let mut budget = BUDGET;
+    walk(raw, ino, &inode, &mut budget, &mut |piece| {
+        match piece {
+            Piece::Run {
+                lblk,
+                start,
+                len,
+                unwritten,
+            } => {
+                runs += 1;
+                blocks += len;
+                let words = if unwritten { ", unwritten" } else { "" };
+                let (last, end) = (lblk + len - 1, start.0 + len - 1);
+                writeln!(
+                    out,
+                    "{lblk:>10}..={last:<10} {start:>12}..={end:<12} {len:>8} blocks{words}"
+                )?;
+            }
+            Piece::Node { block, depth } => {
+                nodes += 1;
+                let is_wrong = is_extents
+                    && raw.geometry.has_metadata_csum()
+                    && verify_tail(&raw.block(block)?, seed).is_err();
+                let wrong = if is_wrong { ", checksum WRONG" } else { "" };
+                let kind = if is_extents { "extents" } else { "pointers" };
+                writeln!(out, "block {block} holds {kind}, depth {depth}{wrong}")?;
+            }
+        }
+        Ok(Go::On)
+    })?;
+    writeln!(
+        out,
+        "{runs} runs, {blocks} blocks, {nodes} blocks of the map"
+    )?;
+    Ok(())
+}
