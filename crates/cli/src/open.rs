@@ -135,7 +135,7 @@ pub fn open_fs(context: &Context, path: &Path, options: &FsArgs) -> Result<Fs, F
 }
 
 /// The device; a given copy of the superblock may be all that is left, so then the first one is not asked for.
-fn open_for(path: &Path, options: &FsArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
+pub fn open_for(path: &Path, options: &FsArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
     if options.superblock.is_none() {
         return open_ext(path, &options.image);
     }

@@ -9,9 +9,10 @@ use ondisk::inode::Inode;
 use ondisk::{Corrupt, FsBlock, Geometry, Group, GroupDesc, Ino, Superblock};
 use sync::Arc;
 
-use crate::args::ImageArgs;
+use crate::args::FsArgs;
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::open::open_ext;
+use crate::open::{open_for, open_fs};
 
 pub mod walk;
 
@@ -28,10 +29,16 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Opens the image that the options name; its superblock must verify.
-    pub fn open(path: &Path, options: &ImageArgs) -> Result<Raw, Failure> {
-        let device = open_ext(path, options)?;
-        let superblock = read_superblock(&*device)?;
+    /// Opens the image that the options name; the superblock in use must verify.
+    pub fn open(path: &Path, options: &FsArgs) -> Result<Raw, Failure> {
+        let device = open_for(path, options)?;
+        let offset = match options.superblock {
+            None => Superblock::OFFSET,
+            Some(kib) => kib.saturating_mul(1024),
+        };
+        let mut bytes = [0; Superblock::SIZE];
+        device.read_at(offset, &mut bytes).map_err(Failure::new)?;
+        let superblock = *Superblock::view(&bytes);
         let at = |failure: Failure| failure.at(path.display());
         superblock
             .verify()
@@ -42,6 +49,29 @@ impl Raw {
             device,
             superblock,
             geometry,
+        })
+    }
+
+    /// The same image with its journal replayed in memory, when there is something to replay and the options don't say
+    /// otherwise. When the replay fails, the user is told why, and what is on disk has to do.
+    pub fn replayed(&self, context: &Context, path: &Path, options: &FsArgs) -> Option<Raw> {
+        if !self.needs_recovery() || options.no_replay || options.superblock.is_some() {
+            return None;
+        }
+        let fs = match open_fs(context, path, options) {
+            Ok(fs) => fs,
+            Err(failure) => {
+                context.warn(format!(
+                    "{}; so changes in the journal are not shown",
+                    failure.text()
+                ));
+                return None;
+            }
+        };
+        Some(Raw {
+            device: Arc::clone(fs.inodes().device()),
+            superblock: *fs.inodes().superblock(),
+            geometry: *fs.inodes().geometry(),
         })
     }
 
@@ -176,12 +206,4 @@ impl Raw {
 }
 
 const BACKUP: &str =
-    "the copies of the superblock in other groups may be good: try e2fsck on a copy of the image";
-
-fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock, Failure> {
-    let mut bytes = [0; Superblock::SIZE];
-    device
-        .read_at(Superblock::OFFSET, &mut bytes)
-        .map_err(Failure::new)?;
-    Ok(*Superblock::view(&bytes))
-}
+    "a copy in another group may be good: --superblock 32768 or 8193, then 131072 or 24577, ...";

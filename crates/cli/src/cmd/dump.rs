@@ -10,7 +10,7 @@ use ondisk::mmp::Mmp;
 use ondisk::text::{GroupText, Hex, MmpText, Name, SuperblockText};
 use ondisk::{FsBlock, Group, Superblock, bitmap};
 
-use crate::args::ImageArgs;
+use crate::args::{FsArgs, ImageArgs};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::raw::Raw;
@@ -28,6 +28,9 @@ pub struct DumpArgs {
     image: PathBuf,
     #[command(flatten)]
     place: ImageArgs,
+    /// Use the copy of the superblock at this place, in units of 1 KiB (as mount's sb=)
+    #[arg(long, value_name = "KIB")]
+    superblock: Option<u64>,
     #[command(subcommand)]
     what: What,
 }
@@ -80,7 +83,12 @@ enum What {
 impl DumpArgs {
     /// Runs the command.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let raw = Raw::open(&self.image, &self.place)?;
+        let options = FsArgs {
+            image: self.place.clone(),
+            superblock: self.superblock,
+            ..FsArgs::default()
+        };
+        let raw = Raw::open(&self.image, &options)?;
         if raw.needs_recovery() && !matches!(self.what, What::Journal) {
             context.note("the journal holds changes that are not shown here");
         }

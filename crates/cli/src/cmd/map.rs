@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use ondisk::text::Name;
 
-use crate::args::ImageArgs;
+use crate::args::FsArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::raw::Raw;
@@ -27,7 +27,7 @@ pub struct MapArgs {
     /// The image, a file or block device
     image: PathBuf,
     #[command(flatten)]
-    place: ImageArgs,
+    place: FsArgs,
     /// Columns of the picture in the terminal (default: the terminal's own, 80 when piped)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(40..=1000))]
     width: Option<u16>,
@@ -39,7 +39,10 @@ pub struct MapArgs {
 impl MapArgs {
     /// Runs the command.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let raw = Raw::open(&self.image, &self.place)?;
+        let on_disk = Raw::open(&self.image, &self.place)?;
+        let raw = on_disk
+            .replayed(context, &self.image, &self.place)
+            .unwrap_or(on_disk);
         let name = self.image.file_name().unwrap_or(self.image.as_os_str());
         let name = Name(name.as_encoded_bytes()).to_string();
         let grid = match self.svg {
@@ -50,9 +53,6 @@ impl MapArgs {
             }
         };
         let survey = Survey::take(&raw, grid, context)?;
-        if raw.needs_recovery() {
-            context.note("the journal holds changes that this picture does not show");
-        }
         for remark in &survey.remarks {
             context.warn(remark);
         }

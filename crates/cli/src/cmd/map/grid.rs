@@ -151,8 +151,8 @@ impl Grid {
 
     /// What a cell shows: the kind that stands out, and whether at least half of the cell is in use.
     ///
-    /// Data counts as scattered when a thirtieth of the cell's data is, or an eighth of a group: so one fragmented group
-    /// shows in a cell of many.
+    /// Data counts as scattered when a thirtieth of the cell's data is, or an eighth of a group: so one fragmented
+    /// group shows in a cell of many.
     pub fn shows(&self, sums: &Sums) -> Option<(Kind, bool)> {
         let of = |kind: Kind| sums[kind as usize];
         let blocks: u64 = sums.iter().sum();

@@ -1,5 +1,5 @@
-//! The picture in the terminal: one character a cell, lower case or `-` where less than half of it is in use; on a terminal
-//! with colors, blocks in the legend's colors instead of letters.
+//! The picture in the terminal: one letter a cell, in lower case or `-` where less than half of it is in use; on a
+//! terminal with colors, blocks in the legend's colors instead.
 
 use std::io::{self, Write};
 

@@ -1,0 +1,71 @@
+//! What `info --json` prints for programs.
+
+use ondisk::features::{Feature, Word};
+use ondisk::text::{Name, Uuid};
+use serde_json::{Value, json};
+
+use super::users::{Need, Since};
+use super::{Facts, family, in_word};
+
+/// All of it; `version` changes when a field changes its meaning or goes away.
+pub fn json(facts: &Facts<'_>) -> Value {
+    let raw = facts.raw;
+    let (sb, geometry) = (&raw.superblock, &raw.geometry);
+    let names = |word| {
+        in_word(geometry.features(), word)
+            .map(|f| f.to_string())
+            .collect::<Vec<_>>()
+    };
+    let needs = facts.needs();
+    let use_of = |index: usize| {
+        let need: &Need = &needs[index].1;
+        let because: Vec<String> = need.because.iter().map(Feature::to_string).collect();
+        json!({
+            "possible": need.since != Since::Never,
+            "since": need.since.version(),
+            "because": because,
+        })
+    };
+    json!({
+        "version": 1,
+        "family": family(geometry.features()),
+        "label": Name(sb.label()).to_string(),
+        "uuid": Uuid(sb.uuid()).to_string(),
+        "state": {
+            "clean": facts.state() == "clean",
+            "needs_recovery": raw.needs_recovery(),
+            "errors": sb.error_count(),
+            "text": facts.state(),
+        },
+        "block_size": geometry.block_size().bytes(),
+        "cluster_size": u64::from(geometry.cluster_ratio()) << geometry.block_size().bits(),
+        "blocks": geometry.blocks_count(),
+        "bytes": geometry.bytes(),
+        "free_bytes": facts.free_bytes(),
+        "reserved_blocks": sb.reserved_blocks_count(),
+        "inode_size": geometry.inode_size(),
+        "inodes": geometry.inodes_count(),
+        "free_inodes": facts.groups.free_inodes,
+        "directories": facts.groups.directories,
+        "groups": geometry.groups(),
+        "blocks_per_group": geometry.blocks_per_group(),
+        "inodes_per_group": geometry.inodes_per_group(),
+        "flex_size": geometry.flex_size(),
+        "broken_groups": facts.groups.broken,
+        "journal": facts.journal.json(),
+        "made": sb.mkfs_time(),
+        "last_mounted": sb.mount_time(),
+        "last_mounted_at": Name(sb.last_mounted()).to_string(),
+        "features": {
+            "compat": names(Word::Compat),
+            "incompat": names(Word::Incompat),
+            "ro_compat": names(Word::RoCompat),
+        },
+        "usable_by": {
+            "linux_read": use_of(0),
+            "linux_write": use_of(1),
+            "e2fsprogs": use_of(2),
+            "grub": use_of(3),
+        },
+    })
+}
