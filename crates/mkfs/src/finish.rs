@@ -9,7 +9,7 @@ use ondisk::group_desc::flags;
 use ondisk::superblock::state;
 use ondisk::{Group, GroupDesc, Superblock, bitmap};
 
-use crate::place::Placer;
+use crate::place::{Placer, fixed_groups};
 use crate::taken::Taken;
 use crate::{Error, GroupUse, Layout, Summary, Usage};
 
@@ -205,7 +205,7 @@ impl Layout {
 
     fn write_descriptors(&self, device: &dyn BlockDevice, table: &[u8]) -> Result<(), Error> {
         let block = self.shape.block_size.bytes();
-        for group in self.geometry.all_groups() {
+        for group in fixed_groups(&self.shape) {
             let place = self.geometry.group_start(group).descriptors;
             let bytes = match place.end - place.start {
                 0 => continue,
@@ -221,9 +221,9 @@ impl Layout {
     }
 
     /// Groups with a backup of the superblock.
-    fn backup_groups(&self) -> impl Iterator<Item = Group> + '_ {
-        let all = self.geometry.all_groups().skip(1);
-        all.filter(|group| self.geometry.has_super(*group))
+    pub(crate) fn backup_groups(&self) -> impl Iterator<Item = Group> + '_ {
+        let candidates = fixed_groups(&self.shape).into_iter().skip(1);
+        candidates.filter(|group| self.geometry.has_super(*group))
     }
 
     /// The blocks that backups of the superblock begin at.

@@ -8,7 +8,7 @@ use ondisk::{BlockSize, Feature, FsBlock, Geometry, Group, Ino, Superblock};
 
 use crate::file_map;
 use crate::journal::JournalSize;
-use crate::place::Placer;
+use crate::place::{self, Placer};
 use crate::shape::Shape;
 use crate::template::{self, Identity};
 use crate::{Error, Options, tables};
@@ -226,19 +226,34 @@ impl Layout {
     fn count_overhead(&mut self) {
         let journal = self.journal.as_ref().map_or(0, FilePlan::blocks);
         let bits = self.shape.cluster_bits;
-        let mut groups = Placer::new(&self.shape, &self.geometry, &[]).space;
-        for place in &self.places {
-            groups.take(place.block_bitmap.0, 1);
-            groups.take(place.inode_bitmap.0, 1);
-            groups.take(place.inode_table.0, self.shape.table_blocks);
-        }
-        groups.round_to_clusters(bits);
-        let first = self.shape.first_data_block;
-        // The block before the first group counts, too.
-        let blocks = self.shape.blocks - groups.free(first, self.shape.blocks) + journal;
+        let groups = if bits == 0 {
+            self.group_metadata()
+        } else {
+            self.group_metadata_in_clusters()
+        };
         // More than 2^32 clusters of overhead do not occur: inodes are fewer than that.
-        let clusters = u32::try_from(blocks >> bits).unwrap_or(0);
+        let clusters = u32::try_from((groups + journal) >> bits).unwrap_or(0);
         self.superblock.set_overhead_clusters(clusters);
+    }
+
+    fn group_metadata(&self) -> u64 {
+        let fixed = place::fixed_groups(&self.shape).into_iter();
+        let fixed: u64 = fixed
+            .map(|group| self.geometry.group_start(group).blocks())
+            .sum();
+        // The block before the first group counts, too.
+        fixed + self.shape.groups * (2 + self.shape.table_blocks) + self.shape.first_data_block
+    }
+
+    fn group_metadata_in_clusters(&self) -> u64 {
+        let mut space = Placer::new(&self.shape, &self.geometry, &[]).space;
+        for place in &self.places {
+            space.take(place.block_bitmap.0, 1);
+            space.take(place.inode_bitmap.0, 1);
+            space.take(place.inode_table.0, self.shape.table_blocks);
+        }
+        space.round_to_clusters(self.shape.cluster_bits);
+        self.shape.blocks - space.free(0, self.shape.blocks)
     }
 
     /// Bytes of the image: whole blocks.

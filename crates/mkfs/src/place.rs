@@ -35,7 +35,7 @@ impl<'a> Placer<'a> {
         if geometry.primary_superblock().0 > 0 {
             space.take(0, 1);
         }
-        for group in geometry.all_groups() {
+        for group in fixed_groups(shape) {
             let start = geometry.group_start(group);
             if let Some(block) = start.superblock {
                 space.take(block.0, 1);
@@ -84,15 +84,23 @@ impl<'a> Placer<'a> {
         let end = self
             .first_block(first + chunk.len() as u64)
             .min(self.shape.blocks);
-        let together = self.space.find(start, end, len * chunk.len() as u64);
-        let mut at = together.map(|(block, _)| block);
+        let all = len * chunk.len() as u64;
+        let mut together = self.space.find(start, end, all).map(|(block, _)| block);
+        if let Some(block) = together {
+            self.space.take(block, all);
+        }
         for place in chunk {
-            let block = match at {
-                Some(block) => block,
-                None => self.find_one(start, end, len)?,
+            let block = match &mut together {
+                Some(next) => {
+                    *next += len;
+                    *next - len
+                }
+                None => {
+                    let block = self.find_one(start, end, len)?;
+                    self.space.take(block, len);
+                    block
+                }
             };
-            self.space.take(block, len);
-            at = at.map(|block| block + len);
             match piece {
                 Piece::BlockBitmap => place.block_bitmap = FsBlock(block),
                 Piece::InodeBitmap => place.inode_bitmap = FsBlock(block),
@@ -227,6 +235,7 @@ impl<'a> Placer<'a> {
             within(place.inode_table, shape.table_blocks),
         ];
         if shape.cluster_bits == 0 {
+            // The usual case, without a map to build: the pieces don't overlap.
             return start.blocks() + pieces.iter().map(|(_, len)| len).sum::<u64>();
         }
         let mut own = Space::default();
@@ -247,4 +256,29 @@ impl<'a> Placer<'a> {
         (end - first).div_ceil(1 << shape.cluster_bits)
             - (own.free(first, end) >> shape.cluster_bits)
     }
+}
+
+/// The groups that may have metadata at their start, ascending: with sparse_super only a few of half a million.
+pub(crate) fn fixed_groups(shape: &Shape) -> Vec<Group> {
+    let groups = shape.groups;
+    let is_sparse = shape.has(Feature::SPARSE_SUPER) || shape.has(Feature::SPARSE_SUPER2);
+    if !is_sparse || shape.has(Feature::META_BG) {
+        // Groups have 32-bit numbers.
+        return (0..groups).map(|group| Group(group as u32)).collect();
+    }
+    let mut list = vec![0, 1];
+    if shape.has(Feature::SPARSE_SUPER2) {
+        list.extend(shape.backup_groups);
+    } else {
+        for base in [3, 5, 7] {
+            list.extend(
+                std::iter::successors(Some(base), |power| Some(power * base))
+                    .take_while(|group| *group < groups),
+            );
+        }
+    }
+    list.sort_unstable();
+    list.dedup();
+    let list = list.into_iter().filter(|group| *group < groups);
+    list.map(|group| Group(group as u32)).collect()
 }

@@ -7,6 +7,7 @@ use ondisk::{
 };
 
 use crate::layout::FilePlan;
+use crate::place::fixed_groups;
 use crate::{Error, Layout, Run, file_map};
 
 /// An inode that belongs to the layout, ready to be written to the inode table.
@@ -191,9 +192,9 @@ impl Layout {
         let block = self.shape.block_size.bytes();
         let pointers = self.shape.block_size.bytes_u64() / 4;
         let reserved = self.geometry.group_start(ondisk::Group(0)).reserved;
-        let backups: Vec<u64> = (1..u64::from(self.geometry.groups()))
-            .filter(|group| self.geometry.has_super(ondisk::Group(*group as u32)))
-            .map(|group| group * self.shape.blocks_per_group)
+        let backups = self.backup_groups();
+        let backups: Vec<u64> = backups
+            .map(|group| u64::from(group.0) * self.shape.blocks_per_group)
             .collect();
         let mut top = vec![0; block];
         // Two primary copies never share a word: there are at most as many as pointers.
@@ -275,7 +276,7 @@ impl Layout {
                 self.clear(device, Run { start, len: blocks })?;
             }
         }
-        for group in self.geometry.all_groups() {
+        for group in fixed_groups(&self.shape) {
             // Growing takes these as they are.
             let reserved = self.geometry.group_start(group).reserved;
             let len = reserved.end - reserved.start;
