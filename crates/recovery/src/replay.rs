@@ -183,6 +183,8 @@ impl Replay<'_> {
                 continue;
             }
             self.check_target(tag.block)?;
+            // So that no later read of the overlay meets a hole.
+            self.map.place(position)?;
             if format.has_block_checksums()
                 && format.data_checksum(walk.tid, log.read(position)?) != tag.checksum
             {

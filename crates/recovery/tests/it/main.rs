@@ -3,4 +3,6 @@
 
 mod bench;
 mod debugfs;
+mod hostile;
 mod kernel;
+mod written;

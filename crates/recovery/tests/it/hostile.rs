@@ -1,0 +1,241 @@
+//! Random journals against a naive model, and the same journals damaged in thousands of ways with checksums that fit.
+
+use device::{BlockDevice, MemoryDevice};
+use lanefs_recovery::{Error, Journal, Report, scan_and_overlay};
+use ondisk::{FsBlock, Superblock};
+use sync::Arc;
+use sync::clock;
+
+use crate::written::{Random, Written};
+
+fn overlay(written: &Written) -> Result<(Arc<dyn BlockDevice>, Report), Error> {
+    let device = written.device.clone();
+    scan_and_overlay(device, &written.sb, &written.geometry, None)
+}
+
+fn read_all(device: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn random_journals_are_replayed_as_a_model_with_plain_maps_does() {
+    let mut transactions = 0;
+    for seed in 0..600 {
+        let mut random = Random(seed);
+        let written = Written::new(&mut random).with_pointers();
+        let (view, report) = overlay(&written).unwrap_or_else(|error| panic!("{seed}: {error}"));
+        assert_eq!(report.used_backup_map, written.needs_backup_map);
+        assert_eq!(
+            report.transactions, written.transactions,
+            "seed {seed} {:?} {report:?}",
+            written.format
+        );
+        assert_eq!(report.blocks, written.expected.len() as u64, "seed {seed}");
+        transactions += report.transactions;
+        let mut expected = read_all(&*written.device);
+        for (block, bytes) in &written.expected {
+            let at = usize::try_from(FsBlock(*block).offset(written.size)).unwrap();
+            expected[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        assert!(read_all(&*view) == expected, "seed {seed}");
+        // Any part of the device reads as the whole does.
+        for _ in 0..20 {
+            let start = random.below(expected.len());
+            let len = random.below((expected.len() - start).min(3 * written.size.bytes()) + 1);
+            let mut part = vec![1; len];
+            view.read_at(start as u64, &mut part).unwrap();
+            assert!(
+                part == expected[start..start + len],
+                "seed {seed}: {start}, {len}"
+            );
+        }
+        assert_home(&written, &expected, seed);
+    }
+    assert!(transactions > 2000, "{transactions}");
+}
+
+/// Replay onto the device leaves what the overlay shows, and a clean journal.
+fn assert_home(written: &Written, expected: &[u8], seed: u64) {
+    let journal_at = 300 << written.size.bits();
+    let device: Arc<dyn BlockDevice> = written.device.clone();
+    let report =
+        lanefs_recovery::replay_to_device(&device, &written.sb, &written.geometry, None).unwrap();
+    assert_eq!(report.journal, Journal::Replayed);
+    let home = read_all(&*device);
+    assert!(
+        home[2048..journal_at] == expected[2048..journal_at],
+        "seed {seed}"
+    );
+    let bytes: [u8; 1024] = home[1024..2048].try_into().unwrap();
+    let sb = *Superblock::view(&bytes);
+    let geometry = ondisk::Geometry::new(&sb, device.size()).unwrap();
+    // Were it needed after all, there would be nothing left to do.
+    let (_, again) = scan_and_overlay(device.clone(), &sb, &geometry, None).unwrap();
+    assert_eq!((again.journal, again.blocks), (Journal::Clean, 0));
+    let (_, forced) = scan_and_overlay(device, &written.sb, &written.geometry, None).unwrap();
+    assert_eq!((forced.journal, forced.blocks), (Journal::Clean, 0));
+}
+
+/// Changes some words of the journal, most often where they mean something, and makes checksums fit again. Returns what
+/// the changed blocks held before.
+fn damage(written: &Written, random: &mut Random) -> Vec<(u32, Vec<u8>)> {
+    let blocks = written.journal.blocks_count() as usize;
+    let mut before = Vec::new();
+    for _ in 0..1 + random.below(3) {
+        // Every fourth time the journal's superblock.
+        let position = if random.chance(4) {
+            0
+        } else {
+            random.below(blocks)
+        };
+        let position = u32::try_from(position).unwrap();
+        let mut block = written.get(position);
+        before.push((position, block.clone()));
+        for _ in 0..1 + random.below(3) {
+            let near = [24, 96, block.len()][random.below(3)];
+            let at = random.below(near.min(block.len() - 4));
+            let at = if random.chance(2) { at & !3 } else { at };
+            let word: u32 = match random.below(7) {
+                0 => 0,
+                1 => 1,
+                2 => u32::MAX,
+                3 => 0x8000_0000,
+                4 => 300 + u32::try_from(random.below(200)).unwrap(),
+                5 => u32::from_be_bytes(block[at..at + 4].try_into().unwrap()).wrapping_add(1),
+                _ => u32::try_from(random.below(1 << 31)).unwrap(),
+            };
+            block[at..at + 4].copy_from_slice(&word.to_be_bytes());
+        }
+        if random.chance(20) {
+            // The same block again, elsewhere.
+            let elsewhere = u32::try_from(random.below(blocks)).unwrap();
+            before.push((elsewhere, written.get(elsewhere)));
+            written.put(elsewhere, &block);
+        }
+        written.put(position, &block);
+        if !random.chance(5) {
+            written.seal_copies(position);
+            written.seal(position);
+        }
+    }
+    before
+}
+
+/// Reads every block that a transaction could name.
+fn read_targets(view: &dyn BlockDevice, written: &Written) {
+    let mut bytes = vec![0; 60 * written.size.bytes()];
+    view.read_at(FsBlock(90).offset(written.size), &mut bytes)
+        .unwrap();
+}
+
+#[test]
+fn ten_thousand_damaged_journals_neither_panic_nor_hang() {
+    let (mut replayed, mut refused) = (0, std::collections::BTreeMap::new());
+    let begin = clock::now();
+    for seed in 0..500 {
+        let mut random = Random(seed ^ 0xDEAD);
+        let written = Written::new(&mut random).with_pointers();
+        for _ in 0..20 {
+            let before = damage(&written, &mut random);
+            match overlay(&written) {
+                Ok((view, report)) => {
+                    replayed += 1;
+                    assert!(report.blocks <= 512);
+                    read_targets(&*view, &written);
+                    let _ = report.to_string();
+                }
+                Err(error) => {
+                    let what = error.to_string();
+                    let what = what.split(" (").next().unwrap().to_owned();
+                    *refused.entry(what).or_insert(0) += 1;
+                }
+            }
+            for (position, block) in before.into_iter().rev() {
+                written.put(position, &block);
+            }
+        }
+        let (_, report) = overlay(&written).unwrap();
+        assert_eq!(report.transactions, written.transactions);
+    }
+    println!(
+        "{replayed} replayed in {:?}, refused: {refused:#?}",
+        begin.elapsed()
+    );
+    assert!(replayed > 2000, "{replayed}");
+    assert!(refused.len() >= 10, "{refused:#?}");
+}
+
+#[test]
+fn damaged_maps_of_the_journal_neither_panic_nor_hang() {
+    for seed in 0..250 {
+        let mut random = Random(seed ^ 0xF00D);
+        let mut written = Written::new(&mut random).with_pointers();
+        let original = written.sb.journal_backup();
+        for _ in 0..20 {
+            let mut words = original;
+            for _ in 0..1 + random.below(3) {
+                let word = u32::try_from(random.below(1 << 31)).unwrap();
+                let at = random.below(17);
+                words[at] = match random.below(5) {
+                    0 => 0,
+                    1 => u32::MAX,
+                    2 => words[at] ^ (1 << random.below(32)),
+                    3 => 200 + word % 200,
+                    _ => word,
+                };
+            }
+            written.sb.set_journal_backup(words);
+            if !written.needs_backup_map {
+                written.put_inode();
+            }
+            if let Ok((view, _)) = overlay(&written) {
+                read_targets(&*view, &written);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_that_only_revokes_for_ever_ends() {
+    let mut random = Random(3);
+    let written = Written::new(&mut random).with_pointers();
+    let tid = written.journal.sequence();
+    let mut block = vec![0; written.size.bytes()];
+    for position in 1..written.journal.blocks_count() {
+        ondisk::jbd2::RevokeWriter::new(&written.format, tid, &mut block).finish();
+        written.put(position, &block);
+    }
+    let (_, report) = overlay(&written).unwrap();
+    assert_eq!((report.transactions, report.blocks), (0, 0));
+}
+
+#[test]
+fn an_image_without_a_journal_or_without_need_is_left_alone() {
+    let mut random = Random(9);
+    let mut written = Written::new(&mut random).with_pointers();
+    let features = written.sb.features();
+    let needless = features.without(ondisk::Feature::NEEDS_RECOVERY);
+    written.sb.set_features(needless);
+    written.geometry = ondisk::Geometry::new(&written.sb, written.device.size()).unwrap();
+    let (view, report) = overlay(&written).unwrap();
+    assert_eq!((report.journal, report.blocks), (Journal::Ignored, 0));
+    assert!(report.to_string().contains("passed over"));
+    assert!(!view.is_read_only(), "the device itself");
+    written
+        .sb
+        .set_features(needless.without(ondisk::Feature::HAS_JOURNAL));
+    written.geometry = ondisk::Geometry::new(&written.sb, written.device.size()).unwrap();
+    let (_, report) = overlay(&written).unwrap();
+    assert_eq!(report, Report::default());
+}
+
+#[test]
+fn a_device_that_ends_inside_the_journal_is_an_error() {
+    let mut random = Random(5);
+    let written = Written::new(&mut random).with_pointers();
+    let short = Arc::new(MemoryDevice::new(written.size.bytes_u64() * 250));
+    let result = scan_and_overlay(short, &written.sb, &written.geometry, None);
+    assert!(matches!(result, Err(Error::Io(_) | Error::Corrupt(_))));
+}
