@@ -362,6 +362,6 @@ impl InodeRef<'_> {
     /// The block of extended attributes, if the inode has one.
     #[must_use]
     pub fn xattr_block(&self) -> Option<FsBlock> {
-        Some(self.inode.xattr_block()).filter(|block| block.0 != 0)
+        Some(xattr::block_of(self.icache.volume(), &self.inode)).filter(|block| block.0 != 0)
     }
 }

@@ -6,8 +6,9 @@ pub const CACHE_BYTES: usize = 32 << 20;
 pub const KEPT_GROUPS: u32 = 1 << 20;
 /// Bytes of a symbolic link's target, as in Linux (`PATH_MAX`).
 pub const SYMLINK_BYTES: u64 = 4096;
-/// Bytes of all values of one inode's extended attributes together.
-pub const XATTR_BYTES: u64 = 64 << 20;
+/// Bytes of all values of one inode's extended attributes together: one as long as the format allows, and more of
+/// the ordinary kind than Linux lists.
+pub const XATTR_BYTES: u64 = 20 << 20;
 /// Groups whose descriptors are summed up for free counts and overhead; of more, the superblock is believed.
 pub const SUMMED_GROUPS: u32 = 1 << 20;
 /// Blocks of a directory: what an index entry can number.

@@ -6,7 +6,7 @@
 
 use ondisk::inode::attribute_area;
 use ondisk::xattr::{self, Area, Entry, Value};
-use ondisk::{Corrupt, Feature, FileType, Flags, Ino, Site, acl};
+use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site, acl};
 
 use crate::error::Error;
 use crate::extent;
@@ -30,26 +30,37 @@ pub(crate) fn read_all(icache: &Icache, inode: &LoadedInode) -> Result<Vec<Xattr
     if let Some(area) = attribute_area(inode.slot()) {
         collect(icache, inode, Area::Inode(area), &mut budget, &mut all)?;
     }
-    let at = inode.xattr_block();
+    let volume = icache.volume();
+    let at = block_of(volume, inode);
     if at.0 != 0 {
-        let volume = icache.volume();
-        let block = read_block(volume, inode)?;
+        let block = read_block(volume, inode, at)?;
         collect(icache, inode, Area::Block(&block), &mut budget, &mut all)
             .map_err(|error| place(error, at))?;
     }
     Ok(all)
 }
 
+/// The attribute block; 0 for none. Without `64bit` the upper half of the field may mean something else (Hurd).
+pub(crate) fn block_of(volume: &Volume, inode: &LoadedInode) -> FsBlock {
+    match volume.has(Feature::BIT64) {
+        true => inode.xattr_block(),
+        false => FsBlock(inode.xattr_block().0 & 0xffff_ffff),
+    }
+}
+
 /// Adds the block to an error that has none.
-fn place(error: Error, block: ondisk::FsBlock) -> Error {
+fn place(error: Error, block: FsBlock) -> Error {
     match error {
         Error::Corrupt(corrupt) => Error::Corrupt(corrupt.block(block)),
         other => other,
     }
 }
 
-fn read_block(volume: &Volume, inode: &LoadedInode) -> Result<sync::Arc<buffer::Block>, Error> {
-    let at = inode.xattr_block();
+fn read_block(
+    volume: &Volume,
+    inode: &LoadedInode,
+    at: FsBlock,
+) -> Result<sync::Arc<buffer::Block>, Error> {
     let geometry = volume.geometry();
     if !volume.blocks().contains(&at.0) {
         let corrupt = Corrupt::at(Site::XattrBlockPlace).ino(inode.ino());
@@ -83,7 +94,7 @@ fn collect(
         };
         let spent = size + xattr::entry_size(entry.name.len()) as u64;
         *budget = budget.checked_sub(spent).ok_or(Error::Unsupported(
-            "more than 64 MiB of extended attributes",
+            "more than 20 MiB of extended attributes",
         ))?;
         let value = match entry.value {
             Value::Here(value) => value.to_vec(),

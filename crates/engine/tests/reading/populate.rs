@@ -98,6 +98,12 @@ fn shapes(root: &Path, can: Abilities) {
         large.write_all_at(b"start", 0).unwrap();
         large.write_all_at(&pattern(5, 100_000), 5 << 30).unwrap();
     }
+    if can.fallocate && can.large {
+        // The last block that a file can have: logical block 2^32 - 2.
+        let last = File::create(root.join("last-block")).unwrap();
+        let at = u64::from(u32::MAX - 1) * can.block;
+        last.write_all_at(b"the end", at).unwrap();
+    }
     if can.fallocate {
         let unwritten = File::create(root.join("unwritten")).unwrap();
         fallocate(&unwritten, FallocateFlags::empty(), 0, 1 << 20).unwrap();
