@@ -26,7 +26,6 @@ use crate::failure::Failure;
 pub enum Command {
     Build(build::BuildArgs),
     Mkfs(mkfs::MkfsCommand),
-    Map(map::MapArgs),
     Ls(ls::Args),
     Tree(tree::Args),
     Cat(cat::Args),
@@ -37,6 +36,7 @@ pub enum Command {
     Cp(cp::Args),
     Extract(extract::Args),
     Info(info::InfoArgs),
+    Map(map::MapArgs),
     Dump(dump::DumpArgs),
 }
 
@@ -46,7 +46,6 @@ impl Command {
         match self {
             Command::Build(args) => args.run(context),
             Command::Mkfs(args) => args.run(context),
-            Command::Map(args) => args.run(context),
             Command::Ls(args) => args.run(context),
             Command::Tree(args) => args.run(context),
             Command::Cat(args) => args.run(context),
@@ -57,6 +56,7 @@ impl Command {
             Command::Cp(args) => args.run(context),
             Command::Extract(args) => args.run(context),
             Command::Info(args) => args.run(context),
+            Command::Map(args) => args.run(context),
             Command::Dump(args) => args.run(context),
         }
     }

@@ -55,7 +55,7 @@ mod tests {
             .collect();
         let mut output = Vec::new();
         columns(&mut output, &names, 10).unwrap();
-        assert_eq!(String::from_utf8(output).unwrap(), "a    d\nbbb  e\nc\n");
+        assert_eq!(String::from_utf8(output).unwrap(), "a    c  e\nbbb  d\n");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! reported in the [`Summary`] and does not stop the others. What this user may not restore (owners, devices, some
 //! attributes) is counted there too. An interrupted extraction leaves what it had written so far.
 
+mod acl_text;
 mod directory;
 mod host;
 mod pool;
@@ -250,7 +251,7 @@ pub fn to_name(
     directory::Extraction::new(fs, opened, options).entry(from, name)
 }
 
-/// Writes what is at `from` as a tar archive (POSIX pax, sparse files as GNU tar 1.0 does): a directory as `./` and what
+/// Writes what is at `from` as a tar archive (POSIX pax, with GNU sparse files): a directory as `./` and what
 /// is below it, anything else under `name`. Hard links, nanoseconds, extended attributes and ACLs are kept.
 ///
 /// # Errors

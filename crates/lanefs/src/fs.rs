@@ -1,6 +1,6 @@
 //! The file system by path, in the manner of `std::fs`.
 //!
-//! Paths are those of the image and begin at its root, with or without a leading `/`; symbolic links in them stay within
+//! Paths begin at the root of the image, with or without a leading `/`; symbolic links in them stay within
 //! the image. All methods take `&self`, may be called from any number of threads, and may block on I/O; readers of
 //! different files share no lock. Nothing is written.
 

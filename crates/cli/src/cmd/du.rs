@@ -36,6 +36,9 @@ pub struct Args {
     /// In bytes; as --apparent-size
     #[arg(short, long)]
     bytes: bool,
+    /// Files with several names, once for each
+    #[arg(short = 'l', long)]
+    count_links: bool,
     /// A grand total at the end
     #[arg(short = 'c', long)]
     total: bool,

@@ -26,10 +26,10 @@ pub struct Args {
     #[arg(short, long)]
     long: bool,
     /// Entries that begin with a dot, too
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with = "almost_all")]
     all: bool,
     /// As -a, but without `.` and `..`
-    #[arg(short = 'A', long)]
+    #[arg(short = 'A', long, overrides_with = "all")]
     almost_all: bool,
     /// Inode numbers
     #[arg(short, long)]

@@ -2,7 +2,7 @@
 //! them.
 //!
 //! Directories are opened below the destination without following any symbolic link, and files are created under a
-//! name that must not exist, so neither a hostile image nor somebody who plants links meanwhile leads a write elsewhere.
+//! name that must not exist, so neither a hostile image nor somebody who plants links meanwhile leads a write astray.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -13,6 +13,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
+use sync::Counter;
 
 use super::{Keep, Lost};
 use crate::{Metadata, Xattr};
@@ -135,9 +136,10 @@ pub fn set_open(
     keep: &Keep,
     lost: &Lost,
 ) -> io::Result<()> {
+    let mut owned = keep.owner;
     if keep.owner {
         let chowned = rustix::fs::fchown(file, uid(metadata), gid(metadata));
-        permitted(chowned, || lost.owners.add(1))?;
+        owned = permitted(chowned, &lost.owners)?;
     }
     if keep.xattrs {
         for xattr in xattrs {
@@ -145,12 +147,12 @@ pub fn set_open(
                 continue;
             };
             let set = rustix::fs::fsetxattr(file, &*name, &xattr.value, XattrFlags::empty());
-            permitted(set, || lost.xattrs.add(1))?;
+            permitted(set, &lost.xattrs)?;
         }
     }
     if keep.mode {
-        let chmoded = rustix::fs::fchmod(file, Mode::from_raw_mode(mode_bits(metadata, keep)));
-        permitted(chmoded, || lost.modes.add(1))?;
+        let chmoded = rustix::fs::fchmod(file, Mode::from_raw_mode(mode_bits(metadata, owned)));
+        permitted(chmoded, &lost.modes)?;
     }
     if keep.times {
         rustix::fs::futimens(file, &times(metadata))?;
@@ -167,10 +169,11 @@ pub fn set_named(
     keep: &Keep,
     lost: &Lost,
 ) -> io::Result<()> {
+    let mut owned = keep.owner;
     if keep.owner {
         let (uid, gid) = (uid(metadata), gid(metadata));
         let chowned = rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
-        permitted(chowned, || lost.owners.add(1))?;
+        owned = permitted(chowned, &lost.owners)?;
     }
     if keep.xattrs && !xattrs.is_empty() {
         let path = [proc_path(parent).as_bytes(), b"/", name.to_bytes()].concat();
@@ -180,7 +183,7 @@ pub fn set_named(
             };
             let flags = XattrFlags::empty();
             let set = rustix::fs::lsetxattr(&*path, &*attribute, &xattr.value, flags);
-            permitted(set, || lost.xattrs.add(1))?;
+            permitted(set, &lost.xattrs)?;
         }
     }
     let is_link = metadata.mode & 0o170_000 == 0o120_000;
@@ -188,10 +191,8 @@ pub fn set_named(
         // A handle that is no opening: nothing is read from or written to the device.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-        let mode = Mode::from_raw_mode(mode_bits(metadata, keep));
-        permitted(rustix::fs::chmod(proc_path(&handle), mode), || {
-            lost.modes.add(1)
-        })?;
+        let mode = Mode::from_raw_mode(mode_bits(metadata, owned));
+        permitted(rustix::fs::chmod(proc_path(&handle), mode), &lost.modes)?;
     }
     if keep.times {
         rustix::fs::utimensat(parent, name, &times(metadata), AtFlags::SYMLINK_NOFOLLOW)?;
@@ -205,21 +206,22 @@ fn proc_path(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// What this user or the destination's file system does not permit is counted, not an error.
-fn permitted(result: Result<(), Errno>, lost: impl FnOnce()) -> io::Result<()> {
+/// Whether it was done; what this user or the destination's file system does not permit is counted, not an error.
+fn permitted(result: Result<(), Errno>, lost: &Counter) -> io::Result<bool> {
     match result {
+        Ok(()) => Ok(true),
         Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP | Errno::INVAL | Errno::NOENT) => {
-            lost();
-            Ok(())
+            lost.add(1);
+            Ok(false)
         }
-        other => Ok(other?),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// The permission bits to set; without the owner, set-user-ID and set-group-ID would give rights to the wrong one.
-pub fn mode_bits(metadata: &Metadata, keep: &Keep) -> u32 {
+fn mode_bits(metadata: &Metadata, owned: bool) -> u32 {
     let mode = u32::from(metadata.mode) & 0o7777;
-    if keep.owner { mode } else { mode & 0o1777 }
+    if owned { mode } else { mode & 0o1777 }
 }
 
 fn uid(metadata: &Metadata) -> Option<Uid> {

@@ -1,5 +1,6 @@
 //! The tar format as we write it: ustar headers, and pax records before those that ustar can't hold.
 
+use super::acl_text;
 use crate::{FileType, Metadata, Timestamp, Xattr};
 
 /// Everything in a tar is a whole number of these.
@@ -68,14 +69,32 @@ pub fn headers(name: &[u8], metadata: &Metadata, xattrs: &[Xattr], kind: &Kind<'
     header.octal(337, 8, minor.into());
     header.0[156] = type_flag;
     if !matches!(kind, Kind::HardLink(_)) {
-        for xattr in xattrs {
-            record(
-                &mut pax,
-                &[b"SCHILY.xattr.", &*xattr.name].concat(),
-                &xattr.value,
-            );
-        }
+        attributes(&mut pax, xattrs);
     }
+    joined(&pax, header)
+}
+
+/// The records of extended attributes. ACLs are written as text too, which is where tar looks for them.
+fn attributes(pax: &mut Vec<u8>, xattrs: &[Xattr]) {
+    for xattr in xattrs {
+        let acl = match &xattr.name[..] {
+            b"system.posix_acl_access" => Some(&b"SCHILY.acl.access"[..]),
+            b"system.posix_acl_default" => Some(&b"SCHILY.acl.default"[..]),
+            _ => None,
+        };
+        if let (Some(key), Some(text)) = (acl, acl_text::text(&xattr.value)) {
+            record(pax, key, text.as_bytes());
+        }
+        record(
+            pax,
+            &[b"SCHILY.xattr.", &xattr.name[..]].concat(),
+            &xattr.value,
+        );
+    }
+}
+
+/// The header of an entry, after its pax records if it has some.
+fn joined(pax: &[u8], header: Header) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(3 * BLOCK);
     if !pax.is_empty() {
         let mut extended = Header([0; BLOCK]);
@@ -87,7 +106,7 @@ pub fn headers(name: &[u8], metadata: &Metadata, xattrs: &[Xattr], kind: &Kind<'
         extended.octal(136, 12, 0);
         extended.0[156] = b'x';
         bytes.extend(extended.finish());
-        bytes.extend(&pax);
+        bytes.extend(pax);
         bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
     }
     bytes.extend(header.finish());

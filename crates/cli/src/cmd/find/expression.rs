@@ -1,4 +1,4 @@
-//! The expression of `find`: parsed into a flat program in postfix order, so that neither parsing nor evaluation recurses.
+//! The expression of `find`: parsed into a flat program in postfix order, so that nothing recurses.
 
 use std::ffi::{OsStr, OsString};
 

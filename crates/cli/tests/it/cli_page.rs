@@ -1,0 +1,77 @@
+//! docs/cli.md holds what `--help` says of every command; `LANEFS_UPDATE=1` writes it anew.
+
+use std::path::Path;
+
+use crate::fixture::ok;
+
+const HEAD: &str = "# The command line
+
+What `lanefs COMMAND --help` says, for every command. This page is generated and tested: after a change, run
+`LANEFS_UPDATE=1 cargo test -p lanefs-cli --test it cli_page`.
+";
+
+fn commands() -> Vec<String> {
+    let help = ok(["--help"]);
+    let list = help.split("Commands:\n").nth(1).unwrap();
+    list.lines()
+        .take_while(|line| line.starts_with("  "))
+        .filter(|line| !line.starts_with("    "))
+        .map(|line| line.split_whitespace().next().unwrap().to_owned())
+        .collect()
+}
+
+fn page() -> String {
+    let mut page = HEAD.to_owned();
+    let mut add = |name: &str, help: String| {
+        let help: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
+        page += &format!("\n## lanefs{name}\n\n```text\n{}\n```\n", help.join("\n"));
+    };
+    add("", ok(["--help"]));
+    for command in commands() {
+        add(&format!(" {command}"), ok([&command, "--help"]));
+    }
+    page
+}
+
+#[test]
+fn the_page_of_the_command_line_is_what_help_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    let page = page();
+    if std::env::var_os("LANEFS_UPDATE").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = written
+        .lines()
+        .zip(page.lines())
+        .find(|(old, new)| old != new);
+    assert!(
+        written == page,
+        "docs/cli.md is out of date, first at {differs:?}; LANEFS_UPDATE=1 writes it anew"
+    );
+}
+
+#[test]
+fn every_command_has_a_line_that_says_what_it_does() {
+    let commands = commands();
+    for command in [
+        "build", "mkfs", "ls", "tree", "cat", "stat", "find", "du", "df", "cp", "extract", "info",
+        "map",
+    ] {
+        assert!(
+            commands.iter().any(|known| known == command),
+            "{command} is missing"
+        );
+    }
+    for command in &commands {
+        let help = ok([command, "--help"]);
+        assert!(
+            help.lines().next().unwrap().len() > 10,
+            "{command} does not say what it does"
+        );
+        assert!(
+            help.contains(&format!("Usage: lanefs {command}")),
+            "{command}"
+        );
+    }
+}

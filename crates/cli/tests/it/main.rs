@@ -1,0 +1,8 @@
+//! The program as its users meet it: on images made by mke2fs, compared with the kernel and the usual tools.
+
+mod cli_page;
+mod disks;
+mod extract;
+mod fixture;
+mod read;
+mod status;

@@ -1,0 +1,160 @@
+//! Exit statuses, and messages that say what, where, and what to do.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use crate::fixture::{Fixture, error, lanefs, run};
+
+#[test]
+fn what_makes_no_sense_is_usage() {
+    for arguments in [
+        &["frobnicate"][..],
+        &["ls"],
+        &["ls", "--offset", "1", "--partition", "1", "x"],
+        &["ls", "--offset", "many", "x"],
+        &["extract", "x"],
+        &["-q", "-v", "ls", "x"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+    assert_eq!(run(["--version"]).status.code(), Some(0));
+}
+
+#[test]
+fn an_image_that_is_not_there_is_named() {
+    let output = run(["ls", "/nowhere/disk.img"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        error(&output).contains("/nowhere/disk.img"),
+        "{}",
+        error(&output)
+    );
+}
+
+#[test]
+fn a_path_that_is_not_there_is_named_and_the_others_are_shown() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let output = run(["cat", &fixture.at("/missing"), &fixture.at("/hello.txt")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        error(&output).contains("/missing: no such file or directory"),
+        "{}",
+        error(&output)
+    );
+    assert_eq!(output.stdout, b"hello, ext4\n");
+}
+
+/// A name, where its signature lies, the signature, what it is called, and what the hint holds.
+type Foreign = (
+    &'static str,
+    usize,
+    &'static [u8],
+    &'static str,
+    &'static str,
+);
+
+const OTHERS: &str = "ext2, ext3 and ext4 only";
+
+#[rustfmt::skip]
+const FOREIGN: &[Foreign] = &[
+    ("a.qcow2", 0, b"QFI\xfb", "a qcow2 disk image", "qemu-img convert -O raw"),
+    ("a.vmdk", 0, b"KDMV", "a VMDK disk image", "qemu-img convert -O raw"),
+    ("a.vdi", 0x40, b"\x7f\x10\xda\xbe", "a VDI disk image", "qemu-img convert"),
+    ("a.vhdx", 0, b"vhdxfile", "a VHDX disk image", "qemu-img convert"),
+    ("a.luks", 0, b"LUKS\xba\xbe", "a LUKS encrypted volume", "cryptsetup open"),
+    ("a.btrfs", 0x1_0040, b"_BHRfS_M", "a btrfs file system", OTHERS),
+    ("a.xfs", 0, b"XFSB", "an XFS file system", OTHERS),
+    ("a.squashfs", 0, b"hsqs", "a squashfs file system", OTHERS),
+    ("a.erofs", 1024, b"\xe2\xe1\xf5\xe0", "an EROFS file system", OTHERS),
+    ("a.img.gz", 0, b"\x1f\x8b\x08", "a gzip file", "gzip -dk"),
+    ("a.img.xz", 0, b"\xfd7zXZ\0", "an xz file", "xz -dk"),
+    ("a.img.zst", 0, b"\x28\xb5\x2f\xfd", "a zstd file", "zstd -dk"),
+    ("a.tar", 257, b"ustar", "a tar archive", "lanefs build"),
+    ("zeros", 0, b"", "nothing but zeros", "lanefs mkfs"),
+    ("noise", 0, &[0xA5; 4096], "not an ext2, ext3 or ext4", "--offset"),
+];
+
+#[test]
+fn what_is_no_ext4_is_named_with_the_next_step() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, at, signature, what, next) in FOREIGN {
+        let mut bytes = vec![0; 1 << 20];
+        bytes[*at..at + signature.len()].copy_from_slice(signature);
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        for command in ["ls", "info", "df"] {
+            let output = run([command, path.to_str().unwrap()]);
+            let said = error(&output);
+            assert_eq!(output.status.code(), Some(1), "{command} {name}: {said}");
+            assert!(
+                said.contains(what) && said.contains(name),
+                "{command} {name}: {said}"
+            );
+            assert!(said.contains(next), "{command} {name}: {said}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_file_and_a_directory_are_no_images() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    for path in [empty.as_path(), folder.path()] {
+        let output = run([std::ffi::OsStr::new("ls"), path.as_os_str()]);
+        assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error_to_talk_about() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let mut child = lanefs()
+        .args(["cat", &fixture.at("/big")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(141));
+    assert_eq!(error(&output), "");
+}
+
+#[test]
+fn output_to_a_full_disk_is_an_error() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let output = lanefs()
+        .args(["ls", "-l", &fixture.at("/")])
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        error(&output).contains("standard output"),
+        "{}",
+        error(&output)
+    );
+}
+
+#[test]
+fn nothing_that_goes_into_a_pipe_is_colored() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    for command in ["ls", "tree", "info", "map"] {
+        let output = run([command, &fixture.image.to_string_lossy()]);
+        assert!(output.status.success(), "{}", error(&output));
+        assert!(!output.stdout.contains(&0x1B), "{command}");
+    }
+}
