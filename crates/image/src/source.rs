@@ -3,16 +3,22 @@
 //! A scan looks at everything and reads no file's data; afterwards the tree says where each file's bytes are and
 //! opens them. Nothing here writes anything.
 
+mod acl_text;
+mod apply;
+mod archive;
 pub mod builder;
 mod directory;
 pub mod error;
 pub mod exclude;
 pub mod limits;
+mod oci;
 pub mod options;
 pub mod origin;
 mod probe;
 mod resolve;
 mod scan;
+mod stream;
+mod tar;
 pub mod time;
 pub mod tree;
 mod walk;
@@ -21,6 +27,6 @@ pub mod xattrs;
 pub use error::SourceError;
 pub use options::{Input, Options, Place};
 pub use origin::{DataSink, FileReader, SinkError};
-pub use scan::scan;
+pub use scan::{reads_once, scan, scan_streaming};
 pub use time::Time;
 pub use tree::{Attributes, Data, DataExtent, Kind, NodeId, SourceId, Tree};

@@ -72,6 +72,13 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Takes the oldest item if there is one now.
+    pub fn try_pop(&self) -> Option<T> {
+        let item = self.state.lock().items.pop_front()?;
+        self.not_full.notify_one();
+        Some(item)
+    }
+
     /// No item is accepted any more; those inside can still be taken. Wakes all who wait.
     pub fn close(&self) {
         self.state.lock().closed = true;

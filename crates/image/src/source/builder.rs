@@ -25,7 +25,7 @@ pub struct Builder {
     indexed: bool,
     hasher: foldhash::fast::FixedState,
     /// The directory that the last resolved path led to.
-    pub(super) last: Option<(Vec<u8>, u32)>,
+    pub(super) last: Option<(u32, Vec<u8>, u32)>,
 }
 
 impl Node {

@@ -19,8 +19,30 @@ pub const XATTRS: usize = 1024;
 /// All different sets of extended attributes of one tree.
 pub const XATTR_TOTAL: usize = 256 << 20;
 /// Data extents of all sparse files of one tree.
-pub const EXTENTS: usize = 1 << 24;
+pub const EXTENTS: usize = 1 << 22;
 /// Sources of one build, each layer of an OCI image counted.
 pub const SOURCES: usize = 4096;
 /// Longest list of the names of one file's extended attributes (as Linux).
 pub const XATTR_LIST: usize = 64 * 1024;
+/// Largest window of a zstd frame: what `zstd --long` makes and `zstd -d` takes without asking.
+pub const ZSTD_WINDOW: u64 = 128 << 20;
+/// Memory for xz data, in KiB: enough for `xz -9`.
+pub const XZ_MEMORY_KIB: u32 = 128 * 1024;
+/// All records of one PAX header.
+pub const PAX_HEADER: u64 = 4 << 20;
+/// Data extents of one sparse file of an archive.
+pub const FILE_EXTENTS: usize = 1 << 20;
+/// Largest major number of a device.
+pub const MAJOR: u32 = (1 << 12) - 1;
+/// Largest minor number of a device.
+pub const MINOR: u32 = (1 << 20) - 1;
+/// Names of hard links that wait for their target, and of excluded files that links may name.
+pub const HELD_NAMES: usize = 64 << 20;
+/// An image's index, manifest or configuration.
+pub const JSON: u64 = 8 << 20;
+/// Manifests and indexes of one image layout.
+pub const MANIFESTS: usize = 4096;
+/// Layers of one image.
+pub const LAYERS: usize = 1024;
+/// Files in an archive of an image.
+pub const BLOBS: usize = 100_000;

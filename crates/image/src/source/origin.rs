@@ -5,28 +5,37 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use sync::Arc;
+
 use super::error::SourceError;
-use super::tree::{DataExtent, DataKind, NodeId, Tree, halves};
+use super::stream::Compression;
+use super::tar::Rules;
+use super::tree::{DataExtent, DataKind, NodeId, SourceId, Tree, halves};
 
 /// An error of who receives data, passed through unchanged as [`SourceError::Sink`].
 pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Receives the data of an archive's files, one after another, in the archive's order.
 pub trait DataSink {
-    /// Item `index` begins: a file of `size` bytes, of which `data_bytes` follow and the rest are holes. Returns
+    /// Item `index` of archive `source` begins: a file of `size` bytes, of which `data_bytes` follow and the rest are holes. Returns
     /// whether the data is wanted; when not, neither `data` nor `end` is called for it.
     ///
     /// During a scan an item may turn out unneeded: a later entry can replace it. The finished tree tells.
     ///
     /// # Errors
     /// Ends the scan with [`SourceError::Sink`]; so for the other methods.
-    fn begin(&mut self, index: u32, size: u64, data_bytes: u64) -> Result<bool, SinkError>;
+    fn begin(
+        &mut self,
+        source: SourceId,
+        index: u32,
+        size: u64,
+        data_bytes: u64,
+    ) -> Result<bool, SinkError>;
 
     /// The bytes at `offset` of the file; offsets rise, pieces have any length but 0.
     ///
@@ -51,13 +60,22 @@ pub(crate) enum Source {
         directories: Vec<(u32, u32)>,
     },
     /// An archive in a file: data of an uncompressed one lies at offsets of `file`.
-    Archive {
-        /// Shared by the layers that lie in one file.
-        file: File,
-        label: String,
-    },
+    Archive(Archive),
     /// What has no data of its own, or gave it all during the scan.
     Spent,
+}
+
+/// An archive that lies in a file, or is a range of one.
+#[derive(Clone)]
+pub(crate) struct Archive {
+    /// Shared by the layers that lie in one file.
+    pub(crate) file: Arc<File>,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    pub(crate) compression: Compression,
+    /// What messages call it.
+    pub(crate) label: String,
+    pub(crate) rules: Rules,
 }
 
 /// Reads one file's data.
@@ -91,7 +109,7 @@ impl Tree {
                 reader.check()?;
                 Ok(reader)
             }
-            (Source::Archive { file, .. }, DataKind::Range) => {
+            (Source::Archive(archive), DataKind::Range) => {
                 let mut at = node.key;
                 let packed = self
                     .extents(id)
@@ -101,7 +119,7 @@ impl Tree {
                         place
                     })
                     .collect();
-                let fd = Err(file.as_fd());
+                let fd = Err(archive.file.as_fd());
                 Ok(FileReader {
                     tree: self,
                     node: id,
@@ -143,7 +161,7 @@ impl Tree {
                 let relative = self.relative(node.source, directory, name);
                 path.join(std::ffi::OsStr::from_bytes(&relative))
             }
-            (Source::Archive { label, .. }, _) => {
+            (Source::Archive(Archive { label, .. }), _) => {
                 let path = self.path(id);
                 PathBuf::from(format!("{label}:{}", String::from_utf8_lossy(&path)))
             }
@@ -271,9 +289,4 @@ fn open_once(root: BorrowedFd<'_>, relative: &[u8], more: OFlags) -> Result<Owne
         }
     }
     rustix::fs::openat(root, relative, flags, Mode::empty())
-}
-
-/// Fills `buf` from byte `offset` of `file`.
-pub(crate) fn read_exact_at(file: &File, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-    file.read_exact_at(buf, offset)
 }

@@ -20,26 +20,33 @@ enum Way {
 }
 
 impl Builder {
-    /// The directory at `path` (components divided by `/`; `.` and empty ones mean nothing, `..` goes up but never out).
-    /// Missing directories are made with [`Attributes::DEFAULT_DIRECTORY`].
+    /// The directory at `path` (components divided by `/`; `.` and empty ones mean nothing, `..` goes up but never out),
+    /// from directory `start` on. Missing directories are made with [`Attributes::DEFAULT_DIRECTORY`].
     ///
     /// # Errors
     /// When something on the way is no directory, or links lead in a circle.
-    pub(crate) fn directory(&mut self, path: &[u8]) -> Result<u32, String> {
-        if let Some((last, id)) = &self.last
+    pub(crate) fn directory_from(&mut self, start: u32, path: &[u8]) -> Result<u32, String> {
+        if let Some((from, last, id)) = &self.last
+            && *from == start
             && *last == path
         {
             return Ok(*id);
         }
-        let found = self.resolve(0, path, Way::Make)?;
+        let found = self.resolve(start, path, Way::Make)?;
         let id = found.ok_or_else(|| String::from("it leads nowhere"))?;
-        self.last = Some((path.to_vec(), id));
+        self.last = Some((start, path.to_vec(), id));
         Ok(id)
     }
 
-    /// The node at `path`, without following a link at its end, if there is one.
-    pub(crate) fn find(&mut self, path: &[u8]) -> Option<u32> {
-        self.resolve(0, path, Way::Last).ok().flatten()
+    /// The directory at `path` from `start` on, if there is one.
+    pub(crate) fn existing_directory(&mut self, start: u32, path: &[u8]) -> Option<u32> {
+        let found = self.resolve(start, path, Way::Follow).ok()??;
+        self.node(found).is_directory().then_some(found)
+    }
+
+    /// The node at `path` from `start` on, without following a link at its end, if there is one.
+    pub(crate) fn find_from(&mut self, start: u32, path: &[u8]) -> Option<u32> {
+        self.resolve(start, path, Way::Last).ok().flatten()
     }
 
     /// The directory that `node`, a name in directory `parent`, is or leads to as a symbolic link.

@@ -1,19 +1,47 @@
 //! Scans all sources of a build, in order, into one tree.
 
+use std::fs::FileType;
 use std::path::Path;
 
+use super::archive::{self, Opened};
 use super::builder::Builder;
 use super::directory::Scan;
 use super::error::SourceError;
 use super::exclude::Excludes;
+use super::oci;
 use super::options::{Options, Place};
+use super::origin::DataSink;
 use super::tree::Tree;
 
 /// Looks at all sources and reads no file's data.
 ///
 /// # Errors
-/// When a source can't be read, or an option does not fit; then nothing was written anywhere.
+/// When a source can't be read, or an option does not fit; then nothing was written anywhere. A pipe can't be scanned so.
 pub fn scan(options: &Options) -> Result<Tree, SourceError> {
+    scan_with(options, None)
+}
+
+/// Looks at all sources; the data of tar archives that are compressed or come through a pipe goes to `sink` meanwhile.
+///
+/// # Errors
+/// When a source can't be read, an option does not fit, or the sink ends it.
+pub fn scan_streaming(options: &Options, sink: &mut dyn DataSink) -> Result<Tree, SourceError> {
+    scan_with(options, Some(sink))
+}
+
+/// Whether a source is a pipe, so that only [`scan_streaming`] can be used.
+#[must_use]
+pub fn reads_once(options: &Options) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    let once = |kind: FileType| !(kind.is_file() || kind.is_dir() || kind.is_block_device());
+    options.inputs.iter().any(|input| match &input.place {
+        Place::Path(path) => path.metadata().is_ok_and(|found| once(found.file_type())),
+        Place::Stdin => rustix::fs::fstat(std::io::stdin())
+            .is_ok_and(|stat| !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file()),
+    })
+}
+
+fn scan_with(options: &Options, mut sink: Option<&mut dyn DataSink>) -> Result<Tree, SourceError> {
     let mut builder = Builder::new();
     let excludes = Excludes::new(&options.exclude);
     let outputs: Vec<(u64, u64)> = options
@@ -25,14 +53,20 @@ pub fn scan(options: &Options) -> Result<Tree, SourceError> {
         0 => sync::thread::available_parallelism(),
         threads => threads,
     };
+    let platform = options.platform.as_deref();
     for input in &options.inputs {
         let wrong = |problem| SourceError::Tree {
             path: String::from_utf8_lossy(&input.at).into_owned(),
             problem,
         };
-        let at = builder.directory(&input.at).map_err(wrong)?;
+        let at = builder.directory_from(0, &input.at).map_err(wrong)?;
+        let sink = sink.as_mut().map(|sink| &mut **sink as &mut dyn DataSink);
         match &input.place {
-            Place::Path(path) => {
+            Place::Path(path) if path.is_dir() => {
+                if let Some(image) = oci::in_directory(path)? {
+                    image.add(&mut builder, at, &excludes, platform, threads)?;
+                    continue;
+                }
                 let scan = Scan {
                     path,
                     excludes: &excludes,
@@ -41,9 +75,17 @@ pub fn scan(options: &Options) -> Result<Tree, SourceError> {
                 };
                 scan.add(&mut builder, at)?;
             }
-            Place::Stdin => {
-                return Err(SourceError::Usage("standard input is no directory".into()));
+            Place::Path(path) => {
+                let opened = archive::open(path)?;
+                if let Opened::File(archive) = &opened
+                    && let Some(image) = oci::in_archive(archive)?
+                {
+                    image.add(&mut builder, at, &excludes, platform, threads)?;
+                    continue;
+                }
+                archive::add(opened, &mut builder, at, &excludes, sink)?;
             }
+            Place::Stdin => archive::add(archive::stdin()?, &mut builder, at, &excludes, sink)?,
         }
     }
     Ok(builder.finish())

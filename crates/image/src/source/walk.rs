@@ -316,7 +316,6 @@ impl<'a> Walk<'a> {
             places.push((start, name.len() as u16));
             names.extend_from_slice(name);
         }
-        drop(entries);
         let name = |(start, len): &(u32, u16)| &names[*start as usize..][..usize::from(*len)];
         // The NUL at each end sorts before all that can follow it.
         places.sort_unstable_by(|a, b| name(a).cmp(name(b)));

@@ -1,0 +1,390 @@
+//! Puts the entries of an archive into the tree, as extracting it over the earlier sources would.
+//!
+//! Later entries replace earlier ones of the same name; a directory over a directory changes its attributes. Names are
+//! taken relative to the source's place: leading `/` and `./` are dropped, and a name with `..` is refused, as is one
+//! that no directory entry can have. Symbolic links on the way to a name are followed within the image. A hard link
+//! may come before its target. In a layer of an image, whiteouts remove what lower layers put there.
+
+use hashbrown::HashMap;
+
+use super::builder::Builder;
+use super::exclude::Excludes;
+use super::limits;
+use super::origin::DataSink;
+use super::resolve::components;
+use super::tar::{Entry, Stop, Visitor, What};
+use super::tree::{DataKind, Node, S_IFDIR, S_IFLNK, S_IFREG, SourceId, join};
+use super::xattrs::Xattrs;
+
+/// How one archive is applied.
+pub(super) struct Apply<'a> {
+    pub(super) builder: &'a mut Builder,
+    /// The directory that the archive's root becomes.
+    base: u32,
+    source: u16,
+    excludes: &'a Excludes,
+    /// Uncompressed archives in a file: where it begins in the file. Else data comes in order only.
+    range: Option<u64>,
+    sink: Option<&'a mut dyn DataSink>,
+    /// Layers: number of entries when it began.
+    layer: Option<usize>,
+    /// Excluded files, which links may still name.
+    hidden: HashMap<Vec<u8>, u32, foldhash::fast::FixedState>,
+    /// Links whose target did not come yet: name and target.
+    pending: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Bytes of names in the two.
+    held: usize,
+    /// Whether all names so far are those of an OCI or docker-save image, and one that is always there was seen.
+    image: (bool, bool),
+}
+
+/// Prefix of names that say what a layer removes.
+const WHITEOUT: &[u8] = b".wh.";
+/// Names with this prefix are about the directory they are in.
+const WHITEOUT_META: &[u8] = b".wh..wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+impl<'a> Apply<'a> {
+    pub(super) fn new(
+        builder: &'a mut Builder,
+        base: u32,
+        source: u16,
+        excludes: &'a Excludes,
+    ) -> Self {
+        Self {
+            builder,
+            base,
+            source,
+            excludes,
+            range: None,
+            sink: None,
+            layer: None,
+            hidden: HashMap::default(),
+            pending: Vec::new(),
+            held: 0,
+            image: (true, false),
+        }
+    }
+
+    /// Data can be read at its place; the archive begins at byte `start` of its file.
+    pub(super) fn in_place(mut self, start: u64) -> Self {
+        self.range = Some(start);
+        self
+    }
+
+    /// Data is handed out while the archive is read.
+    pub(super) fn streaming(mut self, sink: Option<&'a mut dyn DataSink>) -> Self {
+        self.sink = sink;
+        self
+    }
+
+    /// The archive is a layer of an image.
+    pub(super) fn layer(mut self) -> Self {
+        self.layer = Some(self.builder.mark());
+        self
+    }
+
+    /// Makes the links that wait for their target.
+    ///
+    /// # Errors
+    /// Names a link whose target never came.
+    pub(super) fn finish(mut self) -> Result<bool, (Vec<u8>, String)> {
+        for (path, target) in std::mem::take(&mut self.pending) {
+            let wrong = |problem| (path.clone(), problem);
+            // What came later under that name stays.
+            if self.builder.find_from(self.base, &path).is_some() {
+                continue;
+            }
+            let Some(node) = self.builder.find_from(self.base, &target) else {
+                return Err(wrong(format!(
+                    "it is a hard link to `{}`, which is not there",
+                    target.escape_ascii()
+                )));
+            };
+            let (parent, name) = split(&path);
+            let parent = self
+                .builder
+                .directory_from(self.base, parent)
+                .map_err(wrong)?;
+            self.builder
+                .link(parent, name, node)
+                .map_err(|problem| (path.clone(), problem))?;
+        }
+        Ok(self.image == (true, true))
+    }
+
+    fn place(&mut self, path: &[u8], node: Node) -> Result<u32, Stop> {
+        let (parent, name) = split(path);
+        let parent = self.builder.directory_from(self.base, parent)?;
+        if node.is_directory()
+            && self.layer.is_none()
+            && let Some(old) = self.builder.lookup(parent, name)
+            && self.builder.node(old).source != self.source
+            && let Some(led) = self.builder.leads_to(parent, old)
+            && led != old
+        {
+            // A link that an earlier source made, and that leads to a directory, stays.
+            return Ok(led);
+        }
+        Ok(self.builder.put(parent, name, node)?)
+    }
+
+    fn hold(&mut self, bytes: usize) -> Result<(), Stop> {
+        self.held += bytes;
+        if self.held > limits::HELD_NAMES {
+            return Err("too many hard links come before their targets, or are excluded".into());
+        }
+        Ok(())
+    }
+
+    fn hard_link(&mut self, path: Vec<u8>, target: &[u8]) -> Result<(), Stop> {
+        let target = clean(target)?;
+        if path == target {
+            return Ok(());
+        }
+        let node = self.builder.find_from(self.base, &target);
+        let Some(node) = node.or_else(|| self.hidden.get(&target).copied()) else {
+            self.hold(path.len() + target.len())?;
+            self.pending.push((path, target));
+            return Ok(());
+        };
+        let (parent, name) = split(&path);
+        let parent = self.builder.directory_from(self.base, parent)?;
+        if self.hidden.contains_key(&target) && self.builder.node(node).links == 0 {
+            self.builder.remove(parent, name);
+            let place = self.builder.add_name(name)?;
+            return Ok(self.builder.add_entry(parent, place, node)?);
+        }
+        Ok(self.builder.link(parent, name, node)?)
+    }
+
+    /// Whether `path` was a whiteout, and is dealt with.
+    fn whiteout(&mut self, path: &[u8]) -> bool {
+        let Some(mark) = self.layer else { return false };
+        let (parent, name) = split(path);
+        let hidden = |part: &[u8]| part.starts_with(WHITEOUT_META);
+        if parent.split(|byte| *byte == b'/').any(hidden) {
+            return true;
+        }
+        let Some(removed) = name.strip_prefix(WHITEOUT) else {
+            return false;
+        };
+        if hidden(name) && name != OPAQUE {
+            return true;
+        }
+        if let Some(directory) = self.builder.existing_directory(self.base, parent) {
+            let removed = (name != OPAQUE).then_some(removed);
+            self.builder
+                .clear_older(directory, removed, mark, self.source);
+        }
+        true
+    }
+
+    fn file(&mut self, path: &[u8], entry: Entry, excluded: bool) -> Result<bool, Stop> {
+        let mut node = self.node(S_IFREG, &entry, &entry.xattrs)?;
+        let What::File {
+            size,
+            offset,
+            index,
+            extents,
+        } = entry.what
+        else {
+            return Ok(false);
+        };
+        node.size = size;
+        let bytes = match &extents {
+            Some(extents) => extents.iter().map(|extent| extent.len).sum(),
+            None => size,
+        };
+        if let Some(extents) = &extents {
+            self.builder.set_extents(&mut node, extents)?;
+        }
+        if bytes > 0 {
+            (node.data, node.key) = match self.range {
+                Some(start) => (DataKind::Range, start + offset),
+                None => (DataKind::Stream, join(0, index)),
+            };
+        }
+        if excluded {
+            self.hold(path.len())?;
+            let id = self.builder.add_node(node)?;
+            self.hidden.insert(path.to_vec(), id);
+        } else {
+            self.place(path, node)?;
+        }
+        let Some(sink) = self
+            .sink
+            .as_mut()
+            .filter(|_| bytes > 0 && self.range.is_none())
+        else {
+            return Ok(false);
+        };
+        sink.begin(SourceId(self.source), index, size, bytes)
+            .map_err(refused)
+    }
+
+    fn node(&mut self, kind: u16, entry: &Entry, xattrs: &Xattrs) -> Result<Node, Stop> {
+        let mut node = Node::new(kind, self.source);
+        node.set_attributes(&entry.attributes);
+        if !xattrs.is_empty() {
+            node.xattrs = self.builder.intern(xattrs.clone())?;
+        }
+        Ok(node)
+    }
+}
+
+fn refused(error: super::origin::SinkError) -> Stop {
+    Stop::Error(super::error::SourceError::Sink(error))
+}
+
+impl Visitor for Apply<'_> {
+    fn entry(&mut self, entry: Entry) -> Result<bool, Stop> {
+        let path = clean(&entry.path)?;
+        self.image.0 = self.image.0 && is_image_name(&path);
+        self.image.1 |= path == b"manifest.json" || path == b"index.json";
+        if path.is_empty() {
+            if !matches!(entry.what, What::Directory) {
+                return Err("an entry without a name is no directory".into());
+            }
+            let node = self.node(S_IFDIR, &entry, &entry.xattrs)?;
+            self.builder.overlay(self.base, &node);
+            return Ok(false);
+        }
+        if self.whiteout(&path) {
+            return Ok(false);
+        }
+        let directory = matches!(entry.what, What::Directory);
+        let excluded = self.excludes.hides(&path, directory);
+        if excluded && !matches!(entry.what, What::File { .. }) {
+            return Ok(false);
+        }
+        match &entry.what {
+            What::File { .. } => return self.file(&path, entry, excluded),
+            What::HardLink(target) => self.hard_link(path, target)?,
+            What::Directory => {
+                let node = self.node(S_IFDIR, &entry, &entry.xattrs)?;
+                self.place(&path, node)?;
+            }
+            What::Symlink(target) => {
+                let mut node = self.node(S_IFLNK, &entry, &entry.xattrs)?;
+                self.builder.set_target(&mut node, target)?;
+                self.place(&path, node)?;
+            }
+            What::Special(kind, major, minor) => {
+                let mut node = self.node(*kind, &entry, &entry.xattrs)?;
+                node.key = join(*major, *minor);
+                self.place(&path, node)?;
+            }
+        }
+        Ok(false)
+    }
+
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Stop> {
+        match &mut self.sink {
+            Some(sink) => sink.data(offset, bytes).map_err(refused),
+            None => Ok(()),
+        }
+    }
+
+    fn end(&mut self) -> Result<(), Stop> {
+        match &mut self.sink {
+            Some(sink) => sink.end().map_err(refused),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Hands out the data of the files that are still needed, when an archive is read again.
+pub(super) struct Replay<'a> {
+    pub(super) source: SourceId,
+    /// The items that the tree has, rising.
+    pub(super) wanted: &'a [u32],
+    pub(super) sink: &'a mut dyn DataSink,
+}
+
+impl Visitor for Replay<'_> {
+    fn entry(&mut self, entry: Entry) -> Result<bool, Stop> {
+        let What::File {
+            size,
+            index,
+            extents,
+            ..
+        } = entry.what
+        else {
+            return Ok(false);
+        };
+        let bytes = match &extents {
+            Some(extents) => extents.iter().map(|extent| extent.len).sum(),
+            None => size,
+        };
+        if bytes == 0 || self.wanted.binary_search(&index).is_err() {
+            return Ok(false);
+        }
+        self.sink
+            .begin(self.source, index, size, bytes)
+            .map_err(refused)
+    }
+
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Stop> {
+        self.sink.data(offset, bytes).map_err(refused)
+    }
+
+    fn end(&mut self) -> Result<(), Stop> {
+        self.sink.end().map_err(refused)
+    }
+}
+
+/// A name without what means nothing; components are divided by one `/`.
+///
+/// # Errors
+/// When it leads upwards, or no file can have it.
+pub(super) fn clean(path: &[u8]) -> Result<Vec<u8>, String> {
+    let mut clean = Vec::with_capacity(path.len());
+    for part in components(path) {
+        if part == b".." {
+            return Err("its name leads out of the archive with `..`".into());
+        }
+        if part.len() > limits::NAME {
+            return Err(format!(
+                "a name of {} bytes is longer than {}",
+                part.len(),
+                limits::NAME
+            ));
+        }
+        if part.contains(&0) {
+            return Err("its name holds a NUL byte".into());
+        }
+        if !clean.is_empty() {
+            clean.push(b'/');
+        }
+        clean.extend_from_slice(part);
+    }
+    Ok(clean)
+}
+
+/// Directory and name of a clean path.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// Whether a name may be one in an OCI or docker-save archive.
+pub(super) fn is_image_name(path: &[u8]) -> bool {
+    let first = path.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let stem = first.strip_prefix(b"sha256:").unwrap_or(first);
+    let digits = stem
+        .iter()
+        .take_while(|byte| byte.is_ascii_hexdigit())
+        .count();
+    let names: [&[u8]; 6] = [
+        b"",
+        b"oci-layout",
+        b"index.json",
+        b"manifest.json",
+        b"repositories",
+        b"blobs",
+    ];
+    names.contains(&first) || digits == 64
+}

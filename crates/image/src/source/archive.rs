@@ -1,0 +1,253 @@
+//! Tar archives as sources: from a file or a pipe, and again when their data is needed in order.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+
+use sync::Arc;
+
+use super::apply::{Apply, Replay};
+use super::builder::Builder;
+use super::error::SourceError;
+use super::exclude::Excludes;
+use super::origin::{Archive, DataSink, Source};
+use super::stream::{Compression, FileStream, Stream, with_thread};
+use super::tar::{self, Rules, Visitor};
+use super::tree::{DataKind, SourceId, Tree, halves};
+
+/// Bytes that tell what a file is.
+const MAGIC: usize = 512;
+
+/// An archive that was opened.
+pub(super) enum Opened {
+    /// A file, which can be read again.
+    File(Archive),
+    /// A pipe or a terminal, which can't; with the bytes that told what it is.
+    Pipe(Box<dyn Read + Send>, Compression, String),
+}
+
+fn io(operation: &'static str, path: &Path) -> impl Fn(std::io::Error) -> SourceError {
+    let path = path.to_path_buf();
+    move |error| SourceError::Io {
+        operation,
+        path: path.clone(),
+        error,
+    }
+}
+
+fn problem(archive: &str, problem: String) -> SourceError {
+    SourceError::Archive {
+        archive: archive.into(),
+        offset: 0,
+        entry: None,
+        problem,
+    }
+}
+
+/// Opens the archive at `path`.
+pub(super) fn open(path: &Path) -> Result<Opened, SourceError> {
+    let file = File::open(path).map_err(io("open", path))?;
+    opened(file, path)
+}
+
+/// Opens standard input.
+pub(super) fn stdin() -> Result<Opened, SourceError> {
+    let path = Path::new("standard input");
+    let fd = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(io("open", path))?;
+    opened(File::from(fd), path)
+}
+
+fn opened(mut file: File, path: &Path) -> Result<Opened, SourceError> {
+    let label = path.display().to_string();
+    let kind = file.metadata().map_err(io("look at", path))?.file_type();
+    let mut magic = [0; MAGIC];
+    if kind.is_file() || kind.is_block_device() {
+        let at = file.stream_position().map_err(io("look at", path))?;
+        let end = file.seek(SeekFrom::End(0)).map_err(io("look at", path))?;
+        // What was read of standard input before is not ours.
+        let start = if kind.is_file() { at.min(end) } else { 0 };
+        let len = end - start;
+        let held = len.min(MAGIC as u64) as usize;
+        file.read_exact_at(&mut magic[..held], start)
+            .map_err(io("read", path))?;
+        let compression = Compression::of(&magic[..held]).map_err(|text| problem(&label, text))?;
+        let file = Arc::new(file);
+        return Ok(Opened::File(Archive {
+            file,
+            start,
+            len,
+            compression,
+            label,
+            rules: Rules::Strict,
+        }));
+    }
+    let mut held = 0;
+    while held < MAGIC {
+        match file.read(&mut magic[held..]) {
+            Ok(0) => break,
+            Ok(got) => held += got,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(io("read", path)(error)),
+        }
+    }
+    let compression = Compression::of(&magic[..held]).map_err(|text| problem(&label, text))?;
+    let start = std::io::Cursor::new(magic).take(held as u64);
+    Ok(Opened::Pipe(
+        Box::new(start.chain(file)),
+        compression,
+        label,
+    ))
+}
+
+impl Archive {
+    /// Reads all entries.
+    pub(super) fn read(&self, visitor: &mut dyn Visitor) -> Result<(), SourceError> {
+        if self.compression == Compression::None {
+            let mut stream = FileStream::new(Arc::clone(&self.file), self.start, self.len);
+            return tar::read(&mut stream, &self.label, self.rules, visitor);
+        }
+        let bytes = Range {
+            file: Arc::clone(&self.file),
+            at: self.start,
+            left: self.len,
+        };
+        with_thread(bytes, self.compression, |stream| {
+            tar::read(stream, &self.label, self.rules, visitor)
+        })
+    }
+}
+
+/// A range of a file as a reader with its own position.
+pub(super) struct Range {
+    pub(super) file: Arc<File>,
+    pub(super) at: u64,
+    pub(super) left: u64,
+}
+
+impl Read for Range {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let want = self.left.min(buf.len() as u64) as usize;
+        let got = self.file.read_at(&mut buf[..want], self.at)?;
+        self.at += got as u64;
+        self.left -= got as u64;
+        Ok(got)
+    }
+}
+
+/// Adds the tar archive `opened` at directory `at`. With a sink, data that can't be read at its place goes there.
+pub(super) fn add<'a>(
+    opened: Opened,
+    builder: &'a mut Builder,
+    at: u32,
+    excludes: &'a Excludes,
+    sink: Option<&'a mut (dyn DataSink + 'a)>,
+) -> Result<(), SourceError> {
+    match opened {
+        Opened::File(archive) => {
+            let label = archive.label.clone();
+            let compressed = archive.compression != Compression::None;
+            let streamed = compressed && sink.is_some();
+            let source = if streamed {
+                Source::Spent
+            } else {
+                Source::Archive(archive.clone())
+            };
+            let source = builder
+                .add_source(source)
+                .map_err(|text| problem(&label, text))?;
+            let apply = Apply::new(builder, at, source, excludes).streaming(sink);
+            let mut apply = if compressed {
+                apply
+            } else {
+                apply.in_place(archive.start)
+            };
+            archive.read(&mut apply)?;
+            finish(apply, &label)
+        }
+        Opened::Pipe(bytes, compression, label) => {
+            let Some(sink) = sink else {
+                return Err(SourceError::Usage(format!(
+                    "{label} is a pipe, which can be read only once, and this needs to read it twice"
+                )));
+            };
+            let source = builder
+                .add_source(Source::Spent)
+                .map_err(|text| problem(&label, text))?;
+            let mut apply = Apply::new(builder, at, source, excludes).streaming(Some(sink));
+            with_thread(bytes, compression, |stream: &mut dyn Stream| {
+                tar::read(stream, &label, Rules::Strict, &mut apply)
+            })?;
+            finish(apply, &label)
+        }
+    }
+}
+
+fn finish(apply: Apply<'_>, label: &str) -> Result<(), SourceError> {
+    let image = apply
+        .finish()
+        .map_err(|(path, text)| SourceError::Archive {
+            archive: label.into(),
+            offset: 0,
+            entry: Some(String::from_utf8_lossy(&path).into_owned()),
+            problem: text,
+        })?;
+    if image {
+        return Err(problem(
+            label,
+            "this is a container image, whose layers are read out of order: save it as a file, uncompressed, and \
+             name that"
+                .into(),
+        ));
+    }
+    Ok(())
+}
+
+impl Tree {
+    /// The archives whose data comes in order only and was not handed out during the scan: each is to be read by
+    /// [`Tree::stream`], in any order, also at the same time.
+    #[must_use]
+    pub fn streams(&self) -> Vec<SourceId> {
+        let mut found: Vec<SourceId> = self
+            .nodes
+            .iter()
+            .filter(|node| node.data == DataKind::Stream)
+            .filter(|node| !matches!(self.sources[usize::from(node.source)], Source::Spent))
+            .map(|node| SourceId(node.source))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Reads archive `source` again from its start and hands `sink` the items that the tree has.
+    ///
+    /// # Errors
+    /// When it can't be read, or the sink ends it.
+    pub fn stream(&self, source: SourceId, sink: &mut dyn DataSink) -> Result<(), SourceError> {
+        let Some(Source::Archive(archive)) = self.sources.get(usize::from(source.0)) else {
+            return Err(SourceError::Usage(
+                "a source that was a pipe can't be read again".into(),
+            ));
+        };
+        let of_source =
+            |node: &&super::tree::Node| node.data == DataKind::Stream && node.source == source.0;
+        let mut wanted: Vec<u32> = self
+            .nodes
+            .iter()
+            .filter(of_source)
+            .map(|node| halves(node.key).1)
+            .collect();
+        wanted.sort_unstable();
+        let mut replay = Replay {
+            source,
+            wanted: &wanted,
+            sink,
+        };
+        archive.read(&mut replay)
+    }
+}

@@ -1,0 +1,271 @@
+//! Container images: OCI layout directories, archives of them, and what `docker save` writes.
+//!
+//! Layers are applied lowest first into one tree; whiteouts remove what lower layers put there, and file data is later
+//! taken from the winning layer only. Layers are verified and read in parallel, a few ahead of the one being applied.
+//! Sizes and digests of everything that is used are verified before it is.
+
+mod blobs;
+mod digest;
+mod select;
+
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use sync::atomic::{AtomicBool, Ordering};
+use sync::{Condvar, Mutex, Rank};
+
+use super::apply::Apply;
+use super::builder::Builder;
+use super::error::SourceError;
+use super::exclude::Excludes;
+use super::origin::{Archive, Source};
+use super::stream::Compression;
+use super::tar::{Entry, Rules, Stop, Visitor};
+use blobs::Blobs;
+use select::{Layer, Platform};
+
+/// An image that was opened.
+pub(super) struct Image(Blobs);
+
+/// The image in directory `path`, if it is a layout: it has an `oci-layout`, or an `index.json` beside `blobs`. A path
+/// that ends in `/.` is always a plain directory.
+pub(super) fn in_directory(path: &Path) -> Result<Option<Image>, SourceError> {
+    let has = |name: &str| path.join(name).exists();
+    let layout = has("oci-layout") || has("index.json") && has("blobs");
+    if !layout || path.as_os_str().as_bytes().ends_with(b"/.") {
+        return Ok(None);
+    }
+    Ok(Some(Image(Blobs::in_directory(path.to_path_buf())?)))
+}
+
+/// The image in an uncompressed archive, if it is one: all its names are such as images have.
+pub(super) fn in_archive(archive: &Archive) -> Result<Option<Image>, SourceError> {
+    if archive.compression != Compression::None {
+        return Ok(None);
+    }
+    Ok(Blobs::in_archive(archive)?.map(Image))
+}
+
+/// What the threads that read layers share.
+struct Progress {
+    /// The next layer to read.
+    next: usize,
+    /// Layers applied.
+    applied: usize,
+    /// Layers read and not yet applied.
+    read: Vec<Option<Result<Vec<Entry>, SourceError>>>,
+}
+
+struct Reading<'a> {
+    blobs: &'a Blobs,
+    layers: &'a [(Archive, Option<digest::Digest>)],
+    ahead: usize,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+    stopped: AtomicBool,
+}
+
+/// Keeps all entries of a layer.
+struct Keep<'a> {
+    entries: Vec<Entry>,
+    stopped: &'a AtomicBool,
+}
+
+impl Visitor for Keep<'_> {
+    fn entry(&mut self, entry: Entry) -> Result<bool, Stop> {
+        if self.entries.len() >= super::limits::ENTRIES {
+            return Err(format!("more than {} entries", super::limits::ENTRIES).into());
+        }
+        // Relaxed: another layer failed, so what is read here is not used; later is soon enough.
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err("given up".into());
+        }
+        self.entries.push(entry);
+        Ok(false)
+    }
+
+    fn data(&mut self, _offset: u64, _bytes: &[u8]) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Stop> {
+        Ok(())
+    }
+}
+
+impl Image {
+    /// Applies all layers at directory `at`.
+    pub(super) fn add(
+        &self,
+        builder: &mut Builder,
+        at: u32,
+        excludes: &Excludes,
+        platform: Option<&str>,
+        threads: usize,
+    ) -> Result<(), SourceError> {
+        let blobs = &self.0;
+        let asked = platform.map(Platform::parse).transpose()?;
+        let layers = select::layers(blobs, asked)?;
+        let layers: Vec<_> = layers
+            .into_iter()
+            .map(|layer| archive_of(blobs, layer))
+            .collect::<Result<_, _>>()?;
+        let progress = Progress {
+            next: 0,
+            applied: 0,
+            read: layers.iter().map(|_| None).collect(),
+        };
+        let reading = Reading {
+            blobs,
+            layers: &layers,
+            ahead: threads.max(1),
+            progress: Mutex::new(Rank::Job, progress),
+            changed: Condvar::new(),
+            stopped: AtomicBool::new(false),
+        };
+        sync::thread::scope(|scope| {
+            for _ in 0..threads.clamp(1, layers.len().max(1)) {
+                scope.spawn(|| reading.work());
+            }
+            let mut result = Ok(());
+            for (number, (archive, _)) in layers.iter().enumerate() {
+                result = reading
+                    .take(number)
+                    .and_then(|entries| apply(builder, at, excludes, archive, entries));
+                if result.is_err() {
+                    // Relaxed: pairs with the load in `Keep::entry`, and with the lock below for who waits.
+                    reading.stopped.store(true, Ordering::Relaxed);
+                    reading.progress.lock().next = layers.len();
+                    reading.changed.notify_all();
+                    break;
+                }
+            }
+            result
+        })
+    }
+}
+
+fn archive_of(
+    blobs: &Blobs,
+    layer: Layer,
+) -> Result<(Archive, Option<digest::Digest>), SourceError> {
+    let Layer { name, blob, digest } = layer;
+    let label = format!("{}: layer {name}", blobs.label());
+    let mut magic = [0; 512];
+    let held = blob.len.min(512) as usize;
+    let wrong = |problem| SourceError::Image {
+        image: label.clone(),
+        problem,
+    };
+    let read = blob.file.read_exact_at(&mut magic[..held], blob.start);
+    read.map_err(|error| wrong(format!("it can't be read: {error}")))?;
+    let compression = Compression::of(&magic[..held]).map_err(wrong)?;
+    // What docker-save images give is the digest of the uncompressed layer.
+    let digest =
+        digest.filter(|digest| compression == Compression::None || name == digest.to_string());
+    let (file, start, len) = (blob.file, blob.start, blob.len);
+    let rules = Rules::Layer;
+    Ok((
+        Archive {
+            file,
+            start,
+            len,
+            compression,
+            label,
+            rules,
+        },
+        digest,
+    ))
+}
+
+impl Reading<'_> {
+    fn work(&self) {
+        loop {
+            let number = {
+                let mut progress = self.progress.lock();
+                while progress.next < self.layers.len()
+                    && progress.next > progress.applied + self.ahead
+                {
+                    self.changed.wait(&mut progress);
+                }
+                let number = progress.next;
+                if number >= self.layers.len() {
+                    return;
+                }
+                progress.next += 1;
+                number
+            };
+            let read = self.read(number);
+            self.progress.lock().read[number] = Some(read);
+            self.changed.notify_all();
+        }
+    }
+
+    fn read(&self, number: usize) -> Result<Vec<Entry>, SourceError> {
+        let (archive, digest) = &self.layers[number];
+        if let Some(digest) = digest {
+            let file = sync::Arc::clone(&archive.file);
+            let blob = blobs::Blob {
+                file,
+                start: archive.start,
+                len: archive.len,
+            };
+            self.blobs.verify(&blob, digest)?;
+        }
+        let mut keep = Keep {
+            entries: Vec::new(),
+            stopped: &self.stopped,
+        };
+        // An empty layer may have no bytes at all.
+        if archive.len > 0 {
+            archive.read(&mut keep)?;
+        }
+        Ok(keep.entries)
+    }
+
+    fn take(&self, number: usize) -> Result<Vec<Entry>, SourceError> {
+        let mut progress = self.progress.lock();
+        loop {
+            if let Some(read) = progress.read[number].take() {
+                progress.applied = number + 1;
+                drop(progress);
+                self.changed.notify_all();
+                return read;
+            }
+            self.changed.wait(&mut progress);
+        }
+    }
+}
+
+fn apply(
+    builder: &mut Builder,
+    at: u32,
+    excludes: &Excludes,
+    archive: &Archive,
+    entries: Vec<Entry>,
+) -> Result<(), SourceError> {
+    let wrong = |offset, entry: Option<&[u8]>, problem| SourceError::Archive {
+        archive: archive.label.clone(),
+        offset,
+        entry: entry.map(|name| String::from_utf8_lossy(name).into_owned()),
+        problem,
+    };
+    let source = builder.add_source(Source::Archive(archive.clone()));
+    let source = source.map_err(|problem| wrong(0, None, problem))?;
+    let mut apply = Apply::new(builder, at, source, excludes).layer();
+    if archive.compression == Compression::None {
+        apply = apply.in_place(archive.start);
+    }
+    for entry in entries {
+        let (offset, path) = (entry.header_at, entry.path.clone());
+        apply.entry(entry).map_err(|stop| match stop {
+            Stop::Problem(problem) => wrong(offset, Some(&path), problem),
+            Stop::Error(error) => error,
+        })?;
+    }
+    let finished = apply.finish();
+    finished
+        .map(|_| ())
+        .map_err(|(path, problem)| wrong(0, Some(&path), problem))
+}

@@ -1,0 +1,489 @@
+//! From blocks to entries: headers, their extensions, and the data between them.
+
+use std::io::ErrorKind;
+
+use super::super::acl_text;
+use super::super::error::SourceError;
+use super::super::limits;
+use super::super::probe::{ACL_ACCESS, ACL_DEFAULT};
+use super::super::stream::Stream;
+use super::super::time::Time;
+use super::super::tree::{Attributes, DataExtent, S_IFBLK, S_IFCHR, S_IFIFO};
+use super::super::xattrs::Xattrs;
+use super::header::{BLOCK, Header};
+use super::pax::Records;
+use super::sparse::{self, Sparse};
+
+/// One member of an archive.
+pub(crate) struct Entry {
+    /// The name as it is stored.
+    pub(crate) path: Vec<u8>,
+    pub(crate) what: What,
+    pub(crate) attributes: Attributes,
+    pub(crate) xattrs: Xattrs,
+    /// Where its header begins in the archive.
+    pub(crate) header_at: u64,
+}
+
+/// What kind of member.
+pub(crate) enum What {
+    Directory,
+    File {
+        /// With holes.
+        size: u64,
+        /// Where its bytes begin in the archive.
+        offset: u64,
+        /// Number among the archive's files that have bytes.
+        index: u32,
+        /// Data runs when it has holes.
+        extents: Option<Vec<DataExtent>>,
+    },
+    Symlink(Vec<u8>),
+    /// Another name of the entry with this one.
+    HardLink(Vec<u8>),
+    /// A device or fifo: file type bits, major, minor.
+    Special(u16, u32, u32),
+}
+
+/// Why a visitor ends the reading.
+pub(crate) enum Stop {
+    /// Something about this entry, to be told with its name and place.
+    Problem(String),
+    /// Anything else, told as it is.
+    Error(SourceError),
+}
+
+impl From<String> for Stop {
+    fn from(problem: String) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<&str> for Stop {
+    fn from(problem: &str) -> Self {
+        Self::Problem(problem.into())
+    }
+}
+
+impl From<SourceError> for Stop {
+    fn from(error: SourceError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Receives the entries of an archive.
+pub(crate) trait Visitor {
+    /// Takes an entry; whether the data of this file is wanted.
+    fn entry(&mut self, entry: Entry) -> Result<bool, Stop>;
+
+    /// Bytes at `offset` of the file.
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Stop>;
+
+    /// The file's data is complete.
+    fn end(&mut self) -> Result<(), Stop>;
+}
+
+/// What is an error at the end of an archive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rules {
+    /// An archive that a user names: it must have its end, and nothing but zeros after it.
+    Strict,
+    /// A layer whose digest was verified: as container engines, what follows the end is ignored.
+    Layer,
+}
+
+struct Reader<'a> {
+    stream: &'a mut dyn Stream,
+    visitor: &'a mut dyn Visitor,
+    global: Records,
+    /// From extension headers, for the next member.
+    local: Option<Records>,
+    long_name: Option<Vec<u8>>,
+    long_link: Option<Vec<u8>>,
+    /// Files with bytes so far.
+    files: u32,
+    /// The member being read, for messages.
+    name: Option<Vec<u8>>,
+    header_at: u64,
+}
+
+/// Reads all members of `archive`, which is called so in messages.
+pub(crate) fn read(
+    stream: &mut dyn Stream,
+    archive: &str,
+    rules: Rules,
+    visitor: &mut dyn Visitor,
+) -> Result<(), SourceError> {
+    let mut reader = Reader {
+        stream,
+        visitor,
+        global: Records::default(),
+        local: None,
+        long_name: None,
+        long_link: None,
+        files: 0,
+        name: None,
+        header_at: 0,
+    };
+    reader.run(rules).map_err(|stop| match stop {
+        Stop::Error(error) => error,
+        Stop::Problem(problem) => SourceError::Archive {
+            archive: archive.into(),
+            offset: reader.header_at,
+            entry: reader.name.map(|name| {
+                String::from_utf8_lossy(&name)
+                    .chars()
+                    .take(500)
+                    .collect::<String>()
+            }),
+            problem,
+        },
+    })
+}
+
+impl Reader<'_> {
+    fn run(&mut self, rules: Rules) -> Result<(), Stop> {
+        loop {
+            self.header_at = self.stream.position();
+            let Some(header) = self.header()? else {
+                if rules == Rules::Strict {
+                    return Err(
+                        "the archive ends without its end mark: it is truncated, or empty".into(),
+                    );
+                }
+                return Ok(());
+            };
+            if header.is_zero() {
+                self.name = None;
+                return self.ending(rules);
+            }
+            if !header.checksum_fits() {
+                let problem = if self.header_at == 0 {
+                    "this is no tar archive"
+                } else {
+                    "a header's checksum is wrong: the archive is damaged"
+                };
+                return Err(problem.into());
+            }
+            match header.typeflag() {
+                b'x' | b'X' | b'g' | b'L' | b'K' => self.extension(&header)?,
+                // A volume's label.
+                b'V' => self.skip_padded(size_of_data(&header)?)?,
+                b'M' | b'N' => {
+                    return Err("archives of several volumes can't be read".into());
+                }
+                _ => self.member(&header)?,
+            }
+        }
+    }
+
+    /// The next block; `None` at the end of the file.
+    fn header(&mut self) -> Result<Option<Header>, Stop> {
+        if self.fill()? == 0 {
+            return Ok(None);
+        }
+        let mut block = [0; BLOCK];
+        self.exact(&mut block)?;
+        Ok(Some(Header(block)))
+    }
+
+    /// After the first zero block.
+    fn ending(&mut self, rules: Rules) -> Result<(), Stop> {
+        if rules == Rules::Layer {
+            return Ok(());
+        }
+        loop {
+            let at = self.stream.position();
+            let held = self
+                .stream
+                .fill()
+                .map_err(|error| Stop::Problem(error.to_string()))?;
+            let len = held.len();
+            if len == 0 {
+                return Ok(());
+            }
+            if let Some(garbage) = held.iter().position(|byte| *byte != 0) {
+                self.header_at = at + garbage as u64;
+                return Err(
+                    "something follows the end of the archive: a second archive, or garbage".into(),
+                );
+            }
+            self.stream.consume(len);
+        }
+    }
+
+    /// A header that says something about the next one, or about all that follow.
+    fn extension(&mut self, header: &Header) -> Result<(), Stop> {
+        let size = size_of_data(header)?;
+        let typeflag = header.typeflag();
+        let limit = match typeflag {
+            b'L' | b'K' => limits::PATH as u64 + 1,
+            _ => limits::PAX_HEADER,
+        };
+        if size > limit {
+            return Err(format!("an extension header has {size} bytes, more than {limit}").into());
+        }
+        let mut bytes = vec![0; size as usize];
+        self.exact(&mut bytes)?;
+        self.skip_padding(size)?;
+        match typeflag {
+            b'L' | b'K' => {
+                let end = bytes
+                    .iter()
+                    .position(|byte| *byte == 0)
+                    .unwrap_or(bytes.len());
+                bytes.truncate(end);
+                let long = if typeflag == b'L' {
+                    &mut self.long_name
+                } else {
+                    &mut self.long_link
+                };
+                *long = Some(bytes);
+            }
+            b'g' => self.global.read(&bytes)?,
+            _ => self
+                .local
+                .get_or_insert_with(|| self.global.clone())
+                .read(&bytes)?,
+        }
+        Ok(())
+    }
+
+    fn member(&mut self, header: &Header) -> Result<(), Stop> {
+        let local = self.local.take();
+        let had_pax = local.is_some();
+        let records = local.unwrap_or_else(|| self.global.clone());
+        let long_name = self.long_name.take();
+        let long_link = self.long_link.take();
+        let path = records.text("path").map(<[u8]>::to_vec).or(long_name);
+        let path = path.unwrap_or_else(|| header.name());
+        self.name = Some(path.clone());
+        let link = records.text("linkpath").map(<[u8]>::to_vec).or(long_link);
+        let link = link.unwrap_or_else(|| header.link_name().to_vec());
+        if path.len() > limits::PATH || link.len() > limits::PATH {
+            return Err(format!("a name is longer than {} bytes", limits::PATH).into());
+        }
+        let stored = match records.number("size")? {
+            Some(size) => size,
+            None => size_of_data(header)?,
+        };
+        if i64::try_from(stored).is_err() {
+            return Err("the size is out of range".into());
+        }
+        let attributes = attributes(header, &records)?;
+        let mut xattrs = records.xattrs.clone();
+        for (key, name, default) in [
+            ("SCHILY.acl.access", ACL_ACCESS, false),
+            ("SCHILY.acl.default", ACL_DEFAULT, true),
+        ] {
+            if let Some(text) = records.text(key)
+                && let Some(value) = acl_text::to_xattr(text, default)?
+            {
+                xattrs.set(name, &value);
+            }
+        }
+        let header_at = self.header_at;
+        let entry = |path, what| Entry {
+            path,
+            what,
+            attributes,
+            xattrs,
+            header_at,
+        };
+        match header.typeflag() {
+            b'5' | b'D' => {
+                self.visitor.entry(entry(path, What::Directory))?;
+                self.skip_padded(stored)
+            }
+            // Before ustar, a slash at the end made a directory.
+            b'0' | 0 if path.ends_with(b"/") => {
+                self.visitor.entry(entry(path, What::Directory))?;
+                self.skip_padded(stored)
+            }
+            b'0' | 0 | b'7' | b'S' => {
+                let sparse = if header.typeflag() == b'S' {
+                    Some(sparse::old_gnu(header, self.stream)?)
+                } else {
+                    sparse::pax(&records, stored, self.stream)?
+                };
+                let name = sparse.as_ref().and_then(|sparse| sparse.name.clone());
+                let path = name.unwrap_or(path);
+                self.name = Some(path.clone());
+                self.file(stored, sparse, |what| entry(path, what))
+            }
+            b'1' => {
+                self.visitor.entry(entry(path, What::HardLink(link)))?;
+                // Only PAX has links that repeat the data; older programs left the size in.
+                self.skip_padded(if had_pax { stored } else { 0 })
+            }
+            b'2' => {
+                self.visitor.entry(entry(path, What::Symlink(link)))?;
+                Ok(())
+            }
+            b'3' | b'4' | b'6' => {
+                let what = special(header, &records)?;
+                self.visitor.entry(entry(path, what))?;
+                Ok(())
+            }
+            other => Err(format!("its type `{}` is an unknown one", other.escape_ascii()).into()),
+        }
+    }
+
+    fn file(
+        &mut self,
+        stored: u64,
+        sparse: Option<Sparse>,
+        entry: impl FnOnce(What) -> Entry,
+    ) -> Result<(), Stop> {
+        let map_bytes = sparse.as_ref().map_or(0, |sparse| sparse.map_bytes);
+        let len = stored.saturating_sub(map_bytes);
+        let (size, extents) = match sparse {
+            None => (stored, None),
+            Some(sparse) => {
+                let extents = sparse.extents(len)?;
+                let whole = DataExtent {
+                    offset: 0,
+                    len: sparse.size,
+                };
+                let dense = sparse.size == 0 || extents == [whole];
+                (sparse.size, (!dense).then_some(extents))
+            }
+        };
+        if i64::try_from(size).is_err() {
+            return Err("the size is out of range".into());
+        }
+        let index = self.files;
+        if len > 0 {
+            self.files = index
+                .checked_add(1)
+                .ok_or("the archive has too many files")?;
+        }
+        let offset = self.stream.position();
+        let runs = extents.clone().unwrap_or_else(|| {
+            vec![DataExtent {
+                offset: 0,
+                len: size,
+            }]
+        });
+        let wanted = self.visitor.entry(entry(What::File {
+            size,
+            offset,
+            index,
+            extents,
+        }))?;
+        if !wanted || len == 0 {
+            return self.skip_padded(len);
+        }
+        for run in runs {
+            let (mut at, mut left) = (run.offset, run.len);
+            while left > 0 {
+                let held = self.stream.fill().map_err(|error| truncated(&error))?;
+                let take = (held.len() as u64).min(left);
+                if take == 0 {
+                    return Err(truncated(&ErrorKind::UnexpectedEof.into()));
+                }
+                self.visitor.data(at, &held[..take as usize])?;
+                self.stream.consume(take as usize);
+                at += take;
+                left -= take;
+            }
+        }
+        self.visitor.end()?;
+        self.skip_padding(len)
+    }
+
+    fn fill(&mut self) -> Result<usize, Stop> {
+        self.stream
+            .fill()
+            .map(<[u8]>::len)
+            .map_err(|error| truncated(&error))
+    }
+
+    fn exact(&mut self, buf: &mut [u8]) -> Result<(), Stop> {
+        self.stream.exact(buf).map_err(|error| truncated(&error))
+    }
+
+    fn skip_padded(&mut self, len: u64) -> Result<(), Stop> {
+        self.stream.skip(len).map_err(|error| truncated(&error))?;
+        self.skip_padding(len)
+    }
+
+    fn skip_padding(&mut self, len: u64) -> Result<(), Stop> {
+        let block = BLOCK as u64;
+        self.stream
+            .skip((block - len % block) % block)
+            .map_err(|error| truncated(&error))
+    }
+}
+
+fn truncated(error: &std::io::Error) -> Stop {
+    // One that says which format is truncated says more.
+    if error.kind() == ErrorKind::UnexpectedEof && error.get_ref().is_none() {
+        return "the archive is truncated".into();
+    }
+    error.to_string().into()
+}
+
+fn size_of_data(header: &Header) -> Result<u64, Stop> {
+    let size = header.size().and_then(|size| u64::try_from(size).ok());
+    size.ok_or_else(|| "the size is no number".into())
+}
+
+fn attributes(header: &Header, records: &Records) -> Result<Attributes, String> {
+    let mode = header.mode().ok_or("the mode is no number")?;
+    let id = |key: &str, field: Option<i64>| -> Result<u32, String> {
+        let value = match records.number(key)? {
+            Some(value) => Some(value),
+            None => field.and_then(|field| u64::try_from(field).ok()),
+        };
+        let value = value.ok_or_else(|| format!("the {key} is no number"))?;
+        u32::try_from(value).map_err(|_| format!("the {key} {value} is more than 4294967295"))
+    };
+    let mtime = match records.time("mtime")? {
+        Some(time) => time,
+        None => Time::new(header.mtime().ok_or("the time is no number")?, 0),
+    };
+    let (gnu_atime, gnu_ctime) = header.gnu_times();
+    let other = |key, gnu: Option<i64>| -> Result<Time, String> {
+        Ok(records
+            .time(key)?
+            .or(gnu.map(|seconds| Time::new(seconds, 0)))
+            .unwrap_or(mtime))
+    };
+    Ok(Attributes {
+        mode: (mode & 0o7777) as u16,
+        uid: id("uid", header.uid())?,
+        gid: id("gid", header.gid())?,
+        atime: other("atime", gnu_atime)?,
+        mtime,
+        ctime: other("ctime", gnu_ctime)?,
+    })
+}
+
+fn special(header: &Header, records: &Records) -> Result<What, String> {
+    let kind = match header.typeflag() {
+        b'3' => S_IFCHR,
+        b'4' => S_IFBLK,
+        _ => return Ok(What::Special(S_IFIFO, 0, 0)),
+    };
+    let (major, minor) = header.device();
+    let number = |key, field: Option<i64>| -> Result<u32, String> {
+        let value = match records.number(key)? {
+            Some(value) => Some(value),
+            None => field.and_then(|field| u64::try_from(field).ok()),
+        };
+        value
+            .and_then(|value| u32::try_from(value).ok())
+            .ok_or_else(|| "its device number is none".into())
+    };
+    let (major, minor) = (
+        number("SCHILY.devmajor", major)?,
+        number("SCHILY.devminor", minor)?,
+    );
+    if major > limits::MAJOR || minor > limits::MINOR {
+        return Err(format!(
+            "the device number {major}:{minor} is beyond what Linux has"
+        ));
+    }
+    Ok(What::Special(kind, major, minor))
+}
