@@ -12,18 +12,46 @@ const NO_ID: u32 = u32::MAX;
 /// Most entries of one ACL that fit into an extended attribute of 64 KiB.
 const ENTRIES: usize = 8191;
 
+/// Who is looked up by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Who {
+    User,
+    Group,
+}
+
+/// The number that this machine's /etc/passwd or /etc/group gives `name`: what tar does with names when it extracts.
+pub(super) fn of_this_machine(who: Who, name: &str) -> Option<u32> {
+    static FILES: sync::LazyLock<[String; 2]> = sync::LazyLock::new(|| {
+        ["/etc/passwd", "/etc/group"].map(|path| std::fs::read_to_string(path).unwrap_or_default())
+    });
+    let lines = &FILES[usize::from(who == Who::Group)];
+    let mut numbers = lines.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        if fields.next()? == name {
+            fields.nth(1)?.parse().ok()
+        } else {
+            None
+        }
+    });
+    numbers.next()
+}
+
 /// Reads entries divided by commas or newlines: `user::rwx`, `user:1000:r--`, `user:name:r--:1000`, `mask::r-x`, ...;
 /// what follows a `#` is no part of them. `None` when it says no more than the mode does (access ACLs of three entries).
 ///
 /// # Errors
-/// When an entry is malformed, or names somebody without a number: what number a name has depends on the machine.
-pub(super) fn to_xattr(text: &[u8], default: bool) -> Result<Option<Vec<u8>>, String> {
+/// When an entry is malformed, or names somebody without a number whom `lookup` does not know.
+pub(super) fn to_xattr(
+    text: &[u8],
+    default: bool,
+    lookup: impl Fn(Who, &str) -> Option<u32>,
+) -> Result<Option<Vec<u8>>, String> {
     let text = std::str::from_utf8(text).map_err(|_| "an ACL is not text")?;
     let mut entries = Vec::new();
     for part in text.split([',', '\n']) {
         let part = part.split('#').next().unwrap_or_default().trim();
         if !part.is_empty() {
-            entries.push(entry(part)?);
+            entries.push(entry(part, &lookup)?);
         }
         if entries.len() > ENTRIES {
             return Err(format!("an ACL has more than {ENTRIES} entries"));
@@ -62,7 +90,7 @@ pub(super) fn to_xattr(text: &[u8], default: bool) -> Result<Option<Vec<u8>>, St
 }
 
 /// Tag, id and permissions of one entry.
-fn entry(text: &str) -> Result<(u16, u32, u16), String> {
+fn entry(text: &str, lookup: impl Fn(Who, &str) -> Option<u32>) -> Result<(u16, u32, u16), String> {
     let malformed = || format!("`{}` is no entry of an ACL", text.escape_debug());
     // Some programs write the entries of a default ACL as `default:user::rwx`.
     let text = text
@@ -99,9 +127,15 @@ fn entry(text: &str) -> Result<(u16, u32, u16), String> {
     let id = if who.is_empty() {
         NO_ID
     } else {
-        number.unwrap_or(who).parse().map_err(|_| {
+        let kind = if tag == USER { Who::User } else { Who::Group };
+        let id = number
+            .unwrap_or(who)
+            .parse()
+            .ok()
+            .or_else(|| lookup(kind, who));
+        id.ok_or_else(|| {
             format!(
-                "an ACL names `{}` without a number: make the archive with numbers (tar: --numeric-owner)",
+                "an ACL names `{}`, whom this machine does not know",
                 who.escape_debug()
             )
         })?
@@ -111,7 +145,12 @@ fn entry(text: &str) -> Result<(u16, u32, u16), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::to_xattr;
+    use super::{Who, of_this_machine};
+
+    fn to_xattr(text: &[u8], default: bool) -> Result<Option<Vec<u8>>, String> {
+        let jim = |who, name: &str| (who == Who::User && name == "jim").then_some(7);
+        super::to_xattr(text, default, jim)
+    }
 
     #[test]
     fn an_acl_becomes_the_kernels_bytes() {

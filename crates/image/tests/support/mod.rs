@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use image::source::{
+use lanefs_image::source::{
     Data, DataSink, Input, Kind, NodeId, Options, SinkError, SourceError, SourceId, Tree,
 };
 
@@ -56,7 +56,7 @@ mkfifo fifo; mknod char c 5 1; mknod block b 259 70000
 python3 -c 'import socket; s=socket.socket(socket.AF_UNIX); s.bind("socket")'
 truncate -s 10M sparse; printf start | dd of=sparse conv=notrunc status=none
 printf middle | dd of=sparse bs=1 seek=5000000 conv=notrunc status=none
-truncate -s 3G hole; printf e | dd of=tail bs=1 seek=8000000 status=none
+truncate -s 30M hole; printf e | dd of=tail bs=1 seek=8000000 status=none
 printf n > "$(printf 'n%.0s' $(seq 255))"; printf b > "$(printf 'bad\377name')"
 printf q > '%41=x'; printf nl > "$(printf 'new\nline')"
 chmod 4755 dir/file; chmod 2775 dir; chmod 1777 empty; chown 1000:2000 dir/big; chown -h 12345678:87654321 dir/link
@@ -362,7 +362,7 @@ pub fn options(inputs: &[&Path]) -> Options {
 }
 
 pub fn scan(inputs: &[&Path]) -> Result<Tree, SourceError> {
-    image::source::scan(&options(inputs))
+    lanefs_image::source::scan(&options(inputs))
 }
 
 /// Says which lines differ.

@@ -174,7 +174,7 @@ mod tests {
             (b"0000648\0", None),
             (b"12 34\0", None),
             (b"\x80\0\0\0\0\0\x01\0", Some(256)),
-            (b"\x80\0\0\x02\0\0\0\0\0\0\0\0", Some(2 << 56)),
+            (b"\x80\0\0\0\0\x02\0\0\0\0\0\0", Some(2 << 48)),
             (
                 b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe",
                 Some(-2),

@@ -250,14 +250,14 @@ mod tests {
     fn records_are_read_by_their_length_and_the_last_of_a_key_counts() {
         let mut records = Records::default();
         records
-            .read(b"10 path=a\n12 path=b=\n\n19 SCHILY.xattr.a=b\n\0\0")
+            .read(b"10 path=a\n12 path=b=\n\n20 SCHILY.xattr.a=b\n\0\0")
             .unwrap();
         assert_eq!(records.text("path"), Some(&b"b=\n"[..]));
         assert!(records.xattrs.is_empty(), "`a` is no name that ext4 stores");
         records.read(b"8 path=\n").unwrap();
         assert_eq!(records.text("path"), None);
         for wrong in [
-            &b"9 path=a\n"[..],
+            &b"8 path=a\n"[..],
             b"99 path=a\n",
             b"3 a",
             b"a",

@@ -277,7 +277,7 @@ impl Reader<'_> {
             ("SCHILY.acl.default", ACL_DEFAULT, true),
         ] {
             if let Some(text) = records.text(key)
-                && let Some(value) = acl_text::to_xattr(text, default)?
+                && let Some(value) = acl_text::to_xattr(text, default, acl_text::of_this_machine)?
             {
                 xattrs.set(name, &value);
             }
