@@ -69,8 +69,10 @@ pub fn walk(
         return extents(raw, ino, inode, budget, visit);
     }
     let mut runs = Runs { visit, open: None };
-    pointers(raw, inode, budget, &mut runs)?;
-    runs.flush().map(|_| ())
+    match pointers(raw, inode, budget, &mut runs)? {
+        Go::On => runs.flush().map(|_| ()),
+        Go::Stop => Ok(()),
+    }
 }
 
 fn spend(budget: &mut u64) -> Result<(), Failure> {
@@ -193,7 +195,7 @@ fn pointers(
     inode: &Inode,
     budget: &mut u64,
     runs: &mut Runs<'_>,
-) -> Result<(), Failure> {
+) -> Result<Go, Failure> {
     let size = raw.geometry.block_size();
     // Blocks still to visit, the next one last: logical block, block, levels below the pointer.
     let mut stack: Vec<(u64, u64, u8)> = Vec::new();
@@ -210,13 +212,13 @@ fn pointers(
         }
         if levels == 0 {
             if runs.push(lblk, block)? == Go::Stop {
-                return Ok(());
+                return Ok(Go::Stop);
             }
             continue;
         }
         spend(budget)?;
         if runs.node(FsBlock(block), levels.into())? == Go::Stop {
-            return Ok(());
+            return Ok(Go::Stop);
         }
         let bytes = raw.block(FsBlock(block))?;
         let span = indirect::span(levels - 1, size);
@@ -227,5 +229,5 @@ fn pointers(
             }
         }
     }
-    Ok(())
+    Ok(Go::On)
 }

@@ -4,5 +4,6 @@ mod cli_page;
 mod disks;
 mod extract;
 mod fixture;
+mod look;
 mod read;
 mod status;

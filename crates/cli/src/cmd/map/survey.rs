@@ -18,8 +18,8 @@ use crate::raw::walk::{Go, Piece, walk};
 const INODES_MAX: u64 = 1 << 24;
 /// Blocks of files' maps read, at most.
 const NODES_MAX: u64 = 1 << 22;
-/// Pieces of a file remembered, at most; a file with more has many pieces for certain.
-const PIECES_MAX: usize = 1 << 16;
+/// Runs of a file remembered until it is known how scattered it is, at most; of larger files the first ones decide.
+const RUNS_MAX: usize = 1 << 16;
 
 /// What the image holds, for each cell and in all.
 pub struct Survey {
@@ -37,6 +37,8 @@ pub struct Survey {
     pub free_longest: u64,
     /// What the picture leaves out.
     pub remarks: Vec<String>,
+    /// Blocks of a cluster.
+    cluster: u64,
     /// Free blocks at the end of the group before.
     open_run: u64,
     inodes_left: u64,
@@ -57,6 +59,7 @@ impl Survey {
             free_runs: 0,
             free_longest: 0,
             remarks: Vec::new(),
+            cluster: raw.geometry.cluster_ratio().into(),
             open_run: 0,
             inodes_left: INODES_MAX,
             nodes_left: NODES_MAX,
@@ -80,10 +83,13 @@ impl Survey {
 
     fn add(&mut self, kind: Kind, start: FsBlock, len: u64) {
         let cells = &mut self.cells;
-        let end = start.0.saturating_add(len);
-        self.grid.split(start.0..end, |cell, blocks| {
-            cells[cell][kind as usize] += blocks;
-        });
+        // What is in use at all takes its cluster whole.
+        let end = start.0.saturating_add(len).saturating_add(self.cluster - 1);
+        let start = start.0 - start.0 % self.cluster;
+        self.grid
+            .split(start..end - end % self.cluster, |cell, blocks| {
+                cells[cell][kind as usize] += blocks;
+            });
     }
 
     fn broken(&mut self, what: impl std::fmt::Display) {
@@ -142,12 +148,23 @@ impl Survey {
         let first = geometry.group_first_block(group).0;
         let blocks = u64::from(geometry.group_blocks(group));
         if desc.has(flags::BLOCK_UNINIT) {
-            // Only the group's own metadata is in use, at its start.
+            // Only the group's own metadata is in use: at its start, and what the descriptor places in it.
             let start = geometry.group_start(group).blocks().min(blocks);
             if start > 0 {
                 self.end_run();
+                self.add(Kind::Unknown, FsBlock(first), start);
             }
             self.open_run += blocks - start;
+            for (block, len) in [
+                (desc.block_bitmap(), 1),
+                (desc.inode_bitmap(), 1),
+                (desc.inode_table(), geometry.inode_table_blocks().into()),
+            ] {
+                if geometry.group_of_block(block) == Some(group) {
+                    self.add(Kind::Unknown, block, len);
+                    self.open_run = self.open_run.saturating_sub(len);
+                }
+            }
             return Ok(());
         }
         let bits = raw.block(desc.block_bitmap())?;
@@ -197,46 +214,46 @@ impl Survey {
         }
     }
 
-    /// Walks a file's map, then adds its pieces as what they are.
+    /// Walks a file's map, then adds its pieces as what they are. A block of the map between two blocks of data does
+    /// not break a piece: block pointers can't be laid out otherwise.
     fn file(&mut self, raw: &Raw, ino: Ino, inode: &Inode) -> Result<(), Failure> {
         let fixed = fixed_kind(raw, ino, inode);
-        let mut pieces: Vec<(u64, u64)> = Vec::new();
+        let mut runs: Vec<(u64, u64)> = Vec::new();
         let mut nodes: Vec<FsBlock> = Vec::new();
         let mut budget = self.nodes_left;
-        let mut blocks = 0u64;
-        let mut is_many = false;
+        let (mut blocks, mut pieces, mut end) = (0u64, 0u64, None);
         let walked = walk(raw, ino, inode, &mut budget, &mut |piece| {
             match piece {
-                Piece::Node { block, .. } => nodes.push(block),
-                Piece::Run { start, len, .. } => {
-                    blocks = blocks.saturating_add(len);
-                    match pieces.last_mut() {
-                        Some((first, last)) if *first + *last == start.0 => *last += len,
-                        _ => pieces.push((start.0, len)),
+                Piece::Node { block, .. } => {
+                    nodes.push(block);
+                    if end == Some(block.0) {
+                        end = block.0.checked_add(1);
                     }
                 }
+                Piece::Run { start, len, .. } => {
+                    blocks = blocks.saturating_add(len);
+                    pieces += u64::from(end != Some(start.0));
+                    end = start.0.checked_add(len);
+                    runs.push((start.0, len));
+                }
             }
-            if pieces.len() >= PIECES_MAX || nodes.len() >= PIECES_MAX {
-                is_many |= pieces.len() >= PIECES_MAX;
-                self.flush(&mut pieces, &mut nodes, fixed.unwrap_or(Kind::Many));
+            if runs.len() + nodes.len() >= RUNS_MAX {
+                let kind = fixed.unwrap_or_else(|| scatter(raw, pieces, blocks));
+                self.flush(&mut runs, &mut nodes, kind);
             }
             Ok(Go::On)
         });
         self.nodes_left = budget;
-        let kind = if is_many {
-            Kind::Many
-        } else {
-            scatter(raw, pieces.len() as u64, blocks)
-        };
+        let kind = scatter(raw, pieces, blocks);
         if fixed.is_none() && blocks > 0 {
             self.files[kind as usize - Kind::Whole as usize] += 1;
         }
-        self.flush(&mut pieces, &mut nodes, fixed.unwrap_or(kind));
+        self.flush(&mut runs, &mut nodes, fixed.unwrap_or(kind));
         walked
     }
 
-    fn flush(&mut self, pieces: &mut Vec<(u64, u64)>, nodes: &mut Vec<FsBlock>, kind: Kind) {
-        for (start, len) in pieces.drain(..) {
+    fn flush(&mut self, runs: &mut Vec<(u64, u64)>, nodes: &mut Vec<FsBlock>, kind: Kind) {
+        for (start, len) in runs.drain(..) {
             self.add(kind, FsBlock(start), len);
         }
         for block in nodes.drain(..) {
@@ -251,9 +268,9 @@ impl Survey {
         let all = geometry.first_data_block().0..geometry.blocks_count();
         self.grid.split(all, |cell, blocks| sizes[cell] += blocks);
         for (sums, size) in self.cells.iter_mut().zip(sizes) {
-            let used = std::mem::take(&mut sums[Kind::Unknown as usize]);
-            let mut left = size;
-            // Blocks claimed twice must not make a cell larger than it is.
+            // The bitmaps say how much is in use; blocks claimed twice must not make it more.
+            let used = sums[Kind::Unknown as usize].min(size);
+            let mut left = used;
             for kind in [
                 Kind::Many,
                 Kind::Few,
@@ -265,9 +282,8 @@ impl Survey {
                 *claimed = (*claimed).min(left);
                 left -= *claimed;
             }
-            let unknown = used.saturating_sub(size - left).min(left);
-            sums[Kind::Unknown as usize] = unknown;
-            sums[Kind::Free as usize] = left - unknown;
+            sums[Kind::Unknown as usize] = left;
+            sums[Kind::Free as usize] = size - used;
             for (total, blocks) in self.totals.iter_mut().zip(sums.iter()) {
                 *total += blocks;
             }
