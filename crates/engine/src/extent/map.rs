@@ -15,6 +15,8 @@ pub(super) struct Map {
     size: BlockSize,
     /// Blocks of pointers that may still be read. A map that needs more than the device has is a loop.
     budget: u64,
+    /// The block of pointers that was read last in each level; to read it again costs nothing.
+    last: [FsBlock; 3],
 }
 
 /// What a path leads to.
@@ -33,6 +35,7 @@ impl Map {
             words: std::array::from_fn(|index| inode.block_word(index)),
             size: volume.geometry().block_size(),
             budget: volume.geometry().blocks_count(),
+            last: [FsBlock(0); 3],
         }
     }
 
@@ -83,9 +86,15 @@ impl Map {
                 return Ok(End::Hole(covered - path.offset_below(below + 1, self.size)));
             }
             let at = self.check(volume, pointer)?;
-            self.spend()?;
+            self.spend(below, at)?;
             let block = volume.read_block(at, Kind::Pointers, Ino(0), |_| Ok(()))?;
             pointer = indirect::pointer(&block, *index).unwrap_or(0);
+            if pointer == 0 && below > 0 {
+                let after = (*index + 1..).map_while(|index| indirect::pointer(&block, index));
+                let zeros = after.take_while(|next| *next == 0).count() as u64;
+                let covered = (1 + zeros) * indirect::span(below, self.size);
+                return Ok(End::Hole(covered - path.offset_below(below, self.size)));
+            }
             if below == 0 {
                 let all = (*index + 1..).map_while(|index| indirect::pointer(&block, index));
                 return self.end(volume, pointer, all);
@@ -114,7 +123,10 @@ impl Map {
         Ok(End::Data(first, more.count() as u64))
     }
 
-    fn spend(&mut self) -> Result<(), Error> {
+    fn spend(&mut self, below: u8, block: FsBlock) -> Result<(), Error> {
+        if std::mem::replace(&mut self.last[usize::from(below)], block) == block {
+            return Ok(());
+        }
         match self.budget.checked_sub(1) {
             Some(rest) => {
                 self.budget = rest;
