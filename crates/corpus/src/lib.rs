@@ -1,0 +1,19 @@
+//! What tests of hostile images share: small images of every profile, a mutator that knows their structures and seals
+//! what it changed, and a read of everything that there is to read.
+//!
+//! The images lie in tests/corpus, made by mke2fs, debugfs and the kernel (`make_seeds`). A mutant is a seed and a
+//! number; both together make the same bytes on every machine.
+
+mod exercise;
+mod mutate;
+mod overlay;
+mod random;
+mod seeds;
+mod structures;
+
+pub use exercise::{Summary, exercise, print_structure};
+pub use mutate::mutant;
+pub use overlay::Overlay;
+pub use random::Random;
+pub use seeds::{Seed, seeds};
+pub use structures::{Kind, Structure, Structures};

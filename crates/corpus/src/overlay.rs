@@ -1,0 +1,144 @@
+//! A device made of shared bytes and changes to them. Read only; no locks.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use device::{BlockDevice, DeviceError};
+use sync::Arc;
+
+/// Bytes with changes over them.
+#[derive(Clone, Debug)]
+pub struct Overlay {
+    base: Arc<[u8]>,
+    /// Changed bytes by where they begin; a later change of the same place replaces the earlier.
+    changes: BTreeMap<usize, Vec<u8>>,
+}
+
+impl Overlay {
+    /// The bytes unchanged.
+    #[must_use]
+    pub fn new(base: Arc<[u8]>) -> Overlay {
+        Overlay {
+            base,
+            changes: BTreeMap::new(),
+        }
+    }
+
+    /// Bytes in all.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.base.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.base.is_empty()
+    }
+
+    /// Copies the bytes at `offset`, which must be there.
+    ///
+    /// # Panics
+    /// When they are not.
+    #[must_use]
+    pub fn get(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = self.base[offset..offset + len].to_vec();
+        self.patch(offset, &mut bytes);
+        bytes
+    }
+
+    /// Changes bytes, which must be there.
+    ///
+    /// # Panics
+    /// When they are not.
+    pub fn set(&mut self, offset: usize, bytes: Vec<u8>) {
+        assert!(offset + bytes.len() <= self.base.len());
+        // What was changed before shows through where this does not cover it.
+        let mut whole = self.get(offset, bytes.len());
+        whole.copy_from_slice(&bytes);
+        for (at, old) in &mut self.changes {
+            let (start, end) = (offset.max(*at), (offset + whole.len()).min(at + old.len()));
+            if start < end {
+                old[start - at..end - at].copy_from_slice(&whole[start - offset..end - offset]);
+            }
+        }
+        self.changes.entry(offset).or_insert(whole);
+    }
+
+    /// The whole as one run of bytes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.get(0, self.len())
+    }
+
+    fn patch(&self, offset: usize, bytes: &mut [u8]) {
+        for (at, change) in &self.changes {
+            let (start, end) = (
+                offset.max(*at),
+                (offset + bytes.len()).min(at + change.len()),
+            );
+            if start < end {
+                bytes[start - offset..end - offset].copy_from_slice(&change[start - at..end - at]);
+            }
+        }
+    }
+}
+
+impl BlockDevice for Overlay {
+    fn size(&self) -> u64 {
+        self.base.len() as u64
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let end = offset.checked_add(buf.len() as u64);
+        if end.is_none_or(|end| end > self.size()) {
+            return Err(DeviceError::OutOfRange {
+                operation: "read",
+                offset,
+                len: buf.len() as u64,
+                size: self.size(),
+            });
+        }
+        // Within memory, as checked.
+        let offset = offset as usize;
+        buf.copy_from_slice(&self.base[offset..offset + buf.len()]);
+        self.patch(offset, buf);
+        Ok(())
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
+        Err(DeviceError::ReadOnly)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, _: Range<u64>) -> Result<(), DeviceError> {
+        Err(DeviceError::ReadOnly)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn overlapping_changes_read_as_if_made_in_place() {
+        let mut plain = vec![0_u8; 100];
+        let mut overlay = Overlay::new(plain.clone().into());
+        let mut random = Random::new(1);
+        for round in 1..200_u8 {
+            let at = random.below(100);
+            let len = random.below(100 - at) + 1;
+            plain[at..at + len].fill(round);
+            overlay.set(at, vec![round; len]);
+            assert_eq!(overlay.to_vec(), plain);
+        }
+    }
+}

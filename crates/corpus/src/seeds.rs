@@ -1,0 +1,50 @@
+//! The images of tests/corpus.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+
+use flate2::read::GzDecoder;
+use sync::Arc;
+
+/// Bytes of the largest image.
+const IMAGE_MAX: u64 = 64 << 20;
+
+/// An image, unpacked.
+#[derive(Clone, Debug)]
+pub struct Seed {
+    /// Its file's name without endings.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: Arc<[u8]>,
+}
+
+/// All images, by name.
+///
+/// # Panics
+/// When tests/corpus or an image in it cannot be read.
+#[must_use]
+pub fn seeds() -> Vec<Seed> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus");
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+    let mut seeds: Vec<Seed> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?.strip_suffix(".img.gz")?;
+            Some(Seed {
+                name: name.to_owned(),
+                bytes: unpacked(&path).into(),
+            })
+        })
+        .collect();
+    seeds.sort_by(|a, b| a.name.cmp(&b.name));
+    seeds
+}
+
+fn unpacked(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path);
+    let read = file.and_then(|file| GzDecoder::new(file).take(IMAGE_MAX).read_to_end(&mut bytes));
+    read.unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    bytes
+}
