@@ -19,26 +19,25 @@ pub struct Seed {
     pub bytes: Arc<[u8]>,
 }
 
-/// All images, by name.
+/// All images, by name; each is unpacked when it is its turn.
 ///
 /// # Panics
 /// When tests/corpus or an image in it cannot be read.
-#[must_use]
-pub fn seeds() -> Vec<Seed> {
+pub fn seeds() -> impl ExactSizeIterator<Item = Seed> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus");
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
-    let mut seeds: Vec<Seed> = entries
+    let mut paths: Vec<_> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter_map(|path| {
             let name = path.file_name()?.to_str()?.strip_suffix(".img.gz")?;
-            Some(Seed {
-                name: name.to_owned(),
-                bytes: unpacked(&path).into(),
-            })
+            Some((name.to_owned(), path))
         })
         .collect();
-    seeds.sort_by(|a, b| a.name.cmp(&b.name));
-    seeds
+    paths.sort();
+    paths.into_iter().map(|(name, path)| Seed {
+        bytes: unpacked(&path).into(),
+        name,
+    })
 }
 
 fn unpacked(path: &Path) -> Vec<u8> {

@@ -5,8 +5,8 @@ use ondisk::dirent::{self, Form};
 use ondisk::htree;
 use ondisk::jbd2::{self, JournalSuperblock, LogFormat};
 use ondisk::{
-    BlockSize, Feature, FileType, Flags, FsBlock, Geometry, Group, Ino, LBlock, Superblock, bitmap,
-    extent, inode, xattr,
+    BlockSize, Feature, FileType, Flags, FsBlock, Geometry, Group, Ino, LBlock, Superblock, extent,
+    inode, xattr,
 };
 use sync::Arc;
 
@@ -294,10 +294,8 @@ impl Kind {
             }
             Kind::Inode(ino) if sealed => inode::set_checksum(bytes, geometry.csum_seed(), ino),
             Kind::Directory(_, seed) if sealed => dirent::seal(bytes, seed),
-            Kind::Index(_, kind, seed) if sealed => {
-                if is_sealable(bytes, kind) {
-                    htree::seal(bytes, kind, seed);
-                }
+            Kind::Index(_, kind, seed) if sealed && is_sealable(bytes, kind) => {
+                htree::seal(bytes, kind, seed);
             }
             // The tail's place follows from the header; if that was changed, it must still lie in the block.
             Kind::Extents(seed) if sealed && extent::verify_tail(bytes, seed).is_err() => {
@@ -318,12 +316,6 @@ impl Kind {
             Kind::Log(format) => seal_log(bytes, &format),
             _ => {}
         }
-    }
-
-    /// Whether this is a bitmap that the geometry seals elsewhere.
-    #[must_use]
-    pub fn bitmap_sum(bytes: &[u8], geometry: &Geometry) -> Option<u32> {
-        bitmap::block_checksum(bytes, geometry)
     }
 }
 

@@ -41,10 +41,23 @@ fn seeds_are_read_whole() {
     }
 }
 
+/// Asserts that neither memory in use nor memory asked for ever was more than an image may cost.
+fn check_memory() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    for (field, most_kib) in [("VmHWM:", 300 << 10), ("VmPeak:", 1500 << 10)] {
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+        let kib: u64 = kib.unwrap_or(0);
+        eprintln!("{field} {} MiB", kib >> 10);
+        assert!(kib < most_kib, "{field} {kib} KiB");
+    }
+}
+
 #[test]
-fn mutants_neither_panic_nor_hang() {
+fn mutants_neither_panic_nor_hang_nor_take_much_memory() {
     let (first, count) = (asked("LANEFS_FIRST", 0), asked("LANEFS_MUTANTS", MUTANTS));
     let mut slowest = Duration::ZERO;
+    let (mut mutants, mut opened, mut broken) = (0_u32, 0_u32, 0_u32);
     for seed in seeds() {
         let structures = Structures::of(&Overlay::new(seed.bytes.clone()));
         for number in first..first + count {
@@ -55,10 +68,15 @@ fn mutants_neither_panic_nor_hang() {
                     let bytes = image.get(structure.offset, structure.len);
                     let _ = print_structure(&structure, &bytes, &structures.geometry);
                 }
-                let _ = exercise(&image);
+                exercise(&image)
             };
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-            assert!(outcome.is_ok(), "mutant {number} of {} panics", seed.name);
+            let Ok(summary) = outcome else {
+                panic!("mutant {number} of {} panics", seed.name);
+            };
+            mutants += 1;
+            opened += u32::from(summary.opened > 0);
+            broken += u32::from(summary.opened > 0 && summary.errors > 0);
             let took = began.elapsed();
             assert!(
                 took < TIME_MAX,
@@ -68,5 +86,10 @@ fn mutants_neither_panic_nor_hang() {
             slowest = slowest.max(took);
         }
     }
-    eprintln!("slowest: {slowest:?}");
+    eprintln!(
+        "{mutants} mutants, {opened} open, {broken} of them with errors; slowest {slowest:?}"
+    );
+    // Most must get past the superblock, and enough must be wrong further down, or this tests little.
+    assert!(opened > mutants / 2 && broken > mutants / 5);
+    check_memory();
 }
