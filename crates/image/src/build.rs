@@ -5,8 +5,10 @@
 
 use std::path::Path;
 
-use device::{BlockDevice, DeviceError};
-use mkfs::Summary;
+use std::os::unix::fs::FileTypeExt;
+
+use device::Resize;
+use mkfs::{Layout, Summary};
 use sync::atomic::AtomicBool;
 
 use crate::error::BuildError;
@@ -14,7 +16,8 @@ use crate::output::Output;
 use crate::plan::{self, Plan, Size};
 use crate::progress::{Phase, Progress};
 use crate::reproducible;
-use crate::source::{self, Data, NodeId, Time, Tree};
+use crate::source::{self, Time, Tree};
+use crate::stream::{self, Pipe, Room};
 use crate::write::job::Job;
 use crate::write::{self, copy};
 
@@ -68,27 +71,93 @@ pub fn build(
         threads => threads,
     };
     let job = Job::new(cancel, progress, threads);
-    job.phase(Phase::Scan);
     let mut source = options.source.clone();
     source.threads = threads;
     source.outputs.push(output.into());
-    let tree = source::scan(&source)?;
+    let mkfs = settle(options, output);
+    match source::reads_once(&source) {
+        true => build_from_pipe(options, &source, mkfs, output, &job),
+        false => build_planned(options, &source, mkfs, output, &job),
+    }
+}
+
+/// Builds from sources that can be read again.
+fn build_planned(
+    options: &BuildOptions,
+    source: &source::Options,
+    mut mkfs: mkfs::Options,
+    output: &Path,
+    job: &Job<'_>,
+) -> Result<Report, BuildError> {
+    job.phase(Phase::Scan);
+    let tree = source::scan(source)?;
     job.check()?;
     job.phase(Phase::Plan);
-    let mut mkfs = settle(options);
     let clamp = reproducible::clamp(options, &tree, &mut mkfs);
     let plan = plan::plan(&tree, &mkfs, options.size)?;
     job.check()?;
     let output = Output::create(output, plan.layout.size_bytes())?;
-    let device = Unflushed {
-        device: output.device(),
-        flushes: options.sync,
-    };
     let total = copied_bytes(&plan);
     job.phase(Phase::Copy { total });
-    copy::copy(&tree, &plan, &device, &job)?;
+    finish(options, &tree, &plan, &mkfs, clamp, output, job)
+}
+
+/// Builds while a pipe is read: its data goes to the output at once, all else is planned around it.
+fn build_from_pipe(
+    options: &BuildOptions,
+    source: &source::Options,
+    mut mkfs: mkfs::Options,
+    output: &Path,
+    job: &Job<'_>,
+) -> Result<Report, BuildError> {
+    let (given, layout) = match options.size {
+        Size::Fixed(bytes) => (bytes, Some(Layout::plan(bytes, &mkfs)?)),
+        Size::Auto(_) => (0, None),
+    };
+    let room = Room::new(&mut mkfs, layout.as_ref())?;
+    let output = Output::create(output, given)?;
+    job.phase(Phase::Copy { total: 0 });
+    let mut pipe = Pipe::new(output.device(), room, job);
+    let tree = source::scan_streaming(source, &mut pipe).map_err(stream::received)?;
+    let (taken, space) = pipe.finish(&tree)?;
+    job.check()?;
+    job.phase(Phase::Plan);
+    let clamp = reproducible::clamp(options, &tree, &mut mkfs);
+    let plan = match options.size {
+        Size::Fixed(bytes) => {
+            // The same places as before, with the identity that the tree may have given.
+            let layout = Layout::plan(bytes, &mkfs)?;
+            plan::keep_identity(&mut mkfs, &layout);
+            plan::plan_within(&tree, &mkfs, layout, space, &taken)?
+        }
+        Size::Auto(_) => {
+            let end = taken.runs.last().map_or(0, |run| run.end().0);
+            let end = end << mkfs.block_size.map_or(12, ondisk::BlockSize::bits);
+            plan::plan_around(&tree, &mkfs, options.size, 2 * end + (1 << 30), &taken)?
+        }
+    };
+    output.device().set_size(plan.layout.size_bytes())?;
+    job.phase(Phase::Copy {
+        total: copied_bytes(&plan),
+    });
+    finish(options, &tree, &plan, &mkfs, clamp, output, job)
+}
+
+/// Writes what is planned, and puts the image in place.
+fn finish(
+    options: &BuildOptions,
+    tree: &Tree,
+    plan: &Plan,
+    mkfs: &mkfs::Options,
+    clamp: reproducible::Clamp,
+    output: Output,
+    job: &Job<'_>,
+) -> Result<Report, BuildError> {
+    let device = output.device();
+    copy::copy(tree, plan, device, job)?;
+    stream::fill(tree, plan, device, job)?;
     let time = Time::new(mkfs.time.unwrap_or_default(), 0);
-    let summary = write::metadata(&tree, &plan, write::Times { time, clamp }, &device, &job)?;
+    let summary = write::metadata(tree, plan, write::Times { time, clamp }, device, job)?;
     job.check()?;
     let report = Report {
         inodes: tree.len() as u64,
@@ -102,14 +171,15 @@ pub fn build(
 
 /// mkfs's options with what a build decides otherwise: blocks of 4 KiB and one inode for 16 KiB, whatever the size,
 /// as the size is not known before; and one time for all that no source has.
-fn settle(options: &BuildOptions) -> mkfs::Options {
+fn settle(options: &BuildOptions, output: &Path) -> mkfs::Options {
     let mut mkfs = options.mkfs.clone();
     if mkfs.usage_types.is_empty() {
         mkfs.usage_types.push(mkfs::UsageType::Default);
         mkfs.block_size.get_or_insert(ondisk::BlockSize::K4);
     }
     mkfs.time.get_or_insert_with(|| sync::clock::wall().0);
-    mkfs.device_is_zero = true;
+    mkfs.device_is_zero =
+        !std::fs::metadata(output).is_ok_and(|found| found.file_type().is_block_device());
     mkfs
 }
 
@@ -117,48 +187,6 @@ fn settle(options: &BuildOptions) -> mkfs::Options {
 fn copied_bytes(plan: &Plan) -> u64 {
     let clusters: u64 = plan.placement.files.iter().map(|file| file.clusters).sum();
     clusters * plan.shape.cluster_bytes()
-}
-
-/// A device whose flushes happen only where the user asked for them: a file under a temporary name needs none.
-struct Unflushed<'a> {
-    device: &'a dyn BlockDevice,
-    flushes: bool,
-}
-
-impl BlockDevice for Unflushed<'_> {
-    fn size(&self) -> u64 {
-        self.device.size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.device.is_read_only()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.device.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.device.write_at(offset, bytes)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        if self.flushes {
-            self.device.flush()
-        } else {
-            Ok(())
-        }
-    }
-
-    fn discard(&self, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
-        self.device.discard(range)
-    }
-}
-
-#[allow(dead_code)]
-fn streams(tree: &Tree) -> impl Iterator<Item = NodeId> + '_ {
-    tree.nodes()
-        .filter(|id| matches!(tree.data(*id), Data::Stream { .. }))
 }
 
 impl BuildOptions {

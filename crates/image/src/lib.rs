@@ -8,6 +8,7 @@ mod plan;
 mod progress;
 mod reproducible;
 pub mod source;
+mod stream;
 mod write;
 
 pub use build::{BuildOptions, Report, build};

@@ -17,7 +17,7 @@ use mkfs::{Layout, Options};
 use ondisk::features::Feature;
 
 use self::inodes::Inodes;
-use self::place::{FilePlace, LOST_FOUND, Placement, Placer, Streamed, VALUE};
+use self::place::{FilePlace, LOST_FOUND, Placement, Placer, StreamTable, VALUE};
 use self::shape::Shape;
 use self::space::Space;
 use self::xattrs::XattrPlans;
@@ -146,6 +146,8 @@ struct Demand {
     inodes: u64,
     /// A journal, without which small file systems are made otherwise.
     journal: bool,
+    /// The byte at which what is taken already ends.
+    end: u64,
 }
 
 /// Plans an image of this size.
@@ -154,17 +156,39 @@ struct Demand {
 /// When the tree does not fit, naming what is needed; when a node can't be held; when options contradict.
 pub(crate) fn plan(tree: &Tree, options: &Options, size: Size) -> Result<Plan, PlanError> {
     let guess = match size {
-        Size::Fixed(bytes) => bytes,
+        Size::Fixed(bytes) => bytes.max(first_guess(tree)),
         Size::Auto(_) => first_guess(tree),
     };
-    let settled = Settled::new(tree, options, guess)?;
-    let endless = |shape: &Shape| Space::unbounded(shape.cluster_bytes());
-    let demand = settled.demand(endless(&settled.shape), &[])?;
+    plan_around(tree, options, size, guess, &Taken::default())
+}
+
+/// Blocks that are taken before there is a plan.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    /// Whole clusters, ascending, not overlapping.
+    pub runs: Vec<mkfs::Run>,
+    /// The files they belong to.
+    pub files: StreamTable,
+}
+
+/// As [`plan`], around blocks that are taken already; `guess` is about the size.
+///
+/// # Errors
+/// As [`plan`].
+pub(crate) fn plan_around(
+    tree: &Tree,
+    options: &Options,
+    size: Size,
+    guess: u64,
+    taken: &Taken,
+) -> Result<Plan, PlanError> {
+    let settled = Settled::new(tree, options, guess, taken)?;
+    let demand = settled.demand()?;
     let mut clusters = demand.clusters;
     for _ in 0..GROW_TRIES {
         let layout = settled.layout(Demand { clusters, ..demand }, size)?;
-        let space = Shape::of(&layout, options.lost_found).free_space(&layout);
-        match settled.place(layout, space, &[]) {
+        let space = settled.free_space(&layout);
+        match settled.place(layout, space) {
             Err(PlanError::Short(Shortage::Clusters(missing))) => clusters += missing,
             result => return result,
         }
@@ -174,6 +198,37 @@ pub(crate) fn plan(tree: &Tree, options: &Options, size: Size) -> Result<Plan, P
     )))
 }
 
+/// Places a tree in the space that streams left in a layout.
+///
+/// # Errors
+/// As [`plan`].
+pub(crate) fn plan_within(
+    tree: &Tree,
+    options: &Options,
+    layout: Layout,
+    space: Space,
+    taken: &Taken,
+) -> Result<Plan, PlanError> {
+    let given = layout.size_bytes();
+    let settled = Settled::new(tree, options, given, taken)?;
+    let demand = settled.demand()?;
+    if demand.clusters > space.free() {
+        let missing = (demand.clusters - space.free()) * settled.shape.cluster_bytes();
+        return Err(PlanError::TooSmall {
+            given,
+            needed: given + missing,
+        });
+    }
+    let inodes = u64::from(layout.geometry().inodes_count());
+    if demand.inodes > inodes {
+        return Err(PlanError::TooFewInodes {
+            given: inodes,
+            needed: demand.inodes,
+        });
+    }
+    settled.place(layout, space)
+}
+
 /// What does not depend on the size: the options with all that is random chosen, and what each node needs.
 pub(crate) struct Settled<'a> {
     tree: &'a Tree,
@@ -181,6 +236,7 @@ pub(crate) struct Settled<'a> {
     shape: Shape,
     directory_blocks: Vec<u32>,
     xattrs: XattrPlans,
+    taken: &'a Taken,
 }
 
 impl<'a> Settled<'a> {
@@ -188,7 +244,12 @@ impl<'a> Settled<'a> {
     ///
     /// # Errors
     /// As [`plan`], but for the size.
-    pub(crate) fn new(tree: &'a Tree, options: &Options, guess: u64) -> Result<Self, PlanError> {
+    pub(crate) fn new(
+        tree: &'a Tree,
+        options: &Options,
+        guess: u64,
+        taken: &'a Taken,
+    ) -> Result<Self, PlanError> {
         let mut options = options.clone();
         let mut shape = probe(&mut options, guess)?;
         let directory_blocks = match directories::blocks(tree, &shape) {
@@ -208,30 +269,39 @@ impl<'a> Settled<'a> {
             shape,
             directory_blocks,
             xattrs,
+            taken,
         })
     }
 
-    fn placer<'b>(&'b self, shape: &'b Shape, streamed: &'b [Streamed]) -> Placer<'b> {
+    fn placer<'b>(&'b self, shape: &'b Shape) -> Placer<'b> {
         Placer {
             tree: self.tree,
             shape,
             directory_blocks: &self.directory_blocks,
             xattrs: &self.xattrs,
-            streamed,
+            streamed: &self.taken.files,
         }
     }
 
     /// Walks over space without an end.
-    fn demand(&self, endless: Space, streamed: &[Streamed]) -> Result<Demand, PlanError> {
+    fn demand(&self) -> Result<Demand, PlanError> {
+        let endless = Space::unbounded(self.shape.cluster_bytes());
         let all = endless.free();
         let reserved = self.shape.first_free_ino.0 - 1;
         let inodes = Inodes::new(1, u32::MAX, reserved);
-        let placement = self.placer(&self.shape, streamed).place(endless, inodes)?;
+        let placement = self.placer(&self.shape).place(endless, inodes)?;
+        let end = self.taken.runs.last().map_or(0, |run| run.end().0);
         Ok(Demand {
             clusters: all - placement.space.free(),
             inodes: placement.inodes.used().iter().copied().map(u64::from).sum(),
             journal: self.shape.geometry.has(Feature::HAS_JOURNAL),
+            end: end << self.shape.block_size.bits(),
         })
+    }
+
+    /// What a layout leaves free, without what is taken.
+    fn free_space(&self, layout: &Layout) -> Space {
+        free_space(layout, &self.options, self.taken)
     }
 
     /// The layout for what is needed.
@@ -239,39 +309,42 @@ impl<'a> Settled<'a> {
         let options = &self.options;
         match size {
             Size::Fixed(bytes) => {
-                let layout = layout_for(options, bytes, demand.inodes)?;
                 // Whoever gives a size gets a journal if there is room for one, as from mke2fs.
-                let demand = Demand {
-                    journal: false,
-                    ..demand
-                };
-                check_fits(&layout, options, demand, bytes)?;
-                Ok(layout)
+                if let Some(layout) = self.attempt(
+                    bytes,
+                    Demand {
+                        journal: false,
+                        ..demand
+                    },
+                )? {
+                    return Ok(layout);
+                }
+                let needed = self.smallest(demand)?.size_bytes();
+                Err(PlanError::TooSmall {
+                    given: bytes,
+                    needed,
+                })
             }
             Size::Auto(extra) => {
-                let smallest = smallest(options, demand)?;
+                let smallest = self.smallest(demand)?;
+                let bytes = extra.add(smallest.size_bytes());
                 match extra {
                     Extra::None => Ok(smallest),
-                    extra => layout_for(options, extra.add(smallest.size_bytes()), demand.inodes),
+                    _ => layout_for(options, bytes, demand.inodes, self.taken),
                 }
             }
         }
     }
 
     /// Places everything in `space` of a layout.
-    fn place(
-        &self,
-        layout: Layout,
-        space: Space,
-        streamed: &[Streamed],
-    ) -> Result<Plan, PlanError> {
+    fn place(&self, layout: Layout, space: Space) -> Result<Plan, PlanError> {
         let shape = Shape::of(&layout, self.options.lost_found);
         let inodes = Inodes::new(
             shape.groups,
             shape.inodes_per_group,
             shape.first_free_ino.0 - 1,
         );
-        let placement = self.placer(&shape, streamed).place(space, inodes)?;
+        let placement = self.placer(&shape).place(space, inodes)?;
         let makes_lost_found =
             shape.lost_found && place::own_lost_found(self.tree, &shape).is_none();
         Ok(Plan {
@@ -282,12 +355,74 @@ impl<'a> Settled<'a> {
             makes_lost_found,
         })
     }
+
+    /// Whether a layout has what is needed.
+    fn fits(&self, layout: &Layout, demand: Demand) -> bool {
+        self.free_space(layout).free() >= demand.clusters
+            && u64::from(layout.geometry().inodes_count()) >= demand.inodes
+            && (!demand.journal || layout.geometry().has(Feature::HAS_JOURNAL))
+    }
+
+    /// The layout of so many bytes, if it has what is needed.
+    fn attempt(&self, bytes: u64, demand: Demand) -> Result<Option<Layout>, PlanError> {
+        match layout_for(&self.options, bytes, demand.inodes, self.taken) {
+            Ok(layout) if self.fits(&layout, demand) => Ok(Some(layout)),
+            Ok(_) | Err(PlanError::Mkfs(mkfs::Error::TooSmall { .. })) => Ok(None),
+            // The number of inodes is ours, and the size has too few groups for it.
+            Err(PlanError::Mkfs(mkfs::Error::Option { option, .. }))
+                if option == "-N" && self.options.inodes.is_none() =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The smallest layout that has what is needed.
+    fn smallest(&self, demand: Demand) -> Result<Layout, PlanError> {
+        let unit = self.shape.cluster_bytes();
+        // Invariant: `low` units are too few; `found` is enough.
+        let mut low = demand.clusters.max(demand.end / unit).saturating_sub(1);
+        let mut step = (low / 8).max(256);
+        let (mut high, mut found) = loop {
+            let high = low + step;
+            match self.attempt(high * unit, demand)? {
+                Some(layout) => break (high, layout),
+                None if high * unit > SIZE_MAX => {
+                    // Asks once more for the error that says why.
+                    return layout_for(&self.options, SIZE_MAX, demand.inodes, self.taken);
+                }
+                None => (low, step) = (high, step * 2),
+            }
+        };
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match self.attempt(middle * unit, demand)? {
+                Some(layout) => (high, found) = (middle, layout),
+                None => low = middle,
+            }
+        }
+        Ok(found)
+    }
 }
 
-/// The shape of an image of about this size. What is random is chosen here, once for all layouts: directories lie
-/// in the order of hashes with a seed.
-fn probe(options: &mut Options, bytes: u64) -> Result<Shape, PlanError> {
-    let layout = layout_for(options, bytes, 0)?;
+/// What a layout leaves free, without what is taken.
+fn free_space(layout: &Layout, options: &Options, taken: &Taken) -> Space {
+    let shape = Shape::of(layout, options.lost_found);
+    let space = shape.free_space(layout);
+    if taken.runs.is_empty() {
+        return space;
+    }
+    let bits = shape.cluster_bits;
+    let runs = taken.runs.iter();
+    let clusters: Vec<_> = runs
+        .map(|run| run.start.0 >> bits..run.end().0 >> bits)
+        .collect();
+    space.without(&clusters, shape.cluster_bytes())
+}
+
+/// Makes all later layouts have this one's UUID and hash seed.
+pub(crate) fn keep_identity(options: &mut Options, layout: &Layout) {
     let superblock = layout.superblock();
     options.uuid = Some(superblock.uuid());
     let words = superblock.hash_seed();
@@ -296,6 +431,13 @@ fn probe(options: &mut Options, bytes: u64) -> Result<Shape, PlanError> {
         bytes.copy_from_slice(&word.to_le_bytes());
     }
     options.hash_seed = Some(seed);
+}
+
+/// The shape of an image of about this size. What is random is chosen here, once for all layouts: directories lie
+/// in the order of hashes with a seed.
+fn probe(options: &mut Options, bytes: u64) -> Result<Shape, PlanError> {
+    let layout = layout_for(options, bytes, 0, &Taken::default())?;
+    keep_identity(options, &layout);
     Ok(Shape::of(&layout, options.lost_found))
 }
 
@@ -308,8 +450,13 @@ fn first_guess(tree: &Tree) -> u64 {
 
 /// The layout of so many bytes with at least so many inodes: mke2fs's ratio where it gives enough, else as many as
 /// are needed. A number of inodes that the user gave stays.
-fn layout_for(options: &Options, bytes: u64, inodes: u64) -> Result<Layout, PlanError> {
-    let layout = Layout::plan(bytes, options)?;
+fn layout_for(
+    options: &Options,
+    bytes: u64,
+    inodes: u64,
+    taken: &Taken,
+) -> Result<Layout, PlanError> {
+    let layout = Layout::plan_around(bytes, options, &taken.runs)?;
     let given = u64::from(layout.geometry().inodes_count());
     if given >= inodes {
         return Ok(layout);
@@ -324,68 +471,5 @@ fn layout_for(options: &Options, bytes: u64, inodes: u64) -> Result<Layout, Plan
         inodes: Some(inodes),
         ..options.clone()
     };
-    Ok(Layout::plan(bytes, &enough)?)
-}
-
-/// Whether a layout has what is needed.
-fn fits(layout: &Layout, options: &Options, demand: Demand) -> bool {
-    let shape = Shape::of(layout, options.lost_found);
-    shape.free_space(layout).free() >= demand.clusters
-        && u64::from(layout.geometry().inodes_count()) >= demand.inodes
-        && (!demand.journal || layout.geometry().has(Feature::HAS_JOURNAL))
-}
-
-/// The smallest layout that has what is needed.
-fn smallest(options: &Options, demand: Demand) -> Result<Layout, PlanError> {
-    let unit = options
-        .block_size
-        .map_or(4096, ondisk::BlockSize::bytes_u64);
-    let unit = options.cluster_size.unwrap_or(unit).max(unit);
-    let attempt = |units: u64| match layout_for(options, units * unit, demand.inodes) {
-        Ok(layout) if fits(&layout, options, demand) => Ok(Some(layout)),
-        Ok(_) | Err(PlanError::Mkfs(mkfs::Error::TooSmall { .. })) => Ok(None),
-        // The number of inodes is ours, and the size has too few groups for it.
-        Err(PlanError::Mkfs(mkfs::Error::Option { option, .. }))
-            if option == "-N" && options.inodes.is_none() =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    };
-    // Invariant: `low` units are too few; `found` is enough.
-    let mut low = demand.clusters;
-    let mut step = (demand.clusters / 8).max(256);
-    let (mut high, mut found) = loop {
-        let high = low + step;
-        match attempt(high)? {
-            Some(layout) => break (high, layout),
-            None if high * unit > SIZE_MAX => {
-                // Asks once more for the error that says why.
-                return layout_for(options, SIZE_MAX, demand.inodes);
-            }
-            None => (low, step) = (high, step * 2),
-        }
-    };
-    while high - low > 1 {
-        let middle = low + (high - low) / 2;
-        match attempt(middle)? {
-            Some(layout) => (high, found) = (middle, layout),
-            None => low = middle,
-        }
-    }
-    Ok(found)
-}
-
-/// Says the size that would do when a fixed one does not.
-fn check_fits(
-    layout: &Layout,
-    options: &Options,
-    demand: Demand,
-    given: u64,
-) -> Result<(), PlanError> {
-    if fits(layout, options, demand) {
-        return Ok(());
-    }
-    let needed = smallest(options, demand)?.size_bytes();
-    Err(PlanError::TooSmall { given, needed })
+    Ok(Layout::plan_around(bytes, &enough, &taken.runs)?)
 }

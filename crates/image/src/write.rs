@@ -2,7 +2,7 @@
 //!
 //! The superblock comes last, so a crash before the end leaves something that nobody takes for ext4.
 
-mod blocks;
+pub(crate) mod blocks;
 pub(crate) mod copy;
 pub(crate) mod job;
 mod table;

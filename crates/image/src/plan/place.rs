@@ -6,6 +6,7 @@
 //!
 //! The walk also serves to learn how much is needed: over [`Space::unbounded`] it never fails.
 
+use hashbrown::HashMap;
 use ondisk::{Group, Ino};
 
 use super::inodes::Inodes;
@@ -14,7 +15,7 @@ use super::shape::Shape;
 use super::space::{ClusterRun, Space};
 use super::xattrs::{Home, XattrPlans, split};
 use super::{PlanError, Shortage};
-use crate::source::{Data, Kind, NodeId, Tree};
+use crate::source::{Data, Kind, NodeId, SourceId, Tree};
 
 /// Stands for "none" in tables of indices.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -77,6 +78,9 @@ pub(crate) struct ValueInode {
     pub references: u32,
 }
 
+/// The files that got their blocks before the walk, by archive and number in it.
+pub(crate) type StreamTable = HashMap<(SourceId, u32), Streamed>;
+
 /// Blocks that a file got before the walk, while its data streamed past.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Streamed {
@@ -136,8 +140,8 @@ pub(crate) struct Placer<'a> {
     pub directory_blocks: &'a [u32],
     /// What the sets of attributes need.
     pub xattrs: &'a XattrPlans,
-    /// By number of a stream's item: blocks it has already.
-    pub streamed: &'a [Streamed],
+    /// Files that have blocks already.
+    pub streamed: &'a StreamTable,
 }
 
 /// The walk's state.
@@ -191,7 +195,7 @@ pub(crate) fn own_lost_found(tree: &Tree, shape: &Shape) -> Option<NodeId> {
         .filter(|id| shape.lost_found && tree.is_directory(*id))
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
     fn node(&mut self, id: NodeId, lost_found: Option<NodeId>) -> Result<(), PlanError> {
         let ino = self.inode(id, lost_found)?;
         self.placed.nodes.push(NodePlace {
@@ -226,7 +230,7 @@ impl Walk<'_> {
                     );
                 }
                 match self.streamed(id) {
-                    Some(index) => self.already_placed(id, index),
+                    Some(streamed) => self.already_placed(id, streamed),
                     None => {
                         let tree = self.from.tree;
                         let ranges = tree.extents(id).map(|extent| {
@@ -266,19 +270,16 @@ impl Walk<'_> {
         self.blocks(LOST_FOUND, std::iter::once((0, u64::from(blocks))))
     }
 
-    /// The number of a file whose data streamed past already.
-    fn streamed(&self, id: NodeId) -> Option<u32> {
+    /// The blocks of a file whose data streamed past already.
+    fn streamed(&self, id: NodeId) -> Option<&'a Streamed> {
         match self.from.tree.data(id) {
-            Data::Stream { index, .. } if (index as usize) < self.from.streamed.len() => {
-                Some(index)
-            }
+            Data::Stream { source, index } => self.from.streamed.get(&(source, index)),
             _ => None,
         }
     }
 
     /// Takes over blocks that a file has already; only its map needs more.
-    fn already_placed(&mut self, id: NodeId, index: u32) -> Result<(), PlanError> {
-        let streamed = &self.from.streamed[index as usize];
+    fn already_placed(&mut self, id: NodeId, streamed: &Streamed) -> Result<(), PlanError> {
         if streamed.runs.is_empty() {
             return Ok(());
         }
@@ -295,18 +296,14 @@ impl Walk<'_> {
     ) -> Result<(), PlanError> {
         let runs_at = self.placed.runs.len();
         let shape = self.from.shape;
-        let mut clusters = 0;
-        place_ranges(
-            &mut self.placed.space,
-            shape,
-            ranges,
-            &mut clusters,
-            &mut self.placed.runs,
-            runs_at,
-        )?;
+        let mut placer = RangePlacer::default();
+        for range in ranges {
+            let placed = &mut self.placed;
+            placer.place(&mut placed.space, shape, range, &mut placed.runs, runs_at)?;
+        }
         match self.placed.runs.len() == runs_at {
             true => Ok(()),
-            false => self.file(node, runs_at, clusters),
+            false => self.file(node, runs_at, placer.clusters),
         }
     }
 
@@ -428,29 +425,39 @@ fn allocate(
     }
 }
 
-/// Places the blocks of `ranges` (half-open, in order; they may overlap) and appends the runs to `runs`, joining
-/// those that continue one another from index `from` on. A cluster is placed once, however many ranges touch it.
-pub(crate) fn place_ranges(
-    space: &mut Space,
-    shape: &Shape,
-    ranges: impl Iterator<Item = (u64, u64)>,
-    clusters: &mut u64,
-    runs: &mut Vec<Run>,
-    from: usize,
-) -> Result<(), PlanError> {
-    let bits = shape.cluster_bits;
-    // The last logical cluster that has a place, and the place.
-    let mut last: Option<(u64, u64)> = None;
-    let mut next_block = 0;
-    for (start, end) in ranges {
-        let start = start.max(next_block);
+/// Places ranges of a file's blocks one after the other. A cluster is placed once, however many ranges touch it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RangePlacer {
+    /// The last logical cluster that has a place, and the place.
+    last: Option<(u64, u64)>,
+    next_block: u64,
+    /// Clusters placed so far.
+    pub clusters: u64,
+}
+
+impl RangePlacer {
+    /// Places blocks `start..end`, which begin at or after the start of the range before (what was placed already
+    /// stays), and appends the runs to `runs`, joining those that continue one another from index `from` on.
+    ///
+    /// # Errors
+    /// When there are too few clusters.
+    pub(crate) fn place(
+        &mut self,
+        space: &mut Space,
+        shape: &Shape,
+        (start, end): (u64, u64),
+        runs: &mut Vec<Run>,
+        from: usize,
+    ) -> Result<(), PlanError> {
+        let bits = shape.cluster_bits;
+        let start = start.max(self.next_block);
         if start >= end {
-            continue;
+            return Ok(());
         }
-        next_block = end;
+        self.next_block = end;
         let mut first_cluster = start >> bits;
         let end_cluster = ((end - 1) >> bits) + 1;
-        if let Some((logical, place)) = last
+        if let Some((logical, place)) = self.last
             && logical == first_cluster
         {
             let stop = end.min((logical + 1) << bits);
@@ -460,20 +467,20 @@ pub(crate) fn place_ranges(
         }
         let count = end_cluster.saturating_sub(first_cluster);
         if count == 0 {
-            continue;
+            return Ok(());
         }
-        *clusters += count;
+        self.clusters += count;
         let mut logical = first_cluster;
+        let last = &mut self.last;
         allocate(space, count, |run| {
             let block = (logical << bits).max(start);
             let stop = ((logical + run.len) << bits).min(end);
             let at = (run.start << bits) + (block - (logical << bits));
             push_run(runs, from, shape.map, at, block, stop - block);
             logical += run.len;
-            last = Some((logical - 1, run.start + run.len - 1));
-        })?;
+            *last = Some((logical - 1, run.start + run.len - 1));
+        })
     }
-    Ok(())
 }
 
 /// Appends a run in pieces that the map can hold, joined to the one before where they continue each other.

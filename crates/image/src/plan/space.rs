@@ -75,6 +75,31 @@ impl Space {
         all
     }
 
+    /// Gives back clusters that were taken, to be used last.
+    pub(crate) fn release(&mut self, run: ClusterRun) {
+        self.free += run.len;
+        self.gaps.push_back(run.start..run.start + run.len);
+    }
+
+    /// The same space without `taken` (ascending, not overlapping).
+    pub(crate) fn without(self, taken: &[Range<u64>], cluster_bytes: u64) -> Space {
+        let mut left = Vec::new();
+        let mut taken = taken.iter().peekable();
+        for range in self.into_free_ranges() {
+            let mut next = range.start;
+            while let Some(hole) = taken.peek().filter(|hole| hole.start < range.end) {
+                left.push(next..hole.start.max(next));
+                next = next.max(hole.end);
+                if hole.end > range.end {
+                    break;
+                }
+                taken.next();
+            }
+            left.push(next.min(range.end)..range.end);
+        }
+        Space::new(left.into_iter(), cluster_bytes)
+    }
+
     /// Takes `len` clusters, calls `run` for each run in ascending order of use, and says whether there were
     /// enough. Takes nothing when there were not.
     pub(crate) fn allocate(&mut self, len: u64, mut run: impl FnMut(ClusterRun)) -> bool {
@@ -143,6 +168,25 @@ mod tests {
         assert_eq!(take(&mut space, 4), [(8, 4)]);
         assert_eq!(space.free(), 0);
         assert!(!space.allocate(1, |_| ()));
+    }
+
+    #[test]
+    fn what_is_taken_elsewhere_is_left_out() {
+        let space = Space::new([0..10, 20..30, 40..50].into_iter(), 4096);
+        let space = space.without(&[2..4, 4..5, 8..22, 25..26, 29..45], 4096);
+        assert_eq!(space.free(), 2 + 3 + 3 + 3 + 5);
+        assert_eq!(
+            space.into_free_ranges(),
+            [0..2, 5..8, 22..25, 26..29, 45..50]
+        );
+    }
+
+    #[test]
+    fn what_is_given_back_is_used_last() {
+        let mut space = Space::new(std::iter::once(0..4), 4096);
+        assert_eq!(take(&mut space, 2), [(0, 2)]);
+        space.release(ClusterRun { start: 0, len: 2 });
+        assert_eq!(take(&mut space, 4), [(2, 2), (0, 2)]);
     }
 
     #[test]

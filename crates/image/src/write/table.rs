@@ -194,7 +194,7 @@ impl Tables<'_> {
             _ => false,
         };
         let file = self.plan.placement.file_of(id);
-        let extra = u64::from(place.xattr_block != NONE);
+        let extra = self.attribute_clusters(id)?;
         self.map(&mut inode, ino, file, mapped, extra, device)?;
         if let Some(block) = self
             .plan
@@ -269,6 +269,26 @@ impl Tables<'_> {
                 problem: format!("its {links} links need the feature dir_nlink"),
             }),
         }
+    }
+
+    /// Clusters that an inode's attributes count for: their block, and values elsewhere, though they may be shared.
+    fn attribute_clusters(&self, id: NodeId) -> Result<u64, BuildError> {
+        let placement = &self.plan.placement;
+        let index = placement.nodes[id.index()].xattr_block;
+        let Some(block) = placement.xattr_blocks.get(index as usize) else {
+            return Ok(0);
+        };
+        if placement.first_value[block.set as usize] == NONE {
+            return Ok(1);
+        }
+        let attributes = self.split(id)?;
+        let elsewhere = attributes
+            .iter()
+            .filter(|attribute| attribute.home == Home::ValueInode);
+        let bytes = self.plan.shape.cluster_bytes();
+        Ok(1 + elsewhere
+            .map(|value| (value.value.len() as u64).div_ceil(bytes))
+            .sum::<u64>())
     }
 
     /// Writes the attributes that live in the inode.

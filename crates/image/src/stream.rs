@@ -1,0 +1,484 @@
+//! Archives whose data comes in their own order: written to its place as it passes, from one buffer, never kept.
+//!
+//! An archive that can be read again is planned first, and its data then goes where the plan says ([`fill`]). A pipe is
+//! read once ([`Pipe`]): files get their blocks as they come, outside the places that every size of file system
+//! needs, and the rest is planned around them at the end. Data of entries that a later entry replaces lies in blocks
+//! that are free in the end.
+
+use device::{BlockDevice, FileDevice, Resize};
+use hashbrown::HashMap;
+use mkfs::{FixedRegions, Layout, Options};
+use ondisk::FsBlock;
+
+use crate::error::BuildError;
+use crate::plan::maps::Run;
+use crate::plan::place::{RangePlacer, Streamed};
+use crate::plan::shape::Shape;
+use crate::plan::space::{ClusterRun, Space};
+use crate::plan::{Plan, PlanError, Shortage, Taken};
+use crate::source::{Data, DataSink, NodeId, SinkError, SourceError, SourceId, Tree};
+use crate::write::blocks::BlockWriter;
+use crate::write::job::Job;
+
+/// Bytes gathered before a write.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Bytes by which an output file is made longer at once.
+const GROW_BYTES: u64 = 1 << 30;
+/// The end of the places that data of a pipe may get: 16 TiB, the most that many hosts' files can have.
+const PIPE_END_BYTES: u64 = 1 << 44;
+/// The size of the layout that tells a growing image's shape.
+const SHAPE_BYTES: u64 = 64 << 30;
+/// Descriptor blocks, with those reserved for growth, of an image whose size is decided last: enough for 2 TiB in
+/// blocks of 4 KiB.
+const DESCRIPTOR_REGION_BYTES: u64 = 1 << 20;
+const DESCRIPTOR_BLOCKS_MAX: u64 = 256;
+
+/// Writes one file after another, each to its runs.
+struct ItemWriter<'a> {
+    writer: BlockWriter<'a>,
+    bits: u32,
+    /// The runs of the file that is being written.
+    runs: Vec<Run>,
+    /// Index of the run that was written last.
+    at: usize,
+    /// The byte of the file up to which its block is filled.
+    filled: u64,
+}
+
+impl<'a> ItemWriter<'a> {
+    fn new(device: &'a dyn BlockDevice, shape: &Shape) -> ItemWriter<'a> {
+        ItemWriter {
+            writer: BlockWriter::new(device, BUFFER_BYTES.max(shape.block_size.bytes())),
+            bits: shape.block_size.bits(),
+            runs: Vec::new(),
+            at: 0,
+            filled: 0,
+        }
+    }
+
+    fn begin(&mut self, runs: Vec<Run>) {
+        (self.runs, self.at, self.filled) = (runs, 0, 0);
+    }
+
+    /// Writes bytes at `offset` of the file; what of their blocks lies before them and holds nothing is zeros.
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BuildError> {
+        let block = 1u64 << self.bits;
+        if offset != self.filled {
+            let block_end = self.filled.next_multiple_of(block);
+            self.zeros(self.filled, block_end.min(offset))?;
+            if block_end <= offset {
+                self.zeros(offset & !(block - 1), offset)?;
+            }
+        }
+        self.put(offset, Ok(bytes))?;
+        self.filled = offset + bytes.len() as u64;
+        Ok(())
+    }
+
+    fn zeros(&mut self, from: u64, to: u64) -> Result<(), BuildError> {
+        // Less than a block.
+        self.put(from, Err((to - from) as usize))
+    }
+
+    /// Writes bytes, or so many zeros.
+    fn put(&mut self, offset: u64, what: Result<&[u8], usize>) -> Result<(), BuildError> {
+        let (mut offset, mut rest) = (offset, what);
+        loop {
+            let left = rest.map_or_else(|zeros| zeros, <[u8]>::len);
+            if left == 0 {
+                return Ok(());
+            }
+            let block = offset >> self.bits;
+            let run = loop {
+                let run = self.runs.get(self.at).copied().unwrap_or(Run {
+                    start: 0,
+                    logical: u32::MAX,
+                    len: 0,
+                });
+                let end = u64::from(run.logical) + u64::from(run.len);
+                if block < end || run.len == 0 {
+                    break run;
+                }
+                self.at += 1;
+            };
+            if block < u64::from(run.logical) || run.len == 0 {
+                return Err(BuildError::Usage(
+                    "an archive gave data where it announced a hole; please report this".into(),
+                ));
+            }
+            let run_end = (u64::from(run.logical) + u64::from(run.len)) << self.bits;
+            let room = (run_end - offset).min(self.writer.capacity() as u64);
+            // At most the buffer.
+            let count = left.min(room as usize);
+            let start = (run.start << self.bits) + (offset - (u64::from(run.logical) << self.bits));
+            let to = self.writer.range(start, count)?;
+            match rest {
+                Ok(bytes) => {
+                    to.copy_from_slice(&bytes[..count]);
+                    rest = Ok(&bytes[count..]);
+                }
+                Err(zeros) => {
+                    to.fill(0);
+                    rest = Err(zeros - count);
+                }
+            }
+            offset += count as u64;
+        }
+    }
+
+    fn end(&mut self) -> Result<(), BuildError> {
+        self.zeros(self.filled, self.filled.next_multiple_of(1 << self.bits))
+    }
+}
+
+/// A build's error on its way through the source.
+fn sent(error: BuildError) -> SinkError {
+    Box::new(error)
+}
+
+/// A build's error, unpacked from the source's.
+pub(crate) fn received(error: SourceError) -> BuildError {
+    match error {
+        SourceError::Sink(sent) => match sent.downcast::<BuildError>() {
+            Ok(error) => *error,
+            Err(other) => BuildError::Source(SourceError::Sink(other)),
+        },
+        error => BuildError::Source(error),
+    }
+}
+
+/// Gives planned files the data of archives that can be read again, one thread an archive.
+///
+/// # Errors
+/// The first that any thread met.
+pub(crate) fn fill(
+    tree: &Tree,
+    plan: &Plan,
+    device: &dyn BlockDevice,
+    job: &Job<'_>,
+) -> Result<(), BuildError> {
+    let sources = tree.streams();
+    if sources.is_empty() {
+        return Ok(());
+    }
+    let mut places: HashMap<(SourceId, u32), u32> = HashMap::new();
+    for (at, file) in plan.placement.files.iter().enumerate() {
+        if (file.node as usize) < tree.len()
+            && let Data::Stream { source, index } = tree.data(NodeId(file.node))
+        {
+            places.insert((source, index), at as u32);
+        }
+    }
+    let next = sync::atomic::AtomicUsize::new(0);
+    job.run(|_| {
+        loop {
+            // Relaxed: each number is given to one thread; nothing else is published by it.
+            let at = next.fetch_add(1, sync::atomic::Ordering::Relaxed);
+            let Some(source) = sources.get(at) else {
+                return Ok(());
+            };
+            let mut sink = Fill {
+                plan,
+                places: &places,
+                writer: ItemWriter::new(device, &plan.shape),
+                job,
+            };
+            tree.stream(*source, &mut sink).map_err(received)?;
+            sink.writer.writer.flush()?;
+        }
+    })
+}
+
+/// Writes to planned places.
+struct Fill<'a> {
+    plan: &'a Plan,
+    places: &'a HashMap<(SourceId, u32), u32>,
+    writer: ItemWriter<'a>,
+    job: &'a Job<'a>,
+}
+
+impl DataSink for Fill<'_> {
+    fn begin(
+        &mut self,
+        source: SourceId,
+        index: u32,
+        _size: u64,
+        _data_bytes: u64,
+    ) -> Result<bool, SinkError> {
+        self.job.check().map_err(sent)?;
+        let Some(at) = self.places.get(&(source, index)) else {
+            return Ok(false);
+        };
+        let file = &self.plan.placement.files[*at as usize];
+        self.writer.begin(self.plan.placement.runs(file).to_vec());
+        Ok(true)
+    }
+
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), SinkError> {
+        self.job.check().map_err(sent)?;
+        self.job.advance(bytes.len() as u64);
+        self.writer.data(offset, bytes).map_err(sent)
+    }
+
+    fn end(&mut self) -> Result<(), SinkError> {
+        self.writer.end().map_err(sent)
+    }
+}
+
+/// Where the blocks of a pipe's files come from.
+pub(crate) struct Room {
+    shape: Shape,
+    space: Space,
+    /// Whether the size is decided last, and the output grows meanwhile.
+    growing: bool,
+}
+
+impl Room {
+    /// The free space of a layout, or, without one, whatever is clear of fixed places; then the options are settled so
+    /// that the layout that is made last has these same fixed places.
+    ///
+    /// # Errors
+    /// When options can't be had for an image whose size is decided last.
+    pub(crate) fn new(options: &mut Options, layout: Option<&Layout>) -> Result<Room, BuildError> {
+        if let Some(layout) = layout {
+            let shape = Shape::of(layout, options.lost_found);
+            let space = shape.free_space(layout);
+            return Ok(Room {
+                shape,
+                space,
+                growing: false,
+            });
+        }
+        let block_size = *options.block_size.get_or_insert(ondisk::BlockSize::K4);
+        let region = (DESCRIPTOR_REGION_BYTES >> block_size.bits()).min(DESCRIPTOR_BLOCKS_MAX);
+        // At most `DESCRIPTOR_BLOCKS_MAX`.
+        options.descriptor_region = Some(region as u32);
+        let regions = FixedRegions::new(options)?;
+        // The shape of any size; what differs by size is not asked for.
+        let shape = Shape::of(&Layout::plan(SHAPE_BYTES, options)?, options.lost_found);
+        let end = PIPE_END_BYTES >> block_size.bits();
+        let mut ranges = Vec::new();
+        let mut next = FsBlock(0);
+        while next.0 < end {
+            let clear = regions.next_clear(next);
+            ranges.push(clear.start.0.min(end)..clear.end().0.min(end));
+            next = clear.end();
+        }
+        let space = Space::new(ranges.into_iter(), shape.cluster_bytes());
+        Ok(Room {
+            shape,
+            space,
+            growing: true,
+        })
+    }
+}
+
+/// Takes a pipe's data as it comes.
+pub(crate) struct Pipe<'a> {
+    output: &'a FileDevice,
+    shape: Shape,
+    space: Space,
+    writer: ItemWriter<'a>,
+    job: &'a Job<'a>,
+    growing: bool,
+    files: crate::plan::place::StreamTable,
+    current: Current,
+}
+
+/// The file that is being taken.
+#[derive(Default)]
+struct Current {
+    key: Option<(SourceId, u32)>,
+    placer: RangePlacer,
+    dense: bool,
+}
+
+impl<'a> Pipe<'a> {
+    /// Takes data to `output`.
+    pub(crate) fn new(output: &'a FileDevice, room: Room, job: &'a Job<'a>) -> Pipe<'a> {
+        Pipe {
+            output,
+            writer: ItemWriter::new(output, &room.shape),
+            shape: room.shape,
+            space: room.space,
+            job,
+            growing: room.growing,
+            files: HashMap::new(),
+            current: Current::default(),
+        }
+    }
+
+    /// Places blocks of the current file, and makes room for them in the output.
+    fn place(&mut self, range: (u64, u64)) -> Result<(), BuildError> {
+        let runs = &mut self.writer.runs;
+        let placer = &mut self.current.placer;
+        placer.place(&mut self.space, &self.shape, range, runs, 0).map_err(|error| match error {
+            PlanError::Short(Shortage::Clusters(_)) => BuildError::Usage(format!(
+                "the image is too small for what comes through the pipe: {} bytes; use --size auto, or a larger one",
+                self.output.size()
+            )),
+            error => error.into(),
+        })?;
+        let end = self
+            .writer
+            .runs
+            .iter()
+            .map(|run| run.start + u64::from(run.len))
+            .max();
+        let end = end.unwrap_or(0) << self.shape.block_size.bits();
+        if self.growing && end > self.output.size() {
+            self.output.set_size(end.next_multiple_of(GROW_BYTES))?;
+        }
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        key: (SourceId, u32),
+        size: u64,
+        data_bytes: u64,
+    ) -> Result<(), BuildError> {
+        self.job.check()?;
+        self.current = Current {
+            key: Some(key),
+            placer: RangePlacer::default(),
+            dense: size == data_bytes,
+        };
+        self.writer.begin(Vec::new());
+        let blocks = self.shape.block_size.blocks_for(size);
+        if blocks > self.shape.map.max_blocks(self.shape.block_size) {
+            return Err(BuildError::Usage(format!(
+                "a file of {size} bytes is larger than a file can be in this file system"
+            )));
+        }
+        if self.current.dense {
+            self.place((0, blocks))?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BuildError> {
+        self.job.check()?;
+        self.job.advance(bytes.len() as u64);
+        if !self.current.dense {
+            let bits = self.shape.block_size.bits();
+            let end = self
+                .shape
+                .block_size
+                .blocks_for(offset + bytes.len() as u64);
+            self.place((offset >> bits, end))?;
+        }
+        self.writer.data(offset, bytes)
+    }
+
+    fn finish_file(&mut self) -> Result<(), BuildError> {
+        self.writer.end()?;
+        if let Some(key) = self.current.key.take() {
+            let runs = std::mem::take(&mut self.writer.runs);
+            let clusters = self.current.placer.clusters;
+            self.files.insert(key, Streamed { runs, clusters });
+        }
+        Ok(())
+    }
+
+    /// Everything came: what the tree's files have taken, and the space that is left for the rest. Blocks of entries
+    /// that were replaced are free again; where the size is not settled, they are cleared, as metadata may get them.
+    ///
+    /// # Errors
+    /// When the output can't be written.
+    pub(crate) fn finish(mut self, tree: &Tree) -> Result<(Taken, Space), BuildError> {
+        self.writer.writer.flush()?;
+        let mut files = HashMap::with_capacity(self.files.len());
+        for id in tree.nodes() {
+            if let Data::Stream { source, index } = tree.data(id)
+                && let Some(streamed) = self.files.remove(&(source, index))
+            {
+                files.insert((source, index), streamed);
+            }
+        }
+        let bits = self.shape.cluster_bits;
+        let mut replaced: Vec<_> = self
+            .files
+            .values()
+            .flat_map(|file| clusters_of(file, bits))
+            .collect();
+        replaced.sort_unstable_by_key(|run| run.start);
+        for run in replaced {
+            if self.growing {
+                self.clear(run)?;
+            } else {
+                self.space.release(run);
+            }
+        }
+        let mut clusters: Vec<_> = files
+            .values()
+            .flat_map(|file| clusters_of(file, bits))
+            .collect();
+        clusters.sort_unstable_by_key(|run| run.start);
+        let mut runs: Vec<mkfs::Run> = Vec::new();
+        for run in clusters {
+            let next = mkfs::Run {
+                start: FsBlock(run.start << bits),
+                len: run.len << bits,
+            };
+            match runs.last_mut() {
+                Some(last) if last.end() == next.start => last.len += next.len,
+                _ => runs.push(next),
+            }
+        }
+        Ok((Taken { runs, files }, self.space))
+    }
+
+    /// Makes clusters zeros.
+    fn clear(&self, run: ClusterRun) -> Result<(), BuildError> {
+        let zeros = vec![0; BUFFER_BYTES];
+        let mut at = run.start * self.shape.cluster_bytes();
+        let end = at + run.len * self.shape.cluster_bytes();
+        while at < end {
+            let len = (end - at).min(zeros.len() as u64);
+            // At most the buffer.
+            self.output.write_at(at, &zeros[..len as usize])?;
+            at += len;
+        }
+        Ok(())
+    }
+}
+
+/// The clusters of a file, each once: runs of one cluster follow one another.
+fn clusters_of(file: &Streamed, bits: u32) -> impl Iterator<Item = ClusterRun> + '_ {
+    let mut last = None;
+    file.runs.iter().filter_map(move |run| {
+        let mut start = run.start >> bits;
+        let end = ((run.start + u64::from(run.len) - 1) >> bits) + 1;
+        if last == Some(start) {
+            start += 1;
+        }
+        last = Some(end - 1);
+        (start < end).then(|| ClusterRun {
+            start,
+            len: end - start,
+        })
+    })
+}
+
+impl DataSink for Pipe<'_> {
+    fn begin(
+        &mut self,
+        source: SourceId,
+        index: u32,
+        size: u64,
+        data_bytes: u64,
+    ) -> Result<bool, SinkError> {
+        self.start((source, index), size, data_bytes)
+            .map_err(sent)?;
+        Ok(true)
+    }
+
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), SinkError> {
+        self.take(offset, bytes).map_err(sent)
+    }
+
+    fn end(&mut self) -> Result<(), SinkError> {
+        self.finish_file().map_err(sent)
+    }
+}
