@@ -1,6 +1,6 @@
 //! A sparse device in memory: a 64 TiB one costs what is written to it, and zeros written where nothing was are free.
 //!
-//! Bytes live in chunks of 64 KiB, in tables sharded by chunk number; a read holds one shard's lock
+//! Bytes live in chunks of 4 KiB, in tables sharded by chunk number; a read holds one shard's lock
 //! ([`Rank::Device`]) for reading, a write for writing, one chunk at a time. Nothing survives the process.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use sync::{CachePadded, Rank, RwLock};
 
 use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
 
-const CHUNK_BYTES: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 4096;
 const CHUNK: u64 = CHUNK_BYTES as u64;
 const SHARDS: u64 = 64;
 static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
