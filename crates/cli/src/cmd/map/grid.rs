@@ -42,9 +42,9 @@ impl Kind {
         match self {
             Kind::Metadata => "metadata",
             Kind::Journal => "journal",
-            Kind::Whole => "data of files in one piece",
-            Kind::Few => "data of files in 2 to 4 pieces",
-            Kind::Many => "data of files in 5 or more pieces",
+            Kind::Whole => "data, files in one piece",
+            Kind::Few => "data, files in 2 to 4 pieces",
+            Kind::Many => "data, files in 5 or more",
             Kind::Unknown => "in use, by nothing found",
             Kind::Free => "free",
         }

@@ -188,9 +188,9 @@ fn draw_legend(svg: &mut String, raw: &Raw, survey: &Survey, top: f64) {
             y - 12.0,
             color(kind),
             LEFT + 26.0,
-            LEFT + 370.0,
-            LEFT + 440.0,
-            LEFT + 460.0
+            LEFT + 320.0,
+            LEFT + 390.0,
+            LEFT + 410.0
         );
         y += 22.0;
     }

@@ -178,7 +178,7 @@ pub fn legend_entry(raw: &Raw, survey: &Survey, kind: Kind) -> [String; 4] {
         Kind::Many => files(2),
         Kind::Free if survey.free_runs > 0 => {
             let longest = Bytes(survey.free_longest << bits);
-            format!("{} runs, the longest {longest}", survey.free_runs)
+            format!("{} runs, up to {longest}", survey.free_runs)
         }
         _ => String::new(),
     };
@@ -200,14 +200,12 @@ fn legend(out: &mut impl Write, raw: &Raw, survey: &Survey, in_color: bool) -> i
             true => format!("\x1b[{}m{}\x1b[0m", color(kind), glyph(kind, true)),
             false => letter(kind, true).to_string(),
         };
-        let line = format!("  {sign}  {words:<34}{size:>9}{share:>8}  {more}");
+        let line = format!("  {sign}  {words:<29}{size:>9}{share:>8}  {more}");
         writeln!(out, "{}", line.trim_end())?;
     }
     let lighter = if in_color { "lighter" } else { "lower case, -" };
-    writeln!(
-        out,
-        "  {lighter}: less than half of the cell is in use; at the right: how much of the row is"
-    )
+    writeln!(out, "  {lighter}: less than half of the cell is in use")?;
+    writeln!(out, "  at the right: how much of the row is in use")
 }
 
 #[cfg(test)]
