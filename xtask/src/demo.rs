@@ -20,7 +20,7 @@ const MAX_BYTES: u64 = 256 << 20;
 /// The most entries of a tree that is chosen.
 const MAX_ENTRIES: u64 = 60_000;
 /// How many lines of a listing are shown.
-const LINES: usize = 12;
+const LINES: usize = 16;
 
 /// Runs the demo.
 pub fn run(root: &Path) -> Result<(), String> {
@@ -97,8 +97,15 @@ fn survey(path: &Path) -> io::Result<Source> {
 
 struct Demo {
     lanefs: PathBuf,
+    /// From the folder that the demo was called in, as short as can be.
     image: PathBuf,
     color: bool,
+}
+
+/// A path as seen from the current folder, when it lies below it.
+fn short(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(here).unwrap_or(path).to_path_buf()
 }
 
 impl Demo {
@@ -108,10 +115,10 @@ impl Demo {
             && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        let folder = target.join("demo");
+        let folder = short(&target.join("demo"));
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let demo = Demo {
-            lanefs: target.join("release/lanefs"),
+            lanefs: short(&target.join("release/lanefs")),
             image: folder.join("demo.img"),
             color,
         };
@@ -231,7 +238,7 @@ impl Demo {
         self.say("what is in it");
         let image = self.image();
         self.show_lanefs(&["ls", "-l", &image])?;
-        self.show_lanefs(&["df", "-h", &image])
+        self.show_lanefs(&["map", &image])
     }
 
     /// Reads one file with `cat`, then everything with `extract`, and compares both with the source.
@@ -277,34 +284,34 @@ impl Demo {
 
     fn next_steps(&self) {
         let image = self.image();
-        let lanefs = self.lanefs.display();
+        let folder = self.lanefs.parent().unwrap_or(Path::new("")).display();
         self.say("done; try next");
-        println!(
-            "    PATH={}:$PATH",
-            self.lanefs.parent().unwrap_or(Path::new("")).display()
-        );
-        println!(
-            "    {:<44} features, groups, who can use it",
-            format!("lanefs info {image}")
-        );
-        println!(
-            "    {:<44} a picture of its block groups",
-            format!("lanefs map {image}")
-        );
-        println!(
-            "    {:<44} the usual suspects",
-            format!("lanefs tree {image} | less")
-        );
-        println!(
-            "    {:<44} all of it as a tar",
-            format!("lanefs extract {image} - | tar t")
-        );
-        println!(
-            "    {:<44} an image of anything you like",
-            "lanefs build DIRECTORY NEW.img"
-        );
-        println!("    sudo mount -o loop,ro {image} /mnt    the kernel reads it too");
-        println!("    {lanefs} --help");
+        println!("    export PATH=\"$PWD/{folder}:$PATH\"");
+        for (command, what) in [
+            (
+                format!("lanefs info {image}"),
+                "features, groups, who can use it",
+            ),
+            (format!("lanefs tree {image} | less"), "all that is in it"),
+            (
+                format!("lanefs find {image} -size +100k"),
+                "as find does, without mounting",
+            ),
+            (
+                format!("lanefs extract {image} - | tar t"),
+                "all of it as a tar",
+            ),
+            (
+                "lanefs build ANY-DIRECTORY new.img".to_owned(),
+                "an image of your own",
+            ),
+            (
+                format!("sudo mount -o loop,ro {image} /mnt"),
+                "the kernel reads it too",
+            ),
+        ] {
+            println!("    {command:<50} {what}");
+        }
     }
 }
 
