@@ -134,7 +134,8 @@ fn first_report(opened: &Opened, dirty: Journal) -> Report {
         used_backup_map: opened.used_backup_map,
         end: opened.sb.sequence(),
         // Stored as a negative number.
-        aborted_with: Some(opened.sb.errno_raw().wrapping_neg()).filter(|errno| *errno != 0),
+        aborted_with: Some(opened.sb.errno_raw().cast_signed().unsigned_abs())
+            .filter(|errno| *errno != 0),
         ..Report::default()
     }
 }

@@ -203,6 +203,32 @@ fn fast_commits_of_the_kernel_are_read_and_written_back_the_same() {
 }
 
 #[test]
+fn damaged_fast_commits_end_the_scan_and_never_count_more() {
+    let area = golden("fast-commit-area.bin");
+    let mut seed = 1_u64;
+    let mut random = |end: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from((seed >> 33) % end as u64).unwrap()
+    };
+    let mut ended = 0;
+    for _ in 0..5000 {
+        let mut damaged = area.clone();
+        let at = random(damaged.len());
+        damaged[at] = damaged[at].wrapping_add(u8::try_from(1 + random(255)).unwrap());
+        let mut scan = Scan::new(Tid(3), 256);
+        let last = damaged.chunks(1024).map(|block| scan.block(block)).last();
+        let found = scan.found();
+        assert!(found.commits <= 3 && found.changes <= 30);
+        ended += u32::from(last == Some(Step::Stop));
+        for block in damaged.chunks(1024) {
+            assert!(fast_commit::records(block, 256).count() <= 256);
+        }
+    }
+    // What follows a tail to the end of its block does not count.
+    assert!(ended > 2500, "{ended}");
+}
+
+#[test]
 fn orphan_blocks_of_mke2fs_and_the_kernel_have_the_checksum_of_their_place() {
     let seed = inode::checksum_seed(fs_seed(), Ino(12), Generation(0));
     let empty = golden("orphan-empty.bin");

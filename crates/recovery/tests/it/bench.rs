@@ -160,7 +160,7 @@ pub fn assert_same_blocks(
 }
 
 /// Blanks what a replay by e2fsck or the kernel changes in the first superblock: flags, times, counts, checksum.
-fn without_counters(block: &mut [u8], offset: u64) {
+pub fn without_counters(block: &mut [u8], offset: u64) {
     let Some(start) = Superblock::OFFSET.checked_sub(offset) else {
         return;
     };

@@ -1,10 +1,10 @@
 //! Random journals against a naive model, and the same journals damaged in thousands of ways with checksums that fit.
 
-use device::{BlockDevice, MemoryDevice};
-use lanefs_recovery::{Error, Journal, Report, scan_and_overlay};
+use device::{BlockDevice, DeviceError, MemoryDevice};
+use lanefs_recovery::{Error, Journal, Report, replay_to_device, scan_and_overlay};
 use ondisk::{FsBlock, Superblock};
-use sync::Arc;
-use sync::clock;
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Arc, clock};
 
 use crate::written::{Random, Written};
 
@@ -76,6 +76,84 @@ fn assert_home(written: &Written, expected: &[u8], seed: u64) {
     assert_eq!((again.journal, again.blocks), (Journal::Clean, 0));
     let (_, forced) = scan_and_overlay(device, &written.sb, &written.geometry, None).unwrap();
     assert_eq!((forced.journal, forced.blocks), (Journal::Clean, 0));
+}
+
+/// A device whose power is cut at some write or flush: nothing works afterwards.
+struct PowerCut {
+    inner: Arc<MemoryDevice>,
+    left: AtomicU64,
+}
+
+impl PowerCut {
+    fn step(&self) -> Result<(), DeviceError> {
+        // Relaxed: one thread; pairs with nothing.
+        let left = self.left.load(Ordering::Relaxed);
+        if left == 0 {
+            return Err(DeviceError::ReadOnly);
+        }
+        // Relaxed: as above.
+        self.left.store(left - 1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl BlockDevice for PowerCut {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.step()?;
+        self.inner.write_at(offset, bytes)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.step()
+    }
+    fn discard(&self, _: std::ops::Range<u64>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_replay_that_was_cut_anywhere_is_finished_by_the_next() {
+    let mut cuts = 0;
+    for seed in 0..40 {
+        let written = Written::new(&mut Random(seed)).with_pointers();
+        let size = written.device.size();
+        let (view, report) = overlay(&written).unwrap();
+        let journal_at = 300 << written.size.bits();
+        let expected = read_all(&*view)[2048..journal_at].to_vec();
+        let before = read_all(&*written.device);
+        // Copies, then a flush, the journal, a flush, the superblock, a flush.
+        let steps = report.blocks + 5;
+        for cut in 0..=steps {
+            let inner = Arc::new(MemoryDevice::from_bytes(&before));
+            let device: Arc<dyn BlockDevice> = Arc::new(PowerCut {
+                inner: inner.clone(),
+                left: AtomicU64::new(cut),
+            });
+            let result = replay_to_device(&device, &written.sb, &written.geometry, None);
+            assert_eq!(result.is_ok(), cut == steps, "seed {seed}, cut {cut}");
+            // What the next mount reads.
+            let mut bytes = [0; 1024];
+            inner.read_at(1024, &mut bytes).unwrap();
+            let sb = *Superblock::view(&bytes);
+            let geometry = ondisk::Geometry::new(&sb, size).unwrap();
+            let device: Arc<dyn BlockDevice> = inner;
+            replay_to_device(&device, &sb, &geometry, None).unwrap();
+            assert!(
+                read_all(&*device)[2048..journal_at] == expected,
+                "seed {seed}, cut {cut}"
+            );
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 400, "{cuts}");
 }
 
 /// Changes some words of the journal, most often where they mean something, and makes checksums fit again. Returns what

@@ -3,6 +3,7 @@
 
 mod bench;
 mod debugfs;
+mod differential;
 mod hostile;
 mod kernel;
 mod written;

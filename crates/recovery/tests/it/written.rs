@@ -252,21 +252,7 @@ impl Written {
     /// Makes the checksum of a block of the journal right again, if it has one.
     pub fn seal(&self, position: u32) {
         let mut block = self.get(position);
-        let kind = BlockHeader::of(&block).and_then(|header| header.kind());
-        match kind {
-            Some(BlockKind::Descriptor | BlockKind::Revoke) => self.format.seal_tail(&mut block),
-            Some(BlockKind::Commit) if self.format.has_block_checksums() => {
-                CommitBlock::read(&block)
-                    .unwrap()
-                    .write(&self.format, &mut block);
-            }
-            Some(BlockKind::SuperblockV2) => {
-                let mut sb = JournalSuperblock::read(&block).unwrap();
-                sb.seal();
-                block[..JournalSuperblock::SIZE].copy_from_slice(sb.bytes());
-            }
-            _ => return,
-        }
+        seal_block(&self.format, &mut block);
         self.put(position, &block);
     }
 
@@ -291,6 +277,22 @@ impl Written {
         }
         writer.finish();
         self.put(position, &descriptor);
+    }
+}
+
+/// Makes the checksum of a journal's block right, if it has one.
+pub fn seal_block(format: &LogFormat, block: &mut [u8]) {
+    match BlockHeader::of(block).and_then(|header| header.kind()) {
+        Some(BlockKind::Descriptor | BlockKind::Revoke) => format.seal_tail(block),
+        Some(BlockKind::Commit) if format.has_block_checksums() => {
+            CommitBlock::read(block).unwrap().write(format, block);
+        }
+        Some(BlockKind::SuperblockV2) => {
+            let mut sb = JournalSuperblock::read(block).unwrap();
+            sb.seal();
+            block[..JournalSuperblock::SIZE].copy_from_slice(sb.bytes());
+        }
+        _ => {}
     }
 }
 
