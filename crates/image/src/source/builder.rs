@@ -419,6 +419,13 @@ impl Builder {
 }
 
 impl Builder {
+    /// Gives everything to one owner and group.
+    pub(crate) fn own(&mut self, uid: u32, gid: u32) {
+        for node in &mut self.tree.nodes {
+            (node.uid, node.gid) = (uid, gid);
+        }
+    }
+
     /// The tree, in its lasting order.
     #[must_use]
     pub fn finish(mut self) -> Tree {
@@ -505,6 +512,22 @@ impl Tree {
         self.nodes.truncate(live as usize);
         self.nodes.shrink_to_fit();
         self.names.shrink_to_fit();
+    }
+
+    /// Numbers the sets of extended attributes by first use, so that they do not depend on who was read first.
+    pub(crate) fn number_xattrs(&mut self) {
+        let mut numbers = vec![NONE; self.xattrs.len()];
+        let mut order = vec![XattrSet::EMPTY];
+        numbers[0] = 0;
+        for node in &mut self.nodes {
+            let number = &mut numbers[node.xattrs.0 as usize];
+            if *number == NONE {
+                *number = order.len() as u32;
+                order.push(node.xattrs);
+            }
+            node.xattrs = XattrSet(*number);
+        }
+        self.xattrs.reorder(&order);
     }
 
     /// Number of names in the tree.

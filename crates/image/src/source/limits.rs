@@ -46,3 +46,9 @@ pub const MANIFESTS: usize = 4096;
 pub const LAYERS: usize = 1024;
 /// Files in an archive of an image.
 pub const BLOBS: usize = 100_000;
+/// Devices that one line of a table makes.
+pub const DEVICES: u32 = 1 << 16;
+/// Lines of a `file_contexts` file.
+pub const CONTEXTS: usize = 1 << 17;
+/// One compiled pattern of it.
+pub const REGEX: usize = 1 << 20;

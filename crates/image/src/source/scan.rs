@@ -5,12 +5,14 @@ use std::path::Path;
 
 use super::archive::{self, Opened};
 use super::builder::Builder;
+use super::contexts;
 use super::directory::Scan;
 use super::error::SourceError;
 use super::exclude::Excludes;
 use super::oci;
 use super::options::{Options, Place};
 use super::origin::DataSink;
+use super::table;
 use super::tree::Tree;
 
 /// Looks at all sources and reads no file's data.
@@ -88,7 +90,18 @@ fn scan_with(options: &Options, mut sink: Option<&mut dyn DataSink>) -> Result<T
             Place::Stdin => archive::add(archive::stdin()?, &mut builder, at, &excludes, sink)?,
         }
     }
-    Ok(builder.finish())
+    if let Some((uid, gid)) = options.owner {
+        builder.own(uid, gid);
+    }
+    if let Some(path) = &options.table {
+        table::apply(path, &mut builder)?;
+    }
+    let mut tree = builder.finish();
+    if let Some(path) = &options.file_contexts {
+        contexts::apply(path, &mut tree)?;
+    }
+    tree.number_xattrs();
+    Ok(tree)
 }
 
 fn inode(path: &Path) -> Option<(u64, u64)> {

@@ -136,6 +136,18 @@ impl XattrTable {
             .map(|(name, value)| (&**name, &**value))
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// Keeps the sets of `order`, in that order. Nothing can be added afterwards.
+    pub(crate) fn reorder(&mut self, order: &[XattrSet]) {
+        self.index = HashTable::new();
+        let mut sets = std::mem::take(&mut self.sets);
+        let take = |set: &XattrSet| std::mem::take(&mut sets[set.0 as usize]);
+        self.sets = order.iter().map(take).collect();
+    }
+
     pub(crate) fn set(&self, set: XattrSet) -> &Xattrs {
         &self.sets[set.0 as usize]
     }
