@@ -415,6 +415,49 @@ fn an_index_that_makes_no_sense_is_passed_over_as_in_the_kernel() {
 }
 
 #[test]
+fn an_index_that_goes_in_circles_is_left() {
+    if !ready() {
+        return;
+    }
+    let fill = |root: &Path| drop(link_names(root, "d", 1_000, "name "));
+    let options = ["-b", "1024", "-O", "^metadata_csum"];
+    let image = Image::from_tree(32, &options, fill);
+    image.reindex();
+    let fs = image.open();
+    let directory = fs.resolve(b"d", true).expect("the directory");
+    let run = fs
+        .mappings(directory)
+        .expect("mapped")
+        .next()
+        .expect("a run");
+    let root_at = run.expect("sound").physical.expect("no hole").0 * 1024;
+    let seed = fs.geometry().hash_seed();
+    let hash = ondisk::dirhash::hash(ondisk::dirhash::HashVersion::HalfMd4, &seed, b"absent");
+    let hash = hash.expect("no key is needed").major;
+    // Every entry continues the one before it under the name's hash, and leads to block 1.
+    let mut bytes = fs::read(&image.path).expect("the image");
+    let at = usize::try_from(root_at).expect("small") + 32;
+    let limit = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    bytes[at + 2..at + 4].copy_from_slice(&limit.to_le_bytes());
+    bytes[at + 4..at + 8].copy_from_slice(&1_u32.to_le_bytes());
+    for entry in bytes[at + 8..at + 8 * usize::from(limit)].chunks_mut(8) {
+        entry[..4].copy_from_slice(&(hash | 1).to_le_bytes());
+        entry[4..].copy_from_slice(&1_u32.to_le_bytes());
+    }
+    fs::write(&image.path, bytes).expect("written");
+    let error = image
+        .open()
+        .lookup(directory, b"absent")
+        .expect_err("circles");
+    assert!(
+        error
+            .to_string()
+            .contains("leads to more blocks than there are"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_broken_block_is_reported_and_the_others_are_listed() {
     if !ready() {
         return;
