@@ -12,9 +12,6 @@ pub const INITIAL: u32 = !0;
 /// all use it (`crc32c_le`).
 #[must_use]
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
-    if bytes.len() < SHORT {
-        return by_table(seed, bytes);
-    }
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(seed));
     digest.update(bytes);
     // The digest holds 32 bits in a wider word and inverts them at the end; ext4 does not.
@@ -22,18 +19,8 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     !u32::from_le_bytes([a, b, c, d])
 }
 
-/// Below so many bytes the table is faster than choosing and starting a vector kernel.
-const SHORT: usize = 32;
-
-const TABLE: [u32; 256] = table_32(0x82F6_3B78);
-
-fn by_table(seed: u32, bytes: &[u8]) -> u32 {
-    bytes.iter().fold(seed, |crc, byte| {
-        TABLE[((crc ^ u32::from(*byte)) & 0xFF) as usize] ^ (crc >> 8)
-    })
-}
-
-const fn table_32(polynomial: u32) -> [u32; 256] {
+/// What one byte adds to a reflected CRC of at most 32 bits.
+const fn table(polynomial: u32) -> [u32; 256] {
     let mut table = [0u32; 256];
     let mut index = 0;
     while index < 256 {
@@ -53,7 +40,7 @@ const fn table_32(polynomial: u32) -> [u32; 256] {
     table
 }
 
-const TABLE_16: [u32; 256] = table_32(0xA001);
+const TABLE_16: [u32; 256] = table(0xA001);
 
 /// CRC-16 (polynomial 0x8005, reflected) of `bytes`, continued from `seed`; group descriptors of file systems
 /// with `uninit_bg` but without `metadata_csum` use it, starting from all ones.
