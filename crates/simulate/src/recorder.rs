@@ -1,7 +1,8 @@
 //! A device that remembers what was written and flushed in which order, and fails when told to.
 //!
 //! Reads see all writes at once, as with a device's own cache. A write, flush or discard is recorded when it has been
-//! carried out, all under one lock ([`Rank::Output`]), so that the order of events is one that a device could have seen.
+//! carried out, all under one lock ([`Rank::DeviceOrder`]), so that the order of events is one that a device could
+//! have seen.
 
 use std::ops::Range;
 
@@ -44,7 +45,7 @@ pub enum Fault {
 pub struct Recorder {
     start: Arc<[u8]>,
     live: CowDevice,
-    /// [output]
+    /// [device order]
     events: Mutex<Vec<Event>>,
     /// Requests left until the next fault of each kind (read, write, flush); `u64::MAX` is never, 0 has failed and
     /// fails on. [atomic: Relaxed]
@@ -60,7 +61,7 @@ impl Recorder {
         Recorder {
             live: CowDevice::new(Arc::clone(&start)),
             start,
-            events: Mutex::new(Rank::Output, Vec::new()),
+            events: Mutex::new(Rank::DeviceOrder, Vec::new()),
             left: [const { AtomicU64::new(u64::MAX) }; 3],
             sticky: false,
         }

@@ -11,6 +11,7 @@
 pub mod clock;
 mod counter;
 mod held;
+mod lanes;
 mod lock;
 mod queue;
 mod rank;
@@ -23,6 +24,7 @@ pub mod atomic {
 
 pub use counter::Counter;
 pub use crossbeam_utils::CachePadded;
+pub use lanes::{Lanes, thread_index};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use queue::Queue;
 pub use rank::Rank;

@@ -11,10 +11,24 @@ pub enum Rank {
     Queue,
     /// The growing state of one output (an archive, a stream being written in order).
     Output,
+    /// Who leads the commit or the checkpoint, and up to where they are done; held for a look, never across I/O.
+    JournalLeader,
+    /// The door at which new handles wait while an epoch drains; alone.
+    EpochGate,
+    /// A metadata object's live value and its sealed image: a copy of one block at most.
+    StageLatch,
+    /// A thread's list of what an epoch changed.
+    EpochList,
+    /// The log's head, tail and superblock: held by the leader across the log's I/O.
+    LogArea,
+    /// Which committed images are not home yet.
+    JournalLists,
     /// One bucket of the table of loaded inodes.
     IcacheBucket,
     /// One shard of the metadata block cache; never held across I/O.
     CacheShard,
+    /// The order of a recording device's requests, held across the request to the device beneath it.
+    DeviceOrder,
     /// A device's own tables (a memory device's shard of chunks); never held across I/O.
     Device,
     /// What a progress display shows; nothing is locked or written under it but the terminal.

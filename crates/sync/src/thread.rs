@@ -3,7 +3,7 @@
 use std::num::NonZero;
 
 pub use std::thread::{
-    Builder, JoinHandle, Scope, ScopedJoinHandle, scope, sleep, spawn, yield_now,
+    Builder, JoinHandle, Scope, ScopedJoinHandle, panicking, scope, sleep, spawn, yield_now,
 };
 
 /// How many threads can run at once (at least 1; 1 when the system does not say).

@@ -1,0 +1,61 @@
+//! Why a journal refuses to go on. The first cause is kept for good.
+
+use device::DeviceError;
+use ondisk::Corrupt;
+use sync::{Arc, OnceLock};
+
+/// An error of the journal.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// The device failed; the journal is aborted if it was open.
+    #[error("the journal's device failed: {0}")]
+    Device(Arc<DeviceError>),
+    /// The journal on disk is not one that can be written to.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// The log holds transactions that must be replayed before anything is written.
+    #[error("the journal has not been replayed")]
+    NotReplayed,
+    /// The journal was aborted before; this is why.
+    #[error("the journal was aborted: {0}")]
+    Aborted(Arc<str>),
+    /// One step wants more of the log than a transaction may have.
+    #[error("a step wants {wanted} blocks of the log; a transaction has {most}")]
+    TooLarge {
+        /// Blocks that the step may change, with what they need around them.
+        wanted: u32,
+        /// Blocks of the largest transaction.
+        most: u32,
+    },
+    /// The log has not room enough now: commit and checkpoint, then try again.
+    #[error("the log is full until the next checkpoint")]
+    Full,
+}
+
+impl From<DeviceError> for JournalError {
+    fn from(error: DeviceError) -> JournalError {
+        JournalError::Device(Arc::new(error))
+    }
+}
+
+/// Set once, at the first failure.
+#[derive(Debug, Default)]
+pub(crate) struct Abort(OnceLock<Arc<str>>);
+
+impl Abort {
+    /// Fails if the journal is aborted.
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
+        match self.0.get() {
+            Some(cause) => Err(JournalError::Aborted(Arc::clone(cause))),
+            None => Ok(()),
+        }
+    }
+
+    /// Aborts, unless that happened before; gives back the error for its caller.
+    pub(crate) fn because(&self, error: JournalError) -> JournalError {
+        // An earlier cause stays; this error still goes to whoever met it.
+        let _ = self.0.set(error.to_string().into());
+        error
+    }
+}

@@ -1,0 +1,225 @@
+//! Epochs: which changes belong together, without a word that two threads both write.
+//!
+//! Each thread has a slot of its own. To begin, it stores the running epoch there, fences, and looks whether that
+//! epoch still runs; to end, it clears the slot. The sealer closes the epoch, fences, and waits until no slot holds
+//! it.
+//!
+//! Why one fence each is enough: take a handle's store to its slot (S), its fence (F1) and its second look at the
+//! epoch (L); and the sealer's closing store (C), its fence (F2) and its look at the slot (R). The two fences are
+//! ordered. If F1 comes first, R sees S, and the sealer waits for the handle. If F2 comes first, L sees C, and the
+//! handle withdraws and waits. So no handle runs in an epoch that counts as drained. `seals_see_every_handle` tests
+//! it with threads; only the sealer (one at a time, its callers see to it) writes the epoch.
+
+use std::marker::PhantomData;
+
+use sync::atomic::{AtomicU64, Ordering, fence};
+use sync::clock::{Duration, now};
+use sync::{CachePadded, Condvar, Lanes, Mutex, Rank};
+
+use crate::options::Statistics;
+
+/// An epoch's number, from 1; 0 is before all.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Epoch(pub u64);
+
+/// Set in the epoch's word while it drains and none is open.
+const CLOSED: u64 = 1 << 63;
+/// How long a sealer looks for a moment without open handles before it makes new ones wait.
+const IDLE_LOOK: Duration = Duration::from_millis(1);
+
+/// The running epoch and who is in it.
+pub(crate) struct Epochs {
+    /// The running epoch, or that which drains with [`CLOSED`]. [atomic: written by the one sealer]
+    word: CachePadded<AtomicU64>,
+    /// For each thread the epoch of its open handle, or 0. [atomic: written by that thread]
+    slots: Lanes<AtomicU64>,
+    /// Beginners wait here while an epoch drains. [epoch gate]
+    gate: Mutex<()>,
+    opened: Condvar,
+}
+
+/// A thread's presence in an epoch, until dropped on that thread.
+pub(crate) struct Presence<'a> {
+    slot: &'a AtomicU64,
+    epoch: Epoch,
+    /// The slot is the thread's own.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Presence<'_> {
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+}
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        // Release: what the handle changed comes before the empty slot; pairs with the Acquire in `is_idle`.
+        self.slot.store(0, Ordering::Release);
+    }
+}
+
+impl Epochs {
+    pub(crate) fn new() -> Epochs {
+        Epochs {
+            word: CachePadded::new(AtomicU64::new(1)),
+            slots: Lanes::new(),
+            gate: Mutex::new(Rank::EpochGate, ()),
+            opened: Condvar::new(),
+        }
+    }
+
+    /// The epoch that runs, or that which drains.
+    pub(crate) fn current(&self) -> Epoch {
+        // Acquire: pairs with the Release in `open`, so that what the sealer did before is seen.
+        Epoch(self.word.load(Ordering::Acquire) & !CLOSED)
+    }
+
+    /// Enters the running epoch; waits while one drains.
+    ///
+    /// # Panics
+    /// When this thread is in an epoch already: handles do not nest.
+    pub(crate) fn enter(&self, statistics: &Statistics) -> Presence<'_> {
+        let slot = self.slots.mine();
+        // Relaxed: only this thread writes its slot.
+        assert_eq!(
+            slot.load(Ordering::Relaxed),
+            0,
+            "a handle is open on this thread: handles do not nest"
+        );
+        loop {
+            // Relaxed: a guess, looked at again after the fence.
+            let epoch = self.word.load(Ordering::Relaxed);
+            if epoch & CLOSED == 0 {
+                // Relaxed: ordered by the fence below, which pairs with the fence in `try_close`.
+                slot.store(epoch, Ordering::Relaxed);
+                // SeqCst: F1 of the module's argument; pairs with the fence in `try_close`.
+                fence(Ordering::SeqCst);
+                // Acquire: pairs with the Release in `open`: what was staged before this epoch opened is seen.
+                if self.word.load(Ordering::Acquire) == epoch {
+                    return Presence {
+                        slot,
+                        epoch: Epoch(epoch),
+                        not_send: PhantomData,
+                    };
+                }
+                // Release: nothing was changed under this slot; pairs with the Acquire in `is_idle`.
+                slot.store(0, Ordering::Release);
+            }
+            statistics.begin_waits.add(1);
+            self.wait_until_open();
+        }
+    }
+
+    fn wait_until_open(&self) {
+        let mut gate = self.gate.lock();
+        // Acquire: pairs with the Release in `announce`, which stores before it takes the gate: no lost wake-up.
+        while self.word.load(Ordering::Acquire) & CLOSED != 0 {
+            self.opened.wait(&mut gate);
+        }
+    }
+
+    /// Closes the running epoch and waits until its last handle has ended. The caller is the only sealer.
+    /// Returns the epoch; none runs until [`Epochs::open`].
+    pub(crate) fn seal(&self, statistics: &Statistics) -> Epoch {
+        let epoch = self.current();
+        let start = now();
+        while now() - start < IDLE_LOOK {
+            self.close(epoch);
+            if self.is_idle(epoch) {
+                statistics.seals_when_idle.add(1);
+                return epoch;
+            }
+            self.reopen(epoch);
+            sync::thread::yield_now();
+        }
+        self.close(epoch);
+        while !self.is_idle(epoch) {
+            // Handles do no I/O and wait for nothing, so this is short; the yield lets them run on a busy machine.
+            sync::thread::yield_now();
+        }
+        epoch
+    }
+
+    fn close(&self, epoch: Epoch) {
+        // Relaxed: ordered by the fence below.
+        self.word.store(epoch.0 | CLOSED, Ordering::Relaxed);
+        // SeqCst: F2 of the module's argument; pairs with the fence in `enter`.
+        fence(Ordering::SeqCst);
+    }
+
+    fn is_idle(&self, epoch: Epoch) -> bool {
+        // Acquire: pairs with the Release in `Presence::drop`: all that the handle changed is seen.
+        self.slots
+            .iter()
+            .all(|slot| slot.load(Ordering::Acquire) != epoch.0)
+    }
+
+    fn reopen(&self, epoch: Epoch) {
+        self.announce(epoch);
+    }
+
+    /// Opens the epoch after a sealed one.
+    pub(crate) fn open(&self, sealed: Epoch) {
+        self.announce(Epoch(sealed.0 + 1));
+    }
+
+    fn announce(&self, epoch: Epoch) {
+        // Release: pairs with the Acquire loads in `enter` and `wait_until_open`.
+        self.word.store(epoch.0, Ordering::Release);
+        // The gate is taken so that nobody is between its look at the word and its wait.
+        drop(self.gate.lock());
+        self.opened.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sync::atomic::AtomicBool;
+
+    #[test]
+    fn seals_see_every_handle() {
+        let (epochs, statistics) = (Epochs::new(), Statistics::default());
+        // What the open epoch's handles count; after a drain nobody may count in the sealed one.
+        let counts: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+        let stop = AtomicBool::new(false);
+        sync::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    // Relaxed: a flag to end the test.
+                    while !stop.load(Ordering::Relaxed) {
+                        let presence = epochs.enter(&statistics);
+                        let count = &counts[(presence.epoch().0 & 1) as usize];
+                        // Relaxed: the seal's drain orders it.
+                        count.fetch_add(1, Ordering::Relaxed);
+                        sync::thread::yield_now();
+                        // Relaxed: as above.
+                        count.fetch_sub(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for _ in 0..2000 {
+                let sealed = epochs.seal(&statistics);
+                // Relaxed: the drain ordered it.
+                assert_eq!(
+                    counts[(sealed.0 & 1) as usize].load(Ordering::Relaxed),
+                    0,
+                    "{sealed:?}"
+                );
+                epochs.open(sealed);
+            }
+            // Relaxed: a flag to end the test.
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(epochs.current(), Epoch(2001));
+    }
+
+    #[test]
+    #[should_panic(expected = "do not nest")]
+    fn handles_do_not_nest() {
+        let (epochs, statistics) = (Epochs::new(), Statistics::default());
+        let _one = epochs.enter(&statistics);
+        let _two = epochs.enter(&statistics);
+    }
+}

@@ -1,0 +1,87 @@
+//! A handle: the right to change metadata, in one epoch, within the blocks it asked for.
+//!
+//! While it is open its thread does no I/O, waits for nothing and runs nobody else's code; so an epoch drains in the
+//! time of the longest step. Dropping it ends it: what it asked for and did not use goes back to the thread's lease.
+
+use std::cell::Cell;
+
+use ondisk::FsBlock;
+
+use crate::commit::Journal;
+use crate::epoch::{Epoch, Presence};
+use crate::space::cost;
+
+/// An open handle. It stays on its thread and does not nest.
+pub struct Handle<'a> {
+    pub(crate) journal: &'a Journal,
+    /// Dropped last of all, when what it used is on record.
+    pub(crate) presence: Presence<'a>,
+    /// Blocks that the step may change, and numbers that it may revoke.
+    asked: (u32, u32),
+    /// Blocks that became part of the epoch through this handle.
+    dirtied: Cell<u32>,
+    /// Blocks whose copies in the log must not be replayed.
+    revoked: Cell<u32>,
+}
+
+impl<'a> Handle<'a> {
+    pub(crate) fn new(
+        journal: &'a Journal,
+        presence: Presence<'a>,
+        blocks: u32,
+        revokes: u32,
+    ) -> Handle<'a> {
+        Handle {
+            journal,
+            presence,
+            asked: (blocks, revokes),
+            dirtied: Cell::new(0),
+            revoked: Cell::new(0),
+        }
+    }
+
+    /// The epoch that the changes belong to.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.presence.epoch()
+    }
+
+    /// Counts one more block as changed by this step: [`Handle::change`] does it for objects, the client for blocks
+    /// that its own lists change.
+    ///
+    /// # Panics
+    /// When more blocks are changed than [`Journal::reserve`] was told: the log might not hold them.
+    pub fn use_block(&self) {
+        self.dirtied.set(self.dirtied.get() + 1);
+        assert!(
+            self.dirtied.get() <= self.asked.0,
+            "a step changed more than the {} blocks it asked for",
+            self.asked.0
+        );
+    }
+
+    /// Says that `block` no longer holds metadata: its copies in the log are not replayed over what comes next, and
+    /// not written home once this epoch is committed. It may be used again only when [`crate::Client::committed`] was
+    /// called for this epoch.
+    ///
+    /// # Panics
+    /// As [`Handle::use_block`], for the number of revokes.
+    pub fn forget(&self, block: FsBlock) {
+        self.revoked.set(self.revoked.get() + 1);
+        assert!(
+            self.revoked.get() <= self.asked.1,
+            "a step revoked more than the {} blocks it asked for",
+            self.asked.1
+        );
+        self.journal.forgotten.push(self, block);
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        let asked = cost(self.asked.0, self.asked.1);
+        self.journal
+            .space
+            .end(self.epoch(), asked, self.dirtied.get(), self.revoked.get());
+    }
+}

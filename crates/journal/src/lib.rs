@@ -1,0 +1,39 @@
+//! jbd2 at run time: many threads change metadata at once, and after any crash the changes of whole epochs are there
+//! or not at all. Knows the journal's format and nothing of ext4.
+//!
+//! 1. An operation begins a [`Handle`] ([`Journal::begin`]), which belongs to the epoch running at that moment; it
+//!    changes [`Object`]s and hands words changed without a lock to the client's own lists, and ends. No I/O, no wait.
+//! 2. A commit ([`Journal::commit`], by whoever needs it: sync callers share) seals the epoch, waits for its
+//!    handles to end and opens the next one. Then it stages: every object changed in the epoch gives its sealed image,
+//!    the client folds its lists in, and the blocks so built go to the log; flush, commit record, flush.
+//! 3. A checkpoint ([`Journal::checkpoint`]) writes the newest committed images home, flushes, and moves the tail.
+//!
+//! A failure of the device aborts: the first cause is kept, nothing is committed any more, and every later call says
+//! so. The crate starts no thread; it waits only in `commit`, `checkpoint` and while an epoch drains in `begin`.
+//!
+//! What a crash leaves: the journal of a clean or dirty image, in both cases one that `e2fsck`, the kernel and
+//! `lanefs-recovery` replay to the state at the end of some committed epoch, not older than the last one that
+//! `commit` returned for.
+
+mod abort;
+mod client;
+mod commit;
+mod epoch;
+mod handle;
+mod lists;
+mod log;
+mod map;
+mod object;
+mod options;
+mod space;
+mod table;
+
+pub use abort::JournalError;
+pub use client::{Client, Folded};
+pub use commit::{Credits, Journal};
+pub use epoch::Epoch;
+pub use handle::Handle;
+pub use lists::EpochLists;
+pub use map::LogMap;
+pub use object::{Object, Stageable};
+pub use options::{Options, Statistics};

@@ -1,0 +1,60 @@
+//! What each epoch changed, a list a thread and parity: handles of epoch e append to their thread's list `e & 1`;
+//! after the drain of E nobody appends to list `E & 1`, and the committer takes it.
+//!
+//! Each list has a lock of its own ([`Rank::EpochList`]) on its thread's cache lines; only the committer ever takes
+//! another thread's, after the drain, so it is never waited for. Epoch E + 2 opens after E is staged, so the lists of
+//! E are empty by then.
+
+use sync::{Lanes, Mutex, Rank};
+
+use crate::{Epoch, Handle};
+
+/// A list for each thread and each of the two epochs that may be in memory at once.
+pub struct EpochLists<T> {
+    lanes: Lanes<Lane<T>>,
+}
+
+struct Lane<T>([Mutex<Vec<T>>; 2]);
+
+impl<T> Default for Lane<T> {
+    fn default() -> Lane<T> {
+        Lane([const { Mutex::new(Rank::EpochList, Vec::new()) }; 2])
+    }
+}
+
+impl<T> Default for EpochLists<T> {
+    fn default() -> EpochLists<T> {
+        EpochLists {
+            lanes: Lanes::new(),
+        }
+    }
+}
+
+fn parity(epoch: Epoch) -> usize {
+    usize::from(epoch.0 & 1 == 1)
+}
+
+impl<T> EpochLists<T> {
+    /// Empty lists.
+    #[must_use]
+    pub fn new() -> EpochLists<T> {
+        EpochLists::default()
+    }
+
+    /// Appends to the calling thread's list of the handle's epoch.
+    pub fn push(&self, handle: &Handle<'_>, item: T) {
+        self.lanes.mine().0[parity(handle.epoch())]
+            .lock()
+            .push(item);
+    }
+
+    /// Takes what a sealed epoch appended: in each thread's own order, threads after one another. For the committer,
+    /// after the drain and before it is staged.
+    pub fn take(&self, sealed: Epoch) -> Vec<T> {
+        let mut all = Vec::new();
+        for lane in self.lanes.iter() {
+            all.append(&mut lane.0[parity(sealed)].lock());
+        }
+        all
+    }
+}

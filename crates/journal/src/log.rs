@@ -1,0 +1,280 @@
+//! The log itself: a ring of blocks into which one transaction after another is written.
+//!
+//! Order of a transaction: revoke blocks, then descriptors each followed by its copies; flush; commit record; flush.
+//! (With async commit, where allowed: all of it, then one flush.) The first transaction of an empty log is preceded
+//! by the superblock that names its place, made durable by the first flush. CRASH: before the commit record is
+//! durable the transaction does not exist; after it, it exists whole.
+//!
+//! The tail moves on disk, flushed, before the blocks behind it are used again. CRASH: a tail that moved too late
+//! only replays what is home already.
+//!
+//! Everything here is done by one leader under [`sync::Rank::LogArea`].
+
+use device::BlockDevice;
+use ondisk::jbd2::{
+    CommitBlock, DescriptorWriter, JournalChecksum, JournalFeatures, JournalSuperblock, LogFormat,
+    MAGIC, RevokeWriter, TransactionChecksum,
+};
+use ondisk::{FsBlock, Tid};
+use sync::Arc;
+
+use crate::abort::JournalError;
+use crate::map::LogMap;
+use crate::options::Statistics;
+
+/// Bytes gathered before they are written.
+const BUFFER_BYTES: usize = 1 << 20;
+
+pub(crate) struct Log {
+    map: LogMap,
+    /// The file system's own device, when the log is on another: flushed before each commit record.
+    data_device: Option<Arc<dyn BlockDevice>>,
+    format: LogFormat,
+    superblock: JournalSuperblock,
+    /// Block of the journal that holds its superblock.
+    superblock_at: u32,
+    /// The next block to write.
+    head: u32,
+    next_tid: Tid,
+}
+
+/// What goes into one transaction.
+pub(crate) struct Transaction<'a> {
+    pub(crate) images: &'a [(FsBlock, Arc<[u8]>)],
+    pub(crate) revokes: &'a [FsBlock],
+    /// Whether one flush is enough: no new data were mapped, and the user wants it.
+    pub(crate) is_async: bool,
+    /// Seconds and nanoseconds since 1970, for the commit record.
+    pub(crate) time: (i64, u32),
+}
+
+/// Where a transaction went.
+pub(crate) struct Written {
+    pub(crate) tid: Tid,
+    pub(crate) start: u32,
+    pub(crate) blocks: u32,
+}
+
+impl Log {
+    /// A clean log (nothing to replay), to be written from its beginning on.
+    pub(crate) fn open(
+        map: LogMap,
+        superblock_at: u32,
+        data_device: Option<Arc<dyn BlockDevice>>,
+    ) -> Result<Log, JournalError> {
+        let mut block = vec![0; map.block_size().bytes()];
+        map.read(superblock_at, &mut block)?;
+        // The buffer is one block: at least as long as the structure.
+        let superblock = JournalSuperblock::read(&block).expect("a block holds a superblock");
+        let format = superblock.verify(map.block_size(), map.len_blocks().into())?;
+        if superblock.start() != 0 {
+            return Err(JournalError::NotReplayed);
+        }
+        let (head, next_tid) = (superblock.first(), superblock.sequence());
+        Ok(Log {
+            map,
+            data_device,
+            format,
+            superblock,
+            superblock_at,
+            head,
+            next_tid,
+        })
+    }
+
+    /// Blocks that the ring has.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.superblock.log_end() - self.superblock.first()
+    }
+
+    /// Turns on a feature of the format before the first transaction: written with the next superblock.
+    pub(crate) fn enable_revokes(&mut self) {
+        let mut features = self.superblock.features();
+        features.incompat |= JournalFeatures::INCOMPAT_REVOKE;
+        self.superblock.set_features(features);
+    }
+
+    /// Writes a transaction; when this returns it is durable.
+    pub(crate) fn write(
+        &mut self,
+        transaction: &Transaction<'_>,
+        statistics: &Statistics,
+    ) -> Result<Written, JournalError> {
+        let (tid, start) = (self.next_tid, self.head);
+        if self.superblock.start() == 0 {
+            self.superblock.set_start(start);
+            self.superblock.set_sequence(tid);
+            self.write_superblock()?;
+        }
+        let mut appender = Appender::new(self);
+        let mut sum = TransactionChecksum::new();
+        appender.revokes(tid, transaction.revokes)?;
+        appender.copies(tid, transaction.images, &mut sum)?;
+        let mut commit =
+            CommitBlock::new(tid, transaction.time.0.unsigned_abs(), transaction.time.1);
+        if appender.log.format.checksum == JournalChecksum::V1 {
+            commit.set_transaction_checksum(sum.value());
+        }
+        let mut record = vec![0; appender.log.map.block_size().bytes()];
+        commit.write(&appender.log.format, &mut record);
+        if !transaction.is_async {
+            appender.write_out()?;
+            appender.log.flush(true, statistics)?;
+        }
+        appender.push(&record)?;
+        let (blocks, head) = appender.finish()?;
+        self.flush(transaction.is_async, statistics)?;
+        self.head = head;
+        self.next_tid = tid.next();
+        Ok(Written { tid, start, blocks })
+    }
+
+    /// Makes the log durable; with `data`, first the device that holds the file system if it is another one.
+    fn flush(&self, data: bool, statistics: &Statistics) -> Result<(), JournalError> {
+        if let (true, Some(device)) = (data, &self.data_device) {
+            statistics.flushes.add(1);
+            device.flush()?;
+        }
+        statistics.flushes.add(1);
+        Ok(self.map.device().flush()?)
+    }
+
+    /// Makes the log begin at `oldest`, or be empty.
+    pub(crate) fn move_tail(
+        &mut self,
+        oldest: Option<(Tid, u32)>,
+        statistics: &Statistics,
+    ) -> Result<(), JournalError> {
+        let (tid, start) = oldest.unwrap_or((self.next_tid, 0));
+        if (self.superblock.start(), self.superblock.sequence()) == (start, tid) {
+            return Ok(());
+        }
+        self.superblock.set_start(start);
+        self.superblock.set_sequence(tid);
+        self.write_superblock()?;
+        self.flush(false, statistics)
+    }
+
+    fn write_superblock(&mut self) -> Result<(), JournalError> {
+        self.superblock.seal();
+        Ok(self
+            .map
+            .write_bytes(self.superblock_at, self.superblock.bytes())?)
+    }
+
+    fn after(&self, block: u32) -> u32 {
+        if block + 1 < self.superblock.log_end() {
+            block + 1
+        } else {
+            self.superblock.first()
+        }
+    }
+}
+
+/// Gathers blocks that follow one another and writes them in large pieces.
+struct Appender<'a> {
+    log: &'a Log,
+    /// Where the gathered blocks begin.
+    start: u32,
+    gathered: Vec<u8>,
+    /// The block after the gathered ones.
+    next: u32,
+    blocks: u32,
+}
+
+impl<'a> Appender<'a> {
+    fn new(log: &'a Log) -> Appender<'a> {
+        Appender {
+            log,
+            start: log.head,
+            gathered: Vec::new(),
+            next: log.head,
+            blocks: 0,
+        }
+    }
+
+    fn push(&mut self, block: &[u8]) -> Result<(), JournalError> {
+        self.gathered.extend_from_slice(block);
+        let after = self.log.after(self.next);
+        let wraps = after != self.next + 1;
+        self.next = after;
+        self.blocks += 1;
+        if wraps || self.gathered.len() >= BUFFER_BYTES {
+            self.write_out()?;
+        }
+        Ok(())
+    }
+
+    fn write_out(&mut self) -> Result<(), JournalError> {
+        self.log.map.write(self.start, &self.gathered)?;
+        self.gathered.clear();
+        self.start = self.next;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(u32, u32), JournalError> {
+        self.write_out()?;
+        Ok((self.blocks, self.next))
+    }
+
+    fn revokes(&mut self, tid: Tid, revokes: &[FsBlock]) -> Result<(), JournalError> {
+        let mut block = vec![0; self.log.map.block_size().bytes()];
+        let mut rest = revokes;
+        while !rest.is_empty() {
+            let mut writer = RevokeWriter::new(&self.log.format, tid, &mut block);
+            let fit = rest
+                .iter()
+                .take_while(|revoked| writer.push(**revoked))
+                .count();
+            writer.finish();
+            assert!(fit > 0, "a revoke block holds at least one number");
+            rest = &rest[fit..];
+            self.push(&block)?;
+        }
+        Ok(())
+    }
+
+    fn copies(
+        &mut self,
+        tid: Tid,
+        images: &[(FsBlock, Arc<[u8]>)],
+        sum: &mut TransactionChecksum,
+    ) -> Result<(), JournalError> {
+        let mut descriptor = vec![0; self.log.map.block_size().bytes()];
+        let uuid = self.log.superblock.uuid();
+        let mut rest = images;
+        while !rest.is_empty() {
+            let mut writer = DescriptorWriter::new(&self.log.format, tid, &mut descriptor);
+            let mut copies = Vec::new();
+            for (block, image) in rest {
+                let escaped = escape(image);
+                let copy: &[u8] = escaped.as_deref().unwrap_or(image);
+                let checksum = self.log.format.data_checksum(tid, copy);
+                if !writer.push(*block, escaped.is_some(), checksum, &uuid) {
+                    break;
+                }
+                copies.push(escaped);
+            }
+            writer.finish();
+            assert!(!copies.is_empty(), "a descriptor holds at least one tag");
+            sum.add(&descriptor);
+            self.push(&descriptor)?;
+            for (escaped, (_, image)) in copies.iter().zip(rest) {
+                let copy: &[u8] = escaped.as_deref().unwrap_or(image);
+                sum.add(copy);
+                self.push(copy)?;
+            }
+            rest = &rest[copies.len()..];
+        }
+        Ok(())
+    }
+}
+
+/// A copy that begins like a journal block would be taken for one: its first word is zeroed, and the tag says so.
+fn escape(image: &[u8]) -> Option<Vec<u8>> {
+    image.starts_with(&MAGIC.to_be_bytes()).then(|| {
+        let mut copy = image.to_vec();
+        copy[..4].fill(0);
+        copy
+    })
+}

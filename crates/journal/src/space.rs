@@ -1,0 +1,234 @@
+//! Room in the log: promised to handles before they begin, taken by transactions, given back by checkpoints.
+//!
+//! A credit is free log space, not a place in a transaction. `free` counts blocks that neither a transaction in the
+//! log nor a promise holds; it is exact, and threads touch it only to refill their own lease or when leases are
+//! recalled. What handles of an epoch used is counted per thread and parity, and trued up when the transaction is
+//! written:
+//!
+//! capacity = free + leases + promised to open credits + used by unsealed and unwritten epochs + transactions in the
+//! log.
+//!
+//! No locks; every word is an atomic. After a crash nothing of this remains: it is counted anew from the log.
+
+use sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use sync::{CachePadded, Lanes};
+
+use crate::epoch::Epoch;
+use crate::options::Statistics;
+
+/// Blocks that a descriptor names at least: 1 KiB blocks, checksum v3 and 64-bit numbers.
+const TAGS_A_BLOCK: u32 = 60;
+/// Numbers that a revoke block holds at least.
+const REVOKES_A_BLOCK: u32 = 120;
+/// A thread's lease, where the journal is large enough: some dozens of small operations.
+const LEASE_MOST: i64 = 256;
+
+pub(crate) struct Space {
+    /// [atomic: Relaxed, exact; only moved between places that sum up to the capacity]
+    free: CachePadded<AtomicI64>,
+    /// Leased since the last seal. [atomic: Relaxed, a bound on what the epoch may use]
+    granted: CachePadded<AtomicI64>,
+    lanes: Lanes<Lane>,
+    lease: i64,
+    transaction_most: u32,
+}
+
+#[derive(Default)]
+struct Lane {
+    /// Blocks the thread may promise without asking. [atomic: Relaxed; the thread and a recall]
+    lease: AtomicI64,
+    /// Blocks used by the thread's handles, by the epoch's parity. [atomic: Relaxed; the drain orders it]
+    used: [AtomicU64; 2],
+}
+
+/// Log blocks that so many changed and revoked blocks may take, with descriptors and a commit record.
+pub(crate) fn cost(blocks: u32, revokes: u32) -> u32 {
+    if blocks == 0 && revokes == 0 {
+        return 0;
+    }
+    let revoke_blocks = if revokes == 0 {
+        0
+    } else {
+        revokes / REVOKES_A_BLOCK + 1
+    };
+    blocks
+        .saturating_add(blocks / TAGS_A_BLOCK + 2)
+        .saturating_add(revoke_blocks)
+}
+
+impl Space {
+    /// A log with room for `capacity` blocks, of which `used` are taken.
+    pub(crate) fn new(capacity: u32, used: u32) -> Space {
+        let transaction_most = capacity / 4;
+        Space {
+            free: CachePadded::new(AtomicI64::new(i64::from(capacity) - i64::from(used))),
+            granted: CachePadded::new(AtomicI64::new(0)),
+            lanes: Lanes::new(),
+            // All leases together take at most an eighth of the largest transaction for 16 threads, and no lease at
+            // all (the exact counter) where that is not worth it.
+            lease: LEASE_MOST.min(i64::from(transaction_most) / 8 / 16),
+            transaction_most,
+        }
+    }
+
+    /// Blocks of the largest transaction.
+    pub(crate) fn transaction_most(&self) -> u32 {
+        self.transaction_most
+    }
+
+    /// Whether the running epoch may soon be as large as a transaction gets.
+    pub(crate) fn is_commit_due(&self) -> bool {
+        // Relaxed: a hint.
+        self.granted.load(Ordering::Relaxed) * 2 > i64::from(self.transaction_most)
+    }
+
+    /// Blocks free for promises, leases aside.
+    pub(crate) fn free(&self) -> i64 {
+        // Relaxed: a hint for whoever decides about a checkpoint.
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Promises `blocks`; false when there is no room until a commit or a checkpoint.
+    pub(crate) fn take(&self, blocks: u32, statistics: &Statistics) -> bool {
+        let want = i64::from(blocks);
+        let lane = self.lanes.mine();
+        subtract(&lane.lease, want) || self.refill(want, statistics)
+    }
+
+    fn refill(&self, want: i64, statistics: &Statistics) -> bool {
+        // Relaxed: a bound; the transaction is a quarter of the log, so one more lease a thread does not overflow it.
+        let granted = self.granted.load(Ordering::Relaxed);
+        if granted + want > i64::from(self.transaction_most) {
+            return false;
+        }
+        let with_lease = want + self.lease;
+        let given = if subtract(&self.free, with_lease) {
+            with_lease
+        } else if subtract(&self.free, want) {
+            want
+        } else {
+            self.recall(statistics);
+            if !subtract(&self.free, want) {
+                return false;
+            }
+            want
+        };
+        // Relaxed: as above.
+        self.granted.fetch_add(given, Ordering::Relaxed);
+        // Relaxed: the promise itself synchronises nothing.
+        self.lanes
+            .mine()
+            .lease
+            .fetch_add(given - want, Ordering::Relaxed);
+        true
+    }
+
+    /// Takes all leases back, so that the sum is exact.
+    fn recall(&self, statistics: &Statistics) {
+        statistics.lease_recalls.add(1);
+        for lane in self.lanes.iter() {
+            // Relaxed: blocks move from one counter to another; each is in exactly one of them.
+            let leased = lane.lease.swap(0, Ordering::Relaxed);
+            // Relaxed: as above.
+            self.free.fetch_add(leased, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives an unused promise back to the thread's lease.
+    pub(crate) fn give_back(&self, blocks: u32) {
+        let lane = self.lanes.mine();
+        // Relaxed: as in `recall`.
+        let leased = lane.lease.fetch_add(i64::from(blocks), Ordering::Relaxed) + i64::from(blocks);
+        if leased > 2 * self.lease && subtract(&lane.lease, leased - self.lease) {
+            // Relaxed: as in `recall`.
+            self.free.fetch_add(leased - self.lease, Ordering::Relaxed);
+        }
+    }
+
+    /// A handle ends that was promised `asked` blocks and changed and revoked so many.
+    pub(crate) fn end(&self, epoch: Epoch, asked: u32, dirtied: u32, revoked: u32) {
+        let used = cost(dirtied, revoked).min(asked);
+        if used > 0 {
+            let lane = self.lanes.mine();
+            // Relaxed: read after the drain, which orders it.
+            lane.used[usize::from(epoch.0 & 1 == 1)].fetch_add(used.into(), Ordering::Relaxed);
+        }
+        self.give_back(asked - used);
+    }
+
+    /// What the handles of a sealed epoch used. For the committer, after the drain, once.
+    pub(crate) fn seal(&self, sealed: Epoch) -> u64 {
+        // Relaxed: a bound for the next epoch.
+        self.granted.store(0, Ordering::Relaxed);
+        let parity = usize::from(sealed.0 & 1 == 1);
+        // Relaxed: the drain ordered the additions before this.
+        self.lanes
+            .iter()
+            .map(|lane| lane.used[parity].swap(0, Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Blocks are free again: used less than promised, or left behind by the tail.
+    pub(crate) fn release(&self, blocks: u64) {
+        // Relaxed: as in `recall`.
+        self.free
+            .fetch_add(i64::try_from(blocks).unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+/// Subtracts if enough is there.
+fn subtract(counter: &AtomicI64, amount: i64) -> bool {
+    // Relaxed: the number itself is all that matters.
+    counter
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |have| {
+            (have >= amount).then_some(have - amount)
+        })
+        .is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_promised_used_and_released_adds_up() {
+        let (space, statistics) = (Space::new(4000, 100), Statistics::default());
+        assert!(space.take(50, &statistics));
+        space.end(Epoch(1), 50, 10, 0);
+        let used = space.seal(Epoch(1));
+        assert_eq!(used, u64::from(cost(10, 0)));
+        space.release(used);
+        space.recall(&statistics);
+        assert_eq!(space.free(), 3900);
+    }
+
+    #[test]
+    fn no_more_is_promised_than_there_is_and_leases_come_back_when_needed() {
+        let (space, statistics) = (Space::new(4000, 3500), Statistics::default());
+        let mut taken = 0;
+        sync::thread::scope(|scope| {
+            // Another thread leaves a lease behind.
+            let space = &space;
+            scope.spawn(move || {
+                assert!(space.take(10, &Statistics::default()));
+                space.give_back(10);
+            });
+        });
+        while space.take(10, &statistics) {
+            taken += 10;
+        }
+        assert_eq!(taken, 500);
+        assert!(statistics.lease_recalls.sum() >= 1);
+    }
+
+    #[test]
+    fn an_epoch_gets_no_more_than_a_transaction_holds() {
+        let (space, statistics) = (Space::new(4000, 0), Statistics::default());
+        while space.take(10, &statistics) {}
+        let granted = 4000 - space.free();
+        assert!((900..=1100).contains(&granted), "{granted}");
+        assert!(space.is_commit_due());
+        space.seal(Epoch(1));
+        assert!(space.take(10, &statistics));
+    }
+}
