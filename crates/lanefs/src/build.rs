@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use lanefs::build::{self, BuildOptions, Silent};
-//! use sync::atomic::AtomicBool;
+//! use std::sync::atomic::AtomicBool;
 //!
 //! let options = BuildOptions::from_directory("rootfs");
 //! build::build(&options, "root.img".as_ref(), &Silent, &AtomicBool::new(false))?;

@@ -3,8 +3,12 @@
 use device::DeviceError;
 use rustix::io::Errno;
 
+use image::BuildError;
+use image::source::SourceError;
+
 use crate::Error;
 use crate::locate::LocateError;
+use crate::make::MakeError;
 
 /// The number for an error.
 #[must_use]
@@ -18,6 +22,8 @@ pub fn of(error: &Error) -> Errno {
             | LocateError::BeyondEnd { .. }
             | LocateError::NotExt(_),
         ) => Errno::INVAL,
+        Error::Build(error) => of_build(error),
+        Error::Make(error) => of_make(error),
         Error::Host { source, .. } | Error::Output(source) => of_io(source),
         Error::Invalid(_) => Errno::UCLEAN,
     }
@@ -39,6 +45,38 @@ fn of_engine(error: &engine::Error) -> Errno {
     }
 }
 
+fn of_build(error: &BuildError) -> Errno {
+    match error {
+        BuildError::Source(SourceError::Io { error, .. }) | BuildError::Output { error, .. } => {
+            of_io(error)
+        }
+        BuildError::Source(SourceError::Unreadable(_)) => Errno::ACCESS,
+        BuildError::Mkfs(error) => of_mkfs(error),
+        BuildError::Device(error) => of_device(error),
+        BuildError::TooSmall { .. } | BuildError::TooFewInodes { .. } => Errno::NOSPC,
+        BuildError::Interrupted => Errno::INTR,
+        _ => Errno::INVAL,
+    }
+}
+
+fn of_make(error: &MakeError) -> Errno {
+    match error {
+        MakeError::Mkfs(error) => of_mkfs(error),
+        MakeError::Device(error) => of_device(error),
+        MakeError::Occupied(_) => Errno::EXIST,
+        MakeError::InUse(_) => Errno::BUSY,
+        MakeError::NoSize | MakeError::Offset(_) => Errno::INVAL,
+    }
+}
+
+fn of_mkfs(error: &mkfs::Error) -> Errno {
+    match error {
+        mkfs::Error::TooSmall { .. } => Errno::NOSPC,
+        mkfs::Error::Device(error) => of_device(error),
+        _ => Errno::INVAL,
+    }
+}
+
 fn of_device(error: &DeviceError) -> Errno {
     match error {
         DeviceError::Io { source, .. } | DeviceError::Open { source, .. } => of_io(source),
@@ -50,4 +88,18 @@ fn of_device(error: &DeviceError) -> Errno {
 
 fn of_io(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_becomes_an_io_error_of_its_kind_with_its_text() {
+        let error = std::io::Error::from(Error::at(b"/a", engine::Error::NotFound));
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        assert_eq!(error.to_string(), "/a: no such file or directory");
+        let error = std::io::Error::from(Error::from(engine::Error::IsDirectory));
+        assert_eq!(error.kind(), std::io::ErrorKind::IsADirectory);
+    }
 }

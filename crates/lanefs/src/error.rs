@@ -4,8 +4,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::build::BuildError;
 use crate::errno;
 use crate::locate::LocateError;
+use crate::make::MakeError;
 
 /// Why something could not be done.
 #[derive(Debug)]
@@ -29,6 +31,10 @@ pub enum Error {
         /// What the operating system said.
         source: io::Error,
     },
+    /// An image was not built.
+    Build(BuildError),
+    /// A file system was not made.
+    Make(MakeError),
     /// The stream that is written to failed.
     Output(io::Error),
     /// Something that no sound image holds, and what.
@@ -82,6 +88,8 @@ impl fmt::Display for Error {
             } => {
                 write!(f, "{operation} {} failed: {source}", path.display())
             }
+            Error::Build(error) => error.fmt(f),
+            Error::Make(error) => error.fmt(f),
             Error::Output(source) => write!(f, "writing the output failed: {source}"),
             Error::Invalid(what) => f.write_str(what),
         }
@@ -98,6 +106,8 @@ impl std::error::Error for Error {
         match self {
             Error::Fs { source, .. } => Some(source),
             Error::Locate(source) => Some(source),
+            Error::Build(source) => Some(source),
+            Error::Make(source) => Some(source),
             Error::Host { source, .. } | Error::Output(source) => Some(source),
             Error::Invalid(_) => None,
         }
@@ -113,6 +123,18 @@ impl From<engine::Error> for Error {
 impl From<LocateError> for Error {
     fn from(error: LocateError) -> Error {
         Error::Locate(error)
+    }
+}
+
+impl From<BuildError> for Error {
+    fn from(error: BuildError) -> Error {
+        Error::Build(error)
+    }
+}
+
+impl From<MakeError> for Error {
+    fn from(error: MakeError) -> Error {
+        Error::Make(error)
     }
 }
 
