@@ -10,6 +10,7 @@ mod overlay;
 mod random;
 mod seeds;
 mod structures;
+pub mod targets;
 
 pub use exercise::{Summary, exercise, print_structure};
 pub use mutate::mutant;

@@ -102,7 +102,10 @@ impl Form {
         } else {
             0
         };
-        (HEADER_LEN + name.len()).next_multiple_of(4) + hash_len
+        (HEADER_LEN + name.len())
+            .next_multiple_of(4)
+            .max(RECORD_MIN)
+            + hash_len
     }
 
     /// A record length as stored. Lengths from 64 KiB on do not fit 16 bits: the whole block is 0xFFFF (or
