@@ -1,0 +1,4 @@
+//! Fuzzes [`lanefs_corpus::targets::superblock`].
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lanefs_corpus::targets::superblock(data));
