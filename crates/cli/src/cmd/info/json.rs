@@ -22,7 +22,7 @@ pub fn json(facts: &Facts<'_>) -> Value {
         let because: Vec<String> = need.because.iter().map(Feature::to_string).collect();
         json!({
             "possible": need.since != Since::Never,
-            "since": need.since.version(),
+            "since": need.version(),
             "because": because,
         })
     };

@@ -130,7 +130,7 @@ fn users(facts: &Facts<'_>, lines: &mut Lines) {
 /// When a program can do what `verb` says, and why not earlier.
 fn sentence(need: &Need, verb: &str) -> String {
     let names: Vec<String> = need.because.iter().map(Feature::to_string).collect();
-    match need.since.version() {
+    match need.version() {
         Some(version) => format!("from {version} on (because of {})", names.join(", ")),
         None if need.since == Since::Always => "any release".into(),
         None => format!("can't {verb} (because of {})", names.join(", ")),

@@ -16,17 +16,6 @@ pub enum Since {
     Never,
 }
 
-impl Since {
-    /// As people write it.
-    pub fn version(self) -> Option<String> {
-        match self {
-            Since::Release(major, minor, 0) => Some(format!("{major}.{minor}")),
-            Since::Release(major, minor, patch) => Some(format!("{major}.{minor}.{patch}")),
-            _ => None,
-        }
-    }
-}
-
 const fn v(major: u16, minor: u16, patch: u16) -> Since {
     Since::Release(major, minor, patch)
 }
@@ -87,10 +76,26 @@ const OLD_COMPAT: &[Feature] = &[
 /// From when on a program can do something, and which features decide it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Need {
+    /// What for.
+    pub purpose: Use,
     /// From when on.
     pub since: Since,
     /// The features that no older release knows (or no release at all); empty with [`Since::Always`].
     pub because: Vec<Feature>,
+}
+
+impl Need {
+    /// The release, as people write it; GRUB has two digits after the point.
+    pub fn version(&self) -> Option<String> {
+        match self.since {
+            Since::Release(major, minor, 0) if self.purpose == Use::Grub => {
+                Some(format!("{major}.{minor:02}"))
+            }
+            Since::Release(major, minor, 0) => Some(format!("{major}.{minor}")),
+            Since::Release(major, minor, patch) => Some(format!("{major}.{minor}.{patch}")),
+            _ => None,
+        }
+    }
 }
 
 /// What a program must know.
@@ -109,6 +114,7 @@ pub enum Use {
 /// What `purpose` needs with these features.
 pub fn need(features: Features, purpose: Use) -> Need {
     let mut need = Need {
+        purpose,
         since: Always,
         because: Vec::new(),
     };
@@ -159,7 +165,7 @@ mod tests {
     fn decided(list: &str, purpose: Use) -> (Option<String>, String) {
         let need = need(features(list), purpose);
         let names: Vec<String> = need.because.iter().map(Feature::to_string).collect();
-        (need.since.version(), names.join(" "))
+        (need.version(), names.join(" "))
     }
 
     const DEFAULT: &str = "sparse_super large_file filetype resize_inode dir_index ext_attr has_journal extent \
@@ -181,6 +187,7 @@ mod tests {
             decided(DEFAULT, Use::Grub),
             is("2.12", "metadata_csum_seed")
         );
+        assert_eq!(decided("mmp", Use::Grub), is("2.02", "mmp"));
         assert_eq!(
             decided("bigalloc filetype", Use::LinuxRead),
             is("2.2", "filetype")
