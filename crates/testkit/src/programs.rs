@@ -63,6 +63,9 @@ pub fn e2fsck(image: &Path) {
     );
 }
 
+const UNMOUNT_TRIES: u32 = 20;
+const UNMOUNT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+
 /// An image mounted read-only by the kernel, until dropped.
 #[derive(Debug)]
 pub struct Mounted {
@@ -107,9 +110,14 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let status = Command::new("umount").arg(self.directory.path()).status();
-        if !status.is_ok_and(|status| status.success()) {
-            eprintln!("{} is still mounted", self.directory.path().display());
+        // A program that another test is just starting holds our files for a moment, between fork and exec.
+        for _ in 0..UNMOUNT_TRIES {
+            let output = Command::new("umount").arg(self.directory.path()).output();
+            if output.is_ok_and(|output| output.status.success()) {
+                return;
+            }
+            std::thread::sleep(UNMOUNT_PAUSE);
         }
+        eprintln!("{} is still mounted", self.directory.path().display());
     }
 }
