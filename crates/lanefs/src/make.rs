@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice, Resize, Slice};
-use mkfs::{Layout, Options, Summary};
+use mkfs::{JournalDevice, Layout, Options, Summary};
 use sync::Arc;
 
 use crate::probe::{Content, probe};
@@ -62,12 +62,15 @@ impl From<DeviceError> for MakeError {
 /// # Errors
 /// Options and sizes that can't be.
 pub fn rehearse(size: u64, options: &Options) -> Result<Summary, MakeError> {
-    let zero = Options {
+    let mut zero = Options {
         device_is_zero: true,
         ..options.clone()
     };
-    let layout = Layout::plan(size, &zero)?;
-    Ok(mkfs::format(&MemoryDevice::new(size), &layout)?)
+    if zero.journal.device_path.is_some() {
+        // Whatever its UUID is.
+        zero.journal.device = Some([0; 16]);
+    }
+    Ok(format(&MemoryDevice::new(size), size, &zero)?)
 }
 
 /// The bytes that a file system on `path` would have: `size`, else those of the file or device from the offset on.
@@ -93,6 +96,20 @@ pub fn make(
     options: &Options,
     overwrite: bool,
 ) -> Result<Summary, MakeError> {
+    let (options, journal) = with_journal_device(options)?;
+    let summary = make_one(path, size, &options, overwrite)?;
+    if let Some(Journal { device, journal }) = journal {
+        journal.attach(&device, summary.uuid)?;
+    }
+    Ok(summary)
+}
+
+fn make_one(
+    path: &Path,
+    size: Option<u64>,
+    options: &Options,
+    overwrite: bool,
+) -> Result<Summary, MakeError> {
     if !path.exists() {
         return create(path, size.ok_or(MakeError::NoSize)?, options);
     }
@@ -109,7 +126,7 @@ pub fn make(
         refuse_occupied(&file, options.offset)?;
     }
     // Nothing is destroyed for a plan that can't be.
-    Layout::plan(len, options)?;
+    check_plan(len, options)?;
     let mut options = options.clone();
     if file.is_regular() && size.is_some() && (options.offset == 0 || end > file.size()) {
         file.set_size(end)?;
@@ -131,7 +148,7 @@ fn create(path: &Path, size: u64, options: &Options) -> Result<Summary, MakeErro
         device_is_zero: true,
         ..options.clone()
     };
-    Layout::plan(size, &options)?;
+    check_plan(size, &options)?;
     let end = size.saturating_add(options.offset);
     let file = FileDevice::create_new(path, end)?;
     let result = write(Arc::new(file), size, &options);
@@ -144,8 +161,53 @@ fn create(path: &Path, size: u64, options: &Options) -> Result<Summary, MakeErro
 
 fn write(device: Arc<dyn BlockDevice>, len: u64, options: &Options) -> Result<Summary, MakeError> {
     let part = Slice::new(device, options.offset, len)?;
-    let layout = Layout::plan(len, options)?;
-    Ok(mkfs::format(&part, &layout)?)
+    Ok(format(&part, len, options)?)
+}
+
+/// A file system, or a journal device.
+fn format(device: &dyn BlockDevice, len: u64, options: &Options) -> Result<Summary, mkfs::Error> {
+    if mkfs::is_journal_device(options)? {
+        return mkfs::format_journal_device(device, len, options);
+    }
+    mkfs::format(device, &Layout::plan(len, options)?)
+}
+
+/// Whether it can be done at all, before anything is destroyed.
+fn check_plan(len: u64, options: &Options) -> Result<(), MakeError> {
+    if mkfs::is_journal_device(options)? {
+        return Ok(());
+    }
+    Layout::plan(len, options)?;
+    Ok(())
+}
+
+/// The journal device that the options name by its path, and the options with its UUID and block size.
+fn with_journal_device(options: &Options) -> Result<(Options, Option<Journal>), MakeError> {
+    let Some(path) = &options.journal.device_path else {
+        return Ok((options.clone(), None));
+    };
+    let device = FileDevice::open(path)?;
+    let journal = JournalDevice::read(&device)?;
+    let mut options = options.clone();
+    options.journal.device = Some(journal.uuid);
+    if *options.block_size.get_or_insert(journal.block_size) != journal.block_size {
+        let reason = format!(
+            "has blocks of {} bytes; use -b {0}",
+            journal.block_size.bytes()
+        );
+        return Err(mkfs::Error::Option {
+            option: "-J device".into(),
+            reason,
+        }
+        .into());
+    }
+    Ok((options, Some(Journal { device, journal })))
+}
+
+/// An open journal device.
+struct Journal {
+    device: FileDevice,
+    journal: JournalDevice,
 }
 
 fn refuse_occupied(file: &Arc<FileDevice>, offset: u64) -> Result<(), MakeError> {

@@ -45,7 +45,6 @@ const MAKEABLE: &[Feature] = &[
     F::STABLE_INODES,
     F::ORPHAN_FILE,
     F::FILETYPE,
-    F::JOURNAL_DEV,
     F::META_BG,
     F::EXTENT,
     F::BIT64,
@@ -63,7 +62,6 @@ const MAKEABLE: &[Feature] = &[
     F::UNINIT_BG,
     F::DIR_NLINK,
     F::EXTRA_ISIZE,
-    F::QUOTA,
     F::BIGALLOC,
     F::METADATA_CSUM,
     F::PROJECT,
@@ -178,10 +176,12 @@ pub(crate) fn resolve(options: &Options) -> Result<Features, Error> {
     // What was added whatever the defaults, and what stays away even from all features.
     let wanted = Features::NONE.apply(&options.features).map_err(unknown)?;
     if let Some(feature) = wanted.minus(Features::of(MAKEABLE)).iter().next() {
-        return Err(Error::option(
-            format!("-O {feature}"),
-            "can't be set when a file system is made: it is a state, or no program writes it",
-        ));
+        let reason = match feature {
+            F::QUOTA => "quota files can't be made; `tune2fs -O quota` adds them",
+            F::JOURNAL_DEV => "makes a journal device, which has no other features",
+            _ => "can't be set when a file system is made: it is a state, or no program writes it",
+        };
+        return Err(Error::option(format!("-O {feature}"), reason));
     }
     imply(options, &mut set);
     refuse_for_compat(options, set)?;

@@ -188,10 +188,13 @@ impl Options {
                 self.journal.fast_commit_kib = Some(parse_size(option, text, 1024)? >> 10)
             }
             "location" => self.journal.location = Some(number(option, text, "a block number")?),
-            "device" => {
-                let uuid = text.strip_prefix("UUID=").unwrap_or(text);
-                self.journal.device = Some(parse_uuid(option, uuid)?);
+            "device" if text.starts_with("UUID=") || text.starts_with("LABEL=") => {
+                return Err(Error::option(
+                    option,
+                    "can't be searched for; give its path",
+                ));
             }
+            "device" => self.journal.device_path = Some(text.into()),
             _ => return Err(Error::option(option, "is unknown")),
         }
         Ok(())

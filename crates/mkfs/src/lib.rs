@@ -16,6 +16,7 @@ mod file_map;
 mod finish;
 mod format;
 mod journal;
+mod journal_device;
 mod layout;
 mod letters;
 mod options;
@@ -31,6 +32,7 @@ mod usage;
 
 pub use error::Error;
 pub use format::format;
+pub use journal_device::{JournalDevice, format_journal_device, is_journal_device};
 pub use layout::{GroupPlace, Layout, Run};
 pub use letters::parse_size;
 pub use options::{Compat, FsType, JournalOptions, Options, UsageType};

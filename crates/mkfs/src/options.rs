@@ -55,8 +55,11 @@ pub struct JournalOptions {
     pub fast_commit_kib: Option<u64>,
     /// First block; `None` for the middle of the file system.
     pub location: Option<u64>,
-    /// UUID of an external journal device instead of an inode.
+    /// UUID of an external journal device instead of an inode; whoever opens it must also [`crate::JournalDevice::attach`]
+    /// the file system.
     pub device: Option<[u8; 16]>,
+    /// Where that device is, as `-J device=` says. Not [`crate::format`]'s affair.
+    pub device_path: Option<String>,
 }
 
 /// What to make. [`Options::default`] is ext4 as `lanefs mkfs` makes it; `None` always means mke2fs's default.

@@ -142,7 +142,11 @@ fn explain(path: &Path, error: MakeError) -> Failure {
 fn describe(path: &Path, summary: &Summary, verbose: bool) -> String {
     let block = u64::from(summary.block_size);
     let bytes = |blocks: u64| human_bytes(blocks * block);
-    let mut text = format!("an {} file system in {}\n", summary.kind(), path.display());
+    let what = match summary.features.has(ondisk::Feature::JOURNAL_DEV) {
+        true => "external journal".to_owned(),
+        false => format!("{} file system", summary.kind()),
+    };
+    let mut text = format!("an {what} in {}\n", path.display());
     let mut line = |name: &str, value: std::fmt::Arguments<'_>| {
         // Writing to a string can't fail.
         let _ = writeln!(text, "  {name:<9} {value}");
