@@ -55,8 +55,8 @@ pub struct JournalOptions {
     pub fast_commit_kib: Option<u64>,
     /// First block; `None` for the middle of the file system.
     pub location: Option<u64>,
-    /// UUID of an external journal device instead of an inode; whoever opens it must also [`crate::JournalDevice::attach`]
-    /// the file system.
+    /// UUID of an external journal device instead of an inode; whoever opens it must also
+    /// [`crate::JournalDevice::attach`] the file system.
     pub device: Option<[u8; 16]>,
     /// Where that device is, as `-J device=` says. Not [`crate::format`]'s affair.
     pub device_path: Option<String>,
@@ -138,7 +138,8 @@ pub struct Options {
     pub strict_encoding: bool,
     /// `-E test_fs`: marked as made for tests.
     pub test_fs: bool,
-    /// `-E discard`: whoever opens the device first tells it that nothing on it is needed. Not [`crate::format`]'s affair.
+    /// `-E discard`: whoever opens the device first tells it that nothing on it is needed. Not [`crate::format`]'s
+    /// affair.
     pub discard: bool,
     /// `-E offset=`: bytes before the file system on the device. Not [`crate::format`]'s affair, either.
     pub offset: u64,
