@@ -2,7 +2,8 @@
 //!
 //! Who writes holds an exclusive advisory lock (flock) on the file, who reads a shared one, for as long as the
 //! device is open: two writers, or a writer beside readers, are refused at the door. The lock ends with the process,
-//! so a crash leaves nothing behind. A block device that the kernel has mounted is refused to writers too. No lock of ours is held in any method; reads and writes run in parallel.
+//! so a crash leaves nothing behind. A block device that the kernel has mounted is refused to writers too. No lock of
+//! ours is held in any method; reads and writes run in parallel.
 //! After a crash, what was written since the last `flush` may be there in part.
 
 use std::fs::File;
