@@ -20,8 +20,8 @@ enum Way {
 }
 
 impl Builder {
-    /// The directory at `path` (components divided by `/`; `.` and empty ones mean nothing, `..` goes up but never out),
-    /// from directory `start` on. Missing directories are made with [`Attributes::DEFAULT_DIRECTORY`].
+    /// The directory at `path` (components divided by `/`; `.` and empty ones mean nothing, `..` goes up but never
+    /// out), from directory `start` on. Missing directories are made with [`Attributes::DEFAULT_DIRECTORY`].
     ///
     /// # Errors
     /// When something on the way is no directory, or links lead in a circle.

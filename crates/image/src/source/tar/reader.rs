@@ -271,17 +271,7 @@ impl Reader<'_> {
             return Err("the size is out of range".into());
         }
         let attributes = attributes(header, &records)?;
-        let mut xattrs = records.xattrs.clone();
-        for (key, name, default) in [
-            ("SCHILY.acl.access", ACL_ACCESS, false),
-            ("SCHILY.acl.default", ACL_DEFAULT, true),
-        ] {
-            if let Some(text) = records.text(key)
-                && let Some(value) = acl_text::to_xattr(text, default, acl_text::of_this_machine)?
-            {
-                xattrs.set(name, &value);
-            }
-        }
+        let xattrs = all_xattrs(&records)?;
         let header_at = self.header_at;
         let entry = |path, what| Entry {
             path,
@@ -427,6 +417,22 @@ fn truncated(error: &std::io::Error) -> Stop {
 fn size_of_data(header: &Header) -> Result<u64, Stop> {
     let size = header.size().and_then(|size| u64::try_from(size).ok());
     size.ok_or_else(|| "the size is no number".into())
+}
+
+/// Extended attributes, with the ACLs that are given as text.
+fn all_xattrs(records: &Records) -> Result<Xattrs, String> {
+    let mut xattrs = records.xattrs.clone();
+    for (key, name, default) in [
+        ("SCHILY.acl.access", ACL_ACCESS, false),
+        ("SCHILY.acl.default", ACL_DEFAULT, true),
+    ] {
+        if let Some(text) = records.text(key)
+            && let Some(value) = acl_text::to_xattr(text, default, acl_text::of_this_machine)?
+        {
+            xattrs.set(name, &value);
+        }
+    }
+    Ok(xattrs)
 }
 
 fn attributes(header: &Header, records: &Records) -> Result<Attributes, String> {
