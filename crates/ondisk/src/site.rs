@@ -138,6 +138,7 @@ sites! {
     JournalCopyChecksum = 817, "the journal's copy of a block has a wrong checksum";
     JournalDeviceBlockSize = 819, "the external journal's block size is not the file system's";
     JournalInodeSize = 820, "the journal's inode is longer than the file system";
+    JournalMapTwice = 821, "a block that maps the journal is used twice";
     JournalUnstable = 818, "the journal changed while it was read";
 
     // 9xx: fast commits.

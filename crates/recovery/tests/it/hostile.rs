@@ -324,3 +324,37 @@ fn a_device_that_ends_inside_the_journal_is_an_error() {
     let result = scan_and_overlay(short, &written.sb, &written.geometry, None);
     assert!(matches!(result, Err(Error::Io(_) | Error::Corrupt(_))));
 }
+
+#[test]
+fn a_journal_of_sixteen_million_blocks_through_one_block_of_pointers_is_refused_soon() {
+    let size = ondisk::BlockSize::K4;
+    let mut sb = Written::new(&mut Random(0)).sb;
+    sb.set_log_block_size(size.log());
+    sb.set_log_cluster_size(size.log());
+    sb.set_first_data_block(0);
+    sb.set_blocks_per_group(32768);
+    sb.set_clusters_per_group(32768);
+    sb.set_blocks_count(1 << 25);
+    sb.set_inodes_count(64 << 10);
+    let mut words = [0; 17];
+    words[13] = 1000;
+    words[14] = 1001;
+    words[15] = 16;
+    sb.set_journal_backup(words);
+    let device = Arc::new(MemoryDevice::new(128 << 30));
+    // Three levels: 1001 names 1000 everywhere, 1000 names 1002 everywhere, and 1002 names a run of blocks.
+    for (block, first, step) in [(1001_u64, 1000_u32, 0), (1000, 1002, 0), (1002, 2000, 1)] {
+        let pointers: Vec<u8> = (0..1024)
+            .flat_map(|index| (first + index * step).to_le_bytes())
+            .collect();
+        device.write_at(block << 12, &pointers).unwrap();
+    }
+    let geometry = ondisk::Geometry::new(&sb, device.size()).unwrap();
+    let begin = clock::now();
+    let error = scan_and_overlay(device, &sb, &geometry, None)
+        .err()
+        .unwrap();
+    // Through the superblock's copy; the inode is zeros, and that is what is said.
+    assert!(error.to_string().contains("journal's inode"), "{error}");
+    assert!(begin.elapsed() < clock::Duration::from_secs(10));
+}
