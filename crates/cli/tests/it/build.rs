@@ -25,8 +25,9 @@ fn source(folder: &Path) -> std::path::PathBuf {
 
 fn names(folder: &Path) -> Vec<String> {
     let names = fs::read_dir(folder).unwrap();
-    let mut names: Vec<_> =
-        names.map(|name| name.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = names
+        .map(|name| name.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -89,12 +90,18 @@ fn a_pipe_that_does_not_fit_or_ends_early_leaves_nothing() {
             .unwrap();
         let mut input = build.stdin.take().unwrap();
         // The program may stop reading before the end.
-        let _ = input.write_all(&header).and_then(|()| input.write_all(&vec![1; 3_000_000]));
+        let _ = input
+            .write_all(&header)
+            .and_then(|()| input.write_all(&vec![1; 3_000_000]));
         drop(input);
         let output = build.wait_with_output().unwrap();
         assert!(!output.status.success());
         assert!(error(&output).contains(expected), "{}", error(&output));
-        assert!(names(folder.path()).is_empty(), "{:?}", names(folder.path()));
+        assert!(
+            names(folder.path()).is_empty(),
+            "{:?}",
+            names(folder.path())
+        );
     }
 }
 
@@ -126,7 +133,11 @@ fn an_interrupted_build_exits_with_130_and_leaves_nothing() {
         // Data goes on, as from a producer that was not interrupted, until nobody reads it.
         while input.write_all(&[7; 65_536]).is_ok() {}
         assert_eq!(build.wait().unwrap().code(), Some(130));
-        assert!(names(folder.path()).is_empty(), "{:?}", names(folder.path()));
+        assert!(
+            names(folder.path()).is_empty(),
+            "{:?}",
+            names(folder.path())
+        );
     }
 }
 
@@ -139,7 +150,12 @@ fn sizes_and_times_that_make_no_sense_are_usage_errors() {
         let output = run(["build", "--size", size, paths[0], paths[1]]);
         assert_eq!(output.status.code(), Some(2), "{size}: {}", error(&output));
     }
-    let output = lanefs().env("SOURCE_DATE_EPOCH", "now").arg("build").args(paths).output().unwrap();
+    let output = lanefs()
+        .env("SOURCE_DATE_EPOCH", "now")
+        .arg("build")
+        .args(paths)
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(names(folder.path()), ["source"]);
 }
@@ -169,7 +185,12 @@ fn what_is_built_is_read_back_by_the_program_itself() {
     let folder = tempfile::tempdir().unwrap();
     let source = source(folder.path());
     let image = folder.path().join("x.img");
-    ok(["build", "-q", source.to_str().unwrap(), image.to_str().unwrap()]);
+    ok([
+        "build",
+        "-q",
+        source.to_str().unwrap(),
+        image.to_str().unwrap(),
+    ]);
     let listed = ok(["ls", image.to_str().unwrap(), "/d7"]);
     assert_eq!(listed.split_whitespace().count(), 100, "{listed}");
 }
