@@ -7,7 +7,7 @@
 
 use hashbrown::HashMap;
 
-use super::builder::Builder;
+use super::builder::{Builder, Cleared};
 use super::exclude::Excludes;
 use super::limits;
 use super::origin::DataSink;
@@ -28,6 +28,7 @@ pub(super) struct Apply<'a> {
     sink: Option<&'a mut dyn DataSink>,
     /// Layers: number of entries when it began.
     layer: Option<usize>,
+    cleared: Cleared,
     /// Excluded files, which links may still name.
     hidden: HashMap<Vec<u8>, u32, foldhash::fast::FixedState>,
     /// Links whose target did not come yet: name and target.
@@ -59,6 +60,7 @@ impl<'a> Apply<'a> {
             range: None,
             sink: None,
             layer: None,
+            cleared: Cleared::default(),
             hidden: HashMap::default(),
             pending: Vec::new(),
             held: 0,
@@ -175,7 +177,7 @@ impl<'a> Apply<'a> {
         if let Some(directory) = self.builder.existing_directory(self.base, parent) {
             let removed = (name != OPAQUE).then_some(removed);
             self.builder
-                .clear_older(directory, removed, mark, self.source);
+                .clear_older(directory, removed, mark, self.source, &mut self.cleared);
         }
         true
     }

@@ -187,7 +187,7 @@ pub(super) fn add<'a>(
     }
 }
 
-fn finish(apply: Apply<'_>, label: &str) -> Result<(), SourceError> {
+pub(super) fn finish(apply: Apply<'_>, label: &str) -> Result<(), SourceError> {
     let image = apply
         .finish()
         .map_err(|(path, text)| SourceError::Archive {

@@ -70,7 +70,7 @@ PY
 tar -cf layout.tar -C layout . ; tar -cf saved.tar -C saved . 
 "#;
 
-fn image() -> Option<tempfile::TempDir> {
+pub fn image() -> Option<tempfile::TempDir> {
     if !can_run(&["tar", "python3", "zstd", "setfattr"]) {
         return None;
     }
