@@ -260,7 +260,8 @@ impl Fs {
         })
     }
 
-    /// Blocks that Linux keeps for extents whose conversion needs a new tree block: one in fifty clusters, at most 4096.
+    /// Blocks that Linux keeps for extents whose conversion needs a new tree block: a fiftieth of the clusters, at most
+    /// 4096 of them.
     fn held_back(&self) -> u64 {
         let geometry = self.geometry();
         match geometry.has(Feature::EXTENT) {
