@@ -299,8 +299,10 @@ impl Visitor for Apply<'_> {
 /// Hands out the data of the files that are still needed, when an archive is read again.
 pub(super) struct Replay<'a> {
     pub(super) source: SourceId,
-    /// The items that the tree has, rising.
-    pub(super) wanted: &'a [u32],
+    /// The items that the tree has, rising, with their sizes.
+    pub(super) wanted: &'a [(u32, u64)],
+    /// How many of them came.
+    pub(super) found: usize,
     pub(super) sink: &'a mut dyn DataSink,
 }
 
@@ -319,9 +321,16 @@ impl Visitor for Replay<'_> {
             Some(extents) => extents.iter().map(|extent| extent.len).sum(),
             None => size,
         };
-        if bytes == 0 || self.wanted.binary_search(&index).is_err() {
+        let place = self
+            .wanted
+            .binary_search_by_key(&index, |(index, _)| *index);
+        let (true, Ok(place)) = (bytes > 0, place) else {
             return Ok(false);
+        };
+        if self.wanted[place].1 != size {
+            return Err("the archive changed since it was scanned".into());
         }
+        self.found += 1;
         self.sink
             .begin(self.source, index, size, bytes)
             .map_err(refused)

@@ -236,6 +236,42 @@ fn pythons_tarfile_writes_what_we_read() {
     }
 }
 
+#[test]
+fn an_archive_or_file_that_changes_after_the_scan_is_an_error() {
+    if !can_run(&["tar", "gzip"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    sh(
+        at,
+        "mkdir a b c; echo 1 > a/f; echo 12 > b/f; echo 1 > c/g; : > c/f",
+    );
+    sh(
+        at,
+        "for d in a b c; do tar -czf $d.gz -C $d .; done; cp a.gz x.gz",
+    );
+    for other in ["b.gz", "c.gz"] {
+        sh(at, "cp a.gz x.gz");
+        let tree = scan(&[&at.join("x.gz")]).unwrap();
+        sh(at, &format!("cp {other} x.gz"));
+        // The same bytes once more, but another archive: what it said of its length may not fit, either.
+        let streamed = tree.stream(tree.streams()[0], &mut Collect::default());
+        assert!(streamed.is_err(), "{other}");
+    }
+    let tree = scan(&[&at.join("a")]).unwrap();
+    sh(at, "echo longer > a/f");
+    let message = tree
+        .open(tree.find(b"f").unwrap())
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        message.contains("a/f: changed its size from 2 to 7 bytes"),
+        "{message}"
+    );
+}
+
 fn error_of(path: &Path) -> String {
     match scan(&[path]) {
         Ok(_) => panic!("{} was accepted", path.display()),
