@@ -306,7 +306,10 @@ impl Reader<'_> {
             header_at,
         };
         match header.typeflag() {
-            b'5' | b'D' => {
+            // The size of a directory is a quota where it is anything, and no data follows.
+            b'5' => self.visitor.entry(entry(path, What::Directory)).map(drop),
+            // GNU's incremental archives list the directory's names in it.
+            b'D' => {
                 self.visitor.entry(entry(path, What::Directory))?;
                 self.skip_padded(stored)
             }
@@ -331,10 +334,10 @@ impl Reader<'_> {
                 // Only PAX has links that repeat the data; older programs left the size in.
                 self.skip_padded(if had_pax { stored } else { 0 })
             }
-            b'2' => {
-                self.visitor.entry(entry(path, What::Symlink(link)))?;
-                Ok(())
-            }
+            b'2' => self
+                .visitor
+                .entry(entry(path, What::Symlink(link)))
+                .map(drop),
             b'3' | b'4' | b'6' => {
                 let what = special(header, &records)?;
                 self.visitor.entry(entry(path, what))?;
