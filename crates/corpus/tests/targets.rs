@@ -1,7 +1,12 @@
 //! The fuzzer's targets, run over real structures, their mutants, and what the fuzzer found before.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 
 use lanefs_corpus::targets::{self, TARGETS};
 use lanefs_corpus::{Kind, Overlay, Random, Structures, seeds};
@@ -63,18 +68,67 @@ fn targets_bear_real_structures_and_their_mutants() {
     assert!(runs > 5_000, "{runs}");
 }
 
-#[test]
-fn targets_bear_what_the_fuzzer_found() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/fuzz");
-    for (name, target) in TARGETS {
-        let Ok(inputs) = fs::read_dir(folder.join(name)) else {
-            continue;
-        };
-        for input in inputs {
-            let path = input.expect("an entry").path();
-            let bytes = fs::read(&path).expect("an input");
-            let outcome = std::panic::catch_unwind(|| target(&bytes));
-            assert!(outcome.is_ok(), "{} panics", path.display());
+/// Where the fuzzer's inputs are kept: `<target>.gz` holds many, each with its length (four bytes, little-endian) before
+/// it; a folder `<target>` holds single ones.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/fuzz")
+}
+
+/// The kept inputs of one target.
+fn inputs(target: &str) -> Vec<Vec<u8>> {
+    let mut inputs = Vec::new();
+    if let Ok(packed) = File::open(folder().join(format!("{target}.gz"))) {
+        let mut bytes = Vec::new();
+        GzDecoder::new(packed)
+            .read_to_end(&mut bytes)
+            .expect("an archive");
+        let mut rest = &bytes[..];
+        while let Some((len, after)) = rest.split_first_chunk::<4>() {
+            let (input, next) = after.split_at(u32::from_le_bytes(*len) as usize);
+            inputs.push(input.to_vec());
+            rest = next;
         }
+    }
+    for entry in fs::read_dir(folder().join(target)).into_iter().flatten() {
+        inputs.push(fs::read(entry.expect("an entry").path()).expect("an input"));
+    }
+    inputs
+}
+
+#[test]
+fn targets_bear_what_the_fuzzer_thought_up() {
+    for (name, target) in TARGETS {
+        let inputs = inputs(name);
+        assert!(inputs.len() > 20, "{name} has too few inputs");
+        for (number, input) in inputs.iter().enumerate() {
+            let outcome = std::panic::catch_unwind(|| target(input));
+            assert!(
+                outcome.is_ok(),
+                "input {number} of {name} panics: {input:?}"
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "packs a fuzzer's corpus, which LANEFS_FUZZ_CORPUS names, into tests/corpus/fuzz"]
+fn inputs_of_the_fuzzer_are_packed() {
+    let source =
+        std::env::var("LANEFS_FUZZ_CORPUS").expect("a folder with a folder for each target");
+    fs::create_dir_all(folder()).expect("a folder");
+    for (name, _) in TARGETS {
+        let mut inputs: Vec<Vec<u8>> = fs::read_dir(Path::new(&source).join(name))
+            .expect("the target's inputs")
+            .map(|entry| fs::read(entry.expect("an entry").path()).expect("an input"))
+            .collect();
+        inputs.sort();
+        let packed = File::create(folder().join(format!("{name}.gz"))).expect("an archive");
+        let mut encoder = GzEncoder::new(packed, Compression::best());
+        for input in inputs {
+            let len = u32::try_from(input.len()).expect("a small input");
+            encoder.write_all(&len.to_le_bytes()).expect("written");
+            encoder.write_all(&input).expect("written");
+        }
+        encoder.finish().expect("written");
     }
 }
