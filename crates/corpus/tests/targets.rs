@@ -68,8 +68,8 @@ fn targets_bear_real_structures_and_their_mutants() {
     assert!(runs > 5_000, "{runs}");
 }
 
-/// Where the fuzzer's inputs are kept: `<target>.gz` holds many, each with its length (four bytes, little-endian) before
-/// it; a folder `<target>` holds single ones.
+/// Where the fuzzer's inputs are kept: `<target>.gz` holds many, each with its length (four bytes, little-endian)
+/// before it; a folder `<target>` holds single ones.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/fuzz")
 }
