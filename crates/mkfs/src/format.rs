@@ -1,6 +1,6 @@
 //! An empty file system: the layout, a root directory, and lost+found.
 
-use device::BlockDevice;
+use device::{BlockDevice, DeviceError};
 use ondisk::dirent::{self, BlockWriter, Form};
 use ondisk::{Feature, FileType, FsBlock, Group, Ino};
 
@@ -13,8 +13,16 @@ const LOST_FOUND: Ino = Ino::FIRST_UNRESERVED;
 /// Writes an empty file system to a device of at least [`Layout::size_bytes`].
 ///
 /// # Errors
-/// When the device fails, or no block is left for the root directory.
+/// When the device is too short or fails, or no block is left for the root directory.
 pub fn format(device: &dyn BlockDevice, layout: &Layout) -> Result<Summary, Error> {
+    if device.size() < layout.size_bytes() {
+        return Err(Error::Device(DeviceError::OutOfRange {
+            operation: "write",
+            offset: 0,
+            len: layout.size_bytes(),
+            size: device.size(),
+        }));
+    }
     layout.write_special_files(device)?;
     let mut free = FreeBlocks::new(layout);
     let root = free.take(1)?;

@@ -89,6 +89,8 @@ impl<'a> Placer<'a> {
         if let Some(block) = together {
             self.space.take(block, all);
         }
+        // What was too small for one piece is too small for the next.
+        let mut from = start;
         for place in chunk {
             let block = match &mut together {
                 Some(next) => {
@@ -96,8 +98,11 @@ impl<'a> Placer<'a> {
                     *next - len
                 }
                 None => {
-                    let block = self.find_one(start, end, len)?;
+                    let block = self.find_one(from, end, len)?;
                     self.space.take(block, len);
+                    if (from..end).contains(&block) {
+                        from = block + len;
+                    }
                     block
                 }
             };

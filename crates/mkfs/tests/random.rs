@@ -1,0 +1,256 @@
+//! Any options and any size are either refused or give an image that is clean to e2fsck, and metadata find their way
+//! around data that were there first. Seeded: a failure names its seed.
+
+mod tools;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use device::{BlockDevice, FileDevice, MemoryDevice};
+use lanefs_mkfs::{Error, FixedRegions, Layout, Options, Run, format};
+use ondisk::{BlockSize, FsBlock};
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
+        list[self.below(list.len() as u64) as usize]
+    }
+}
+
+const FEATURES: &[&str] = &[
+    "fast_commit",
+    "meta_bg",
+    "sparse_super2",
+    "^sparse_super",
+    "^resize_inode",
+    "^64bit",
+    "^metadata_csum",
+    "uninit_bg",
+    "^metadata_csum_seed",
+    "mmp",
+    "^flex_bg",
+    "^has_journal",
+    "^orphan_file",
+    "^extent",
+    "bigalloc",
+    "inline_data",
+    "ea_inode",
+    "large_dir",
+    "^filetype",
+    "^dir_index",
+    "^huge_file",
+    "^large_file",
+    "^extra_isize",
+    "none",
+    "resize_inode",
+];
+
+const LETTERS: &[(char, &[&str])] = &[
+    (
+        'b',
+        &["1024", "2048", "4096", "4096", "8192", "16384", "65536"],
+    ),
+    ('C', &["2048", "8192", "65536", "1M", "512M"]),
+    ('i', &["1024", "4096", "16384", "1M", "64M"]),
+    ('I', &["128", "256", "512", "1024", "4096"]),
+    (
+        'N',
+        &[
+            "1",
+            "11",
+            "12",
+            "13",
+            "100",
+            "10000",
+            "1000000",
+            "4294967295",
+        ],
+    ),
+    ('g', &["256", "264", "1024", "8192", "32768", "65528"]),
+    ('G', &["1", "2", "16", "1024", "1073741824"]),
+    ('t', &["ext2", "ext3", "ext4"]),
+    ('T', &["floppy", "small", "news", "largefile", "huge"]),
+    (
+        'J',
+        &[
+            "size=1",
+            "size=4",
+            "size=64",
+            "size=1024",
+            "location=1",
+            "location=5000",
+            "fast_commit_size=1",
+        ],
+    ),
+    (
+        'E',
+        &[
+            "resize=100000",
+            "resize=4294967295",
+            "packed_meta_blocks",
+            "num_backup_sb=0",
+            "num_backup_sb=1",
+            "desc_size=128",
+            "desc_size=1024",
+            "orphan_file_size=1",
+            "orphan_file_size=100000",
+            "lazy_itable_init=0",
+            "stride=65535",
+        ],
+    ),
+    ('m', &["0", "0.1", "50"]),
+];
+
+fn options(random: &mut Random) -> Options {
+    let mut options = Options {
+        uuid: Some([1; 16]),
+        hash_seed: Some([2; 16]),
+        time: Some(1_700_000_000),
+        device_is_zero: true,
+        lost_found: random.below(4) > 0,
+        ..Options::default()
+    };
+    for _ in 0..random.below(4) {
+        options.set('O', random.pick(FEATURES)).unwrap();
+    }
+    for _ in 0..random.below(4) {
+        let (letter, values) = LETTERS[random.below(LETTERS.len() as u64) as usize];
+        options.set(letter, random.pick(values)).unwrap();
+    }
+    options
+}
+
+/// Numbers of all magnitudes below `1 << bits`.
+fn magnitude(random: &mut Random, bits: u64) -> u64 {
+    let bits = random.below(bits + 1);
+    random.below(1 << bits)
+}
+
+/// Runs `check` for many seeds; a panic or a failure names the seed.
+fn for_seeds(seeds: std::ops::Range<u64>, check: impl Fn(u64)) {
+    for seed in seeds {
+        let outcome = catch_unwind(AssertUnwindSafe(|| check(seed)));
+        assert!(outcome.is_ok(), "seed {seed}");
+    }
+}
+
+#[test]
+fn no_options_and_no_size_make_the_plan_panic() {
+    for_seeds(0..600, |seed| {
+        let mut random = Random(seed);
+        let options = options(&mut random);
+        let size = magnitude(&mut random, 37);
+        match Layout::plan(size, &options) {
+            Ok(layout) => {
+                assert!(layout.size_bytes() <= size);
+                let used: u64 = layout.used().iter().map(|run| run.len).sum();
+                assert!(used <= layout.geometry().blocks_count());
+                let mut end = 0;
+                for run in layout.used() {
+                    assert!(run.start.0 >= end && run.len > 0);
+                    end = run.end().0;
+                }
+            }
+            Err(Error::Usage(message)) => panic!("{size} {options:?}: {message}"),
+            Err(_) => {}
+        }
+    });
+}
+
+#[test]
+fn whatever_is_made_is_clean() {
+    if !tools::ready() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    for_seeds(0..60, |seed| {
+        let mut random = Random(0x5EED_0000 + seed);
+        let options = options(&mut random);
+        let size = (64 << 10) + magnitude(&mut random, 30);
+        let Ok(layout) = Layout::plan(size, &options) else {
+            return;
+        };
+        let device = FileDevice::create(&image, size).unwrap();
+        match format(&device, &layout) {
+            Ok(_) => {}
+            Err(Error::TooSmall { .. }) => return,
+            Err(error) => panic!("{error}"),
+        }
+        drop(device);
+        testkit::e2fsck(&image);
+    });
+}
+
+#[test]
+fn metadata_around_data_are_clean() {
+    if !tools::ready() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    for_seeds(0..25, |seed| {
+        let mut random = Random(0xDA7A_0000 + seed);
+        let options = Options {
+            block_size: Some([BlockSize::K1, BlockSize::K4][random.below(2) as usize]),
+            descriptor_region: Some(64 + random.below(100) as u32),
+            device_is_zero: true,
+            ..Options::default()
+        };
+        let size = (40 << 20) + random.below(600 << 20);
+        let blocks = size >> options.block_size.unwrap().bits();
+        let regions = FixedRegions::new(&options).unwrap();
+        let mut taken = Vec::new();
+        let mut at = FsBlock(0);
+        // Data of three quarters of the image, with gaps of all sizes.
+        loop {
+            let clear = regions.next_clear(FsBlock(at.0 + magnitude(&mut random, 8)));
+            let len = clear.len.min(1 + magnitude(&mut random, 14));
+            at = FsBlock(clear.start.0 + len);
+            if at.0 > blocks / 4 * 3 {
+                break;
+            }
+            let start = clear.start;
+            taken.push(Run { start, len });
+        }
+        let Ok(layout) = Layout::plan_around(size, &options, &taken) else {
+            return;
+        };
+        for run in layout.used() {
+            assert!(
+                !taken
+                    .iter()
+                    .any(|data| data.start < run.end() && run.start < data.end())
+            );
+        }
+        // The data belong to no file here, so their blocks are free; what counts is the place of everything else.
+        let device = FileDevice::create(&image, size).unwrap();
+        format(&device, &layout).unwrap();
+        drop(device);
+        testkit::e2fsck(&image);
+    });
+}
+
+#[test]
+fn a_device_that_is_too_short_is_an_error() {
+    let layout = Layout::plan(8 << 20, &Options::default()).unwrap();
+    let device = MemoryDevice::new(4 << 20);
+    assert!(matches!(format(&device, &layout), Err(Error::Device(_))));
+    // No superblock: whoever looks at it sees no file system.
+    let mut magic = [0; 2];
+    device.read_at(1024 + 56, &mut magic).unwrap();
+    assert_eq!(magic, [0, 0]);
+}
