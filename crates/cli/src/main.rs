@@ -12,6 +12,7 @@ mod failure;
 mod format;
 mod glob;
 mod images;
+mod interrupt;
 mod json;
 mod open;
 mod progress;

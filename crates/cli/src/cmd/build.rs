@@ -10,12 +10,11 @@ use clap::Args;
 use lanefs::build::{
     self, BuildError, BuildOptions, Extra, Input, Size, SourceOptions, parse_owner,
 };
-use sync::Arc;
-use sync::atomic::AtomicBool;
 
 use crate::args::parse_size;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::progress::{Bar, human_bytes};
 
 /// Build an image from directories, tar archives and OCI images
@@ -82,15 +81,7 @@ impl BuildArgs {
     pub fn run(mut self, context: &Context) -> Result<(), Failure> {
         let output = PathBuf::from(self.paths.pop().unwrap_or_default());
         let options = self.options()?;
-        let cancel = Arc::new(AtomicBool::new(false));
-        for signal in [
-            signal_hook::consts::SIGINT,
-            signal_hook::consts::SIGTERM,
-            signal_hook::consts::SIGHUP,
-        ] {
-            signal_hook::flag::register(signal, Arc::clone(&cancel))
-                .map_err(|error| Failure::new(format!("signals can't be caught: {error}")))?;
-        }
+        let cancel = interrupt::flag()?;
         let begun = sync::clock::now();
         let bar = Bar::new(context);
         let result = build::build(&options, &output, &bar, &cancel);

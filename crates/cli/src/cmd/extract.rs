@@ -12,6 +12,7 @@ use crate::args::FsArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::format;
+use crate::interrupt::{self, Stoppable};
 use crate::open::open_fs;
 use crate::target::Target;
 
@@ -119,8 +120,13 @@ impl Args {
         }
         let unfinished = Unfinished::beside(path);
         let file = File::create_new(&unfinished.0).map_err(failed)?;
-        let mut output = BufWriter::with_capacity(1 << 20, file);
-        let summary = to_tar(fs, from, target, &mut output, options)?;
+        let mut output =
+            Stoppable::new(BufWriter::with_capacity(1 << 20, file), interrupt::flag()?);
+        let summary = to_tar(fs, from, target, &mut output, options);
+        if output.is_stopped() {
+            return Err(Failure::interrupted());
+        }
+        let summary = summary?;
         output.flush().map_err(failed)?;
         std::fs::rename(&unfinished.0, path).map_err(failed)?;
         Ok(summary)
