@@ -154,6 +154,8 @@ fn finish(
     job: &Job<'_>,
 ) -> Result<Report, BuildError> {
     let device = output.device();
+    // First, as it clears what a block device held before.
+    plan.layout.write_special_files(device)?;
     copy::copy(tree, plan, device, job)?;
     stream::fill(tree, plan, device, job)?;
     let time = Time::new(mkfs.time.unwrap_or_default(), 0);

@@ -37,7 +37,7 @@ pub(crate) struct Times {
     pub clamp: Clamp,
 }
 
-/// Writes everything but file data: inodes, maps, attributes, journal, bitmaps, descriptors, superblocks.
+/// Writes inodes, maps, attributes, bitmaps, descriptors, superblocks; data and special files were written before.
 ///
 /// # Errors
 /// The first that any thread met.
@@ -58,8 +58,6 @@ pub(crate) fn metadata(
     };
     tables.write(device, job)?;
     xattr_blocks(&tables, device, job)?;
-    job.check()?;
-    plan.layout.write_special_files(device)?;
     job.check()?;
     job.phase(Phase::Finish);
     Ok(plan.layout.finish(device, &usage(tree, plan))?)

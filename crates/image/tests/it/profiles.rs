@@ -122,3 +122,37 @@ fn without_lost_found() {
         },
     );
 }
+
+/// A device that held something else before.
+#[test]
+fn a_block_device_is_written_in_place_whatever_it_held() {
+    if !testkit::is_root() || !testkit::have("losetup") {
+        return testkit::skip("a loop device needs root");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let (source, file) = (scratch.path().join("source"), scratch.path().join("device"));
+    std::fs::create_dir(&source).unwrap();
+    make_tree(&source, false);
+    std::fs::write(&file, crate::tree::noise(100 << 20, 9)).unwrap();
+    let found = testkit::run("losetup", &["-f", "--show", file.to_str().unwrap()]).stdout;
+    let device = String::from_utf8(found).unwrap().trim().to_string();
+    let result = std::panic::catch_unwind(|| {
+        for (features, lazy) in [("", true), ("", false), ("^metadata_csum", true)] {
+            let options = Options {
+                lazy_itable_init: lazy,
+                ..with(features, 4096)
+            };
+            let options = BuildOptions {
+                mkfs: options,
+                size: Size::Auto(Extra::Percent(50)),
+                ..BuildOptions::from_directory(&source)
+            };
+            build_image(&options, device.as_ref());
+            judge(&source, device.as_ref(), false);
+        }
+    });
+    testkit::run("losetup", &["-d", &device]);
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
+}
