@@ -53,14 +53,7 @@ pub fn run(root: &Path) -> Result<(), String> {
         Ok(closing.clone())
     })?;
     timed("documentation", &mut || {
-        let arguments = [
-            "doc",
-            "--workspace",
-            "--no-deps",
-            "--locked",
-            "--quiet",
-            "--document-private-items",
-        ];
+        let arguments = ["doc", "--workspace", "--no-deps", "--locked", "--quiet"];
         cargo(
             root,
             &arguments,

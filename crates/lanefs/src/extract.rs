@@ -135,7 +135,7 @@ struct Tally {
     bytes: Counter,
     lost: Lost,
     failed: Counter,
-    /// The first errors. [leaf]
+    /// The first errors. `[leaf]`
     errors: Mutex<Vec<(Vec<u8>, Error)>>,
 }
 

@@ -42,13 +42,13 @@ pub struct Extraction<'a> {
     root: OwnedFd,
     pool: Pool<Directory, Batch>,
     tally: Tally,
-    /// Directories already met, since a hostile image may hold one twice. [leaf]
+    /// Directories already met, since a hostile image may hold one twice. `[leaf]`
     met: Mutex<HashSet<Ino>>,
-    /// Directories made, in order, parents first. [leaf]
+    /// Directories made, in order, parents first. `[leaf]`
     made: Mutex<Vec<Directory>>,
-    /// The first path of each file with several names. [leaf]
+    /// The first path of each file with several names. `[leaf]`
     first_names: Mutex<HashMap<Ino, Vec<u8>>>,
-    /// Names to link in the end. [leaf]
+    /// Names to link in the end. `[leaf]`
     links: Mutex<Vec<(Ino, Vec<u8>)>>,
 }
 

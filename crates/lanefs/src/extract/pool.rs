@@ -17,7 +17,7 @@ struct State<D, B> {
 
 /// The work of one extraction.
 pub struct Pool<D, B> {
-    /// [queue]
+    /// `[queue]`
     state: Mutex<State<D, B>>,
     changed: Condvar,
 }
