@@ -53,7 +53,16 @@ pub fn run(root: &Path) -> Result<(), String> {
         Ok(closing.clone())
     })?;
     timed("documentation", &mut || {
-        let arguments = ["doc", "--workspace", "--no-deps", "--locked", "--quiet"];
+        // The doc comments of the program are its help texts, in a syntax of their own.
+        let arguments = [
+            "doc",
+            "--workspace",
+            "--exclude",
+            "lanefs-cli",
+            "--no-deps",
+            "--locked",
+            "--quiet",
+        ];
         cargo(
             root,
             &arguments,
