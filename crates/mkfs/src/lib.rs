@@ -1,7 +1,7 @@
 //! Makes ext4 file systems: where everything goes, and the bytes of what is not a user's file.
 //!
 //! [`Layout::plan`] decides, without any I/O, the geometry and the place of every piece of metadata.
-//! [`format`] writes an empty file system. Whoever fills an image uses the same pieces: it allocates its blocks
+//! [`format()`] writes an empty file system. Whoever fills an image uses the same pieces: it allocates its blocks
 //! outside [`Layout::used`], its inodes from [`Layout::first_free_ino`] on, and calls [`Layout::finish`] with what it
 //! used.
 //!
