@@ -1,19 +1,27 @@
-//! `cargo xtask bench-build`: how long images take to build, beside mke2fs -d and mkext4, as a table in Markdown.
+//! `cargo xtask bench-build`: how long building and extracting take, beside other programs, in a Markdown table.
 //!
-//! The inputs are made once under `target/bench-build` (the same bytes on every machine, but for /usr and Debian); each
-//! round runs all programs on one input, one after the other, so that a busy minute hits all of them. The first round
-//! warms the page cache and does not count.
+//! The inputs are made once and kept outside the repository, in `$LANEFS_BENCH`, `$XDG_CACHE_HOME/lanefs-bench` or
+//! `~/.cache/lanefs-bench` (the same bytes on every machine, but for /usr and Debian). Images go to
+//! `$LANEFS_BENCH_OUT`, or to /dev/shm, so that the disk's writeback does not count; everybody's to the same place. Each round runs all
+//! programs on one input, one after the other, so that a busy minute hits all of them. A round of ours comes before,
+//! warms the page cache and does not count. Progress is on standard error, the table in `target/bench-build.md`.
 
-use std::fmt::Write as _;
-use std::fs::{self, File};
+mod extract;
+mod inputs;
+
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Rounds that count.
+/// Rounds that count, unless `--rounds` says otherwise.
 const ROUNDS: usize = 5;
 /// The size of peers' images, as a percentage of ours: enough for their own metadata.
 const PEER_PERCENT: u64 = 130;
+/// A program that has taken so many seconds with one input is not run again.
+const ENOUGH_SECONDS: f64 = 60.0;
+/// A run that takes longer is ended.
+const TIMEOUT: &str = "180";
 
 /// A program to be measured.
 struct Tool {
@@ -24,13 +32,25 @@ struct Tool {
 
 /// What the runs share.
 struct Bench {
+    /// Where the inputs are.
     directory: PathBuf,
+    /// Where images go.
+    output: PathBuf,
     lanefs: PathBuf,
     mkext4: PathBuf,
+    rounds: usize,
 }
 
-/// Seconds and KiB of one run.
-type Sample = (f64, u64);
+/// One run.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    /// From start to end.
+    seconds: f64,
+    /// Of the processors, in the program and for it in the kernel.
+    cpu: f64,
+    /// The largest process.
+    kib: u64,
+}
 
 const TOOLS: [Tool; 4] = [
     Tool {
@@ -79,38 +99,136 @@ const TOOLS: [Tool; 4] = [
     },
 ];
 
-/// Measures everything, or only the inputs named.
-pub fn run(root: &Path, only: &[&str]) -> Result<(), String> {
-    let directory = root.join("target/bench-build");
-    fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    build(root, &["--release", "--package", "lanefs-cli"])?;
-    let runner = root.join("bench/peers/mkext4/Cargo.toml");
-    let target = directory.join("mkext4");
-    let runner = runner.to_string_lossy().into_owned();
-    let target_argument = target.to_string_lossy().into_owned();
-    if let Err(error) = build(
-        root,
-        &[
-            "--release",
-            "--manifest-path",
-            &runner,
-            "--target-dir",
-            &target_argument,
-        ],
-    ) {
-        eprintln!("skipped: mkext4: {error}");
-    }
+/// Measures everything, or only the inputs named; `--rounds N` may come first.
+pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
+    let (rounds, only) = match arguments {
+        ["--rounds", number, only @ ..] => {
+            let rounds = number
+                .parse()
+                .map_err(|_| format!("{number} is no number of rounds"))?;
+            (rounds, only)
+        }
+        only => (ROUNDS, only),
+    };
+    let directory = cache()?;
+    let output = match std::env::var_os("LANEFS_BENCH_OUT") {
+        Some(path) => PathBuf::from(path),
+        None if Path::new("/dev/shm").is_dir() => PathBuf::from("/dev/shm"),
+        None => directory.clone(),
+    };
     let bench = Bench {
         lanefs: root.join("target/release/lanefs"),
-        mkext4: target.join("release/bench-mkext4"),
+        mkext4: root.join("target/bench-build/release/bench-mkext4"),
         directory,
+        output,
+        rounds,
     };
-    println!("| input | program | median s | min to max | peak memory MiB |");
-    println!("|---|---|---|---|---|");
-    for (name, source) in inputs(&bench.directory, only).map_err(|error| error.to_string())? {
-        bench.measure(name, &source)?;
+    programs(root)?;
+    let mut table = Table::new(root)?;
+    table.line(&format!(
+        "Images in {}, inputs in {}, {} processors.\n",
+        bench.output.display(),
+        bench.directory.display(),
+        std::thread::available_parallelism().map_or(1, usize::from)
+    ))?;
+    table.line("| input | program | median s | min to max | runs | CPU s | peak memory MiB |")?;
+    table.line("|---|---|---|---|---|---|---|")?;
+    let inputs = inputs::inputs(&bench.directory, only).map_err(|error| error.to_string())?;
+    for (name, source) in &inputs {
+        bench.measure(name, source, &mut table)?;
+    }
+    for (name, source) in &inputs {
+        if matches!(*name, "kernel-like" | "debian")
+            && let Err(error) = extract::measure(&bench, name, source, &mut table)
+        {
+            eprintln!("skipped: extract of {name}: {error}");
+        }
+    }
+    println!("written to {}", table.path.display());
+    Ok(())
+}
+
+/// Where inputs are kept; made if it is not there.
+fn cache() -> Result<PathBuf, String> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let directory = variable("LANEFS_BENCH")
+        .or_else(|| variable("XDG_CACHE_HOME").map(|path| path.join("lanefs-bench")))
+        .or_else(|| variable("HOME").map(|path| path.join(".cache/lanefs-bench")))
+        .ok_or("LANEFS_BENCH and HOME are not set")?;
+    fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    Ok(directory)
+}
+
+/// Builds ours, and the runner of mkext4 where Cargo's registry can be reached.
+fn programs(root: &Path) -> Result<(), String> {
+    eprintln!("building lanefs and mkext4");
+    build(root, &["--release", "--package", "lanefs-cli"])?;
+    let runner = root.join("bench/peers/mkext4/Cargo.toml");
+    let runner = runner.to_string_lossy().into_owned();
+    let target = root.join("target/bench-build");
+    let target = target.to_string_lossy().into_owned();
+    let arguments = [
+        "--release",
+        "--manifest-path",
+        &runner,
+        "--target-dir",
+        &target,
+    ];
+    if let Err(error) = build(root, &arguments) {
+        eprintln!("skipped: mkext4: {error}");
     }
     Ok(())
+}
+
+/// The table, on standard output and in a file.
+struct Table {
+    path: PathBuf,
+    file: fs::File,
+}
+
+impl Table {
+    fn new(root: &Path) -> Result<Table, String> {
+        let path = root.join("target/bench-build.md");
+        let file =
+            fs::File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Table { path, file })
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        println!("{line}");
+        let written = writeln!(self.file, "{line}");
+        written.map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+
+    fn row(&mut self, input: &str, program: &str, runs: &mut Runs) -> Result<(), String> {
+        let columns = match &runs.failed {
+            Some(error) => format!("- | {error} | - | - | -"),
+            None => columns(&mut runs.samples),
+        };
+        self.line(&format!("| {input} | {program} | {columns} |"))
+    }
+}
+
+/// What one program took.
+#[derive(Clone, Debug, Default)]
+struct Runs {
+    samples: Vec<Sample>,
+    failed: Option<String>,
+}
+
+impl Runs {
+    /// Whether another run is wanted.
+    fn wants_more(&self) -> bool {
+        let spent: f64 = self.samples.iter().map(|sample| sample.seconds).sum();
+        self.failed.is_none() && spent < ENOUGH_SECONDS
+    }
+
+    fn add(&mut self, result: Result<Sample, String>) {
+        match result {
+            Ok(sample) => self.samples.push(sample),
+            Err(error) => self.failed = Some(error),
+        }
+    }
 }
 
 fn build(root: &Path, arguments: &[&str]) -> Result<(), String> {
@@ -129,79 +247,92 @@ fn build(root: &Path, arguments: &[&str]) -> Result<(), String> {
 }
 
 impl Bench {
-    fn measure(&self, name: &str, source: &Path) -> Result<(), String> {
-        let image = self.directory.join("measured.img");
-        let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); TOOLS.len()];
-        let mut failed = vec![None; TOOLS.len()];
-        let (mut bytes, mut inodes) = (0, 0);
-        for round in 0..=ROUNDS {
-            for (at, tool) in TOOLS.iter().enumerate() {
-                // The first program is ours; its image tells the others how large theirs must be.
-                if failed[at].is_some() {
-                    continue;
+    fn measure(&self, name: &str, source: &Path, table: &mut Table) -> Result<(), String> {
+        let image = self.output.join("lanefs-bench.img");
+        let run = |tool: &Tool, bytes, inodes| {
+            let sample = timed((tool.command)(self, source, &image, bytes, inodes));
+            let found = fs::metadata(&image).map_or(0, |found| found.len());
+            // An error here shows in the next run.
+            let _ = fs::remove_file(&image);
+            sample.map(|sample| (sample, found))
+        };
+        eprintln!("{name}: warming up");
+        // Our image tells the others how large theirs must be.
+        let (_, ours) = run(&TOOLS[0], 0, 0)?;
+        let bytes = (ours * PEER_PERCENT / 100 + (64 << 20)) >> 20 << 20;
+        let inodes = count(source).map_err(|error| error.to_string())? + 4096;
+        let mut all = vec![Runs::default(); TOOLS.len()];
+        for round in 1..=self.rounds {
+            for (tool, runs) in TOOLS.iter().zip(&mut all) {
+                if runs.wants_more() {
+                    let sample = run(tool, bytes, inodes).map(|(sample, _)| sample);
+                    eprintln!("{name}: round {round}: {}: {}", tool.name, said(&sample));
+                    runs.add(sample);
                 }
-                let command = (tool.command)(self, source, &image, bytes, inodes);
-                match timed(command) {
-                    Ok(sample) if round > 0 => samples[at].push(sample),
-                    Ok(_) => {}
-                    Err(error) if at == 0 => return Err(format!("{}: {error}", tool.name)),
-                    Err(error) => failed[at] = Some(error),
-                }
-                if at == 0 && round == 0 {
-                    let found = fs::metadata(&image).map_err(|error| error.to_string())?;
-                    bytes = (found.len() * PEER_PERCENT / 100 + (64 << 20)) >> 20 << 20;
-                    inodes = count(source).map_err(|error| error.to_string())? + 4096;
-                }
-                // An error here shows in the next run.
-                let _ = fs::remove_file(&image);
             }
         }
-        for ((tool, samples), failed) in TOOLS.iter().zip(&mut samples).zip(&failed) {
-            match failed {
-                Some(error) => println!("| {name} | {} | - | {error} | - |", tool.name),
-                None => println!("| {name} | {} | {} |", tool.name, columns(samples)),
-            }
+        for (tool, runs) in TOOLS.iter().zip(&mut all) {
+            table.row(name, tool.name, runs)?;
         }
         Ok(())
     }
 }
 
-/// Median, range and memory.
-fn columns(samples: &mut [Sample]) -> String {
-    samples.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let memory = samples.iter().map(|sample| sample.1).max().unwrap_or(0);
-    match &*samples {
-        [] => "- | - | -".into(),
-        [first, .., last] => {
-            let median = samples[samples.len() / 2].0;
-            format!(
-                "{median:.2} | {:.2} to {:.2} | {}",
-                first.0,
-                last.0,
-                memory.div_ceil(1024)
-            )
-        }
-        [only] => format!("{:.2} | once | {}", only.0, only.1.div_ceil(1024)),
+/// One run in a few words.
+fn said(sample: &Result<Sample, String>) -> String {
+    match sample {
+        Ok(sample) => format!("{:.2} s", sample.seconds),
+        Err(error) => error.clone(),
     }
 }
 
-/// Runs a program under time(1): wall seconds, and KiB of its largest process.
+/// Median, range, number of runs, processor time of the median, and memory.
+fn columns(samples: &mut [Sample]) -> String {
+    samples.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    let kib = samples.iter().map(|sample| sample.kib).max().unwrap_or(0);
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
+        return "- | - | 0 | - | -".into();
+    };
+    let median = samples[samples.len() / 2];
+    format!(
+        "{:.2} | {:.2} to {:.2} | {} | {:.2} | {}",
+        median.seconds,
+        first.seconds,
+        last.seconds,
+        samples.len(),
+        median.cpu,
+        kib.div_ceil(1024)
+    )
+}
+
+/// Runs a program under time(1), and ends it after a while.
 fn timed(command: Command) -> Result<Sample, String> {
     let mut time = Command::new("/usr/bin/time");
-    time.args(["--quiet", "-f", "%e %M"])
+    time.args(["--quiet", "-f", "%e %U %S %M", "timeout", TIMEOUT])
         .arg(command.get_program())
         .args(command.get_args());
     let output = time.stdout(Stdio::null()).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("/usr/bin/time: {error}"))?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let last = text.lines().last().unwrap_or_default();
+    if output.status.code() == Some(124) {
+        return Err(format!("not done after {TIMEOUT} s"));
+    }
     if !output.status.success() {
         return Err(text.lines().next().unwrap_or_default().replace('|', "/"));
     }
-    let numbers = last
-        .split_once(' ')
-        .and_then(|(seconds, kib)| Some((seconds.parse().ok()?, kib.parse().ok()?)));
-    numbers.ok_or_else(|| format!("time said `{last}`"))
+    let last = text.lines().last().unwrap_or_default();
+    let numbers: Vec<f64> = last
+        .split(' ')
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    match *numbers {
+        [seconds, user, system, kib] => Ok(Sample {
+            seconds,
+            cpu: user + system,
+            kib: kib as u64,
+        }),
+        _ => Err(format!("time said `{last}`")),
+    }
 }
 
 /// Names below a directory.
@@ -218,120 +349,4 @@ fn count(directory: &Path) -> io::Result<u64> {
         }
     }
     Ok(names)
-}
-
-/// The inputs that exist on this machine or can be made.
-fn inputs(directory: &Path, only: &[&str]) -> io::Result<Vec<(&'static str, PathBuf)>> {
-    let wanted = |name: &str| only.is_empty() || only.contains(&name);
-    let mut inputs = Vec::new();
-    for (name, files) in [("flat-20000", 20_000), ("flat-120000", 120_000)] {
-        if wanted(name) {
-            inputs.push((name, made(directory, name, |path| flat(path, files))?));
-        }
-    }
-    if wanted("kernel-like") {
-        inputs.push(("kernel-like", made(directory, "kernel-like", kernel_like)?));
-    }
-    if wanted("usr") {
-        inputs.push(("usr", PathBuf::from("/usr")));
-    }
-    if wanted("debian") {
-        match made(directory, "debian", debian) {
-            Ok(path) => inputs.push(("debian", path)),
-            Err(error) => eprintln!("skipped: debootstrap: {error}"),
-        }
-    }
-    Ok(inputs)
-}
-
-/// A directory that `make` fills, unless it was made before.
-fn made(
-    directory: &Path,
-    name: &str,
-    make: impl Fn(&Path) -> io::Result<()>,
-) -> io::Result<PathBuf> {
-    let path = directory.join(name);
-    if !path.exists() {
-        let unfinished = directory.join(format!("{name}.part"));
-        if unfinished.exists() {
-            fs::remove_dir_all(&unfinished)?;
-        }
-        fs::create_dir(&unfinished)?;
-        make(&unfinished)?;
-        fs::rename(&unfinished, &path)?;
-    }
-    Ok(path)
-}
-
-fn flat(path: &Path, files: u32) -> io::Result<()> {
-    for number in 0..files {
-        File::create(path.join(format!("file-{number:06}")))?;
-    }
-    Ok(())
-}
-
-/// Numbers that look random and are the same everywhere (xorshift).
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
-
-/// 3,000 directories and 40,000 files of 590 MB, sized like the kernel's sources: most small, a few large.
-fn kernel_like(path: &Path) -> io::Result<()> {
-    let mut numbers = Numbers(0x1234_5678_9abc_def1);
-    let text: Vec<u8> = (0..1 << 20)
-        .map(|_| b' ' + (numbers.below(95)) as u8)
-        .collect();
-    let mut directories = vec![path.to_path_buf()];
-    while directories.len() < 3000 {
-        let parent = &directories[numbers.below(directories.len() as u64) as usize];
-        if parent.components().count() > path.components().count() + 8 {
-            continue;
-        }
-        let child = parent.join(format!("dir{}", directories.len()));
-        fs::create_dir(&child)?;
-        directories.push(child);
-    }
-    for number in 0..40_000 {
-        let directory = &directories[numbers.below(3000) as usize];
-        let mut name = String::new();
-        // Writing to a String cannot fail.
-        let _ = write!(name, "source_{number}.c");
-        // Doubling sizes from 1 KiB, each half as likely as the one before: 14.7 KB in the mean.
-        let doublings = numbers.next().trailing_zeros().min(11);
-        let size = (1200u64 << doublings) + numbers.below(3000);
-        let mut file = File::create(directory.join(name))?;
-        let mut left = size as usize;
-        while left > 0 {
-            let start = numbers.below(1 << 19) as usize;
-            let len = left.min(1 << 19);
-            file.write_all(&text[start..start + len])?;
-            left -= len;
-        }
-    }
-    Ok(())
-}
-
-/// A small Debian.
-fn debian(path: &Path) -> io::Result<()> {
-    let status = Command::new("debootstrap")
-        .args(["--variant=minbase", "bookworm"])
-        .arg(path)
-        .stdout(Stdio::null())
-        .status()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(io::Error::other(status.to_string()))
-    }
 }

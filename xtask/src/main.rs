@@ -12,9 +12,9 @@ const USAGE: &str = "\
 usage: cargo xtask demo   build an image of a tree of this machine, check it, read it back
        cargo xtask ci     format, tidy, clippy, tests, documentation
        cargo xtask tidy   the house rules alone
-       cargo xtask bench-build [INPUT ...]
-                          time `lanefs build` beside mke2fs -d and mkext4 (flat-20000, flat-120000,
-                          kernel-like, usr, debian)";
+       cargo xtask bench-build [--rounds N] [INPUT ...]
+                          time `lanefs build` beside mke2fs -d and mkext4, `lanefs extract` beside cp -a
+                          (flat-20000, flat-120000, kernel-like, usr, debian); table in target/bench-build.md";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
