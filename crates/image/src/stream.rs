@@ -26,7 +26,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 const GROW_BYTES: u64 = 1 << 30;
 /// The end of the places that data of a pipe may get: 16 TiB, the most that many hosts' files can have.
 const PIPE_END_BYTES: u64 = 1 << 44;
-/// The size of the layout that tells a growing image's shape.
+/// The size of the layout that tells a growing image's shape; less where the descriptors of so many groups have no room.
 const SHAPE_BYTES: u64 = 64 << 30;
 /// Descriptor blocks, with those reserved for growth, of an image whose size is decided last: enough for 2 TiB in
 /// blocks of 4 KiB.
@@ -255,7 +255,8 @@ impl Room {
         options.descriptor_region = Some(region as u32);
         let regions = FixedRegions::new(options)?;
         // The shape of any size; what differs by size is not asked for.
-        let shape = Shape::of(&Layout::plan(SHAPE_BYTES, options)?, options.lost_found);
+        let bytes = SHAPE_BYTES.min(regions.most_blocks() << block_size.bits());
+        let shape = Shape::of(&Layout::plan(bytes, options)?, options.lost_found);
         let end = PIPE_END_BYTES >> block_size.bits();
         let mut ranges = Vec::new();
         let mut next = FsBlock(0);

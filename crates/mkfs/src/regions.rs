@@ -15,6 +15,8 @@ pub struct FixedRegions {
     /// Superblock, descriptors and those reserved.
     region: u64,
     is_sparse: bool,
+    /// Groups whose descriptors, of the usual size at most, fit in the region.
+    most_groups: u64,
 }
 
 impl FixedRegions {
@@ -38,13 +40,21 @@ impl FixedRegions {
                 return Err(Error::option(format!("-O {feature}"), reason));
             }
         }
+        let descriptor = options.desc_size.map_or(64, u64::from).max(32);
         let most = (8 * block_size.bytes_u64()).min(65528);
         Ok(FixedRegions {
             blocks_per_group: options.blocks_per_group.unwrap_or(most),
             first_data_block: u64::from(block_size == BlockSize::K1),
             region: u64::from(region) + 1,
             is_sparse: features.has(Feature::SPARSE_SUPER),
+            most_groups: (u64::from(region) << block_size.bits()) / descriptor,
         })
+    }
+
+    /// Blocks of the largest file system whose descriptors have room in the region.
+    #[must_use]
+    pub fn most_blocks(&self) -> u64 {
+        self.first_data_block + self.most_groups * self.blocks_per_group
     }
 
     /// The next blocks from `from` on that are clear of fixed regions, up to the next region.
@@ -102,5 +112,7 @@ mod tests {
         assert_eq!(clear(32767), (32767, 32768));
         assert_eq!(clear(32768), (32868, 98304));
         assert_eq!(clear(65536), (65536, 98304));
+        // 64 descriptors of 64 bytes a block.
+        assert_eq!(regions.most_blocks(), 99 * 64 * 32768);
     }
 }
