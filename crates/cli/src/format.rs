@@ -161,6 +161,16 @@ pub fn safe(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&name(bytes, true)).into_owned()
 }
 
+/// The path of something below a path, for messages.
+pub fn safe_below(path: &[u8], relative: &[u8]) -> String {
+    let separator: &[u8] = if path.ends_with(b"/") || relative.is_empty() {
+        b""
+    } else {
+        b"/"
+    };
+    safe(&[path, separator, relative].concat())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,5 +32,5 @@ pub use mount::{Journal, OpenOptions};
 pub use ondisk::{
     BlockSize, Corrupt, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock, Timestamp,
 };
-pub use recovery::Report as RecoveryReport;
+pub use recovery::{Error as RecoveryError, Report as RecoveryReport};
 pub use xattr::Xattr;

@@ -113,6 +113,12 @@ impl Volume {
         owner: Ino,
         verify: impl FnOnce(&[u8]) -> Result<(), Error>,
     ) -> Result<Arc<Block>, Error> {
+        let verify = |bytes: &[u8]| {
+            verify(bytes).map_err(|error| match error {
+                Error::Corrupt(corrupt) => Error::Corrupt(corrupt.block(block)),
+                error => error,
+            })
+        };
         self.cache.read(block.0, kind.tag(owner), verify)
     }
 

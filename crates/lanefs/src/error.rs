@@ -86,7 +86,11 @@ impl fmt::Display for Error {
                 path,
                 source,
             } => {
-                write!(f, "{operation} {} failed: {source}", path.display())
+                write!(
+                    f,
+                    "{operation} {} failed: {source}",
+                    printable(os_bytes(path))
+                )
             }
             Error::Build(error) => error.fmt(f),
             Error::Make(error) => error.fmt(f),
@@ -94,6 +98,11 @@ impl fmt::Display for Error {
             Error::Invalid(what) => f.write_str(what),
         }
     }
+}
+
+/// A host's path as bytes.
+fn os_bytes(path: &Path) -> &[u8] {
+    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
 }
 
 /// A path as text in which nothing steers a terminal.

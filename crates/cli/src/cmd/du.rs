@@ -143,9 +143,10 @@ impl Usage<'_> {
         };
         for step in Walk::new(fs, metadata.ino) {
             match step {
-                Err((path, error)) => {
-                    self.complain(format_args!("{}: {error}", format::safe(&path)))?
-                }
+                Err((path, error)) => self.complain(format_args!(
+                    "{}: {error}",
+                    format::safe_below(&target.path, &path)
+                ))?,
                 Ok(Step::Enter(entry)) => {
                     let is_directory = entry.metadata.file_type == FileType::Directory;
                     let again = !self.args.count_links

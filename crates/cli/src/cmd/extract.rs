@@ -175,7 +175,7 @@ pub fn report(
         context.error(format_args!(
             "{}: {}: {error}",
             target.image.display(),
-            format::safe(path)
+            format::safe_below(target.path.as_ref(), path)
         ));
     }
     let lost: Vec<String> = [

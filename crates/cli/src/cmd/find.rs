@@ -129,7 +129,10 @@ impl Search<'_> {
                 Ok(Step::Enter(entry)) => entry,
                 Ok(Step::Leave(_)) => continue,
                 Err((path, error)) => {
-                    self.complain(format_args!("{}: {error}", format::safe(&path)))?;
+                    self.complain(format_args!(
+                        "{}: {error}",
+                        format::safe_below(&target.path, &path)
+                    ))?;
                     continue;
                 }
             };

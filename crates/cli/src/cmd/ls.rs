@@ -1,6 +1,7 @@
 //! `lanefs ls`: directories as `ls` lists them. Owners are numbers: the names belong to the image, not to this machine.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::Write;
 
 use clap::ArgAction;
@@ -135,6 +136,15 @@ impl Listing<'_> {
         Ok(())
     }
 
+    /// The same, of what lies at a path.
+    fn complain_of(&mut self, path: &[u8], what: impl Display) -> Result<(), Failure> {
+        self.output.flush()?;
+        let path = format::safe(path);
+        self.context.error(format_args!("{path}: {what}"));
+        self.failed = true;
+        Ok(())
+    }
+
     fn row(&self, fs: &Fs, path: &[u8], name: &[u8]) -> Result<Row, lanefs::Error> {
         use std::os::unix::ffi::{OsStrExt, OsStringExt};
         let os = std::ffi::OsStr::from_bytes(path);
@@ -190,9 +200,15 @@ impl Listing<'_> {
                 let below = rows.iter().rev().filter(|row| {
                     row.metadata.file_type == FileType::Directory
                         && !matches!(&row.name[..], b"." | b"..")
-                        && met.insert(row.metadata.ino)
                 });
-                stack.extend(below.map(|row| (join(&path, &row.name), row.metadata.ino)));
+                for row in below {
+                    let path = join(&path, &row.name);
+                    if met.insert(row.metadata.ino) {
+                        stack.push((path, row.metadata.ino));
+                    } else {
+                        self.complain_of(&path, "a directory that also lies elsewhere")?;
+                    }
+                }
             }
             self.rows(
                 rows,
@@ -216,16 +232,20 @@ impl Listing<'_> {
         let entries = match fs.inodes().read_dir(ino) {
             Ok(entries) => entries,
             Err(error) => {
-                self.complain(error.into())?;
+                self.complain_of(path, error)?;
                 return Ok(None);
             }
         };
+        let mut broken = false;
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
+                // The names in its other blocks count still.
                 Err(error) => {
-                    self.complain(error.into())?;
-                    break;
+                    if !std::mem::replace(&mut broken, true) {
+                        self.complain_of(path, error)?;
+                    }
+                    continue;
                 }
             };
             let dots = matches!(&entry.name[..], b"." | b"..");
@@ -244,10 +264,7 @@ impl Listing<'_> {
             match row {
                 Ok(row) => rows.push(row),
                 Err(error) => {
-                    let place = format::safe(&join(path, &entry.name));
-                    self.output.flush()?;
-                    self.context.error(format_args!("{place}: {error}"));
-                    self.failed = true;
+                    self.complain_of(&join(path, &entry.name), error)?;
                 }
             }
         }

@@ -58,17 +58,7 @@ impl Args {
                 output.write_all(&format::name(&target.path, context.terminal()))?;
                 writeln!(output)?;
             }
-            match fs.walk(target.path()) {
-                Ok(walk) => {
-                    failed |=
-                        !self.draw(context, fs, walk, &mut output, &mut counts, &mut entries)?
-                }
-                Err(error) => {
-                    output.flush()?;
-                    context.error(error);
-                    failed = true;
-                }
-            }
+            failed |= !self.draw(context, fs, target, &mut output, &mut counts, &mut entries)?;
         }
         if self.json {
             json::write(&mut output, "entries", entries.into())?;
@@ -95,11 +85,19 @@ impl Args {
         &self,
         context: &Context,
         fs: &Fs,
-        mut walk: lanefs::walk::Walk<'_>,
+        target: &Target,
         output: &mut dyn Write,
         counts: &mut Counts,
         entries: &mut Vec<serde_json::Value>,
     ) -> Result<bool, Failure> {
+        let mut walk = match fs.walk(target.path()) {
+            Ok(walk) => walk,
+            Err(error) => {
+                output.flush()?;
+                context.error(error);
+                return Ok(false);
+            }
+        };
         let (all, directories) = (self.all, self.directories);
         walk.set_filter(move |name, metadata| {
             (all || !name.starts_with(b"."))
@@ -114,7 +112,10 @@ impl Args {
                 Ok(Step::Leave(_)) => continue,
                 Err((path, error)) => {
                     output.flush()?;
-                    context.error(format_args!("{}: {error}", format::safe(&path)));
+                    context.error(format_args!(
+                        "{}: {error}",
+                        format::safe_below(&target.path, &path)
+                    ));
                     whole = false;
                     continue;
                 }

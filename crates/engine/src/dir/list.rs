@@ -2,7 +2,7 @@
 
 use buffer::Block;
 use ondisk::dirent::{self, Entry, Form};
-use ondisk::{FileType, Ino, LBlock};
+use ondisk::{FileType, FsBlock, Ino, LBlock};
 use sync::Arc;
 
 use super::{Directory, encoded};
@@ -66,6 +66,7 @@ pub(super) struct Blocks<'a> {
 pub(super) struct OpenBlock {
     pub(super) block: Arc<Block>,
     number: LBlock,
+    pub(super) physical: FsBlock,
     pub(super) form: Form,
     at: usize,
 }
@@ -154,7 +155,7 @@ impl<'a> Blocks<'a> {
                 let place = (run.logical, physical);
                 run.logical += 1;
                 run.len -= 1;
-                run.physical = Some(ondisk::FsBlock(physical.0 + 1));
+                run.physical = Some(FsBlock(physical.0 + 1));
                 break place;
             }
             match self.mappings.next()? {
@@ -169,6 +170,7 @@ impl<'a> Blocks<'a> {
             form: directory.form_of(number, &block),
             block,
             number,
+            physical,
             at: 0,
         }))
     }
@@ -177,7 +179,8 @@ impl<'a> Blocks<'a> {
 impl OpenBlock {
     fn next(&mut self, directory: &Directory<'_>) -> Option<Result<DirEntry, Error>> {
         let base = u64::from(self.number.0) << self.form.block_size.bits();
-        next_used(directory, &self.block, self.form, base, &mut self.at)
+        let entry = next_used(directory, &self.block, self.form, base, &mut self.at)?;
+        Some(entry.map_err(|corrupt| directory.corrupt(corrupt.block(self.physical))))
     }
 }
 
@@ -188,7 +191,7 @@ fn next_used(
     form: Form,
     base: u64,
     at: &mut usize,
-) -> Option<Result<DirEntry, Error>> {
+) -> Option<Result<DirEntry, ondisk::Corrupt>> {
     for entry in dirent::entries_from(bytes, form, *at) {
         let shown = entry.and_then(|entry| {
             *at = entry.offset + entry.len;
@@ -202,7 +205,7 @@ fn next_used(
             Ok(Some(entry)) => return Some(Ok(entry)),
             Err(corrupt) => {
                 *at = bytes.len();
-                return Some(Err(directory.corrupt(corrupt)));
+                return Some(Err(corrupt));
             }
         }
     }
@@ -248,7 +251,7 @@ impl Inline {
         let mut base = 4;
         for (run, at) in self.runs.iter().zip(&mut self.at) {
             if let Some(entry) = next_used(directory, run, form, base, at) {
-                return Some(entry);
+                return Some(entry.map_err(|corrupt| directory.corrupt(corrupt)));
             }
             base += run.len() as u64;
         }

@@ -136,8 +136,9 @@ impl Directory<'_> {
         let mut blocks = Blocks::new(self, 0)?;
         while let Some(open) = blocks.next_block(self) {
             let open = open?;
-            let found = find_in_bytes(&open.block, open.form, wanted);
-            if let Some(ino) = found.map_err(|corrupt| self.corrupt(corrupt))? {
+            let found = find_in_bytes(&open.block, open.form, wanted)
+                .map_err(|corrupt| self.corrupt(corrupt.block(open.physical)))?;
+            if let Some(ino) = found {
                 return Ok(Some(ino));
             }
         }
