@@ -162,9 +162,12 @@ fn report_journal(context: &Context, path: &Path, fs: &Fs) {
 
 /// What to do about an image that can't be opened.
 fn hint(error: &lanefs::FsError) -> Option<&'static str> {
-    use lanefs::FsError as E;
+    use lanefs::{FsError as E, RecoveryError as J};
     match error {
         E::Truncated { .. } => Some("copy or download it again: its end is missing"),
+        E::Journal(J::ExternalJournalMissing(_)) => {
+            Some("name it with --journal FILE, or see what is there without it with --no-replay")
+        }
         E::Corrupt(_) => {
             Some("e2fsck -fn shows what else is wrong; repair a copy, not the only one")
         }

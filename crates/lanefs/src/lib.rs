@@ -89,6 +89,7 @@ pub mod walk;
 
 pub use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice};
 pub use engine::Error as FsError;
+pub use engine::RecoveryError;
 pub use engine::{
     FileType, Flags, Fs as InodeFs, Generation, Ino, InodeRef, Journal, Mapping, Metadata,
     OpenOptions, StatFs, Superblock, Timestamp, Xattr,

@@ -18,7 +18,7 @@ pub enum Error {
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The journal is on a device that was not given.
-    #[error("the file system needs its external journal (UUID {}); name its device too", Uuid(.0))]
+    #[error("the file system needs its external journal (UUID {})", Uuid(.0))]
     ExternalJournalMissing([u8; 16]),
     /// The given device is not the file system's journal.
     #[error("the device given as the journal {}; the file system's has UUID {}", Found(.found), Uuid(.expected))]

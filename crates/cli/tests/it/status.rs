@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::fixture::{Fixture, error, lanefs, run};
+use crate::fixture::{Fixture, error, lanefs, mke2fs, ok, run};
 
 #[test]
 fn what_makes_no_sense_is_usage() {
@@ -157,4 +157,85 @@ fn nothing_that_goes_into_a_pipe_is_colored() {
         assert!(output.status.success(), "{}", error(&output));
         assert!(!output.stdout.contains(&0x1B), "{command}");
     }
+}
+
+/// A directory with a name in its own depths, and one whose first block holds a name with a slash: every command goes
+/// on, and says which path and block.
+#[test]
+fn damaged_directories_are_named_by_path_and_block() {
+    let Some(fixture) = Fixture::new().filter(|_| testkit::have("debugfs")) else {
+        return testkit::skip("debugfs is needed");
+    };
+    let image = fixture.path("small.img");
+    let small = fixture.path("small");
+    std::fs::create_dir_all(small.join("a/b")).unwrap();
+    std::fs::write(small.join("marker-name"), "").unwrap();
+    std::fs::write(small.join("a/other"), "").unwrap();
+    mke2fs(&small, &image);
+    let name = image.to_str().unwrap();
+    testkit::run("debugfs", &["-w", "-R", "link a a/b/loop", name]);
+    testkit::run("debugfs", &["-w", "-R", "feature ^metadata_csum", name]);
+    let mut bytes = std::fs::read(&image).unwrap();
+    let at = bytes
+        .windows(11)
+        .position(|window| window == b"marker-name")
+        .unwrap();
+    bytes[at] = b'/';
+    std::fs::write(&image, &bytes).unwrap();
+    let block = format!(
+        "/: corrupt image: a directory entry's name is empty or holds a slash or NUL (inode 2, block {}",
+        at / 1024
+    );
+    for command in ["find", "tree", "du", "ls", "extract"] {
+        let mut arguments = vec![command, name];
+        match command {
+            "ls" => arguments.push("-R"),
+            "extract" => arguments.push("-"),
+            _ => (),
+        }
+        let output = run(arguments);
+        let said = error(&output);
+        assert_eq!(output.status.code(), Some(1), "{command}: {said}");
+        assert!(said.contains(&block), "{command}: {said} lacks {block}");
+        assert!(
+            said.contains("/a/b/loop: a directory that also"),
+            "{command}: {said}"
+        );
+        let found = output.stdout.windows(5).any(|window| window == b"other");
+        assert!(found || command == "du", "{command} stopped");
+    }
+}
+
+/// Who forgot the journal's device hears which option names it.
+#[test]
+fn a_missing_external_journal_is_asked_for() {
+    if !testkit::have("mke2fs") {
+        return testkit::skip("mke2fs is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let journal = folder.path().join("journal");
+    let [name, device] = [&image, &journal].map(|path| path.to_str().unwrap());
+    ok([
+        "mkfs",
+        "-q",
+        "-O",
+        "journal_dev",
+        "-b",
+        "4096",
+        device,
+        "16M",
+    ]);
+    ok(["mkfs", "-q", "-J", &format!("device={device}"), name, "64M"]);
+    // The state after a crash.
+    testkit::run("debugfs", &["-w", "-R", "feature needs_recovery", name]);
+    let output = run(["ls", name]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        error(&output).contains("--journal FILE"),
+        "{}",
+        error(&output)
+    );
+    assert!(ok(["ls", "--journal", device, name]).contains("lost+found"));
+    assert!(ok(["ls", "--no-replay", name]).contains("lost+found"));
 }
