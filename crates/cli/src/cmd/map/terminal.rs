@@ -140,11 +140,19 @@ pub fn title(raw: &Raw, name: &str) -> String {
         label => format!(" \"{}\"", Name(label)),
     };
     format!(
-        "{name}{label}: {}, {} groups, blocks of {}",
+        "{name}{label}: {}, {}, blocks of {}",
         Bytes(geometry.bytes()),
-        geometry.groups(),
+        groups(geometry.groups()),
         Bytes(geometry.block_size().bytes_u64())
     )
+}
+
+/// A number of groups in words.
+fn groups(count: u32) -> String {
+    match count {
+        1 => "1 group".to_string(),
+        count => format!("{count} groups"),
+    }
 }
 
 /// What a row and a cell stand for.
@@ -154,10 +162,7 @@ pub fn scale(raw: &Raw, survey: &Survey) -> String {
     let grid = &survey.grid;
     let row = u64::from(grid.groups_per_row) * u64::from(geometry.blocks_per_group());
     let row = Bytes(row.min(geometry.blocks_count()) << bits);
-    let groups = match grid.groups_per_row {
-        1 => "1 group".to_string(),
-        groups => format!("{groups} groups"),
-    };
+    let groups = groups(grid.groups_per_row);
     let cell = Bytes(grid.blocks_per_cell << bits);
     format!("a row is {groups} ({row}), a cell {cell}")
 }
@@ -178,7 +183,10 @@ pub fn legend_entry(raw: &Raw, survey: &Survey, kind: Kind) -> [String; 4] {
         Kind::Many => files(2),
         Kind::Free if survey.free_runs > 0 => {
             let longest = Bytes(survey.free_longest << bits);
-            format!("{} runs, up to {longest}", survey.free_runs)
+            match survey.free_runs {
+                1 => format!("1 run of {longest}"),
+                runs => format!("{runs} runs, up to {longest}"),
+            }
         }
         _ => String::new(),
     };
