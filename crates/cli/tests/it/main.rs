@@ -6,5 +6,6 @@ mod disks;
 mod extract;
 mod fixture;
 mod look;
+mod matrix;
 mod read;
 mod status;
