@@ -125,19 +125,24 @@ fn layout(fixture: &Fixture, layers: &[PathBuf]) -> PathBuf {
 fn build(inputs: &Inputs, kind: &str, options: &[&str], image: &Path) {
     let mut command = lanefs();
     command.args(["build", "-q"]).args(options);
-    let command = match kind {
+    let mut cat = None;
+    match kind {
         "directory" => command.arg(&inputs.fixture.source),
         "tar" => command.arg(&inputs.tar),
         "pipe" => {
-            let mut cat = Command::new("cat");
-            let cat = cat.arg(&inputs.tar).stdout(Stdio::piped()).spawn().unwrap();
-            command.arg("-").stdin(cat.stdout.unwrap())
+            let mut feed = Command::new("cat");
+            let feed = feed.arg(&inputs.tar).stdout(Stdio::piped());
+            let feed = cat.insert(feed.spawn().unwrap());
+            command.arg("-").stdin(feed.stdout.take().unwrap())
         }
         _ => command
             .args(["--platform", "linux/amd64"])
             .arg(&inputs.layout),
     };
     tool(command.arg(image));
+    if let Some(mut cat) = cat {
+        assert!(cat.wait().unwrap().success());
+    }
 }
 
 /// Compares with the source what the kernel shows, or what `extract` restores where the kernel does not mount.
