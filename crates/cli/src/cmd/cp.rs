@@ -110,7 +110,8 @@ impl Args {
             None => return Err(Failure::new(format!("{} has no name", target.shown()))),
         };
         let summary = summary.map_err(Failure::new)?;
-        report::report(context, target, &summary, begun.elapsed().as_secs_f64())
+        let seconds = begun.elapsed().as_secs_f64();
+        report::report(context, target, is_directory, &summary, seconds)
     }
 
     /// What to copy: with -r and -a a link itself, else what it leads to.

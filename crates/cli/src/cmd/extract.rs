@@ -71,6 +71,9 @@ impl Args {
             threads: self.threads,
         };
         let path = Path::new(destination);
+        let is_directory = fs
+            .metadata(target.path())
+            .is_ok_and(|metadata| metadata.file_type == FileType::Directory);
         let begun = sync::clock::now();
         let summary = if destination == OsStr::new("-") {
             if io::stdout().is_terminal() {
@@ -81,10 +84,7 @@ impl Args {
             to_tar(&fs, from, target, &mut output, &options)?
         } else if path.extension() == Some(OsStr::new("tar")) {
             self.to_file(&fs, from, target, path, &options)?
-        } else if fs
-            .metadata(target.path())
-            .is_ok_and(|metadata| metadata.file_type != FileType::Directory)
-        {
+        } else if !is_directory {
             let name = target.name();
             extract::to_name(&fs, from, path, name, &options).map_err(Failure::new)?
         } else {
@@ -100,7 +100,8 @@ impl Args {
                 }
             })?
         };
-        report(context, target, &summary, begun.elapsed().as_secs_f64())
+        let seconds = begun.elapsed().as_secs_f64();
+        report(context, target, is_directory, &summary, seconds)
     }
 
     /// Writes a tar under a name that appears only when it is whole.
@@ -168,14 +169,17 @@ fn to_tar(
 pub fn report(
     context: &Context,
     target: &Target,
+    is_directory: bool,
     summary: &Summary,
     seconds: f64,
 ) -> Result<(), Failure> {
     for (path, error) in &summary.errors {
+        // A single file has the name of its copy here.
+        let below = if is_directory { &path[..] } else { b"" };
         context.error(format_args!(
             "{}: {}: {error}",
             target.image.display(),
-            format::safe_below(target.path.as_ref(), path)
+            format::safe_below(&target.path, below)
         ));
     }
     let lost: Vec<String> = [

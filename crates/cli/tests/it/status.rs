@@ -204,6 +204,23 @@ fn damaged_directories_are_named_by_path_and_block() {
         let found = output.stdout.windows(5).any(|window| window == b"other");
         assert!(found || command == "du", "{command} stopped");
     }
+    // A single file goes by the name that it has in the image.
+    testkit::run(
+        "debugfs",
+        &[
+            "-w",
+            "-R",
+            "set_inode_field a/other i_size 1152921504606846976",
+            name,
+        ],
+    );
+    let (inside, copy) = (format!("{name}:/a/other"), fixture.path("copy"));
+    let output = run(["cp", &inside, copy.to_str().unwrap()]);
+    let said = error(&output);
+    assert!(
+        said.contains("small.img: /a/other: writing copy failed"),
+        "{said}"
+    );
 }
 
 /// Who forgot the journal's device hears which option names it.
