@@ -1,4 +1,7 @@
 //! Fuzzes [`lanefs_corpus::targets::superblock`].
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lanefs_corpus::targets::superblock(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lanefs_fuzz::bounded(
+    lanefs_corpus::targets::superblock,
+    data
+));

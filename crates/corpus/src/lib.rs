@@ -12,7 +12,7 @@ mod seeds;
 mod structures;
 pub mod targets;
 
-pub use exercise::{Summary, exercise, print_structure};
+pub use exercise::{Summary, exercise, exercise_with, print_structure};
 pub use mutate::mutant;
 pub use overlay::Overlay;
 pub use random::Random;

@@ -261,7 +261,7 @@ impl Finder<'_> {
 }
 
 /// The blocks of a file that are there.
-fn blocks_of(inode: &engine::InodeRef<'_>) -> impl Iterator<Item = (LBlock, FsBlock)> {
+pub(crate) fn blocks_of(inode: &engine::InodeRef<'_>) -> impl Iterator<Item = (LBlock, FsBlock)> {
     let runs: Vec<_> = inode
         .mappings()
         .into_iter()

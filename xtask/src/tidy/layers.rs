@@ -40,7 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("xtask", &[]),
     ("testkit", &[]),
-    ("corpus", &["engine", "ondisk", "device", "sync"]),
+    ("corpus", &["engine", "image", "ondisk", "device", "sync"]),
 ];
 
 /// The modules of `engine`, in steps: each may import only from steps before its own.

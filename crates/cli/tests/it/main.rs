@@ -5,6 +5,7 @@ mod cli_page;
 mod disks;
 mod extract;
 mod fixture;
+mod hostile;
 mod look;
 mod matrix;
 mod read;

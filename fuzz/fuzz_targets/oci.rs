@@ -1,0 +1,4 @@
+//! Fuzzes [`lanefs_corpus::targets::oci`].
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lanefs_fuzz::bounded(lanefs_corpus::targets::oci, data));
