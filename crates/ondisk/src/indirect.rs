@@ -132,6 +132,40 @@ mod tests {
         }
     }
 
+    /// The words of a file's map and the blocks of pointers under it, made by mke2fs; what debugfs says of them.
+    const GOLDEN: &[u8] = include_bytes!("../tests/golden/indirect.bin");
+    const POINTER_BLOCKS: [u32; 6] = [70, 327, 328, 354, 355, 356];
+    const MAPPED: [(u32, u32, u32); 4] =
+        [(0, 58, 12), (12, 71, 256), (268, 329, 25), (66_000, 357, 1)];
+
+    /// The byte of [`GOLDEN`] where the pointers in this block begin.
+    fn place(block: u32) -> usize {
+        let at = POINTER_BLOCKS.iter().position(|known| *known == block);
+        60 + 1024 * at.expect("a block of pointers")
+    }
+
+    #[test]
+    fn pointers_of_mke2fs_are_read_and_written_back_identical() {
+        let mut written = vec![0; GOLDEN.len()];
+        let mut seen = 0;
+        for (first, start, len) in MAPPED {
+            for index in 0..len {
+                let path = Path::to(LBlock(first + index), BlockSize::K1).unwrap();
+                let (mut at, mut word) = (0, path.word() as u32);
+                for below in path.indices() {
+                    let block = pointer(&GOLDEN[at..], word).unwrap();
+                    set_pointer(&mut written[at..], word, block);
+                    (at, word) = (place(block), *below);
+                }
+                assert_eq!(pointer(&GOLDEN[at..], word), Some(start + index));
+                set_pointer(&mut written[at..], word, start + index);
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 294);
+        assert!(written == GOLDEN);
+    }
+
     #[test]
     fn one_kilobyte_blocks_end_after_three_levels() {
         let max = max_blocks(BlockSize::K1);

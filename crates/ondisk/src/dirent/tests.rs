@@ -10,6 +10,7 @@ const GOLDEN_64K_HEAD: &[u8] = include_bytes!("../../tests/golden/dirent-64k-hea
 const GOLDEN_64K_TAIL: &[u8] = include_bytes!("../../tests/golden/dirent-64k-tail.bin");
 const GOLDEN_NO_FILETYPE: &[u8] = include_bytes!("../../tests/golden/dirent-nofiletype.bin");
 const KERNEL_LEAF: &[u8] = include_bytes!("../../tests/golden/htree-leaf-1k.bin");
+const INLINE: &[u8] = include_bytes!("../../tests/golden/inline-directory.bin");
 
 /// The seed of inode 12 with this generation.
 fn seed(generation: u32) -> u32 {
@@ -120,6 +121,23 @@ fn a_block_of_the_kernel_is_verified_and_its_entries_written_back_in_place() {
         write(&mut copy, form, entry);
     }
     assert_eq!(copy, KERNEL_LEAF);
+}
+
+#[test]
+fn an_inline_directory_of_mke2fs_is_read_and_written_back_identical() {
+    // The map's 60 bytes: the parent's number, and entries.
+    let area = &INLINE[40..100];
+    assert_eq!(area[..4], 2_u32.to_le_bytes());
+    let form = form(BlockSize::K1).without_checksum();
+    let found = parsed(&area[4..], form);
+    let names: Vec<&[u8]> = found.iter().map(|entry| entry.name).collect();
+    assert_eq!(names, [&b"a longer name"[..], b"one", b"x"]);
+    let mut copy = area[4..].to_vec();
+    for entry in &found {
+        copy[entry.offset..entry.offset + form.record_len(entry.name)].fill(0xAA);
+        write(&mut copy, form, entry);
+    }
+    assert_eq!(copy, &area[4..]);
 }
 
 #[test]

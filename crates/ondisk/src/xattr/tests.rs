@@ -49,6 +49,19 @@ fn the_golden_block_verifies_and_is_written_back_identical() {
 }
 
 #[test]
+fn the_golden_access_list_is_converted_and_back_identical() {
+    let mut all = entries(Area::Inode(area(8))).unwrap();
+    let list = all.find(|entry| entry.index == 2).unwrap();
+    let Value::Here(disk) = list.value else {
+        panic!("no value is elsewhere");
+    };
+    let xattr = crate::acl::disk_to_xattr(disk).unwrap();
+    // Version 2, as the kernel hands lists out, and 8 bytes an entry.
+    assert_eq!((&xattr[..4], xattr.len() % 8), (&[2, 0, 0, 0][..], 4));
+    assert_eq!(crate::acl::xattr_to_disk(&xattr).unwrap(), disk);
+}
+
+#[test]
 fn golden_areas_are_read_and_written_back_identical() {
     let mut seen = Vec::new();
     for at in 0..10 {

@@ -61,3 +61,30 @@ make block64k 20G -b 65536 -I 512 -O "$all,64bit,^resize_inode"
 make huge 17T -b 4096 -I 256 -N 140000 -O "$all,64bit,meta_bg,^resize_inode,^has_journal"
 # Too many groups to keep; the first and the last tell enough.
 sed -i -n '1,100p;$p' huge.groups
+
+# indirect.bin: the 15 words of a file's map, and the blocks of pointers under it, by debugfs's `stat`:
+# (0-11):58-69, (IND):70, (12-267):71-326, (DIND):327, (IND):328, (268-292):329-353, (TIND):354, (DIND):355, (IND):356,
+# (66000):357
+# inline-directory.bin: the slot of a directory within its inode; its times and the order of names are the host's.
+cd ..
+source=$(mktemp -d)
+trap 'rm -rf "$image" "$source"' EXIT
+head -c 300000 /dev/zero | tr '\0' x > "$source/file"
+printf x | dd of="$source/file" bs=1024 seek=66000 conv=notrunc status=none
+rm -f "$image"
+truncate -s 2M "$image"
+mke2fs -q -F -t ext2 -b 1024 -I 128 -d "$source" "$image"
+slot() { # path: the byte of an inode's slot
+    debugfs -R "imap $1" "$image" 2>/dev/null |
+        sed -n 's/.*block \([0-9]*\), offset \(0x[0-9a-f]*\).*/\1 \2/p' | { read -r block offset; echo $((block * 1024 + offset)); }
+}
+part() { tail -c +$(($1 + 1)) "$image" | head -c "$2"; }
+part $(($(slot file) + 40)) 60 > indirect.bin
+for block in 70 327 328 354 355 356; do part $((block * 1024)) 1024 >> indirect.bin; done
+rm "$source/file"
+mkdir "$source/small"
+touch "$source/small/one" "$source/small/a longer name" "$source/small/x"
+rm -f "$image"
+truncate -s 2M "$image"
+mke2fs -q -F -t ext4 -b 1024 -I 256 -O inline_data -U 6c616e65-6673-4000-8000-676f6c64656e -d "$source" "$image"
+part "$(slot small)" 256 > inline-directory.bin
