@@ -39,12 +39,23 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
         let mut lines = vec![self.heading()];
         let mut objects = Vec::new();
+        let mut failed = false;
         for image in &self.images {
             let path = PathBuf::from(image);
-            let fs = open_fs(context, &path, &self.from)?;
-            let numbers = fs
-                .statfs()
-                .map_err(|error| Failure::new(error).at(path.display()))?;
+            let opened = open_fs(context, &path, &self.from).and_then(|fs| {
+                let numbers = fs.statfs();
+                let numbers = numbers.map_err(|error| Failure::new(error).at(path.display()))?;
+                Ok((fs, numbers))
+            });
+            let (fs, numbers) = match opened {
+                Ok(opened) => opened,
+                // The other images are shown all the same.
+                Err(failure) => {
+                    failure.report(context);
+                    failed = true;
+                    continue;
+                }
+            };
             let label = String::from_utf8_lossy(fs.inodes().superblock().label()).into_owned();
             lines.push(self.line(&path.display().to_string(), &numbers));
             objects.push(json_of(&path.display().to_string(), &label, &numbers));
@@ -70,7 +81,8 @@ impl Args {
                 writeln!(output)?;
             }
         }
-        Ok(output.flush()?)
+        output.flush()?;
+        if failed { Err(Failure::told()) } else { Ok(()) }
     }
 
     fn heading(&self) -> Vec<String> {

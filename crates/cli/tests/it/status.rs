@@ -46,6 +46,11 @@ fn a_path_that_is_not_there_is_named_and_the_others_are_shown() {
         error(&output)
     );
     assert_eq!(output.stdout, b"hello, ext4\n");
+    let image = fixture.image.to_str().unwrap();
+    let output = run(["df", "/nowhere/disk.img", image]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error(&output).contains("/nowhere/disk.img"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains(image));
 }
 
 /// A name, where its signature lies, the signature, what it is called, and what the hint holds.
