@@ -20,6 +20,8 @@ mod raw;
 mod table;
 mod target;
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -42,8 +44,18 @@ struct Arguments {
     command: cmd::Command,
 }
 
+/// `-:/PATH`, standard input at a path of the image, as what no parser takes for an option.
+fn stdin_at(argument: OsString) -> OsString {
+    match argument.as_bytes().strip_prefix(b"-:/") {
+        Some(path) => [OsStr::new("/dev/stdin:/"), OsStr::from_bytes(path)]
+            .into_iter()
+            .collect(),
+        None => argument,
+    }
+}
+
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::parse_from(std::env::args_os().map(stdin_at));
     let context = context::Context::new(&arguments.output);
     match arguments.command.run(&context) {
         Ok(()) => ExitCode::SUCCESS,

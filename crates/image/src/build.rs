@@ -75,6 +75,11 @@ pub fn build(
     source.threads = threads;
     source.outputs.push(output.into());
     let mkfs = settle(options, output);
+    if mkfs.offset != 0 {
+        return Err(BuildError::Usage(
+            "an image begins at its first byte: no -E offset".into(),
+        ));
+    }
     match source::reads_once(&source) {
         true => build_from_pipe(options, &source, mkfs, output, &job),
         false => build_planned(options, &source, mkfs, output, &job),
@@ -133,7 +138,8 @@ fn build_from_pipe(
         Size::Auto(_) => {
             let end = taken.runs.last().map_or(0, |run| run.end().0);
             let end = end << mkfs.block_size.map_or(12, ondisk::BlockSize::bits);
-            plan::plan_around(&tree, &mkfs, options.size, 2 * end + (1 << 30), &taken)?
+            let guess = (2 * end + (1 << 30)).saturating_add(plan::journal_room(&mkfs));
+            plan::plan_around(&tree, &mkfs, options.size, guess, &taken)?
         }
     };
     output.device().set_size(plan.layout.size_bytes())?;

@@ -29,9 +29,9 @@ pub enum BuildError {
         error: std::io::Error,
     },
     /// Something in the tree can't be held by the file system.
-    #[error("/{path}: {problem}")]
+    #[error("{path}: {problem}")]
     Node {
-        /// Its path in the image, without the leading `/`.
+        /// Its path in the image.
         path: String,
         /// Why.
         problem: String,
@@ -69,10 +69,7 @@ impl From<PlanError> for BuildError {
             PlanError::NeedsLargeDir => {
                 BuildError::Usage("a directory is too large without -O large_dir".into())
             }
-            PlanError::Node { path, problem } => BuildError::Node {
-                path: path.trim_start_matches('/').into(),
-                problem,
-            },
+            PlanError::Node { path, problem } => BuildError::Node { path, problem },
             PlanError::TooSmall { given, needed } => BuildError::TooSmall { given, needed },
             PlanError::TooFewInodes { given, needed } => BuildError::TooFewInodes { given, needed },
             PlanError::Short(Shortage::Clusters(missing)) => BuildError::Usage(format!(

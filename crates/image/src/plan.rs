@@ -122,8 +122,6 @@ pub(crate) struct Plan {
     pub placement: Placement,
     /// By node: blocks of a directory; 0 for other nodes.
     pub directory_blocks: Vec<u32>,
-    /// Whether a lost+found is made that no source has.
-    pub makes_lost_found: bool,
 }
 
 impl Plan {
@@ -159,6 +157,7 @@ pub(crate) fn plan(tree: &Tree, options: &Options, size: Size) -> Result<Plan, P
         Size::Fixed(bytes) => bytes.max(first_guess(tree)),
         Size::Auto(_) => first_guess(tree),
     };
+    let guess = guess.saturating_add(journal_room(options)).min(SIZE_MAX);
     plan_around(tree, options, size, guess, &Taken::default())
 }
 
@@ -345,14 +344,11 @@ impl<'a> Settled<'a> {
             shape.first_free_ino.0 - 1,
         );
         let placement = self.placer(&shape).place(space, inodes)?;
-        let makes_lost_found =
-            shape.lost_found && place::own_lost_found(self.tree, &shape).is_none();
         Ok(Plan {
             layout,
             shape,
             placement,
             directory_blocks: self.directory_blocks.clone(),
-            makes_lost_found,
         })
     }
 
@@ -439,6 +435,17 @@ fn probe(options: &mut Options, bytes: u64) -> Result<Shape, PlanError> {
     let layout = layout_for(options, bytes, 0, &Taken::default())?;
     keep_identity(options, &layout);
     Ok(Shape::of(&layout, options.lost_found))
+}
+
+/// Bytes for a journal that the options describe, which may be half of a file system at most.
+pub(crate) fn journal_room(options: &Options) -> u64 {
+    let size = options
+        .journal
+        .size_mib
+        .unwrap_or(0)
+        .saturating_mul(4 << 20);
+    let fast_commit = options.journal.fast_commit_kib.unwrap_or(0);
+    size.saturating_add(fast_commit.saturating_mul(4 << 10))
 }
 
 /// A size that surely holds the tree: for learning the shape only.

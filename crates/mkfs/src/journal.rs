@@ -30,9 +30,8 @@ impl JournalSize {
             None => match tables::journal_blocks(shape.blocks) {
                 Some(blocks) => blocks,
                 None if insists => {
-                    let reason =
-                        "the file system has fewer than 2048 blocks: too small for a journal";
-                    return Err(Error::option("-O has_journal", reason));
+                    let what = "-O has_journal: below 2048 blocks there is no journal";
+                    return Err(shape.too_small(what, shape.blocks << shape.block_size.bits()));
                 }
                 None => return Ok(None),
             },
@@ -49,11 +48,11 @@ impl JournalSize {
             fast_commit,
         };
         if size.total > shape.blocks / 2 && options.journal.size_mib.is_some() {
-            let reason = format!(
-                "{} blocks are more than half of the file system ({})",
+            let what = format!(
+                "-J size: {} blocks are more than half of the file system ({})",
                 size.total, shape.blocks
             );
-            return Err(Error::option("-J size", reason));
+            return Err(shape.too_small(&what, shape.blocks << shape.block_size.bits()));
         }
         Ok(Some(size))
     }

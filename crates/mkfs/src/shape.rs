@@ -119,7 +119,7 @@ impl Shape {
         Ok(())
     }
 
-    fn too_small(&self, what: &str, size: u64) -> Error {
+    pub(crate) fn too_small(&self, what: &str, size: u64) -> Error {
         Error::TooSmall {
             what: what.into(),
             size,

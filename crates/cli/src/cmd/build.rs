@@ -23,7 +23,7 @@ use crate::progress::{Bar, human_bytes};
 pub struct BuildArgs {
     /// Each source is a directory, a tar (plain, gz, zst, xz; - for stdin), an OCI layout or archive, or a docker-save
     /// tar, with `:/PATH` for the directory in the image that it becomes; the last is the image to write
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... IMAGE")]
+    #[arg(required = true, num_args = 1.., value_names = ["SOURCE... IMAGE", "SOURCE... IMAGE"])]
     paths: Vec<OsString>,
     /// `auto` (the smallest that fits), `auto+SIZE`, `auto+N%`, or a size (K, M, G, T)
     #[arg(long, default_value = "auto", value_parser = parse_image_size, allow_hyphen_values = true)]
@@ -79,7 +79,10 @@ fn parse_image_size(text: &str) -> Result<Size, String> {
 impl BuildArgs {
     /// Builds the image.
     pub fn run(mut self, context: &Context) -> Result<(), Failure> {
-        let output = PathBuf::from(self.paths.pop().unwrap_or_default());
+        let output = match self.paths.pop() {
+            Some(output) if !self.paths.is_empty() => PathBuf::from(output),
+            _ => return Err(Failure::usage("name what to build from, and the image")),
+        };
         let options = self.options()?;
         let cancel = interrupt::flag()?;
         let begun = sync::clock::now();
@@ -88,7 +91,9 @@ impl BuildArgs {
         bar.finish();
         let report = result.map_err(|error| match error {
             BuildError::Interrupted => Failure::interrupted(),
-            BuildError::Usage(message) => Failure::usage(message),
+            BuildError::Device(error) => {
+                Failure::new(format_args!("{}: {error}", output.display()))
+            }
             error => Failure::new(error),
         })?;
         context.note(format_args!(

@@ -20,7 +20,7 @@ use crate::target::Target;
 #[derive(clap::Args)]
 pub struct Args {
     /// IMAGE:PATH ..., or IMAGE followed by paths; then the destination: a file, a directory, or - for standard output
-    #[arg(required = true, num_args = 2.., value_names = ["IMAGE:PATH", "DEST"])]
+    #[arg(required = true, num_args = 1.., value_names = ["IMAGE:PATH", "DEST"])]
     arguments: Vec<OsString>,
     /// Directories with all below them
     #[arg(short, long, visible_short_alias = 'R')]

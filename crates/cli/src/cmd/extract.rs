@@ -24,7 +24,7 @@ use crate::target::Target;
 pub struct Args {
     /// IMAGE[:PATH], or IMAGE and PATH; then the destination: a directory (made if it is not there), a file whose name
     /// ends in .tar, or - for a tar on standard output
-    #[arg(required = true, num_args = 2..=3, value_names = ["IMAGE[:PATH]", "DEST"])]
+    #[arg(required = true, num_args = 1.., value_names = ["IMAGE[:PATH]", "DEST"])]
     arguments: Vec<OsString>,
     /// Replace files that exist in the destination
     #[arg(long)]

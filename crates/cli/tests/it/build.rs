@@ -95,7 +95,7 @@ fn a_pipe_that_does_not_fit_or_ends_early_leaves_nothing() {
             .and_then(|()| input.write_all(&vec![1; 3_000_000]));
         drop(input);
         let output = build.wait_with_output().unwrap();
-        assert!(!output.status.success());
+        assert_eq!(output.status.code(), Some(1), "{}", error(&output));
         assert!(error(&output).contains(expected), "{}", error(&output));
         assert!(
             names(folder.path()).is_empty(),
@@ -193,4 +193,32 @@ fn what_is_built_is_read_back_by_the_program_itself() {
     ]);
     let listed = ok(["ls", image.to_str().unwrap(), "/d7"]);
     assert_eq!(listed.split_whitespace().count(), 100, "{listed}");
+}
+
+#[test]
+fn options_stand_anywhere_between_the_paths() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, image) = (source(folder.path()), folder.path().join("x.img"));
+    let [source, image] = [source.to_str().unwrap(), image.to_str().unwrap()];
+    ok([
+        "build",
+        source,
+        "-q",
+        "-L",
+        "between",
+        image,
+        "--reproducible",
+    ]);
+    assert!(ok(["info", image]).contains("between"));
+    let out = folder.path().join("out");
+    ok(["extract", image, "-j", "2", out.to_str().unwrap()]);
+    assert!(out.join("d7/f99").exists());
+    let copy = folder.path().join("copy");
+    let from = format!("{image}:/d7");
+    ok(["cp", &from, "-r", copy.to_str().unwrap()]);
+    assert!(copy.join("f99").exists());
+    for command in ["build", "cp", "extract"] {
+        let output = run([command, "one"]);
+        assert_eq!(output.status.code(), Some(2), "{}", error(&output));
+    }
 }

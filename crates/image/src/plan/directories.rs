@@ -9,7 +9,7 @@ use ondisk::inode::checksum_seed;
 use ondisk::{FileType, Ino};
 
 use super::place::{LOST_FOUND_NAME, own_lost_found};
-use super::shape::Shape;
+use super::shape::{LINKS_MAX, Shape};
 use super::{Plan, PlanError};
 use crate::dirblocks::{self, Identity, Refused, Target};
 use crate::error::BuildError;
@@ -37,6 +37,36 @@ impl<'a> Names<'a> {
     }
 }
 
+/// Two and one for each subdirectory.
+pub(crate) fn links(tree: &Tree, shape: &Shape, id: NodeId) -> usize {
+    let children = Names::of(tree, shape, id).children;
+    let is_directory = |child: Option<NodeId>| child.is_none_or(|child| tree.is_directory(child));
+    2 + children
+        .iter()
+        .filter(|(_, child)| is_directory(*child))
+        .count()
+}
+
+fn check_links(tree: &Tree, shape: &Shape, id: NodeId) -> Result<(), PlanError> {
+    match links(tree, shape, id) {
+        links if links <= LINKS_MAX as usize => Ok(()),
+        links => Err(PlanError::Node {
+            path: tree.path(id).escape_ascii().to_string(),
+            problem: format!("its {links} links need the feature dir_nlink"),
+        }),
+    }
+}
+
+fn check_lost_found(tree: &Tree, shape: &Shape) -> Result<(), PlanError> {
+    match tree.find(LOST_FOUND_NAME) {
+        Some(id) if shape.lost_found && !tree.is_directory(id) => Err(PlanError::Node {
+            path: tree.path(id).escape_ascii().to_string(),
+            problem: "it is no directory; leave it out, or use --no-lost-found".into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// By node: how many blocks a directory takes; 0 for other nodes.
 ///
 /// # Errors
@@ -45,7 +75,11 @@ pub(crate) fn blocks(tree: &Tree, shape: &Shape) -> Result<Vec<u32>, PlanError> 
     let block = dirblocks::Shape::of(&shape.geometry);
     let usable = shape.block_size.bytes() - 12;
     let mut blocks = vec![0; tree.len()];
+    check_lost_found(tree, shape)?;
     for id in tree.nodes().filter(|id| tree.is_directory(*id)) {
+        if !shape.dir_nlink {
+            check_links(tree, shape, id)?;
+        }
         // Most directories fit one block, which needs no order to see. 24 bytes are `.` and `..`.
         let room = if id == NodeId::ROOT {
             usable - 64

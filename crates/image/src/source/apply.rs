@@ -141,9 +141,6 @@ impl<'a> Apply<'a> {
 
     fn hard_link(&mut self, path: Vec<u8>, target: &[u8]) -> Result<(), Stop> {
         let target = clean(target)?;
-        if path == target {
-            return Ok(());
-        }
         let node = self.builder.find_from(self.base, &target);
         let Some(node) = node.or_else(|| self.hidden.get(&target).copied()) else {
             self.hold(path.len() + target.len())?;

@@ -183,7 +183,8 @@ impl Line<'_> {
                 minor.filter(|minor| self.major <= limits::MAJOR && *minor <= limits::MINOR);
             let minor = minor.ok_or("a device number is beyond what Linux has")?;
             let mut path = path.to_vec();
-            if self.count > 0 {
+            // One alone is not numbered.
+            if self.count > 1 {
                 let number = u64::from(self.start) + u64::from(step);
                 path.extend_from_slice(number.to_string().as_bytes());
             }
@@ -278,6 +279,7 @@ mod tests {
              /dev/console c 600 0 5 5 1\n\
              /dev/tty c 666 0 5 4 10 2 3 4\n\
              /dev/mmc b 660 0 6 179 0 0 0 -\n\
+             /dev/one c 600 0 5 4 7 3 1 1\n\
              /run/fifo p 644 3 4 - - - - -\n\
              /home r -1 1000 - - - - - -\n\
              /home/joe/file f 4755 0 0 - - - - -\n\
@@ -298,6 +300,7 @@ mod tests {
         );
         assert_eq!(at("dev/tty2"), (device(10), 0o666, 0, 5));
         assert_eq!(at("dev/tty5"), (device(19), 0o666, 0, 5));
+        assert_eq!(at("dev/one"), (device(7), 0o600, 0, 5));
         assert!(tree.find(b"dev/tty6").is_none() && tree.find(b"dev/tty").is_none());
         assert_eq!(
             at("dev/mmc").0,

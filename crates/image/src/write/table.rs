@@ -168,7 +168,7 @@ impl Tables<'_> {
         let mut links = self.tree.links(id);
         match self.tree.kind(id) {
             Kind::Directory => {
-                links = self.directory_links(id)?;
+                links = self.directory_links(id);
                 let blocks = self.plan.directory_blocks[id.index()];
                 inode.set_size(u64::from(blocks) << shape.block_size.bits());
                 if directories::is_indexed(shape, blocks) {
@@ -252,22 +252,11 @@ impl Tables<'_> {
         }
     }
 
-    /// Two and one for each subdirectory; 1 stands for more than fit.
-    fn directory_links(&self, id: NodeId) -> Result<u32, BuildError> {
-        let children = self.tree.children(id);
-        let mut links = 2 + children
-            .filter(|(_, child)| self.tree.is_directory(*child))
-            .count();
-        if id == NodeId::ROOT && self.plan.makes_lost_found {
-            links += 1;
-        }
-        match links as u32 {
-            links if links <= LINKS_MAX => Ok(links),
-            _ if self.plan.shape.dir_nlink => Ok(1),
-            links => Err(BuildError::Node {
-                path: self.tree.path(id).escape_ascii().to_string(),
-                problem: format!("its {links} links need the feature dir_nlink"),
-            }),
+    /// Two and one for each subdirectory; 1 stands for more than fit, which the plan allows with dir_nlink only.
+    fn directory_links(&self, id: NodeId) -> u32 {
+        match directories::links(self.tree, &self.plan.shape, id) as u32 {
+            links if links <= LINKS_MAX => links,
+            _ => 1,
         }
     }
 

@@ -159,16 +159,9 @@ fn numbers_and_names_beyond_all_bounds_are_refused() {
         (with(b'M', b"0", b""), "several volumes"),
         (with(b'1', b"0", &[0; 1024]), "hard link to `file`"),
     ] {
-        let message = bytes::tar(&bytes).err().map(|error| error.to_string());
-        // A link to itself is nothing.
-        let Some(message) = message else {
-            assert_eq!(part, "hard link to `file`");
-            continue;
-        };
-        assert!(
-            message.contains(part) || part.starts_with("hard"),
-            "{part}: {message}"
-        );
+        let error = bytes::tar(&bytes).err().expect(part);
+        let message = error.to_string();
+        assert!(message.contains(part), "{part}: {message}");
     }
     let bomb = format!("/d c 666 0 0 1 0 0 0 {}", u32::MAX);
     assert!(bytes::ownership_table(&bomb).is_err());
