@@ -23,7 +23,7 @@ use crate::progress::{Bar, human_bytes};
 pub struct BuildArgs {
     /// Each source is a directory, a tar (plain, gz, zst, xz; - for stdin), an OCI layout or archive, or a docker-save
     /// tar, with `:/PATH` for the directory in the image that it becomes; the last is the image to write
-    #[arg(required = true, num_args = 1.., value_names = ["SOURCE... IMAGE", "SOURCE... IMAGE"])]
+    #[arg(required = true, num_args = 1.., value_name = "SOURCE... IMAGE")]
     paths: Vec<OsString>,
     /// `auto` (the smallest that fits), `auto+SIZE`, `auto+N%`, or a size (K, M, G, T)
     #[arg(long, default_value = "auto", value_parser = parse_image_size, allow_hyphen_values = true)]

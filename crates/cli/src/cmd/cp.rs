@@ -18,9 +18,10 @@ use crate::target::Target;
 
 /// Copy files and directories out of an image
 #[derive(clap::Args)]
+#[command(override_usage = "lanefs cp [OPTIONS] IMAGE:PATH... DEST")]
 pub struct Args {
     /// IMAGE:PATH ..., or IMAGE followed by paths; then the destination: a file, a directory, or - for standard output
-    #[arg(required = true, num_args = 1.., value_names = ["IMAGE:PATH", "DEST"])]
+    #[arg(required = true, num_args = 1.., value_name = "IMAGE:PATH... DEST")]
     arguments: Vec<OsString>,
     /// Directories with all below them
     #[arg(short, long, visible_short_alias = 'R')]

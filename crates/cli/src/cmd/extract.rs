@@ -21,10 +21,11 @@ use crate::target::Target;
 /// A directory gets all that this user may restore: as root owners, modes, devices, extended attributes, ACLs,
 /// nanoseconds, hard links and holes. A tar gets all of it whoever asks. An empty lost+found is left out.
 #[derive(clap::Args)]
+#[command(override_usage = "lanefs extract [OPTIONS] IMAGE[:PATH] DEST")]
 pub struct Args {
     /// IMAGE[:PATH], or IMAGE and PATH; then the destination: a directory (made if it is not there), a file whose name
     /// ends in .tar, or - for a tar on standard output
-    #[arg(required = true, num_args = 1.., value_names = ["IMAGE[:PATH]", "DEST"])]
+    #[arg(required = true, num_args = 1.., value_name = "IMAGE[:PATH] DEST")]
     arguments: Vec<OsString>,
     /// Replace files that exist in the destination
     #[arg(long)]
