@@ -47,6 +47,15 @@ pub enum Error {
     /// The journal has changes that can't be replayed.
     #[error(transparent)]
     Journal(recovery::Error),
+    /// The image has a feature that lanefs can read but not write yet.
+    #[error("file systems with the feature {0} can't be written to yet")]
+    UnwritableFeature(ondisk::Feature),
+    /// The file system is open for reading only.
+    #[error("the file system is open for reading only")]
+    ReadOnly,
+    /// The journal failed or was aborted: nothing more is written.
+    #[error(transparent)]
+    Aborted(#[from] journal::JournalError),
     /// The image breaks the format.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),

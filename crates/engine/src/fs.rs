@@ -9,6 +9,7 @@ use ondisk::{
 };
 use sync::Arc;
 
+use crate::attr::{self, SetAttributes};
 use crate::data;
 use crate::dir::{self, ReadDir};
 use crate::error::Error;
@@ -99,6 +100,50 @@ impl Fs {
             icache: Icache::new(volume),
             recovery,
         })
+    }
+
+    /// Opens the file system on a device for reading and writing. What its journal holds is written home first.
+    ///
+    /// # Errors
+    /// As [`Fs::open`]; `UnwritableFeature` and `Unsupported` for what can be read only; nothing is changed then.
+    pub fn open_for_writing(
+        device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+        clock: fn() -> Timestamp,
+    ) -> Result<Fs, Error> {
+        let (volume, recovery) = mount::mount_for_writing(device, options, clock)?;
+        Ok(Fs {
+            icache: Icache::new(volume),
+            recovery,
+        })
+    }
+
+    /// Changes an inode's permissions, owner or times, and stamps its ctime.
+    ///
+    /// # Errors
+    /// `ReadOnly`, as [`Fs::inode`], `Aborted`.
+    pub fn set_attributes(&self, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
+        attr::set(&self.icache, ino, attributes)
+    }
+
+    /// Makes everything that was done before this call durable.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Aborted` when the journal could not be written: then nothing that was not promised before is.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.icache.sync_all()
+    }
+
+    /// Writes everything home and leaves a clean image. Without it, dropping the file system leaves one whose journal is
+    /// replayed when it is opened next, with everything that was synced.
+    ///
+    /// # Errors
+    /// As [`Fs::sync`].
+    pub fn close(self) -> Result<(), Error> {
+        if self.icache.volume().is_writable() {
+            mount::unmount(&self.icache)?;
+        }
+        Ok(())
     }
 
     /// The superblock.

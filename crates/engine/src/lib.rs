@@ -1,7 +1,7 @@
 //! The mounted ext4 file system, read only: from a device to inodes, their data, names and attributes.
 //!
 //! ```text
-//! limits error < sb < group < icache < extent < xattr, dir, data < namei < mount < fs
+//! limits error < live < sb < group < icache < commit < extent < attr, xattr, dir, data < namei < mount < fs
 //! ```
 //!
 //! Each module may import only from those to its left. [`Fs`] is the face; everything below works on an
@@ -11,6 +11,8 @@
 //! the device's is trusted unseen. Nothing here writes: a crash has nothing to lose, and readers share nothing
 //! that changes but the cache's shards and counters.
 
+mod attr;
+mod commit;
 mod data;
 mod dir;
 mod error;
@@ -19,11 +21,13 @@ mod fs;
 mod group;
 mod icache;
 pub mod limits;
+mod live;
 mod mount;
 mod namei;
 mod sb;
 mod xattr;
 
+pub use attr::SetAttributes;
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use extent::{Mapping, Mappings};

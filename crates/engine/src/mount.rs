@@ -1,12 +1,14 @@
 //! From a device to a volume: the superblock, and the journal if it has something to say.
 
 use device::BlockDevice;
-use ondisk::{Feature, Geometry, Superblock};
+use ondisk::{Corrupt, Feature, Geometry, Ino, Site, Superblock, Timestamp};
 use sync::Arc;
 
 use crate::error::Error;
+use crate::extent::Mappings;
+use crate::icache::Icache;
 use crate::limits;
-use crate::sb::{self, Volume};
+use crate::sb::{self, Volume, Writing};
 
 /// What to do with a journal that has changes not yet written home.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -62,6 +64,113 @@ pub(crate) fn mount(
     }
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
     Ok((volume, report))
+}
+
+/// Opens a volume to be written to: what the journal holds is written home first, and from then on the superblock says that
+/// the journal must be looked at. CRASH: at any point the image is one that replays to the same state.
+pub(crate) fn mount_for_writing(
+    device: Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+    clock: fn() -> Timestamp,
+) -> Result<(Volume, Option<recovery::Report>), Error> {
+    let mut superblock = sb::read_superblock(&*device, options.superblock)?;
+    let mut report = None;
+    if needs_replay(&superblock) {
+        let geometry = Geometry::new(&superblock, device.size())?;
+        let external = options.journal_device.clone();
+        report = Some(recovery::replay_to_device(
+            &device,
+            &superblock,
+            &geometry,
+            external,
+        )?);
+        superblock = sb::read_superblock(&*device, options.superblock)?;
+    }
+    refuse_unwritable(&superblock)?;
+    let volume = Volume::new(
+        Arc::clone(&device),
+        superblock,
+        options.superblock,
+        options.cache_bytes,
+    )?;
+    let journal = open_journal(volume, &device)?;
+    superblock.set_features(superblock.features().with(Feature::NEEDS_RECOVERY));
+    superblock.seal();
+    device.write_at(Superblock::OFFSET, superblock.bytes())?;
+    device.flush()?;
+    let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
+    Ok((volume.writable(Writing::new(journal, clock)), report))
+}
+
+/// Commits and writes home everything, and says in the superblock that the journal holds nothing. Nobody else uses the volume.
+pub(crate) fn unmount(icache: &Icache) -> Result<(), Error> {
+    icache.volume().writing()?.journal.close(icache)?;
+    let device = icache.volume().cache().device();
+    let mut superblock = sb::read_superblock(&**device, None)?;
+    superblock.set_features(superblock.features().without(Feature::NEEDS_RECOVERY));
+    superblock.seal();
+    device.write_at(Superblock::OFFSET, superblock.bytes())?;
+    device.flush()?;
+    Ok(())
+}
+
+/// Refuses, by name, what can be read but not written yet.
+fn refuse_unwritable(superblock: &Superblock) -> Result<(), Error> {
+    if !superblock.features().has(Feature::HAS_JOURNAL) {
+        return Err(Error::Unsupported(
+            "writing to a file system without a journal",
+        ));
+    }
+    if superblock.journal_ino().is_none() {
+        return Err(Error::Unsupported(
+            "writing to a file system with an external journal",
+        ));
+    }
+    let unwritable = [
+        Feature::BIGALLOC,
+        Feature::INLINE_DATA,
+        Feature::EA_INODE,
+        Feature::CASEFOLD,
+        Feature::MMP,
+        Feature::META_BG,
+        Feature::QUOTA,
+        Feature::PROJECT,
+        Feature::ENCRYPT,
+        Feature::VERITY,
+    ];
+    match unwritable
+        .into_iter()
+        .find(|feature| superblock.features().has(*feature))
+    {
+        Some(feature) => Err(Error::UnwritableFeature(feature)),
+        None => Ok(()),
+    }
+}
+
+/// Opens the journal in its inode, which the volume can read.
+fn open_journal(volume: Volume, device: &Arc<dyn BlockDevice>) -> Result<journal::Journal, Error> {
+    let block_size = volume.geometry().block_size();
+    let icache = Icache::new(volume);
+    let inode = icache.load_used(Ino::JOURNAL)?;
+    let mut runs = Vec::new();
+    for run in Mappings::new(icache.volume(), &inode, 0..u64::MAX)? {
+        let run = run?;
+        let start = run
+            .physical
+            .filter(|_| run.is_data())
+            .ok_or(Corrupt::at(Site::LogHole).ino(Ino::JOURNAL))?;
+        // A journal has fewer blocks than 2^32: its inode was read as a file of that size.
+        runs.push((start, u32::try_from(run.len).unwrap_or(u32::MAX)));
+    }
+    let map = journal::LogMap::new(Arc::clone(device), block_size, &runs);
+    let options = journal::Options::default();
+    Ok(journal::Journal::open(
+        map,
+        0,
+        Arc::clone(device),
+        options,
+        sync::clock::wall,
+    )?)
 }
 
 fn needs_replay(superblock: &Superblock) -> bool {

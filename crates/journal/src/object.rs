@@ -61,6 +61,11 @@ impl<T: Clone> Object<T> {
         look(&self.versions.lock().live)
     }
 
+    /// The last epoch that may have changed the value; [`Epoch`] 0 if none did.
+    pub fn stamp(&self) -> Epoch {
+        self.versions.lock().stamp
+    }
+
     /// Changes the live value in an epoch, and says whether it is the first change in that epoch.
     fn change_in<R>(&self, epoch: Epoch, change: impl FnOnce(&mut T) -> R) -> (R, bool) {
         let mut versions = self.versions.lock();

@@ -55,6 +55,7 @@ sites! {
     GroupInodeTablePlace = 203, "the inode table lies outside its group or the device";
     BlockBitmapChecksum = 210, "the block bitmap's checksum is wrong";
     InodeBitmapChecksum = 211, "the inode bitmap's checksum is wrong";
+    BlockInOtherUse = 212, "a block is used as metadata of two kinds or of two inodes";
 
     // 3xx: inodes.
     InodeExtraSize = 300, "the inode's extra fields do not fit into its slot";
@@ -138,6 +139,7 @@ sites! {
     JournalCopyChecksum = 817, "the journal's copy of a block has a wrong checksum";
     JournalDeviceBlockSize = 819, "the external journal's block size is not the file system's";
     JournalInodeSize = 820, "the journal's inode is longer than the file system";
+    LogHole = 830, "the journal's file has a hole";
     JournalUnstable = 818, "the journal changed while it was read";
 
     // 9xx: fast commits.

@@ -1,0 +1,159 @@
+//! An inode that may change: its record as it is now, the images of sealed epochs, and its locks.
+//!
+//! `lock` ([`Rank::Inode`], keyed by number) protects names, map and attributes: shared to read what must agree,
+//! exclusive to change, which also needs a handle. `data` ([`Rank::InodeData`]) is held shared by reads and writes of
+//! the file's data and exclusively by what takes blocks away. The record itself is read by snapshot at any time.
+//!
+//! What a crash leaves: the record as it was at the end of a committed epoch.
+
+use buffer::{Block, Tag};
+use journal::{Epoch, Handle, Object, Stageable};
+use ondisk::inode::{self, Inode};
+use ondisk::{FsBlock, Ino};
+use sync::{Arc, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::icache::LoadedInode;
+use crate::sb::Volume;
+
+/// An inode in memory, of a volume that is written to.
+pub(crate) struct LiveInode {
+    ino: Ino,
+    /// The block of the inode table, and the record's first byte in it. [const]
+    place: (FsBlock, usize),
+    /// The file system's checksum seed, where inodes have checksums. [const]
+    csum_seed: u32,
+    has_checksum: bool,
+    lock: RwLock<()>,
+    data: RwLock<()>,
+    /// The record. [lock, exclusive; read: any time, by snapshot]
+    slot: Object<Arc<Block>>,
+}
+
+/// The inode's lock, shared.
+pub(crate) struct Shared<'a> {
+    _lock: RwLockReadGuard<'a, ()>,
+}
+
+/// The inode's lock, exclusive: the right to change it under a handle.
+pub(crate) struct Exclusive<'a> {
+    inode: &'a Arc<LiveInode>,
+    _lock: RwLockWriteGuard<'a, ()>,
+}
+
+impl Stageable for LiveInode {
+    fn block(&self) -> FsBlock {
+        self.place.0
+    }
+
+    fn is_whole_block(&self) -> bool {
+        false
+    }
+
+    fn stage(&self, sealed: Epoch, image: &mut [u8]) {
+        let slot = self.slot.take_sealed(sealed);
+        let place = &mut image[self.place.1..self.place.1 + slot.len()];
+        place.copy_from_slice(&slot);
+        if self.has_checksum {
+            inode::set_checksum(place, self.csum_seed, self.ino);
+        }
+    }
+}
+
+impl LiveInode {
+    /// The inode that was loaded from this place.
+    pub(crate) fn new(volume: &Volume, place: (FsBlock, usize), loaded: &LoadedInode) -> LiveInode {
+        let geometry = volume.geometry();
+        let slot = Block::new(Tag(0), loaded.slot().into());
+        LiveInode {
+            ino: loaded.ino(),
+            place,
+            csum_seed: geometry.csum_seed(),
+            has_checksum: geometry.has_metadata_csum(),
+            lock: RwLock::keyed(Rank::Inode, u64::from(loaded.ino().0), ()),
+            data: RwLock::keyed(Rank::InodeData, u64::from(loaded.ino().0), ()),
+            slot: Object::new(Arc::new(slot)),
+        }
+    }
+
+    /// The inode's number.
+    pub(crate) fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// The block of the inode table that holds the inode.
+    pub(crate) fn table_block(&self) -> FsBlock {
+        self.place.0
+    }
+
+    /// The last epoch that may have changed the inode.
+    pub(crate) fn stamp(&self) -> Epoch {
+        self.slot.stamp()
+    }
+
+    /// The inode as it is now.
+    pub(crate) fn snapshot(&self) -> LoadedInode {
+        let slot = self.slot.read(Arc::clone);
+        LoadedInode::of_slot(self.ino, self.csum_seed, slot)
+    }
+
+    /// Waits until no other thread changes the inode; others may read it too.
+    #[track_caller]
+    pub(crate) fn read_lock(&self) -> Shared<'_> {
+        Shared {
+            _lock: self.lock.read(),
+        }
+    }
+
+    /// Waits until no other thread reads what must agree, or changes the inode.
+    #[track_caller]
+    pub(crate) fn write_lock(self: &Arc<LiveInode>) -> Exclusive<'_> {
+        Exclusive {
+            inode: self,
+            _lock: self.lock.write(),
+        }
+    }
+
+    /// Keeps the file's blocks where they are: for reads and writes of its data.
+    #[track_caller]
+    pub(crate) fn data_lock(&self) -> RwLockReadGuard<'_, ()> {
+        self.data.read()
+    }
+
+    /// Waits until no read or write of the file's data is under way: for what takes blocks away.
+    #[track_caller]
+    pub(crate) fn data_lock_exclusive(&self) -> RwLockWriteGuard<'_, ()> {
+        self.data.write()
+    }
+}
+
+impl Exclusive<'_> {
+    /// The inode.
+    pub(crate) fn inode(&self) -> &Arc<LiveInode> {
+        self.inode
+    }
+
+    /// Changes the fixed part of the record in the handle's epoch. Uses one of the handle's blocks the first time in
+    /// an epoch.
+    pub(crate) fn change<R>(&self, handle: &Handle<'_>, change: impl FnOnce(&mut Inode) -> R) -> R {
+        self.change_slot(handle, |slot| {
+            // The slot was parsed when it was loaded, and every change keeps its extra size.
+            let mut inode = Inode::parse(slot).expect("a live inode parses");
+            let result = change(&mut inode);
+            inode.write_to(slot);
+            result
+        })
+    }
+
+    /// Changes the whole record, attributes in it included. Its checksum is not the caller's affair.
+    pub(crate) fn change_slot<R>(
+        &self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        handle.change(
+            self.inode,
+            |inode| &inode.slot,
+            |slot| change(Arc::make_mut(slot).bytes_mut()),
+        )
+    }
+}

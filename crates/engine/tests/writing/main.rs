@@ -1,0 +1,4 @@
+//! Changing images: each change survives any cut whole or not at all, and e2fsck and the kernel agree.
+
+mod attributes;
+mod image;
