@@ -1,7 +1,7 @@
 //! Changes of an inode's own attributes: permissions, owner, times.
 //!
-//! One step each, one block: the inode's. Takes the inode's lock; needs nothing else. What a cut leaves: all of the change
-//! or nothing of it.
+//! One step each, one block: the inode's. Takes the inode's lock; needs nothing else. What a cut leaves: all of the
+//! change or nothing of it.
 
 use ondisk::inode::Inode;
 use ondisk::{Ino, Timestamp};

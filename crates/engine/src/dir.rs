@@ -6,8 +6,8 @@
 //! inline:  entries within the inode, behind the parent's number
 //! ```
 //!
-//! A name is looked up as the kernel does it: through the index where there is one; from block to block where there is
-//! none or it makes no sense, or where names are compared without case and the index (perhaps made under other
+//! A name is looked up as the kernel does it: through the index where there is one; from block to block where there
+//! is none or it makes no sense, or where names are compared without case and the index (perhaps made under other
 //! rules) does not know the name. A block is verified when it is first read, and every record before it is used. The
 //! blocks that a lookup or a listing visits are no more than the directory has, and that is no more than the file
 //! system has.

@@ -50,6 +50,9 @@ pub enum Error {
     /// The image has a feature that lanefs can read but not write yet.
     #[error("file systems with the feature {0} can't be written to yet")]
     UnwritableFeature(ondisk::Feature),
+    /// No block or inode is free.
+    #[error("no space left on the file system")]
+    NoSpace,
     /// The file system is open for reading only.
     #[error("the file system is open for reading only")]
     ReadOnly,

@@ -134,8 +134,8 @@ impl Fs {
         self.icache.sync_all()
     }
 
-    /// Writes everything home and leaves a clean image. Without it, dropping the file system leaves one whose journal is
-    /// replayed when it is opened next, with everything that was synced.
+    /// Writes everything home and leaves a clean image. Without it, dropping the file system leaves one whose journal
+    /// is replayed when it is opened next, with everything that was synced.
     ///
     /// # Errors
     /// As [`Fs::sync`].
@@ -203,8 +203,8 @@ impl Fs {
         self.inode(ino)?.read(offset, buf)
     }
 
-    /// The inode that a name stands for in a directory; `.` and `..` too. Names of casefolded directories are compared
-    /// without case, those of encrypted ones are taken in the form in which [`Fs::read_dir`] shows them.
+    /// The inode that a name stands for in a directory; `.` and `..` too. Names of casefolded directories are
+    /// compared without case, those of encrypted ones are taken in the form in which [`Fs::read_dir`] shows them.
     ///
     /// # Errors
     /// `NotFound`, `NotDirectory`, `NameTooLong`; as [`Fs::inode`]; `Corrupt` when the directory is broken where the

@@ -1,11 +1,11 @@
-//! Inodes: found in their group's table, verified, and kept: on a read-only volume as views of the table's cached blocks, on
-//! one that is written to as [`LiveInode`]s.
+//! Inodes: found in their group's table, verified, and kept: on a read-only volume as views of the table's cached
+//! blocks, on one that is written to as [`LiveInode`]s.
 //!
 //! Code that reads works on a [`LoadedInode`], a snapshot that does not change under it.
 
 use std::ops::Deref;
 
-use buffer::Block;
+use buffer::{Block, Tag};
 use ondisk::inode::{self, Inode};
 use ondisk::xattr::{self, Area, Value};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
@@ -105,8 +105,27 @@ impl Icache {
             .insert(Arc::new(LiveInode::new(&self.volume, place, &loaded))))
     }
 
-    /// Lets go of inodes that nobody uses and whose last change is committed, where there are too many. The table block of
-    /// one that changed leaves the cache first, for it is older than what is committed.
+    /// The live inode of a number that was just taken: what its slot held before is not read. Its record is blank
+    /// until the caller changes it under a handle.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `NotFound` for a number that no inode has; `Corrupt`, `Io` from the group's descriptor.
+    pub(crate) fn get_new(&self, ino: Ino) -> Result<Arc<LiveInode>, Error> {
+        self.volume.writing()?;
+        if let Some(inode) = self.table.find(ino) {
+            return Ok(inode);
+        }
+        let place = self.place(ino)?;
+        let geometry = self.volume.geometry();
+        let slot = Block::new(Tag(0), vec![0; geometry.inode_size()].into_boxed_slice());
+        let blank = LoadedInode::of_slot(ino, geometry.csum_seed(), Arc::new(slot));
+        Ok(self
+            .table
+            .insert(Arc::new(LiveInode::new(&self.volume, place, &blank))))
+    }
+
+    /// Lets go of inodes that nobody uses and whose last change is committed, where there are too many. The table
+    /// block of one that changed leaves the cache first, for it is older than what is committed.
     pub(crate) fn trim(&self) -> Result<(), Error> {
         let writing = self.volume.writing()?;
         let committed = writing.journal.committed_epoch();

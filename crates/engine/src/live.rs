@@ -1,13 +1,13 @@
 //! Metadata blocks that change: their live bytes, the images of sealed epochs, and where readers find them.
 //!
-//! A [`LiveBlock`] belongs to whoever holds the lock of the inode that owns the block; that lock's holder alone changes
-//! it, under a handle. Changing is copy-on-write: a reader's snapshot and a sealed image each cost one count, and the
-//! bytes are copied only if one of them is still held. The table's shards ([`Rank::IcacheBucket`]) are held for a look;
-//! no lock is held across I/O.
+//! A [`LiveBlock`] belongs to whoever holds the lock of the inode that owns the block; that lock's holder alone
+//! changes it, under a handle. Changing is copy-on-write: a reader's snapshot and a sealed image each cost one count,
+//! and the bytes are copied only if one of them is still held. The table's shards ([`Rank::IcacheBucket`]) are held
+//! for a look; no lock is held across I/O.
 //!
-//! A block stays in the table while a [`Pin`] holds it, while an epoch that changed it is not committed, and as long as there
-//! is room. Once it left, the journal's newest image or the device has its contents, and the clean cache must not hold
-//! older ones: the first change of a block in each epoch removes it there.
+//! A block stays in the table while a [`Pin`] holds it, while an epoch that changed it is not committed, and as long
+//! as there is room. Once it left, the journal's newest image or the device has its contents, and the clean cache
+//! must not hold older ones: the first change of a block in each epoch removes it there.
 //!
 //! What a crash leaves: nothing of this; only staged images reach the log.
 
@@ -189,12 +189,14 @@ impl Live {
             .map(|block| Pin(Arc::clone(block)))
     }
 
-    /// Lets go of blocks that nobody pins and whose last change is committed, where a shard holds more than its share.
+    /// Lets go of blocks that nobody pins and whose last change is committed, where a shard holds more than its
+    /// share.
     pub(crate) fn trim(&self, committed: Epoch) {
         for shard in &self.shards {
             let mut shard = shard.lock();
             if shard.len() > limits::LIVE_BLOCKS / SHARDS {
-                // A count of one is the table's own: pins are made under this lock only, and an epoch's list holds one.
+                // A count of one is the table's own: pins are made under this lock only, and an epoch's list holds
+                // one.
                 shard.retain(|_, block| {
                     Arc::strong_count(block) > 1 || block.contents.stamp() > committed
                 });

@@ -66,8 +66,8 @@ pub(crate) fn mount(
     Ok((volume, report))
 }
 
-/// Opens a volume to be written to: what the journal holds is written home first, and from then on the superblock says that
-/// the journal must be looked at. CRASH: at any point the image is one that replays to the same state.
+/// Opens a volume to be written to: what the journal holds is written home first, and from then on the superblock
+/// says that the journal must be looked at. CRASH: at any point the image is one that replays to the same state.
 pub(crate) fn mount_for_writing(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
@@ -102,7 +102,8 @@ pub(crate) fn mount_for_writing(
     Ok((volume.writable(Writing::new(journal, clock)), report))
 }
 
-/// Commits and writes home everything, and says in the superblock that the journal holds nothing. Nobody else uses the volume.
+/// Commits and writes home everything, and says in the superblock that the journal holds nothing. Nobody else uses
+/// the volume.
 pub(crate) fn unmount(icache: &Icache) -> Result<(), Error> {
     icache.volume().writing()?.journal.close(icache)?;
     let device = icache.volume().cache().device();

@@ -1,8 +1,8 @@
 //! From a path to an inode, as Linux does it.
 //!
-//! A path is taken from the root directory, with or without a leading slash. Symbolic links on the way are followed, at
-//! most 40 of them. A slash at the end asks for a directory. No recursion: a link's target is put before what is left
-//! of the path, which so has a bound of 40 times 4096 bytes.
+//! A path is taken from the root directory, with or without a leading slash. Symbolic links on the way are followed,
+//! at most 40 of them. A slash at the end asks for a directory. No recursion: a link's target is put before what is
+//! left of the path, which so has a bound of 40 times 4096 bytes.
 
 use ondisk::{FileType, Ino};
 

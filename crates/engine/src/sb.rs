@@ -1,5 +1,5 @@
-//! The volume: a device whose superblock and geometry were verified, and the cache of its metadata blocks; for one that
-//! is written to, its journal and its live blocks too.
+//! The volume: a device whose superblock and geometry were verified, and the cache of its metadata blocks; for one
+//! that is written to, its journal and its live blocks too.
 //!
 //! A metadata block is looked for where it is newest: live, then the journal's committed images, then the device. A
 //! reader that put older bytes into the cache meanwhile finds the live block afterwards and takes them out again.
@@ -210,8 +210,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Pins a metadata block, so that an apply can change it: loads and verifies it first. The caller holds the lock of the
-    /// inode that owns it and no handle.
+    /// Pins a metadata block, so that an apply can change it: loads and verifies it first. The caller holds the lock
+    /// of the inode that owns it and no handle.
     ///
     /// # Errors
     /// `ReadOnly`; as [`Volume::read_block`].
