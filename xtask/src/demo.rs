@@ -284,9 +284,10 @@ impl Demo {
 
     fn next_steps(&self) {
         let image = self.image();
-        let folder = self.lanefs.parent().unwrap_or(Path::new("")).display();
+        let folder = self.lanefs.parent().unwrap_or(Path::new(""));
+        let here = if folder.is_absolute() { "" } else { "$PWD/" };
         self.say("done; try next");
-        println!("    export PATH=\"$PWD/{folder}:$PATH\"");
+        println!("    export PATH=\"{here}{}:$PATH\"", folder.display());
         for (command, what) in [
             (
                 format!("lanefs info {image}"),

@@ -1,5 +1,6 @@
-//! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`.
+//! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`, `cargo xtask bench-build`.
 
+mod bench_build;
 mod ci;
 mod demo;
 mod tidy;
@@ -10,7 +11,10 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask demo   build an image of a tree of this machine, check it, read it back
        cargo xtask ci     format, tidy, clippy, tests, documentation
-       cargo xtask tidy   the house rules alone";
+       cargo xtask tidy   the house rules alone
+       cargo xtask bench-build [INPUT ...]
+                          time `lanefs build` beside mke2fs -d and mkext4 (flat-20000, flat-120000,
+                          kernel-like, usr, debian)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -19,6 +23,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root()).map(|summary| println!("tidy: {summary}, no rule broken")),
         ["ci"] => ci::run(&root()),
         ["demo"] => demo::run(&root()),
+        ["bench-build", only @ ..] => bench_build::run(&root(), only),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

@@ -6,7 +6,7 @@ use std::path::Path;
 use device::BlockDevice;
 use ondisk::features::Feature;
 use ondisk::inode::Inode;
-use ondisk::{Corrupt, FsBlock, Geometry, Group, GroupDesc, Ino, Superblock};
+use ondisk::{Corrupt, FsBlock, Geometry, GeometryError, Group, GroupDesc, Ino, Superblock};
 use sync::Arc;
 
 use crate::args::FsArgs;
@@ -31,20 +31,14 @@ pub struct Raw {
 impl Raw {
     /// Opens the image that the options name; the superblock in use must verify.
     pub fn open(path: &Path, options: &FsArgs) -> Result<Raw, Failure> {
-        let device = open_for(path, options)?;
-        let offset = match options.superblock {
-            None => Superblock::OFFSET,
-            Some(kib) => kib.saturating_mul(1024),
-        };
-        let mut bytes = [0; Superblock::SIZE];
-        device.read_at(offset, &mut bytes).map_err(Failure::new)?;
-        let superblock = *Superblock::view(&bytes);
-        let at = |failure: Failure| failure.at(path.display());
-        superblock
-            .verify()
-            .map_err(|corrupt| at(Failure::new(corrupt)).hint(BACKUP))?;
-        let geometry =
-            Geometry::new(&superblock, device.size()).map_err(|error| at(Failure::new(error)))?;
+        let (device, superblock) = read_superblock(path, options)?;
+        let geometry = check(&superblock, &*device).map_err(|error| {
+            let failure = Failure::new(error).at(path.display());
+            match error {
+                GeometryError::Corrupt(_) => failure.hint(BACKUP),
+                _ => failure,
+            }
+        })?;
         Ok(Raw {
             device,
             superblock,
@@ -203,6 +197,27 @@ impl Raw {
         })?;
         Ok(found)
     }
+}
+
+/// The device that the options name, and the superblock in use, unchecked.
+pub fn read_superblock(
+    path: &Path,
+    options: &FsArgs,
+) -> Result<(Arc<dyn BlockDevice>, Superblock), Failure> {
+    let device = open_for(path, options)?;
+    let offset = match options.superblock {
+        None => Superblock::OFFSET,
+        Some(kib) => kib.saturating_mul(1024),
+    };
+    let mut bytes = [0; Superblock::SIZE];
+    device.read_at(offset, &mut bytes).map_err(Failure::new)?;
+    Ok((device, *Superblock::view(&bytes)))
+}
+
+/// What follows from a superblock, or what is wrong with it.
+pub fn check(superblock: &Superblock, device: &dyn BlockDevice) -> Result<Geometry, GeometryError> {
+    superblock.verify()?;
+    Geometry::new(superblock, device.size())
 }
 
 const BACKUP: &str =

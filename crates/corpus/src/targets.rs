@@ -1,6 +1,7 @@
-//! What is fuzzed: functions of any bytes, which must neither panic nor hang. The fuzzer (`fuzz/`) calls them with what it
-//! thinks up; the ordinary tests with the structures of all images, with mutants of these, and with the fuzzer's finds in
-//! tests/corpus/fuzz.
+//! What is fuzzed: functions of any bytes, which must neither panic nor hang.
+//!
+//! The fuzzer (`fuzz/`) calls them with what it thinks up; the ordinary tests with the structures of all images, with
+//! mutants of these, and with the fuzzer's finds in tests/corpus/fuzz.
 
 use std::cell::RefCell;
 
@@ -125,6 +126,7 @@ pub fn directory(data: &[u8]) {
     }
     writer.finish();
     let reread: Vec<_> = dirent::entries(&copy, form)
+        // A target is there to panic: what was just written must be sound.
         .map(|entry| entry.expect("what was written is sound"))
         .filter(|entry| entry.is_used())
         .map(|entry| (entry.ino, entry.name.to_vec(), entry.file_type, entry.hash))

@@ -2,7 +2,8 @@
 //!
 //! Who writes holds an exclusive advisory lock (flock) on the file, who reads a shared one, for as long as the
 //! device is open: two writers, or a writer beside readers, are refused at the door. The lock ends with the process,
-//! so a crash leaves nothing behind. No lock of ours is held in any method; reads and writes run in parallel.
+//! so a crash leaves nothing behind. A block device that the kernel has mounted is refused to writers too. No lock of
+//! ours is held in any method; reads and writes run in parallel.
 //! After a crash, what was written since the last `flush` may be there in part.
 
 use std::fs::File;
@@ -83,12 +84,20 @@ impl FileDevice {
             path: name.clone(),
             source: source.into(),
         };
+        let mut flags = flags;
+        let takes_a_new_name = flags.contains(OFlags::EXCL);
+        if flags.contains(OFlags::RDWR) && !takes_a_new_name && is_block_device(path) {
+            // The kernel then refuses a block device that is mounted or otherwise taken.
+            flags = flags.difference(OFlags::CREATE) | OFlags::EXCL;
+        }
         // NONBLOCK: opening a FIFO must not wait; it changes nothing for files and block devices.
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = Mode::from_raw_mode(0o666);
-        let file: File = retry(|| rustix::fs::open(path, flags, mode))
-            .map_err(failed)?
-            .into();
+        let file: File = match retry(|| rustix::fs::open(path, flags, mode)) {
+            Ok(file) => file.into(),
+            Err(Errno::BUSY) => return Err(DeviceError::InUse { path: name }),
+            Err(source) => return Err(failed(source)),
+        };
         let read_only = !flags.contains(OFlags::RDWR);
         let stat = rustix::fs::fstat(&file).map_err(failed)?;
         let is_regular = match kind_of(FileType::from_raw_mode(stat.st_mode)) {
@@ -157,6 +166,12 @@ impl AsFd for FileDevice {
 /// Calls again as long as a signal interrupts.
 fn retry<T>(call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     rustix::io::retry_on_intr(call)
+}
+
+/// Whether the name stands for a block device; a race with its owner only makes the open fail.
+fn is_block_device(path: &Path) -> bool {
+    rustix::fs::stat(path)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice)
 }
 
 enum Kind {

@@ -16,7 +16,8 @@ const CHUNK: u64 = CHUNK_BYTES as u64;
 const SHARDS: u64 = 64;
 static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 
-type Shard = HashMap<u64, Box<[u8]>>;
+/// Chunk numbers are small and come from nobody hostile: a fast hash is enough.
+type Shard = HashMap<u64, Box<[u8]>, foldhash::fast::FixedState>;
 
 /// A sparse device in memory.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl MemoryDevice {
         MemoryDevice {
             size: AtomicU64::new(size),
             shards: (0..SHARDS)
-                .map(|_| CachePadded::new(RwLock::new(Rank::Device, Shard::new())))
+                .map(|_| CachePadded::new(RwLock::new(Rank::Device, Shard::default())))
                 .collect(),
         }
     }

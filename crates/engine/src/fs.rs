@@ -75,7 +75,7 @@ pub struct StatFs {
     pub overhead: u64,
     /// Free blocks.
     pub free: u64,
-    /// Free blocks that are not reserved for root.
+    /// Free blocks that are reserved neither for root nor, in a mounted file system, for extents.
     pub available: u64,
     /// Inodes.
     pub files: u64,
@@ -297,10 +297,25 @@ impl Fs {
             blocks: geometry.blocks_count().saturating_sub(overhead),
             overhead,
             free,
-            available: free.saturating_sub(superblock.reserved_blocks_count()),
+            available: free
+                .saturating_sub(superblock.reserved_blocks_count())
+                .saturating_sub(self.held_back()),
             files: geometry.inodes_count().into(),
             free_files,
         })
+    }
+
+    /// Blocks that Linux keeps for extents whose conversion needs a new tree block: a fiftieth of the clusters, at most
+    /// 4096 of them.
+    fn held_back(&self) -> u64 {
+        let geometry = self.geometry();
+        match geometry.has(Feature::EXTENT) {
+            true => {
+                ((geometry.blocks_count() >> geometry.cluster_ratio_bits()) / 50).min(4096)
+                    << geometry.cluster_ratio_bits()
+            }
+            false => 0,
+        }
     }
 
     /// Blocks of fixed metadata and of the journal.

@@ -7,6 +7,7 @@ mod acl_text;
 mod apply;
 mod archive;
 pub mod builder;
+pub mod bytes;
 mod capability;
 mod contexts;
 mod directory;

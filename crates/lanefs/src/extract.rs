@@ -189,12 +189,11 @@ fn is_empty_lost_and_found(fs: &Fs, path: &[u8], metadata: &Metadata) -> bool {
         && is_empty().unwrap_or(false)
 }
 
+/// Ranges of bytes, or what is wrong.
+type Ranges<'a> = Box<dyn Iterator<Item = Result<Range<u64>, Error>> + 'a>;
+
 /// Where a file has data, in bytes; between lie holes.
-fn data_ranges<'a>(
-    fs: &Fs,
-    inode: &'a InodeRef<'_>,
-    size: u64,
-) -> Result<Box<dyn Iterator<Item = Result<Range<u64>, Error>> + 'a>, Error> {
+fn data_ranges<'a>(fs: &Fs, inode: &'a InodeRef<'_>, size: u64) -> Result<Ranges<'a>, Error> {
     if inode.is_inline() {
         return Ok(Box::new(std::iter::once(Ok(0..size))));
     }

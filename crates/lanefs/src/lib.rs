@@ -1,9 +1,9 @@
 //! ext4 in userspace: read, build and make ext4 images, without root and without the kernel.
 //!
 //! [`Fs`] reads any ext2, ext3 or ext4 image in the manner of `std::fs`, from any number of threads; an image that was
-//! not unmounted is read as if its journal had been replayed, and stays as it is. [`Fs::inodes`] gives the same by inode
-//! number. [`extract`] copies trees out, [`build`] makes images of directories, tars and OCI images, and [`make`] makes
-//! empty file systems. No thread outlives a call, nothing is printed, and there is no state outside of what you hold.
+//! not unmounted is read as if its journal had been replayed, and stays as it is. [`Fs::inodes`] gives the same by
+//! inode number. [`extract`] copies trees out, [`build`] makes images of directories, tars and OCI images, and [`make`]
+//! makes empty file systems. No thread outlives a call, nothing is printed, and there is no global state.
 //!
 //! # Making and reading an image
 //!

@@ -32,7 +32,11 @@ fn work_on(root: &Path) {
 /// Makes the image, checks it, has the kernel work on it, and checks it again. `mounts`: whether every kernel we test
 /// on knows it.
 fn check(case: &Case, mounts: bool) {
-    let directory = tempfile::tempdir().unwrap();
+    check_in(&std::env::temp_dir(), case, mounts);
+}
+
+fn check_in(place: &Path, case: &Case, mounts: bool) {
+    let directory = tempfile::tempdir_in(place).unwrap();
     let image = directory.path().join("image");
     let summary = case.ours(&image);
     if !testkit::is_root() {
@@ -144,4 +148,17 @@ fn ext2_and_ext3_are_clean_and_the_kernel_works_on_them() {
         let cases = ["16M", "100M", "600M"].map(|size| Case::of_type(fs_type, size, ""));
         check_all(&cases, true);
     }
+}
+
+#[test]
+#[ignore = "e2fsck takes a minute over half a million groups"]
+fn the_largest_images_are_clean_and_the_kernel_works_on_them() {
+    // Few file systems have files beyond 16 TiB.
+    let place = Path::new("/dev/shm");
+    if !tools::ready() || !place.is_dir() {
+        return testkit::skip("there is no tmpfs for files of 17 TiB");
+    }
+    check_in(place, &Case::new("15T", "-E lazy_journal_init=1"), true);
+    // 2^32 blocks and more: descriptors in their own groups, no resize inode.
+    check_in(place, &Case::new("17T", ""), true);
 }

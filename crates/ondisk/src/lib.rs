@@ -4,7 +4,7 @@
 //! is a `#[repr(C)]` type over unaligned little-endian words (big-endian for the journal), so that a view
 //! of a cached block costs nothing and unknown bits survive a round trip. Fields keep the kernel's names
 //! and stay inside this crate; accessors say what they mean in words. Sizes and offsets are asserted
-//! against the numbers of the kernel's documentation, in [`layout`] only.
+//! against the numbers of the kernel's documentation, in `layout` only.
 //!
 //! Three steps lead from bytes to trust: a structure viewed over bytes may hold anything; its `verify`
 //! checks magic, checksum and bounds; only then do other crates use it. Whatever fails says where, as a

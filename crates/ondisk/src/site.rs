@@ -140,6 +140,7 @@ sites! {
     JournalDeviceBlockSize = 819, "the external journal's block size is not the file system's";
     JournalInodeSize = 820, "the journal's inode is longer than the file system";
     LogHole = 830, "the journal's file has a hole";
+    JournalMapTwice = 821, "a block that maps the journal is used twice";
     JournalUnstable = 818, "the journal changed while it was read";
 
     // 9xx: fast commits.

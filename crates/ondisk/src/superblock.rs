@@ -211,18 +211,9 @@ impl Superblock {
         }
     }
 
-    /// The three feature words. A revision 0 file system has none.
+    /// The three feature words; in revision 0 they should be empty, but count where they are not, as in Linux.
     #[must_use]
     pub fn features(&self) -> Features {
-        if self.revision() == 0 {
-            return Features::NONE;
-        }
-        self.raw_features()
-    }
-
-    /// The three feature words, whatever the revision.
-    #[must_use]
-    pub fn raw_features(&self) -> Features {
         Features {
             compat: self.s_feature_compat.get(),
             incompat: self.s_feature_incompat.get(),

@@ -10,7 +10,7 @@ pub const LOG_BYTES_MAX: u64 = 8 << 30;
 pub const RUNS_MAX: usize = 1 << 20;
 
 /// Nodes of the journal inode's extent tree, and blocks of pointers.
-pub const NODES_MAX: u32 = 1 << 15;
+pub const NODES_MAX: usize = 1 << 15;
 
 /// Copies of different blocks, and revoked blocks, that are remembered: 16 bytes each.
 pub const RECORDS_MAX: usize = 1 << 22;

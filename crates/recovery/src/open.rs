@@ -4,6 +4,8 @@
 //! The home copies of the group descriptor and the inode may be older than the journal's; the journal's own inode never
 //! changes while it is in use, and its place in the inode table never does.
 
+use std::collections::HashSet;
+
 use device::BlockDevice;
 use ondisk::extent::{self, Entries, Expect, Node};
 use ondisk::indirect::{self, Path};
@@ -194,7 +196,7 @@ fn map_inode(
         geometry,
         blocks,
         runs: Runs::default(),
-        nodes: 0,
+        nodes: HashSet::new(),
     };
     if inode.flags().contains(Flags::EXTENTS) {
         mapper.map_extents(inode, seed)?;
@@ -210,24 +212,28 @@ struct Mapper<'a> {
     /// Blocks of the journal by its size; what is mapped beyond is passed over.
     blocks: u32,
     runs: Runs,
-    /// Blocks read so far.
-    nodes: u32,
+    /// Blocks read so far that map others. One that comes twice would map blocks twice.
+    nodes: HashSet<FsBlock>,
 }
 
 /// A block of pointers, kept because the next pointer most often stands beside the last.
 #[derive(Default)]
 struct PointerBlock {
     at: u64,
+    /// The first block of the journal that it maps.
+    first: u32,
     bytes: Vec<u8>,
 }
 
 impl Mapper<'_> {
     fn read_node(&mut self, block: FsBlock) -> Result<Vec<u8>, Error> {
-        self.nodes += 1;
-        if self.nodes > NODES_MAX {
+        if self.nodes.len() >= NODES_MAX {
             return Err(Unsupported::TooLarge("too many blocks that map it").into());
         }
         self.check_pointer(block)?;
+        if !self.nodes.insert(block) {
+            return Err(Corrupt::at(Site::JournalMapTwice).block(block).into());
+        }
         let block_size = self.geometry.block_size();
         let mut bytes = vec![0; block_size.bytes()];
         self.device.read_at(block.offset(block_size), &mut bytes)?;
@@ -305,9 +311,11 @@ impl Mapper<'_> {
                     break;
                 }
                 let pointers = &mut kept[level];
-                if pointers.at != place || pointers.bytes.is_empty() {
+                let is_same_part = u64::from(logical - pointers.first) < covered;
+                if pointers.at != place || !is_same_part || pointers.bytes.is_empty() {
                     pointers.bytes = self.read_node(FsBlock(place))?;
                     pointers.at = place;
+                    pointers.first = logical;
                 }
                 place = indirect::pointer(&pointers.bytes, *index)
                     .unwrap_or(0)

@@ -54,8 +54,10 @@ pub fn check_links(
 /// Checks that the commands a page shows exist, with their options.
 pub fn check_commands(page: &Page, cli_page: &str, violations: &mut Vec<Violation>) {
     let (path, text) = page;
+    let mut in_block = false;
     for (number, line) in (1..).zip(text.lines()) {
-        for words in shown_commands(line) {
+        in_block ^= line.trim_start().starts_with("```");
+        for words in shown_commands(line, in_block) {
             let mut report = |message: String| {
                 violations.push(Violation {
                     path: path.clone(),
@@ -159,29 +161,21 @@ fn slug(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// The words after `lanefs` of each command that a line shows: in a code span, or at the line's start after a prompt.
-fn shown_commands(line: &str) -> Vec<Vec<&str>> {
+/// The words after `lanefs` of each command that a line shows: in a code span, or as the whole line in a code block.
+fn shown_commands(line: &str, in_block: bool) -> Vec<Vec<&str>> {
     let mut commands = Vec::new();
     let spans = line.split('`').skip(1).step_by(2);
-    let whole = if line.contains('`') { None } else { Some(line) };
+    let whole = (in_block || line.starts_with("    ")).then_some(line);
     for text in spans.chain(whole) {
-        let text = text
-            .trim_start()
-            .trim_start_matches("$ ")
-            .trim_start_matches("sudo ");
+        let text = text.trim_start().trim_start_matches("$ ");
+        let text = text.trim_start_matches("sudo ");
         let text = text.split_once(" #").map_or(text, |(command, _)| command);
         for part in text.split(['|', ';']) {
             if let Some(rest) = part.trim_start().strip_prefix("lanefs ") {
-                commands.push(
-                    rest.split_whitespace()
-                        .take_while(|word| *word != "&&")
-                        .collect(),
-                );
+                let words = rest.split_whitespace();
+                commands.push(words.take_while(|word| *word != "&&").collect());
             }
         }
-    }
-    if line.starts_with(|c: char| c.is_uppercase()) && whole.is_some() {
-        commands.clear();
     }
     commands
 }
@@ -249,8 +243,8 @@ mod tests {
             0
         );
         assert_eq!(count("Then `lanefs mount a.img`."), 1);
-        assert_eq!(count("$ lanefs cat --json a.img"), 1);
-        assert_eq!(count("lanefs reads images."), 1);
+        assert_eq!(count("```\n$ lanefs cat --json a.img\n```"), 1);
+        assert_eq!(count("lanefs reads images,\nlanefs also makes them."), 0);
         assert_eq!(count("With `lanefs` you read images."), 0);
     }
 

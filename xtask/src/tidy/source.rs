@@ -134,7 +134,7 @@ fn is_test_path(path: &str) -> bool {
     let (file, folders) = parts.split_last().unwrap_or((&"", &[]));
     folders
         .iter()
-        .any(|folder| matches!(*folder, "tests" | "benches" | "fuzz"))
+        .any(|folder| matches!(*folder, "tests" | "benches" | "examples" | "fuzz"))
         || *file == "tests.rs"
         || file.ends_with("_tests.rs")
 }

@@ -20,11 +20,11 @@ use crate::progress::{Bar, human_bytes};
 
 /// Build an image from directories, tar archives and OCI images
 #[derive(Args)]
+#[command(override_usage = "lanefs build [OPTIONS] SOURCE[:/PATH]... IMAGE")]
 pub struct BuildArgs {
-    /// SOURCE ... IMAGE: each source a directory, a tar (plain, gz, zst, xz; - for stdin), an OCI layout or archive,
-    /// or a docker-save tar, with `:/PATH` for the directory in the image that it becomes; the last is the image to
-    /// write
-    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "IMAGE"])]
+    /// Each source is a directory, a tar (plain, gz, zst, xz; - for stdin), an OCI layout or archive, or a docker-save
+    /// tar, with `:/PATH` for the directory in the image that it becomes; the last is the image to write
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... IMAGE")]
     paths: Vec<OsString>,
     /// `auto` (the smallest that fits), `auto+SIZE`, `auto+N%`, or a size (K, M, G, T)
     #[arg(long, default_value = "auto", value_parser = parse_image_size, allow_hyphen_values = true)]

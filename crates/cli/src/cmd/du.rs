@@ -148,8 +148,10 @@ impl Usage<'_> {
                 }
                 Ok(Step::Enter(entry)) => {
                     let is_directory = entry.metadata.file_type == FileType::Directory;
-                    let again =
-                        !is_directory && entry.metadata.nlink > 1 && !counted.insert(entry.ino);
+                    let again = !self.args.count_links
+                        && !is_directory
+                        && entry.metadata.nlink > 1
+                        && !counted.insert(entry.ino);
                     if again {
                         continue;
                     }

@@ -13,7 +13,7 @@ use ondisk::{FsBlock, Group, Superblock, bitmap};
 use crate::args::{FsArgs, ImageArgs};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::raw::Raw;
+use crate::raw::{Raw, check, read_superblock};
 
 mod directory;
 mod file;
@@ -88,6 +88,9 @@ impl DumpArgs {
             superblock: self.superblock,
             ..FsArgs::default()
         };
+        if let What::Superblock { group: 0 } = self.what {
+            return self.superblock(context, &options);
+        }
         let raw = Raw::open(&self.image, &options)?;
         if raw.needs_recovery() && !matches!(self.what, What::Journal) {
             context.note("the journal holds changes that are not shown here");
@@ -107,13 +110,22 @@ impl DumpArgs {
         out.flush()?;
         Ok(())
     }
+
+    /// Prints the superblock in use, also one that nothing else can be read with.
+    fn superblock(&self, context: &Context, options: &FsArgs) -> Result<(), Failure> {
+        let (device, superblock) = read_superblock(&self.image, options)?;
+        let mut out = context.stdout();
+        writeln!(out, "{}", SuperblockText(&superblock))?;
+        out.flush()?;
+        if let Err(error) = check(&superblock, &*device) {
+            context.warn(error);
+        }
+        Ok(())
+    }
 }
 
+/// Prints the copy of the superblock in a group.
 fn superblock(out: &mut impl Write, raw: &Raw, group: Group) -> Result<(), Failure> {
-    if group.0 == 0 {
-        writeln!(out, "{}", SuperblockText(&raw.superblock))?;
-        return Ok(());
-    }
     let place = (group.0 < raw.geometry.groups())
         .then(|| raw.geometry.group_start(group).superblock)
         .flatten();

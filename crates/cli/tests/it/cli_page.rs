@@ -10,9 +10,9 @@ What `lanefs COMMAND --help` says, for every command. This page is generated and
 `LANEFS_UPDATE=1 cargo test -p lanefs-cli --test it cli_page`.
 ";
 
-fn commands() -> Vec<String> {
-    let help = ok(["--help"]);
-    let list = help.split("Commands:\n").nth(1).unwrap();
+/// The commands that a help text lists.
+fn commands(help: &str) -> Vec<String> {
+    let list = help.split("Commands:\n").nth(1).unwrap_or_default();
     list.lines()
         .take_while(|line| line.starts_with("  "))
         .filter(|line| !line.starts_with("    "))
@@ -22,13 +22,17 @@ fn commands() -> Vec<String> {
 
 fn page() -> String {
     let mut page = HEAD.to_owned();
-    let mut add = |name: &str, help: String| {
-        let help: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
-        page += &format!("\n## lanefs{name}\n\n```text\n{}\n```\n", help.join("\n"));
+    let mut add = |mark: &str, words: &[&str]| {
+        let help = ok([words, &["--help"]].concat());
+        let lines: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
+        let name = [&["lanefs"], words].concat().join(" ");
+        page += &format!("\n{mark} {name}\n\n```text\n{}\n```\n", lines.join("\n"));
+        commands(&help)
     };
-    add("", ok(["--help"]));
-    for command in commands() {
-        add(&format!(" {command}"), ok([&command, "--help"]));
+    for command in add("##", &[]) {
+        for part in add("##", &[&command]) {
+            add("###", &[&command, &part]);
+        }
     }
     page
 }
@@ -53,7 +57,7 @@ fn the_page_of_the_command_line_is_what_help_says() {
 
 #[test]
 fn every_command_has_a_line_that_says_what_it_does() {
-    let commands = commands();
+    let commands = commands(&ok(["--help"]));
     for command in [
         "build", "mkfs", "ls", "tree", "cat", "stat", "find", "du", "df", "cp", "extract", "info",
         "map",

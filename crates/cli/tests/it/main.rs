@@ -1,5 +1,6 @@
 //! The program as its users meet it: on images made by mke2fs, compared with the kernel and the usual tools.
 
+mod build;
 mod cli_page;
 mod disks;
 mod extract;

@@ -7,7 +7,7 @@ use lanefs_engine::{Fs, Ino, Journal, OpenOptions};
 use std::sync::Arc;
 use testkit::Mounted;
 
-use crate::image::{Image, can_mount};
+use crate::image::{Image, can_mount, in_memory};
 use crate::oracle;
 use crate::populate::{Abilities, populate};
 
@@ -31,7 +31,7 @@ fn a_dirty_image_reads_as_after_the_kernels_replay_and_is_left_alone() {
         ("-t ext3 -b 4096", 4096, false),
     ] {
         let image = Image::make(arguments, 96);
-        let directory = tempfile::tempdir().unwrap();
+        let directory = in_memory();
         let (ours, kernels) = (
             directory.path().join("ours"),
             directory.path().join("kernels"),

@@ -16,7 +16,7 @@ pub struct Image {
 impl Image {
     /// An image of so many MiB, made by mke2fs with these arguments.
     pub fn make(arguments: &str, mebibytes: u64) -> Image {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = in_memory();
         let path = directory.path().join("image");
         let file = std::fs::File::create(&path).unwrap();
         file.set_len(mebibytes << 20).unwrap();
@@ -57,6 +57,11 @@ impl Image {
         let output = testkit::run("debugfs", &["-R", request, self.path.to_str().unwrap()]);
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
+}
+
+/// A directory in memory where there is one: what is tested is formats, not the disk below.
+pub fn in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
 /// Whether images can be made and mounted here; says so if not.

@@ -37,7 +37,8 @@ pub(super) fn of_this_machine(who: Who, name: &str) -> Option<u32> {
 }
 
 /// Reads entries divided by commas or newlines: `user::rwx`, `user:1000:r--`, `user:name:r--:1000`, `mask::r-x`, ...;
-/// what follows a `#` is no part of them. `None` when it says no more than the mode does (access ACLs of three entries).
+/// what follows a `#` is no part of them. `None` when it says no more than the mode does (access ACLs of three
+/// entries).
 ///
 /// # Errors
 /// When an entry is malformed, or names somebody without a number whom `lookup` does not know.
@@ -170,8 +171,12 @@ mod tests {
         assert_eq!(value, expected);
         assert_eq!(
             to_xattr(b"u::rw-,u:joe:r--:7,g::r-x,m:r-x,o:---", false).unwrap(),
-            Some(value)
+            Some(value.clone())
         );
+        let by_name = b"u::rw-,u:jim:r--,g::r-x,m:r-x,o:---";
+        assert_eq!(to_xattr(by_name, false).unwrap(), Some(value));
+        assert_eq!(of_this_machine(Who::User, "root"), Some(0));
+        assert_eq!(of_this_machine(Who::Group, "no such group"), None);
     }
 
     #[test]

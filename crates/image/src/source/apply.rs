@@ -7,7 +7,7 @@
 
 use hashbrown::HashMap;
 
-use super::builder::Builder;
+use super::builder::{Builder, Cleared};
 use super::exclude::Excludes;
 use super::limits;
 use super::origin::DataSink;
@@ -28,6 +28,7 @@ pub(super) struct Apply<'a> {
     sink: Option<&'a mut dyn DataSink>,
     /// Layers: number of entries when it began.
     layer: Option<usize>,
+    cleared: Cleared,
     /// Excluded files, which links may still name.
     hidden: HashMap<Vec<u8>, u32, foldhash::fast::FixedState>,
     /// Links whose target did not come yet: name and target.
@@ -59,6 +60,7 @@ impl<'a> Apply<'a> {
             range: None,
             sink: None,
             layer: None,
+            cleared: Cleared::default(),
             hidden: HashMap::default(),
             pending: Vec::new(),
             held: 0,
@@ -175,7 +177,7 @@ impl<'a> Apply<'a> {
         if let Some(directory) = self.builder.existing_directory(self.base, parent) {
             let removed = (name != OPAQUE).then_some(removed);
             self.builder
-                .clear_older(directory, removed, mark, self.source);
+                .clear_older(directory, removed, mark, self.source, &mut self.cleared);
         }
         true
     }
@@ -297,8 +299,10 @@ impl Visitor for Apply<'_> {
 /// Hands out the data of the files that are still needed, when an archive is read again.
 pub(super) struct Replay<'a> {
     pub(super) source: SourceId,
-    /// The items that the tree has, rising.
-    pub(super) wanted: &'a [u32],
+    /// The items that the tree has, rising, with their sizes.
+    pub(super) wanted: &'a [(u32, u64)],
+    /// How many of them came.
+    pub(super) found: usize,
     pub(super) sink: &'a mut dyn DataSink,
 }
 
@@ -317,9 +321,16 @@ impl Visitor for Replay<'_> {
             Some(extents) => extents.iter().map(|extent| extent.len).sum(),
             None => size,
         };
-        if bytes == 0 || self.wanted.binary_search(&index).is_err() {
+        let place = self
+            .wanted
+            .binary_search_by_key(&index, |(index, _)| *index);
+        let (true, Ok(place)) = (bytes > 0, place) else {
             return Ok(false);
+        };
+        if self.wanted[place].1 != size {
+            return Err("the archive changed since it was scanned".into());
         }
+        self.found += 1;
         self.sink
             .begin(self.source, index, size, bytes)
             .map_err(refused)

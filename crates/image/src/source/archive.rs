@@ -187,7 +187,7 @@ pub(super) fn add<'a>(
     }
 }
 
-fn finish(apply: Apply<'_>, label: &str) -> Result<(), SourceError> {
+pub(super) fn finish(apply: Apply<'_>, label: &str) -> Result<(), SourceError> {
     let image = apply
         .finish()
         .map_err(|(path, text)| SourceError::Archive {
@@ -236,18 +236,26 @@ impl Tree {
         };
         let of_source =
             |node: &&super::tree::Node| node.data == DataKind::Stream && node.source == source.0;
-        let mut wanted: Vec<u32> = self
+        let mut wanted: Vec<(u32, u64)> = self
             .nodes
             .iter()
             .filter(of_source)
-            .map(|node| halves(node.key).1)
+            .map(|node| (halves(node.key).1, node.size))
             .collect();
         wanted.sort_unstable();
         let mut replay = Replay {
             source,
             wanted: &wanted,
+            found: 0,
             sink,
         };
-        archive.read(&mut replay)
+        archive.read(&mut replay)?;
+        if replay.found != wanted.len() {
+            return Err(problem(
+                &archive.label,
+                "the archive changed since it was scanned".into(),
+            ));
+        }
+        Ok(())
     }
 }

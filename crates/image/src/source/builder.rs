@@ -17,6 +17,9 @@ use super::tree::{
 };
 use super::xattrs::{XattrSet, Xattrs};
 
+/// Directories in which a layer has nothing below it any more: looked at once only.
+pub(crate) type Cleared = hashbrown::HashSet<u32, foldhash::fast::FixedState>;
+
 /// A tree under construction.
 pub struct Builder {
     pub(crate) tree: Tree,
@@ -362,6 +365,7 @@ impl Builder {
         name: Option<&[u8]>,
         mark: usize,
         source: u16,
+        cleared: &mut Cleared,
     ) {
         let mut doomed = Vec::new();
         let mut walk = Vec::new();
@@ -375,6 +379,9 @@ impl Builder {
             None => walk.push(directory),
         }
         while let Some(directory) = walk.pop() {
+            if !cleared.insert(directory) {
+                continue;
+            }
             let (mut at, count) = halves(self.node(directory).key);
             let mut kept = NONE;
             while at != NONE {

@@ -63,7 +63,7 @@ pub(super) fn to_xattr(text: &str) -> Result<[u8; 20], String> {
         for name in clause[..start].split(',').filter(|name| !name.is_empty()) {
             let name = name.to_lowercase();
             let known = |known: &&str| name.strip_prefix("cap_") == Some(known);
-            mask |= match NAMES.iter().position(|name| known(name)) {
+            mask |= match NAMES.iter().position(known) {
                 _ if name == "all" => (1 << NAMES.len()) - 1,
                 Some(number) => 1 << number,
                 None => return Err(format!("`{}` is no capability", name.escape_debug())),

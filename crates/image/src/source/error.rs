@@ -30,7 +30,7 @@ pub enum SourceError {
         what: String,
     },
     /// An archive, or one entry of it, is damaged, truncated or beyond a limit.
-    #[error("{archive}: {problem} (at byte {offset}{})", entry.as_ref().map_or(String::new(), |e| format!(", entry `{e}`")))]
+    #[error("{archive}: {problem} (at byte {offset}{})", named(entry))]
     Archive {
         /// The archive, or a layer's digest.
         archive: String,
@@ -73,6 +73,12 @@ pub enum SourceError {
     /// Who received the data refused it.
     #[error(transparent)]
     Sink(SinkError),
+}
+
+fn named(entry: &Option<String>) -> String {
+    entry
+        .as_ref()
+        .map_or(String::new(), |entry| format!(", entry `{entry}`"))
 }
 
 /// How many unreadable files are named in one message.

@@ -50,7 +50,8 @@ impl Excludes {
         self.0.is_empty()
     }
 
-    /// Whether `path` (from the source's root, without a leading `/`) is left out, seen alone: its parents are asked first.
+    /// Whether `path` (from the source's root, without a leading `/`) is left out, seen alone: its parents are asked
+    /// first.
     #[must_use]
     pub fn matches(&self, path: &[u8], directory: bool) -> bool {
         self.0

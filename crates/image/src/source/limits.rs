@@ -9,7 +9,7 @@ pub const TARGET: usize = 4095;
 /// Names of one file: ext4's own limit.
 pub const LINKS: u16 = 65_000;
 /// Entries of one tree.
-pub const ENTRIES: usize = 1 << 26;
+pub const ENTRIES: usize = 1 << 24;
 /// Longest name of an extended attribute, its prefix included (as Linux).
 pub const XATTR_NAME: usize = 255;
 /// Largest value of one extended attribute (as Linux).
@@ -52,3 +52,9 @@ pub const DEVICES: u32 = 1 << 16;
 pub const CONTEXTS: usize = 1 << 17;
 /// One compiled pattern of it.
 pub const REGEX: usize = 1 << 20;
+/// Records of all global PAX headers of one archive: each member has them.
+pub const PAX_GLOBAL: usize = 64 * 1024;
+/// Components that symbolic links may add to one path.
+pub const STEPS: usize = 4096;
+/// What is kept of one layer of an image until it is applied.
+pub const LAYER_MEMORY: usize = 1 << 30;

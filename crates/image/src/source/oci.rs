@@ -69,13 +69,19 @@ struct Reading<'a> {
 /// Keeps all entries of a layer.
 struct Keep<'a> {
     entries: Vec<Entry>,
+    /// Bytes they take, about.
+    bytes: usize,
     stopped: &'a AtomicBool,
 }
 
 impl Visitor for Keep<'_> {
     fn entry(&mut self, entry: Entry) -> Result<bool, Stop> {
-        if self.entries.len() >= super::limits::ENTRIES {
-            return Err(format!("more than {} entries", super::limits::ENTRIES).into());
+        self.bytes += entry.bytes();
+        if self.bytes > super::limits::LAYER_MEMORY {
+            let limit = super::limits::LAYER_MEMORY;
+            return Err(
+                format!("the layer's names and attributes take more than {limit} bytes").into(),
+            );
         }
         // Relaxed: another layer failed, so what is read here is not used; later is soon enough.
         if self.stopped.load(Ordering::Relaxed) {
@@ -215,6 +221,7 @@ impl Reading<'_> {
         }
         let mut keep = Keep {
             entries: Vec::new(),
+            bytes: 0,
             stopped: &self.stopped,
         };
         // An empty layer may have no bytes at all.

@@ -25,7 +25,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// Reads `PLACE` or `PLACE:/PATH`; a place that exists with the whole name is taken as it is. `-` is standard input.
+    /// Reads `PLACE` or `PLACE:/PATH`; a place that exists with the whole name is taken as it is. `-` is standard
+    /// input.
     #[must_use]
     pub fn parse(text: &OsStr) -> Self {
         let bytes = text.as_bytes();
@@ -61,8 +62,8 @@ pub struct Options {
     pub file_contexts: Option<PathBuf>,
     /// Which image of a multi-platform OCI index: `os/architecture[/variant]`; this machine's when absent.
     pub platform: Option<String>,
-    /// The image that will be written, and its temporary file: left out of directory sources. A name that does not exist
-    /// is ignored.
+    /// The image that will be written, and its temporary file: left out of directory sources. A name that does not
+    /// exist is ignored.
     pub outputs: Vec<PathBuf>,
     /// Threads to scan with; 0 means as many as the machine has.
     pub threads: usize,

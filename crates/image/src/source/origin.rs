@@ -22,8 +22,8 @@ pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Receives the data of an archive's files, one after another, in the archive's order.
 pub trait DataSink {
-    /// Item `index` of archive `source` begins: a file of `size` bytes, of which `data_bytes` follow and the rest are holes. Returns
-    /// whether the data is wanted; when not, neither `data` nor `end` is called for it.
+    /// Item `index` of archive `source` begins: a file of `size` bytes, of which `data_bytes` follow and the rest are
+    /// holes. Returns whether the data is wanted; when not, neither `data` nor `end` is called for it.
     ///
     /// During a scan an item may turn out unneeded: a later entry can replace it. The finished tree tells.
     ///

@@ -20,8 +20,8 @@ enum Way {
 }
 
 impl Builder {
-    /// The directory at `path` (components divided by `/`; `.` and empty ones mean nothing, `..` goes up but never out),
-    /// from directory `start` on. Missing directories are made with [`Attributes::DEFAULT_DIRECTORY`].
+    /// The directory at `path` (components divided by `/`; `.` and empty ones mean nothing, `..` goes up but never
+    /// out), from directory `start` on. Missing directories are made with [`Attributes::DEFAULT_DIRECTORY`].
     ///
     /// # Errors
     /// When something on the way is no directory, or links lead in a circle.
@@ -69,6 +69,7 @@ impl Builder {
 
     fn resolve(&mut self, start: u32, path: &[u8], way: Way) -> Result<Option<u32>, String> {
         let mut followed = 0;
+        let mut steps = 0;
         let mut at = start;
         // What is still to be walked, the next component last.
         let mut rest: Vec<Vec<u8>> = components(path).rev().map(<[u8]>::to_vec).collect();
@@ -91,13 +92,18 @@ impl Builder {
                 at = found;
             } else if let Some(target) = self.target(found) {
                 followed += 1;
-                if followed > FOLLOWED || rest.len() + target.len() > limits::PATH {
+                if followed > FOLLOWED {
                     return Err("too many symbolic links on the way to it".into());
                 }
                 if target.starts_with(b"/") {
                     at = 0;
                 }
+                let before = rest.len();
                 rest.extend(components(target).rev().map(<[u8]>::to_vec));
+                steps += rest.len() - before;
+                if steps > limits::STEPS {
+                    return Err("the symbolic links on the way to it are too long".into());
+                }
             } else if end && way == Way::Follow {
                 at = found;
             } else {

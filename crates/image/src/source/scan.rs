@@ -18,7 +18,8 @@ use super::tree::Tree;
 /// Looks at all sources and reads no file's data.
 ///
 /// # Errors
-/// When a source can't be read, or an option does not fit; then nothing was written anywhere. A pipe can't be scanned so.
+/// When a source can't be read, or an option does not fit; then nothing was written anywhere. A pipe can't be scanned
+/// so.
 pub fn scan(options: &Options) -> Result<Tree, SourceError> {
     scan_with(options, None)
 }

@@ -119,7 +119,7 @@ impl SuperblockText<'_> {
             "revision",
             format_args!("{}.{}", sb.revision(), sb.minor_revision()),
         )?;
-        lines.field("features", sb.raw_features())?;
+        lines.field("features", sb.features())?;
         lines.field("state", Bits(sb.state().into(), STATES))?;
         lines.field("flags", Bits(sb.flags(), FLAGS))?;
         let creator = match sb.creator_os() {

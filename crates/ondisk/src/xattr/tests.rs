@@ -184,3 +184,73 @@ fn what_does_not_fit_is_refused() {
     assert!(encode_inode_area(&mut [], &[]));
     assert!(!encode_inode_area(&mut [0; 2], &[entry(b"n", b"")]));
 }
+
+#[test]
+fn whatever_fits_is_read_back_as_it_was_written() {
+    let mut state = 7u32;
+    let mut next = |below: u32| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) % below
+    };
+    let (mut fitted, mut refused) = (0, 0);
+    for _ in 0..2000 {
+        let count = next(30) as usize;
+        let names: Vec<Vec<u8>> = (0..count)
+            .map(|number| {
+                [
+                    vec![b'a'; next(20) as usize],
+                    number.to_string().into_bytes(),
+                ]
+                .concat()
+            })
+            .collect();
+        let values: Vec<Vec<u8>> = (0..count)
+            .map(|_| vec![next(256) as u8; next(90) as usize])
+            .collect();
+        let mut all: Vec<Entry<'_>> = Vec::new();
+        for (name, value) in names.iter().zip(&values) {
+            let value = match next(8) {
+                0 => Value::Inode {
+                    ino: Ino(1 + next(1000)),
+                    size: 1 + next(MAX_VALUE),
+                },
+                _ => Value::Here(value),
+            };
+            all.push(Entry {
+                index: 1 + next(8) as u8,
+                name,
+                value,
+                hash: 1 + next(1000),
+            });
+        }
+        let lengths: Vec<_> = all
+            .iter()
+            .map(|entry| match entry.value {
+                Value::Here(value) => (entry.name.len(), value.len()),
+                Value::Inode { .. } => (entry.name.len(), 0),
+            })
+            .collect();
+        let mut block = vec![0xee; 1024];
+        let expected = fits(1024 - BLOCK_HEADER, lengths.iter().copied());
+        assert_eq!(encode_block(&mut block, &mut all), expected);
+        match expected {
+            true => {
+                let back: Vec<_> = entries(Area::Block(&block)).unwrap().collect();
+                assert_eq!(back, all);
+                fitted += 1;
+            }
+            false => refused += 1,
+        }
+        let mut area = vec![0xee; 320];
+        let expected = fits(320 - INODE_HEADER, lengths);
+        assert_eq!(
+            encode_inode_area(&mut area, &all),
+            expected || all.is_empty()
+        );
+        if expected {
+            let back: Vec<_> = entries(Area::Inode(&area)).unwrap().collect();
+            assert_eq!(back, all);
+        }
+    }
+    assert!(fitted > 200 && refused > 50, "{fitted} {refused}");
+}

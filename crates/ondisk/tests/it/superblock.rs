@@ -78,7 +78,7 @@ fn every_setter_writes_what_its_getter_read() {
     for profile in PROFILES {
         let sb = superblock(profile);
         let mut copy = sb;
-        copy.set_features(sb.raw_features());
+        copy.set_features(sb.features());
         copy.set_inodes_count(sb.inodes_count());
         copy.set_blocks_count(sb.raw_blocks_count());
         copy.set_free_blocks_count(sb.raw_free_blocks_count());

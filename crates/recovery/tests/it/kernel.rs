@@ -193,7 +193,20 @@ fn fast_commits_are_counted_and_not_shown() {
         file.sync_all().unwrap();
     }
     let dirty = bench.copy(&image, "dirty.img");
+    // A full commit on top: the area still holds what is older now.
+    fs::create_dir(root.join("directory")).unwrap();
+    File::open(root.join("directory"))
+        .unwrap()
+        .sync_all()
+        .unwrap();
+    let superseded = bench.copy(&image, "superseded.img");
     drop(mounted);
+    let (_, report) = overlay(&superseded, None).unwrap();
+    println!("{report:?}");
+    assert_eq!(
+        (report.fast_commits_pending, report.fast_commits.damage),
+        (0, None)
+    );
     let (_, report) = overlay(&dirty, None).unwrap();
     println!("{report:?}");
     assert_eq!(report.fast_commits.damage, None);

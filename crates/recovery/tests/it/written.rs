@@ -90,6 +90,15 @@ impl Written {
         let start = 1 + random.below(journal_blocks as usize - 1);
         journal.set_start(u32::try_from(start).unwrap());
         journal.seal();
+        if features.compat == 0
+            && features.incompat == JournalFeatures::INCOMPAT_REVOKE
+            && random.chance(2)
+        {
+            // The first format of superblock, which has no features.
+            let mut bytes: [u8; JournalSuperblock::SIZE] = journal.bytes().try_into().unwrap();
+            bytes[4..8].copy_from_slice(&3_u32.to_be_bytes());
+            journal = JournalSuperblock::from_bytes(bytes);
+        }
         let format = journal.verify(size, journal_blocks.into()).unwrap();
 
         let device = Arc::new(MemoryDevice::new(size.bytes_u64() * u64::from(BLOCKS)));

@@ -163,6 +163,10 @@ impl Grid {
         if used == 0 {
             return Some((Kind::Free, false));
         }
+        // Where groups are many to a cell each has some metadata, which would hide how empty they are.
+        if used == of(Kind::Metadata) && used * 100 < blocks {
+            return Some((Kind::Free, false));
+        }
         let data = of(Kind::Whole) + of(Kind::Few) + of(Kind::Many);
         let worst = |bad: u64| bad > 0 && (bad * 30 >= data || bad * 8 >= self.group_blocks);
         let data_kind = if worst(of(Kind::Many)) {
@@ -260,6 +264,20 @@ mod tests {
                 "among metadata"
             );
         }
+    }
+
+    #[test]
+    fn a_cell_with_next_to_nothing_but_metadata_is_free() {
+        let grid = Grid::new(&geometry(1 << 34), 64, 32);
+        let mut sums = [0; 7];
+        sums[Kind::Metadata as usize] = 500;
+        sums[Kind::Free as usize] = grid.blocks_per_cell - 500;
+        assert_eq!(grid.shows(&sums), Some((Kind::Free, false)));
+        sums[Kind::Whole as usize] = 1;
+        assert!(
+            grid.shows(&sums)
+                .is_some_and(|(kind, _)| kind != Kind::Free)
+        );
     }
 
     #[test]

@@ -189,10 +189,12 @@ impl Choice<'_> {
             .map(|one| (one, 0))
             .collect();
         open.reverse();
-        let mut seen = 0;
+        let mut seen = std::collections::BTreeSet::new();
         while let Some((descriptor, depth)) = open.pop() {
-            seen += 1;
-            if seen > limits::MANIFESTS || depth > DEPTH {
+            if !seen.insert(descriptor.digest.clone()) {
+                continue;
+            }
+            if seen.len() > limits::MANIFESTS || depth > DEPTH {
                 return Err(self
                     .blobs
                     .wrong("its indexes are too many or too deep".into()));

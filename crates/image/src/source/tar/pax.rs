@@ -105,6 +105,15 @@ impl Records {
         Ok(())
     }
 
+    /// Bytes of all that is kept.
+    pub(super) fn bytes(&self) -> usize {
+        let values = self
+            .values
+            .iter()
+            .map(|(key, value)| key.len() + value.len());
+        values.sum::<usize>() + self.runs.len() * 16 + self.xattrs.bytes()
+    }
+
     pub(super) fn text(&self, key: &str) -> Option<&[u8]> {
         self.values.get(key.as_bytes()).map(Vec::as_slice)
     }

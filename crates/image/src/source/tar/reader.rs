@@ -2,6 +2,8 @@
 
 use std::io::ErrorKind;
 
+use sync::Arc;
+
 use super::super::acl_text;
 use super::super::error::SourceError;
 use super::super::limits;
@@ -23,6 +25,21 @@ pub(crate) struct Entry {
     pub(crate) xattrs: Xattrs,
     /// Where its header begins in the archive.
     pub(crate) header_at: u64,
+}
+
+impl Entry {
+    /// Bytes of memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let more = match &self.what {
+            What::File {
+                extents: Some(extents),
+                ..
+            } => extents.len() * size_of::<DataExtent>(),
+            What::Symlink(target) | What::HardLink(target) => target.len(),
+            _ => 0,
+        };
+        size_of::<Self>() + self.path.len() + self.xattrs.bytes() + more
+    }
 }
 
 /// What kind of member.
@@ -95,7 +112,7 @@ pub(crate) enum Rules {
 struct Reader<'a> {
     stream: &'a mut dyn Stream,
     visitor: &'a mut dyn Visitor,
-    global: Records,
+    global: Arc<Records>,
     /// From extension headers, for the next member.
     local: Option<Records>,
     long_name: Option<Vec<u8>>,
@@ -117,7 +134,7 @@ pub(crate) fn read(
     let mut reader = Reader {
         stream,
         visitor,
-        global: Records::default(),
+        global: Arc::default(),
         local: None,
         long_name: None,
         long_link: None,
@@ -240,10 +257,18 @@ impl Reader<'_> {
                 };
                 *long = Some(bytes);
             }
-            b'g' => self.global.read(&bytes)?,
+            b'g' => {
+                let mut global = (*self.global).clone();
+                global.read(&bytes)?;
+                if global.bytes() > limits::PAX_GLOBAL {
+                    let limit = limits::PAX_GLOBAL;
+                    return Err(format!("global headers of more than {limit} bytes").into());
+                }
+                self.global = Arc::new(global);
+            }
             _ => self
                 .local
-                .get_or_insert_with(|| self.global.clone())
+                .get_or_insert_with(|| (*self.global).clone())
                 .read(&bytes)?,
         }
         Ok(())
@@ -252,7 +277,7 @@ impl Reader<'_> {
     fn member(&mut self, header: &Header) -> Result<(), Stop> {
         let local = self.local.take();
         let had_pax = local.is_some();
-        let records = local.unwrap_or_else(|| self.global.clone());
+        let records = local.map_or_else(|| Arc::clone(&self.global), Arc::new);
         let long_name = self.long_name.take();
         let long_link = self.long_link.take();
         let path = records.text("path").map(<[u8]>::to_vec).or(long_name);
@@ -271,17 +296,7 @@ impl Reader<'_> {
             return Err("the size is out of range".into());
         }
         let attributes = attributes(header, &records)?;
-        let mut xattrs = records.xattrs.clone();
-        for (key, name, default) in [
-            ("SCHILY.acl.access", ACL_ACCESS, false),
-            ("SCHILY.acl.default", ACL_DEFAULT, true),
-        ] {
-            if let Some(text) = records.text(key)
-                && let Some(value) = acl_text::to_xattr(text, default, acl_text::of_this_machine)?
-            {
-                xattrs.set(name, &value);
-            }
-        }
+        let xattrs = all_xattrs(&records)?;
         let header_at = self.header_at;
         let entry = |path, what| Entry {
             path,
@@ -427,6 +442,22 @@ fn truncated(error: &std::io::Error) -> Stop {
 fn size_of_data(header: &Header) -> Result<u64, Stop> {
     let size = header.size().and_then(|size| u64::try_from(size).ok());
     size.ok_or_else(|| "the size is no number".into())
+}
+
+/// Extended attributes, with the ACLs that are given as text.
+fn all_xattrs(records: &Records) -> Result<Xattrs, String> {
+    let mut xattrs = records.xattrs.clone();
+    for (key, name, default) in [
+        ("SCHILY.acl.access", ACL_ACCESS, false),
+        ("SCHILY.acl.default", ACL_DEFAULT, true),
+    ] {
+        if let Some(text) = records.text(key)
+            && let Some(value) = acl_text::to_xattr(text, default, acl_text::of_this_machine)?
+        {
+            xattrs.set(name, &value);
+        }
+    }
+    Ok(xattrs)
 }
 
 fn attributes(header: &Header, records: &Records) -> Result<Attributes, String> {

@@ -59,10 +59,12 @@ printf middle | dd of=sparse bs=1 seek=5000000 conv=notrunc status=none
 truncate -s 30M hole; printf e | dd of=tail bs=1 seek=8000000 status=none
 printf n > "$(printf 'n%.0s' $(seq 255))"; printf b > "$(printf 'bad\377name')"
 printf q > '%41=x'; printf nl > "$(printf 'new\nline')"
-chmod 4755 dir/file; chmod 2775 dir; chmod 1777 empty; chown 1000:2000 dir/big; chown -h 12345678:87654321 dir/link
+chmod 4755 dir/file; chmod 2775 dir; chmod 1777 empty; chown 1000:2000 dir/big;
+chown -h 12345678:87654321 dir/link
 chmod 0 dir/empty; chown 4294967294:4294967294 random
 setfattr -n user.one -v 1 dir/file; setfattr -n user.two -v "$(printf 'v%.0s' $(seq 1000))" dir/big
-setfattr -n user.bin -v 0x00ff3d0a25 dir/sub; setfattr -n trusted.t -v x dir/sub; setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 random
+setfattr -n user.bin -v 0x00ff3d0a25 dir/sub; setfattr -n trusted.t -v x dir/sub;
+setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 random
 setfattr -n 'user.a=b%c' -v y random
 setfattr -h -n trusted.link -v l dir/link; setfattr -n security.selinux -v 0x7379737400 random
 setfacl -m u:7:r,g:8:rwx dir/big; setfacl -d -m u:9:rwx dir/sub; setfacl -m u:7:rx dir/sub
@@ -244,10 +246,7 @@ fn join(lines: BTreeMap<Vec<u8>, String>) -> String {
         .collect()
 }
 
-/// What the kernel says of the directory at `root`, in the same form.
-pub fn manifest_of_directory(root: &Path, parts: Parts) -> String {
-    let mut lines = BTreeMap::new();
-    let mut first: HashMap<(u64, u64), Vec<u8>> = HashMap::new();
+fn all_paths(root: &Path) -> Vec<std::path::PathBuf> {
     let mut all = vec![root.to_path_buf()];
     let mut at = 0;
     while at < all.len() {
@@ -262,6 +261,14 @@ pub fn manifest_of_directory(root: &Path, parts: Parts) -> String {
         at += 1;
     }
     all.sort_by(|a, b| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes()));
+    all
+}
+
+/// What the kernel says of the directory at `root`, in the same form.
+pub fn manifest_of_directory(root: &Path, parts: Parts) -> String {
+    let mut lines = BTreeMap::new();
+    let mut first: HashMap<(u64, u64), Vec<u8>> = HashMap::new();
+    let all = all_paths(root);
     for path in all {
         let name = path.as_os_str().as_bytes()[root.as_os_str().len()..].to_vec();
         let found = path.symlink_metadata().unwrap();

@@ -1,0 +1,196 @@
+//! Images built by the program: from a pipe, interrupted, refused.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use testkit::{Manifest, Mounted, e2fsck};
+
+use crate::fixture::{error, lanefs, ok, run};
+
+/// A directory with a few thousand files, and one of 20 MB.
+fn source(folder: &Path) -> std::path::PathBuf {
+    let source = folder.join("source");
+    for directory in 0..20 {
+        let path = source.join(format!("d{directory}"));
+        fs::create_dir_all(&path).unwrap();
+        for file in 0..100 {
+            fs::write(path.join(format!("f{file}")), vec![b'x'; 37 * file]).unwrap();
+        }
+    }
+    fs::write(source.join("large"), vec![b'y'; 20_000_000]).unwrap();
+    source
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = names
+        .map(|name| name.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_pipe_goes_straight_into_an_image_of_any_size() {
+    if !testkit::have("tar") || !testkit::have("e2fsck") {
+        return testkit::skip("tar and e2fsck are needed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = source(folder.path());
+    let image = folder.path().join("pipe.img");
+    for size in ["auto", "auto+20%", "100M"] {
+        let mut tar = Command::new("tar")
+            .args(["--format=pax", "-cf", "-", "-C"])
+            .args([source.as_os_str(), ".".as_ref()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let status = lanefs()
+            .args(["build", "-q", "--size", size, "-"])
+            .arg(&image)
+            .stdin(tar.stdout.take().unwrap())
+            .status()
+            .unwrap();
+        assert!(status.success() && tar.wait().unwrap().success());
+        e2fsck(&image);
+        if !testkit::is_root() {
+            testkit::skip("mounting needs root");
+            continue;
+        }
+        let mounted = Mounted::read_only(&image).unwrap();
+        let found = Manifest::of(&mounted.path()).unwrap().without_lost_found();
+        let differences = Manifest::of(&source).unwrap().differences(&found);
+        assert!(differences.is_empty(), "{size}: {differences}");
+    }
+}
+
+#[test]
+fn a_pipe_that_does_not_fit_or_ends_early_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("pipe.img");
+    // A header that promises five million bytes, and three million of them.
+    let mut header = [0u8; 512];
+    header[..4].copy_from_slice(b"file");
+    header[100..107].copy_from_slice(b"0000644");
+    header[124..135].copy_from_slice(format!("{:011o}", 5_000_000).as_bytes());
+    header[148..156].fill(b' ');
+    header[156] = b'0';
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    for (size, expected) in [("auto", ""), ("1M", "too small")] {
+        let mut build = lanefs()
+            .args(["build", "--size", size, "-"])
+            .arg(&image)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = build.stdin.take().unwrap();
+        // The program may stop reading before the end.
+        let _ = input
+            .write_all(&header)
+            .and_then(|()| input.write_all(&vec![1; 3_000_000]));
+        drop(input);
+        let output = build.wait_with_output().unwrap();
+        assert!(!output.status.success());
+        assert!(error(&output).contains(expected), "{}", error(&output));
+        assert!(
+            names(folder.path()).is_empty(),
+            "{:?}",
+            names(folder.path())
+        );
+    }
+}
+
+#[test]
+fn an_interrupted_build_exits_with_130_and_leaves_nothing() {
+    for signal in ["INT", "TERM"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut build = lanefs()
+            .args(["build", "-"])
+            .arg(folder.path().join("x.img"))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut input = build.stdin.take().unwrap();
+        let mut header = [0u8; 512];
+        header[..4].copy_from_slice(b"file");
+        header[100..107].copy_from_slice(b"0000644");
+        header[124..135].copy_from_slice(b"77777777777");
+        header[148..156].fill(b' ');
+        header[156] = b'0';
+        header[257..265].copy_from_slice(b"ustar\x0000");
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        input.write_all(&header).unwrap();
+        input.write_all(&vec![7; 4 << 20]).unwrap();
+        assert_eq!(names(folder.path()).len(), 1, "the temporary file");
+        testkit::run("kill", &["-s", signal, &build.id().to_string()]);
+        // Data goes on, as from a producer that was not interrupted, until nobody reads it.
+        while input.write_all(&[7; 65_536]).is_ok() {}
+        assert_eq!(build.wait().unwrap().code(), Some(130));
+        assert!(
+            names(folder.path()).is_empty(),
+            "{:?}",
+            names(folder.path())
+        );
+    }
+}
+
+#[test]
+fn sizes_and_times_that_make_no_sense_are_usage_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, image) = (source(folder.path()), folder.path().join("x.img"));
+    let paths = [source.to_str().unwrap(), image.to_str().unwrap()];
+    for size in ["auto+", "auto-1", "12Q", "+x%"] {
+        let output = run(["build", "--size", size, paths[0], paths[1]]);
+        assert_eq!(output.status.code(), Some(2), "{size}: {}", error(&output));
+    }
+    let output = lanefs()
+        .env("SOURCE_DATE_EPOCH", "now")
+        .arg("build")
+        .args(paths)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(names(folder.path()), ["source"]);
+}
+
+#[test]
+fn the_clock_does_not_show_with_source_date_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = source(folder.path());
+    let mut images = Vec::new();
+    for name in ["1.img", "2.img"] {
+        let image = folder.path().join(name);
+        let status = lanefs()
+            .env("SOURCE_DATE_EPOCH", "1500000000")
+            .args(["build", "-q"])
+            .args([&source, &image])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        images.push(fs::read(&image).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+    }
+    assert!(images[0] == images[1]);
+}
+
+#[test]
+fn what_is_built_is_read_back_by_the_program_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = source(folder.path());
+    let image = folder.path().join("x.img");
+    ok([
+        "build",
+        "-q",
+        source.to_str().unwrap(),
+        image.to_str().unwrap(),
+    ]);
+    let listed = ok(["ls", image.to_str().unwrap(), "/d7"]);
+    assert_eq!(listed.split_whitespace().count(), 100, "{listed}");
+}
