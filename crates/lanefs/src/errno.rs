@@ -40,6 +40,9 @@ fn of_engine(error: &engine::Error) -> Errno {
         E::NameTooLong => Errno::NAMETOOLONG,
         E::Encrypted => Errno::NOKEY,
         E::Unsupported(_) | E::UnsupportedImage(_) | E::Journal(_) => Errno::OPNOTSUPP,
+        E::UnwritableFeature(_) | E::ReadOnly => Errno::ROFS,
+        E::NoSpace => Errno::NOSPC,
+        E::Aborted(_) => Errno::IO,
         E::Truncated { .. } | E::Corrupt(_) => Errno::UCLEAN,
         E::Io(error) => of_device(error),
     }
