@@ -14,7 +14,9 @@ use crate::mballoc::{self, Blocks};
 
 impl Client for Icache {
     fn fold(&self, sealed: Epoch, folded: &mut Folded<'_>) -> Result<(), JournalError> {
-        self.groups().fold(self.volume(), sealed, folded)
+        self.groups().fold(self.volume(), sealed, folded)?;
+        self.orphans()
+            .fold(self.volume().geometry(), sealed, folded)
     }
 
     fn committed(&self, epoch: Epoch) {

@@ -111,11 +111,8 @@ impl Fs {
         options: &OpenOptions,
         clock: fn() -> Timestamp,
     ) -> Result<Fs, Error> {
-        let (volume, recovery) = mount::mount_for_writing(device, options, clock)?;
-        Ok(Fs {
-            icache: Icache::new(volume),
-            recovery,
-        })
+        let (icache, recovery) = mount::mount_for_writing(device, options, clock)?;
+        Ok(Fs { icache, recovery })
     }
 
     /// Changes an inode's permissions, owner or times, and stamps its ctime.
@@ -305,7 +302,8 @@ impl Fs {
         })
     }
 
-    /// Blocks that Linux keeps for extents whose conversion needs a new tree block: a fiftieth of the clusters, at most
+    /// Blocks that Linux keeps for extents whose conversion needs a new tree block: a fiftieth of the clusters, at
+    /// most
     /// 4096 of them.
     fn held_back(&self) -> u64 {
         let geometry = self.geometry();

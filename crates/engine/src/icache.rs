@@ -13,6 +13,7 @@ use sync::Arc;
 
 use crate::error::Error;
 use crate::group::Groups;
+use crate::orphan::Orphans;
 use crate::sb::{Kind, Volume};
 
 mod live_inode;
@@ -39,6 +40,8 @@ pub(crate) struct Icache {
     groups: Groups,
     /// Only used on a volume that is written to.
     table: Box<dyn InodeTable>,
+    /// Likewise.
+    orphans: Orphans,
 }
 
 /// An inode as it is on the device.
@@ -64,16 +67,28 @@ impl Icache {
     /// The inodes of a volume; reads nothing.
     pub(crate) fn new(volume: Volume) -> Icache {
         let groups = Groups::new(&volume);
+        let orphans = Orphans::new(volume.geometry(), None);
         Icache {
             volume,
             groups,
             table: Box::new(LockedTable::new()),
+            orphans,
         }
     }
 
     /// The volume.
     pub(crate) fn volume(&self) -> &Volume {
         &self.volume
+    }
+
+    /// The same inodes, with this orphan file.
+    pub(crate) fn with_orphans(self, orphans: Orphans) -> Icache {
+        Icache { orphans, ..self }
+    }
+
+    /// The orphans.
+    pub(crate) fn orphans(&self) -> &Orphans {
+        &self.orphans
     }
 
     /// The groups.

@@ -1,7 +1,7 @@
 //! The mounted ext4 file system, read only: from a device to inodes, their data, names and attributes.
 //!
-//! ```text limits error < live < sb < group < mballoc, ialloc < icache < commit < extent < attr, xattr, dir, data <
-//! namei < mount < fs
+//! ```text limits error < live < sb < group < mballoc, ialloc, orphan < icache < commit < extent < attr, xattr, dir,
+//! data < namei < mount < fs
 //! ```
 //!
 //! Each module may import only from those to its left. [`Fs`] is the face; everything below works on an
@@ -26,6 +26,7 @@ mod live;
 mod mballoc;
 mod mount;
 mod namei;
+mod orphan;
 mod sb;
 mod xattr;
 

@@ -1,13 +1,14 @@
 //! From a device to a volume: the superblock, and the journal if it has something to say.
 
 use device::BlockDevice;
-use ondisk::{Corrupt, Feature, Geometry, Ino, Site, Superblock, Timestamp};
+use ondisk::{Corrupt, Feature, FsBlock, Geometry, Ino, Site, Superblock, Timestamp, orphan_file};
 use sync::Arc;
 
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::icache::Icache;
 use crate::limits;
+use crate::orphan::{OrphanFile, Orphans};
 use crate::sb::{self, Volume, Writing};
 
 /// What to do with a journal that has changes not yet written home.
@@ -72,7 +73,7 @@ pub(crate) fn mount_for_writing(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
     clock: fn() -> Timestamp,
-) -> Result<(Volume, Option<recovery::Report>), Error> {
+) -> Result<(Icache, Option<recovery::Report>), Error> {
     let mut superblock = sb::read_superblock(&*device, options.superblock)?;
     let mut report = None;
     if needs_replay(&superblock) {
@@ -93,13 +94,69 @@ pub(crate) fn mount_for_writing(
         options.superblock,
         options.cache_bytes,
     )?;
-    let journal = open_journal(volume, &device)?;
-    superblock.set_features(superblock.features().with(Feature::NEEDS_RECOVERY));
+    let reader = Icache::new(volume);
+    let journal = open_journal(&reader, &device)?;
+    let file = read_orphan_file(&reader, &superblock)?;
+    if superblock.last_orphan().is_some() || file.as_ref().is_some_and(|file| !file.used.is_empty())
+    {
+        return Err(Error::Unsupported(
+            "writing to a file system with inodes whose deletion was interrupted",
+        ));
+    }
+    let mut features = superblock.features().with(Feature::NEEDS_RECOVERY);
+    if file.is_some() {
+        features = features.with(Feature::ORPHAN_PRESENT);
+    }
+    superblock.set_features(features);
     superblock.seal();
     device.write_at(Superblock::OFFSET, superblock.bytes())?;
     device.flush()?;
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
-    Ok((volume.writable(Writing::new(journal, clock)), report))
+    let orphans = Orphans::new(volume.geometry(), file);
+    let icache = Icache::new(volume.writable(Writing::new(journal, clock))).with_orphans(orphans);
+    Ok((icache, report))
+}
+
+/// Reads the orphan file, if the file system has one.
+fn read_orphan_file(icache: &Icache, superblock: &Superblock) -> Result<Option<OrphanFile>, Error> {
+    let volume = icache.volume();
+    let ino = superblock
+        .orphan_file_ino()
+        .filter(|_| volume.has(Feature::ORPHAN_FILE));
+    let Some(ino) = ino else { return Ok(None) };
+    let inode = icache.load_used(ino)?;
+    let seed = volume.geometry().has_metadata_csum().then(|| inode.seed());
+    let mut file = OrphanFile {
+        blocks: Vec::new(),
+        seed,
+        used: Vec::new(),
+    };
+    let mut bytes = vec![0; volume.geometry().block_size().bytes()];
+    for run in Mappings::new(volume, &inode, 0..u64::MAX)? {
+        let run = run?;
+        let start = run
+            .physical
+            .filter(|_| run.is_data())
+            .ok_or(Corrupt::at(Site::OrphanHole).ino(ino))?;
+        if run.len + file.blocks.len() as u64 > orphan_file::BLOCKS_MAX {
+            return Err(Corrupt::at(Site::OrphanLength).ino(ino).into());
+        }
+        for block in (start.0..start.0 + run.len).map(FsBlock) {
+            volume.load_newest(block, &mut bytes)?;
+            orphan_file::verify(&bytes, block, seed)?;
+            let slots = orphan_file::slots_per_block(volume.geometry().block_size());
+            let first = file.blocks.len() * slots;
+            let numbers = bytes.chunks_exact(4).take(slots).enumerate();
+            // At most 512 blocks of 16,382 slots.
+            let used = numbers.filter_map(|(slot, number)| {
+                let number = u32::from_le_bytes(number.try_into().ok()?);
+                (number != 0).then_some(((first + slot) as u32, Ino(number)))
+            });
+            file.used.extend(used);
+            file.blocks.push(block);
+        }
+    }
+    Ok(Some(file))
 }
 
 /// Commits and writes home everything, and says in the superblock that the journal holds nothing. Nobody else uses
@@ -108,7 +165,12 @@ pub(crate) fn unmount(icache: &Icache) -> Result<(), Error> {
     icache.volume().writing()?.journal.close(icache)?;
     let device = icache.volume().cache().device();
     let mut superblock = sb::read_superblock(&**device, None)?;
-    superblock.set_features(superblock.features().without(Feature::NEEDS_RECOVERY));
+    superblock.set_features(
+        superblock
+            .features()
+            .without(Feature::NEEDS_RECOVERY)
+            .without(Feature::ORPHAN_PRESENT),
+    );
     superblock.seal();
     device.write_at(Superblock::OFFSET, superblock.bytes())?;
     device.flush()?;
@@ -149,9 +211,8 @@ fn refuse_unwritable(superblock: &Superblock) -> Result<(), Error> {
 }
 
 /// Opens the journal in its inode, which the volume can read.
-fn open_journal(volume: Volume, device: &Arc<dyn BlockDevice>) -> Result<journal::Journal, Error> {
-    let block_size = volume.geometry().block_size();
-    let icache = Icache::new(volume);
+fn open_journal(icache: &Icache, device: &Arc<dyn BlockDevice>) -> Result<journal::Journal, Error> {
+    let block_size = icache.volume().geometry().block_size();
     let inode = icache.load_used(Ino::JOURNAL)?;
     let mut runs = Vec::new();
     for run in Mappings::new(icache.volume(), &inode, 0..u64::MAX)? {

@@ -150,6 +150,8 @@ sites! {
 
     // 10xx: orphan file, multi-mount protection.
     OrphanMagic = 1000, "a block of the orphan file has no magic number";
+    OrphanHole = 1010, "the orphan file has a hole";
+    OrphanLength = 1011, "the orphan file is longer than one can be";
     OrphanChecksum = 1001, "the checksum of a block of the orphan file is wrong";
     MmpMagic = 1002, "the multi-mount protection block has no magic number";
     MmpChecksum = 1003, "the multi-mount protection block's checksum is wrong";

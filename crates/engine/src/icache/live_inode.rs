@@ -13,6 +13,7 @@ use ondisk::{FsBlock, Ino};
 use sync::{Arc, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::icache::LoadedInode;
+use crate::orphan::Chained;
 use crate::sb::Volume;
 
 /// An inode in memory, of a volume that is written to.
@@ -56,6 +57,26 @@ impl Stageable for LiveInode {
         if self.has_checksum {
             inode::set_checksum(place, self.csum_seed, self.ino);
         }
+    }
+}
+
+impl Chained for LiveInode {
+    fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    fn set_next(self: Arc<LiveInode>, handle: &Handle<'_>, next: Ino) {
+        handle.change(
+            &self,
+            |inode| &inode.slot,
+            |slot| {
+                let slot = Arc::make_mut(slot).bytes_mut();
+                // As in `Exclusive::change`.
+                let mut inode = Inode::parse(slot).expect("a live inode parses");
+                inode.set_dtime(next.0);
+                inode.write_to(slot);
+            },
+        );
     }
 }
 
