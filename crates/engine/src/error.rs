@@ -53,6 +53,18 @@ pub enum Error {
     /// No block or inode is free.
     #[error("no space left on the file system")]
     NoSpace,
+    /// The file would be larger than its map can name.
+    #[error("file too large")]
+    FileTooLarge,
+    /// An offset or a length that the operation does not take.
+    #[error("invalid argument")]
+    InvalidArgument,
+    /// The file may not be changed so, for a flag of it says no.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// The file is such that the operation can't be had on it.
+    #[error("{0} is not supported")]
+    NotSupported(&'static str),
     /// The file system is open for reading only.
     #[error("the file system is open for reading only")]
     ReadOnly,

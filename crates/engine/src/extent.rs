@@ -15,8 +15,13 @@ use crate::error::Error;
 use crate::icache::LoadedInode;
 use crate::sb::{Kind, Volume};
 
+mod draft;
+mod edit_map;
+mod edit_tree;
 mod map;
 mod tree;
+
+pub(crate) use draft::{Change, Draft, goal_of};
 
 use map::Map;
 use tree::Tree;

@@ -138,6 +138,19 @@ pub(crate) fn free(
     start: FsBlock,
     len: u64,
 ) {
+    let count = || (0..BLOCKS_A_RUN).for_each(|_| handle.use_block());
+    free_uncounted(geometry, groups, handle, start, len, count);
+}
+
+/// Frees a run, and calls `count` for each group that it touches.
+fn free_uncounted(
+    geometry: &Geometry,
+    groups: &Groups,
+    handle: &Handle<'_>,
+    start: FsBlock,
+    len: u64,
+    count: impl Fn(),
+) {
     let (mut at, end) = (start.0, start.0 + len);
     while at < end {
         let Some((_, bit)) = geometry.bit_of_block(FsBlock(at)) else {
@@ -149,7 +162,7 @@ pub(crate) fn free(
             start: FsBlock(at),
             len: rest as u32,
         };
-        (0..BLOCKS_A_RUN).for_each(|_| handle.use_block());
+        count();
         groups
             .block_changes
             .push(handle, BlockChange { run, is_set: false });
@@ -178,4 +191,32 @@ pub(crate) fn load(
         return Ok(());
     };
     (first.0..=last.0).try_for_each(|group| groups.with_bits(volume, Group(group), |_| ()))
+}
+
+/// Blocks that [`free_all`] uses of a handle for these runs.
+pub(crate) fn blocks_to_free_all(geometry: &Geometry, runs: &[(FsBlock, u64)]) -> u32 {
+    // A step frees into some dozens of groups.
+    groups_of(geometry, runs).len() as u32 * BLOCKS_A_RUN
+}
+
+/// As [`free`] for each run, but uses [`BLOCKS_A_RUN`] of the handle's blocks once for each group.
+pub(crate) fn free_all(
+    geometry: &Geometry,
+    groups: &Groups,
+    handle: &Handle<'_>,
+    runs: &[(FsBlock, u64)],
+) {
+    (0..blocks_to_free_all(geometry, runs)).for_each(|_| handle.use_block());
+    for (start, len) in runs {
+        free_uncounted(geometry, groups, handle, *start, *len, || {});
+    }
+}
+
+/// The groups that runs touch.
+fn groups_of(geometry: &Geometry, runs: &[(FsBlock, u64)]) -> std::collections::BTreeSet<u32> {
+    let ends = runs.iter().filter_map(|(start, len)| {
+        let last = FsBlock((start.0 + len).saturating_sub(1));
+        Some(geometry.group_of_block(*start)?.0..=geometry.group_of_block(last)?.0)
+    });
+    ends.flatten().collect()
 }

@@ -35,11 +35,15 @@ fn of_engine(error: &engine::Error) -> Errno {
         E::NotFound => Errno::NOENT,
         E::NotDirectory => Errno::NOTDIR,
         E::IsDirectory => Errno::ISDIR,
-        E::NotRegular | E::NotSymlink => Errno::INVAL,
+        E::NotRegular | E::NotSymlink | E::InvalidArgument => Errno::INVAL,
+        E::FileTooLarge => Errno::FBIG,
+        E::NotPermitted => Errno::PERM,
         E::TooManyLinks => Errno::LOOP,
         E::NameTooLong => Errno::NAMETOOLONG,
         E::Encrypted => Errno::NOKEY,
-        E::Unsupported(_) | E::UnsupportedImage(_) | E::Journal(_) => Errno::OPNOTSUPP,
+        E::Unsupported(_) | E::UnsupportedImage(_) | E::NotSupported(_) | E::Journal(_) => {
+            Errno::OPNOTSUPP
+        }
         E::UnwritableFeature(_) | E::ReadOnly => Errno::ROFS,
         E::NoSpace => Errno::NOSPC,
         E::Aborted(_) => Errno::IO,

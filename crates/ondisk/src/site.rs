@@ -79,6 +79,8 @@ sites! {
 
     IndirectPointer = 420, "a block map points outside the file system";
     IndirectLoop = 421, "a block map has more blocks of pointers than the file system has blocks";
+    MapPointer = 422, "a block map that is changed points outside the file system";
+    MapShared = 423, "a block map uses one block of pointers twice";
 
     // 5xx: directory entries.
     DirentLengthSmall = 500, "a directory entry is shorter than any can be";
