@@ -31,6 +31,7 @@ mod sb;
 mod xattr;
 
 pub use attr::SetAttributes;
+pub use data::Allocate;
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use extent::{Mapping, Mappings};

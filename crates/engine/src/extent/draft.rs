@@ -22,6 +22,8 @@ use crate::sb::Kind;
 
 /// Nodes that one step of removing changes at most.
 const STEP_NODES: usize = 6;
+/// Nodes that a step of moving extents changes at most.
+const SHIFT_NODES: usize = 40;
 /// Groups that one step frees into at most.
 const STEP_GROUPS: usize = 15;
 /// Metadata blocks that one step gives up at most.
@@ -81,6 +83,7 @@ pub(super) struct Budget {
     is_metadata: bool,
     /// What is taken out comes back, so that no node goes.
     puts_back: bool,
+    most_nodes: usize,
     groups: BTreeSet<Group>,
     /// Leaves that changed.
     pub(super) nodes: usize,
@@ -93,6 +96,9 @@ impl Budget {
     pub(super) fn spend(&mut self, icache: &Icache, start: FsBlock, len: u64) -> u64 {
         let geometry = icache.volume().geometry();
         let left = STEP_REVOKES.saturating_sub(self.revokes) as u64;
+        if self.puts_back {
+            return len;
+        }
         let len = if self.is_metadata { len.min(left) } else { len };
         let mut granted = 0;
         while granted < len {
@@ -114,6 +120,12 @@ impl Budget {
         granted
     }
 
+    /// A step of its own.
+    fn begin(&mut self) {
+        self.groups.clear();
+        (self.nodes, self.revokes) = (0, 0);
+    }
+
     /// A node may be freed.
     pub(super) fn note(&mut self, icache: &Icache, node: FsBlock) {
         self.groups
@@ -130,7 +142,7 @@ impl Budget {
 
     /// Whether another leaf may be worked on: it and the nodes above it may all change or go.
     pub(super) fn has_room(&self) -> bool {
-        self.nodes < STEP_NODES
+        self.nodes < self.most_nodes
             && self.revokes + 8 < STEP_REVOKES
             && self.groups.len() + 4 < STEP_GROUPS
     }
@@ -208,6 +220,7 @@ impl<'a> Draft<'a> {
             budget: Budget {
                 is_metadata: !loaded.is(ondisk::FileType::Regular),
                 puts_back: false,
+                most_nodes: STEP_NODES,
                 groups: BTreeSet::new(),
                 nodes: 0,
                 revokes: 0,
@@ -287,6 +300,19 @@ impl<'a> Draft<'a> {
         Ok(done)
     }
 
+    /// Unmaps a range in this draft, however much it is, to try what comes after it; such a draft is dropped.
+    ///
+    /// # Errors
+    /// As [`Draft::take`].
+    pub(crate) fn remove_for_trial(&mut self, range: Range<u64>) -> Result<(), Error> {
+        let mut at = range.start;
+        while at < range.end {
+            at = self.take(at..range.end)?.1;
+            self.budget.begin();
+        }
+        Ok(())
+    }
+
     /// Makes what is mapped in a range written or unwritten, or as much of it as one step may, from its start on;
     /// gives the block up to which the range is done.
     ///
@@ -299,6 +325,29 @@ impl<'a> Draft<'a> {
             self.put(Piece { unwritten, ..piece })?;
         }
         Ok(done)
+    }
+
+    /// Moves everything from block `from` on by `by` blocks, all in one step. The way is free.
+    ///
+    /// # Errors
+    /// `FileTooLarge` when the end would be beyond what a map can name; `NotSupported` when there is more of it than
+    /// one step may change; as [`Draft::take`].
+    pub(crate) fn shift(&mut self, from: u64, by: i64) -> Result<(), Error> {
+        self.budget.puts_back = true;
+        self.budget.most_nodes = SHIFT_NODES;
+        let end = 1 << 32;
+        let (pieces, done) = self.take(from..end)?;
+        if done < end {
+            return Err(Error::NotSupported(
+                "moving this many extents of one file at once",
+            ));
+        }
+        for piece in pieces {
+            let logical = piece.logical.checked_add_signed(by);
+            let logical = logical.ok_or(Error::FileTooLarge)?;
+            self.put(Piece { logical, ..piece })?;
+        }
+        Ok(())
     }
 
     /// Finishes preparing: pins all nodes that change.
