@@ -50,6 +50,9 @@ pub enum Error {
     /// The image has a feature that lanefs can read but not write yet.
     #[error("file systems with the feature {0} can't be written to yet")]
     UnwritableFeature(ondisk::Feature),
+    /// The image can be read but not written to, and why.
+    #[error("it can't be written to: {0}")]
+    Unwritable(&'static str),
     /// No block or inode is free.
     #[error("no space left on the file system")]
     NoSpace,

@@ -1,7 +1,10 @@
 //! From a device to a volume: the superblock, and the journal if it has something to say.
 
-use device::BlockDevice;
-use ondisk::{Corrupt, Feature, FsBlock, Geometry, Ino, Site, Superblock, Timestamp, orphan_file};
+use device::{BlockDevice, DeviceError};
+use ondisk::superblock::state;
+use ondisk::{
+    Corrupt, Feature, Features, FsBlock, Geometry, Ino, Site, Superblock, Timestamp, orphan_file,
+};
 use sync::Arc;
 
 use crate::error::Error;
@@ -10,6 +13,25 @@ use crate::icache::Icache;
 use crate::limits;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::sb::{self, Volume, Writing};
+
+/// Features that ask something of who writes, and that lanefs heeds.
+const WRITABLE: &[Feature] = &[
+    Feature::FILETYPE,
+    Feature::NEEDS_RECOVERY,
+    Feature::EXTENT,
+    Feature::BIT64,
+    Feature::FLEX_BG,
+    Feature::METADATA_CSUM_SEED,
+    Feature::LARGE_DIR,
+    Feature::SPARSE_SUPER,
+    Feature::LARGE_FILE,
+    Feature::HUGE_FILE,
+    Feature::UNINIT_BG,
+    Feature::DIR_NLINK,
+    Feature::EXTRA_ISIZE,
+    Feature::METADATA_CSUM,
+    Feature::ORPHAN_PRESENT,
+];
 
 /// What to do with a journal that has changes not yet written home.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -75,6 +97,7 @@ pub(crate) fn mount_for_writing(
     clock: fn() -> Timestamp,
 ) -> Result<(Icache, Option<recovery::Report>), Error> {
     let mut superblock = sb::read_superblock(&*device, options.superblock)?;
+    refuse_unwritable(&*device, &superblock, options)?;
     let mut report = None;
     if needs_replay(&superblock) {
         let geometry = Geometry::new(&superblock, device.size())?;
@@ -86,8 +109,9 @@ pub(crate) fn mount_for_writing(
             external,
         )?);
         superblock = sb::read_superblock(&*device, options.superblock)?;
+        // The journal may have held a newer superblock, and replaying it may have found damage.
+        refuse_unwritable(&*device, &superblock, options)?;
     }
-    refuse_unwritable(&superblock)?;
     let volume = Volume::new(
         Arc::clone(&device),
         superblock,
@@ -103,14 +127,8 @@ pub(crate) fn mount_for_writing(
             "writing to a file system with inodes whose deletion was interrupted",
         ));
     }
-    let mut features = superblock.features().with(Feature::NEEDS_RECOVERY);
-    if file.is_some() {
-        features = features.with(Feature::ORPHAN_PRESENT);
-    }
-    superblock.set_features(features);
-    superblock.seal();
-    device.write_at(Superblock::OFFSET, superblock.bytes())?;
-    device.flush()?;
+    say_mounted(&mut superblock, file.is_some(), clock());
+    write_superblock(&*device, &mut superblock)?;
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
     let orphans = Orphans::new(volume.geometry(), file);
     let icache = Icache::new(volume.writable(Writing::new(journal, clock))).with_orphans(orphans);
@@ -171,40 +189,73 @@ pub(crate) fn unmount(icache: &Icache) -> Result<(), Error> {
             .without(Feature::NEEDS_RECOVERY)
             .without(Feature::ORPHAN_PRESENT),
     );
-    superblock.seal();
-    device.write_at(Superblock::OFFSET, superblock.bytes())?;
-    device.flush()?;
-    Ok(())
+    superblock.set_write_time(seconds(icache.now()?));
+    write_superblock(&**device, &mut superblock)
 }
 
-/// Refuses, by name, what can be read but not written yet.
-fn refuse_unwritable(superblock: &Superblock) -> Result<(), Error> {
-    if !superblock.features().has(Feature::HAS_JOURNAL) {
-        return Err(Error::Unsupported(
-            "writing to a file system without a journal",
-        ));
+/// What Linux says in the superblock of a journaled file system that it mounts for writing. The state stays: valid,
+/// for the journal will make it so.
+fn say_mounted(superblock: &mut Superblock, has_orphan_file: bool, now: Timestamp) {
+    let mut features = superblock.features().with(Feature::NEEDS_RECOVERY);
+    if has_orphan_file {
+        features = features.with(Feature::ORPHAN_PRESENT);
     }
-    if superblock.journal_ino().is_none() {
-        return Err(Error::Unsupported(
-            "writing to a file system with an external journal",
-        ));
+    superblock.set_features(features);
+    superblock.set_mount_count(superblock.mount_count().wrapping_add(1));
+    superblock.set_mount_time(seconds(now));
+    superblock.set_write_time(seconds(now));
+}
+
+/// Seconds since 1970 as the superblock holds them.
+fn seconds(time: Timestamp) -> u64 {
+    u64::try_from(time.seconds).unwrap_or(0)
+}
+
+/// Writes the superblock, durably.
+fn write_superblock(device: &dyn BlockDevice, superblock: &mut Superblock) -> Result<(), Error> {
+    superblock.seal();
+    device.write_at(Superblock::OFFSET, superblock.bytes())?;
+    Ok(device.flush()?)
+}
+
+/// Refuses, by name, what can be read but not written (yet).
+fn refuse_unwritable(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    options: &OpenOptions,
+) -> Result<(), Error> {
+    if device.is_read_only() {
+        return Err(DeviceError::ReadOnly.into());
     }
-    let unwritable = [
-        Feature::BIGALLOC,
-        Feature::INLINE_DATA,
-        Feature::EA_INODE,
-        Feature::CASEFOLD,
-        Feature::MMP,
-        Feature::META_BG,
-        Feature::QUOTA,
-        Feature::PROJECT,
-        Feature::ENCRYPT,
-        Feature::VERITY,
+    let features = superblock.features();
+    let reasons = [
+        (
+            options.superblock.is_some(),
+            "another than the first superblock was asked for",
+        ),
+        (
+            options.journal == Journal::Ignore,
+            "its journal was to be ignored",
+        ),
+        (!features.has(Feature::HAS_JOURNAL), "it has no journal"),
+        (
+            superblock.journal_ino().is_none(),
+            "its journal is on another device",
+        ),
+        (
+            superblock.state() & state::ERROR != 0,
+            "errors in it are on record, so e2fsck comes first",
+        ),
     ];
-    match unwritable
-        .into_iter()
-        .find(|feature| superblock.features().has(*feature))
-    {
+    if let Some((_, reason)) = reasons.into_iter().find(|(is_so, _)| *is_so) {
+        return Err(Error::Unwritable(reason));
+    }
+    // A compatible feature asks nothing of those who don't know it.
+    let asking = Features {
+        compat: 0,
+        ..features
+    };
+    match asking.minus(Features::of(WRITABLE)).iter().next() {
         Some(feature) => Err(Error::UnwritableFeature(feature)),
         None => Ok(()),
     }
