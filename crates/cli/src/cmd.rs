@@ -2,10 +2,13 @@
 
 mod build;
 mod cat;
+mod chmod;
+mod chown;
 mod cp;
 mod df;
 mod du;
 mod dump;
+mod edit;
 mod extract;
 mod find;
 mod info;
@@ -15,9 +18,11 @@ mod mkfs;
 mod mkfs_args;
 mod stat;
 mod tree;
+mod truncate;
 
 use clap::Subcommand;
 
+use crate::change::InImage;
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -34,6 +39,10 @@ pub enum Command {
     Du(du::Args),
     Df(df::Args),
     Cp(cp::Args),
+    Chmod(InImage<chmod::Chmod>),
+    Chown(InImage<chown::Chown>),
+    Truncate(InImage<truncate::Truncate>),
+    Edit(edit::Args),
     Extract(extract::Args),
     Info(info::InfoArgs),
     Map(map::MapArgs),
@@ -54,6 +63,10 @@ impl Command {
             Command::Du(args) => args.run(context),
             Command::Df(args) => args.run(context),
             Command::Cp(args) => args.run(context),
+            Command::Chmod(args) => args.run(context),
+            Command::Chown(args) => args.run(context),
+            Command::Truncate(args) => args.run(context),
+            Command::Edit(args) => args.run(context),
             Command::Extract(args) => args.run(context),
             Command::Info(args) => args.run(context),
             Command::Map(args) => args.run(context),

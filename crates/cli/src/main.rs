@@ -6,6 +6,7 @@
 //! the reader of our output went away, as for any program that ends by SIGPIPE.
 
 mod args;
+mod change;
 mod cmd;
 mod context;
 mod failure;
@@ -18,6 +19,7 @@ mod progress;
 mod raw;
 mod table;
 mod target;
+mod words;
 
 use std::process::ExitCode;
 

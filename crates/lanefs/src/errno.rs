@@ -24,6 +24,7 @@ pub fn of(error: &Error) -> Errno {
         ) => Errno::INVAL,
         Error::Build(error) => of_build(error),
         Error::Make(error) => of_make(error),
+        Error::InUse { .. } => Errno::BUSY,
         Error::Host { source, .. } | Error::Output(source) => of_io(source),
         Error::Invalid(_) => Errno::UCLEAN,
     }
@@ -44,7 +45,7 @@ fn of_engine(error: &engine::Error) -> Errno {
         E::Unsupported(_) | E::UnsupportedImage(_) | E::NotSupported(_) | E::Journal(_) => {
             Errno::OPNOTSUPP
         }
-        E::UnwritableFeature(_) | E::ReadOnly => Errno::ROFS,
+        E::UnwritableFeature(_) | E::Unwritable(_) | E::ReadOnly => Errno::ROFS,
         E::NoSpace => Errno::NOSPC,
         E::Aborted(_) => Errno::IO,
         E::Truncated { .. } | E::Corrupt(_) => Errno::UCLEAN,
