@@ -8,8 +8,9 @@ use std::ops::Range;
 use ondisk::{Flags, Ino};
 
 use super::step::{Changing, Orphan, check_regular, max_bytes};
-use super::write::take_runs;
+use super::write::fill_hole;
 use crate::error::Error;
+use crate::extent::Mapping;
 use crate::icache::Icache;
 
 /// What [`crate::Fs::allocate`] does with a range of a file.
@@ -88,13 +89,8 @@ fn reserve(file: Changing<'_>, range: &Range<u64>, grows: bool) -> Result<(), Er
             at = run.end();
             continue;
         }
-        let blocks = take_runs(file, &run)?;
-        at += blocks
-            .iter()
-            .map(|blocks| u64::from(blocks.run().len))
-            .sum::<u64>();
-        let mut draft = file.draft()?;
-        draft.insert(run.logical, blocks, true)?;
+        let (draft, runs) = fill_hole(file, &run, true)?;
+        at = runs.last().map_or(last, Mapping::end);
         let reached = range.end.min(at << size.bits());
         file.apply(draft.prepare()?, Orphan::Stays, |inode| {
             if grows && inode.size(false) < reached {

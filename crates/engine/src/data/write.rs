@@ -9,14 +9,14 @@ use ondisk::{Flags, FsBlock, Ino};
 
 use super::step::{Changing, Orphan, check_regular, max_bytes, run_at};
 use crate::error::Error;
-use crate::extent::{self, Mapping};
+use crate::extent::{self, Draft, Mapping};
 use crate::icache::Icache;
 use crate::mballoc::Blocks;
 
 /// Bytes that one step writes at most.
 const STEP_BYTES: u64 = 8 << 20;
 /// Runs of blocks that one step takes at most.
-pub(super) const STEP_RUNS: usize = 8;
+const STEP_RUNS: usize = 8;
 
 /// Writes `bytes` at `offset` of a regular file; says how many were written: fewer only if an error stopped it.
 pub(crate) fn write(icache: &Icache, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
@@ -122,10 +122,9 @@ fn extend(file: Changing<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Error>
             (vec![run], done)
         }
         None => {
-            let blocks = take_runs(file, &run)?;
-            let runs = mapped(run.logical, &blocks);
+            let (filled, runs) = fill_hole(file, &run, false)?;
+            draft = filled;
             let stop = runs.last().map_or(run.logical, Mapping::end);
-            draft.insert(run.logical, blocks, false)?;
             (runs, stop)
         }
     };
@@ -146,8 +145,30 @@ fn grow(inode: &mut ondisk::inode::Inode, size: u64) {
     }
 }
 
+/// Maps new blocks in a hole, or in a part of it from its start on: in a draft, and where.
+pub(super) fn fill_hole<'a>(
+    file: Changing<'a>,
+    hole: &Mapping,
+    unwritten: bool,
+) -> Result<(Draft<'a>, Vec<Mapping>), Error> {
+    let mut hole = *hole;
+    loop {
+        let blocks = take_runs(file, &hole)?;
+        let runs = mapped(hole.logical, &blocks);
+        let mut draft = file.draft()?;
+        match draft.insert(hole.logical, blocks, unwritten) {
+            Ok(()) => return Ok((draft, runs)),
+            // No block was left for the map: fewer of them may do.
+            Err(Error::NoSpace) if runs.len() > 1 || runs.iter().any(|run| run.len > 1) => {
+                hole.len = runs.iter().map(|run| run.len).sum::<u64>() / 2;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Takes blocks for a hole, or for a part of it from its start on, near what is mapped before it.
-pub(super) fn take_runs<'a>(file: Changing<'a>, hole: &Mapping) -> Result<Vec<Blocks<'a>>, Error> {
+fn take_runs<'a>(file: Changing<'a>, hole: &Mapping) -> Result<Vec<Blocks<'a>>, Error> {
     let volume = file.volume();
     let inode = file.inode();
     let pointers = volume.geometry().block_size().bytes_u64() / 4;
