@@ -94,12 +94,7 @@ enum Source {
 
 impl Source {
     fn of(volume: &Volume, inode: &LoadedInode) -> Result<Source, Error> {
-        let has_blocks = match inode.file_type() {
-            Some(FileType::Regular | FileType::Directory) => !inode.is_inline(),
-            Some(FileType::Symlink) => !is_short_link(inode),
-            _ => false,
-        };
-        match has_blocks {
+        match is_mapped(inode) {
             false => Ok(Source::Nothing),
             true if inode.flags().contains(Flags::EXTENTS) => {
                 Ok(Source::Tree(Tree::new(volume, inode)?))
@@ -115,6 +110,15 @@ impl Source {
             Source::Tree(tree) => tree.next(volume, from),
             Source::Map(map) => map.next(volume, from),
         }
+    }
+}
+
+/// Whether the inode's block area is a map.
+pub(crate) fn is_mapped(inode: &LoadedInode) -> bool {
+    match inode.file_type() {
+        Some(FileType::Regular | FileType::Directory) => !inode.is_inline(),
+        Some(FileType::Symlink) => !inode.is_inline() && !is_short_link(inode),
+        _ => false,
     }
 }
 

@@ -124,8 +124,8 @@ impl Fs {
     }
 
     /// Writes `bytes` at byte `offset` of a regular file, which grows to hold them; says how many were written: fewer
-    /// only where an error stopped it behind the first. Holes before `offset` stay holes. Durable after [`Fs::fsync`] or
-    /// [`Fs::sync`]; a cut before that leaves a prefix of what was added, and any part of what was overwritten.
+    /// only where an error stopped it behind the first. Holes before `offset` stay holes. Durable after [`Fs::fsync`]
+    /// or [`Fs::sync`]; a cut before that leaves a prefix of what was added, and any part of what was overwritten.
     ///
     /// # Errors
     /// `ReadOnly`; as [`Fs::inode`]; `IsDirectory`, `NotRegular`, `NotPermitted` (immutable, append-only), `Encrypted`,
@@ -134,7 +134,8 @@ impl Fs {
         data::write(&self.icache, ino, offset, bytes)
     }
 
-    /// Sets the size of a regular file: what is behind it goes, or a hole is added. A cut leaves the old size or the new.
+    /// Sets the size of a regular file: what is behind it goes, or a hole is added. A cut leaves the old size or the
+    /// new.
     ///
     /// # Errors
     /// As [`Fs::write`].
@@ -142,12 +143,12 @@ impl Fs {
         data::truncate(&self.icache, ino, size)
     }
 
-    /// Reserves, frees, zeroes or moves a part of a regular file (`fallocate`). A cut leaves it done for a prefix of the
-    /// range; what moves, moves at once.
+    /// Reserves, frees, zeroes or moves a part of a regular file (`fallocate`). A cut leaves it done for a prefix of
+    /// the range; what moves, moves at once.
     ///
     /// # Errors
-    /// As [`Fs::write`]; `InvalidArgument` for an empty range, parts of blocks where whole ones are moved, or a range at
-    /// the end; `NotSupported` for anything but [`Allocate::Punch`] in a file without extents, and for moving more
+    /// As [`Fs::write`]; `InvalidArgument` for an empty range, parts of blocks where whole ones are moved, or a range
+    /// at the end; `NotSupported` for anything but [`Allocate::Punch`] in a file without extents, and for moving more
     /// extents than one step changes.
     pub fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Error> {
         data::allocate(&self.icache, ino, how, offset, len)
@@ -161,8 +162,8 @@ impl Fs {
         data::seek(&self.icache, ino, offset, false)
     }
 
-    /// The first byte at or behind `offset` that is in a hole, which is also what follows the end; `None` if `offset` is
-    /// not before the end (`SEEK_HOLE`).
+    /// The first byte at or behind `offset` that is in a hole, which is also what follows the end; `None` if `offset`
+    /// is not before the end (`SEEK_HOLE`).
     ///
     /// # Errors
     /// As [`Fs::seek_data`].

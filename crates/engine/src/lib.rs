@@ -1,7 +1,7 @@
 //! The mounted ext4 file system, read only: from a device to inodes, their data, names and attributes.
 //!
 //! ```text limits error < live < sb < group < mballoc, ialloc, orphan < icache < commit < extent < attr, xattr, dir,
-//! data < namei < mount < fs
+//! data < reap < namei < mount < fs
 //! ```
 //!
 //! Each module may import only from those to its left. [`Fs`] is the face; everything below works on an
@@ -27,6 +27,7 @@ mod mballoc;
 mod mount;
 mod namei;
 mod orphan;
+mod reap;
 mod sb;
 mod xattr;
 

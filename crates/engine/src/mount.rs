@@ -12,6 +12,7 @@ use crate::extent::Mappings;
 use crate::icache::Icache;
 use crate::limits;
 use crate::orphan::{OrphanFile, Orphans};
+use crate::reap;
 use crate::sb::{self, Volume, Writing};
 
 /// Features that ask something of who writes, and that lanefs heeds.
@@ -121,17 +122,17 @@ pub(crate) fn mount_for_writing(
     let reader = Icache::new(volume);
     let journal = open_journal(&reader, &device)?;
     let file = read_orphan_file(&reader, &superblock)?;
-    if superblock.last_orphan().is_some() || file.as_ref().is_some_and(|file| !file.used.is_empty())
-    {
-        return Err(Error::Unsupported(
-            "writing to a file system with inodes whose deletion was interrupted",
-        ));
-    }
+    let in_slots = file
+        .iter()
+        .flat_map(|file| file.used.iter().map(|(_, ino)| *ino))
+        .collect::<Vec<_>>();
+    let first_orphan = superblock.last_orphan();
     say_mounted(&mut superblock, file.is_some(), clock());
     write_superblock(&*device, &mut superblock)?;
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
     let orphans = Orphans::new(volume.geometry(), file);
     let icache = Icache::new(volume.writable(Writing::new(journal, clock))).with_orphans(orphans);
+    reap::recover(&icache, first_orphan, &in_slots)?;
     Ok((icache, report))
 }
 

@@ -74,7 +74,7 @@ pub(crate) struct Locked<'a> {
 }
 
 impl Orphans {
-    /// With the classic list only (empty: it was cleaned up), or an orphan file too.
+    /// With the classic list only (empty until [`Orphans::restore`]), or an orphan file too.
     pub(crate) fn new(geometry: &Geometry, file: Option<OrphanFile>) -> Orphans {
         // A block has at most 16,382 slots, and the file 512 blocks.
         let slots_per_block = orphan_file::slots_per_block(geometry.block_size()) as u32;
@@ -97,6 +97,11 @@ impl Orphans {
             state,
             changes: EpochLists::new(),
         }
+    }
+
+    /// Says what the classic list holds, its head last: at the mount, before anyone else uses it.
+    pub(crate) fn restore(&self, list: Vec<Arc<dyn Chained>>) {
+        self.state.lock().list = list;
     }
 
     /// Waits for the lock; before the handle is begun.

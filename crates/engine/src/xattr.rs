@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::extent;
 use crate::icache::{Icache, LoadedInode};
 use crate::limits;
+use crate::live::{Pin, Seal};
 use crate::sb::{Kind, Volume};
 
 /// An extended attribute.
@@ -73,6 +74,18 @@ fn read_block(
         }
         Ok(())
     })
+}
+
+/// Pins an inode's block of attributes, verified.
+pub(crate) fn pin(icache: &Icache, inode: &LoadedInode, at: FsBlock) -> Result<Pin, Error> {
+    let volume = icache.volume();
+    let geometry = volume.geometry();
+    read_block(volume, inode, at)?;
+    let seal = match geometry.has_metadata_csum() {
+        true => Seal::Xattrs(geometry.csum_seed()),
+        false => Seal::None,
+    };
+    volume.pin(at, Kind::Xattrs, Ino(0), seal, |_| Ok(()))
 }
 
 fn collect(

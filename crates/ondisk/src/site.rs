@@ -154,6 +154,8 @@ sites! {
     OrphanMagic = 1000, "a block of the orphan file has no magic number";
     OrphanHole = 1010, "the orphan file has a hole";
     OrphanLength = 1011, "the orphan file is longer than one can be";
+    OrphanLoop = 1012, "the list of orphans comes back to itself";
+    OrphanNumber = 1013, "an orphan's number is that of no ordinary inode";
     OrphanChecksum = 1001, "the checksum of a block of the orphan file is wrong";
     MmpMagic = 1002, "the multi-mount protection block has no magic number";
     MmpChecksum = 1003, "the multi-mount protection block's checksum is wrong";

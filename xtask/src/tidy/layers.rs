@@ -54,6 +54,7 @@ const ENGINE: &[&[&str]] = &[
     &["commit"],
     &["extent"],
     &["attr", "xattr", "dir", "data"],
+    &["reap"],
     &["fsync"],
     &["namei"],
     &["mount"],

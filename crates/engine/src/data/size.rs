@@ -2,12 +2,13 @@
 //!
 //! A file shrinks in one step where its blocks can be freed in one; else the first step sets the size and puts the
 //! inode among the orphans, and the last one takes it out: whoever opens the image after a cut in between goes on
-//! ([`cut`]). Zeros behind the new end are written to the last block before the step that changes the size.
+//! ([`finish_truncate`]). Zeros behind the new end are written to the last block before the step that changes the size.
 
 use ondisk::{Flags, Ino};
 
 use super::step::{Changing, Orphan, check_regular, max_bytes};
 use crate::error::Error;
+use crate::extent;
 use crate::icache::{Exclusive, Icache};
 
 /// No map reaches further.
@@ -37,14 +38,16 @@ pub(crate) fn truncate(icache: &Icache, ino: Ino, size: u64) -> Result<(), Error
     if size < old {
         file.zero_data(size, size.next_multiple_of(block_size.bytes_u64()).min(old))?;
     }
-    shrink(file, Some(size), block_size.blocks_for(size), size != old)
+    shrink(file, size, block_size.blocks_for(size), size != old)
 }
 
-/// Frees all blocks of a locked inode from block `from` on, whatever its type: the rest of an interrupted truncation, or
-/// all of an inode that has no names left. The inode should be among the orphans already if a cut may matter; it is
-/// taken out by whoever put it there. Size and times stay.
+/// Frees all blocks of a locked inode from block `from` on, whatever its type. The inode is among the orphans; its
+/// size, its times and its entry there stay.
 pub(crate) fn cut(icache: &Icache, locked: &Exclusive<'_>, from: u64) -> Result<(), Error> {
     let file = Changing { icache, locked };
+    if !extent::is_mapped(&file.inode()) {
+        return Ok(());
+    }
     let mut at = from;
     while at < MAP_END {
         let mut draft = file.draft()?;
@@ -54,12 +57,22 @@ pub(crate) fn cut(icache: &Icache, locked: &Exclusive<'_>, from: u64) -> Result<
     Ok(())
 }
 
-fn shrink(file: Changing<'_>, size: Option<u64>, from: u64, stamps: bool) -> Result<(), Error> {
-    let set_size = |inode: &mut ondisk::inode::Inode| {
-        if let Some(size) = size {
-            inode.set_size(size);
-        }
-    };
+/// Does what is left of an interrupted truncation: zeroes what is behind the end in the last block, and frees the
+/// blocks behind it. As [`cut`].
+pub(crate) fn finish_truncate(icache: &Icache, locked: &Exclusive<'_>) -> Result<(), Error> {
+    let file = Changing { icache, locked };
+    let volume = icache.volume();
+    file.zero_tail()?;
+    let size = file.inode().bytes(volume);
+    cut(
+        icache,
+        locked,
+        volume.geometry().block_size().blocks_for(size),
+    )
+}
+
+/// Sets the size and frees all blocks from `from` on.
+fn shrink(file: Changing<'_>, size: u64, from: u64, stamps: bool) -> Result<(), Error> {
     let mut at = from;
     loop {
         let mut draft = file.draft()?;
@@ -69,7 +82,9 @@ fn shrink(file: Changing<'_>, size: Option<u64>, from: u64, stamps: bool) -> Res
             (false, false) => Orphan::Removed,
             (true, false) | (false, true) => Orphan::Stays,
         };
-        file.apply_all(Some(draft.prepare()?), orphan, stamps, set_size)?;
+        file.apply_all(Some(draft.prepare()?), orphan, stamps, |inode| {
+            inode.set_size(size);
+        })?;
         if done >= MAP_END {
             return Ok(());
         }

@@ -69,7 +69,8 @@ fn parts(change: &Change) -> Vec<Change> {
     }
 }
 
-/// The states that may be found when `done` changes have returned and the next one was under way. Each third was synced.
+/// The states that may be found when `done` changes have returned and the next one was under way. Each third was
+/// synced.
 fn history(changes: &[Change], done: usize) -> History {
     let mut history = History::new(empty());
     for (index, change) in changes.iter().take(done + 1).enumerate() {

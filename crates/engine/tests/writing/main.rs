@@ -6,4 +6,5 @@ mod data;
 mod files;
 mod image;
 mod mounting;
+mod orphans;
 mod threads;
