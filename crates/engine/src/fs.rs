@@ -3,6 +3,8 @@
 //! All methods take `&self`, may be called from any number of threads, and may block on I/O. None holds a lock
 //! while it does.
 
+mod names;
+
 use device::BlockDevice;
 use ondisk::{
     Feature, FileType, Flags, FsBlock, Generation, Geometry, Group, Ino, Superblock, Timestamp,
@@ -284,11 +286,7 @@ impl Fs {
     /// `NotFound`, `NotDirectory`, `NameTooLong`; as [`Fs::inode`]; `Corrupt` when the directory is broken where the
     /// name was looked for.
     pub fn lookup(&self, directory: Ino, name: &[u8]) -> Result<Ino, Error> {
-        dir::lookup(
-            self.icache.volume(),
-            self.icache.load_used(directory)?,
-            name,
-        )
+        dir::lookup_in(&self.icache, directory, name)
     }
 
     /// All entries of a directory, `.` and `..` among them, in the order of its blocks.

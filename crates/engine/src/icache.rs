@@ -147,7 +147,7 @@ impl Icache {
         writing.live.trim(committed);
         self.table.trim(&|inode| {
             self.volume.cache().remove(inode.table_block().0);
-            inode.stamp() <= committed
+            inode.stamp() <= committed && !inode.is_held()
         });
         Ok(())
     }
@@ -185,6 +185,10 @@ impl Icache {
     /// Loads an inode that something refers to; it must be in use.
     pub(crate) fn load_used(&self, ino: Ino) -> Result<LoadedInode, Error> {
         let inode = self.load(ino)?;
+        if self.volume.is_writable() && inode.mode() == 0 && inode.links_count() == 0 {
+            // Deleted while the caller held its number.
+            return Err(Error::NotFound);
+        }
         if inode.inode.file_type().is_none() {
             return Err(Corrupt::at(Site::InodeType).ino(ino).into());
         }

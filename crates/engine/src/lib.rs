@@ -38,6 +38,7 @@ pub use error::Error;
 pub use extent::{Mapping, Mappings};
 pub use fs::{Fs, InodeRef, Metadata, StatFs};
 pub use mount::{Journal, OpenOptions};
+pub use namei::{NewInode, RenameFlag};
 pub use ondisk::{
     BlockSize, Corrupt, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock, Timestamp,
 };

@@ -21,3 +21,5 @@ pub const PATH_BYTES: usize = 4095;
 pub const LIVE_BLOCKS: usize = 1 << 13;
 /// Inodes kept in memory, beyond those in use or not committed.
 pub const LIVE_INODES: usize = 1 << 15;
+/// Directories on the way from one to the root, when one of them is moved.
+pub const ANCESTORS: u32 = 1 << 20;

@@ -96,6 +96,16 @@ impl Pin {
         )
     }
 
+    /// Gives the block new bytes, which were prepared while its owner's lock was held, and the kind of checksum that
+    /// belongs to them. As [`Pin::change`] otherwise.
+    pub(crate) fn replace(&self, handle: &Handle<'_>, seal: Seal, bytes: Arc<Block>) {
+        handle.change(
+            &self.0,
+            |block| &block.contents,
+            |contents| *contents = Contents { seal, bytes },
+        );
+    }
+
     /// As [`Pin::change`], for a block that becomes another kind of block.
     pub(crate) fn change_as<R>(
         &self,

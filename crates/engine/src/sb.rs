@@ -11,7 +11,7 @@ use ondisk::{
     Corrupt, Feature, FsBlock, Geometry, Ino, Site, Superblock, Timestamp, dirent, extent, htree,
     xattr,
 };
-use sync::Arc;
+use sync::{Arc, Mutex, Rank};
 
 use crate::error::Error;
 use crate::live::{Live, Pin, Seal};
@@ -51,6 +51,8 @@ pub(crate) struct Writing {
     pub(crate) live: Live,
     /// The time now, for stamps on inodes.
     pub(crate) clock: fn() -> Timestamp,
+    /// Held to move a directory to another parent.
+    pub(crate) renames: Mutex<()>,
 }
 
 impl Writing {
@@ -59,6 +61,7 @@ impl Writing {
             journal,
             live: Live::new(seal_image),
             clock,
+            renames: Mutex::new(Rank::Rename, ()),
         }
     }
 }

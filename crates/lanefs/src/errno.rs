@@ -46,7 +46,11 @@ fn of_engine(error: &engine::Error) -> Errno {
             Errno::OPNOTSUPP
         }
         E::UnwritableFeature(_) | E::Unwritable(_) | E::ReadOnly => Errno::ROFS,
-        E::NoSpace => Errno::NOSPC,
+        E::NoSpace | E::DirectoryFull => Errno::NOSPC,
+        E::Exists => Errno::EXIST,
+        E::NotEmpty => Errno::NOTEMPTY,
+        E::LinkLimit => Errno::MLINK,
+        E::Busy => Errno::BUSY,
         E::Aborted(_) => Errno::IO,
         E::Truncated { .. } | E::Corrupt(_) => Errno::UCLEAN,
         E::Io(error) => of_device(error),

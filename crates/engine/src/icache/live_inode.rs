@@ -10,6 +10,7 @@ use buffer::{Block, Tag};
 use journal::{Epoch, Handle, Object, Stageable};
 use ondisk::inode::{self, Inode};
 use ondisk::{FsBlock, Ino};
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Arc, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::icache::LoadedInode;
@@ -26,6 +27,13 @@ pub(crate) struct LiveInode {
     has_checksum: bool,
     lock: RwLock<()>,
     data: RwLock<()>,
+    /// Counts the beginnings and ends of changes of a directory's names: odd while one is under way. [lock, exclusive;
+    /// atomic: SeqCst]
+    names: AtomicU64,
+    /// How many hold the inode, so that it stays without names. [atomic: SeqCst; from 0 up: lock, shared]
+    holders: AtomicU32,
+    /// Whether it was made without a name, and may get its first. [lock]
+    linkable: AtomicBool,
     /// The record. [lock, exclusive; read: any time, by snapshot]
     slot: Object<Arc<Block>>,
 }
@@ -92,6 +100,9 @@ impl LiveInode {
             has_checksum: geometry.has_metadata_csum(),
             lock: RwLock::keyed(Rank::Inode, u64::from(loaded.ino().0), ()),
             data: RwLock::keyed(Rank::InodeData, u64::from(loaded.ino().0), ()),
+            names: AtomicU64::new(0),
+            holders: AtomicU32::new(0),
+            linkable: AtomicBool::new(false),
             slot: Object::new(Arc::new(slot)),
         }
     }
@@ -109,6 +120,43 @@ impl LiveInode {
     /// The last epoch that may have changed the inode.
     pub(crate) fn stamp(&self) -> Epoch {
         self.slot.stamp()
+    }
+
+    /// One more holds the inode. The caller has its lock, and saw that it is in use.
+    pub(crate) fn hold(&self) {
+        // SeqCst: seen by whoever takes the lock exclusively next; pairs with the load in `is_held`.
+        self.holders.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// One fewer holds the inode; whether it was the last.
+    pub(crate) fn release(&self) -> bool {
+        // SeqCst: pairs with the load in `is_held`.
+        self.holders.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+
+    /// Whether someone holds the inode.
+    pub(crate) fn is_held(&self) -> bool {
+        // SeqCst: pairs with the changes in `hold` and `release`.
+        self.holders.load(Ordering::SeqCst) > 0
+    }
+
+    /// Says whether the inode, without names, may get one. The caller has its lock.
+    pub(crate) fn set_linkable(&self, linkable: bool) {
+        // Relaxed: the lock orders it.
+        self.linkable.store(linkable, Ordering::Relaxed);
+    }
+
+    /// What [`LiveInode::set_linkable`] said last.
+    pub(crate) fn is_linkable(&self) -> bool {
+        // Relaxed: the lock orders it.
+        self.linkable.load(Ordering::Relaxed)
+    }
+
+    /// How often changes of the directory's names began and ended; odd while one is under way. What was read without a
+    /// lock agrees if this was even before and is the same after.
+    pub(crate) fn names_version(&self) -> u64 {
+        // SeqCst: before and after the reads it guards; pairs with the adds in `change_names`.
+        self.names.load(Ordering::SeqCst)
     }
 
     /// The inode as it is now.
@@ -151,6 +199,17 @@ impl Exclusive<'_> {
     /// The inode.
     pub(crate) fn inode(&self) -> &Arc<LiveInode> {
         self.inode
+    }
+
+    /// Changes several blocks of the directory as one step for those who read it without its lock. Takes no lock that is
+    /// not free at once.
+    pub(crate) fn change_names<R>(&self, change: impl FnOnce() -> R) -> R {
+        // SeqCst: pairs with the loads in `names_version`, here and below.
+        self.inode.names.fetch_add(1, Ordering::SeqCst);
+        let result = change();
+        // SeqCst: as above.
+        self.inode.names.fetch_add(1, Ordering::SeqCst);
+        result
     }
 
     /// Changes the fixed part of the record in the handle's epoch. Uses one of the handle's blocks the first time in

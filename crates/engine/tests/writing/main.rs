@@ -3,8 +3,11 @@
 mod attributes;
 mod cuts;
 mod data;
+mod executor;
 mod files;
 mod image;
+mod large;
 mod mounting;
+mod names;
 mod orphans;
 mod threads;
