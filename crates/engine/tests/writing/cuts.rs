@@ -17,7 +17,7 @@ fn empty() -> Tree {
     tree
 }
 
-fn op(change: &Change) -> Op {
+pub fn op(change: &Change) -> Op {
     let file = file();
     match change.clone() {
         Change::Write(offset, bytes) => Op::Write {
@@ -47,7 +47,7 @@ fn op(change: &Change) -> Op {
 }
 
 /// What a change may have done before it returns: a prefix of the range; holes where a collapsed range was.
-fn parts(change: &Change) -> Vec<Change> {
+pub fn parts(change: &Change) -> Vec<Change> {
     let ends = |offset: u64, len: u64| {
         let first = offset / 4096 + 1;
         (first..(offset + len).div_ceil(4096)).map(move |block| block * 4096 - offset)
@@ -71,7 +71,7 @@ fn parts(change: &Change) -> Vec<Change> {
 
 /// The states that may be found when `done` changes have returned and the next one was under way. Each third was
 /// synced.
-fn history(changes: &[Change], done: usize) -> History {
+pub fn history(changes: &[Change], done: usize) -> History {
     let mut history = History::new(empty());
     for (index, change) in changes.iter().take(done + 1).enumerate() {
         for part in parts(change) {
@@ -91,7 +91,7 @@ fn history(changes: &[Change], done: usize) -> History {
     history
 }
 
-fn found(fs: &Fs) -> Tree {
+pub fn found(fs: &Fs) -> Tree {
     let ino = fs.resolve(b"one", true).unwrap();
     let bytes = contents(fs, ino);
     let mut tree = empty();
@@ -161,5 +161,15 @@ fn a_cut_leaves_a_state_that_the_model_allows() {
 fn a_cut_leaves_a_state_that_the_model_allows_in_mapped_files() {
     for seed in 0..2 {
         cut_everywhere(&["-b", "4096", "-O", "^extents,^64bit"], seed, 8);
+    }
+}
+
+/// Asked for: minutes of it.
+#[test]
+#[ignore = "long"]
+fn many_cuts_leave_states_that_the_model_allows() {
+    for seed in 100..130 {
+        cut_everywhere(&["-b", "4096"], seed, 12);
+        cut_everywhere(&["-b", "4096", "-O", "^extents,^64bit"], seed, 12);
     }
 }

@@ -81,6 +81,17 @@ fn random_changes_give_what_the_model_says() {
     }
 }
 
+/// Asked for: minutes of it.
+#[test]
+#[ignore = "long"]
+fn many_random_changes_give_what_the_model_says() {
+    for seed in 100..140 {
+        run(&["-b", "1024"], seed, 300);
+        run(&["-b", "4096"], seed, 300);
+        run(EXT3, seed, 300);
+    }
+}
+
 #[test]
 fn random_changes_of_mapped_files_give_what_the_model_says() {
     for seed in 0..3 {

@@ -139,6 +139,14 @@ pub fn first_difference(one: &[u8], other: &[u8]) -> Option<usize> {
     }
 }
 
+/// e2fsck finds nothing wrong with the image.
+pub fn judge_image(device: &CowDevice) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::write(&path, device.bytes()).unwrap();
+    testkit::e2fsck(&path);
+}
+
 /// e2fsck finds nothing wrong with the image, and the kernel reads the same files.
 pub fn judge(device: &CowDevice, files: &[(&str, Vec<u8>)]) {
     let directory = tempfile::tempdir().unwrap();

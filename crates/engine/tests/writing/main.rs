@@ -4,6 +4,7 @@ mod attributes;
 mod cuts;
 mod data;
 mod executor;
+mod faults;
 mod files;
 mod image;
 mod large;
