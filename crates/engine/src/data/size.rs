@@ -73,11 +73,14 @@ pub(crate) fn finish_truncate(icache: &Icache, locked: &Exclusive<'_>) -> Result
 
 /// Sets the size and frees all blocks from `from` on.
 fn shrink(file: Changing<'_>, size: u64, from: u64, stamps: bool) -> Result<(), Error> {
+    let is_nameless = file.inode().links_count() == 0;
     let mut at = from;
     loop {
         let mut draft = file.draft()?;
         let done = draft.remove(at..MAP_END)?;
         let orphan = match (at == from, done < MAP_END) {
+            // Without names it is among the orphans, and stays there.
+            _ if is_nameless => Orphan::Stays,
             (true, true) => Orphan::Added,
             (false, false) => Orphan::Removed,
             (true, false) | (false, true) => Orphan::Stays,

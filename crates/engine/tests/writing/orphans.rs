@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use device::BlockDevice;
-use lanefs_engine::{Allocate, Fs};
+use lanefs_engine::{Allocate, Error, Fs, Ino};
 use simulate::CowDevice;
 use sync::Arc;
 
@@ -113,6 +113,34 @@ fn a_hole_of_many_steps_is_punched_from_its_start() {
         punched.insert(kept);
     });
     assert!(punched.len() > 1, "{punched:?}");
+}
+
+/// A file without names that someone holds is an orphan for as long, whatever else made it one.
+#[test]
+fn a_held_file_without_names_is_cut_and_stays_an_orphan() {
+    for options in with_orphan_places() {
+        let Some((image, _)) = fragmented(options) else {
+            return;
+        };
+        let (device, fs) = opened(&image);
+        let free = fs.statfs().unwrap();
+        let ino = fs.resolve(b"one", true).unwrap();
+        fs.hold(ino).unwrap();
+        fs.unlink(Ino::ROOT, b"one").unwrap();
+        fs.truncate(ino, 2048 + 10).unwrap();
+        assert_eq!(contents(&fs, ino)[..1024], [byte(0); 1024]);
+        fs.sync().unwrap();
+        // Nobody closes it: as after a crash.
+        drop(fs);
+        let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
+        assert!(matches!(fs.metadata(ino), Err(Error::NotFound)));
+        fs.close().unwrap();
+        let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
+        let now = fs.statfs().unwrap();
+        assert!(now.free >= free.free + PIECES && now.free_files == free.free_files + 1);
+        fs.close().unwrap();
+        judge(&device, &[]);
+    }
 }
 
 /// Files that the kernel deleted while they were open, with attributes in blocks of their own and shared.
