@@ -19,7 +19,7 @@ use crate::sb::{Kind, Volume};
 mod live_inode;
 mod locked;
 
-pub(crate) use live_inode::{Exclusive, LiveInode, Shared};
+pub(crate) use live_inode::{Exclusive, LiveInode};
 use locked::LockedTable;
 
 /// Which inodes are in memory: the small face behind which tables of different scalability stand.
@@ -141,15 +141,16 @@ impl Icache {
 
     /// Lets go of inodes that nobody uses and whose last change is committed, where there are too many. The table
     /// block of one that changed leaves the cache first, for it is older than what is committed.
-    pub(crate) fn trim(&self) -> Result<(), Error> {
-        let writing = self.volume.writing()?;
+    pub(crate) fn trim(&self) {
+        let Ok(writing) = self.volume.writing() else {
+            return;
+        };
         let committed = writing.journal.committed_epoch();
         writing.live.trim(committed);
         self.table.trim(&|inode| {
             self.volume.cache().remove(inode.table_block().0);
-            inode.stamp() <= committed && !inode.is_held()
+            inode.stamp() <= committed
         });
-        Ok(())
     }
 
     /// The block of the inode table that holds an inode, and the byte in it.

@@ -76,11 +76,6 @@ impl Stageable for LiveBlock {
 pub(crate) struct Pin(Arc<LiveBlock>);
 
 impl Pin {
-    /// The block's number.
-    pub(crate) fn number(&self) -> FsBlock {
-        self.0.number
-    }
-
     /// The block's bytes as they are now; they do not change under the reader.
     pub(crate) fn bytes(&self) -> Arc<Block> {
         self.0.contents.read(|contents| Arc::clone(&contents.bytes))
@@ -104,23 +99,6 @@ impl Pin {
             |block| &block.contents,
             |contents| *contents = Contents { seal, bytes },
         );
-    }
-
-    /// As [`Pin::change`], for a block that becomes another kind of block.
-    pub(crate) fn change_as<R>(
-        &self,
-        handle: &Handle<'_>,
-        seal: Seal,
-        change: impl FnOnce(&mut [u8]) -> R,
-    ) -> R {
-        handle.change(
-            &self.0,
-            |block| &block.contents,
-            |contents| {
-                contents.seal = seal;
-                change(Arc::make_mut(&mut contents.bytes).bytes_mut())
-            },
-        )
     }
 }
 
@@ -189,14 +167,6 @@ impl Live {
             .lock()
             .insert(number.0, Arc::clone(&block));
         Pin(block)
-    }
-
-    /// A pinned block, if it is in the table.
-    pub(crate) fn find(&self, number: FsBlock) -> Option<Pin> {
-        self.shard(number)
-            .lock()
-            .get(&number.0)
-            .map(|block| Pin(Arc::clone(block)))
     }
 
     /// Lets go of blocks that nobody pins and whose last change is committed, where a shard holds more than its

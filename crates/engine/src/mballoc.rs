@@ -114,20 +114,6 @@ fn longest(bits: &[u8], len: u32, want: u32) -> Option<std::ops::Range<u32>> {
     Some(longest.start..longest.end.min(longest.start + want))
 }
 
-/// Blocks that [`free`] uses of a handle for this run.
-pub(crate) fn blocks_to_free(geometry: &Geometry, start: FsBlock, len: u64) -> u32 {
-    let groups = len / u64::from(geometry.blocks_per_group()) + 2;
-    let one = geometry.group_of_block(start)
-        == geometry.group_of_block(FsBlock((start.0 + len).saturating_sub(1)));
-    // A run that a map names has at most 2^32 blocks, so it lies in few groups.
-    BLOCKS_A_RUN
-        * if one {
-            1
-        } else {
-            u32::try_from(groups).unwrap_or(u32::MAX / BLOCKS_A_RUN)
-        }
-}
-
 /// Frees blocks in the handle's epoch: they can be had again when it is durable. Uses [`BLOCKS_A_RUN`] of the
 /// handle's blocks for each group that the run touches. The groups' bitmaps must be in memory ([`load`]). Blocks that
 /// held metadata are the caller's to forget.
