@@ -229,6 +229,16 @@ impl Iterator for Mappings<'_> {
     }
 }
 
+/// The run that holds a block, no longer than the map records it in one piece; `None` for holes.
+pub(crate) fn find_run(
+    volume: &Volume,
+    inode: &LoadedInode,
+    block: u64,
+) -> Result<Option<Mapping>, Error> {
+    let found = Source::of(volume, inode)?.next(volume, block)?;
+    Ok(found.filter(|run| run.logical <= block))
+}
+
 /// The block of the device that holds a file's block; `None` for holes and unwritten blocks.
 pub(crate) fn find_block(
     volume: &Volume,

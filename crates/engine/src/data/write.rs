@@ -15,6 +15,8 @@ use crate::mballoc::Blocks;
 
 /// Bytes that one step writes at most.
 const STEP_BYTES: u64 = 8 << 20;
+/// Bytes of zeros that are written at once.
+const ZEROS: usize = 1 << 20;
 /// Runs of blocks that one step takes at most.
 const STEP_RUNS: usize = 8;
 
@@ -115,10 +117,11 @@ fn extend(file: Changing<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Error>
         file.apply_inode(|inode| grow(inode, stop))?;
         return Ok(len);
     }
-    let mut draft = file.draft()?;
+    let draft;
     let (runs, stop) = match run.physical {
         Some(_) => {
-            let done = draft.convert(run.logical..run.end(), false)?;
+            let (filled, done) = convert(file, &run)?;
+            draft = filled;
             (vec![run], done)
         }
         None => {
@@ -165,6 +168,34 @@ pub(super) fn fill_hole<'a>(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Makes unwritten blocks written in a draft; gives the block up to which that is done. Where the map would need a
+/// block to tell them from their neighbours, and none can be had, the neighbours become zeros on the device.
+fn convert<'a>(file: Changing<'a>, run: &Mapping) -> Result<(Draft<'a>, u64), Error> {
+    let mut draft = file.draft()?;
+    match draft.convert(run.logical..run.end(), false) {
+        Err(Error::NoSpace) => {}
+        done => return Ok((draft, done?)),
+    }
+    let whole = extent::find_run(file.volume(), &file.inode(), run.logical)?.unwrap_or(*run);
+    let size = file.volume().geometry().block_size();
+    let zeros = vec![0; ZEROS.max(size.bytes())];
+    if let Some(first) = whole.physical {
+        let (mut at, end) = (
+            first.offset(size),
+            first.offset(size) + (whole.len << size.bits()),
+        );
+        while at < end {
+            // No more than `zeros` holds.
+            let len = (end - at).min(zeros.len() as u64) as usize;
+            file.volume().cache().device().write_at(at, &zeros[..len])?;
+            at += len as u64;
+        }
+    }
+    let mut draft = file.draft()?;
+    draft.convert(whole.logical..whole.end(), false)?;
+    Ok((draft, run.end().min(whole.end())))
 }
 
 /// Takes blocks for a hole, or for a part of it from its start on, near what is mapped before it.

@@ -74,15 +74,15 @@ pub fn parts(change: &Change) -> Vec<Change> {
 pub fn history(changes: &[Change], done: usize) -> History {
     let mut history = History::new(empty());
     for (index, change) in changes.iter().take(done + 1).enumerate() {
-        for part in parts(change) {
-            let mut state = history.last().clone();
-            if state.apply(&op(&part)).is_ok() {
+        let mut after = history.last().clone();
+        // What is refused does nothing.
+        if after.apply(&op(change)).is_ok() {
+            for part in parts(change) {
+                let mut state = history.last().clone();
+                state.apply(&op(&part)).unwrap();
                 history.push(state);
             }
-        }
-        let mut state = history.last().clone();
-        if state.apply(&op(change)).is_ok() {
-            history.push(state);
+            history.push(after);
         }
         if index < done && index % 3 == 2 {
             history.promise(&Op::Fsync { file: file() });

@@ -170,6 +170,35 @@ fn a_full_image_keeps_a_prefix_and_gives_its_space_back() {
     }
 }
 
+/// Blocks that were reserved can be written when no other is free, though their tree would need one to be split.
+#[test]
+fn what_was_reserved_can_be_written_on_a_full_image() {
+    let Some(image) = with_files(&["-b", "1024"], 8 << 20, &["one", "two"]) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let (one, two) = (find(&fs, "one"), find(&fs, "two"));
+    fs.allocate(one, Allocate::Grow, 0, 1 << 20).unwrap();
+    let filler = vec![7; 8 << 20];
+    let filled = fs.write(two, 0, &filler).unwrap();
+    let mut expected = vec![0; 1 << 20];
+    for step in 0..200_usize {
+        let at = step * 37 % 511 * 2048 + 100;
+        expected[at..at + 1100].fill(step as u8 + 1);
+        assert_eq!(
+            fs.write(one, at as u64, &[step as u8 + 1; 1100]).unwrap(),
+            1100,
+            "{step}"
+        );
+    }
+    assert_eq!(first_difference(&contents(&fs, one), &expected), None);
+    fs.close().unwrap();
+    judge(
+        &device,
+        &[("one", expected), ("two", filler[..filled].to_vec())],
+    );
+}
+
 #[test]
 fn seeking_finds_data_and_holes() {
     let Some(image) = with_files(&["-b", "4096"], 8 << 20, &["one"]) else {

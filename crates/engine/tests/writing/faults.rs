@@ -25,7 +25,7 @@ fn changes() -> Vec<Change> {
 /// Does the changes and syncs after each until something fails; says how many returned.
 fn run(device: Arc<dyn BlockDevice>, changes: &[Change]) -> (usize, Result<(), Error>) {
     let mut done = 0;
-    let mut work = || {
+    let work = || {
         let fs = Fs::open_for_writing(device, &OpenOptions::default(), clock)?;
         let ino = fs.resolve(b"one", true)?;
         for change in changes {

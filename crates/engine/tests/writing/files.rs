@@ -26,11 +26,21 @@ pub fn opened(image: &[u8]) -> (Arc<CowDevice>, Fs) {
 }
 
 /// Something done to a file's data.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Change {
     Write(u64, Vec<u8>),
     Truncate(u64),
     Allocate(Allocate, u64, u64),
+}
+
+impl std::fmt::Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Change::Write(offset, bytes) => write!(f, "Write({offset}, {} bytes)", bytes.len()),
+            Change::Truncate(size) => write!(f, "Truncate({size})"),
+            Change::Allocate(how, offset, len) => write!(f, "{how:?}({offset}, {len})"),
+        }
+    }
 }
 
 /// A change of a file that has, or gets, about `most` bytes. `with_extents`: any kind of it.
