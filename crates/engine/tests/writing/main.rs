@@ -12,3 +12,4 @@ mod mounting;
 mod names;
 mod orphans;
 mod threads;
+mod turns;
