@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lanefs::Fs;
 
@@ -106,4 +106,28 @@ pub fn each(
         }
     }
     Ok(())
+}
+
+/// Where something with the name of `from` goes: into `destination` if that is a directory, else exactly there.
+pub fn target_of(
+    fs: &Fs,
+    from: &Path,
+    destination: &Path,
+    count: usize,
+) -> Result<PathBuf, Failure> {
+    let is_directory = match fs.metadata(destination) {
+        Ok(metadata) => metadata.file_type == lanefs::FileType::Directory,
+        Err(error) if error.is_not_found() => false,
+        Err(error) => return Err(Failure::new(error)),
+    };
+    match from.file_name() {
+        Some(name) if is_directory => Ok(destination.join(name)),
+        // A path that ends with `..` has no name to go by.
+        None if is_directory => Ok(destination.to_path_buf()),
+        _ if count > 1 => {
+            let shown = crate::format::safe(destination.as_os_str().as_bytes());
+            Err(Failure::new(format!("{shown} is no directory")))
+        }
+        _ => Ok(destination.to_path_buf()),
+    }
 }

@@ -8,8 +8,8 @@ use buffer::{Block, Cache, Tag};
 use device::BlockDevice;
 use journal::Journal;
 use ondisk::{
-    Corrupt, Feature, FsBlock, Geometry, Ino, Site, Superblock, Timestamp, dirent, extent, htree,
-    xattr,
+    Corrupt, Feature, Features, FsBlock, Geometry, Group, GroupDesc, Ino, Site, Superblock,
+    Timestamp, dirent, extent, htree, xattr,
 };
 use sync::{Arc, Mutex, Rank};
 
@@ -90,9 +90,83 @@ pub(crate) fn read_superblock(
         device.read_at(offset, &mut bytes)?;
     }
     let superblock = *Superblock::view(&bytes);
-    superblock.verify()?;
-    Ok(superblock)
+    match superblock.verify() {
+        Err(wrong) if wrong.site() == Site::SuperblockChecksum && backup.is_none() => {
+            mend(device, superblock).ok_or(wrong.into())
+        }
+        verified => {
+            verified?;
+            Ok(superblock)
+        }
+    }
 }
+
+/// A first superblock whose write was torn. All that ever changes in it lies in its first sector, but for the checksum
+/// in its second: what a cut leaves is the contents of one moment with the checksum of another. Nothing is written here;
+/// the next write of the superblock puts it right. `None` if it is not that: what never changes must agree with a copy
+/// in another group, or where there is only one group, with the checksum of that group's descriptor.
+fn mend(device: &dyn BlockDevice, torn: Superblock) -> Option<Superblock> {
+    let mut mended = torn;
+    mended.seal();
+    let geometry = Geometry::new(&mended, device.size()).ok()?;
+    let mut copies = geometry
+        .all_groups()
+        .skip(1)
+        .take(MEND_GROUPS)
+        .filter(|group| geometry.has_super(*group))
+        .peekable();
+    let is_sound = match copies.peek() {
+        Some(_) => copies.any(|group| {
+            let at = geometry
+                .group_first_block(group)
+                .offset(geometry.block_size());
+            read_superblock(device, Some(at / 1024))
+                .is_ok_and(|copy| constant(copy) == constant(torn))
+        }),
+        None => {
+            let (block, byte) = geometry.desc_place(Group(0));
+            let mut raw = vec![0; geometry.desc_size()];
+            let offset = block.offset(geometry.block_size()) + byte as u64;
+            device.read_at(offset, &mut raw).is_ok()
+                && GroupDesc::verify(&raw, &geometry, Group(0)).is_ok()
+        }
+    };
+    is_sound.then_some(mended)
+}
+
+/// Groups in which a copy of the superblock is looked for.
+const MEND_GROUPS: usize = 64;
+
+/// A superblock without what a mount or e2fsck changes in it, or what differs from copy to copy.
+fn constant(mut superblock: Superblock) -> [u8; Superblock::SIZE] {
+    let changing = [Feature::NEEDS_RECOVERY, Feature::ORPHAN_PRESENT];
+    let features = superblock.features();
+    superblock.set_features(changing.into_iter().fold(features, Features::without));
+    let mut bytes = *superblock.bytes();
+    for range in CHANGING {
+        bytes[range].fill(0);
+    }
+    bytes
+}
+
+/// The bytes of free counts; of mount, write and check times and counts, state and behaviour on errors; of a copy's
+/// group; of the last mount's place; of the orphan list; of flags and what the kernel counts and logs; of the overhead;
+/// of high words of times; of the checksum.
+const CHANGING: [core::ops::Range<usize>; 13] = [
+    0x0C..0x14,
+    0x2C..0x38,
+    0x3A..0x48,
+    0x5A..0x5C,
+    0x88..0xC8,
+    0xE8..0xEC,
+    0x158..0x15C,
+    0x160..0x164,
+    0x178..0x180,
+    0x194..0x200,
+    0x248..0x24C,
+    0x274..0x280,
+    0x3FC..0x400,
+];
 
 impl Volume {
     /// The volume with this superblock, whose numbers are checked here.

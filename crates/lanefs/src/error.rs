@@ -73,6 +73,18 @@ impl Error {
         )
     }
 
+    /// Whether the file system says that something does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(
+            self,
+            Error::Fs {
+                source: engine::Error::NotFound,
+                ..
+            }
+        )
+    }
+
     pub(crate) fn output(source: io::Error) -> Error {
         Error::Output(source)
     }

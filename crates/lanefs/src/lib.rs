@@ -77,6 +77,7 @@
 
 pub mod build;
 mod contents;
+mod copy_in;
 pub mod errno;
 mod error;
 pub mod extract;
@@ -84,16 +85,18 @@ mod fs;
 pub mod in_use;
 pub mod locate;
 pub mod make;
+mod names;
 pub mod partition;
 pub mod probe;
 pub mod walk;
 mod write;
 
+pub use copy_in::{CopyOptions, CopySummary};
 pub use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice};
 pub use engine::Error as FsError;
 pub use engine::{
     FileType, Flags, Fs as InodeFs, Generation, Ino, InodeRef, Journal, Mapping, Metadata,
-    OpenOptions, SetAttributes, StatFs, Superblock, Timestamp, Xattr,
+    NewInode, OpenOptions, RenameFlag, SetAttributes, StatFs, Superblock, Timestamp, Xattr,
 };
 pub use error::Error;
 pub use fs::{DirEntry, File, Fs};

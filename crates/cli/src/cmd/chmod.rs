@@ -44,14 +44,14 @@ impl Change for Chmod {
 
 /// Permissions, or a change of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Mode {
+pub enum Mode {
     Set(u16),
     Change(Vec<Step>),
 }
 
 /// Such as `go-w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
+pub struct Step {
     /// Whose bits: a mask of the three groups of three.
     who: u16,
     operator: char,
@@ -67,7 +67,7 @@ struct Step {
 const ALL: u16 = 0o777;
 
 impl Mode {
-    fn of(&self, mode: u16, is_directory: bool) -> u16 {
+    pub fn of(&self, mode: u16, is_directory: bool) -> u16 {
         match self {
             Mode::Set(mode) => *mode,
             Mode::Change(steps) => steps
@@ -111,7 +111,8 @@ impl Step {
     }
 }
 
-fn parse(text: &str) -> Result<Mode, String> {
+/// Reads permissions as chmod does.
+pub fn parse(text: &str) -> Result<Mode, String> {
     let wrong = || format!("`{text}` is no mode: write 0644, or changes as u+x,go-w,a=rX");
     if text.starts_with(|first: char| first.is_ascii_digit()) {
         let mode = u16::from_str_radix(text, 8).map_err(|_| wrong())?;

@@ -21,7 +21,7 @@ pub struct Chown {
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Symbolic links themselves, not what they lead to
-    #[arg(short = 'h', long)]
+    #[arg(long)]
     no_dereference: bool,
 }
 

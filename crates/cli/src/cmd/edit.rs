@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 use lanefs::Fs;
 
-use super::{chmod, chown, truncate};
+use super::{chmod, chown, copy_in, ln, mkdir, mv, rm, touch, truncate};
 use crate::args::ImageArgs;
 use crate::change::{Change, with_image};
 use crate::context::Context;
@@ -50,16 +50,28 @@ struct Line {
 /// What a script can do.
 #[derive(Subcommand)]
 enum Command {
+    Cp(copy_in::CopyIn),
+    Mv(mv::Mv),
+    Rm(rm::Rm),
+    Mkdir(mkdir::Mkdir),
+    Ln(ln::Ln),
     Chmod(chmod::Chmod),
     Chown(chown::Chown),
+    Touch(touch::Touch),
     Truncate(truncate::Truncate),
 }
 
 impl Command {
     fn change(&self) -> &dyn Change {
         match self {
+            Command::Cp(change) => change,
+            Command::Mv(change) => change,
+            Command::Rm(change) => change,
+            Command::Mkdir(change) => change,
+            Command::Ln(change) => change,
             Command::Chmod(change) => change,
             Command::Chown(change) => change,
+            Command::Touch(change) => change,
             Command::Truncate(change) => change,
         }
     }
