@@ -49,9 +49,10 @@ impl SetAttributes {
 
 /// Changes attributes of an inode that is in use.
 pub(crate) fn set(icache: &Icache, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
-    icache.load_used(ino)?;
     let inode = icache.get(ino)?;
     let locked = inode.write_lock();
+    // It may have been deleted before the lock.
+    icache.load_used(ino)?;
     let credits = icache.reserve(1, 0)?;
     let now = icache.now()?;
     let handle = icache.begin(credits)?;

@@ -140,7 +140,7 @@ impl Attributes {
 }
 
 /// What is left in the record of a deleted inode: its generation, and when it was deleted.
-fn clear(inode: &mut Inode, now: Timestamp) {
+pub(crate) fn clear(inode: &mut Inode, now: Timestamp) {
     inode.set_mode(0);
     inode.set_links_count(0);
     inode.set_size(0);

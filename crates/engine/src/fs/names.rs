@@ -147,7 +147,7 @@ impl Fs {
     pub fn release(&self, ino: Ino) -> Result<(), Error> {
         let live = self.icache.get(ino)?;
         match live.release() && live.snapshot().links_count() == 0 {
-            true => namei::reap(&self.icache, ino),
+            true => namei::reap_unheld(&self.icache, ino),
             false => Ok(()),
         }
     }

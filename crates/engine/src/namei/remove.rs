@@ -1,12 +1,11 @@
 //! Taking names away: unlink and rmdir, and what becomes of an inode without names.
 //!
 //! One step: the name goes, and with the last one the inode and its blocks. An inode that someone holds, or that has too
-//! many blocks for one step, becomes an orphan in it: [`reap`] deletes it step by step, when nobody holds it, with nothing
+//! many blocks for one step, becomes an orphan in it: [`reap_unheld`] deletes it step by step, when nobody holds it, with nothing
 //! locked in between. What a cut leaves: the name and its inode, neither, or an orphan. Freed blocks and numbers can be had
 //! again when the step is durable.
 
-use ondisk::inode::{BLOCK_AREA, Inode};
-use ondisk::{FileType, Flags, Ino, Timestamp};
+use ondisk::{FileType, Ino, Timestamp};
 use sync::{Arc, RwLockWriteGuard};
 
 use journal::Handle;
@@ -18,6 +17,7 @@ use crate::extent::{self, Change};
 use crate::ialloc::{self, BLOCKS_AN_INODE};
 use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
 use crate::orphan::{self, BLOCKS_AN_ORPHAN};
+use crate::reap;
 use crate::xattr;
 
 /// The blocks that a file can have.
@@ -42,13 +42,16 @@ fn has_map(inode: &LoadedInode) -> bool {
 
 impl<'a> Deletion<'a> {
     /// Prepares to delete an inode that has no name any more and that nobody holds; `None` if that is too much for one
-    /// step. The caller holds the lock of its data too.
+    /// step: many blocks, or one of attributes. The caller holds the lock of its data too.
     fn prepare(
         icache: &'a Icache,
         locked: &'a Exclusive<'a>,
     ) -> Result<Option<Deletion<'a>>, Error> {
         let volume = icache.volume();
         let inode = locked.inode().snapshot();
+        if xattr::block_of(volume, &inode).0 != 0 {
+            return Ok(None);
+        }
         let map = match has_map(&inode) {
             false => None,
             true => {
@@ -80,7 +83,7 @@ impl<'a> Deletion<'a> {
         }
         let ino = self.locked.inode().ino();
         ialloc::free(self.icache.groups(), handle, ino, self.is_directory);
-        self.locked.change(handle, |inode| clear(inode, now));
+        self.locked.change(handle, |inode| reap::clear(inode, now));
     }
 }
 
@@ -114,11 +117,6 @@ impl<'a> LostName<'a> {
                 fate: Fate::Lives,
                 _data: None,
             });
-        }
-        if xattr::block_of(icache.volume(), &inode).0 != 0 {
-            return Err(Error::Unsupported(
-                "deleting a file with a block of extended attributes",
-            ));
         }
         let data = live.data_lock_exclusive();
         let deletion = match live.is_held() {
@@ -173,55 +171,22 @@ impl<'a> LostName<'a> {
 
 /// Deletes an inode without names that nobody holds, in as many steps as it takes; leaves any other alone. The caller holds
 /// nothing. What a cut between two steps leaves: an orphan with fewer blocks.
-pub(crate) fn reap(icache: &Icache, ino: Ino) -> Result<(), Error> {
-    loop {
-        let inodes = [icache.get(ino)?];
-        let locked = Together::lock(&inodes);
-        let own = locked.of(ino);
-        let inode = own.inode().snapshot();
-        if inode.links_count() > 0 || inode.mode() == 0 || own.inode().is_held() {
-            return Ok(());
-        }
-        let _data = own.inode().data_lock_exclusive();
-        let Some(deletion) = Deletion::prepare(icache, own)? else {
-            let mut draft = extent::Draft::new(icache, own)?;
-            draft.remove(ALL)?;
-            let change = draft.prepare()?;
-            let (blocks, revokes) = change.cost();
-            let credits = icache.reserve(blocks, revokes)?;
-            change.apply(&icache.begin(credits)?);
-            continue;
-        };
-        let mut orphans = icache.orphans().lock();
-        let (blocks, revokes) = deletion.cost();
-        let credits = icache.reserve(blocks + BLOCKS_AN_ORPHAN, revokes)?;
-        let now = icache.now()?;
-        let handle = icache.begin(credits)?;
-        orphans.remove(&handle, ino);
-        deletion.apply(&handle, now);
-        return Ok(());
+pub(crate) fn reap_unheld(icache: &Icache, ino: Ino) -> Result<(), Error> {
+    let inodes = [icache.get(ino)?];
+    let locked = Together::lock(&inodes);
+    let own = locked.of(ino);
+    let inode = own.inode().snapshot();
+    match inode.links_count() > 0 || inode.mode() == 0 || own.inode().is_held() {
+        true => Ok(()),
+        false => reap::delete(icache, own),
     }
 }
 
-/// [`reap`] after the step that took the last name: that was done, whatever comes of this. What fails leaves an orphan,
+/// [`reap_unheld`] after the step that took the last name: that was done, whatever comes of this. What fails leaves an orphan,
 /// which whoever opens the file system next deletes.
 pub(super) fn reap_after(icache: &Icache, ino: Ino) {
     // A failure of the journal is told to everyone who asks for anything after it.
-    let _ = reap(icache, ino);
-}
-
-/// What is left in the record of a deleted inode: its generation and when it was deleted.
-fn clear(inode: &mut Inode, now: Timestamp) {
-    inode.set_mode(0);
-    inode.set_links_count(0);
-    inode.set_size(0);
-    inode.set_flags(Flags(0));
-    *inode.block_area_mut() = [0; BLOCK_AREA];
-    inode.set_blocks_lo(0);
-    // The word holds seconds of the years 1970 to 2106; 0 would mean "not deleted".
-    let seconds = u32::try_from(now.seconds).unwrap_or(u32::MAX);
-    inode.set_dtime(seconds.max(1));
-    inode.set_ctime(now);
+    let _ = reap_unheld(icache, ino);
 }
 
 /// Takes a name of something other than a directory away.

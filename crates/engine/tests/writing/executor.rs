@@ -49,11 +49,7 @@ impl<'a> Executor<'a> {
     pub fn knows(op: &Op) -> bool {
         !matches!(
             op,
-            Op::Write { .. }
-                | Op::Truncate { .. }
-                | Op::Fallocate { .. }
-                | Op::SetXattr { .. }
-                | Op::RemoveXattr { .. }
+            Op::Fallocate { .. } | Op::SetXattr { .. } | Op::RemoveXattr { .. }
         )
     }
 
@@ -205,6 +201,20 @@ impl<'a> Executor<'a> {
                 self.close(*slot);
                 Ok(())
             }
+            Op::Write {
+                file,
+                offset,
+                bytes,
+            } => {
+                let ino = self.find(file)?;
+                self.regular(ino)?;
+                fs.write(ino, *offset, bytes).map(drop).map_err(failed)
+            }
+            Op::Truncate { file, size } => {
+                let ino = self.find(file)?;
+                self.regular(ino)?;
+                fs.truncate(ino, *size).map_err(failed)
+            }
             Op::Chmod { file, mode } => {
                 let ino = self.find(file)?;
                 if fs.metadata(ino).map_err(failed)?.file_type == FileType::Symlink {
@@ -245,7 +255,9 @@ pub fn tree(fs: &Fs) -> Tree {
         let kind = match inode.file_type {
             FileType::Regular => {
                 let mut content = Content::default();
-                content.truncate(inode.size);
+                let mut bytes = vec![0; inode.size as usize];
+                assert_eq!(fs.read(ino, 0, &mut bytes).unwrap(), bytes.len());
+                content.write(0, &bytes);
                 Kind::File(content)
             }
             FileType::Directory => {
