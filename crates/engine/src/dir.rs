@@ -18,6 +18,7 @@ mod draft;
 mod encoded;
 mod index;
 mod list;
+mod live;
 mod search;
 
 use std::collections::BTreeMap;

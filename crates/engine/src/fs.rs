@@ -302,8 +302,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::read_dir`].
     pub fn read_dir_from(&self, directory: Ino, cookie: u64) -> Result<ReadDir<'_>, Error> {
-        let inode = self.icache.load_used(directory)?;
-        ReadDir::new(self.icache.volume(), inode, cookie)
+        ReadDir::of(&self.icache, directory, cookie)
     }
 
     /// The inode that a path leads to from the root directory, with or without a slash before it. Symbolic links are

@@ -329,9 +329,19 @@ impl Directory<'_> {
 
     /// The leaf behind the current one, if it continues it under the same hash.
     fn continuing_leaf(&self, frames: &mut [Frame], hash: u32) -> Result<Option<LBlock>, Error> {
+        let next = self.next_leaf(frames, |begins| begins == hash | 1)?;
+        Ok(next.map(|(leaf, _)| leaf))
+    }
+
+    /// The leaf behind the current one and the hash at which it begins, if `wanted` says so of that.
+    pub(super) fn next_leaf(
+        &self,
+        frames: &mut [Frame],
+        wanted: impl Fn(u32) -> bool,
+    ) -> Result<Option<(LBlock, u32)>, Error> {
         // Up to the first index block with an entry behind the one taken ...
         let mut level = frames.len();
-        let mut next = loop {
+        let (mut next, begins) = loop {
             let Some(above) = level.checked_sub(1) else {
                 return Ok(None);
             };
@@ -342,12 +352,13 @@ impl Directory<'_> {
                 .map_err(|corrupt| self.corrupt(corrupt))?;
             let taken = frame.taken + 1;
             if taken < index.count() {
-                if index.hash(taken) != hash | 1 {
+                let begins = index.hash(taken);
+                if !wanted(begins) {
                     return Ok(None);
                 }
                 let below = index.block(taken);
                 frame.taken = taken;
-                break below;
+                break (below, begins);
             }
         };
         // ... and down again along the first entries.
@@ -364,6 +375,6 @@ impl Directory<'_> {
                 taken: 0,
             };
         }
-        Ok(Some(next))
+        Ok(Some((next, begins)))
     }
 }

@@ -273,3 +273,48 @@ fn with_large_dir_an_index_gets_another_level_where_it_is_full_without() {
     let large = ["-b", "1024", "-N", "1024", "-O", "large_dir"];
     assert_eq!(fill(&large, 30_000), Some(30_000));
 }
+
+/// Lists a directory one entry at a time while names come and go around those that stay.
+fn list_while_changing(options: &[&str]) {
+    let Some(image) = make(options, 16 << 20) else {
+        return;
+    };
+    finish(&image, |fs| {
+        let directory = fs.mkdir(Ino::ROOT, b"busy", NEW).unwrap();
+        let one = fs.create(Ino::ROOT, b"one", NEW).unwrap();
+        for stays in 0..12 {
+            let name = format!("stays-{stays}").into_bytes();
+            fs.link(one, directory, &name).unwrap();
+        }
+        let mut others = 0;
+        for round in 0..2 {
+            let (mut found, mut cookie) = (Vec::new(), 0);
+            while let Some(entry) = fs.read_dir_from(directory, cookie).unwrap().next() {
+                let entry = entry.unwrap();
+                assert!(entry.cookie > cookie);
+                cookie = entry.cookie;
+                found.push(entry.name);
+                for _ in 0..4 {
+                    let name = format!("{others}-other-{:060}", others * 7919);
+                    others += 1;
+                    if others < 400 {
+                        fs.link(one, directory, name.as_bytes()).unwrap();
+                    }
+                }
+            }
+            let count = |wanted: &[u8]| found.iter().filter(|name| *name == wanted).count();
+            assert_eq!((count(b"."), count(b"..")), (1, 1), "round {round}");
+            for stays in 0..12 {
+                let name = format!("stays-{stays}");
+                assert_eq!(count(name.as_bytes()), 1, "round {round}: {name}");
+            }
+        }
+        fs.close().unwrap();
+    });
+}
+
+#[test]
+fn a_listing_gives_each_name_that_stays_once_whatever_splits_meanwhile() {
+    list_while_changing(&["-b", "1024"]);
+    list_while_changing(&["-b", "1024", "-O", "^dir_index"]);
+}
