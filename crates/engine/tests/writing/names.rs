@@ -184,6 +184,8 @@ fn random_operations_survive_any_cut_whole_or_not_at_all() {
             return;
         };
         let mut ops = random_ops(seed, 60);
+        // Data is written in several steps and in place: that has its own tests.
+        ops.retain(|op| !matches!(op, Op::Write { .. } | Op::Truncate { .. }));
         // What is held at the end of a run is not modelled here.
         ops.retain(|op| !matches!(op, Op::Open { .. } | Op::OpenTemp { .. }));
         ops.retain(|op| !format!("{op:?}").contains("Slot"));
