@@ -2,6 +2,7 @@
 
 mod attributes;
 mod cuts;
+mod damage;
 mod data;
 mod executor;
 mod faults;

@@ -18,7 +18,7 @@ fn byte(piece: u64) -> u8 {
 }
 
 /// An image with a file whose every second block of 1 KiB is data.
-fn fragmented(options: &[&str]) -> Option<(Vec<u8>, Vec<u8>)> {
+pub fn fragmented(options: &[&str]) -> Option<(Vec<u8>, Vec<u8>)> {
     let image = with_files(options, 8 << 20, &["one"])?;
     let (device, fs) = opened(&image);
     let ino = fs.resolve(b"one", true).unwrap();
