@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Build, make and read ext4 images, without root and without the kernel.
+/// Build, make, read and edit ext4 images, without root and without the kernel.
 #[derive(Parser)]
 #[command(
     name = "lanefs",

@@ -74,8 +74,8 @@ pub enum Error {
     /// The file would be larger than its map can name.
     #[error("file too large")]
     FileTooLarge,
-    /// An offset or a length that the operation does not take; a name that no directory can hold; a directory that would
-    /// lie in itself.
+    /// An offset or a length that the operation does not take; a name that no directory can hold; a directory that
+    /// would lie in itself.
     #[error("invalid argument")]
     InvalidArgument,
     /// The file may not be changed so, for a flag of it or of its directory says no; or it is not done to directories.

@@ -1,4 +1,4 @@
-//! The mounted ext4 file system, read only: from a device to inodes, their data, names and attributes.
+//! The mounted ext4 file system: from a device to inodes, their data, names and attributes.
 //!
 //! ```text limits error < live < sb < group < mballoc, ialloc, orphan < icache < commit < extent < attr, xattr, dir,
 //! data < reap < namei < mount < fs
@@ -8,8 +8,9 @@
 //! `icache::Icache`, which knows the device, the cache of metadata blocks, the geometry and the groups.
 //!
 //! Whatever comes from the device is verified where it enters (checksums, bounds, order), so that no number of
-//! the device's is trusted unseen. Nothing here writes: a crash has nothing to lose, and readers share nothing
-//! that changes but the cache's shards and counters.
+//! the device's is trusted unseen. A file system opened by [`Fs::open`] is not written to, and its readers share nothing
+//! that changes but the cache's shards and counters. One opened by [`Fs::open_for_writing`] changes in steps of its
+//! journal: what a crash leaves is the state at the end of one of them, no older than the last that was synced.
 
 mod attr;
 mod commit;

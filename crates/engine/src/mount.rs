@@ -184,12 +184,12 @@ pub(crate) fn unmount(icache: &Icache) -> Result<(), Error> {
     icache.volume().writing()?.journal.close(icache)?;
     let device = icache.volume().cache().device();
     let mut superblock = sb::read_superblock(&**device, None)?;
-    superblock.set_features(
-        superblock
-            .features()
-            .without(Feature::NEEDS_RECOVERY)
-            .without(Feature::ORPHAN_PRESENT),
-    );
+    let mut features = superblock.features().without(Feature::NEEDS_RECOVERY);
+    // What is still held by someone stays an orphan, for whoever opens the image next.
+    if icache.orphans().is_empty() {
+        features = features.without(Feature::ORPHAN_PRESENT);
+    }
+    superblock.set_features(features);
     superblock.set_write_time(seconds(icache.now()?));
     write_superblock(&**device, &mut superblock)
 }

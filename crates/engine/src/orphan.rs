@@ -10,7 +10,7 @@
 //! What a crash leaves: every inode that was in the middle of something is in a slot or on the list of a committed
 //! epoch; whoever opens the image deletes it (no names) or cuts it to its size.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use journal::{Epoch, EpochLists, Folded, Handle, JournalError};
 use ondisk::{FsBlock, Geometry, Ino, Superblock, orphan_file};
@@ -82,7 +82,8 @@ impl Orphans {
         let (blocks, seed) = match file {
             Some(file) => {
                 state.slots = file.used.iter().map(|(slot, ino)| (ino.0, *slot)).collect();
-                let is_used = |slot: &u32| file.used.iter().any(|(used, _)| used == slot);
+                let used: HashSet<u32> = file.used.iter().map(|(slot, _)| *slot).collect();
+                let is_used = |slot: &u32| used.contains(slot);
                 let slots = file.blocks.len() as u32 * slots_per_block;
                 state.free_slots = (0..slots).rev().filter(|slot| !is_used(slot)).collect();
                 (file.blocks, file.seed)
@@ -102,6 +103,12 @@ impl Orphans {
     /// Says what the classic list holds, its head last: at the mount, before anyone else uses it.
     pub(crate) fn restore(&self, list: Vec<Arc<dyn Chained>>) {
         self.state.lock().list = list;
+    }
+
+    /// Whether nothing is in the middle of being taken away.
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = self.state.lock();
+        state.slots.is_empty() && state.list.is_empty()
     }
 
     /// Waits for the lock; before the handle is begun.

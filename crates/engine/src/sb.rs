@@ -102,9 +102,9 @@ pub(crate) fn read_superblock(
 }
 
 /// A first superblock whose write was torn. All that ever changes in it lies in its first sector, but for the checksum
-/// in its second: what a cut leaves is the contents of one moment with the checksum of another. Nothing is written here;
-/// the next write of the superblock puts it right. `None` if it is not that: what never changes must agree with a copy
-/// in another group, or where there is only one group, with the checksum of that group's descriptor.
+/// in its second: what a cut leaves is the contents of one moment with the checksum of another. Nothing is written
+/// here; the next write of the superblock puts it right. `None` if it is not that: what never changes must agree with a
+/// copy in another group, or where there is only one group, with the checksum of that group's descriptor.
 fn mend(device: &dyn BlockDevice, torn: Superblock) -> Option<Superblock> {
     let mut mended = torn;
     mended.seal();

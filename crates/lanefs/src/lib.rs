@@ -1,4 +1,4 @@
-//! ext4 in userspace: read, build and make ext4 images, without root and without the kernel.
+//! ext4 in userspace: read, edit, build and make ext4 images, without root and without the kernel.
 //!
 //! [`Fs`] reads any ext2, ext3 or ext4 image in the manner of `std::fs`, from any number of threads; an image that was
 //! not unmounted is read as if its journal had been replayed, and stays as it is. [`Fs::inodes`] gives the same by

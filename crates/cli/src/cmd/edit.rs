@@ -18,13 +18,13 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::words;
 
+const AFTER: &str = "Words are quoted as in sh; # begins a comment. Nothing is expanded. Paths are the image's, those \
+    that cp copies are the host's.\nExample: printf 'mkdir -p /etc/app\\ncp app.conf /etc/app/\\n' | \
+    lanefs edit disk.img";
+
 /// Change an image by a script: the commands that change images, one a line, without the image's name
 #[derive(clap::Args)]
-#[command(
-    after_help = "Words are quoted as in sh; # begins a comment. Nothing is expanded. Paths are the image's, those \
-                        that cp copies are the host's.\nExample: printf 'mkdir -p /etc/app\\ncp app.conf /etc/app/\\n' | \
-                        lanefs edit disk.img"
-)]
+#[command(after_help = AFTER)]
 pub struct Args {
     /// The image
     image: PathBuf,
