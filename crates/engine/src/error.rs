@@ -56,6 +56,9 @@ pub enum Error {
     /// The name is taken.
     #[error("file exists")]
     Exists,
+    /// The inode has no attribute of this name.
+    #[error("no such attribute")]
+    NoAttribute,
     /// The directory holds names.
     #[error("directory not empty")]
     NotEmpty,

@@ -44,4 +44,4 @@ pub use ondisk::{
     BlockSize, Corrupt, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock, Timestamp,
 };
 pub use recovery::Report as RecoveryReport;
-pub use xattr::Xattr;
+pub use xattr::{Xattr, XattrFlag};

@@ -4,6 +4,8 @@
 //! are answered in the form that system calls exchange. Names that Linux hides (inline data, encryption
 //! contexts, unknown prefixes) are left out.
 
+mod write;
+
 use ondisk::inode::attribute_area;
 use ondisk::xattr::{self, Area, Entry, Value};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site, acl};
@@ -14,6 +16,9 @@ use crate::icache::{Icache, LoadedInode};
 use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::sb::{Kind, Volume};
+
+pub use write::XattrFlag;
+pub(crate) use write::change;
 
 /// An extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]

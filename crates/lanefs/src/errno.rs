@@ -48,6 +48,7 @@ fn of_engine(error: &engine::Error) -> Errno {
         E::UnwritableFeature(_) | E::Unwritable(_) | E::ReadOnly => Errno::ROFS,
         E::NoSpace | E::DirectoryFull => Errno::NOSPC,
         E::Exists => Errno::EXIST,
+        E::NoAttribute => Errno::NODATA,
         E::NotEmpty => Errno::NOTEMPTY,
         E::LinkLimit => Errno::MLINK,
         E::Busy => Errno::BUSY,

@@ -1,4 +1,4 @@
-//! Operations on names, by the directory's inode number: as a FUSE low-level server gets them.
+//! Operations on names and attributes, by the directory's inode number: as a FUSE low-level server gets them.
 //!
 //! Each is one step: after a crash it was done, or it was not; [`Fs::sync`] makes it durable. Each may be called from any
 //! number of threads at once, takes the locks of the inodes concerned and nothing else (a move of a directory to another
@@ -10,6 +10,7 @@ use ondisk::{FileType, Ino};
 use crate::error::Error;
 use crate::fs::Fs;
 use crate::namei::{self, Content, Named, NewInode, RenameFlag};
+use crate::xattr::{self, XattrFlag};
 
 impl Fs {
     /// Makes an empty file; gives its number.
@@ -150,5 +151,28 @@ impl Fs {
             true => namei::reap_unheld(&self.icache, ino),
             false => Ok(()),
         }
+    }
+
+    /// Sets an extended attribute, by its whole name. One step.
+    ///
+    /// # Errors
+    /// `Exists`, `NoAttribute` where `flag` says so; `InvalidArgument` for a name that can't be; `NotSupported` for an unknown
+    /// prefix and for ACLs; `NotPermitted` for an immutable inode; `Unsupported` for what does not fit into the inode.
+    pub fn set_xattr(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flag: XattrFlag,
+    ) -> Result<(), Error> {
+        xattr::change(&self.icache, ino, name, Some(value), flag)
+    }
+
+    /// Removes an extended attribute, by its whole name. One step.
+    ///
+    /// # Errors
+    /// `NoAttribute`; as [`Fs::set_xattr`].
+    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Error> {
+        xattr::change(&self.icache, ino, name, None, XattrFlag::Any)
     }
 }

@@ -56,3 +56,51 @@ fn a_change_of_attributes_survives_any_cut_whole_or_not_at_all() {
         assert!(states > 100);
     }
 }
+
+#[test]
+fn attributes_in_the_inode_are_set_replaced_and_removed() {
+    use lanefs_engine::{Error, XattrFlag};
+    let Some(image) = make(&["-b", "1024"], 8 << 20) else {
+        return;
+    };
+    crate::image::finish(&image, |fs| {
+        let set = |name: &[u8], value: &[u8], flag| fs.set_xattr(Ino::ROOT, name, value, flag);
+        set(b"user.a", b"one", XattrFlag::Create).unwrap();
+        set(b"trusted.b", &[7; 12], XattrFlag::Any).unwrap();
+        assert!(matches!(
+            set(b"user.a", b"", XattrFlag::Create),
+            Err(Error::Exists)
+        ));
+        assert!(matches!(
+            set(b"user.c", b"", XattrFlag::Replace),
+            Err(Error::NoAttribute)
+        ));
+        assert!(matches!(
+            set(b"user.c", &[1; 500], XattrFlag::Any),
+            Err(Error::Unsupported(_))
+        ));
+        assert!(matches!(
+            set(b"nothing.c", b"", XattrFlag::Any),
+            Err(Error::NotSupported(_))
+        ));
+        set(b"user.a", b"longer than it was", XattrFlag::Replace).unwrap();
+        set(b"user.e", b"", XattrFlag::Any).unwrap();
+        fs.remove_xattr(Ino::ROOT, b"trusted.b").unwrap();
+        assert!(matches!(
+            fs.remove_xattr(Ino::ROOT, b"trusted.b"),
+            Err(Error::NoAttribute)
+        ));
+        let mut found = fs.xattrs(Ino::ROOT).unwrap();
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        let found: Vec<(&[u8], &[u8])> =
+            found.iter().map(|x| (&x.name[..], &x.value[..])).collect();
+        assert_eq!(
+            found,
+            [
+                (&b"user.a"[..], &b"longer than it was"[..]),
+                (b"user.e", b"")
+            ]
+        );
+        fs.close().unwrap();
+    });
+}
