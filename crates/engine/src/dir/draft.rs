@@ -114,10 +114,9 @@ impl<'a> Draft<'a> {
                 return Ok(());
             }
         }
-        if self.directory.blocks == 1 && self.directory.volume.has(Feature::DIR_INDEX) {
-            if index::convert(self)? {
-                return index::add(self, name, ino, file_type);
-            }
+        let may_index = self.directory.volume.has(Feature::DIR_INDEX);
+        if self.directory.blocks == 1 && may_index && index::convert(self)? {
+            return index::add(self, name, ino, file_type);
         }
         let number = self.append()?;
         self.rewrite(number, [(ino, name, Some(file_type))].into_iter())

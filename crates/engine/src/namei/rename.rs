@@ -224,7 +224,8 @@ struct Drafts<'a> {
 }
 
 impl<'a> Drafts<'a> {
-    fn new(&mut self) -> &mut Draft<'a> {
+    /// The draft of the directory that holds the new name.
+    fn target(&mut self) -> &mut Draft<'a> {
         self.new.as_mut().unwrap_or(&mut self.old)
     }
 }
@@ -248,7 +249,7 @@ impl<'a> Step<'a> {
             },
         };
         let moved = drafts.old.find(self.old.name)?.map(|place| place.ino);
-        let replaced = drafts.new().find(self.new.name)?.map(|place| place.ino);
+        let replaced = drafts.target().find(self.new.name)?.map(|place| place.ino);
         let is_directory = |ino: Ino| self.snapshot(ino).is(FileType::Directory);
         let same = moved == Some(self.found.moved)
             && replaced == self.found.replaced
@@ -282,9 +283,9 @@ impl<'a> Step<'a> {
         lock::may_remove(&self.snapshot(self.old.directory), &moved)?;
         let replaced = self.found.replaced.map(|ino| self.snapshot(ino));
         self.verify_replaceable(replaced.as_ref(), is_across)?;
-        match drafts.new().find(self.new.name)? {
-            Some(place) => drafts.new().retarget(place, moved.ino(), file_type)?,
-            None => drafts.new().add(self.new.name, moved.ino(), file_type)?,
+        match drafts.target().find(self.new.name)? {
+            Some(place) => drafts.target().retarget(place, moved.ino(), file_type)?,
+            None => drafts.target().add(self.new.name, moved.ino(), file_type)?,
         }
         let place = drafts.old.find(self.old.name)?.ok_or(Error::NotFound)?;
         drafts.old.remove(place)?;
@@ -367,8 +368,11 @@ impl<'a> Step<'a> {
             lock::may_add_subdirectory(self.icache, gains)?;
         }
         let types = (lock::type_of(&one)?, lock::type_of(&other)?);
-        let place = drafts.new().find(self.new.name)?.ok_or(Error::NotFound)?;
-        drafts.new().retarget(place, one.ino(), types.0)?;
+        let place = drafts
+            .target()
+            .find(self.new.name)?
+            .ok_or(Error::NotFound)?;
+        drafts.target().retarget(place, one.ino(), types.0)?;
         let place = drafts.old.find(self.old.name)?.ok_or(Error::NotFound)?;
         drafts.old.retarget(place, other.ino(), types.1)?;
         let mut names = self.finish(drafts)?;
