@@ -16,11 +16,30 @@ const MIN_SHARD_BLOCKS: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tag(pub u64);
 
-/// A block's bytes. Immutable.
-#[derive(Debug)]
+/// A block's bytes. Immutable while others hold it; whoever holds it alone may change it ([`Arc::make_mut`]).
+#[derive(Clone, Debug)]
 pub struct Block {
     tag: Tag,
     bytes: Box<[u8]>,
+}
+
+impl Block {
+    /// A block that does not come from a cache.
+    #[must_use]
+    pub fn new(tag: Tag, bytes: Box<[u8]>) -> Block {
+        Block { tag, bytes }
+    }
+
+    /// As what it was verified.
+    #[must_use]
+    pub fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    /// Its bytes, to change.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
 }
 
 impl Deref for Block {
@@ -52,6 +71,8 @@ struct Shard {
     places: HashMap<u64, usize>,
     slots: Vec<Slot>,
     hand: usize,
+    /// How often a block was removed: what a reader read before a removal is not kept after it.
+    removals: u64,
 }
 
 impl Shard {
@@ -78,6 +99,20 @@ impl Shard {
             self.places.remove(&self.slots[place].number);
             self.places.insert(number, place);
             self.slots[place] = slot;
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.removals += 1;
+        let Some(place) = self.places.remove(&number) else {
+            return;
+        };
+        self.slots.swap_remove(place);
+        if let Some(moved) = self.slots.get(place) {
+            self.places.insert(moved.number, place);
+        }
+        if self.hand >= self.slots.len() {
+            self.hand = 0;
         }
     }
 
@@ -147,7 +182,29 @@ impl Cache {
         tag: Tag,
         verify: impl FnOnce(&[u8]) -> Result<(), E>,
     ) -> Result<Arc<Block>, E> {
-        let found = self.shard(number).lock().find(number);
+        let load = |bytes: &mut [u8]| {
+            let offset = number.saturating_mul(self.block_size as u64);
+            Ok(self.device.read_at(offset, bytes)?)
+        };
+        self.read_with(number, tag, load, verify)
+    }
+
+    /// As [`Cache::read`], with the bytes of a block that is not in the cache from `load`.
+    ///
+    /// A block that is removed while it is loaded is handed out but not kept.
+    ///
+    /// # Errors
+    /// Those of `load` and `verify`.
+    pub fn read_with<E>(
+        &self,
+        number: u64,
+        tag: Tag,
+        load: impl FnOnce(&mut [u8]) -> Result<(), E>,
+        verify: impl FnOnce(&[u8]) -> Result<(), E>,
+    ) -> Result<Arc<Block>, E> {
+        let mut shard = self.shard(number).lock();
+        let (found, removals) = (shard.find(number), shard.removals);
+        drop(shard);
         let bytes = match found {
             Some(block) if block.tag == tag => {
                 self.hits.add(1);
@@ -160,8 +217,7 @@ impl Cache {
             None => {
                 self.misses.add(1);
                 let mut bytes = vec![0; self.block_size].into_boxed_slice();
-                let offset = number.saturating_mul(self.block_size as u64);
-                self.device.read_at(offset, &mut bytes)?;
+                load(&mut bytes)?;
                 bytes
             }
         };
@@ -169,9 +225,16 @@ impl Cache {
         let block = Arc::new(Block { tag, bytes });
         let kept = Arc::clone(&block);
         let mut shard = self.shard(number).lock();
-        shard.insert(number, kept, self.shard_blocks);
+        if shard.removals == removals {
+            shard.insert(number, kept, self.shard_blocks);
+        }
         drop(shard);
         Ok(block)
+    }
+
+    /// Forgets a block whose bytes are about to change elsewhere. Readers keep what they hold.
+    pub fn remove(&self, number: u64) {
+        self.shard(number).lock().remove(number);
     }
 
     /// How the cache fared so far.
@@ -265,6 +328,36 @@ mod tests {
         }
         // Block 5 was used all the time, so it was hardly ever read again.
         assert!(device.counts().reads < 4096 + 100);
+    }
+
+    #[test]
+    fn a_removed_block_is_read_again_also_when_it_was_being_read() {
+        let device = numbered(16);
+        let cache = Cache::new(device.clone(), SIZE, 1 << 20);
+        for number in 0..16 {
+            cache.read(number, Tag(0), fine).unwrap();
+        }
+        device
+            .write_at(3 * SIZE as u64, &99_u64.to_le_bytes())
+            .unwrap();
+        assert_eq!(number_of(&cache.read(3, Tag(0), fine).unwrap()), 3);
+        cache.remove(3);
+        // Removed once more between the load and the insertion: not kept.
+        let meanwhile = |_: &[u8]| {
+            cache.remove(3);
+            Ok::<(), DeviceError>(())
+        };
+        assert_eq!(number_of(&cache.read(3, Tag(0), meanwhile).unwrap()), 99);
+        device
+            .write_at(3 * SIZE as u64, &100_u64.to_le_bytes())
+            .unwrap();
+        assert_eq!(number_of(&cache.read(3, Tag(0), fine).unwrap()), 100);
+        for number in (0..16).filter(|number| *number != 3) {
+            assert_eq!(
+                number_of(&cache.read(number, Tag(0), fine).unwrap()),
+                number
+            );
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::failure::Failure;
+
 /// Where in the file or device the file system lies.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ImageArgs {
@@ -29,6 +31,18 @@ pub struct FsArgs {
     /// Use the copy of the superblock at this place, in units of 1 KiB (as mount's sb=)
     #[arg(long, value_name = "KIB")]
     pub superblock: Option<u64>,
+}
+
+impl FsArgs {
+    /// Where the file system lies, for a command that writes to it; what only makes sense for reading is refused.
+    pub fn for_writing(&self) -> Result<&ImageArgs, Failure> {
+        match self.journal.is_some() || self.no_replay || self.superblock.is_some() {
+            true => Err(Failure::usage(
+                "--journal, --no-replay and --superblock are for reading only",
+            )),
+            false => Ok(&self.image),
+        }
+    }
 }
 
 /// Reads a number of bytes: plain, or with s (512), K, M, G, T (powers of 1024; `KiB` and `KB` mean the same).

@@ -2,22 +2,33 @@
 
 mod build;
 mod cat;
+mod chmod;
+mod chown;
+mod copy_in;
 mod cp;
 mod df;
 mod du;
 mod dump;
+mod edit;
 mod extract;
 mod find;
 mod info;
+mod ln;
 mod ls;
 mod map;
+mod mkdir;
 mod mkfs;
 mod mkfs_args;
+mod mv;
+mod rm;
 mod stat;
+mod touch;
 mod tree;
+mod truncate;
 
 use clap::Subcommand;
 
+use crate::change::InImage;
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -34,6 +45,15 @@ pub enum Command {
     Du(du::Args),
     Df(df::Args),
     Cp(cp::Args),
+    Mv(InImage<mv::Mv>),
+    Rm(InImage<rm::Rm>),
+    Mkdir(InImage<mkdir::Mkdir>),
+    Ln(InImage<ln::Ln>),
+    Chmod(InImage<chmod::Chmod>),
+    Chown(InImage<chown::Chown>),
+    Touch(InImage<touch::Touch>),
+    Truncate(InImage<truncate::Truncate>),
+    Edit(edit::Args),
     Extract(extract::Args),
     Info(info::InfoArgs),
     Map(map::MapArgs),
@@ -54,6 +74,15 @@ impl Command {
             Command::Du(args) => args.run(context),
             Command::Df(args) => args.run(context),
             Command::Cp(args) => args.run(context),
+            Command::Mv(args) => args.run(context),
+            Command::Rm(args) => args.run(context),
+            Command::Mkdir(args) => args.run(context),
+            Command::Ln(args) => args.run(context),
+            Command::Chmod(args) => args.run(context),
+            Command::Chown(args) => args.run(context),
+            Command::Touch(args) => args.run(context),
+            Command::Truncate(args) => args.run(context),
+            Command::Edit(args) => args.run(context),
             Command::Extract(args) => args.run(context),
             Command::Info(args) => args.run(context),
             Command::Map(args) => args.run(context),

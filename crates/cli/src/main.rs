@@ -6,6 +6,7 @@
 //! the reader of our output went away, as for any program that ends by SIGPIPE.
 
 mod args;
+mod change;
 mod cmd;
 mod context;
 mod failure;
@@ -19,6 +20,7 @@ mod progress;
 mod raw;
 mod table;
 mod target;
+mod words;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +28,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Build, make and read ext4 images, without root and without the kernel.
+/// Build, make, read and edit ext4 images, without root and without the kernel.
 #[derive(Parser)]
 #[command(
     name = "lanefs",

@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use device::{BlockDevice, DeviceError, FileDevice};
+use lanefs::in_use::open_unused;
 use lanefs::locate::{LocateError, Location, locate, place};
 use lanefs::partition::Table;
 use lanefs::probe::{Content, probe};
-use lanefs::{Fs, Journal, OpenOptions};
+use lanefs::{Error, Fs, Journal, OpenOptions};
 use sync::Arc;
 
 use crate::args::{FsArgs, ImageArgs};
@@ -23,12 +24,49 @@ pub fn open_ext(path: &Path, options: &ImageArgs) -> Result<Arc<dyn BlockDevice>
 /// Opens a file or device, and says where on it the file system is said to be.
 fn open_at(path: &Path, options: &ImageArgs) -> Result<(Arc<dyn BlockDevice>, Location), Failure> {
     let device = FileDevice::open_read_only(path).map_err(|error| cannot_open(path, &error))?;
-    let location = match (options.partition, options.offset) {
+    Ok((Arc::new(device), location(options)))
+}
+
+fn location(options: &ImageArgs) -> Location {
+    match (options.partition, options.offset) {
         (Some(number), _) => Location::Partition(number),
         (None, Some(offset)) => Location::Offset(offset),
         (None, None) => Location::Whole,
+    }
+}
+
+/// Opens the file system in an image that nobody else uses, to change it.
+pub fn open_for_writing(
+    context: &Context,
+    path: &Path,
+    options: &ImageArgs,
+) -> Result<Fs, Failure> {
+    let device = open_unused(path).map_err(|error| match error {
+        Error::InUse { .. } => Failure::new(error)
+            .hint("unmount it, or detach the loop device (losetup -d), or work on a copy"),
+        Error::Locate(LocateError::Device(error)) => cannot_open(path, &error),
+        error => Failure::new(error).at(path.display()),
+    })?;
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let place = locate(Arc::clone(&device), location(options))
+        .map_err(|error| explain(path, &device, error))?;
+    let fs = Fs::open_for_writing_with(place, &OpenOptions::default(), lanefs::now)
+        .map_err(|error| cannot_read(path, &error))?;
+    report_journal(context, path, &fs);
+    Ok(fs)
+}
+
+/// A file system that can't be opened, with the next step where there is one.
+fn cannot_read(path: &Path, error: &Error) -> Failure {
+    let failure = Failure::new(error).at(path.display());
+    let text = match error {
+        Error::Fs { source, .. } => hint(source),
+        _ => None,
     };
-    Ok((Arc::new(device), location))
+    match text {
+        Some(text) => failure.hint(text),
+        None => failure,
+    }
 }
 
 /// A device that can't be opened or read, with the next step where there is one.
@@ -120,16 +158,7 @@ pub fn open_fs(context: &Context, path: &Path, options: &FsArgs) -> Result<Fs, F
         journal,
         ..OpenOptions::default()
     };
-    let fs = Fs::open_with(device, &choices).map_err(|error| {
-        let failure = Failure::new(&error).at(path.display());
-        match error {
-            lanefs::Error::Fs { source, .. } => match hint(&source) {
-                Some(text) => failure.hint(text),
-                None => failure,
-            },
-            _ => failure,
-        }
-    })?;
+    let fs = Fs::open_with(device, &choices).map_err(|error| cannot_read(path, &error))?;
     report_journal(context, path, &fs);
     Ok(fs)
 }

@@ -1,15 +1,65 @@
 //! File contents: from the device straight into the caller's buffer. Holes and unwritten blocks are zeros.
 //!
-//! One read of the device for each run that is contiguous on it, however many extents record it. Readers take
-//! no lock here; what they share is the cache of extent blocks.
+//! One read of the device for each run that is contiguous on it, however many extents record it. On a volume that is
+//! written to, a reader holds the file's data lock shared ([`sync::Rank::InodeData`]) while it maps and reads, and what
+//! changes the map takes it exclusively for the apply: the plain form, in which reads wait for applies and these for
+//! reads. So nobody reads a block that is no longer the file's.
 
-use ondisk::{Corrupt, FileType, Flags, Site};
+use ondisk::{Corrupt, FileType, Flags, Ino, Site};
 
 use crate::error::Error;
 use crate::extent;
-use crate::icache::LoadedInode;
+use crate::icache::{Icache, LoadedInode};
 use crate::limits;
 use crate::sb::Volume;
+
+mod allocate;
+mod seek;
+mod size;
+mod step;
+mod write;
+
+pub use allocate::Allocate;
+pub(crate) use allocate::allocate;
+pub(crate) use seek::{mappings, seek};
+pub(crate) use size::{cut, finish_truncate, truncate};
+pub(crate) use write::write;
+
+/// Works on an inode as it is while its map does not change.
+fn under_data_lock<R>(
+    icache: &Icache,
+    ino: Ino,
+    work: impl FnOnce(&LoadedInode) -> Result<R, Error>,
+) -> Result<R, Error> {
+    if !icache.volume().is_writable() {
+        return work(&icache.load_used(ino)?);
+    }
+    let live = icache.get(ino)?;
+    let _still = live.data_lock();
+    work(&icache.load_used(ino)?)
+}
+
+/// [`read`] of an inode as it is now.
+pub(crate) fn read_now(
+    icache: &Icache,
+    ino: Ino,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<usize, Error> {
+    under_data_lock(icache, ino, |inode| {
+        read(icache.volume(), inode, offset, buf)
+    })
+}
+
+/// Makes an inode durable: its data, its map, its attributes, and all that happened before its last change. Returns at
+/// once if it is.
+pub(crate) fn sync(icache: &Icache, ino: Ino) -> Result<(), Error> {
+    let journal = &icache.volume().writing()?.journal;
+    icache.load_used(ino)?;
+    // Whatever changes the file or its data changes the inode in the same step or after it.
+    journal.commit(icache, icache.get(ino)?.stamp())?;
+    Ok(())
+}
 
 /// Fills `buf` from byte `offset` of a regular file. Returns how many bytes there were: fewer than asked for only
 /// at the file's end.

@@ -6,17 +6,22 @@
 //! inline:  entries within the inode, behind the parent's number
 //! ```
 //!
-//! A name is looked up as the kernel does it: through the index where there is one; from block to block where there is
-//! none or it makes no sense, or where names are compared without case and the index (perhaps made under other
+//! A name is looked up as the kernel does it: through the index where there is one; from block to block where there
+//! is none or it makes no sense, or where names are compared without case and the index (perhaps made under other
 //! rules) does not know the name. A block is verified when it is first read, and every record before it is used. The
 //! blocks that a lookup or a listing visits are no more than the directory has, and that is no more than the file
 //! system has.
 //!
 //! In encrypted directories names are shown in the form that [`encoded`] describes, and are looked up in it.
 
+mod draft;
 mod encoded;
+mod index;
 mod list;
+mod live;
 mod search;
+
+use std::collections::BTreeMap;
 
 use buffer::Block;
 use ondisk::dirent::{self, Form};
@@ -31,8 +36,9 @@ use crate::icache::LoadedInode;
 use crate::limits;
 use crate::sb::{self, Volume};
 
+pub(crate) use draft::{Draft, PreparedNames, is_empty};
 pub use list::{DirEntry, ReadDir};
-pub(crate) use search::lookup;
+pub(crate) use search::lookup_in;
 
 /// An inode that is a directory, and how to read it.
 struct Directory<'a> {
@@ -40,6 +46,10 @@ struct Directory<'a> {
     inode: LoadedInode,
     form: Form,
     blocks: u64,
+    /// Whether block 0 is the root of an index.
+    indexed: bool,
+    /// Blocks as a draft has changed them so far; none for readers.
+    changed: BTreeMap<u32, Arc<Block>>,
 }
 
 impl<'a> Directory<'a> {
@@ -63,7 +73,11 @@ impl<'a> Directory<'a> {
                 max_ino: Ino(geometry.inodes_count()),
             },
             blocks,
+            indexed: false,
+            changed: BTreeMap::new(),
         };
+        let has_index = directory.inode.flags().contains(Flags::INDEX);
+        directory.indexed = has_index && volume.has(Feature::DIR_INDEX);
         directory.form.hashes = directory.is_encrypted() && directory.is_casefolded();
         Ok(directory)
     }
@@ -77,7 +91,7 @@ impl<'a> Directory<'a> {
     }
 
     fn is_indexed(&self) -> bool {
-        self.volume.has(Feature::DIR_INDEX) && self.inode.flags().contains(Flags::INDEX)
+        self.indexed
     }
 
     /// The inode's place, for messages.
@@ -96,6 +110,9 @@ impl<'a> Directory<'a> {
 
     /// Block `number` of the directory, with its checksum verified; `None` for a hole and beyond the end.
     fn block(&self, number: LBlock) -> Result<Option<Arc<Block>>, Error> {
+        if let Some(block) = self.changed.get(&number.0) {
+            return Ok(Some(Arc::clone(block)));
+        }
         if u64::from(number.0) >= self.blocks {
             return Ok(None);
         }

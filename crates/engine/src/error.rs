@@ -47,6 +47,52 @@ pub enum Error {
     /// The journal has changes that can't be replayed.
     #[error(transparent)]
     Journal(recovery::Error),
+    /// The image has a feature that lanefs can read but not write yet.
+    #[error("file systems with the feature {0} can't be written to yet")]
+    UnwritableFeature(ondisk::Feature),
+    /// The image can be read but not written to, and why.
+    #[error("it can't be written to: {0}")]
+    Unwritable(&'static str),
+    /// The name is taken.
+    #[error("file exists")]
+    Exists,
+    /// The inode has no attribute of this name.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// The directory holds names.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// An inode with as many names, or a directory with as many subdirectories, as there can be.
+    #[error("too many links")]
+    LinkLimit,
+    /// Others kept changing the names in question.
+    #[error("the names keep changing")]
+    Busy,
+    /// The directory's index has no room left.
+    #[error("the directory is full")]
+    DirectoryFull,
+    /// No block or inode is free.
+    #[error("no space left on the file system")]
+    NoSpace,
+    /// The file would be larger than its map can name.
+    #[error("file too large")]
+    FileTooLarge,
+    /// An offset or a length that the operation does not take; a name that no directory can hold; a directory that
+    /// would lie in itself.
+    #[error("invalid argument")]
+    InvalidArgument,
+    /// The file may not be changed so, for a flag of it or of its directory says no; or it is not done to directories.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// The file is such that the operation can't be had on it.
+    #[error("{0} is not supported")]
+    NotSupported(&'static str),
+    /// The file system is open for reading only.
+    #[error("the file system is open for reading only")]
+    ReadOnly,
+    /// The journal failed or was aborted: nothing more is written.
+    #[error(transparent)]
+    Aborted(#[from] journal::JournalError),
     /// The image breaks the format.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),

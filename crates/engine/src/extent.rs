@@ -15,8 +15,13 @@ use crate::error::Error;
 use crate::icache::LoadedInode;
 use crate::sb::{Kind, Volume};
 
+mod draft;
+mod edit_map;
+mod edit_tree;
 mod map;
 mod tree;
+
+pub(crate) use draft::{Change, Draft, goal_of};
 
 use map::Map;
 use tree::Tree;
@@ -89,12 +94,7 @@ enum Source {
 
 impl Source {
     fn of(volume: &Volume, inode: &LoadedInode) -> Result<Source, Error> {
-        let has_blocks = match inode.file_type() {
-            Some(FileType::Regular | FileType::Directory) => !inode.is_inline(),
-            Some(FileType::Symlink) => !is_short_link(inode),
-            _ => false,
-        };
-        match has_blocks {
+        match is_mapped(inode) {
             false => Ok(Source::Nothing),
             true if inode.flags().contains(Flags::EXTENTS) => {
                 Ok(Source::Tree(Tree::new(volume, inode)?))
@@ -110,6 +110,15 @@ impl Source {
             Source::Tree(tree) => tree.next(volume, from),
             Source::Map(map) => map.next(volume, from),
         }
+    }
+}
+
+/// Whether the inode's block area is a map.
+pub(crate) fn is_mapped(inode: &LoadedInode) -> bool {
+    match inode.file_type() {
+        Some(FileType::Regular | FileType::Directory) => !inode.is_inline(),
+        Some(FileType::Symlink) => !inode.is_inline() && !is_short_link(inode),
+        _ => false,
     }
 }
 
@@ -218,6 +227,16 @@ impl Iterator for Mappings<'_> {
             }
         }
     }
+}
+
+/// The run that holds a block, no longer than the map records it in one piece; `None` for holes.
+pub(crate) fn find_run(
+    volume: &Volume,
+    inode: &LoadedInode,
+    block: u64,
+) -> Result<Option<Mapping>, Error> {
+    let found = Source::of(volume, inode)?.next(volume, block)?;
+    Ok(found.filter(|run| run.logical <= block))
 }
 
 /// The block of the device that holds a file's block; `None` for holes and unwritten blocks.

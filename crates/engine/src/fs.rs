@@ -3,13 +3,16 @@
 //! All methods take `&self`, may be called from any number of threads, and may block on I/O. None holds a lock
 //! while it does.
 
+mod names;
+
 use device::BlockDevice;
 use ondisk::{
     Feature, FileType, Flags, FsBlock, Generation, Geometry, Group, Ino, Superblock, Timestamp,
 };
 use sync::Arc;
 
-use crate::data;
+use crate::attr::{self, SetAttributes};
+use crate::data::{self, Allocate};
 use crate::dir::{self, ReadDir};
 use crate::error::Error;
 use crate::extent::Mappings;
@@ -101,6 +104,124 @@ impl Fs {
         })
     }
 
+    /// Opens the file system on a device for reading and writing. What its journal holds is written home first.
+    ///
+    /// # Errors
+    /// As [`Fs::open`]; `UnwritableFeature` and `Unsupported` for what can be read only; nothing is changed then.
+    pub fn open_for_writing(
+        device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+        clock: fn() -> Timestamp,
+    ) -> Result<Fs, Error> {
+        let (icache, recovery) = mount::mount_for_writing(device, options, clock)?;
+        Ok(Fs { icache, recovery })
+    }
+
+    /// Changes an inode's permissions, owner or times, and stamps its ctime.
+    ///
+    /// # Errors
+    /// `ReadOnly`, as [`Fs::inode`], `Aborted`.
+    pub fn set_attributes(&self, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
+        attr::set(&self.icache, ino, attributes)
+    }
+
+    /// Writes `bytes` at byte `offset` of a regular file, which grows to hold them; says how many were written: fewer
+    /// only where an error stopped it behind the first. Holes before `offset` stay holes. Durable after [`Fs::fsync`]
+    /// or [`Fs::sync`]; a cut before that leaves a prefix of what was added, and any part of what was overwritten.
+    ///
+    /// # Errors
+    /// `ReadOnly`; as [`Fs::inode`]; `IsDirectory`, `NotRegular`, `NotPermitted` (immutable, append-only), `Encrypted`,
+    /// `NotSupported` (data in the inode or in the journal), `FileTooLarge`, `NoSpace`, `Aborted`, `Corrupt`, `Io`.
+    pub fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
+        data::write(&self.icache, ino, offset, bytes)
+    }
+
+    /// Sets the size of a regular file: what is behind it goes, or a hole is added. A cut leaves the old size or the
+    /// new.
+    ///
+    /// # Errors
+    /// As [`Fs::write`].
+    pub fn truncate(&self, ino: Ino, size: u64) -> Result<(), Error> {
+        data::truncate(&self.icache, ino, size)
+    }
+
+    /// Reserves, frees, zeroes or moves a part of a regular file (`fallocate`). A cut leaves it done for a prefix of
+    /// the range; what moves, moves at once.
+    ///
+    /// # Errors
+    /// As [`Fs::write`]; `InvalidArgument` for an empty range, parts of blocks where whole ones are moved, or a range
+    /// at the end; `NotSupported` for anything but [`Allocate::Punch`] in a file without extents, and for moving more
+    /// extents than one step changes.
+    pub fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Error> {
+        data::allocate(&self.icache, ino, how, offset, len)
+    }
+
+    /// The first byte at or behind `offset` that is data; `None` if there is none (`SEEK_DATA`).
+    ///
+    /// # Errors
+    /// As [`Fs::inode`]; `Corrupt`, `Io`.
+    pub fn seek_data(&self, ino: Ino, offset: u64) -> Result<Option<u64>, Error> {
+        data::seek(&self.icache, ino, offset, false)
+    }
+
+    /// The first byte at or behind `offset` that is in a hole, which is also what follows the end; `None` if `offset`
+    /// is not before the end (`SEEK_HOLE`).
+    ///
+    /// # Errors
+    /// As [`Fs::seek_data`].
+    pub fn seek_hole(&self, ino: Ino, offset: u64) -> Result<Option<u64>, Error> {
+        data::seek(&self.icache, ino, offset, true)
+    }
+
+    /// The runs of a file's blocks in a range of blocks, holes included, all as they were at one moment (`FIEMAP`).
+    ///
+    /// # Errors
+    /// As [`Fs::seek_data`].
+    pub fn mappings_in(
+        &self,
+        ino: Ino,
+        blocks: std::ops::Range<u64>,
+    ) -> Result<Vec<crate::Mapping>, Error> {
+        data::mappings(&self.icache, ino, blocks)
+    }
+
+    /// Makes an inode's data and attributes durable, and all that happened before its last change. Returns at once if
+    /// they are.
+    ///
+    /// # Errors
+    /// As [`Fs::sync`]; as [`Fs::inode`].
+    pub fn fsync(&self, ino: Ino) -> Result<(), Error> {
+        data::sync(&self.icache, ino)
+    }
+
+    /// Makes an inode's data durable, and what it takes to read them. The plain form: the same as [`Fs::fsync`].
+    ///
+    /// # Errors
+    /// As [`Fs::fsync`].
+    pub fn fdatasync(&self, ino: Ino) -> Result<(), Error> {
+        data::sync(&self.icache, ino)
+    }
+
+    /// Makes everything that was done before this call durable.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Aborted` when the journal could not be written: then nothing that was not promised before is.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.icache.sync_all()
+    }
+
+    /// Writes everything home and leaves a clean image. Without it, dropping the file system leaves one whose journal
+    /// is replayed when it is opened next, with everything that was synced.
+    ///
+    /// # Errors
+    /// As [`Fs::sync`].
+    pub fn close(self) -> Result<(), Error> {
+        if self.icache.volume().is_writable() {
+            mount::unmount(&self.icache)?;
+        }
+        Ok(())
+    }
+
     /// The superblock.
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
@@ -158,18 +279,14 @@ impl Fs {
         self.inode(ino)?.read(offset, buf)
     }
 
-    /// The inode that a name stands for in a directory; `.` and `..` too. Names of casefolded directories are compared
-    /// without case, those of encrypted ones are taken in the form in which [`Fs::read_dir`] shows them.
+    /// The inode that a name stands for in a directory; `.` and `..` too. Names of casefolded directories are
+    /// compared without case, those of encrypted ones are taken in the form in which [`Fs::read_dir`] shows them.
     ///
     /// # Errors
     /// `NotFound`, `NotDirectory`, `NameTooLong`; as [`Fs::inode`]; `Corrupt` when the directory is broken where the
     /// name was looked for.
     pub fn lookup(&self, directory: Ino, name: &[u8]) -> Result<Ino, Error> {
-        dir::lookup(
-            self.icache.volume(),
-            self.icache.load_used(directory)?,
-            name,
-        )
+        dir::lookup_in(&self.icache, directory, name)
     }
 
     /// All entries of a directory, `.` and `..` among them, in the order of its blocks.
@@ -185,8 +302,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::read_dir`].
     pub fn read_dir_from(&self, directory: Ino, cookie: u64) -> Result<ReadDir<'_>, Error> {
-        let inode = self.icache.load_used(directory)?;
-        ReadDir::new(self.icache.volume(), inode, cookie)
+        ReadDir::of(&self.icache, directory, cookie)
     }
 
     /// The inode that a path leads to from the root directory, with or without a slash before it. Symbolic links are
@@ -260,7 +376,8 @@ impl Fs {
         })
     }
 
-    /// Blocks that Linux keeps for extents whose conversion needs a new tree block: a fiftieth of the clusters, at most
+    /// Blocks that Linux keeps for extents whose conversion needs a new tree block: a fiftieth of the clusters, at
+    /// most
     /// 4096 of them.
     fn held_back(&self) -> u64 {
         let geometry = self.geometry();
@@ -340,7 +457,11 @@ impl InodeRef<'_> {
     /// `IsDirectory` or `NotRegular` for what is no regular file, `Encrypted` and `Unsupported` (verity) for what
     /// can't be read, `Corrupt` for broken maps, `Io`.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        data::read(self.icache.volume(), &self.inode, offset, buf)
+        match self.icache.volume().is_writable() {
+            // The map may have changed since the inode was found.
+            true => data::read_now(self.icache, self.inode.ino(), offset, buf),
+            false => data::read(self.icache.volume(), &self.inode, offset, buf),
+        }
     }
 
     /// The runs of the inode's blocks in ascending order, holes up to the end of the file included, and what is

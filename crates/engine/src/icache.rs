@@ -1,21 +1,47 @@
-//! Inodes: found in their group's table, verified, and kept as views of the table's cached blocks.
+//! Inodes: found in their group's table, verified, and kept: on a read-only volume as views of the table's cached
+//! blocks, on one that is written to as [`LiveInode`]s.
+//!
+//! Code that reads works on a [`LoadedInode`], a snapshot that does not change under it.
 
 use std::ops::Deref;
 
-use buffer::Block;
+use buffer::{Block, Tag};
 use ondisk::inode::{self, Inode};
 use ondisk::xattr::{self, Area, Value};
-use ondisk::{Corrupt, Feature, FileType, Flags, Ino, Site};
+use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
 use sync::Arc;
 
 use crate::error::Error;
 use crate::group::Groups;
+use crate::orphan::Orphans;
 use crate::sb::{Kind, Volume};
+
+mod live_inode;
+mod locked;
+
+pub(crate) use live_inode::{Exclusive, LiveInode};
+use locked::LockedTable;
+
+/// Which inodes are in memory: the small face behind which tables of different scalability stand.
+pub(crate) trait InodeTable: Send + Sync {
+    /// The inode with this number, if it is in memory.
+    fn find(&self, ino: Ino) -> Option<Arc<LiveInode>>;
+
+    /// Puts an inode there, unless another thread was first; gives the one that is there.
+    fn insert(&self, inode: Arc<LiveInode>) -> Arc<LiveInode>;
+
+    /// Lets go of inodes that nobody uses and for which `may_go` says so, where there are too many.
+    fn trim(&self, may_go: &dyn Fn(&LiveInode) -> bool);
+}
 
 /// Everything that inodes are loaded with. Shared by all threads; constant but for what is cached.
 pub(crate) struct Icache {
     volume: Volume,
     groups: Groups,
+    /// Only used on a volume that is written to.
+    table: Box<dyn InodeTable>,
+    /// Likewise.
+    orphans: Orphans,
 }
 
 /// An inode as it is on the device.
@@ -41,7 +67,13 @@ impl Icache {
     /// The inodes of a volume; reads nothing.
     pub(crate) fn new(volume: Volume) -> Icache {
         let groups = Groups::new(&volume);
-        Icache { volume, groups }
+        let orphans = Orphans::new(volume.geometry(), None);
+        Icache {
+            volume,
+            groups,
+            table: Box::new(LockedTable::new()),
+            orphans,
+        }
     }
 
     /// The volume.
@@ -49,12 +81,89 @@ impl Icache {
         &self.volume
     }
 
-    /// Loads an inode, in use or not, and verifies its checksum.
+    /// The same inodes, with this orphan file.
+    pub(crate) fn with_orphans(self, orphans: Orphans) -> Icache {
+        Icache { orphans, ..self }
+    }
+
+    /// The orphans.
+    pub(crate) fn orphans(&self) -> &Orphans {
+        &self.orphans
+    }
+
+    /// The groups.
+    pub(crate) fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// An inode as it is now, in use or not, its checksum verified when it was read.
     pub(crate) fn load(&self, ino: Ino) -> Result<LoadedInode, Error> {
+        match self.volume.is_writable() {
+            true => Ok(self.get(ino)?.snapshot()),
+            false => self.load_from_table(ino),
+        }
+    }
+
+    /// The live inode with this number, loaded if it is not in memory. May block on I/O.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `NotFound` for a number that no inode has; `Corrupt`, `Io`.
+    pub(crate) fn get(&self, ino: Ino) -> Result<Arc<LiveInode>, Error> {
+        self.volume.writing()?;
+        if let Some(inode) = self.table.find(ino) {
+            return Ok(inode);
+        }
+        let loaded = self.load_from_table(ino)?;
+        let place = self.place(ino)?;
+        Ok(self
+            .table
+            .insert(Arc::new(LiveInode::new(&self.volume, place, &loaded))))
+    }
+
+    /// The live inode of a number that was just taken: what its slot held before is not read. Its record is blank
+    /// until the caller changes it under a handle.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `NotFound` for a number that no inode has; `Corrupt`, `Io` from the group's descriptor.
+    pub(crate) fn get_new(&self, ino: Ino) -> Result<Arc<LiveInode>, Error> {
+        self.volume.writing()?;
+        if let Some(inode) = self.table.find(ino) {
+            return Ok(inode);
+        }
+        let place = self.place(ino)?;
+        let geometry = self.volume.geometry();
+        let slot = Block::new(Tag(0), vec![0; geometry.inode_size()].into_boxed_slice());
+        let blank = LoadedInode::of_slot(ino, geometry.csum_seed(), Arc::new(slot));
+        Ok(self
+            .table
+            .insert(Arc::new(LiveInode::new(&self.volume, place, &blank))))
+    }
+
+    /// Lets go of inodes that nobody uses and whose last change is committed, where there are too many. The table
+    /// block of one that changed leaves the cache first, for it is older than what is committed.
+    pub(crate) fn trim(&self) {
+        let Ok(writing) = self.volume.writing() else {
+            return;
+        };
+        let committed = writing.journal.committed_epoch();
+        writing.live.trim(committed);
+        self.table.trim(&|inode| {
+            self.volume.cache().remove(inode.table_block().0);
+            inode.stamp() <= committed
+        });
+    }
+
+    /// The block of the inode table that holds an inode, and the byte in it.
+    fn place(&self, ino: Ino) -> Result<(FsBlock, usize), Error> {
         let geometry = self.volume.geometry();
         let (group, index) = geometry.group_of_ino(ino).ok_or(Error::NotFound)?;
         let table = self.groups.inode_table(&self.volume, group)?;
-        let (block, at) = geometry.inode_place(table, index);
+        Ok(geometry.inode_place(table, index))
+    }
+
+    fn load_from_table(&self, ino: Ino) -> Result<LoadedInode, Error> {
+        let geometry = self.volume.geometry();
+        let (block, at) = self.place(ino)?;
         let kind = Kind::InodeTable;
         let block = self.volume.read_block(block, kind, Ino(0), |_| Ok(()))?;
         let len = geometry.inode_size();
@@ -77,6 +186,10 @@ impl Icache {
     /// Loads an inode that something refers to; it must be in use.
     pub(crate) fn load_used(&self, ino: Ino) -> Result<LoadedInode, Error> {
         let inode = self.load(ino)?;
+        if self.volume.is_writable() && inode.mode() == 0 && inode.links_count() == 0 {
+            // Deleted while the caller held its number.
+            return Err(Error::NotFound);
+        }
         if inode.inode.file_type().is_none() {
             return Err(Corrupt::at(Site::InodeType).ino(ino).into());
         }
@@ -94,6 +207,21 @@ fn is_blank(slot: &[u8]) -> bool {
 }
 
 impl LoadedInode {
+    /// The inode with this record, which was verified before.
+    fn of_slot(ino: Ino, csum_seed: u32, slot: Arc<Block>) -> LoadedInode {
+        // The record was parsed when it was loaded, and every change keeps its extra size.
+        let inode = Inode::parse(&slot).expect("a live inode parses");
+        let len = slot.len();
+        LoadedInode {
+            ino,
+            inode,
+            seed: inode::checksum_seed(csum_seed, ino, inode.generation()),
+            block: slot,
+            at: 0,
+            len,
+        }
+    }
+
     /// The inode's number.
     pub(crate) fn ino(&self) -> Ino {
         self.ino

@@ -1,36 +1,47 @@
-//! The mounted ext4 file system, read only: from a device to inodes, their data, names and attributes.
+//! The mounted ext4 file system: from a device to inodes, their data, names and attributes.
 //!
-//! ```text
-//! limits error < sb < group < icache < extent < xattr, dir, data < namei < mount < fs
+//! ```text limits error < live < sb < group < mballoc, ialloc, orphan < icache < commit < extent < attr, xattr, dir,
+//! data < reap < namei < mount < fs
 //! ```
 //!
 //! Each module may import only from those to its left. [`Fs`] is the face; everything below works on an
 //! `icache::Icache`, which knows the device, the cache of metadata blocks, the geometry and the groups.
 //!
-//! Whatever comes from the device is verified where it enters (checksums, bounds, order), so that no number of
-//! the device's is trusted unseen. Nothing here writes: a crash has nothing to lose, and readers share nothing
-//! that changes but the cache's shards and counters.
+//! Whatever comes from the device is verified where it enters (checksums, bounds, order), so that no number of the
+//! device's is trusted unseen. A file system opened by [`Fs::open`] is not written to, and its readers share nothing
+//! that changes but the cache's shards and counters. One opened by [`Fs::open_for_writing`] changes in steps of its
+//! journal: what a crash leaves is the state at the end of one of them, no older than the last that was synced.
 
+mod attr;
+mod commit;
 mod data;
 mod dir;
 mod error;
 mod extent;
 mod fs;
 mod group;
+mod ialloc;
 mod icache;
 pub mod limits;
+mod live;
+mod mballoc;
 mod mount;
 mod namei;
+mod orphan;
+mod reap;
 mod sb;
 mod xattr;
 
+pub use attr::SetAttributes;
+pub use data::Allocate;
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use extent::{Mapping, Mappings};
 pub use fs::{Fs, InodeRef, Metadata, StatFs};
 pub use mount::{Journal, OpenOptions};
+pub use namei::{NewInode, RenameFlag};
 pub use ondisk::{
     BlockSize, Corrupt, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock, Timestamp,
 };
 pub use recovery::{Error as RecoveryError, Report as RecoveryReport};
-pub use xattr::Xattr;
+pub use xattr::{Xattr, XattrFlag};

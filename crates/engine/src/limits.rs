@@ -17,3 +17,9 @@ pub const DIRECTORY_BLOCKS: u64 = 1 << 28;
 pub const SYMLINKS: u32 = 40;
 /// Bytes of a path, as in Linux (`PATH_MAX` with its NUL).
 pub const PATH_BYTES: usize = 4095;
+/// Metadata blocks that changed and are kept as such, beyond those that are pinned or not committed.
+pub const LIVE_BLOCKS: usize = 1 << 13;
+/// Inodes kept in memory, beyond those in use or not committed.
+pub const LIVE_INODES: usize = 1 << 15;
+/// Directories on the way from one to the root, when one of them is moved.
+pub const ANCESTORS: u32 = 1 << 20;

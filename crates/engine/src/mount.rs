@@ -1,12 +1,38 @@
 //! From a device to a volume: the superblock, and the journal if it has something to say.
 
-use device::BlockDevice;
-use ondisk::{Feature, Geometry, Superblock};
+use device::{BlockDevice, DeviceError};
+use ondisk::superblock::state;
+use ondisk::{
+    Corrupt, Feature, Features, FsBlock, Geometry, Ino, Site, Superblock, Timestamp, orphan_file,
+};
 use sync::Arc;
 
 use crate::error::Error;
+use crate::extent::Mappings;
+use crate::icache::Icache;
 use crate::limits;
-use crate::sb::{self, Volume};
+use crate::orphan::{OrphanFile, Orphans};
+use crate::reap;
+use crate::sb::{self, Volume, Writing};
+
+/// Features that ask something of who writes, and that lanefs heeds.
+const WRITABLE: &[Feature] = &[
+    Feature::FILETYPE,
+    Feature::NEEDS_RECOVERY,
+    Feature::EXTENT,
+    Feature::BIT64,
+    Feature::FLEX_BG,
+    Feature::METADATA_CSUM_SEED,
+    Feature::LARGE_DIR,
+    Feature::SPARSE_SUPER,
+    Feature::LARGE_FILE,
+    Feature::HUGE_FILE,
+    Feature::UNINIT_BG,
+    Feature::DIR_NLINK,
+    Feature::EXTRA_ISIZE,
+    Feature::METADATA_CSUM,
+    Feature::ORPHAN_PRESENT,
+];
 
 /// What to do with a journal that has changes not yet written home.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -62,6 +88,203 @@ pub(crate) fn mount(
     }
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
     Ok((volume, report))
+}
+
+/// Opens a volume to be written to: what the journal holds is written home first, and from then on the superblock
+/// says that the journal must be looked at. CRASH: at any point the image is one that replays to the same state.
+pub(crate) fn mount_for_writing(
+    device: Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+    clock: fn() -> Timestamp,
+) -> Result<(Icache, Option<recovery::Report>), Error> {
+    let mut superblock = sb::read_superblock(&*device, options.superblock)?;
+    refuse_unwritable(&*device, &superblock, options)?;
+    let mut report = None;
+    if needs_replay(&superblock) {
+        let geometry = Geometry::new(&superblock, device.size())?;
+        let external = options.journal_device.clone();
+        report = Some(recovery::replay_to_device(
+            &device,
+            &superblock,
+            &geometry,
+            external,
+        )?);
+        superblock = sb::read_superblock(&*device, options.superblock)?;
+        // The journal may have held a newer superblock, and replaying it may have found damage.
+        refuse_unwritable(&*device, &superblock, options)?;
+    }
+    let volume = Volume::new(
+        Arc::clone(&device),
+        superblock,
+        options.superblock,
+        options.cache_bytes,
+    )?;
+    let reader = Icache::new(volume);
+    let journal = open_journal(&reader, &device)?;
+    let file = read_orphan_file(&reader, &superblock)?;
+    let in_slots = file
+        .iter()
+        .flat_map(|file| file.used.iter().map(|(_, ino)| *ino))
+        .collect::<Vec<_>>();
+    let first_orphan = superblock.last_orphan();
+    say_mounted(&mut superblock, file.is_some(), clock());
+    write_superblock(&*device, &mut superblock)?;
+    let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
+    let orphans = Orphans::new(volume.geometry(), file);
+    let icache = Icache::new(volume.writable(Writing::new(journal, clock))).with_orphans(orphans);
+    reap::recover(&icache, first_orphan, &in_slots)?;
+    Ok((icache, report))
+}
+
+/// Reads the orphan file, if the file system has one.
+fn read_orphan_file(icache: &Icache, superblock: &Superblock) -> Result<Option<OrphanFile>, Error> {
+    let volume = icache.volume();
+    let ino = superblock
+        .orphan_file_ino()
+        .filter(|_| volume.has(Feature::ORPHAN_FILE));
+    let Some(ino) = ino else { return Ok(None) };
+    let inode = icache.load_used(ino)?;
+    let seed = volume.geometry().has_metadata_csum().then(|| inode.seed());
+    let mut file = OrphanFile {
+        blocks: Vec::new(),
+        seed,
+        used: Vec::new(),
+    };
+    let mut bytes = vec![0; volume.geometry().block_size().bytes()];
+    for run in Mappings::new(volume, &inode, 0..u64::MAX)? {
+        let run = run?;
+        let start = run
+            .physical
+            .filter(|_| run.is_data())
+            .ok_or(Corrupt::at(Site::OrphanHole).ino(ino))?;
+        if run.len + file.blocks.len() as u64 > orphan_file::BLOCKS_MAX {
+            return Err(Corrupt::at(Site::OrphanLength).ino(ino).into());
+        }
+        for block in (start.0..start.0 + run.len).map(FsBlock) {
+            volume.load_newest(block, &mut bytes)?;
+            orphan_file::verify(&bytes, block, seed)?;
+            let slots = orphan_file::slots_per_block(volume.geometry().block_size());
+            let first = file.blocks.len() * slots;
+            let numbers = bytes.chunks_exact(4).take(slots).enumerate();
+            // At most 512 blocks of 16,382 slots.
+            let used = numbers.filter_map(|(slot, number)| {
+                let number = u32::from_le_bytes(number.try_into().ok()?);
+                (number != 0).then_some(((first + slot) as u32, Ino(number)))
+            });
+            file.used.extend(used);
+            file.blocks.push(block);
+        }
+    }
+    Ok(Some(file))
+}
+
+/// Commits and writes home everything, and says in the superblock that the journal holds nothing. Nobody else uses
+/// the volume.
+pub(crate) fn unmount(icache: &Icache) -> Result<(), Error> {
+    icache.volume().writing()?.journal.close(icache)?;
+    let device = icache.volume().cache().device();
+    let mut superblock = sb::read_superblock(&**device, None)?;
+    let mut features = superblock.features().without(Feature::NEEDS_RECOVERY);
+    // What is still held by someone stays an orphan, for whoever opens the image next.
+    if icache.orphans().is_empty() {
+        features = features.without(Feature::ORPHAN_PRESENT);
+    }
+    superblock.set_features(features);
+    superblock.set_write_time(seconds(icache.now()?));
+    write_superblock(&**device, &mut superblock)
+}
+
+/// What Linux says in the superblock of a journaled file system that it mounts for writing. The state stays: valid,
+/// for the journal will make it so.
+fn say_mounted(superblock: &mut Superblock, has_orphan_file: bool, now: Timestamp) {
+    let mut features = superblock.features().with(Feature::NEEDS_RECOVERY);
+    if has_orphan_file {
+        features = features.with(Feature::ORPHAN_PRESENT);
+    }
+    superblock.set_features(features);
+    superblock.set_mount_count(superblock.mount_count().wrapping_add(1));
+    superblock.set_mount_time(seconds(now));
+    superblock.set_write_time(seconds(now));
+}
+
+/// Seconds since 1970 as the superblock holds them.
+fn seconds(time: Timestamp) -> u64 {
+    u64::try_from(time.seconds).unwrap_or(0)
+}
+
+/// Writes the superblock, durably.
+fn write_superblock(device: &dyn BlockDevice, superblock: &mut Superblock) -> Result<(), Error> {
+    superblock.seal();
+    device.write_at(Superblock::OFFSET, superblock.bytes())?;
+    Ok(device.flush()?)
+}
+
+/// Refuses, by name, what can be read but not written (yet).
+fn refuse_unwritable(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    options: &OpenOptions,
+) -> Result<(), Error> {
+    if device.is_read_only() {
+        return Err(DeviceError::ReadOnly.into());
+    }
+    let features = superblock.features();
+    let reasons = [
+        (
+            options.superblock.is_some(),
+            "another than the first superblock was asked for",
+        ),
+        (
+            options.journal == Journal::Ignore,
+            "its journal was to be ignored",
+        ),
+        (!features.has(Feature::HAS_JOURNAL), "it has no journal"),
+        (
+            superblock.journal_ino().is_none(),
+            "its journal is on another device",
+        ),
+        (
+            superblock.state() & state::ERROR != 0,
+            "errors in it are on record, so e2fsck comes first",
+        ),
+    ];
+    if let Some((_, reason)) = reasons.into_iter().find(|(is_so, _)| *is_so) {
+        return Err(Error::Unwritable(reason));
+    }
+    // A compatible feature asks nothing of those who don't know it.
+    let asking = Features {
+        compat: 0,
+        ..features
+    };
+    match asking.minus(Features::of(WRITABLE)).iter().next() {
+        Some(feature) => Err(Error::UnwritableFeature(feature)),
+        None => Ok(()),
+    }
+}
+
+/// Opens the journal in its inode, which the volume can read.
+fn open_journal(icache: &Icache, device: &Arc<dyn BlockDevice>) -> Result<journal::Journal, Error> {
+    let block_size = icache.volume().geometry().block_size();
+    let inode = icache.load_used(Ino::JOURNAL)?;
+    let mut runs = Vec::new();
+    for run in Mappings::new(icache.volume(), &inode, 0..u64::MAX)? {
+        let run = run?;
+        let start = run
+            .physical
+            .filter(|_| run.is_data())
+            .ok_or(Corrupt::at(Site::LogHole).ino(Ino::JOURNAL))?;
+        // A journal has fewer blocks than 2^32: its inode was read as a file of that size.
+        runs.push((start, u32::try_from(run.len).unwrap_or(u32::MAX)));
+    }
+    let map = journal::LogMap::new(Arc::clone(device), block_size, &runs);
+    let options = journal::Options::default();
+    Ok(journal::Journal::open(
+        map,
+        0,
+        Arc::clone(device),
+        options,
+        sync::clock::wall,
+    )?)
 }
 
 fn needs_replay(superblock: &Superblock) -> bool {

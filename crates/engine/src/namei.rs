@@ -1,8 +1,14 @@
-//! From a path to an inode, as Linux does it.
+//! From a path to an inode, as Linux does it; and the operations that change names, each in its own file.
 //!
-//! A path is taken from the root directory, with or without a leading slash. Symbolic links on the way are followed, at
-//! most 40 of them. A slash at the end asks for a directory. No recursion: a link's target is put before what is left
-//! of the path, which so has a bound of 40 times 4096 bytes.
+//! A path is taken from the root directory, with or without a leading slash. Symbolic links on the way are followed,
+//! at most 40 of them. A slash at the end asks for a directory. No recursion: a link's target is put before what is
+//! left of the path, which so has a bound of 40 times 4096 bytes.
+
+mod create;
+mod link;
+mod lock;
+mod remove;
+mod rename;
 
 use ondisk::{FileType, Ino};
 
@@ -11,6 +17,13 @@ use crate::dir;
 use crate::error::Error;
 use crate::icache::Icache;
 use crate::limits;
+
+pub use create::NewInode;
+pub(crate) use create::{Content, create, create_unnamed};
+pub(crate) use link::link;
+pub(crate) use remove::{reap_unheld, rmdir, unlink};
+pub use rename::RenameFlag;
+pub(crate) use rename::{Named, rename};
 
 /// The inode that a path leads to. `follow_last` says whether a symbolic link at its end is followed.
 pub(crate) fn resolve(icache: &Icache, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
@@ -34,7 +47,7 @@ pub(crate) fn resolve(icache: &Icache, path: &[u8], follow_last: bool) -> Result
         let found = match &rest[begin..end] {
             // The root is its own parent, whatever its entry says.
             b".." if here == Ino::ROOT && directory.is(FileType::Directory) => here,
-            name => dir::lookup(icache.volume(), directory, name)?,
+            name => dir::lookup_in(icache, here, name)?,
         };
         rest.drain(..end);
         if rest.is_empty() && !follow_last {

@@ -1,11 +1,20 @@
-//! The volume: a device whose superblock and geometry were verified, and the cache of its metadata blocks.
+//! The volume: a device whose superblock and geometry were verified, and the cache of its metadata blocks; for one
+//! that is written to, its journal and its live blocks too.
+//!
+//! A metadata block is looked for where it is newest: live, then the journal's committed images, then the device. A
+//! reader that put older bytes into the cache meanwhile finds the live block afterwards and takes them out again.
 
 use buffer::{Block, Cache, Tag};
 use device::BlockDevice;
-use ondisk::{Feature, FsBlock, Geometry, Ino, Superblock};
-use sync::Arc;
+use journal::Journal;
+use ondisk::{
+    Corrupt, Feature, Features, FsBlock, Geometry, Group, GroupDesc, Ino, Site, Superblock,
+    Timestamp, dirent, extent, htree, xattr,
+};
+use sync::{Arc, Mutex, Rank};
 
 use crate::error::Error;
+use crate::live::{Live, Pin, Seal};
 
 /// What a metadata block is read as. Part of the tag under which the cache keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +41,41 @@ pub(crate) struct Volume {
     geometry: Geometry,
     /// The block of the superblock's copy that was asked for; descriptors are read from behind it.
     backup: Option<FsBlock>,
+    /// What it takes to write; `None` on a read-only volume.
+    writing: Option<Writing>,
+}
+
+/// What a volume that is written to has beside. All fields are constant after the mount.
+pub(crate) struct Writing {
+    pub(crate) journal: Journal,
+    pub(crate) live: Live,
+    /// The time now, for stamps on inodes.
+    pub(crate) clock: fn() -> Timestamp,
+    /// Held to move a directory to another parent.
+    pub(crate) renames: Mutex<()>,
+}
+
+impl Writing {
+    pub(crate) fn new(journal: Journal, clock: fn() -> Timestamp) -> Writing {
+        Writing {
+            journal,
+            live: Live::new(seal_image),
+            clock,
+            renames: Mutex::new(Rank::Rename, ()),
+        }
+    }
+}
+
+/// Writes the checksum of a metadata block's image.
+fn seal_image(seal: Seal, number: FsBlock, image: &mut [u8]) {
+    match seal {
+        Seal::None => {}
+        Seal::Entries(seed) => dirent::seal(image, seed),
+        Seal::IndexRoot(seed) => htree::seal(image, htree::Kind::Root, seed),
+        Seal::IndexNode(seed) => htree::seal(image, htree::Kind::Node, seed),
+        Seal::Extents(seed) => extent::set_tail(image, seed),
+        Seal::Xattrs(seed) => xattr::set_block_checksum(image, seed, number),
+    }
 }
 
 /// Reads and verifies a superblock: the first, or the copy at `backup` in units of 1 KiB.
@@ -46,9 +90,83 @@ pub(crate) fn read_superblock(
         device.read_at(offset, &mut bytes)?;
     }
     let superblock = *Superblock::view(&bytes);
-    superblock.verify()?;
-    Ok(superblock)
+    match superblock.verify() {
+        Err(wrong) if wrong.site() == Site::SuperblockChecksum && backup.is_none() => {
+            mend(device, superblock).ok_or(wrong.into())
+        }
+        verified => {
+            verified?;
+            Ok(superblock)
+        }
+    }
 }
+
+/// A first superblock whose write was torn. All that ever changes in it lies in its first sector, but for the checksum
+/// in its second: what a cut leaves is the contents of one moment with the checksum of another. Nothing is written
+/// here; the next write of the superblock puts it right. `None` if it is not that: what never changes must agree with a
+/// copy in another group, or where there is only one group, with the checksum of that group's descriptor.
+fn mend(device: &dyn BlockDevice, torn: Superblock) -> Option<Superblock> {
+    let mut mended = torn;
+    mended.seal();
+    let geometry = Geometry::new(&mended, device.size()).ok()?;
+    let mut copies = geometry
+        .all_groups()
+        .skip(1)
+        .take(MEND_GROUPS)
+        .filter(|group| geometry.has_super(*group))
+        .peekable();
+    let is_sound = match copies.peek() {
+        Some(_) => copies.any(|group| {
+            let at = geometry
+                .group_first_block(group)
+                .offset(geometry.block_size());
+            read_superblock(device, Some(at / 1024))
+                .is_ok_and(|copy| constant(copy) == constant(torn))
+        }),
+        None => {
+            let (block, byte) = geometry.desc_place(Group(0));
+            let mut raw = vec![0; geometry.desc_size()];
+            let offset = block.offset(geometry.block_size()) + byte as u64;
+            device.read_at(offset, &mut raw).is_ok()
+                && GroupDesc::verify(&raw, &geometry, Group(0)).is_ok()
+        }
+    };
+    is_sound.then_some(mended)
+}
+
+/// Groups in which a copy of the superblock is looked for.
+const MEND_GROUPS: usize = 64;
+
+/// A superblock without what a mount or e2fsck changes in it, or what differs from copy to copy.
+fn constant(mut superblock: Superblock) -> [u8; Superblock::SIZE] {
+    let changing = [Feature::NEEDS_RECOVERY, Feature::ORPHAN_PRESENT];
+    let features = superblock.features();
+    superblock.set_features(changing.into_iter().fold(features, Features::without));
+    let mut bytes = *superblock.bytes();
+    for range in CHANGING {
+        bytes[range].fill(0);
+    }
+    bytes
+}
+
+/// The bytes of free counts; of mount, write and check times and counts, state and behaviour on errors; of a copy's
+/// group; of the last mount's place; of the orphan list; of flags and what the kernel counts and logs; of the overhead;
+/// of high words of times; of the checksum.
+const CHANGING: [core::ops::Range<usize>; 13] = [
+    0x0C..0x14,
+    0x2C..0x38,
+    0x3A..0x48,
+    0x5A..0x5C,
+    0x88..0xC8,
+    0xE8..0xEC,
+    0x158..0x15C,
+    0x160..0x164,
+    0x178..0x180,
+    0x194..0x200,
+    0x248..0x24C,
+    0x274..0x280,
+    0x3FC..0x400,
+];
 
 impl Volume {
     /// The volume with this superblock, whose numbers are checked here.
@@ -66,7 +184,29 @@ impl Volume {
             superblock,
             geometry,
             backup,
+            writing: None,
         })
+    }
+
+    /// The same volume, to be written to.
+    pub(crate) fn writable(self, writing: Writing) -> Volume {
+        Volume {
+            writing: Some(writing),
+            ..self
+        }
+    }
+
+    /// What it takes to write.
+    ///
+    /// # Errors
+    /// `ReadOnly` on a volume that is not written to.
+    pub(crate) fn writing(&self) -> Result<&Writing, Error> {
+        self.writing.as_ref().ok_or(Error::ReadOnly)
+    }
+
+    /// Whether the volume is written to.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writing.is_some()
     }
 
     /// The superblock.
@@ -119,11 +259,94 @@ impl Volume {
                 error => error,
             })
         };
-        self.cache.read(block.0, kind.tag(owner), verify)
+        let tag = kind.tag(owner);
+        let Some(writing) = &self.writing else {
+            return self.cache.read(block.0, tag, verify);
+        };
+        if let Some(live) = live_block(writing, block, tag)? {
+            return Ok(live);
+        }
+        let load = |bytes: &mut [u8]| self.load_newest(block, bytes);
+        let read = self.cache.read_with(block.0, tag, load, verify)?;
+        match live_block(writing, block, tag)? {
+            Some(live) => {
+                self.cache.remove(block.0);
+                Ok(live)
+            }
+            None => Ok(read),
+        }
+    }
+
+    /// A metadata block's contents where it is not live: the journal's newest committed image, or the device's.
+    pub(crate) fn load_newest(&self, block: FsBlock, bytes: &mut [u8]) -> Result<(), Error> {
+        match self
+            .writing
+            .as_ref()
+            .and_then(|writing| writing.journal.newest(block))
+        {
+            Some(image) => bytes.copy_from_slice(&image),
+            None => self
+                .cache
+                .device()
+                .read_at(block.offset(self.geometry.block_size()), bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Pins a metadata block, so that an apply can change it: loads and verifies it first. The caller holds the lock
+    /// of the inode that owns it and no handle.
+    ///
+    /// # Errors
+    /// `ReadOnly`; as [`Volume::read_block`].
+    pub(crate) fn pin(
+        &self,
+        block: FsBlock,
+        kind: Kind,
+        owner: Ino,
+        seal: Seal,
+        verify: impl FnOnce(&[u8]) -> Result<(), Error>,
+    ) -> Result<Pin, Error> {
+        let writing = self.writing()?;
+        let bytes = self.read_block(block, kind, owner, verify)?;
+        let pin = writing.live.pin(block, seal, || bytes);
+        self.cache.remove(block.0);
+        Ok(pin)
+    }
+
+    /// Pins a block that was just allocated and becomes metadata: all zeros.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub(crate) fn pin_new(
+        &self,
+        block: FsBlock,
+        kind: Kind,
+        owner: Ino,
+        seal: Seal,
+    ) -> Result<Pin, Error> {
+        let writing = self.writing()?;
+        let pin = writing.live.pin_new(
+            block,
+            seal,
+            kind.tag(owner),
+            self.geometry.block_size().bytes(),
+        );
+        self.cache.remove(block.0);
+        Ok(pin)
     }
 
     /// Data, straight from the device into the caller's buffer.
     pub(crate) fn read_bytes(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         Ok(self.cache.device().read_at(offset, buf)?)
+    }
+}
+
+/// A block's live bytes; an error if they are another kind of block, or another inode's.
+fn live_block(writing: &Writing, block: FsBlock, tag: Tag) -> Result<Option<Arc<Block>>, Error> {
+    match writing.live.snapshot(block) {
+        Some(live) if live.tag() != tag => {
+            Err(Corrupt::at(Site::BlockInOtherUse).block(block).into())
+        }
+        live => Ok(live),
     }
 }

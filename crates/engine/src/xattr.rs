@@ -4,6 +4,8 @@
 //! are answered in the form that system calls exchange. Names that Linux hides (inline data, encryption
 //! contexts, unknown prefixes) are left out.
 
+mod write;
+
 use ondisk::inode::attribute_area;
 use ondisk::xattr::{self, Area, Entry, Value};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site, acl};
@@ -12,7 +14,11 @@ use crate::error::Error;
 use crate::extent;
 use crate::icache::{Icache, LoadedInode};
 use crate::limits;
+use crate::live::{Pin, Seal};
 use crate::sb::{Kind, Volume};
+
+pub use write::XattrFlag;
+pub(crate) use write::change;
 
 /// An extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,6 +79,18 @@ fn read_block(
         }
         Ok(())
     })
+}
+
+/// Pins an inode's block of attributes, verified.
+pub(crate) fn pin(icache: &Icache, inode: &LoadedInode, at: FsBlock) -> Result<Pin, Error> {
+    let volume = icache.volume();
+    let geometry = volume.geometry();
+    read_block(volume, inode, at)?;
+    let seal = match geometry.has_metadata_csum() {
+        true => Seal::Xattrs(geometry.csum_seed()),
+        false => Seal::None,
+    };
+    volume.pin(at, Kind::Xattrs, Ino(0), seal, |_| Ok(()))
 }
 
 fn collect(

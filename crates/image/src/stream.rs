@@ -1,7 +1,7 @@
 //! Archives whose data comes in their own order: written to its place as it passes, from one buffer, never kept.
 //!
-//! An archive that can be read again is planned first, and its data then goes where the plan says ([`fill`]). A pipe is
-//! read once ([`Pipe`]): files get their blocks as they come, outside the places that every size of file system
+//! An archive that can be read again is planned first, and its data then goes where the plan says ([`fill`]). A pipe
+//! is read once ([`Pipe`]): files get their blocks as they come, outside the places that every size of file system
 //! needs, and the rest is planned around them at the end. Data of entries that a later entry replaces lies in blocks
 //! that are free in the end.
 
@@ -26,7 +26,8 @@ const BUFFER_BYTES: usize = 1 << 20;
 const GROW_BYTES: u64 = 1 << 30;
 /// The end of the places that data of a pipe may get: 16 TiB, the most that many hosts' files can have.
 const PIPE_END_BYTES: u64 = 1 << 44;
-/// The size of the layout that tells a growing image's shape; less where the descriptors of so many groups have no room.
+/// The size of the layout that tells a growing image's shape; less where the descriptors of so many groups have no
+/// room.
 const SHAPE_BYTES: u64 = 64 << 30;
 /// Descriptor blocks, with those reserved for growth, of an image whose size is decided last: enough for 2 TiB in
 /// blocks of 4 KiB.
@@ -234,8 +235,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// The free space of a layout, or, without one, whatever is clear of fixed places; then the options are settled so
-    /// that the layout that is made last has these same fixed places.
+    /// The free space of a layout, or, without one, whatever is clear of fixed places; then the options are settled
+    /// so that the layout that is made last has these same fixed places.
     ///
     /// # Errors
     /// When options can't be had for an image whose size is decided last.

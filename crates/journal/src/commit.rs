@@ -153,6 +153,11 @@ impl Journal {
         self.epochs.current()
     }
 
+    /// All epochs up to this one are durable.
+    pub fn committed_epoch(&self) -> Epoch {
+        self.leaders.lock().committed
+    }
+
     /// Whether someone should commit soon, because the running epoch is half as large as a transaction gets.
     pub fn is_commit_due(&self) -> bool {
         self.space.is_commit_due()

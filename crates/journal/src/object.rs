@@ -8,6 +8,7 @@
 //! for a commit.
 
 use ondisk::FsBlock;
+use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, Mutex, Rank};
 
 use crate::epoch::Epoch;
@@ -29,6 +30,8 @@ pub trait Stageable: Send + Sync {
 pub struct Object<T> {
     /// [stage latch]
     versions: Mutex<Versions<T>>,
+    /// The stamp once more, for who must not wait for the latch. [atomic: written under the latch]
+    stamp: AtomicU64,
 }
 
 struct Versions<T> {
@@ -53,12 +56,19 @@ impl<T: Clone> Object<T> {
         };
         Object {
             versions: Mutex::new(Rank::StageLatch, versions),
+            stamp: AtomicU64::new(0),
         }
     }
 
     /// Looks at the live value; short, without I/O and without other latches.
     pub fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&self.versions.lock().live)
+    }
+
+    /// The last epoch that may have changed the value; [`Epoch`] 0 if none did.
+    pub fn stamp(&self) -> Epoch {
+        // Acquire: pairs with the Release in `change_in`, so that who sees an epoch sees that it was entered.
+        Epoch(self.stamp.load(Ordering::Acquire))
     }
 
     /// Changes the live value in an epoch, and says whether it is the first change in that epoch.
@@ -72,6 +82,8 @@ impl<T: Clone> Object<T> {
                 versions.sealed = Some((versions.stamp, versions.live.clone()));
             }
             versions.stamp = epoch;
+            // Release: pairs with the Acquire in `stamp`.
+            self.stamp.store(epoch.0, Ordering::Release);
         }
         (change(&mut versions.live), is_first)
     }

@@ -24,6 +24,7 @@ pub fn of(error: &Error) -> Errno {
         ) => Errno::INVAL,
         Error::Build(error) => of_build(error),
         Error::Make(error) => of_make(error),
+        Error::InUse { .. } => Errno::BUSY,
         Error::Host { source, .. } | Error::Output(source) => of_io(source),
         Error::Invalid(_) => Errno::UCLEAN,
     }
@@ -35,11 +36,23 @@ fn of_engine(error: &engine::Error) -> Errno {
         E::NotFound => Errno::NOENT,
         E::NotDirectory => Errno::NOTDIR,
         E::IsDirectory => Errno::ISDIR,
-        E::NotRegular | E::NotSymlink => Errno::INVAL,
+        E::NotRegular | E::NotSymlink | E::InvalidArgument => Errno::INVAL,
+        E::FileTooLarge => Errno::FBIG,
+        E::NotPermitted => Errno::PERM,
         E::TooManyLinks => Errno::LOOP,
         E::NameTooLong => Errno::NAMETOOLONG,
         E::Encrypted => Errno::NOKEY,
-        E::Unsupported(_) | E::UnsupportedImage(_) | E::Journal(_) => Errno::OPNOTSUPP,
+        E::Unsupported(_) | E::UnsupportedImage(_) | E::NotSupported(_) | E::Journal(_) => {
+            Errno::OPNOTSUPP
+        }
+        E::UnwritableFeature(_) | E::Unwritable(_) | E::ReadOnly => Errno::ROFS,
+        E::NoSpace | E::DirectoryFull => Errno::NOSPC,
+        E::Exists => Errno::EXIST,
+        E::NoAttribute => Errno::NODATA,
+        E::NotEmpty => Errno::NOTEMPTY,
+        E::LinkLimit => Errno::MLINK,
+        E::Busy => Errno::BUSY,
+        E::Aborted(_) => Errno::IO,
         E::Truncated { .. } | E::Corrupt(_) => Errno::UCLEAN,
         E::Io(error) => of_device(error),
     }

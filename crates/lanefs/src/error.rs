@@ -35,6 +35,13 @@ pub enum Error {
     Build(BuildError),
     /// A file system was not made.
     Make(MakeError),
+    /// The host's kernel uses the image.
+    InUse {
+        /// The image's path.
+        path: PathBuf,
+        /// How it is in use, as a clause: `mounted on /mnt`, `attached to /dev/loop0`.
+        user: String,
+    },
     /// The stream that is written to failed.
     Output(io::Error),
     /// Something that no sound image holds, and what.
@@ -66,6 +73,18 @@ impl Error {
         )
     }
 
+    /// Whether the file system says that something does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(
+            self,
+            Error::Fs {
+                source: engine::Error::NotFound,
+                ..
+            }
+        )
+    }
+
     pub(crate) fn output(source: io::Error) -> Error {
         Error::Output(source)
     }
@@ -94,6 +113,7 @@ impl fmt::Display for Error {
             }
             Error::Build(error) => error.fmt(f),
             Error::Make(error) => error.fmt(f),
+            Error::InUse { path, user } => write!(f, "{} is in use: {user}", path.display()),
             Error::Output(source) => write!(f, "writing the output failed: {source}"),
             Error::Invalid(what) => f.write_str(what),
         }
@@ -118,7 +138,7 @@ impl std::error::Error for Error {
             Error::Build(source) => Some(source),
             Error::Make(source) => Some(source),
             Error::Host { source, .. } | Error::Output(source) => Some(source),
-            Error::Invalid(_) => None,
+            Error::InUse { .. } | Error::Invalid(_) => None,
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::locate::{Location, locate};
 const MAX_READ: u64 = 1 << 40;
 
 /// An open ext2, ext3 or ext4 file system.
-pub struct Fs(engine::Fs);
+pub struct Fs(pub(crate) engine::Fs);
 
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,7 +80,7 @@ impl Fs {
         self.find(path.as_ref(), true)
     }
 
-    fn find(&self, path: &Path, follow_last: bool) -> Result<Ino, Error> {
+    pub(crate) fn find(&self, path: &Path, follow_last: bool) -> Result<Ino, Error> {
         let bytes = path.as_os_str().as_bytes();
         self.0
             .resolve(bytes, follow_last)

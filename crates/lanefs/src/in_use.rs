@@ -1,9 +1,30 @@
 //! Whether the host's kernel uses a file or block device: what must not be written behind its back. A moment's
-//! truth, asked before destroying; nothing keeps it true.
+//! truth, asked before writing; against other programs that ask for it, an advisory lock (flock) keeps it true.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+
+use device::FileDevice;
+
+use crate::Error;
+
+/// Opens a file or block device to be written to, with a lock that holds until it is dropped.
+///
+/// # Errors
+/// `InUse` when it is mounted, attached to a loop device, or open in another program of this kind; when it can't be
+/// opened.
+pub fn open_unused(path: impl AsRef<Path>) -> Result<FileDevice, Error> {
+    let path = path.as_ref();
+    let device = FileDevice::open(path)?;
+    match user_of(path) {
+        Some(user) => Err(Error::InUse {
+            path: path.to_path_buf(),
+            user,
+        }),
+        None => Ok(device),
+    }
+}
 
 /// How `path` is in use, as a clause: mounted somewhere, or attached to a loop device. `None` also where the host
 /// does not tell.

@@ -1,4 +1,4 @@
-//! ext4 in userspace: read, build and make ext4 images, without root and without the kernel.
+//! ext4 in userspace: read, edit, build and make ext4 images, without root and without the kernel.
 //!
 //! [`Fs`] reads any ext2, ext3 or ext4 image in the manner of `std::fs`, from any number of threads; an image that was
 //! not unmounted is read as if its journal had been replayed, and stays as it is. [`Fs::inodes`] gives the same by
@@ -76,24 +76,30 @@
 //! ```
 
 pub mod build;
+mod contents;
+mod copy_in;
 pub mod errno;
 mod error;
 pub mod extract;
 mod fs;
-mod in_use;
+pub mod in_use;
 pub mod locate;
 pub mod make;
+mod names;
 pub mod partition;
 pub mod probe;
 pub mod walk;
+mod write;
 
+pub use copy_in::{CopyOptions, CopySummary};
 pub use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice};
 pub use engine::Error as FsError;
 pub use engine::RecoveryError;
 pub use engine::{
     FileType, Flags, Fs as InodeFs, Generation, Ino, InodeRef, Journal, Mapping, Metadata,
-    OpenOptions, StatFs, Superblock, Timestamp, Xattr,
+    NewInode, OpenOptions, RenameFlag, SetAttributes, StatFs, Superblock, Timestamp, Xattr,
 };
 pub use error::Error;
 pub use fs::{DirEntry, File, Fs};
 pub use mkfs;
+pub use write::now;

@@ -21,6 +21,10 @@ use crate::inode_words::FileType;
 use crate::numbers::{BlockSize, Ino};
 use crate::site::{Corrupt, Site};
 
+mod edit;
+
+pub use edit::{has_room, insert, remove, retarget};
+
 /// The longest name in bytes.
 pub const NAME_MAX: usize = 255;
 /// Bytes before a record's name.

@@ -55,6 +55,7 @@ sites! {
     GroupInodeTablePlace = 203, "the inode table lies outside its group or the device";
     BlockBitmapChecksum = 210, "the block bitmap's checksum is wrong";
     InodeBitmapChecksum = 211, "the inode bitmap's checksum is wrong";
+    BlockInOtherUse = 212, "a block is used as metadata of two kinds or of two inodes";
 
     // 3xx: inodes.
     InodeExtraSize = 300, "the inode's extra fields do not fit into its slot";
@@ -78,6 +79,8 @@ sites! {
 
     IndirectPointer = 420, "a block map points outside the file system";
     IndirectLoop = 421, "a block map has more blocks of pointers than the file system has blocks";
+    MapPointer = 422, "a block map that is changed points outside the file system";
+    MapShared = 423, "a block map uses one block of pointers twice";
 
     // 5xx: directory entries.
     DirentLengthSmall = 500, "a directory entry is shorter than any can be";
@@ -92,8 +95,20 @@ sites! {
     DirectorySize = 510, "a directory is larger than its file system";
     DirectoryInline = 511, "an inline directory is too short to name its parent";
     DirentName = 508, "a directory entry's name is empty or holds a slash or NUL";
+    ParentEntry = 530, "a directory's entry for its parent is not where it must be";
+    DraftOverrun = 531, "an entry that was found is not in its block";
+    DraftBlock = 532, "a directory's block has no entries where some must be";
+    EntryToRemove = 533, "the entry to remove begins at no record";
+    EntryToChange = 534, "the entry to change begins at no record";
+    IndexSplit = 535, "a block of entries can't be split";
+    IndexConversion = 536, "the first block of a directory does not begin with . and ..";
+    DraftHole = 537, "a directory has a hole where a block must be";
+    ListingHole = 538, "an index leads into a hole of its directory";
 
     // 6xx: hashed directories.
+    IndexLeaf = 630, "a directory's index leads to no block of entries";
+    IndexUseless = 631, "a directory's index can't be used to change it";
+    IndexEntries = 632, "a block of a directory's index has no entries";
     HtreeInfoLength = 600, "a hashed directory's root is not described as any known one";
     HtreeHashVersion = 601, "a hashed directory uses an unknown or unfit hash";
     HtreeFlags = 602, "a hashed directory has unknown flags";
@@ -138,6 +153,7 @@ sites! {
     JournalCopyChecksum = 817, "the journal's copy of a block has a wrong checksum";
     JournalDeviceBlockSize = 819, "the external journal's block size is not the file system's";
     JournalInodeSize = 820, "the journal's inode is longer than the file system";
+    LogHole = 830, "the journal's file has a hole";
     JournalMapTwice = 821, "a block that maps the journal is used twice";
     JournalUnstable = 818, "the journal changed while it was read";
 
@@ -148,6 +164,10 @@ sites! {
 
     // 10xx: orphan file, multi-mount protection.
     OrphanMagic = 1000, "a block of the orphan file has no magic number";
+    OrphanHole = 1010, "the orphan file has a hole";
+    OrphanLength = 1011, "the orphan file is longer than one can be";
+    OrphanLoop = 1012, "the list of orphans comes back to itself";
+    OrphanNumber = 1013, "an orphan's number is that of no ordinary inode";
     OrphanChecksum = 1001, "the checksum of a block of the orphan file is wrong";
     MmpMagic = 1002, "the multi-mount protection block has no magic number";
     MmpChecksum = 1003, "the multi-mount protection block's checksum is wrong";

@@ -424,6 +424,19 @@ pub fn verify_block_checksum(block: &[u8], fs_seed: u32, at: FsBlock) -> Result<
     }
 }
 
+/// How many inodes share a block that was verified.
+#[must_use]
+pub fn references(block: &[u8]) -> u32 {
+    BlockHeader::ref_from_prefix(block).map_or(1, |(header, _)| header.references())
+}
+
+/// Says how many inodes share a block.
+pub fn set_references(block: &mut [u8], references: u32) {
+    if let Ok((header, _)) = BlockHeader::mut_from_prefix(block) {
+        header.set_references(references);
+    }
+}
+
 /// Writes the checksum of a block that lies at `at` into it; the last thing to be written.
 ///
 /// # Panics

@@ -14,7 +14,7 @@ mod checked {
 
     struct Entry {
         number: u64,
-        rank: Rank,
+        rank: (Rank, u64),
         site: &'static Location<'static>,
     }
 
@@ -23,13 +23,17 @@ mod checked {
         static NEXT: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// A lock's rank, kept beside it.
+    /// A lock's rank and its place among the locks of that rank, kept beside it.
     #[derive(Clone, Copy, Debug)]
-    pub(crate) struct Kept(Rank);
+    pub(crate) struct Kept(Rank, u64);
 
     impl Kept {
         pub(crate) const fn new(rank: Rank) -> Kept {
-            Kept(rank)
+            Kept(rank, 0)
+        }
+
+        pub(crate) const fn keyed(rank: Rank, key: u64) -> Kept {
+            Kept(rank, key)
         }
     }
 
@@ -44,11 +48,11 @@ mod checked {
             STACK.with_borrow(|stack| {
                 if let Some(outer) = stack.iter().max_by_key(|entry| entry.rank) {
                     assert!(
-                        outer.rank < kept.0,
+                        outer.rank < (kept.0, kept.1),
                         "lock order: {:?} is waited for at {} while {:?} is held since {}",
                         kept.0,
                         Location::caller(),
-                        outer.rank,
+                        outer.rank.0,
                         outer.site,
                     );
                 }
@@ -64,7 +68,7 @@ mod checked {
             STACK.with_borrow_mut(|stack| {
                 stack.push(Entry {
                     number,
-                    rank: kept.0,
+                    rank: (kept.0, kept.1),
                     site,
                 });
             });
@@ -94,6 +98,10 @@ mod unchecked {
 
     impl Kept {
         pub(crate) const fn new(_: Rank) -> Kept {
+            Kept
+        }
+
+        pub(crate) const fn keyed(_: Rank, _: u64) -> Kept {
             Kept
         }
     }

@@ -151,6 +151,14 @@ impl<T> RwLock<T> {
         }
     }
 
+    /// As [`RwLock::new`], for a lock that may be waited for while others of its rank with smaller keys are held.
+    pub const fn keyed(rank: Rank, key: u64, value: T) -> RwLock<T> {
+        RwLock {
+            rank: Kept::keyed(rank, key),
+            inner: parking_lot::RwLock::new(value),
+        }
+    }
+
     /// Gives back the value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()

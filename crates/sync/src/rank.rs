@@ -11,6 +11,16 @@ pub enum Rank {
     Queue,
     /// The growing state of one output (an archive, a stream being written in order).
     Output,
+    /// Moves of directories to other parents; one a file system.
+    Rename,
+    /// One inode: names, map, attributes. Several in ascending order of their numbers.
+    Inode,
+    /// Reads and writes of one file's data against what takes its blocks away.
+    InodeData,
+    /// The classic list of orphans.
+    OrphanList,
+    /// One block group's bitmaps and counts in memory.
+    Group,
     /// Who leads the commit or the checkpoint, and up to where they are done; held for a look, never across I/O.
     JournalLeader,
     /// The door at which new handles wait while an epoch drains; alone.

@@ -46,12 +46,15 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// The modules of `engine`, in steps: each may import only from steps before its own.
 const ENGINE: &[&[&str]] = &[
     &["limits", "error"],
+    &["live"],
     &["sb"],
     &["group"],
     &["mballoc", "ialloc", "orphan"],
     &["icache"],
+    &["commit"],
     &["extent"],
-    &["xattr", "dir", "data"],
+    &["attr", "xattr", "dir", "data"],
+    &["reap"],
     &["fsync"],
     &["namei"],
     &["mount"],

@@ -1,5 +1,5 @@
-//! `lanefs cp`: files and trees out of an image, as `cp` copies them. Nothing is written through a symbolic link below
-//! the destination.
+//! `lanefs cp`: files and trees out of an image or into one, as `cp` copies them. Nothing is written through a symbolic
+//! link below the destination.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use lanefs::extract::{self, Keep, Options};
 use lanefs::{FileType, Fs, Metadata};
 
+use super::copy_in::{self, CopyFlags};
 use super::{cat, extract as report};
 use crate::args::FsArgs;
 use crate::context::Context;
@@ -16,25 +17,20 @@ use crate::failure::Failure;
 use crate::images::Images;
 use crate::target::Target;
 
-/// Copy files and directories out of an image
+/// Copy files and directories out of an image, or into one
 #[derive(clap::Args)]
-#[command(override_usage = "lanefs cp [OPTIONS] IMAGE:PATH... DEST")]
+#[command(
+    override_usage = "lanefs cp [OPTIONS] IMAGE:PATH... DEST\n       lanefs cp [OPTIONS] FILE... IMAGE:PATH",
+    after_help = "Into an image: lanefs cp FILE... IMAGE:PATH. Each file is there whole or not at all, whenever the \
+                         power fails. Without -p it belongs to root."
+)]
 pub struct Args {
-    /// IMAGE:PATH ..., or IMAGE followed by paths; then the destination: a file, a directory, or - for standard output
-    #[arg(required = true, num_args = 1.., value_name = "IMAGE:PATH... DEST")]
+    /// IMAGE:PATH ..., or IMAGE followed by paths; then the destination: a file, a directory, or - for standard output.
+    /// Or files of the host (- for standard input), then IMAGE:PATH
+    #[arg(required = true, num_args = 1.., value_name = "SOURCE... DEST")]
     arguments: Vec<OsString>,
-    /// Directories with all below them
-    #[arg(short, long, visible_short_alias = 'R')]
-    recursive: bool,
-    /// Keep modes, times and, as far as this user may, owners
-    #[arg(short, long)]
-    preserve: bool,
-    /// As -rp, and extended attributes and ACLs too
-    #[arg(short, long)]
-    archive: bool,
-    /// Do not replace files that exist
-    #[arg(short, long)]
-    no_clobber: bool,
+    #[command(flatten)]
+    flags: CopyFlags,
     #[command(flatten)]
     from: FsArgs,
 }
@@ -45,9 +41,9 @@ impl Args {
             Some((destination, sources)) if !sources.is_empty() => (destination, sources),
             _ => return Err(Failure::usage("name what to copy, and where to")),
         };
-        if destination.as_bytes().windows(2).any(|pair| pair == b":/") {
-            let failure = Failure::usage(format!("{} is in an image", destination.display()));
-            return Err(failure.hint("cp copies out of images only; `lanefs build` makes new ones"));
+        if copy_in::is_in_image(destination) {
+            let image = self.from.for_writing()?;
+            return copy_in::run(context, sources, destination, self.flags, image);
         }
         let targets = Target::parse_all(sources)?;
         if let Some(target) = targets.iter().find(|target| !target.has_path) {
@@ -84,7 +80,7 @@ impl Args {
     ) -> Result<(), Failure> {
         let metadata = self.source(fs, target)?;
         let is_directory = metadata.file_type == FileType::Directory;
-        if is_directory && !self.recursive && !self.archive {
+        if is_directory && !self.flags.recursive && !self.flags.archive {
             let failure = Failure::new(format!("{} is a directory", target.shown()));
             return Err(failure.hint("say -r to copy it with all below it"));
         }
@@ -117,7 +113,7 @@ impl Args {
 
     /// What to copy: with -r and -a a link itself, else what it leads to.
     fn source(&self, fs: &Fs, target: &Target) -> Result<Metadata, Failure> {
-        let itself = self.recursive || self.archive;
+        let itself = self.flags.recursive || self.flags.archive;
         let path = target.path();
         let metadata = if itself {
             fs.symlink_metadata(path)
@@ -128,18 +124,18 @@ impl Args {
     }
 
     fn options(&self) -> Options {
-        let preserve = self.preserve || self.archive;
+        let preserve = self.flags.preserve || self.flags.archive;
         // Owners are kept where they can be, as cp does without a word: only root can.
         let owner = preserve && rustix::process::geteuid().is_root();
         let keep = Keep {
             owner,
             mode: preserve,
             times: preserve,
-            xattrs: self.archive,
+            xattrs: self.flags.archive,
         };
         Options {
             keep,
-            replace: !self.no_clobber,
+            replace: !self.flags.no_clobber,
             threads: 0,
         }
     }

@@ -59,8 +59,8 @@ fn the_page_of_the_command_line_is_what_help_says() {
 fn every_command_has_a_line_that_says_what_it_does() {
     let commands = commands(&ok(["--help"]));
     for command in [
-        "build", "mkfs", "ls", "tree", "cat", "stat", "find", "du", "df", "cp", "extract", "info",
-        "map",
+        "build", "mkfs", "ls", "tree", "cat", "stat", "find", "du", "df", "cp", "mv", "rm",
+        "mkdir", "ln", "chmod", "chown", "touch", "truncate", "edit", "extract", "info", "map",
     ] {
         assert!(
             commands.iter().any(|known| known == command),

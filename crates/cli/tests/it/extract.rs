@@ -241,6 +241,6 @@ fn cp_copies_trees_and_keeps_what_it_is_told_to() {
         plain.to_str().unwrap(),
     ]);
     assert!(plain.join("dir/sub/deeper/x").exists() && plain.join("hello.txt").exists());
-    let into = run(["cp", "x", &fixture.at("/y")]);
-    assert_eq!(into.status.code(), Some(2));
+    let between = run(["cp", &fixture.at("/dir"), &fixture.at("/y")]);
+    assert_eq!(between.status.code(), Some(2));
 }

@@ -1,6 +1,7 @@
 //! The program as its users meet it: on images made by mke2fs, compared with the kernel and the usual tools.
 
 mod build;
+mod change;
 mod cli_page;
 mod disks;
 mod extract;

@@ -5,10 +5,11 @@ use ondisk::dirent::{self, Entry, Form};
 use ondisk::{FileType, FsBlock, Ino, LBlock};
 use sync::Arc;
 
+use super::live::Live;
 use super::{Directory, encoded};
 use crate::error::Error;
 use crate::extent::{Mapping, Mappings};
-use crate::icache::LoadedInode;
+use crate::icache::{Icache, LoadedInode};
 use crate::sb::Volume;
 
 /// An entry of a directory.
@@ -16,19 +17,23 @@ use crate::sb::Volume;
 pub struct DirEntry {
     /// The inode it names; not verified to be in use.
     pub ino: Ino,
-    /// The name: no slash or NUL in it, not empty; in an encrypted directory an encoded form of it, other than for `.`
-    /// and `..`.
+    /// The name: no slash or NUL in it, not empty; in an encrypted directory an encoded form of it, other than for
+    /// `.` and `..`.
     pub name: Vec<u8>,
     /// The inode's type, where the directory records it.
     pub file_type: Option<FileType>,
-    /// Where the entries behind this one begin, for [`crate::Fs::read_dir_from`]. Grows from entry to entry, and holds
-    /// as long as the directory does not change.
+    /// Where the entries behind this one begin, for [`crate::Fs::read_dir_from`]. Grows from entry to entry. On a
+    /// file system that is open for writing it holds whatever happens to the directory: see [`ReadDir`].
     pub cookie: u64,
     /// Whether the name is encrypted.
     pub is_encrypted: bool,
 }
 
-/// The entries of a directory, `.` and `..` among them, in the order of its blocks.
+/// The entries of a directory, `.` and `..` among them, in the order of its blocks; in a file system that is open for
+/// writing and indexes directories, in the order of the names' hashes.
+///
+/// While others change the directory, names that are there all the time are given once. So a cookie is a hash where
+/// blocks may be split, and a place in a block where names stay where they are.
 ///
 /// A broken block gives one error, and its other entries are left out; the listing then goes on behind it. Each step
 /// may block on I/O and takes a cache shard's lock shortly.
@@ -42,6 +47,7 @@ pub struct ReadDir<'a> {
 enum Source<'a> {
     Inline(Box<Inline>),
     Blocks(Box<Blocks<'a>>),
+    Live(Box<Live<'a>>),
 }
 
 /// An inline directory's parts and how far they were given.
@@ -99,6 +105,27 @@ impl<'a> ReadDir<'a> {
     }
 }
 
+impl<'a> ReadDir<'a> {
+    /// Lists the entries of a directory that may change meanwhile. The caller does not hold its lock.
+    pub(crate) fn of(icache: &'a Icache, ino: Ino, start: u64) -> Result<ReadDir<'a>, Error> {
+        let inode = icache.load_used(ino)?;
+        if !icache.volume().is_writable() {
+            return ReadDir::new(icache.volume(), inode, start);
+        }
+        let directory = Directory::new(icache.volume(), inode)?;
+        if directory.is_encrypted() || directory.is_casefolded() || directory.inode.is_inline() {
+            // Such directories are not changed.
+            return ReadDir::new(icache.volume(), directory.inode, start);
+        }
+        let live = Live::new(icache, icache.get(ino)?, start);
+        Ok(ReadDir {
+            directory,
+            start,
+            source: Source::Live(Box::new(live)),
+        })
+    }
+}
+
 impl Iterator for ReadDir<'_> {
     type Item = Result<DirEntry, Error>;
 
@@ -107,6 +134,7 @@ impl Iterator for ReadDir<'_> {
             let entry = match &mut self.source {
                 Source::Inline(inline) => inline.next(&self.directory),
                 Source::Blocks(blocks) => blocks.next(&self.directory),
+                Source::Live(live) => return live.next(),
             };
             match entry {
                 Some(Ok(entry)) if entry.cookie <= self.start => {}
@@ -212,7 +240,8 @@ fn next_used(
     None
 }
 
-fn show(
+/// An entry as it is given, with its end in the directory as its cookie.
+pub(super) fn show(
     directory: &Directory<'_>,
     entry: &Entry<'_>,
     base: u64,

@@ -13,11 +13,11 @@ use sync::Arc;
 use super::list::Blocks;
 use super::{Directory, encoded};
 use crate::error::Error;
-use crate::icache::LoadedInode;
+use crate::icache::{Icache, LoadedInode};
 use crate::sb::Volume;
 
 /// The inode that `name` names in a directory.
-pub(crate) fn lookup(volume: &Volume, inode: LoadedInode, name: &[u8]) -> Result<Ino, Error> {
+fn lookup(volume: &Volume, inode: LoadedInode, name: &[u8]) -> Result<Ino, Error> {
     let directory = Directory::new(volume, inode)?;
     if name == b"." {
         return Ok(directory.inode.ino());
@@ -26,15 +26,50 @@ pub(crate) fn lookup(volume: &Volume, inode: LoadedInode, name: &[u8]) -> Result
     let found = if directory.inode.is_inline() {
         directory.find_inline(&wanted)?
     } else if name == b".." {
-        directory.find_in(LBlock(0), &wanted)?
+        directory
+            .find_in(LBlock(0), &wanted)?
+            .map(|place| place.ino)
     } else {
         directory.find(&wanted)?
     };
     found.ok_or(Error::NotFound)
 }
 
+/// How often a lookup is tried before it waits for those who change the directory.
+const TRIES: usize = 3;
+
+/// [`lookup`] in the directory with this number as it is now. Others may change it meanwhile: an answer other than
+/// "found" counts only if nobody did; after some tries the directory's lock decides.
+pub(crate) fn lookup_in(icache: &Icache, ino: Ino, name: &[u8]) -> Result<Ino, Error> {
+    let volume = icache.volume();
+    if !volume.is_writable() {
+        return lookup(volume, icache.load_used(ino)?, name);
+    }
+    let live = icache.get(ino)?;
+    for _ in 0..TRIES {
+        let before = live.names_version();
+        let found = icache
+            .load_used(ino)
+            .and_then(|directory| lookup(volume, directory, name));
+        if found.is_ok() || (before & 1 == 0 && live.names_version() == before) {
+            return found;
+        }
+    }
+    let _unchanged = live.read_lock();
+    lookup(volume, icache.load_used(ino)?, name)
+}
+
+/// A record that has a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// The inode that it names.
+    pub(crate) ino: Ino,
+    pub(super) block: LBlock,
+    pub(super) offset: usize,
+}
+
 /// A name that is looked for, and how it is compared.
-enum Name<'a> {
+pub(super) enum Name<'a> {
     /// Byte for byte.
     Exact(Cow<'a, [u8]>),
     /// Without case.
@@ -42,7 +77,7 @@ enum Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    fn new(directory: &Directory<'_>, name: &'a [u8]) -> Result<Name<'a>, Error> {
+    pub(super) fn new(directory: &Directory<'_>, name: &'a [u8]) -> Result<Name<'a>, Error> {
         if directory.is_encrypted() && name != b".." {
             if name.len() > encoded::ENCODED_MAX {
                 return Err(Error::NameTooLong);
@@ -73,7 +108,7 @@ impl<'a> Name<'a> {
     }
 
     /// The major word of the hash; none for a hash that takes a key.
-    fn hash(&self, version: HashVersion, seed: &[u32; 4]) -> Option<u32> {
+    pub(super) fn hash(&self, version: HashVersion, seed: &[u32; 4]) -> Option<u32> {
         let hash = match self {
             Name::Exact(name) => dirhash::hash(version, seed, name),
             Name::Folded(wanted) => wanted.hash(version, seed),
@@ -82,12 +117,16 @@ impl<'a> Name<'a> {
     }
 }
 
-/// The first record of `bytes` that names what is wanted.
-fn find_in_bytes(bytes: &[u8], form: Form, wanted: &Name<'_>) -> Result<Option<Ino>, Corrupt> {
+/// The first record of `bytes` that names what is wanted: the inode, and the byte at which it begins.
+fn find_in_bytes(
+    bytes: &[u8],
+    form: Form,
+    wanted: &Name<'_>,
+) -> Result<Option<(Ino, usize)>, Corrupt> {
     for entry in dirent::entries(bytes, form) {
         let entry = entry?;
         if entry.is_used() && wanted.is(entry.name) {
-            return Ok(Some(entry.ino));
+            return Ok(Some((entry.ino, entry.offset)));
         }
     }
     Ok(None)
@@ -95,7 +134,7 @@ fn find_in_bytes(bytes: &[u8], form: Form, wanted: &Name<'_>) -> Result<Option<I
 
 /// What a search through an index came to.
 enum Searched {
-    Found(Ino),
+    Found(Place),
     /// The index has no place for the name, or the place does not hold it.
     Absent,
     /// The index does not help: it makes no sense, or its hash takes a key.
@@ -103,10 +142,18 @@ enum Searched {
 }
 
 /// An index block on the way down, and the entry that was taken.
-struct Frame {
-    block: Arc<Block>,
-    number: LBlock,
-    taken: usize,
+pub(super) struct Frame {
+    pub(super) block: Arc<Block>,
+    pub(super) number: LBlock,
+    pub(super) taken: usize,
+}
+
+/// A way down an index.
+pub(super) struct Way {
+    /// From the root on; at least the root.
+    pub(super) frames: Vec<Frame>,
+    pub(super) leaf: LBlock,
+    pub(super) hash: u32,
 }
 
 impl Directory<'_> {
@@ -118,8 +165,8 @@ impl Directory<'_> {
         for run in runs {
             let found = find_in_bytes(run, self.form.without_checksum(), wanted)
                 .map_err(|corrupt| self.corrupt(corrupt))?;
-            if found.is_some() {
-                return Ok(found);
+            if let Some((ino, _)) = found {
+                return Ok(Some(ino));
             }
         }
         Ok(None)
@@ -128,7 +175,7 @@ impl Directory<'_> {
     fn find(&self, wanted: &Name<'_>) -> Result<Option<Ino>, Error> {
         if self.is_indexed() {
             match self.find_by_index(wanted)? {
-                Searched::Found(ino) => return Ok(Some(ino)),
+                Searched::Found(place) => return Ok(Some(place.ino)),
                 Searched::Absent if !self.is_casefolded() => return Ok(None),
                 Searched::Absent | Searched::Useless => {}
             }
@@ -138,7 +185,7 @@ impl Directory<'_> {
             let open = open?;
             let found = find_in_bytes(&open.block, open.form, wanted)
                 .map_err(|corrupt| self.corrupt(corrupt.block(open.physical)))?;
-            if let Some(ino) = found {
+            if let Some((ino, _)) = found {
                 return Ok(Some(ino));
             }
         }
@@ -146,23 +193,52 @@ impl Directory<'_> {
     }
 
     /// Looks through one block; there is nothing in a hole.
-    fn find_in(&self, number: LBlock, wanted: &Name<'_>) -> Result<Option<Ino>, Error> {
+    fn find_in(&self, number: LBlock, wanted: &Name<'_>) -> Result<Option<Place>, Error> {
         let Some(block) = self.block(number)? else {
             return Ok(None);
         };
-        find_in_bytes(&block, self.form_of(number, &block), wanted)
-            .map_err(|corrupt| self.corrupt(corrupt))
+        let found = find_in_bytes(&block, self.form_of(number, &block), wanted)
+            .map_err(|corrupt| self.corrupt(corrupt))?;
+        Ok(found.map(|(ino, offset)| Place {
+            ino,
+            block: number,
+            offset,
+        }))
+    }
+
+    /// The record with a name, in a directory that is being changed: `..` in block 0, others through the index where
+    /// there is one, which must make sense.
+    pub(super) fn find_place(&self, name: &[u8]) -> Result<Option<Place>, Error> {
+        let wanted = Name::new(self, name)?;
+        if name == b".." {
+            return self.find_in(LBlock(0), &wanted);
+        }
+        if self.is_indexed() {
+            return match self.find_by_index(&wanted)? {
+                Searched::Found(place) => Ok(Some(place)),
+                Searched::Absent => Ok(None),
+                Searched::Useless => Err(self.corrupt(Corrupt::at(Site::IndexUseless))),
+            };
+        }
+        // No more blocks than the file system has.
+        for number in 0..self.blocks as u32 {
+            let found = self.find_in(LBlock(number), &wanted)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// A block that the index leads to, which must be there.
-    fn indexed_block(&self, number: LBlock) -> Result<Arc<Block>, Error> {
+    pub(super) fn indexed_block(&self, number: LBlock) -> Result<Arc<Block>, Error> {
         match self.block(number)? {
             Some(block) => Ok(block),
             None => Err(self.corrupt(Corrupt::at(Site::HtreeBlock))),
         }
     }
 
-    fn root<'b>(&self, block: &'b [u8]) -> Result<(htree::Root, Index<'b>), Corrupt> {
+    pub(super) fn root<'b>(&self, block: &'b [u8]) -> Result<(htree::Root, Index<'b>), Corrupt> {
         let levels_max = match self.volume.has(Feature::LARGE_DIR) {
             true => htree::LEVELS_MAX_LARGE,
             false => htree::LEVELS_MAX,
@@ -171,7 +247,7 @@ impl Directory<'_> {
     }
 
     /// The index in a block of the directory.
-    fn index<'b>(&self, number: LBlock, block: &'b [u8]) -> Result<Index<'b>, Corrupt> {
+    pub(super) fn index<'b>(&self, number: LBlock, block: &'b [u8]) -> Result<Index<'b>, Corrupt> {
         match number {
             LBlock(0) => self.root(block).map(|(_, index)| index),
             _ => htree::node(block, self.form),
@@ -179,20 +255,32 @@ impl Directory<'_> {
     }
 
     fn find_by_index(&self, wanted: &Name<'_>) -> Result<Searched, Error> {
+        match self.descend(|version, seed| wanted.hash(version, seed))? {
+            Some(way) => self.find_in_leaves(way.frames, way.leaf, way.hash, wanted),
+            None => Ok(Searched::Useless),
+        }
+    }
+
+    /// Goes down the index to the first leaf for a name with the hash that `hash` gives; `None` if the index makes no
+    /// sense, or there is no hash.
+    pub(super) fn descend(
+        &self,
+        hash: impl FnOnce(HashVersion, &[u32; 4]) -> Option<u32>,
+    ) -> Result<Option<Way>, Error> {
         let block = self.indexed_block(LBlock(0))?;
         let Ok((root, _)) = self.root(&block) else {
-            return Ok(Searched::Useless);
+            return Ok(None);
         };
         let version = self.hash_version(root.version);
-        let Some(hash) = wanted.hash(version, &self.volume.geometry().hash_seed()) else {
-            return Ok(Searched::Useless);
+        let Some(hash) = hash(version, &self.volume.geometry().hash_seed()) else {
+            return Ok(None);
         };
         let mut frames: Vec<Frame> = Vec::with_capacity(3);
         let mut next = (LBlock(0), block);
         loop {
             let (number, block) = next;
             let Ok(index) = self.index(number, &block) else {
-                return Ok(Searched::Useless);
+                return Ok(None);
             };
             let taken = index.find(hash);
             let below = index.block(taken);
@@ -202,7 +290,11 @@ impl Directory<'_> {
                 taken,
             });
             if frames.len() > usize::from(root.levels) {
-                return self.find_in_leaves(frames, below, hash, wanted);
+                return Ok(Some(Way {
+                    frames,
+                    leaf: below,
+                    hash,
+                }));
             }
             next = (below, self.indexed_block(below)?);
         }
@@ -221,8 +313,12 @@ impl Directory<'_> {
             let block = self.indexed_block(leaf)?;
             let form = self.form_of(leaf, &block);
             let found = find_in_bytes(&block, form, wanted);
-            if let Some(ino) = found.map_err(|corrupt| self.corrupt(corrupt))? {
-                return Ok(Searched::Found(ino));
+            if let Some((ino, offset)) = found.map_err(|corrupt| self.corrupt(corrupt))? {
+                return Ok(Searched::Found(Place {
+                    ino,
+                    block: leaf,
+                    offset,
+                }));
             }
             match self.continuing_leaf(&mut frames, hash)? {
                 Some(next) => leaf = next,
@@ -234,9 +330,19 @@ impl Directory<'_> {
 
     /// The leaf behind the current one, if it continues it under the same hash.
     fn continuing_leaf(&self, frames: &mut [Frame], hash: u32) -> Result<Option<LBlock>, Error> {
+        let next = self.next_leaf(frames, |begins| begins == hash | 1)?;
+        Ok(next.map(|(leaf, _)| leaf))
+    }
+
+    /// The leaf behind the current one and the hash at which it begins, if `wanted` says so of that.
+    pub(super) fn next_leaf(
+        &self,
+        frames: &mut [Frame],
+        wanted: impl Fn(u32) -> bool,
+    ) -> Result<Option<(LBlock, u32)>, Error> {
         // Up to the first index block with an entry behind the one taken ...
         let mut level = frames.len();
-        let mut next = loop {
+        let (mut next, begins) = loop {
             let Some(above) = level.checked_sub(1) else {
                 return Ok(None);
             };
@@ -247,12 +353,13 @@ impl Directory<'_> {
                 .map_err(|corrupt| self.corrupt(corrupt))?;
             let taken = frame.taken + 1;
             if taken < index.count() {
-                if index.hash(taken) != hash | 1 {
+                let begins = index.hash(taken);
+                if !wanted(begins) {
                     return Ok(None);
                 }
                 let below = index.block(taken);
                 frame.taken = taken;
-                break below;
+                break (below, begins);
             }
         };
         // ... and down again along the first entries.
@@ -269,6 +376,6 @@ impl Directory<'_> {
                 taken: 0,
             };
         }
-        Ok(Some(next))
+        Ok(Some((next, begins)))
     }
 }

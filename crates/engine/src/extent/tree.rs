@@ -138,7 +138,7 @@ impl Tree {
             let end = next.map_or(level.end, |next| next.block().into());
             let covers = u64::from(index.block())..end;
             let (leaf, depth) = (index.leaf(), self.depth());
-            let block = self.read(volume, leaf, covers, depth)?;
+            let block = read_node(volume, (self.ino, self.seed), leaf, covers, depth)?;
             self.levels.push(Level {
                 bytes: Bytes::Block(block),
                 end,
@@ -155,29 +155,29 @@ impl Tree {
             Bytes::Block(block) => extent::depth(block),
         })
     }
+}
 
-    /// Reads and verifies the child in block `at` of a node of this depth.
-    fn read(
-        &self,
-        volume: &Volume,
-        at: ondisk::FsBlock,
-        covers: Range<u64>,
-        depth: u16,
-    ) -> Result<Arc<Block>, Error> {
-        let has_checksum = volume.geometry().has_metadata_csum();
-        let place = |corrupt: ondisk::Corrupt| corrupt.ino(self.ino).block(at);
-        let block = volume.read_block(at, Kind::Extents, self.ino, |bytes| {
-            if has_checksum {
-                extent::verify_tail(bytes, self.seed).map_err(place)?;
-            }
-            Ok(())
-        })?;
-        let expect = Expect {
-            depth: Some(depth.saturating_sub(1)),
-            covers,
-            blocks: volume.blocks(),
-        };
-        Node::verify(&block, &expect).map_err(place)?;
-        Ok(block)
-    }
+/// Reads and verifies the child in block `at` of a node of this depth, of the inode with this number and seed.
+pub(super) fn read_node(
+    volume: &Volume,
+    (ino, seed): (Ino, u32),
+    at: ondisk::FsBlock,
+    covers: Range<u64>,
+    depth: u16,
+) -> Result<Arc<Block>, Error> {
+    let has_checksum = volume.geometry().has_metadata_csum();
+    let place = |corrupt: ondisk::Corrupt| corrupt.ino(ino).block(at);
+    let block = volume.read_block(at, Kind::Extents, ino, |bytes| {
+        if has_checksum {
+            extent::verify_tail(bytes, seed).map_err(place)?;
+        }
+        Ok(())
+    })?;
+    let expect = Expect {
+        depth: Some(depth.saturating_sub(1)),
+        covers,
+        blocks: volume.blocks(),
+    };
+    Node::verify(&block, &expect).map_err(place)?;
+    Ok(block)
 }

@@ -1,0 +1,67 @@
+//! `lanefs chown`: owners by number.
+
+use std::ffi::OsString;
+
+use lanefs::Fs;
+
+use crate::change::{Change, each};
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Set owner and group of files in an image
+#[derive(clap::Args)]
+pub struct Chown {
+    /// UID, UID:GID or :GID, as numbers (names mean what the image's system says, not this one)
+    #[arg(value_parser = parse, value_name = "UID:GID")]
+    owner: Owner,
+    /// IMAGE:PATH ..., or IMAGE followed by paths; in a script, paths
+    #[arg(required = true, value_name = "IMAGE:PATH")]
+    places: Vec<OsString>,
+    /// Directories with all below them
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Symbolic links themselves, not what they lead to
+    #[arg(long)]
+    no_dereference: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
+    uid: Option<u32>,
+    gid: Option<u32>,
+}
+
+fn parse(text: &str) -> Result<Owner, String> {
+    let number = |text: &str| match text {
+        "" => Ok(None),
+        digits => digits
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("`{text}` is no number; owners are given as UID:GID")),
+    };
+    let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
+    let owner = Owner {
+        uid: number(uid)?,
+        gid: number(gid)?,
+    };
+    match owner.uid.or(owner.gid) {
+        Some(_) => Ok(owner),
+        None => Err("owners are given as UID, UID:GID or :GID".into()),
+    }
+}
+
+impl Change for Chown {
+    fn places(&mut self) -> &mut Vec<OsString> {
+        &mut self.places
+    }
+
+    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+        let Owner { uid, gid } = self.owner;
+        each(fs, &self.places, self.recursive, |path| {
+            match self.recursive || self.no_dereference {
+                true => fs.set_symlink_owner(path, uid, gid),
+                false => fs.set_owner(path, uid, gid),
+            }
+        })
+    }
+}

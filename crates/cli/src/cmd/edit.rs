@@ -1,0 +1,133 @@
+//! `lanefs edit`: a script of changes to one image, a command a line.
+//!
+//! The whole script is read and understood before anything is changed. Each command is journaled; the script stops at
+//! the first that fails, and what was done before stays.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use clap::{Parser, Subcommand};
+use lanefs::Fs;
+
+use super::{chmod, chown, copy_in, ln, mkdir, mv, rm, touch, truncate};
+use crate::args::ImageArgs;
+use crate::change::{Change, with_image};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::words;
+
+const AFTER: &str = "Words are quoted as in sh; # begins a comment. Nothing is expanded. Paths are the image's, those \
+    that cp copies are the host's.\nExample: printf 'mkdir -p /etc/app\\ncp app.conf /etc/app/\\n' | \
+    lanefs edit disk.img";
+
+/// Change an image by a script: the commands that change images, one a line, without the image's name
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub struct Args {
+    /// The image
+    image: PathBuf,
+    /// A file with the script, or - for standard input
+    #[arg(default_value = "-")]
+    script: PathBuf,
+    #[command(flatten)]
+    at: ImageArgs,
+}
+
+/// A line of a script.
+#[derive(Parser)]
+#[command(
+    no_binary_name = true,
+    disable_help_flag = true,
+    disable_help_subcommand = true
+)]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What a script can do.
+#[derive(Subcommand)]
+enum Command {
+    Cp(copy_in::CopyIn),
+    Mv(mv::Mv),
+    Rm(rm::Rm),
+    Mkdir(mkdir::Mkdir),
+    Ln(ln::Ln),
+    Chmod(chmod::Chmod),
+    Chown(chown::Chown),
+    Touch(touch::Touch),
+    Truncate(truncate::Truncate),
+}
+
+impl Command {
+    fn change(&self) -> &dyn Change {
+        match self {
+            Command::Cp(change) => change,
+            Command::Mv(change) => change,
+            Command::Rm(change) => change,
+            Command::Mkdir(change) => change,
+            Command::Ln(change) => change,
+            Command::Chmod(change) => change,
+            Command::Chown(change) => change,
+            Command::Touch(change) => change,
+            Command::Truncate(change) => change,
+        }
+    }
+}
+
+impl Args {
+    pub fn run(self, context: &Context) -> Result<(), Failure> {
+        let name = match self.script.as_os_str() == "-" {
+            true => "standard input".to_owned(),
+            false => self.script.display().to_string(),
+        };
+        let script = read(&self.script)
+            .map_err(|error| Failure::new(format!("reading {name} failed: {error}")))?;
+        let mut lines = Vec::new();
+        for (index, line) in script.split(|byte| *byte == b'\n').enumerate() {
+            let place = format!("{name}, line {}", index + 1);
+            if let Some(command) = parse(line).map_err(|failure| failure.at(&place))? {
+                lines.push((place, command));
+            }
+        }
+        with_image(context, &self.image, &self.at, |fs| {
+            run_all(context, fs, &lines)
+        })
+    }
+}
+
+fn run_all(context: &Context, fs: &Fs, lines: &[(String, Command)]) -> Result<(), Failure> {
+    for (place, command) in lines {
+        let done = command.change().apply(context, fs);
+        done.map_err(|failure| failure.at(place))?;
+    }
+    Ok(())
+}
+
+fn read(script: &Path) -> std::io::Result<Vec<u8>> {
+    if script.as_os_str() != "-" {
+        return std::fs::read(script);
+    }
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The command of a line, if there is one.
+fn parse(line: &[u8]) -> Result<Option<Command>, Failure> {
+    let words = words::split(line).map_err(|unfinished| Failure::new(unfinished.0))?;
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let words = words.into_iter().map(OsString::from_vec);
+    match Line::try_parse_from(words) {
+        Ok(line) => Ok(Some(line.command)),
+        Err(error) => {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            Err(Failure::new(first.trim_start_matches("error: ")))
+        }
+    }
+}

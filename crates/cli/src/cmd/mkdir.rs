@@ -1,0 +1,49 @@
+//! `lanefs mkdir`: directories.
+
+use std::ffi::OsString;
+
+use lanefs::{FileType, Fs, NewInode};
+
+use super::chmod::{Mode, parse};
+use crate::change::{Change, paths};
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Make directories in an image
+#[derive(clap::Args)]
+pub struct Mkdir {
+    /// IMAGE:PATH ..., or IMAGE followed by paths; in a script, paths
+    #[arg(required = true, value_name = "IMAGE:PATH")]
+    places: Vec<OsString>,
+    /// Those above it too, where they are missing; it may exist
+    #[arg(short, long)]
+    parents: bool,
+    /// Permissions, as chmod takes them
+    #[arg(short, long, default_value = "0755", value_parser = parse)]
+    mode: Mode,
+}
+
+impl Change for Mkdir {
+    fn places(&mut self) -> &mut Vec<OsString> {
+        &mut self.places
+    }
+
+    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+        let new = NewInode {
+            mode: self.mode.of(0o777, true),
+            uid: 0,
+            gid: 0,
+        };
+        for path in paths(&self.places) {
+            let is_directory = |found: lanefs::Metadata| found.file_type == FileType::Directory;
+            if self.parents && fs.metadata(path).is_ok_and(is_directory) {
+                continue;
+            }
+            if let Some(parent) = path.parent().filter(|_| self.parents) {
+                fs.create_dir_all(parent).map_err(Failure::new)?;
+            }
+            fs.create_dir_with(path, new).map_err(Failure::new)?;
+        }
+        Ok(())
+    }
+}

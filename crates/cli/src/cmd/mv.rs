@@ -1,0 +1,43 @@
+//! `lanefs mv`: other names.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use lanefs::{Fs, RenameFlag};
+
+use crate::change::{Change, paths, target_of};
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Rename files in an image, or move them to another directory of it
+#[derive(clap::Args)]
+pub struct Mv {
+    /// What to move, as IMAGE:PATH ..., or IMAGE followed by paths; then where to: a directory, or a name
+    #[arg(required = true, num_args = 2.., value_name = "IMAGE:PATH")]
+    places: Vec<OsString>,
+    /// Fail if the name exists
+    #[arg(short, long)]
+    no_clobber: bool,
+}
+
+impl Change for Mv {
+    fn places(&mut self) -> &mut Vec<OsString> {
+        &mut self.places
+    }
+
+    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+        let (destination, sources) = match self.places.split_last() {
+            Some((destination, sources)) if !sources.is_empty() => (destination, sources),
+            _ => return Err(Failure::usage("name what to move, and where to")),
+        };
+        let flag = match self.no_clobber {
+            true => RenameFlag::NoReplace,
+            false => RenameFlag::Replace,
+        };
+        for from in paths(sources) {
+            let to = target_of(fs, from, Path::new(destination), sources.len())?;
+            fs.rename_with(from, to, flag).map_err(Failure::new)?;
+        }
+        Ok(())
+    }
+}

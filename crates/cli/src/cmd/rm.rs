@@ -1,0 +1,55 @@
+//! `lanefs rm`: names taken away.
+
+use std::ffi::OsString;
+
+use lanefs::{FileType, Fs};
+
+use crate::change::{Change, paths};
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Remove files from an image
+#[derive(clap::Args)]
+pub struct Rm {
+    /// IMAGE:PATH ..., or IMAGE followed by paths; in a script, paths
+    #[arg(required = true, value_name = "IMAGE:PATH")]
+    places: Vec<OsString>,
+    /// Directories with all below them
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Empty directories
+    #[arg(short, long)]
+    dir: bool,
+    /// Do not fail for what is not there
+    #[arg(short, long)]
+    force: bool,
+}
+
+impl Change for Rm {
+    fn places(&mut self) -> &mut Vec<OsString> {
+        &mut self.places
+    }
+
+    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+        for path in paths(&self.places) {
+            let metadata = match fs.symlink_metadata(path) {
+                Err(error) if self.force && error.is_not_found() => continue,
+                found => found.map_err(Failure::new)?,
+            };
+            let is_directory = metadata.file_type == FileType::Directory;
+            let removed = match is_directory {
+                true if self.recursive => fs.remove_dir_all(path),
+                true if self.dir => fs.remove_dir(path),
+                _ => fs.remove_file(path),
+            };
+            removed.map_err(|error| {
+                let failure = Failure::new(error);
+                match is_directory && !self.recursive && !self.dir {
+                    true => failure.hint("say -r to remove it with all below it"),
+                    false => failure,
+                }
+            })?;
+        }
+        Ok(())
+    }
+}

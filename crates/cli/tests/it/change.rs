@@ -1,0 +1,240 @@
+//! Commands that change images: what they do as the kernel and e2fsck see it, scripts, exit statuses.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::fixture::{Fixture, error, lanefs, ok, run, tool};
+
+/// Runs a script from standard input on the image.
+fn edit(image: &Path, script: &str) -> std::process::Output {
+    use std::io::Write;
+    let mut command = lanefs();
+    command.arg("edit").arg(image).arg("-");
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(script.as_bytes()).unwrap();
+    drop(input);
+    child.wait_with_output().unwrap()
+}
+
+fn look(fixture: &Fixture, check: impl FnOnce(&Path)) {
+    testkit::e2fsck(&fixture.image);
+    let mounted = testkit::Mounted::read_only(&fixture.image).unwrap();
+    check(&mounted.path());
+}
+
+#[test]
+fn files_and_trees_are_copied_into_an_image() {
+    let Some(fixture) = Fixture::as_root() else {
+        return;
+    };
+    let big = fixture.source.join("big");
+    ok(["cp", big.to_str().unwrap(), &fixture.at("/empty")]);
+    ok(["cp", big.to_str().unwrap(), &fixture.at("/hello.txt")]);
+    ok(["mkdir", &fixture.at("/copy")]);
+    let dir = fixture.source.join("dir");
+    ok(["cp", "-rp", dir.to_str().unwrap(), &fixture.at("/copy")]);
+    let holes = fixture.source.join("holes");
+    let fast = fixture.source.join("fast");
+    let sources = [holes.to_str().unwrap(), fast.to_str().unwrap()];
+    ok(["cp", "-r", sources[0], sources[1], &fixture.at("/copy/")]);
+    look(&fixture, |root| {
+        let expected = fs::read(&big).unwrap();
+        assert!(fs::read(root.join("empty/big")).unwrap() == expected);
+        assert!(fs::read(root.join("hello.txt")).unwrap() == expected);
+        let copied = testkit::Manifest::of(&root.join("copy/dir")).unwrap();
+        let source = testkit::Manifest::of(&dir).unwrap();
+        for (path, entry) in &source.entries {
+            let found = &copied.entries[path];
+            assert_eq!(
+                (
+                    found.kind,
+                    found.mode,
+                    found.uid,
+                    found.gid,
+                    found.mtime,
+                    &found.contents
+                ),
+                (
+                    entry.kind,
+                    entry.mode,
+                    entry.uid,
+                    entry.gid,
+                    entry.mtime,
+                    &entry.contents
+                ),
+                "{}",
+                String::from_utf8_lossy(path)
+            );
+        }
+        let hole = fs::metadata(root.join("copy/holes")).unwrap();
+        assert_eq!(hole.len(), 9 << 20);
+        assert!(hole.blocks() < 40, "{}", hole.blocks());
+        assert_eq!(
+            fs::read_link(root.join("copy/fast")).unwrap(),
+            Path::new("hello.txt")
+        );
+    });
+}
+
+#[test]
+fn a_script_changes_an_image_and_is_quoted_as_in_sh() {
+    let Some(fixture) = Fixture::as_root() else {
+        return;
+    };
+    let hello = fixture.source.join("hello.txt");
+    let script = format!(
+        "# a comment\n\nmkdir -p \"/etc/my app/conf.d\"   # another\n\
+         cp {} '/etc/my app/it'\\''s'\n\
+         chmod u+x,go= /etc/my\\ app/it\\'s\n\
+         chown 1000:1001 \"/etc/my app/it's\"\n\
+         ln \"/etc/my app/it's\" /hard\nln -s ../../hello.txt /etc/link\n\
+         touch -d @1000.5 /new\nmv /big /etc/\ntruncate -s 5000 /etc/big\n\
+         rm -r /dir /fast\nrm -f /nowhere\nrename\n",
+        hello.display()
+    );
+    let output = edit(&fixture.image, &script);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error(&output).contains("line 14"), "{}", error(&output));
+    let untouched = ok(["ls", &fixture.at("/")]);
+    assert!(
+        untouched.contains("big") && !untouched.contains("etc"),
+        "{untouched}"
+    );
+
+    let output = edit(&fixture.image, script.trim_end_matches("rename\n"));
+    assert!(output.status.success(), "{}", error(&output));
+    look(&fixture, |root| {
+        let file = fs::metadata(root.join("etc/my app/it's")).unwrap();
+        assert_eq!((file.mode() & 0o7777, file.nlink()), (0o700, 2));
+        assert_eq!((file.uid(), file.gid()), (1000, 1001));
+        assert_eq!(fs::read(root.join("hard")).unwrap(), b"hello, ext4\n");
+        let link = fs::read_link(root.join("etc/link")).unwrap();
+        assert_eq!(link, Path::new("../../hello.txt"));
+        let new = fs::metadata(root.join("new")).unwrap();
+        assert_eq!((new.mtime(), new.mtime_nsec()), (1000, 500_000_000));
+        let big = fs::read(root.join("etc/big")).unwrap();
+        assert!(big == fs::read(fixture.source.join("big")).unwrap()[..5000]);
+        assert!(!root.join("dir").exists() && !root.join("fast").exists());
+        assert!(
+            fs::metadata(root.join("etc/my app/conf.d"))
+                .unwrap()
+                .is_dir()
+        );
+    });
+}
+
+#[test]
+fn a_script_stops_at_the_first_failure_and_keeps_what_was_done() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let output = edit(
+        &fixture.image,
+        "mkdir /one\n\nmkdir /hello.txt\nmkdir /two\n",
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        error(&output).contains("line 3: /hello.txt: file exists"),
+        "{}",
+        error(&output)
+    );
+    let names = ok(["ls", &fixture.at("/")]);
+    assert!(names.contains("one") && !names.contains("two"), "{names}");
+    testkit::e2fsck(&fixture.image);
+}
+
+#[test]
+fn permissions_and_owners_are_changed_below_a_directory() {
+    let Some(fixture) = Fixture::as_root() else {
+        return;
+    };
+    ok(["chmod", "-R", "a=rX,u+w", &fixture.at("/dir")]);
+    ok(["chown", "-R", "7:8", &fixture.at("/dir")]);
+    ok(["chown", "--no-dereference", ":9", &fixture.at("/fast")]);
+    look(&fixture, |root| {
+        let of = |name: &str| {
+            let metadata = fs::symlink_metadata(root.join(name)).unwrap();
+            (
+                metadata.permissions().mode() & 0o7777,
+                metadata.uid(),
+                metadata.gid(),
+            )
+        };
+        assert_eq!(of("dir"), (0o755, 7, 8));
+        assert_eq!(of("dir/README.md"), (0o644, 7, 8));
+        assert_eq!(of("dir/sub/deeper"), (0o755, 7, 8));
+        assert_eq!(of("fast").2, 9);
+        assert_eq!(of("hello.txt").1, 7, "the same inode as dir/same.txt");
+    });
+    let found = tool(
+        std::process::Command::new("debugfs")
+            .args(["-R", "stat /dir/README.md"])
+            .arg(&fixture.image),
+    );
+    assert!(found.contains("User:     7   Group:     8"), "{found}");
+}
+
+#[test]
+fn what_cannot_be_changed_says_why() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let image = fixture.image.to_str().unwrap();
+    for (arguments, status, text) in [
+        (&["mkdir", image][..], 2, "names no path"),
+        (
+            &["mkdir", &fixture.at("/hello.txt/x")],
+            1,
+            "not a directory",
+        ),
+        (&["rm", &fixture.at("/dir")], 1, "say -r"),
+        (&["rm", &fixture.at("/missing")], 1, "no such file"),
+        (&["rm", "-r", &fixture.at("/")], 1, "/:"),
+        (
+            &["mv", &fixture.at("/dir"), &fixture.at("/dir/sub")],
+            1,
+            "invalid argument",
+        ),
+        (
+            &["mv", "-n", &fixture.at("/big"), &fixture.at("/nothing")],
+            1,
+            "file exists",
+        ),
+        (&["chmod", "9z", &fixture.at("/big")], 2, "is no mode"),
+        (&["chown", "root", &fixture.at("/big")], 2, "is no number"),
+        (
+            &["ln", &fixture.at("/dir"), &fixture.at("/x")],
+            1,
+            "not permitted",
+        ),
+        (
+            &["truncate", "-s", "1", &fixture.at("/dir")],
+            1,
+            "is a directory",
+        ),
+        (&["cp", "/nowhere", &fixture.at("/")], 1, "/nowhere"),
+        (
+            &["mv", &fixture.at("/big"), "other.img:/big"],
+            2,
+            "two images",
+        ),
+    ] {
+        let output = run(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{arguments:?}: {}",
+            error(&output)
+        );
+        assert!(
+            error(&output).contains(text),
+            "{arguments:?}: {}",
+            error(&output)
+        );
+    }
+    testkit::e2fsck(&fixture.image);
+}

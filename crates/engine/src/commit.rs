@@ -1,0 +1,116 @@
+//! The engine as the journal's client: how a sealed epoch's lock-free changes get into the images of their blocks,
+//! and what becomes free when it is durable. Also where every operation gets its log space and its handle.
+//!
+//! Locks: the committer holds none of ours while it calls `fold`; `committed` takes one group's lock after another.
+
+use journal::{Client, Credits, Epoch, Folded, Handle, JournalError};
+use ondisk::{FsBlock, Ino, Timestamp};
+use sync::atomic::Ordering;
+
+use crate::error::Error;
+use crate::ialloc::{self, InodeNumber};
+use crate::icache::Icache;
+use crate::mballoc::{self, Blocks};
+
+impl Client for Icache {
+    fn fold(&self, sealed: Epoch, folded: &mut Folded<'_>) -> Result<(), JournalError> {
+        self.groups().fold(self.volume(), sealed, folded)?;
+        self.orphans()
+            .fold(self.volume().geometry(), sealed, folded)
+    }
+
+    fn committed(&self, epoch: Epoch) {
+        self.groups().committed(self.volume(), epoch);
+        self.trim();
+    }
+
+    fn read_home(&self, block: FsBlock, buf: &mut [u8]) -> Result<(), JournalError> {
+        Ok(self
+            .volume()
+            .cache()
+            .device()
+            .read_at(block.offset(self.volume().geometry().block_size()), buf)?)
+    }
+}
+
+impl Icache {
+    /// Log space for a step that changes at most `blocks` metadata blocks and frees at most `revokes`. May commit and
+    /// checkpoint: called while preparing, without a handle.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Aborted` when the journal is or becomes aborted, or the step is too large.
+    pub(crate) fn reserve(&self, blocks: u32, revokes: u32) -> Result<Credits<'_>, Error> {
+        Ok(self
+            .volume()
+            .writing()?
+            .journal
+            .reserve(self, blocks, revokes)?)
+    }
+
+    /// Begins the step that was prepared.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub(crate) fn begin<'a>(&'a self, credits: Credits<'a>) -> Result<Handle<'a>, Error> {
+        Ok(self.volume().writing()?.journal.begin(credits))
+    }
+
+    /// Takes up to `want` blocks in a row near `goal`: see [`mballoc::take`]. When none can be had, uncommitted frees
+    /// are committed, and a second look decides. Called while preparing, without a handle.
+    ///
+    /// # Errors
+    /// `NoSpace`; `ReadOnly`, `Aborted`, `Corrupt`, `Io`.
+    pub(crate) fn take_blocks(&self, goal: FsBlock, want: u32) -> Result<Blocks<'_>, Error> {
+        let take = || mballoc::take(self.volume(), self.groups(), goal, want);
+        // Relaxed: a hint; a free that comes later is not owed to this request.
+        let is_pending = || self.groups().pending_blocks.load(Ordering::Relaxed) > 0;
+        self.take_twice(take, is_pending)
+    }
+
+    /// Takes a number for a new inode in directory `parent`, as [`Icache::take_blocks`] does for blocks.
+    ///
+    /// # Errors
+    /// As [`Icache::take_blocks`].
+    pub(crate) fn take_inode(
+        &self,
+        parent: Ino,
+        is_directory: bool,
+    ) -> Result<InodeNumber<'_>, Error> {
+        let take = || ialloc::take(self.volume(), self.groups(), parent, is_directory);
+        // Relaxed: as above.
+        let is_pending = || self.groups().pending_inodes.load(Ordering::Relaxed) > 0;
+        self.take_twice(take, is_pending)
+    }
+
+    fn take_twice<T>(
+        &self,
+        take: impl Fn() -> Result<T, Error>,
+        is_pending: impl Fn() -> bool,
+    ) -> Result<T, Error> {
+        match take() {
+            Err(Error::NoSpace) if is_pending() => {
+                self.sync_all()?;
+                take()
+            }
+            other => other,
+        }
+    }
+
+    /// The time now, for stamps on inodes.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub(crate) fn now(&self) -> Result<Timestamp, Error> {
+        Ok((self.volume().writing()?.clock)())
+    }
+
+    /// Makes everything that was applied before this call durable. Shared with others that ask at the same time.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Aborted`.
+    pub(crate) fn sync_all(&self) -> Result<(), Error> {
+        let journal = &self.volume().writing()?.journal;
+        journal.commit(self, journal.current_epoch())?;
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! Where a file has data: SEEK_DATA, SEEK_HOLE and FIEMAP, under the file's data lock, so that the map does not change
+//! meanwhile. Unwritten blocks count as holes when seeking, as in Linux where nothing is cached.
+
+use std::ops::Range;
+
+use ondisk::Ino;
+
+use crate::error::Error;
+use crate::extent::{Mapping, Mappings};
+use crate::icache::Icache;
+
+/// The first byte at or behind `offset` that is data, or in a hole if `hole`; the end of the file is a hole. `None` at
+/// or beyond the end, and where there is no more data.
+pub(crate) fn seek(
+    icache: &Icache,
+    ino: Ino,
+    offset: u64,
+    hole: bool,
+) -> Result<Option<u64>, Error> {
+    super::under_data_lock(icache, ino, |inode| {
+        let volume = icache.volume();
+        let (size, bytes) = (volume.geometry().block_size(), inode.bytes(volume));
+        if offset >= bytes {
+            return Ok(None);
+        }
+        if inode.is_inline() {
+            return Ok(Some(if hole { bytes } else { offset }));
+        }
+        for run in Mappings::new(volume, inode, offset >> size.bits()..size.blocks_for(bytes))? {
+            let run = run?;
+            if run.is_data() != hole {
+                let found = offset.max(run.logical << size.bits());
+                return Ok(Some(found.min(bytes)));
+            }
+        }
+        Ok(hole.then_some(bytes))
+    })
+}
+
+/// The runs of a file's blocks in a range of blocks, as they were at one moment.
+pub(crate) fn mappings(
+    icache: &Icache,
+    ino: Ino,
+    blocks: Range<u64>,
+) -> Result<Vec<Mapping>, Error> {
+    super::under_data_lock(icache, ino, |inode| {
+        Mappings::new(icache.volume(), inode, blocks)?.collect()
+    })
+}

@@ -1,0 +1,96 @@
+//! Changing a file's size, and taking its blocks away.
+//!
+//! A file shrinks in one step where its blocks can be freed in one; else the first step sets the size and puts the
+//! inode among the orphans, and the last one takes it out: whoever opens the image after a cut in between goes on
+//! ([`finish_truncate`]). Zeros behind the new end are written to the last block before the step that changes the size.
+
+use ondisk::{Flags, Ino};
+
+use super::step::{Changing, Orphan, check_regular, max_bytes};
+use crate::error::Error;
+use crate::extent;
+use crate::icache::{Exclusive, Icache};
+
+/// No map reaches further.
+const MAP_END: u64 = 1 << 32;
+
+/// Sets the size of a regular file.
+pub(crate) fn truncate(icache: &Icache, ino: Ino, size: u64) -> Result<(), Error> {
+    icache.volume().writing()?;
+    check_regular(&icache.load_used(ino)?)?;
+    let live = icache.get(ino)?;
+    let locked = &live.write_lock();
+    let file = Changing { icache, locked };
+    let inode = icache.load_used(ino)?;
+    check_regular(&inode)?;
+    if inode.flags().contains(Flags::APPEND) {
+        return Err(Error::NotPermitted);
+    }
+    if size > max_bytes(icache.volume(), &inode) {
+        return Err(Error::FileTooLarge);
+    }
+    let old = inode.bytes(icache.volume());
+    if size > old {
+        file.zero_tail()?;
+        return file.apply_inode(|inode| inode.set_size(size));
+    }
+    let block_size = icache.volume().geometry().block_size();
+    if size < old {
+        file.zero_data(size, size.next_multiple_of(block_size.bytes_u64()).min(old))?;
+    }
+    shrink(file, size, block_size.blocks_for(size), size != old)
+}
+
+/// Frees all blocks of a locked inode from block `from` on, whatever its type. The inode is among the orphans; its
+/// size, its times and its entry there stay.
+pub(crate) fn cut(icache: &Icache, locked: &Exclusive<'_>, from: u64) -> Result<(), Error> {
+    let file = Changing { icache, locked };
+    if !extent::is_mapped(&file.inode()) {
+        return Ok(());
+    }
+    let mut at = from;
+    while at < MAP_END {
+        let mut draft = file.draft()?;
+        at = draft.remove(at..MAP_END)?;
+        file.apply_all(Some(draft.prepare()?), Orphan::Stays, false, |_| {})?;
+    }
+    Ok(())
+}
+
+/// Does what is left of an interrupted truncation: zeroes what is behind the end in the last block, and frees the
+/// blocks behind it. As [`cut`].
+pub(crate) fn finish_truncate(icache: &Icache, locked: &Exclusive<'_>) -> Result<(), Error> {
+    let file = Changing { icache, locked };
+    let volume = icache.volume();
+    file.zero_tail()?;
+    let size = file.inode().bytes(volume);
+    cut(
+        icache,
+        locked,
+        volume.geometry().block_size().blocks_for(size),
+    )
+}
+
+/// Sets the size and frees all blocks from `from` on.
+fn shrink(file: Changing<'_>, size: u64, from: u64, stamps: bool) -> Result<(), Error> {
+    let is_nameless = file.inode().links_count() == 0;
+    let mut at = from;
+    loop {
+        let mut draft = file.draft()?;
+        let done = draft.remove(at..MAP_END)?;
+        let orphan = match (at == from, done < MAP_END) {
+            // Without names it is among the orphans, and stays there.
+            _ if is_nameless => Orphan::Stays,
+            (true, true) => Orphan::Added,
+            (false, false) => Orphan::Removed,
+            (true, false) | (false, true) => Orphan::Stays,
+        };
+        file.apply_all(Some(draft.prepare()?), orphan, stamps, |inode| {
+            inode.set_size(size);
+        })?;
+        if done >= MAP_END {
+            return Ok(());
+        }
+        at = done;
+    }
+}

@@ -1,0 +1,191 @@
+//! One step of changing a file: from a prepared change of its map to an apply, under the locks that keep readers away.
+//!
+//! The caller holds the inode's lock ([`Exclusive`]). The file's data lock is taken exclusively just before the handle,
+//! so that no read or write of data that mapped its blocks before is under way when the map changes, and nobody sees
+//! half of a changed map.
+
+use ondisk::inode::Inode;
+use ondisk::{Feature, FileType, Flags, indirect};
+
+use crate::error::Error;
+use crate::extent::{Change, Draft, Mapping, Mappings};
+use crate::icache::{Exclusive, Icache, LoadedInode};
+use crate::orphan::BLOCKS_AN_ORPHAN;
+use crate::sb::Volume;
+
+/// Log blocks that a step may change.
+const STEP_BLOCKS: u32 = 64;
+
+/// What becomes of the inode's entry among the orphans in a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Orphan {
+    Stays,
+    Added,
+    Removed,
+}
+
+/// A file that is being changed.
+#[derive(Clone, Copy)]
+pub(super) struct Changing<'a> {
+    pub(super) icache: &'a Icache,
+    pub(super) locked: &'a Exclusive<'a>,
+}
+
+impl<'a> Changing<'a> {
+    pub(super) fn volume(&self) -> &'a Volume {
+        self.icache.volume()
+    }
+
+    /// The inode as it is now; nobody else changes it.
+    pub(super) fn inode(&self) -> LoadedInode {
+        self.locked.inode().snapshot()
+    }
+
+    pub(super) fn draft(&self) -> Result<Draft<'a>, Error> {
+        Draft::new(self.icache, self.locked)
+    }
+
+    /// The run that holds a block of the file, or the hole, cut to begin with that block.
+    pub(super) fn run_at(&self, block: u64, end: u64) -> Result<Mapping, Error> {
+        run_at(self.volume(), &self.inode(), block, end)
+    }
+
+    /// Applies a change of the map, and another of the inode; stamps its times.
+    pub(super) fn apply(
+        &self,
+        change: Change<'_>,
+        orphan: Orphan,
+        and: impl FnOnce(&mut Inode),
+    ) -> Result<(), Error> {
+        self.apply_all(Some(change), orphan, true, and)
+    }
+
+    /// Changes the inode only, and stamps its times.
+    pub(super) fn apply_inode(&self, and: impl FnOnce(&mut Inode)) -> Result<(), Error> {
+        self.apply_all(None, Orphan::Stays, true, and)
+    }
+
+    pub(super) fn apply_all(
+        &self,
+        change: Option<Change<'_>>,
+        orphan: Orphan,
+        stamps: bool,
+        and: impl FnOnce(&mut Inode),
+    ) -> Result<(), Error> {
+        let (mut blocks, revokes) = change.as_ref().map_or((1, 0), Change::cost);
+        if orphan != Orphan::Stays {
+            blocks += BLOCKS_AN_ORPHAN;
+        }
+        if blocks > 2 * STEP_BLOCKS {
+            return Err(Error::NotSupported(
+                "changing this much of a file's map at once",
+            ));
+        }
+        let credits = self.icache.reserve(blocks, revokes)?;
+        let now = self.icache.now()?;
+        let live = self.locked.inode();
+        let _still = live.data_lock_exclusive();
+        let mut orphans = (orphan != Orphan::Stays).then(|| self.icache.orphans().lock());
+        let handle = self.icache.begin(credits)?;
+        if let Some(change) = change {
+            change.apply(&handle);
+        }
+        self.locked.change(&handle, |inode| {
+            and(inode);
+            if stamps {
+                inode.set_mtime(now);
+                inode.set_ctime(now);
+            }
+        });
+        if let Some(orphans) = &mut orphans {
+            match orphan {
+                Orphan::Added => orphans.add(&handle, live.clone()),
+                _ => orphans.remove(&handle, live.ino()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes zeros over the bytes of a range that are data on the device. At most a few blocks: edges of a change.
+    pub(super) fn zero_data(&self, from: u64, to: u64) -> Result<(), Error> {
+        let size = self.volume().geometry().block_size();
+        let mut at = from;
+        while at < to {
+            let run = self.run_at(at >> size.bits(), (at >> size.bits()) + 1)?;
+            let end = to.min(run.end() << size.bits());
+            if let Some(first) = run.physical.filter(|_| run.is_data()) {
+                let skipped = at - (run.logical << size.bits());
+                // Within a block.
+                let zeros = vec![0; (end - at) as usize];
+                let device = self.volume().cache().device();
+                device.write_at(first.offset(size) + skipped, &zeros)?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Zeroes what lies behind the end of the file in its last block, before the file grows.
+    pub(super) fn zero_tail(&self) -> Result<(), Error> {
+        let size = self.inode().bytes(self.volume());
+        let block = self.volume().geometry().block_size().bytes_u64();
+        self.zero_data(size, size.next_multiple_of(block))
+    }
+}
+
+/// The run that holds a block of a file, or the hole, cut to begin with that block and to end with `end`.
+pub(super) fn run_at(
+    volume: &Volume,
+    inode: &LoadedInode,
+    block: u64,
+    end: u64,
+) -> Result<Mapping, Error> {
+    let mut runs = Mappings::new(volume, inode, block..end)?;
+    // The range is not empty, so that there is a run or a hole.
+    runs.next().unwrap_or(Ok(Mapping {
+        logical: block,
+        len: end - block,
+        physical: None,
+        unwritten: false,
+    }))
+}
+
+/// Refuses what is no regular file, or one whose data can't be changed.
+pub(super) fn check_regular(inode: &LoadedInode) -> Result<(), Error> {
+    match inode.file_type() {
+        Some(FileType::Regular) => (),
+        Some(FileType::Directory) => return Err(Error::IsDirectory),
+        _ => return Err(Error::NotRegular),
+    }
+    let flags = inode.flags();
+    if flags.contains(Flags::IMMUTABLE) {
+        return Err(Error::NotPermitted);
+    }
+    if flags.contains(Flags::ENCRYPT) {
+        return Err(Error::Encrypted);
+    }
+    if flags.contains(Flags::VERITY) {
+        return Err(Error::NotPermitted);
+    }
+    if inode.is_inline() {
+        return Err(Error::NotSupported("changing data inside an inode"));
+    }
+    if flags.contains(Flags::JOURNAL_DATA) {
+        return Err(Error::NotSupported("changing a file with journaled data"));
+    }
+    Ok(())
+}
+
+/// The most bytes that a file with this kind of map may have.
+pub(super) fn max_bytes(volume: &Volume, inode: &LoadedInode) -> u64 {
+    let size = volume.geometry().block_size();
+    let blocks = match inode.flags().contains(Flags::EXTENTS) {
+        true => (1 << 32) - 1,
+        false => indirect::max_blocks(size).min((1 << 32) - 1),
+    };
+    let named = blocks << size.bits();
+    match volume.has(Feature::LARGE_FILE) {
+        true => named,
+        false => named.min((1 << 31) - 1),
+    }
+}

@@ -1,0 +1,304 @@
+//! Writing: data go to their blocks first, then one handle says that they are there.
+//!
+//! A write is a loop of steps, one run of the map each: blocks that hold data are written in place under the inode's
+//! shared lock; for a hole, blocks are taken out of the bitmaps in memory, filled while nothing points to them, and
+//! mapped; unwritten blocks are filled and converted. What a cut leaves: a prefix of the steps, the size that of the
+//! last one. The commit's first flush, before its record, covers the data.
+
+use ondisk::{Flags, FsBlock, Ino};
+
+use super::step::{Changing, Orphan, check_regular, max_bytes, run_at};
+use crate::error::Error;
+use crate::extent::{self, Draft, Mapping};
+use crate::icache::Icache;
+use crate::mballoc::Blocks;
+
+/// Bytes that one step writes at most.
+const STEP_BYTES: u64 = 8 << 20;
+/// Bytes of zeros that are written at once.
+const ZEROS: usize = 1 << 20;
+/// Runs of blocks that one step takes at most.
+const STEP_RUNS: usize = 8;
+
+/// Writes `bytes` at `offset` of a regular file; says how many were written: fewer only if an error stopped it.
+pub(crate) fn write(icache: &Icache, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
+    icache.volume().writing()?;
+    let inode = icache.load_used(ino)?;
+    check_regular(&inode)?;
+    let most = max_bytes(icache.volume(), &inode);
+    let room = most.saturating_sub(offset);
+    if room == 0 && !bytes.is_empty() {
+        return Err(Error::FileTooLarge);
+    }
+    let len = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+    let (mut done, mut is_stamped) = (0, true);
+    while done < len {
+        match step(icache, ino, offset + done as u64, &bytes[done..len]) {
+            Ok((written, stamped)) => {
+                done += written;
+                is_stamped = stamped;
+            }
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    if !is_stamped {
+        let live = icache.get(ino)?;
+        let locked = &live.write_lock();
+        Changing { icache, locked }.apply_inode(|_| {})?;
+    }
+    Ok(done)
+}
+
+/// Writes some of `bytes`; says how many, and whether the file's times were set with it.
+fn step(icache: &Icache, ino: Ino, offset: u64, bytes: &[u8]) -> Result<(usize, bool), Error> {
+    let live = icache.get(ino)?;
+    {
+        let _map_stays = live.read_lock();
+        let _blocks_stay = live.data_lock();
+        let inode = icache.load_used(ino)?;
+        check_regular(&inode)?;
+        if inode.flags().contains(Flags::APPEND) && offset < inode.bytes(icache.volume()) {
+            return Err(Error::NotPermitted);
+        }
+        let written = overwrite(icache, &inode, offset, bytes)?;
+        if written > 0 {
+            return Ok((written, false));
+        }
+    }
+    let locked = &live.write_lock();
+    check_regular(&icache.load_used(ino)?)?;
+    let changing = Changing { icache, locked };
+    Ok((extend(changing, offset, bytes)?, true))
+}
+
+/// Writes what is within the file and its data blocks, in place.
+fn overwrite(
+    icache: &Icache,
+    inode: &crate::icache::LoadedInode,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<usize, Error> {
+    let volume = icache.volume();
+    let size = volume.geometry().block_size();
+    let file_bytes = inode.bytes(volume);
+    let end = file_bytes.min(offset.saturating_add(bytes.len() as u64));
+    let mut at = offset;
+    while at < end {
+        let block = at >> size.bits();
+        let run = run_at(volume, inode, block, size.blocks_for(end))?;
+        let Some(first) = run.physical.filter(|_| run.is_data()) else {
+            break;
+        };
+        let stop = end.min(run.end() << size.bits());
+        let part = &bytes[(at - offset) as usize..(stop - offset) as usize];
+        let place = first.offset(size) + (at - (block << size.bits()));
+        volume.cache().device().write_at(place, part)?;
+        at = stop;
+    }
+    Ok((at - offset.min(at)) as usize)
+}
+
+/// Writes what begins in a hole, in unwritten blocks, or reaches beyond the end: one run of the map.
+fn extend(file: Changing<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
+    let size = file.volume().geometry().block_size();
+    let old_size = file.inode().bytes(file.volume());
+    let end = offset + (bytes.len() as u64).min(STEP_BYTES);
+    let first = offset >> size.bits();
+    let run = file.run_at(first, size.blocks_for(end))?;
+    let is_tail = old_size < offset && old_size >> size.bits() < first;
+    if is_tail || old_size < end && run.is_data() {
+        file.zero_tail()?;
+    }
+    if run.is_data() {
+        let stop = end.min(run.end() << size.bits());
+        let len = (stop - offset) as usize;
+        fill(file, &[run], offset, &bytes[..len])?;
+        file.apply_inode(|inode| grow(inode, stop))?;
+        return Ok(len);
+    }
+    let draft;
+    let (runs, stop) = match run.physical {
+        Some(_) => {
+            let (filled, done) = convert(file, &run)?;
+            draft = filled;
+            (vec![run], done)
+        }
+        None => {
+            let (filled, runs) = fill_hole(file, &run, false)?;
+            draft = filled;
+            let stop = runs.last().map_or(run.logical, Mapping::end);
+            (runs, stop)
+        }
+    };
+    let stop = end.min(stop << size.bits());
+    if stop <= offset {
+        return Err(Error::NoSpace);
+    }
+    let change = draft.prepare()?;
+    let len = (stop - offset) as usize;
+    fill(file, &runs, offset, &bytes[..len])?;
+    file.apply(change, Orphan::Stays, |inode| grow(inode, stop))?;
+    Ok(len)
+}
+
+fn grow(inode: &mut ondisk::inode::Inode, size: u64) {
+    if inode.size(false) < size {
+        inode.set_size(size);
+    }
+}
+
+/// Maps new blocks in a hole, or in a part of it from its start on: in a draft, and where.
+pub(super) fn fill_hole<'a>(
+    file: Changing<'a>,
+    hole: &Mapping,
+    unwritten: bool,
+) -> Result<(Draft<'a>, Vec<Mapping>), Error> {
+    let mut hole = *hole;
+    loop {
+        let blocks = take_runs(file, &hole)?;
+        let runs = mapped(hole.logical, &blocks);
+        let mut draft = file.draft()?;
+        match draft.insert(hole.logical, blocks, unwritten) {
+            Ok(()) => return Ok((draft, runs)),
+            // No block was left for the map: fewer of them may do.
+            Err(Error::NoSpace) if runs.len() > 1 || runs.iter().any(|run| run.len > 1) => {
+                hole.len = runs.iter().map(|run| run.len).sum::<u64>() / 2;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Makes unwritten blocks written in a draft; gives the block up to which that is done. Where the map would need a
+/// block to tell them from their neighbours, and none can be had, the neighbours become zeros on the device.
+fn convert<'a>(file: Changing<'a>, run: &Mapping) -> Result<(Draft<'a>, u64), Error> {
+    let mut draft = file.draft()?;
+    match draft.convert(run.logical..run.end(), false) {
+        Err(Error::NoSpace) => {}
+        done => return Ok((draft, done?)),
+    }
+    let whole = extent::find_run(file.volume(), &file.inode(), run.logical)?.unwrap_or(*run);
+    let size = file.volume().geometry().block_size();
+    let zeros = vec![0; ZEROS.max(size.bytes())];
+    if let Some(first) = whole.physical {
+        let (mut at, end) = (
+            first.offset(size),
+            first.offset(size) + (whole.len << size.bits()),
+        );
+        while at < end {
+            // No more than `zeros` holds.
+            let len = (end - at).min(zeros.len() as u64) as usize;
+            file.volume().cache().device().write_at(at, &zeros[..len])?;
+            at += len as u64;
+        }
+    }
+    let mut draft = file.draft()?;
+    draft.convert(whole.logical..whole.end(), false)?;
+    Ok((draft, run.end().min(whole.end())))
+}
+
+/// Takes blocks for a hole, or for a part of it from its start on, near what is mapped before it.
+fn take_runs<'a>(file: Changing<'a>, hole: &Mapping) -> Result<Vec<Blocks<'a>>, Error> {
+    let volume = file.volume();
+    let inode = file.inode();
+    let pointers = volume.geometry().block_size().bytes_u64() / 4;
+    let most = match inode.flags().contains(Flags::EXTENTS) {
+        true => u64::from(volume.geometry().blocks_per_group()),
+        // Blocks of pointers are taken as well.
+        false => 3 * pointers,
+    };
+    let mut left = hole.len.min(most);
+    let mut goal = extent::goal_of(file.icache, inode.ino());
+    if let Some(before) = hole.logical.checked_sub(1)
+        && let Some(block) = run_at(volume, &inode, before, hole.logical)?.physical
+    {
+        goal = FsBlock(block.0 + 1);
+    }
+    let mut taken: Vec<Blocks<'a>> = Vec::new();
+    while left > 0 && taken.len() < STEP_RUNS {
+        // At most a group's blocks.
+        match file.icache.take_blocks(goal, left as u32) {
+            Ok(blocks) => {
+                let run = blocks.run();
+                goal = FsBlock(run.start.0 + u64::from(run.len));
+                left -= u64::from(run.len);
+                taken.push(blocks);
+            }
+            Err(Error::NoSpace) if !taken.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(taken)
+}
+
+/// Where blocks will be mapped.
+fn mapped(logical: u64, blocks: &[Blocks<'_>]) -> Vec<Mapping> {
+    let mut at = logical;
+    let run = |blocks: &Blocks<'_>| {
+        let run = blocks.run();
+        let logical = at;
+        at += u64::from(run.len);
+        Mapping {
+            logical,
+            len: run.len.into(),
+            physical: Some(run.start),
+            unwritten: false,
+        }
+    };
+    blocks.iter().map(run).collect()
+}
+
+/// Writes `bytes` at `offset` to the blocks of `runs`. Of blocks that were no data, what is not written is zeroed; of
+/// others that hold the end, what is behind it was zeroed.
+fn fill(file: Changing<'_>, runs: &[Mapping], offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    let size = file.volume().geometry().block_size();
+    let block_bytes = size.bytes_u64();
+    let device = file.volume().cache().device();
+    let inode = file.inode();
+    let end = offset + bytes.len() as u64;
+    for run in runs {
+        let (Some(first), from) = (run.physical, run.logical << size.bits()) else {
+            continue;
+        };
+        let place = |at: u64| first.offset(size) + (at - from);
+        let (start, stop) = (offset.max(from), end.min(run.end() << size.bits()));
+        let whole = start.next_multiple_of(block_bytes).min(stop);
+        let was_data = run_at(file.volume(), &inode, run.logical, run.logical + 1)?.is_data();
+        if was_data {
+            device.write_at(
+                place(start),
+                &bytes[(start - offset) as usize..(stop - offset) as usize],
+            )?;
+            continue;
+        }
+        // A first block that is not written from its start, whole blocks, a last block that is not written to its end.
+        let pieces = [
+            (start, whole),
+            (whole, stop & !(block_bytes - 1)),
+            (stop & !(block_bytes - 1), stop),
+        ];
+        let mut done = start;
+        for (piece, piece_end) in pieces {
+            let (piece, piece_end) = (piece.max(done), piece_end);
+            if piece >= piece_end {
+                continue;
+            }
+            let part = &bytes[(piece - offset) as usize..(piece_end - offset) as usize];
+            let (head, tail) = (
+                piece % block_bytes,
+                piece_end.next_multiple_of(block_bytes) - piece_end,
+            );
+            if head == 0 && tail == 0 {
+                device.write_at(place(piece), part)?;
+            } else {
+                let mut padded = vec![0; head as usize];
+                padded.extend_from_slice(part);
+                padded.resize(padded.len() + tail as usize, 0);
+                device.write_at(place(piece - head), &padded)?;
+            }
+            done = piece_end;
+        }
+    }
+    Ok(())
+}

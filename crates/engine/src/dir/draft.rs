@@ -1,0 +1,349 @@
+//! Changing a directory's names: prepared on copies of its blocks, applied by putting the copies in their place.
+//!
+//! A [`Draft`] belongs to whoever holds the directory's lock exclusively. Every change is made on the draft's own
+//! copies and seen by its next searches, so that several changes of one directory (a rename within it) need no
+//! special care. New blocks are taken out of the free space, changed blocks are pinned; dropping the draft gives
+//! everything back. [`Draft::finish`] tells what it costs, and [`PreparedNames::apply`] can't fail.
+//!
+//! What a cut leaves: all of the changes or none, for they are applied under one handle.
+
+use std::collections::BTreeMap;
+
+use ondisk::dirent::{self, BlockWriter};
+use ondisk::htree::Kind;
+use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, LBlock, Site};
+use sync::Arc;
+
+use buffer::Block;
+use journal::Handle;
+
+use super::list::ReadDir;
+use super::search::Place;
+use super::{Directory, index};
+use crate::error::Error;
+use crate::extent::{self, Change};
+use crate::icache::{Exclusive, Icache, LoadedInode};
+use crate::limits;
+use crate::live::{Pin, Seal};
+use crate::mballoc::Blocks;
+use crate::sb;
+
+/// Changes of a directory that are not yet applied.
+pub(crate) struct Draft<'a> {
+    icache: &'a Icache,
+    locked: &'a Exclusive<'a>,
+    pub(super) directory: Directory<'a>,
+    /// The blocks in `directory.changed`.
+    pins: BTreeMap<u32, Pin>,
+    /// New blocks, which follow the directory's last one.
+    taken: Vec<Blocks<'a>>,
+    flags: Flags,
+}
+
+/// Changes of a directory, ready to be applied.
+pub(crate) struct PreparedNames<'a> {
+    locked: &'a Exclusive<'a>,
+    blocks: Vec<(Pin, Seal, Arc<Block>)>,
+    /// The map with the new blocks, if there are any.
+    grown: Option<Change<'a>>,
+    size: u64,
+    flags: Flags,
+}
+
+/// Whether a directory holds no names but `.` and `..`. The caller holds its lock.
+pub(crate) fn is_empty(icache: &Icache, inode: LoadedInode) -> Result<bool, Error> {
+    for entry in ReadDir::new(icache.volume(), inode, 0)? {
+        if !dirent::is_dots(&entry?.name) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl<'a> Draft<'a> {
+    /// Begins to change the directory whose lock the caller holds.
+    ///
+    /// # Errors
+    /// `NotDirectory`; `NotFound` for one that was removed; `Encrypted`, `Unsupported` for kinds that can't be
+    /// changed.
+    pub(crate) fn new(icache: &'a Icache, locked: &'a Exclusive<'a>) -> Result<Draft<'a>, Error> {
+        let inode = locked.inode().snapshot();
+        if inode.links_count() == 0 {
+            return Err(Error::NotFound);
+        }
+        let flags = inode.flags();
+        let directory = Directory::new(icache.volume(), inode)?;
+        if directory.is_encrypted() {
+            return Err(Error::Encrypted);
+        }
+        if directory.inode.is_inline() || directory.is_casefolded() {
+            return Err(Error::Unsupported(
+                "changing an inline or casefolded directory",
+            ));
+        }
+        Ok(Draft {
+            icache,
+            locked,
+            directory,
+            pins: BTreeMap::new(),
+            taken: Vec::new(),
+            flags,
+        })
+    }
+
+    /// The record with a name.
+    ///
+    /// # Errors
+    /// `NameTooLong`; `NotFound` for what can't be a name; `Corrupt`, `Io`.
+    pub(crate) fn find(&self, name: &[u8]) -> Result<Option<Place>, Error> {
+        self.directory.find_place(name)
+    }
+
+    /// Adds a name that is not there: a valid one, of at most 255 bytes.
+    ///
+    /// # Errors
+    /// `NoSpace`, `DirectoryFull`, `Corrupt`, `Io`; the draft is then good for nothing.
+    pub(crate) fn add(&mut self, name: &[u8], ino: Ino, file_type: FileType) -> Result<(), Error> {
+        if self.directory.is_indexed() {
+            return index::add(self, name, ino, file_type);
+        }
+        // An index that this file system has no feature for is no index after a change.
+        self.flags = self.flags.without(Flags::INDEX);
+        // No more blocks than the file system has.
+        for number in 0..self.directory.blocks as u32 {
+            if self.insert(LBlock(number), name, ino, file_type)? {
+                return Ok(());
+            }
+        }
+        let may_index = self.directory.volume.has(Feature::DIR_INDEX);
+        if self.directory.blocks == 1 && may_index && index::convert(self)? {
+            return index::add(self, name, ino, file_type);
+        }
+        let number = self.append()?;
+        self.rewrite(number, [(ino, name, Some(file_type))].into_iter())
+    }
+
+    /// Removes a record that [`Draft::find`] found, with no change since.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`; the draft is then good for nothing.
+    pub(crate) fn remove(&mut self, place: Place) -> Result<(), Error> {
+        let form = self.directory.form;
+        self.edit(place.block, |bytes| {
+            dirent::remove(bytes, form, place.offset)
+        })
+    }
+
+    /// Lets a record that [`Draft::find`] found name another inode.
+    ///
+    /// # Errors
+    /// As [`Draft::remove`].
+    pub(crate) fn retarget(
+        &mut self,
+        place: Place,
+        ino: Ino,
+        file_type: FileType,
+    ) -> Result<(), Error> {
+        // `..` of an indexed directory lies in a block without a tail of entries.
+        let form = self.directory.form.without_checksum();
+        self.edit(place.block, |bytes| {
+            dirent::retarget(bytes, form, place.offset, ino, Some(file_type))
+        })
+    }
+
+    /// Lets `..` name another directory.
+    ///
+    /// # Errors
+    /// As [`Draft::remove`].
+    pub(crate) fn set_parent(&mut self, parent: Ino) -> Result<(), Error> {
+        match self.find(b"..")? {
+            Some(place) => self.retarget(place, parent, FileType::Directory),
+            None => Err(self.directory.corrupt(Corrupt::at(Site::DraftBlock))),
+        }
+    }
+
+    /// Adds a record to one block, if there is room.
+    pub(super) fn insert(
+        &mut self,
+        number: LBlock,
+        name: &[u8],
+        ino: Ino,
+        file_type: FileType,
+    ) -> Result<bool, Error> {
+        let Some(block) = self.directory.block(number)? else {
+            return Ok(false);
+        };
+        let form = self.directory.form;
+        let has_room = dirent::has_room(&block, form, name);
+        if !has_room.map_err(|corrupt| self.directory.corrupt(corrupt))? {
+            return Ok(false);
+        }
+        self.edit(number, |bytes| {
+            dirent::insert(bytes, form, ino, name, Some(file_type)).map(drop)
+        })?;
+        Ok(true)
+    }
+
+    /// Lets one block hold these records and no others.
+    pub(super) fn rewrite<'n>(
+        &mut self,
+        number: LBlock,
+        records: impl Iterator<Item = (Ino, &'n [u8], Option<FileType>)>,
+    ) -> Result<(), Error> {
+        let form = self.directory.form;
+        self.edit(number, |bytes| {
+            let mut writer = BlockWriter::new(bytes, form);
+            for (ino, name, file_type) in records {
+                if !writer.push(ino, name, file_type, None) {
+                    return Err(Corrupt::at(Site::DraftOverrun));
+                }
+            }
+            writer.finish();
+            Ok(())
+        })
+    }
+
+    /// Changes the draft's copy of a block, which is made and pinned if there is none yet.
+    pub(super) fn edit(
+        &mut self,
+        number: LBlock,
+        change: impl FnOnce(&mut [u8]) -> Result<(), Corrupt>,
+    ) -> Result<(), Error> {
+        if !self.pins.contains_key(&number.0) {
+            let pin = self.pin(number)?;
+            self.directory.changed.insert(number.0, pin.bytes());
+            self.pins.insert(number.0, pin);
+        }
+        let changed = match self.directory.changed.get_mut(&number.0) {
+            Some(block) => change(Arc::make_mut(block).bytes_mut()),
+            None => Ok(()),
+        };
+        changed.map_err(|corrupt| self.directory.corrupt(corrupt))
+    }
+
+    fn pin(&self, number: LBlock) -> Result<Pin, Error> {
+        let directory = &self.directory;
+        let block = directory.indexed_block(number)?;
+        let at = extent::find_block(directory.volume, &directory.inode, number)?;
+        // It was just read from there.
+        let at = at.ok_or_else(|| directory.corrupt(Corrupt::at(Site::DraftHole)))?;
+        let seal = self.seal(number, &block);
+        let kind = sb::Kind::Directory;
+        directory
+            .volume
+            .pin(at, kind, directory.inode.ino(), seal, |bytes| {
+                directory.verify(number, bytes)
+            })
+    }
+
+    fn seal(&self, number: LBlock, bytes: &[u8]) -> Seal {
+        let seed = self.directory.inode.seed();
+        match self.directory.index_kind(number, bytes) {
+            _ if !self.directory.form.checksum => Seal::None,
+            None => Seal::Entries(seed),
+            Some(Kind::Root) => Seal::IndexRoot(seed),
+            Some(Kind::Node) => Seal::IndexNode(seed),
+        }
+    }
+
+    /// Adds a block of zeros, which the caller fills.
+    pub(super) fn append(&mut self) -> Result<LBlock, Error> {
+        let directory = &mut self.directory;
+        let bits = directory.form.block_size.bits();
+        let most = match directory.volume.has(Feature::LARGE_DIR) {
+            true => limits::DIRECTORY_BLOCKS,
+            false => limits::DIRECTORY_BLOCKS.min(u64::from(u32::MAX) >> bits),
+        };
+        if directory.blocks >= most {
+            return Err(Error::DirectoryFull);
+        }
+        let goal = match self.taken.last() {
+            Some(blocks) => Some(blocks.run().start),
+            None => match directory.blocks.checked_sub(1) {
+                // At most 2^28 blocks.
+                Some(last) => {
+                    extent::find_block(directory.volume, &directory.inode, LBlock(last as u32))?
+                }
+                None => None,
+            },
+        };
+        let goal = FsBlock(goal.map_or(0, |block| block.0 + 1));
+        let blocks = self.icache.take_blocks(goal, 1)?;
+        let kind = sb::Kind::Directory;
+        let ino = directory.inode.ino();
+        let start = blocks.run().start;
+        let pin = directory.volume.pin_new(start, kind, ino, Seal::None)?;
+        let number = LBlock(directory.blocks as u32);
+        directory.blocks += 1;
+        directory.changed.insert(number.0, pin.bytes());
+        self.pins.insert(number.0, pin);
+        self.taken.push(blocks);
+        Ok(number)
+    }
+
+    /// The directory has an index from now on.
+    pub(super) fn set_indexed(&mut self) {
+        self.directory.indexed = true;
+        self.flags = self.flags.with(Flags::INDEX);
+    }
+
+    /// Makes the changes ready to be applied.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Unsupported` when new blocks can't be mapped; `Corrupt`, `Io`.
+    pub(crate) fn finish(mut self) -> Result<PreparedNames<'a>, Error> {
+        let mut blocks = Vec::with_capacity(self.pins.len());
+        for (number, pin) in std::mem::take(&mut self.pins) {
+            if let Some(bytes) = self.directory.changed.get(&number) {
+                blocks.push((pin, self.seal(LBlock(number), bytes), Arc::clone(bytes)));
+            }
+        }
+        let added = self.taken.len() as u64;
+        let grown = match added {
+            0 => None,
+            _ => {
+                let mut map = extent::Draft::new(self.icache, self.locked)?;
+                map.insert(self.directory.blocks - added, self.taken, false)?;
+                Some(map.prepare()?)
+            }
+        };
+        Ok(PreparedNames {
+            locked: self.locked,
+            blocks,
+            grown,
+            size: self.directory.blocks << self.directory.form.block_size.bits(),
+            flags: self.flags,
+        })
+    }
+}
+
+impl PreparedNames<'_> {
+    /// Blocks of the handle that applying uses, the directory's inode among them.
+    pub(crate) fn blocks(&self) -> u32 {
+        // Nothing is freed, so nothing is revoked.
+        let grown = self.grown.as_ref().map_or(1, |change| change.cost().0);
+        // A handful.
+        grown + self.blocks.len() as u32
+    }
+
+    /// Applies the changes, under the lock under which they were prepared. Times and the number of links are the
+    /// caller's affair.
+    pub(crate) fn apply(self, handle: &Handle<'_>) {
+        let locked = self.locked;
+        locked.change_names(|| {
+            for (pin, seal, bytes) in self.blocks {
+                pin.replace(handle, seal, bytes);
+            }
+            let has_grown = self.grown.is_some();
+            if let Some(change) = self.grown {
+                change.apply(handle);
+            }
+            locked.change(handle, |inode| {
+                inode.set_flags(self.flags);
+                if has_grown {
+                    inode.set_size(self.size);
+                }
+            });
+        });
+    }
+}

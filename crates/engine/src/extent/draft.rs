@@ -1,0 +1,484 @@
+//! A file's map while a change of it is prepared: the touched nodes as lists of entries, edited in memory, and the
+//! blocks that the change takes and gives up. Nothing live changes here; dropping a draft undoes it.
+//!
+//! The holder of the inode's exclusive lock makes a draft, edits it, and turns it into a [`Change`], whose apply writes
+//! each touched node whole. Reading nodes and taking blocks for new ones may block on I/O and fail; edits bound what
+//! one step touches by [`Budget`].
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use journal::Handle;
+use ondisk::inode::BLOCK_AREA;
+use ondisk::{Feature, Flags, FsBlock, Group, Ino};
+
+use super::edit_map::MapDraft;
+use super::edit_tree::TreeDraft;
+use crate::error::Error;
+use crate::icache::{Exclusive, Icache};
+use crate::live::{Pin, Seal};
+use crate::mballoc::{self, Blocks};
+use crate::sb::Kind;
+
+/// Nodes that one step of removing changes at most.
+const STEP_NODES: usize = 6;
+/// Nodes that a step of moving extents changes at most.
+const SHIFT_NODES: usize = 40;
+/// Groups that one step frees into at most.
+const STEP_GROUPS: usize = 15;
+/// Metadata blocks that one step gives up at most.
+const STEP_REVOKES: usize = 256;
+
+/// A run of blocks of a file, in a map or on its way into one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Piece {
+    /// The first block, counted from the file's start.
+    pub(crate) logical: u64,
+    /// The first block on the device.
+    pub(crate) physical: FsBlock,
+    /// Blocks.
+    pub(crate) len: u64,
+    /// Whether it reads as zeros.
+    pub(crate) unwritten: bool,
+}
+
+impl Piece {
+    /// The logical block after the run.
+    pub(crate) fn end(&self) -> u64 {
+        self.logical + self.len
+    }
+
+    /// The part in `range`, which must overlap the run.
+    pub(super) fn cut(self, range: &Range<u64>) -> Piece {
+        let logical = self.logical.max(range.start);
+        Piece {
+            logical,
+            physical: FsBlock(self.physical.0 + (logical - self.logical)),
+            len: self.end().min(range.end) - logical,
+            ..self
+        }
+    }
+}
+
+/// Where a node of a draft lies.
+pub(super) enum Home<'a> {
+    Root,
+    Old(FsBlock),
+    New(Blocks<'a>),
+}
+
+impl Home<'_> {
+    pub(super) fn block(&self) -> FsBlock {
+        match self {
+            Home::Root => FsBlock(0),
+            Home::Old(block) => *block,
+            Home::New(blocks) => blocks.run().start,
+        }
+    }
+}
+
+/// What one step may touch, and what it has so far.
+pub(super) struct Budget {
+    /// Blocks of the file count as metadata, which is forgotten when it is freed.
+    is_metadata: bool,
+    /// What is taken out comes back, so that no node goes.
+    puts_back: bool,
+    most_nodes: usize,
+    groups: BTreeSet<Group>,
+    /// Leaves that changed.
+    pub(super) nodes: usize,
+    /// Blocks that are forgotten.
+    revokes: usize,
+}
+
+impl Budget {
+    /// How many of these blocks may be freed in this step, from the first on.
+    pub(super) fn spend(&mut self, icache: &Icache, start: FsBlock, len: u64) -> u64 {
+        let geometry = icache.volume().geometry();
+        let left = STEP_REVOKES.saturating_sub(self.revokes) as u64;
+        if self.puts_back {
+            return len;
+        }
+        let len = if self.is_metadata { len.min(left) } else { len };
+        let mut granted = 0;
+        while granted < len {
+            let at = FsBlock(start.0 + granted);
+            let Some(group) = geometry.group_of_block(at) else {
+                break;
+            };
+            if !self.groups.contains(&group) && self.groups.len() >= STEP_GROUPS {
+                break;
+            }
+            self.groups.insert(group);
+            let end = geometry.group_first_block(group).0 + u64::from(geometry.blocks_per_group());
+            granted = len.min(end.saturating_sub(start.0).max(granted + 1));
+        }
+        if self.is_metadata {
+            // At most what is left of the revokes.
+            self.revokes += granted as usize;
+        }
+        granted
+    }
+
+    /// A step of its own.
+    fn begin(&mut self) {
+        self.groups.clear();
+        (self.nodes, self.revokes) = (0, 0);
+    }
+
+    /// A node may be freed.
+    pub(super) fn note(&mut self, icache: &Icache, node: FsBlock) {
+        self.groups
+            .extend(icache.volume().geometry().group_of_block(node));
+    }
+
+    /// A leaf that was counted became empty: it needs a revoke and no image.
+    pub(super) fn leaf_goes(&mut self) {
+        if !self.puts_back {
+            self.nodes -= 1;
+            self.revokes += 1;
+        }
+    }
+
+    /// Whether another leaf may be worked on: it and the nodes above it may all change or go.
+    pub(super) fn has_room(&self) -> bool {
+        self.nodes < self.most_nodes
+            && self.revokes + 8 < STEP_REVOKES
+            && self.groups.len() + 4 < STEP_GROUPS
+    }
+}
+
+/// What a draft's nodes are made with.
+#[derive(Clone, Copy)]
+pub(super) struct Ground<'a> {
+    pub(super) icache: &'a Icache,
+    pub(super) ino: Ino,
+    pub(super) seed: u32,
+    /// Where new nodes should lie.
+    pub(super) goal: FsBlock,
+}
+
+impl<'a> Ground<'a> {
+    pub(super) fn new_home(&self) -> Result<Home<'a>, Error> {
+        Ok(Home::New(self.icache.take_blocks(self.goal, 1)?))
+    }
+}
+
+/// What a draft's nodes became.
+#[derive(Default)]
+pub(super) struct Outcome<'a> {
+    pub(super) root: Option<[u8; BLOCK_AREA]>,
+    /// Nodes that changed or are new, with their contents.
+    pub(super) nodes: Vec<(Home<'a>, Box<[u8]>)>,
+    /// Nodes that are no longer needed.
+    pub(super) gone: Vec<FsBlock>,
+}
+
+enum Form<'a> {
+    Tree(TreeDraft<'a>),
+    Map(MapDraft<'a>),
+}
+
+/// A map that is being edited.
+pub(crate) struct Draft<'a> {
+    ground: Ground<'a>,
+    inode: &'a Exclusive<'a>,
+    form: Form<'a>,
+    kind: Kind,
+    budget: Budget,
+    taken: Vec<Blocks<'a>>,
+    freed: Vec<(FsBlock, u64)>,
+}
+
+impl<'a> Draft<'a> {
+    /// The map of a locked inode as it is now; reads nothing below its root.
+    ///
+    /// # Errors
+    /// `Corrupt` when the root is broken.
+    pub(crate) fn new(icache: &'a Icache, inode: &'a Exclusive<'a>) -> Result<Draft<'a>, Error> {
+        let loaded = inode.inode().snapshot();
+        let ground = Ground {
+            icache,
+            ino: loaded.ino(),
+            seed: loaded.seed(),
+            goal: goal_of(icache, loaded.ino()),
+        };
+        let is_tree = loaded.flags().contains(Flags::EXTENTS);
+        let form = match is_tree {
+            true => Form::Tree(TreeDraft::new(ground, loaded.block_area())?),
+            false => Form::Map(MapDraft::new(ground, |index| loaded.block_word(index))),
+        };
+        Ok(Draft {
+            ground,
+            inode,
+            form,
+            kind: if is_tree {
+                Kind::Extents
+            } else {
+                Kind::Pointers
+            },
+            budget: Budget {
+                is_metadata: !loaded.is(ondisk::FileType::Regular),
+                puts_back: false,
+                most_nodes: STEP_NODES,
+                groups: BTreeSet::new(),
+                nodes: 0,
+                revokes: 0,
+            },
+            taken: Vec::new(),
+            freed: Vec::new(),
+        })
+    }
+
+    /// Maps new blocks from a logical block on, one run after the other. Nothing is mapped there.
+    ///
+    /// # Errors
+    /// `FileTooLarge`, `NoSpace` for new nodes, `Corrupt`, `Io`.
+    pub(crate) fn insert(
+        &mut self,
+        at: u64,
+        runs: Vec<Blocks<'a>>,
+        unwritten: bool,
+    ) -> Result<(), Error> {
+        let mut logical = at;
+        for blocks in runs {
+            let run = blocks.run();
+            let piece = Piece {
+                logical,
+                physical: run.start,
+                len: run.len.into(),
+                unwritten,
+            };
+            self.set_goal(FsBlock(run.start.0 + u64::from(run.len)));
+            self.put(piece)?;
+            logical = piece.end();
+            self.taken.push(blocks);
+        }
+        Ok(())
+    }
+
+    /// Maps blocks that are the file's already.
+    pub(crate) fn put(&mut self, piece: Piece) -> Result<(), Error> {
+        match &mut self.form {
+            Form::Tree(tree) => tree.insert(piece),
+            Form::Map(map) => map.insert(piece),
+        }
+    }
+
+    fn set_goal(&mut self, goal: FsBlock) {
+        match &mut self.form {
+            Form::Tree(tree) => tree.ground.goal = goal,
+            Form::Map(map) => map.ground.goal = goal,
+        }
+    }
+
+    /// Unmaps a range, or as much of it as one step may, from its start on; gives what was mapped, which stays the
+    /// file's, and up to which block the range is done.
+    ///
+    /// # Errors
+    /// `NoSpace` when an extent is split and needs a new node; `Corrupt`, `Io`.
+    pub(crate) fn take(&mut self, range: Range<u64>) -> Result<(Vec<Piece>, u64), Error> {
+        match &mut self.form {
+            Form::Tree(tree) => tree.take(range, &mut self.budget),
+            Form::Map(map) => map.take(range, &mut self.budget),
+        }
+    }
+
+    /// Unmaps and frees a range, or as much of it as one step may, from its start on; gives the block up to which
+    /// the range is done.
+    ///
+    /// # Errors
+    /// As [`Draft::take`].
+    pub(crate) fn remove(&mut self, range: Range<u64>) -> Result<u64, Error> {
+        let (pieces, done) = self.take(range)?;
+        for piece in pieces {
+            match self.freed.last_mut() {
+                Some((start, len)) if start.0 + *len == piece.physical.0 => *len += piece.len,
+                _ => self.freed.push((piece.physical, piece.len)),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Unmaps a range in this draft, however much it is, to try what comes after it; such a draft is dropped.
+    ///
+    /// # Errors
+    /// As [`Draft::take`].
+    pub(crate) fn remove_for_trial(&mut self, range: Range<u64>) -> Result<(), Error> {
+        let mut at = range.start;
+        while at < range.end {
+            at = self.take(at..range.end)?.1;
+            self.budget.begin();
+        }
+        Ok(())
+    }
+
+    /// Makes what is mapped in a range written or unwritten, or as much of it as one step may, from its start on;
+    /// gives the block up to which the range is done.
+    ///
+    /// # Errors
+    /// As [`Draft::take`].
+    pub(crate) fn convert(&mut self, range: Range<u64>, unwritten: bool) -> Result<u64, Error> {
+        self.budget.puts_back = true;
+        let (pieces, done) = self.take(range)?;
+        for piece in pieces {
+            self.put(Piece { unwritten, ..piece })?;
+        }
+        Ok(done)
+    }
+
+    /// Moves everything from block `from` on by `by` blocks, all in one step. The way is free.
+    ///
+    /// # Errors
+    /// `FileTooLarge` when the end would be beyond what a map can name; `NotSupported` when there is more of it than
+    /// one step may change; as [`Draft::take`].
+    pub(crate) fn shift(&mut self, from: u64, by: i64) -> Result<(), Error> {
+        self.budget.puts_back = true;
+        self.budget.most_nodes = SHIFT_NODES;
+        let end = 1 << 32;
+        let (pieces, done) = self.take(from..end)?;
+        if done < end {
+            return Err(Error::NotSupported(
+                "moving this many extents of one file at once",
+            ));
+        }
+        for piece in pieces {
+            let logical = piece.logical.checked_add_signed(by);
+            let logical = logical.ok_or(Error::FileTooLarge)?;
+            self.put(Piece { logical, ..piece })?;
+        }
+        Ok(())
+    }
+
+    /// Finishes preparing: pins all nodes that change.
+    ///
+    /// # Errors
+    /// `FileTooLarge` when the space does not fit into the inode's count; `Corrupt`, `Io`.
+    pub(crate) fn prepare(self) -> Result<Change<'a>, Error> {
+        let volume = self.ground.icache.volume();
+        let outcome = match self.form {
+            Form::Tree(tree) => tree.finish()?,
+            Form::Map(map) => map.finish(),
+        };
+        let seal = match self.kind == Kind::Extents && volume.geometry().has_metadata_csum() {
+            true => Seal::Extents(self.ground.seed),
+            false => Seal::None,
+        };
+        let mut change = Change {
+            icache: self.ground.icache,
+            inode: self.inode,
+            root: outcome.root,
+            sectors: 0,
+            nodes: Vec::new(),
+            taken: self.taken,
+            freed: self.freed,
+            forgotten: Vec::new(),
+        };
+        if self.budget.is_metadata {
+            let blocks = |(start, len): &(FsBlock, u64)| start.0..start.0 + len;
+            change.forgotten = change.freed.iter().flat_map(blocks).map(FsBlock).collect();
+        }
+        for (home, bytes) in outcome.nodes {
+            let (block, kind, ino) = (home.block(), self.kind, self.ground.ino);
+            // Blocks of pointers are read as nobody's.
+            let owner = if kind == Kind::Extents { ino } else { Ino(0) };
+            let pin = match home {
+                Home::New(blocks) => {
+                    change.taken.push(blocks);
+                    volume.pin_new(block, kind, owner, seal)?
+                }
+                _ => volume.pin(block, kind, owner, seal, |_| Ok(()))?,
+            };
+            change.nodes.push((pin, bytes));
+        }
+        change
+            .freed
+            .extend(outcome.gone.iter().map(|block| (*block, 1)));
+        change.forgotten.extend(outcome.gone);
+        change.finish()
+    }
+}
+
+/// Where a file's first blocks should lie: in its inode's group.
+pub(crate) fn goal_of(icache: &Icache, ino: Ino) -> FsBlock {
+    let geometry = icache.volume().geometry();
+    match geometry.group_of_ino(ino) {
+        Some((group, _)) => geometry.group_first_block(group),
+        None => geometry.first_data_block(),
+    }
+}
+
+/// A prepared change of a map: everything that its apply needs.
+pub(crate) struct Change<'a> {
+    icache: &'a Icache,
+    inode: &'a Exclusive<'a>,
+    root: Option<[u8; BLOCK_AREA]>,
+    /// The space that the file takes afterwards, in sectors.
+    sectors: u64,
+    nodes: Vec<(Pin, Box<[u8]>)>,
+    taken: Vec<Blocks<'a>>,
+    freed: Vec<(FsBlock, u64)>,
+    forgotten: Vec<FsBlock>,
+}
+
+impl Change<'_> {
+    fn finish(mut self) -> Result<Self, Error> {
+        let volume = self.icache.volume();
+        let (huge, size) = (
+            volume.has(Feature::HUGE_FILE),
+            volume.geometry().block_size(),
+        );
+        let taken: u64 = self
+            .taken
+            .iter()
+            .map(|blocks| u64::from(blocks.run().len))
+            .sum();
+        let freed: u64 = self.freed.iter().map(|(_, len)| len).sum();
+        let mut inode = *self.inode.inode().snapshot();
+        let sectors = inode
+            .sectors(huge, size)
+            .saturating_add(taken << (size.bits() - 9));
+        self.sectors = sectors.saturating_sub(freed << (size.bits() - 9));
+        if !inode.set_sectors(self.sectors, huge, size) {
+            return Err(Error::FileTooLarge);
+        }
+        for (start, len) in &self.freed {
+            mballoc::load(volume, self.icache.groups(), *start, *len)?;
+        }
+        Ok(self)
+    }
+
+    /// Blocks and revokes that the apply uses of its handle, the inode among them.
+    pub(crate) fn cost(&self) -> (u32, u32) {
+        let freed = mballoc::blocks_to_free_all(self.icache.volume().geometry(), &self.freed);
+        // A step touches some dozens of nodes and runs.
+        let blocks = 1 + self.nodes.len() as u32 + mballoc::BLOCKS_A_RUN * self.taken.len() as u32;
+        (blocks + freed, self.forgotten.len() as u32)
+    }
+
+    /// Changes the map, the inode's space, and the bitmaps in the handle's epoch.
+    pub(crate) fn apply(self, handle: &Handle<'_>) {
+        let volume = self.icache.volume();
+        let (huge, size) = (
+            volume.has(Feature::HUGE_FILE),
+            volume.geometry().block_size(),
+        );
+        for (pin, bytes) in &self.nodes {
+            pin.change(handle, |block| block.copy_from_slice(bytes));
+        }
+        self.inode.change(handle, |inode| {
+            if let Some(root) = self.root {
+                *inode.block_area_mut() = root;
+            }
+            // It fits: `finish` tried.
+            let _ = inode.set_sectors(self.sectors, huge, size);
+        });
+        for blocks in self.taken {
+            blocks.apply(handle);
+        }
+        for block in self.forgotten {
+            handle.forget(block);
+        }
+        mballoc::free_all(volume.geometry(), self.icache.groups(), handle, &self.freed);
+    }
+}

@@ -1,0 +1,180 @@
+//! Operations on names and attributes, by the directory's inode number: as a FUSE low-level server gets them.
+//!
+//! Each is one step: after a crash it was done, or it was not; [`Fs::sync`] makes it durable. Each may be called from
+//! any number of threads at once, takes the locks of the inodes concerned and nothing else (a move of a directory to
+//! another parent: the file system's rename lock too), and may block on I/O. Whoever asks has checked that it may;
+//! only the flags "immutable" and "append only" are respected here.
+
+use ondisk::{FileType, Ino};
+
+use crate::error::Error;
+use crate::fs::Fs;
+use crate::namei::{self, Content, Named, NewInode, RenameFlag};
+use crate::xattr::{self, XattrFlag};
+
+impl Fs {
+    /// Makes an empty file; gives its number.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound` for a parent that is gone, `NotDirectory`, `NameTooLong`, `InvalidArgument` for a name
+    /// that can't be;
+    /// `NotPermitted` in an immutable directory; `NoSpace`, `DirectoryFull`; `ReadOnly`, `Aborted`, `Corrupt`, `Io`;
+    /// `Unsupported` for kinds of directories that can't be changed yet. These are possible for every operation here.
+    pub fn create(&self, parent: Ino, name: &[u8], new: NewInode) -> Result<Ino, Error> {
+        namei::create(&self.icache, parent, name, new, Content::Empty)
+    }
+
+    /// Makes an empty directory; gives its number.
+    ///
+    /// # Errors
+    /// As [`Fs::create`]; `LinkLimit` when the parent has as many as can be counted and no index.
+    pub fn mkdir(&self, parent: Ino, name: &[u8], new: NewInode) -> Result<Ino, Error> {
+        namei::create(&self.icache, parent, name, new, Content::Directory)
+    }
+
+    /// Makes a symbolic link to `target`; gives its number. Of `new`, Linux takes the permissions to be 0777.
+    ///
+    /// # Errors As [`Fs::create`]; `NameTooLong` for a target of 4096 bytes, or as many as a block has; `NotFound`
+    /// for an empty one.
+    pub fn symlink(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+        new: NewInode,
+    ) -> Result<Ino, Error> {
+        namei::create(&self.icache, parent, name, new, Content::Symlink(target))
+    }
+
+    /// Makes a file of any type but directory and symbolic link; gives its number. `rdev` is a device's major and
+    /// minor number, of 12 and 20 bits, and does not count for other types.
+    ///
+    /// # Errors
+    /// As [`Fs::create`]; `NotPermitted` for a directory or symbolic link.
+    pub fn mknod(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        file_type: FileType,
+        rdev: (u32, u32),
+        new: NewInode,
+    ) -> Result<Ino, Error> {
+        let content = match file_type {
+            FileType::Regular => Content::Empty,
+            FileType::CharDevice | FileType::BlockDevice => {
+                Content::Device(file_type, rdev.0, rdev.1)
+            }
+            FileType::Fifo | FileType::Socket => Content::Special(file_type),
+            FileType::Directory | FileType::Symlink => return Err(Error::NotPermitted),
+        };
+        namei::create(&self.icache, parent, name, new, content)
+    }
+
+    /// Gives an inode one more name.
+    ///
+    /// # Errors As [`Fs::create`]; `NotPermitted` for a directory, or an inode that is immutable or append only;
+    /// `LinkLimit` for the
+    /// 65,001st name.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
+        namei::link(&self.icache, ino, parent, name)
+    }
+
+    /// Takes a name away; with its last one the inode is deleted.
+    ///
+    /// # Errors
+    /// As [`Fs::create`]; `NotFound`; `IsDirectory`; `NotPermitted` where a flag forbids it.
+    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
+        namei::unlink(&self.icache, parent, name)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As [`Fs::unlink`]; `NotDirectory`, `NotEmpty`; `InvalidArgument` for `.`.
+    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
+        namei::rmdir(&self.icache, parent, name)
+    }
+
+    /// Gives what is named `name` in `parent` the name `new_name` in `new_parent`. Two names of one inode stay as
+    /// they are.
+    ///
+    /// # Errors As [`Fs::create`]; `NotFound`; `Exists` (with `NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty`
+    /// for what can't be replaced; `InvalidArgument` for a directory that would lie in itself.
+    pub fn rename(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flag: RenameFlag,
+    ) -> Result<(), Error> {
+        let old = Named {
+            directory: parent,
+            name,
+        };
+        let new = Named {
+            directory: new_parent,
+            name: new_name,
+        };
+        namei::rename(&self.icache, old, new, flag)
+    }
+
+    /// Makes a file without a name (`O_TMPFILE`), held by the caller as by [`Fs::hold`]; gives its number.
+    /// [`Fs::link`] can name it; else it is deleted when it is released, or after a crash.
+    ///
+    /// # Errors
+    /// As [`Fs::create`].
+    pub fn create_unnamed(&self, parent: Ino, new: NewInode) -> Result<Ino, Error> {
+        namei::create_unnamed(&self.icache, parent, new)
+    }
+
+    /// Keeps an inode (an open file, a server's reference) although its last name may go, until it is released as
+    /// often.
+    ///
+    /// # Errors
+    /// `ReadOnly`; as [`Fs::inode`].
+    pub fn hold(&self, ino: Ino) -> Result<(), Error> {
+        let live = self.icache.get(ino)?;
+        let _locked = live.read_lock();
+        self.icache.load_used(ino)?;
+        live.hold();
+        Ok(())
+    }
+
+    /// Lets go of an inode that was held. One without names is deleted with its last holder, before this returns.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Aborted`, `Corrupt`, `Io`: the inode is let go all the same, and deleted when the file system is
+    /// opened next.
+    pub fn release(&self, ino: Ino) -> Result<(), Error> {
+        let live = self.icache.get(ino)?;
+        match live.release() && live.snapshot().links_count() == 0 {
+            true => namei::reap_unheld(&self.icache, ino),
+            false => Ok(()),
+        }
+    }
+
+    /// Sets an extended attribute, by its whole name. One step.
+    ///
+    /// # Errors
+    /// `Exists`, `NoAttribute` where `flag` says so; `InvalidArgument` for a name that can't be; `NotSupported` for
+    /// an unknown prefix and for ACLs; `NotPermitted` for an immutable inode; `Unsupported` for what does not fit
+    /// into the inode.
+    pub fn set_xattr(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flag: XattrFlag,
+    ) -> Result<(), Error> {
+        xattr::change(&self.icache, ino, name, Some(value), flag)
+    }
+
+    /// Removes an extended attribute, by its whole name. One step.
+    ///
+    /// # Errors
+    /// `NoAttribute`; as [`Fs::set_xattr`].
+    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Error> {
+        xattr::change(&self.icache, ino, name, None, XattrFlag::Any)
+    }
+}

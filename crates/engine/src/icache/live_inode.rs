@@ -1,0 +1,239 @@
+//! An inode that may change: its record as it is now, the images of sealed epochs, and its locks.
+//!
+//! `lock` ([`Rank::Inode`], keyed by number) protects names, map and attributes: shared to read what must agree,
+//! exclusive to change, which also needs a handle. `data` ([`Rank::InodeData`]) is held shared by reads and writes of
+//! the file's data and exclusively by what takes blocks away. The record itself is read by snapshot at any time.
+//!
+//! What a crash leaves: the record as it was at the end of a committed epoch.
+
+use buffer::{Block, Tag};
+use journal::{Epoch, Handle, Object, Stageable};
+use ondisk::inode::{self, Inode};
+use ondisk::{FsBlock, Ino};
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use sync::{Arc, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::icache::LoadedInode;
+use crate::orphan::Chained;
+use crate::sb::Volume;
+
+/// An inode in memory, of a volume that is written to.
+pub(crate) struct LiveInode {
+    ino: Ino,
+    /// The block of the inode table, and the record's first byte in it. [const]
+    place: (FsBlock, usize),
+    /// The file system's checksum seed, where inodes have checksums. [const]
+    csum_seed: u32,
+    has_checksum: bool,
+    lock: RwLock<()>,
+    data: RwLock<()>,
+    /// Counts the beginnings and ends of changes of a directory's names: odd while one is under way. [lock,
+    /// exclusive; atomic: SeqCst]
+    names: AtomicU64,
+    /// How many hold the inode, so that it stays without names. [atomic: SeqCst; from 0 up: lock, shared]
+    holders: AtomicU32,
+    /// Whether it was made without a name, and may get its first. [lock]
+    linkable: AtomicBool,
+    /// The record. [lock, exclusive; read: any time, by snapshot]
+    slot: Object<Arc<Block>>,
+}
+
+/// The inode's lock, shared.
+pub(crate) struct Shared<'a> {
+    _lock: RwLockReadGuard<'a, ()>,
+}
+
+/// The inode's lock, exclusive: the right to change it under a handle.
+pub(crate) struct Exclusive<'a> {
+    inode: &'a Arc<LiveInode>,
+    _lock: RwLockWriteGuard<'a, ()>,
+}
+
+impl Stageable for LiveInode {
+    fn block(&self) -> FsBlock {
+        self.place.0
+    }
+
+    fn is_whole_block(&self) -> bool {
+        false
+    }
+
+    fn stage(&self, sealed: Epoch, image: &mut [u8]) {
+        let slot = self.slot.take_sealed(sealed);
+        let place = &mut image[self.place.1..self.place.1 + slot.len()];
+        place.copy_from_slice(&slot);
+        if self.has_checksum {
+            inode::set_checksum(place, self.csum_seed, self.ino);
+        }
+    }
+}
+
+impl Chained for LiveInode {
+    fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    fn set_next(self: Arc<LiveInode>, handle: &Handle<'_>, next: Ino) {
+        handle.change(
+            &self,
+            |inode| &inode.slot,
+            |slot| {
+                let slot = Arc::make_mut(slot).bytes_mut();
+                // As in `Exclusive::change`.
+                let mut inode = Inode::parse(slot).expect("a live inode parses");
+                inode.set_dtime(next.0);
+                inode.write_to(slot);
+            },
+        );
+    }
+}
+
+impl LiveInode {
+    /// The inode that was loaded from this place.
+    pub(crate) fn new(volume: &Volume, place: (FsBlock, usize), loaded: &LoadedInode) -> LiveInode {
+        let geometry = volume.geometry();
+        let slot = Block::new(Tag(0), loaded.slot().into());
+        LiveInode {
+            ino: loaded.ino(),
+            place,
+            csum_seed: geometry.csum_seed(),
+            has_checksum: geometry.has_metadata_csum(),
+            lock: RwLock::keyed(Rank::Inode, u64::from(loaded.ino().0), ()),
+            data: RwLock::keyed(Rank::InodeData, u64::from(loaded.ino().0), ()),
+            names: AtomicU64::new(0),
+            holders: AtomicU32::new(0),
+            linkable: AtomicBool::new(false),
+            slot: Object::new(Arc::new(slot)),
+        }
+    }
+
+    /// The inode's number.
+    pub(crate) fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// The block of the inode table that holds the inode.
+    pub(crate) fn table_block(&self) -> FsBlock {
+        self.place.0
+    }
+
+    /// The last epoch that may have changed the inode.
+    pub(crate) fn stamp(&self) -> Epoch {
+        self.slot.stamp()
+    }
+
+    /// One more holds the inode. The caller has its lock, and saw that it is in use.
+    pub(crate) fn hold(&self) {
+        // SeqCst: seen by whoever takes the lock exclusively next; pairs with the load in `is_held`.
+        self.holders.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// One fewer holds the inode; whether it was the last.
+    pub(crate) fn release(&self) -> bool {
+        // SeqCst: pairs with the load in `is_held`.
+        self.holders.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+
+    /// Whether someone holds the inode.
+    pub(crate) fn is_held(&self) -> bool {
+        // SeqCst: pairs with the changes in `hold` and `release`.
+        self.holders.load(Ordering::SeqCst) > 0
+    }
+
+    /// Says whether the inode, without names, may get one. The caller has its lock.
+    pub(crate) fn set_linkable(&self, linkable: bool) {
+        // Relaxed: the lock orders it.
+        self.linkable.store(linkable, Ordering::Relaxed);
+    }
+
+    /// What [`LiveInode::set_linkable`] said last.
+    pub(crate) fn is_linkable(&self) -> bool {
+        // Relaxed: the lock orders it.
+        self.linkable.load(Ordering::Relaxed)
+    }
+
+    /// How often changes of the directory's names began and ended; odd while one is under way. What was read without
+    /// a lock agrees if this was even before and is the same after.
+    pub(crate) fn names_version(&self) -> u64 {
+        // SeqCst: before and after the reads it guards; pairs with the adds in `change_names`.
+        self.names.load(Ordering::SeqCst)
+    }
+
+    /// The inode as it is now.
+    pub(crate) fn snapshot(&self) -> LoadedInode {
+        let slot = self.slot.read(Arc::clone);
+        LoadedInode::of_slot(self.ino, self.csum_seed, slot)
+    }
+
+    /// Waits until no other thread changes the inode; others may read it too.
+    #[track_caller]
+    pub(crate) fn read_lock(&self) -> Shared<'_> {
+        Shared {
+            _lock: self.lock.read(),
+        }
+    }
+
+    /// Waits until no other thread reads what must agree, or changes the inode.
+    #[track_caller]
+    pub(crate) fn write_lock(self: &Arc<LiveInode>) -> Exclusive<'_> {
+        Exclusive {
+            inode: self,
+            _lock: self.lock.write(),
+        }
+    }
+
+    /// Keeps the file's blocks where they are: for reads and writes of its data.
+    #[track_caller]
+    pub(crate) fn data_lock(&self) -> RwLockReadGuard<'_, ()> {
+        self.data.read()
+    }
+
+    /// Waits until no read or write of the file's data is under way: for what takes blocks away.
+    #[track_caller]
+    pub(crate) fn data_lock_exclusive(&self) -> RwLockWriteGuard<'_, ()> {
+        self.data.write()
+    }
+}
+
+impl Exclusive<'_> {
+    /// The inode.
+    pub(crate) fn inode(&self) -> &Arc<LiveInode> {
+        self.inode
+    }
+
+    /// Changes several blocks of the directory as one step for those who read it without its lock. Takes no lock that
+    /// is not free at once.
+    pub(crate) fn change_names<R>(&self, change: impl FnOnce() -> R) -> R {
+        // SeqCst: pairs with the loads in `names_version`, here and below.
+        self.inode.names.fetch_add(1, Ordering::SeqCst);
+        let result = change();
+        // SeqCst: pairs with the loads in `names_version`.
+        self.inode.names.fetch_add(1, Ordering::SeqCst);
+        result
+    }
+
+    /// Changes the fixed part of the record in the handle's epoch. Uses one of the handle's blocks the first time in
+    /// an epoch.
+    pub(crate) fn change<R>(&self, handle: &Handle<'_>, change: impl FnOnce(&mut Inode) -> R) -> R {
+        self.change_slot(handle, |slot| {
+            // The slot was parsed when it was loaded, and every change keeps its extra size.
+            let mut inode = Inode::parse(slot).expect("a live inode parses");
+            let result = change(&mut inode);
+            inode.write_to(slot);
+            result
+        })
+    }
+
+    /// Changes the whole record, attributes in it included. Its checksum is not the caller's affair.
+    pub(crate) fn change_slot<R>(
+        &self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        handle.change(
+            self.inode,
+            |inode| &inode.slot,
+            |slot| change(Arc::make_mut(slot).bytes_mut()),
+        )
+    }
+}

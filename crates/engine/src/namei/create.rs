@@ -1,0 +1,405 @@
+//! New inodes with a name: files, directories, symbolic links, devices, pipes and sockets.
+//!
+//! One step. The number (and a directory's or a long link's block) is taken first; then the parent and the new inode
+//! are locked and the name is looked for again. A long link's target is written to its block before anything names
+//! that. What a cut leaves: the name with its inode, or neither; blocks and numbers that were taken are in no image.
+
+use buffer::Block;
+use ondisk::csum::crc32c;
+use ondisk::dirent::{BlockWriter, Form};
+use ondisk::extent::{self, Entries, Extent};
+use ondisk::inode::{self, BLOCK_AREA, EXTRA_SIZE, Inode};
+use ondisk::{Feature, FileType, Flags, FsBlock, Generation, Ino, LBlock, Timestamp};
+use sync::Arc;
+
+use super::lock::{self, Together};
+use crate::dir::{self, Draft};
+use crate::error::Error;
+use crate::ialloc::BLOCKS_AN_INODE;
+use crate::icache::{Icache, LiveInode, LoadedInode};
+use crate::limits;
+use crate::live::{Pin, Seal};
+use crate::mballoc::{BLOCKS_A_RUN, Blocks};
+use crate::orphan::BLOCKS_AN_ORPHAN;
+use crate::sb;
+use crate::xattr;
+
+/// Who makes an inode, and with which permissions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewInode {
+    /// Permission bits, setuid, setgid, sticky: within 0o7777, the umask taken off.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Owning group; a directory with setgid set decides itself.
+    pub gid: u32,
+}
+
+/// What an inode is made as.
+#[derive(Clone, Copy)]
+pub(crate) enum Content<'a> {
+    /// A file without blocks.
+    Empty,
+    /// A directory without names.
+    Directory,
+    /// A symbolic link's target.
+    Symlink(&'a [u8]),
+    /// A device's major and minor number.
+    Device(FileType, u32, u32),
+    /// A pipe or a socket.
+    Special(FileType),
+}
+
+impl Content<'_> {
+    fn file_type(self) -> FileType {
+        match self {
+            Content::Empty => FileType::Regular,
+            Content::Directory => FileType::Directory,
+            Content::Symlink(_) => FileType::Symlink,
+            Content::Device(file_type, ..) | Content::Special(file_type) => file_type,
+        }
+    }
+
+    fn verify(self, icache: &Icache) -> Result<(), Error> {
+        let most = icache.volume().geometry().block_size().bytes() - 1;
+        match self {
+            Content::Symlink(target) if target.len() > most.min(limits::PATH_BYTES) => {
+                Err(Error::NameTooLong)
+            }
+            Content::Symlink(b"") => Err(Error::NotFound),
+            Content::Symlink(target) if target.contains(&0) => Err(Error::InvalidArgument),
+            Content::Device(_, major, minor) if major > 0xfff || minor > 0xf_ffff => {
+                Err(Error::InvalidArgument)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The block that a new inode begins with, and what is in it.
+struct FirstBlock<'a> {
+    blocks: Blocks<'a>,
+    /// For a directory; a link's target is on the device already.
+    contents: Option<(Pin, Seal, Arc<Block>)>,
+}
+
+impl FirstBlock<'_> {
+    /// Blocks of the handle that it uses.
+    fn blocks(&self) -> u32 {
+        BLOCKS_A_RUN + u32::from(self.contents.is_some())
+    }
+}
+
+/// Flags that a new inode has from its directory: all of these, fewer if it is none itself.
+const INHERITED: [Flags; 11] = [
+    Flags::SECURE_DELETE,
+    Flags::UNDELETE,
+    Flags::COMPRESS,
+    Flags::SYNC,
+    Flags::NO_DUMP,
+    Flags::NO_ATIME,
+    Flags::NO_COMPRESS,
+    Flags::JOURNAL_DATA,
+    Flags::NO_TAIL,
+    Flags::DIR_SYNC,
+    Flags::DAX,
+];
+
+fn inherited(parent: Flags, file_type: FileType) -> Flags {
+    let applies = |flag: &Flags| match file_type {
+        FileType::Directory => true,
+        FileType::Regular => *flag != Flags::DIR_SYNC,
+        _ => *flag == Flags::NO_DUMP || *flag == Flags::NO_ATIME,
+    };
+    INHERITED
+        .into_iter()
+        .filter(|flag| parent.contains(*flag) && applies(flag))
+        .fold(Flags(0), Flags::with)
+}
+
+/// Makes an inode and names it; gives its number.
+pub(crate) fn create(
+    icache: &Icache,
+    parent: Ino,
+    name: &[u8],
+    new: NewInode,
+    content: Content<'_>,
+) -> Result<Ino, Error> {
+    let volume = icache.volume();
+    volume.writing()?;
+    match dir::lookup_in(icache, parent, name) {
+        Ok(_) => return Err(Error::Exists),
+        Err(Error::NotFound) => {}
+        Err(error) => return Err(error),
+    }
+    lock::verify_new_name(name)?;
+    content.verify(icache)?;
+    let file_type = content.file_type();
+    let is_directory = file_type == FileType::Directory;
+    let number = icache.take_inode(parent, is_directory)?;
+    let ino = number.ino();
+    let mut inodes = vec![icache.get(parent)?, icache.get_new(ino)?];
+    inodes.sort_by_key(|inode| inode.ino());
+    let locked = Together::lock(&inodes);
+    let (above, own) = (locked.of(parent), locked.of(ino));
+    let mut draft = Draft::new(icache, above)?;
+    if draft.find(name)?.is_some() {
+        return Err(Error::Exists);
+    }
+    let directory = above.inode().snapshot();
+    lock::may_add(&directory)?;
+    if is_directory {
+        lock::may_add_subdirectory(icache, &directory)?;
+    }
+    refuse_default_acl(icache, &directory)?;
+    draft.add(name, ino, file_type)?;
+    let names = draft.finish()?;
+    let now = icache.now()?;
+    let mut record = record(icache, own.inode(), &directory, new, content, now)?;
+    let first = first_block(icache, ino, parent, content, &mut record)?;
+
+    let first_blocks = first.as_ref().map_or(0, FirstBlock::blocks);
+    let credits = icache.reserve(names.blocks() + 1 + BLOCKS_AN_INODE + first_blocks, 0)?;
+    let handle = icache.begin(credits)?;
+    number.apply(&handle);
+    own.inode().set_linkable(false);
+    if let Some(first) = first {
+        if let Some((pin, seal, bytes)) = first.contents {
+            pin.replace(&handle, seal, bytes);
+        }
+        first.blocks.apply(&handle);
+    }
+    own.change_slot(&handle, |slot| {
+        slot.fill(0);
+        record.write_to(slot);
+    });
+    names.apply(&handle);
+    above.change(&handle, |inode| {
+        lock::stamp_names(inode, now);
+        if is_directory {
+            lock::add_subdirectory(inode);
+        }
+    });
+    Ok(ino)
+}
+
+/// Makes a file without a name in the manner of a directory's files, held by the caller; gives its number. It is an
+/// orphan until it gets a name.
+pub(crate) fn create_unnamed(icache: &Icache, parent: Ino, new: NewInode) -> Result<Ino, Error> {
+    icache.volume().writing()?;
+    let directory = icache.load_used(parent)?;
+    if !directory.is(FileType::Directory) {
+        return Err(Error::NotDirectory);
+    }
+    lock::may_add(&directory)?;
+    refuse_default_acl(icache, &directory)?;
+    let number = icache.take_inode(parent, false)?;
+    let ino = number.ino();
+    let inodes = [icache.get_new(ino)?];
+    let locked = Together::lock(&inodes);
+    let own = locked.of(ino);
+    let now = icache.now()?;
+    let mut record = record(icache, own.inode(), &directory, new, Content::Empty, now)?;
+    record.set_links_count(0);
+    let mut orphans = icache.orphans().lock();
+    let credits = icache.reserve(1 + BLOCKS_AN_INODE + BLOCKS_AN_ORPHAN, 0)?;
+    let handle = icache.begin(credits)?;
+    number.apply(&handle);
+    own.change_slot(&handle, |slot| {
+        slot.fill(0);
+        record.write_to(slot);
+    });
+    orphans.add(&handle, Arc::clone(own.inode()) as _);
+    own.inode().set_linkable(true);
+    own.inode().hold();
+    Ok(ino)
+}
+
+/// What has a default ACL gives it to what is made in it, which is not done yet.
+fn refuse_default_acl(icache: &Icache, directory: &LoadedInode) -> Result<(), Error> {
+    let attributes = xattr::read_all(icache, directory)?;
+    let has_acl = attributes
+        .iter()
+        .any(|attribute| attribute.name == b"system.posix_acl_default");
+    match has_acl {
+        true => Err(Error::Unsupported(
+            "making a file in a directory with a default ACL",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The new inode's record, but for what [`first_block`] adds.
+fn record(
+    icache: &Icache,
+    own: &LiveInode,
+    parent: &LoadedInode,
+    new: NewInode,
+    content: Content<'_>,
+    now: Timestamp,
+) -> Result<Inode, Error> {
+    let volume = icache.volume();
+    let file_type = content.file_type();
+    let mut inode = Inode::zeroed();
+    inode.set_extra_size(extra_size(icache));
+    let takes_group = parent.mode() & SET_GID != 0;
+    let keeps_bit = takes_group && file_type == FileType::Directory;
+    let mode = new.mode & 0o7777 | if keeps_bit { SET_GID } else { 0 };
+    inode.set_mode(file_type.mode_bits() | mode);
+    inode.set_uid(new.uid);
+    inode.set_gid(if takes_group { parent.gid() } else { new.gid });
+    inode.set_links_count(if file_type == FileType::Directory {
+        2
+    } else {
+        1
+    });
+    inode.set_flags(inherited(parent.flags(), file_type));
+    inode.set_generation(generation(icache, own, now)?);
+    inode.set_atime(now);
+    inode.set_mtime(now);
+    inode.set_ctime(now);
+    inode.set_crtime(now);
+    let has_extents = match content {
+        Content::Empty | Content::Directory => true,
+        Content::Symlink(target) => target.len() >= BLOCK_AREA,
+        Content::Device(..) | Content::Special(_) => false,
+    };
+    if has_extents && volume.has(Feature::EXTENT) {
+        inode.set_flags(inode.flags().with(Flags::EXTENTS));
+        extent::encode(inode.block_area_mut(), 0, Entries::Extents(&[]));
+    }
+    match content {
+        Content::Device(_, major, minor) => inode.set_device_number(major, minor),
+        Content::Symlink(target) if !has_extents => {
+            inode.block_area_mut()[..target.len()].copy_from_slice(target);
+            inode.set_size(target.len() as u64);
+        }
+        _ => {}
+    }
+    Ok(inode)
+}
+
+const SET_GID: u16 = 0o2000;
+
+/// Bytes of extra fields that new inodes have.
+fn extra_size(icache: &Icache) -> u16 {
+    let geometry = icache.volume().geometry();
+    let superblock = icache.volume().superblock();
+    let room = geometry.inode_size().saturating_sub(inode::BASE_SIZE);
+    let wanted = match geometry.has(Feature::EXTRA_ISIZE) {
+        true => superblock
+            .want_extra_isize()
+            .max(superblock.min_extra_isize())
+            .max(EXTRA_SIZE),
+        false => EXTRA_SIZE,
+    };
+    match usize::from(wanted) <= room && wanted.is_multiple_of(4) {
+        true => wanted,
+        false if room == 0 => 0,
+        false => EXTRA_SIZE,
+    }
+}
+
+/// A generation that the number's last user did not have: a number comes back in a later epoch or mount only.
+fn generation(icache: &Icache, own: &LiveInode, now: Timestamp) -> Result<Generation, Error> {
+    let before = own.snapshot().generation();
+    let epoch = icache.volume().writing()?.journal.current_epoch().0;
+    let seed = crc32c(before.0, &own.ino().0.to_le_bytes());
+    let seed = crc32c(seed, &epoch.to_le_bytes());
+    let seed = crc32c(seed, &now.seconds.to_le_bytes());
+    let mixed = crc32c(seed, &now.nanoseconds.to_le_bytes());
+    Ok(Generation(match mixed == before.0 {
+        true => mixed.wrapping_add(1),
+        false => mixed,
+    }))
+}
+
+/// Takes and fills the block that a directory or a long symbolic link begins with, and maps it in the record.
+fn first_block<'a>(
+    icache: &'a Icache,
+    ino: Ino,
+    parent: Ino,
+    content: Content<'_>,
+    record: &mut Inode,
+) -> Result<Option<FirstBlock<'a>>, Error> {
+    let volume = icache.volume();
+    let geometry = volume.geometry();
+    let block_bytes = geometry.block_size().bytes();
+    let is_needed = match content {
+        Content::Directory => true,
+        Content::Symlink(target) => target.len() >= BLOCK_AREA,
+        _ => false,
+    };
+    if !is_needed {
+        return Ok(None);
+    }
+    let (group, _) = geometry.group_of_ino(ino).ok_or(Error::NotFound)?;
+    let blocks = icache.take_blocks(geometry.group_first_block(group), 1)?;
+    let at = blocks.run().start;
+    let mut first = FirstBlock {
+        blocks,
+        contents: None,
+    };
+    let bytes = match content {
+        Content::Symlink(target) => {
+            let mut padded = vec![0; block_bytes];
+            padded[..target.len()].copy_from_slice(target);
+            let device = volume.cache().device();
+            device.write_at(at.offset(geometry.block_size()), &padded)?;
+            target.len()
+        }
+        _ => {
+            let seed = inode::checksum_seed(geometry.csum_seed(), ino, record.generation());
+            let seal = match geometry.has_metadata_csum() {
+                true => Seal::Entries(seed),
+                false => Seal::None,
+            };
+            let pin = volume.pin_new(at, sb::Kind::Directory, ino, seal)?;
+            let mut contents = pin.bytes();
+            let block = Arc::make_mut(&mut contents);
+            dots(block.bytes_mut(), form(icache), ino, parent);
+            first.contents = Some((pin, seal, contents));
+            block_bytes
+        }
+    };
+    map_first(record, at)?;
+    record.set_size(bytes as u64);
+    let sectors = geometry.block_size().bytes_u64() / 512;
+    let has_huge_file = volume.has(Feature::HUGE_FILE);
+    // One block's sectors fit.
+    let _fits = record.set_sectors(sectors, has_huge_file, geometry.block_size());
+    Ok(Some(first))
+}
+
+fn form(icache: &Icache) -> Form {
+    let geometry = icache.volume().geometry();
+    Form {
+        block_size: geometry.block_size(),
+        filetype: geometry.has(Feature::FILETYPE),
+        checksum: geometry.has_metadata_csum(),
+        hashes: false,
+        max_ino: Ino(geometry.inodes_count()),
+    }
+}
+
+/// The first block of a directory without names.
+fn dots(bytes: &mut [u8], form: Form, ino: Ino, parent: Ino) {
+    let mut writer = BlockWriter::new(bytes, form);
+    for (name, ino) in [(&b"."[..], ino), (b"..", parent)] {
+        // Two of the shortest records fit any block.
+        let _fits = writer.push(ino, name, Some(FileType::Directory), None);
+    }
+    writer.finish();
+}
+
+fn map_first(record: &mut Inode, at: FsBlock) -> Result<(), Error> {
+    if record.flags().contains(Flags::EXTENTS) {
+        let one = [Extent::new(LBlock(0), 1, at, false)];
+        extent::encode(record.block_area_mut(), 0, Entries::Extents(&one));
+        return Ok(());
+    }
+    // Files without extents lie in the first 2^32 blocks.
+    let pointer = u32::try_from(at.0).map_err(|_| Error::NoSpace)?;
+    record.set_block_word(0, pointer);
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! Another name for an inode, or the first one for a file made without. One step; what a cut leaves: the name with
+//! its count, or neither.
+
+use ondisk::{FileType, Ino};
+
+use super::lock::{self, Together};
+use crate::dir::{self, Draft};
+use crate::error::Error;
+use crate::icache::Icache;
+use crate::orphan::BLOCKS_AN_ORPHAN;
+
+/// Gives an inode that is no directory one more name.
+pub(crate) fn link(icache: &Icache, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
+    icache.volume().writing()?;
+    match dir::lookup_in(icache, parent, name) {
+        Ok(_) => return Err(Error::Exists),
+        Err(Error::NotFound) => {}
+        Err(error) => return Err(error),
+    }
+    lock::verify_new_name(name)?;
+    let inodes = lock::load(icache, &[ino, parent])?;
+    let locked = Together::lock(&inodes);
+    let above = locked.of(parent);
+    let mut draft = Draft::new(icache, above)?;
+    if draft.find(name)?.is_some() {
+        return Err(Error::Exists);
+    }
+    lock::may_add(&above.inode().snapshot())?;
+    let target = locked.of(ino).inode().snapshot();
+    let own = locked.of(ino);
+    let is_first = target.links_count() == 0 && own.inode().is_linkable();
+    let file_type = match target.file_type() {
+        Some(file_type) if is_first => file_type,
+        _ => lock::type_of(&target)?,
+    };
+    if file_type == FileType::Directory || lock::is_fixed(&target) {
+        return Err(Error::NotPermitted);
+    }
+    lock::may_add_link(&target)?;
+    draft.add(name, ino, file_type)?;
+    let names = draft.finish()?;
+    let mut orphans = is_first.then(|| icache.orphans().lock());
+    let credits = icache.reserve(names.blocks() + 1 + BLOCKS_AN_ORPHAN, 0)?;
+    let now = icache.now()?;
+    let handle = icache.begin(credits)?;
+    names.apply(&handle);
+    above.change(&handle, |inode| lock::stamp_names(inode, now));
+    if let Some(orphans) = &mut orphans {
+        orphans.remove(&handle, ino);
+        own.inode().set_linkable(false);
+    }
+    own.change(&handle, |inode| {
+        inode.set_links_count(inode.links_count() + 1);
+        lock::stamp(inode, now);
+    });
+    Ok(())
+}

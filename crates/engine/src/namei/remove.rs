@@ -1,0 +1,272 @@
+//! Taking names away: unlink and rmdir, and what becomes of an inode without names.
+//!
+//! One step: the name goes, and with the last one the inode and its blocks. An inode that someone holds, or that has
+//! too many blocks for one step, becomes an orphan in it: [`reap_unheld`] deletes it step by step, when nobody holds
+//! it, with nothing locked in between. What a cut leaves: the name and its inode, neither, or an orphan. Freed blocks
+//! and numbers can be had again when the step is durable.
+
+use ondisk::{FileType, Ino, Timestamp};
+use sync::{Arc, RwLockWriteGuard};
+
+use journal::Handle;
+
+use super::lock::{self, Together};
+use crate::dir::{self, Draft};
+use crate::error::Error;
+use crate::extent::{self, Change};
+use crate::ialloc::{self, BLOCKS_AN_INODE};
+use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
+use crate::orphan::{self, BLOCKS_AN_ORPHAN};
+use crate::reap;
+use crate::xattr;
+
+/// The blocks that a file can have.
+const ALL: std::ops::Range<u64> = 0..1 << 32;
+
+/// The deletion of an inode with all that it has, in one step.
+struct Deletion<'a> {
+    icache: &'a Icache,
+    locked: &'a Exclusive<'a>,
+    map: Option<Change<'a>>,
+    is_directory: bool,
+}
+
+/// Whether an inode has a map of blocks.
+fn has_map(inode: &LoadedInode) -> bool {
+    match inode.file_type() {
+        Some(FileType::Regular | FileType::Directory) => true,
+        Some(FileType::Symlink) => !extent::is_short_link(inode),
+        _ => false,
+    }
+}
+
+impl<'a> Deletion<'a> {
+    /// Prepares to delete an inode that has no name any more and that nobody holds; `None` if that is too much for
+    /// one step: many blocks, or one of attributes. The caller holds the lock of its data too.
+    fn prepare(
+        icache: &'a Icache,
+        locked: &'a Exclusive<'a>,
+    ) -> Result<Option<Deletion<'a>>, Error> {
+        let volume = icache.volume();
+        let inode = locked.inode().snapshot();
+        if xattr::block_of(volume, &inode).0 != 0 {
+            return Ok(None);
+        }
+        let map = match has_map(&inode) {
+            false => None,
+            true => {
+                let mut draft = extent::Draft::new(icache, locked)?;
+                if draft.remove(ALL)? < ALL.end {
+                    return Ok(None);
+                }
+                Some(draft.prepare()?)
+            }
+        };
+        ialloc::load(volume, icache.groups(), inode.ino())?;
+        Ok(Some(Deletion {
+            icache,
+            locked,
+            map,
+            is_directory: inode.is(FileType::Directory),
+        }))
+    }
+
+    /// Blocks and revokes of the handle that it uses, the inode's own block among them.
+    fn cost(&self) -> (u32, u32) {
+        let (blocks, revokes) = self.map.as_ref().map_or((1, 0), Change::cost);
+        (blocks + BLOCKS_AN_INODE, revokes)
+    }
+
+    fn apply(self, handle: &Handle<'_>, now: Timestamp) {
+        if let Some(map) = self.map {
+            map.apply(handle);
+        }
+        let ino = self.locked.inode().ino();
+        ialloc::free(self.icache.groups(), handle, ino, self.is_directory);
+        self.locked.change(handle, |inode| reap::clear(inode, now));
+    }
+}
+
+/// What becomes of an inode when a name of it goes, prepared under its lock.
+pub(super) struct LostName<'a> {
+    locked: &'a Exclusive<'a>,
+    fate: Fate<'a>,
+    /// Keeps the data where they are, as long as blocks may go.
+    _data: Option<RwLockWriteGuard<'a, ()>>,
+}
+
+enum Fate<'a> {
+    /// It has other names.
+    Lives,
+    Deleted(Deletion<'a>),
+    /// Someone holds it, or it is too large for one step: it stays, as an orphan.
+    Orphan(orphan::Locked<'a>),
+}
+
+impl<'a> LostName<'a> {
+    /// Prepares for an inode that loses one name, or (a directory) all.
+    pub(super) fn prepare(
+        icache: &'a Icache,
+        locked: &'a Exclusive<'a>,
+    ) -> Result<LostName<'a>, Error> {
+        let live: &'a Arc<LiveInode> = locked.inode();
+        let inode = live.snapshot();
+        if !inode.is(FileType::Directory) && inode.links_count() > 1 {
+            return Ok(LostName {
+                locked,
+                fate: Fate::Lives,
+                _data: None,
+            });
+        }
+        let data = live.data_lock_exclusive();
+        let deletion = match live.is_held() {
+            true => None,
+            false => Deletion::prepare(icache, locked)?,
+        };
+        let fate = match deletion {
+            Some(deletion) => Fate::Deleted(deletion),
+            None => Fate::Orphan(icache.orphans().lock()),
+        };
+        Ok(LostName {
+            locked,
+            fate,
+            _data: Some(data),
+        })
+    }
+
+    /// Blocks and revokes of the handle that it uses, the inode's own block among them.
+    pub(super) fn cost(&self) -> (u32, u32) {
+        match &self.fate {
+            Fate::Lives => (1, 0),
+            Fate::Deleted(deletion) => deletion.cost(),
+            Fate::Orphan(_) => (1 + BLOCKS_AN_ORPHAN, 0),
+        }
+    }
+
+    /// Whether the inode is to be reaped afterwards, with nothing locked.
+    pub(super) fn leaves_orphan(&self) -> bool {
+        matches!(self.fate, Fate::Orphan(_))
+    }
+
+    pub(super) fn apply(self, handle: &Handle<'_>, now: Timestamp) {
+        match self.fate {
+            Fate::Lives => self.locked.change(handle, |inode| {
+                inode.set_links_count(inode.links_count() - 1);
+                lock::stamp(inode, now);
+            }),
+            Fate::Deleted(deletion) => deletion.apply(handle, now),
+            Fate::Orphan(mut orphans) => {
+                self.locked.change(handle, |inode| {
+                    inode.set_links_count(0);
+                    lock::stamp(inode, now);
+                    if inode.file_type() == Some(FileType::Directory) {
+                        inode.set_size(0);
+                    }
+                });
+                orphans.add(handle, Arc::clone(self.locked.inode()) as _);
+            }
+        }
+    }
+}
+
+/// Deletes an inode without names that nobody holds, in as many steps as it takes; leaves any other alone. The caller
+/// holds nothing. What a cut between two steps leaves: an orphan with fewer blocks.
+pub(crate) fn reap_unheld(icache: &Icache, ino: Ino) -> Result<(), Error> {
+    let inodes = [icache.get(ino)?];
+    let locked = Together::lock(&inodes);
+    let own = locked.of(ino);
+    let inode = own.inode().snapshot();
+    match inode.links_count() > 0 || inode.mode() == 0 || own.inode().is_held() {
+        true => Ok(()),
+        false => reap::delete(icache, own),
+    }
+}
+
+/// [`reap_unheld`] after the step that took the last name: that was done, whatever comes of this. What fails leaves
+/// an orphan, which whoever opens the file system next deletes.
+pub(super) fn reap_after(icache: &Icache, ino: Ino) {
+    // A failure of the journal is told to everyone who asks for anything after it.
+    let _ = reap_unheld(icache, ino);
+}
+
+/// Takes a name of something other than a directory away.
+pub(crate) fn unlink(icache: &Icache, parent: Ino, name: &[u8]) -> Result<(), Error> {
+    remove(icache, parent, name, false)
+}
+
+/// Removes a directory that holds no names.
+pub(crate) fn rmdir(icache: &Icache, parent: Ino, name: &[u8]) -> Result<(), Error> {
+    match name {
+        b"." => Err(Error::InvalidArgument),
+        b".." => Err(Error::NotEmpty),
+        _ => remove(icache, parent, name, true),
+    }
+}
+
+fn remove(icache: &Icache, parent: Ino, name: &[u8], is_rmdir: bool) -> Result<(), Error> {
+    icache.volume().writing()?;
+    for _ in 0..lock::TRIES {
+        let ino = dir::lookup_in(icache, parent, name)?;
+        if ino == parent || name == b".." {
+            return Err(Error::IsDirectory);
+        }
+        if try_remove(icache, parent, name, ino, is_rmdir)? {
+            return Ok(());
+        }
+    }
+    Err(Error::Busy)
+}
+
+/// Whether what was looked up without locks could be removed as what it is: `false` if the name stands for another
+/// inode by now.
+fn try_remove(
+    icache: &Icache,
+    parent: Ino,
+    name: &[u8],
+    ino: Ino,
+    is_rmdir: bool,
+) -> Result<bool, Error> {
+    let inodes = lock::load(icache, &[parent, ino])?;
+    let locked = Together::lock(&inodes);
+    let (above, own) = (locked.of(parent), locked.of(ino));
+    let mut draft = Draft::new(icache, above)?;
+    let place = draft.find(name)?.ok_or(Error::NotFound)?;
+    if place.ino != ino {
+        return Ok(false);
+    }
+    let inode = own.inode().snapshot();
+    verify_removable(icache, &inode, is_rmdir)?;
+    lock::may_remove(&above.inode().snapshot(), &inode)?;
+    draft.remove(place)?;
+    let names = draft.finish()?;
+    let lost = LostName::prepare(icache, own)?;
+    let leaves_orphan = lost.leaves_orphan();
+    let (blocks, revokes) = lost.cost();
+    let credits = icache.reserve(names.blocks() + blocks, revokes)?;
+    let now = icache.now()?;
+    let handle = icache.begin(credits)?;
+    names.apply(&handle);
+    above.change(&handle, |inode| {
+        lock::stamp_names(inode, now);
+        if is_rmdir {
+            lock::drop_subdirectory(inode);
+        }
+    });
+    lost.apply(&handle, now);
+    drop(handle);
+    drop(locked);
+    if leaves_orphan {
+        reap_after(icache, ino);
+    }
+    Ok(true)
+}
+
+fn verify_removable(icache: &Icache, inode: &LoadedInode, is_rmdir: bool) -> Result<(), Error> {
+    let is_directory = lock::type_of(inode)? == FileType::Directory;
+    match (is_rmdir, is_directory) {
+        (false, true) => Err(Error::IsDirectory),
+        (true, false) => Err(Error::NotDirectory),
+        (true, true) if !dir::is_empty(icache, inode.clone())? => Err(Error::NotEmpty),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,424 @@
+//! Renaming: within a directory or to another one, over what has the new name, or in exchange with it.
+//!
+//! One step: the new name, the old one, `..` of a directory that gets another parent, and the deletion of what was
+//! replaced. What a cut leaves: all of it or nothing.
+//!
+//! A directory moves to another parent only under the rename lock, which covers the walk from the new parent to the
+//! root: so no two moves make a loop together. Names are looked up without other locks; then all inodes concerned are
+//! locked in ascending order of their numbers and looked at again.
+
+use ondisk::{Corrupt, FileType, Ino, Site, Timestamp};
+use sync::MutexGuard;
+
+use journal::Handle;
+
+use super::lock::{self, Together};
+use super::remove::{self, LostName};
+use crate::dir::{self, Draft, PreparedNames};
+use crate::error::Error;
+use crate::icache::{Icache, LoadedInode};
+use crate::limits;
+
+/// What a rename does when the new name is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RenameFlag {
+    /// Replaces what has it: a file by a file, an empty directory by a directory.
+    #[default]
+    Replace,
+    /// Fails.
+    NoReplace,
+    /// Gives what has it the old name; it must be there.
+    Exchange,
+}
+
+/// A directory and a name in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'a> {
+    pub(crate) directory: Ino,
+    pub(crate) name: &'a [u8],
+}
+
+/// What the two names stood for when they were looked up.
+struct Found {
+    moved: Ino,
+    replaced: Option<Ino>,
+    moved_is_directory: bool,
+    replaced_is_directory: bool,
+}
+
+impl Found {
+    /// Whether a directory gets another parent.
+    fn is_across(&self, old: Named<'_>, new: Named<'_>, flag: RenameFlag) -> bool {
+        let exchanged = flag == RenameFlag::Exchange && self.replaced_is_directory;
+        old.directory != new.directory && (self.moved_is_directory || exchanged)
+    }
+}
+
+/// Gives what is named `old` the name `new`.
+pub(crate) fn rename(
+    icache: &Icache,
+    old: Named<'_>,
+    new: Named<'_>,
+    flag: RenameFlag,
+) -> Result<(), Error> {
+    let volume = icache.volume();
+    volume.writing()?;
+    let is_dots = |name: &[u8]| name == b"." || name == b"..";
+    if is_dots(old.name) || is_dots(new.name) {
+        return Err(Error::InvalidArgument);
+    }
+    for _ in 0..lock::TRIES {
+        let found = look_up(icache, old, new)?;
+        let moves = match found.is_across(old, new, flag) {
+            true => Some(volume.writing()?.renames.lock()),
+            false => None,
+        };
+        if let Tried::Done { orphan } = try_rename(icache, old, new, flag, moves)? {
+            if let Some(ino) = orphan {
+                remove::reap_after(icache, ino);
+            }
+            return Ok(());
+        }
+    }
+    Err(Error::Busy)
+}
+
+fn look_up(icache: &Icache, old: Named<'_>, new: Named<'_>) -> Result<Found, Error> {
+    let moved = dir::lookup_in(icache, old.directory, old.name)?;
+    let replaced = match dir::lookup_in(icache, new.directory, new.name) {
+        Ok(ino) => Some(ino),
+        Err(Error::NotFound) => {
+            lock::verify_new_name(new.name)?;
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let is_directory = |ino| Ok::<_, Error>(icache.load(ino)?.is(FileType::Directory));
+    Ok(Found {
+        moved,
+        replaced,
+        moved_is_directory: is_directory(moved)?,
+        replaced_is_directory: match replaced {
+            Some(ino) => is_directory(ino)?,
+            None => false,
+        },
+    })
+}
+
+/// Whether `above` is `ino` or a directory that it lies in. Nobody moves directories meanwhile.
+fn is_within(icache: &Icache, ino: Ino, above: Ino) -> Result<bool, Error> {
+    let mut here = ino;
+    for _ in 0..limits::ANCESTORS {
+        if here == above {
+            return Ok(true);
+        }
+        if here == Ino::ROOT {
+            return Ok(false);
+        }
+        here = dir::lookup_in(icache, here, b"..")?;
+    }
+    Err(Corrupt::at(Site::ParentEntry).ino(ino).into())
+}
+
+/// Refuses what would make a directory lie in itself.
+fn refuse_loops(
+    icache: &Icache,
+    old: Named<'_>,
+    new: Named<'_>,
+    found: &Found,
+    flag: RenameFlag,
+) -> Result<(), Error> {
+    let loops = Error::InvalidArgument;
+    if found.moved == old.directory || found.replaced == Some(new.directory) {
+        // Only in a broken image.
+        return Err(loops);
+    }
+    if old.directory == new.directory {
+        return Ok(());
+    }
+    if found.moved_is_directory && is_within(icache, new.directory, found.moved)? {
+        return Err(loops);
+    }
+    match found.replaced {
+        // A file is never put over a directory; the walk then only tells why not.
+        Some(replaced) if found.replaced_is_directory => {
+            match is_within(icache, old.directory, replaced)? {
+                true if flag == RenameFlag::Exchange => Err(loops),
+                true => Err(Error::NotEmpty),
+                false => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What came of one try.
+enum Tried {
+    /// It is done; what was replaced is to be reaped if it became an orphan.
+    Done { orphan: Option<Ino> },
+    /// Others changed the names between the look without locks and that with them.
+    Again,
+}
+
+/// One try, all locks of which are gone when it returns.
+fn try_rename(
+    icache: &Icache,
+    old: Named<'_>,
+    new: Named<'_>,
+    flag: RenameFlag,
+    moves: Option<MutexGuard<'_, ()>>,
+) -> Result<Tried, Error> {
+    let found = look_up(icache, old, new)?;
+    match (flag, found.replaced) {
+        (RenameFlag::NoReplace, Some(_)) => return Err(Error::Exists),
+        (RenameFlag::Exchange, None) => return Err(Error::NotFound),
+        _ => {}
+    }
+    let is_across = found.is_across(old, new, flag);
+    if is_across && moves.is_none() {
+        return Ok(Tried::Again);
+    }
+    let generations = || -> Result<_, Error> {
+        let of = |ino| Ok::<_, Error>(icache.load(ino)?.generation());
+        Ok((of(old.directory)?, of(new.directory)?))
+    };
+    let before = generations()?;
+    refuse_loops(icache, old, new, &found, flag)?;
+    if found.replaced == Some(found.moved) {
+        return Ok(Tried::Done { orphan: None });
+    }
+    let mut inos = vec![old.directory, new.directory, found.moved];
+    inos.extend(found.replaced);
+    let inodes = lock::load(icache, &inos)?;
+    let locked = Together::lock(&inodes);
+    if before != generations()? {
+        return Ok(Tried::Again);
+    }
+    let step = Step {
+        icache,
+        locked: &locked,
+        old,
+        new,
+        found: &found,
+    };
+    match flag {
+        RenameFlag::Exchange => step.exchange(is_across),
+        _ => step.replace(is_across),
+    }
+}
+
+/// A rename whose inodes are locked.
+struct Step<'a> {
+    icache: &'a Icache,
+    locked: &'a Together<'a>,
+    old: Named<'a>,
+    new: Named<'a>,
+    found: &'a Found,
+}
+
+/// The names of one or two directories.
+struct Drafts<'a> {
+    old: Draft<'a>,
+    /// `None` when the new name is in the same directory.
+    new: Option<Draft<'a>>,
+}
+
+impl<'a> Drafts<'a> {
+    /// The draft of the directory that holds the new name.
+    fn target(&mut self) -> &mut Draft<'a> {
+        self.new.as_mut().unwrap_or(&mut self.old)
+    }
+}
+
+/// The prepared names of each directory that changes.
+type Names<'a> = Vec<(Ino, PreparedNames<'a>)>;
+
+impl<'a> Step<'a> {
+    fn snapshot(&self, ino: Ino) -> LoadedInode {
+        self.locked.of(ino).inode().snapshot()
+    }
+
+    /// The drafts, if the names still stand for what was found.
+    fn drafts(&self) -> Result<Option<Drafts<'a>>, Error> {
+        let draft = |ino| Draft::new(self.icache, self.locked.of(ino));
+        let mut drafts = Drafts {
+            old: draft(self.old.directory)?,
+            new: match self.old.directory == self.new.directory {
+                true => None,
+                false => Some(draft(self.new.directory)?),
+            },
+        };
+        let moved = drafts.old.find(self.old.name)?.map(|place| place.ino);
+        let replaced = drafts.target().find(self.new.name)?.map(|place| place.ino);
+        let is_directory = |ino: Ino| self.snapshot(ino).is(FileType::Directory);
+        let same = moved == Some(self.found.moved)
+            && replaced == self.found.replaced
+            && is_directory(self.found.moved) == self.found.moved_is_directory
+            && replaced.is_none_or(|ino| is_directory(ino) == self.found.replaced_is_directory);
+        Ok(same.then_some(drafts))
+    }
+
+    fn finish(&self, drafts: Drafts<'a>) -> Result<Names<'a>, Error> {
+        let mut names = vec![(self.old.directory, drafts.old.finish()?)];
+        if let Some(new) = drafts.new {
+            names.push((self.new.directory, new.finish()?));
+        }
+        Ok(names)
+    }
+
+    /// `..` of a directory that gets another parent.
+    fn reparent(&self, names: &mut Names<'a>, ino: Ino, parent: Ino) -> Result<(), Error> {
+        let mut draft = Draft::new(self.icache, self.locked.of(ino))?;
+        draft.set_parent(parent)?;
+        names.push((ino, draft.finish()?));
+        Ok(())
+    }
+
+    fn replace(&self, is_across: bool) -> Result<Tried, Error> {
+        let Some(mut drafts) = self.drafts()? else {
+            return Ok(Tried::Again);
+        };
+        let moved = self.snapshot(self.found.moved);
+        let file_type = lock::type_of(&moved)?;
+        lock::may_remove(&self.snapshot(self.old.directory), &moved)?;
+        let replaced = self.found.replaced.map(|ino| self.snapshot(ino));
+        self.verify_replaceable(replaced.as_ref(), is_across)?;
+        match drafts.target().find(self.new.name)? {
+            Some(place) => drafts.target().retarget(place, moved.ino(), file_type)?,
+            None => drafts.target().add(self.new.name, moved.ino(), file_type)?,
+        }
+        let place = drafts.old.find(self.old.name)?.ok_or(Error::NotFound)?;
+        drafts.old.remove(place)?;
+        let mut names = self.finish(drafts)?;
+        if is_across {
+            self.reparent(&mut names, moved.ino(), self.new.directory)?;
+        }
+        let lost = match &replaced {
+            Some(inode) => Some(LostName::prepare(self.icache, self.locked.of(inode.ino()))?),
+            None => None,
+        };
+        let orphan = lost.as_ref().filter(|lost| lost.leaves_orphan());
+        let orphan = orphan.and(self.found.replaced);
+        let (blocks, revokes) = lost.as_ref().map_or((0, 0), LostName::cost);
+        let blocks = 1 + blocks + names.iter().map(|(_, names)| names.blocks()).sum::<u32>();
+        let credits = self.icache.reserve(blocks, revokes)?;
+        let now = self.icache.now()?;
+        let handle = self.icache.begin(credits)?;
+        self.apply_names(names, &handle, now);
+        let parents = (self.old.directory, self.new.directory);
+        self.move_subdirectory(parents, self.found.moved_is_directory, &handle);
+        if self.found.replaced_is_directory {
+            let parent = self.locked.of(self.new.directory);
+            parent.change(&handle, lock::drop_subdirectory);
+        }
+        if let Some(lost) = lost {
+            lost.apply(&handle, now);
+        }
+        let own = self.locked.of(moved.ino());
+        own.change(&handle, |inode| lock::stamp(inode, now));
+        Ok(Tried::Done { orphan })
+    }
+
+    fn verify_replaceable(
+        &self,
+        replaced: Option<&LoadedInode>,
+        is_across: bool,
+    ) -> Result<(), Error> {
+        let parent = self.snapshot(self.new.directory);
+        let Some(replaced) = replaced else {
+            lock::may_add(&parent)?;
+            return match is_across {
+                true => lock::may_add_subdirectory(self.icache, &parent),
+                false => Ok(()),
+            };
+        };
+        match (
+            self.found.moved_is_directory,
+            self.found.replaced_is_directory,
+        ) {
+            (true, false) => return Err(Error::NotDirectory),
+            (false, true) => return Err(Error::IsDirectory),
+            (true, true) if !dir::is_empty(self.icache, replaced.clone())? => {
+                return Err(Error::NotEmpty);
+            }
+            _ => {}
+        }
+        lock::may_remove(&parent, replaced)
+    }
+
+    fn exchange(&self, is_across: bool) -> Result<Tried, Error> {
+        let Some(mut drafts) = self.drafts()? else {
+            return Ok(Tried::Again);
+        };
+        let one = self.snapshot(self.found.moved);
+        let Some(other) = self.found.replaced.map(|ino| self.snapshot(ino)) else {
+            return Err(Error::NotFound);
+        };
+        let parents = (
+            self.snapshot(self.old.directory),
+            self.snapshot(self.new.directory),
+        );
+        lock::may_remove(&parents.0, &one)?;
+        lock::may_remove(&parents.1, &other)?;
+        if is_across && self.found.moved_is_directory != self.found.replaced_is_directory {
+            let gains = match self.found.moved_is_directory {
+                true => &parents.1,
+                false => &parents.0,
+            };
+            lock::may_add_subdirectory(self.icache, gains)?;
+        }
+        let types = (lock::type_of(&one)?, lock::type_of(&other)?);
+        let place = drafts
+            .target()
+            .find(self.new.name)?
+            .ok_or(Error::NotFound)?;
+        drafts.target().retarget(place, one.ino(), types.0)?;
+        let place = drafts.old.find(self.old.name)?.ok_or(Error::NotFound)?;
+        drafts.old.retarget(place, other.ino(), types.1)?;
+        let mut names = self.finish(drafts)?;
+        if is_across && self.found.moved_is_directory {
+            self.reparent(&mut names, one.ino(), self.new.directory)?;
+        }
+        if is_across && self.found.replaced_is_directory {
+            self.reparent(&mut names, other.ino(), self.old.directory)?;
+        }
+        let blocks = 2 + names.iter().map(|(_, names)| names.blocks()).sum::<u32>();
+        let credits = self.icache.reserve(blocks, 0)?;
+        let now = self.icache.now()?;
+        let handle = self.icache.begin(credits)?;
+        self.apply_names(names, &handle, now);
+        let parents = (self.old.directory, self.new.directory);
+        if self.found.moved_is_directory != self.found.replaced_is_directory {
+            self.move_subdirectory(parents, self.found.moved_is_directory, &handle);
+            let back = (parents.1, parents.0);
+            self.move_subdirectory(back, self.found.replaced_is_directory, &handle);
+        }
+        for ino in [one.ino(), other.ino()] {
+            let own = self.locked.of(ino);
+            own.change(&handle, |inode| lock::stamp(inode, now));
+        }
+        Ok(Tried::Done { orphan: None })
+    }
+
+    fn apply_names(&self, names: Names<'_>, handle: &Handle<'_>, now: Timestamp) {
+        for (ino, names) in names {
+            let locked = self.locked.of(ino);
+            names.apply(handle);
+            if ino == self.old.directory || ino == self.new.directory {
+                locked.change(handle, |inode| lock::stamp_names(inode, now));
+            }
+        }
+    }
+
+    /// Counts a directory that leaves one parent for another.
+    fn move_subdirectory(&self, parents: (Ino, Ino), is_directory: bool, handle: &Handle<'_>) {
+        if is_directory && parents.0 != parents.1 {
+            self.locked
+                .of(parents.0)
+                .change(handle, lock::drop_subdirectory);
+            self.locked
+                .of(parents.1)
+                .change(handle, lock::add_subdirectory);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Images to write to, and what a cut left of them.
+
+use std::path::Path;
+
+use device::BlockDevice;
+use lanefs_engine::{Fs, OpenOptions, Timestamp};
+use simulate::{CowDevice, Cut, Cuts, Recorder};
+use sync::Arc;
+
+/// A clock that stands still.
+pub fn clock() -> Timestamp {
+    Timestamp {
+        seconds: 1_700_000_000,
+        nanoseconds: 5,
+    }
+}
+
+/// The bytes of a fresh image, or why there is none here.
+pub fn make(options: &[&str], size: u64) -> Option<Vec<u8>> {
+    if !testkit::have("mke2fs") || !testkit::have("e2fsck") {
+        testkit::skip("needs mke2fs and e2fsck");
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+    let mut arguments = vec!["-q", "-F", "-t", "ext4"];
+    arguments.extend(options);
+    arguments.push(path.to_str().unwrap());
+    testkit::run("mke2fs", &arguments);
+    Some(std::fs::read(&path).unwrap())
+}
+
+/// Opens a device for writing.
+pub fn open(device: Arc<dyn BlockDevice>) -> Fs {
+    Fs::open_for_writing(device, &OpenOptions::default(), clock).unwrap()
+}
+
+/// Runs `work` on a recorded image and gives all cuts of it.
+pub fn record(image: &[u8], work: impl FnOnce(&Recorder, Fs)) -> Cuts {
+    let device = Arc::new(Recorder::new(image));
+    work(&device, open(Arc::clone(&device) as Arc<dyn BlockDevice>));
+    let (start, events) = device.recording();
+    Cuts::new(start, events)
+}
+
+/// Every cut with some seeds; `check` gets the state after lanefs replayed and closed it, and the newest mark before
+/// the cut.
+pub fn sweep(mut cuts: Cuts, seeds: u64, mut check: impl FnMut(Cut, Option<u64>, &Fs)) -> usize {
+    let points: Vec<usize> = cuts.points().collect();
+    let mut states = 0;
+    for event in points {
+        for seed in 0..seeds {
+            let cut = Cut { event, seed };
+            let state = Arc::new(cuts.state(cut));
+            let fs = open(Arc::clone(&state) as Arc<dyn BlockDevice>);
+            check(cut, cuts.mark_before(event), &fs);
+            fs.close().unwrap();
+            if states % 7 == 0 {
+                e2fsck(&state, cut);
+                kernel_like_e2fsck(&cuts.state(cut), cut);
+            }
+            states += 1;
+        }
+    }
+    states
+}
+
+fn with_file(state: &CowDevice, work: impl FnOnce(&Path)) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::write(&path, state.bytes()).unwrap();
+    work(&path);
+}
+
+/// e2fsck finds nothing wrong with an image that lanefs recovered and closed.
+pub fn e2fsck(state: &CowDevice, cut: Cut) {
+    with_file(state, |path| {
+        let output = std::process::Command::new("e2fsck")
+            .arg("-fn")
+            .arg(path)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{cut}: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+    });
+}
+
+/// e2fsck replays what the cut left, as the kernel would, and then finds nothing wrong.
+fn kernel_like_e2fsck(state: &CowDevice, cut: Cut) {
+    with_file(state, |path| {
+        let run = |option: &str| {
+            std::process::Command::new("e2fsck")
+                .args(["-f", option])
+                .arg(path)
+                .output()
+                .unwrap()
+        };
+        let replayed = run("-p");
+        assert!(
+            replayed.status.code().is_some_and(|code| code <= 1),
+            "{cut}: {replayed:?}"
+        );
+        let output = run("-n");
+        assert!(
+            output.status.success(),
+            "{cut}: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+    });
+}
+
+/// Runs `work`, which closes the file system, on a copy of an image in memory; then e2fsck finds nothing wrong. Gives
+/// what is there then.
+pub fn finish(image: &[u8], work: impl FnOnce(Fs)) -> Vec<u8> {
+    let device = Arc::new(device::MemoryDevice::new(image.len() as u64));
+    for (at, piece) in (0..).step_by(1 << 16).zip(image.chunks(1 << 16)) {
+        if piece.iter().any(|byte| *byte != 0) {
+            device.write_at(at, piece).unwrap();
+        }
+    }
+    work(open(Arc::clone(&device) as Arc<dyn BlockDevice>));
+    let mut bytes = vec![0; image.len()];
+    device.read_at(0, &mut bytes).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::write(&path, &bytes).unwrap();
+    let output = std::process::Command::new("e2fsck")
+        .arg("-fn")
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    bytes
+}

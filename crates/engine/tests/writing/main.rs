@@ -1,0 +1,16 @@
+//! Changing images: each change survives any cut whole or not at all, and e2fsck and the kernel agree.
+
+mod attributes;
+mod cuts;
+mod damage;
+mod data;
+mod executor;
+mod faults;
+mod files;
+mod image;
+mod large;
+mod mounting;
+mod names;
+mod orphans;
+mod threads;
+mod turns;

@@ -1,0 +1,109 @@
+//! Opening for writing and closing: what the superblock says meanwhile and afterwards, and what is refused untouched.
+
+use device::{BlockDevice, MemoryDevice};
+use lanefs_engine::{Error, Fs, Ino, OpenOptions, SetAttributes, Superblock};
+use ondisk::Feature;
+use ondisk::superblock::state;
+use sync::Arc;
+
+use crate::image::{clock, make, open};
+
+fn device(image: &[u8]) -> Arc<MemoryDevice> {
+    let device = MemoryDevice::new(image.len() as u64);
+    device.write_at(0, image).unwrap();
+    Arc::new(device)
+}
+
+fn bytes(device: &MemoryDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn superblock(device: &MemoryDevice) -> Superblock {
+    *Superblock::view(bytes(device)[1024..2048].try_into().unwrap())
+}
+
+fn change_superblock(device: &MemoryDevice, change: impl FnOnce(&mut Superblock)) {
+    let mut changed = superblock(device);
+    change(&mut changed);
+    changed.seal();
+    device.write_at(1024, changed.bytes()).unwrap();
+}
+
+#[test]
+fn the_superblock_says_of_a_mount_what_linux_says() {
+    let Some(image) = make(&["-b", "1024", "-O", "orphan_file"], 8 << 20) else {
+        return;
+    };
+    let device = device(&image);
+    let before = superblock(&device);
+    for round in 1..=2 {
+        let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
+        let during = superblock(&device);
+        assert_eq!(during.mount_count(), before.mount_count() + round);
+        assert_eq!(during.mount_time(), clock().seconds as u64);
+        assert_eq!(during.state(), state::VALID);
+        assert!(during.features().has(Feature::NEEDS_RECOVERY));
+        assert!(during.features().has(Feature::ORPHAN_PRESENT));
+        let attributes = SetAttributes {
+            uid: Some(5),
+            ..SetAttributes::default()
+        };
+        fs.set_attributes(Ino::ROOT, &attributes).unwrap();
+        fs.close().unwrap();
+        let after = superblock(&device);
+        assert_eq!(after.features(), before.features());
+        assert_eq!(after.state(), state::VALID);
+        assert_eq!(after.mount_count(), before.mount_count() + round);
+        assert_eq!(after.write_time(), clock().seconds as u64);
+    }
+}
+
+#[test]
+fn what_cannot_be_written_to_is_refused_and_left_as_it_was() {
+    let Some(image) = make(&["-b", "1024"], 8 << 20) else {
+        return;
+    };
+    let refused = |change: fn(&mut Superblock), expected: &str| {
+        let device = device(&image);
+        change_superblock(&device, change);
+        let before = bytes(&device);
+        let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let error = Fs::open_for_writing(shared, &OpenOptions::default(), clock).err();
+        let error = error.expect(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(before == bytes(&device), "{expected}");
+    };
+    refused(
+        |superblock| superblock.set_state(state::VALID | state::ERROR),
+        "errors in it are on record",
+    );
+    refused(
+        |superblock| superblock.set_journal_ino(None),
+        "on another device",
+    );
+    refused(
+        |superblock| superblock.set_features(superblock.features().without(Feature::HAS_JOURNAL)),
+        "no journal",
+    );
+    for change in [
+        |superblock: &mut Superblock| {
+            superblock.set_features(superblock.features().with(Feature::READ_ONLY))
+        },
+        |superblock: &mut Superblock| {
+            // A feature of which nothing is known but that it asks writers to keep away.
+            let mut features = superblock.features();
+            features.ro_compat |= 1 << 30;
+            superblock.set_features(features.with(Feature::NEEDS_RECOVERY));
+        },
+    ] {
+        refused(change, "can't be written to yet");
+    }
+    let noload = OpenOptions {
+        journal: lanefs_engine::Journal::Ignore,
+        ..OpenOptions::default()
+    };
+    let error = Fs::open_for_writing(device(&image), &noload, clock).err();
+    assert!(matches!(error, Some(Error::Unwritable(_))));
+}

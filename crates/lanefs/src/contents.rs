@@ -1,0 +1,162 @@
+//! Contents of files, written by path.
+//!
+//! A file is written as a whole without a name first, and gets its name when it is complete. What a cut leaves: the
+//! file as it was before (or no file), or the whole new one; when it replaces another, possibly also the complete new
+//! one under a name that begins with `.lanefs-`.
+
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use engine::{FileType, Ino, NewInode, RenameFlag, SetAttributes};
+
+use crate::{Error, Fs};
+
+/// A new file's owner and permissions where nothing else is said: root's, 0644.
+pub(crate) const FILE: NewInode = NewInode {
+    mode: 0o644,
+    uid: 0,
+    gid: 0,
+};
+/// What a file that replaces another takes from its own source, and not from the other.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Taken {
+    pub(crate) mode: bool,
+    pub(crate) owner: bool,
+}
+
+/// Bytes that are read and written at once.
+const CHUNK: usize = 1 << 20;
+/// Symbolic links followed at a path's end, as in Linux.
+const LINKS: usize = 40;
+
+impl Fs {
+    /// Writes a file as a whole: a new one belongs to root and has permissions 0644, one that is replaced keeps its
+    /// owner and permissions (and other names of it keep its old contents). Symbolic links are followed.
+    ///
+    /// # Errors
+    /// As [`Fs::create_dir`]; when there is something else than a file, or no space; as [`Fs::sync`].
+    pub fn write(&self, path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.write_from(path, &mut bytes.as_ref())
+    }
+
+    /// As [`Fs::write`], with all that a reader gives.
+    ///
+    /// # Errors
+    /// As [`Fs::write`]; when reading fails.
+    pub fn write_from(&self, path: impl AsRef<Path>, bytes: &mut dyn Read) -> Result<(), Error> {
+        let path = path.as_ref();
+        self.put(path, FILE, Taken::default(), |ino| {
+            self.fill(ino, 0, bytes, path)?;
+            Ok(())
+        })
+    }
+
+    /// Sets the size of a regular file: what is behind it goes, or a hole is added.
+    ///
+    /// # Errors
+    /// As [`Fs::metadata`]; when it is no regular file, the size is too large, or as [`Fs::sync`].
+    pub fn set_len(&self, path: impl AsRef<Path>, size: u64) -> Result<(), Error> {
+        let ino = self.find(path.as_ref(), true)?;
+        self.named(path.as_ref(), self.0.truncate(ino, size))
+    }
+
+    /// Makes a file at a path, or replaces one, with what `fill` puts into it.
+    pub(crate) fn put(
+        &self,
+        path: &Path,
+        new: NewInode,
+        taken: Taken,
+        fill: impl FnOnce(Ino) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let path = &self.follow(path)?;
+        let place = self.place(path)?;
+        let old = match self.0.lookup(place.parent, place.name) {
+            Ok(ino) => Some(self.named(path, self.0.metadata(ino))?),
+            Err(engine::Error::NotFound) => None,
+            Err(error) => return self.named(path, Err(error)),
+        };
+        let wrong = match old.map(|old| old.file_type) {
+            None | Some(FileType::Regular) => None,
+            Some(FileType::Directory) => Some(engine::Error::IsDirectory),
+            Some(_) => Some(engine::Error::NotRegular),
+        };
+        if let Some(error) = wrong {
+            return self.named(path, Err(error));
+        }
+        let ino = self.named(path, self.0.create_unnamed(place.parent, new))?;
+        let done = fill(ino).and_then(|()| match old {
+            None => self.named(path, self.0.link(ino, place.parent, place.name)),
+            Some(old) => {
+                let attributes = SetAttributes {
+                    mode: Some(old.mode & 0o7777).filter(|_| !taken.mode),
+                    uid: Some(old.uid).filter(|_| !taken.owner),
+                    gid: Some(old.gid).filter(|_| !taken.owner),
+                    ..SetAttributes::default()
+                };
+                self.named(path, self.0.set_attributes(ino, &attributes))?;
+                self.named(path, self.replace(ino, place.parent, place.name))
+            }
+        });
+        // Without a name by now, it is deleted here.
+        let released = self.named(path, self.0.release(ino));
+        done.and(released)
+    }
+
+    /// Gives an unnamed file the name of another one.
+    fn replace(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), engine::Error> {
+        let passing = format!(".lanefs-{ino}");
+        let passing = passing.as_bytes();
+        self.0.link(ino, parent, passing)?;
+        let renamed = self
+            .0
+            .rename(parent, passing, parent, name, RenameFlag::Replace);
+        if renamed.is_err() {
+            self.0.unlink(parent, passing)?;
+        }
+        renamed
+    }
+
+    /// Where a path leads when the symbolic links at its end are followed; what is there need not exist.
+    fn follow(&self, path: &Path) -> Result<PathBuf, Error> {
+        let mut path = path.to_path_buf();
+        for _ in 0..LINKS {
+            match self.symlink_metadata(&path) {
+                Ok(metadata) if metadata.file_type == FileType::Symlink => {
+                    let target = self.read_link(&path)?;
+                    path.pop();
+                    path.push(target);
+                }
+                _ => return Ok(path),
+            }
+        }
+        let bytes = path.as_os_str().as_bytes();
+        Err(Error::at(bytes, engine::Error::TooManyLinks))
+    }
+
+    /// Writes what a reader gives from byte `offset` on; says where it ended.
+    pub(crate) fn fill(
+        &self,
+        ino: Ino,
+        offset: u64,
+        bytes: &mut dyn Read,
+        path: &Path,
+    ) -> Result<u64, Error> {
+        let mut chunk = vec![0; CHUNK];
+        let mut at = offset;
+        loop {
+            let read = match bytes.read(&mut chunk) {
+                Ok(0) => return Ok(at),
+                Ok(read) => read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Error::host("reading what is written to", path, error)),
+            };
+            let mut rest = &chunk[..read];
+            while !rest.is_empty() {
+                let written = self.named(path, self.0.write(ino, at, rest))?;
+                at += written as u64;
+                rest = &rest[written..];
+            }
+        }
+    }
+}

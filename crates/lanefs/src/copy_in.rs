@@ -1,0 +1,317 @@
+//! Files and trees of the host copied into an image.
+//!
+//! A file is there whole or not at all ([`Fs::write`]); a tree is copied in the order of its names, each directory
+//! before what is in it, so a cut leaves a part of it. Holes stay holes. Names that are one file in what is copied are
+//! one file in the image.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use engine::{FileType, Ino, NewInode, SetAttributes, Timestamp};
+use rustix::fs::SeekFrom;
+
+use crate::contents::Taken;
+use crate::{Error, Fs};
+
+/// How files and trees are copied into an image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopyOptions {
+    /// Directories with all that is in them; links, devices and pipes as such. Without it, links are followed.
+    pub recursive: bool,
+    /// Keep owner and group; else everything belongs to root.
+    pub owner: bool,
+    /// Keep set-user-ID, set-group-ID and sticky bits too.
+    pub mode: bool,
+    /// Keep the times of last access and modification.
+    pub times: bool,
+    /// Whether files that exist are replaced; else they stay.
+    pub replace: bool,
+}
+
+impl Default for CopyOptions {
+    fn default() -> CopyOptions {
+        CopyOptions {
+            recursive: false,
+            owner: false,
+            mode: false,
+            times: false,
+            replace: true,
+        }
+    }
+}
+
+/// What was copied.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct CopySummary {
+    /// Regular files.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links, devices, pipes, sockets and further names of files.
+    pub others: u64,
+    /// Bytes of file data, holes not counted.
+    pub bytes: u64,
+    /// Files that were left as they are in the image.
+    pub kept: u64,
+}
+
+/// A copy under way.
+struct Copy<'a> {
+    fs: &'a Fs,
+    options: CopyOptions,
+    summary: CopySummary,
+    /// Where files with several names went, by device and inode.
+    linked: HashMap<(u64, u64), PathBuf>,
+}
+
+/// What is to be done yet.
+enum Job {
+    Enter(PathBuf, PathBuf),
+    /// A directory's attributes, when all in it is there.
+    Leave(fs::Metadata, PathBuf),
+}
+
+impl Fs {
+    /// Copies a file of the host, or with `recursive` anything, to exactly this path of the image. Directories that
+    /// exist are filled up.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let image = folder.path().join("disk.img");
+    /// # let host = folder.path().join("notes.txt");
+    /// # std::fs::write(&host, "from the host")?;
+    /// # lanefs::make::make(&image, Some(8 << 20), &Default::default(), false)?;
+    /// let fs = lanefs::Fs::open_for_writing(&image)?;
+    /// fs.copy_in(&host, "/notes.txt", &lanefs::CopyOptions::default())?;
+    /// assert_eq!(fs.read_to_string("/notes.txt")?, "from the host");
+    /// fs.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the host's file can't be read, or as [`Fs::write`]. The copy stops there; what was copied stays.
+    pub fn copy_in(
+        &self,
+        host: impl AsRef<Path>,
+        path: impl AsRef<Path>,
+        options: &CopyOptions,
+    ) -> Result<CopySummary, Error> {
+        let mut copy = Copy {
+            fs: self,
+            options: *options,
+            summary: CopySummary::default(),
+            linked: HashMap::new(),
+        };
+        let mut jobs = vec![Job::Enter(host.as_ref().into(), path.as_ref().into())];
+        while let Some(job) = jobs.pop() {
+            match job {
+                Job::Enter(from, to) => copy.enter(&from, &to, &mut jobs)?,
+                Job::Leave(metadata, to) => self.set_attributes(&to, &copy.kept(&metadata))?,
+            }
+        }
+        Ok(copy.summary)
+    }
+}
+
+impl Copy<'_> {
+    fn enter(&mut self, from: &Path, to: &Path, jobs: &mut Vec<Job>) -> Result<(), Error> {
+        let metadata = match self.options.recursive {
+            true => fs::symlink_metadata(from),
+            false => fs::metadata(from),
+        };
+        let metadata = metadata.map_err(|error| Error::host("reading", from, error))?;
+        if metadata.is_dir() {
+            return self.directory(from, to, metadata, jobs);
+        }
+        let taken = self.fs.symlink_metadata(to);
+        let is_there = match taken {
+            Ok(_) => true,
+            Err(error) if error.is_not_found() => false,
+            Err(error) => return Err(error),
+        };
+        if is_there && !self.options.replace {
+            self.summary.kept += 1;
+            return Ok(());
+        }
+        let key = (metadata.dev(), metadata.ino());
+        let is_shared = metadata.nlink() > 1 && self.options.recursive;
+        if let Some(original) = self.linked.get(&key).filter(|_| is_shared) {
+            if is_there {
+                self.fs.remove_file(to)?;
+            }
+            self.fs.hard_link(original, to)?;
+            self.summary.others += 1;
+            return Ok(());
+        }
+        if metadata.is_file() || !self.options.recursive {
+            self.file(from, to, &metadata)?;
+        } else {
+            if is_there {
+                self.fs.remove_file(to)?;
+            }
+            self.special(from, to, &metadata)?;
+        }
+        if is_shared {
+            self.linked.insert(key, to.to_path_buf());
+        }
+        Ok(())
+    }
+
+    fn directory(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        metadata: fs::Metadata,
+        jobs: &mut Vec<Job>,
+    ) -> Result<(), Error> {
+        let failed = |error| Error::host("reading", from, error);
+        if !self.options.recursive {
+            return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+        }
+        match self.fs.metadata(to) {
+            Ok(found) if found.file_type == FileType::Directory => {}
+            Ok(_) => {
+                let bytes = to.as_os_str().as_bytes();
+                return Err(Error::at(bytes, engine::Error::NotDirectory));
+            }
+            Err(error) if error.is_not_found() => {
+                self.fs.create_dir_with(to, self.new_inode(&metadata))?;
+                self.summary.directories += 1;
+            }
+            Err(error) => return Err(error),
+        }
+        let names = fs::read_dir(from).map_err(failed)?;
+        let names: Result<Vec<_>, _> = names.map(|entry| Ok(entry?.file_name())).collect();
+        let mut names = names.map_err(failed)?;
+        // The last job is done first.
+        names.sort_unstable_by(|one, other| other.cmp(one));
+        jobs.push(Job::Leave(metadata, to.to_path_buf()));
+        for name in names {
+            jobs.push(Job::Enter(from.join(&name), to.join(&name)));
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, from: &Path, to: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
+        let failed = |error| Error::host("reading", from, error);
+        let mut source = File::open(from).map_err(failed)?;
+        let mut bytes = 0;
+        let taken = Taken {
+            mode: self.options.mode,
+            owner: self.options.owner,
+        };
+        let fs = self.fs;
+        fs.put(to, self.new_inode(metadata), taken, |ino| {
+            bytes = self.fill(ino, &mut source, from, to)?;
+            match self.options.times {
+                true => fs.named(to, fs.0.set_attributes(ino, &self.times(metadata))),
+                false => Ok(()),
+            }
+        })?;
+        self.summary.files += 1;
+        self.summary.bytes += bytes;
+        Ok(())
+    }
+
+    /// Copies the data of a file, not its holes; says how many bytes.
+    fn fill(&self, ino: Ino, source: &mut File, from: &Path, to: &Path) -> Result<u64, Error> {
+        let failed = |error: rustix::io::Errno| Error::host("reading", from, error.into());
+        let mut bytes = 0;
+        let mut at = 0;
+        let size = loop {
+            let data = match rustix::fs::seek(&*source, SeekFrom::Data(at)) {
+                Ok(data) => data,
+                // No data behind it.
+                Err(rustix::io::Errno::NXIO) => {
+                    break rustix::fs::seek(&*source, SeekFrom::End(0)).map_err(failed)?;
+                }
+                // Pipes, and file systems that don't tell.
+                Err(rustix::io::Errno::SPIPE | rustix::io::Errno::INVAL) => {
+                    bytes = self.fs.fill(ino, at, source, to)?;
+                    break bytes;
+                }
+                Err(error) => return Err(failed(error)),
+            };
+            let hole = rustix::fs::seek(&*source, SeekFrom::Hole(data)).map_err(failed)?;
+            rustix::fs::seek(&*source, SeekFrom::Start(data)).map_err(failed)?;
+            let mut run = Read::by_ref(source).take(hole.saturating_sub(data));
+            at = self.fs.fill(ino, data, &mut run, to)?;
+            bytes += at - data;
+            if at <= data {
+                break at;
+            }
+        };
+        self.fs.named(to, self.fs.0.truncate(ino, size))?;
+        Ok(bytes)
+    }
+
+    fn special(&mut self, from: &Path, to: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
+        let kind = metadata.file_type();
+        if kind.is_symlink() {
+            let target = fs::read_link(from);
+            let target = target.map_err(|error| Error::host("reading", from, error))?;
+            self.fs.symlink(target, to)?;
+        } else {
+            let (kind, device) = if kind.is_char_device() {
+                (FileType::CharDevice, metadata.rdev())
+            } else if kind.is_block_device() {
+                (FileType::BlockDevice, metadata.rdev())
+            } else if kind.is_fifo() {
+                (FileType::Fifo, 0)
+            } else {
+                (FileType::Socket, 0)
+            };
+            let device = (rustix::fs::major(device), rustix::fs::minor(device));
+            self.fs
+                .create_special(to, kind, device, self.new_inode(metadata))?;
+        }
+        self.summary.others += 1;
+        self.fs.set_symlink_attributes(to, &self.kept(metadata))
+    }
+
+    fn new_inode(&self, metadata: &fs::Metadata) -> NewInode {
+        let kept = if self.options.mode { 0o7777 } else { 0o777 };
+        let (uid, gid) = match self.options.owner {
+            true => (metadata.uid(), metadata.gid()),
+            false => (0, 0),
+        };
+        NewInode {
+            // Within 12 bits.
+            mode: (metadata.mode() & kept) as u16,
+            uid,
+            gid,
+        }
+    }
+
+    fn times(&self, metadata: &fs::Metadata) -> SetAttributes {
+        let stamp = |seconds, nanoseconds: i64| {
+            let nanoseconds = u32::try_from(nanoseconds).unwrap_or(0);
+            let stamp = Timestamp {
+                seconds,
+                nanoseconds,
+            };
+            Some(stamp).filter(|_| self.options.times)
+        };
+        SetAttributes {
+            atime: stamp(metadata.atime(), metadata.atime_nsec()),
+            mtime: stamp(metadata.mtime(), metadata.mtime_nsec()),
+            ..SetAttributes::default()
+        }
+    }
+
+    /// What is to be kept of something that is there.
+    fn kept(&self, metadata: &fs::Metadata) -> SetAttributes {
+        let new = self.new_inode(metadata);
+        SetAttributes {
+            mode: Some(new.mode).filter(|_| self.options.mode && !metadata.is_symlink()),
+            uid: Some(new.uid).filter(|_| self.options.owner),
+            gid: Some(new.gid).filter(|_| self.options.owner),
+            ..self.times(metadata)
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Names, changed by path: directories, links, removal and renaming.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use engine::{FileType, Ino, NewInode, RenameFlag};
+
+use crate::{Error, Fs};
+
+/// A new directory's owner and permissions where nothing else is said: root's, 0755.
+const DIRECTORY: NewInode = NewInode {
+    mode: 0o755,
+    uid: 0,
+    gid: 0,
+};
+/// As Linux makes them.
+const SYMLINK: NewInode = NewInode {
+    mode: 0o777,
+    uid: 0,
+    gid: 0,
+};
+
+/// A path's directory and its last part.
+pub(crate) struct Place<'a> {
+    pub(crate) parent: Ino,
+    pub(crate) name: &'a [u8],
+}
+
+impl Fs {
+    /// The directory that holds (or would hold) a path's last part, and that part. Slashes at the end are left out.
+    pub(crate) fn place<'a>(&self, path: &'a Path) -> Result<Place<'a>, Error> {
+        let bytes = path.as_os_str().as_bytes();
+        let end = bytes.iter().rposition(|byte| *byte != b'/');
+        let path_without = &bytes[..end.map_or(0, |last| last + 1)];
+        let start = path_without.iter().rposition(|byte| *byte == b'/');
+        let (above, name) = path_without.split_at(start.map_or(0, |slash| slash + 1));
+        if name.is_empty() {
+            // The root has no name; an empty path leads nowhere.
+            let error = match bytes {
+                b"" => engine::Error::NotFound,
+                _ => engine::Error::NotPermitted,
+            };
+            return Err(Error::at(bytes, error));
+        }
+        let parent = match above {
+            b"" => Ino::ROOT,
+            above => self.find(Path::new(OsStr::from_bytes(above)), true)?,
+        };
+        Ok(Place { parent, name })
+    }
+
+    /// Makes an empty directory that belongs to root, with permissions 0755.
+    ///
+    /// # Errors
+    /// When the name exists, its directory does not, or as [`Fs::sync`].
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.create_dir_with(path, DIRECTORY)
+    }
+
+    /// As [`Fs::create_dir`], with this owner and these permissions.
+    ///
+    /// # Errors
+    /// As [`Fs::create_dir`].
+    pub fn create_dir_with(&self, path: impl AsRef<Path>, new: NewInode) -> Result<(), Error> {
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        self.named(path, self.0.mkdir(place.parent, place.name, new))?;
+        Ok(())
+    }
+
+    /// Makes a directory and those above it that are missing, as [`Fs::create_dir`] does.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let image = folder.path().join("disk.img");
+    /// # lanefs::make::make(&image, Some(8 << 20), &Default::default(), false)?;
+    /// let fs = lanefs::Fs::open_for_writing(&image)?;
+    /// fs.create_dir_all("/etc/app/conf.d")?;
+    /// fs.write("/etc/app/main.conf", "answer = 42\n")?;
+    /// fs.symlink("../main.conf", "/etc/app/conf.d/00-main.conf")?;
+    /// fs.rename("/etc/app", "/etc/application")?;
+    /// assert_eq!(fs.read_to_string("/etc/application/conf.d/00-main.conf")?, "answer = 42\n");
+    /// fs.remove_dir_all("/etc/application")?;
+    /// fs.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When something that is no directory has one of the names; as [`Fs::create_dir`].
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let mut ways: Vec<&Path> = path.ancestors().collect();
+        while let Some(way) = ways.pop() {
+            if way.as_os_str().is_empty() {
+                continue;
+            }
+            match self.metadata(way) {
+                Ok(metadata) if metadata.file_type == FileType::Directory => {}
+                Ok(_) => {
+                    let bytes = way.as_os_str().as_bytes();
+                    return Err(Error::at(bytes, engine::Error::NotDirectory));
+                }
+                Err(error) if error.is_not_found() => self.create_dir(way)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a symbolic link at `path` that says `target`, which need not exist.
+    ///
+    /// # Errors
+    /// As [`Fs::create_dir`]; when the target is empty or of 4096 bytes or more.
+    pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        let target = target.as_ref().as_os_str().as_bytes();
+        let made = self.0.symlink(place.parent, place.name, target, SYMLINK);
+        self.named(path, made)?;
+        Ok(())
+    }
+
+    /// Makes a device (with major and minor number), pipe or socket; or an empty regular file.
+    ///
+    /// # Errors
+    /// As [`Fs::create_dir`]; for a directory or symbolic link.
+    pub fn create_special(
+        &self,
+        path: impl AsRef<Path>,
+        file_type: FileType,
+        device: (u32, u32),
+        new: NewInode,
+    ) -> Result<(), Error> {
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        let made = self
+            .0
+            .mknod(place.parent, place.name, file_type, device, new);
+        self.named(path, made)?;
+        Ok(())
+    }
+
+    /// Gives what is at `original` (a symbolic link itself, not what it leads to) one more name.
+    ///
+    /// # Errors
+    /// As [`Fs::create_dir`]; when `original` is a directory or does not exist.
+    pub fn hard_link(
+        &self,
+        original: impl AsRef<Path>,
+        path: impl AsRef<Path>,
+    ) -> Result<(), Error> {
+        let ino = self.find(original.as_ref(), false)?;
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        self.named(path, self.0.link(ino, place.parent, place.name))
+    }
+
+    /// Removes a name of something that is no directory; with its last name a file is deleted.
+    ///
+    /// # Errors
+    /// When there is no such name, or it is a directory's; as [`Fs::sync`].
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        self.named(path, self.0.unlink(place.parent, place.name))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// When there is none, or it is not empty; as [`Fs::sync`].
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let place = self.place(path)?;
+        self.named(path, self.0.rmdir(place.parent, place.name))
+    }
+
+    /// Removes a directory with all that is below it; symbolic links are removed, not followed. What a cut in between
+    /// leaves: a part of it.
+    ///
+    /// # Errors
+    /// As [`Fs::remove_dir`]; what was removed before stays so.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        // Nothing is taken from below what can't be removed itself, and a link is no directory.
+        self.place(path)?;
+        let start = self.find(path, false)?;
+        let named = |error| Error::at(path.as_os_str().as_bytes(), error);
+        // The directories on the way down, each with its name in the one before.
+        let mut way: Vec<(Ino, Vec<u8>)> = vec![(start, Vec::new())];
+        while let Some((directory, _)) = way.last() {
+            let directory = *directory;
+            let below = self.empty(directory).map_err(named)?;
+            match below {
+                Some(child) if way.iter().any(|(ino, _)| *ino == child.0) => {
+                    return Err(Error::invalid("a directory lies in itself"));
+                }
+                Some(child) => way.push(child),
+                None => {
+                    let (_, name) = way.pop().unwrap_or_default();
+                    match way.last() {
+                        Some((parent, _)) => self.0.rmdir(*parent, &name).map_err(named)?,
+                        None => return self.remove_dir(path),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what is in a directory, up to the first directory in it, which it gives.
+    fn empty(&self, directory: Ino) -> Result<Option<(Ino, Vec<u8>)>, engine::Error> {
+        /// How many names are taken at once: removing does not change what was read.
+        const AT_ONCE: usize = 4096;
+        loop {
+            let entries = self.read_dir_ino(directory)?.take(AT_ONCE);
+            let entries: Vec<_> = entries.collect::<Result<_, _>>()?;
+            if entries.is_empty() {
+                return Ok(None);
+            }
+            for entry in entries {
+                let metadata = self.0.metadata(entry.ino)?;
+                if metadata.file_type == FileType::Directory {
+                    return Ok(Some((entry.ino, entry.name)));
+                }
+                self.0.unlink(directory, &entry.name)?;
+            }
+        }
+    }
+
+    /// Gives what is at `from` the name `to`; a file or an empty directory that has it is replaced, in the same step.
+    ///
+    /// # Errors
+    /// When there is nothing at `from`, what is at `to` can't be replaced by it, or a directory would lie in itself; as
+    /// [`Fs::sync`].
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
+        self.rename_with(from, to, RenameFlag::Replace)
+    }
+
+    /// As [`Fs::rename`], with a choice of what happens to what is at `to`.
+    ///
+    /// # Errors
+    /// As [`Fs::rename`].
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        flag: RenameFlag,
+    ) -> Result<(), Error> {
+        let old = self.place(from.as_ref())?;
+        let new = self.place(to.as_ref())?;
+        let renamed = self
+            .0
+            .rename(old.parent, old.name, new.parent, new.name, flag);
+        // Who replaces nothing wants to know of the new name, everyone else of the old one.
+        let about = match renamed {
+            Err(engine::Error::NotFound) => from.as_ref(),
+            _ => to.as_ref(),
+        };
+        self.named(about, renamed)
+    }
+}

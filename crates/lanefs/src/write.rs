@@ -1,0 +1,205 @@
+//! Writing by path, in the manner of `std::fs`.
+//!
+//! Every change is whole in memory at once and becomes durable, whole or not at all, by [`Fs::sync`], [`Fs::close`] or
+//! a commit that another change needed; the order of changes is kept. What a crash leaves is an image that lanefs,
+//! e2fsck and the kernel bring to the state after some change, no older than the last one that was synced. All
+//! methods may be called from any number of threads. Permissions are not asked for: who may write to the image may
+//! change what is in it.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use device::BlockDevice;
+use engine::{FileType, Metadata, OpenOptions, SetAttributes, Timestamp};
+use sync::Arc;
+
+use crate::locate::{Location, locate};
+use crate::{Error, Fs, in_use};
+
+/// Set-user-ID.
+const SETUID: u16 = 0o4000;
+/// Set-group-ID and the group's right to execute; without that right it means something else.
+const SETGID: u16 = 0o2010;
+
+impl Fs {
+    /// Opens an image file or a block device that holds a file system as a whole, to be read and written. What its
+    /// journal holds is written home first.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let image = folder.path().join("disk.img");
+    /// lanefs::make::make(&image, Some(8 << 20), &Default::default(), false)?;
+    ///
+    /// let fs = lanefs::Fs::open_for_writing(&image)?;
+    /// fs.set_permissions("/lost+found", 0o750)?;
+    /// fs.close()?;
+    ///
+    /// let fs = lanefs::Fs::open(&image)?;
+    /// assert_eq!(fs.metadata("/lost+found")?.mode & 0o7777, 0o750);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Fs::open`]; when it is in use, or has something that lanefs can read but not write: then nothing is
+    /// changed.
+    pub fn open_for_writing(path: impl AsRef<Path>) -> Result<Fs, Error> {
+        let device = Arc::new(in_use::open_unused(path)?);
+        Fs::open_for_writing_with(
+            locate(device, Location::Whole)?,
+            &OpenOptions::default(),
+            now,
+        )
+    }
+
+    /// Opens the file system on a device to be read and written, with all choices there are; `clock` gives the times
+    /// that inodes are stamped with ([`now`] is the wall clock). Nobody else may use the device meanwhile.
+    ///
+    /// # Errors
+    /// As [`Fs::open_for_writing`].
+    pub fn open_for_writing_with(
+        device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+        clock: fn() -> Timestamp,
+    ) -> Result<Fs, Error> {
+        Ok(Fs(engine::Fs::open_for_writing(device, options, clock)?))
+    }
+
+    /// Makes everything that was done before this call durable.
+    ///
+    /// # Errors
+    /// When the file system is open for reading only; when its journal can't be written: nothing is written any more
+    /// then, and what was durable before stays so.
+    pub fn sync(&self) -> Result<(), Error> {
+        Ok(self.0.sync()?)
+    }
+
+    /// Makes everything durable and leaves a clean image. Dropping the file system instead leaves what was synced in
+    /// its journal, from which the next to open it takes it.
+    ///
+    /// # Errors
+    /// As [`Fs::sync`].
+    pub fn close(self) -> Result<(), Error> {
+        Ok(self.0.close()?)
+    }
+
+    /// Changes permissions, owner or times of what a path leads to, and stamps its time of change.
+    ///
+    /// # Errors
+    /// As [`Fs::metadata`] and [`Fs::sync`].
+    pub fn set_attributes(
+        &self,
+        path: impl AsRef<Path>,
+        attributes: &SetAttributes,
+    ) -> Result<(), Error> {
+        let ino = self.find(path.as_ref(), true)?;
+        self.named(path.as_ref(), self.0.set_attributes(ino, attributes))
+    }
+
+    /// As [`Fs::set_attributes`]; a symbolic link at the path's end is not followed.
+    ///
+    /// # Errors
+    /// As [`Fs::set_attributes`].
+    pub fn set_symlink_attributes(
+        &self,
+        path: impl AsRef<Path>,
+        attributes: &SetAttributes,
+    ) -> Result<(), Error> {
+        let ino = self.find(path.as_ref(), false)?;
+        self.named(path.as_ref(), self.0.set_attributes(ino, attributes))
+    }
+
+    /// Sets the permission bits (within `0o7777`) of what a path leads to.
+    ///
+    /// # Errors
+    /// As [`Fs::set_attributes`].
+    pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u16) -> Result<(), Error> {
+        let attributes = SetAttributes {
+            mode: Some(mode),
+            ..SetAttributes::default()
+        };
+        self.set_attributes(path, &attributes)
+    }
+
+    /// Sets the owner and the group (`None` leaves as it is) of what a path leads to. As in Linux, a file then loses
+    /// set-user-ID, and set-group-ID if its group may execute it.
+    ///
+    /// # Errors
+    /// As [`Fs::set_attributes`].
+    pub fn set_owner(
+        &self,
+        path: impl AsRef<Path>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<(), Error> {
+        let attributes = owned(&self.metadata(&path)?, uid, gid);
+        self.set_attributes(path, &attributes)
+    }
+
+    /// As [`Fs::set_owner`]; a symbolic link at the path's end is not followed.
+    ///
+    /// # Errors
+    /// As [`Fs::set_attributes`].
+    pub fn set_symlink_owner(
+        &self,
+        path: impl AsRef<Path>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<(), Error> {
+        let attributes = owned(&self.symlink_metadata(&path)?, uid, gid);
+        self.set_symlink_attributes(path, &attributes)
+    }
+
+    /// Sets the times of last access and last change of contents (`None` leaves as it is) of what a path leads to.
+    ///
+    /// # Errors
+    /// As [`Fs::set_attributes`].
+    pub fn set_times(
+        &self,
+        path: impl AsRef<Path>,
+        atime: Option<Timestamp>,
+        mtime: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        let attributes = SetAttributes {
+            atime,
+            mtime,
+            ..SetAttributes::default()
+        };
+        self.set_attributes(path, &attributes)
+    }
+
+    /// A result of the engine, with the path that it is about.
+    pub(crate) fn named<T>(
+        &self,
+        path: &Path,
+        result: Result<T, engine::Error>,
+    ) -> Result<T, Error> {
+        result.map_err(|error| Error::at(path.as_os_str().as_bytes(), error))
+    }
+}
+
+/// The wall clock.
+#[must_use]
+pub fn now() -> Timestamp {
+    let (seconds, nanoseconds) = sync::clock::wall();
+    Timestamp {
+        seconds,
+        nanoseconds,
+    }
+}
+
+/// A change of owner, with what it costs in permissions.
+fn owned(metadata: &Metadata, uid: Option<u32>, gid: Option<u32>) -> SetAttributes {
+    let mut kept = metadata.mode & 0o7777;
+    if metadata.file_type != FileType::Directory {
+        kept &= !SETUID;
+        if metadata.mode & SETGID == SETGID {
+            kept &= !(SETGID & !0o10);
+        }
+    }
+    SetAttributes {
+        mode: Some(kept).filter(|kept| *kept != metadata.mode & 0o7777),
+        uid,
+        gid,
+        ..SetAttributes::default()
+    }
+}
