@@ -38,6 +38,11 @@ impl<'a> Names<'a> {
         }
     }
 
+    /// How many there are.
+    fn len(&self) -> usize {
+        self.count + usize::from(self.lost_found)
+    }
+
     /// A name, and its node unless no source has it.
     fn get(&self, index: usize) -> (&'a [u8], Option<NodeId>) {
         if index == self.count {
@@ -49,18 +54,16 @@ impl<'a> Names<'a> {
 
     fn plan(&self, shape: &Shape) -> Result<dirblocks::Plan, Refused> {
         let form = dirblocks::Shape::of(&shape.geometry);
-        let count = self.count + usize::from(self.lost_found);
-        dirblocks::Plan::new(form, count, |index| self.get(index).0)
+        dirblocks::Plan::new(form, self.len(), |index| self.get(index).0)
     }
 }
 
 /// Two and one for each subdirectory.
 pub(crate) fn links(tree: &Tree, shape: &Shape, id: NodeId) -> usize {
-    let children = Names::of(tree, shape, id).children;
+    let names = Names::of(tree, shape, id);
     let is_directory = |child: Option<NodeId>| child.is_none_or(|child| tree.is_directory(child));
-    2 + children
-        .iter()
-        .filter(|(_, child)| is_directory(*child))
+    2 + (0..names.len())
+        .filter(|index| is_directory(names.get(*index).1))
         .count()
 }
 
