@@ -236,22 +236,27 @@ impl Plan {
         count: u32,
         name: &impl Fn(usize) -> &'a [u8],
     ) -> Result<Plan, Refused> {
-        let mut hashed = Vec::with_capacity(count as usize);
-        for i in 0..count {
+        let hash = |i: u32| {
             let Some(hash) = dirhash::hash(shape.hash, &shape.hash_seed, name(i as usize)) else {
                 unreachable!("a shape's hash takes no key");
             };
-            hashed.push((u64::from(hash.major) << 32 | u64::from(hash.minor), i));
-        }
+            hash
+        };
+        // The major hash above, the index below: 8 bytes a name. Few names have a major hash in common.
+        let mut hashed: Vec<u64> = (0..count)
+            .map(|i| u64::from(hash(i).major) << 32 | u64::from(i))
+            .collect();
         hashed.sort_unstable();
-        for same in hashed.chunk_by_mut(|a, b| a.0 == b.0) {
-            same.sort_unstable_by_key(|(_, i)| name(*i as usize));
-            refuse_same(same.iter().map(|(_, i)| name(*i as usize)))?;
+        for same in hashed.chunk_by_mut(|a, b| major(*a) == major(*b)) {
+            if same.len() > 1 {
+                same.sort_unstable_by_key(|at| (hash(index(*at)).minor, name(index(*at) as usize)));
+                refuse_same(same.iter().map(|at| name(index(*at) as usize)))?;
+            }
         }
         let leaves = pack(shape.form(), &hashed, name);
         let mut plan = Plan {
             shape,
-            order: hashed.iter().map(|(_, i)| *i).collect(),
+            order: hashed.into_iter().map(index).collect(),
             leaves,
             index: None,
         };
@@ -426,17 +431,26 @@ impl Plan {
     }
 }
 
+/// The upper half of a name's place in the order: its major hash.
+fn major(at: u64) -> u32 {
+    (at >> 32) as u32
+}
+
+/// The lower half: its index among the caller's names.
+#[allow(clippy::cast_possible_truncation)]
+fn index(at: u64) -> u32 {
+    at as u32
+}
+
 /// Distributes names, sorted by hash, over leaves.
-fn pack<'a>(form: Form, hashed: &[(u64, u32)], name: &impl Fn(usize) -> &'a [u8]) -> Vec<Leaf> {
+fn pack<'a>(form: Form, hashed: &[u64], name: &impl Fn(usize) -> &'a [u8]) -> Vec<Leaf> {
     let usable = form.usable();
     let full = usable - usable / 8;
     let mut leaves = vec![Leaf { first: 0, hash: 0 }];
     let (mut used, mut last) = (0, None);
-    for (place, (hash, i)) in (0..).zip(hashed) {
-        let len = form.record_len(name(*i as usize));
-        // The upper half.
-        #[allow(clippy::cast_possible_truncation)]
-        let major = (hash >> 32) as u32;
+    for (place, at) in (0..).zip(hashed) {
+        let len = form.record_len(name(index(*at) as usize));
+        let major = major(*at);
         let continues = last == Some(major);
         let room = if continues { usable } else { full };
         if used > 0 && used + len > room {

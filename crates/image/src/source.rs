@@ -30,7 +30,7 @@ pub mod xattrs;
 
 pub use error::SourceError;
 pub use options::{Input, Options, Place};
-pub use origin::{DataSink, FileReader, SinkError};
+pub use origin::{DataSink, FileReader, Nearby, SinkError};
 pub use scan::{reads_once, scan, scan_streaming};
 pub use time::Time;
 pub use tree::{Attributes, Data, DataExtent, Kind, NodeId, SourceId, Tree};

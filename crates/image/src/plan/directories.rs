@@ -18,32 +18,52 @@ use crate::write::generation;
 
 /// The names of one directory, with those that no source has.
 struct Names<'a> {
-    children: Vec<(&'a [u8], Option<NodeId>)>,
+    tree: &'a Tree,
+    id: NodeId,
+    /// How many the source has.
+    count: usize,
+    /// A lost+found comes after them.
+    lost_found: bool,
 }
 
 impl<'a> Names<'a> {
     fn of(tree: &'a Tree, shape: &Shape, id: NodeId) -> Names<'a> {
-        let children = tree.children(id);
-        let mut children: Vec<_> = children.map(|(name, child)| (name, Some(child))).collect();
-        if id == NodeId::ROOT && shape.lost_found && own_lost_found(tree, shape).is_none() {
-            children.push((LOST_FOUND_NAME, None));
+        Names {
+            tree,
+            id,
+            count: tree.children(id).len(),
+            lost_found: id == NodeId::ROOT
+                && shape.lost_found
+                && own_lost_found(tree, shape).is_none(),
         }
-        Names { children }
+    }
+
+    /// How many there are.
+    fn len(&self) -> usize {
+        self.count + usize::from(self.lost_found)
+    }
+
+    /// A name, and its node unless no source has it.
+    fn get(&self, index: usize) -> (&'a [u8], Option<NodeId>) {
+        if index == self.count {
+            return (LOST_FOUND_NAME, None);
+        }
+        let (name, child) = self.tree.child_at(self.id, index);
+        (name, Some(child))
     }
 
     fn plan(&self, shape: &Shape) -> Result<dirblocks::Plan, Refused> {
         let form = dirblocks::Shape::of(&shape.geometry);
-        dirblocks::Plan::new(form, self.children.len(), |index| self.children[index].0)
+        dirblocks::Plan::new(form, self.len(), |index| self.get(index).0)
     }
 }
 
 /// Two and one for each subdirectory.
 pub(crate) fn links(tree: &Tree, shape: &Shape, id: NodeId) -> usize {
-    let children = Names::of(tree, shape, id).children;
+    let names = Names::of(tree, shape, id);
     let is_directory = |child: Option<NodeId>| child.is_none_or(|child| tree.is_directory(child));
-    2 + children
-        .iter()
-        .filter(|(_, child)| is_directory(*child))
+    2 + (0..names.len())
+        .filter(|index| is_directory(names.get(*index).1))
         .count()
 }
 
@@ -149,7 +169,7 @@ pub(crate) fn write(
         path: tree.path(id).escape_ascii().to_string(),
         problem: refused.to_string(),
     })?;
-    let target = |index: usize| match names.children[index].1 {
+    let target = |index: usize| match names.get(index).1 {
         Some(child) => Target {
             ino: nodes[child.index()].ino,
             file_type: FileType::from_mode(tree.mode(child)).unwrap_or(FileType::Regular),
@@ -161,13 +181,7 @@ pub(crate) fn write(
     };
     for number in 0..directory.blocks() {
         emit(&mut |block| {
-            directory.fill(
-                number,
-                identity,
-                |index| names.children[index].0,
-                target,
-                block,
-            );
+            directory.fill(number, identity, |index| names.get(index).0, target, block);
         })?;
     }
     Ok(())

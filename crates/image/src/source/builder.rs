@@ -12,8 +12,8 @@ use super::limits;
 use super::origin::Source;
 use super::time::Time;
 use super::tree::{
-    Attributes, DataExtent, DataKind, Entry, NONE, Node, NodeId, S_IFDIR, S_IFMT, Tree, halves,
-    join,
+    Attributes, Child, DataExtent, DataKind, Entry, NONE, Node, NodeId, S_IFDIR, S_IFMT, Tree,
+    halves, join,
 };
 use super::xattrs::{XattrSet, Xattrs};
 
@@ -439,20 +439,20 @@ impl Builder {
         self.index = HashTable::new();
         let tree = &mut self.tree;
         let mut numbers = vec![NONE; tree.nodes.len()];
-        let mut entries = Vec::with_capacity(tree.entries.len());
+        let mut all: Vec<Child> = Vec::with_capacity(tree.entries.len());
         let mut next = 1_u32;
         numbers[0] = 0;
         let mut directories = vec![0_u32];
-        let mut children: Vec<Entry> = Vec::new();
         while let Some(directory) = directories.pop() {
             if numbers[directory as usize] == NONE {
                 numbers[directory as usize] = next;
                 next += 1;
             }
-            tree.children_of(directory, &mut children);
-            let first = entries.len() as u32;
-            tree.nodes[directory as usize].key = join(first, children.len() as u32);
-            for entry in &children {
+            let first = all.len();
+            tree.children_of(directory, &mut all);
+            let children = &all[first..];
+            tree.nodes[directory as usize].key = join(first as u32, children.len() as u32);
+            for entry in children {
                 if !tree.nodes[entry.node as usize].is_directory()
                     && numbers[entry.node as usize] == NONE
                 {
@@ -462,30 +462,33 @@ impl Builder {
             }
             let below = children.iter().rev().map(|entry| entry.node);
             directories.extend(below.filter(|node| tree.nodes[*node as usize].is_directory()));
-            entries.append(&mut children);
         }
-        for entry in &mut entries {
-            entry.parent = numbers[entry.parent as usize];
-            entry.node = numbers[entry.node as usize];
+        tree.entries = Vec::new();
+        for child in &mut all {
+            child.node = numbers[child.node as usize];
         }
-        tree.entries = entries;
+        tree.children = all;
         tree.renumber(numbers, next);
         self.tree
     }
 }
 
 impl Tree {
-    /// Fills `children` with the entries of `directory`, sorted by name.
-    fn children_of(&self, directory: u32, children: &mut Vec<Entry>) {
-        children.clear();
+    /// Appends the entries of `directory`, sorted by name, to `all`.
+    fn children_of(&self, directory: u32, all: &mut Vec<Child>) {
+        let first = all.len();
         let (mut at, _) = halves(self.nodes[directory as usize].key);
         while at != NONE {
             let entry = self.entries[at as usize];
             if entry.node != NONE {
-                children.push(entry);
+                all.push(Child {
+                    name: entry.name,
+                    node: entry.node,
+                });
             }
             at = entry.next;
         }
+        let children = &mut all[first..];
         // They were linked newest first and often come sorted.
         children.reverse();
         if !children.is_sorted_by(|a, b| self.name(a.name) < self.name(b.name)) {
@@ -540,7 +543,7 @@ impl Tree {
     /// Number of names in the tree.
     #[must_use]
     pub fn entries(&self) -> usize {
-        self.entries.len()
+        self.children.len()
     }
 
     /// The node that comes first in directory `id` with `name`.

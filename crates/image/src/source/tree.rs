@@ -180,6 +180,14 @@ pub(crate) struct Entry {
     pub next: u32,
 }
 
+/// One name of a finished tree.
+#[derive(Clone, Copy)]
+pub(crate) struct Child {
+    /// As [`Entry::name`].
+    pub name: u32,
+    pub node: u32,
+}
+
 pub(crate) const S_IFMT: u16 = 0o170_000;
 pub(crate) const S_IFSOCK: u16 = 0o140_000;
 pub(crate) const S_IFLNK: u16 = 0o120_000;
@@ -207,7 +215,10 @@ impl Node {
 #[derive(Default)]
 pub struct Tree {
     pub(crate) nodes: Vec<Node>,
+    /// While the tree is built.
     pub(crate) entries: Vec<Entry>,
+    /// When it is finished: by directory, in order of the names.
+    pub(crate) children: Vec<Child>,
     /// Names (length byte first) and symlink targets.
     pub(crate) names: Vec<u8>,
     pub(crate) maps: Vec<(u32, u32)>,
@@ -304,10 +315,21 @@ impl Tree {
             (0, 0)
         };
         let first = first as usize;
-        let entries = &self.entries[first..first + count as usize];
-        entries
+        let children = &self.children[first..first + count as usize];
+        children
             .iter()
-            .map(|entry| (self.name(entry.name), NodeId(entry.node)))
+            .map(|child| (self.name(child.name), NodeId(child.node)))
+    }
+
+    /// The name and node of number `index` of [`Tree::children`] of directory `id`.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[must_use]
+    pub fn child_at(&self, id: NodeId, index: usize) -> (&[u8], NodeId) {
+        let (first, _) = halves(self.nodes[id.index()].key);
+        let child = self.children[first as usize + index];
+        (self.name(child.name), NodeId(child.node))
     }
 
     /// The directory that holds directory `id`; the root is in itself. For other kinds the directory of the first
@@ -363,11 +385,11 @@ impl Tree {
                 return None;
             }
             let (first, count) = halves(node.key);
-            let entries = &self.entries[first as usize..][..count as usize];
-            let index = entries
-                .binary_search_by(|entry| self.name(entry.name).cmp(part))
+            let children = &self.children[first as usize..][..count as usize];
+            let index = children
+                .binary_search_by(|child| self.name(child.name).cmp(part))
                 .ok()?;
-            at = NodeId(entries[index].node);
+            at = NodeId(children[index].node);
         }
         Some(at)
     }

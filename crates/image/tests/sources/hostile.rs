@@ -157,7 +157,7 @@ fn numbers_and_names_beyond_all_bounds_are_refused() {
         ),
         (with(b'?', b"0", b""), "unknown one"),
         (with(b'M', b"0", b""), "several volumes"),
-        (with(b'1', b"0", &[0; 1024]), "hard link to `file`"),
+        (with(b'1', b"0", &[0; 1024]), "hard link to a directory"),
     ] {
         let error = bytes::tar(&bytes).err().expect(part);
         let message = error.to_string();

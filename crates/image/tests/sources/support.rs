@@ -96,7 +96,9 @@ pub fn contents(tree: &Tree, streamed: &HashMap<(u16, u32), Vec<u8>>) -> HashMap
             }
             Data::Stream { source, index } => collected.items[&(source.0, index)].clone(),
             Data::Path(_) | Data::Range { .. } => {
-                let reader = tree.open(id).unwrap();
+                let reader = tree
+                    .open(id, &mut lanefs_image::source::Nearby::default())
+                    .unwrap();
                 let mut bytes = Vec::new();
                 for extent in &extents {
                     bytes.resize(extent.offset as usize, 0);

@@ -94,7 +94,7 @@ fn files_beyond_eight_gibibytes_are_read_from_every_format_that_holds_them() {
         let big = tree.find(b"big").unwrap();
         assert_eq!(tree.kind(big), Kind::File { size: 9 << 30 }, "{format}");
         let mut byte = [0];
-        tree.open(big)
+        tree.open(big, &mut lanefs_image::source::Nearby::default())
             .unwrap()
             .read_at(9_000_000_000, &mut byte)
             .unwrap();
@@ -262,7 +262,10 @@ fn an_archive_or_file_that_changes_after_the_scan_is_an_error() {
     let tree = scan(&[&at.join("a")]).unwrap();
     sh(at, "echo longer > a/f");
     let message = tree
-        .open(tree.find(b"f").unwrap())
+        .open(
+            tree.find(b"f").unwrap(),
+            &mut lanefs_image::source::Nearby::default(),
+        )
         .err()
         .unwrap()
         .to_string();
