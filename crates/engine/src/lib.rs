@@ -1,7 +1,8 @@
 //! The mounted ext4 file system: from a device to inodes, their data, names and attributes.
 //!
-//! ```text limits error < live < sb < group < mballoc, ialloc, orphan < icache < commit < extent < attr, xattr, dir,
-//! data < reap < namei < mount < fs
+//! ```text
+//! limits error < live < sb < group < mballoc, ialloc, orphan < icache < commit
+//!              < extent < attr, xattr, dir, data < reap < namei < mount < fs
 //! ```
 //!
 //! Each module may import only from those to its left. [`Fs`] is the face; everything below works on an

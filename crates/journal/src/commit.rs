@@ -274,19 +274,20 @@ impl Journal {
             is_async: self.options.async_commit,
             time: (self.clock)(),
         };
-        let written = self.log.lock().write(&transaction, &self.statistics)?;
-        self.statistics.commits.add(1);
-        self.statistics.logged_blocks.add(images.len() as u64);
-        self.statistics.revokes.add(revokes.len() as u64);
+        let logged = images.len() as u64;
+        let freed: Vec<FsBlock> = forgotten.into_iter().collect();
+        // One hold of the log for the transaction and its entry in the table: a checkpoint in between would find
+        // nothing that needs the log, and declare it empty.
+        let mut log = self.log.lock();
+        let written = log.write(&transaction, &self.statistics)?;
         // 4.
-        let forgotten: Vec<FsBlock> = forgotten.into_iter().collect();
-        self.table.committed(
-            written.tid,
-            written.start,
-            written.blocks,
-            images,
-            &forgotten,
-        );
+        self.table
+            .committed(written.tid, written.start, written.blocks, images, &freed);
+        drop(log);
+        self.table.wait_until_landed(&freed);
+        self.statistics.commits.add(1);
+        self.statistics.logged_blocks.add(logged);
+        self.statistics.revokes.add(revokes.len() as u64);
         let unused = promised.checked_sub(written.blocks.into());
         // A transaction larger than its handles' promises may have overwritten the log's tail.
         assert!(
@@ -366,12 +367,14 @@ impl Journal {
                 self.statistics.flushes.add(1);
                 self.home.flush()
             });
+            // Kept until the tail is on disk: no transaction may come between the look at the table and that.
+            let mut log = self.log.lock();
             let tail = self.table.end_batch(&batch, flushed.is_ok());
             flushed?;
             self.statistics.checkpointed_blocks.add(batch.len() as u64);
-            // CRASH: the old tail replays what is home already; the space is released only when the new one is
-            // durable.
-            self.log.lock().move_tail(tail.oldest, &self.statistics)?;
+            // CRASH: the old tail replays what is home already; the space is released only when the new one is durable.
+            log.move_tail(tail.oldest, &self.statistics)?;
+            drop(log);
             self.space.release(tail.freed);
             if batch.len() < CHECKPOINT_BATCH {
                 return Ok(());

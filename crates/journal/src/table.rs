@@ -78,7 +78,7 @@ impl Table {
     }
 
     /// A transaction is durable: its images are the newest. `forgotten` are the blocks that it freed.
-    /// Waits until no home write of a forgotten block is under way.
+    /// Under the log's lock, so that no tail passes a transaction that is not in the table yet.
     pub(crate) fn committed(
         &self,
         tid: Tid,
@@ -123,10 +123,13 @@ impl Table {
                 lists.no_longer_waits(&copy);
             }
         }
-        while forgotten
-            .iter()
-            .any(|block| lists.in_flight.contains(block))
-        {
+    }
+
+    /// Waits until no home write of these blocks is under way. Not under the log's lock, which the checkpoint needs to
+    /// end.
+    pub(crate) fn wait_until_landed(&self, blocks: &[FsBlock]) {
+        let mut lists = self.lists.lock();
+        while blocks.iter().any(|block| lists.in_flight.contains(block)) {
             self.landed.wait(&mut lists);
         }
     }
@@ -160,7 +163,8 @@ impl Table {
         batch
     }
 
-    /// The batch is home and flushed (or, with `is_home` false, was not written). Gives the new tail.
+    /// The batch is home and flushed (or, with `is_home` false, was not written). Gives the new tail. Under the log's
+    /// lock, which is kept until the tail is on disk.
     pub(crate) fn end_batch(&self, batch: &[(FsBlock, Tid, Arc<[u8]>)], is_home: bool) -> Tail {
         let mut lists = self.lists.lock();
         for (block, tid, _) in batch {
