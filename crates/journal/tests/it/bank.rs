@@ -350,7 +350,7 @@ impl Bank {
                 self.journal.commit(self, self.journal.current_epoch())?;
                 self.device.mark((thread as u64) << 32 | done);
             }
-            if random.one_in(25) {
+            if random.one_in(50) {
                 self.journal.checkpoint()?;
             }
         }

@@ -58,18 +58,16 @@ fn every_cut_leaves_whole_epochs_and_loses_nothing_promised() {
         let Some(image) = Image::make(block_size, features) else {
             return;
         };
-        let mut states = 0;
+        let (mut states, mut revokes) = (0, 0);
         for seed in 0..3 {
             let bank = Bank::open(&image, Options::default(), None);
             bank.run(THREADS, seed, 60).unwrap();
             states += sweep(&image, &bank, 5, false).unwrap();
-            assert!(
-                bank.journal.statistics().revokes.sum() > 0,
-                "the run must revoke something"
-            );
+            revokes += bank.journal.statistics().revokes.sum();
         }
         eprintln!("{states} states with blocks of {block_size} bytes and {features}");
         assert!(states > 1000);
+        assert!(revokes > 0, "the runs must revoke something");
     }
 }
 
