@@ -8,7 +8,7 @@ use lanefs::in_use::open_unused;
 use lanefs::locate::{LocateError, Location, locate, place};
 use lanefs::partition::Table;
 use lanefs::probe::{Content, probe};
-use lanefs::{Error, Fs, Journal, OpenOptions};
+use lanefs::{Error, Fs, Journal, MountOptions};
 use sync::Arc;
 
 use crate::args::{FsArgs, ImageArgs};
@@ -50,7 +50,7 @@ pub fn open_for_writing(
     let device: Arc<dyn BlockDevice> = Arc::new(device);
     let place = locate(Arc::clone(&device), location(options))
         .map_err(|error| explain(path, &device, error))?;
-    let fs = Fs::open_for_writing_with(place, &OpenOptions::default(), lanefs::now)
+    let fs = Fs::open_for_writing_with(place, &MountOptions::default(), lanefs::now)
         .map_err(|error| cannot_read(path, &error))?;
     report_journal(context, path, &fs);
     Ok(fs)
@@ -152,11 +152,11 @@ pub fn open_fs(context: &Context, path: &Path, options: &FsArgs) -> Result<Fs, F
     } else {
         Journal::Replay
     };
-    let choices = OpenOptions {
+    let choices = MountOptions {
         superblock: options.superblock,
         journal_device,
         journal,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let fs = Fs::open_with(device, &choices).map_err(|error| cannot_read(path, &error))?;
     report_journal(context, path, &fs);

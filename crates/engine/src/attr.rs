@@ -22,11 +22,22 @@ pub struct SetAttributes {
     pub atime: Option<Timestamp>,
     /// Last change of the contents.
     pub mtime: Option<Timestamp>,
+    /// Bytes in a regular file; set before all else, in steps of its own.
+    pub size: Option<u64>,
 }
 
 const PERMISSIONS: u16 = 0o7777;
 
 impl SetAttributes {
+    /// Whether nothing is to be changed, the size aside.
+    pub(crate) fn is_empty_but_size(&self) -> bool {
+        *self
+            == SetAttributes {
+                size: self.size,
+                ..SetAttributes::default()
+            }
+    }
+
     fn apply(&self, inode: &mut Inode, now: Timestamp) {
         if let Some(mode) = self.mode {
             inode.set_mode(inode.mode() & !PERMISSIONS | mode & PERMISSIONS);

@@ -64,6 +64,8 @@ pub struct Metadata {
     pub rdev: (u32, u32),
     /// The project.
     pub project: u32,
+    /// Counts changes (`i_version`).
+    pub version: u64,
 }
 
 /// What `statfs` tells of the file system, as Linux counts.
@@ -117,12 +119,27 @@ impl Fs {
         Ok(Fs { icache, recovery })
     }
 
-    /// Changes an inode's permissions, owner or times, and stamps its ctime.
+    /// Changes an inode's permissions, owner or times, and stamps its ctime: one step, after the size where that is
+    /// to be changed too ([`Fs::truncate`]).
     ///
     /// # Errors
-    /// `ReadOnly`, as [`Fs::inode`], `Aborted`.
+    /// `ReadOnly`, as [`Fs::inode`], `Aborted`; as [`Fs::truncate`] where there is a size.
     pub fn set_attributes(&self, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
+        if let Some(size) = attributes.size {
+            data::truncate(&self.icache, ino, size)?;
+            if attributes.is_empty_but_size() {
+                return Ok(());
+            }
+        }
         attr::set(&self.icache, ino, attributes)
+    }
+
+    /// The time now by the file system's clock, for [`SetAttributes`].
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub fn now(&self) -> Result<Timestamp, Error> {
+        self.icache.now()
     }
 
     /// Writes `bytes` at byte `offset` of a regular file, which grows to hold them; says how many were written: fewer
@@ -323,6 +340,16 @@ impl Fs {
         self.inode(ino)?.read_link()
     }
 
+    /// The value of one extended attribute, by its whole name.
+    ///
+    /// # Errors
+    /// `NoAttribute`; as [`Fs::xattrs`].
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
+        let found = self.xattrs(ino)?.into_iter();
+        let mut found = found.filter(|xattr| xattr.name == name);
+        Ok(found.next().ok_or(Error::NoAttribute)?.value)
+    }
+
     /// All extended attributes of an inode.
     ///
     /// # Errors
@@ -448,6 +475,7 @@ impl InodeRef<'_> {
                 _ => (0, 0),
             },
             project: inode.project(),
+            version: inode.version(),
         }
     }
 

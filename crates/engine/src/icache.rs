@@ -149,7 +149,7 @@ impl Icache {
         writing.live.trim(committed);
         self.table.trim(&|inode| {
             self.volume.cache().remove(inode.table_block().0);
-            inode.stamp() <= committed
+            inode.stamp() <= committed && !inode.is_held()
         });
     }
 

@@ -21,6 +21,7 @@ use crate::limits;
 pub use create::NewInode;
 pub(crate) use create::{Content, create, create_unnamed};
 pub(crate) use link::link;
+pub(crate) use lock::TRIES;
 pub(crate) use remove::{reap_unheld, rmdir, unlink};
 pub use rename::RenameFlag;
 pub(crate) use rename::{Named, rename};

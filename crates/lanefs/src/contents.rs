@@ -17,6 +17,8 @@ pub(crate) const FILE: NewInode = NewInode {
     mode: 0o644,
     uid: 0,
     gid: 0,
+    umask: 0,
+    held: false,
 };
 /// What a file that replaces another takes from its own source, and not from the other.
 #[derive(Clone, Copy, Default)]

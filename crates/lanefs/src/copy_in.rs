@@ -285,6 +285,8 @@ impl Copy<'_> {
             mode: (metadata.mode() & kept) as u16,
             uid,
             gid,
+            umask: 0,
+            held: false,
         }
     }
 

@@ -97,7 +97,8 @@ pub use engine::Error as FsError;
 pub use engine::RecoveryError;
 pub use engine::{
     FileType, Flags, Fs as InodeFs, Generation, Ino, InodeRef, Journal, Mapping, Metadata,
-    NewInode, OpenOptions, RenameFlag, SetAttributes, StatFs, Superblock, Timestamp, Xattr,
+    NewInode, OpenOptions as MountOptions, RenameFlag, SetAttributes, StatFs, Superblock,
+    Timestamp, Xattr,
 };
 pub use error::Error;
 pub use fs::{DirEntry, File, Fs};

@@ -13,12 +13,16 @@ const DIRECTORY: NewInode = NewInode {
     mode: 0o755,
     uid: 0,
     gid: 0,
+    umask: 0,
+    held: false,
 };
 /// As Linux makes them.
 const SYMLINK: NewInode = NewInode {
     mode: 0o777,
     uid: 0,
     gid: 0,
+    umask: 0,
+    held: false,
 };
 
 /// A path's directory and its last part.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use lanefs::{BlockDevice, CopyOptions, Error, Fs, FsError, OpenOptions, Timestamp};
+use lanefs::{BlockDevice, CopyOptions, Error, Fs, FsError, MountOptions, Timestamp};
 use simulate::{CowDevice, Cut, Cuts, Recorder};
 use testkit::{Mounted, e2fsck, have, is_root, run, skip};
 
@@ -19,7 +19,7 @@ fn clock() -> Timestamp {
 }
 
 fn open(device: Arc<dyn BlockDevice>) -> Fs {
-    Fs::open_for_writing_with(device, &OpenOptions::default(), clock).unwrap()
+    Fs::open_for_writing_with(device, &MountOptions::default(), clock).unwrap()
 }
 
 /// An image, with this as `/file` if it is not empty.

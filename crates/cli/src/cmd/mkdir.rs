@@ -33,6 +33,8 @@ impl Change for Mkdir {
             mode: self.mode.of(0o777, true),
             uid: 0,
             gid: 0,
+            umask: 0,
+            held: false,
         };
         for path in paths(&self.places) {
             let is_directory = |found: lanefs::Metadata| found.file_type == FileType::Directory;

@@ -141,14 +141,40 @@ impl Fs {
         Ok(())
     }
 
+    /// As [`Fs::lookup`] and [`Fs::hold`] at one moment: what is held is what has the name.
+    ///
+    /// # Errors
+    /// As these; `Busy` if the name never stays the same between two looks.
+    pub fn lookup_held(&self, directory: Ino, name: &[u8]) -> Result<Ino, Error> {
+        for _ in 0..namei::TRIES {
+            let ino = self.lookup(directory, name)?;
+            let live = self.icache.get(ino)?;
+            // Whoever takes the name away or deletes the inode needs its lock for that.
+            let _locked = live.read_lock();
+            if self.lookup(directory, name)? == ino && self.icache.load_used(ino).is_ok() {
+                live.hold();
+                return Ok(ino);
+            }
+        }
+        Err(Error::Busy)
+    }
+
     /// Lets go of an inode that was held. One without names is deleted with its last holder, before this returns.
     ///
     /// # Errors
     /// `ReadOnly`, `Aborted`, `Corrupt`, `Io`: the inode is let go all the same, and deleted when the file system is
     /// opened next.
     pub fn release(&self, ino: Ino) -> Result<(), Error> {
+        self.forget(ino, 1)
+    }
+
+    /// As [`Fs::release`], `count` times at once; the caller held it at least as often.
+    ///
+    /// # Errors
+    /// As [`Fs::release`].
+    pub fn forget(&self, ino: Ino, count: u32) -> Result<(), Error> {
         let live = self.icache.get(ino)?;
-        match live.release() && live.snapshot().links_count() == 0 {
+        match live.release(count) && live.snapshot().links_count() == 0 {
             true => namei::reap_unheld(&self.icache, ino),
             false => Ok(()),
         }

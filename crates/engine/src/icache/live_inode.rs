@@ -128,10 +128,10 @@ impl LiveInode {
         self.holders.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// One fewer holds the inode; whether it was the last.
-    pub(crate) fn release(&self) -> bool {
+    /// `count` fewer hold the inode; whether they were the last.
+    pub(crate) fn release(&self, count: u32) -> bool {
         // SeqCst: pairs with the load in `is_held`.
-        self.holders.fetch_sub(1, Ordering::SeqCst) == 1
+        self.holders.fetch_sub(count, Ordering::SeqCst) == count
     }
 
     /// Whether someone holds the inode.

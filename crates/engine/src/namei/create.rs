@@ -27,12 +27,16 @@ use crate::xattr;
 /// Who makes an inode, and with which permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewInode {
-    /// Permission bits, setuid, setgid, sticky: within 0o7777, the umask taken off.
+    /// Permission bits, setuid, setgid, sticky: within 0o7777, as they were asked for.
     pub mode: u16,
+    /// Permission bits that are taken off `mode`.
+    pub umask: u16,
     /// Owner.
     pub uid: u32,
     /// Owning group; a directory with setgid set decides itself.
     pub gid: u32,
+    /// Whether the caller holds it from the start, as by [`crate::Fs::hold`].
+    pub held: bool,
 }
 
 /// What an inode is made as.
@@ -163,6 +167,9 @@ pub(crate) fn create(
     let handle = icache.begin(credits)?;
     number.apply(&handle);
     own.inode().set_linkable(false);
+    if new.held {
+        own.inode().hold();
+    }
     if let Some(first) = first {
         if let Some((pin, seal, bytes)) = first.contents {
             pin.replace(&handle, seal, bytes);
@@ -244,7 +251,7 @@ fn record(
     inode.set_extra_size(extra_size(icache));
     let takes_group = parent.mode() & SET_GID != 0;
     let keeps_bit = takes_group && file_type == FileType::Directory;
-    let mode = new.mode & 0o7777 | if keeps_bit { SET_GID } else { 0 };
+    let mode = new.mode & !new.umask & 0o7777 | if keeps_bit { SET_GID } else { 0 };
     inode.set_mode(file_type.mode_bits() | mode);
     inode.set_uid(new.uid);
     inode.set_gid(if takes_group { parent.gid() } else { new.gid });

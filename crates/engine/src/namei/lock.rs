@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
 
 /// How often an operation begins anew because others changed the names meanwhile.
-pub(super) const TRIES: usize = 1000;
+pub(crate) const TRIES: usize = 1000;
 /// Names that an inode may have, and subdirectories of a directory without an index, the parent's entries included.
 const LINKS_MAX: u16 = 65_000;
 

@@ -24,7 +24,7 @@ fn a_change_of_attributes_survives_any_cut_whole_or_not_at_all() {
                         seconds: i64::from(step),
                         nanoseconds: step,
                     }),
-                    atime: None,
+                    ..SetAttributes::default()
                 };
                 fs.set_attributes(Ino::ROOT, &attributes).unwrap();
                 if step % 3 == 0 {

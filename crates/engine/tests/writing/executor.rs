@@ -35,6 +35,8 @@ fn new(mode: u16) -> NewInode {
         mode,
         uid: 0,
         gid: 0,
+        umask: 0,
+        held: false,
     }
 }
 

@@ -10,6 +10,8 @@ const NEW: NewInode = NewInode {
     mode: 0o644,
     uid: 0,
     gid: 0,
+    umask: 0,
+    held: false,
 };
 
 /// Numbers that look random and are the same each time.
