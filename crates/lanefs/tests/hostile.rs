@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corpus::{Overlay, Structures, mutant, seeds};
-use lanefs::{Fs, Ino, OpenOptions, extract};
+use lanefs::{Fs, Ino, MountOptions, extract};
 
 /// Mutants of each seed that are walked and written as a tar; one in five of them is extracted.
 const MUTANTS: u64 = 10;
@@ -32,7 +32,7 @@ impl Write for Limited {
 }
 
 fn read(image: Overlay, extracted: bool) {
-    let Ok(fs) = Fs::open_with(Arc::new(image), &OpenOptions::default()) else {
+    let Ok(fs) = Fs::open_with(Arc::new(image), &MountOptions::default()) else {
         return;
     };
     if let Ok(walk) = fs.walk("/") {
