@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use device::BlockDevice;
 use ondisk::FsBlock;
+use sync::gauge::{self, Gauge};
 use sync::{Arc, Condvar, Mutex, Rank};
 
 use crate::abort::{Abort, JournalError};
@@ -250,6 +251,7 @@ impl Journal {
     /// One commit, by its only leader.
     fn lead(&self, client: &dyn Client) -> Result<Epoch, JournalError> {
         // 1.
+        let sealing = gauge::begin(Gauge::Seal);
         let sealed = self.epochs.seal(&self.statistics);
         let promised = self.space.seal(sealed);
         self.epochs.open(sealed);
@@ -280,6 +282,7 @@ impl Journal {
         // nothing that needs the log, and declare it empty.
         let mut log = self.log.lock();
         let written = log.write(&transaction, &self.statistics)?;
+        drop(sealing);
         // 4.
         self.table
             .committed(written.tid, written.start, written.blocks, images, &freed);

@@ -14,6 +14,7 @@ use std::marker::PhantomData;
 
 use sync::atomic::{AtomicU64, Ordering, fence};
 use sync::clock::{Duration, now};
+use sync::gauge::{self, Gauge, Under};
 use sync::{CachePadded, Condvar, Lanes, Mutex, Rank};
 
 use crate::options::Statistics;
@@ -44,6 +45,8 @@ pub(crate) struct Presence<'a> {
     epoch: Epoch,
     /// The slot is the thread's own.
     not_send: PhantomData<*const ()>,
+    /// Ends after the slot is empty.
+    _under: Under,
 }
 
 impl Presence<'_> {
@@ -101,6 +104,7 @@ impl Epochs {
                         slot,
                         epoch: Epoch(epoch),
                         not_send: PhantomData,
+                        _under: gauge::begin(Gauge::Handle),
                     };
                 }
                 // Release: nothing was changed under this slot; pairs with the Acquire in `is_idle`.

@@ -1,17 +1,21 @@
 //! Time: a monotonic clock for measuring and the wall clock for stamps on disk. Nobody else reads a clock, so a test
-//! can pass its own times everywhere else.
+//! can pass its own times everywhere else. A scheduled thread sees its schedule's time, which passes only with what its
+//! threads do.
 
 pub use std::time::{Duration, Instant};
 
 /// The monotonic clock.
 #[must_use]
 pub fn now() -> Instant {
-    Instant::now()
+    crate::turn::instant().unwrap_or_else(Instant::now)
 }
 
 /// Seconds and nanoseconds since 1970 by the wall clock (nanoseconds count forward, also before 1970).
 #[must_use]
 pub fn wall() -> (i64, u32) {
+    if let Some(wall) = crate::turn::wall() {
+        return wall;
+    }
     let now = std::time::SystemTime::now();
     match now.duration_since(std::time::UNIX_EPOCH) {
         Ok(after) => (

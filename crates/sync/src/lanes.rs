@@ -52,6 +52,10 @@ thread_local!(static INDEX: Index = Index::take());
 /// index is gone, it borrows 0; users that need exclusion must not be called from destructors of thread-locals.
 #[must_use]
 pub fn thread_index() -> usize {
+    // A scheduled thread's index follows from the seed, too.
+    if let Some(index) = crate::turn::index() {
+        return index;
+    }
     INDEX.try_with(|index| index.0).unwrap_or(0)
 }
 

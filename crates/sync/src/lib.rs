@@ -6,18 +6,30 @@
 //! than all locks held, naming both places. Other builds store and check nothing.
 //!
 //! [`Counter`] counts without two threads writing one cache line. [`Queue`] hands work from thread to thread with
-//! bounded memory. [`thread`] and [`clock`] are the standard library's, in one place.
+//! bounded memory. [`thread`] and [`clock`] are the standard library's, in one place. [`gauge`] tells a simulation how
+//! far other threads are.
+//!
+//! With the feature `simulate`, threads started within `schedule::run` run one at a time, and a seed decides which one
+//! at each lock, wait and atomic; all other threads run as ever, a little slower.
 
+#[cfg(feature = "simulate")]
+#[path = "atomic_points.rs"]
+pub mod atomic;
 pub mod clock;
 mod counter;
+pub mod gauge;
 mod held;
 mod lanes;
 mod lock;
 mod queue;
 mod rank;
+#[cfg(feature = "simulate")]
+pub mod schedule;
 pub mod thread;
+mod turn;
 
 /// Atomics. Every use of an `Ordering` has a comment that begins with its name and says what it pairs with.
+#[cfg(not(feature = "simulate"))]
 pub mod atomic {
     pub use std::sync::atomic::*;
 }

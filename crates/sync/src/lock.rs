@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::Rank;
 use crate::held::{Held, Kept};
+use crate::turn::{self, Released};
 
 /// Mutual exclusion with a rank.
 pub struct Mutex<T: ?Sized> {
@@ -19,6 +20,7 @@ pub struct Mutex<T: ?Sized> {
 pub struct MutexGuard<'a, T: ?Sized> {
     // Before `held`, so that the lock is released first.
     inner: parking_lot::MutexGuard<'a, T>,
+    _released: Released,
     _held: Held,
 }
 
@@ -47,7 +49,8 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         Held::check(self.rank);
         MutexGuard {
-            inner: self.inner.lock(),
+            inner: turn::acquire(self, || self.inner.try_lock(), || self.inner.lock()),
+            _released: Released::of(self),
             _held: Held::push(self.rank),
         }
     }
@@ -56,9 +59,11 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        turn::point();
         let inner = self.inner.try_lock()?;
         Some(MutexGuard {
             inner,
+            _released: Released::of(self),
             _held: Held::push(self.rank),
         })
     }
@@ -102,22 +107,29 @@ impl Condvar {
     }
 
     /// Releases the lock, waits to be notified (or wakes for no reason), and takes the lock again.
+    #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.0.wait(&mut guard.inner);
+        if turn::wait(self, &mut guard.inner, &guard._released, None).is_none() {
+            self.0.wait(&mut guard.inner);
+        }
     }
 
     /// As [`Condvar::wait`], but for so long at most. Returns whether the time was up.
+    #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> bool {
-        self.0.wait_for(&mut guard.inner, time).timed_out()
+        turn::wait(self, &mut guard.inner, &guard._released, Some(time))
+            .unwrap_or_else(|| self.0.wait_for(&mut guard.inner, time).timed_out())
     }
 
     /// Wakes one waiter.
     pub fn notify_one(&self) {
+        turn::notify(self, false);
         self.0.notify_one();
     }
 
     /// Wakes all waiters.
     pub fn notify_all(&self) {
+        turn::notify(self, true);
         self.0.notify_all();
     }
 }
@@ -132,6 +144,7 @@ pub struct RwLock<T: ?Sized> {
 #[must_use = "the lock is released at once when its guard is dropped"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     inner: parking_lot::RwLockReadGuard<'a, T>,
+    _released: Released,
     _held: Held,
 }
 
@@ -139,6 +152,7 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
 #[must_use = "the lock is released at once when its guard is dropped"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     inner: parking_lot::RwLockWriteGuard<'a, T>,
+    _released: Released,
     _held: Held,
 }
 
@@ -175,7 +189,8 @@ impl<T: ?Sized> RwLock<T> {
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         Held::check(self.rank);
         RwLockReadGuard {
-            inner: self.inner.read(),
+            inner: turn::acquire(self, || self.inner.try_read(), || self.inner.read()),
+            _released: Released::of(self),
             _held: Held::push(self.rank),
         }
     }
@@ -189,7 +204,8 @@ impl<T: ?Sized> RwLock<T> {
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         Held::check(self.rank);
         RwLockWriteGuard {
-            inner: self.inner.write(),
+            inner: turn::acquire(self, || self.inner.try_write(), || self.inner.write()),
+            _released: Released::of(self),
             _held: Held::push(self.rank),
         }
     }
@@ -198,9 +214,11 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        turn::point();
         let inner = self.inner.try_read()?;
         Some(RwLockReadGuard {
             inner,
+            _released: Released::of(self),
             _held: Held::push(self.rank),
         })
     }
@@ -209,9 +227,11 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        turn::point();
         let inner = self.inner.try_write()?;
         Some(RwLockWriteGuard {
             inner,
+            _released: Released::of(self),
             _held: Held::push(self.rank),
         })
     }

@@ -2,9 +2,25 @@
 
 use std::num::NonZero;
 
-pub use std::thread::{
-    Builder, JoinHandle, Scope, ScopedJoinHandle, panicking, scope, sleep, spawn, yield_now,
-};
+use crate::clock::Duration;
+use crate::turn;
+
+pub use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle, panicking, scope, spawn};
+
+/// Lets another thread run, if one can.
+pub fn yield_now() {
+    if !turn::yield_now() {
+        std::thread::yield_now();
+    }
+}
+
+/// Waits for so long.
+#[track_caller]
+pub fn sleep(time: Duration) {
+    if !turn::sleep(time) {
+        std::thread::sleep(time);
+    }
+}
 
 /// How many threads can run at once (at least 1; 1 when the system does not say).
 #[must_use]
@@ -13,11 +29,16 @@ pub fn available_parallelism() -> usize {
 }
 
 /// Runs `work` on `count` threads at once (each gets its number from 0) and waits for all. One thread runs on the
-/// caller's own; `count` 0 counts as 1.
+/// caller's own; `count` 0 counts as 1. Called by a scheduled thread, its workers are scheduled with it; threads
+/// started in other ways are not.
 ///
 /// # Panics
 /// When `work` panics on any thread.
+#[track_caller]
 pub fn workers(count: usize, work: impl Fn(usize) + Sync) {
+    if turn::workers(count, &work) {
+        return;
+    }
     scope(|scope| {
         for number in 1..count {
             let work = &work;
