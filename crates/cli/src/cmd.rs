@@ -1,5 +1,6 @@
 //! The commands, one file each. A new one is a `mod` line, and a variant of the enum with its arm below.
 
+mod bench;
 mod build;
 mod cat;
 mod chmod;
@@ -58,6 +59,7 @@ pub enum Command {
     Info(info::InfoArgs),
     Map(map::MapArgs),
     Dump(dump::DumpArgs),
+    Bench(bench::Args),
 }
 
 impl Command {
@@ -87,6 +89,7 @@ impl Command {
             Command::Info(args) => args.run(context),
             Command::Map(args) => args.run(context),
             Command::Dump(args) => args.run(context),
+            Command::Bench(args) => args.run(context),
         }
     }
 }

@@ -40,4 +40,4 @@ pub use lanes::{Lanes, thread_index};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use queue::Queue;
 pub use rank::Rank;
-pub use std::sync::{Arc, LazyLock, OnceLock, Weak};
+pub use std::sync::{Arc, Barrier, LazyLock, OnceLock, Weak};
