@@ -12,11 +12,15 @@ use crate::target::Target;
 /// Whoever owns what workloads make.
 const NEW_FILE: NewInode = NewInode {
     mode: 0o644,
+    umask: 0,
+    held: false,
     uid: 0,
     gid: 0,
 };
 const NEW_DIRECTORY: NewInode = NewInode {
     mode: 0o755,
+    umask: 0,
+    held: false,
     uid: 0,
     gid: 0,
 };
