@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bench::{Contender, Directory, InProcess, Plan, Row, Workload};
-use lanefs::OpenOptions;
+use lanefs::MountOptions;
 use serde_json::{Map, Value};
 
 use crate::args::parse_size;
@@ -130,7 +130,7 @@ impl Args {
     }
 
     fn engine<'p>(&'p self, scratch: &mut Option<Scratch<'p>>) -> Result<Contender<'p>, Failure> {
-        let options = OpenOptions::default();
+        let options = MountOptions::default();
         let (label, target) = match &self.image {
             None => (
                 "in process, memory",
