@@ -14,6 +14,9 @@ pub enum JournalError {
     /// The journal on disk is not one that can be written to.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
+    /// The journal's superblock is of the first format, which has no features.
+    #[error("the journal is of jbd's first format, which nothing has made for twenty years")]
+    OldFormat,
     /// The log holds transactions that must be replayed before anything is written.
     #[error("the journal has not been replayed")]
     NotReplayed,
@@ -28,9 +31,6 @@ pub enum JournalError {
         /// Blocks of the largest transaction.
         most: u32,
     },
-    /// The log has not room enough now: commit and checkpoint, then try again.
-    #[error("the log is full until the next checkpoint")]
-    Full,
 }
 
 impl From<DeviceError> for JournalError {

@@ -1,5 +1,5 @@
-//! The journal as its users see it, and the two jobs that move changes to disk. Each job has one leader at a time,
-//! found under [`Rank::JournalLeader`]; others that want the same wait there with nothing else held.
+//! The journal as its users see it, and the commit. Each job (commit, checkpoint, making room, flushing data) has one
+//! leader at a time, found under [`Rank::JournalLeader`]; others that want the same wait there with nothing else held.
 //!
 //! Commit, in numbered steps:
 //! 1. seal the running epoch, wait for its handles, open the next;
@@ -7,71 +7,108 @@
 //! 3. write the transaction (log.rs); CRASH: from here on it is found;
 //! 4. put its images up for the checkpoint, cancel those of freed blocks, true up the space;
 //! 5. tell the client, then whoever waits.
+//!
+//! Without a log (`^has_journal`), 3 is: flush, so that the data that the epoch maps are durable; its images home;
+//! flush. CRASH: some of the images are home, so the structures may contradict each other until e2fsck was there; but
+//! what was freed is used again only after 5, so no file ever shows another's data.
 
 use std::collections::BTreeSet;
 
 use device::BlockDevice;
-use ondisk::FsBlock;
-use sync::gauge::{self, Gauge};
+use ondisk::{BlockSize, FsBlock};
+use sync::clock::Instant;
+use sync::gauge::{self, Gauge, Under};
 use sync::{Arc, Condvar, Mutex, Rank};
 
 use crate::abort::{Abort, JournalError};
+use crate::attend::Attendant;
 use crate::client::{Client, Folded};
 use crate::epoch::{Epoch, Epochs};
-use crate::handle::Handle;
 use crate::lists::EpochLists;
 use crate::log::{Log, Transaction};
 use crate::map::LogMap;
 use crate::object::Stageable;
 use crate::options::{Options, Statistics};
-use crate::space::{Space, cost};
+use crate::room::LARGEST_STEP;
+use crate::space::{Sealed, Space};
 use crate::table::Table;
 
-/// Blocks that a checkpoint writes between two flushes.
-const CHECKPOINT_BATCH: usize = 1024;
 /// A transaction's blocks and what they hold.
-type Images = Vec<(FsBlock, Arc<[u8]>)>;
+pub(crate) type Images = Vec<(FsBlock, Arc<[u8]>)>;
 
-/// How often a reservation makes room before it gives up: a commit and a checkpoint always make some.
-const ROOM_TRIES: usize = 64;
+/// Of the staged memory's bound, the part that one transaction may take.
+const TRANSACTION_SHARE: u64 = 4;
+/// Blocks of the ring by which changes are counted where there is none.
+const RING_WITHOUT_LOG: u32 = 1 << 16;
 
 /// A journal, open for writing. Shared by reference between threads.
 pub struct Journal {
-    epochs: Epochs,
+    pub(crate) epochs: Epochs,
     pub(crate) space: Space,
     /// Objects first changed in an epoch.
     pub(crate) dirty: EpochLists<Arc<dyn Stageable>>,
     /// Blocks that no longer hold metadata.
     pub(crate) forgotten: EpochLists<FsBlock>,
-    table: Table,
-    /// [log area]
-    log: Mutex<Log>,
-    /// The file system's device, to which checkpoints write.
-    home: Arc<dyn BlockDevice>,
+    pub(crate) table: Table,
+    /// `None` for a file system without a journal. [log area]
+    pub(crate) log: Option<Mutex<Log>>,
+    /// The file system's device, to which checkpoints write. [const]
+    pub(crate) home: Arc<dyn BlockDevice>,
     /// [journal leader]
-    leaders: Mutex<Leaders>,
-    changed: Condvar,
-    abort: Abort,
-    statistics: Statistics,
-    options: Options,
-    block_bytes: usize,
+    pub(crate) leaders: Mutex<Leaders>,
+    pub(crate) changed: Condvar,
+    pub(crate) attendant: Attendant,
+    pub(crate) abort: Abort,
+    pub(crate) statistics: Statistics,
+    /// [const]
+    pub(crate) options: Options,
+    /// [const]
+    pub(crate) block_bytes: usize,
+    /// [const]
     clock: fn() -> (i64, u32),
 }
 
 #[derive(Default)]
-struct Leaders {
+pub(crate) struct Leaders {
     is_committing: bool,
-    is_checkpointing: bool,
+    pub(crate) is_checkpointing: bool,
+    pub(crate) is_making_room: bool,
+    /// Flushes of data begun and ended; one is under way while they differ.
+    pub(crate) flushes: (u64, u64),
+    /// The sealed epoch after which none runs until the thaw.
+    frozen: Option<Epoch>,
     /// All epochs up to this one are durable.
     committed: Epoch,
 }
 
-/// The lead of a commit or a checkpoint; however it ends, those who wait go on. A panic aborts the journal first.
-struct Lead<'a> {
-    journal: &'a Journal,
-    is_commit: bool,
+/// Which job is led.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Job {
+    Commit,
+    Checkpoint,
+    Room,
+    Flush,
+}
+
+/// The lead of a job; however it ends, those who wait go on. A panic aborts the journal first.
+pub(crate) struct Lead<'a> {
+    pub(crate) journal: &'a Journal,
+    pub(crate) job: Job,
     /// What is durable now.
     committed: Option<Epoch>,
+    /// An epoch that was closed, after which the next is opened.
+    closed: Option<Epoch>,
+}
+
+impl<'a> Lead<'a> {
+    pub(crate) fn of(journal: &'a Journal, job: Job) -> Lead<'a> {
+        Lead {
+            journal,
+            job,
+            committed: None,
+            closed: None,
+        }
+    }
 }
 
 impl Drop for Lead<'_> {
@@ -82,29 +119,18 @@ impl Drop for Lead<'_> {
                 "a panic during a commit or checkpoint".into(),
             ));
         }
+        if let Some(closed) = self.closed {
+            self.journal.epochs.open(closed);
+        }
         let mut leaders = self.journal.leaders.lock();
-        if self.is_commit {
-            leaders.is_committing = false;
-        } else {
-            leaders.is_checkpointing = false;
+        match self.job {
+            Job::Commit => leaders.is_committing = leaders.frozen.is_some(),
+            Job::Checkpoint => leaders.is_checkpointing = false,
+            Job::Room => leaders.is_making_room = false,
+            Job::Flush => leaders.flushes.1 += 1,
         }
         leaders.committed = self.committed.unwrap_or(leaders.committed);
         self.journal.changed.notify_all();
-    }
-}
-
-/// Log space promised to a handle that has not begun. Dropping it gives the promise back.
-pub struct Credits<'a> {
-    journal: &'a Journal,
-    blocks: u32,
-    revokes: u32,
-}
-
-impl Drop for Credits<'_> {
-    fn drop(&mut self) {
-        self.journal
-            .space
-            .give_back(cost(self.blocks, self.revokes));
     }
 }
 
@@ -114,7 +140,7 @@ impl Journal {
     /// `superblock_at` is the journal block that holds its superblock: 0 in an inode. `clock` stamps commit records.
     ///
     /// # Errors
-    /// When it can't be read, is no journal, or is dirty.
+    /// When it can't be read, is no journal, is dirty, or of jbd's first format.
     pub fn open(
         map: LogMap,
         superblock_at: u32,
@@ -124,24 +150,61 @@ impl Journal {
     ) -> Result<Journal, JournalError> {
         let block_bytes = map.block_size().bytes();
         let is_external = !Arc::ptr_eq(map.device(), &home);
-        let mut log = Log::open(map, superblock_at, is_external.then(|| Arc::clone(&home)))?;
-        log.enable_revokes();
-        Ok(Journal {
+        let data_device = is_external.then(|| Arc::clone(&home));
+        let log = Log::open(map, superblock_at, data_device, &options)?;
+        let capacity = log.capacity();
+        let log = Some(Mutex::new(Rank::LogArea, log));
+        Ok(Journal::new(
+            log,
+            capacity,
+            home,
+            block_bytes,
+            options,
+            clock,
+        ))
+    }
+
+    /// Handles, epochs and commits for a file system without a journal: a commit writes home. What a crash leaves is
+    /// said at the top of this module's source and in `docs/journal.md`.
+    #[must_use]
+    pub fn without_log(
+        block_size: BlockSize,
+        home: Arc<dyn BlockDevice>,
+        options: Options,
+        clock: fn() -> (i64, u32),
+    ) -> Journal {
+        let bytes = block_size.bytes();
+        Journal::new(None, RING_WITHOUT_LOG, home, bytes, options, clock)
+    }
+
+    fn new(
+        log: Option<Mutex<Log>>,
+        capacity: u32,
+        home: Arc<dyn BlockDevice>,
+        block_bytes: usize,
+        options: Options,
+        clock: fn() -> (i64, u32),
+    ) -> Journal {
+        let most = options.staged_bytes / TRANSACTION_SHARE / block_bytes as u64;
+        // Room for the largest step, however little memory there may be.
+        let most = u32::try_from(most).unwrap_or(u32::MAX).max(LARGEST_STEP);
+        Journal {
             epochs: Epochs::new(),
-            space: Space::new(log.capacity(), 0),
+            space: Space::new(capacity, most),
             dirty: EpochLists::new(),
             forgotten: EpochLists::new(),
             table: Table::new(),
-            log: Mutex::new(Rank::LogArea, log),
+            log,
             home,
             leaders: Mutex::new(Rank::JournalLeader, Leaders::default()),
             changed: Condvar::new(),
+            attendant: Attendant::default(),
             abort: Abort::default(),
             statistics: Statistics::default(),
             options,
             block_bytes,
             clock,
-        })
+        }
     }
 
     /// What was counted so far.
@@ -159,62 +222,12 @@ impl Journal {
         self.leaders.lock().committed
     }
 
-    /// Whether someone should commit soon, because the running epoch is half as large as a transaction gets.
-    pub fn is_commit_due(&self) -> bool {
-        self.space.is_commit_due()
-    }
-
-    /// Whether someone should checkpoint soon: half of the staged memory or of the log is in use.
-    pub fn is_checkpoint_due(&self) -> bool {
-        self.table.image_bytes() * 2 > self.options.staged_bytes
-            || self.space.free() < i64::from(self.space.transaction_most()) * 2
-    }
-
-    /// Promises log space for a step that changes at most `blocks` blocks and revokes at most `revokes`. May commit
-    /// and checkpoint to make room, so it is called while preparing, without an open handle.
+    /// Why nothing is written any more.
     ///
     /// # Errors
-    /// When the step is larger than a transaction, or the journal is or becomes aborted.
-    pub fn reserve(
-        &self,
-        client: &dyn Client,
-        blocks: u32,
-        revokes: u32,
-    ) -> Result<Credits<'_>, JournalError> {
-        let wanted = cost(blocks, revokes);
-        let most = self.space.transaction_most();
-        if wanted > most {
-            return Err(JournalError::TooLarge { wanted, most });
-        }
-        for _ in 0..ROOM_TRIES {
-            self.abort.check()?;
-            if self.table.image_bytes() > self.options.staged_bytes {
-                self.checkpoint()?;
-            }
-            if self.space.take(wanted, &self.statistics) {
-                return Ok(Credits {
-                    journal: self,
-                    blocks,
-                    revokes,
-                });
-            }
-            self.commit(client, self.current_epoch())?;
-            if self.is_checkpoint_due() {
-                self.checkpoint()?;
-            }
-        }
-        Err(JournalError::Full)
-    }
-
-    /// Begins a handle in the running epoch. Waits only while an epoch drains.
-    ///
-    /// # Panics
-    /// When this thread has a handle open.
-    pub fn begin<'a>(&'a self, credits: Credits<'a>) -> Handle<'a> {
-        let presence = self.epochs.enter(&self.statistics);
-        let (blocks, revokes) = (credits.blocks, credits.revokes);
-        std::mem::forget(credits);
-        Handle::new(self, presence, blocks, revokes)
+    /// [`JournalError::Aborted`] with the first cause, once the journal is aborted.
+    pub fn check(&self) -> Result<(), JournalError> {
+        self.abort.check()
     }
 
     /// Makes everything up to `target` durable; returns at once if it is. Callers share: one leads, the rest wait.
@@ -223,41 +236,81 @@ impl Journal {
     /// # Errors
     /// When the journal is or becomes aborted; what was promised before still holds.
     pub fn commit(&self, client: &dyn Client, target: Epoch) -> Result<(), JournalError> {
-        let mut leaders = self.leaders.lock();
-        loop {
-            if leaders.committed >= target {
-                return Ok(());
-            }
-            self.abort.check()?;
-            if !leaders.is_committing {
-                break;
-            }
-            self.changed.wait(&mut leaders);
-        }
-        leaders.is_committing = true;
-        drop(leaders);
-        let mut lead = Lead {
-            journal: self,
-            is_commit: true,
-            committed: None,
+        let Some(mut lead) = self.lead_commit(|leaders| leaders.committed >= target)? else {
+            return Ok(());
         };
-        let committed = self
-            .lead(client)
-            .map_err(|error| self.abort.because(error))?;
-        lead.committed = Some(committed);
+        let sealed = self.seal();
+        self.open_next(&sealed);
+        lead.committed = Some(self.write_epoch(client, &sealed)?);
         Ok(())
     }
 
-    /// One commit, by its only leader.
-    fn lead(&self, client: &dyn Client) -> Result<Epoch, JournalError> {
-        // 1.
+    /// Whether someone commits, or the journal is frozen.
+    pub(crate) fn is_committing(&self) -> bool {
+        self.leaders.lock().is_committing
+    }
+
+    /// Waits until `is_done`, and gives nothing then, or until nobody commits, and gives the lead.
+    fn lead_commit(
+        &self,
+        is_done: impl Fn(&Leaders) -> bool,
+    ) -> Result<Option<Lead<'_>>, JournalError> {
+        let mut leaders = self.leaders.lock();
+        let mut has_waited = false;
+        loop {
+            if is_done(&leaders) {
+                self.statistics.syncs.add(u64::from(has_waited));
+                return Ok(None);
+            }
+            self.abort.check()?;
+            if !leaders.is_committing {
+                self.statistics.syncs.add(1);
+                leaders.is_committing = true;
+                return Ok(Some(Lead::of(self, Job::Commit)));
+            }
+            has_waited = true;
+            self.changed.wait(&mut leaders);
+        }
+    }
+
+    /// Step 1, without the opening.
+    fn seal(&self) -> SealedEpoch {
         let sealing = gauge::begin(Gauge::Seal);
-        let sealed = self.epochs.seal(&self.statistics);
-        let promised = self.space.seal(sealed);
-        self.epochs.open(sealed);
+        let (epoch, closed_at) = self.epochs.seal(&self.statistics);
+        SealedEpoch {
+            _sealing: sealing,
+            epoch,
+            closed_at,
+            did: self.space.seal(epoch),
+        }
+    }
+
+    fn open_next(&self, sealed: &SealedEpoch) {
+        self.epochs.open(sealed.epoch);
+        self.statistics
+            .seal_pauses
+            .add(sync::clock::now() - sealed.closed_at);
+    }
+
+    /// Steps 2 to 5, by the only leader. A failure aborts.
+    fn write_epoch(
+        &self,
+        client: &dyn Client,
+        sealed: &SealedEpoch,
+    ) -> Result<Epoch, JournalError> {
+        self.try_write_epoch(client, sealed)
+            .map_err(|error| self.abort.because(error))
+    }
+
+    fn try_write_epoch(
+        &self,
+        client: &dyn Client,
+        sealed: &SealedEpoch,
+    ) -> Result<Epoch, JournalError> {
         // 2.
-        let forgotten: BTreeSet<FsBlock> = self.forgotten.take(sealed).into_iter().collect();
-        let mut images = self.stage(client, sealed)?;
+        let (epoch, promised) = (sealed.epoch, sealed.did.blocks);
+        let forgotten: BTreeSet<FsBlock> = self.forgotten.take(epoch).into_iter().collect();
+        let mut images = self.stage(client, epoch)?;
         images.retain(|(block, _)| !forgotten.contains(block));
         let revokes: Vec<FsBlock> = forgotten
             .iter()
@@ -266,24 +319,30 @@ impl Journal {
             .collect();
         if images.is_empty() && revokes.is_empty() {
             self.space.release(promised);
-            client.committed(sealed);
-            return Ok(sealed);
+            client.committed(epoch);
+            return Ok(epoch);
         }
-        // 3.
+        // 3 and 4.
+        let Some(log) = &self.log else {
+            self.write_without_log(&images)?;
+            self.space.release(promised);
+            client.committed(epoch);
+            return Ok(epoch);
+        };
         let transaction = Transaction {
             images: &images,
             revokes: &revokes,
-            is_async: self.options.async_commit,
+            is_async: self.options.async_commit
+                && revokes.is_empty()
+                && !(self.options.is_ordered && sealed.did.maps_data),
             time: (self.clock)(),
         };
         let logged = images.len() as u64;
         let freed: Vec<FsBlock> = forgotten.into_iter().collect();
         // One hold of the log for the transaction and its entry in the table: a checkpoint in between would find
         // nothing that needs the log, and declare it empty.
-        let mut log = self.log.lock();
+        let mut log = log.lock();
         let written = log.write(&transaction, &self.statistics)?;
-        drop(sealing);
-        // 4.
         self.table
             .committed(written.tid, written.start, written.blocks, images, &freed);
         drop(log);
@@ -301,8 +360,18 @@ impl Journal {
         );
         self.space.release(unused.unwrap_or(0));
         // 5.
-        client.committed(sealed);
-        Ok(sealed)
+        client.committed(epoch);
+        Ok(epoch)
+    }
+
+    fn write_without_log(&self, images: &Images) -> Result<(), JournalError> {
+        self.statistics.flushes.add(2);
+        self.home.flush()?;
+        self.write_blocks(images)?;
+        self.home.flush()?;
+        self.statistics.commits.add(1);
+        self.statistics.checkpointed_blocks.add(images.len() as u64);
+        Ok(())
     }
 
     fn stage(&self, client: &dyn Client, sealed: Epoch) -> Result<Images, JournalError> {
@@ -335,62 +404,51 @@ impl Journal {
             .collect())
     }
 
-    /// The newest committed contents of a block that is not home yet: what a reader of the device would miss.
-    pub fn newest(&self, block: FsBlock) -> Option<Arc<[u8]>> {
-        self.table.newest(block)
-    }
-
-    /// Writes all committed images home and empties the log behind them. One leads; others wait and find it done.
-    ///
-    /// # Errors
-    /// When the journal is or becomes aborted.
-    pub fn checkpoint(&self) -> Result<(), JournalError> {
-        let mut leaders = self.leaders.lock();
-        while leaders.is_checkpointing {
-            self.changed.wait(&mut leaders);
-        }
-        self.abort.check()?;
-        leaders.is_checkpointing = true;
-        drop(leaders);
-        let _lead = Lead {
-            journal: self,
-            is_commit: false,
-            committed: None,
-        };
-        self.write_home().map_err(|error| self.abort.because(error))
-    }
-
-    fn write_home(&self) -> Result<(), JournalError> {
-        loop {
-            let batch = self.table.begin_batch(CHECKPOINT_BATCH);
-            let written = batch.iter().try_for_each(|(block, _, image)| {
-                self.home.write_at(block.0 * self.block_bytes as u64, image)
-            });
-            let flushed = written.and_then(|()| {
-                self.statistics.flushes.add(1);
-                self.home.flush()
-            });
-            // Kept until the tail is on disk: no transaction may come between the look at the table and that.
-            let mut log = self.log.lock();
-            let tail = self.table.end_batch(&batch, flushed.is_ok());
-            flushed?;
-            self.statistics.checkpointed_blocks.add(batch.len() as u64);
-            // CRASH: the old tail replays what is home already; the space is released only when the new one is durable.
-            log.move_tail(tail.oldest, &self.statistics)?;
-            drop(log);
-            self.space.release(tail.freed);
-            if batch.len() < CHECKPOINT_BATCH {
-                return Ok(());
-            }
-        }
-    }
-
     /// Commits, checkpoints and leaves an empty log, for a clean unmount. No handle begins meanwhile.
     ///
     /// # Errors
     /// As [`Journal::commit`] and [`Journal::checkpoint`].
     pub fn close(&self, client: &dyn Client) -> Result<(), JournalError> {
+        self.thaw();
         self.commit(client, self.current_epoch())?;
         self.checkpoint()
     }
+
+    /// Commits and writes everything home, and lets no handle begin until [`Journal::thaw`]. Handles that are asked for
+    /// meanwhile wait, with what their thread has locked. Frozen twice counts as frozen once.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`] and [`Journal::checkpoint`]; then nothing is frozen.
+    pub fn freeze(&self, client: &dyn Client) -> Result<(), JournalError> {
+        let Some(mut lead) = self.lead_commit(|leaders| leaders.frozen.is_some())? else {
+            return Ok(());
+        };
+        let sealed = self.seal();
+        lead.closed = Some(sealed.epoch);
+        lead.committed = Some(self.write_epoch(client, &sealed)?);
+        self.checkpoint()?;
+        lead.closed = None;
+        self.leaders.lock().frozen = Some(sealed.epoch);
+        Ok(())
+    }
+
+    /// Lets handles begin again; does nothing if they may.
+    pub fn thaw(&self) {
+        let mut leaders = self.leaders.lock();
+        if let Some(sealed) = leaders.frozen.take() {
+            // Before the next commit can seal.
+            self.epochs.open(sealed);
+            leaders.is_committing = false;
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// An epoch that is closed and drained.
+struct SealedEpoch {
+    epoch: Epoch,
+    closed_at: Instant,
+    did: Sealed,
+    /// Until it is durable.
+    _sealing: Under,
 }

@@ -13,7 +13,7 @@
 use std::marker::PhantomData;
 
 use sync::atomic::{AtomicU64, Ordering, fence};
-use sync::clock::{Duration, now};
+use sync::clock::{Duration, Instant, now};
 use sync::gauge::{self, Gauge, Under};
 use sync::{CachePadded, Condvar, Lanes, Mutex, Rank};
 
@@ -27,6 +27,8 @@ pub struct Epoch(pub u64);
 const CLOSED: u64 = 1 << 63;
 /// How long a sealer looks for a moment without open handles before it makes new ones wait.
 const IDLE_LOOK: Duration = Duration::from_millis(1);
+/// Looks at the slots before the sealer lets other threads have its core.
+const LOOKS_BEFORE_YIELD: u32 = 64;
 
 /// The running epoch and who is in it.
 pub(crate) struct Epochs {
@@ -117,32 +119,38 @@ impl Epochs {
 
     fn wait_until_open(&self) {
         let mut gate = self.gate.lock();
-        // Acquire: pairs with the Release in `announce`, which stores before it takes the gate: no lost wake-up.
+        // Acquire: pairs with the Release in `open`, which stores before it takes the gate: no lost wake-up.
         while self.word.load(Ordering::Acquire) & CLOSED != 0 {
             self.opened.wait(&mut gate);
         }
     }
 
     /// Closes the running epoch and waits until its last handle has ended. The caller is the only sealer.
-    /// Returns the epoch; none runs until [`Epochs::open`].
-    pub(crate) fn seal(&self, statistics: &Statistics) -> Epoch {
+    /// Returns the epoch, and when it was closed; none runs until [`Epochs::open`].
+    pub(crate) fn seal(&self, statistics: &Statistics) -> (Epoch, Instant) {
         let epoch = self.current();
         let start = now();
-        while now() - start < IDLE_LOOK {
-            self.close(epoch);
-            if self.is_idle(epoch) {
-                statistics.seals_when_idle.add(1);
-                return epoch;
-            }
-            self.reopen(epoch);
+        // A look costs nobody anything; closing makes new handles wait.
+        while !self.is_idle(epoch) && now() - start < IDLE_LOOK {
             sync::thread::yield_now();
         }
+        let closed_at = now();
         self.close(epoch);
+        if self.is_idle(epoch) {
+            statistics.seals_when_idle.add(1);
+            return (epoch, closed_at);
+        }
+        let mut looks = 0_u32;
         while !self.is_idle(epoch) {
             // Handles do no I/O and wait for nothing, so this is short; the yield lets them run on a busy machine.
-            sync::thread::yield_now();
+            looks += 1;
+            if looks.is_multiple_of(LOOKS_BEFORE_YIELD) {
+                sync::thread::yield_now();
+            } else {
+                sync::thread::spin();
+            }
         }
-        epoch
+        (epoch, closed_at)
     }
 
     fn close(&self, epoch: Epoch) {
@@ -159,18 +167,10 @@ impl Epochs {
             .all(|slot| slot.load(Ordering::Acquire) != epoch.0)
     }
 
-    fn reopen(&self, epoch: Epoch) {
-        self.announce(epoch);
-    }
-
     /// Opens the epoch after a sealed one.
     pub(crate) fn open(&self, sealed: Epoch) {
-        self.announce(Epoch(sealed.0 + 1));
-    }
-
-    fn announce(&self, epoch: Epoch) {
         // Release: pairs with the Acquire loads in `enter` and `wait_until_open`.
-        self.word.store(epoch.0, Ordering::Release);
+        self.word.store(sealed.0 + 1, Ordering::Release);
         // The gate is taken so that nobody is between its look at the word and its wait.
         drop(self.gate.lock());
         self.opened.notify_all();
@@ -204,7 +204,7 @@ mod tests {
                 });
             }
             for _ in 0..2000 {
-                let sealed = epochs.seal(&statistics);
+                let (sealed, _) = epochs.seal(&statistics);
                 // Relaxed: the drain ordered it.
                 assert_eq!(
                     counts[(sealed.0 & 1) as usize].load(Ordering::Relaxed),

@@ -22,6 +22,8 @@ pub struct Handle<'a> {
     dirtied: Cell<u32>,
     /// Blocks whose copies in the log must not be replayed.
     revoked: Cell<u32>,
+    /// Whether the step makes blocks of data part of a file.
+    maps_data: Cell<bool>,
 }
 
 impl<'a> Handle<'a> {
@@ -37,6 +39,7 @@ impl<'a> Handle<'a> {
             asked: (blocks, revokes),
             dirtied: Cell::new(0),
             revoked: Cell::new(0),
+            maps_data: Cell::new(false),
         }
     }
 
@@ -60,6 +63,11 @@ impl<'a> Handle<'a> {
         );
     }
 
+    /// Says that the step makes data readable that were written before it: they must be durable before its epoch is.
+    pub fn maps_data(&self) {
+        self.maps_data.set(true);
+    }
+
     /// Says that `block` no longer holds metadata: its copies in the log are not replayed over what comes next, and
     /// not written home once this epoch is committed. It may be used again only when [`crate::Client::committed`] was
     /// called for this epoch.
@@ -80,8 +88,9 @@ impl<'a> Handle<'a> {
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
         let asked = cost(self.asked.0, self.asked.1);
+        let used = cost(self.dirtied.get(), self.revoked.get());
         self.journal
             .space
-            .end(self.epoch(), asked, self.dirtied.get(), self.revoked.get());
+            .end(self.epoch(), asked, used, self.maps_data.get());
     }
 }

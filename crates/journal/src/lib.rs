@@ -9,13 +9,16 @@
 //! 3. A checkpoint ([`Journal::checkpoint`]) writes the newest committed images home, flushes, and moves the tail.
 //!
 //! A failure of the device aborts: the first cause is kept, nothing is committed any more, and every later call says
-//! so. The crate starts no thread; it waits only in `commit`, `checkpoint` and while an epoch drains in `begin`.
+//! so. The crate starts no thread ([`Journal::attend`] runs on one that is lent to it); it waits only in `reserve`,
+//! `commit`, `checkpoint`, `freeze`, `flush_data` and, while an epoch drains, in `begin`.
 //!
 //! What a crash leaves: the journal of a clean or dirty image, in both cases one that `e2fsck`, the kernel and
 //! `lanefs-recovery` replay to the state at the end of some committed epoch, not older than the last one that
 //! `commit` returned for.
 
 mod abort;
+mod attend;
+mod checkpoint;
 mod client;
 mod commit;
 mod epoch;
@@ -25,15 +28,17 @@ mod log;
 mod map;
 mod object;
 mod options;
+mod room;
 mod space;
 mod table;
 
 pub use abort::JournalError;
 pub use client::{Client, Folded};
-pub use commit::{Credits, Journal};
+pub use commit::Journal;
 pub use epoch::Epoch;
 pub use handle::Handle;
 pub use lists::EpochLists;
 pub use map::LogMap;
 pub use object::{Object, Stageable};
 pub use options::{Options, Statistics};
+pub use room::Credits;

@@ -12,15 +12,15 @@
 
 use device::BlockDevice;
 use ondisk::jbd2::{
-    CommitBlock, DescriptorWriter, JournalChecksum, JournalFeatures, JournalSuperblock, LogFormat,
-    MAGIC, RevokeWriter, TransactionChecksum,
+    BlockKind, CommitBlock, DescriptorWriter, JournalChecksum, JournalFeatures, JournalSuperblock,
+    LogFormat, MAGIC, RevokeWriter, TransactionChecksum,
 };
 use ondisk::{FsBlock, Tid};
 use sync::Arc;
 
 use crate::abort::JournalError;
 use crate::map::LogMap;
-use crate::options::Statistics;
+use crate::options::{Options, Statistics};
 
 /// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -61,15 +61,21 @@ impl Log {
         map: LogMap,
         superblock_at: u32,
         data_device: Option<Arc<dyn BlockDevice>>,
+        options: &Options,
     ) -> Result<Log, JournalError> {
         let mut block = vec![0; map.block_size().bytes()];
         map.read(superblock_at, &mut block)?;
         // The buffer is one block: at least as long as the structure.
-        let superblock = JournalSuperblock::read(&block).expect("a block holds a superblock");
-        let format = superblock.verify(map.block_size(), map.len_blocks().into())?;
+        let mut superblock = JournalSuperblock::read(&block).expect("a block holds a superblock");
+        superblock.verify(map.block_size(), map.len_blocks().into())?;
         if superblock.start() != 0 {
             return Err(JournalError::NotReplayed);
         }
+        if superblock.kind() != Some(BlockKind::SuperblockV2) {
+            return Err(JournalError::OldFormat);
+        }
+        choose_features(&mut superblock, options);
+        let format = superblock.verify(map.block_size(), map.len_blocks().into())?;
         let (head, next_tid) = (superblock.first(), superblock.sequence());
         Ok(Log {
             map,
@@ -85,13 +91,6 @@ impl Log {
     /// Blocks that the ring has.
     pub(crate) fn capacity(&self) -> u32 {
         self.superblock.log_end() - self.superblock.first()
-    }
-
-    /// Turns on a feature of the format before the first transaction: written with the next superblock.
-    pub(crate) fn enable_revokes(&mut self) {
-        let mut features = self.superblock.features();
-        features.incompat |= JournalFeatures::INCOMPAT_REVOKE;
-        self.superblock.set_features(features);
     }
 
     /// Writes a transaction; when this returns it is durable.
@@ -117,13 +116,15 @@ impl Log {
         }
         let mut record = vec![0; appender.log.map.block_size().bytes()];
         commit.write(&appender.log.format, &mut record);
-        if !transaction.is_async {
+        let is_async = transaction.is_async && appender.log.has_whole_checksums();
+        if !is_async {
             appender.write_out()?;
             appender.log.flush(true, statistics)?;
         }
         appender.push(&record)?;
         let (blocks, head) = appender.finish()?;
-        self.flush(transaction.is_async, statistics)?;
+        self.flush(is_async, statistics)?;
+        statistics.async_commits.add(u64::from(is_async));
         self.head = head;
         self.next_tid = tid.next();
         Ok(Written { tid, start, blocks })
@@ -162,6 +163,11 @@ impl Log {
             .write_bytes(self.superblock_at, self.superblock.bytes())?)
     }
 
+    /// Whether a transaction's checksum covers all its blocks, so that recovery sees when one of them never arrived.
+    fn has_whole_checksums(&self) -> bool {
+        self.format.checksum == JournalChecksum::V1
+    }
+
     fn after(&self, block: u32) -> u32 {
         if block + 1 < self.superblock.log_end() {
             block + 1
@@ -169,6 +175,31 @@ impl Log {
             self.superblock.first()
         }
     }
+}
+
+/// The features of the log from now on: they reach the disk with the superblock before the first transaction. Fast
+/// commits are not written, so their area is a part of the log; what it holds is older than the log's next transaction.
+fn choose_features(superblock: &mut JournalSuperblock, options: &Options) {
+    const CHECKSUMS: u32 = JournalFeatures::INCOMPAT_CSUM_V2 | JournalFeatures::INCOMPAT_CSUM_V3;
+    let mut features = superblock.features();
+    features.incompat |= JournalFeatures::INCOMPAT_REVOKE;
+    features.incompat &=
+        !(JournalFeatures::INCOMPAT_FAST_COMMIT | JournalFeatures::INCOMPAT_ASYNC_COMMIT);
+    if options.is_64bit {
+        features.incompat |= JournalFeatures::INCOMPAT_64BIT;
+    }
+    if options.has_checksums && features.incompat & CHECKSUMS == 0 {
+        features.incompat |= JournalFeatures::INCOMPAT_CSUM_V3;
+    }
+    if features.incompat & CHECKSUMS != 0 {
+        features.compat &= !JournalFeatures::COMPAT_CHECKSUM;
+        superblock.set_checksum_type(JournalSuperblock::CHECKSUM_TYPE_CRC32C);
+    } else if options.async_commit {
+        features.compat |= JournalFeatures::COMPAT_CHECKSUM;
+        features.incompat |= JournalFeatures::INCOMPAT_ASYNC_COMMIT;
+    }
+    superblock.set_features(features);
+    superblock.seal();
 }
 
 /// Gathers blocks that follow one another and writes them in large pieces.

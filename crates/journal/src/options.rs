@@ -1,15 +1,24 @@
 //! What a journal's user chooses, and what it counts.
 
-use sync::Counter;
+use sync::{Counter, Histogram};
 
 /// How a journal is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Bytes of committed images kept in memory for the checkpoint; above half of it a checkpoint is due.
+    /// Bytes of committed images kept in memory for the checkpoint: above half of it a checkpoint starts, above it
+    /// [`crate::Journal::reserve`] waits for one. A transaction gets at most a quarter of it.
     pub staged_bytes: u64,
-    /// Write the commit record together with the log blocks and flush once, where no new data were mapped. The
-    /// journal's superblock must have the feature.
+    /// Write the commit record together with the log blocks and flush once, where no new data were mapped and nothing
+    /// is revoked. It takes checksums over whole transactions: turned on where the journal has none, without effect
+    /// (two flushes) where it has those of version 2 or 3, which let recovery see damage but not the end of the log.
     pub async_commit: bool,
+    /// Whether data that a transaction maps are durable before it is (`data=ordered`); otherwise (`data=writeback`)
+    /// async commit does not look at them, and a crash may show old contents of blocks in new files.
+    pub is_ordered: bool,
+    /// The file system has checksums of metadata: then the log gets those of version 3, if it has none.
+    pub has_checksums: bool,
+    /// The file system may have more than 2^32 blocks: then the log's numbers have 64 bits.
+    pub is_64bit: bool,
 }
 
 impl Default for Options {
@@ -17,6 +26,9 @@ impl Default for Options {
         Options {
             staged_bytes: 64 << 20,
             async_commit: false,
+            is_ordered: true,
+            has_checksums: false,
+            is_64bit: false,
         }
     }
 }
@@ -26,11 +38,16 @@ impl Default for Options {
 pub struct Statistics {
     /// Transactions committed.
     pub commits: Counter,
+    /// Of these, those with one flush.
+    pub async_commits: Counter,
+    /// Calls of [`crate::Journal::commit`] that had to wait for something to become durable: with
+    /// [`Statistics::commits`] it tells how many shared one.
+    pub syncs: Counter,
     /// Metadata blocks written to the log.
     pub logged_blocks: Counter,
     /// Revokes written to the log.
     pub revokes: Counter,
-    /// Blocks written home by checkpoints.
+    /// Blocks written home: by checkpoints, or by commits where there is no log.
     pub checkpointed_blocks: Counter,
     /// Flushes asked of the devices.
     pub flushes: Counter,
@@ -40,4 +57,8 @@ pub struct Statistics {
     pub seals_when_idle: Counter,
     /// Times that leases were taken back because the log was nearly full.
     pub lease_recalls: Counter,
+    /// Times that `reserve` found no room and waited for a commit or a checkpoint.
+    pub room_waits: Counter,
+    /// For each commit, how long no handle could begin: from the close of its epoch to the opening of the next.
+    pub seal_pauses: Histogram,
 }

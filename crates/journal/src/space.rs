@@ -8,9 +8,12 @@
 //! capacity = free + leases + promised to open credits + used by unsealed and unwritten epochs + transactions in the
 //! log.
 //!
+//! Who finds no room queues for the one place that makes some ([`crate::Journal::reserve`]); while it does, the room is
+//! pressed: nobody else gets more than the lease that is left to it, so large wishes are not starved by small ones.
+//!
 //! No locks; every word is an atomic. After a crash nothing of this remains: it is counted anew from the log.
 
-use sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use sync::{CachePadded, Lanes};
 
 use crate::epoch::Epoch;
@@ -28,9 +31,22 @@ pub(crate) struct Space {
     free: CachePadded<AtomicI64>,
     /// Leased since the last seal. [atomic: Relaxed, a bound on what the epoch may use]
     granted: CachePadded<AtomicI64>,
+    /// Someone makes room, and gets what there is. [atomic: Relaxed, hint]
+    pressed: CachePadded<AtomicBool>,
     lanes: Lanes<Lane>,
+    /// [const]
     lease: i64,
+    /// [const]
     transaction_most: u32,
+}
+
+/// What the handles of a sealed epoch did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sealed {
+    /// Blocks of the log that they used.
+    pub(crate) blocks: u64,
+    /// Whether one of them mapped data.
+    pub(crate) maps_data: bool,
 }
 
 #[derive(Default)]
@@ -39,6 +55,12 @@ struct Lane {
     lease: AtomicI64,
     /// Blocks used by the thread's handles, by the epoch's parity. [atomic: Relaxed; the drain orders it]
     used: [AtomicU64; 2],
+    /// Whether one of the thread's handles mapped data, by the epoch's parity. [atomic: Relaxed; the drain orders it]
+    maps_data: [AtomicBool; 2],
+}
+
+fn parity(epoch: Epoch) -> usize {
+    usize::from(epoch.0 & 1 == 1)
 }
 
 /// Log blocks that so many changed and revoked blocks may take, with descriptors and a commit record.
@@ -57,12 +79,14 @@ pub(crate) fn cost(blocks: u32, revokes: u32) -> u32 {
 }
 
 impl Space {
-    /// A log with room for `capacity` blocks, of which `used` are taken.
-    pub(crate) fn new(capacity: u32, used: u32) -> Space {
-        let transaction_most = capacity / 4;
+    /// An empty log with room for `capacity` blocks, whose transactions may have up to `most` blocks, but at most a
+    /// quarter of the log.
+    pub(crate) fn new(capacity: u32, most: u32) -> Space {
+        let transaction_most = (capacity / 4).min(most);
         Space {
-            free: CachePadded::new(AtomicI64::new(i64::from(capacity) - i64::from(used))),
+            free: CachePadded::new(AtomicI64::new(capacity.into())),
             granted: CachePadded::new(AtomicI64::new(0)),
+            pressed: CachePadded::new(AtomicBool::new(false)),
             lanes: Lanes::new(),
             // All leases together take at most an eighth of the largest transaction for 16 threads, and no lease at
             // all (the exact counter) where that is not worth it.
@@ -88,20 +112,41 @@ impl Space {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Promises `blocks`; false when there is no room until a commit or a checkpoint.
+    /// Promises `blocks`; false when there is no room until a commit or a checkpoint, or when the room is pressed.
     pub(crate) fn take(&self, blocks: u32, statistics: &Statistics) -> bool {
         let want = i64::from(blocks);
-        let lane = self.lanes.mine();
-        subtract(&lane.lease, want) || self.refill(want, statistics)
+        // Relaxed: a hint; who comes too early takes a lease more.
+        subtract(&self.lanes.mine().lease, want)
+            || (!self.pressed.load(Ordering::Relaxed) && self.refill(want, self.lease, statistics))
     }
 
-    fn refill(&self, want: i64, statistics: &Statistics) -> bool {
+    /// As [`Space::take`], for the one who presses.
+    pub(crate) fn take_pressed(&self, blocks: u32, statistics: &Statistics) -> bool {
+        let want = i64::from(blocks);
+        subtract(&self.lanes.mine().lease, want) || self.refill(want, 0, statistics)
+    }
+
+    /// Says that someone makes room, or no longer does.
+    pub(crate) fn press(&self, pressed: bool) {
+        // Relaxed: as in `take`.
+        self.pressed.store(pressed, Ordering::Relaxed);
+    }
+
+    /// Whether the running epoch used anything so far.
+    pub(crate) fn is_used(&self, running: Epoch) -> bool {
+        // Relaxed: a hint for whether a commit would make room.
+        self.lanes
+            .iter()
+            .any(|lane| lane.used[parity(running)].load(Ordering::Relaxed) > 0)
+    }
+
+    fn refill(&self, want: i64, lease: i64, statistics: &Statistics) -> bool {
         // Relaxed: a bound; the transaction is a quarter of the log, so one more lease a thread does not overflow it.
         let granted = self.granted.load(Ordering::Relaxed);
         if granted + want > i64::from(self.transaction_most) {
             return false;
         }
-        let with_lease = want + self.lease;
+        let with_lease = want + lease;
         let given = if subtract(&self.free, with_lease) {
             with_lease
         } else if subtract(&self.free, want) {
@@ -145,27 +190,36 @@ impl Space {
         }
     }
 
-    /// A handle ends that was promised `asked` blocks and changed and revoked so many.
-    pub(crate) fn end(&self, epoch: Epoch, asked: u32, dirtied: u32, revoked: u32) {
-        let used = cost(dirtied, revoked).min(asked);
+    /// A handle ends that was promised `asked` blocks, of which it used so many; and whether it mapped data.
+    pub(crate) fn end(&self, epoch: Epoch, asked: u32, used: u32, maps_data: bool) {
+        let used = used.min(asked);
+        let lane = self.lanes.mine();
         if used > 0 {
-            let lane = self.lanes.mine();
             // Relaxed: read after the drain, which orders it.
-            lane.used[usize::from(epoch.0 & 1 == 1)].fetch_add(used.into(), Ordering::Relaxed);
+            lane.used[parity(epoch)].fetch_add(used.into(), Ordering::Relaxed);
+        }
+        if maps_data {
+            // Relaxed: as above.
+            lane.maps_data[parity(epoch)].store(true, Ordering::Relaxed);
         }
         self.give_back(asked - used);
     }
 
-    /// What the handles of a sealed epoch used. For the committer, after the drain, once.
-    pub(crate) fn seal(&self, sealed: Epoch) -> u64 {
+    /// What the handles of a sealed epoch did. For the committer, after the drain, once.
+    pub(crate) fn seal(&self, sealed: Epoch) -> Sealed {
         // Relaxed: a bound for the next epoch.
         self.granted.store(0, Ordering::Relaxed);
-        let parity = usize::from(sealed.0 & 1 == 1);
-        // Relaxed: the drain ordered the additions before this.
-        self.lanes
-            .iter()
-            .map(|lane| lane.used[parity].swap(0, Ordering::Relaxed))
-            .sum()
+        let mut did = Sealed {
+            blocks: 0,
+            maps_data: false,
+        };
+        for lane in self.lanes.iter() {
+            // Relaxed: the drain ordered the additions before this.
+            did.blocks += lane.used[parity(sealed)].swap(0, Ordering::Relaxed);
+            // Relaxed: as above.
+            did.maps_data |= lane.maps_data[parity(sealed)].swap(false, Ordering::Relaxed);
+        }
+        did
     }
 
     /// Blocks are free again: used less than promised, or left behind by the tail.
@@ -192,19 +246,23 @@ mod tests {
 
     #[test]
     fn what_is_promised_used_and_released_adds_up() {
-        let (space, statistics) = (Space::new(4000, 100), Statistics::default());
+        let (space, statistics) = (Space::new(4000, 4000), Statistics::default());
         assert!(space.take(50, &statistics));
-        space.end(Epoch(1), 50, 10, 0);
-        let used = space.seal(Epoch(1));
-        assert_eq!(used, u64::from(cost(10, 0)));
-        space.release(used);
+        assert!(!space.is_used(Epoch(1)));
+        space.end(Epoch(1), 50, cost(10, 0), true);
+        assert!(space.is_used(Epoch(1)) && !space.is_used(Epoch(2)));
+        let did = space.seal(Epoch(1));
+        assert_eq!(did.blocks, u64::from(cost(10, 0)));
+        assert!(did.maps_data && !space.seal(Epoch(3)).maps_data);
+        space.release(did.blocks);
         space.recall(&statistics);
-        assert_eq!(space.free(), 3900);
+        assert_eq!(space.free(), 4000);
     }
 
     #[test]
     fn no_more_is_promised_than_there_is_and_leases_come_back_when_needed() {
-        let (space, statistics) = (Space::new(4000, 3500), Statistics::default());
+        let (space, statistics) = (Space::new(4000, 4000), Statistics::default());
+        assert!(subtract(&space.free, 3500));
         let mut taken = 0;
         sync::thread::scope(|scope| {
             // Another thread leaves a lease behind.
@@ -223,12 +281,34 @@ mod tests {
 
     #[test]
     fn an_epoch_gets_no_more_than_a_transaction_holds() {
-        let (space, statistics) = (Space::new(4000, 0), Statistics::default());
+        let (space, statistics) = (Space::new(4000, 4000), Statistics::default());
         while space.take(10, &statistics) {}
         let granted = 4000 - space.free();
         assert!((900..=1100).contains(&granted), "{granted}");
         assert!(space.is_commit_due());
         space.seal(Epoch(1));
         assert!(space.take(10, &statistics));
+    }
+
+    #[test]
+    fn while_room_is_made_others_get_what_was_leased_to_them_only() {
+        let (space, statistics) = (Space::new(4000, 4000), Statistics::default());
+        assert!(space.take(1, &statistics));
+        space.press(true);
+        let mut leased = 0;
+        while space.take(1, &statistics) {
+            leased += 1;
+        }
+        assert_eq!(leased, space.lease);
+        assert!(space.take_pressed(100, &statistics));
+        assert!(!space.take(1, &statistics));
+        space.press(false);
+        assert!(space.take(1, &statistics));
+    }
+
+    #[test]
+    fn a_transaction_is_no_larger_than_asked_for() {
+        assert_eq!(Space::new(4000, 300).transaction_most(), 300);
+        assert_eq!(Space::new(4000, 3000).transaction_most(), 1000);
     }
 }

@@ -19,6 +19,7 @@ pub mod clock;
 mod counter;
 pub mod gauge;
 mod held;
+mod histogram;
 mod lanes;
 mod lock;
 mod queue;
@@ -36,6 +37,7 @@ pub mod atomic {
 
 pub use counter::Counter;
 pub use crossbeam_utils::CachePadded;
+pub use histogram::Histogram;
 pub use lanes::{Lanes, thread_index};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use queue::Queue;

@@ -11,6 +11,8 @@ pub enum Rank {
     Queue,
     /// The growing state of one output (an archive, a stream being written in order).
     Output,
+    /// Who may freeze and thaw, and where changes wait meanwhile; held for a look.
+    Freeze,
     /// Moves of directories to other parents; one a file system.
     Rename,
     /// One inode: names, map, attributes. Several in ascending order of their numbers.

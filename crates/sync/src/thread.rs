@@ -22,6 +22,12 @@ pub fn sleep(time: Duration) {
     }
 }
 
+/// A moment's pause in a loop that waits for another core.
+#[inline]
+pub fn spin() {
+    std::hint::spin_loop();
+}
+
 /// How many threads can run at once (at least 1; 1 when the system does not say).
 #[must_use]
 pub fn available_parallelism() -> usize {

@@ -32,6 +32,8 @@ pub enum Canary {
     NextEpochInSealedImage,
     CleanNeighbourFromMemory,
     MappedBeforeData,
+    /// The step that maps data does not say so.
+    MappedUnsaid,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -187,6 +189,23 @@ impl Bank {
             (1_700_000_000, 0)
         })
         .unwrap();
+        Bank::with(image, device, journal, canary)
+    }
+
+    /// A bank on an image whose journal is not used.
+    pub fn without_log(image: &Image) -> Bank {
+        let device = Arc::new(Recorder::new(&Bank::contents(image)));
+        let home = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let journal = Journal::without_log(image.block_size, home, Options::default(), || (0, 0));
+        Bank::with(image, device, journal, None)
+    }
+
+    fn with(
+        image: &Image,
+        device: Arc<Recorder>,
+        journal: Journal,
+        canary: Option<Canary>,
+    ) -> Bank {
         let slots = image.block_size.bytes() / SLOT;
         let whole = |index: usize| {
             let bytes = Object::new(vec![0; image.block_size.bytes()]);
@@ -229,7 +248,7 @@ impl Bank {
 
     fn count(&self, handle: &Handle<'_>, thread: usize) {
         handle.change(
-            &self.progress[thread],
+            &self.progress[thread % THREADS],
             |whole| &whole.bytes,
             |bytes| {
                 let count = u64::from_le_bytes(bytes[..8].try_into().unwrap());
@@ -251,7 +270,7 @@ impl Bank {
     }
 
     /// Moves an amount and counts it everywhere.
-    fn transfer(&self, thread: usize, random: &mut Random) -> Result<(), JournalError> {
+    pub fn transfer(&self, thread: usize, random: &mut Random) -> Result<(), JournalError> {
         let credits = self.journal.reserve(self, 4, 0)?;
         let handle = self.journal.begin(credits);
         let (from, to) = (random.pick(&self.accounts), random.pick(&self.accounts));
@@ -325,6 +344,9 @@ impl Bank {
                 |live| *live = meta_bytes(tag, bytes),
             );
         }
+        if !is_metadata && self.canary != Some(Canary::MappedUnsaid) {
+            handle.maps_data();
+        }
         self.own(&handle, index, if is_metadata { 1 } else { 2 }, tag);
         self.count(&handle, thread);
         drop(handle);
@@ -332,6 +354,10 @@ impl Bank {
             // What another thread's commit would do at the worst moment.
             self.journal.commit(self, self.journal.current_epoch())?;
             write()?;
+        }
+        if !is_metadata && self.canary == Some(Canary::MappedUnsaid) {
+            // With nothing else in the transaction, most likely.
+            self.journal.commit(self, self.journal.current_epoch())?;
         }
         Ok(())
     }
@@ -366,6 +392,32 @@ impl Bank {
         });
         results.into_inner().into_iter().collect()
     }
+}
+
+/// Checks that every block of data holds what its owner says: all that may be asked of what a cut leaves of a bank
+/// without a log.
+pub fn check_data(image: &Image, device: &dyn BlockDevice) -> Result<usize, String> {
+    let size = image.block_size;
+    let read = |index: usize| {
+        let mut bytes = vec![0; size.bytes()];
+        device
+            .read_at(image.cells[index].offset(size), &mut bytes)
+            .unwrap();
+        bytes
+    };
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let owners = read(OWNERS);
+    let mut checked = 0;
+    for index in POOL..CELLS {
+        let at = (index - POOL) * 16;
+        if word(&owners, at) == 2 {
+            if read(index) != data_bytes(word(&owners, at + 8), size.bytes()) {
+                return Err(format!("block {index} does not hold its owner's data"));
+            }
+            checked += 1;
+        }
+    }
+    Ok(checked)
 }
 
 /// Checks the cells of a replayed device; `promised` are the threads' counts that must be there.

@@ -1,15 +1,15 @@
 //! Every cut of what several threads did, replayed by the recovery crate, and what the bank says of it.
 
 use device::BlockDevice;
-use lanefs_journal::{JournalError, Options};
+use lanefs_journal::JournalError;
 use simulate::{Cut, Cuts, Event, Fault, Recorder};
 use sync::Arc;
 
 use crate::bank::{Bank, Canary, THREADS, check};
-use crate::image::{Image, replay};
+use crate::image::{Image, replay, try_replay};
 
 /// What a thread may rely on before a cut.
-fn promised(events: &[Event]) -> [u64; THREADS] {
+pub fn promised(events: &[Event]) -> [u64; THREADS] {
     let mut promised = [0; THREADS];
     for event in events {
         if let Event::Mark(mark) = event {
@@ -20,7 +20,7 @@ fn promised(events: &[Event]) -> [u64; THREADS] {
 }
 
 /// Runs the bank, cuts it everywhere, and gives the number of states checked or the first that is wrong.
-fn sweep(image: &Image, bank: &Bank, seeds: u64, drop_flushes: bool) -> Result<usize, String> {
+pub fn sweep(image: &Image, bank: &Bank, seeds: u64, drop_flushes: bool) -> Result<usize, String> {
     let (start, mut events) = bank.device.recording();
     if drop_flushes {
         // The flush between a transaction's blocks and its commit record: the first of each pair.
@@ -40,7 +40,7 @@ fn sweep(image: &Image, bank: &Bank, seeds: u64, drop_flushes: bool) -> Result<u
         for seed in 0..seeds {
             let cut = Cut { event, seed };
             let device: Arc<dyn BlockDevice> = Arc::new(cuts.state(cut));
-            replay(&device);
+            try_replay(&device).map_err(|error| format!("{cut}: {error}"))?;
             check(image, &*device, &promised).map_err(|wrong| format!("{cut}: {wrong}"))?;
             states += 1;
         }
@@ -50,17 +50,21 @@ fn sweep(image: &Image, bank: &Bank, seeds: u64, drop_flushes: bool) -> Result<u
 
 #[test]
 fn every_cut_leaves_whole_epochs_and_loses_nothing_promised() {
-    for (block_size, features) in [
-        (1024, "64bit,metadata_csum"),
-        (1024, "^64bit,^metadata_csum"),
-        (4096, "64bit,metadata_csum"),
+    for (block_size, features, is_v2) in [
+        (1024, "64bit,metadata_csum", false),
+        (1024, "^64bit,^metadata_csum", false),
+        (1024, "64bit,^metadata_csum", true),
+        (4096, "^64bit,metadata_csum", false),
     ] {
-        let Some(image) = Image::make(block_size, features) else {
+        let Some(mut image) = Image::make(block_size, features) else {
             return;
         };
+        if is_v2 {
+            image = image.with_checksums_v2();
+        }
         let (mut states, mut revokes) = (0, 0);
         for seed in 0..3 {
-            let bank = Bank::open(&image, Options::default(), None);
+            let bank = Bank::open(&image, image.options(), None);
             bank.run(THREADS, seed, 60).unwrap();
             states += sweep(&image, &bank, 5, false).unwrap();
             revokes += bank.journal.statistics().revokes.sum();
@@ -76,7 +80,7 @@ fn a_log_that_wraps_many_times_stays_whole() {
     let Some(image) = Image::make(1024, "64bit,metadata_csum") else {
         return;
     };
-    let bank = Bank::open(&image, Options::default(), None);
+    let bank = Bank::open(&image, image.options(), None);
     bank.run(2, 11, 3000).unwrap();
     let statistics = bank.journal.statistics();
     assert!(
@@ -109,7 +113,7 @@ fn each_mistake_on_purpose_is_seen() {
     ];
     for canary in canaries {
         let seen = (0..40).find_map(|seed| {
-            let bank = Bank::open(&image, Options::default(), Some(canary));
+            let bank = Bank::open(&image, image.options(), Some(canary));
             bank.run(THREADS, seed, 120).unwrap();
             sweep(&image, &bank, 4, false)
                 .err()
@@ -119,7 +123,7 @@ fn each_mistake_on_purpose_is_seen() {
         eprintln!("{canary:?}: seen with seed {seed}: {wrong}");
     }
     let seen = (0..10).find_map(|seed| {
-        let bank = Bank::open(&image, Options::default(), None);
+        let bank = Bank::open(&image, image.options(), None);
         bank.run(THREADS, seed, 120).unwrap();
         sweep(&image, &bank, 8, true).err()
     });
@@ -138,7 +142,7 @@ fn each_failing_write_and_flush_aborts_with_its_cause_and_loses_nothing_promised
     for kind in [Fault::Write as fn(u64) -> Fault, Fault::Flush] {
         for n in 0..400 {
             let device = Recorder::failing(&contents, kind(n), true);
-            let bank = Bank::on(&image, device, Options::default(), None);
+            let bank = Bank::on(&image, device, image.options(), None);
             let result = bank.run(2, 5, 40).and_then(|()| bank.journal.close(&bank));
             if !bank.device.has_failed() {
                 assert!(n > 10 && result.is_ok());

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use device::BlockDevice;
-use lanefs_journal::LogMap;
+use lanefs_journal::{LogMap, Options};
+use ondisk::jbd2::{JournalFeatures, JournalSuperblock};
 use ondisk::{BlockSize, Feature, FsBlock, Geometry, Superblock};
 use sync::Arc;
 
@@ -15,6 +16,7 @@ pub struct Image {
     journal: Vec<FsBlock>,
     /// Blocks of the file that the bank uses.
     pub cells: Vec<FsBlock>,
+    features: String,
 }
 
 /// Blocks of the file.
@@ -80,10 +82,51 @@ impl Image {
             block_size: BlockSize::from_bytes(block_size.into()).unwrap(),
             journal: blocks_of(&path, "<8>"),
             cells: blocks_of(&path, "cells"),
+            features: features.to_owned(),
         })
         .inspect(|image| {
             assert_eq!((image.journal.len(), image.cells.len()), (1024, CELLS));
         })
+    }
+
+    /// How the engine would run the journal of this image.
+    pub fn options(&self) -> Options {
+        let has = |feature| self.features.split(',').any(|name| name == feature);
+        Options {
+            has_checksums: has("metadata_csum"),
+            is_64bit: has("64bit"),
+            ..Options::default()
+        }
+    }
+
+    /// The same image, whose journal has checksums of version 2.
+    pub fn with_checksums_v2(mut self) -> Image {
+        let mut sb = self.journal_superblock();
+        let mut features = sb.features();
+        features.incompat |= JournalFeatures::INCOMPAT_CSUM_V2;
+        sb.set_features(features);
+        sb.set_checksum_type(JournalSuperblock::CHECKSUM_TYPE_CRC32C);
+        sb.seal();
+        let at = self.journal_at();
+        self.bytes[at..at + JournalSuperblock::SIZE].copy_from_slice(sb.bytes());
+        self
+    }
+
+    fn journal_at(&self) -> usize {
+        usize::try_from(self.journal[0].offset(self.block_size)).unwrap()
+    }
+
+    fn journal_superblock(&self) -> JournalSuperblock {
+        JournalSuperblock::read(&self.bytes[self.journal_at()..]).unwrap()
+    }
+
+    /// The features of the journal of `device`.
+    pub fn journal_features(&self, device: &dyn BlockDevice) -> JournalFeatures {
+        let mut bytes = [0; JournalSuperblock::SIZE];
+        device
+            .read_at(self.journal_at() as u64, &mut bytes)
+            .unwrap();
+        JournalSuperblock::from_bytes(bytes).features()
     }
 
     /// The image with the flag that says that the journal may hold something.
@@ -105,9 +148,14 @@ impl Image {
 
 /// Replays the journal of `device` onto it.
 pub fn replay(device: &Arc<dyn BlockDevice>) -> recovery::Report {
+    try_replay(device).unwrap()
+}
+
+/// As [`replay`], where the log may be one that no crash leaves.
+pub fn try_replay(device: &Arc<dyn BlockDevice>) -> Result<recovery::Report, recovery::Error> {
     let mut bytes = [0; Superblock::SIZE];
     device.read_at(1024, &mut bytes).unwrap();
     let sb = Superblock::view(&bytes);
     let geometry = Geometry::new(sb, device.size()).unwrap();
-    recovery::replay_to_device(device, sb, &geometry, None).unwrap()
+    recovery::replay_to_device(device, sb, &geometry, None)
 }

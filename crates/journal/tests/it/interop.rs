@@ -2,6 +2,7 @@
 
 use device::BlockDevice;
 use lanefs_journal::Options;
+use ondisk::jbd2::JournalFeatures;
 use simulate::{Cut, Cuts};
 use std::process::Command;
 use sync::Arc;
@@ -21,55 +22,95 @@ fn cells(image: &Image, device: &dyn BlockDevice) -> Vec<Vec<u8>> {
 
 #[test]
 fn e2fsck_and_the_kernel_replay_what_a_cut_left_to_the_same_blocks() {
-    for (block_size, features) in [
-        (1024, "64bit,metadata_csum"),
-        (1024, "^64bit,^metadata_csum"),
-        (4096, "64bit,^metadata_csum"),
+    use JournalFeatures as F;
+    let v1 = F::COMPAT_CHECKSUM;
+    for (block_size, features, kind, compat, incompat) in [
+        (
+            1024,
+            "64bit,metadata_csum",
+            "",
+            0,
+            F::INCOMPAT_CSUM_V3 | F::INCOMPAT_64BIT,
+        ),
+        (1024, "^64bit,^metadata_csum", "", 0, 0),
+        (4096, "64bit,^metadata_csum", "", 0, F::INCOMPAT_64BIT),
+        (1024, "^64bit,^metadata_csum", "v2", 0, F::INCOMPAT_CSUM_V2),
+        (
+            4096,
+            "64bit,metadata_csum",
+            "v2",
+            0,
+            F::INCOMPAT_CSUM_V2 | F::INCOMPAT_64BIT,
+        ),
+        (
+            1024,
+            "64bit,^metadata_csum",
+            "async",
+            v1,
+            F::INCOMPAT_ASYNC_COMMIT | F::INCOMPAT_64BIT,
+        ),
     ] {
-        let Some(image) = Image::make(block_size, features) else {
+        let Some(mut image) = Image::make(block_size, features) else {
             return;
         };
-        let bank = Bank::open(&image, Options::default(), None);
-        bank.run(THREADS, 21, 80).unwrap();
-        let (start, events) = bank.device.recording();
-        let mut cuts = Cuts::new(start, events);
-        let points: Vec<usize> = cuts.points().collect();
-        let directory = tempfile::tempdir().unwrap();
-        for (number, event) in points
-            .into_iter()
-            .enumerate()
-            .filter(|(number, _)| number % 23 == 0)
-        {
-            let state = cuts.state(Cut { event, seed: 3 });
-            let path = directory.path().join("image");
-            std::fs::write(&path, state.bytes()).unwrap();
-            let by_kernel = number % 46 == 0 && testkit::is_root();
-            if by_kernel {
-                match testkit::Mounted::with(&path, "loop") {
-                    Ok(mounted) => drop(mounted),
-                    Err(error) => panic!("cut after event {event}: the kernel refuses: {error}"),
-                }
-            } else {
-                let output = Command::new("e2fsck")
-                    .args(["-fy"])
-                    .arg(&path)
-                    .output()
-                    .unwrap();
-                assert!(
-                    output.status.code().is_some_and(|code| code <= 1),
-                    "{}",
-                    String::from_utf8_lossy(&output.stdout)
-                );
-            }
-            testkit::e2fsck(&path);
-            let device: Arc<dyn BlockDevice> = Arc::new(state);
-            replay(&device);
-            let theirs = simulate::CowDevice::new(std::fs::read(&path).unwrap().into());
-            assert!(
-                cells(&image, &*device) == cells(&image, &theirs),
-                "cut after event {event}, kernel: {by_kernel}"
-            );
-            check(&image, &theirs, &[0; THREADS]).unwrap();
+        if kind == "v2" {
+            image = image.with_checksums_v2();
         }
+        let options = Options {
+            async_commit: kind == "async",
+            ..image.options()
+        };
+        let bank = Bank::open(&image, options, None);
+        bank.run(THREADS, 21, 80).unwrap();
+        let found = image.journal_features(&*bank.device);
+        assert_eq!(
+            (found.compat, found.incompat),
+            (compat, incompat | F::INCOMPAT_REVOKE)
+        );
+        let (start, events) = bank.device.recording();
+        let cuts = Cuts::new(start, events);
+        replay_by_others(&image, cuts);
+    }
+}
+
+/// Some of the cuts' states, replayed by e2fsck or the kernel.
+fn replay_by_others(image: &Image, mut cuts: Cuts) {
+    let points: Vec<usize> = cuts.points().collect();
+    let directory = tempfile::tempdir().unwrap();
+    for (number, event) in points
+        .into_iter()
+        .enumerate()
+        .filter(|(number, _)| number % 23 == 0)
+    {
+        let state = cuts.state(Cut { event, seed: 3 });
+        let path = directory.path().join("image");
+        std::fs::write(&path, state.bytes()).unwrap();
+        let by_kernel = number % 46 == 0 && testkit::is_root();
+        if by_kernel {
+            match testkit::Mounted::with(&path, "loop") {
+                Ok(mounted) => drop(mounted),
+                Err(error) => panic!("cut after event {event}: the kernel refuses: {error}"),
+            }
+        } else {
+            let output = Command::new("e2fsck")
+                .args(["-fy"])
+                .arg(&path)
+                .output()
+                .unwrap();
+            assert!(
+                output.status.code().is_some_and(|code| code <= 1),
+                "{}",
+                String::from_utf8_lossy(&output.stdout)
+            );
+        }
+        testkit::e2fsck(&path);
+        let device: Arc<dyn BlockDevice> = Arc::new(state);
+        replay(&device);
+        let theirs = simulate::CowDevice::new(std::fs::read(&path).unwrap().into());
+        assert!(
+            cells(image, &*device) == cells(image, &theirs),
+            "cut after event {event}, kernel: {by_kernel}"
+        );
+        check(image, &theirs, &[0; THREADS]).unwrap();
     }
 }

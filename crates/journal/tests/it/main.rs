@@ -5,3 +5,4 @@ mod bank;
 mod crash;
 mod image;
 mod interop;
+mod modes;

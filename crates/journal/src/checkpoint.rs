@@ -1,0 +1,130 @@
+//! The checkpoint: committed images go home, then the tail of the log moves over what needs it no more.
+//!
+//! Numbered steps, by the only leader, batch after batch:
+//! 1. take images, oldest transactions first, in ascending order of blocks;
+//! 2. write them home; flush; CRASH: the log still has them, and replay writes them again;
+//! 3. move the tail, flushed; only then its space is free.
+//!
+//! The log is locked ([`sync::Rank::LogArea`]) for 3 only: no transaction may come between the look at the table and
+//! the tail on disk.
+
+use ondisk::FsBlock;
+use sync::Arc;
+
+use crate::abort::JournalError;
+use crate::commit::{Images, Job, Journal, Lead};
+
+/// Blocks that a checkpoint writes between two flushes.
+const BATCH: usize = 1024;
+/// Bytes of neighbouring blocks that are written with one request.
+const REQUEST_BYTES: usize = 1 << 20;
+
+impl Journal {
+    /// The newest committed contents of a block that is not home yet: what a reader of the device would miss.
+    pub fn newest(&self, block: FsBlock) -> Option<Arc<[u8]>> {
+        self.table.newest(block)
+    }
+
+    /// Writes all committed images home and empties the log behind them. One leads; others wait and find it done.
+    ///
+    /// # Errors
+    /// When the journal is or becomes aborted.
+    pub fn checkpoint(&self) -> Result<(), JournalError> {
+        let mut leaders = self.leaders.lock();
+        while leaders.is_checkpointing {
+            self.changed.wait(&mut leaders);
+        }
+        self.abort.check()?;
+        leaders.is_checkpointing = true;
+        drop(leaders);
+        let _lead = Lead::of(self, Job::Checkpoint);
+        if self.table.is_empty() {
+            return Ok(());
+        }
+        self.write_home().map_err(|error| self.abort.because(error))
+    }
+
+    fn write_home(&self) -> Result<(), JournalError> {
+        // Without a log nothing is ever put up for the checkpoint.
+        let Some(log) = &self.log else { return Ok(()) };
+        loop {
+            // 1.
+            let batch = self.table.begin_batch(BATCH);
+            let images: Images = batch
+                .iter()
+                .map(|(block, _, image)| (*block, Arc::clone(image)))
+                .collect();
+            // 2.
+            let written = self.write_blocks(&images).and_then(|()| {
+                if !images.is_empty() {
+                    self.statistics.flushes.add(1);
+                    self.home.flush()?;
+                }
+                Ok(())
+            });
+            // 3.
+            let mut log = log.lock();
+            let tail = self.table.end_batch(&batch, written.is_ok());
+            written?;
+            self.statistics.checkpointed_blocks.add(batch.len() as u64);
+            log.move_tail(tail.oldest, &self.statistics)?;
+            drop(log);
+            self.space.release(tail.freed);
+            if batch.len() < BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes images, ascending by block, home: neighbours together.
+    pub(crate) fn write_blocks(&self, images: &Images) -> Result<(), JournalError> {
+        let bytes = self.block_bytes;
+        let mut gathered: Vec<u8> = Vec::new();
+        let mut first = 0;
+        for (block, image) in images {
+            let next = first + (gathered.len() / bytes) as u64;
+            let fits = gathered.len() + bytes <= REQUEST_BYTES.max(bytes);
+            if !gathered.is_empty() && (next != block.0 || !fits) {
+                self.home.write_at(first * bytes as u64, &gathered)?;
+                gathered.clear();
+            }
+            if gathered.is_empty() {
+                first = block.0;
+            }
+            gathered.extend_from_slice(image);
+        }
+        if !gathered.is_empty() {
+            self.home.write_at(first * bytes as u64, &gathered)?;
+        }
+        Ok(())
+    }
+
+    /// Makes data durable that were written to the file system's device before this call: for who needs no commit.
+    /// Callers share: one flushes, the rest wait for a flush that began after they asked.
+    ///
+    /// # Errors
+    /// When the journal is aborted, or the flush fails, which aborts it: what was lost nobody knows.
+    pub fn flush_data(&self) -> Result<(), JournalError> {
+        let mut leaders = self.leaders.lock();
+        // One that is under way may have begun before the data were written.
+        let needed = leaders.flushes.0 + 1;
+        loop {
+            self.abort.check()?;
+            let (begun, ended) = leaders.flushes;
+            if ended >= needed {
+                return Ok(());
+            }
+            if begun == ended {
+                break;
+            }
+            self.changed.wait(&mut leaders);
+        }
+        leaders.flushes.0 += 1;
+        drop(leaders);
+        let _lead = Lead::of(self, Job::Flush);
+        self.statistics.flushes.add(1);
+        self.home
+            .flush()
+            .map_err(|error| self.abort.because(error.into()))
+    }
+}

@@ -1,0 +1,153 @@
+//! Promises of log space, and what is done when there is none: the running epoch is committed, committed images are
+//! written home, and leases are drawn back, until there is.
+//!
+//! One thread at a time makes room ([`Rank::JournalLeader`] says who); others that found none queue behind it with
+//! nothing of the journal held. Meanwhile nobody else gets room, so it waits only for promises that were made before,
+//! and these end by themselves: who has one waits for no promise. So however small the log and however many the
+//! threads, every promise that fits a transaction is made.
+//!
+//! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
+
+use sync::clock::Duration;
+
+use crate::abort::JournalError;
+use crate::client::Client;
+use crate::commit::{Job, Journal, Lead};
+use crate::handle::Handle;
+use crate::space::cost;
+
+/// Blocks of the log for a step of 128 blocks and 256 revokes, with what they need around them.
+pub(crate) const LARGEST_STEP: u32 = 160;
+/// How long who makes room waits for open handles before it looks again.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+
+/// Log space promised to a handle that has not begun. Dropping it gives the promise back.
+pub struct Credits<'a> {
+    journal: &'a Journal,
+    blocks: u32,
+    revokes: u32,
+}
+
+impl Drop for Credits<'_> {
+    fn drop(&mut self) {
+        self.journal
+            .space
+            .give_back(cost(self.blocks, self.revokes));
+    }
+}
+
+/// The room is no longer pressed, however the making of it ended.
+struct Pressed<'a>(&'a Journal);
+
+impl Drop for Pressed<'_> {
+    fn drop(&mut self) {
+        self.0.space.press(false);
+    }
+}
+
+impl Journal {
+    /// Whether someone should commit soon, because the running epoch is half as large as a transaction gets.
+    pub fn is_commit_due(&self) -> bool {
+        self.space.is_commit_due()
+    }
+
+    /// Whether someone should checkpoint soon: half of the staged memory or of the log is in use.
+    pub fn is_checkpoint_due(&self) -> bool {
+        self.table.image_bytes() * 2 > self.options.staged_bytes
+            || (self.log.is_some()
+                && self.space.free() < i64::from(self.space.transaction_most()) * 2)
+    }
+
+    /// Promises log space for a step that changes at most `blocks` blocks and revokes at most `revokes`. May commit
+    /// and checkpoint to make room, so it is called while preparing, without an open handle.
+    ///
+    /// # Errors
+    /// When the step is larger than a transaction, or the journal is or becomes aborted.
+    pub fn reserve(
+        &self,
+        client: &dyn Client,
+        blocks: u32,
+        revokes: u32,
+    ) -> Result<Credits<'_>, JournalError> {
+        let wanted = cost(blocks, revokes);
+        let most = self.space.transaction_most();
+        if wanted > most {
+            return Err(JournalError::TooLarge { wanted, most });
+        }
+        self.abort.check()?;
+        self.keep_up(client)?;
+        if !self.space.take(wanted, &self.statistics) {
+            self.make_room(client, wanted)?;
+        }
+        Ok(Credits {
+            journal: self,
+            blocks,
+            revokes,
+        })
+    }
+
+    /// Begins a handle in the running epoch. Waits only while an epoch drains.
+    ///
+    /// # Panics
+    /// When this thread has a handle open.
+    pub fn begin<'a>(&'a self, credits: Credits<'a>) -> Handle<'a> {
+        let presence = self.epochs.enter(&self.statistics);
+        let (blocks, revokes) = (credits.blocks, credits.revokes);
+        std::mem::forget(credits);
+        Handle::new(self, presence, blocks, revokes)
+    }
+
+    /// Starts what is due: by the attendant if there is one, else here, unless somebody is at it. Waits where more
+    /// memory is staged than may be.
+    fn keep_up(&self, client: &dyn Client) -> Result<(), JournalError> {
+        if self.table.image_bytes() > self.options.staged_bytes {
+            self.statistics.room_waits.add(1);
+            self.checkpoint()?;
+        }
+        if !self.is_commit_due() && !self.is_checkpoint_due() {
+            return Ok(());
+        }
+        if self.attendant.call(&self.leaders) {
+            return Ok(());
+        }
+        if self.is_checkpoint_due() && !self.leaders.lock().is_checkpointing {
+            self.checkpoint()?;
+        }
+        if self.is_commit_due() && !self.is_committing() {
+            self.commit(client, self.current_epoch())?;
+        }
+        Ok(())
+    }
+
+    fn make_room(&self, client: &dyn Client, wanted: u32) -> Result<(), JournalError> {
+        self.statistics.room_waits.add(1);
+        let mut leaders = self.leaders.lock();
+        while leaders.is_making_room {
+            self.changed.wait(&mut leaders);
+        }
+        leaders.is_making_room = true;
+        drop(leaders);
+        let _lead = Lead::of(self, Job::Room);
+        self.space.press(true);
+        let _pressed = Pressed(self);
+        loop {
+            self.abort.check()?;
+            if self.space.take_pressed(wanted, &self.statistics) {
+                return Ok(());
+            }
+            let running = self.current_epoch();
+            if self.space.is_used(running) || self.is_commit_due() {
+                self.commit(client, running)?;
+            }
+            if self.space.take_pressed(wanted, &self.statistics) {
+                return Ok(());
+            }
+            if !self.table.is_empty() {
+                self.checkpoint()?;
+                continue;
+            }
+            let mut leaders = self.leaders.lock();
+            self.changed.wait_for(&mut leaders, LOOK_AGAIN);
+        }
+    }
+}

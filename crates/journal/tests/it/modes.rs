@@ -1,0 +1,236 @@
+//! Ways to run a journal: one flush, no log, little room, an attendant, frozen; and who shares a commit.
+
+use std::time::Duration;
+
+use device::BlockDevice;
+use lanefs_journal::{JournalError, Options};
+use model::Random;
+use simulate::{Cut, Cuts, Event, Fault, Recorder};
+use sync::Arc;
+use sync::atomic::{AtomicBool, Ordering};
+
+use crate::bank::{Bank, Canary, THREADS, check, check_data};
+use crate::crash::sweep;
+use crate::image::{Image, replay};
+
+fn small() -> Option<Image> {
+    Image::make(1024, "64bit,metadata_csum")
+}
+
+fn async_options(image: &Image) -> Options {
+    Options {
+        async_commit: true,
+        ..image.options()
+    }
+}
+
+#[test]
+fn one_flush_is_enough_where_no_data_were_mapped_and_not_where_they_were() {
+    let Some(image) = Image::make(1024, "64bit,^metadata_csum") else {
+        return;
+    };
+    let mut async_commits = 0;
+    for seed in 0..3 {
+        let bank = Bank::open(&image, async_options(&image), None);
+        bank.run(THREADS, seed, 40).unwrap();
+        sweep(&image, &bank, 4, false).unwrap();
+        async_commits += bank.journal.statistics().async_commits.sum();
+    }
+    assert!(async_commits > 0);
+    let seen = (0..40).find_map(|seed| {
+        let bank = Bank::open(&image, async_options(&image), Some(Canary::MappedUnsaid));
+        bank.run(THREADS, seed, 40).unwrap();
+        sweep(&image, &bank, 4, false).err()
+    });
+    let seen = seen.expect("data that were mapped unsaid are not seen to be missing");
+    eprintln!("mapped unsaid: {seen}");
+}
+
+/// Checksums of versions 2 and 3 tell a damaged copy, but not a transaction of which a part never arrived.
+#[test]
+fn checksums_of_single_blocks_keep_their_two_flushes() {
+    let Some(image) = small() else { return };
+    let bank = Bank::open(&image, async_options(&image), None);
+    bank.run(2, 3, 60).unwrap();
+    assert_eq!(bank.journal.statistics().async_commits.sum(), 0);
+    sweep(&image, &bank, 4, false).unwrap();
+}
+
+#[test]
+fn without_a_log_no_file_shows_anothers_data_after_any_cut() {
+    let Some(image) = Image::make(1024, "64bit,^metadata_csum") else {
+        return;
+    };
+    let mut checked = 0;
+    for seed in 0..3 {
+        let bank = Bank::without_log(&image);
+        bank.run(THREADS, seed, 60).unwrap();
+        let (start, events) = bank.device.recording();
+        let mut cuts = Cuts::new(start, events);
+        let points: Vec<usize> = cuts.points().collect();
+        for event in points {
+            for seed in 0..4 {
+                let cut = Cut { event, seed };
+                let state = cuts.state(cut);
+                checked += check_data(&image, &state)
+                    .unwrap_or_else(|wrong| panic!("seed {seed}, {cut}: {wrong}"));
+            }
+        }
+        // What was committed is home at once.
+        bank.journal.close(&bank).unwrap();
+        let home = simulate::CowDevice::new(bank.device.contents().into());
+        check(&image, &home, &[0; THREADS]).unwrap();
+    }
+    assert!(checked > 1000, "{checked}");
+}
+
+/// Sixteen threads on the smallest journal, half of whose wishes are as large as a transaction may be.
+#[test]
+fn many_threads_on_the_smallest_journal_all_get_their_turn() {
+    let Some(image) = small() else { return };
+    let options = Options {
+        staged_bytes: 256 << 10,
+        ..image.options()
+    };
+    let bank = Bank::open(&image, options, None);
+    let operations = 120;
+    sync::thread::workers(16, |thread| {
+        let mut random = Random::new(thread as u64);
+        for operation in 0..operations {
+            if (operation + thread) % 2 == 0 {
+                drop(bank.journal.reserve(&bank, 128, 256).unwrap());
+            }
+            bank.transfer(thread, &mut random).unwrap();
+            if random.one_in(40) {
+                let target = bank.journal.current_epoch();
+                bank.journal.commit(&bank, target).unwrap();
+            }
+        }
+    });
+    let statistics = bank.journal.statistics();
+    assert!(statistics.logged_blocks.sum() > 1024, "the log must wrap");
+    assert!(statistics.room_waits.sum() > 0, "room must run out");
+    bank.journal.close(&bank).unwrap();
+    let home: Arc<dyn BlockDevice> =
+        Arc::new(simulate::CowDevice::new(bank.device.contents().into()));
+    assert_eq!(replay(&home).blocks, 0);
+    check(&image, &*home, &[operations as u64 * 4; THREADS]).unwrap();
+}
+
+#[test]
+fn threads_that_sync_at_once_share_commits() {
+    let Some(image) = small() else { return };
+    let bank = Bank::open(&image, image.options(), None);
+    let (threads, operations) = (8, 60);
+    sync::thread::workers(threads, |thread| {
+        let mut random = Random::new(thread as u64);
+        for _ in 0..operations {
+            bank.transfer(thread, &mut random).unwrap();
+            // The others get to their transfers before the next epoch is sealed, as they would while a disk flushes.
+            let target = bank.journal.current_epoch();
+            sync::thread::sleep(Duration::from_millis(1));
+            bank.journal.commit(&bank, target).unwrap();
+        }
+    });
+    let statistics = bank.journal.statistics();
+    let asked = (threads * operations) as u64;
+    let commits = statistics.commits.sum();
+    eprintln!("{asked} syncs, {commits} commits");
+    assert!(commits * 2 < asked, "{asked} syncs took {commits} commits");
+    assert_eq!(statistics.seal_pauses.count(), commits);
+}
+
+#[test]
+fn nothing_is_written_while_the_journal_is_frozen() {
+    let Some(image) = small() else { return };
+    let bank = Bank::open(&image, image.options(), None);
+    bank.run(2, 1, 30).unwrap();
+    bank.journal.freeze(&bank).unwrap();
+    bank.journal.freeze(&bank).unwrap();
+    let frozen = bank.device.contents();
+    let is_done = AtomicBool::new(false);
+    sync::thread::scope(|scope| {
+        let (bank, is_done) = (&bank, &is_done);
+        scope.spawn(move || {
+            bank.transfer(0, &mut Random::new(1)).unwrap();
+            // Relaxed: a flag of the test.
+            is_done.store(true, Ordering::Relaxed);
+        });
+        sync::thread::sleep(Duration::from_millis(50));
+        // What was there before is durable already: no wait.
+        bank.journal
+            .commit(bank, bank.journal.committed_epoch())
+            .unwrap();
+        // Relaxed: as above.
+        assert!(!is_done.load(Ordering::Relaxed), "a handle began");
+        assert!(bank.device.contents() == frozen);
+        let home: Arc<dyn BlockDevice> =
+            Arc::new(simulate::CowDevice::new(frozen.as_slice().into()));
+        assert_eq!(replay(&home).blocks, 0, "a frozen journal is empty");
+        check(&image, &*home, &[0; THREADS]).unwrap();
+        bank.journal.thaw();
+    });
+    // Relaxed: the thread was joined.
+    assert!(is_done.load(Ordering::Relaxed));
+    bank.run(2, 2, 30).unwrap();
+    bank.journal.close(&bank).unwrap();
+}
+
+#[test]
+fn an_attendant_commits_what_nobody_syncs_and_goes_when_sent_away() {
+    let Some(image) = small() else { return };
+    let bank = Bank::open(&image, image.options(), None);
+    sync::thread::scope(|scope| {
+        let bank = &bank;
+        let attendant = scope.spawn(move || bank.journal.attend(bank, Duration::from_millis(20)));
+        let mut random = Random::new(3);
+        bank.transfer(0, &mut random).unwrap();
+        let epoch = bank.journal.current_epoch();
+        let start = sync::clock::now();
+        while bank.journal.committed_epoch() < epoch {
+            assert!(sync::clock::now() - start < Duration::from_secs(10));
+            sync::thread::sleep(Duration::from_millis(5));
+        }
+        // Changes beyond what a transaction takes are committed by it, too.
+        for _ in 0..400 {
+            bank.transfer(0, &mut random).unwrap();
+        }
+        bank.journal.dismiss();
+        attendant.join().unwrap();
+    });
+    bank.journal.close(&bank).unwrap();
+}
+
+#[test]
+fn flushes_of_data_are_shared_and_a_failing_one_aborts() {
+    let Some(image) = small() else { return };
+    let bank = Bank::open(&image, image.options(), None);
+    let flushes = || {
+        let (_, events) = bank.device.recording();
+        events
+            .iter()
+            .filter(|event| **event == Event::Flush)
+            .count()
+    };
+    bank.journal.flush_data().unwrap();
+    assert_eq!(flushes(), 1);
+    sync::thread::workers(4, |_| {
+        for _ in 0..50 {
+            bank.journal.flush_data().unwrap();
+        }
+    });
+    assert!((2..=201).contains(&flushes()));
+
+    let device = Recorder::failing(&Bank::contents(&image), Fault::Flush(0), false);
+    let bank = Bank::on(&image, device, image.options(), None);
+    let error = bank.journal.flush_data().unwrap_err();
+    assert!(matches!(error, JournalError::Device(_)), "{error}");
+    // The device works again, but what it lost nobody knows.
+    for _ in 0..2 {
+        let again = bank.journal.flush_data().unwrap_err();
+        assert!(matches!(again, JournalError::Aborted(_)), "{again}");
+        assert!(again.to_string().contains(&error.to_string()), "{again}");
+        assert!(bank.journal.check().is_err());
+    }
+    assert!(bank.transfer(0, &mut Random::new(1)).is_err());
+}
