@@ -22,8 +22,10 @@ use crate::numbers::{BlockSize, Ino};
 use crate::site::{Corrupt, Site};
 
 mod edit;
+mod walk;
 
 pub use edit::{has_room, insert, remove, retarget};
+pub use walk::find;
 
 /// The longest name in bytes.
 pub const NAME_MAX: usize = 255;

@@ -123,6 +123,9 @@ fn find_in_bytes(
     form: Form,
     wanted: &Name<'_>,
 ) -> Result<Option<(Ino, usize)>, Corrupt> {
+    if let Name::Exact(name) = wanted {
+        return dirent::find(bytes, form, name);
+    }
     for entry in dirent::entries(bytes, form) {
         let entry = entry?;
         if entry.is_used() && wanted.is(entry.name) {

@@ -4,7 +4,7 @@
 
 use zerocopy::IntoBytes;
 
-use super::{Entry, Form, Header, NAME_MAX, entries, write};
+use super::{Entry, Form, HEADER_LEN, Header, NAME_MAX, RECORD_MIN, entries, walk, write};
 use crate::inode_words::FileType;
 use crate::numbers::Ino;
 use crate::site::{Corrupt, Site};
@@ -18,18 +18,28 @@ struct Room {
 
 fn room(block: &[u8], form: Form, name: &[u8]) -> Result<Option<Room>, Corrupt> {
     let needed = form.record_len(name);
-    for entry in entries(block, form) {
-        let entry = entry?;
-        let kept = match entry.is_used() {
-            true => form.record_len(entry.name),
-            false => 0,
-        };
-        if entry.len >= kept + needed {
-            let (offset, len) = (entry.offset, entry.len);
-            return Ok(Some(Room { offset, kept, len }));
-        }
-    }
-    Ok(None)
+    let fits =
+        |offset, len, kept: usize| (len >= kept + needed).then_some(Room { offset, kept, len });
+    walk::first(
+        block,
+        form,
+        |_, record| {
+            let kept = match record.ino.0 {
+                0 => 0,
+                _ => (HEADER_LEN + record.name_len)
+                    .next_multiple_of(4)
+                    .max(RECORD_MIN),
+            };
+            fits(record.offset, record.len, kept)
+        },
+        |entry| {
+            let kept = match entry.is_used() {
+                true => form.record_len(entry.name),
+                false => 0,
+            };
+            fits(entry.offset, entry.len, kept)
+        },
+    )
 }
 
 /// Whether a record for `name` fits somewhere in the block.

@@ -263,3 +263,59 @@ proptest! {
         }
     }
 }
+
+/// [`find`] and [`has_room`] as their definition says, record by record.
+fn found_slowly(block: &[u8], form: Form, name: &[u8]) -> Result<Option<(Ino, usize)>, Site> {
+    for entry in entries(block, form) {
+        let entry = entry.map_err(|corrupt| corrupt.site())?;
+        if entry.is_used() && entry.name == name {
+            return Ok(Some((entry.ino, entry.offset)));
+        }
+    }
+    Ok(None)
+}
+
+fn room_slowly(block: &[u8], form: Form, name: &[u8]) -> Result<bool, Site> {
+    for entry in entries(block, form) {
+        let entry = entry.map_err(|corrupt| corrupt.site())?;
+        let kept = if entry.is_used() {
+            form.record_len(entry.name)
+        } else {
+            0
+        };
+        if entry.len >= kept + form.record_len(name) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+proptest! {
+    /// With bytes changed anywhere, in any form, the quick search finds, misses and refuses what the thorough one does.
+    #[test]
+    fn a_quick_search_says_what_a_thorough_one_says(
+        changes in proptest::collection::vec((0..1024_usize, any::<u8>()), 0..6),
+        which in 0..8_usize, hashes in any::<bool>(), checksum in any::<bool>(),
+    ) {
+        let form = Form { hashes, checksum, ..form(BlockSize::K1) };
+        for golden in [GOLDEN_1K, KERNEL_LEAF] {
+            let mut block = golden.to_vec();
+            for (at, byte) in &changes {
+                let len = block.len();
+                block[at % len] = *byte;
+            }
+            let names: Vec<Vec<u8>> = entries(golden, super::tests::form(BlockSize::K1))
+                .filter_map(|entry| Some(entry.ok()?.name.to_vec()))
+                .collect();
+            let name = names.get(which).cloned().unwrap_or_else(|| b"none".to_vec());
+            prop_assert_eq!(
+                find(&block, form, &name).map_err(|corrupt| corrupt.site()),
+                found_slowly(&block, form, &name)
+            );
+            prop_assert_eq!(
+                has_room(&block, form, &name).map_err(|corrupt| corrupt.site()),
+                room_slowly(&block, form, &name)
+            );
+        }
+    }
+}
