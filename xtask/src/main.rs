@@ -1,6 +1,8 @@
-//! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`, `cargo xtask bench-build`.
+//! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`, `cargo xtask bench-build`,
+//! `cargo xtask bench-engine`.
 
 mod bench_build;
+mod bench_engine;
 mod ci;
 mod demo;
 mod tidy;
@@ -14,7 +16,10 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
        cargo xtask tidy   the house rules alone
        cargo xtask bench-build [--rounds N] [INPUT ...]
                           time `lanefs build` beside mke2fs -d and mkext4, `lanefs extract` beside cp -a
-                          (flat-20000, flat-120000, kernel-like, usr, debian); table in target/bench-build.md";
+                          (flat-20000, flat-120000, kernel-like, usr, debian); table in target/bench-build.md
+       cargo xtask bench-engine [OPTION of lanefs bench ...]
+                          the engine's workloads in process, beside the kernel's ext4, `lanefs mount` and fuse2fs;
+                          tables in target/bench-engine.md";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +29,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(&root()),
         ["demo"] => demo::run(&root()),
         ["bench-build", only @ ..] => bench_build::run(&root(), only),
+        ["bench-engine", options @ ..] => bench_engine::run(&root(), options),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())
