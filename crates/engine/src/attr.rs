@@ -1,27 +1,45 @@
-//! Changes of an inode's own attributes: permissions, owner, times.
+//! Changes of an inode's own attributes: permissions, owner, times, flags.
 //!
-//! One step each, one block: the inode's. Takes the inode's lock; needs nothing else. What a cut leaves: all of the
-//! change or nothing of it.
+//! One step each: the inode, and its ACL where permissions change. Takes the inode's lock; needs nothing else. What a
+//! cut leaves: all of the change or nothing of it. Times of access are changed beside reading, as the mount's
+//! [`Atime`] says; what a cut leaves of those is any of the last ones.
 
 use ondisk::inode::Inode;
-use ondisk::{Ino, Timestamp};
+use ondisk::{FileType, Flags, Ino, Timestamp};
 
 use crate::error::Error;
-use crate::icache::Icache;
+use crate::icache::{Icache, LoadedInode};
+use crate::sb::Atime;
+use crate::xattr;
 
-/// What to change of an inode; `None` leaves as it is. Whoever asks has checked that it may.
+/// A time to set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetTime {
+    /// That of the file system's clock.
+    Now,
+    /// This one.
+    At(Timestamp),
+}
+
+impl From<Timestamp> for SetTime {
+    fn from(time: Timestamp) -> SetTime {
+        SetTime::At(time)
+    }
+}
+
+/// What to change of an inode; `None` leaves as it is. Whoever asks has checked that it may; flags are heeded.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SetAttributes {
-    /// Permission bits, setuid, setgid, sticky: within 0o7777.
+    /// Permission bits, setuid, setgid, sticky: within 0o7777. An access ACL follows.
     pub mode: Option<u16>,
     /// Owner.
     pub uid: Option<u32>,
     /// Owning group.
     pub gid: Option<u32>,
     /// Last access.
-    pub atime: Option<Timestamp>,
+    pub atime: Option<SetTime>,
     /// Last change of the contents.
-    pub mtime: Option<Timestamp>,
+    pub mtime: Option<SetTime>,
     /// Bytes in a regular file; set before all else, in steps of its own.
     pub size: Option<u64>,
 }
@@ -31,14 +49,18 @@ const PERMISSIONS: u16 = 0o7777;
 impl SetAttributes {
     /// Whether nothing is to be changed, the size aside.
     pub(crate) fn is_empty_but_size(&self) -> bool {
-        *self
-            == SetAttributes {
-                size: self.size,
-                ..SetAttributes::default()
-            }
+        let nothing = SetAttributes {
+            size: self.size,
+            ..SetAttributes::default()
+        };
+        *self == nothing
     }
 
     fn apply(&self, inode: &mut Inode, now: Timestamp) {
+        let time = |time: SetTime| match time {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        };
         if let Some(mode) = self.mode {
             inode.set_mode(inode.mode() & !PERMISSIONS | mode & PERMISSIONS);
         }
@@ -49,24 +71,183 @@ impl SetAttributes {
             inode.set_gid(gid);
         }
         if let Some(atime) = self.atime {
-            inode.set_atime(atime);
+            inode.set_atime(time(atime));
         }
         if let Some(mtime) = self.mtime {
-            inode.set_mtime(mtime);
+            inode.set_mtime(time(mtime));
         }
-        inode.set_ctime(now);
+    }
+
+    /// Whether the inode's flags let it change so. An inode that is append-only may get the present time.
+    fn verify(&self, inode: &LoadedInode) -> Result<(), Error> {
+        let is_given = |time| matches!(time, Some(SetTime::At(_)));
+        let is_more_than_touched = self.mode.is_some()
+            || self.uid.is_some()
+            || self.gid.is_some()
+            || is_given(self.atime)
+            || is_given(self.mtime);
+        let flags = inode.flags();
+        let is_refused = flags.contains(Flags::IMMUTABLE)
+            || flags.contains(Flags::APPEND) && is_more_than_touched;
+        match is_refused {
+            true => Err(Error::NotPermitted),
+            false => Ok(()),
+        }
     }
 }
 
 /// Changes attributes of an inode that is in use.
 pub(crate) fn set(icache: &Icache, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
-    let inode = icache.get(ino)?;
-    let locked = inode.write_lock();
-    // It may have been deleted before the lock.
-    icache.load_used(ino)?;
+    let live = icache.get(ino)?;
+    let flags = {
+        let locked = live.write_lock();
+        // It may have been deleted before the lock.
+        let inode = icache.load_used(ino)?;
+        attributes.verify(&inode)?;
+        let now = icache.now()?;
+        let lists = match attributes.mode.filter(|_| !inode.is(FileType::Symlink)) {
+            Some(mode) => xattr::follow_mode(icache, &inode, mode)?,
+            None => None,
+        };
+        match lists {
+            Some(lists) => xattr::apply(icache, &locked, &lists, |inode| {
+                attributes.apply(inode, now);
+            })?,
+            None => {
+                let credits = icache.reserve(1, 0)?;
+                let handle = icache.begin(credits)?;
+                locked.change(&handle, |inode| {
+                    attributes.apply(inode, now);
+                    inode.stamp(now);
+                });
+            }
+        }
+        inode.flags()
+    };
+    icache.settle(flags)
+}
+
+/// The flags that can be changed, as Linux has it (`FS_IOC_SETFLAGS`).
+const MODIFIABLE: [Flags; 16] = [
+    Flags::SECURE_DELETE,
+    Flags::UNDELETE,
+    Flags::COMPRESS,
+    Flags::SYNC,
+    Flags::IMMUTABLE,
+    Flags::APPEND,
+    Flags::NO_DUMP,
+    Flags::NO_ATIME,
+    Flags::JOURNAL_DATA,
+    Flags::NO_TAIL,
+    Flags::DIR_SYNC,
+    Flags::TOP_DIR,
+    Flags::EXTENTS,
+    Flags::DAX,
+    Flags::PROJECT_INHERIT,
+    Flags::CASEFOLD,
+];
+/// Those of them that lanefs can't change, and why.
+const FIXED: [(Flags, &str); 4] = [
+    (
+        Flags::JOURNAL_DATA,
+        "changing whether data goes through the journal",
+    ),
+    (Flags::EXTENTS, "changing the kind of a file's map"),
+    (Flags::DAX, "direct access"),
+    (
+        Flags::CASEFOLD,
+        "changing whether names are compared without case",
+    ),
+];
+/// Those that directories alone have.
+const OF_DIRECTORIES: [Flags; 4] = [
+    Flags::DIR_SYNC,
+    Flags::TOP_DIR,
+    Flags::CASEFOLD,
+    Flags::PROJECT_INHERIT,
+];
+
+/// Sets the flags that can be changed as in `flags`; others stay.
+pub(crate) fn set_flags(icache: &Icache, ino: Ino, flags: Flags) -> Result<(), Error> {
+    let live = icache.get(ino)?;
+    let old = {
+        let locked = live.write_lock();
+        let inode = icache.load_used(ino)?;
+        let old = inode.flags();
+        let modifiable = MODIFIABLE.into_iter().fold(Flags(0), Flags::with);
+        let new = Flags(old.0 & !modifiable.0 | flags.0 & modifiable.0);
+        let set = Flags(new.0 & !old.0);
+        let changed = Flags(new.0 ^ old.0);
+        let has = |flag: &Flags| set.contains(*flag);
+        let fits = match inode.file_type() {
+            Some(FileType::Directory) => true,
+            Some(FileType::Regular) => !OF_DIRECTORIES.iter().any(has),
+            _ => set.without(Flags::NO_DUMP).without(Flags::NO_ATIME) == Flags(0),
+        };
+        if !fits {
+            return Err(Error::NotSupported("this flag on this type of file"));
+        }
+        if let Some((_, what)) = FIXED.iter().find(|(flag, _)| changed.contains(*flag)) {
+            return Err(Error::NotSupported(what));
+        }
+        let credits = icache.reserve(1, 0)?;
+        let now = icache.now()?;
+        let handle = icache.begin(credits)?;
+        locked.change(&handle, |inode| {
+            inode.set_flags(new);
+            inode.stamp(now);
+        });
+        old
+    };
+    icache.settle(old)
+}
+
+/// A day: an access time older than that is updated even if nothing changed since.
+const DAY: i64 = 24 * 60 * 60;
+
+/// Whether an inode's access time is to be updated when it is read at `now`.
+fn is_stale(inode: &Inode, policy: Atime, now: Timestamp) -> bool {
+    let atime = inode.atime();
+    if inode.flags().contains(Flags::NO_ATIME) || atime == now {
+        return false;
+    }
+    match policy {
+        Atime::Never => false,
+        Atime::Always => true,
+        Atime::Relative => {
+            inode.mtime() >= atime
+                || inode.ctime() >= atime
+                || now.seconds.saturating_sub(atime.seconds) >= DAY
+        }
+    }
+}
+
+/// The inode's contents were read: its access time follows where the mount's policy says so. What fails here fails
+/// nobody's read.
+pub(crate) fn accessed(icache: &Icache, ino: Ino) {
+    // The journal tells whoever changes something next.
+    let _ = note_access(icache, ino);
+}
+
+fn note_access(icache: &Icache, ino: Ino) -> Result<(), Error> {
+    let Ok(writing) = icache.volume().writing() else {
+        return Ok(());
+    };
+    if writing.atime == Atime::Never {
+        return Ok(());
+    }
+    let live = icache.get(ino)?;
+    let now = (writing.clock)();
+    if !is_stale(&live.snapshot(), writing.atime, now) {
+        return Ok(());
+    }
+    let locked = live.write_lock();
+    let inode = icache.load_used(ino)?;
+    if !is_stale(&inode, writing.atime, now) {
+        return Ok(());
+    }
     let credits = icache.reserve(1, 0)?;
-    let now = icache.now()?;
     let handle = icache.begin(credits)?;
-    locked.change(&handle, |inode| attributes.apply(inode, now));
+    locked.change(&handle, |inode| inode.set_atime(now));
     Ok(())
 }

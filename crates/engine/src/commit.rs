@@ -4,7 +4,7 @@
 //! Locks: the committer holds none of ours while it calls `fold`; `committed` takes one group's lock after another.
 
 use journal::{Client, Credits, Epoch, Folded, Handle, JournalError};
-use ondisk::{FsBlock, Ino, Timestamp};
+use ondisk::{Flags, FsBlock, Ino, Timestamp};
 use sync::atomic::Ordering;
 
 use crate::error::Error;
@@ -102,6 +102,28 @@ impl Icache {
     /// `ReadOnly`.
     pub(crate) fn now(&self) -> Result<Timestamp, Error> {
         Ok((self.volume().writing()?.clock)())
+    }
+
+    /// Makes what was done durable before it is reported, if a flag of the inode asks for that. With no lock held.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Aborted`.
+    pub(crate) fn settle(&self, flags: Flags) -> Result<(), Error> {
+        match flags.contains(Flags::SYNC) {
+            true => self.sync_all(),
+            false => Ok(()),
+        }
+    }
+
+    /// As [`Icache::settle`], after a change of names in a directory with these flags.
+    ///
+    /// # Errors
+    /// As [`Icache::settle`].
+    pub(crate) fn settle_names(&self, directory: Flags) -> Result<(), Error> {
+        match directory.contains(Flags::DIR_SYNC) {
+            true => self.sync_all(),
+            false => self.settle(directory),
+        }
     }
 
     /// Makes everything that was applied before this call durable. Shared with others that ask at the same time.

@@ -59,6 +59,15 @@ pub enum Error {
     /// The inode has no attribute of this name.
     #[error("no such attribute")]
     NoAttribute,
+    /// An attribute's value of more bytes than Linux takes.
+    #[error("the value is too large")]
+    ValueTooLarge,
+    /// An attribute's name that is empty, or of more than 255 bytes.
+    #[error("the name is empty or too long")]
+    NameLength,
+    /// A default ACL on something that is no directory.
+    #[error("permission denied")]
+    AccessDenied,
     /// The directory holds names.
     #[error("directory not empty")]
     NotEmpty,

@@ -126,12 +126,22 @@ impl Fs {
     /// `ReadOnly`, as [`Fs::inode`], `Aborted`; as [`Fs::truncate`] where there is a size.
     pub fn set_attributes(&self, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
         if let Some(size) = attributes.size {
-            data::truncate(&self.icache, ino, size)?;
+            self.truncate(ino, size)?;
             if attributes.is_empty_but_size() {
                 return Ok(());
             }
         }
         attr::set(&self.icache, ino, attributes)
+    }
+
+    /// Sets an inode's flags, as far as they can be changed (`FS_IOC_SETFLAGS`; those that can't stay as they are): one
+    /// step.
+    ///
+    /// # Errors
+    /// `ReadOnly`, as [`Fs::inode`], `Aborted`; `NotSupported` for a flag that the type of file does not have, or that
+    /// lanefs can't change.
+    pub fn set_flags(&self, ino: Ino, flags: Flags) -> Result<(), Error> {
+        attr::set_flags(&self.icache, ino, flags)
     }
 
     /// The time now by the file system's clock, for [`SetAttributes`].
@@ -150,7 +160,9 @@ impl Fs {
     /// `ReadOnly`; as [`Fs::inode`]; `IsDirectory`, `NotRegular`, `NotPermitted` (immutable, append-only), `Encrypted`,
     /// `NotSupported` (data in the inode or in the journal), `FileTooLarge`, `NoSpace`, `Aborted`, `Corrupt`, `Io`.
     pub fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
-        data::write(&self.icache, ino, offset, bytes)
+        let written = data::write(&self.icache, ino, offset, bytes)?;
+        self.settle(ino)?;
+        Ok(written)
     }
 
     /// Sets the size of a regular file: what is behind it goes, or a hole is added. A cut leaves the old size or the
@@ -159,7 +171,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::write`].
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<(), Error> {
-        data::truncate(&self.icache, ino, size)
+        data::truncate(&self.icache, ino, size)?;
+        self.settle(ino)
     }
 
     /// Reserves, frees, zeroes or moves a part of a regular file (`fallocate`). A cut leaves it done for a prefix of
@@ -170,7 +183,13 @@ impl Fs {
     /// at the end; `NotSupported` for anything but [`Allocate::Punch`] in a file without extents, and for moving more
     /// extents than one step changes.
     pub fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Error> {
-        data::allocate(&self.icache, ino, how, offset, len)
+        data::allocate(&self.icache, ino, how, offset, len)?;
+        self.settle(ino)
+    }
+
+    /// Makes a change of an inode durable at once, if its flags ask for that.
+    fn settle(&self, ino: Ino) -> Result<(), Error> {
+        self.icache.settle(self.icache.load(ino)?.flags())
     }
 
     /// The first byte at or behind `offset` that is data; `None` if there is none (`SEEK_DATA`).
@@ -319,7 +338,9 @@ impl Fs {
     /// # Errors
     /// As [`Fs::read_dir`].
     pub fn read_dir_from(&self, directory: Ino, cookie: u64) -> Result<ReadDir<'_>, Error> {
-        ReadDir::of(&self.icache, directory, cookie)
+        let entries = ReadDir::of(&self.icache, directory, cookie)?;
+        attr::accessed(&self.icache, directory);
+        Ok(entries)
     }
 
     /// The inode that a path leads to from the root directory, with or without a slash before it. Symbolic links are
@@ -487,7 +508,11 @@ impl InodeRef<'_> {
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         match self.icache.volume().is_writable() {
             // The map may have changed since the inode was found.
-            true => data::read_now(self.icache, self.inode.ino(), offset, buf),
+            true => {
+                let read = data::read_now(self.icache, self.inode.ino(), offset, buf)?;
+                attr::accessed(self.icache, self.inode.ino());
+                Ok(read)
+            }
             false => data::read(self.icache.volume(), &self.inode, offset, buf),
         }
     }
@@ -512,7 +537,9 @@ impl InodeRef<'_> {
     /// # Errors
     /// `NotSymlink`, `Encrypted`, `Corrupt`, `Io`.
     pub fn read_link(&self) -> Result<Vec<u8>, Error> {
-        data::read_link(self.icache.volume(), &self.inode)
+        let target = data::read_link(self.icache.volume(), &self.inode)?;
+        attr::accessed(self.icache, self.inode.ino());
+        Ok(target)
     }
 
     /// All extended attributes; ACLs in the form that system calls exchange.
@@ -520,7 +547,10 @@ impl InodeRef<'_> {
     /// # Errors
     /// When a list or a value is broken, there are too many, or the device fails.
     pub fn xattrs(&self) -> Result<Vec<Xattr>, Error> {
-        xattr::read_all(self.icache, &self.inode)
+        match self.icache.volume().is_writable() {
+            true => xattr::read_now(self.icache, self.inode.ino()),
+            false => xattr::read_all(self.icache, &self.inode),
+        }
     }
 
     /// The block of extended attributes, if the inode has one.

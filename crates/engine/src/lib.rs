@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! limits error < live < sb < group < mballoc, ialloc, orphan < icache < commit
-//!              < extent < attr, xattr, dir, data < reap < namei < mount < fs
+//!              < extent < xattr, dir, data < attr < reap < namei < mount < fs
 //! ```
 //!
 //! Each module may import only from those to its left. [`Fs`] is the face; everything below works on an
@@ -33,7 +33,7 @@ mod reap;
 mod sb;
 mod xattr;
 
-pub use attr::SetAttributes;
+pub use attr::{SetAttributes, SetTime};
 pub use data::Allocate;
 pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
@@ -45,4 +45,5 @@ pub use ondisk::{
     BlockSize, Corrupt, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock, Timestamp,
 };
 pub use recovery::{Error as RecoveryError, Report as RecoveryReport};
+pub use sb::Atime;
 pub use xattr::{Xattr, XattrFlag};

@@ -19,6 +19,10 @@ pub const SYMLINKS: u32 = 40;
 pub const PATH_BYTES: usize = 4095;
 /// Metadata blocks that changed and are kept as such, beyond those that are pinned or not committed.
 pub const LIVE_BLOCKS: usize = 1 << 13;
+/// Bytes of blocks of attributes kept to be found by their contents.
+pub const SHARED_XATTR_BYTES: usize = 4 << 20;
+/// Bytes of an attribute's value, as in Linux (`XATTR_SIZE_MAX`).
+pub const XATTR_VALUE_BYTES: usize = 1 << 16;
 /// Inodes kept in memory, beyond those in use or not committed.
 pub const LIVE_INODES: usize = 1 << 15;
 /// Directories on the way from one to the root, when one of them is moved.

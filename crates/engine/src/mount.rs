@@ -13,7 +13,7 @@ use crate::icache::Icache;
 use crate::limits;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::reap;
-use crate::sb::{self, Volume, Writing};
+use crate::sb::{self, Atime, Volume, Writing};
 
 /// Features that ask something of who writes, and that lanefs heeds.
 const WRITABLE: &[Feature] = &[
@@ -55,6 +55,8 @@ pub struct OpenOptions {
     pub journal: Journal,
     /// Bytes of metadata blocks to keep.
     pub cache_bytes: usize,
+    /// When reading changes times of last access; only where the file system is opened for writing.
+    pub atime: Atime,
 }
 
 impl Default for OpenOptions {
@@ -64,6 +66,7 @@ impl Default for OpenOptions {
             journal_device: None,
             journal: Journal::Replay,
             cache_bytes: limits::CACHE_BYTES,
+            atime: Atime::default(),
         }
     }
 }
@@ -131,7 +134,8 @@ pub(crate) fn mount_for_writing(
     write_superblock(&*device, &mut superblock)?;
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
     let orphans = Orphans::new(volume.geometry(), file);
-    let icache = Icache::new(volume.writable(Writing::new(journal, clock))).with_orphans(orphans);
+    let icache = Icache::new(volume.writable(Writing::new(journal, clock, options.atime)))
+        .with_orphans(orphans);
     reap::recover(&icache, first_orphan, &in_slots)?;
     Ok((icache, report))
 }

@@ -7,15 +7,13 @@
 use std::collections::HashSet;
 
 use ondisk::inode::{BLOCK_AREA, Inode};
-use ondisk::{Corrupt, FileType, Flags, FsBlock, Ino, Site, Timestamp, xattr as format};
+use ondisk::{Corrupt, FileType, Flags, FsBlock, Ino, Site, Timestamp};
 use sync::Arc;
 
 use crate::data;
 use crate::error::Error;
 use crate::ialloc::{self, BLOCKS_AN_INODE};
-use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
-use crate::live::Pin;
-use crate::mballoc;
+use crate::icache::{Exclusive, Icache, LiveInode};
 use crate::orphan::{BLOCKS_AN_ORPHAN, Chained};
 use crate::xattr;
 
@@ -90,53 +88,21 @@ pub(crate) fn delete(icache: &Icache, locked: &Exclusive<'_>) -> Result<(), Erro
     data::cut(icache, locked, 0)?;
     let (volume, groups) = (icache.volume(), icache.groups());
     let inode = locked.inode().snapshot();
-    let attributes = Attributes::prepare(icache, &inode)?;
+    let attributes = xattr::Release::prepare(icache, &inode)?;
     ialloc::load(volume, groups, inode.ino())?;
-    let blocks = 1 + BLOCKS_AN_ORPHAN + BLOCKS_AN_INODE + mballoc::BLOCKS_A_RUN;
-    let credits = icache.reserve(blocks, 1)?;
+    let (blocks, revokes) = attributes.cost();
+    let credits = icache.reserve(1 + BLOCKS_AN_ORPHAN + BLOCKS_AN_INODE + blocks, revokes)?;
     let now = icache.now()?;
     let _still = locked.inode().data_lock_exclusive();
     let mut orphans = icache.orphans().lock();
+    let attributes = attributes.lock()?;
     let handle = icache.begin(credits)?;
-    match attributes {
-        Attributes::None => {}
-        Attributes::Shared(pin) => pin.change(&handle, |block| {
-            let count = format::references(block);
-            format::set_references(block, count - 1);
-        }),
-        Attributes::Own(block) => {
-            handle.forget(block);
-            mballoc::free(volume.geometry(), groups, &handle, block, 1);
-        }
-    }
+    attributes.apply(&handle);
     // First: on the classic list, the next inode's number is in the record.
     orphans.remove(&handle, inode.ino());
     locked.change(&handle, |inode| clear(inode, now));
     ialloc::free(groups, &handle, inode.ino(), inode.is(FileType::Directory));
     Ok(())
-}
-
-/// What becomes of the block of attributes of an inode that is deleted.
-enum Attributes {
-    None,
-    /// Others use it too.
-    Shared(Pin),
-    Own(FsBlock),
-}
-
-impl Attributes {
-    fn prepare(icache: &Icache, inode: &LoadedInode) -> Result<Attributes, Error> {
-        let block = xattr::block_of(icache.volume(), inode);
-        if block.0 == 0 {
-            return Ok(Attributes::None);
-        }
-        let pin = xattr::pin(icache, inode, block)?;
-        if format::references(&pin.bytes()) > 1 {
-            return Ok(Attributes::Shared(pin));
-        }
-        mballoc::load(icache.volume(), icache.groups(), block, 1)?;
-        Ok(Attributes::Own(block))
-    }
 }
 
 /// What is left in the record of a deleted inode: its generation, and when it was deleted.

@@ -16,6 +16,10 @@ use sync::{Arc, Mutex, Rank};
 use crate::error::Error;
 use crate::live::{Live, Pin, Seal};
 
+mod sharing;
+
+pub(crate) use sharing::AttributeBlocks;
+
 /// What a metadata block is read as. Part of the tag under which the cache keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -51,17 +55,35 @@ pub(crate) struct Writing {
     pub(crate) live: Live,
     /// The time now, for stamps on inodes.
     pub(crate) clock: fn() -> Timestamp,
+    /// Which reads change times of access.
+    pub(crate) atime: Atime,
     /// Held to move a directory to another parent.
     pub(crate) renames: Mutex<()>,
+    /// Held by a step that changes a block of attributes, from before its handle on.
+    pub(crate) attribute_blocks: Mutex<AttributeBlocks>,
+}
+
+/// When reading changes a file's time of last access.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Atime {
+    /// When the file changed since, or a day passed (`relatime`).
+    #[default]
+    Relative,
+    /// Always (`strictatime`).
+    Always,
+    /// Never (`noatime`).
+    Never,
 }
 
 impl Writing {
-    pub(crate) fn new(journal: Journal, clock: fn() -> Timestamp) -> Writing {
+    pub(crate) fn new(journal: Journal, clock: fn() -> Timestamp, atime: Atime) -> Writing {
         Writing {
             journal,
             live: Live::new(seal_image),
             clock,
+            atime,
             renames: Mutex::new(Rank::Rename, ()),
+            attribute_blocks: Mutex::new(Rank::XattrBlock, AttributeBlocks::default()),
         }
     }
 }

@@ -1,14 +1,17 @@
-//! Extended attributes: from the inode's slot, from its attribute block, and from inodes that hold long values.
+//! Extended attributes: in the inode's slot, in its attribute block, and (read only) in inodes that hold long values.
 //!
 //! Lists are verified by `ondisk` before they are walked; values in inodes are compared with their hashes. ACLs
 //! are answered in the form that system calls exchange. Names that Linux hides (inline data, encryption
 //! contexts, unknown prefixes) are left out.
 
+mod acl;
+mod block;
+mod lists;
 mod write;
 
 use ondisk::inode::attribute_area;
 use ondisk::xattr::{self, Area, Entry, Value};
-use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site, acl};
+use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site, acl as acl_format};
 
 use crate::error::Error;
 use crate::extent;
@@ -17,8 +20,11 @@ use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::sb::{Kind, Volume};
 
+pub(crate) use acl::{follow_mode, inherit, set as set_acl};
+pub(crate) use block::{LockedRelease, Release};
+pub(crate) use lists::Lists;
 pub use write::XattrFlag;
-pub(crate) use write::change;
+pub(crate) use write::{Change, apply, change};
 
 /// An extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +33,14 @@ pub struct Xattr {
     pub name: Vec<u8>,
     /// The value.
     pub value: Vec<u8>,
+}
+
+/// All attributes of an inode as it is now.
+pub(crate) fn read_now(icache: &Icache, ino: Ino) -> Result<Vec<Xattr>, Error> {
+    // Who changes the attributes has the lock, so that no block is freed while it is read.
+    let live = icache.get(ino)?;
+    let _still = live.read_lock();
+    read_all(icache, &icache.load_used(ino)?)
 }
 
 /// All attributes of an inode, those in its slot first.
@@ -58,6 +72,14 @@ pub(crate) fn block_of(volume: &Volume, inode: &LoadedInode) -> FsBlock {
 fn place(error: Error, block: FsBlock) -> Error {
     match error {
         Error::Corrupt(corrupt) => Error::Corrupt(corrupt.block(block)),
+        other => other,
+    }
+}
+
+/// Adds the inode to an error that has none.
+fn place_in(error: Error, ino: Ino) -> Error {
+    match error {
+        Error::Corrupt(corrupt) => Error::Corrupt(corrupt.ino(ino)),
         other => other,
     }
 }
@@ -120,7 +142,7 @@ fn collect(
         };
         let value = match entry.index {
             xattr::INDEX_ACL_ACCESS | xattr::INDEX_ACL_DEFAULT => {
-                acl::disk_to_xattr(&value).map_err(|corrupt| corrupt.ino(inode.ino()))?
+                acl_format::disk_to_xattr(&value).map_err(|corrupt| corrupt.ino(inode.ino()))?
             }
             _ => value,
         };

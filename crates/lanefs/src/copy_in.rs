@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use engine::{FileType, Ino, NewInode, SetAttributes, Timestamp};
+use engine::{FileType, Ino, NewInode, SetAttributes, SetTime, Timestamp};
 use rustix::fs::SeekFrom;
 
 use crate::contents::Taken;
@@ -297,7 +297,7 @@ impl Copy<'_> {
                 seconds,
                 nanoseconds,
             };
-            Some(stamp).filter(|_| self.options.times)
+            Some(SetTime::At(stamp)).filter(|_| self.options.times)
         };
         SetAttributes {
             atime: stamp(metadata.atime(), metadata.atime_nsec()),

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use device::BlockDevice;
-use engine::{FileType, Metadata, OpenOptions, SetAttributes, Timestamp};
+use engine::{FileType, Metadata, OpenOptions, SetAttributes, SetTime, Timestamp};
 use sync::Arc;
 
 use crate::locate::{Location, locate};
@@ -160,8 +160,8 @@ impl Fs {
         mtime: Option<Timestamp>,
     ) -> Result<(), Error> {
         let attributes = SetAttributes {
-            atime,
-            mtime,
+            atime: atime.map(SetTime::At),
+            mtime: mtime.map(SetTime::At),
             ..SetAttributes::default()
         };
         self.set_attributes(path, &attributes)

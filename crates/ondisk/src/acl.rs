@@ -87,9 +87,97 @@ pub fn xattr_to_disk(xattr: &[u8]) -> Option<Vec<u8>> {
     Some(disk)
 }
 
+/// Whom an entry is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Tag {
+    /// The owner.
+    Owner,
+    /// A user by number.
+    User(u32),
+    /// The owning group.
+    OwningGroup,
+    /// A group by number.
+    Group(u32),
+    /// The most that named users and all groups get.
+    Mask,
+    /// Everyone else.
+    Other,
+}
+
+/// One entry of a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Whom it is about.
+    pub tag: Tag,
+    /// Read 4, write 2, execute 1; other bits as they were found.
+    pub permissions: u16,
+}
+
+/// The entries of a list in the form that is exchanged; `None` if that is malformed.
+#[must_use]
+pub fn parse(xattr: &[u8]) -> Option<Vec<Entry>> {
+    let (version, entries) = xattr.split_first_chunk::<4>()?;
+    if u32::from_le_bytes(*version) != XATTR_VERSION || !entries.len().is_multiple_of(8) {
+        return None;
+    }
+    let entry = |bytes: &[u8]| {
+        let (word, id) = (u32_at(bytes, 0)?, u32_at(bytes, 4)?);
+        let tag = match tag_of(word) {
+            USER_OBJ => Tag::Owner,
+            USER => Tag::User(id),
+            GROUP_OBJ => Tag::OwningGroup,
+            GROUP => Tag::Group(id),
+            MASK => Tag::Mask,
+            OTHER => Tag::Other,
+            _ => return None,
+        };
+        Some(Entry {
+            tag,
+            permissions: (word >> 16) as u16,
+        })
+    };
+    entries.chunks_exact(8).map(entry).collect()
+}
+
+/// The form on disk of these entries.
+#[must_use]
+pub fn encode(entries: &[Entry]) -> Vec<u8> {
+    let mut disk = DISK_VERSION.to_le_bytes().to_vec();
+    for entry in entries {
+        let (tag, id) = match entry.tag {
+            Tag::Owner => (USER_OBJ, None),
+            Tag::User(id) => (USER, Some(id)),
+            Tag::OwningGroup => (GROUP_OBJ, None),
+            Tag::Group(id) => (GROUP, Some(id)),
+            Tag::Mask => (MASK, None),
+            Tag::Other => (OTHER, None),
+        };
+        disk.extend_from_slice(&tag.to_le_bytes());
+        disk.extend_from_slice(&entry.permissions.to_le_bytes());
+        disk.extend(id.map(u32::to_le_bytes).into_iter().flatten());
+    }
+    disk
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_are_those_of_the_bytes() {
+        let entries = parse(&disk_to_xattr(DISK).unwrap()).unwrap();
+        let tags: Vec<(Tag, u16)> = entries.iter().map(|e| (e.tag, e.permissions)).collect();
+        let expected = [
+            (Tag::Owner, 6),
+            (Tag::User(1000), 6),
+            (Tag::OwningGroup, 4),
+            (Tag::Group(7), 4),
+            (Tag::Mask, 6),
+            (Tag::Other, 4),
+        ];
+        assert_eq!(tags, expected);
+        assert_eq!(encode(&entries), DISK);
+    }
 
     /// What `setfacl -m u:1000:rw,g:7:r` on a file of mode 644 stores, entry by entry.
     const DISK: &[u8] = &[

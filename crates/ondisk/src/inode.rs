@@ -304,6 +304,12 @@ impl Inode {
         }
     }
 
+    /// The inode changed now: its ctime and its version say so.
+    pub fn stamp(&mut self, now: Timestamp) {
+        self.set_ctime(now);
+        self.set_version(self.version().wrapping_add(1));
+    }
+
     /// The project; 0 where the inode has no room for it.
     #[must_use]
     pub fn project(&self) -> u32 {

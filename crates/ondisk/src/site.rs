@@ -130,6 +130,7 @@ sites! {
     XattrInode = 705, "an attribute's value lies in an inode that is none for values, or of another size";
     XattrInodeHash = 706, "an attribute's value in an inode does not match its hash";
     XattrBlockPlace = 707, "the attribute block lies outside the file system";
+    XattrReferences = 708, "an attribute block that an inode uses says that none does";
     AclFormat = 720, "an access control list has a wrong version, tag or length";
 
     // 8xx: the journal.

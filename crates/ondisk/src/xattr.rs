@@ -114,7 +114,7 @@ const PREFIXES: &[(u8, &str)] = &[
     (3, "system.posix_acl_default"),
     (4, "trusted."),
     (6, "security."),
-    (8, "system.richacl"),
+    (INDEX_RICHACL, "system.richacl"),
     (7, "system."),
 ];
 
@@ -124,6 +124,8 @@ pub const INDEX_SYSTEM: u8 = 7;
 pub const INDEX_ACL_ACCESS: u8 = 2;
 /// The prefix number of the default ACL.
 pub const INDEX_ACL_DEFAULT: u8 = 3;
+/// The prefix number of rich ACLs, which Linux never had.
+pub const INDEX_RICHACL: u8 = 8;
 /// The prefix number under which fscrypt keeps its context (name `c`).
 pub const INDEX_ENCRYPTION: u8 = 9;
 
@@ -144,6 +146,14 @@ pub fn split_name(name: &[u8]) -> Option<(u8, &[u8])> {
         // A prefix is followed by a name, a whole name by nothing.
         (rest.is_empty() != prefix.ends_with('.')).then_some((*index, rest))
     })
+}
+
+/// Whether this is a prefix that needs a name behind it, and has none.
+#[must_use]
+pub fn is_bare_prefix(name: &[u8]) -> bool {
+    PREFIXES
+        .iter()
+        .any(|(_, prefix)| prefix.ends_with('.') && prefix.as_bytes() == name)
 }
 
 /// Bytes of an entry with a name of so many bytes.
@@ -428,6 +438,12 @@ pub fn verify_block_checksum(block: &[u8], fs_seed: u32, at: FsBlock) -> Result<
 #[must_use]
 pub fn references(block: &[u8]) -> u32 {
     BlockHeader::ref_from_prefix(block).map_or(1, |(header, _)| header.references())
+}
+
+/// The hash of a block's contents as stored; 0 for one that is not to be shared.
+#[must_use]
+pub fn hash(block: &[u8]) -> u32 {
+    BlockHeader::ref_from_prefix(block).map_or(0, |(header, _)| header.hash())
 }
 
 /// Says how many inodes share a block.

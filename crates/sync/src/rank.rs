@@ -21,6 +21,8 @@ pub enum Rank {
     InodeData,
     /// The classic list of orphans.
     OrphanList,
+    /// Blocks of attributes, which inodes share: their counts of references, and where they are found by contents.
+    XattrBlock,
     /// One block group's bitmaps and counts in memory.
     Group,
     /// Who leads the commit or the checkpoint, and up to where they are done; held for a look, never across I/O.

@@ -94,7 +94,7 @@ impl<'a> Changing<'a> {
             and(inode);
             if stamps {
                 inode.set_mtime(now);
-                inode.set_ctime(now);
+                inode.stamp(now);
             }
         });
         if let Some(orphans) = &mut orphans {

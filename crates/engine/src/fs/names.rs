@@ -13,6 +13,24 @@ use crate::namei::{self, Content, Named, NewInode, RenameFlag};
 use crate::xattr::{self, XattrFlag};
 
 impl Fs {
+    fn create_as(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: NewInode,
+        content: Content<'_>,
+    ) -> Result<Ino, Error> {
+        let ino = namei::create(&self.icache, parent, name, new, content)?;
+        self.settle_names(parent)?;
+        Ok(ino)
+    }
+
+    /// Makes a change of names durable at once, if the directory's flags ask for that.
+    fn settle_names(&self, directory: Ino) -> Result<(), Error> {
+        let flags = self.icache.load(directory)?.flags();
+        self.icache.settle_names(flags)
+    }
+
     /// Makes an empty file; gives its number.
     ///
     /// # Errors
@@ -21,7 +39,7 @@ impl Fs {
     /// `NotPermitted` in an immutable directory; `NoSpace`, `DirectoryFull`; `ReadOnly`, `Aborted`, `Corrupt`, `Io`;
     /// `Unsupported` for kinds of directories that can't be changed yet. These are possible for every operation here.
     pub fn create(&self, parent: Ino, name: &[u8], new: NewInode) -> Result<Ino, Error> {
-        namei::create(&self.icache, parent, name, new, Content::Empty)
+        self.create_as(parent, name, new, Content::Empty)
     }
 
     /// Makes an empty directory; gives its number.
@@ -29,7 +47,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::create`]; `LinkLimit` when the parent has as many as can be counted and no index.
     pub fn mkdir(&self, parent: Ino, name: &[u8], new: NewInode) -> Result<Ino, Error> {
-        namei::create(&self.icache, parent, name, new, Content::Directory)
+        self.create_as(parent, name, new, Content::Directory)
     }
 
     /// Makes a symbolic link to `target`; gives its number. Of `new`, Linux takes the permissions to be 0777.
@@ -43,7 +61,7 @@ impl Fs {
         target: &[u8],
         new: NewInode,
     ) -> Result<Ino, Error> {
-        namei::create(&self.icache, parent, name, new, Content::Symlink(target))
+        self.create_as(parent, name, new, Content::Symlink(target))
     }
 
     /// Makes a file of any type but directory and symbolic link; gives its number. `rdev` is a device's major and
@@ -67,7 +85,7 @@ impl Fs {
             FileType::Fifo | FileType::Socket => Content::Special(file_type),
             FileType::Directory | FileType::Symlink => return Err(Error::NotPermitted),
         };
-        namei::create(&self.icache, parent, name, new, content)
+        self.create_as(parent, name, new, content)
     }
 
     /// Gives an inode one more name.
@@ -76,7 +94,8 @@ impl Fs {
     /// `LinkLimit` for the
     /// 65,001st name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
-        namei::link(&self.icache, ino, parent, name)
+        namei::link(&self.icache, ino, parent, name)?;
+        self.settle_names(parent)
     }
 
     /// Takes a name away; with its last one the inode is deleted.
@@ -84,7 +103,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::create`]; `NotFound`; `IsDirectory`; `NotPermitted` where a flag forbids it.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
-        namei::unlink(&self.icache, parent, name)
+        namei::unlink(&self.icache, parent, name)?;
+        self.settle_names(parent)
     }
 
     /// Removes an empty directory.
@@ -92,7 +112,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::unlink`]; `NotDirectory`, `NotEmpty`; `InvalidArgument` for `.`.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
-        namei::rmdir(&self.icache, parent, name)
+        namei::rmdir(&self.icache, parent, name)?;
+        self.settle_names(parent)
     }
 
     /// Gives what is named `name` in `parent` the name `new_name` in `new_parent`. Two names of one inode stay as
@@ -116,7 +137,9 @@ impl Fs {
             directory: new_parent,
             name: new_name,
         };
-        namei::rename(&self.icache, old, new, flag)
+        namei::rename(&self.icache, old, new, flag)?;
+        self.settle_names(parent)?;
+        self.settle_names(new_parent)
     }
 
     /// Makes a file without a name (`O_TMPFILE`), held by the caller as by [`Fs::hold`]; gives its number.
@@ -180,12 +203,16 @@ impl Fs {
         }
     }
 
-    /// Sets an extended attribute, by its whole name. One step.
+    /// Sets an extended attribute, by its whole name: in the inode if there is room, else in a block, which inodes with
+    /// the same attributes share. One step. ACLs are taken in the form of system calls, and the permission bits follow
+    /// an access ACL; `flag` does not count for them.
     ///
     /// # Errors
-    /// `Exists`, `NoAttribute` where `flag` says so; `InvalidArgument` for a name that can't be; `NotSupported` for
-    /// an unknown prefix and for ACLs; `NotPermitted` for an immutable inode; `Unsupported` for what does not fit
-    /// into the inode.
+    /// `Exists`, `NoAttribute` where `flag` says so; `NameLength`, `InvalidArgument` for a name or an ACL that can't
+    /// be; `NotSupported` for an unknown prefix, and for ACLs of symbolic links; `ValueTooLarge` beyond 64 KiB;
+    /// `NoSpace` for what does not fit beside the inode's other attributes, or when no block can be had; `NotPermitted`
+    /// for an immutable or append-only inode, or `user.` on what is neither file nor directory; `AccessDenied` for a
+    /// default ACL on what is no directory; as [`Fs::create`].
     pub fn set_xattr(
         &self,
         ino: Ino,
@@ -196,7 +223,22 @@ impl Fs {
         xattr::change(&self.icache, ino, name, Some(value), flag)
     }
 
-    /// Removes an extended attribute, by its whole name. One step.
+    /// Sets an access ACL as [`Fs::set_xattr`] does, and takes set-group-ID off, as Linux does for who is neither
+    /// privileged nor in the file's group.
+    ///
+    /// # Errors
+    /// As [`Fs::set_xattr`].
+    pub fn set_acl_without_set_gid(&self, ino: Ino, value: &[u8]) -> Result<(), Error> {
+        xattr::set_acl(
+            &self.icache,
+            ino,
+            ondisk::xattr::INDEX_ACL_ACCESS,
+            Some(value),
+            true,
+        )
+    }
+
+    /// Removes an extended attribute, by its whole name. One step. An ACL need not be there.
     ///
     /// # Errors
     /// `NoAttribute`; as [`Fs::set_xattr`].

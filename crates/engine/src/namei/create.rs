@@ -1,4 +1,5 @@
-//! New inodes with a name: files, directories, symbolic links, devices, pipes and sockets.
+//! New inodes with a name: files, directories, symbolic links, devices, pipes and sockets; with the ACLs that a
+//! directory's default ACL gives them.
 //!
 //! One step. The number (and a directory's or a long link's block) is taken first; then the parent and the new inode
 //! are locked and the name is looked for again. A long link's target is written to its block before anything names
@@ -29,7 +30,8 @@ use crate::xattr;
 pub struct NewInode {
     /// Permission bits, setuid, setgid, sticky: within 0o7777, as they were asked for.
     pub mode: u16,
-    /// Permission bits that are taken off `mode`.
+    /// Permission bits that are taken off `mode`, unless the directory has a default ACL; a symbolic link has no use
+    /// for them.
     pub umask: u16,
     /// Owner.
     pub uid: u32,
@@ -155,15 +157,17 @@ pub(crate) fn create(
     if is_directory {
         lock::may_add_subdirectory(icache, &directory)?;
     }
-    refuse_default_acl(icache, &directory)?;
     draft.add(name, ino, file_type)?;
     let names = draft.finish()?;
     let now = icache.now()?;
-    let mut record = record(icache, own.inode(), &directory, new, content, now)?;
+    let (mut record, acls) = record(icache, own.inode(), &directory, new, content, now)?;
     let first = first_block(icache, ino, parent, content, &mut record)?;
+    let acls = xattr::Change::prepare(icache, ino, None, &acls)?;
 
     let first_blocks = first.as_ref().map_or(0, FirstBlock::blocks);
-    let credits = icache.reserve(names.blocks() + 1 + BLOCKS_AN_INODE + first_blocks, 0)?;
+    let blocks = names.blocks() + 1 + BLOCKS_AN_INODE + first_blocks + acls.cost().0;
+    let credits = icache.reserve(blocks, 0)?;
+    let acls = acls.lock()?;
     let handle = icache.begin(credits)?;
     number.apply(&handle);
     own.inode().set_linkable(false);
@@ -180,6 +184,7 @@ pub(crate) fn create(
         slot.fill(0);
         record.write_to(slot);
     });
+    acls.apply(&handle, own);
     names.apply(&handle);
     above.change(&handle, |inode| {
         lock::stamp_names(inode, now);
@@ -199,44 +204,33 @@ pub(crate) fn create_unnamed(icache: &Icache, parent: Ino, new: NewInode) -> Res
         return Err(Error::NotDirectory);
     }
     lock::may_add(&directory)?;
-    refuse_default_acl(icache, &directory)?;
     let number = icache.take_inode(parent, false)?;
     let ino = number.ino();
     let inodes = [icache.get_new(ino)?];
     let locked = Together::lock(&inodes);
     let own = locked.of(ino);
     let now = icache.now()?;
-    let mut record = record(icache, own.inode(), &directory, new, Content::Empty, now)?;
+    let (mut record, acls) = record(icache, own.inode(), &directory, new, Content::Empty, now)?;
     record.set_links_count(0);
+    let acls = xattr::Change::prepare(icache, ino, None, &acls)?;
+    let blocks = 1 + BLOCKS_AN_INODE + BLOCKS_AN_ORPHAN + acls.cost().0;
+    let credits = icache.reserve(blocks, 0)?;
     let mut orphans = icache.orphans().lock();
-    let credits = icache.reserve(1 + BLOCKS_AN_INODE + BLOCKS_AN_ORPHAN, 0)?;
+    let acls = acls.lock()?;
     let handle = icache.begin(credits)?;
     number.apply(&handle);
     own.change_slot(&handle, |slot| {
         slot.fill(0);
         record.write_to(slot);
     });
+    acls.apply(&handle, own);
     orphans.add(&handle, Arc::clone(own.inode()) as _);
     own.inode().set_linkable(true);
     own.inode().hold();
     Ok(ino)
 }
 
-/// What has a default ACL gives it to what is made in it, which is not done yet.
-fn refuse_default_acl(icache: &Icache, directory: &LoadedInode) -> Result<(), Error> {
-    let attributes = xattr::read_all(icache, directory)?;
-    let has_acl = attributes
-        .iter()
-        .any(|attribute| attribute.name == b"system.posix_acl_default");
-    match has_acl {
-        true => Err(Error::Unsupported(
-            "making a file in a directory with a default ACL",
-        )),
-        false => Ok(()),
-    }
-}
-
-/// The new inode's record, but for what [`first_block`] adds.
+/// The new inode's record, but for what [`first_block`] adds; and the ACLs that it has from its directory.
 fn record(
     icache: &Icache,
     own: &LiveInode,
@@ -244,14 +238,17 @@ fn record(
     new: NewInode,
     content: Content<'_>,
     now: Timestamp,
-) -> Result<Inode, Error> {
+) -> Result<(Inode, xattr::Lists), Error> {
     let volume = icache.volume();
     let file_type = content.file_type();
     let mut inode = Inode::zeroed();
-    inode.set_extra_size(extra_size(icache));
+    let extra = extra_size(icache);
+    inode.set_extra_size(extra);
+    let asked = (new.mode & 0o7777, new.umask);
+    let (mode, acls) = xattr::inherit(icache, parent, file_type, asked, extra)?;
     let takes_group = parent.mode() & SET_GID != 0;
     let keeps_bit = takes_group && file_type == FileType::Directory;
-    let mode = new.mode & !new.umask & 0o7777 | if keeps_bit { SET_GID } else { 0 };
+    let mode = mode | if keeps_bit { SET_GID } else { 0 };
     inode.set_mode(file_type.mode_bits() | mode);
     inode.set_uid(new.uid);
     inode.set_gid(if takes_group { parent.gid() } else { new.gid });
@@ -283,7 +280,7 @@ fn record(
         }
         _ => {}
     }
-    Ok(inode)
+    Ok((inode, acls))
 }
 
 const SET_GID: u16 = 0o2000;

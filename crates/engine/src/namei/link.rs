@@ -51,7 +51,7 @@ pub(crate) fn link(icache: &Icache, ino: Ino, parent: Ino, name: &[u8]) -> Resul
     }
     own.change(&handle, |inode| {
         inode.set_links_count(inode.links_count() + 1);
-        lock::stamp(inode, now);
+        inode.stamp(now);
     });
     Ok(())
 }

@@ -114,13 +114,7 @@ pub(super) fn drop_subdirectory(inode: &mut Inode) {
 /// The names in a directory changed.
 pub(super) fn stamp_names(inode: &mut Inode, now: Timestamp) {
     inode.set_mtime(now);
-    stamp(inode, now);
-}
-
-/// The inode changed.
-pub(super) fn stamp(inode: &mut Inode, now: Timestamp) {
-    inode.set_ctime(now);
-    inode.set_version(inode.version().wrapping_add(1));
+    inode.stamp(now);
 }
 
 /// The type of an inode in use.

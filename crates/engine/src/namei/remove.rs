@@ -28,6 +28,8 @@ struct Deletion<'a> {
     icache: &'a Icache,
     locked: &'a Exclusive<'a>,
     map: Option<Change<'a>>,
+    /// Its block of attributes; locked last.
+    attributes: xattr::LockedRelease<'a>,
     is_directory: bool,
 }
 
@@ -42,16 +44,13 @@ fn has_map(inode: &LoadedInode) -> bool {
 
 impl<'a> Deletion<'a> {
     /// Prepares to delete an inode that has no name any more and that nobody holds; `None` if that is too much for
-    /// one step: many blocks, or one of attributes. The caller holds the lock of its data too.
+    /// one step: many blocks. The caller holds the lock of its data too.
     fn prepare(
         icache: &'a Icache,
         locked: &'a Exclusive<'a>,
     ) -> Result<Option<Deletion<'a>>, Error> {
         let volume = icache.volume();
         let inode = locked.inode().snapshot();
-        if xattr::block_of(volume, &inode).0 != 0 {
-            return Ok(None);
-        }
         let map = match has_map(&inode) {
             false => None,
             true => {
@@ -63,10 +62,12 @@ impl<'a> Deletion<'a> {
             }
         };
         ialloc::load(volume, icache.groups(), inode.ino())?;
+        let attributes = xattr::Release::prepare(icache, &inode)?.lock()?;
         Ok(Some(Deletion {
             icache,
             locked,
             map,
+            attributes,
             is_directory: inode.is(FileType::Directory),
         }))
     }
@@ -74,10 +75,12 @@ impl<'a> Deletion<'a> {
     /// Blocks and revokes of the handle that it uses, the inode's own block among them.
     fn cost(&self) -> (u32, u32) {
         let (blocks, revokes) = self.map.as_ref().map_or((1, 0), Change::cost);
-        (blocks + BLOCKS_AN_INODE, revokes)
+        let (released, revoked) = self.attributes.cost();
+        (blocks + BLOCKS_AN_INODE + released, revokes + revoked)
     }
 
     fn apply(self, handle: &Handle<'_>, now: Timestamp) {
+        self.attributes.apply(handle);
         if let Some(map) = self.map {
             map.apply(handle);
         }
@@ -98,7 +101,7 @@ pub(super) struct LostName<'a> {
 enum Fate<'a> {
     /// It has other names.
     Lives,
-    Deleted(Deletion<'a>),
+    Deleted(Box<Deletion<'a>>),
     /// Someone holds it, or it is too large for one step: it stays, as an orphan.
     Orphan(orphan::Locked<'a>),
 }
@@ -124,7 +127,7 @@ impl<'a> LostName<'a> {
             false => Deletion::prepare(icache, locked)?,
         };
         let fate = match deletion {
-            Some(deletion) => Fate::Deleted(deletion),
+            Some(deletion) => Fate::Deleted(Box::new(deletion)),
             None => Fate::Orphan(icache.orphans().lock()),
         };
         Ok(LostName {
@@ -152,13 +155,13 @@ impl<'a> LostName<'a> {
         match self.fate {
             Fate::Lives => self.locked.change(handle, |inode| {
                 inode.set_links_count(inode.links_count() - 1);
-                lock::stamp(inode, now);
+                inode.stamp(now);
             }),
             Fate::Deleted(deletion) => deletion.apply(handle, now),
             Fate::Orphan(mut orphans) => {
                 self.locked.change(handle, |inode| {
                     inode.set_links_count(0);
-                    lock::stamp(inode, now);
+                    inode.stamp(now);
                     if inode.file_type() == Some(FileType::Directory) {
                         inode.set_size(0);
                     }

@@ -315,7 +315,7 @@ impl<'a> Step<'a> {
             lost.apply(&handle, now);
         }
         let own = self.locked.of(moved.ino());
-        own.change(&handle, |inode| lock::stamp(inode, now));
+        own.change(&handle, |inode| inode.stamp(now));
         Ok(Tried::Done { orphan })
     }
 
@@ -395,7 +395,7 @@ impl<'a> Step<'a> {
         }
         for ino in [one.ino(), other.ino()] {
             let own = self.locked.of(ino);
-            own.change(&handle, |inode| lock::stamp(inode, now));
+            own.change(&handle, |inode| inode.stamp(now));
         }
         Ok(Tried::Done { orphan: None })
     }

@@ -1,14 +1,19 @@
-//! Setting and removing attributes, as far as they lie in the inode's own slot.
+//! Setting and removing attributes.
 //!
-//! One step, one block: the inode's. Takes the inode's lock. What a cut leaves: the change or nothing of it.
-//! Attributes that lie in a block of their own, or would have to, and ACLs are refused by name.
+//! One step: the inode, and its block of attributes where that changes. Takes the inode's lock and, for a block, that
+//! of such blocks. What a cut leaves: the change or nothing of it. ACLs have rules of their own (`acl`).
 
-use ondisk::inode::{attribute_area, attribute_area_mut};
-use ondisk::xattr::{self, Area, Entry, Value};
-use ondisk::{Flags, Ino};
+use journal::Handle;
+use ondisk::inode::{Inode, attribute_area_mut};
+use ondisk::xattr;
+use ondisk::{Feature, FileType, Flags, Ino};
 
+use super::acl;
+use super::block::{BlockChange, LockedChange};
+use super::lists::Lists;
 use crate::error::Error;
-use crate::icache::Icache;
+use crate::icache::{Exclusive, Icache, LoadedInode};
+use crate::limits;
 
 /// Whether setting an attribute may create it or replace it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -22,6 +27,9 @@ pub enum XattrFlag {
     Replace,
 }
 
+/// The number of the prefix `user.`.
+const INDEX_USER: u8 = 1;
+
 /// Sets (with a value) or removes an attribute.
 pub(crate) fn change(
     icache: &Icache,
@@ -30,81 +38,182 @@ pub(crate) fn change(
     value: Option<&[u8]>,
     flag: XattrFlag,
 ) -> Result<(), Error> {
-    let (index, rest) =
-        xattr::split_name(name).ok_or(Error::NotSupported("an attribute of this name"))?;
-    if matches!(
-        index,
-        xattr::INDEX_ACL_ACCESS | xattr::INDEX_ACL_DEFAULT | xattr::INDEX_SYSTEM
-    ) {
-        return Err(Error::NotSupported("changing ACLs and system attributes"));
+    icache.volume().writing()?;
+    let (index, rest) = split(name)?;
+    if value.is_some_and(|value| value.len() > limits::XATTR_VALUE_BYTES) {
+        return Err(Error::ValueTooLarge);
     }
-    if rest.is_empty() || rest.len() > xattr::MAX_NAME {
-        return Err(Error::InvalidArgument);
+    if matches!(index, xattr::INDEX_ACL_ACCESS | xattr::INDEX_ACL_DEFAULT) {
+        return acl::set(icache, ino, index, value, false);
     }
     let live = icache.get(ino)?;
-    let locked = live.write_lock();
-    let inode = icache.load_used(ino)?;
-    let flags = inode.flags();
-    if flags.contains(Flags::IMMUTABLE) || flags.contains(Flags::APPEND) {
-        return Err(Error::NotPermitted);
-    }
-    if super::block_of(icache.volume(), &inode).0 != 0 {
-        return Err(Error::Unsupported("changing a block of attributes"));
-    }
-    let area = attribute_area(inode.slot()).ok_or(Error::NotSupported(
-        "an attribute of an inode without room for it",
-    ))?;
-    let new = edited(ino, area, (index, rest), value, flag)?;
-    let credits = icache.reserve(1, 0)?;
-    let now = icache.now()?;
-    let handle = icache.begin(credits)?;
-    locked.change_slot(&handle, |slot| {
-        if let Some(area) = attribute_area_mut(slot) {
-            area.copy_from_slice(&new);
+    let flags = {
+        let locked = live.write_lock();
+        let inode = icache.load_used(ino)?;
+        may_change(&inode)?;
+        if index == INDEX_USER && !inode.is(FileType::Regular) && !inode.is(FileType::Directory) {
+            return Err(Error::NotPermitted);
         }
-    });
+        let mut lists = Lists::of(icache, &inode)?;
+        match value {
+            Some(value) => lists.set(index, rest, value, flag)?,
+            None if lists.remove(index, rest) => {}
+            None => return Err(Error::NoAttribute),
+        }
+        if !lists.is_changed() {
+            return Ok(());
+        }
+        apply(icache, &locked, &lists, |_| {})?;
+        inode.flags()
+    };
+    icache.settle(flags)
+}
+
+/// A whole name's prefix and rest, as Linux takes them.
+fn split(name: &[u8]) -> Result<(u8, &[u8]), Error> {
+    if name.is_empty() || name.len() > xattr::MAX_NAME {
+        return Err(Error::NameLength);
+    }
+    let (index, rest) = match xattr::split_name(name) {
+        Some(found) => found,
+        None if xattr::is_bare_prefix(name) => return Err(Error::InvalidArgument),
+        None => return Err(Error::NotSupported("an attribute of this name")),
+    };
+    if rest.contains(&0) {
+        return Err(Error::InvalidArgument);
+    }
+    match matches!(index, xattr::INDEX_SYSTEM | xattr::INDEX_RICHACL) {
+        true => Err(Error::NotSupported("an attribute of this name")),
+        false => Ok((index, rest)),
+    }
+}
+
+/// Whether an inode's attributes may change, as far as its flags say.
+pub(super) fn may_change(inode: &LoadedInode) -> Result<(), Error> {
+    let flags = inode.flags();
+    match flags.contains(Flags::IMMUTABLE) || flags.contains(Flags::APPEND) {
+        true => Err(Error::NotPermitted),
+        false => Ok(()),
+    }
+}
+
+/// Writes an inode's attributes in one step, changes the rest of it with `and`, and stamps its change.
+pub(crate) fn apply(
+    icache: &Icache,
+    locked: &Exclusive<'_>,
+    lists: &Lists,
+    and: impl FnOnce(&mut Inode),
+) -> Result<(), Error> {
+    let inode = locked.inode().snapshot();
+    let change = Change::prepare(icache, inode.ino(), Some(&inode), lists)?;
+    let (blocks, revokes) = change.cost();
+    let credits = icache.reserve(1 + blocks, revokes)?;
+    let now = icache.now()?;
+    let change = change.lock()?;
+    let handle = icache.begin(credits)?;
+    change.apply(&handle, locked);
     locked.change(&handle, |inode| {
-        inode.set_ctime(now);
-        inode.set_version(inode.version().wrapping_add(1));
+        and(inode);
+        inode.stamp(now);
     });
     Ok(())
 }
 
-/// The attributes in an inode with one of them set or removed.
-fn edited(
-    ino: Ino,
-    area: &[u8],
-    (index, rest): (u8, &[u8]),
-    value: Option<&[u8]>,
-    flag: XattrFlag,
-) -> Result<Vec<u8>, Error> {
-    let mut entries = xattr::entries(Area::Inode(area))
-        .map_err(|corrupt| corrupt.ino(ino))?
-        .collect::<Vec<_>>();
-    let place = entries
-        .iter()
-        .position(|entry| (entry.index, entry.name) == (index, rest));
-    match (place, flag, value) {
-        (Some(_), XattrFlag::Create, Some(_)) => return Err(Error::Exists),
-        (None, XattrFlag::Replace, _) | (None, _, None) => return Err(Error::NoAttribute),
-        _ => {}
+/// A change of an inode's attributes, prepared but for the lock on blocks of them.
+pub(crate) struct Change<'a> {
+    icache: &'a Icache,
+    area: Option<Vec<u8>>,
+    block: Option<BlockChange<'a>>,
+    had_block: bool,
+}
+
+/// One that the next handle makes.
+pub(crate) struct Locked<'a> {
+    icache: &'a Icache,
+    area: Option<Vec<u8>>,
+    block: Option<LockedChange<'a>>,
+    had_block: bool,
+}
+
+impl<'a> Change<'a> {
+    /// Prepares the change to these lists of an inode that is there, or (`None`) of one that is about to be made. The
+    /// caller holds its lock.
+    ///
+    /// # Errors
+    /// `NotSupported` without `ext_attr`; `Corrupt`, `Io`, `ReadOnly`, `Aborted`.
+    pub(crate) fn prepare(
+        icache: &'a Icache,
+        ino: Ino,
+        old: Option<&LoadedInode>,
+        lists: &Lists,
+    ) -> Result<Change<'a>, Error> {
+        let volume = icache.volume();
+        if lists.is_changed() && !volume.has(Feature::EXT_ATTR) {
+            return Err(Error::NotSupported(
+                "setting attributes where the file system lacks ext_attr",
+            ));
+        }
+        let (in_inode, in_block) = lists.is_changed;
+        let had_block = old.is_some_and(|inode| super::block_of(volume, inode).0 != 0);
+        let block = match in_block {
+            true => Some(BlockChange::prepare(icache, ino, old, lists.block())?),
+            false => None,
+        };
+        Ok(Change {
+            icache,
+            area: in_inode.then(|| lists.area()),
+            block,
+            had_block,
+        })
     }
-    if let Some(place) = place {
-        entries.remove(place);
+
+    /// Blocks and revokes that the apply uses of its handle at most, the inode's own not among them.
+    pub(crate) fn cost(&self) -> (u32, u32) {
+        self.block.as_ref().map_or((0, 0), BlockChange::cost)
     }
-    if let Some(value) = value {
-        entries.push(Entry {
-            index,
-            name: rest,
-            value: Value::Here(value),
-            hash: 0,
+
+    /// Takes the lock on blocks of attributes where one changes: before the handle, after all other locks.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn lock(self) -> Result<Locked<'a>, Error> {
+        Ok(Locked {
+            icache: self.icache,
+            area: self.area,
+            block: self.block.map(BlockChange::lock).transpose()?,
+            had_block: self.had_block,
+        })
+    }
+}
+
+impl Locked<'_> {
+    /// Makes the change, of the inode's record too.
+    pub(crate) fn apply(self, handle: &Handle<'_>, locked: &Exclusive<'_>) {
+        if let Some(new) = self.area {
+            locked.change_slot(handle, |slot| {
+                if let Some(area) = attribute_area_mut(slot) {
+                    area.copy_from_slice(&new);
+                }
+            });
+        }
+        let Some(block) = self.block else { return };
+        let at = block.apply(handle);
+        let volume = self.icache.volume();
+        let (huge, size) = (
+            volume.has(Feature::HUGE_FILE),
+            volume.geometry().block_size(),
+        );
+        let one = size.bytes_u64() / 512;
+        locked.change(handle, |inode| {
+            inode.set_xattr_block(at);
+            let sectors = inode.sectors(huge, size);
+            let sectors = match (self.had_block, at.0 != 0) {
+                (false, true) => sectors.saturating_add(one),
+                (true, false) => sectors.saturating_sub(one),
+                _ => sectors,
+            };
+            // One more block than a file of any size has: the count has room for it.
+            let _fits = inode.set_sectors(sectors, huge, size);
         });
     }
-    let mut new = area.to_vec();
-    if !xattr::encode_inode_area(&mut new, &entries) {
-        return Err(Error::Unsupported(
-            "attributes that do not fit into the inode",
-        ));
-    }
-    Ok(new)
 }

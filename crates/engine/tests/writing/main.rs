@@ -1,5 +1,6 @@
 //! Changing images: each change survives any cut whole or not at all, and e2fsck and the kernel agree.
 
+mod acls;
 mod attributes;
 mod cuts;
 mod damage;
@@ -14,3 +15,4 @@ mod names;
 mod orphans;
 mod threads;
 mod turns;
+mod xattrs;

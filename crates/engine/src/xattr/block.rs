@@ -1,0 +1,280 @@
+//! An inode's block of attributes: taken, changed in place, shared with inodes that have the same attributes, copied
+//! when it is shared and one of them changes, and freed with the last one that uses it.
+//!
+//! The count of references and the contents of these blocks are under one lock of the file system
+//! ([`sync::Rank::XattrBlock`]), taken after the inode's and before the handle, and kept through apply: a block that
+//! one inode uses is that inode's alone as long as it is held and the block is not known to [`AttributeBlocks`].
+//! What a cut leaves: the inode with its old block or with its new one, each with its count right.
+
+use journal::Handle;
+use ondisk::xattr::{self, Area};
+use ondisk::{Corrupt, FsBlock, Ino, Site};
+use sync::MutexGuard;
+
+use super::{block_of, pin};
+use crate::error::Error;
+use crate::icache::{Icache, LoadedInode};
+use crate::live::{Pin, Seal};
+use crate::mballoc::{self, BLOCKS_A_RUN, Blocks};
+use crate::sb::{AttributeBlocks, Kind};
+
+/// Inodes that share one block at most, as in Linux.
+const MAX_REFERENCES: u32 = 1024;
+
+/// A reference to a block of attributes that goes, prepared but for the lock: [`Release::lock`] comes before the
+/// handle, [`LockedRelease::apply`] under it.
+pub(crate) struct Release<'a> {
+    icache: &'a Icache,
+    old: Option<(FsBlock, Pin)>,
+}
+
+/// A reference that goes in the next handle.
+pub(crate) struct LockedRelease<'a> {
+    release: Release<'a>,
+    known: Option<MutexGuard<'a, AttributeBlocks>>,
+}
+
+impl<'a> Release<'a> {
+    /// Prepares to release the block of attributes that an inode has, if it has one. The caller holds its lock and no
+    /// handle.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`, `ReadOnly`.
+    pub(crate) fn prepare(icache: &'a Icache, inode: &LoadedInode) -> Result<Release<'a>, Error> {
+        let volume = icache.volume();
+        let at = block_of(volume, inode);
+        if at.0 == 0 {
+            return Ok(Release { icache, old: None });
+        }
+        let pin = pin(icache, inode, at)?;
+        let bytes = pin.bytes();
+        xattr::entries(Area::Block(&bytes))
+            .map_err(|corrupt| corrupt.ino(inode.ino()).block(at))?;
+        if xattr::references(&bytes) == 0 {
+            let corrupt = Corrupt::at(Site::XattrReferences).ino(inode.ino());
+            return Err(corrupt.block(at).into());
+        }
+        mballoc::load(volume, icache.groups(), at, 1)?;
+        let old = Some((at, pin));
+        Ok(Release { icache, old })
+    }
+
+    /// Blocks and revokes that the apply uses of its handle at most.
+    pub(crate) fn cost(&self) -> (u32, u32) {
+        match self.old {
+            Some(_) => (BLOCKS_A_RUN, 1),
+            None => (0, 0),
+        }
+    }
+
+    /// Waits for the lock on such blocks, where there is one; before the handle, after all other locks.
+    pub(crate) fn lock(self) -> Result<LockedRelease<'a>, Error> {
+        let known = match self.old {
+            Some(_) => Some(self.icache.volume().writing()?.attribute_blocks.lock()),
+            None => None,
+        };
+        Ok(LockedRelease {
+            release: self,
+            known,
+        })
+    }
+}
+
+impl LockedRelease<'_> {
+    /// As [`Release::cost`].
+    pub(crate) fn cost(&self) -> (u32, u32) {
+        self.release.cost()
+    }
+
+    /// One inode fewer uses the block; with the last one it is freed.
+    pub(crate) fn apply(mut self, handle: &Handle<'_>) {
+        if let (Some(known), Some((at, pin))) = (&mut self.known, &self.release.old) {
+            drop_reference(self.release.icache, known, *at, pin, handle);
+        }
+    }
+}
+
+fn drop_reference(
+    icache: &Icache,
+    known: &mut AttributeBlocks,
+    at: FsBlock,
+    pin: &Pin,
+    handle: &Handle<'_>,
+) {
+    let references = xattr::references(&pin.bytes());
+    if references > 1 {
+        pin.change(handle, |block| xattr::set_references(block, references - 1));
+        return;
+    }
+    known.remove(at);
+    handle.forget(at);
+    mballoc::free(icache.volume().geometry(), icache.groups(), handle, at, 1);
+}
+
+/// New contents for an inode's block of attributes, prepared but for the lock.
+pub(super) struct BlockChange<'a> {
+    old: Release<'a>,
+    /// `None`: no attributes are left for it.
+    new: Option<Vec<u8>>,
+    /// A block in case that none can be changed or shared; `None` where none can be had.
+    spare: Option<Blocks<'a>>,
+}
+
+/// What comes in the place of an inode's block.
+enum Fate<'a> {
+    Nothing,
+    InPlace,
+    Shared(FsBlock, Pin),
+    Fresh(Blocks<'a>, Pin),
+}
+
+/// A change of an inode's block that the next handle makes.
+pub(super) struct LockedChange<'a> {
+    old: Release<'a>,
+    new: Vec<u8>,
+    fate: Fate<'a>,
+    known: MutexGuard<'a, AttributeBlocks>,
+}
+
+impl<'a> BlockChange<'a> {
+    /// Prepares new contents for the block of an inode: `ino`'s, which has `old` now, if it has any.
+    ///
+    /// # Errors
+    /// As [`Release::prepare`]; but for `NoSpace`, which [`BlockChange::lock`] gives if a block is needed then.
+    pub(super) fn prepare(
+        icache: &'a Icache,
+        ino: Ino,
+        old: Option<&LoadedInode>,
+        new: Option<Vec<u8>>,
+    ) -> Result<BlockChange<'a>, Error> {
+        let old = match old {
+            Some(inode) => Release::prepare(icache, inode)?,
+            None => Release { icache, old: None },
+        };
+        if new.is_some()
+            && let Some((at, pin)) = &old.old
+        {
+            let mut known = icache.volume().writing()?.attribute_blocks.lock();
+            let bytes = pin.bytes();
+            if xattr::references(&bytes) == 1 {
+                // From here on nobody finds it, so nobody shares it: it stays this inode's alone.
+                known.remove(*at);
+                drop(known);
+                let spare = None;
+                return Ok(BlockChange { old, new, spare });
+            }
+            known.insert(*at, xattr::hash(&bytes), pin.clone());
+        }
+        let geometry = icache.volume().geometry();
+        let (group, _) = geometry.group_of_ino(ino).ok_or(Error::NotFound)?;
+        let spare = match new {
+            None => None,
+            Some(_) => match icache.take_blocks(geometry.group_first_block(group), 1) {
+                Ok(blocks) => Some(blocks),
+                Err(Error::NoSpace) => None,
+                Err(error) => return Err(error),
+            },
+        };
+        Ok(BlockChange { old, new, spare })
+    }
+
+    /// Blocks and revokes that the apply uses of its handle at most.
+    pub(super) fn cost(&self) -> (u32, u32) {
+        let (blocks, revokes) = self.old.cost();
+        let new = match self.new {
+            Some(_) => 1 + BLOCKS_A_RUN,
+            None => 0,
+        };
+        (blocks + new, revokes)
+    }
+
+    /// Waits for the lock on such blocks, and decides what becomes of the inode's; before the handle, after all other
+    /// locks.
+    ///
+    /// # Errors
+    /// `NoSpace` if a block is needed and there is none.
+    pub(super) fn lock(self) -> Result<LockedChange<'a>, Error> {
+        let icache = self.old.icache;
+        let volume = icache.volume();
+        let known = volume.writing()?.attribute_blocks.lock();
+        let Some(new) = self.new else {
+            return Ok(LockedChange {
+                old: self.old,
+                new: Vec::new(),
+                fate: Fate::Nothing,
+                known,
+            });
+        };
+        let has_room = |block: &[u8]| {
+            xattr::references(block) < MAX_REFERENCES && has_equal_entries(block, &new)
+        };
+        let references = |pin: &Pin| xattr::references(&pin.bytes());
+        let fate = if let Some((at, pin)) = known.find(xattr::hash(&new), has_room) {
+            Fate::Shared(at, pin)
+        } else if self
+            .old
+            .old
+            .as_ref()
+            .is_some_and(|(_, pin)| references(pin) == 1)
+        {
+            Fate::InPlace
+        } else {
+            let blocks = self.spare.ok_or(Error::NoSpace)?;
+            let seal = match volume.geometry().has_metadata_csum() {
+                true => Seal::Xattrs(volume.geometry().csum_seed()),
+                false => Seal::None,
+            };
+            let pin = volume.pin_new(blocks.run().start, Kind::Xattrs, Ino(0), seal)?;
+            Fate::Fresh(blocks, pin)
+        };
+        Ok(LockedChange {
+            old: self.old,
+            new,
+            fate,
+            known,
+        })
+    }
+}
+
+impl LockedChange<'_> {
+    /// Makes the change; gives the block that the inode has from now on, 0 for none.
+    pub(super) fn apply(mut self, handle: &Handle<'_>) -> FsBlock {
+        let icache = self.old.icache;
+        let write = |pin: &Pin, new: &[u8]| pin.change(handle, |block| block.copy_from_slice(new));
+        let at = match (self.fate, &self.old.old) {
+            (Fate::InPlace, Some((at, pin))) => {
+                write(pin, &self.new);
+                self.known.insert(*at, xattr::hash(&self.new), pin.clone());
+                return *at;
+            }
+            (Fate::Nothing | Fate::InPlace, _) => FsBlock(0),
+            (Fate::Shared(at, pin), _) => {
+                pin.change(handle, |block| {
+                    xattr::set_references(block, xattr::references(block) + 1);
+                });
+                at
+            }
+            (Fate::Fresh(blocks, pin), _) => {
+                let at = blocks.apply(handle).start;
+                write(&pin, &self.new);
+                self.known.insert(at, xattr::hash(&self.new), pin);
+                at
+            }
+        };
+        if let Some((old, pin)) = &self.old.old {
+            drop_reference(icache, &mut self.known, *old, pin, handle);
+        }
+        at
+    }
+}
+
+/// Whether two blocks hold the same attributes, wherever in them.
+fn has_equal_entries(a: &[u8], b: &[u8]) -> bool {
+    match (
+        xattr::entries(Area::Block(a)),
+        xattr::entries(Area::Block(b)),
+    ) {
+        (Ok(a), Ok(b)) => a.eq(b),
+        _ => false,
+    }
+}
