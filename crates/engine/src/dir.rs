@@ -99,6 +99,15 @@ impl<'a> Directory<'a> {
         corrupt.ino(self.inode.ino()).into()
     }
 
+    /// The inode's place and that of one of its blocks, for messages.
+    fn corrupt_in(&self, number: LBlock, corrupt: Corrupt) -> Error {
+        // What the map says of a block that was read a moment ago; that is news only when it is damaged, too.
+        match extent::find_block(self.volume, &self.inode, number) {
+            Ok(Some(at)) => self.corrupt(corrupt.block(at)),
+            _ => self.corrupt(corrupt),
+        }
+    }
+
     /// The hash function that a root's version stands for in this file system.
     fn hash_version(&self, stored: HashVersion) -> HashVersion {
         if self.volume.geometry().has_unsigned_hash() {
@@ -116,10 +125,10 @@ impl<'a> Directory<'a> {
         if u64::from(number.0) >= self.blocks {
             return Ok(None);
         }
-        let kind = sb::Kind::Directory;
-        extent::read_block(self.volume, &self.inode, number, kind, |bytes| {
-            self.verify(number, bytes)
-        })
+        match extent::find_block(self.volume, &self.inode, number)? {
+            Some(at) => self.block_at(number, at).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// The same, when its place on the device is known.
@@ -130,11 +139,6 @@ impl<'a> Directory<'a> {
             verified.map_err(|corrupt| self.corrupt(corrupt.block(at)))
         };
         self.volume.read_block(at, kind, self.inode.ino(), verify)
-    }
-
-    fn verify(&self, number: LBlock, bytes: &[u8]) -> Result<(), Error> {
-        self.verify_checksum(number, bytes)
-            .map_err(|corrupt| self.corrupt(corrupt))
     }
 
     /// Which kind of checksum a block has shows in the block itself.

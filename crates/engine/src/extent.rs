@@ -7,13 +7,11 @@
 
 use std::ops::Range;
 
-use buffer::Block;
 use ondisk::{FileType, Flags, FsBlock, LBlock};
-use sync::Arc;
 
 use crate::error::Error;
 use crate::icache::LoadedInode;
-use crate::sb::{Kind, Volume};
+use crate::sb::Volume;
 
 mod draft;
 mod edit_map;
@@ -249,21 +247,6 @@ pub(crate) fn find_block(
     let found = Source::of(volume, inode)?.next(volume, from)?;
     let found = found.filter(|run| run.logical <= from && !run.unwritten);
     Ok(found.and_then(|run| run.cut(&(from..from + 1)).physical))
-}
-
-/// A block of a file that is metadata (a directory's), from the cache; `None` for holes and unwritten blocks.
-/// `verify` sees its bytes when they are first read as this kind of block of this inode.
-pub(crate) fn read_block(
-    volume: &Volume,
-    inode: &LoadedInode,
-    block: LBlock,
-    kind: Kind,
-    verify: impl FnOnce(&[u8]) -> Result<(), Error>,
-) -> Result<Option<Arc<Block>>, Error> {
-    match find_block(volume, inode, block)? {
-        Some(at) => Ok(Some(volume.read_block(at, kind, inode.ino(), verify)?)),
-        None => Ok(None),
-    }
 }
 
 /// Fills all of `buf` from a file's blocks, straight from the device: one read a run. Holes and unwritten blocks

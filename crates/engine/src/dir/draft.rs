@@ -232,7 +232,8 @@ impl<'a> Draft<'a> {
         directory
             .volume
             .pin(at, kind, directory.inode.ino(), seal, |bytes| {
-                directory.verify(number, bytes)
+                let verified = directory.verify_checksum(number, bytes);
+                verified.map_err(|corrupt| directory.corrupt(corrupt.block(at)))
             })
     }
 

@@ -201,7 +201,7 @@ impl Directory<'_> {
             return Ok(None);
         };
         let found = find_in_bytes(&block, self.form_of(number, &block), wanted)
-            .map_err(|corrupt| self.corrupt(corrupt))?;
+            .map_err(|corrupt| self.corrupt_in(number, corrupt))?;
         Ok(found.map(|(ino, offset)| Place {
             ino,
             block: number,
@@ -316,7 +316,7 @@ impl Directory<'_> {
             let block = self.indexed_block(leaf)?;
             let form = self.form_of(leaf, &block);
             let found = find_in_bytes(&block, form, wanted);
-            if let Some((ino, offset)) = found.map_err(|corrupt| self.corrupt(corrupt))? {
+            if let Some((ino, offset)) = found.map_err(|corrupt| self.corrupt_in(leaf, corrupt))? {
                 return Ok(Searched::Found(Place {
                     ino,
                     block: leaf,
@@ -353,7 +353,7 @@ impl Directory<'_> {
             let frame = &mut frames[level];
             let index = self
                 .index(frame.number, &frame.block)
-                .map_err(|corrupt| self.corrupt(corrupt))?;
+                .map_err(|corrupt| self.corrupt_in(frame.number, corrupt))?;
             let taken = frame.taken + 1;
             if taken < index.count() {
                 let begins = index.hash(taken);
@@ -371,7 +371,7 @@ impl Directory<'_> {
             let number = next;
             next = self
                 .index(number, &block)
-                .map_err(|corrupt| self.corrupt(corrupt))?
+                .map_err(|corrupt| self.corrupt_in(number, corrupt))?
                 .block(0);
             *frame = Frame {
                 block,
