@@ -199,6 +199,48 @@ fn an_empty_block_is_one_free_record_at_every_block_size() {
     }
 }
 
+/// A directory that is encrypted and casefolded, byte by byte from the kernel's documentation (dynamic structures,
+/// `ext4_extended_dir_entry_2`): no tool of Debian 12 writes one, and the kernel only where it has Unicode and the key.
+#[test]
+fn hashes_of_a_block_made_by_hand_are_read_and_written_back_identical() {
+    #[rustfmt::skip]
+    let records: &[u8] = &[
+        // Inode 12, length 12, name of 1, a directory; no hash behind it.
+        12, 0, 0, 0, 12, 0, 1, 2, b'.', 0, 0, 0,
+        2, 0, 0, 0, 12, 0, 2, 2, b'.', b'.', 0, 0,
+        // Inode 13, length 28, a file with 9 bytes of ciphertext, rounded up to 12, and the two hashes.
+        13, 0, 0, 0, 28, 0, 9, 1, 0xC0, 0xFF, 0xEE, 0x01, 0x80, 0x7F, 0x2E, 0x20, 0x5C, 0, 0, 0,
+        0x78, 0x56, 0x34, 0x12, 0xF0, 0xDE, 0xBC, 0x9A,
+        // Inode 0x0102, a link with 16 bytes, which need no rounding; the last record takes what is left.
+        2, 1, 0, 0, 0xCC, 3, 16, 7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+        0xFE, 0xFF, 0xFF, 0xFF, 1, 0, 0, 0,
+    ];
+    let form = Form {
+        hashes: true,
+        checksum: false,
+        ..form(BlockSize::K1)
+    };
+    let mut block = records.to_vec();
+    block.resize(1024, 0);
+    let entries = parsed(&block, form);
+    let found: Vec<_> = entries
+        .iter()
+        .map(|entry| (entry.ino.0, entry.len, entry.name.len(), entry.hash))
+        .collect();
+    let hash = |major, minor| Some(NameHash { major, minor });
+    assert_eq!(
+        found,
+        [
+            (12, 12, 1, None),
+            (2, 12, 2, None),
+            (13, 28, 9, hash(0x1234_5678, 0x9ABC_DEF0)),
+            (0x0102, 972, 16, hash(0xFFFF_FFFE, 1)),
+        ]
+    );
+    assert_eq!(entries[3].file_type, Some(FileType::Symlink));
+    assert_eq!(rewritten(&block, form, 0), block);
+}
+
 #[test]
 fn hashes_stand_behind_names_but_not_behind_dots() {
     let form = Form {
