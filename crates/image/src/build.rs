@@ -183,7 +183,7 @@ fn settle(options: &BuildOptions, output: &Path) -> mkfs::Options {
     let mut mkfs = options.mkfs.clone();
     if mkfs.usage_types.is_empty() {
         mkfs.usage_types.push(mkfs::UsageType::Default);
-        mkfs.block_size.get_or_insert(ondisk::BlockSize::K4);
+        mkfs.block_size = Some(mkfs.block_size_or(ondisk::BlockSize::K4));
     }
     mkfs.time.get_or_insert_with(|| sync::clock::wall().0);
     mkfs.device_is_zero =

@@ -250,7 +250,8 @@ impl Room {
                 growing: false,
             });
         }
-        let block_size = *options.block_size.get_or_insert(ondisk::BlockSize::K4);
+        let block_size = options.block_size_or(ondisk::BlockSize::K4);
+        options.block_size = Some(block_size);
         let region = (DESCRIPTOR_REGION_BYTES >> block_size.bits()).min(DESCRIPTOR_BLOCKS_MAX);
         // At most `DESCRIPTOR_BLOCKS_MAX`.
         options.descriptor_region = Some(region as u32);

@@ -44,7 +44,7 @@ pub fn format_journal_device(
         [] => vec![UsageType::for_size(size_bytes)],
         given => given.to_vec(),
     };
-    let block_size = options.block_size.unwrap_or(tables::block_size(&usage));
+    let block_size = options.block_size_or(tables::block_size(&usage));
     let blocks = size_bytes >> block_size.bits();
     if !(tables::JOURNAL_MIN + 2..=tables::JOURNAL_MAX).contains(&blocks) {
         let (least, most) = (tables::JOURNAL_MIN + 2, tables::JOURNAL_MAX);

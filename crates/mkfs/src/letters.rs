@@ -2,15 +2,31 @@
 
 use ondisk::BlockSize;
 
-use crate::{Error, FsType, Options, UsageType};
+use crate::{Error, FsType, GrowTo, Options, UsageType};
 
 /// What a letter whose argument can't be read is answered.
 fn bad(option: &str, value: &str, wanted: &str) -> Error {
     Error::option(format!("{option} {value}"), format!("is not {wanted}"))
 }
 
-fn number<T: std::str::FromStr>(option: &str, value: &str, wanted: &str) -> Result<T, Error> {
-    value.trim().parse().map_err(|_| bad(option, value, wanted))
+/// A whole number that fits its field, spelled as [`whole`] takes it.
+fn number<T: TryFrom<u64>>(option: &str, value: &str, wanted: &str) -> Result<T, Error> {
+    let number = whole(value.trim()).and_then(|number| T::try_from(number).ok());
+    number.ok_or_else(|| bad(option, value, wanted))
+}
+
+/// A whole number as C's `strtoul` takes it with base 0, which is how mke2fs reads all of them: decimal, hexadecimal
+/// after `0x`, octal after `0`.
+fn whole(text: &str) -> Option<u64> {
+    let lower = text.to_ascii_lowercase();
+    let (digits, base) = match lower.strip_prefix("0x") {
+        Some(digits) => (digits, 16),
+        None if lower.len() > 1 && lower.starts_with('0') => (&lower[1..], 8),
+        None => (&lower[..], 10),
+    };
+    // `from_str_radix` would take a sign.
+    let signed = digits.starts_with(['+', '-']);
+    u64::from_str_radix(digits, base).ok().filter(|_| !signed)
 }
 
 /// A size as mke2fs takes it: a number with `K`, `M`, `G`, `T` (powers of 1024, in bytes) or `s` (sectors of 512
@@ -19,22 +35,41 @@ fn number<T: std::str::FromStr>(option: &str, value: &str, wanted: &str) -> Resu
 /// # Errors
 /// What is no such number, or does not fit 64 bits.
 pub fn parse_size(option: &str, text: &str, unit: u64) -> Result<u64, Error> {
+    let size = split_size(option, text)?;
+    let bytes = size.number.checked_mul(size.factor.unwrap_or(unit));
+    bytes.ok_or_else(|| bad(option, text, "a size below 16 EiB"))
+}
+
+/// A size in two parts.
+struct Size {
+    number: u64,
+    /// What its letter multiplies it by, to bytes.
+    factor: Option<u64>,
+}
+
+fn split_size(option: &str, text: &str) -> Result<Size, Error> {
     let wanted = "a size (a number with K, M, G, T, or s for sectors)";
     let text = text.trim();
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let factor = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" => unit,
-        "s" => 512,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "t" | "tib" => 1 << 40,
+    let is_hex = text.starts_with("0x") || text.starts_with("0X");
+    let is_digit = |(at, c): &(usize, char)| match is_hex {
+        true => *at < 2 || c.is_ascii_hexdigit(),
+        false => c.is_ascii_digit(),
+    };
+    let end = text.char_indices().find(|place| !is_digit(place));
+    let (digits, letter) = text.split_at(end.map_or(text.len(), |(at, _)| at));
+    let factor = match letter.to_ascii_lowercase().as_str() {
+        "" => None,
+        "s" => Some(512),
+        "k" | "kib" => Some(1 << 10),
+        "m" | "mib" => Some(1 << 20),
+        "g" | "gib" => Some(1 << 30),
+        "t" | "tib" => Some(1 << 40),
         _ => return Err(bad(option, text, wanted)),
     };
-    let number: u64 = number(option, digits, wanted)?;
-    number
-        .checked_mul(factor)
-        .ok_or_else(|| bad(option, text, "a size below 16 EiB"))
+    match whole(digits) {
+        Some(number) => Ok(Size { number, factor }),
+        None => Err(bad(option, text, wanted)),
+    }
 }
 
 /// Sixteen bytes written as a UUID.
@@ -62,7 +97,10 @@ impl Options {
     pub fn set(&mut self, letter: char, value: &str) -> Result<(), Error> {
         let option = &format!("-{letter}");
         match letter {
-            'b' => self.block_size = Some(block_size(value)?),
+            'b' => match value.trim().strip_prefix('-') {
+                Some(least) => self.least_block_size = Some(block_size(least)?),
+                None => self.block_size = Some(block_size(value)?),
+            },
             'C' => self.cluster_size = Some(parse_size(option, value, 1)?),
             'E' => return self.set_list(option, value, Options::set_extended),
             'G' => self.groups_per_flex = Some(number(option, value, "a number of groups")?),
@@ -82,7 +120,11 @@ impl Options {
             'g' => self.blocks_per_group = Some(number(option, value, "a number of blocks")?),
             'i' => self.inode_ratio = Some(parse_size(option, value, 1)?),
             'j' => self.wants_journal = true,
-            'm' => self.reserved_percent = number(option, value, "a number of percent")?,
+            'm' => {
+                let percent = value.trim().parse();
+                self.reserved_percent =
+                    percent.map_err(|_| bad(option, value, "a number of percent"))?;
+            }
             'o' => self.creator_os = creator_os(value)?,
             'r' => revision(value)?,
             't' => self.fs_type = fs_type(value)?,
@@ -152,7 +194,7 @@ impl Options {
             "packed_meta_blocks" => self.packed_meta_blocks = switch(option, value)?,
             "stride" => self.stride = Some(number(option, text, "a number of blocks up to 65535")?),
             "stripe_width" => self.stripe_width = Some(number(option, text, "a number of blocks")?),
-            "resize" => self.resize = Some(number(option, text, "a number of blocks")?),
+            "resize" => self.resize = Some(grow_to(option, text)?),
             "lazy_itable_init" => self.lazy_itable_init = switch(option, value)?,
             "lazy_journal_init" => self.lazy_journal_init = switch(option, value)?,
             "assume_storage_prezeroed" => self.device_is_zero = switch(option, value)?,
@@ -205,6 +247,15 @@ fn block_size(value: &str) -> Result<BlockSize, Error> {
     let bytes = parse_size("-b", value, 1)?;
     BlockSize::from_bytes(bytes)
         .ok_or_else(|| bad("-b", value, "a power of two from 1024 to 65536"))
+}
+
+/// Blocks, or with a letter bytes.
+fn grow_to(option: &str, text: &str) -> Result<GrowTo, Error> {
+    let size = split_size(option, text)?;
+    match size.factor {
+        None => Ok(GrowTo::Blocks(size.number)),
+        Some(_) => parse_size(option, text, 1).map(GrowTo::Bytes),
+    }
 }
 
 /// MiB, without or with a letter.
@@ -316,10 +367,25 @@ mod tests {
             ("15T", 15 << 40),
             ("8s", 4096),
             ("1MiB", 1 << 20),
+            ("0x10", 16 << 10),
+            ("0xFm", 15 << 20),
+            ("010", 8 << 10),
+            ("0", 0),
         ] {
             assert_eq!(parse_size("SIZE", text, 1024).unwrap(), bytes, "{text}");
         }
-        for text in ["", "K", "-1", "1.5G", "12X", "99999999T"] {
+        for text in [
+            "",
+            "K",
+            "-1",
+            "+1",
+            "1.5G",
+            "12X",
+            "99999999T",
+            "0x",
+            "0xg",
+            "08",
+        ] {
             assert!(parse_size("SIZE", text, 1024).is_err(), "{text}");
         }
     }
@@ -355,6 +421,16 @@ mod tests {
         );
         assert_eq!(options.uuid, Some([0; 16]));
         assert_eq!(options.hash_seed.map(|seed| seed[15]), Some(16));
+    }
+
+    #[test]
+    fn a_negative_block_size_is_the_least_one() {
+        let mut options = Options::default();
+        options.set('b', "-2048").unwrap();
+        assert_eq!(options.block_size, None);
+        assert_eq!(options.least_block_size, BlockSize::from_bytes(2048));
+        assert!(options.set('b', "-3000").is_err());
+        assert!(options.set('b', "--2048").is_err());
     }
 
     #[test]

@@ -62,6 +62,25 @@ pub struct JournalOptions {
     pub device_path: Option<String>,
 }
 
+/// How far a file system must be able to grow online, as mke2fs's `-E resize=`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GrowTo {
+    /// Blocks, of whatever size they get.
+    Blocks(u64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl GrowTo {
+    /// In whole blocks of this size.
+    pub(crate) fn blocks(self, block_size: BlockSize) -> u64 {
+        match self {
+            GrowTo::Blocks(blocks) => blocks,
+            GrowTo::Bytes(bytes) => bytes >> block_size.bits(),
+        }
+    }
+}
+
 /// What to make. [`Options::default`] is ext4 as `lanefs mkfs` makes it; `None` always means mke2fs's default.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
@@ -75,6 +94,8 @@ pub struct Options {
     pub compat: Option<Compat>,
     /// `-b`: bytes.
     pub block_size: Option<BlockSize>,
+    /// `-b -BYTES`: the least block size to choose where `block_size` is `None`.
+    pub least_block_size: Option<BlockSize>,
     /// `-C`: bytes a cluster (needs bigalloc).
     pub cluster_size: Option<u64>,
     /// `-i`: bytes an inode.
@@ -111,8 +132,8 @@ pub struct Options {
     pub stride: Option<u16>,
     /// `-E stripe_width=`: blocks.
     pub stripe_width: Option<u32>,
-    /// `-E resize=`: blocks the file system must be able to grow to online.
-    pub resize: Option<u64>,
+    /// `-E resize=`: what the file system must be able to grow to online.
+    pub resize: Option<GrowTo>,
     /// Descriptor blocks and those reserved for growth, together: the same for any size. For images whose size is
     /// decided last; `None` by mke2fs's rule.
     pub descriptor_region: Option<u32>,
@@ -158,6 +179,7 @@ impl Default for Options {
             features: String::new(),
             compat: None,
             block_size: None,
+            least_block_size: None,
             cluster_size: None,
             inode_ratio: None,
             inode_size: None,
@@ -194,5 +216,14 @@ impl Default for Options {
             lost_found: true,
             device_is_zero: false,
         }
+    }
+}
+
+impl Options {
+    /// The block size asked for, else the usual one where that is not less than asked for.
+    #[must_use]
+    pub fn block_size_or(&self, usual: BlockSize) -> BlockSize {
+        let least = self.least_block_size.unwrap_or(usual);
+        self.block_size.unwrap_or(usual.max(least))
     }
 }

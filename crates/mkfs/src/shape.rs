@@ -59,7 +59,7 @@ impl Shape {
             [] => vec![UsageType::for_size(size_bytes)],
             given => given.to_vec(),
         };
-        let block_size = options.block_size.unwrap_or(tables::block_size(&usage));
+        let block_size = options.block_size_or(tables::block_size(&usage));
         let cluster_bits = cluster_bits(options, features, block_size)?;
         let inode_size = inode_size(options, features, block_size)?;
         let mut shape = Shape {
@@ -262,20 +262,23 @@ impl Shape {
         if let Some(region) = options.descriptor_region {
             return Ok(u64::from(region).saturating_sub(used).min(pointers));
         }
-        if options.resize.is_some_and(|blocks| blocks <= self.blocks) {
-            return Err(Error::option(
+        let reserved = |blocks: u64| {
+            let groups = blocks.min(BLOCKS_32 - 1).div_ceil(self.blocks_per_group);
+            let per_block = self.block_size.bytes_u64() / self.desc_size;
+            let all = groups.div_ceil(per_block);
+            all.saturating_sub(used).min(pointers)
+        };
+        let usual = reserved(self.blocks.saturating_mul(1024) - self.first_data_block);
+        match options.resize.map(|size| size.blocks(self.block_size)) {
+            None => Ok(usual),
+            Some(blocks) if blocks <= self.blocks => Err(Error::option(
                 "-E resize",
-                "must be more blocks than the file system has",
-            ));
+                format!("must be more than the {} blocks there are", self.blocks),
+            )),
+            // The last descriptor block has room for that: as without a wish, like mke2fs.
+            Some(blocks) if reserved(blocks) == 0 => Ok(usual),
+            Some(blocks) => Ok(reserved(blocks)),
         }
-        let up_to = options.resize.unwrap_or(self.blocks.saturating_mul(1024));
-        let up_to = up_to.min(BLOCKS_32 - 1);
-        let groups = (up_to - self.first_data_block.min(up_to)).div_ceil(self.blocks_per_group);
-        let per_block = self.block_size.bytes_u64() / self.desc_size;
-        Ok(groups
-            .div_ceil(per_block)
-            .saturating_sub(used)
-            .min(pointers))
     }
 
     fn set_backup_groups(&mut self, options: &Options) -> Result<(), Error> {

@@ -144,6 +144,21 @@ fn every_letter_gives_mke2fs_numbers() {
 }
 
 #[test]
+fn every_spelling_of_a_number_gives_mke2fs_numbers() {
+    let lines = "200M -E resize=300M|200M -E resize=2G|200M -E resize=10G|200M -E resize=10T|\
+                 200M -E resize=0x100000|200M -E resize=201M|200M -E resize=393217|\
+                 200M -E resize=4000000s|1G -E resize=10G|1G -E resize=1T|\
+                 1G -b 2048 -E resize=16G|200M -N 0x400|200M -N 0400|200M -g 0x2000|200M -i 0x4000|200M -I 0x80|\
+                 200M -G 0x10|200M -b 0x800|0x4000k -N 0x80|200M -E stride=0x10,stripe_width=0x20|200M -J size=0x8|\
+                 200M -b -2048|200M -b -1024|200M -b -0x1000|1G -b -2048|2M -b -4096|1G -b -8192";
+    let cases = lines.split('|').map(|line| {
+        let (size, letters) = line.split_once(' ').unwrap();
+        Case::new(size, letters)
+    });
+    compare(&cases.collect::<Vec<_>>());
+}
+
+#[test]
 fn ext2_and_ext3_give_mke2fs_numbers() {
     let mut cases = Vec::new();
     for fs_type in ["ext2", "ext3"] {

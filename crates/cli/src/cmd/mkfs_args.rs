@@ -20,8 +20,8 @@ pub struct MkfsArgs {
     /// Only what these programs can read: debian12, grub2 or mke2fs-1.46
     #[arg(long, value_name = "NAME")]
     compat: Option<String>,
-    /// Bytes a block: 1024 to 65536
-    #[arg(short = 'b', value_name = "BYTES")]
+    /// Bytes a block: 1024 to 65536; at least so many with a minus before them
+    #[arg(short = 'b', value_name = "[-]BYTES", allow_hyphen_values = true)]
     block_size: Option<String>,
     /// Bytes a cluster (with -O bigalloc)
     #[arg(short = 'C', value_name = "BYTES")]
