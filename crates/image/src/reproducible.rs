@@ -99,5 +99,9 @@ fn digest(tree: &Tree, clamp: Clamp, label: &[u8]) -> [u8; 32] {
             field(&mut sha, value);
         }
     }
+    for (name, value) in tree.lost_found_xattrs() {
+        field(&mut sha, name);
+        field(&mut sha, value);
+    }
     sha.finalize().into()
 }

@@ -141,6 +141,52 @@ fn an_interrupted_build_exits_with_130_and_leaves_nothing() {
     }
 }
 
+/// Standard input that is a file can be read out of order, a pipe can't.
+#[test]
+fn a_container_image_on_standard_input_is_built_from_a_file_and_refused_from_a_pipe() {
+    if !testkit::have("tar") {
+        return testkit::skip("tar is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir_all(path("rootfs/etc")).unwrap();
+    fs::write(path("rootfs/etc/motd"), "hello\n").unwrap();
+    let manifest = r#"[{"Config":"config.json","Layers":["layer.tar"]}]"#
+        .replace("layer.tar", &format!("{}/layer.tar", "a".repeat(64)));
+    fs::create_dir_all(path("saved").join("a".repeat(64))).unwrap();
+    fs::write(path("saved/manifest.json"), manifest).unwrap();
+    fs::write(
+        path("saved/config.json"),
+        r#"{"os":"linux","architecture":"amd64"}"#,
+    )
+    .unwrap();
+    let layer = path("saved").join("a".repeat(64)).join("layer.tar");
+    for (from, to) in [("rootfs", &layer), ("saved", &path("saved.tar"))] {
+        let from = path(from);
+        let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
+        testkit::run("tar", &["-C", from, "-cf", to, "."]);
+    }
+    let image = path("x.img");
+    let build = |input: Stdio| {
+        let mut command = lanefs();
+        command.args(["build", "-q", "-"]).arg(&image).stdin(input);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut piped = build(Stdio::piped());
+    let bytes = fs::read(path("saved.tar")).unwrap();
+    piped.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let output = piped.wait_with_output().unwrap();
+    let said = error(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("(- < FILE)"), "{said}");
+    assert!(!image.exists());
+    let file = build(fs::File::open(path("saved.tar")).unwrap().into());
+    let output = file.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", error(&output));
+    let inside = format!("{}:/etc/motd", image.display());
+    assert_eq!(ok(["cat", &inside]), "hello\n");
+}
+
 #[test]
 fn sizes_and_times_that_make_no_sense_are_usage_errors() {
     let folder = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use ondisk::{FileType, Ino};
 
 use super::place::{LOST_FOUND_NAME, own_lost_found};
 use super::shape::{LINKS_MAX, Shape};
-use super::{Plan, PlanError};
+use super::{Plan, PlanError, xattrs};
 use crate::dirblocks::{self, Identity, Refused, Target};
 use crate::error::BuildError;
 use crate::source::{NodeId, Tree};
@@ -83,7 +83,29 @@ fn check_lost_found(tree: &Tree, shape: &Shape) -> Result<(), PlanError> {
             path: tree.path(id).escape_ascii().to_string(),
             problem: "it is no directory; leave it out, or use --no-lost-found".into(),
         }),
+        None if shape.lost_found => check_lost_found_xattrs(tree, shape),
         _ => Ok(()),
+    }
+}
+
+/// A lost+found that no source has keeps its label in its inode: no block is planned for it.
+fn check_lost_found_xattrs(tree: &Tree, shape: &Shape) -> Result<(), PlanError> {
+    let wrong = |problem| PlanError::Node {
+        path: LOST_FOUND_NAME.escape_ascii().to_string(),
+        problem,
+    };
+    let attributes = xattrs::split(tree.lost_found_xattrs(), shape).map_err(wrong)?;
+    let in_inode = |attribute: &xattrs::Attribute<'_>| attribute.home == xattrs::Home::Inode;
+    if !attributes.is_empty() && !shape.ext_attr {
+        return Err(wrong(xattrs::NO_FEATURE.into()));
+    }
+    match attributes.iter().all(in_inode) {
+        true => Ok(()),
+        false => Err(wrong(
+            "its label has no room in its inode; use larger inodes (-I 256), give the source an empty lost+found, or \
+             use --no-lost-found"
+                .into(),
+        )),
     }
 }
 

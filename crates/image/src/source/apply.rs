@@ -386,12 +386,14 @@ pub(super) fn is_image_name(path: &[u8]) -> bool {
         .iter()
         .take_while(|byte| byte.is_ascii_hexdigit())
         .count();
-    let names: [&[u8]; 6] = [
+    let names: [&[u8]; 7] = [
         b"",
         b"oci-layout",
         b"index.json",
         b"manifest.json",
         b"repositories",
+        // As Jib names it.
+        b"config.json",
         b"blobs",
     ];
     names.contains(&first) || digits == 64

@@ -200,7 +200,7 @@ pub(super) fn finish(apply: Apply<'_>, label: &str) -> Result<(), SourceError> {
         return Err(problem(
             label,
             "this is a container image, whose layers are read out of order: save it as a file, uncompressed, and \
-             name that"
+             name that, or redirect standard input from it (- < FILE)"
                 .into(),
         ));
     }

@@ -529,13 +529,14 @@ impl Tree {
         let mut numbers = vec![NONE; self.xattrs.len()];
         let mut order = vec![XattrSet::EMPTY];
         numbers[0] = 0;
-        for node in &mut self.nodes {
-            let number = &mut numbers[node.xattrs.0 as usize];
+        let of_nodes = self.nodes.iter_mut().map(|node| &mut node.xattrs);
+        for set in of_nodes.chain([&mut self.lost_found_xattrs]) {
+            let number = &mut numbers[set.0 as usize];
             if *number == NONE {
                 *number = order.len() as u32;
-                order.push(node.xattrs);
+                order.push(*set);
             }
-            node.xattrs = XattrSet(*number);
+            *set = XattrSet(*number);
         }
         self.xattrs.reorder(&order);
     }

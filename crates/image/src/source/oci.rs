@@ -16,13 +16,15 @@ use sync::atomic::{AtomicBool, Ordering};
 use sync::{Condvar, Mutex, Rank};
 
 use super::apply::Apply;
+use super::archive::Range;
 use super::builder::Builder;
 use super::error::SourceError;
 use super::exclude::Excludes;
 use super::origin::{Archive, Source};
-use super::stream::Compression;
+use super::stream::{self, Compression};
 use super::tar::{Entry, Rules, Stop, Visitor};
 use blobs::Blobs;
+use digest::Digest;
 use select::{Layer, Platform};
 
 /// An image that was opened.
@@ -57,9 +59,18 @@ struct Progress {
     read: Vec<Option<Result<Vec<Entry>, SourceError>>>,
 }
 
+/// What a layer's digest is of.
+enum Verify {
+    Nothing,
+    /// The bytes as they are stored.
+    Stored(Digest),
+    /// The bytes without their compression.
+    Plain(Digest),
+}
+
 struct Reading<'a> {
     blobs: &'a Blobs,
-    layers: &'a [(Archive, Option<digest::Digest>)],
+    layers: &'a [(Archive, Verify)],
     ahead: usize,
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -152,10 +163,7 @@ impl Image {
     }
 }
 
-fn archive_of(
-    blobs: &Blobs,
-    layer: Layer,
-) -> Result<(Archive, Option<digest::Digest>), SourceError> {
+fn archive_of(blobs: &Blobs, layer: Layer) -> Result<(Archive, Verify), SourceError> {
     let Layer { name, blob, digest } = layer;
     let label = format!("{}: layer {name}", blobs.label());
     let mut magic = [0; 512];
@@ -167,9 +175,15 @@ fn archive_of(
     let read = blob.file.read_exact_at(&mut magic[..held], blob.start);
     read.map_err(|error| wrong(format!("it can't be read: {error}")))?;
     let compression = Compression::of(&magic[..held]).map_err(wrong)?;
-    // What docker-save images give is the digest of the uncompressed layer.
-    let digest =
-        digest.filter(|digest| compression == Compression::None || name == digest.to_string());
+    let verify = match digest {
+        None => Verify::Nothing,
+        // A blob of a layout has the name that its digest gives it; docker-save images know the digest of the
+        // uncompressed layer, whether or not they hold it so.
+        Some(digest) if compression == Compression::None || name == digest.to_string() => {
+            Verify::Stored(digest)
+        }
+        Some(digest) => Verify::Plain(digest),
+    };
     let (file, start, len) = (blob.file, blob.start, blob.len);
     let rules = Rules::Layer;
     Ok((
@@ -181,7 +195,7 @@ fn archive_of(
             label,
             rules,
         },
-        digest,
+        verify,
     ))
 }
 
@@ -209,15 +223,19 @@ impl Reading<'_> {
     }
 
     fn read(&self, number: usize) -> Result<Vec<Entry>, SourceError> {
-        let (archive, digest) = &self.layers[number];
-        if let Some(digest) = digest {
-            let file = sync::Arc::clone(&archive.file);
-            let blob = blobs::Blob {
-                file,
-                start: archive.start,
-                len: archive.len,
-            };
-            self.blobs.verify(&blob, digest)?;
+        let (archive, verify) = &self.layers[number];
+        let range = || Range {
+            file: sync::Arc::clone(&archive.file),
+            at: archive.start,
+            left: archive.len,
+        };
+        match verify {
+            Verify::Nothing => {}
+            Verify::Stored(digest) => self.blobs.verify(range(), digest)?,
+            Verify::Plain(digest) => {
+                let plain = stream::decompressed(range(), archive.compression);
+                self.blobs.verify(plain, digest)?;
+            }
         }
         let mut keep = Keep {
             entries: Vec::new(),

@@ -78,8 +78,11 @@ fn scan_with(options: &Options, mut sink: Option<&mut dyn DataSink>) -> Result<T
                 };
                 scan.add(&mut builder, at)?;
             }
-            Place::Path(path) => {
-                let opened = archive::open(path)?;
+            place => {
+                let opened = match place {
+                    Place::Path(path) => archive::open(path)?,
+                    Place::Stdin => archive::stdin()?,
+                };
                 if let Opened::File(archive) = &opened
                     && let Some(image) = oci::in_archive(archive)?
                 {
@@ -88,7 +91,6 @@ fn scan_with(options: &Options, mut sink: Option<&mut dyn DataSink>) -> Result<T
                 }
                 archive::add(opened, &mut builder, at, &excludes, sink)?;
             }
-            Place::Stdin => archive::add(archive::stdin()?, &mut builder, at, &excludes, sink)?,
         }
     }
     if let Some((uid, gid)) = options.owner {

@@ -225,6 +225,8 @@ pub struct Tree {
     pub(crate) extents: Vec<DataExtent>,
     pub(crate) xattrs: XattrTable,
     pub(crate) sources: Vec<super::origin::Source>,
+    /// The attributes of a lost+found that no source has.
+    pub(crate) lost_found_xattrs: XattrSet,
 }
 
 impl Tree {
@@ -297,6 +299,11 @@ impl Tree {
     /// are in the kernel's xattr form (version 2), as `system.posix_acl_access` and `system.posix_acl_default`.
     pub fn xattrs(&self, id: NodeId) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.xattrs.get(self.nodes[id.index()].xattrs)
+    }
+
+    /// The extended attributes of a lost+found that no source has, in order of names.
+    pub(crate) fn lost_found_xattrs(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.xattrs.get(self.lost_found_xattrs)
     }
 
     /// Which set of extended attributes `id` has: equal numbers mean equal sets, and the empty set is

@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 use super::limits;
 
 /// The number of a set of extended attributes; equal sets have equal numbers within one tree.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct XattrSet(pub(crate) u32);
 
 impl XattrSet {

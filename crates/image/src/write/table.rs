@@ -13,9 +13,9 @@ use super::generation;
 use super::job::Job;
 use crate::error::BuildError;
 use crate::plan::maps::{self, MapKind};
-use crate::plan::place::{FAST_SYMLINK, FilePlace, LOST_FOUND, NONE, VALUE};
+use crate::plan::place::{FAST_SYMLINK, FilePlace, LOST_FOUND, LOST_FOUND_NAME, NONE, VALUE};
 use crate::plan::shape::LINKS_MAX;
-use crate::plan::xattrs::{Home, split};
+use crate::plan::xattrs::{Attribute, Home, split};
 use crate::plan::{Plan, directories};
 use crate::source::{Attributes, Kind, NodeId, Time, Tree};
 
@@ -285,25 +285,9 @@ impl Tables<'_> {
         if self.tree.xattrs(id).len() == 0 {
             return Ok(());
         }
-        let all = self.split(id)?;
-        let entries: Vec<_> = all
-            .iter()
-            .filter(|attribute| attribute.home == Home::Inode)
-            .map(|attribute| ondisk::xattr::Entry {
-                index: attribute.index,
-                name: attribute.name,
-                value: ondisk::xattr::Value::Here(&attribute.value),
-                hash: 0,
-            })
-            .collect();
-        if entries.is_empty() {
-            return Ok(());
-        }
-        let area = inode::attribute_area_mut(slot);
-        // `split` counted the bytes of this very area.
-        match area.is_some_and(|area| ondisk::xattr::encode_inode_area(area, &entries)) {
+        match write_attributes(&self.split(id)?, slot) {
             true => Ok(()),
-            false => Err(self.node_error(id, "its attributes do not fit where they were planned")),
+            false => Err(self.node_error(id, MISPLANNED)),
         }
     }
 
@@ -344,6 +328,14 @@ impl Tables<'_> {
             .find(|file| file.node == LOST_FOUND);
         self.map(&mut inode, ino, file, true, 0, device)?;
         inode.write_to(slot);
+        let wrong = |problem: &str| BuildError::Node {
+            path: LOST_FOUND_NAME.escape_ascii().to_string(),
+            problem: problem.into(),
+        };
+        let label = split(self.tree.lost_found_xattrs(), shape).map_err(|text| wrong(&text))?;
+        if !write_attributes(&label, slot) {
+            return Err(wrong(MISPLANNED));
+        }
         self.seal(ino, slot);
         Ok(())
     }
@@ -386,4 +378,23 @@ impl Tables<'_> {
         self.seal(ino, slot);
         Ok(())
     }
+}
+
+/// What is wrong when the writer finds another place than the planner.
+const MISPLANNED: &str = "its attributes do not fit where they were planned";
+
+/// Writes the attributes that live in the inode; whether they fit, as [`split`] counted on.
+fn write_attributes(all: &[Attribute<'_>], slot: &mut [u8]) -> bool {
+    let entries: Vec<_> = all
+        .iter()
+        .filter(|attribute| attribute.home == Home::Inode)
+        .map(|attribute| ondisk::xattr::Entry {
+            index: attribute.index,
+            name: attribute.name,
+            value: ondisk::xattr::Value::Here(&attribute.value),
+            hash: 0,
+        })
+        .collect();
+    let area = inode::attribute_area_mut(slot);
+    entries.is_empty() || area.is_some_and(|area| ondisk::xattr::encode_inode_area(area, &entries))
 }

@@ -41,6 +41,55 @@ fn equal_sets_share_blocks_of_at_most_1024_references() {
 }
 
 #[test]
+fn a_lost_found_that_no_source_has_gets_its_label() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (source, output) = (
+        scratch.path().join("source"),
+        scratch.path().join("labelled.img"),
+    );
+    fs::create_dir(&source).unwrap();
+    let contexts = scratch.path().join("contexts");
+    fs::write(
+        &contexts,
+        "/.* u:object_r:everything_t:s0\n/lost\\+found(/.*)? -d u:object_r:lost_found_t:s0\n",
+    )
+    .unwrap();
+    let mut options = BuildOptions::from_directory(&source);
+    options.source.file_contexts = Some(contexts.clone());
+    build_image(&options, &output);
+    testkit::e2fsck(&output);
+    let image = output.to_str().unwrap();
+    let label = |path: &str| {
+        let text = run(
+            "debugfs",
+            &["-R", &format!("ea_get {path} security.selinux"), image],
+        );
+        String::from_utf8_lossy(&text.stdout).into_owned()
+    };
+    let found = label("/lost+found");
+    assert!(found.contains("u:object_r:lost_found_t:s0"), "{found}");
+    assert!(!label("/").contains("lost_found_t"));
+    // As another input, it gives another UUID.
+    let uuid = |options: &BuildOptions| build_image(options, &output).file_system.uuid;
+    options.reproducible = true;
+    let one = uuid(&options);
+    fs::write(&contexts, "/.* u:object_r:everything_t:s0\n").unwrap();
+    assert_ne!(one, uuid(&options));
+    // An inode of 128 bytes has no room for it; a lost+found of the source has a block for it.
+    options.mkfs.inode_size = Some(128);
+    let error = try_build(&options, &output).unwrap_err().to_string();
+    assert!(
+        error.contains("lost+found") && error.contains("-I 256"),
+        "{error}"
+    );
+    fs::create_dir(source.join("lost+found")).unwrap();
+    build_image(&options, &output);
+    testkit::e2fsck(&output);
+    let found = label("/lost+found");
+    assert!(found.contains("everything_t"), "{found}");
+}
+
+#[test]
 fn values_too_large_for_a_block_need_ea_inode_and_are_named() {
     let scratch = tempfile::tempdir().unwrap();
     let (source, output) = (

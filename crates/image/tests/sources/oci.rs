@@ -68,6 +68,27 @@ saved = dict(Config=cid + ".json", RepoTags=["x:1"], Layers=[i + "/layer.tar" fo
 json.dump([saved], open("saved/manifest.json", "w"))
 PY
 tar -cf layout.tar -C layout . ; tar -cf saved.tar -C saved . 
+# As Jib makes it: no directories, layers compressed and named by their digests, the configuration by no digest.
+python3 - <<'PY'
+import tarfile, io, hashlib, json, gzip
+t = tarfile.open("jib.tar", "w", format=tarfile.USTAR_FORMAT)
+def put(name, data):
+    i = tarfile.TarInfo(name); i.size = len(data); t.addfile(i, io.BytesIO(data))
+raw = [open(f"l{n}.tar", "rb").read() for n in (1, 2, 3)]
+names = []
+for r in raw:
+    z = gzip.compress(r); names.append(hashlib.sha256(z).hexdigest() + ".tar.gz"); put(names[-1], z)
+rootfs = dict(type="layers", diff_ids=["sha256:" + hashlib.sha256(r).hexdigest() for r in raw])
+put("config.json", json.dumps(dict(os="linux", architecture="amd64", rootfs=rootfs)).encode())
+put("manifest.json", json.dumps([dict(Config="config.json", RepoTags=["x:1"], Layers=names)]).encode())
+t.close()
+rootfs["diff_ids"][1] = rootfs["diff_ids"][0]
+t = tarfile.open("swapped.tar", "w", format=tarfile.USTAR_FORMAT)
+for n, r in zip(names, raw): put(n, gzip.compress(r))
+put("config.json", json.dumps(dict(os="linux", architecture="amd64", rootfs=rootfs)).encode())
+put("manifest.json", json.dumps([dict(Config="config.json", RepoTags=["x:1"], Layers=names)]).encode())
+t.close()
+PY
 "#;
 
 pub fn image() -> Option<tempfile::TempDir> {
@@ -98,7 +119,7 @@ fn read(tree: &Tree, path: &str) -> Option<String> {
 fn layers_are_applied_in_order_with_whiteouts_from_every_kind_of_image() {
     let Some(directory) = image() else { return };
     let mut manifests = Vec::new();
-    for name in ["layout", "layout.tar", "saved.tar"] {
+    for name in ["layout", "layout.tar", "saved.tar", "jib.tar"] {
         let tree = scan_for(&directory.path().join(name), "linux/amd64").unwrap();
         let has = |path: &str| tree.find(path.as_bytes()).is_some();
         let text = |path: &str| read(&tree, path).unwrap();
@@ -141,6 +162,7 @@ fn layers_are_applied_in_order_with_whiteouts_from_every_kind_of_image() {
     }
     assert_same(&manifests[0], &manifests[1], "archive of the layout");
     assert_same(&manifests[0], &manifests[2], "docker-save");
+    assert_same(&manifests[0], &manifests[3], "as Jib makes it");
     let one = Options {
         threads: 1,
         ..options(&[&directory.path().join("layout")])
@@ -251,6 +273,9 @@ fn a_damaged_image_is_refused_by_name() {
          tar -cf ../damaged.tar .",
     );
     let message = scan_for(&at.join("damaged.tar"), "").err().unwrap();
+    assert!(message.contains("another digest"), "{message}");
+    // The same for compressed ones, whose configuration speaks of what is in them.
+    let message = scan_for(&at.join("swapped.tar"), "").err().unwrap();
     assert!(message.contains("another digest"), "{message}");
     sh(at, "gzip -k layout.tar");
     let message = scan_for(&at.join("layout.tar.gz"), "").err().unwrap();

@@ -1,6 +1,7 @@
 //! The files of an image: in a layout directory, or in a tar archive of one, where they are read in place.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -22,6 +23,17 @@ pub(super) struct Blob {
     pub(super) file: Arc<File>,
     pub(super) start: u64,
     pub(super) len: u64,
+}
+
+impl Blob {
+    /// Its bytes, from the first on.
+    pub(super) fn bytes(&self) -> Range {
+        Range {
+            file: Arc::clone(&self.file),
+            at: self.start,
+            left: self.len,
+        }
+    }
 }
 
 /// Where the files are.
@@ -187,14 +199,9 @@ impl Blobs {
         }
     }
 
-    /// Whether `blob` is what `digest` says.
-    pub(super) fn verify(&self, blob: &Blob, digest: &Digest) -> Result<(), SourceError> {
-        let range = Range {
-            file: Arc::clone(&blob.file),
-            at: blob.start,
-            left: blob.len,
-        };
-        match digest.fits(range) {
+    /// Whether `bytes` are what `digest` says.
+    pub(super) fn verify(&self, bytes: impl Read, digest: &Digest) -> Result<(), SourceError> {
+        match digest.fits(bytes) {
             Ok(true) => Ok(()),
             Ok(false) => Err(self.wrong(format!(
                 "the blob {digest} has another digest: it is damaged"

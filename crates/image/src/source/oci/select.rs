@@ -173,7 +173,7 @@ impl Choice<'_> {
     fn verified(&self, descriptor: &Descriptor) -> Result<(Blob, Digest), SourceError> {
         let digest = Digest::parse(&descriptor.digest).map_err(|text| self.blobs.wrong(text))?;
         let blob = self.blobs.find(&digest, descriptor.size)?;
-        self.blobs.verify(&blob, &digest)?;
+        self.blobs.verify(blob.bytes(), &digest)?;
         Ok((blob, digest))
     }
 
