@@ -18,7 +18,7 @@ use crate::failure::Failure;
 /// Opens the place on the device that the options name, for reading, when it holds an ext2/3/4.
 pub fn open_ext(path: &Path, options: &ImageArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
     let (device, location) = open_at(path, options)?;
-    locate(Arc::clone(&device), location).map_err(|error| explain(path, &device, error))
+    locate(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
 }
 
 /// Opens a file or device, and says where on it the file system is said to be.
@@ -48,8 +48,9 @@ pub fn open_for_writing(
         error => Failure::new(error).at(path.display()),
     })?;
     let device: Arc<dyn BlockDevice> = Arc::new(device);
-    let place = locate(Arc::clone(&device), location(options))
-        .map_err(|error| explain(path, &device, error))?;
+    let location = location(options);
+    let place = locate(Arc::clone(&device), location)
+        .map_err(|error| explain(path, &device, location, error))?;
     let fs = Fs::open_for_writing_with(place, &MountOptions::default(), lanefs::now)
         .map_err(|error| cannot_read(path, &error))?;
     report_journal(context, path, &fs);
@@ -86,9 +87,19 @@ pub fn cannot_open(path: &Path, error: &DeviceError) -> Failure {
 }
 
 /// Says why there is no file system at a place, and what to do.
-fn explain(path: &Path, device: &Arc<dyn BlockDevice>, error: LocateError) -> Failure {
+fn explain(
+    path: &Path,
+    device: &Arc<dyn BlockDevice>,
+    location: Location,
+    error: LocateError,
+) -> Failure {
     let failure = Failure::new(&error).at(path.display());
     match error {
+        LocateError::NotExt(Content::Disk(table)) | LocateError::NoSuchPartition { table, .. }
+            if table.partitions.is_empty() =>
+        {
+            failure.hint("divide it first, with sfdisk or the like")
+        }
         LocateError::NotExt(Content::Disk(table)) => failure.hint(format!(
             "choose one with --partition N:\n{}",
             listing(device, &table)
@@ -100,13 +111,36 @@ fn explain(path: &Path, device: &Arc<dyn BlockDevice>, error: LocateError) -> Fa
         LocateError::NotExt(Content::Foreign(foreign)) => failure.hint(foreign.next_step(path)),
         LocateError::NotExt(Content::Zeros) => failure.hint(format!(
             "make a file system on it first: lanefs mkfs {}",
-            path.display()
+            make_at(path, device, location)
         )),
+        LocateError::BeyondEnd { .. } => match Table::read(&**device) {
+            Ok(Some(table)) if !table.partitions.is_empty() => failure.hint(format!(
+                "choose a partition with --partition N:\n{}",
+                listing(device, &table)
+            )),
+            _ => failure
+                .hint("--offset counts bytes from the beginning (with s: sectors of 512 bytes)"),
+        },
         LocateError::NotExt(_) => {
             failure.hint("a file system that lies within the file is found with --offset BYTES")
         }
         _ => failure,
     }
+}
+
+/// What `lanefs mkfs` is to be told so that it writes to this place only.
+fn make_at(path: &Path, device: &Arc<dyn BlockDevice>, location: Location) -> String {
+    let (start, len) = match location {
+        Location::Whole => return path.display().to_string(),
+        Location::Offset(offset) => (offset, device.size().saturating_sub(offset)),
+        Location::Partition(number) => {
+            let table = Table::read(&**device).ok().flatten();
+            let partition = table.as_ref().and_then(|table| table.find(number));
+            partition.map_or((0, 0), |partition| (partition.start, partition.len))
+        }
+    };
+    let sectors = len / 512;
+    format!("-E offset={start} {} {sectors}s", path.display())
 }
 
 /// One line a partition, with what each one holds.
@@ -169,7 +203,7 @@ pub fn open_for(path: &Path, options: &FsArgs) -> Result<Arc<dyn BlockDevice>, F
         return open_ext(path, &options.image);
     }
     let (device, location) = open_at(path, &options.image)?;
-    place(Arc::clone(&device), location).map_err(|error| explain(path, &device, error))
+    place(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
 }
 
 /// Tells what the journal held, when that matters to who reads.

@@ -51,7 +51,13 @@ impl fmt::Display for LocateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LocateError::Device(error) => error.fmt(f),
-            LocateError::NoTable => f.write_str("there is no partition table"),
+            LocateError::NoTable => f.write_str("there is no partition table, or an empty one"),
+            LocateError::NoSuchPartition { number, table } if table.partitions.is_empty() => {
+                write!(
+                    f,
+                    "there is no partition {number}: the partition table is empty"
+                )
+            }
             LocateError::NoSuchPartition { number, table } => {
                 write!(
                     f,
@@ -61,6 +67,9 @@ impl fmt::Display for LocateError {
             }
             LocateError::BeyondEnd { offset, size } => {
                 write!(f, "offset {offset} lies beyond the end ({size} bytes)")
+            }
+            LocateError::NotExt(Content::Disk(table)) if table.partitions.is_empty() => {
+                f.write_str("this is a whole disk whose partition table is empty")
             }
             LocateError::NotExt(Content::Disk(table)) => {
                 let count = table.partitions.len();

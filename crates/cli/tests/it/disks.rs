@@ -94,6 +94,49 @@ fn partitions_of_a_gpt_disk_are_listed_and_read() {
     );
 }
 
+/// What can't be found is said with the next step, and following it leaves the rest of the disk alone.
+#[test]
+fn an_empty_partition_or_table_and_an_offset_beyond_the_end_are_named() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let path = fixture.path("mbr.img");
+    let script = "label: dos\nsize=20M, type=83\nsize=40M, type=83\n";
+    if !divide(&path, script) {
+        return;
+    }
+    put(&fixture.image, &path, 21 << 20);
+    let disk = path.to_str().unwrap();
+    let output = run(["ls", "--partition", "1", disk]);
+    let said = error(&output);
+    assert!(said.contains("nothing but zeros"), "{said}");
+    let words = format!("lanefs mkfs -E offset=1048576 {disk} 40960s");
+    assert!(said.contains(&words), "{said}");
+    ok(["mkfs", "-q", "-E", "offset=1048576", disk, "40960s"]);
+    assert!(ok(["ls", "--partition", "1", disk]).contains("lost+found"));
+    assert!(ok(["ls", "--partition", "2", disk]).contains("hello.txt"));
+    let said = error(&run(["ls", "--offset", "1T", disk]));
+    assert!(
+        said.contains("beyond the end (209715200 bytes)") && said.contains("--partition N"),
+        "{said}"
+    );
+    let said = error(&run([
+        "ls",
+        "--offset",
+        "1T",
+        fixture.image.to_str().unwrap(),
+    ]));
+    assert!(said.contains("--offset counts bytes"), "{said}");
+    assert!(divide(&path, "label: gpt\n"));
+    for options in [&["ls"][..], &["ls", "--partition", "1"]] {
+        let said = error(&run([options, &[disk]].concat()));
+        assert!(
+            said.contains("partition table is empty") && said.contains("sfdisk"),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn a_gpt_whose_first_copy_is_lost_is_read_from_its_backup() {
     let Some(fixture) = Fixture::new() else {

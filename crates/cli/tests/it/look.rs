@@ -184,7 +184,13 @@ fn maps_fit_their_columns_and_add_up() {
             svg.starts_with("<svg ") && svg.ends_with("</svg>\n"),
             "{name}"
         );
-        for word in ["metadata", "data, files in one piece", "free", "a cell"] {
+        for word in [
+            "<title>",
+            "metadata",
+            "data, files in one piece",
+            "free",
+            "a cell",
+        ] {
             assert!(svg.contains(word), "{name}: {word}");
         }
     }

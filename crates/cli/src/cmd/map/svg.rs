@@ -50,15 +50,16 @@ pub fn draw(raw: &Raw, name: &str, survey: &Survey) -> String {
     let bottom = TOP + rows as f64 * (height + GAP);
     let (all_width, all_height) = (LEFT + WIDTH + 64.0, bottom + 28.0 + 7.0 * 22.0);
     let mut svg = String::new();
+    let name = escape(&title(raw, name));
     // Writing to a string does not fail.
     let _ = write!(
         svg,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {all_width} {all_height:.0}\" \
          font-family=\"system-ui, sans-serif\" font-size=\"13\" fill=\"#212529\">\n\
+         <title>{name}</title>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
-         <text x=\"{LEFT}\" y=\"30\" font-size=\"19\" font-weight=\"600\">{}</text>\n\
+         <text x=\"{LEFT}\" y=\"30\" font-size=\"19\" font-weight=\"600\">{name}</text>\n\
          <text x=\"{LEFT}\" y=\"52\" fill=\"#495057\">{}</text>\n",
-        escape(&title(raw, name)),
         escape(&scale(raw, survey))
     );
     draw_scale(&mut svg, raw, survey);
