@@ -50,6 +50,11 @@ impl Failure {
         }
     }
 
+    /// Whether the user interrupted.
+    pub fn is_interruption(&self) -> bool {
+        self.status == INTERRUPTED
+    }
+
     /// Errors were already told one by one; only the exit status is left.
     pub fn told() -> Failure {
         Failure {

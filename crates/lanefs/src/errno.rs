@@ -26,7 +26,7 @@ pub fn of(error: &Error) -> Errno {
         Error::Make(error) => of_make(error),
         Error::InUse { .. } => Errno::BUSY,
         Error::Host { source, .. } | Error::Output(source) => of_io(source),
-        Error::Invalid(_) => Errno::UCLEAN,
+        Error::Invalid(_) | Error::NameTwice(_) => Errno::UCLEAN,
     }
 }
 

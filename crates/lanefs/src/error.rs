@@ -46,6 +46,8 @@ pub enum Error {
     Output(io::Error),
     /// Something that no sound image holds, and what.
     Invalid(&'static str),
+    /// A directory has a name twice, which no sound one does: only the first entry counts.
+    NameTwice(Vec<u8>),
 }
 
 impl Error {
@@ -89,6 +91,10 @@ impl Error {
         Error::Output(source)
     }
 
+    pub(crate) fn name_twice(name: &[u8]) -> Error {
+        Error::NameTwice(name.to_vec())
+    }
+
     pub(crate) fn invalid(what: &'static str) -> Error {
         Error::Invalid(what)
     }
@@ -116,6 +122,11 @@ impl fmt::Display for Error {
             Error::InUse { path, user } => write!(f, "{} is in use: {user}", path.display()),
             Error::Output(source) => write!(f, "writing the output failed: {source}"),
             Error::Invalid(what) => f.write_str(what),
+            Error::NameTwice(name) => write!(
+                f,
+                "the directory has the name `{}` twice; only the first entry counts",
+                printable(name)
+            ),
         }
     }
 }
@@ -138,7 +149,7 @@ impl std::error::Error for Error {
             Error::Build(source) => Some(source),
             Error::Make(source) => Some(source),
             Error::Host { source, .. } | Error::Output(source) => Some(source),
-            Error::InUse { .. } | Error::Invalid(_) => None,
+            Error::InUse { .. } | Error::Invalid(_) | Error::NameTwice(_) => None,
         }
     }
 }

@@ -2,11 +2,16 @@
 //!
 //! Work on several threads; every thread ends before a call returns. An entry that can't be read or written is
 //! reported in the [`Summary`] and does not stop the others. What this user may not restore (owners, devices, some
-//! attributes) is counted there too. An interrupted extraction leaves what it had written so far.
+//! attributes) is counted there too.
+//!
+//! A regular file is there whole or not at all: one that can't be read or written to its end is removed, and one that
+//! replaces another takes its name when it is whole. An extraction that is called off leaves what it had written so
+//! far, without the further names of files and without the directories' attributes.
 
 mod acl_text;
 mod directory;
 mod host;
+mod new_file;
 mod pool;
 mod tar;
 mod tar_stream;
@@ -15,6 +20,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
+use sync::atomic::{AtomicBool, Ordering};
 use sync::{Counter, Mutex, Rank};
 
 use crate::{Error, FileType, Fs, Ino, InodeRef, Metadata};
@@ -54,26 +60,35 @@ impl Keep {
 
 /// How to extract.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct Options<'a> {
     /// What of the attributes is kept.
     pub keep: Keep,
     /// Whether files that exist are replaced, and directories that exist are filled up.
     pub replace: bool,
     /// How many threads work at once; 0 for as many as there are processors.
     pub threads: usize,
+    /// Set by anyone, at any time, to call off an extraction to a directory.
+    pub cancel: Option<&'a AtomicBool>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
+impl Default for Options<'_> {
+    fn default() -> Self {
         Options {
             keep: Keep::ALL,
             replace: false,
             threads: 0,
+            cancel: None,
         }
     }
 }
 
-impl Options {
+impl Options<'_> {
+    fn is_cancelled(&self) -> bool {
+        // Relaxed: nothing but the flag itself is passed on by who sets it.
+        self.cancel
+            .is_some_and(|cancel| cancel.load(Ordering::Relaxed))
+    }
+
     fn threads(&self) -> usize {
         match self.threads {
             0 => sync::thread::available_parallelism(),
@@ -118,6 +133,8 @@ pub struct Summary {
     pub lost_devices: u64,
     /// Sockets left out of a tar, which has no way to hold them.
     pub lost_sockets: u64,
+    /// Whether it was called off before its end.
+    pub cancelled: bool,
     /// How many entries failed.
     pub failed: u64,
     /// The paths that failed (the first thousand), with the reasons.
@@ -162,8 +179,9 @@ impl Tally {
         }
     }
 
-    fn finish(self) -> Summary {
+    fn finish(self, cancelled: bool) -> Summary {
         Summary {
+            cancelled,
             files: self.files.sum(),
             directories: self.directories.sum(),
             symlinks: self.symlinks.sum(),
@@ -220,7 +238,7 @@ pub fn to_directory(
     fs: &Fs,
     from: Ino,
     destination: &Path,
-    options: &Options,
+    options: &Options<'_>,
 ) -> Result<Summary, Error> {
     let opened = host::open_destination(destination).and_then(|opened| {
         if options.replace || host::is_empty(&opened)? {
@@ -243,7 +261,7 @@ pub fn to_name(
     from: Ino,
     parent: &Path,
     name: &[u8],
-    options: &Options,
+    options: &Options<'_>,
 ) -> Result<Summary, Error> {
     let opened = host::open_destination(parent);
     let opened = opened.map_err(|error| Error::host("copying to", parent, error))?;
@@ -260,7 +278,7 @@ pub fn to_tar(
     from: Ino,
     name: &[u8],
     output: &mut dyn io::Write,
-    options: &Options,
+    options: &Options<'_>,
 ) -> Result<Summary, Error> {
     tar_stream::write(fs, from, name, output, options)
 }

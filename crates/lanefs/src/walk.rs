@@ -1,7 +1,8 @@
 //! Walking a tree: every entry once, parents first, names in byte order; without recursion.
 //!
-//! A directory that a hostile image holds twice, or within itself, is entered once and reported the second time; paths
-//! have a bound. Memory is that of the names of the directories on the way down.
+//! A directory that a hostile image holds twice, or within itself, is entered once and reported the second time; of
+//! entries with one name the first is given and the others are reported; paths have a bound. Memory is that of the
+//! names of the directories on the way down.
 
 use std::collections::HashSet;
 
@@ -109,7 +110,15 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        names.sort_unstable_by(|a, b| b.cmp(a));
+        names.sort_by(|a, b| b.0.cmp(&a.0));
+        // Only a damaged directory has a name twice: the first counts, in the order of the disk.
+        names.dedup_by(|later, first| {
+            let is_twin = later.0 == first.0;
+            if is_twin {
+                first_error.get_or_insert_with(|| Error::name_twice(&later.0));
+            }
+            is_twin
+        });
         (names, first_error)
     }
 

@@ -15,6 +15,7 @@ use crate::args::FsArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::images::Images;
+use crate::interrupt;
 use crate::target::Target;
 
 /// Copy files and directories out of an image, or into one
@@ -54,15 +55,22 @@ impl Args {
         if destination == OsStr::new("-") {
             return to_stdout(context, &targets, &images);
         }
+        let cancel = interrupt::flag()?;
+        let options = Options {
+            cancel: Some(&cancel),
+            ..self.options()
+        };
+        let to = To {
+            destination: Path::new(destination),
+            count: targets.len(),
+            options,
+        };
         let mut failed = false;
         for target in &targets {
-            if let Err(failure) = self.one(
-                context,
-                images.of(target),
-                target,
-                Path::new(destination),
-                targets.len(),
-            ) {
+            if let Err(failure) = self.one(context, images.of(target), target, &to) {
+                if failure.is_interruption() {
+                    return Err(failure);
+                }
                 failure.report(context);
                 failed = true;
             }
@@ -70,22 +78,15 @@ impl Args {
         if failed { Err(Failure::told()) } else { Ok(()) }
     }
 
-    fn one(
-        &self,
-        context: &Context,
-        fs: &Fs,
-        target: &Target,
-        destination: &Path,
-        count: usize,
-    ) -> Result<(), Failure> {
+    fn one(&self, context: &Context, fs: &Fs, target: &Target, to: &To<'_>) -> Result<(), Failure> {
+        let (destination, options) = (to.destination, &to.options);
         let metadata = self.source(fs, target)?;
         let is_directory = metadata.file_type == FileType::Directory;
         if is_directory && !self.flags.recursive && !self.flags.archive {
             let failure = Failure::new(format!("{} is a directory", target.shown()));
             return Err(failure.hint("say -r to copy it with all below it"));
         }
-        let options = self.options();
-        let (parent, name) = place(target, destination, count)?;
+        let (parent, name) = place(target, destination, to.count)?;
         // The root of an image copied into a directory has no name to go by: what is in it goes there.
         let path = match &name {
             Some(name) => parent.join(OsStr::from_bytes(name)),
@@ -101,12 +102,13 @@ impl Args {
                     let failure = Failure::new(format!("{} is a symbolic link", path.display()));
                     return Err(failure.hint("remove it, or choose another destination"));
                 }
-                extract::to_directory(fs, metadata.ino, &path, &options)
+                extract::to_directory(fs, metadata.ino, &path, options)
             }
-            Some(name) => extract::to_name(fs, metadata.ino, &parent, &name, &options),
+            Some(name) => extract::to_name(fs, metadata.ino, &parent, &name, options),
             None => return Err(Failure::new(format!("{} has no name", target.shown()))),
         };
         let summary = summary.map_err(Failure::new)?;
+        report::stopped(&path, &summary)?;
         let seconds = begun.elapsed().as_secs_f64();
         report::report(context, target, is_directory, &summary, seconds)
     }
@@ -123,7 +125,7 @@ impl Args {
         metadata.map_err(|error| Failure::new(error).at(target.image.display()))
     }
 
-    fn options(&self) -> Options {
+    fn options(&self) -> Options<'static> {
         let preserve = self.flags.preserve || self.flags.archive;
         // Owners are kept where they can be, as cp does without a word: only root can.
         let owner = preserve && rustix::process::geteuid().is_root();
@@ -137,8 +139,17 @@ impl Args {
             keep,
             replace: !self.flags.no_clobber,
             threads: 0,
+            cancel: None,
         }
     }
+}
+
+/// Where copies go, and how they are made.
+struct To<'a> {
+    destination: &'a Path,
+    /// How many things are copied there.
+    count: usize,
+    options: Options<'a>,
 }
 
 /// The directory to copy into, and the name there.

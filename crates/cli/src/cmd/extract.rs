@@ -19,7 +19,8 @@ use crate::target::Target;
 /// Extract an image into a directory or a tar archive
 ///
 /// A directory gets all that this user may restore: as root owners, modes, devices, extended attributes, ACLs,
-/// nanoseconds, hard links and holes. A tar gets all of it whoever asks. An empty lost+found is left out.
+/// nanoseconds, hard links and holes. A tar gets all of it whoever asks. An empty lost+found is left out. A file that
+/// fails, or is interrupted, is not there at all.
 #[derive(clap::Args)]
 #[command(override_usage = "lanefs extract [OPTIONS] IMAGE[:PATH] DEST")]
 pub struct Args {
@@ -70,6 +71,7 @@ impl Args {
             keep,
             replace: self.overwrite,
             threads: self.threads,
+            cancel: None,
         };
         let path = Path::new(destination);
         let is_directory = fs
@@ -85,21 +87,19 @@ impl Args {
             to_tar(&fs, from, target, &mut output, &options)?
         } else if path.extension() == Some(OsStr::new("tar")) {
             self.to_file(&fs, from, target, path, &options)?
-        } else if !is_directory {
-            let name = target.name();
-            extract::to_name(&fs, from, path, name, &options).map_err(Failure::new)?
         } else {
-            extract::to_directory(&fs, from, path, &options).map_err(|error| {
-                let failure = Failure::new(&error);
-                match error {
-                    lanefs::Error::Host { source, .. }
-                        if source.kind() == io::ErrorKind::DirectoryNotEmpty =>
-                    {
-                        failure.hint("name a new directory, or say --overwrite")
-                    }
-                    _ => failure,
-                }
-            })?
+            let cancel = interrupt::flag()?;
+            let options = Options {
+                cancel: Some(&cancel),
+                ..options
+            };
+            let summary = match is_directory {
+                true => extract::to_directory(&fs, from, path, &options),
+                false => extract::to_name(&fs, from, path, target.name(), &options),
+            };
+            let summary = summary.map_err(|error| not_empty(&error))?;
+            stopped(path, &summary)?;
+            summary
         };
         let seconds = begun.elapsed().as_secs_f64();
         report(context, target, is_directory, &summary, seconds)
@@ -112,7 +112,7 @@ impl Args {
         from: lanefs::Ino,
         target: &Target,
         path: &Path,
-        options: &Options,
+        options: &Options<'_>,
     ) -> Result<Summary, Failure> {
         let failed =
             |error: io::Error| Failure::new(format!("creating {} failed: {error}", path.display()));
@@ -158,12 +158,36 @@ fn to_tar(
     from: lanefs::Ino,
     target: &Target,
     output: &mut dyn Write,
-    options: &Options,
+    options: &Options<'_>,
 ) -> Result<Summary, Failure> {
     extract::to_tar(fs, from, target.name(), output, options).map_err(|error| match error {
         lanefs::Error::Output(error) => Failure::output(&error),
         other => Failure::new(other),
     })
+}
+
+/// Why nothing was extracted, with the next step where there is one.
+fn not_empty(error: &lanefs::Error) -> Failure {
+    let failure = Failure::new(error);
+    match error {
+        lanefs::Error::Host { source, .. } if source.kind() == io::ErrorKind::DirectoryNotEmpty => {
+            failure.hint("name a new directory, or say --overwrite")
+        }
+        _ => failure,
+    }
+}
+
+/// Fails when the user interrupted, and says what the destination holds now.
+pub fn stopped(destination: &Path, summary: &Summary) -> Result<(), Failure> {
+    if !summary.cancelled {
+        return Ok(());
+    }
+    Err(Failure::interrupted().hint(format!(
+        "{} holds {} whole files in {} directories, which still lack their attributes; no file is half written",
+        destination.display(),
+        summary.files,
+        summary.directories
+    )))
 }
 
 /// Tells what was not restored, in one line, and what failed, line by line.

@@ -179,6 +179,50 @@ fn a_destination_that_is_not_empty_is_left_alone_unless_asked() {
 }
 
 #[test]
+fn an_interrupted_extraction_exits_with_130_and_leaves_whole_files_only() {
+    const FILES: usize = 5000;
+    let folder = tempfile::tempdir().unwrap();
+    let (source, image) = (folder.path().join("source"), folder.path().join("x.img"));
+    fs::create_dir(&source).unwrap();
+    let content = [7; 20_000];
+    for number in 0..FILES {
+        fs::write(source.join(number.to_string()), content).unwrap();
+    }
+    ok([
+        "-q",
+        "build",
+        source.to_str().unwrap(),
+        image.to_str().unwrap(),
+    ]);
+    let root = format!("{}:/", image.display());
+    for arguments in [&["extract", "-j", "1", &root][..], &["cp", "-r", &root]] {
+        let out = folder.path().join(arguments[0]);
+        let command = lanefs()
+            .args(arguments)
+            .arg(&out)
+            .stderr(Stdio::piped())
+            .spawn();
+        let command = command.unwrap();
+        let count = || fs::read_dir(&out).map_or(0, Iterator::count);
+        while count() < 20 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        testkit::run("kill", &["-s", "TERM", &command.id().to_string()]);
+        let output = command.wait_with_output().unwrap();
+        let said = error(&output);
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        assert!(count() < FILES, "it was not interrupted at all");
+        assert!(
+            said.contains("interrupted") && said.contains(&format!("{} whole files", count())),
+            "{said}"
+        );
+        for entry in fs::read_dir(&out).unwrap() {
+            assert_eq!(fs::read(entry.unwrap().path()).unwrap(), content);
+        }
+    }
+}
+
+#[test]
 fn links_in_the_destination_lead_no_write_elsewhere() {
     let Some(fixture) = Fixture::new() else {
         return;

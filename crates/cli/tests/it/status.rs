@@ -219,13 +219,64 @@ fn damaged_directories_are_named_by_path_and_block() {
             name,
         ],
     );
-    let (inside, copy) = (format!("{name}:/a/other"), fixture.path("copy"));
+    let (inside, copy) = (format!("{name}:/a/other"), fixture.path("here/copy"));
+    std::fs::create_dir(fixture.path("here")).unwrap();
+    std::fs::write(&copy, "old").unwrap();
     let output = run(["cp", &inside, copy.to_str().unwrap()]);
     let said = error(&output);
     assert!(
         said.contains("small.img: /a/other: writing copy failed"),
         "{said}"
     );
+    // What it would have replaced is there, and no half of the new one.
+    assert_eq!(std::fs::read(&copy).unwrap(), b"old");
+    assert_eq!(std::fs::read_dir(fixture.path("here")).unwrap().count(), 1);
+    std::fs::remove_file(&copy).unwrap();
+    assert_eq!(
+        run(["cp", &inside, copy.to_str().unwrap()]).status.code(),
+        Some(1)
+    );
+    assert!(!copy.exists());
+}
+
+#[test]
+fn of_two_entries_with_one_name_the_first_is_extracted_and_the_other_is_reported() {
+    let Some(fixture) = Fixture::new().filter(|_| testkit::have("debugfs")) else {
+        return testkit::skip("debugfs is needed");
+    };
+    let (image, tree) = (fixture.path("twins.img"), fixture.path("twins"));
+    std::fs::create_dir_all(tree.join("below")).unwrap();
+    std::fs::write(tree.join("below/marker-one"), "1").unwrap();
+    std::fs::write(tree.join("below/marker-two"), "22").unwrap();
+    mke2fs(&tree, &image);
+    let name = image.to_str().unwrap();
+    testkit::run("debugfs", &["-w", "-R", "feature ^metadata_csum", name]);
+    let mut bytes = std::fs::read(&image).unwrap();
+    let place = |bytes: &[u8], name: &[u8]| bytes.windows(10).position(|window| window == name);
+    let (one, two) = (place(&bytes, b"marker-one"), place(&bytes, b"marker-two"));
+    let first = if one < two { "1" } else { "22" };
+    bytes[two.unwrap()..][..10].copy_from_slice(b"marker-one");
+    std::fs::write(&image, &bytes).unwrap();
+    let out = fixture.path("out");
+    for options in [&["extract"][..], &["extract", "--overwrite"]] {
+        let output = run([options, &[name, out.to_str().unwrap()]].concat());
+        let said = error(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("/below: the directory has the name `marker-one` twice"),
+            "{said}"
+        );
+        assert_eq!(
+            std::fs::read_to_string(out.join("below/marker-one")).unwrap(),
+            first
+        );
+    }
+    let tar = fixture.path("out.tar");
+    let output = run(["extract", name, tar.to_str().unwrap()]);
+    assert!(error(&output).contains("twice"), "{}", error(&output));
+    let listed = testkit::run("tar", &["-tf", tar.to_str().unwrap()]).stdout;
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    assert_eq!(listed.matches("marker-one").count(), 1, "{listed}");
 }
 
 /// Who forgot the journal's device hears which option names it.

@@ -2,21 +2,26 @@
 //!
 //! Directories are made when their entry is met, open to us only, and get their attributes at the very end, the deepest
 //! first. The first name of a file with several is extracted; the others are linked to it when all files are there.
+//! When it is called off, each thread ends at its next entry or MiB, and neither links nor attributes follow.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use sync::{Arc, Mutex, Rank};
 
+use super::new_file::NewFile;
 use super::pool::{Pool, Work};
 use super::{Keep, Options, Summary, Tally, host};
 use crate::{Error, FileType, Fs, Ino, InodeRef, Metadata, Xattr};
 
 /// How many files a batch holds.
 const BATCH: usize = 64;
+/// So many names of one directory are remembered, to find those that it has twice.
+const NAMES_KNOWN: usize = 4 << 20;
 /// How many bytes are copied at once.
 const COPY_BYTES: usize = 1 << 20;
 
@@ -37,7 +42,7 @@ struct Batch {
 /// One extraction.
 pub struct Extraction<'a> {
     fs: &'a Fs,
-    options: Options,
+    options: Options<'a>,
     /// The destination.
     root: OwnedFd,
     pool: Pool<Directory, Batch>,
@@ -53,7 +58,7 @@ pub struct Extraction<'a> {
 }
 
 impl<'a> Extraction<'a> {
-    pub fn new(fs: &'a Fs, root: OwnedFd, options: &Options) -> Extraction<'a> {
+    pub fn new(fs: &'a Fs, root: OwnedFd, options: &Options<'a>) -> Extraction<'a> {
         Extraction {
             fs,
             options: *options,
@@ -88,12 +93,17 @@ impl<'a> Extraction<'a> {
 
     fn run(self) -> Summary {
         self.pool.run(self.options.threads(), |work| match work {
+            // What waits when it is called off is taken and dropped.
+            _ if self.options.is_cancelled() => {}
             Work::Directory(directory) => self.read_directory(&directory),
             Work::Batch(batch) => self.batch(&batch),
         });
-        self.make_links();
-        self.finish_directories();
-        self.tally.finish()
+        let cancelled = self.options.is_cancelled();
+        if !cancelled {
+            self.make_links();
+            self.finish_directories();
+        }
+        self.tally.finish(cancelled)
     }
 
     /// Counts a directory that exists now, and has it read.
@@ -121,7 +131,11 @@ impl<'a> Extraction<'a> {
             entries: Vec::new(),
         };
         let mut waiting = batch();
+        let mut names = Names::default();
         for entry in self.fs.read_dir_ino(directory.ino)? {
+            if self.options.is_cancelled() {
+                return Ok(());
+            }
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
@@ -133,6 +147,10 @@ impl<'a> Extraction<'a> {
                 let place = join(&path, &entry.name);
                 self.tally
                     .fail(&place, Error::invalid("a name that no file can have"));
+                continue;
+            }
+            if !names.is_new(&entry.name) {
+                self.tally.fail(&path, Error::name_twice(&entry.name));
                 continue;
             }
             waiting.entries.push((entry.ino, entry.name));
@@ -154,6 +172,9 @@ impl<'a> Extraction<'a> {
     fn batch(&self, batch: &Batch) {
         let mut buffer = Vec::new();
         for (ino, name) in &batch.entries {
+            if self.options.is_cancelled() {
+                return;
+            }
             self.one(
                 &batch.parent,
                 name,
@@ -245,15 +266,24 @@ impl<'a> Extraction<'a> {
         } else {
             u32::from(item.metadata.mode) & 0o777
         };
-        let create = || host::create_file(item.parent, item.name, mode);
-        let file = host::create(item.parent, item.name, self.options.replace, create)
+        let mut file = NewFile::create(item.parent, item.name, mode, self.options.replace)
             .map_err(|error| item.failed("creating", error))?;
-        self.copy(item, &file, buffer)?;
-        let xattrs = self.xattrs(item.inode)?;
-        host::set_open(&file, item.metadata, &xattrs, keep, &self.tally.lost)
-            .map_err(|error| item.failed(ATTRIBUTES, error))?;
+        if !self.copy(item, file.handle(), buffer)? {
+            return Ok(());
+        }
+        // From here on it stays: its data are whole.
+        file.keep()
+            .map_err(|error| item.failed("creating", error))?;
         self.tally.files.add(1);
-        Ok(())
+        let xattrs = self.xattrs(item.inode)?;
+        host::set_open(
+            file.handle(),
+            item.metadata,
+            &xattrs,
+            keep,
+            &self.tally.lost,
+        )
+        .map_err(|error| item.failed(ATTRIBUTES, error))
     }
 
     fn xattrs(&self, inode: &InodeRef<'_>) -> Result<Vec<Xattr>, Error> {
@@ -264,8 +294,8 @@ impl<'a> Extraction<'a> {
         }
     }
 
-    /// Copies a file's data, leaving holes where it has some.
-    fn copy(&self, item: &Item<'_>, file: &OwnedFd, buffer: &mut Vec<u8>) -> Result<(), Error> {
+    /// Copies a file's data, leaving holes where it has some. Whether all of it: not if the extraction was called off.
+    fn copy(&self, item: &Item<'_>, file: &OwnedFd, buffer: &mut Vec<u8>) -> Result<bool, Error> {
         let size = item.metadata.size;
         // Small and full by its own account: one read is cheaper than asking where its data lies.
         if size <= COPY_BYTES as u64 && item.metadata.blocks.saturating_mul(512) >= size {
@@ -273,9 +303,11 @@ impl<'a> Extraction<'a> {
         }
         rustix::fs::ftruncate(file, size).map_err(|error| item.failed("writing", error.into()))?;
         for range in super::data_ranges(self.fs, item.inode, size)? {
-            self.copy_range(item, range?, file, buffer)?;
+            if !self.copy_range(item, range?, file, buffer)? {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn copy_range(
@@ -284,9 +316,12 @@ impl<'a> Extraction<'a> {
         range: Range<u64>,
         file: &OwnedFd,
         buffer: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let mut at = range.start;
         while at < range.end {
+            if self.options.is_cancelled() {
+                return Ok(false);
+            }
             let wanted =
                 usize::try_from(range.end - at).map_or(COPY_BYTES, |left| left.min(COPY_BYTES));
             if buffer.len() < wanted {
@@ -300,7 +335,7 @@ impl<'a> Extraction<'a> {
             at += read as u64;
             self.tally.bytes.add(read as u64);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn symlink(&self, item: &Item<'_>) -> Result<(), Error> {
@@ -411,6 +446,24 @@ struct Item<'a> {
 impl Item<'_> {
     fn failed(&self, operation: &'static str, error: io::Error) -> Error {
         Error::host_bytes(operation, self.path, error)
+    }
+}
+
+/// The names of one directory, as hashes with a key that no image knows.
+#[derive(Default)]
+struct Names {
+    hasher: RandomState,
+    hashes: HashSet<u64>,
+}
+
+impl Names {
+    /// Whether a name was not asked for before; always, once so many are known that no more are kept.
+    fn is_new(&mut self, name: &[u8]) -> bool {
+        let hash = self.hasher.hash_one(name);
+        if self.hashes.len() >= NAMES_KNOWN {
+            return !self.hashes.contains(&hash);
+        }
+        self.hashes.insert(hash)
     }
 }
 

@@ -55,7 +55,7 @@ pub fn write(
     from: Ino,
     name: &[u8],
     output: &mut dyn io::Write,
-    options: &Options,
+    options: &Options<'_>,
 ) -> Result<Summary, Error> {
     let metadata = fs.inodes().metadata(from)?;
     let mut stream = Stream {
@@ -81,7 +81,7 @@ pub fn write(
     // The end is two blocks of zeros; tar likes records of 20 blocks, and readers take any length.
     stream.put(&[0; 2 * BLOCK])?;
     stream.output.flush().map_err(Error::output)?;
-    Ok(stream.tally.finish())
+    Ok(stream.tally.finish(false))
 }
 
 struct Stream<'a> {
@@ -94,7 +94,7 @@ struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    fn tree(&mut self, from: Ino, metadata: Metadata, options: &Options) -> Result<(), Error> {
+    fn tree(&mut self, from: Ino, metadata: Metadata, options: &Options<'_>) -> Result<(), Error> {
         let root = Found {
             name: b"./".to_vec(),
             ino: from,
@@ -293,7 +293,7 @@ impl Stream<'_> {
 type Prepared = (Vec<u8>, Result<Ready, Error>);
 
 /// Reads ahead a lot of entries on several threads; they come back in their order.
-fn prepare(fs: &Fs, lot: Vec<Found>, options: &Options) -> Vec<Prepared> {
+fn prepare(fs: &Fs, lot: Vec<Found>, options: &Options<'_>) -> Vec<Prepared> {
     let threads = options.threads().min(lot.len().div_ceil(8)).max(1);
     let count = lot.len();
     // [leaf] What is to be read, and what was.
@@ -312,7 +312,7 @@ fn prepare(fs: &Fs, lot: Vec<Found>, options: &Options) -> Vec<Prepared> {
     done.into_inner().into_iter().flatten().collect()
 }
 
-fn ready(fs: &Fs, found: Found, options: &Options) -> Result<Ready, Error> {
+fn ready(fs: &Fs, found: Found, options: &Options<'_>) -> Result<Ready, Error> {
     let inode = fs.inodes().inode(found.ino)?;
     let size = found.metadata.size;
     let content = match found.metadata.file_type {
