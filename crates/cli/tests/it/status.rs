@@ -240,6 +240,39 @@ fn damaged_directories_are_named_by_path_and_block() {
 }
 
 #[test]
+fn a_lookup_through_an_index_names_the_damaged_block() {
+    let Some(fixture) = Fixture::new().filter(|_| testkit::have("debugfs")) else {
+        return testkit::skip("debugfs is needed");
+    };
+    let (image, tree) = (fixture.path("index.img"), fixture.path("index"));
+    std::fs::create_dir(&tree).unwrap();
+    for number in 1000..3000 {
+        std::fs::write(tree.join(format!("name-{number}")), "").unwrap();
+    }
+    ok([
+        "build",
+        "-q",
+        "-O",
+        "^metadata_csum,^metadata_csum_seed,^orphan_file",
+        tree.to_str().unwrap(),
+        image.to_str().unwrap(),
+    ]);
+    let mut bytes = std::fs::read(&image).unwrap();
+    let name = b"name-2345";
+    let at = bytes
+        .windows(9)
+        .position(|window| window == name)
+        .expect("the name lies in a leaf");
+    // A record of three bytes, four before its name.
+    bytes[at - 4..at - 2].copy_from_slice(&[3, 0]);
+    std::fs::write(&image, &bytes).unwrap();
+    let output = run(["stat", &format!("{}:/name-2345", image.display())]);
+    let said = error(&output);
+    let place = format!("(inode 2, block {},", at / 4096);
+    assert!(said.contains(&place), "{said} lacks {place}");
+}
+
+#[test]
 fn of_two_entries_with_one_name_the_first_is_extracted_and_the_other_is_reported() {
     let Some(fixture) = Fixture::new().filter(|_| testkit::have("debugfs")) else {
         return testkit::skip("debugfs is needed");
