@@ -6,9 +6,11 @@
 
 use ondisk::inode::Inode;
 use ondisk::{FileType, Flags, Ino, Timestamp};
+use sync::Arc;
 
 use crate::error::Error;
-use crate::icache::{Icache, LoadedInode};
+use crate::icache::{Icache, LiveInode, LoadedInode};
+use crate::limits;
 use crate::sb::Atime;
 use crate::xattr;
 
@@ -241,6 +243,10 @@ fn note_access(icache: &Icache, ino: Ino) -> Result<(), Error> {
     if !is_stale(&live.snapshot(), writing.atime, now) {
         return Ok(());
     }
+    if writing.lazytime {
+        let is_full = live.set_lazy_atime(now) && icache.add_lazy(live) >= limits::LAZY_INODES;
+        return if is_full { write_lazy(icache) } else { Ok(()) };
+    }
     let locked = live.write_lock();
     let inode = icache.load_used(ino)?;
     if !is_stale(&inode, writing.atime, now) {
@@ -249,5 +255,38 @@ fn note_access(icache: &Icache, ino: Ino) -> Result<(), Error> {
     let credits = icache.reserve(1, 0)?;
     let handle = icache.begin(credits)?;
     locked.change(&handle, |inode| inode.set_atime(now));
+    Ok(())
+}
+
+/// Puts all times of access that wait in memory into their inodes' records: a step each. With nothing locked.
+///
+/// # Errors
+/// `ReadOnly`, `Aborted`: those that are left are forgotten.
+pub(crate) fn write_lazy(icache: &Icache) -> Result<(), Error> {
+    let lazy = icache.take_lazy();
+    lazy.iter().try_for_each(|live| write_one(icache, live))
+}
+
+/// As [`write_lazy`], for one inode.
+///
+/// # Errors
+/// As [`write_lazy`]; as loading the inode.
+pub(crate) fn write_lazy_of(icache: &Icache, ino: Ino) -> Result<(), Error> {
+    write_one(icache, &icache.get(ino)?)
+}
+
+fn write_one(icache: &Icache, live: &Arc<LiveInode>) -> Result<(), Error> {
+    if !live.has_lazy_atime() {
+        return Ok(());
+    }
+    let locked = live.write_lock();
+    if live.snapshot().mode() == 0 {
+        // It was deleted.
+        return Ok(());
+    }
+    let credits = icache.reserve(1, 0)?;
+    let handle = icache.begin(credits)?;
+    // Any change takes the time along.
+    locked.change(&handle, |_| {});
     Ok(())
 }

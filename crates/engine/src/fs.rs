@@ -227,6 +227,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::sync`]; as [`Fs::inode`].
     pub fn fsync(&self, ino: Ino) -> Result<(), Error> {
+        attr::write_lazy_of(&self.icache, ino)?;
         data::sync(&self.icache, ino)
     }
 
@@ -243,6 +244,7 @@ impl Fs {
     /// # Errors
     /// `ReadOnly`; `Aborted` when the journal could not be written: then nothing that was not promised before is.
     pub fn sync(&self) -> Result<(), Error> {
+        attr::write_lazy(&self.icache)?;
         self.icache.sync_all()
     }
 
@@ -253,6 +255,7 @@ impl Fs {
     /// As [`Fs::sync`].
     pub fn close(self) -> Result<(), Error> {
         if self.icache.volume().is_writable() {
+            attr::write_lazy(&self.icache)?;
             mount::unmount(&self.icache)?;
         }
         Ok(())

@@ -9,7 +9,7 @@ use buffer::{Block, Tag};
 use ondisk::inode::{self, Inode};
 use ondisk::xattr::{self, Area, Value};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
-use sync::Arc;
+use sync::{Arc, Mutex, Rank};
 
 use crate::error::Error;
 use crate::group::Groups;
@@ -42,6 +42,8 @@ pub(crate) struct Icache {
     table: Box<dyn InodeTable>,
     /// Likewise.
     orphans: Orphans,
+    /// Inodes with a time of access that waits for a change. [leaf]
+    lazy: Mutex<Vec<Arc<LiveInode>>>,
 }
 
 /// An inode as it is on the device.
@@ -73,7 +75,20 @@ impl Icache {
             groups,
             table: Box::new(LockedTable::new()),
             orphans,
+            lazy: Mutex::new(Rank::Leaf, Vec::new()),
         }
+    }
+
+    /// Remembers an inode with a time of access that waits for a change; says how many there are.
+    pub(crate) fn add_lazy(&self, inode: Arc<LiveInode>) -> usize {
+        let mut lazy = self.lazy.lock();
+        lazy.push(inode);
+        lazy.len()
+    }
+
+    /// The inodes that were remembered; no more are then.
+    pub(crate) fn take_lazy(&self) -> Vec<Arc<LiveInode>> {
+        std::mem::take(&mut *self.lazy.lock())
     }
 
     /// The volume.

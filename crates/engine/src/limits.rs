@@ -25,5 +25,7 @@ pub const SHARED_XATTR_BYTES: usize = 4 << 20;
 pub const XATTR_VALUE_BYTES: usize = 1 << 16;
 /// Inodes kept in memory, beyond those in use or not committed.
 pub const LIVE_INODES: usize = 1 << 15;
+/// Inodes whose times of access wait in memory for a change.
+pub const LAZY_INODES: usize = 1 << 12;
 /// Directories on the way from one to the root, when one of them is moved.
 pub const ANCESTORS: u32 = 1 << 20;

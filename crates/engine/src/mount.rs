@@ -57,6 +57,9 @@ pub struct OpenOptions {
     pub cache_bytes: usize,
     /// When reading changes times of last access; only where the file system is opened for writing.
     pub atime: Atime,
+    /// Keep times of access in memory until the inode changes otherwise, a sync, or the end (`lazytime`). A crash
+    /// loses them, and nothing else.
+    pub lazytime: bool,
 }
 
 impl Default for OpenOptions {
@@ -67,6 +70,7 @@ impl Default for OpenOptions {
             journal: Journal::Replay,
             cache_bytes: limits::CACHE_BYTES,
             atime: Atime::default(),
+            lazytime: false,
         }
     }
 }
@@ -134,8 +138,13 @@ pub(crate) fn mount_for_writing(
     write_superblock(&*device, &mut superblock)?;
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
     let orphans = Orphans::new(volume.geometry(), file);
-    let icache = Icache::new(volume.writable(Writing::new(journal, clock, options.atime)))
-        .with_orphans(orphans);
+    let icache = Icache::new(volume.writable(Writing::new(
+        journal,
+        clock,
+        options.atime,
+        options.lazytime,
+    )))
+    .with_orphans(orphans);
     reap::recover(&icache, first_orphan, &in_slots)?;
     Ok((icache, report))
 }

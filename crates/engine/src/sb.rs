@@ -57,6 +57,8 @@ pub(crate) struct Writing {
     pub(crate) clock: fn() -> Timestamp,
     /// Which reads change times of access.
     pub(crate) atime: Atime,
+    /// Whether times of access wait in memory for the inode's next change, a sync, or the end.
+    pub(crate) lazytime: bool,
     /// Held to move a directory to another parent.
     pub(crate) renames: Mutex<()>,
     /// Held by a step that changes a block of attributes, from before its handle on.
@@ -76,12 +78,18 @@ pub enum Atime {
 }
 
 impl Writing {
-    pub(crate) fn new(journal: Journal, clock: fn() -> Timestamp, atime: Atime) -> Writing {
+    pub(crate) fn new(
+        journal: Journal,
+        clock: fn() -> Timestamp,
+        atime: Atime,
+        lazytime: bool,
+    ) -> Writing {
         Writing {
             journal,
             live: Live::new(seal_image),
             clock,
             atime,
+            lazytime,
             renames: Mutex::new(Rank::Rename, ()),
             attribute_blocks: Mutex::new(Rank::XattrBlock, AttributeBlocks::default()),
         }

@@ -9,9 +9,9 @@
 use buffer::{Block, Tag};
 use journal::{Epoch, Handle, Object, Stageable};
 use ondisk::inode::{self, Inode};
-use ondisk::{FsBlock, Ino};
+use ondisk::{FsBlock, Ino, Timestamp};
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use sync::{Arc, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use sync::{Arc, Mutex, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::icache::LoadedInode;
 use crate::orphan::Chained;
@@ -34,6 +34,10 @@ pub(crate) struct LiveInode {
     holders: AtomicU32,
     /// Whether it was made without a name, and may get its first. [lock]
     linkable: AtomicBool,
+    /// A time of access that is not in the record yet (`lazytime`). [leaf]
+    lazy_atime: Mutex<Option<Timestamp>>,
+    /// Whether there is one. [atomic: written under `lazy_atime`]
+    has_lazy_atime: AtomicBool,
     /// The record. [lock, exclusive; read: any time, by snapshot]
     slot: Object<Arc<Block>>,
 }
@@ -103,6 +107,8 @@ impl LiveInode {
             names: AtomicU64::new(0),
             holders: AtomicU32::new(0),
             linkable: AtomicBool::new(false),
+            lazy_atime: Mutex::new(Rank::Leaf, None),
+            has_lazy_atime: AtomicBool::new(false),
             slot: Object::new(Arc::new(slot)),
         }
     }
@@ -162,7 +168,37 @@ impl LiveInode {
     /// The inode as it is now.
     pub(crate) fn snapshot(&self) -> LoadedInode {
         let slot = self.slot.read(Arc::clone);
-        LoadedInode::of_slot(self.ino, self.csum_seed, slot)
+        let mut loaded = LoadedInode::of_slot(self.ino, self.csum_seed, slot);
+        if self.has_lazy_atime()
+            && let Some(atime) = *self.lazy_atime.lock()
+        {
+            loaded.inode.set_atime(atime);
+        }
+        loaded
+    }
+
+    /// Keeps a time of access until the record changes next; whether there was none before.
+    pub(crate) fn set_lazy_atime(&self, atime: Timestamp) -> bool {
+        let mut lazy = self.lazy_atime.lock();
+        // Release: pairs with the Acquire in `has_lazy_atime`.
+        self.has_lazy_atime.store(true, Ordering::Release);
+        lazy.replace(atime).is_none()
+    }
+
+    /// Whether a time of access waits for the record's next change.
+    pub(crate) fn has_lazy_atime(&self) -> bool {
+        // Acquire: pairs with the Release in `set_lazy_atime`.
+        self.has_lazy_atime.load(Ordering::Acquire)
+    }
+
+    fn take_lazy_atime(&self) -> Option<Timestamp> {
+        if !self.has_lazy_atime() {
+            return None;
+        }
+        let mut lazy = self.lazy_atime.lock();
+        // Release: pairs with the Acquire in `has_lazy_atime`.
+        self.has_lazy_atime.store(false, Ordering::Release);
+        lazy.take()
     }
 
     /// Waits until no other thread changes the inode; others may read it too.
@@ -218,6 +254,9 @@ impl Exclusive<'_> {
         self.change_slot(handle, |slot| {
             // The slot was parsed when it was loaded, and every change keeps its extra size.
             let mut inode = Inode::parse(slot).expect("a live inode parses");
+            if let Some(atime) = self.inode.take_lazy_atime() {
+                inode.set_atime(atime);
+            }
             let result = change(&mut inode);
             inode.write_to(slot);
             result

@@ -8,6 +8,7 @@ mod data;
 mod executor;
 mod faults;
 mod files;
+mod flags;
 mod image;
 mod large;
 mod mounting;
