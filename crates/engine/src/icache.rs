@@ -32,6 +32,10 @@ pub(crate) trait InodeTable: Send + Sync {
 
     /// Lets go of inodes that nobody uses and for which `may_go` says so, where there are too many.
     fn trim(&self, may_go: &dyn Fn(&LiveInode) -> bool);
+
+    /// Lets go, as often as said, of an inode that was held and is not in memory; false if it is there. What is held
+    /// and not in memory has names.
+    fn release_absent(&self, ino: Ino, times: u32) -> bool;
 }
 
 /// Everything that inodes are loaded with. Shared by all threads; constant but for what is cached.
@@ -164,8 +168,13 @@ impl Icache {
         writing.live.trim(committed);
         self.table.trim(&|inode| {
             self.volume.cache().remove(inode.table_block().0);
-            inode.stamp() <= committed && !inode.is_held()
+            inode.stamp() <= committed
         });
+    }
+
+    /// Lets go of an inode that was held as often, if that takes no look at it: it is not in memory, and so has names.
+    pub(crate) fn release_absent(&self, ino: Ino, times: u32) -> bool {
+        self.table.release_absent(ino, times)
     }
 
     /// The block of the inode table that holds an inode, and the byte in it.

@@ -196,6 +196,9 @@ impl Fs {
     /// # Errors
     /// As [`Fs::release`].
     pub fn forget(&self, ino: Ino, count: u32) -> Result<(), Error> {
+        if self.icache.release_absent(ino, count) {
+            return Ok(());
+        }
         let live = self.icache.get(ino)?;
         match live.release(count) && live.snapshot().links_count() == 0 {
             true => namei::reap_unheld(&self.icache, ino),

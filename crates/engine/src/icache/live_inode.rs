@@ -38,6 +38,8 @@ pub(crate) struct LiveInode {
     lazy_atime: Mutex<Option<Timestamp>>,
     /// Whether there is one. [atomic: written under `lazy_atime`]
     has_lazy_atime: AtomicBool,
+    /// Whether the record counts no links. [lock, exclusive; read: any time, a hint while others have the inode]
+    is_nameless: AtomicBool,
     /// The record. [lock, exclusive; read: any time, by snapshot]
     slot: Object<Arc<Block>>,
 }
@@ -109,6 +111,7 @@ impl LiveInode {
             linkable: AtomicBool::new(false),
             lazy_atime: Mutex::new(Rank::Leaf, None),
             has_lazy_atime: AtomicBool::new(false),
+            is_nameless: AtomicBool::new(loaded.links_count() == 0),
             slot: Object::new(Arc::new(slot)),
         }
     }
@@ -138,6 +141,24 @@ impl LiveInode {
     pub(crate) fn release(&self, count: u32) -> bool {
         // SeqCst: pairs with the load in `is_held`.
         self.holders.fetch_sub(count, Ordering::SeqCst) == count
+    }
+
+    /// How many hold the inode. Nobody else has it.
+    pub(crate) fn holders(&self) -> u32 {
+        // Relaxed: the table's lock orders it.
+        self.holders.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many hold the inode. Nobody else has it.
+    pub(crate) fn set_holders(&self, holders: u32) {
+        // Relaxed: the table's lock orders it.
+        self.holders.store(holders, Ordering::Relaxed);
+    }
+
+    /// Whether the inode has no names. Nobody else has it.
+    pub(crate) fn is_nameless(&self) -> bool {
+        // Relaxed: nobody changes it.
+        self.is_nameless.load(Ordering::Relaxed)
     }
 
     /// Whether someone holds the inode.
@@ -259,6 +280,9 @@ impl Exclusive<'_> {
             }
             let result = change(&mut inode);
             inode.write_to(slot);
+            let is_nameless = inode.links_count() == 0;
+            // Relaxed: the inode's lock orders it.
+            self.inode.is_nameless.store(is_nameless, Ordering::Relaxed);
             result
         })
     }

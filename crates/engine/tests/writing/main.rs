@@ -9,6 +9,7 @@ mod executor;
 mod faults;
 mod files;
 mod flags;
+mod holding;
 mod image;
 mod large;
 mod mounting;
