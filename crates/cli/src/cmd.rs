@@ -20,12 +20,15 @@ mod map;
 mod mkdir;
 mod mkfs;
 mod mkfs_args;
+mod mount;
+mod mount_options;
 mod mv;
 mod rm;
 mod stat;
 mod touch;
 mod tree;
 mod truncate;
+mod umount;
 
 use clap::Subcommand;
 
@@ -60,6 +63,8 @@ pub enum Command {
     Map(map::MapArgs),
     Dump(dump::DumpArgs),
     Bench(bench::Args),
+    Mount(mount::Args),
+    Umount(umount::Args),
 }
 
 impl Command {
@@ -90,6 +95,8 @@ impl Command {
             Command::Map(args) => args.run(context),
             Command::Dump(args) => args.run(context),
             Command::Bench(args) => args.run(context),
+            Command::Mount(args) => args.run(context),
+            Command::Umount(args) => args.run(context),
         }
     }
 }

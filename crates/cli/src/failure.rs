@@ -64,6 +64,12 @@ impl Failure {
         }
     }
 
+    /// The same with another exit status, where a command has its own.
+    #[must_use]
+    pub fn status(self, status: u8) -> Failure {
+        Failure { status, ..self }
+    }
+
     /// What the user can do about it, as one sentence.
     #[must_use]
     pub fn hint(self, hint: impl Display) -> Failure {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use device::{BlockDevice, DeviceError, FileDevice};
-use lanefs::in_use::open_unused;
+use lanefs::in_use::{open_unchanging, open_unused};
 use lanefs::locate::{LocateError, Location, locate, place};
 use lanefs::partition::Table;
 use lanefs::probe::{Content, probe};
@@ -41,12 +41,7 @@ pub fn open_for_writing(
     path: &Path,
     options: &ImageArgs,
 ) -> Result<Fs, Failure> {
-    let device = open_unused(path).map_err(|error| match error {
-        Error::InUse { .. } => Failure::new(error)
-            .hint("unmount it, or detach the loop device (losetup -d), or work on a copy"),
-        Error::Locate(LocateError::Device(error)) => cannot_open(path, &error),
-        error => Failure::new(error).at(path.display()),
-    })?;
+    let device = open_unused(path).map_err(|error| not_to_be_had(path, error))?;
     let device: Arc<dyn BlockDevice> = Arc::new(device);
     let location = location(options);
     let place = locate(Arc::clone(&device), location)
@@ -55,6 +50,63 @@ pub fn open_for_writing(
         .map_err(|error| cannot_read(path, &error))?;
     report_journal(context, path, &fs);
     Ok(fs)
+}
+
+/// An image that is in use, or can't be opened.
+fn not_to_be_had(path: &Path, error: Error) -> Failure {
+    match error {
+        Error::InUse { .. } => Failure::new(error)
+            .hint("unmount it, or detach the loop device (losetup -d), or work on a copy"),
+        Error::Locate(LocateError::Device(error)) => cannot_open(path, &error),
+        error => Failure::new(error).at(path.display()),
+    }
+}
+
+/// Opens the file system in an image that nobody else uses or changes, to mount it. Says whether it can be written to:
+/// not where `read_only` says so, nor where the image may only be read, which is then told.
+pub fn open_to_mount(
+    context: &Context,
+    path: &Path,
+    options: &ImageArgs,
+    choices: &MountOptions,
+    read_only: bool,
+) -> Result<(Fs, bool), Failure> {
+    let mut is_writable = !read_only;
+    let writing = read_only.then(|| open_unchanging(path));
+    let device = match writing.unwrap_or_else(|| open_unused(path)) {
+        Err(error) if !read_only && may_only_read(&error) => {
+            let (image, shown) = (path, path.display());
+            context.note(format_args!(
+                "{shown} may only be read, so it is mounted read-only"
+            ));
+            is_writable = false;
+            open_unchanging(image)
+        }
+        other => other,
+    };
+    let device = device.map_err(|error| not_to_be_had(path, error))?;
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let place = locate(Arc::clone(&device), location(options))
+        .map_err(|error| explain(path, &device, location(options), error))?;
+    let fs = match is_writable {
+        true => Fs::open_for_writing_with(place, choices, lanefs::now),
+        false => Fs::open_with(place, choices),
+    };
+    let fs = fs.map_err(|error| match &error {
+        Error::Fs {
+            source: lanefs::FsError::Unwritable(_) | lanefs::FsError::UnwritableFeature(_),
+            ..
+        } => cannot_read(path, &error).hint("mount it to be read only: -o ro"),
+        _ => cannot_read(path, &error),
+    })?;
+    report_journal(context, path, &fs);
+    Ok((fs, is_writable))
+}
+
+/// Whether opening failed for want of the right to write.
+fn may_only_read(error: &Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::ACCESS, Errno::ROFS, Errno::PERM].contains(&lanefs::errno::of(error))
 }
 
 /// A file system that can't be opened, with the next step where there is one.

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use device::FileDevice;
+use device::{DeviceError, FileDevice};
 
 use crate::Error;
 
@@ -16,14 +16,55 @@ use crate::Error;
 /// opened.
 pub fn open_unused(path: impl AsRef<Path>) -> Result<FileDevice, Error> {
     let path = path.as_ref();
-    let device = FileDevice::open(path)?;
-    match user_of(path) {
+    unused(path, FileDevice::open(path))
+}
+
+/// Opens a file or block device to be read for as long as it is open, with a lock that keeps writers away.
+///
+/// # Errors
+/// As [`open_unused`].
+pub fn open_unchanging(path: impl AsRef<Path>) -> Result<FileDevice, Error> {
+    let path = path.as_ref();
+    unused(path, FileDevice::open_read_only(path))
+}
+
+fn unused(path: &Path, opened: Result<FileDevice, DeviceError>) -> Result<FileDevice, Error> {
+    let user = match opened {
+        Err(DeviceError::InUse { .. }) => user_of(path).or_else(|| lock_holder(path)),
+        Err(_) => None,
+        Ok(_) => user_of(path),
+    };
+    match user {
         Some(user) => Err(Error::InUse {
             path: path.to_path_buf(),
             user,
         }),
-        None => Ok(device),
+        None => Ok(opened?),
     }
+}
+
+/// Who holds a lock (flock) on a file, as a clause.
+fn lock_holder(path: &Path) -> Option<String> {
+    let metadata = fs::metadata(path).ok()?;
+    let (device, ino) = (metadata.dev(), metadata.ino());
+    let file = format!("{:02x}:{:02x}:{ino}", major(device), minor(device));
+    let process = lock_on(&fs::read_to_string("/proc/locks").ok()?, &file)?;
+    let name = fs::read_to_string(format!("/proc/{process}/comm")).ok();
+    let name = name.unwrap_or_else(|| "a program".into());
+    Some(format!(
+        "{} (process {process}) has it open",
+        name.trim_end()
+    ))
+}
+
+/// The process that has an flock on the file, by the list of locks: number, `FLOCK`, `ADVISORY`, `READ` or `WRITE`,
+/// process, file, first and last byte.
+fn lock_on(list: &str, file: &str) -> Option<u32> {
+    list.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_it = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&file);
+        is_it.then(|| words[4].parse().ok()).flatten()
+    })
 }
 
 /// How `path` is in use, as a clause: mounted somewhere, or attached to a loop device. `None` also where the host
@@ -36,7 +77,7 @@ pub fn user_of(path: &Path) -> Option<String> {
         let number = format!("{}:{}", major(number), minor(number));
         return mount_point(&fs::read_to_string("/proc/self/mountinfo").ok()?, &number);
     }
-    loop_device(&path.canonicalize().ok()?)
+    loop_device(&path.canonicalize().ok()?, &metadata)
 }
 
 /// Linux's encoding of device numbers for programs.
@@ -56,11 +97,17 @@ fn mount_point(table: &str, number: &str) -> Option<String> {
     Some(format!("mounted on {place}"))
 }
 
-fn loop_device(file: &Path) -> Option<String> {
+/// The loop device that a file is attached to, under this name or another.
+fn loop_device(file: &Path, metadata: &fs::Metadata) -> Option<String> {
+    let is_same = |other: &Path| {
+        other == file
+            || fs::metadata(other)
+                .is_ok_and(|other| (other.dev(), other.ino()) == (metadata.dev(), metadata.ino()))
+    };
     let entries = fs::read_dir("/sys/block").ok()?;
     for entry in entries.flatten() {
         let backing = fs::read_to_string(entry.path().join("loop/backing_file"));
-        if backing.is_ok_and(|backing| Path::new(backing.trim_end_matches('\n')) == file) {
+        if backing.is_ok_and(|backing| is_same(Path::new(backing.trim_end_matches('\n')))) {
             return Some(format!(
                 "attached to /dev/{}",
                 entry.file_name().to_string_lossy()
@@ -73,6 +120,15 @@ fn loop_device(file: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_is_found_by_its_file() {
+        let list = "1: POSIX  ADVISORY  WRITE 501 fe:00:77 0 EOF\n\
+            2: FLOCK  ADVISORY  WRITE 502 fe:00:77 0 EOF\n\
+            2: -> FLOCK  ADVISORY  WRITE 503 fe:00:78 0 EOF\n";
+        assert_eq!(lock_on(list, "fe:00:77"), Some(502));
+        assert_eq!(lock_on(list, "fe:00:78"), None);
+    }
 
     #[test]
     fn a_mount_is_found_by_its_device_number() {

@@ -4,6 +4,9 @@
 
 pub use std::time::{Duration, Instant};
 
+/// A moment by the wall clock as others' interfaces have it, to be converted; its own clock is not asked.
+pub use std::time::SystemTime as HostTime;
+
 /// The monotonic clock.
 #[must_use]
 pub fn now() -> Instant {

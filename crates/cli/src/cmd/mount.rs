@@ -1,0 +1,250 @@
+//! `lanefs mount`: an image at a directory, until it is unmounted.
+//!
+//! Without `-f` a second process, in a session of its own, mounts and serves; the first waits until the directory is
+//! ready, or until the second has said why it is not. The second tells by a byte on its standard output, and lets go of
+//! the terminal then. SIGTERM, SIGINT and SIGHUP unmount.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use fuse::{MountError, Mounted, Options, Unmounter};
+use lanefs::Atime;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+use sync::thread;
+
+use crate::args::ImageArgs;
+use crate::cmd::mount_options::Settings;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::open::open_to_mount;
+
+/// The exit status of mount(8) when mounting failed.
+const MOUNT_FAILED: u8 = 32;
+/// How long files that are open are waited for when a signal ends a mount.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What tells that the mount is over; signals write another byte.
+const OVER: u8 = b'.';
+
+/// Mount an image on a directory through FUSE, to be used like any file system
+///
+/// As root, or for any user through fusermount3. It is unmounted by `lanefs umount DIR`, which waits until the image is
+/// closed; by `umount` or `fusermount3 -u`; or by SIGTERM. The image is then clean. Nobody else can use it meanwhile.
+#[derive(clap::Args)]
+#[command(after_help = "Options of -o, separated by commas:
+  ro, rw               read only, or to be written to (default)
+  allow_other          let other users in (means default_permissions)
+  default_permissions  the kernel checks owners and modes; without it, who may enter may do all
+  noload               with ro: leave out what is only in the journal
+  commit=SECONDS       how long a change may be only in memory (default 5)
+  noatime, relatime, strictatime, lazytime, nosuid, nodev, noexec, sb=KIB
+                       as for mount(8) and ext4
+  threads=N            how many requests are answered at once
+
+Exit status: 0 mounted (with -f: unmounted), 1 a wrong option, 2 usage, 32 not mounted.")]
+pub struct Args {
+    /// The file or block device
+    image: PathBuf,
+    /// The directory
+    directory: PathBuf,
+    /// Options, separated by commas
+    #[arg(short = 'o', long = "options", value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+    /// Be the process that serves
+    #[arg(long, hide = true, conflicts_with = "foreground")]
+    serve: bool,
+    #[command(flatten)]
+    place: ImageArgs,
+}
+
+impl Args {
+    /// Mounts, and serves the mount or leaves that to another process.
+    pub fn run(self, context: &Context) -> Result<(), Failure> {
+        let settings = Settings::parse(self.options.iter().map(String::as_str))?;
+        match self.foreground || self.serve {
+            true => self.mount_and_serve(context, &settings),
+            false => self.start_server(context),
+        }
+    }
+
+    /// Starts the process that serves, and waits until it is ready.
+    fn start_server(&self, context: &Context) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::new(error).status(MOUNT_FAILED);
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.args(["mount", "--serve"]);
+        if context.quiet() {
+            command.arg("--quiet");
+        }
+        for _ in 0..context.verbosity() {
+            command.arg("--verbose");
+        }
+        for options in &self.options {
+            command.args(["-o", options]);
+        }
+        if let Some(number) = self.place.partition {
+            command.args(["--partition", &number.to_string()]);
+        }
+        if let Some(offset) = self.place.offset {
+            command.args(["--offset", &offset.to_string()]);
+        }
+        command.arg("--").arg(&self.image).arg(&self.directory);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let mut ready = [0];
+        let said = child
+            .stdout
+            .take()
+            .map(|mut out| out.read_exact(&mut ready));
+        if matches!(said, Some(Ok(()))) {
+            return Ok(());
+        }
+        let status = child.wait().map_err(failed)?;
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        // It has said why.
+        Err(Failure::told().status(code.filter(|code| *code != 0).unwrap_or(MOUNT_FAILED)))
+    }
+
+    fn mount_and_serve(&self, context: &Context, settings: &Settings) -> Result<(), Failure> {
+        if self.serve {
+            // Fails only for who leads a group of processes, and then changes nothing.
+            let _ = rustix::process::setsid();
+        }
+        let (mut events, ours) = UnixStream::pair().map_err(Failure::new)?;
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            let end = ours.try_clone().map_err(Failure::new)?;
+            pipe::register(signal, end).map_err(Failure::new)?;
+        }
+        let mounted = self.mount(context, settings)?;
+        let unmounter = mounted.unmounter();
+        if self.serve {
+            tell_ready_and_leave();
+        }
+        let mut over = ours;
+        let server = thread::spawn(move || {
+            let served = mounted.serve();
+            // Whoever reads this is still there: it waits for the byte.
+            let _ = over.write_all(&[OVER]);
+            served
+        });
+        wait_for_end(context, &mut events, &unmounter)?;
+        let served = server.join();
+        let served = served.map_err(|_| Failure::new("serving the mount failed"))?;
+        served.map_err(|error| Failure::new(error).at(self.image.display()))
+    }
+
+    fn mount(&self, context: &Context, settings: &Settings) -> Result<Mounted, Failure> {
+        let (fs, is_writable) = open_to_mount(
+            context,
+            &self.image,
+            &self.place,
+            &settings.open,
+            settings.access.read_only,
+        )
+        .map_err(|failure| failure.status(MOUNT_FAILED))?;
+        let image = self.image.canonicalize();
+        let image = image.unwrap_or_else(|_| self.image.clone());
+        let mut options = Options {
+            source: image.to_string_lossy().into_owned(),
+            access: settings.access.clone(),
+            ..Options::default()
+        };
+        options.access.read_only |= !is_writable;
+        options.access.no_atime = settings.open.atime == Atime::Never;
+        if let Some(interval) = settings.commit_interval {
+            options.commit_interval = interval;
+        }
+        if let Some(threads) = settings.threads {
+            options.threads = threads;
+        }
+        fuse::mount(fs, &self.directory, &options)
+            .map_err(|error| explained(&self.directory, &error).status(MOUNT_FAILED))
+    }
+}
+
+/// Why a mount was refused, with the next step.
+fn explained(directory: &Path, error: &MountError) -> Failure {
+    let failure = Failure::new(error);
+    match error {
+        MountError::NoFuse => failure.hint("load it: modprobe fuse"),
+        MountError::NoHelper => failure.hint("install the package fuse3, or mount as root"),
+        MountError::Helper(text) if text.contains("user_allow_other") => {
+            failure.hint("an administrator allows it in /etc/fuse.conf; or leave out allow_other")
+        }
+        MountError::Helper(text) if text.contains("write access") => failure.hint(format!(
+            "{} must be yours to be written to",
+            directory.display()
+        )),
+        _ => failure,
+    }
+}
+
+/// Says that the directory is ready, and lets go of the terminal and of the directory that this was started in.
+fn tell_ready_and_leave() {
+    // Whoever started this may be gone; the mount is there all the same.
+    let mut out = io::stdout();
+    let _ = out.write_all(b"+").and_then(|()| out.flush());
+    if let Ok(nothing) = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+    {
+        let _ = rustix::stdio::dup2_stdin(&nothing);
+        let _ = rustix::stdio::dup2_stdout(&nothing);
+        let _ = rustix::stdio::dup2_stderr(&nothing);
+    }
+    let _ = std::env::set_current_dir("/");
+}
+
+/// Waits until the mount is over; a signal unmounts. Files that are open then are waited for a while, and cut off.
+fn wait_for_end(
+    context: &Context,
+    events: &mut UnixStream,
+    unmounter: &Unmounter,
+) -> Result<(), Failure> {
+    let mut is_detached = false;
+    loop {
+        let mut event = [0];
+        match events.read(&mut event) {
+            Ok(1) if event[0] == OVER => return Ok(()),
+            Ok(1) if !is_detached => is_detached = end(context, events, unmounter)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // A second signal, or nobody has closed the last file.
+            _ => {
+                unmounter.abort().map_err(Failure::new)?;
+                events.set_read_timeout(None).map_err(Failure::new)?;
+            }
+        }
+    }
+}
+
+/// Unmounts; whether the mount was only detached, as files are open.
+fn end(context: &Context, events: &UnixStream, unmounter: &Unmounter) -> Result<bool, Failure> {
+    match unmounter.unmount() {
+        Ok(()) => return Ok(false),
+        Err(MountError::Busy(directory)) => {
+            let seconds = PATIENCE.as_secs();
+            let directory = directory.display();
+            context.note(format_args!(
+                "{directory} is in use; what is open is cut off in {seconds} s"
+            ));
+        }
+        Err(error) => {
+            context.error(&error);
+            return Ok(false);
+        }
+    }
+    unmounter.detach().map_err(Failure::new)?;
+    events
+        .set_read_timeout(Some(PATIENCE))
+        .map_err(Failure::new)?;
+    Ok(true)
+}

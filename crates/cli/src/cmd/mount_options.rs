@@ -1,0 +1,173 @@
+//! What `-o` of `lanefs mount` says: the words of mount(8) and ext4, as far as they mean something here.
+
+use std::time::Duration;
+
+use fuse::Access;
+use lanefs::{Atime, Journal, MountOptions};
+
+use crate::failure::Failure;
+
+/// The exit status of mount(8) for a call that can't be understood.
+const USAGE: u8 = 1;
+/// Seconds between commits when `commit=0` asks for ext4's default.
+const COMMIT_SECONDS: u64 = 5;
+/// The most threads that make sense to ask for.
+const THREADS_MAX: usize = 1024;
+
+/// Words that are true of every mount here, or that speak to mount(8) alone.
+const WITHOUT_EFFECT: &[&str] = &[
+    "defaults",
+    "rw",
+    "async",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "nofail",
+    "_netdev",
+    "owner",
+    "group",
+    "loop",
+    "suid",
+    "dev",
+    "exec",
+    "nodiscard",
+    "norelatime",
+];
+
+/// What the options ask for.
+pub struct Settings {
+    /// How the file system is opened.
+    pub open: MountOptions,
+    /// What the kernel allows to whom.
+    pub access: Access,
+    /// How long changes may be only in memory, if said.
+    pub commit_interval: Option<Duration>,
+    /// How many threads answer, if said.
+    pub threads: Option<usize>,
+}
+
+impl Settings {
+    /// Reads lists of options, separated by commas; of two that contradict each other the later counts.
+    ///
+    /// # Errors
+    /// A usage failure that names the option.
+    pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Settings, Failure> {
+        let mut settings = Settings {
+            open: MountOptions::default(),
+            access: Access::default(),
+            commit_interval: None,
+            threads: None,
+        };
+        let words = lists.into_iter().flat_map(|list| list.split(','));
+        for word in words.filter(|word| !word.is_empty()) {
+            settings.take(word)?;
+        }
+        // Who lets others in means them to be asked for their permissions.
+        settings.access.default_permissions |= settings.access.allow_other;
+        if settings.open.journal == Journal::Ignore && !settings.access.read_only {
+            return Err(wrong("noload is for reading only: add ro"));
+        }
+        Ok(settings)
+    }
+
+    fn take(&mut self, word: &str) -> Result<(), Failure> {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word, None),
+        };
+        let flag = match name {
+            "ro" | "rw" => &mut self.access.read_only,
+            "nosuid" | "suid" => &mut self.access.no_suid,
+            "nodev" | "dev" => &mut self.access.no_devices,
+            "noexec" | "exec" => &mut self.access.no_exec,
+            "allow_other" => &mut self.access.allow_other,
+            "default_permissions" => &mut self.access.default_permissions,
+            _ => return self.take_other(name, value),
+        };
+        *flag = !matches!(name, "rw" | "suid" | "dev" | "exec");
+        no_value(name, value)
+    }
+
+    fn take_other(&mut self, name: &str, value: Option<&str>) -> Result<(), Failure> {
+        match name {
+            "noload" | "norecovery" => self.open.journal = Journal::Ignore,
+            "commit" => {
+                let seconds: u64 = number(name, value)?;
+                let seconds = if seconds == 0 {
+                    COMMIT_SECONDS
+                } else {
+                    seconds
+                };
+                self.commit_interval = Some(Duration::from_secs(seconds));
+                return Ok(());
+            }
+            "sb" => {
+                self.open.superblock = Some(number(name, value)?);
+                return Ok(());
+            }
+            "threads" => {
+                let threads: usize = number(name, value)?;
+                if !(1..=THREADS_MAX).contains(&threads) {
+                    return Err(wrong(format!("threads={threads}: 1 to {THREADS_MAX}")));
+                }
+                self.threads = Some(threads);
+                return Ok(());
+            }
+            "noatime" => self.open.atime = Atime::Never,
+            "relatime" | "atime" => self.open.atime = Atime::Relative,
+            "strictatime" => self.open.atime = Atime::Always,
+            "lazytime" | "nolazytime" => self.open.lazytime = name == "lazytime",
+            known if WITHOUT_EFFECT.contains(&known) || known.starts_with("x-") => return Ok(()),
+            _ => return Err(wrong(format!("{name} is no option of lanefs mount"))),
+        }
+        no_value(name, value)
+    }
+}
+
+fn wrong(message: impl std::fmt::Display) -> Failure {
+    Failure::usage(message)
+        .status(USAGE)
+        .hint("lanefs mount --help lists the options")
+}
+
+fn no_value(name: &str, value: Option<&str>) -> Result<(), Failure> {
+    match value {
+        None => Ok(()),
+        Some(_) => Err(wrong(format!("{name} takes no value"))),
+    }
+}
+
+fn number<N: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<N, Failure> {
+    let value = value.unwrap_or_default();
+    value
+        .parse()
+        .map_err(|_| wrong(format!("{name}={value}: a number was expected")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_those_of_mount_and_ext4() {
+        let settings = Settings::parse(["ro,noload", "allow_other,commit=30,x-gvfs"]).unwrap();
+        assert!(settings.access.read_only && settings.open.journal == Journal::Ignore);
+        assert!(settings.access.allow_other && settings.access.default_permissions);
+        assert_eq!(settings.commit_interval, Some(Duration::from_secs(30)));
+        assert!(!Settings::parse(["ro,rw"]).unwrap().access.read_only);
+        for wrong in [
+            "frobnicate",
+            "ro=1",
+            "commit=soon",
+            "commit",
+            "noload",
+            "threads=0",
+        ] {
+            let failure = Settings::parse([wrong]).err().unwrap();
+            let name = wrong.split('=').next().unwrap();
+            assert!(failure.text().contains(name), "{}", failure.text());
+        }
+    }
+}

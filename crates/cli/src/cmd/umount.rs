@@ -1,0 +1,69 @@
+//! `lanefs umount`: unmounts a directory, and waits until the image is closed.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use device::{DeviceError, FileDevice};
+use fuse::{MountError, Unmounter};
+use sync::thread;
+
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// The exit status of umount(8) when unmounting failed.
+const UNMOUNT_FAILED: u8 = 32;
+/// Pauses between looks whether the image is closed.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Looks after which the user is told what is waited for.
+const LOOKS_IN_SILENCE: u32 = 100;
+
+/// Unmount a directory that `lanefs mount` mounted, and wait until the image is clean
+#[derive(clap::Args)]
+#[command(after_help = "Exit status: 0 unmounted, 2 usage, 32 not unmounted.")]
+pub struct Args {
+    /// The directory
+    directory: PathBuf,
+    /// Detach it now, although files on it are open; the image is closed with the last of them
+    #[arg(short, long)]
+    lazy: bool,
+}
+
+impl Args {
+    /// Unmounts and waits.
+    pub fn run(self, context: &Context) -> Result<(), Failure> {
+        let shown = self.directory.display();
+        let Some(image) = fuse::image_at(&self.directory) else {
+            let failure = Failure::new(format!("no image is mounted on {shown} by lanefs"));
+            return Err(failure.status(UNMOUNT_FAILED));
+        };
+        let unmounter = Unmounter::new(&self.directory);
+        let unmounted = match self.lazy {
+            true => unmounter.detach(),
+            false => unmounter.unmount(),
+        };
+        unmounted.map_err(|error| {
+            let failure = Failure::new(&error).status(UNMOUNT_FAILED);
+            match error {
+                MountError::Busy(_) => failure.hint("close what is open there, or use --lazy"),
+                _ => failure,
+            }
+        })?;
+        if !self.lazy {
+            wait_until_closed(context, &image);
+        }
+        Ok(())
+    }
+}
+
+/// Waits while someone has the image open for writing: who served the mount writes it home and closes it.
+fn wait_until_closed(context: &Context, image: &Path) {
+    let mut looks = 0;
+    while let Err(DeviceError::InUse { .. }) = FileDevice::open_read_only(image) {
+        looks += 1;
+        if looks == LOOKS_IN_SILENCE {
+            let image = image.display();
+            context.note(format_args!("waiting until {image} is written home"));
+        }
+        thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,87 @@
+//! Which inodes the kernel knows, and how often it was told of each: they are held in the engine once until it forgot
+//! them as often.
+//!
+//! Shards of a map under a lock each ([`Rank::Leaf`]), held for a look. Nothing of this outlives the mount; after a
+//! crash, inodes without names are orphans.
+
+use std::collections::HashMap;
+
+use lanefs::Ino;
+use sync::{CachePadded, Mutex, Rank};
+
+const SHARDS: usize = 64;
+
+/// Counts of look-ups by inode; see the module.
+pub(crate) struct Lookups {
+    shards: Vec<CachePadded<Mutex<HashMap<u32, u64>>>>,
+}
+
+impl Lookups {
+    pub(crate) fn new() -> Lookups {
+        let shard = || CachePadded::new(Mutex::new(Rank::Leaf, HashMap::new()));
+        Lookups {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+        }
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<HashMap<u32, u64>> {
+        &self.shards[ino.0 as usize % SHARDS]
+    }
+
+    /// Counts one more look-up of an inode that is known; false if it is not.
+    pub(crate) fn again(&self, ino: Ino) -> bool {
+        match self.shard(ino).lock().get_mut(&ino.0) {
+            Some(count) => {
+                *count += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Counts a look-up of an inode that the caller has just held; false if it was known, so that one hold is too many.
+    pub(crate) fn first(&self, ino: Ino) -> bool {
+        let mut known = self.shard(ino).lock();
+        let count = known.entry(ino.0).or_insert(0);
+        *count += 1;
+        *count == 1
+    }
+
+    /// Takes back as many look-ups; whether none is left, so that the inode must be let go.
+    pub(crate) fn forget(&self, ino: Ino, times: u64) -> bool {
+        let mut known = self.shard(ino).lock();
+        let Some(count) = known.get_mut(&ino.0) else {
+            return false;
+        };
+        *count = count.saturating_sub(times);
+        let is_gone = *count == 0;
+        if is_gone {
+            known.remove(&ino.0);
+        }
+        is_gone
+    }
+
+    /// Forgets all inodes; gives those that were known.
+    pub(crate) fn forget_all(&self) -> Vec<Ino> {
+        let known = self.shards.iter().flat_map(|shard| {
+            let known = std::mem::take(&mut *shard.lock());
+            known.into_keys().map(Ino)
+        });
+        known.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inode_is_gone_when_it_was_forgotten_as_often_as_looked_up() {
+        let lookups = Lookups::new();
+        assert!(!lookups.again(Ino(12)));
+        assert!(lookups.first(Ino(12)) && !lookups.first(Ino(12)) && lookups.again(Ino(12)));
+        assert!(!lookups.forget(Ino(12), 2) && lookups.forget(Ino(12), 1));
+        assert!(!lookups.forget(Ino(12), 1) && lookups.first(Ino(12)));
+        assert_eq!(lookups.forget_all(), [Ino(12)]);
+    }
+}

@@ -1,0 +1,165 @@
+//! A mounted image: from an open file system to a directory of the host, and back to a closed one.
+//!
+//! Threads: the library's, as many as [`Options::threads`] says, each with its own channel where the system allows it;
+//! and one that makes what was done durable every [`Options::commit_interval`]. All end before [`Mounted::serve`]
+//! returns. A crash leaves what a crash of the file system leaves: everything up to some moment, nothing synced lost.
+
+use std::io;
+use std::path::Path;
+
+use lanefs::Fs;
+use sync::clock::Duration;
+use sync::{Arc, Condvar, Mutex, Rank, thread};
+
+use crate::connect::{self, Access, MountError, Unmounter};
+use crate::protocol::Protocol;
+use crate::volume::Volume;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the host's list of mounts shows as the source: the image's path.
+    pub source: String,
+    /// What is allowed to whom.
+    pub access: Access,
+    /// Threads that answer requests, at least one.
+    pub threads: usize,
+    /// How long a change may be only in memory.
+    pub commit_interval: Duration,
+}
+
+/// The fewest threads by default: while some wait for the disk, others answer.
+const THREADS_MIN: usize = 4;
+/// The most threads by default.
+const THREADS_MAX: usize = 16;
+/// As ext4's `commit=`.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            source: "lanefs".into(),
+            access: Access::default(),
+            threads: thread::available_parallelism().clamp(THREADS_MIN, THREADS_MAX),
+            commit_interval: COMMIT_INTERVAL,
+        }
+    }
+}
+
+/// An image at a directory, ready to be served.
+pub struct Mounted {
+    session: fuser::Session<Protocol<Volume>>,
+    volume: Arc<Volume>,
+    unmounter: Unmounter,
+    /// How often changes become durable; `None` where there can't be any.
+    commit_interval: Option<Duration>,
+}
+
+/// Puts a file system at a directory. When this returns the kernel knows it, and waits for [`Mounted::serve`].
+///
+/// # Errors
+/// `MountError` says what the system refused; the file system is closed then.
+pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, MountError> {
+    let is_writable = !options.access.read_only;
+    let connection = connect::connect(&options.source, directory, &options.access)?;
+    let volume = Arc::new(Volume::new(fs, is_writable));
+    let mut config = fuser::Config::default();
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = connect::can_clone();
+    // Whom the kernel lets through is let in.
+    let everyone = fuser::SessionACL::All;
+    let protocol = Protocol::new(Arc::clone(&volume), options.access.default_permissions);
+    let unmounter = connection.unmounter;
+    match fuser::Session::from_fd(protocol, connection.device, everyone, config) {
+        Ok(session) => Ok(Mounted {
+            session,
+            volume,
+            unmounter,
+            commit_interval: Some(options.commit_interval).filter(|_| is_writable),
+        }),
+        Err(error) => {
+            // What matters is why it failed.
+            let _ = unmounter.detach();
+            Err(MountError::Connection(error))
+        }
+    }
+}
+
+/// Ends the thread that commits from time to time.
+struct Ending {
+    /// Whether it shall end. [Leaf]
+    is_over: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Mounted {
+    /// What unmounts it, also while it is served.
+    #[must_use]
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
+    }
+
+    /// Answers the kernel until the directory is unmounted; then deletes what has no names any more and closes the file
+    /// system.
+    ///
+    /// # Errors
+    /// When the connection broke, or closing failed: then the image's journal is replayed when it is opened next.
+    pub fn serve(self) -> Result<(), ServeError> {
+        let Mounted {
+            session,
+            volume,
+            commit_interval,
+            ..
+        } = self;
+        let ending = Ending {
+            is_over: Mutex::new(Rank::Leaf, false),
+            changed: Condvar::new(),
+        };
+        let served = thread::scope(|scope| {
+            if let Some(interval) = commit_interval {
+                let (volume, ending) = (&volume, &ending);
+                scope.spawn(move || commit_from_time_to_time(volume, interval, ending));
+            }
+            let served = session.run();
+            *ending.is_over.lock() = true;
+            ending.changed.notify_all();
+            served
+        });
+        // All threads that had it have ended.
+        let volume = Arc::into_inner(volume).ok_or(ServeError::StillUsed)?;
+        let fs = volume.into_fs();
+        let closed = fs.close();
+        served.map_err(ServeError::Connection)?;
+        Ok(closed?)
+    }
+}
+
+/// Why serving a mount did not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The connection to the kernel broke; the image was closed.
+    #[error("the connection to the kernel failed: {0}")]
+    Connection(io::Error),
+    /// The image could not be closed.
+    #[error("closing the image failed: {0}")]
+    Close(#[from] lanefs::Error),
+    /// A thread did not end.
+    #[error("a request is still under way, so the image was not closed")]
+    StillUsed,
+}
+
+/// Makes what was done durable once per interval. Who syncs learns of errors; here they are not lost, for an aborted
+/// journal says so to everybody.
+fn commit_from_time_to_time(volume: &Volume, interval: Duration, ending: &Ending) {
+    let mut is_over = ending.is_over.lock();
+    while !*is_over {
+        ending.changed.wait_for(&mut is_over, interval);
+        if *is_over {
+            break;
+        }
+        drop(is_over);
+        let _ = volume.sync_all();
+        is_over = ending.is_over.lock();
+    }
+}

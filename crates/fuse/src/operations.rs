@@ -1,0 +1,133 @@
+//! What a kernel asks of a file system, in lanefs's types: the boundary between the protocol and the image.
+//!
+//! All methods may be called from any number of threads and may block. Inodes are named by their numbers; each that a
+//! method gives out is known to the kernel once more, until [`Operations::forget`] takes that back. The kernel has
+//! checked who may do what, if it was told to.
+
+use lanefs::{FileType, Ino, Metadata, RenameFlag, SetAttributes, StatFs};
+use rustix::io::Errno;
+
+/// An answer, or the number of an error.
+pub(crate) type Answer<T> = Result<T, Errno>;
+
+/// Who makes something, and with which mode.
+#[derive(Clone, Copy)]
+pub(crate) struct New {
+    /// Permissions, as they were asked for.
+    pub(crate) mode: u16,
+    /// Permissions to be taken off.
+    pub(crate) umask: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// What kind of thing is made.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind<'a> {
+    Directory,
+    Symlink(&'a [u8]),
+    /// Anything else, with a device's major and minor number.
+    Node(FileType, (u32, u32)),
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy)]
+pub(crate) struct Opening {
+    pub(crate) writes: bool,
+    pub(crate) appends: bool,
+    /// Fail if there is one already, when it is created.
+    pub(crate) exclusive: bool,
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// An extended attribute to be set; `flags` as setxattr(2) has them.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) value: &'a [u8],
+    pub(crate) flags: u32,
+}
+
+/// A directory and a name in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'a> {
+    pub(crate) directory: Ino,
+    pub(crate) name: &'a [u8],
+}
+
+/// What fallocate may do to a range.
+#[derive(Clone, Copy)]
+pub(crate) struct Allocation {
+    /// The flags of fallocate(2).
+    pub(crate) mode: u32,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+/// A part of one file to be copied to another.
+#[derive(Clone, Copy)]
+pub(crate) struct Copy {
+    pub(crate) from: Ino,
+    pub(crate) from_offset: u64,
+    pub(crate) to: Ino,
+    pub(crate) to_offset: u64,
+    pub(crate) len: u64,
+}
+
+/// An entry of a directory as it is listed.
+pub(crate) struct Listed<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) ino: Ino,
+    pub(crate) file_type: FileType,
+    /// Where to go on behind it.
+    pub(crate) cookie: u64,
+    /// Its attributes, where they were asked for and its inode is now known once more.
+    pub(crate) metadata: Option<Metadata>,
+}
+
+/// A file system as a kernel sees it.
+pub(crate) trait Operations: Send + Sync + 'static {
+    fn lookup(&self, at: Named<'_>) -> Answer<Metadata>;
+    fn forget(&self, ino: Ino, times: u64);
+    fn attributes(&self, ino: Ino) -> Answer<Metadata>;
+    fn change(&self, ino: Ino, change: &SetAttributes) -> Answer<Metadata>;
+    fn read_link(&self, ino: Ino) -> Answer<Vec<u8>>;
+    fn make(&self, at: Named<'_>, kind: Kind<'_>, new: New) -> Answer<Metadata>;
+    fn create(&self, at: Named<'_>, new: New, how: Opening) -> Answer<Metadata>;
+    fn link(&self, ino: Ino, at: Named<'_>) -> Answer<Metadata>;
+    fn unlink(&self, at: Named<'_>) -> Answer<()>;
+    fn rmdir(&self, at: Named<'_>) -> Answer<()>;
+    fn rename(&self, from: Named<'_>, to: Named<'_>, flag: RenameFlag) -> Answer<()>;
+    fn open(&self, ino: Ino, how: Opening) -> Answer<()>;
+    /// Fills `buf`; fewer bytes only at the end of the file.
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Answer<usize>;
+    fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Answer<usize>;
+    fn sync(&self, ino: Ino, data_only: bool) -> Answer<()>;
+    /// Lists a directory from a cookie on, until `take` says that it takes no more; what it refused is not known.
+    fn list(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        with_metadata: bool,
+        take: &mut dyn FnMut(Listed<'_>) -> bool,
+    ) -> Answer<()>;
+    fn statfs(&self) -> Answer<StatFs>;
+    fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>>;
+    /// All names, each with a NUL behind it; those of `trusted.` only for root.
+    fn xattr_names(&self, ino: Ino, for_root: bool) -> Answer<Vec<u8>>;
+    fn set_xattr(&self, ino: Ino, what: Setting<'_>, caller: Caller) -> Answer<()>;
+    fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Answer<()>;
+    fn allocate(&self, ino: Ino, what: Allocation) -> Answer<()>;
+    /// The next data or hole from `offset` on.
+    fn seek(&self, ino: Ino, offset: u64, is_hole: bool) -> Answer<u64>;
+    fn copy(&self, what: Copy) -> Answer<u64>;
+    /// The flags that lsattr shows.
+    fn flags(&self, ino: Ino) -> Answer<u32>;
+    fn set_flags(&self, ino: Ino, flags: u32) -> Answer<()>;
+}

@@ -1,0 +1,144 @@
+//! Between the library's types and lanefs's.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fuser::{FileAttr, Generation, INodeNo, Request};
+use lanefs::{FileType, Ino, Metadata};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use sync::clock::HostTime;
+
+use crate::operations::{Answer, Named, New, Opening};
+use crate::times;
+
+/// The number that stands for the root.
+const ROOT_NODE: u64 = 1;
+
+/// A kernel's number for an inode.
+pub(super) fn ino(node: INodeNo) -> Answer<Ino> {
+    match node.0 {
+        ROOT_NODE => Ok(Ino::ROOT),
+        other => u32::try_from(other).map(Ino).map_err(|_| Errno::NOENT),
+    }
+}
+
+pub(super) fn named(parent: INodeNo, name: &OsStr) -> Answer<Named<'_>> {
+    Ok(Named {
+        directory: ino(parent)?,
+        name: name.as_bytes(),
+    })
+}
+
+pub(super) fn errno(error: Errno) -> fuser::Errno {
+    fuser::Errno::from_i32(error.raw_os_error())
+}
+
+pub(super) fn kind(file_type: FileType) -> fuser::FileType {
+    match file_type {
+        FileType::Regular => fuser::FileType::RegularFile,
+        FileType::Directory => fuser::FileType::Directory,
+        FileType::Symlink => fuser::FileType::Symlink,
+        FileType::CharDevice => fuser::FileType::CharDevice,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+    }
+}
+
+/// A device's number in 32 bits, as Linux packs it.
+pub(super) fn packed((major, minor): (u32, u32)) -> u32 {
+    minor & 0xff | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
+}
+
+pub(super) fn unpacked(rdev: u32) -> (u32, u32) {
+    (rdev >> 8 & 0xfff, rdev & 0xff | rdev >> 12 & 0xf_ff00)
+}
+
+pub(super) fn attr(metadata: &Metadata, block_size: u32) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(metadata.ino.0.into()),
+        size: metadata.size,
+        blocks: metadata.blocks,
+        atime: times::outgoing(metadata.atime),
+        mtime: times::outgoing(metadata.mtime),
+        ctime: times::outgoing(metadata.ctime),
+        crtime: HostTime::UNIX_EPOCH,
+        kind: kind(metadata.file_type),
+        perm: metadata.mode & 0o7777,
+        nlink: metadata.nlink,
+        uid: metadata.uid,
+        gid: metadata.gid,
+        rdev: packed(metadata.rdev),
+        blksize: block_size,
+        flags: 0,
+    }
+}
+
+/// What stat calls the best size of a read or write; a page, as for ext4 in most cases.
+pub(super) const BLOCK_SIZE: u32 = 4096;
+
+pub(super) fn generation(metadata: &Metadata) -> Generation {
+    Generation(metadata.generation.0.into())
+}
+
+/// Who asks, and what for.
+pub(super) fn new(request: &Request, mode: u32, umask: u32) -> New {
+    New {
+        // Permissions have 12 bits.
+        mode: (mode & 0o7777) as u16,
+        umask: (umask & 0o777) as u16,
+        uid: request.uid(),
+        gid: request.gid(),
+    }
+}
+
+pub(super) fn opening(flags: i32) -> Opening {
+    // The bits are the same, whatever the sign.
+    let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+    Opening {
+        writes: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
+        appends: flags.contains(OFlags::APPEND),
+        exclusive: flags.contains(OFlags::EXCL),
+    }
+}
+
+/// What stands in a reply about a name that nothing has.
+pub(super) fn attr_of_nothing() -> FileAttr {
+    attr_of_listed(Ino(0), FileType::Regular)
+}
+
+/// What is known of an inode by its entry alone. No file can have this size, so that the kernel does not believe it: it
+/// then lists the name, and says that it forgot the inode once.
+pub(super) fn attr_of_listed(ino: Ino, file_type: FileType) -> FileAttr {
+    let epoch = HostTime::UNIX_EPOCH;
+    FileAttr {
+        ino: INodeNo(ino.0.into()),
+        size: u64::MAX,
+        blocks: 0,
+        atime: epoch,
+        mtime: epoch,
+        ctime: epoch,
+        crtime: epoch,
+        kind: kind(file_type),
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: BLOCK_SIZE,
+        flags: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_are_packed_as_linux_does() {
+        assert_eq!(packed((8, 1)), 0x801);
+        assert_eq!(packed((0xabc, 0x1_2345)), 0x123a_bc45);
+        assert_eq!(unpacked(0x123a_bc45), (0xabc, 0x1_2345));
+    }
+}

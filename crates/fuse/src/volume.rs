@@ -1,0 +1,380 @@
+//! An image as [`Operations`]: the library's inode-level file system, and which of its inodes the kernel knows.
+//!
+//! Every operation is one of the engine's, which says what a crash leaves of it. No lock is held across an operation.
+
+use lanefs::{
+    Allocate, FileType, Flags, Fs, FsError, Ino, Metadata, NewInode, RenameFlag, SetAttributes,
+    SetTime, StatFs, XattrFlag,
+};
+use rustix::fs::{FallocateFlags, XattrFlags};
+use rustix::io::Errno;
+
+use crate::lookups::Lookups;
+use crate::operations::{
+    Allocation, Answer, Caller, Copy, Kind, Listed, Named, New, Opening, Operations, Setting,
+};
+
+/// The name of the ACL that says who may access a file.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+/// Bytes copied at once from file to file.
+const COPY_BYTES: usize = 1 << 20;
+/// The most bytes that one request copies, so that it ends soon; whoever asks goes on.
+const COPY_MOST: u64 = 64 << 20;
+
+/// A mounted image.
+pub(crate) struct Volume {
+    fs: Fs,
+    /// Whether it is open for writing: inodes are held only then, as else none is deleted.
+    is_writable: bool,
+    lookups: Lookups,
+}
+
+/// The number for an error of the library.
+fn errno(error: FsError) -> Errno {
+    lanefs::errno::of(&error.into())
+}
+
+impl Volume {
+    pub(crate) fn new(fs: Fs, is_writable: bool) -> Volume {
+        Volume {
+            fs,
+            is_writable,
+            lookups: Lookups::new(),
+        }
+    }
+
+    /// The file system, when the kernel knows no inode any more: those without names are deleted.
+    pub(crate) fn into_fs(self) -> Fs {
+        for ino in self.lookups.forget_all() {
+            self.let_go(ino);
+        }
+        self.fs
+    }
+
+    /// Makes all that was done durable.
+    pub(crate) fn sync_all(&self) -> Result<(), lanefs::Error> {
+        self.fs.sync()
+    }
+
+    /// Counts a look-up of an inode, and tells of it.
+    fn enter(&self, ino: Ino) -> Result<Metadata, FsError> {
+        if self.lookups.again(ino) {
+            return self.tell(ino);
+        }
+        if self.is_writable {
+            self.fs.inodes().hold(ino)?;
+        }
+        self.enter_held(ino)
+    }
+
+    /// Counts a look-up of an inode that was just held for it, and tells of it.
+    fn enter_held(&self, ino: Ino) -> Result<Metadata, FsError> {
+        if !self.lookups.first(ino) {
+            self.let_go(ino);
+        }
+        self.tell(ino)
+    }
+
+    /// What is to be known of an inode whose look-up was counted, which is taken back when there is nothing.
+    fn tell(&self, ino: Ino) -> Result<Metadata, FsError> {
+        let metadata = self.fs.inodes().metadata(ino);
+        if metadata.is_err() {
+            self.forget(ino, 1);
+        }
+        metadata
+    }
+
+    fn let_go(&self, ino: Ino) {
+        if self.is_writable {
+            // An inode that can't be deleted now is an orphan, for whoever opens the image next.
+            let _ = self.fs.inodes().release(ino);
+        }
+    }
+
+    fn set_attributes(&self, ino: Ino, change: &SetAttributes) -> Result<(), FsError> {
+        let fs = self.fs.inodes();
+        let mut change = *change;
+        // A cut to the same size stamps the file too.
+        if change.size.is_some() && change.mtime.is_none() {
+            let size = fs.metadata(ino)?.size;
+            change.mtime = Some(SetTime::Now).filter(|_| change.size == Some(size));
+        }
+        match change == SetAttributes::default() {
+            true => Ok(()),
+            false => fs.set_attributes(ino, &change),
+        }
+    }
+
+    /// Whether an access ACL that this caller sets takes set-group-ID off: only who is privileged or in the file's
+    /// group may keep it. Of groups, one is known here.
+    fn loses_set_gid(&self, ino: Ino, name: &[u8], caller: Caller) -> Answer<bool> {
+        let may_lose = name == ACCESS_ACL && caller.uid != 0;
+        Ok(may_lose && self.attributes(ino)?.gid != caller.gid)
+    }
+}
+
+/// Who makes an inode, as the engine has it: held from the start.
+fn new_inode(new: New) -> NewInode {
+    NewInode {
+        mode: new.mode & 0o7777,
+        umask: new.umask,
+        uid: new.uid,
+        gid: new.gid,
+        held: true,
+    }
+}
+
+/// Whether a file with these flags may be opened so, as ext4 says it.
+fn may_open(flags: Flags, how: Opening) -> Answer<()> {
+    let is_refused = how.writes
+        && (flags.contains(Flags::IMMUTABLE) || flags.contains(Flags::APPEND) && !how.appends);
+    match is_refused {
+        true => Err(Errno::PERM),
+        false => Ok(()),
+    }
+}
+
+/// What the engine calls a mode of fallocate.
+fn allocation(mode: u32) -> Answer<Allocate> {
+    let keep = FallocateFlags::KEEP_SIZE;
+    let flags = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
+    let known = [
+        (FallocateFlags::empty(), Allocate::Grow),
+        (keep, Allocate::KeepSize),
+        (FallocateFlags::PUNCH_HOLE | keep, Allocate::Punch),
+        (FallocateFlags::ZERO_RANGE, Allocate::Zero),
+        (FallocateFlags::ZERO_RANGE | keep, Allocate::ZeroKeepSize),
+        (FallocateFlags::COLLAPSE_RANGE, Allocate::Collapse),
+        (FallocateFlags::INSERT_RANGE, Allocate::Insert),
+    ];
+    let found = known.into_iter().find(|(known, _)| *known == flags);
+    found.map(|(_, how)| how).ok_or(Errno::OPNOTSUPP)
+}
+
+impl Operations for Volume {
+    fn lookup(&self, at: Named<'_>) -> Answer<Metadata> {
+        let fs = self.fs.inodes();
+        let found = match self.is_writable {
+            true => fs.lookup_held(at.directory, at.name),
+            false => fs.lookup(at.directory, at.name),
+        };
+        found.and_then(|ino| self.enter_held(ino)).map_err(errno)
+    }
+
+    fn forget(&self, ino: Ino, times: u64) {
+        if self.lookups.forget(ino, times) {
+            self.let_go(ino);
+        }
+    }
+
+    fn attributes(&self, ino: Ino) -> Answer<Metadata> {
+        self.fs.inodes().metadata(ino).map_err(errno)
+    }
+
+    fn change(&self, ino: Ino, change: &SetAttributes) -> Answer<Metadata> {
+        self.set_attributes(ino, change).map_err(errno)?;
+        self.attributes(ino)
+    }
+
+    fn read_link(&self, ino: Ino) -> Answer<Vec<u8>> {
+        self.fs.inodes().read_link(ino).map_err(errno)
+    }
+
+    fn make(&self, at: Named<'_>, kind: Kind<'_>, new: New) -> Answer<Metadata> {
+        let (fs, new) = (self.fs.inodes(), new_inode(new));
+        let ino = match kind {
+            Kind::Directory => fs.mkdir(at.directory, at.name, new),
+            Kind::Symlink(target) => fs.symlink(at.directory, at.name, target, new),
+            Kind::Node(file_type, rdev) => fs.mknod(at.directory, at.name, file_type, rdev, new),
+        };
+        ino.and_then(|ino| self.enter_held(ino)).map_err(errno)
+    }
+
+    fn create(&self, at: Named<'_>, new: New, how: Opening) -> Answer<Metadata> {
+        match self
+            .fs
+            .inodes()
+            .create(at.directory, at.name, new_inode(new))
+        {
+            Ok(ino) => self.enter_held(ino).map_err(errno),
+            Err(FsError::Exists) if !how.exclusive => {
+                let metadata = self.lookup(at)?;
+                let opened = self.open(metadata.ino, how);
+                if opened.is_err() {
+                    self.forget(metadata.ino, 1);
+                }
+                opened.map(|()| metadata)
+            }
+            Err(error) => Err(errno(error)),
+        }
+    }
+
+    fn link(&self, ino: Ino, at: Named<'_>) -> Answer<Metadata> {
+        let linked = self.fs.inodes().link(ino, at.directory, at.name);
+        linked.and_then(|()| self.enter(ino)).map_err(errno)
+    }
+
+    fn unlink(&self, at: Named<'_>) -> Answer<()> {
+        let gone = self.fs.inodes().unlink(at.directory, at.name);
+        gone.map_err(errno)
+    }
+
+    fn rmdir(&self, at: Named<'_>) -> Answer<()> {
+        let gone = self.fs.inodes().rmdir(at.directory, at.name);
+        gone.map_err(errno)
+    }
+
+    fn rename(&self, from: Named<'_>, to: Named<'_>, flag: RenameFlag) -> Answer<()> {
+        let fs = self.fs.inodes();
+        fs.rename(from.directory, from.name, to.directory, to.name, flag)
+            .map_err(errno)
+    }
+
+    fn open(&self, ino: Ino, how: Opening) -> Answer<()> {
+        may_open(self.attributes(ino)?.flags, how)
+    }
+
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Answer<usize> {
+        self.fs.inodes().read(ino, offset, buf).map_err(errno)
+    }
+
+    fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Answer<usize> {
+        self.fs.inodes().write(ino, offset, bytes).map_err(errno)
+    }
+
+    fn sync(&self, ino: Ino, data_only: bool) -> Answer<()> {
+        let fs = self.fs.inodes();
+        let synced = match data_only {
+            _ if !self.is_writable => Ok(()),
+            true => fs.fdatasync(ino),
+            false => fs.fsync(ino),
+        };
+        synced.map_err(errno)
+    }
+
+    fn list(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        with_metadata: bool,
+        take: &mut dyn FnMut(Listed<'_>) -> bool,
+    ) -> Answer<()> {
+        for entry in self.fs.inodes().read_dir_from(ino, cookie).map_err(errno)? {
+            let entry = entry.map_err(errno)?;
+            let is_dots = entry.name == b"." || entry.name == b"..";
+            let mut is_counted = with_metadata && !is_dots;
+            // One whose inode is broken is listed all the same, as by other file systems.
+            let metadata = match is_counted {
+                true => self.enter(entry.ino).ok(),
+                false => None,
+            };
+            if is_counted && metadata.is_none() {
+                // The kernel will forget it once, so it must be known once more if it is known at all.
+                is_counted = self.lookups.again(entry.ino);
+            }
+            let said = metadata.map(|metadata| metadata.file_type);
+            let listed = Listed {
+                name: &entry.name,
+                ino: entry.ino,
+                file_type: said.or(entry.file_type).unwrap_or(FileType::Regular),
+                cookie: entry.cookie,
+                metadata,
+            };
+            if !take(listed) {
+                if is_counted {
+                    self.forget(entry.ino, 1);
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn statfs(&self) -> Answer<StatFs> {
+        self.fs.inodes().statfs().map_err(errno)
+    }
+
+    fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
+        let all = self.fs.inodes().xattrs(ino).map_err(errno)?;
+        let found = all.into_iter().find(|xattr| xattr.name == name);
+        found.map(|xattr| xattr.value).ok_or(Errno::NODATA)
+    }
+
+    fn xattr_names(&self, ino: Ino, for_root: bool) -> Answer<Vec<u8>> {
+        let mut names = Vec::new();
+        for xattr in self.fs.inodes().xattrs(ino).map_err(errno)? {
+            if for_root || !xattr.name.starts_with(b"trusted.") {
+                names.extend_from_slice(&xattr.name);
+                names.push(0);
+            }
+        }
+        Ok(names)
+    }
+
+    fn set_xattr(&self, ino: Ino, what: Setting<'_>, caller: Caller) -> Answer<()> {
+        let fs = self.fs.inodes();
+        let flag = match XattrFlags::from_bits(what.flags) {
+            Some(flags) if flags.is_empty() => XattrFlag::Any,
+            Some(XattrFlags::CREATE) => XattrFlag::Create,
+            Some(XattrFlags::REPLACE) => XattrFlag::Replace,
+            _ => return Err(Errno::INVAL),
+        };
+        let set = match self.loses_set_gid(ino, what.name, caller)? {
+            true => fs.set_acl_without_set_gid(ino, what.value),
+            false => fs.set_xattr(ino, what.name, what.value, flag),
+        };
+        set.map_err(errno)
+    }
+
+    fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Answer<()> {
+        self.fs.inodes().remove_xattr(ino, name).map_err(errno)
+    }
+
+    fn allocate(&self, ino: Ino, what: Allocation) -> Answer<()> {
+        let how = allocation(what.mode)?;
+        let fs = self.fs.inodes();
+        fs.allocate(ino, how, what.offset, what.len).map_err(errno)
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, is_hole: bool) -> Answer<u64> {
+        let fs = self.fs.inodes();
+        let found = match is_hole {
+            true => fs.seek_hole(ino, offset),
+            false => fs.seek_data(ino, offset),
+        };
+        found.map_err(errno)?.ok_or(Errno::NXIO)
+    }
+
+    fn copy(&self, what: Copy) -> Answer<u64> {
+        let len = what.len.min(COPY_MOST);
+        let mut buf = vec![0; COPY_BYTES.min(usize::try_from(len).unwrap_or(COPY_BYTES))];
+        let mut done = 0;
+        while done < len {
+            // No more than the buffer holds.
+            let want = (len - done).min(buf.len() as u64) as usize;
+            let copied = self
+                .read(what.from, what.from_offset + done, &mut buf[..want])
+                .and_then(|found| self.write(what.to, what.to_offset + done, &buf[..found]));
+            match copied {
+                Ok(copied) => {
+                    done += copied as u64;
+                    if copied < want {
+                        break;
+                    }
+                }
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    fn flags(&self, ino: Ino) -> Answer<u32> {
+        Ok(self.attributes(ino)?.flags.0)
+    }
+
+    fn set_flags(&self, ino: Ino, flags: u32) -> Answer<()> {
+        let fs = self.fs.inodes();
+        fs.set_flags(ino, Flags(flags)).map_err(errno)
+    }
+}
