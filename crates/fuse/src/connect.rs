@@ -267,11 +267,22 @@ impl Unmounter {
         self.run(flags, &["-u", "-z"])
     }
 
-    /// Ends the connection, also of a mount that was detached: requests under way and all later ones fail.
+    /// Takes the mount away and ends the connection: requests under way and all later ones fail.
     ///
     /// # Errors
     /// When the system gives no way to.
     pub fn abort(&self) -> Result<(), MountError> {
+        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH;
+        match rustix::mount::unmount(&self.directory, flags) {
+            Err(Errno::PERM) => self.abort_by_number(),
+            Err(error) => Err(MountError::system("unmounting", &self.directory, error)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// The way for who may not unmount by force.
+    fn abort_by_number(&self) -> Result<(), MountError> {
+        self.detach()?;
         let number = self.connection.unwrap_or(0).to_string();
         let path = Path::new(CONNECTIONS).join(number).join("abort");
         std::fs::write(&path, "1").map_err(|error| MountError::system("writing to", &path, error))

@@ -24,8 +24,10 @@ use crate::open::open_to_mount;
 
 /// The exit status of mount(8) when mounting failed.
 const MOUNT_FAILED: u8 = 32;
-/// How long files that are open are waited for when a signal ends a mount.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries to unmount what is in use, after a signal.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How often that is tried.
+const TRIES: u32 = 40;
 /// What tells that the mount is over; signals write another byte.
 const OVER: u8 = b'.';
 
@@ -204,47 +206,43 @@ fn tell_ready_and_leave() {
     let _ = std::env::set_current_dir("/");
 }
 
-/// Waits until the mount is over; a signal unmounts. Files that are open then are waited for a while, and cut off.
+/// Waits until the mount is over; a signal unmounts. While files are open that is tried again and again, and at last, or
+/// at a second signal, they are cut off.
 fn wait_for_end(
     context: &Context,
     events: &mut UnixStream,
     unmounter: &Unmounter,
 ) -> Result<(), Failure> {
-    let mut is_detached = false;
+    let mut tries = 0;
     loop {
         let mut event = [0];
         match events.read(&mut event) {
             Ok(1) if event[0] == OVER => return Ok(()),
-            Ok(1) if !is_detached => is_detached = end(context, events, unmounter)?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // A second signal, or nobody has closed the last file.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            // The first signal, or a pause after it.
+            Ok(1) if tries == 0 => tries = 1,
+            Err(_) if tries < TRIES => tries += 1,
             _ => {
-                unmounter.abort().map_err(Failure::new)?;
                 events.set_read_timeout(None).map_err(Failure::new)?;
+                unmounter.abort().map_err(Failure::new)?;
+                continue;
+            }
+        }
+        match unmounter.unmount() {
+            Ok(()) => events.set_read_timeout(None).map_err(Failure::new)?,
+            Err(MountError::Busy(directory)) => {
+                if tries == 1 {
+                    let (shown, seconds) = (directory.display(), (PAUSE * TRIES).as_secs());
+                    context.note(format_args!(
+                        "{shown} is in use; what is open is cut off in {seconds} s"
+                    ));
+                }
+                events.set_read_timeout(Some(PAUSE)).map_err(Failure::new)?;
+            }
+            Err(error) => {
+                context.error(&error);
+                tries = 0;
             }
         }
     }
-}
-
-/// Unmounts; whether the mount was only detached, as files are open.
-fn end(context: &Context, events: &UnixStream, unmounter: &Unmounter) -> Result<bool, Failure> {
-    match unmounter.unmount() {
-        Ok(()) => return Ok(false),
-        Err(MountError::Busy(directory)) => {
-            let seconds = PATIENCE.as_secs();
-            let directory = directory.display();
-            context.note(format_args!(
-                "{directory} is in use; what is open is cut off in {seconds} s"
-            ));
-        }
-        Err(error) => {
-            context.error(&error);
-            return Ok(false);
-        }
-    }
-    unmounter.detach().map_err(Failure::new)?;
-    events
-        .set_read_timeout(Some(PATIENCE))
-        .map_err(Failure::new)?;
-    Ok(true)
 }

@@ -1,0 +1,236 @@
+//! Mounting, using and unmounting.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::process::{Command, Stdio};
+
+use testkit::{Manifest, Mounted};
+
+use crate::served::{Served, can_mount, image, lanefs, said};
+
+const SIZE: u64 = 64 << 20;
+
+#[test]
+fn what_is_written_to_a_mount_is_there_for_the_kernel() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let served = Served::start(&image, "");
+    let root = served.path();
+    fs::create_dir(root.join("d")).unwrap();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+    fs::write(root.join("d/large"), &bytes).unwrap();
+    fs::write(root.join("d/small"), "small").unwrap();
+    fs::set_permissions(root.join("d/small"), fs::Permissions::from_mode(0o4711)).unwrap();
+    std::os::unix::fs::symlink("small", root.join("d/link")).unwrap();
+    fs::hard_link(root.join("d/small"), root.join("hard")).unwrap();
+    for number in 0..300 {
+        fs::write(root.join(format!("d/f{number}")), [1]).unwrap();
+    }
+    fs::rename(root.join("d/f7"), root.join("f7")).unwrap();
+    fs::remove_file(root.join("d/f8")).unwrap();
+    let file = fs::File::options().write(true).open(root.join("d/large"));
+    let file = file.unwrap();
+    file.write_all_at(b"changed", 1_000_000).unwrap();
+    file.set_len(2_500_000).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::read(root.join("d/large")).unwrap().len(), 2_500_000);
+    assert_eq!(fs::metadata(root.join("hard")).unwrap().nlink(), 2);
+    assert_eq!(fs::read_dir(root.join("d")).unwrap().count(), 301);
+    drop(file);
+    let ours = Manifest::of(root).unwrap();
+    served.unmount();
+    testkit::e2fsck(&image);
+    let kernel = Mounted::read_only(&image).unwrap();
+    let theirs = Manifest::of(&kernel.path()).unwrap();
+    let differences = ours.differences(&theirs);
+    assert!(differences.is_empty(), "{differences}");
+}
+
+#[test]
+fn a_file_without_names_lives_until_it_is_closed_and_no_longer() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let served = Served::start(&image, "");
+    let root = served.path();
+    let path = root.join("gone");
+    let mut file = fs::File::options()
+        .create_new(true)
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    file.write_all(&[7; 100_000]).unwrap();
+    fs::remove_file(&path).unwrap();
+    for number in 0..50 {
+        // Numbers of inodes that are free are given out again; that of the open file is not.
+        fs::write(root.join(format!("f{number}")), [8; 5000]).unwrap();
+    }
+    let mut found = vec![0; 100_000];
+    file.read_exact_at(&mut found, 0).unwrap();
+    assert!(found.iter().all(|byte| *byte == 7));
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    file.write_all(b"more").unwrap();
+    drop(file);
+    served.unmount();
+    testkit::e2fsck(&image);
+    let listed = lanefs().args(["ls"]).arg(&image).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), 51);
+}
+
+#[test]
+fn the_command_returns_when_the_directory_is_ready_or_says_why_not() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let mount = |image: &std::path::Path, options: &str| {
+        let mut command = lanefs();
+        command
+            .args(["mount", "-o", options])
+            .arg(image)
+            .arg(&place);
+        command.stdout(Stdio::piped()).output().unwrap()
+    };
+    let output = mount(&image, "rw");
+    assert!(output.status.success(), "{}", said(&output));
+    fs::write(place.join("x"), "x").unwrap();
+
+    let mut twice = lanefs();
+    twice.args(["mount", "-f"]).arg(&image).arg(folder.path());
+    let twice = twice.output().unwrap();
+    let text = said(&twice);
+    assert_eq!(twice.status.code(), Some(32), "{text}");
+    assert!(
+        text.contains("in use") && text.contains("lanefs (process"),
+        "{text}"
+    );
+
+    let busy = fs::File::open(place.join("x")).unwrap();
+    let refused = lanefs().arg("umount").arg(&place).output().unwrap();
+    assert_eq!(refused.status.code(), Some(32));
+    assert!(said(&refused).contains("in use"), "{}", said(&refused));
+    drop(busy);
+    let output = lanefs().arg("umount").arg(&place).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    testkit::e2fsck(&image);
+
+    let again = lanefs().arg("umount").arg(&place).output().unwrap();
+    assert!(
+        said(&again).contains("no image is mounted"),
+        "{}",
+        said(&again)
+    );
+    let wrong = mount(&image, "frobnicate");
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(said(&wrong).contains("frobnicate"), "{}", said(&wrong));
+    let missing = mount(&folder.path().join("none"), "ro");
+    assert_eq!(missing.status.code(), Some(32), "{}", said(&missing));
+}
+
+#[test]
+fn an_image_behind_a_loop_device_is_refused_under_any_name() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let other = folder.path().join("b.img");
+    fs::hard_link(&image, &other).unwrap();
+    let Ok(kernel) = Mounted::read_only(&image) else {
+        testkit::skip("no loop device");
+        return;
+    };
+    let mut command = lanefs();
+    let output = command.args(["mount", "-f"]).arg(&other).arg(folder.path());
+    let output = output.output().unwrap();
+    assert_eq!(output.status.code(), Some(32));
+    assert!(
+        said(&output).contains("attached to /dev/loop"),
+        "{}",
+        said(&output)
+    );
+    drop(kernel);
+}
+
+#[test]
+fn a_signal_unmounts_and_leaves_a_clean_image() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    for signal in ["TERM", "INT"] {
+        let mut served = Served::start(&image, "");
+        fs::write(served.path().join(signal), signal).unwrap();
+        let process = served.process().to_string();
+        testkit::run("kill", &[&format!("-{signal}"), &process]);
+        assert!(served.wait().success());
+        testkit::e2fsck(&image);
+        let header = testkit::run("dumpe2fs", &["-h", image.to_str().unwrap()]);
+        assert!(!String::from_utf8_lossy(&header.stdout).contains("needs_recovery"));
+    }
+    let served = Served::start(&image, "ro");
+    assert_eq!(
+        fs::read_to_string(served.path().join("TERM")).unwrap(),
+        "TERM"
+    );
+    let refused = fs::write(served.path().join("no"), "no").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    served.unmount();
+}
+
+#[test]
+fn users_are_held_to_their_permissions_and_acls() {
+    if !can_mount() || !testkit::have("setpriv") || !testkit::have("setfacl") {
+        testkit::skip("needs setpriv and setfacl");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let served = Served::start(&image, "allow_other");
+    let root = served.path();
+    fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
+    let secret = root.join("secret");
+    fs::write(&secret, "secret").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let reads = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "cat"]);
+        command.arg(&secret).stderr(Stdio::null()).output().unwrap()
+    };
+    assert!(!reads().status.success());
+    testkit::run("setfacl", &["-m", "u:65534:r", secret.to_str().unwrap()]);
+    assert_eq!(reads().stdout, b"secret");
+    let shared = root.join("shared");
+    fs::create_dir(&shared).unwrap();
+    testkit::run(
+        "setfacl",
+        &["-d", "-m", "u:65534:rw", shared.to_str().unwrap()],
+    );
+    fs::write(shared.join("child"), "").unwrap();
+    let list = testkit::run(
+        "getfacl",
+        &["-n", "-p", shared.join("child").to_str().unwrap()],
+    );
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    assert!(list.contains("user:65534:rw"), "{list}");
+    served.unmount();
+    testkit::e2fsck(&image);
+    let mut text = String::new();
+    fs::File::open("/proc/self/mountinfo")
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
+    assert!(!text.contains(image.to_str().unwrap()));
+}

@@ -1,0 +1,240 @@
+//! The server is killed while eight threads write: whatever was fsynced is whole afterwards, for lanefs, for e2fsck and
+//! for the kernel, and nobody needs an fsck first.
+//!
+//! A writer says what it promises before and after each call that may be cut: a file counts once its fsync has returned,
+//! under its name, or either of two while it is being renamed; it need not be there once its removal has begun.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use testkit::Mounted;
+
+use crate::served::{Served, can_mount, image};
+
+const WRITERS: u64 = 8;
+/// In CI.
+const FEW: u64 = 3;
+/// In the long run.
+const MANY: u64 = 100;
+/// Of the long run's images, each so-and-so-many-th is mounted by the kernel as the kill left it.
+const KERNEL_EVERY: u64 = 5;
+
+/// Numbers from a seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// A file whose fsync has returned.
+struct Promised {
+    /// Where it may be, relative to the mount.
+    names: Vec<String>,
+    seed: u64,
+    len: usize,
+    may_be_gone: bool,
+}
+
+fn contents(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = Random(seed | 1);
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&random.next().to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Makes, syncs, renames and removes files until the mount fails; gives what it was promised.
+fn write_until_cut(root: &Path, round: u64, writer: u64, stop: &AtomicBool) -> Vec<Promised> {
+    let mut random = Random((round + 1) * 1000 + writer);
+    let mut promised: Vec<Promised> = Vec::new();
+    let mut number = 0;
+    let own = format!("r{round}/w{writer}");
+    if fs::create_dir(root.join(&own)).is_err() {
+        return promised;
+    }
+    // Relaxed: only a wish to end.
+    while !stop.load(Ordering::Relaxed) {
+        number += 1;
+        if step(root, &own, number, &mut random, &mut promised).is_err() {
+            break;
+        }
+    }
+    promised
+}
+
+fn step(
+    root: &Path,
+    own: &str,
+    number: u64,
+    random: &mut Random,
+    promised: &mut Vec<Promised>,
+) -> io::Result<()> {
+    // Half of the names are in the directory that all writers share.
+    let shared = own.split('/').next().unwrap_or(own);
+    let name = match random.below(2) {
+        0 => format!("{own}/f{number}"),
+        _ => format!("{shared}/{}-f{number}", own.replace('/', "-")),
+    };
+    let (seed, len) = (random.next(), random.below(60_000) as usize);
+    let bytes = contents(seed, len);
+    let mut file = File::create_new(root.join(&name))?;
+    for part in bytes.chunks(1 + random.below(40_000) as usize) {
+        file.write_all(part)?;
+    }
+    match random.below(4) {
+        // Not synced: nothing is promised of it.
+        0 => fs::create_dir(root.join(format!("{own}/d{number}")))?,
+        1 => file.sync_data()?,
+        _ => file.sync_all()?,
+    }
+    drop(file);
+    if root.join(format!("{own}/d{number}")).exists() {
+        return Ok(());
+    }
+    promised.push(Promised {
+        names: vec![name],
+        seed,
+        len,
+        may_be_gone: false,
+    });
+    let chosen = random.below(promised.len() as u64) as usize;
+    let old = &mut promised[chosen];
+    match random.below(5) {
+        0 => {
+            old.may_be_gone = true;
+            fs::remove_file(root.join(old.names.last().unwrap()))?;
+            promised.swap_remove(chosen);
+        }
+        1 => {
+            let new = format!("{shared}/moved-{}-{number}", own.replace('/', "-"));
+            let from = root.join(old.names.last().unwrap());
+            old.names.push(new.clone());
+            fs::rename(from, root.join(new))?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Every promised file is whole; gives how many there are.
+fn check(root: &Path, promised: &[Promised], who: &str) -> usize {
+    for file in promised {
+        let found = file
+            .names
+            .iter()
+            .find_map(|name| fs::read(root.join(name)).ok());
+        match found {
+            Some(found) => {
+                let expected = contents(file.seed, file.len);
+                assert!(found == expected, "{who}: {:?} is not whole", file.names);
+            }
+            None => assert!(file.may_be_gone, "{who}: {:?} is gone", file.names),
+        }
+    }
+    promised.len()
+}
+
+/// e2fsck replays the journal of a copy, and then finds nothing wrong.
+fn e2fsck_replays(copy: &Path) {
+    let output = Command::new("e2fsck")
+        .arg("-fy")
+        .arg(copy)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.code().is_some_and(|code| code <= 1),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    testkit::e2fsck(copy);
+}
+
+fn copy_of(image: &Path) -> PathBuf {
+    let copy = image.with_extension("copy");
+    let (from, to) = (image.to_str().unwrap(), copy.to_str().unwrap());
+    testkit::run("cp", &["--sparse=always", from, to]);
+    copy
+}
+
+fn kill_again_and_again(rounds: u64, options: &[&str]) {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 256 << 20, options);
+    let (mut files, mut kernels) = (0, 0);
+    for round in 0..rounds {
+        let served = Served::start(&image, "commit=1");
+        let root = served.path().to_path_buf();
+        fs::create_dir(root.join(format!("r{round}"))).unwrap();
+        let stop = AtomicBool::new(false);
+        let promised: Vec<Promised> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..WRITERS)
+                .map(|writer| {
+                    let (root, stop) = (&root, &stop);
+                    scope.spawn(move || write_until_cut(root, round, writer, stop))
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(200 + round * 37 % 700));
+            // Relaxed: only a wish to end.
+            served.kill();
+            stop.store(true, Ordering::Relaxed);
+            writers
+                .into_iter()
+                .flat_map(|writer| writer.join().unwrap())
+                .collect()
+        });
+        let copy = copy_of(&image);
+        if round % KERNEL_EVERY == 0 {
+            if let Ok(kernel) = Mounted::with(&copy, "loop") {
+                check(&kernel.path(), &promised, "the kernel");
+                kernels += 1;
+            }
+        }
+        e2fsck_replays(&copy);
+        let served = Served::start(&image, "");
+        files += check(served.path(), &promised, "lanefs");
+        fs::remove_dir_all(served.path().join(format!("r{round}"))).unwrap();
+        served.unmount();
+        testkit::e2fsck(&image);
+    }
+    println!(
+        "{rounds} kills, {files} files promised and whole, {kernels} states seen by the kernel too"
+    );
+    assert!(files > 0);
+}
+
+#[test]
+fn what_was_synced_survives_three_kills() {
+    kill_again_and_again(FEW, &[]);
+}
+
+#[test]
+#[ignore = "takes ten minutes: cargo xtask suites kill"]
+fn what_was_synced_survives_a_hundred_kills() {
+    kill_again_and_again(MANY, &[]);
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask suites kill"]
+fn what_was_synced_survives_kills_with_small_blocks_and_a_small_journal() {
+    kill_again_and_again(
+        MANY / 4,
+        &["-b", "1024", "-J", "size=1", "-O", "orphan_file"],
+    );
+}

@@ -1,0 +1,10 @@
+//! `lanefs mount` as its users meet it, and what outside suites say of it.
+//!
+//! The ignored tests are long runs, or need programs from elsewhere: `cargo xtask suites` runs them, and docs/suites.md
+//! says what they found.
+
+mod basics;
+mod kill;
+mod outside;
+mod served;
+mod trees;

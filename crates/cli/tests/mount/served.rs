@@ -1,0 +1,131 @@
+//! A mounted image under test: the process that serves it, and its end, whatever the test does.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long a mount or its end may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Whether images can be mounted here; says why not.
+pub fn can_mount() -> bool {
+    let device = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse");
+    if !testkit::is_root() || device.is_err() {
+        testkit::skip("mounting needs root and /dev/fuse");
+        return false;
+    }
+    if !testkit::have("mke2fs") || !testkit::have("e2fsck") {
+        testkit::skip("needs mke2fs and e2fsck");
+        return false;
+    }
+    true
+}
+
+/// The program under test.
+pub fn lanefs() -> Command {
+    Command::new(assert_cmd::cargo::cargo_bin!("lanefs"))
+}
+
+/// Makes an image in a folder.
+pub fn image(folder: &Path, name: &str, size: u64, options: &[&str]) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+    let mut arguments = vec!["-q", "-F", "-t", "ext4"];
+    arguments.extend(options);
+    arguments.push(path.to_str().unwrap());
+    testkit::run("mke2fs", &arguments);
+    path
+}
+
+/// What a program said on standard error.
+pub fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// An image that is served in the foreground of a process of ours.
+pub struct Served {
+    process: Child,
+    directory: TempDir,
+}
+
+impl Served {
+    /// Mounts with options for `-o`, and waits until it is there.
+    pub fn start(image: &Path, options: &str) -> Served {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = lanefs();
+        command.args(["mount", "-f"]);
+        if !options.is_empty() {
+            command.args(["-o", options]);
+        }
+        let process = command.arg(image).arg(directory.path()).spawn().unwrap();
+        let mut served = Served { process, directory };
+        let start = Instant::now();
+        while !served.is_mounted() {
+            let ended = served.process.try_wait().unwrap();
+            assert!(ended.is_none(), "lanefs mount ended: {ended:?}");
+            assert!(start.elapsed() < PATIENCE, "lanefs mount does not begin");
+            std::thread::sleep(PAUSE);
+        }
+        served
+    }
+
+    fn is_mounted(&self) -> bool {
+        let list = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let place = format!(" {} ", self.directory.path().display());
+        list.contains(&place)
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The process that serves it.
+    pub fn process(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits until the process has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "lanefs mount does not end");
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Unmounts, and waits until the image is closed, which must go well.
+    pub fn unmount(mut self) {
+        let output = lanefs().arg("umount").arg(self.path()).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        assert!(self.wait().success());
+    }
+
+    /// Kills the process as it is.
+    pub fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // What is left of a mount whose server is gone, or of a test that failed.
+        let _ = Command::new("umount")
+            .arg("-l")
+            .arg(self.directory.path())
+            .stderr(Stdio::null())
+            .status();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
