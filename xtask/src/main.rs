@@ -1,10 +1,11 @@
 //! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`, `cargo xtask bench-build`,
-//! `cargo xtask bench-engine`.
+//! `cargo xtask bench-engine`, `cargo xtask suites`.
 
 mod bench_build;
 mod bench_engine;
 mod ci;
 mod demo;
+mod suites;
 mod tidy;
 
 use std::path::PathBuf;
@@ -14,6 +15,8 @@ const USAGE: &str = "\
 usage: cargo xtask demo   build an image of a tree of this machine, check it, read it back
        cargo xtask ci     format, tidy, clippy, tests, documentation
        cargo xtask tidy   the house rules alone
+       cargo xtask suites [NAME ...]
+                          outside suites and long runs on a mounted image (posix, fsx, trees, kill)
        cargo xtask bench-build [--rounds N] [INPUT ...]
                           time `lanefs build` beside mke2fs -d and mkext4, `lanefs extract` beside cp -a
                           (flat-20000, flat-120000, kernel-like, usr, debian); table in target/bench-build.md
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root()).map(|summary| println!("tidy: {summary}, no rule broken")),
         ["ci"] => ci::run(&root()),
         ["demo"] => demo::run(&root()),
+        ["suites", names @ ..] => suites::run(&root(), names),
         ["bench-build", only @ ..] => bench_build::run(&root(), only),
         ["bench-engine", options @ ..] => bench_engine::run(&root(), options),
         ["help" | "--help" | "-h"] => {

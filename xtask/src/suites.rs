@@ -1,6 +1,7 @@
 //! The long suites on a mounted image: ignored tests of `lanefs-cli`, run one after the other with what they print.
 //!
-//! They mount, so they need root and /dev/fuse; what is missing is said by the test. docs/suites.md holds what they found.
+//! They mount, so they need root and /dev/fuse; what is missing is said by the test. docs/suites.md holds what they
+//! found.
 
 use std::path::Path;
 use std::process::Command;

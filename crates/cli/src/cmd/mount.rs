@@ -206,8 +206,8 @@ fn tell_ready_and_leave() {
     let _ = std::env::set_current_dir("/");
 }
 
-/// Waits until the mount is over; a signal unmounts. While files are open that is tried again and again, and at last, or
-/// at a second signal, they are cut off.
+/// Waits until the mount is over; a signal unmounts. While files are open that is tried again and again, and at last,
+/// or at a second signal, they are cut off.
 fn wait_for_end(
     context: &Context,
     events: &mut UnixStream,

@@ -1,8 +1,8 @@
 //! The server is killed while eight threads write: whatever was fsynced is whole afterwards, for lanefs, for e2fsck and
 //! for the kernel, and nobody needs an fsck first.
 //!
-//! A writer says what it promises before and after each call that may be cut: a file counts once its fsync has returned,
-//! under its name, or either of two while it is being renamed; it need not be there once its removal has begun.
+//! A writer says what it was promised before and after each call that may be cut: a file counts once its fsync has
+//! returned, under its name, or either of two while it is being renamed; it need not be there once its removal has begun.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -200,11 +200,11 @@ fn kill_again_and_again(rounds: u64, options: &[&str]) {
                 .collect()
         });
         let copy = copy_of(&image);
-        if round % KERNEL_EVERY == 0 {
-            if let Ok(kernel) = Mounted::with(&copy, "loop") {
-                check(&kernel.path(), &promised, "the kernel");
-                kernels += 1;
-            }
+        if round % KERNEL_EVERY == 0
+            && let Ok(kernel) = Mounted::with(&copy, "loop")
+        {
+            check(&kernel.path(), &promised, "the kernel");
+            kernels += 1;
         }
         e2fsck_replays(&copy);
         let served = Served::start(&image, "");
