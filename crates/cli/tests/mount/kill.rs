@@ -2,7 +2,8 @@
 //! for the kernel, and nobody needs an fsck first.
 //!
 //! A writer says what it was promised before and after each call that may be cut: a file counts once its fsync has
-//! returned, under its name, or either of two while it is being renamed; it need not be there once its removal has begun.
+//! returned, under its name, or either of two while it is being renamed; it need not be there once its removal has
+//! begun.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
