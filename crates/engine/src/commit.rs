@@ -4,17 +4,23 @@
 //! Locks: the committer holds none of ours while it calls `fold`; `committed` takes one group's lock after another.
 
 use journal::{Client, Credits, Epoch, Folded, Handle, JournalError};
-use ondisk::{Flags, FsBlock, Ino, Timestamp};
-use sync::atomic::Ordering;
+use ondisk::{Corrupt, Flags, FsBlock, Ino, Timestamp};
 
 use crate::error::Error;
 use crate::ialloc::{self, InodeNumber};
 use crate::icache::Icache;
-use crate::mballoc::{self, Blocks};
+use crate::limits;
+use crate::mballoc::{self, Blocks, Freeing};
+use crate::sb::{OnError, Purpose};
 
 impl Client for Icache {
     fn fold(&self, sealed: Epoch, folded: &mut Folded<'_>) -> Result<(), JournalError> {
         self.groups().fold(self.volume(), sealed, folded)?;
+        if let Ok(writing) = self.volume().writing() {
+            let geometry = self.volume().geometry();
+            writing.errors.fold(geometry, sealed, folded)?;
+            writing.large_file.fold(geometry, sealed, folded)?;
+        }
         self.orphans()
             .fold(self.volume().geometry(), sealed, folded)
     }
@@ -40,11 +46,44 @@ impl Icache {
     /// # Errors
     /// `ReadOnly`; `Aborted` when the journal is or becomes aborted, or the step is too large.
     pub(crate) fn reserve(&self, blocks: u32, revokes: u32) -> Result<Credits<'_>, Error> {
-        Ok(self
-            .volume()
-            .writing()?
-            .journal
-            .reserve(self, blocks, revokes)?)
+        let writing = self.volume().writing()?;
+        if writing.errors.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        if blocks > limits::STEP_BLOCKS || revokes > limits::STEP_REVOKES {
+            return Err(Error::NotSupported("changing this much in one step"));
+        }
+        Ok(writing.journal.reserve(self, blocks, revokes)?)
+    }
+
+    /// Puts corruption that was met on record, and does what the options ask for then. Nothing is locked, and no handle
+    /// open.
+    pub(crate) fn note(&self, corrupt: Corrupt) {
+        let Ok(writing) = self.volume().writing() else {
+            return;
+        };
+        writing.errors.meet();
+        let Ok(credits) = self.reserve(1, 0) else {
+            // The journal is aborted, or everything is read only already: the first error is on record.
+            return;
+        };
+        let time = u64::try_from((writing.clock)().seconds).unwrap_or(0);
+        let handle = writing.journal.begin(credits);
+        writing.errors.record(&handle, corrupt, time);
+        drop(handle);
+        match writing.errors.policy() {
+            OnError::Continue => {}
+            OnError::ReadOnly => {
+                writing.errors.set_read_only();
+                // A failure is the journal's, which says so to everyone.
+                let _ = self.sync_all();
+            }
+            OnError::Abort => {
+                // As above.
+                let _ = self.sync_all();
+                writing.journal.abort(&corrupt.to_string());
+            }
+        }
     }
 
     /// Begins the step that was prepared.
@@ -60,11 +99,34 @@ impl Icache {
     ///
     /// # Errors
     /// `NoSpace`; `ReadOnly`, `Aborted`, `Corrupt`, `Io`.
-    pub(crate) fn take_blocks(&self, goal: FsBlock, want: u32) -> Result<Blocks<'_>, Error> {
-        let take = || mballoc::take(self.volume(), self.groups(), goal, want);
-        // Relaxed: a hint; a free that comes later is not owed to this request.
-        let is_pending = || self.groups().pending_blocks.load(Ordering::Relaxed) > 0;
-        self.take_twice(take, is_pending)
+    pub(crate) fn take_blocks(
+        &self,
+        purpose: Purpose,
+        goal: FsBlock,
+        want: u32,
+    ) -> Result<Blocks<'_>, Error> {
+        let floor = self.volume().writing()?.reserve.floor(purpose);
+        let take = || mballoc::take(self.volume(), self.groups(), goal, want, floor);
+        match take() {
+            Err(Error::NoSpace) if self.groups().blocks.commit_helps(floor) => {
+                self.sync_all()?;
+                take()
+            }
+            other => other,
+        }
+    }
+
+    /// Prepares to free runs of blocks that inode `ino` names: see [`mballoc::claim`]. Called while preparing, without
+    /// a handle.
+    ///
+    /// # Errors
+    /// `Corrupt` for blocks that can't be freed; `Io`.
+    pub(crate) fn claim_blocks(
+        &self,
+        ino: Ino,
+        runs: &[(FsBlock, u64)],
+    ) -> Result<Freeing<'_>, Error> {
+        mballoc::claim(self.volume(), self.groups(), ino, runs)
     }
 
     /// Takes a number for a new inode in directory `parent`, as [`Icache::take_blocks`] does for blocks.
@@ -77,18 +139,8 @@ impl Icache {
         is_directory: bool,
     ) -> Result<InodeNumber<'_>, Error> {
         let take = || ialloc::take(self.volume(), self.groups(), parent, is_directory);
-        // Relaxed: as above.
-        let is_pending = || self.groups().pending_inodes.load(Ordering::Relaxed) > 0;
-        self.take_twice(take, is_pending)
-    }
-
-    fn take_twice<T>(
-        &self,
-        take: impl Fn() -> Result<T, Error>,
-        is_pending: impl Fn() -> bool,
-    ) -> Result<T, Error> {
         match take() {
-            Err(Error::NoSpace) if is_pending() => {
+            Err(Error::NoSpace) if self.groups().inodes.commit_helps(0) => {
                 self.sync_all()?;
                 take()
             }

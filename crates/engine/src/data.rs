@@ -22,7 +22,7 @@ mod write;
 pub use allocate::Allocate;
 pub(crate) use allocate::allocate;
 pub(crate) use seek::{mappings, seek};
-pub(crate) use size::{cut, finish_truncate, truncate};
+pub(crate) use size::{apply_cut, finish_truncate, truncate};
 pub(crate) use write::write;
 
 /// Works on an inode as it is while its map does not change.

@@ -21,12 +21,16 @@ use crate::icache::{Icache, LoadedInode};
 use crate::limits;
 use crate::mount::{self, OpenOptions};
 use crate::namei;
+use crate::reap;
+use crate::sb::{Acting, Caller};
 use crate::xattr::{self, Xattr};
 
 /// An open file system.
 pub struct Fs {
-    icache: Icache,
+    icache: Arc<Icache>,
     recovery: Option<recovery::Report>,
+    /// The thread that deletes what lost its names, if the options asked for it.
+    reaper: Option<sync::thread::JoinHandle<()>>,
 }
 
 /// What `stat` tells of an inode.
@@ -93,6 +97,16 @@ pub struct InodeRef<'fs> {
     inode: LoadedInode,
 }
 
+impl Drop for Fs {
+    fn drop(&mut self) {
+        self.icache.doomed().serve(false);
+        if let Some(reaper) = self.reaper.take() {
+            // If it panicked, that was said where it happened; what it had not done is among the orphans.
+            let _ = reaper.join();
+        }
+    }
+}
+
 impl Fs {
     /// Opens the file system on a device, which is not written to.
     ///
@@ -101,8 +115,9 @@ impl Fs {
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Fs, Error> {
         let (volume, recovery) = mount::mount(device, options)?;
         Ok(Fs {
-            icache: Icache::new(volume),
+            icache: Arc::new(Icache::new(volume)),
             recovery,
+            reaper: None,
         })
     }
 
@@ -116,7 +131,52 @@ impl Fs {
         clock: fn() -> Timestamp,
     ) -> Result<Fs, Error> {
         let (icache, recovery) = mount::mount_for_writing(device, options, clock)?;
-        Ok(Fs { icache, recovery })
+        let icache = Arc::new(icache);
+        let reaper = options.reaper_thread.then(|| {
+            icache.doomed().serve(true);
+            let icache = Arc::clone(&icache);
+            sync::thread::spawn(move || reap::serve(&icache))
+        });
+        Ok(Fs {
+            icache,
+            recovery,
+            reaper,
+        })
+    }
+
+    /// Does what changes the file system, with nothing held: where there is no space, all that can be free is made
+    /// free first; corruption goes on record.
+    fn change<T>(&self, operation: impl FnMut(&Icache) -> Result<T, Error>) -> Result<T, Error> {
+        self.noting(reap::with_room(&self.icache, operation))
+    }
+
+    /// Puts corruption on record that an operation met.
+    fn noting<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::Corrupt(corrupt)) = &outcome {
+            self.icache.note(*corrupt);
+        }
+        outcome
+    }
+
+    /// Errors on record: those of earlier mounts that e2fsck has not seen, and those met since. Where there are any,
+    /// e2fsck should be run; until then nothing that is broken is changed.
+    #[must_use]
+    pub fn recorded_errors(&self) -> u32 {
+        let superblock = self.superblock();
+        let is_marked = superblock.state() & ondisk::superblock::state::ERROR != 0;
+        let before = superblock.error_count().max(is_marked.into());
+        let met = self.icache.volume().writing();
+        before.saturating_add(met.map_or(0, |writing| writing.errors.met()))
+    }
+
+    /// Until the value is dropped, the calling thread takes blocks for `caller`, who may have those reserved for root
+    /// only if it is root, or the user or of the group that the superblock names. Without it [`OpenOptions::as_root`]
+    /// counts.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub fn act_for(&self, caller: Caller<'_>) -> Result<Acting<'_>, Error> {
+        Ok(self.icache.volume().writing()?.reserve.act_for(caller))
     }
 
     /// Changes an inode's permissions, owner or times, and stamps its ctime: one step, after the size where that is
@@ -131,7 +191,7 @@ impl Fs {
                 return Ok(());
             }
         }
-        attr::set(&self.icache, ino, attributes)
+        self.noting(attr::set(&self.icache, ino, attributes))
     }
 
     /// Sets an inode's flags, as far as they can be changed (`FS_IOC_SETFLAGS`; those that can't stay as they are): one
@@ -160,7 +220,7 @@ impl Fs {
     /// `ReadOnly`; as [`Fs::inode`]; `IsDirectory`, `NotRegular`, `NotPermitted` (immutable, append-only), `Encrypted`,
     /// `NotSupported` (data in the inode or in the journal), `FileTooLarge`, `NoSpace`, `Aborted`, `Corrupt`, `Io`.
     pub fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
-        let written = data::write(&self.icache, ino, offset, bytes)?;
+        let written = self.change(|icache| data::write(icache, ino, offset, bytes))?;
         self.settle(ino)?;
         Ok(written)
     }
@@ -171,7 +231,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::write`].
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<(), Error> {
-        data::truncate(&self.icache, ino, size)?;
+        self.change(|icache| data::truncate(icache, ino, size))?;
         self.settle(ino)
     }
 
@@ -183,7 +243,7 @@ impl Fs {
     /// at the end; `NotSupported` for anything but [`Allocate::Punch`] in a file without extents, and for moving more
     /// extents than one step changes.
     pub fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Error> {
-        data::allocate(&self.icache, ino, how, offset, len)?;
+        self.change(|icache| data::allocate(icache, ino, how, offset, len))?;
         self.settle(ino)
     }
 
@@ -197,7 +257,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::inode`]; `Corrupt`, `Io`.
     pub fn seek_data(&self, ino: Ino, offset: u64) -> Result<Option<u64>, Error> {
-        data::seek(&self.icache, ino, offset, false)
+        self.noting(data::seek(&self.icache, ino, offset, false))
     }
 
     /// The first byte at or behind `offset` that is in a hole, which is also what follows the end; `None` if `offset`
@@ -206,7 +266,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::seek_data`].
     pub fn seek_hole(&self, ino: Ino, offset: u64) -> Result<Option<u64>, Error> {
-        data::seek(&self.icache, ino, offset, true)
+        self.noting(data::seek(&self.icache, ino, offset, true))
     }
 
     /// The runs of a file's blocks in a range of blocks, holes included, all as they were at one moment (`FIEMAP`).
@@ -218,7 +278,7 @@ impl Fs {
         ino: Ino,
         blocks: std::ops::Range<u64>,
     ) -> Result<Vec<crate::Mapping>, Error> {
-        data::mappings(&self.icache, ino, blocks)
+        self.noting(data::mappings(&self.icache, ino, blocks))
     }
 
     /// Makes an inode's data and attributes durable, and all that happened before its last change. Returns at once if
@@ -298,7 +358,7 @@ impl Fs {
     pub fn inode(&self, ino: Ino) -> Result<InodeRef<'_>, Error> {
         Ok(InodeRef {
             icache: &self.icache,
-            inode: self.icache.load_used(ino)?,
+            inode: self.noting(self.icache.load_used(ino))?,
         })
     }
 
@@ -315,7 +375,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::inode`] and [`InodeRef::read`].
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        self.inode(ino)?.read(offset, buf)
+        self.noting(self.inode(ino)?.read(offset, buf))
     }
 
     /// The inode that a name stands for in a directory; `.` and `..` too. Names of casefolded directories are
@@ -325,7 +385,7 @@ impl Fs {
     /// `NotFound`, `NotDirectory`, `NameTooLong`; as [`Fs::inode`]; `Corrupt` when the directory is broken where the
     /// name was looked for.
     pub fn lookup(&self, directory: Ino, name: &[u8]) -> Result<Ino, Error> {
-        dir::lookup_in(&self.icache, directory, name)
+        self.noting(dir::lookup_in(&self.icache, directory, name))
     }
 
     /// All entries of a directory, `.` and `..` among them, in the order of its blocks.
@@ -353,7 +413,7 @@ impl Fs {
     /// As [`Fs::lookup`] and [`Fs::read_link`]; `TooManyLinks` after 40 of them; `NameTooLong` for a path of 4096
     /// bytes.
     pub fn resolve(&self, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
-        namei::resolve(&self.icache, path, follow_last)
+        self.noting(namei::resolve(&self.icache, path, follow_last))
     }
 
     /// The target of a symbolic link.
@@ -361,7 +421,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::inode`] and [`InodeRef::read_link`].
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Error> {
-        self.inode(ino)?.read_link()
+        self.noting(self.inode(ino)?.read_link())
     }
 
     /// The value of one extended attribute, by its whole name.
@@ -379,7 +439,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::inode`] and [`InodeRef::xattrs`].
     pub fn xattrs(&self, ino: Ino) -> Result<Vec<Xattr>, Error> {
-        self.inode(ino)?.xattrs()
+        self.noting(self.inode(ino)?.xattrs())
     }
 
     /// The runs of an inode's blocks.
@@ -394,21 +454,30 @@ impl Fs {
         )
     }
 
-    /// Space and inodes, in use and free. Reads all group descriptors unless there are very many.
+    /// Space and inodes, in use and free. Where it is written to, what is free is what can be allocated, if need be
+    /// after a commit; else all group descriptors are read, unless there are very many.
     ///
     /// # Errors
     /// When a descriptor is broken or the device fails.
     pub fn statfs(&self) -> Result<StatFs, Error> {
         let geometry = self.geometry();
         let superblock = self.superblock();
+        let volume = self.icache.volume();
         let (mut free, mut free_files) = (
             superblock.free_blocks_count(),
             u64::from(superblock.free_inodes_count()),
         );
-        if geometry.groups() <= limits::SUMMED_GROUPS {
+        let mut held_back = superblock
+            .reserved_blocks_count()
+            .saturating_add(self.held_back());
+        if let Ok(writing) = volume.writing() {
+            let groups = self.icache.groups();
+            (free, free_files) = (groups.blocks.sum(), groups.inodes.sum());
+            held_back = writing.reserve.held_back();
+        } else if geometry.groups() <= limits::SUMMED_GROUPS {
             (free, free_files) = (0, 0);
             for group in geometry.all_groups() {
-                let desc = group::descriptor(self.icache.volume(), group)?;
+                let desc = group::descriptor(volume, group)?;
                 free += u64::from(desc.free_clusters()) << geometry.cluster_ratio_bits();
                 free_files += u64::from(desc.free_inodes());
             }
@@ -419,9 +488,7 @@ impl Fs {
             blocks: geometry.blocks_count().saturating_sub(overhead),
             overhead,
             free,
-            available: free
-                .saturating_sub(superblock.reserved_blocks_count())
-                .saturating_sub(self.held_back()),
+            available: free.saturating_sub(held_back),
             files: geometry.inodes_count().into(),
             free_files,
         })

@@ -3,7 +3,8 @@
 //! A group's bitmaps in memory ([`Bits`], under the group's lock, [`Rank::Group`]) say what can't be had: what is in
 //! use, what someone took and has not applied, and what was freed by an epoch that is not durable yet. The bitmaps on
 //! disk belong to the committer alone ([`fold`]): it applies what handles put on the epoch's lists, all sets, then
-//! all clears. A run or number freed by an epoch enters the memory again in [`Groups::committed`].
+//! all clears. A run or number freed by an epoch enters the memory again in [`Groups::committed`]. Who frees says so
+//! while preparing ([`Bits::leave`]): what is free already, or being freed by another, is refused there.
 //!
 //! No I/O under a group's lock: bitmaps are read before it is taken. What a crash leaves: bitmaps, descriptors and
 //! superblock as they were at the end of a committed epoch, in one transaction with what uses the blocks.
@@ -11,14 +12,21 @@
 use journal::{Epoch, EpochLists};
 use ondisk::group_desc::flags;
 use ondisk::{FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::{CachePadded, Mutex, Rank};
 
 use crate::error::Error;
 use crate::limits;
 use crate::sb::{Kind, Volume};
 
+mod bits;
 mod fold;
+mod space;
+mod survey;
+
+pub(crate) use bits::Bits;
+use space::Space;
+pub(crate) use survey::Survey;
 
 /// Consecutive blocks of one group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,51 +52,58 @@ pub(crate) struct InodeChange {
     pub(crate) is_directory: bool,
 }
 
-/// A group's bitmaps in memory.
-pub(crate) struct Bits {
-    /// A bit a block that can't be had.
-    pub(crate) blocks: Vec<u8>,
-    pub(crate) free_blocks: u32,
-    /// A bit an inode that can't be had.
-    pub(crate) inodes: Vec<u8>,
-    pub(crate) free_inodes: u32,
+/// What is kept of one group.
+struct Kept {
+    /// Blocks that can be had: as the descriptor says until the bitmaps were read. [atomic: Relaxed, hint; group]
+    free_blocks: AtomicU32,
+    /// A bound on runs of them. [atomic: Relaxed, hint; group]
+    longest: AtomicU32,
+    /// Inodes that can be had. [atomic: Relaxed, hint; group]
+    free_inodes: AtomicU32,
+    /// Bitmaps, once they were needed. [group]
+    bits: Mutex<Option<Box<Bits>>>,
 }
 
 /// The groups.
 pub(crate) struct Groups {
     /// An inode table's first block; 0 while it was not read. [atomic: Relaxed, never changes once known]
     inode_tables: Box<[AtomicU64]>,
-    /// Bitmaps, once they were needed; only on a volume that is written to. [group]
-    bits: Box<[CachePadded<Mutex<Option<Bits>>>]>,
+    /// Only on a volume that is written to.
+    kept: Box<[CachePadded<Kept>]>,
     pub(crate) block_changes: EpochLists<BlockChange>,
     pub(crate) inode_changes: EpochLists<InodeChange>,
-    /// Blocks freed by epochs that are not durable. [atomic: Relaxed, a hint for when space is short]
-    pub(crate) pending_blocks: AtomicU64,
-    /// Inodes freed likewise. [atomic: Relaxed, hint]
-    pub(crate) pending_inodes: AtomicU64,
+    /// The sum of free blocks.
+    pub(crate) blocks: Space,
+    /// The sum of free inodes.
+    pub(crate) inodes: Space,
     /// What the epoch being committed frees, and which descriptor blocks it changes. [epoch list]
     folded: Mutex<fold::Folding>,
 }
 
 impl Groups {
-    /// Of the volume's groups; reads nothing.
-    pub(crate) fn new(volume: &Volume) -> Groups {
+    /// Of the volume's groups; reads nothing. `free`: what each has free, on a volume that is written to.
+    pub(crate) fn new(volume: &Volume, free: &[(u32, u32)]) -> Groups {
         let groups = volume.geometry().groups();
-        let kept = if groups <= limits::KEPT_GROUPS {
+        let tables = if groups <= limits::KEPT_GROUPS {
             groups
         } else {
             0
         };
-        let written = if volume.is_writable() { groups } else { 0 };
+        let kept = |(blocks, inodes): &(u32, u32)| {
+            CachePadded::new(Kept {
+                free_blocks: AtomicU32::new(*blocks),
+                longest: AtomicU32::new(*blocks),
+                free_inodes: AtomicU32::new(*inodes),
+                bits: Mutex::new(Rank::Group, None),
+            })
+        };
         Groups {
-            inode_tables: (0..kept).map(|_| AtomicU64::new(0)).collect(),
-            bits: (0..written)
-                .map(|_| CachePadded::new(Mutex::new(Rank::Group, None)))
-                .collect(),
+            inode_tables: (0..tables).map(|_| AtomicU64::new(0)).collect(),
+            kept: free.iter().map(kept).collect(),
             block_changes: EpochLists::new(),
             inode_changes: EpochLists::new(),
-            pending_blocks: AtomicU64::new(0),
-            pending_inodes: AtomicU64::new(0),
+            blocks: Space::new(free.iter().map(|(blocks, _)| u64::from(*blocks)).sum()),
+            inodes: Space::new(free.iter().map(|(_, inodes)| u64::from(*inodes)).sum()),
             folded: Mutex::new(Rank::EpochList, fold::Folding::default()),
         }
     }
@@ -122,58 +137,97 @@ impl Groups {
         group: Group,
         work: impl FnOnce(&mut Bits) -> R,
     ) -> Result<R, Error> {
-        let cell = &self.bits[group.0 as usize];
-        if cell.lock().is_none() {
+        let kept = &self.kept[group.0 as usize];
+        if kept.bits.lock().is_none() {
             let loaded = load_bits(volume, group)?;
-            cell.lock().get_or_insert(loaded);
+            let mut bits = kept.bits.lock();
+            if bits.is_none() {
+                self.correct(kept, &loaded);
+                *bits = Some(Box::new(loaded));
+            }
         }
-        let mut bits = cell.lock();
+        let mut bits = kept.bits.lock();
         // Once there, bitmaps stay: nothing takes them out.
-        Ok(work(bits.as_mut().expect("bitmaps stay in memory")))
+        let bits = bits.as_mut().expect("bitmaps stay in memory");
+        let result = work(bits);
+        kept.say(bits);
+        Ok(result)
     }
 
-    /// Blocks and inodes that can be had now, of a group whose bitmaps are in memory.
-    pub(crate) fn free_in_memory(&self, group: Group) -> Option<(u32, u32)> {
-        let bits = self.bits.get(group.0 as usize)?.lock();
-        bits.as_ref()
-            .map(|bits| (bits.free_blocks, bits.free_inodes))
+    /// The bitmaps count, whatever the descriptor said.
+    fn correct(&self, kept: &Kept, bits: &Bits) {
+        // Relaxed: nobody changes the hints before the bitmaps are there.
+        let said = kept.free_blocks.load(Ordering::Relaxed);
+        self.blocks
+            .add(i64::from(bits.free_blocks()) - i64::from(said));
+        // Relaxed: as above.
+        let said = kept.free_inodes.load(Ordering::Relaxed);
+        self.inodes
+            .add(i64::from(bits.free_inodes()) - i64::from(said));
+        kept.say(bits);
+    }
+
+    /// Blocks that can be had now in a group, and a bound on how many of them lie in a row. A hint.
+    pub(crate) fn free_blocks(&self, group: Group) -> (u32, u32) {
+        self.kept.get(group.0 as usize).map_or((0, 0), |kept| {
+            // Relaxed: hints; who acts on them looks again under the lock.
+            let free = kept.free_blocks.load(Ordering::Relaxed);
+            // Relaxed: as above.
+            (free, kept.longest.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Inodes that can be had now in a group. A hint.
+    pub(crate) fn free_inodes(&self, group: Group) -> u32 {
+        let kept = self.kept.get(group.0 as usize);
+        // Relaxed: a hint; who acts on it looks again under the lock.
+        kept.map_or(0, |kept| kept.free_inodes.load(Ordering::Relaxed))
+    }
+
+    /// Works on bitmaps that are in memory; nothing is done to others.
+    pub(crate) fn with_loaded(&self, group: Group, work: impl FnOnce(&mut Bits)) {
+        let kept = &self.kept[group.0 as usize];
+        if let Some(bits) = kept.bits.lock().as_mut() {
+            work(bits);
+            kept.say(bits);
+        }
     }
 
     /// Puts blocks back that were taken and not applied.
     pub(crate) fn give_back_blocks(&self, geometry: &Geometry, run: Run) {
-        let Some((group, first)) = geometry.bit_of_block(run.start) else {
-            return;
-        };
-        if let Some(bits) = &mut *self.bits[group.0 as usize].lock() {
-            clear_range(&mut bits.blocks, first, run.len);
-            bits.free_blocks += run.len;
+        if let Some((group, first)) = geometry.bit_of_block(run.start) {
+            self.with_loaded(group, |bits| bits.give_back(first, run.len));
+            self.blocks.add(run.len.into());
         }
     }
 
     /// Puts an inode's number back that was taken and not applied.
     pub(crate) fn give_back_inode(&self, geometry: &Geometry, ino: Ino) {
-        let Some((group, index)) = geometry.group_of_ino(ino) else {
-            return;
-        };
-        if let Some(bits) = &mut *self.bits[group.0 as usize].lock() {
-            bitmap::clear(&mut bits.inodes, index);
-            bits.free_inodes += 1;
+        if let Some((group, index)) = geometry.group_of_ino(ino) {
+            self.with_loaded(group, |bits| bits.give_back_inode(index));
+            self.inodes.add(1);
         }
     }
 
     /// What the epoch freed may be used again: it is durable, and no home write of it is under way.
     pub(crate) fn committed(&self, volume: &Volume, _epoch: Epoch) {
+        let geometry = volume.geometry();
         let done = std::mem::take(&mut *self.folded.lock());
+        if let Ok(writing) = volume.writing() {
+            let blocks = |run: &Run| run.start.0..run.start.0 + u64::from(run.len);
+            writing.discard.tell(volume, done.freed.iter().map(blocks));
+        }
         for run in done.freed {
-            self.give_back_blocks(volume.geometry(), run);
-            // Relaxed: a hint.
-            self.pending_blocks
-                .fetch_sub(run.len.into(), Ordering::Relaxed);
+            if let Some((group, first)) = geometry.bit_of_block(run.start) {
+                self.with_loaded(group, |bits| bits.left(first, run.len));
+                self.blocks.durable(run.len);
+            }
         }
         for ino in done.freed_inodes {
-            self.give_back_inode(volume.geometry(), ino);
-            // Relaxed: a hint.
-            self.pending_inodes.fetch_sub(1, Ordering::Relaxed);
+            if let Some((group, index)) = geometry.group_of_ino(ino) {
+                self.with_loaded(group, |bits| bits.left_inode(index));
+                self.inodes.durable(1);
+            }
         }
         for block in done.descriptors {
             volume.cache().remove(block.0);
@@ -181,9 +235,18 @@ impl Groups {
     }
 }
 
-/// Clears a run of bits.
-pub(crate) fn clear_range(bits: &mut [u8], first: u32, len: u32) {
-    (first..first + len).for_each(|index| bitmap::clear(bits, index));
+impl Kept {
+    /// Says what the bitmaps have, under their lock.
+    fn say(&self, bits: &Bits) {
+        // Relaxed: hints; here and below.
+        self.free_blocks
+            .store(bits.free_blocks(), Ordering::Relaxed);
+        // Relaxed: as above.
+        self.longest.store(bits.longest(), Ordering::Relaxed);
+        // Relaxed: as above.
+        self.free_inodes
+            .store(bits.free_inodes(), Ordering::Relaxed);
+    }
 }
 
 /// A group's descriptor, verified. The group must exist.
@@ -210,8 +273,16 @@ fn load_bits(volume: &Volume, group: Group) -> Result<Bits, Error> {
     } else {
         volume.load_newest(desc.block_bitmap(), &mut blocks)?;
         desc.verify_block_bitmap(&blocks, geometry, group)?;
-        // Whatever the bits say, nobody gets the blocks that hold the file system's own tables.
-        mark_own_blocks(geometry, group, &desc, &mut blocks);
+    }
+    // Whatever the bits say, nobody gets the blocks that hold the file system's own tables.
+    let first = geometry.group_first_block(group).0;
+    let end = first + u64::from(geometry.group_blocks(group));
+    for zone in volume.zones().within(first..end) {
+        // Within a group, so both fit.
+        bitmap::set_range(
+            &mut blocks,
+            (zone.start - first) as u32..(zone.end - first) as u32,
+        );
     }
     let mut inodes = vec![0; geometry.block_size().bytes()];
     if !desc.has(flags::INODE_UNINIT) {
@@ -221,16 +292,12 @@ fn load_bits(volume: &Volume, group: Group) -> Result<Bits, Error> {
     if group.0 == 0 {
         bitmap::set_range(&mut inodes, 0..geometry.first_ino().0.saturating_sub(1));
     }
-    let free_blocks =
-        geometry.group_clusters(group) - bitmap::count(&blocks, geometry.group_clusters(group));
-    let free_inodes =
-        geometry.inodes_per_group() - bitmap::count(&inodes, geometry.inodes_per_group());
-    Ok(Bits {
+    Ok(Bits::new(
         blocks,
-        free_blocks,
+        geometry.group_clusters(group),
         inodes,
-        free_inodes,
-    })
+        geometry.inodes_per_group(),
+    ))
 }
 
 /// The block bitmap of a group that was never written to: its own metadata, and what lies beyond its end.

@@ -2,15 +2,14 @@
 //! directory below the root goes to a group with room for what it will hold.
 //!
 //! A number is taken out of the bitmap in memory while preparing ([`take`]), dropping it gives it back, applying it
-//! puts it on the epoch's list. Numbers are taken from the lowest on, so that no record below a table's watermark was
-//! never written.
+//! puts it on the epoch's list. Freeing one is prepared too ([`claim`]): one that is free already is refused. Numbers
+//! are taken from the lowest on, so that no record below a table's watermark was never written.
 
 use journal::Handle;
-use ondisk::{Group, Ino, bitmap};
-use sync::atomic::Ordering;
+use ondisk::{Corrupt, Geometry, Group, Ino, Site};
 
 use crate::error::Error;
-use crate::group::{Groups, InodeChange};
+use crate::group::{Bits, Groups, InodeChange};
 use crate::sb::Volume;
 
 /// Blocks of a handle that taking or freeing a number uses: bitmaps, a descriptor block, the superblock.
@@ -71,73 +70,111 @@ pub(crate) fn take<'a>(
         .group_of_ino(parent)
         .map_or(Group(0), |(group, _)| group);
     let first = match is_directory && parent == Ino::ROOT {
-        true => roomiest(volume, groups)?.unwrap_or(of_parent),
+        true => roomiest(volume, groups).unwrap_or(of_parent),
         false => of_parent,
     };
+    if groups.inodes.share(1, 0) == 0 {
+        return Err(Error::NoSpace);
+    }
+    let found = (0..LOOKS)
+        .find_map(|_| look(volume, groups, first).transpose())
+        .transpose();
+    if !matches!(found, Ok(Some(_))) {
+        groups.inodes.add(1);
+    }
+    Ok(InodeNumber {
+        groups,
+        volume,
+        ino: Some(found?.ok_or(Error::NoSpace)?),
+        is_directory,
+    })
+}
+
+/// Looks through all groups by one who has a share and finds nothing: as in [`crate::mballoc`].
+const LOOKS: usize = 64;
+
+/// One look through all groups.
+fn look(volume: &Volume, groups: &Groups, first: Group) -> Result<Option<Ino>, Error> {
+    let geometry = volume.geometry();
     for step in 0..geometry.groups() {
         let group = Group((first.0 + step) % geometry.groups());
-        if groups
-            .free_in_memory(group)
-            .is_some_and(|(_, inodes)| inodes == 0)
-        {
+        if groups.free_inodes(group) == 0 {
             continue;
         }
-        let taken = groups.with_bits(volume, group, |bits| {
-            let index = bitmap::find(&bits.inodes, 0, geometry.inodes_per_group(), false)?;
-            bitmap::set(&mut bits.inodes, index);
-            bits.free_inodes -= 1;
-            Some(index)
-        })?;
-        if let Some(index) = taken {
-            let ino = Some(geometry.ino_of(group, index));
-            return Ok(InodeNumber {
-                groups,
-                volume,
-                ino,
-                is_directory,
-            });
+        if let Some(index) = groups.with_bits(volume, group, Bits::take_inode)? {
+            return Ok(Some(geometry.ino_of(group, index)));
         }
     }
-    Err(Error::NoSpace)
+    Ok(None)
 }
 
 /// How many groups are looked at for a directory below the root.
 const LOOKED_AT: u32 = 64;
 
 /// Of the first groups, the one with the most free blocks that has free inodes.
-fn roomiest(volume: &Volume, groups: &Groups) -> Result<Option<Group>, Error> {
-    let mut best: Option<(u32, Group)> = None;
-    for group in (0..volume.geometry().groups().min(LOOKED_AT)).map(Group) {
-        let (blocks, inodes) =
-            groups.with_bits(volume, group, |bits| (bits.free_blocks, bits.free_inodes))?;
-        if inodes > 0 && best.is_none_or(|(most, _)| blocks > most) {
-            best = Some((blocks, group));
-        }
-    }
-    Ok(best.map(|(_, group)| group))
+fn roomiest(volume: &Volume, groups: &Groups) -> Option<Group> {
+    (0..volume.geometry().groups().min(LOOKED_AT))
+        .map(Group)
+        .filter(|group| groups.free_inodes(*group) > 0)
+        // The first of those that have as many.
+        .max_by_key(|group| (groups.free_blocks(*group).0, std::cmp::Reverse(group.0)))
 }
 
-/// Frees a number in the handle's epoch: it can be had again when that is durable. Uses [`BLOCKS_AN_INODE`] of the
-/// handle's blocks. The group's bitmaps must be in memory ([`load`]).
-pub(crate) fn free(groups: &Groups, handle: &Handle<'_>, ino: Ino, is_directory: bool) {
-    (0..BLOCKS_AN_INODE).for_each(|_| handle.use_block());
-    groups.inode_changes.push(
-        handle,
-        InodeChange {
-            ino,
-            is_set: false,
-            is_directory,
-        },
-    );
-    // Relaxed: a hint for when numbers are short.
-    groups.pending_inodes.fetch_add(1, Ordering::Relaxed);
+/// A number in use that the owner of this value is about to free; nobody else can. Dropping it leaves it in use.
+pub(crate) struct FreeingNumber<'a> {
+    groups: &'a Groups,
+    geometry: &'a Geometry,
+    /// `None` once it was freed.
+    ino: Option<Ino>,
 }
 
-/// Reads the bitmaps of an inode's group, so that it can be freed in an apply.
+/// Prepares to free a number. Reads its group's bitmaps. Called while preparing, without a handle.
 ///
 /// # Errors
-/// `NotFound` for a number that no inode has; `Corrupt`, `Io`.
-pub(crate) fn load(volume: &Volume, groups: &Groups, ino: Ino) -> Result<(), Error> {
-    let (group, _) = volume.geometry().group_of_ino(ino).ok_or(Error::NotFound)?;
-    groups.with_bits(volume, group, |_| ())
+/// `Corrupt` for a number of the file system's own, and for one that is free or being freed already; `Corrupt`, `Io`
+/// from reading bitmaps.
+pub(crate) fn claim<'a>(
+    volume: &'a Volume,
+    groups: &'a Groups,
+    ino: Ino,
+) -> Result<FreeingNumber<'a>, Error> {
+    let geometry = volume.geometry();
+    volume.check_ordinary(ino)?;
+    let (group, index) = geometry.group_of_ino(ino).ok_or(Error::NotFound)?;
+    match groups.with_bits(volume, group, |bits| bits.leave_inode(index))? {
+        true => Ok(FreeingNumber {
+            groups,
+            geometry,
+            ino: Some(ino),
+        }),
+        false => Err(Corrupt::at(Site::InodeFreedTwice).ino(ino).into()),
+    }
+}
+
+impl FreeingNumber<'_> {
+    /// Frees the number in the handle's epoch: it can be had again when that is durable. Uses [`BLOCKS_AN_INODE`] of
+    /// the handle's blocks.
+    pub(crate) fn apply(mut self, handle: &Handle<'_>, is_directory: bool) {
+        if let Some(ino) = self.ino.take() {
+            (0..BLOCKS_AN_INODE).for_each(|_| handle.use_block());
+            let change = InodeChange {
+                ino,
+                is_set: false,
+                is_directory,
+            };
+            self.groups.inode_changes.push(handle, change);
+            self.groups.inodes.freed(1);
+        }
+    }
+}
+
+impl Drop for FreeingNumber<'_> {
+    fn drop(&mut self) {
+        if let Some(ino) = self.ino.take()
+            && let Some((group, index)) = self.geometry.group_of_ino(ino)
+        {
+            self.groups
+                .with_loaded(group, |bits| bits.stay_inode(index));
+        }
+    }
 }

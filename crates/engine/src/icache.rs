@@ -13,7 +13,7 @@ use sync::{Arc, Mutex, Rank};
 
 use crate::error::Error;
 use crate::group::Groups;
-use crate::orphan::Orphans;
+use crate::orphan::{Doomed, Orphans};
 use crate::sb::{Kind, Volume};
 
 mod live_inode;
@@ -48,6 +48,8 @@ pub(crate) struct Icache {
     orphans: Orphans,
     /// Inodes with a time of access that waits for a change. [leaf]
     lazy: Mutex<Vec<Arc<LiveInode>>>,
+    /// Likewise.
+    doomed: Doomed,
 }
 
 /// An inode as it is on the device.
@@ -70,16 +72,22 @@ impl Deref for LoadedInode {
 }
 
 impl Icache {
-    /// The inodes of a volume; reads nothing.
+    /// The inodes of a volume that is not written to; reads nothing.
     pub(crate) fn new(volume: Volume) -> Icache {
-        let groups = Groups::new(&volume);
         let orphans = Orphans::new(volume.geometry(), None);
+        Icache::writable(volume, &[], orphans)
+    }
+
+    /// The inodes of a volume that is written to, with what each group has free and this orphan file; reads nothing.
+    pub(crate) fn writable(volume: Volume, free: &[(u32, u32)], orphans: Orphans) -> Icache {
+        let groups = Groups::new(&volume, free);
         Icache {
             volume,
             groups,
             table: Box::new(LockedTable::new()),
             orphans,
             lazy: Mutex::new(Rank::Leaf, Vec::new()),
+            doomed: Doomed::new(),
         }
     }
 
@@ -100,14 +108,14 @@ impl Icache {
         &self.volume
     }
 
-    /// The same inodes, with this orphan file.
-    pub(crate) fn with_orphans(self, orphans: Orphans) -> Icache {
-        Icache { orphans, ..self }
-    }
-
     /// The orphans.
     pub(crate) fn orphans(&self) -> &Orphans {
         &self.orphans
+    }
+
+    /// Who waits to be deleted.
+    pub(crate) fn doomed(&self) -> &Doomed {
+        &self.doomed
     }
 
     /// The groups.

@@ -45,5 +45,5 @@ pub use ondisk::{
     BlockSize, Corrupt, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock, Timestamp,
 };
 pub use recovery::{Error as RecoveryError, Report as RecoveryReport};
-pub use sb::Atime;
+pub use sb::{Acting, Atime, Caller, OnError};
 pub use xattr::{Xattr, XattrFlag};

@@ -4,6 +4,8 @@
 pub const CACHE_BYTES: usize = 32 << 20;
 /// Groups whose inode tables' places are kept in a table of 8 bytes each; of more groups none is kept.
 pub const KEPT_GROUPS: u32 = 1 << 20;
+/// Runs of blocks that hold the file system's own tables; with more of them it is not written to.
+pub const ZONES: usize = 1 << 20;
 /// Bytes of a symbolic link's target, as in Linux (`PATH_MAX`).
 pub const SYMLINK_BYTES: u64 = 4096;
 /// Bytes of all values of one inode's extended attributes together: one as long as the format allows, and more of
@@ -17,6 +19,10 @@ pub const DIRECTORY_BLOCKS: u64 = 1 << 28;
 pub const SYMLINKS: u32 = 40;
 /// Bytes of a path, as in Linux (`PATH_MAX` with its NUL).
 pub const PATH_BYTES: usize = 4095;
+/// Metadata blocks that one step changes.
+pub const STEP_BLOCKS: u32 = 64;
+/// Metadata blocks that one step gives up.
+pub const STEP_REVOKES: u32 = 256;
 /// Metadata blocks that changed and are kept as such, beyond those that are pinned or not committed.
 pub const LIVE_BLOCKS: usize = 1 << 13;
 /// Bytes of blocks of attributes kept to be found by their contents.

@@ -1,19 +1,27 @@
 //! Block allocation, the plain form: first fit from a goal, group after group, each group's lock waited for.
 //!
-//! A run is taken out of the bitmaps in memory while preparing ([`allocate`]); it is in no image yet, and dropping it
-//! gives it back. Applying it puts it on the epoch's list. A freed run comes back to memory when its epoch is
-//! durable. No space is reported only after a second look with everything that uncommitted frees give.
+//! An allocation first takes its share of the sum of free blocks ([`crate::group`]), which leaves the floor that the
+//! request must: then it finds as many clear bits, if need be in pieces. A run is taken out of the bitmaps in memory
+//! while preparing ([`take`]); it is in no image yet, and dropping it gives it back. Applying it puts it on the epoch's
+//! list. Freeing is prepared too ([`claim`]): blocks of the file system's own, free ones, and those that another is
+//! about to free are refused. A freed run comes back to memory when its epoch is durable.
+
+use std::collections::BTreeSet;
 
 use journal::Handle;
-use ondisk::{FsBlock, Geometry, Group, bitmap};
-use sync::atomic::Ordering;
+use ondisk::{Corrupt, FsBlock, Geometry, Group, Ino, Site};
 
 use crate::error::Error;
 use crate::group::{BlockChange, Groups, Run};
 use crate::sb::Volume;
 
-/// Blocks of a handle that one applied or freed run uses: a bitmap, a descriptor block, the superblock.
+/// Blocks of a handle that one applied run uses: a bitmap, a descriptor block, the superblock.
 pub(crate) const BLOCKS_A_RUN: u32 = 3;
+/// Blocks of a handle that freeing uses for each group: a bitmap, a descriptor block; and the superblock once.
+const BLOCKS_A_GROUP: u32 = 2;
+
+/// Looks through all groups by one who has a share and finds nothing: only others' takes and frees in between hide it.
+const LOOKS: usize = 64;
 
 /// Blocks taken and not yet applied.
 pub(crate) struct Blocks<'a> {
@@ -50,8 +58,9 @@ impl Drop for Blocks<'_> {
     }
 }
 
-/// Takes up to `want` blocks in a row, as near behind `goal` as there are: first a whole run in the goal's group or
-/// any other, else the longest that the first group with free blocks has. Called while preparing, without a handle.
+/// Takes up to `want` blocks in a row, as near behind `goal` as there are, and leaves at least `floor` free ones: first
+/// a whole run in the goal's group or any other, else the longest that the first group with free blocks has. Called
+/// while preparing, without a handle.
 ///
 /// # Errors
 /// `NoSpace` when no block can be had now ([`crate::icache::Icache`] tries again after a commit); `Corrupt`, `Io`
@@ -61,148 +70,142 @@ pub(crate) fn take<'a>(
     groups: &'a Groups,
     goal: FsBlock,
     want: u32,
+    floor: u64,
 ) -> Result<Blocks<'a>, Error> {
     let geometry = volume.geometry();
-    let (first, bit) = geometry.bit_of_block(goal).unwrap_or((Group(0), 0));
     let want = want.clamp(1, geometry.clusters_per_group());
+    let share = groups.blocks.share(want, floor);
+    let found = match share {
+        0 => Ok(None),
+        share => (0..LOOKS)
+            .find_map(|_| look(volume, groups, goal, share).transpose())
+            .transpose(),
+    };
+    let used = match &found {
+        Ok(Some(run)) => run.len,
+        _ => 0,
+    };
+    groups.blocks.add(i64::from(share) - i64::from(used));
+    let run = found?.ok_or(Error::NoSpace)?;
+    Ok(Blocks {
+        groups,
+        geometry,
+        run: Some(run),
+    })
+}
+
+/// One look through all groups: for `want` blocks in a row, then for fewer.
+fn look(volume: &Volume, groups: &Groups, goal: FsBlock, want: u32) -> Result<Option<Run>, Error> {
+    let geometry = volume.geometry();
+    let (first, bit) = geometry.bit_of_block(goal).unwrap_or((Group(0), 0));
     for is_whole in [true, false] {
         for step in 0..geometry.groups() {
             // Both are below the number of groups, which is far below 2^31.
             let group = Group((first.0 + step) % geometry.groups());
             let from = if step == 0 { bit } else { 0 };
-            if groups
-                .free_in_memory(group)
-                .is_some_and(|(blocks, _)| blocks == 0)
-            {
+            let (free, longest) = groups.free_blocks(group);
+            if free == 0 || is_whole && longest < want {
                 continue;
             }
-            let len = geometry.group_clusters(group);
-            let taken = groups.with_bits(volume, group, |bits| {
-                let range = match is_whole {
-                    true => bitmap::find_clear_run(&bits.blocks, from, len, want)
-                        .or_else(|| bitmap::find_clear_run(&bits.blocks, 0, len, want)),
-                    false => longest(&bits.blocks, len, want),
-                }?;
-                bitmap::set_range(&mut bits.blocks, range.clone());
-                bits.free_blocks -= range.end - range.start;
-                Some(range)
+            let taken = groups.with_bits(volume, group, |bits| match is_whole {
+                true => bits.take_whole(from, want),
+                false => bits.take_longest(want),
             })?;
             if let Some(range) = taken {
-                let start = FsBlock(geometry.group_first_block(group).0 + u64::from(range.start));
-                let run = Run {
-                    start,
+                return Ok(Some(Run {
+                    start: FsBlock(geometry.group_first_block(group).0 + u64::from(range.start)),
                     len: range.end - range.start,
-                };
-                return Ok(Blocks {
-                    groups,
-                    geometry,
-                    run: Some(run),
-                });
+                }));
             }
         }
     }
-    Err(Error::NoSpace)
+    Ok(None)
 }
 
-/// The longest run of clear bits, cut to `want`.
-fn longest(bits: &[u8], len: u32, want: u32) -> Option<std::ops::Range<u32>> {
-    let free = bitmap::runs(bits, len)
-        .filter(|(_, is_set)| !is_set)
-        .map(|(range, _)| range);
-    let longest =
-        free.max_by_key(|range| (range.end - range.start, std::cmp::Reverse(range.start)))?;
-    Some(longest.start..longest.end.min(longest.start + want))
+/// Blocks in use that the owner of this value is about to free; nobody else can. Dropping it leaves them in use.
+pub(crate) struct Freeing<'a> {
+    groups: &'a Groups,
+    geometry: &'a Geometry,
+    /// Each within one group. Empty once they were freed.
+    runs: Vec<Run>,
 }
 
-/// Frees blocks in the handle's epoch: they can be had again when it is durable. Uses [`BLOCKS_A_RUN`] of the
-/// handle's blocks for each group that the run touches. The groups' bitmaps must be in memory ([`load`]). Blocks that
-/// held metadata are the caller's to forget.
-pub(crate) fn free(
-    geometry: &Geometry,
-    groups: &Groups,
-    handle: &Handle<'_>,
-    start: FsBlock,
-    len: u64,
-) {
-    let count = || (0..BLOCKS_A_RUN).for_each(|_| handle.use_block());
-    free_uncounted(geometry, groups, handle, start, len, count);
-}
-
-/// Frees a run, and calls `count` for each group that it touches.
-fn free_uncounted(
-    geometry: &Geometry,
-    groups: &Groups,
-    handle: &Handle<'_>,
-    start: FsBlock,
-    len: u64,
-    count: impl Fn(),
-) {
-    let (mut at, end) = (start.0, start.0 + len);
-    while at < end {
-        let Some((_, bit)) = geometry.bit_of_block(FsBlock(at)) else {
-            return;
-        };
-        let rest = u64::from(geometry.blocks_per_group() - bit).min(end - at);
-        // At most the blocks of a group.
-        let run = Run {
-            start: FsBlock(at),
-            len: rest as u32,
-        };
-        count();
-        groups
-            .block_changes
-            .push(handle, BlockChange { run, is_set: false });
-        // Relaxed: a hint for when space is short.
-        groups.pending_blocks.fetch_add(rest, Ordering::Relaxed);
-        at += rest;
-    }
-}
-
-/// Reads the bitmaps of the groups that a run touches, so that it can be freed in an apply.
+/// Prepares to free runs of blocks that the inode `ino` names. Reads the bitmaps of their groups. Called while
+/// preparing, without a handle.
 ///
 /// # Errors
-/// `Corrupt`, `Io`; a run that is not within the file system is the caller's to refuse.
-pub(crate) fn load(
-    volume: &Volume,
-    groups: &Groups,
-    start: FsBlock,
-    len: u64,
-) -> Result<(), Error> {
-    let last = FsBlock((start.0 + len).saturating_sub(1));
-    let geometry = volume.geometry();
-    let (Some(first), Some(last)) = (
-        geometry.group_of_block(start),
-        geometry.group_of_block(last),
-    ) else {
-        return Ok(());
-    };
-    (first.0..=last.0).try_for_each(|group| groups.with_bits(volume, Group(group), |_| ()))
-}
-
-/// Blocks that [`free_all`] uses of a handle for these runs.
-pub(crate) fn blocks_to_free_all(geometry: &Geometry, runs: &[(FsBlock, u64)]) -> u32 {
-    // A step frees into some dozens of groups.
-    groups_of(geometry, runs).len() as u32 * BLOCKS_A_RUN
-}
-
-/// As [`free`] for each run, but uses [`BLOCKS_A_RUN`] of the handle's blocks once for each group.
-pub(crate) fn free_all(
-    geometry: &Geometry,
-    groups: &Groups,
-    handle: &Handle<'_>,
+/// `Corrupt` for blocks of the file system's own or beyond its end, and for those that are free or being freed already;
+/// as [`take`].
+pub(crate) fn claim<'a>(
+    volume: &'a Volume,
+    groups: &'a Groups,
+    ino: Ino,
     runs: &[(FsBlock, u64)],
-) {
-    (0..blocks_to_free_all(geometry, runs)).for_each(|_| handle.use_block());
+) -> Result<Freeing<'a>, Error> {
+    let geometry = volume.geometry();
+    let mut freeing = Freeing {
+        groups,
+        geometry,
+        runs: Vec::with_capacity(runs.len()),
+    };
     for (start, len) in runs {
-        free_uncounted(geometry, groups, handle, *start, *len, || {});
+        volume.check_unowned(ino, *start, *len)?;
+        let (mut at, end) = (start.0, start.0 + len);
+        while at < end {
+            let (group, bit) = geometry.bit_of_block(FsBlock(at)).ok_or_else(|| {
+                let corrupt = Corrupt::at(Site::FreedBeyondEnd);
+                corrupt.ino(ino).block(FsBlock(at))
+            })?;
+            // At most the blocks of a group.
+            let rest = u64::from(geometry.group_clusters(group) - bit).min(end - at) as u32;
+            groups
+                .with_bits(volume, group, |bits| bits.leave(bit, rest))?
+                .map_err(|free| {
+                    let block = geometry.group_first_block(group).0 + u64::from(free);
+                    let corrupt = Corrupt::at(Site::BlockFreedTwice);
+                    corrupt.ino(ino).group(group).block(FsBlock(block))
+                })?;
+            freeing.runs.push(Run {
+                start: FsBlock(at),
+                len: rest,
+            });
+            at += u64::from(rest);
+        }
+    }
+    Ok(freeing)
+}
+
+impl Freeing<'_> {
+    /// Blocks of a handle that [`Freeing::apply`] uses.
+    pub(crate) fn cost(&self) -> u32 {
+        let of = |run: &Run| self.geometry.group_of_block(run.start);
+        let groups: BTreeSet<Group> = self.runs.iter().filter_map(of).collect();
+        match groups.len() {
+            0 => 0,
+            // A step frees into a few groups.
+            groups => groups as u32 * BLOCKS_A_GROUP + 1,
+        }
+    }
+
+    /// Frees the blocks in the handle's epoch: they can be had again when it is durable. Those that held metadata are
+    /// the caller's to forget.
+    pub(crate) fn apply(mut self, handle: &Handle<'_>) {
+        (0..self.cost()).for_each(|_| handle.use_block());
+        for run in std::mem::take(&mut self.runs) {
+            self.groups
+                .block_changes
+                .push(handle, BlockChange { run, is_set: false });
+            self.groups.blocks.freed(run.len);
+        }
     }
 }
 
-/// The groups that runs touch.
-fn groups_of(geometry: &Geometry, runs: &[(FsBlock, u64)]) -> std::collections::BTreeSet<u32> {
-    let ends = runs.iter().filter_map(|(start, len)| {
-        let last = FsBlock((start.0 + len).saturating_sub(1));
-        Some(geometry.group_of_block(*start)?.0..=geometry.group_of_block(last)?.0)
-    });
-    ends.flatten().collect()
+impl Drop for Freeing<'_> {
+    fn drop(&mut self) {
+        for run in std::mem::take(&mut self.runs) {
+            if let Some((group, first)) = self.geometry.bit_of_block(run.start) {
+                self.groups.with_loaded(group, |bits| bits.stay(first));
+            }
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! From a device to a volume: the superblock, and the journal if it has something to say.
 
 use device::{BlockDevice, DeviceError};
-use ondisk::superblock::state;
 use ondisk::{
     Corrupt, Feature, Features, FsBlock, Geometry, Ino, Site, Superblock, Timestamp, orphan_file,
 };
@@ -9,11 +8,12 @@ use sync::Arc;
 
 use crate::error::Error;
 use crate::extent::Mappings;
+use crate::group::Survey;
 use crate::icache::Icache;
 use crate::limits;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::reap;
-use crate::sb::{self, Atime, Volume, Writing};
+use crate::sb::{self, Atime, Choices, OnError, Reserve, Volume, Writing, Zones};
 
 /// Features that ask something of who writes, and that lanefs heeds.
 const WRITABLE: &[Feature] = &[
@@ -60,6 +60,14 @@ pub struct OpenOptions {
     /// Keep times of access in memory until the inode changes otherwise, a sync, or the end (`lazytime`). A crash
     /// loses them, and nothing else.
     pub lazytime: bool,
+    /// Who is not named by [`crate::Fs::act_for`] may take the blocks reserved for root.
+    pub as_root: bool,
+    /// What to do when the image turns out to be corrupt; `None` for what its superblock says.
+    pub errors: Option<OnError>,
+    /// Whether the device is told which blocks are free, once that is durable.
+    pub discard: bool,
+    /// Whether a thread of its own deletes what lost its names; else each caller does, when its operation is done.
+    pub reaper_thread: bool,
 }
 
 impl Default for OpenOptions {
@@ -71,6 +79,10 @@ impl Default for OpenOptions {
             cache_bytes: limits::CACHE_BYTES,
             atime: Atime::default(),
             lazytime: false,
+            as_root: true,
+            errors: None,
+            discard: false,
+            reaper_thread: false,
         }
     }
 }
@@ -127,8 +139,14 @@ pub(crate) fn mount_for_writing(
         options.cache_bytes,
     )?;
     let reader = Icache::new(volume);
-    let journal = open_journal(&reader, &device)?;
+    let Survey { mut zones, free } = Survey::read(reader.volume())?;
+    let journal = open_journal(&reader, &device, &mut zones)?;
     let file = read_orphan_file(&reader, &superblock)?;
+    if let (Some(file), Some(ino)) = (&file, superblock.orphan_file_ino()) {
+        let mut blocks = file.blocks.iter();
+        blocks.try_for_each(|block| zones.add(block.0..block.0 + 1, ino))?;
+    }
+    let zones = zones.finish()?;
     let in_slots = file
         .iter()
         .flat_map(|file| file.used.iter().map(|(_, ino)| *ino))
@@ -138,13 +156,17 @@ pub(crate) fn mount_for_writing(
     write_superblock(&*device, &mut superblock)?;
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
     let orphans = Orphans::new(volume.geometry(), file);
-    let icache = Icache::new(volume.writable(Writing::new(
-        journal,
-        clock,
-        options.atime,
-        options.lazytime,
-    )))
-    .with_orphans(orphans);
+    let choices = Choices {
+        zones,
+        reserve: Reserve::new(&superblock, volume.geometry(), options.as_root),
+        errors: options.errors.unwrap_or(OnError::of(&superblock)),
+        has_large_file: volume.has(Feature::LARGE_FILE),
+        discard: options.discard,
+        atime: options.atime,
+        lazytime: options.lazytime,
+    };
+    let volume = volume.writable(Writing::new(journal, clock, choices));
+    let icache = Icache::writable(volume, &free, orphans);
     reap::recover(&icache, first_orphan, &in_slots)?;
     Ok((icache, report))
 }
@@ -194,6 +216,7 @@ fn read_orphan_file(icache: &Icache, superblock: &Superblock) -> Result<Option<O
 /// Commits and writes home everything, and says in the superblock that the journal holds nothing. Nobody else uses
 /// the volume.
 pub(crate) fn unmount(icache: &Icache) -> Result<(), Error> {
+    reap::drain(icache);
     icache.volume().writing()?.journal.close(icache)?;
     let device = icache.volume().cache().device();
     let mut superblock = sb::read_superblock(&**device, None)?;
@@ -256,10 +279,6 @@ fn refuse_unwritable(
             superblock.journal_ino().is_none(),
             "its journal is on another device",
         ),
-        (
-            superblock.state() & state::ERROR != 0,
-            "errors in it are on record, so e2fsck comes first",
-        ),
     ];
     if let Some((_, reason)) = reasons.into_iter().find(|(is_so, _)| *is_so) {
         return Err(Error::Unwritable(reason));
@@ -276,7 +295,11 @@ fn refuse_unwritable(
 }
 
 /// Opens the journal in its inode, which the volume can read.
-fn open_journal(icache: &Icache, device: &Arc<dyn BlockDevice>) -> Result<journal::Journal, Error> {
+fn open_journal(
+    icache: &Icache,
+    device: &Arc<dyn BlockDevice>,
+    zones: &mut Zones,
+) -> Result<journal::Journal, Error> {
     let block_size = icache.volume().geometry().block_size();
     let inode = icache.load_used(Ino::JOURNAL)?;
     let mut runs = Vec::new();
@@ -286,6 +309,7 @@ fn open_journal(icache: &Icache, device: &Arc<dyn BlockDevice>) -> Result<journa
             .physical
             .filter(|_| run.is_data())
             .ok_or(Corrupt::at(Site::LogHole).ino(Ino::JOURNAL))?;
+        zones.add(start.0..start.0 + run.len, Ino::JOURNAL)?;
         // A journal has fewer blocks than 2^32: its inode was read as a file of that size.
         runs.push((start, u32::try_from(run.len).unwrap_or(u32::MAX)));
     }

@@ -22,7 +22,7 @@ pub use create::NewInode;
 pub(crate) use create::{Content, create, create_unnamed};
 pub(crate) use link::link;
 pub(crate) use lock::TRIES;
-pub(crate) use remove::{reap_unheld, rmdir, unlink};
+pub(crate) use remove::{rmdir, unlink};
 pub use rename::RenameFlag;
 pub(crate) use rename::{Named, rename};
 

@@ -13,8 +13,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use journal::{Epoch, EpochLists, Folded, Handle, JournalError};
-use ondisk::{FsBlock, Geometry, Ino, Superblock, orphan_file};
+use ondisk::{FsBlock, Geometry, Ino, orphan_file};
 use sync::{Arc, Mutex, MutexGuard, Rank};
+
+use crate::sb::change_superblock;
+
+mod doomed;
+
+pub(crate) use doomed::{Doomed, UnderWay};
 
 /// Blocks of a handle that an entry or its removal uses at most: a slot's block; or the superblock, the inode and its
 /// neighbour on the list.
@@ -145,31 +151,13 @@ impl Orphans {
                     image[at..at + 4].copy_from_slice(&ino.0.to_le_bytes());
                     orphan_file::seal(image, place, self.seed);
                 }
-                None => set_list_head(geometry, ino, folded)?,
+                None => change_superblock(geometry, folded, |sb| {
+                    sb.set_last_orphan(Some(ino).filter(|head| head.0 != 0));
+                })?,
             }
         }
         Ok(())
     }
-}
-
-fn set_list_head(
-    geometry: &Geometry,
-    head: Ino,
-    folded: &mut Folded<'_>,
-) -> Result<(), JournalError> {
-    let image = folded.image(geometry.primary_superblock())?;
-    let start = if geometry.primary_superblock().0 == 0 {
-        Superblock::OFFSET as usize
-    } else {
-        0
-    };
-    let raw = &mut image[start..start + Superblock::SIZE];
-    // The slice is as long as the structure.
-    let mut sb = *Superblock::view((&*raw).try_into().expect("a superblock's length"));
-    sb.set_last_orphan(Some(head).filter(|head| head.0 != 0));
-    sb.seal();
-    raw.copy_from_slice(sb.bytes());
-    Ok(())
 }
 
 impl Locked<'_> {

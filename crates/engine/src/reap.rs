@@ -1,21 +1,29 @@
 //! Inodes that were in the middle of being cut or deleted: their blocks, their number, their entry among the orphans.
+//! The one way in which an inode is deleted.
 //!
-//! A loop of steps, each of which a cut may follow: blocks go while the inode stays among the orphans; the last step
-//! takes it out and, where it has no names, gives back its number. [`recover`] does so for all that an earlier mount
-//! left; nobody else uses the volume then. Takes the inode's lock, and the orphans' for each last step.
+//! A [`Deletion`] is one step: all that is left of an inode that has no names goes. Where that is too much, the inode
+//! is among the orphans, and blocks go in steps before ([`delete`]), each of which a cut may follow. [`recover`] does
+//! so for all that an earlier mount left; nobody else uses the volume then. Takes the inode's lock, and the orphans'
+//! for each last step.
 
 use std::collections::HashSet;
 
+use journal::Handle;
 use ondisk::inode::{BLOCK_AREA, Inode};
 use ondisk::{Corrupt, FileType, Flags, FsBlock, Ino, Site, Timestamp};
 use sync::Arc;
 
 use crate::data;
 use crate::error::Error;
-use crate::ialloc::{self, BLOCKS_AN_INODE};
+use crate::extent::{self, Change};
+use crate::ialloc::{self, BLOCKS_AN_INODE, FreeingNumber};
 use crate::icache::{Exclusive, Icache, LiveInode};
-use crate::orphan::{BLOCKS_AN_ORPHAN, Chained};
+use crate::orphan::{BLOCKS_AN_ORPHAN, Chained, UnderWay};
+use crate::sb::Purpose;
 use crate::xattr;
+
+/// The blocks that a file can have.
+const ALL: std::ops::Range<u64> = 0..1 << 32;
 
 /// Finishes what an earlier mount left: `first` is the head of the classic list, `slots` what the orphan file holds.
 /// Before anyone else uses the volume.
@@ -50,12 +58,107 @@ pub(crate) fn recover(icache: &Icache, first: Option<Ino>, slots: &[Ino]) -> Res
         check_number(icache, ino)?;
         let live = icache.get(ino)?;
         let locked = live.write_lock();
-        match live.snapshot().links_count() {
-            0 => delete(icache, &locked)?,
-            _ => finish_cut(icache, &locked)?,
+        let done = match live.snapshot().links_count() {
+            0 => delete(icache, &locked),
+            _ => finish_cut(icache, &locked),
+        };
+        drop(locked);
+        match done {
+            // It stays among the orphans, and the others need not wait for e2fsck.
+            Err(Error::Corrupt(corrupt)) => icache.note(corrupt),
+            done => done?,
         }
     }
     Ok(())
+}
+
+/// Deletes an inode that was let go of last by the caller, who holds nothing: now, or by those who serve the queue.
+///
+/// # Errors
+/// As [`delete`].
+pub(crate) fn doom(icache: &Icache, ino: Ino) -> Result<(), Error> {
+    match icache.doomed().push(ino) {
+        true => Ok(()),
+        false => reap(icache, &icache.doomed().begin(ino)),
+    }
+}
+
+/// Before the caller takes its own locks to doom more: deletes an inode of a full queue.
+pub(crate) fn help(icache: &Icache) {
+    if icache.doomed().is_full()
+        && let Some(doomed) = icache.doomed().take()
+    {
+        reap_noting(icache, &doomed);
+    }
+}
+
+/// Deletes all that waits, and waits until nothing is being deleted. The caller holds nothing.
+pub(crate) fn drain(icache: &Icache) {
+    while let Some(doomed) = icache.doomed().take() {
+        reap_noting(icache, &doomed);
+    }
+    icache.doomed().wait_idle();
+}
+
+/// Deletes what others doom, until the queue is no longer served: the work of a thread of its own.
+pub(crate) fn serve(icache: &Icache) {
+    while let Some(doomed) = icache.doomed().next() {
+        reap_noting(icache, &doomed);
+    }
+}
+
+/// [`reap`] for those whom nobody asks what came of it.
+fn reap_noting(icache: &Icache, doomed: &UnderWay<'_>) {
+    // A failure of the journal is told to everyone who asks for anything after it. What is left is an orphan, which
+    // whoever opens the image next deletes.
+    if let Err(Error::Corrupt(corrupt)) = reap(icache, doomed) {
+        icache.note(corrupt);
+    }
+}
+
+/// Deletes an inode without names that nobody holds, in as many steps as it takes; leaves any other alone. The caller
+/// holds nothing. What a cut between two steps leaves: an orphan with fewer blocks.
+fn reap(icache: &Icache, doomed: &UnderWay<'_>) -> Result<(), Error> {
+    let live = icache.get(doomed.ino())?;
+    let locked = live.write_lock();
+    let inode = live.snapshot();
+    match inode.links_count() > 0 || inode.mode() == 0 || live.is_held() {
+        true => Ok(()),
+        false => delete(icache, &locked),
+    }
+}
+
+/// How often an operation is tried again when others used the space that was there.
+const ROOM_TRIES: usize = 3;
+
+/// Does an operation that may need space; where there is none, all that is doomed is deleted first, and what was freed
+/// becomes durable, before it is tried again. The caller holds nothing.
+pub(crate) fn with_room<T>(
+    icache: &Icache,
+    mut operation: impl FnMut(&Icache) -> Result<T, Error>,
+) -> Result<T, Error> {
+    for _ in 0..ROOM_TRIES {
+        match operation(icache) {
+            Err(Error::NoSpace) if make_room(icache)? => {}
+            done => return done,
+        }
+    }
+    operation(icache)
+}
+
+/// Whether there may be space now.
+fn make_room(icache: &Icache) -> Result<bool, Error> {
+    let writing = icache.volume().writing()?;
+    let had_doomed = !icache.doomed().is_idle();
+    drain(icache);
+    let floor = writing.reserve.floor(Purpose::Growing);
+    let groups = icache.groups();
+    if groups.blocks.commit_helps(floor) || groups.inodes.commit_helps(0) {
+        icache.sync_all()?;
+        return Ok(true);
+    }
+    // What others took and gave back meanwhile counts too.
+    Ok(had_doomed || groups.blocks.sum() > floor && groups.inodes.sum() > 0)
 }
 
 fn check_number(icache: &Icache, ino: Ino) -> Result<(), Error> {
@@ -80,33 +183,127 @@ fn finish_cut(icache: &Icache, locked: &Exclusive<'_>) -> Result<(), Error> {
 }
 
 /// Deletes a locked inode that has no names, is among the orphans, and is used by nobody: its blocks, step by step,
-/// then its number.
+/// then all that is left.
 ///
 /// # Errors
 /// `Corrupt`, `Io`, `Aborted`; what is left stays among the orphans.
 pub(crate) fn delete(icache: &Icache, locked: &Exclusive<'_>) -> Result<(), Error> {
-    data::cut(icache, locked, 0)?;
-    let (volume, groups) = (icache.volume(), icache.groups());
-    let inode = locked.inode().snapshot();
-    let attributes = xattr::Release::prepare(icache, &inode)?;
-    ialloc::load(volume, groups, inode.ino())?;
-    let (blocks, revokes) = attributes.cost();
-    let credits = icache.reserve(1 + BLOCKS_AN_ORPHAN + BLOCKS_AN_INODE + blocks, revokes)?;
-    let now = icache.now()?;
-    let _still = locked.inode().data_lock_exclusive();
-    let mut orphans = icache.orphans().lock();
-    let attributes = attributes.lock()?;
-    let handle = icache.begin(credits)?;
-    attributes.apply(&handle);
-    // First: on the classic list, the next inode's number is in the record.
-    orphans.remove(&handle, inode.ino());
-    locked.change(&handle, |inode| clear(inode, now));
-    ialloc::free(groups, &handle, inode.ino(), inode.is(FileType::Directory));
-    Ok(())
+    loop {
+        let deletion = match Deletion::prepare(icache, locked)? {
+            Prepared::Whole(deletion) => deletion,
+            Prepared::Part(change) => {
+                data::apply_cut(icache, locked, change)?;
+                continue;
+            }
+        };
+        let (blocks, revokes) = deletion.cost();
+        let credits = icache.reserve(blocks + BLOCKS_AN_ORPHAN, revokes)?;
+        let now = icache.now()?;
+        let _still = locked.inode().data_lock_exclusive();
+        let mut orphans = icache.orphans().lock();
+        let deletion = deletion.lock()?;
+        let handle = icache.begin(credits)?;
+        // First: on the classic list, the next inode's number is in the record.
+        orphans.remove(&handle, locked.inode().ino());
+        deletion.apply(&handle, now);
+        return Ok(());
+    }
+}
+
+/// What one step can take away of an inode without names.
+pub(crate) enum Prepared<'a> {
+    /// All of it.
+    Whole(Deletion<'a>),
+    /// Some of its blocks.
+    Part(Change<'a>),
+}
+
+/// The deletion of an inode with all that it has, in one step.
+pub(crate) struct Deletion<'a> {
+    locked: &'a Exclusive<'a>,
+    map: Option<Change<'a>>,
+    attributes: xattr::Release<'a>,
+    number: FreeingNumber<'a>,
+    is_directory: bool,
+}
+
+/// A deletion in the next handle.
+pub(crate) struct LockedDeletion<'a> {
+    locked: &'a Exclusive<'a>,
+    map: Option<Change<'a>>,
+    attributes: xattr::LockedRelease<'a>,
+    number: FreeingNumber<'a>,
+    is_directory: bool,
+}
+
+impl<'a> Deletion<'a> {
+    /// Prepares to delete an inode that has no name any more and that nobody holds. The caller has its lock.
+    ///
+    /// # Errors
+    /// `Corrupt` for one that names blocks which it can't have; `Io`.
+    pub(crate) fn prepare(
+        icache: &'a Icache,
+        locked: &'a Exclusive<'a>,
+    ) -> Result<Prepared<'a>, Error> {
+        let inode = locked.inode().snapshot();
+        let mut map = None;
+        if extent::is_mapped(&inode) {
+            let mut draft = extent::Draft::new(icache, locked)?;
+            let done = draft.remove(ALL)?;
+            let change = draft.prepare()?;
+            if done < ALL.end {
+                return Ok(Prepared::Part(change));
+            }
+            map = Some(change);
+        }
+        Ok(Prepared::Whole(Deletion {
+            locked,
+            map,
+            attributes: xattr::Release::prepare(icache, &inode)?,
+            number: ialloc::claim(icache.volume(), icache.groups(), inode.ino())?,
+            is_directory: inode.is(FileType::Directory),
+        }))
+    }
+
+    /// Blocks and revokes of the handle that it uses, the inode's own block among them.
+    pub(crate) fn cost(&self) -> (u32, u32) {
+        let (blocks, revokes) = self.map.as_ref().map_or((1, 0), Change::cost);
+        let attributes = self.attributes.cost();
+        (
+            blocks + attributes.0 + BLOCKS_AN_INODE,
+            revokes + attributes.1,
+        )
+    }
+
+    /// Waits for the lock on blocks of attributes, where there is one: before the handle, after all other locks.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io` from the bitmap of that block.
+    pub(crate) fn lock(self) -> Result<LockedDeletion<'a>, Error> {
+        Ok(LockedDeletion {
+            locked: self.locked,
+            map: self.map,
+            attributes: self.attributes.lock()?,
+            number: self.number,
+            is_directory: self.is_directory,
+        })
+    }
+}
+
+impl LockedDeletion<'_> {
+    /// Deletes it in the handle's epoch.
+    pub(crate) fn apply(self, handle: &Handle<'_>, now: Timestamp) {
+        if let Some(map) = self.map {
+            map.apply(handle);
+        }
+        self.attributes.apply(handle);
+        self.number.apply(handle, self.is_directory);
+        self.locked.change(handle, |inode| clear(inode, now));
+    }
 }
 
 /// What is left in the record of a deleted inode: its generation, and when it was deleted.
-pub(crate) fn clear(inode: &mut Inode, now: Timestamp) {
+fn clear(inode: &mut Inode, now: Timestamp) {
     inode.set_mode(0);
     inode.set_links_count(0);
     inode.set_size(0);

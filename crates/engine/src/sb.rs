@@ -6,7 +6,7 @@
 
 use buffer::{Block, Cache, Tag};
 use device::BlockDevice;
-use journal::Journal;
+use journal::{Folded, Journal, JournalError};
 use ondisk::{
     Corrupt, Feature, Features, FsBlock, Geometry, Group, GroupDesc, Ino, Site, Superblock,
     Timestamp, dirent, extent, htree, xattr,
@@ -16,9 +16,21 @@ use sync::{Arc, Mutex, Rank};
 use crate::error::Error;
 use crate::live::{Live, Pin, Seal};
 
+mod discard;
+mod errors;
+mod large_file;
+mod reserve;
 mod sharing;
+mod zones;
 
+pub(crate) use discard::Discard;
+pub(crate) use errors::Errors;
+pub use errors::OnError;
+pub(crate) use large_file::LargeFile;
+pub use reserve::{Acting, Caller};
+pub(crate) use reserve::{Purpose, Reserve};
 pub(crate) use sharing::AttributeBlocks;
+pub(crate) use zones::Zones;
 
 /// What a metadata block is read as. Part of the tag under which the cache keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +65,16 @@ pub(crate) struct Volume {
 pub(crate) struct Writing {
     pub(crate) journal: Journal,
     pub(crate) live: Live,
+    /// Where the file system's own blocks lie.
+    zones: Zones,
+    /// Who may take the last blocks.
+    pub(crate) reserve: Reserve,
+    /// What was found to be corrupt, and what follows.
+    pub(crate) errors: Errors,
+    /// Whether files of 2 GiB are allowed for on disk.
+    pub(crate) large_file: LargeFile,
+    /// Whether the device is told what is free.
+    pub(crate) discard: Discard,
     /// The time now, for stamps on inodes.
     pub(crate) clock: fn() -> Timestamp,
     /// Which reads change times of access.
@@ -78,22 +100,53 @@ pub enum Atime {
 }
 
 impl Writing {
-    pub(crate) fn new(
-        journal: Journal,
-        clock: fn() -> Timestamp,
-        atime: Atime,
-        lazytime: bool,
-    ) -> Writing {
+    pub(crate) fn new(journal: Journal, clock: fn() -> Timestamp, choices: Choices) -> Writing {
         Writing {
             journal,
             live: Live::new(seal_image),
+            zones: choices.zones,
+            reserve: choices.reserve,
+            errors: Errors::new(choices.errors),
+            large_file: LargeFile::new(choices.has_large_file),
+            discard: Discard::new(choices.discard),
             clock,
-            atime,
-            lazytime,
+            atime: choices.atime,
+            lazytime: choices.lazytime,
             renames: Mutex::new(Rank::Rename, ()),
             attribute_blocks: Mutex::new(Rank::XattrBlock, AttributeBlocks::default()),
         }
     }
+}
+
+/// How a volume is written to: from its superblock, its descriptors, and what was asked for.
+pub(crate) struct Choices {
+    pub(crate) zones: Zones,
+    pub(crate) reserve: Reserve,
+    pub(crate) errors: OnError,
+    pub(crate) has_large_file: bool,
+    pub(crate) discard: bool,
+    pub(crate) atime: Atime,
+    pub(crate) lazytime: bool,
+}
+
+/// Changes the superblock in the image of its block.
+pub(crate) fn change_superblock(
+    geometry: &Geometry,
+    folded: &mut Folded<'_>,
+    change: impl FnOnce(&mut Superblock),
+) -> Result<(), JournalError> {
+    let image = folded.image(geometry.primary_superblock())?;
+    let start = match geometry.primary_superblock().0 {
+        0 => Superblock::OFFSET as usize,
+        _ => 0,
+    };
+    let raw = &mut image[start..start + Superblock::SIZE];
+    // The slice is as long as the structure.
+    let mut sb = *Superblock::view((&*raw).try_into().expect("a superblock's length"));
+    change(&mut sb);
+    sb.seal();
+    raw.copy_from_slice(sb.bytes());
+    Ok(())
 }
 
 /// Writes the checksum of a metadata block's image.
@@ -262,6 +315,40 @@ impl Volume {
     /// The block numbers that anything may point to.
     pub(crate) fn blocks(&self) -> core::ops::Range<u64> {
         self.geometry.first_data_block().0..self.geometry.blocks_count()
+    }
+
+    /// Where the file system's own blocks lie; nowhere on a volume that is not written to.
+    pub(crate) fn zones(&self) -> &Zones {
+        static NONE: Zones = Zones::NONE;
+        self.writing
+            .as_ref()
+            .map_or(&NONE, |writing| &writing.zones)
+    }
+
+    /// Refuses blocks that an inode names although they are the file system's own, on a volume that is written to:
+    /// before they are read as the inode's metadata, or its data are read or written there.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the inode and the first such block.
+    pub(crate) fn check_unowned(&self, ino: Ino, start: FsBlock, len: u64) -> Result<(), Error> {
+        match self.zones().find(start.0..start.0.saturating_add(len), ino) {
+            Some(block) => Err(Corrupt::at(Site::ZoneNamed).ino(ino).block(block).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses the file system's own inodes but for the root directory: nothing names them.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the inode.
+    pub(crate) fn check_ordinary(&self, ino: Ino) -> Result<(), Error> {
+        let is_reserved = ino < self.geometry.first_ino() && ino != Ino::ROOT;
+        let orphans = self.superblock.orphan_file_ino();
+        let is_orphan_file = self.has(Feature::ORPHAN_FILE) && orphans == Some(ino);
+        match is_reserved || is_orphan_file {
+            true => Err(Corrupt::at(Site::InodeReserved).ino(ino).into()),
+            false => Ok(()),
+        }
     }
 
     /// The block with descriptors number `index`, from the copy of them that is in use.

@@ -94,6 +94,7 @@ fn read_block(
         let corrupt = Corrupt::at(Site::XattrBlockPlace).ino(inode.ino());
         return Err(corrupt.block(at).into());
     }
+    volume.check_unowned(inode.ino(), at, 1)?;
     // Inodes share such blocks, so the checksum's seed is the file system's.
     volume.read_block(at, Kind::Xattrs, Ino(0), |bytes| {
         if geometry.has_metadata_csum() {

@@ -207,6 +207,12 @@ impl Journal {
         }
     }
 
+    /// Aborts: nothing is committed any more, and every later call says why. An earlier cause stays.
+    pub fn abort(&self, cause: &str) {
+        // The caller knows the cause.
+        let _ = self.abort.because(JournalError::Aborted(cause.into()));
+    }
+
     /// What was counted so far.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics

@@ -49,6 +49,22 @@ pub fn set_range(bits: &mut [u8], range: Range<u32>) {
     }
 }
 
+/// Clears every bit of the range.
+pub fn clear_range(bits: &mut [u8], range: Range<u32>) {
+    let end = range.end.min(bit_len(bits));
+    let mut at = range.start;
+    while at < end {
+        if at.is_multiple_of(8) && end - at >= 8 {
+            let whole = (at / 8) as usize..(end / 8) as usize;
+            bits[whole].fill(0);
+            at = end / 8 * 8;
+        } else {
+            clear(bits, at);
+            at += 1;
+        }
+    }
+}
+
 fn bit_len(bits: &[u8]) -> u32 {
     u32::try_from(bits.len().saturating_mul(8)).unwrap_or(u32::MAX)
 }
@@ -71,6 +87,14 @@ pub fn find(bits: &[u8], from: u32, end: u32, wanted: bool) -> Option<u32> {
     let dull = if wanted { 0x00 } else { 0xFF };
     let mut at = from;
     while at < end {
+        let word = (at / 8) as usize..(at / 8) as usize + 8;
+        if at.is_multiple_of(8)
+            && let Some(word) = bits.get(word)
+            && word == [dull; 8]
+        {
+            at = at.checked_add(64)?;
+            continue;
+        }
         let byte = bits.get((at / 8) as usize).copied().unwrap_or(0xFF);
         if at.is_multiple_of(8) && byte == dull {
             at = at.checked_add(8)?;

@@ -56,6 +56,12 @@ sites! {
     BlockBitmapChecksum = 210, "the block bitmap's checksum is wrong";
     InodeBitmapChecksum = 211, "the inode bitmap's checksum is wrong";
     BlockInOtherUse = 212, "a block is used as metadata of two kinds or of two inodes";
+    ZonesOverlap = 213, "two of the file system's own tables overlap";
+    ZoneNamed = 214, "a block of the file system's own tables or of its journal is named as something else";
+    FreedBeyondEnd = 215, "a block to be freed lies outside the file system";
+    BlockFreedTwice = 216, "a block to be freed is free already";
+    InodeFreedTwice = 217, "an inode to be freed is free already";
+    InodeReserved = 218, "one of the file system's own inodes is named as an ordinary one";
 
     // 3xx: inodes.
     InodeExtraSize = 300, "the inode's extra fields do not fit into its slot";
@@ -220,6 +226,18 @@ impl Corrupt {
             block: Some(block),
             ..self
         }
+    }
+
+    /// In which inode, if that is known.
+    #[must_use]
+    pub fn inode(&self) -> Option<Ino> {
+        self.ino
+    }
+
+    /// In which block, if that is known.
+    #[must_use]
+    pub fn block_number(&self) -> Option<FsBlock> {
+        self.block
     }
 
     /// Which check failed.

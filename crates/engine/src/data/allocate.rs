@@ -42,6 +42,7 @@ pub(crate) fn allocate(
     len: u64,
 ) -> Result<(), Error> {
     icache.volume().writing()?;
+    icache.volume().check_ordinary(ino)?;
     check_regular(&icache.load_used(ino)?)?;
     let live = icache.get(ino)?;
     let locked = &live.write_lock();

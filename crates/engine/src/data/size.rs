@@ -17,6 +17,7 @@ const MAP_END: u64 = 1 << 32;
 /// Sets the size of a regular file.
 pub(crate) fn truncate(icache: &Icache, ino: Ino, size: u64) -> Result<(), Error> {
     icache.volume().writing()?;
+    icache.volume().check_ordinary(ino)?;
     check_regular(&icache.load_used(ino)?)?;
     let live = icache.get(ino)?;
     let locked = &live.write_lock();
@@ -43,7 +44,7 @@ pub(crate) fn truncate(icache: &Icache, ino: Ino, size: u64) -> Result<(), Error
 
 /// Frees all blocks of a locked inode from block `from` on, whatever its type. The inode is among the orphans; its
 /// size, its times and its entry there stay.
-pub(crate) fn cut(icache: &Icache, locked: &Exclusive<'_>, from: u64) -> Result<(), Error> {
+fn cut(icache: &Icache, locked: &Exclusive<'_>, from: u64) -> Result<(), Error> {
     let file = Changing { icache, locked };
     if !extent::is_mapped(&file.inode()) {
         return Ok(());
@@ -55,6 +56,15 @@ pub(crate) fn cut(icache: &Icache, locked: &Exclusive<'_>, from: u64) -> Result<
         file.apply_all(Some(draft.prepare()?), Orphan::Stays, false, |_| {})?;
     }
     Ok(())
+}
+
+/// Takes a part of a locked inode's blocks away, whatever its type. As [`cut`].
+pub(crate) fn apply_cut(
+    icache: &Icache,
+    locked: &Exclusive<'_>,
+    change: extent::Change<'_>,
+) -> Result<(), Error> {
+    Changing { icache, locked }.apply_all(Some(change), Orphan::Stays, false, |_| {})
 }
 
 /// Does what is left of an interrupted truncation: zeroes what is behind the end in the last block, and frees the

@@ -13,9 +13,6 @@ use crate::icache::{Exclusive, Icache, LoadedInode};
 use crate::orphan::BLOCKS_AN_ORPHAN;
 use crate::sb::Volume;
 
-/// Log blocks that a step may change.
-const STEP_BLOCKS: u32 = 64;
-
 /// What becomes of the inode's entry among the orphans in a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Orphan {
@@ -76,11 +73,8 @@ impl<'a> Changing<'a> {
         if orphan != Orphan::Stays {
             blocks += BLOCKS_AN_ORPHAN;
         }
-        if blocks > 2 * STEP_BLOCKS {
-            return Err(Error::NotSupported(
-                "changing this much of a file's map at once",
-            ));
-        }
+        let large_file = &self.volume().writing()?.large_file;
+        blocks += large_file.cost();
         let credits = self.icache.reserve(blocks, revokes)?;
         let now = self.icache.now()?;
         let live = self.locked.inode();
@@ -97,6 +91,7 @@ impl<'a> Changing<'a> {
                 inode.stamp(now);
             }
         });
+        large_file.note(&handle, live.snapshot().bytes(self.volume()));
         if let Some(orphans) = &mut orphans {
             match orphan {
                 Orphan::Added => orphans.add(&handle, live.clone()),
@@ -184,7 +179,8 @@ pub(super) fn max_bytes(volume: &Volume, inode: &LoadedInode) -> u64 {
         false => indirect::max_blocks(size).min((1 << 32) - 1),
     };
     let named = blocks << size.bits();
-    match volume.has(Feature::LARGE_FILE) {
+    // In revision 0 there are no features, and none can be turned on.
+    match volume.has(Feature::LARGE_FILE) || volume.superblock().revision() > 0 {
         true => named,
         false => named.min((1 << 31) - 1),
     }

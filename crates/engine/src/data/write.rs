@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::extent::{self, Draft, Mapping};
 use crate::icache::Icache;
 use crate::mballoc::Blocks;
+use crate::sb::Purpose;
 
 /// Bytes that one step writes at most.
 const STEP_BYTES: u64 = 8 << 20;
@@ -23,6 +24,7 @@ const STEP_RUNS: usize = 8;
 /// Writes `bytes` at `offset` of a regular file; says how many were written: fewer only if an error stopped it.
 pub(crate) fn write(icache: &Icache, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
     icache.volume().writing()?;
+    icache.volume().check_ordinary(ino)?;
     let inode = icache.load_used(ino)?;
     check_regular(&inode)?;
     let most = max_bytes(icache.volume(), &inode);
@@ -218,7 +220,7 @@ fn take_runs<'a>(file: Changing<'a>, hole: &Mapping) -> Result<Vec<Blocks<'a>>, 
     let mut taken: Vec<Blocks<'a>> = Vec::new();
     while left > 0 && taken.len() < STEP_RUNS {
         // At most a group's blocks.
-        match file.icache.take_blocks(goal, left as u32) {
+        match file.icache.take_blocks(Purpose::Growing, goal, left as u32) {
             Ok(blocks) => {
                 let run = blocks.run();
                 goal = FsBlock(run.start.0 + u64::from(run.len));

@@ -17,17 +17,19 @@ use super::edit_tree::TreeDraft;
 use crate::error::Error;
 use crate::icache::{Exclusive, Icache};
 use crate::live::{Pin, Seal};
-use crate::mballoc::{self, Blocks};
-use crate::sb::Kind;
+use crate::mballoc::{self, Blocks, Freeing};
+use crate::sb::{Kind, Purpose};
 
-/// Nodes that one step of removing changes at most.
-const STEP_NODES: usize = 6;
-/// Nodes that a step of moving extents changes at most.
+/// Nodes that one step of removing changes at most, those above the leaves among them.
+const STEP_NODES: usize = 12;
+/// Nodes of the longest path below the root.
+const PATH_NODES: usize = 5;
+/// Leaves that a step of moving extents changes at most.
 const SHIFT_NODES: usize = 40;
-/// Groups that one step frees into at most.
-const STEP_GROUPS: usize = 15;
-/// Metadata blocks that one step gives up at most.
-const STEP_REVOKES: usize = 256;
+/// Groups that one step frees into at most; a block of attributes may lie in one more.
+const STEP_GROUPS: usize = 14;
+/// Metadata blocks that one step gives up at most, but for one of attributes.
+const STEP_REVOKES: usize = 255;
 
 /// A run of blocks of a file, in a map or on its way into one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +87,8 @@ pub(super) struct Budget {
     puts_back: bool,
     most_nodes: usize,
     groups: BTreeSet<Group>,
+    /// Nodes above leaves that may change.
+    above: BTreeSet<FsBlock>,
     /// Leaves that changed.
     pub(super) nodes: usize,
     /// Blocks that are forgotten.
@@ -123,13 +127,20 @@ impl Budget {
     /// A step of its own.
     fn begin(&mut self) {
         self.groups.clear();
+        self.above.clear();
         (self.nodes, self.revokes) = (0, 0);
     }
 
-    /// A node may be freed.
+    /// A leaf may be freed.
     pub(super) fn note(&mut self, icache: &Icache, node: FsBlock) {
         self.groups
             .extend(icache.volume().geometry().group_of_block(node));
+    }
+
+    /// A node above a leaf may change or be freed.
+    pub(super) fn note_above(&mut self, icache: &Icache, node: FsBlock) {
+        self.note(icache, node);
+        self.above.insert(node);
     }
 
     /// A leaf that was counted became empty: it needs a revoke and no image.
@@ -142,7 +153,11 @@ impl Budget {
 
     /// Whether another leaf may be worked on: it and the nodes above it may all change or go.
     pub(super) fn has_room(&self) -> bool {
-        self.nodes < self.most_nodes
+        let changed = match self.puts_back {
+            true => self.nodes,
+            false => self.nodes + self.above.len() + PATH_NODES,
+        };
+        changed < self.most_nodes
             && self.revokes + 8 < STEP_REVOKES
             && self.groups.len() + 4 < STEP_GROUPS
     }
@@ -156,11 +171,17 @@ pub(super) struct Ground<'a> {
     pub(super) seed: u32,
     /// Where new nodes should lie.
     pub(super) goal: FsBlock,
+    /// What new nodes are for.
+    pub(super) purpose: Purpose,
 }
 
 impl<'a> Ground<'a> {
     pub(super) fn new_home(&self) -> Result<Home<'a>, Error> {
-        Ok(Home::New(self.icache.take_blocks(self.goal, 1)?))
+        Ok(Home::New(self.icache.take_blocks(
+            self.purpose,
+            self.goal,
+            1,
+        )?))
     }
 }
 
@@ -202,6 +223,7 @@ impl<'a> Draft<'a> {
             ino: loaded.ino(),
             seed: loaded.seed(),
             goal: goal_of(icache, loaded.ino()),
+            purpose: Purpose::Growing,
         };
         let is_tree = loaded.flags().contains(Flags::EXTENTS);
         let form = match is_tree {
@@ -222,6 +244,7 @@ impl<'a> Draft<'a> {
                 puts_back: false,
                 most_nodes: STEP_NODES,
                 groups: BTreeSet::new(),
+                above: BTreeSet::new(),
                 nodes: 0,
                 revokes: 0,
             },
@@ -290,6 +313,10 @@ impl<'a> Draft<'a> {
     /// # Errors
     /// As [`Draft::take`].
     pub(crate) fn remove(&mut self, range: Range<u64>) -> Result<u64, Error> {
+        match &mut self.form {
+            Form::Tree(tree) => tree.ground.purpose = Purpose::Freeing,
+            Form::Map(map) => map.ground.purpose = Purpose::Freeing,
+        }
         let (pieces, done) = self.take(range)?;
         for piece in pieces {
             match self.freed.last_mut() {
@@ -372,6 +399,7 @@ impl<'a> Draft<'a> {
             nodes: Vec::new(),
             taken: self.taken,
             freed: self.freed,
+            freeing: None,
             forgotten: Vec::new(),
         };
         if self.budget.is_metadata {
@@ -418,6 +446,8 @@ pub(crate) struct Change<'a> {
     nodes: Vec<(Pin, Box<[u8]>)>,
     taken: Vec<Blocks<'a>>,
     freed: Vec<(FsBlock, u64)>,
+    /// The freed blocks as claimed, when all is prepared.
+    freeing: Option<Freeing<'a>>,
     forgotten: Vec<FsBlock>,
 }
 
@@ -435,6 +465,7 @@ impl Change<'_> {
             .sum();
         let freed: u64 = self.freed.iter().map(|(_, len)| len).sum();
         let mut inode = *self.inode.inode().snapshot();
+        let inode_number = self.inode.inode().ino();
         let sectors = inode
             .sectors(huge, size)
             .saturating_add(taken << (size.bits() - 9));
@@ -442,15 +473,13 @@ impl Change<'_> {
         if !inode.set_sectors(self.sectors, huge, size) {
             return Err(Error::FileTooLarge);
         }
-        for (start, len) in &self.freed {
-            mballoc::load(volume, self.icache.groups(), *start, *len)?;
-        }
+        self.freeing = Some(self.icache.claim_blocks(inode_number, &self.freed)?);
         Ok(self)
     }
 
     /// Blocks and revokes that the apply uses of its handle, the inode among them.
     pub(crate) fn cost(&self) -> (u32, u32) {
-        let freed = mballoc::blocks_to_free_all(self.icache.volume().geometry(), &self.freed);
+        let freed = self.freeing.as_ref().map_or(0, Freeing::cost);
         // A step touches some dozens of nodes and runs.
         let blocks = 1 + self.nodes.len() as u32 + mballoc::BLOCKS_A_RUN * self.taken.len() as u32;
         (blocks + freed, self.forgotten.len() as u32)
@@ -479,6 +508,8 @@ impl Change<'_> {
         for block in self.forgotten {
             handle.forget(block);
         }
-        mballoc::free_all(volume.geometry(), self.icache.groups(), handle, &self.freed);
+        if let Some(freeing) = self.freeing {
+            freeing.apply(handle);
+        }
     }
 }

@@ -120,13 +120,26 @@ impl<'a> MapDraft<'a> {
                 if std::mem::replace(&mut last, node) != node {
                     // It changes or goes, and those above may too.
                     budget.nodes += 1;
-                    budget.note(self.ground.icache, self.nodes[node].home.block());
+                    self.note(node, budget);
                 }
                 push(&mut pieces, logical, physical);
             }
             logical += 1;
         }
         Ok((pieces, range.end))
+    }
+
+    /// Counts a node whose pointers change, and those above it.
+    fn note(&self, node: usize, budget: &mut Budget) {
+        let mut here = node;
+        while here != 0 {
+            let home = self.nodes[here].home.block();
+            match here == node {
+                true => budget.note(self.ground.icache, home),
+                false => budget.note_above(self.ground.icache, home),
+            }
+            here = self.nodes[here].parent.0;
+        }
     }
 
     fn path_to(&self, logical: u64) -> Option<Path> {
@@ -136,8 +149,12 @@ impl<'a> MapDraft<'a> {
 
     fn check(&self, pointer: u32) -> Result<FsBlock, Error> {
         let block = FsBlock(pointer.into());
-        match self.ground.icache.volume().blocks().contains(&block.0) {
-            true => Ok(block),
+        let volume = self.ground.icache.volume();
+        match volume.blocks().contains(&block.0) {
+            true => {
+                volume.check_unowned(self.ground.ino, block, 1)?;
+                Ok(block)
+            }
             false => {
                 let corrupt = Corrupt::at(Site::MapPointer).ino(self.ground.ino);
                 Err(corrupt.block(block).into())

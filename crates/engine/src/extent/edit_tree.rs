@@ -351,7 +351,11 @@ impl<'a> TreeDraft<'a> {
             }
             let path = self.path(at)?;
             for (node, _) in &path.steps {
-                budget.note(self.ground.icache, self.nodes[*node].home.block());
+                match (&self.nodes[*node].home, self.nodes[*node].depth) {
+                    (Home::Root, _) => {}
+                    (home, 0) => budget.note(self.ground.icache, home.block()),
+                    (home, _) => budget.note_above(self.ground.icache, home.block()),
+                }
             }
             let end = path.end.min(range.end);
             let done = self.take_from_leaf(&path, at..end, budget, &mut pieces)?;
@@ -386,6 +390,8 @@ impl<'a> TreeDraft<'a> {
                 continue;
             }
             let wanted = whole.cut(&range);
+            let volume = icache.volume();
+            volume.check_unowned(self.ground.ino, wanted.physical, wanted.len)?;
             let granted = budget.spend(icache, wanted.physical, wanted.len);
             if granted == 0 {
                 return Ok(wanted.logical);

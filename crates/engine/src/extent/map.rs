@@ -64,7 +64,10 @@ impl Map {
 
     fn check(&self, volume: &Volume, pointer: u32) -> Result<FsBlock, Error> {
         match volume.blocks().contains(&pointer.into()) {
-            true => Ok(FsBlock(pointer.into())),
+            true => {
+                volume.check_unowned(self.ino, FsBlock(pointer.into()), 1)?;
+                Ok(FsBlock(pointer.into()))
+            }
             false => {
                 let corrupt = Corrupt::at(Site::IndirectPointer).ino(self.ino);
                 Err(corrupt.block(FsBlock(pointer.into())).into())
@@ -120,7 +123,9 @@ impl Map {
         let more = after
             .zip(expected)
             .take_while(|(next, expected)| u64::from(*next) == *expected);
-        Ok(End::Data(first, more.count() as u64))
+        let more = more.count() as u64;
+        volume.check_unowned(self.ino, first, 1 + more)?;
+        Ok(End::Data(first, more))
     }
 
     fn spend(&mut self, below: u8, block: FsBlock) -> Result<(), Error> {

@@ -92,14 +92,16 @@ impl Tree {
                         self.step();
                         continue;
                     };
+                    let extent_start = extent.start();
                     let run = Mapping {
                         logical: extent.block().into(),
                         len: extent.len().into(),
-                        physical: Some(extent.start()),
+                        physical: Some(extent_start),
                         unwritten: extent.is_unwritten(),
                     };
                     level.at += 1;
                     if run.end() > from {
+                        volume.check_unowned(self.ino, extent_start, run.len)?;
                         return Ok(Some(run));
                     }
                 }
@@ -167,6 +169,7 @@ pub(super) fn read_node(
 ) -> Result<Arc<Block>, Error> {
     let has_checksum = volume.geometry().has_metadata_csum();
     let place = |corrupt: ondisk::Corrupt| corrupt.ino(ino).block(at);
+    volume.check_unowned(ino, at, 1)?;
     let block = volume.read_block(at, Kind::Extents, ino, |bytes| {
         if has_checksum {
             extent::verify_tail(bytes, seed).map_err(place)?;

@@ -10,6 +10,7 @@ use ondisk::{FileType, Ino};
 use crate::error::Error;
 use crate::fs::Fs;
 use crate::namei::{self, Content, Named, NewInode, RenameFlag};
+use crate::reap;
 use crate::xattr::{self, XattrFlag};
 
 impl Fs {
@@ -20,7 +21,7 @@ impl Fs {
         new: NewInode,
         content: Content<'_>,
     ) -> Result<Ino, Error> {
-        let ino = namei::create(&self.icache, parent, name, new, content)?;
+        let ino = self.change(|icache| namei::create(icache, parent, name, new, content))?;
         self.settle_names(parent)?;
         Ok(ino)
     }
@@ -94,7 +95,7 @@ impl Fs {
     /// `LinkLimit` for the
     /// 65,001st name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
-        namei::link(&self.icache, ino, parent, name)?;
+        self.change(|icache| namei::link(icache, ino, parent, name))?;
         self.settle_names(parent)
     }
 
@@ -103,7 +104,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::create`]; `NotFound`; `IsDirectory`; `NotPermitted` where a flag forbids it.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
-        namei::unlink(&self.icache, parent, name)?;
+        self.change(|icache| namei::unlink(icache, parent, name))?;
         self.settle_names(parent)
     }
 
@@ -112,7 +113,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::unlink`]; `NotDirectory`, `NotEmpty`; `InvalidArgument` for `.`.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
-        namei::rmdir(&self.icache, parent, name)?;
+        self.change(|icache| namei::rmdir(icache, parent, name))?;
         self.settle_names(parent)
     }
 
@@ -137,7 +138,7 @@ impl Fs {
             directory: new_parent,
             name: new_name,
         };
-        namei::rename(&self.icache, old, new, flag)?;
+        self.change(|icache| namei::rename(icache, old, new, flag))?;
         self.settle_names(parent)?;
         self.settle_names(new_parent)
     }
@@ -148,7 +149,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::create`].
     pub fn create_unnamed(&self, parent: Ino, new: NewInode) -> Result<Ino, Error> {
-        namei::create_unnamed(&self.icache, parent, new)
+        self.change(|icache| namei::create_unnamed(icache, parent, new))
     }
 
     /// Keeps an inode (an open file, a server's reference) although its last name may go, until it is released as
@@ -201,7 +202,7 @@ impl Fs {
         }
         let live = self.icache.get(ino)?;
         match live.release(count) && live.snapshot().links_count() == 0 {
-            true => namei::reap_unheld(&self.icache, ino),
+            true => self.noting(reap::doom(&self.icache, ino)),
             false => Ok(()),
         }
     }
@@ -223,7 +224,7 @@ impl Fs {
         value: &[u8],
         flag: XattrFlag,
     ) -> Result<(), Error> {
-        xattr::change(&self.icache, ino, name, Some(value), flag)
+        self.change(|icache| xattr::change(icache, ino, name, Some(value), flag))
     }
 
     /// Sets an access ACL as [`Fs::set_xattr`] does, and takes set-group-ID off, as Linux does for who is neither
@@ -246,6 +247,6 @@ impl Fs {
     /// # Errors
     /// `NoAttribute`; as [`Fs::set_xattr`].
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Error> {
-        xattr::change(&self.icache, ino, name, None, XattrFlag::Any)
+        self.change(|icache| xattr::change(icache, ino, name, None, XattrFlag::Any))
     }
 }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use journal::{Epoch, Folded, JournalError};
 use ondisk::group_desc::flags;
-use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc, Ino, Superblock, bitmap};
+use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
 
-use super::{Groups, Run, clear_range, initial_block_bitmap};
-use crate::sb::Volume;
+use super::{Groups, Run, initial_block_bitmap};
+use crate::sb::{Volume, change_superblock};
 
 /// What the epoch being committed gives free when it is durable.
 #[derive(Default)]
@@ -140,7 +140,7 @@ fn fold_blocks(
         bitmap::set_range(bits, *first..first + len);
     }
     for (first, len) in &share.clears {
-        clear_range(bits, *first, *len);
+        bitmap::clear_range(bits, *first..first + len);
     }
     let sum = |runs: &[(u32, u32)]| -> i64 { runs.iter().map(|(_, len)| i64::from(*len)).sum() };
     let change = sum(&share.clears) - sum(&share.sets);
@@ -203,21 +203,9 @@ fn fold_superblock(
     totals: &Totals,
     folded: &mut Folded<'_>,
 ) -> Result<(), JournalError> {
-    let image = folded.image(geometry.primary_superblock())?;
-    let start = if geometry.primary_superblock().0 == 0 {
-        Superblock::OFFSET as usize
-    } else {
-        0
-    };
-    let raw = &mut image[start..start + Superblock::SIZE];
-    // The slice is as long as the structure.
-    let mut sb = *Superblock::view((&*raw).try_into().expect("a superblock's length"));
-    sb.set_free_blocks_count(
-        sb.free_blocks_count()
-            .saturating_add_signed(totals.free_blocks),
-    );
-    sb.set_free_inodes_count(moved(sb.free_inodes_count(), totals.free_inodes));
-    sb.seal();
-    raw.copy_from_slice(sb.bytes());
-    Ok(())
+    change_superblock(geometry, folded, |sb| {
+        let blocks = sb.free_blocks_count();
+        sb.set_free_blocks_count(blocks.saturating_add_signed(totals.free_blocks));
+        sb.set_free_inodes_count(moved(sb.free_inodes_count(), totals.free_inodes));
+    })
 }

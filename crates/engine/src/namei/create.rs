@@ -22,7 +22,7 @@ use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::mballoc::{BLOCKS_A_RUN, Blocks};
 use crate::orphan::BLOCKS_AN_ORPHAN;
-use crate::sb;
+use crate::sb::{self, Purpose};
 use crate::xattr;
 
 /// Who makes an inode, and with which permissions.
@@ -338,7 +338,7 @@ fn first_block<'a>(
         return Ok(None);
     }
     let (group, _) = geometry.group_of_ino(ino).ok_or(Error::NotFound)?;
-    let blocks = icache.take_blocks(geometry.group_first_block(group), 1)?;
+    let blocks = icache.take_blocks(Purpose::Growing, geometry.group_first_block(group), 1)?;
     let at = blocks.run().start;
     let mut first = FirstBlock {
         blocks,

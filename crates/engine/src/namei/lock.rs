@@ -19,6 +19,8 @@ pub(super) fn load(icache: &Icache, inos: &[Ino]) -> Result<Vec<Arc<LiveInode>>,
     let mut inos = inos.to_vec();
     inos.sort_unstable();
     inos.dedup();
+    inos.iter()
+        .try_for_each(|ino| icache.volume().check_ordinary(*ino))?;
     inos.into_iter().map(|ino| icache.get(ino)).collect()
 }
 

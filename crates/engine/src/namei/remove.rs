@@ -1,9 +1,9 @@
 //! Taking names away: unlink and rmdir, and what becomes of an inode without names.
 //!
 //! One step: the name goes, and with the last one the inode and its blocks. An inode that someone holds, or that has
-//! too many blocks for one step, becomes an orphan in it: [`reap_unheld`] deletes it step by step, when nobody holds
-//! it, with nothing locked in between. What a cut leaves: the name and its inode, neither, or an orphan. Freed blocks
-//! and numbers can be had again when the step is durable.
+//! too many blocks for one step, becomes an orphan in it: it is deleted step by step ([`reap::doom`]), when nobody
+//! holds it, by someone who holds nothing. What a cut leaves: the name and its inode, neither, or an orphan. Freed
+//! blocks and numbers can be had again when the step is durable.
 
 use ondisk::{FileType, Ino, Timestamp};
 use sync::{Arc, RwLockWriteGuard};
@@ -13,82 +13,9 @@ use journal::Handle;
 use super::lock::{self, Together};
 use crate::dir::{self, Draft};
 use crate::error::Error;
-use crate::extent::{self, Change};
-use crate::ialloc::{self, BLOCKS_AN_INODE};
 use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
 use crate::orphan::{self, BLOCKS_AN_ORPHAN};
-use crate::reap;
-use crate::xattr;
-
-/// The blocks that a file can have.
-const ALL: std::ops::Range<u64> = 0..1 << 32;
-
-/// The deletion of an inode with all that it has, in one step.
-struct Deletion<'a> {
-    icache: &'a Icache,
-    locked: &'a Exclusive<'a>,
-    map: Option<Change<'a>>,
-    /// Its block of attributes; locked last.
-    attributes: xattr::LockedRelease<'a>,
-    is_directory: bool,
-}
-
-/// Whether an inode has a map of blocks.
-fn has_map(inode: &LoadedInode) -> bool {
-    match inode.file_type() {
-        Some(FileType::Regular | FileType::Directory) => true,
-        Some(FileType::Symlink) => !extent::is_short_link(inode),
-        _ => false,
-    }
-}
-
-impl<'a> Deletion<'a> {
-    /// Prepares to delete an inode that has no name any more and that nobody holds; `None` if that is too much for
-    /// one step: many blocks. The caller holds the lock of its data too.
-    fn prepare(
-        icache: &'a Icache,
-        locked: &'a Exclusive<'a>,
-    ) -> Result<Option<Deletion<'a>>, Error> {
-        let volume = icache.volume();
-        let inode = locked.inode().snapshot();
-        let map = match has_map(&inode) {
-            false => None,
-            true => {
-                let mut draft = extent::Draft::new(icache, locked)?;
-                if draft.remove(ALL)? < ALL.end {
-                    return Ok(None);
-                }
-                Some(draft.prepare()?)
-            }
-        };
-        ialloc::load(volume, icache.groups(), inode.ino())?;
-        let attributes = xattr::Release::prepare(icache, &inode)?.lock()?;
-        Ok(Some(Deletion {
-            icache,
-            locked,
-            map,
-            attributes,
-            is_directory: inode.is(FileType::Directory),
-        }))
-    }
-
-    /// Blocks and revokes of the handle that it uses, the inode's own block among them.
-    fn cost(&self) -> (u32, u32) {
-        let (blocks, revokes) = self.map.as_ref().map_or((1, 0), Change::cost);
-        let (released, revoked) = self.attributes.cost();
-        (blocks + BLOCKS_AN_INODE + released, revokes + revoked)
-    }
-
-    fn apply(self, handle: &Handle<'_>, now: Timestamp) {
-        self.attributes.apply(handle);
-        if let Some(map) = self.map {
-            map.apply(handle);
-        }
-        let ino = self.locked.inode().ino();
-        ialloc::free(self.icache.groups(), handle, ino, self.is_directory);
-        self.locked.change(handle, |inode| reap::clear(inode, now));
-    }
-}
+use crate::reap::{self, Deletion, LockedDeletion, Prepared};
 
 /// What becomes of an inode when a name of it goes, prepared under its lock.
 pub(super) struct LostName<'a> {
@@ -101,7 +28,8 @@ pub(super) struct LostName<'a> {
 enum Fate<'a> {
     /// It has other names.
     Lives,
-    Deleted(Box<Deletion<'a>>),
+    /// With the blocks and revokes of the handle that it uses.
+    Deleted(Box<LockedDeletion<'a>>, (u32, u32)),
     /// Someone holds it, or it is too large for one step: it stays, as an orphan.
     Orphan(orphan::Locked<'a>),
 }
@@ -124,11 +52,15 @@ impl<'a> LostName<'a> {
         let data = live.data_lock_exclusive();
         let deletion = match live.is_held() {
             true => None,
-            false => Deletion::prepare(icache, locked)?,
+            false => Some(Deletion::prepare(icache, locked)?),
         };
         let fate = match deletion {
-            Some(deletion) => Fate::Deleted(Box::new(deletion)),
-            None => Fate::Orphan(icache.orphans().lock()),
+            Some(Prepared::Whole(deletion)) => {
+                let cost = deletion.cost();
+                Fate::Deleted(Box::new(deletion.lock()?), cost)
+            }
+            // What was prepared of a part is done with nothing else locked.
+            None | Some(Prepared::Part(_)) => Fate::Orphan(icache.orphans().lock()),
         };
         Ok(LostName {
             locked,
@@ -141,7 +73,7 @@ impl<'a> LostName<'a> {
     pub(super) fn cost(&self) -> (u32, u32) {
         match &self.fate {
             Fate::Lives => (1, 0),
-            Fate::Deleted(deletion) => deletion.cost(),
+            Fate::Deleted(_, cost) => *cost,
             Fate::Orphan(_) => (1 + BLOCKS_AN_ORPHAN, 0),
         }
     }
@@ -157,7 +89,7 @@ impl<'a> LostName<'a> {
                 inode.set_links_count(inode.links_count() - 1);
                 inode.stamp(now);
             }),
-            Fate::Deleted(deletion) => deletion.apply(handle, now),
+            Fate::Deleted(deletion, _) => deletion.apply(handle, now),
             Fate::Orphan(mut orphans) => {
                 self.locked.change(handle, |inode| {
                     inode.set_links_count(0);
@@ -172,24 +104,12 @@ impl<'a> LostName<'a> {
     }
 }
 
-/// Deletes an inode without names that nobody holds, in as many steps as it takes; leaves any other alone. The caller
-/// holds nothing. What a cut between two steps leaves: an orphan with fewer blocks.
-pub(crate) fn reap_unheld(icache: &Icache, ino: Ino) -> Result<(), Error> {
-    let inodes = [icache.get(ino)?];
-    let locked = Together::lock(&inodes);
-    let own = locked.of(ino);
-    let inode = own.inode().snapshot();
-    match inode.links_count() > 0 || inode.mode() == 0 || own.inode().is_held() {
-        true => Ok(()),
-        false => reap::delete(icache, own),
-    }
-}
-
-/// [`reap_unheld`] after the step that took the last name: that was done, whatever comes of this. What fails leaves
-/// an orphan, which whoever opens the file system next deletes.
+/// Dooms an inode after the step that took its last name: that was done, whatever comes of this. What fails leaves an
+/// orphan, which whoever opens the file system next deletes.
 pub(super) fn reap_after(icache: &Icache, ino: Ino) {
-    // A failure of the journal is told to everyone who asks for anything after it.
-    let _ = reap_unheld(icache, ino);
+    if let Err(Error::Corrupt(corrupt)) = reap::doom(icache, ino) {
+        icache.note(corrupt);
+    }
 }
 
 /// Takes a name of something other than a directory away.
@@ -208,6 +128,7 @@ pub(crate) fn rmdir(icache: &Icache, parent: Ino, name: &[u8]) -> Result<(), Err
 
 fn remove(icache: &Icache, parent: Ino, name: &[u8], is_rmdir: bool) -> Result<(), Error> {
     icache.volume().writing()?;
+    reap::help(icache);
     for _ in 0..lock::TRIES {
         let ino = dir::lookup_in(icache, parent, name)?;
         if ino == parent || name == b".." {

@@ -18,6 +18,7 @@ use crate::dir::{self, Draft, PreparedNames};
 use crate::error::Error;
 use crate::icache::{Icache, LoadedInode};
 use crate::limits;
+use crate::reap;
 
 /// What a rename does when the new name is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -67,6 +68,7 @@ pub(crate) fn rename(
     if is_dots(old.name) || is_dots(new.name) {
         return Err(Error::InvalidArgument);
     }
+    reap::help(icache);
     for _ in 0..lock::TRIES {
         let found = look_up(icache, old, new)?;
         let moves = match found.is_across(old, new, flag) {

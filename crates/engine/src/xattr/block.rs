@@ -15,8 +15,8 @@ use super::{block_of, pin};
 use crate::error::Error;
 use crate::icache::{Icache, LoadedInode};
 use crate::live::{Pin, Seal};
-use crate::mballoc::{self, BLOCKS_A_RUN, Blocks};
-use crate::sb::{AttributeBlocks, Kind};
+use crate::mballoc::{BLOCKS_A_RUN, Blocks, Freeing};
+use crate::sb::{AttributeBlocks, Kind, Purpose};
 
 /// Inodes that share one block at most, as in Linux.
 const MAX_REFERENCES: u32 = 1024;
@@ -25,6 +25,8 @@ const MAX_REFERENCES: u32 = 1024;
 /// handle, [`LockedRelease::apply`] under it.
 pub(crate) struct Release<'a> {
     icache: &'a Icache,
+    /// Whose reference it is.
+    ino: Ino,
     old: Option<(FsBlock, Pin)>,
 }
 
@@ -32,6 +34,8 @@ pub(crate) struct Release<'a> {
 pub(crate) struct LockedRelease<'a> {
     release: Release<'a>,
     known: Option<MutexGuard<'a, AttributeBlocks>>,
+    /// The block, if it goes with the reference.
+    freeing: Option<Freeing<'a>>,
 }
 
 impl<'a> Release<'a> {
@@ -42,9 +46,10 @@ impl<'a> Release<'a> {
     /// `Corrupt`, `Io`, `ReadOnly`.
     pub(crate) fn prepare(icache: &'a Icache, inode: &LoadedInode) -> Result<Release<'a>, Error> {
         let volume = icache.volume();
-        let at = block_of(volume, inode);
+        let (at, ino) = (block_of(volume, inode), inode.ino());
         if at.0 == 0 {
-            return Ok(Release { icache, old: None });
+            let old = None;
+            return Ok(Release { icache, ino, old });
         }
         let pin = pin(icache, inode, at)?;
         let bytes = pin.bytes();
@@ -54,9 +59,12 @@ impl<'a> Release<'a> {
             let corrupt = Corrupt::at(Site::XattrReferences).ino(inode.ino());
             return Err(corrupt.block(at).into());
         }
-        mballoc::load(volume, icache.groups(), at, 1)?;
+        // So that no bitmap is read under the lock, where it is decided who frees the block.
+        if let Some(group) = volume.geometry().group_of_block(at) {
+            icache.groups().with_bits(volume, group, |_| ())?;
+        }
         let old = Some((at, pin));
-        Ok(Release { icache, old })
+        Ok(Release { icache, ino, old })
     }
 
     /// Blocks and revokes that the apply uses of its handle at most.
@@ -74,41 +82,50 @@ impl<'a> Release<'a> {
             None => None,
         };
         Ok(LockedRelease {
+            freeing: self.claim()?,
             release: self,
             known,
         })
     }
+
+    /// Prepares to free the block, if this is the last reference. The caller has the lock on such blocks.
+    fn claim(&self) -> Result<Option<Freeing<'a>>, Error> {
+        match &self.old {
+            Some((at, pin)) if xattr::references(&pin.bytes()) == 1 => {
+                Ok(Some(self.icache.claim_blocks(self.ino, &[(*at, 1)])?))
+            }
+            _ => Ok(None),
+        }
+    }
 }
 
 impl LockedRelease<'_> {
-    /// As [`Release::cost`].
-    pub(crate) fn cost(&self) -> (u32, u32) {
-        self.release.cost()
-    }
-
     /// One inode fewer uses the block; with the last one it is freed.
     pub(crate) fn apply(mut self, handle: &Handle<'_>) {
         if let (Some(known), Some((at, pin))) = (&mut self.known, &self.release.old) {
-            drop_reference(self.release.icache, known, *at, pin, handle);
+            drop_reference(known, *at, pin, self.freeing, handle);
         }
     }
 }
 
 fn drop_reference(
-    icache: &Icache,
     known: &mut AttributeBlocks,
     at: FsBlock,
     pin: &Pin,
+    freeing: Option<Freeing<'_>>,
     handle: &Handle<'_>,
 ) {
-    let references = xattr::references(&pin.bytes());
-    if references > 1 {
-        pin.change(handle, |block| xattr::set_references(block, references - 1));
-        return;
+    match freeing {
+        Some(freeing) => {
+            known.remove(at);
+            handle.forget(at);
+            freeing.apply(handle);
+        }
+        None => pin.change(handle, |block| {
+            let references = xattr::references(block);
+            xattr::set_references(block, references.saturating_sub(1));
+        }),
     }
-    known.remove(at);
-    handle.forget(at);
-    mballoc::free(icache.volume().geometry(), icache.groups(), handle, at, 1);
 }
 
 /// New contents for an inode's block of attributes, prepared but for the lock.
@@ -134,6 +151,8 @@ pub(super) struct LockedChange<'a> {
     new: Vec<u8>,
     fate: Fate<'a>,
     known: MutexGuard<'a, AttributeBlocks>,
+    /// The old block, if it goes with its reference.
+    freeing: Option<Freeing<'a>>,
 }
 
 impl<'a> BlockChange<'a> {
@@ -149,7 +168,11 @@ impl<'a> BlockChange<'a> {
     ) -> Result<BlockChange<'a>, Error> {
         let old = match old {
             Some(inode) => Release::prepare(icache, inode)?,
-            None => Release { icache, old: None },
+            None => Release {
+                icache,
+                ino,
+                old: None,
+            },
         };
         if new.is_some()
             && let Some((at, pin)) = &old.old
@@ -167,13 +190,16 @@ impl<'a> BlockChange<'a> {
         }
         let geometry = icache.volume().geometry();
         let (group, _) = geometry.group_of_ino(ino).ok_or(Error::NotFound)?;
-        let spare = match new {
+        let spare = match &new {
             None => None,
-            Some(_) => match icache.take_blocks(geometry.group_first_block(group), 1) {
-                Ok(blocks) => Some(blocks),
-                Err(Error::NoSpace) => None,
-                Err(error) => return Err(error),
-            },
+            Some(bytes) => {
+                match icache.take_blocks(purpose(&old, bytes), geometry.group_first_block(group), 1)
+                {
+                    Ok(blocks) => Some(blocks),
+                    Err(Error::NoSpace) => None,
+                    Err(error) => return Err(error),
+                }
+            }
         };
         Ok(BlockChange { old, new, spare })
     }
@@ -199,6 +225,7 @@ impl<'a> BlockChange<'a> {
         let known = volume.writing()?.attribute_blocks.lock();
         let Some(new) = self.new else {
             return Ok(LockedChange {
+                freeing: self.old.claim()?,
                 old: self.old,
                 new: Vec::new(),
                 fate: Fate::Nothing,
@@ -227,11 +254,16 @@ impl<'a> BlockChange<'a> {
             let pin = volume.pin_new(blocks.run().start, Kind::Xattrs, Ino(0), seal)?;
             Fate::Fresh(blocks, pin)
         };
+        let freeing = match fate {
+            Fate::InPlace => None,
+            _ => self.old.claim()?,
+        };
         Ok(LockedChange {
             old: self.old,
             new,
             fate,
             known,
+            freeing,
         })
     }
 }
@@ -239,7 +271,6 @@ impl<'a> BlockChange<'a> {
 impl LockedChange<'_> {
     /// Makes the change; gives the block that the inode has from now on, 0 for none.
     pub(super) fn apply(mut self, handle: &Handle<'_>) -> FsBlock {
-        let icache = self.old.icache;
         let write = |pin: &Pin, new: &[u8]| pin.change(handle, |block| block.copy_from_slice(new));
         let at = match (self.fate, &self.old.old) {
             (Fate::InPlace, Some((at, pin))) => {
@@ -262,9 +293,18 @@ impl LockedChange<'_> {
             }
         };
         if let Some((old, pin)) = &self.old.old {
-            drop_reference(icache, &mut self.known, *old, pin, handle);
+            drop_reference(&mut self.known, *old, pin, self.freeing, handle);
         }
         at
+    }
+}
+
+/// What a new block is for: who takes attributes away gets it on a full image too.
+fn purpose(old: &Release<'_>, new: &[u8]) -> Purpose {
+    let count = |block: &[u8]| xattr::entries(Area::Block(block)).map_or(0, Iterator::count);
+    match &old.old {
+        Some((_, pin)) if count(new) < count(&pin.bytes()) => Purpose::Freeing,
+        _ => Purpose::Growing,
     }
 }
 

@@ -76,10 +76,6 @@ fn what_cannot_be_written_to_is_refused_and_left_as_it_was() {
         assert!(before == bytes(&device), "{expected}");
     };
     refused(
-        |superblock| superblock.set_state(state::VALID | state::ERROR),
-        "errors in it are on record",
-    );
-    refused(
         |superblock| superblock.set_journal_ino(None),
         "on another device",
     );

@@ -1,0 +1,56 @@
+//! Telling the device which blocks are free (`discard`): when the commit that freed them is durable and before anybody
+//! can have them again, by the committing thread, which holds no lock.
+//!
+//! A failure only turns it off: the blocks are free whether or not the device knows. What a crash leaves: blocks that
+//! the device was not told of.
+
+use std::ops::Range;
+
+use sync::atomic::{AtomicBool, Ordering};
+
+use super::Volume;
+
+/// Whether the device is told.
+pub(crate) struct Discard {
+    /// [atomic: Relaxed, turned off once]
+    is_on: AtomicBool,
+}
+
+impl Discard {
+    pub(crate) fn new(is_on: bool) -> Discard {
+        Discard {
+            is_on: AtomicBool::new(is_on),
+        }
+    }
+
+    /// Whether the device is told still.
+    pub(crate) fn is_on(&self) -> bool {
+        // Relaxed: a hint; one discard more does no harm.
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Tells the device of runs of blocks that are free, those beside each other at once.
+    pub(crate) fn tell(&self, volume: &Volume, runs: impl Iterator<Item = Range<u64>>) {
+        if !self.is_on() {
+            return;
+        }
+        let mut runs: Vec<Range<u64>> = runs.collect();
+        runs.sort_unstable_by_key(|run| run.start);
+        runs.dedup_by(|next, before| {
+            let follows = before.end == next.start;
+            if follows {
+                before.end = next.end;
+            }
+            follows
+        });
+        let bits = volume.geometry().block_size().bits();
+        for run in runs {
+            let bytes = run.start << bits..run.end << bits;
+            if volume.cache().device().discard(bytes).is_err() {
+                // Relaxed: as above.
+                self.is_on.store(false, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Blocks that stay free for some: the pool for metadata of operations that free, and the reserve of root.
+//!
+//! No block is set aside. An allocation must leave as many free ones as others have a claim to ([`Reserve::floor`]); so
+//! a full image has some for an operation that frees and must split its map first. Constant after the mount, but for
+//! who acts ([`Acting`]): a word each thread, which that thread alone writes.
+
+use std::marker::PhantomData;
+
+use ondisk::{Geometry, Superblock};
+use sync::Lanes;
+use sync::atomic::{AtomicBool, Ordering};
+
+/// The most clusters of the pool.
+const POOL_MOST: u64 = 4096;
+/// The pool is this part of all clusters.
+const POOL_PART: u64 = 50;
+
+/// What blocks are taken for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// Data, names, attributes, and the maps they need.
+    Growing,
+    /// Metadata of an operation that frees more than it takes: never refused for want of space that others may claim.
+    Freeing,
+}
+
+/// Who asks for blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caller<'a> {
+    /// The user.
+    pub uid: u32,
+    /// Its groups.
+    pub gids: &'a [u32],
+}
+
+/// Who may take what; see the module.
+pub(crate) struct Reserve {
+    pool: u64,
+    of_root: u64,
+    uid: u32,
+    gid: u32,
+    /// Callers that are not named may take root's reserve.
+    is_root: bool,
+    /// The thread acts for someone who may not. [atomic: Relaxed, written and read by the lane's thread]
+    bounded: Lanes<AtomicBool>,
+}
+
+/// While this lives, its thread acts for someone: see [`crate::Fs::act_for`].
+pub struct Acting<'a> {
+    bounded: &'a AtomicBool,
+    before: bool,
+    /// The lane is the thread's own.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for Acting<'_> {
+    fn drop(&mut self) {
+        // Relaxed: only this thread uses its lane.
+        self.bounded.store(self.before, Ordering::Relaxed);
+    }
+}
+
+impl Reserve {
+    /// As the superblock says; `is_root`: callers that are not named are root.
+    pub(crate) fn new(superblock: &Superblock, geometry: &Geometry, is_root: bool) -> Reserve {
+        let clusters = (geometry.clusters_count() / POOL_PART).min(POOL_MOST);
+        Reserve {
+            pool: clusters << geometry.cluster_ratio_bits(),
+            of_root: superblock.reserved_blocks_count(),
+            uid: superblock.reserve_uid().into(),
+            gid: superblock.reserve_gid().into(),
+            is_root,
+            bounded: Lanes::new(),
+        }
+    }
+
+    /// Free blocks that nobody but root, or an operation that frees, may take.
+    pub(crate) fn held_back(&self) -> u64 {
+        self.pool.saturating_add(self.of_root)
+    }
+
+    /// Free blocks that an allocation for this purpose, by this thread, must leave.
+    pub(crate) fn floor(&self, purpose: Purpose) -> u64 {
+        // Relaxed: only this thread writes its lane.
+        let is_bounded = self.bounded.mine().load(Ordering::Relaxed) || !self.is_root;
+        match purpose {
+            Purpose::Freeing => 0,
+            Purpose::Growing if is_bounded => self.held_back(),
+            Purpose::Growing => self.pool,
+        }
+    }
+
+    /// The calling thread acts for `caller` until the value is dropped.
+    pub(crate) fn act_for(&self, caller: Caller<'_>) -> Acting<'_> {
+        let in_group = self.gid != 0 && caller.gids.contains(&self.gid);
+        let may = caller.uid == 0 || caller.uid == self.uid || in_group;
+        let bounded = self.bounded.mine();
+        // Relaxed: only this thread uses its lane.
+        let before = bounded.swap(!may, Ordering::Relaxed);
+        Acting {
+            bounded,
+            before,
+            not_send: PhantomData,
+        }
+    }
+}

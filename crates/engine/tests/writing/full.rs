@@ -1,0 +1,341 @@
+//! Images without a free block or inode: sums agree with the model's, and whatever frees works.
+
+use std::collections::BTreeMap;
+
+use device::BlockDevice;
+use lanefs_engine::{Allocate, Caller, Error, Fs, Ino, NewInode, OpenOptions, RenameFlag};
+use simulate::CowDevice;
+use sync::{Arc, Mutex, Rank};
+
+use crate::files::{contents, judge, judge_image, opened};
+use crate::image::{clock, make, open};
+
+const NEW: NewInode = NewInode {
+    mode: 0o644,
+    umask: 0,
+    uid: 0,
+    gid: 0,
+    held: false,
+};
+const THREADS: u64 = 4;
+
+/// Files by name, as far as they were written.
+type Files = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Fills the image with files from several threads until none can add a block; what each holds.
+fn fill(fs: &Fs) -> Files {
+    let files = Mutex::new(Rank::Leaf, Files::new());
+    sync::thread::workers(THREADS as usize, |thread| {
+        for number in 0.. {
+            let name = format!("{thread}-{number}").into_bytes();
+            let ino = match fs.create(Ino::ROOT, &name, NEW) {
+                Ok(ino) => ino,
+                Err(Error::NoSpace) => return,
+                Err(error) => panic!("{error}"),
+            };
+            // Pieces with holes between them, so that punching and freeing are many extents.
+            let (mut bytes, byte) = (Vec::new(), 1 + (thread * 50 + number % 50) as u8);
+            let mut is_full = false;
+            for piece in 0..40 {
+                match fs.write(ino, piece * 8192, &[byte; 5000]) {
+                    Ok(written) => {
+                        bytes.resize((piece * 8192) as usize, 0);
+                        bytes.resize(bytes.len() + written, byte);
+                    }
+                    Err(Error::NoSpace) => {
+                        is_full = true;
+                        break;
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            files.lock().insert(name, bytes);
+            if is_full {
+                return;
+            }
+        }
+    });
+    files.into_inner()
+}
+
+fn check(fs: &Fs, files: &Files) {
+    for (name, expected) in files {
+        let ino = fs.lookup(Ino::ROOT, name).unwrap();
+        assert!(contents(fs, ino) == *expected, "{name:?}");
+    }
+}
+
+/// Blocks that files take, as `stat` counts.
+fn taken(fs: &Fs, names: &[&Vec<u8>]) -> u64 {
+    let block = fs.statfs().unwrap().block_size / 512;
+    let of = |name: &&Vec<u8>| {
+        let ino = fs.lookup(Ino::ROOT, name).unwrap();
+        fs.metadata(ino).unwrap().blocks / block
+    };
+    names.iter().map(of).sum()
+}
+
+/// Fills, looks, and empties in every way there is; e2fsck and the kernel agree before and after.
+fn fill_and_empty(options: &[&str], size: u64, reaper_thread: bool) {
+    let Some(image) = make(options, size) else {
+        return;
+    };
+    let device = Arc::new(CowDevice::new(image.into()));
+    let options = OpenOptions {
+        reaper_thread,
+        ..OpenOptions::default()
+    };
+    let shared = || Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let fs = Fs::open_for_writing(shared(), &options, clock).unwrap();
+    let before = fs.statfs().unwrap();
+    let files = fill(&fs);
+    check(&fs, &files);
+    let full = fs.statfs().unwrap();
+    let pool = (fs.geometry().blocks_count() - fs.geometry().first_data_block().0) / 50;
+    assert!(full.free <= pool && full.available == 0, "{full:?}, {pool}");
+    let names: Vec<&Vec<u8>> = files.keys().collect();
+    let root = fs.metadata(Ino::ROOT).unwrap().blocks * 512 / full.block_size;
+    let used = before.free - full.free;
+    assert!(taken(&fs, &names) <= used && used <= taken(&fs, &names) + root);
+    fs.close().unwrap();
+    let shown: Vec<(&str, Vec<u8>)> = files
+        .iter()
+        .take(10)
+        .map(|(name, bytes)| (std::str::from_utf8(name).unwrap(), bytes.clone()))
+        .collect();
+    judge(&device, &shown);
+
+    let fs = Fs::open_for_writing(shared(), &options, clock).unwrap();
+    assert_eq!(fs.statfs().unwrap().free, full.free);
+    empty(&fs, files);
+    let now = fs.statfs().unwrap();
+    let grown = fs.metadata(Ino::ROOT).unwrap().blocks * 512 / full.block_size - 1;
+    fs.close().unwrap();
+    let fs = open(shared());
+    let after = fs.statfs().unwrap();
+    assert_eq!(after.free + grown, before.free);
+    assert_eq!(after.files, before.files);
+    assert_eq!(after.free_files, before.free_files);
+    assert!(reaper_thread || now.free == after.free);
+    fs.close().unwrap();
+    judge_image(&device);
+}
+
+/// Takes everything away, in turns by each way; none may fail for want of space.
+fn empty(fs: &Fs, mut files: Files) {
+    let names: Vec<Vec<u8>> = files.keys().cloned().collect();
+    for (turn, name) in names.iter().enumerate() {
+        let Ok(ino) = fs.lookup(Ino::ROOT, name) else {
+            continue;
+        };
+        let bytes = files[name].len() as u64;
+        match turn % 5 {
+            0 => fs.truncate(ino, bytes / 2).unwrap(),
+            1 => {
+                // Small holes, each of which splits an extent.
+                for at in (0..bytes).step_by(8192) {
+                    fs.allocate(ino, Allocate::Punch, at + 2048, 1024).unwrap();
+                }
+            }
+            2 => {
+                if let Some(next) = names.get(turn + 1) {
+                    fs.rename(Ino::ROOT, name, Ino::ROOT, next, RenameFlag::Replace)
+                        .unwrap();
+                    files.remove(name);
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        fs.unlink(Ino::ROOT, name).unwrap();
+        files.remove(name);
+    }
+}
+
+#[test]
+fn an_image_filled_by_threads_to_its_last_block_can_be_emptied() {
+    fill_and_empty(&["-b", "1024", "-N", "512"], 16 << 20, false);
+}
+
+#[test]
+fn a_full_image_is_emptied_with_a_thread_that_reaps() {
+    fill_and_empty(&["-b", "1024", "-N", "512"], 12 << 20, true);
+}
+
+#[test]
+fn an_image_of_one_small_group_is_filled_and_emptied() {
+    fill_and_empty(&["-b", "1024", "-N", "64"], 2 << 20, false);
+}
+
+#[test]
+fn an_image_of_block_maps_is_filled_and_emptied() {
+    let options = [
+        "-b",
+        "1024",
+        "-N",
+        "256",
+        "-O",
+        "^extents,^64bit,^metadata_csum",
+    ];
+    fill_and_empty(&options, 10 << 20, false);
+}
+
+#[test]
+fn an_image_without_free_inodes_gives_each_of_them_once() {
+    let Some(image) = make(&["-b", "1024", "-N", "64"], 8 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let free = fs.statfs().unwrap().free_files;
+    let made = Mutex::new(Rank::Leaf, Vec::new());
+    sync::thread::workers(THREADS as usize, |thread| {
+        for number in 0.. {
+            let name = format!("{thread}-{number}").into_bytes();
+            match fs.create(Ino::ROOT, &name, NEW) {
+                Ok(ino) => made.lock().push((ino, name)),
+                Err(Error::NoSpace) => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+    let mut made = made.into_inner();
+    made.sort();
+    made.dedup_by_key(|(ino, _)| *ino);
+    assert_eq!(made.len() as u64, free);
+    assert_eq!(fs.statfs().unwrap().free_files, 0);
+    // One goes, and its number comes back after a commit that nobody asked for.
+    fs.unlink(Ino::ROOT, &made[3].1).unwrap();
+    assert_eq!(fs.statfs().unwrap().free_files, 1);
+    assert_eq!(fs.create(Ino::ROOT, b"again", NEW).unwrap(), made[3].0);
+    let again = fs.mkdir(Ino::ROOT, b"no", NEW);
+    assert!(matches!(again, Err(Error::NoSpace)), "{again:?}");
+    fs.close().unwrap();
+    judge_image(&device);
+}
+
+/// What is reserved for root is taken by root, and by whom the superblock names.
+#[test]
+fn the_reserve_is_for_root_only() {
+    let Some(image) = make(&["-b", "1024", "-m", "10", "-N", "64"], 8 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let ino = fs.create(Ino::ROOT, b"one", NEW).unwrap();
+    let write_all = |mut at: u64| loop {
+        match fs.write(ino, at, &[3; 4096]) {
+            Ok(written) => at += written as u64,
+            Err(Error::NoSpace) => return at,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let others = Caller {
+        uid: 1000,
+        gids: &[1000, 5],
+    };
+    let acting = fs.act_for(others).unwrap();
+    let end = write_all(0);
+    let reserved = fs.superblock().reserved_blocks_count();
+    let found = fs.statfs().unwrap();
+    let pool = (fs.geometry().blocks_count() - 1) / 50;
+    assert_eq!((found.free, found.available), (reserved + pool, 0));
+    {
+        let root = Caller { uid: 0, gids: &[] };
+        let _root = fs.act_for(root).unwrap();
+        assert!(fs.write(ino, end, &[3; 10_240]).unwrap() == 10_240);
+    }
+    assert!(matches!(
+        fs.write(ino, end + 10_240, b"no"),
+        Err(Error::NoSpace)
+    ));
+    drop(acting);
+    write_all(end + 10_240);
+    assert_eq!(fs.statfs().unwrap().free, pool);
+    fs.close().unwrap();
+    judge_image(&device);
+}
+
+/// A device that remembers what it was told is free, and fails to be told from some time on.
+struct Told {
+    inner: CowDevice,
+    ranges: Mutex<(Vec<std::ops::Range<u64>>, usize)>,
+}
+
+impl BlockDevice for Told {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), device::DeviceError> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), device::DeviceError> {
+        self.inner.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<(), device::DeviceError> {
+        self.inner.flush()
+    }
+
+    fn discard(&self, range: std::ops::Range<u64>) -> Result<(), device::DeviceError> {
+        let mut told = self.ranges.lock();
+        if told.1 == 0 {
+            return Err(device::DeviceError::ReadOnly);
+        }
+        told.1 -= 1;
+        told.0.push(range.clone());
+        drop(told);
+        // What is free may read as anything.
+        let garbage = vec![0xdb; (range.end - range.start) as usize];
+        self.inner.write_at(range.start, &garbage)
+    }
+}
+
+#[test]
+fn the_device_is_told_what_is_free_when_that_is_durable() {
+    let Some(image) = make(&["-b", "1024"], 8 << 20) else {
+        return;
+    };
+    for most in [usize::MAX, 1] {
+        let device = Arc::new(Told {
+            inner: CowDevice::new(image.clone().into()),
+            ranges: Mutex::new(Rank::Leaf, (Vec::new(), most)),
+        });
+        let options = OpenOptions {
+            discard: true,
+            ..OpenOptions::default()
+        };
+        let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let fs = Fs::open_for_writing(shared, &options, clock).unwrap();
+        let mut blocks = Vec::new();
+        for round in 0..3_u8 {
+            let ino = fs.create(Ino::ROOT, b"one", NEW).unwrap();
+            fs.write(ino, 0, &[7 + round; 50_000]).unwrap();
+            let kept = fs.create(Ino::ROOT, &[b'a' + round], NEW).unwrap();
+            fs.write(kept, 0, &[round; 30_000]).unwrap();
+            let run = fs.mappings(ino).unwrap().next().unwrap().unwrap();
+            blocks.push(run.physical.unwrap().0 * 1024);
+            fs.fsync(ino).unwrap();
+            let told = device.ranges.lock().0.len();
+            fs.unlink(Ino::ROOT, b"one").unwrap();
+            assert_eq!(device.ranges.lock().0.len(), told, "before it is durable");
+            fs.sync().unwrap();
+        }
+        for round in 0..3_u8 {
+            let kept = fs.lookup(Ino::ROOT, &[b'a' + round]).unwrap();
+            assert_eq!(contents(&fs, kept), vec![round; 30_000]);
+        }
+        fs.close().unwrap();
+        let told = device.ranges.lock().0.clone();
+        let expected = if most == 1 { 1 } else { 3 };
+        assert_eq!(told.len(), expected);
+        for (range, start) in told.iter().zip(&blocks) {
+            assert_eq!(*range, *start..*start + 49 * 1024);
+        }
+        judge_image(&device.inner);
+    }
+}

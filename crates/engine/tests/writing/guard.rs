@@ -1,0 +1,306 @@
+//! Files whose maps name the file system's own blocks, or blocks that are free: every change of them is refused by
+//! name, and e2fsck finds of the image what it found before.
+
+use std::path::Path;
+use std::process::Command;
+
+use device::BlockDevice;
+use lanefs_engine::{Allocate, Error, Fs, Ino, NewInode};
+use simulate::CowDevice;
+use sync::Arc;
+
+use crate::files::opened;
+use crate::image::{make, open};
+
+const NEW: NewInode = NewInode {
+    mode: 0o755,
+    umask: 0,
+    uid: 0,
+    gid: 0,
+    held: false,
+};
+
+/// What debugfs makes of an image; `None` where there is no debugfs.
+fn debugfs(image: &[u8], commands: &[String]) -> Option<Vec<u8>> {
+    if !testkit::have("debugfs") {
+        testkit::skip("needs debugfs");
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (path, script) = (directory.path().join("image"), directory.path().join("s"));
+    std::fs::write(&path, image).unwrap();
+    std::fs::write(&script, commands.join("\n") + "\n").unwrap();
+    let paths = [script.to_str().unwrap(), path.to_str().unwrap()];
+    testkit::run("debugfs", &["-w", "-f", paths[0], paths[1]]);
+    Some(std::fs::read(&path).unwrap())
+}
+
+/// What e2fsck says of an image, but for the image's name and the last line, which counts.
+fn complaints(image: &[u8]) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::write(&path, image).unwrap();
+    let fsck = |path: &Path| Command::new("e2fsck").arg("-fn").arg(path).output();
+    let output = fsck(&path).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let name = path.to_str().unwrap();
+    text.lines()
+        .filter(|line| !line.contains("% non-contiguous"))
+        .map(|line| line.replace(name, "image"))
+        .collect()
+}
+
+/// An image with a file of one extent, one with a tree, a directory, and one to share blocks with.
+fn populated(options: &[&str]) -> Option<Vec<u8>> {
+    let image = make(options, 8 << 20)?;
+    let (device, fs) = opened(&image);
+    for name in [&b"one"[..], b"two"] {
+        let ino = fs.create(Ino::ROOT, name, NEW).unwrap();
+        fs.write(ino, 0, &[7; 5000]).unwrap();
+    }
+    let tree = fs.create(Ino::ROOT, b"tree", NEW).unwrap();
+    for piece in 0..300 {
+        fs.write(tree, piece * 2048, &[9; 1024]).unwrap();
+    }
+    fs.mkdir(Ino::ROOT, b"dir", NEW).unwrap();
+    fs.close().unwrap();
+    Some(device.bytes())
+}
+
+fn word(image: &[u8], at: usize) -> u64 {
+    u32::from_le_bytes(image[at..at + 4].try_into().unwrap()).into()
+}
+
+/// The file system's own blocks, one of each kind, of an image with blocks of 1 KiB.
+fn own_blocks(image: &[u8]) -> Vec<(&'static str, u64)> {
+    let (_, fs) = opened(image);
+    let journal = fs.mappings(Ino::JOURNAL).unwrap().next().unwrap().unwrap();
+    let descriptors = 2048;
+    vec![
+        ("superblock", 1),
+        ("descriptors", 2),
+        ("reserved descriptors", 3),
+        ("block bitmap", word(image, descriptors)),
+        ("inode bitmap", word(image, descriptors + 4)),
+        ("inode table", word(image, descriptors + 8) + 5),
+        ("journal", journal.physical.unwrap().0 + 3),
+    ]
+}
+
+type Change = (&'static str, fn(&Fs, Ino, &[u8]) -> Result<(), Error>);
+
+const CHANGES: [Change; 6] = [
+    ("truncate", |fs, ino, _| fs.truncate(ino, 0)),
+    ("write", |fs, ino, _| fs.write(ino, 0, &[1; 4096]).map(drop)),
+    ("read", |fs, ino, _| {
+        fs.read(ino, 0, &mut [0; 1024]).map(drop)
+    }),
+    ("punch", |fs, ino, _| {
+        fs.allocate(ino, Allocate::Punch, 0, 4096)
+    }),
+    ("unlink", |fs, _, name| fs.unlink(Ino::ROOT, name)),
+    ("replace", |fs, _, name| {
+        let flag = lanefs_engine::RenameFlag::Replace;
+        fs.rename(Ino::ROOT, b"two", Ino::ROOT, name, flag)
+    }),
+];
+
+/// Each change of the file is refused for `block`, and e2fsck finds what it found before.
+fn refused(file: &str, what: &str, image: &[u8], block: u64) {
+    let before = complaints(image);
+    for (name, change) in CHANGES {
+        let (device, fs) = opened(image);
+        let ino = fs.resolve(file.as_bytes(), false).unwrap();
+        let error = change(&fs, ino, file.as_bytes())
+            .expect_err(&format!("{name} of a file in the {what}"));
+        assert!(
+            matches!(error, Error::Corrupt(_)),
+            "{name}, {what}: {error}"
+        );
+        let text = error.to_string();
+        let place = format!("inode {}", ino.0);
+        assert!(text.contains(&place), "{name}, {what}: {text}");
+        assert!(
+            text.contains(&format!("block {block}")),
+            "{name}, {what}: {text}"
+        );
+        // Others go on.
+        fs.create(Ino::ROOT, b"new", NEW).unwrap();
+        fs.unlink(Ino::ROOT, b"new").unwrap();
+        fs.close().unwrap();
+        assert_eq!(complaints(&device.bytes()), before, "{name}, {what}");
+    }
+}
+
+#[test]
+fn an_extent_in_the_file_systems_own_blocks_is_refused_by_every_change() {
+    let Some(image) = populated(&["-b", "1024"]) else {
+        return;
+    };
+    for (what, block) in own_blocks(&image) {
+        let Some(bad) = debugfs(&image, &[format!("sif one block[5] {block}")]) else {
+            return;
+        };
+        refused("one", what, &bad, block);
+    }
+}
+
+#[test]
+fn a_tree_or_a_map_in_the_file_systems_own_blocks_is_refused_by_every_change() {
+    let Some(image) = populated(&["-b", "1024"]) else {
+        return;
+    };
+    for (what, block) in own_blocks(&image) {
+        let Some(bad) = debugfs(&image, &[format!("sif tree block[4] {block}")]) else {
+            return;
+        };
+        refused("tree", what, &bad, block);
+    }
+    let Some(image) = populated(&["-b", "1024", "-O", "^extents,^64bit,^metadata_csum"]) else {
+        return;
+    };
+    for (what, block) in own_blocks(&image) {
+        let Some(bad) = debugfs(&image, &[format!("sif one block[0] {block}")]) else {
+            return;
+        };
+        refused("one", what, &bad, block);
+        // The direct blocks are holes, so that the first change meets the pointer.
+        let mut commands = vec![format!("sif tree block[IND] {block}")];
+        commands.extend((0..12).map(|at| format!("sif tree block[{at}] 0")));
+        let Some(bad) = debugfs(&image, &commands) else {
+            return;
+        };
+        let (_, fs) = opened(&bad);
+        let ino = fs.resolve(b"tree", false).unwrap();
+        let error = fs.truncate(ino, 0).unwrap_err();
+        assert!(matches!(error, Error::Corrupt(_)), "{what}: {error}");
+        fs.close().unwrap();
+    }
+}
+
+#[test]
+fn directories_and_attributes_in_the_file_systems_own_blocks_are_refused() {
+    let Some(image) = populated(&["-b", "1024"]) else {
+        return;
+    };
+    for (what, block) in own_blocks(&image) {
+        let directory = [format!("sif dir block[5] {block}")];
+        let Some(bad) = debugfs(&image, &directory) else {
+            return;
+        };
+        let (_, fs) = opened(&bad);
+        let ino = fs.resolve(b"dir", false).unwrap();
+        let outcomes = [
+            fs.create(ino, b"a", NEW).map(drop),
+            fs.rmdir(Ino::ROOT, b"dir"),
+            fs.lookup(ino, b"a").map(drop),
+        ];
+        for outcome in outcomes {
+            assert!(
+                matches!(outcome, Err(Error::Corrupt(_))),
+                "{what}: {outcome:?}"
+            );
+        }
+        fs.close().unwrap();
+        let Some(bad) = debugfs(&image, &[format!("sif one file_acl {block}")]) else {
+            return;
+        };
+        let (_, fs) = opened(&bad);
+        let ino = fs.resolve(b"one", false).unwrap();
+        let outcomes = [fs.xattrs(ino).map(drop), fs.unlink(Ino::ROOT, b"one")];
+        for outcome in outcomes {
+            assert!(
+                matches!(outcome, Err(Error::Corrupt(_))),
+                "{what}: {outcome:?}"
+            );
+        }
+        fs.close().unwrap();
+    }
+}
+
+/// A second file with the blocks of the first: they are freed once, before and after that is durable.
+#[test]
+fn a_block_is_freed_once() {
+    let Some(image) = populated(&["-b", "1024"]) else {
+        return;
+    };
+    let (_, fs) = opened(&image);
+    let ino = fs.resolve(b"one", true).unwrap();
+    let block = fs.mappings(ino).unwrap().next().unwrap().unwrap();
+    let block = block.physical.unwrap().0;
+    drop(fs);
+    let commands = [format!("sif two block[5] {block}")];
+    let Some(bad) = debugfs(&image, &commands) else {
+        return;
+    };
+    for is_durable in [false, true] {
+        let (device, fs) = opened(&bad);
+        let free = fs.statfs().unwrap().free;
+        fs.unlink(Ino::ROOT, b"one").unwrap();
+        if is_durable {
+            fs.sync().unwrap();
+        }
+        let error = fs.unlink(Ino::ROOT, b"two").unwrap_err();
+        assert!(error.to_string().contains("is free already"), "{error}");
+        assert_eq!(fs.statfs().unwrap().free, free + 5);
+        fs.close().unwrap();
+        let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
+        assert_eq!(fs.statfs().unwrap().free, free + 5);
+        // Counts and bitmaps agree; the second file's blocks are in use again when e2fsck is through.
+        let found = complaints(&device.bytes()).join("\n");
+        assert!(!found.contains("count wrong"), "{found}");
+    }
+}
+
+#[test]
+fn what_a_bitmap_says_is_free_is_not_freed() {
+    let Some(image) = populated(&["-b", "1024"]) else {
+        return;
+    };
+    let (_, fs) = opened(&image);
+    let ino = fs.resolve(b"one", true).unwrap();
+    let block = fs.mappings(ino).unwrap().next().unwrap().unwrap();
+    let block = block.physical.unwrap().0;
+    drop(fs);
+    for command in [format!("freeb {}", block + 2), format!("freei <{}>", ino.0)] {
+        let Some(bad) = debugfs(&image, std::slice::from_ref(&command)) else {
+            return;
+        };
+        let before = complaints(&bad);
+        let device = Arc::new(CowDevice::new(bad.into()));
+        let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
+        let error = fs.unlink(Ino::ROOT, b"one").unwrap_err();
+        assert!(error.to_string().contains("is free already"), "{error}");
+        fs.close().unwrap();
+        assert_eq!(complaints(&device.bytes()), before, "{command}");
+    }
+}
+
+#[test]
+fn the_file_systems_own_inodes_are_not_changed_under_a_name() {
+    let Some(image) = populated(&["-b", "1024", "-O", "orphan_file"]) else {
+        return;
+    };
+    let Some(bad) = debugfs(&image, &["ln <8> bad".into(), "ln <7> worse".into()]) else {
+        return;
+    };
+    let (device, fs) = opened(&bad);
+    let orphans = fs.superblock().orphan_file_ino().unwrap();
+    for ino in [Ino::JOURNAL, Ino::RESIZE, orphans] {
+        let outcomes = [
+            fs.write(ino, 0, b"x").map(drop),
+            fs.truncate(ino, 0),
+            fs.allocate(ino, Allocate::Punch, 0, 1 << 20),
+            fs.link(ino, Ino::ROOT, b"another"),
+        ];
+        for outcome in outcomes {
+            assert!(matches!(outcome, Err(Error::Corrupt(_))), "{outcome:?}");
+        }
+    }
+    for name in [&b"bad"[..], b"worse"] {
+        let outcome = fs.unlink(Ino::ROOT, name);
+        assert!(matches!(outcome, Err(Error::Corrupt(_))), "{outcome:?}");
+    }
+    fs.close().unwrap();
+    assert_eq!(complaints(&device.bytes()), complaints(&bad));
+}
