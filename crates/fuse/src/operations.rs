@@ -4,7 +4,7 @@
 //! method gives out is known to the kernel once more, until [`Operations::forget`] takes that back. The kernel has
 //! checked who may do what, if it was told to.
 
-use lanefs::{FileType, Ino, Metadata, RenameFlag, SetAttributes, StatFs};
+use lanefs::{Acting, FileType, Ino, Metadata, RenameFlag, SetAttributes, StatFs};
 use rustix::io::Errno;
 
 /// An answer, or the number of an error.
@@ -93,6 +93,9 @@ pub(crate) struct Listed<'a> {
 
 /// A file system as a kernel sees it.
 pub(crate) trait Operations: Send + Sync + 'static {
+    /// Until this is dropped, what the thread does is done for the caller, who may not have what is reserved for
+    /// others.
+    fn act_for(&self, caller: Caller) -> Option<Acting<'_>>;
     fn lookup(&self, at: Named<'_>) -> Answer<Metadata>;
     fn forget(&self, ino: Ino, times: u64);
     fn attributes(&self, ino: Ino) -> Answer<Metadata>;

@@ -24,11 +24,11 @@ use sync::clock::{Duration, HostTime};
 
 mod convert;
 
-use crate::operations::{Allocation, Answer, Caller, Copy, Kind, Operations, Setting};
+use crate::operations::{Allocation, Answer, Copy, Kind, Operations, Setting};
 use crate::times;
 use convert::{
-    BLOCK_SIZE, attr, attr_of_listed, attr_of_nothing, errno, generation, ino, kind, named, new,
-    opening, unpacked,
+    BLOCK_SIZE, attr, attr_of_listed, attr_of_nothing, caller, errno, generation, ino, kind, named,
+    new, opening, unpacked,
 };
 
 /// How long the kernel may keep names and attributes: for good, as nobody else changes the image.
@@ -156,7 +156,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
 
     fn setattr(
         &self,
-        _: &Request,
+        request: &Request,
         node: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -172,6 +172,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _acting = self.operations.act_for(caller(request));
         let time = |time| match time {
             TimeOrNow::Now => SetTime::Now,
             TimeOrNow::SpecificTime(time) => SetTime::At(times::incoming(time)),
@@ -208,6 +209,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _acting = self.operations.act_for(caller(request));
         let file_type = match rustix::fs::FileType::from_raw_mode(mode) {
             rustix::fs::FileType::RegularFile => Ok(FileType::Regular),
             rustix::fs::FileType::CharacterDevice => Ok(FileType::CharDevice),
@@ -233,6 +235,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        let _acting = self.operations.act_for(caller(request));
         let made = named(parent, name).and_then(|at| {
             self.operations
                 .make(at, Kind::Directory, new(request, mode, umask))
@@ -258,6 +261,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let _acting = self.operations.act_for(caller(request));
         let kind = Kind::Symlink(target.as_os_str().as_bytes());
         let made = named(parent, name)
             .and_then(|at| self.operations.make(at, kind, new(request, 0o777, 0)));
@@ -266,7 +270,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -274,6 +278,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _acting = self.operations.act_for(caller(request));
         let flag = match flags {
             RenameFlags::RENAME_NOREPLACE => Ok(RenameFlag::NoReplace),
             RenameFlags::RENAME_EXCHANGE => Ok(RenameFlag::Exchange),
@@ -289,12 +294,13 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
 
     fn link(
         &self,
-        _: &Request,
+        request: &Request,
         node: INodeNo,
         new_parent: INodeNo,
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
+        let _acting = self.operations.act_for(caller(request));
         let linked =
             ino(node).and_then(|ino| self.operations.link(ino, named(new_parent, new_name)?));
         reply_entry(linked, reply);
@@ -317,6 +323,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _acting = self.operations.act_for(caller(request));
         let created = named(parent, name).and_then(|at| {
             self.operations
                 .create(at, new(request, mode, umask), opening(flags))
@@ -355,7 +362,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         node: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -365,6 +372,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _acting = self.operations.act_for(caller(request));
         let written = ino(node).and_then(|ino| self.operations.write(ino, offset, bytes));
         reply_written(written.map(|written| written as u64), reply);
     }
@@ -466,16 +474,14 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let _acting = self.operations.act_for(caller(request));
         let setting = Setting {
             name: name.as_bytes(),
             value,
             flags: flags.cast_unsigned(),
         };
-        let caller = Caller {
-            uid: request.uid(),
-            gid: request.gid(),
-        };
-        let set = ino(node).and_then(|ino| self.operations.set_xattr(ino, setting, caller));
+        let set =
+            ino(node).and_then(|ino| self.operations.set_xattr(ino, setting, caller(request)));
         reply_empty(set, reply);
     }
 
@@ -525,7 +531,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         node: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -533,6 +539,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _acting = self.operations.act_for(caller(request));
         let what = Allocation {
             mode: mode.cast_unsigned(),
             offset,
@@ -570,7 +577,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         from: INodeNo,
         _: FileHandle,
         from_offset: u64,
@@ -581,6 +588,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _acting = self.operations.act_for(caller(request));
         let copied = ino(from).and_then(|from| {
             let to = ino(to)?;
             self.operations.copy(Copy {

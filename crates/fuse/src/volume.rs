@@ -3,8 +3,8 @@
 //! Every operation is one of the engine's, which says what a crash leaves of it. No lock is held across an operation.
 
 use lanefs::{
-    Allocate, FileType, Flags, Fs, FsError, Ino, Metadata, NewInode, RenameFlag, SetAttributes,
-    SetTime, StatFs, XattrFlag,
+    Acting, Allocate, FileType, Flags, Fs, FsError, Ino, Metadata, NewInode, RenameFlag,
+    SetAttributes, SetTime, StatFs, XattrFlag,
 };
 use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::io::Errno;
@@ -152,6 +152,12 @@ fn allocation(mode: u32) -> Answer<Allocate> {
 }
 
 impl Operations for Volume {
+    fn act_for(&self, caller: Caller) -> Option<Acting<'_>> {
+        let gids = &[caller.gid];
+        let uid = caller.uid;
+        self.fs.inodes().act_for(lanefs::Caller { uid, gids }).ok()
+    }
+
     fn lookup(&self, at: Named<'_>) -> Answer<Metadata> {
         let fs = self.fs.inodes();
         let found = match self.is_writable {

@@ -96,9 +96,9 @@ pub use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice};
 pub use engine::Error as FsError;
 pub use engine::RecoveryError;
 pub use engine::{
-    Allocate, Atime, FileType, Flags, Fs as InodeFs, Generation, Ino, InodeRef, Journal, Mapping,
-    Metadata, NewInode, OpenOptions as MountOptions, RenameFlag, SetAttributes, SetTime, StatFs,
-    Superblock, Timestamp, Xattr, XattrFlag,
+    Acting, Allocate, Atime, Caller, FileType, Flags, Fs as InodeFs, Generation, Ino, InodeRef,
+    Journal, Mapping, Metadata, NewInode, OnError, OpenOptions as MountOptions, RenameFlag,
+    SetAttributes, SetTime, StatFs, Superblock, Timestamp, Xattr, XattrFlag,
 };
 pub use error::Error;
 pub use fs::{DirEntry, File, Fs};

@@ -42,6 +42,9 @@ const OVER: u8 = b'.';
   default_permissions  the kernel checks owners and modes; without it, who may enter may do all
   noload               with ro: leave out what is only in the journal
   commit=SECONDS       how long a change may be only in memory (default 5)
+  errors=continue|remount-ro|panic
+                       what to do when the image turns out to be corrupt (panic: change nothing more, at once)
+  discard              tell the device or file which blocks are free
   noatime, relatime, strictatime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
   threads=N            how many requests are answered at once

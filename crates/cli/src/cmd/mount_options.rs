@@ -29,10 +29,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "owner",
     "group",
     "loop",
-    "suid",
-    "dev",
-    "exec",
-    "nodiscard",
     "norelatime",
 ];
 
@@ -55,7 +51,10 @@ impl Settings {
     /// A usage failure that names the option.
     pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Settings, Failure> {
         let mut settings = Settings {
-            open: MountOptions::default(),
+            open: MountOptions {
+                reaper_thread: true,
+                ..MountOptions::default()
+            },
             access: Access::default(),
             commit_interval: None,
             threads: None,
@@ -115,6 +114,15 @@ impl Settings {
                 self.threads = Some(threads);
                 return Ok(());
             }
+            "discard" | "nodiscard" => self.open.discard = name == "discard",
+            "errors" => {
+                let value = value.unwrap_or_default();
+                let errors = value
+                    .parse()
+                    .map_err(|_| wrong(format!("errors={value}: continue, remount-ro or panic")))?;
+                self.open.errors = Some(errors);
+                return Ok(());
+            }
             "noatime" => self.open.atime = Atime::Never,
             "relatime" | "atime" => self.open.atime = Atime::Relative,
             "strictatime" => self.open.atime = Atime::Always,
@@ -159,6 +167,7 @@ mod tests {
         assert!(!Settings::parse(["ro,rw"]).unwrap().access.read_only);
         for wrong in [
             "frobnicate",
+            "errors=never",
             "ro=1",
             "commit=soon",
             "commit",

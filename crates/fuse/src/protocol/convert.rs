@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use sync::clock::HostTime;
 
-use crate::operations::{Answer, Named, New, Opening};
+use crate::operations::{Answer, Caller, Named, New, Opening};
 use crate::times;
 
 /// The number that stands for the root.
@@ -80,6 +80,14 @@ pub(super) const BLOCK_SIZE: u32 = 4096;
 
 pub(super) fn generation(metadata: &Metadata) -> Generation {
     Generation(metadata.generation.0.into())
+}
+
+/// Who asks.
+pub(super) fn caller(request: &Request) -> Caller {
+    Caller {
+        uid: request.uid(),
+        gid: request.gid(),
+    }
 }
 
 /// Who asks, and what for.
