@@ -238,6 +238,10 @@ fn note_access(icache: &Icache, ino: Ino) -> Result<(), Error> {
     if writing.atime == Atime::Never {
         return Ok(());
     }
+    // Nobody waits with a read until a frozen file system is thawed.
+    let Some(_change) = writing.gate.try_enter() else {
+        return Ok(());
+    };
     let live = icache.get(ino)?;
     let now = (writing.clock)();
     if !is_stale(&live.snapshot(), writing.atime, now) {

@@ -27,7 +27,7 @@ impl Client for Icache {
 
     fn committed(&self, epoch: Epoch) {
         self.groups().committed(self.volume(), epoch);
-        self.trim();
+        self.keep_bounds();
     }
 
     fn read_home(&self, block: FsBlock, buf: &mut [u8]) -> Result<(), JournalError> {

@@ -51,16 +51,6 @@ pub(crate) fn read_now(
     })
 }
 
-/// Makes an inode durable: its data, its map, its attributes, and all that happened before its last change. Returns at
-/// once if it is.
-pub(crate) fn sync(icache: &Icache, ino: Ino) -> Result<(), Error> {
-    let journal = &icache.volume().writing()?.journal;
-    icache.load_used(ino)?;
-    // Whatever changes the file or its data changes the inode in the same step or after it.
-    journal.commit(icache, icache.get(ino)?.stamp())?;
-    Ok(())
-}
-
 /// Fills `buf` from byte `offset` of a regular file. Returns how many bytes there were: fewer than asked for only
 /// at the file's end.
 pub(crate) fn read(

@@ -3,6 +3,7 @@
 //! All methods take `&self`, may be called from any number of threads, and may block on I/O. None holds a lock
 //! while it does.
 
+mod attendant;
 mod names;
 
 use device::BlockDevice;
@@ -11,11 +12,15 @@ use ondisk::{
 };
 use sync::Arc;
 
+use attendant::Attendant;
+
 use crate::attr::{self, SetAttributes};
 use crate::data::{self, Allocate};
 use crate::dir::{self, ReadDir};
 use crate::error::Error;
 use crate::extent::Mappings;
+use crate::freeze::Entered;
+use crate::fsync::{self, What};
 use crate::group;
 use crate::icache::{Icache, LoadedInode};
 use crate::limits;
@@ -28,6 +33,8 @@ use crate::xattr::{self, Xattr};
 /// An open file system.
 pub struct Fs {
     icache: Arc<Icache>,
+    /// Dropped before the rest: the thread ends.
+    attendant: Option<Attendant>,
     recovery: Option<recovery::Report>,
     /// The thread that deletes what lost its names, if the options asked for it.
     reaper: Option<sync::thread::JoinHandle<()>>,
@@ -99,6 +106,10 @@ pub struct InodeRef<'fs> {
 
 impl Drop for Fs {
     fn drop(&mut self) {
+        if let Ok(writing) = self.icache.volume().writing() {
+            // Its threads may wait for a thaw.
+            writing.journal.thaw();
+        }
         self.icache.doomed().serve(false);
         if let Some(reaper) = self.reaper.take() {
             // If it panicked, that was said where it happened; what it had not done is among the orphans.
@@ -116,6 +127,7 @@ impl Fs {
         let (volume, recovery) = mount::mount(device, options)?;
         Ok(Fs {
             icache: Arc::new(Icache::new(volume)),
+            attendant: None,
             recovery,
             reaper: None,
         })
@@ -132,6 +144,10 @@ impl Fs {
     ) -> Result<Fs, Error> {
         let (icache, recovery) = mount::mount_for_writing(device, options, clock)?;
         let icache = Arc::new(icache);
+        let attendant = match options.commit_interval {
+            Some(interval) => Some(Attendant::start(&icache, interval)?),
+            None => None,
+        };
         let reaper = options.reaper_thread.then(|| {
             icache.doomed().serve(true);
             let icache = Arc::clone(&icache);
@@ -139,14 +155,16 @@ impl Fs {
         });
         Ok(Fs {
             icache,
+            attendant,
             recovery,
             reaper,
         })
     }
 
-    /// Does what changes the file system, with nothing held: where there is no space, all that can be free is made
-    /// free first; corruption goes on record.
+    /// Does what changes the file system, with nothing held: while it is frozen nothing begins, and nothing once its
+    /// journal is aborted; where there is no space, all that can be free is made free first; corruption goes on record.
     fn change<T>(&self, operation: impl FnMut(&Icache) -> Result<T, Error>) -> Result<T, Error> {
+        let _change = self.enter()?;
         self.noting(reap::with_room(&self.icache, operation))
     }
 
@@ -185,6 +203,7 @@ impl Fs {
     /// # Errors
     /// `ReadOnly`, as [`Fs::inode`], `Aborted`; as [`Fs::truncate`] where there is a size.
     pub fn set_attributes(&self, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
+        let _change = self.enter()?;
         if let Some(size) = attributes.size {
             self.truncate(ino, size)?;
             if attributes.is_empty_but_size() {
@@ -201,6 +220,7 @@ impl Fs {
     /// `ReadOnly`, as [`Fs::inode`], `Aborted`; `NotSupported` for a flag that the type of file does not have, or that
     /// lanefs can't change.
     pub fn set_flags(&self, ino: Ino, flags: Flags) -> Result<(), Error> {
+        let _change = self.enter()?;
         attr::set_flags(&self.icache, ino, flags)
     }
 
@@ -288,15 +308,15 @@ impl Fs {
     /// As [`Fs::sync`]; as [`Fs::inode`].
     pub fn fsync(&self, ino: Ino) -> Result<(), Error> {
         attr::write_lazy_of(&self.icache, ino)?;
-        data::sync(&self.icache, ino)
+        fsync::fsync(&self.icache, ino, What::All)
     }
 
-    /// Makes an inode's data durable, and what it takes to read them. The plain form: the same as [`Fs::fsync`].
+    /// Makes an inode's data durable, and what it takes to read them: not its times, owner or permissions.
     ///
     /// # Errors
     /// As [`Fs::fsync`].
     pub fn fdatasync(&self, ino: Ino) -> Result<(), Error> {
-        data::sync(&self.icache, ino)
+        fsync::fsync(&self.icache, ino, What::Data)
     }
 
     /// Makes everything that was done before this call durable.
@@ -309,16 +329,53 @@ impl Fs {
     }
 
     /// Writes everything home and leaves a clean image. Without it, dropping the file system leaves one whose journal
-    /// is replayed when it is opened next, with everything that was synced.
+    /// is replayed when it is opened next, with everything that was synced. A file system without a journal must be
+    /// closed, else it is left to e2fsck.
     ///
     /// # Errors
     /// As [`Fs::sync`].
-    pub fn close(self) -> Result<(), Error> {
+    pub fn close(mut self) -> Result<(), Error> {
         if self.icache.volume().is_writable() {
+            mount::thaw(&self.icache)?;
             attr::write_lazy(&self.icache)?;
+            // It may be in the middle of a commit.
+            self.attendant = None;
             mount::unmount(&self.icache)?;
         }
         Ok(())
+    }
+
+    /// Waits for the changes that are under way, writes everything home, and lets no other change begin until
+    /// [`Fs::thaw`]: those wait, reads do not. What is on the device meanwhile is a clean image, which may be copied.
+    /// Frozen twice counts as frozen once. Not within a change.
+    ///
+    /// # Errors
+    /// As [`Fs::sync`]; then nothing is frozen.
+    pub fn freeze(&self) -> Result<(), Error> {
+        mount::freeze(&self.icache)
+    }
+
+    /// Lets changes begin again; does nothing if they may.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Io` when the superblock can't say that the image is in use: then nothing is written any more.
+    pub fn thaw(&self) -> Result<(), Error> {
+        mount::thaw(&self.icache)
+    }
+
+    /// What its journal counted so far; `None` for a file system that is not written to.
+    #[must_use]
+    pub fn journal_statistics(&self) -> Option<&journal::Statistics> {
+        let writing = self.icache.volume().writing().ok()?;
+        Some(writing.journal.statistics())
+    }
+
+    /// Begins a change: none is under way while the file system is frozen, or begins once its journal is aborted.
+    fn enter(&self) -> Result<Entered<'_>, Error> {
+        let writing = self.icache.volume().writing()?;
+        let entered = writing.gate.enter();
+        writing.journal.check()?;
+        Ok(entered)
     }
 
     /// The superblock.

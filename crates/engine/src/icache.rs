@@ -27,10 +27,19 @@ pub(crate) trait InodeTable: Send + Sync {
     /// The inode with this number, if it is in memory.
     fn find(&self, ino: Ino) -> Option<Arc<LiveInode>>;
 
-    /// Puts an inode there, unless another thread was first; gives the one that is there.
-    fn insert(&self, inode: Arc<LiveInode>) -> Arc<LiveInode>;
+    /// How many inodes that had changed were let go: read before an inode is loaded.
+    fn evictions(&self) -> u64;
 
-    /// Lets go of inodes that nobody uses and for which `may_go` says so, where there are too many.
+    /// Puts an inode there, unless another thread was first; gives the one that is there. Nothing if one that had
+    /// changed was let go since `evictions` was read: the inode may be as it was before that change, and is to be
+    /// loaded again.
+    fn insert(&self, inode: Arc<LiveInode>, evictions: Option<u64>) -> Option<Arc<LiveInode>>;
+
+    /// Whether there are more than are kept.
+    fn is_full(&self) -> bool;
+
+    /// Lets go of inodes that nobody uses and for which `may_go` says so, until a part of those that may be kept is
+    /// left.
     fn trim(&self, may_go: &dyn Fn(&LiveInode) -> bool);
 
     /// Lets go, as often as said, of an inode that was held and is not in memory; false if it is there. What is held
@@ -75,16 +84,22 @@ impl Icache {
     /// The inodes of a volume that is not written to; reads nothing.
     pub(crate) fn new(volume: Volume) -> Icache {
         let orphans = Orphans::new(volume.geometry(), None);
-        Icache::writable(volume, &[], orphans)
+        Icache::writable(volume, &[], orphans, 0)
     }
 
-    /// The inodes of a volume that is written to, with what each group has free and this orphan file; reads nothing.
-    pub(crate) fn writable(volume: Volume, free: &[(u32, u32)], orphans: Orphans) -> Icache {
+    /// The inodes of a volume that is written to, with what each group has free and this orphan file; about `most` are
+    /// kept. Reads nothing.
+    pub(crate) fn writable(
+        volume: Volume,
+        free: &[(u32, u32)],
+        orphans: Orphans,
+        most: usize,
+    ) -> Icache {
         let groups = Groups::new(&volume, free);
         Icache {
             volume,
             groups,
-            table: Box::new(LockedTable::new()),
+            table: Box::new(LockedTable::new(most)),
             orphans,
             lazy: Mutex::new(Rank::Leaf, Vec::new()),
             doomed: Doomed::new(),
@@ -137,14 +152,18 @@ impl Icache {
     /// `ReadOnly`; `NotFound` for a number that no inode has; `Corrupt`, `Io`.
     pub(crate) fn get(&self, ino: Ino) -> Result<Arc<LiveInode>, Error> {
         self.volume.writing()?;
-        if let Some(inode) = self.table.find(ino) {
-            return Ok(inode);
+        loop {
+            if let Some(inode) = self.table.find(ino) {
+                return Ok(inode);
+            }
+            let evictions = Some(self.table.evictions());
+            let loaded = self.load_from_table(ino)?;
+            let place = self.place(ino)?;
+            let inode = LiveInode::new(&self.volume, place, &loaded);
+            if let Some(inode) = self.insert(inode, evictions) {
+                return Ok(inode);
+            }
         }
-        let loaded = self.load_from_table(ino)?;
-        let place = self.place(ino)?;
-        Ok(self
-            .table
-            .insert(Arc::new(LiveInode::new(&self.volume, place, &loaded))))
     }
 
     /// The live inode of a number that was just taken: what its slot held before is not read. Its record is blank
@@ -161,28 +180,44 @@ impl Icache {
         let geometry = self.volume.geometry();
         let slot = Block::new(Tag(0), vec![0; geometry.inode_size()].into_boxed_slice());
         let blank = LoadedInode::of_slot(ino, geometry.csum_seed(), Arc::new(slot));
-        Ok(self
-            .table
-            .insert(Arc::new(LiveInode::new(&self.volume, place, &blank))))
+        let blank = LiveInode::new(&self.volume, place, &blank);
+        // Nothing was loaded that could be old.
+        self.insert(blank, None).ok_or(Error::NotFound)
     }
 
-    /// Lets go of inodes that nobody uses and whose last change is committed, where there are too many. The table
-    /// block of one that changed leaves the cache first, for it is older than what is committed.
-    pub(crate) fn trim(&self) {
+    /// Lets go of inodes and blocks that nobody uses and whose last change is committed, where there are too many. The
+    /// table block of an inode that changed leaves the cache first, for it is older than what is committed.
+    pub(crate) fn keep_bounds(&self) {
         let Ok(writing) = self.volume.writing() else {
             return;
         };
-        let committed = writing.journal.committed_epoch();
-        writing.live.trim(committed);
+        writing.keep_bounds();
+        if !self.table.is_full() {
+            return;
+        }
+        let journal = &writing.journal;
+        let (committed, flushed) = (journal.committed_epoch(), journal.flushed_epoch());
         self.table.trim(&|inode| {
-            self.volume.cache().remove(inode.table_block().0);
-            inode.stamp() <= committed
+            let may_go = inode.may_go(committed, flushed);
+            if may_go && inode.stamp().0 > 0 {
+                self.volume.cache().remove(inode.table_block().0);
+            }
+            may_go
         });
     }
 
     /// Lets go of an inode that was held as often, if that takes no look at it: it is not in memory, and so has names.
     pub(crate) fn release_absent(&self, ino: Ino, times: u32) -> bool {
         self.table.release_absent(ino, times)
+    }
+
+    /// [`InodeTable::insert`], within the bounds.
+    fn insert(&self, inode: LiveInode, evictions: Option<u64>) -> Option<Arc<LiveInode>> {
+        let inode = self.table.insert(Arc::new(inode), evictions);
+        if self.table.is_full() {
+            self.keep_bounds();
+        }
+        inode
     }
 
     /// The block of the inode table that holds an inode, and the byte in it.

@@ -1,8 +1,8 @@
 //! The mounted ext4 file system: from a device to inodes, their data, names and attributes.
 //!
 //! ```text
-//! limits error < live < sb < group < mballoc, ialloc, orphan < icache < commit
-//!              < extent < xattr, dir, data < attr < reap < namei < mount < fs
+//! limits error freeze < live < sb < group < mballoc, ialloc, orphan < icache < commit
+//!              < extent < xattr, dir, data < attr < reap < fsync < namei < mount < fs
 //! ```
 //!
 //! Each module may import only from those to its left. [`Fs`] is the face; everything below works on an
@@ -19,7 +19,9 @@ mod data;
 mod dir;
 mod error;
 mod extent;
+mod freeze;
 mod fs;
+mod fsync;
 mod group;
 mod ialloc;
 mod icache;
@@ -39,7 +41,7 @@ pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use extent::{Mapping, Mappings};
 pub use fs::{Fs, InodeRef, Metadata, StatFs};
-pub use mount::{Journal, OpenOptions};
+pub use mount::{DataMode, Journal, OpenOptions};
 pub use namei::{NewInode, RenameFlag};
 pub use ondisk::{
     BlockSize, Corrupt, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock, Timestamp,

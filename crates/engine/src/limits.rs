@@ -23,13 +23,13 @@ pub const PATH_BYTES: usize = 4095;
 pub const STEP_BLOCKS: u32 = 64;
 /// Metadata blocks that one step gives up.
 pub const STEP_REVOKES: u32 = 256;
-/// Metadata blocks that changed and are kept as such, beyond those that are pinned or not committed.
-pub const LIVE_BLOCKS: usize = 1 << 13;
+/// Bytes of metadata blocks that changed and are kept as such, unless the caller says otherwise.
+pub const LIVE_BYTES: usize = 32 << 20;
 /// Bytes of blocks of attributes kept to be found by their contents.
 pub const SHARED_XATTR_BYTES: usize = 4 << 20;
 /// Bytes of an attribute's value, as in Linux (`XATTR_SIZE_MAX`).
 pub const XATTR_VALUE_BYTES: usize = 1 << 16;
-/// Inodes kept in memory, beyond those in use or not committed.
+/// Inodes kept in memory, unless the caller says otherwise.
 pub const LIVE_INODES: usize = 1 << 15;
 /// Inodes whose times of access wait in memory for a change.
 pub const LAZY_INODES: usize = 1 << 12;

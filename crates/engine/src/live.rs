@@ -15,9 +15,8 @@ use buffer::{Block, Tag};
 use hashbrown::HashMap;
 use journal::{Epoch, Handle, Object, Stageable};
 use ondisk::FsBlock;
+use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Arc, CachePadded, Mutex, Rank};
-
-use crate::limits;
 
 const SHARDS: usize = 64;
 
@@ -108,14 +107,24 @@ type Shard = HashMap<u64, Arc<LiveBlock>>;
 pub(crate) struct Live {
     /// [shard]
     shards: Box<[CachePadded<Mutex<Shard>>]>,
+    /// Blocks in all shards. [atomic: Relaxed, hint; written under a shard's lock]
+    count: CachePadded<AtomicUsize>,
+    /// How many there may be before the next trim. [atomic: Relaxed, hint]
+    trim_at: CachePadded<AtomicUsize>,
+    /// How many are kept. [const]
+    most: usize,
     seal_image: SealImage,
 }
 
 impl Live {
-    pub(crate) fn new(seal_image: SealImage) -> Live {
+    /// An empty table that keeps about `most` blocks beyond those in use or not committed.
+    pub(crate) fn new(seal_image: SealImage, most: usize) -> Live {
         let shard = || CachePadded::new(Mutex::new(Rank::IcacheBucket, Shard::new()));
         Live {
             shards: (0..SHARDS).map(|_| shard()).collect(),
+            count: CachePadded::new(AtomicUsize::new(0)),
+            trim_at: CachePadded::new(AtomicUsize::new(most)),
+            most,
             seal_image,
         }
     }
@@ -140,6 +149,8 @@ impl Live {
     ) -> Pin {
         let mut shard = self.shard(number).lock();
         let block = shard.entry(number.0).or_insert_with(|| {
+            // Relaxed: a hint; here and below.
+            self.count.fetch_add(1, Ordering::Relaxed);
             let contents = Object::new(Contents {
                 seal,
                 bytes: bytes(),
@@ -163,24 +174,46 @@ impl Live {
             seal_image: self.seal_image,
             contents,
         });
-        self.shard(number)
+        let before = self
+            .shard(number)
             .lock()
             .insert(number.0, Arc::clone(&block));
+        // Relaxed: a hint.
+        self.count
+            .fetch_add(usize::from(before.is_none()), Ordering::Relaxed);
         Pin(block)
     }
 
-    /// Lets go of blocks that nobody pins and whose last change is committed, where a shard holds more than its
-    /// share.
+    /// Whether there are more blocks than are kept.
+    pub(crate) fn is_full(&self) -> bool {
+        // Relaxed: hints, both.
+        self.count.load(Ordering::Relaxed) > self.trim_at.load(Ordering::Relaxed)
+    }
+
+    /// Lets go of blocks that nobody pins and whose last change is committed, until three quarters of what may be kept
+    /// are left. If that many can't go, the next trim waits until there are a quarter more.
     pub(crate) fn trim(&self, committed: Epoch) {
+        let kept = self.most / 4 * 3;
+        let mut count = 0;
         for shard in &self.shards {
             let mut shard = shard.lock();
-            if shard.len() > limits::LIVE_BLOCKS / SHARDS {
-                // A count of one is the table's own: pins are made under this lock only, and an epoch's list holds
-                // one.
-                shard.retain(|_, block| {
-                    Arc::strong_count(block) > 1 || block.contents.stamp() > committed
-                });
-            }
+            let before = shard.len();
+            let mut too_many = before.saturating_sub(kept / SHARDS);
+            // A count of one is the table's own: pins are made under this lock only, and an epoch's list holds one.
+            shard.retain(|_, block| {
+                let goes = too_many > 0
+                    && Arc::strong_count(block) == 1
+                    && block.contents.stamp() <= committed;
+                too_many -= usize::from(goes);
+                !goes
+            });
+            count += shard.len();
+            // Relaxed: a hint.
+            self.count
+                .fetch_sub(before - shard.len(), Ordering::Relaxed);
         }
+        // Relaxed: a hint.
+        self.trim_at
+            .store(self.most.max(count / 4 * 5), Ordering::Relaxed);
     }
 }

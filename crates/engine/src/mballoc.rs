@@ -42,6 +42,7 @@ impl Blocks<'_> {
     pub(crate) fn apply(mut self, handle: &Handle<'_>) -> Run {
         let run = self.run();
         self.run = None;
+        handle.maps_data();
         (0..BLOCKS_A_RUN).for_each(|_| handle.use_block());
         self.groups
             .block_changes

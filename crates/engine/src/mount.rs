@@ -1,11 +1,14 @@
 //! From a device to a volume: the superblock, and the journal if it has something to say.
 
 use device::{BlockDevice, DeviceError};
+use ondisk::superblock::state;
 use ondisk::{
     Corrupt, Feature, Features, FsBlock, Geometry, Ino, Site, Superblock, Timestamp, orphan_file,
 };
 use sync::Arc;
+use sync::clock::Duration;
 
+use crate::attr;
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::group::Survey;
@@ -44,6 +47,17 @@ pub enum Journal {
     Ignore,
 }
 
+/// What is promised of file data after a crash.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum DataMode {
+    /// Data are durable before the blocks that hold them are a file's (`data=ordered`).
+    #[default]
+    Ordered,
+    /// They may come later (`data=writeback`): where a commit takes one flush ([`OpenOptions::async_commit`]), a crash
+    /// may show what the blocks held before.
+    Writeback,
+}
+
 /// How to open a file system.
 #[derive(Clone)]
 pub struct OpenOptions {
@@ -55,7 +69,8 @@ pub struct OpenOptions {
     pub journal: Journal,
     /// Bytes of metadata blocks to keep.
     pub cache_bytes: usize,
-    /// When reading changes times of last access; only where the file system is opened for writing.
+    /// When reading changes times of last access; only where the file system is opened for writing, as all that
+    /// follows.
     pub atime: Atime,
     /// Keep times of access in memory until the inode changes otherwise, a sync, or the end (`lazytime`). A crash
     /// loses them, and nothing else.
@@ -68,6 +83,19 @@ pub struct OpenOptions {
     pub discard: bool,
     /// Whether a thread of its own deletes what lost its names; else each caller does, when its operation is done.
     pub reaper_thread: bool,
+    /// Bytes of metadata blocks that changed to keep as such, beyond those in use or not committed.
+    pub live_bytes: usize,
+    /// Inodes to keep, beyond those in use, held or not committed; each takes some 700 bytes.
+    pub live_inodes: usize,
+    /// Bytes of committed metadata to keep until they are written home; a transaction gets at most a quarter of it.
+    pub staged_bytes: u64,
+    /// How long a change may wait until it is committed unasked for (`commit=`): one thread is started for that, which
+    /// also commits and checkpoints when there is much to do. `None`: no thread; who changes something does that.
+    pub commit_interval: Option<Duration>,
+    /// Commit with one flush where that is enough (`journal_async_commit`): see [`journal::Options::async_commit`].
+    pub async_commit: bool,
+    /// What is promised of file data.
+    pub data: DataMode,
 }
 
 impl Default for OpenOptions {
@@ -83,6 +111,12 @@ impl Default for OpenOptions {
             errors: None,
             discard: false,
             reaper_thread: false,
+            live_bytes: limits::LIVE_BYTES,
+            live_inodes: limits::LIVE_INODES,
+            staged_bytes: journal::Options::default().staged_bytes,
+            commit_interval: None,
+            async_commit: false,
+            data: DataMode::Ordered,
         }
     }
 }
@@ -140,7 +174,7 @@ pub(crate) fn mount_for_writing(
     )?;
     let reader = Icache::new(volume);
     let Survey { mut zones, free } = Survey::read(reader.volume())?;
-    let journal = open_journal(&reader, &device, &mut zones)?;
+    let journal = open_journal(&reader, &device, &mut zones, options)?;
     let file = read_orphan_file(&reader, &superblock)?;
     if let (Some(file), Some(ino)) = (&file, superblock.orphan_file_ino()) {
         let mut blocks = file.blocks.iter();
@@ -164,9 +198,10 @@ pub(crate) fn mount_for_writing(
         discard: options.discard,
         atime: options.atime,
         lazytime: options.lazytime,
+        live_blocks: options.live_bytes / volume.geometry().block_size().bytes(),
     };
     let volume = volume.writable(Writing::new(journal, clock, choices));
-    let icache = Icache::writable(volume, &free, orphans);
+    let icache = Icache::writable(volume, &free, orphans, options.live_inodes);
     reap::recover(&icache, first_orphan, &in_slots)?;
     Ok((icache, report))
 }
@@ -218,6 +253,49 @@ fn read_orphan_file(icache: &Icache, superblock: &Superblock) -> Result<Option<O
 pub(crate) fn unmount(icache: &Icache) -> Result<(), Error> {
     reap::drain(icache);
     icache.volume().writing()?.journal.close(icache)?;
+    say_clean(icache)
+}
+
+/// Lets no change begin, and leaves an image that is clean as it is, until [`thaw`]. Frozen twice counts as frozen
+/// once.
+pub(crate) fn freeze(icache: &Icache) -> Result<(), Error> {
+    let writing = icache.volume().writing()?;
+    if !writing.gate.close() {
+        return Ok(());
+    }
+    reap::drain(icache);
+    let frozen = attr::write_lazy(icache)
+        .and_then(|()| Ok(writing.journal.freeze(icache)?))
+        .and_then(|()| say_clean(icache));
+    if frozen.is_err() {
+        writing.journal.thaw();
+        writing.gate.open();
+    }
+    frozen
+}
+
+/// Lets changes begin again; does nothing if they may.
+pub(crate) fn thaw(icache: &Icache) -> Result<(), Error> {
+    let writing = icache.volume().writing()?;
+    if !writing.gate.is_closed() {
+        return Ok(());
+    }
+    let device = icache.volume().cache().device();
+    let said = sb::read_superblock(&**device, None).and_then(|mut superblock| {
+        say_in_use(&mut superblock, icache.orphans().has_file());
+        write_superblock(&**device, &mut superblock)
+    });
+    if let Err(error) = &said {
+        // Nothing may be written to an image that says it is clean.
+        writing.journal.abort(&error.to_string());
+    }
+    writing.journal.thaw();
+    writing.gate.open();
+    said
+}
+
+/// Says in the superblock that the image needs no recovery. Everything is home, and stays so meanwhile.
+fn say_clean(icache: &Icache) -> Result<(), Error> {
     let device = icache.volume().cache().device();
     let mut superblock = sb::read_superblock(&**device, None)?;
     let mut features = superblock.features().without(Feature::NEEDS_RECOVERY);
@@ -226,18 +304,30 @@ pub(crate) fn unmount(icache: &Icache) -> Result<(), Error> {
         features = features.without(Feature::ORPHAN_PRESENT);
     }
     superblock.set_features(features);
+    if !features.has(Feature::HAS_JOURNAL) {
+        superblock.set_state(superblock.state() | state::VALID);
+    }
     superblock.set_write_time(seconds(icache.now()?));
     write_superblock(&**device, &mut superblock)
 }
 
-/// What Linux says in the superblock of a journaled file system that it mounts for writing. The state stays: valid,
-/// for the journal will make it so.
-fn say_mounted(superblock: &mut Superblock, has_orphan_file: bool, now: Timestamp) {
-    let mut features = superblock.features().with(Feature::NEEDS_RECOVERY);
+/// What Linux says in the superblock of a file system that is open for writing. With a journal the state stays: valid,
+/// for the journal will make it so. Without one it is not valid meanwhile, and a crash leaves it to e2fsck.
+fn say_in_use(superblock: &mut Superblock, has_orphan_file: bool) {
+    let mut features = superblock.features();
+    match features.has(Feature::HAS_JOURNAL) {
+        true => features = features.with(Feature::NEEDS_RECOVERY),
+        false => superblock.set_state(superblock.state() & !state::VALID),
+    }
     if has_orphan_file {
         features = features.with(Feature::ORPHAN_PRESENT);
     }
     superblock.set_features(features);
+}
+
+/// As [`say_in_use`], with what Linux counts at a mount.
+fn say_mounted(superblock: &mut Superblock, has_orphan_file: bool, now: Timestamp) {
+    say_in_use(superblock, has_orphan_file);
     superblock.set_mount_count(superblock.mount_count().wrapping_add(1));
     superblock.set_mount_time(seconds(now));
     superblock.set_write_time(seconds(now));
@@ -274,9 +364,12 @@ fn refuse_unwritable(
             options.journal == Journal::Ignore,
             "its journal was to be ignored",
         ),
-        (!features.has(Feature::HAS_JOURNAL), "it has no journal"),
         (
-            superblock.journal_ino().is_none(),
+            !features.has(Feature::HAS_JOURNAL) && superblock.state() & state::VALID == 0,
+            "it was not closed and has no journal, so e2fsck comes first",
+        ),
+        (
+            features.has(Feature::HAS_JOURNAL) && superblock.journal_ino().is_none(),
             "its journal is on another device",
         ),
     ];
@@ -294,12 +387,28 @@ fn refuse_unwritable(
     }
 }
 
-/// Opens the journal in its inode, which the volume can read.
+/// Opens the journal in its inode, which the volume can read, or does without.
 fn open_journal(
     icache: &Icache,
     device: &Arc<dyn BlockDevice>,
     zones: &mut Zones,
+    options: &OpenOptions,
 ) -> Result<journal::Journal, Error> {
+    let (geometry, home) = (icache.volume().geometry(), Arc::clone(device));
+    let options = journal::Options {
+        staged_bytes: options.staged_bytes,
+        async_commit: options.async_commit,
+        is_ordered: options.data == DataMode::Ordered,
+        has_checksums: geometry.has_metadata_csum(),
+        is_64bit: geometry.has(Feature::BIT64),
+    };
+    let clock = sync::clock::wall;
+    if !geometry.has(Feature::HAS_JOURNAL) {
+        let block_size = geometry.block_size();
+        return Ok(journal::Journal::without_log(
+            block_size, home, options, clock,
+        ));
+    }
     let block_size = icache.volume().geometry().block_size();
     let inode = icache.load_used(Ino::JOURNAL)?;
     let mut runs = Vec::new();
@@ -314,14 +423,7 @@ fn open_journal(
         runs.push((start, u32::try_from(run.len).unwrap_or(u32::MAX)));
     }
     let map = journal::LogMap::new(Arc::clone(device), block_size, &runs);
-    let options = journal::Options::default();
-    Ok(journal::Journal::open(
-        map,
-        0,
-        Arc::clone(device),
-        options,
-        sync::clock::wall,
-    )?)
+    Ok(journal::Journal::open(map, 0, home, options, clock)?)
 }
 
 fn needs_replay(superblock: &Superblock) -> bool {

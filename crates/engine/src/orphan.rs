@@ -111,6 +111,11 @@ impl Orphans {
         self.state.lock().list = list;
     }
 
+    /// Whether there is an orphan file.
+    pub(crate) fn has_file(&self) -> bool {
+        !self.blocks.is_empty()
+    }
+
     /// Whether nothing is in the middle of being taken away.
     pub(crate) fn is_empty(&self) -> bool {
         let state = self.state.lock();

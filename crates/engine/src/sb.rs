@@ -14,6 +14,7 @@ use ondisk::{
 use sync::{Arc, Mutex, Rank};
 
 use crate::error::Error;
+use crate::freeze::Gate;
 use crate::live::{Live, Pin, Seal};
 
 mod discard;
@@ -83,6 +84,8 @@ pub(crate) struct Writing {
     pub(crate) lazytime: bool,
     /// Held to move a directory to another parent.
     pub(crate) renames: Mutex<()>,
+    /// Passed by every change.
+    pub(crate) gate: Gate,
     /// Held by a step that changes a block of attributes, from before its handle on.
     pub(crate) attribute_blocks: Mutex<AttributeBlocks>,
 }
@@ -103,7 +106,7 @@ impl Writing {
     pub(crate) fn new(journal: Journal, clock: fn() -> Timestamp, choices: Choices) -> Writing {
         Writing {
             journal,
-            live: Live::new(seal_image),
+            live: Live::new(seal_image, choices.live_blocks),
             zones: choices.zones,
             reserve: choices.reserve,
             errors: Errors::new(choices.errors),
@@ -113,13 +116,23 @@ impl Writing {
             atime: choices.atime,
             lazytime: choices.lazytime,
             renames: Mutex::new(Rank::Rename, ()),
+            gate: Gate::new(),
             attribute_blocks: Mutex::new(Rank::XattrBlock, AttributeBlocks::default()),
+        }
+    }
+
+    /// Lets go of live blocks where there are too many.
+    pub(crate) fn keep_bounds(&self) {
+        if self.live.is_full() {
+            self.live.trim(self.journal.committed_epoch());
         }
     }
 }
 
 /// How a volume is written to: from its superblock, its descriptors, and what was asked for.
 pub(crate) struct Choices {
+    /// How many changed metadata blocks are kept in memory.
+    pub(crate) live_blocks: usize,
     pub(crate) zones: Zones,
     pub(crate) reserve: Reserve,
     pub(crate) errors: OnError,
@@ -427,6 +440,7 @@ impl Volume {
         let bytes = self.read_block(block, kind, owner, verify)?;
         let pin = writing.live.pin(block, seal, || bytes);
         self.cache.remove(block.0);
+        writing.keep_bounds();
         Ok(pin)
     }
 
@@ -449,6 +463,7 @@ impl Volume {
             self.geometry.block_size().bytes(),
         );
         self.cache.remove(block.0);
+        writing.keep_bounds();
         Ok(pin)
     }
 

@@ -54,8 +54,12 @@ impl Abort {
 
     /// Aborts, unless that happened before; gives back the error for its caller.
     pub(crate) fn because(&self, error: JournalError) -> JournalError {
+        let cause = match &error {
+            JournalError::Aborted(cause) => Arc::clone(cause),
+            other => other.to_string().into(),
+        };
         // An earlier cause stays; this error still goes to whoever met it.
-        let _ = self.0.set(error.to_string().into());
+        let _ = self.0.set(cause);
         error
     }
 }

@@ -13,6 +13,7 @@ use sync::Arc;
 
 use crate::abort::JournalError;
 use crate::commit::{Images, Job, Journal, Lead};
+use crate::epoch::Epoch;
 
 /// Blocks that a checkpoint writes between two flushes.
 const BATCH: usize = 1024;
@@ -121,10 +122,14 @@ impl Journal {
         }
         leaders.flushes.0 += 1;
         drop(leaders);
-        let _lead = Lead::of(self, Job::Flush);
+        let mut lead = Lead::of(self, Job::Flush);
+        // Of the running epoch, a part may come later.
+        let before = Epoch(self.current_epoch().0 - 1);
         self.statistics.flushes.add(1);
         self.home
             .flush()
-            .map_err(|error| self.abort.because(error.into()))
+            .map_err(|error| self.abort.because(error.into()))?;
+        lead.flushed = Some(before);
+        Ok(())
     }
 }

@@ -79,6 +79,8 @@ pub(crate) struct Leaders {
     frozen: Option<Epoch>,
     /// All epochs up to this one are durable.
     committed: Epoch,
+    /// Data written before this epoch ended are durable.
+    flushed: Epoch,
 }
 
 /// Which job is led.
@@ -95,7 +97,9 @@ pub(crate) struct Lead<'a> {
     pub(crate) journal: &'a Journal,
     pub(crate) job: Job,
     /// What is durable now.
-    committed: Option<Epoch>,
+    pub(crate) committed: Option<Epoch>,
+    /// Up to where data are durable now.
+    pub(crate) flushed: Option<Epoch>,
     /// An epoch that was closed, after which the next is opened.
     closed: Option<Epoch>,
 }
@@ -106,8 +110,17 @@ impl<'a> Lead<'a> {
             journal,
             job,
             committed: None,
+            flushed: None,
             closed: None,
         }
+    }
+}
+
+impl Lead<'_> {
+    /// An epoch is durable; `has_flushed` if it took a flush.
+    fn end(&mut self, epoch: Epoch, has_flushed: bool) {
+        self.committed = Some(epoch);
+        self.flushed = Some(epoch).filter(|_| has_flushed);
     }
 }
 
@@ -130,6 +143,7 @@ impl Drop for Lead<'_> {
             Job::Flush => leaders.flushes.1 += 1,
         }
         leaders.committed = self.committed.unwrap_or(leaders.committed);
+        leaders.flushed = leaders.flushed.max(self.flushed.unwrap_or_default());
         self.journal.changed.notify_all();
     }
 }
@@ -228,6 +242,11 @@ impl Journal {
         self.leaders.lock().committed
     }
 
+    /// Data written to the file system's device before this epoch ended are durable.
+    pub fn flushed_epoch(&self) -> Epoch {
+        self.leaders.lock().flushed
+    }
+
     /// Why nothing is written any more.
     ///
     /// # Errors
@@ -247,7 +266,7 @@ impl Journal {
         };
         let sealed = self.seal();
         self.open_next(&sealed);
-        lead.committed = Some(self.write_epoch(client, &sealed)?);
+        lead.end(sealed.epoch, self.write_epoch(client, &sealed)?);
         Ok(())
     }
 
@@ -298,12 +317,8 @@ impl Journal {
             .add(sync::clock::now() - sealed.closed_at);
     }
 
-    /// Steps 2 to 5, by the only leader. A failure aborts.
-    fn write_epoch(
-        &self,
-        client: &dyn Client,
-        sealed: &SealedEpoch,
-    ) -> Result<Epoch, JournalError> {
+    /// Steps 2 to 5, by the only leader; says whether that took a flush. A failure aborts.
+    fn write_epoch(&self, client: &dyn Client, sealed: &SealedEpoch) -> Result<bool, JournalError> {
         self.try_write_epoch(client, sealed)
             .map_err(|error| self.abort.because(error))
     }
@@ -312,7 +327,7 @@ impl Journal {
         &self,
         client: &dyn Client,
         sealed: &SealedEpoch,
-    ) -> Result<Epoch, JournalError> {
+    ) -> Result<bool, JournalError> {
         // 2.
         let (epoch, promised) = (sealed.epoch, sealed.did.blocks);
         let forgotten: BTreeSet<FsBlock> = self.forgotten.take(epoch).into_iter().collect();
@@ -326,14 +341,14 @@ impl Journal {
         if images.is_empty() && revokes.is_empty() {
             self.space.release(promised);
             client.committed(epoch);
-            return Ok(epoch);
+            return Ok(false);
         }
         // 3 and 4.
         let Some(log) = &self.log else {
             self.write_without_log(&images)?;
             self.space.release(promised);
             client.committed(epoch);
-            return Ok(epoch);
+            return Ok(true);
         };
         let transaction = Transaction {
             images: &images,
@@ -367,7 +382,7 @@ impl Journal {
         self.space.release(unused.unwrap_or(0));
         // 5.
         client.committed(epoch);
-        Ok(epoch)
+        Ok(true)
     }
 
     fn write_without_log(&self, images: &Images) -> Result<(), JournalError> {
@@ -431,7 +446,7 @@ impl Journal {
         };
         let sealed = self.seal();
         lead.closed = Some(sealed.epoch);
-        lead.committed = Some(self.write_epoch(client, &sealed)?);
+        lead.end(sealed.epoch, self.write_epoch(client, &sealed)?);
         self.checkpoint()?;
         lead.closed = None;
         self.leaders.lock().frozen = Some(sealed.epoch);

@@ -83,6 +83,9 @@ impl<'a> Changing<'a> {
         let handle = self.icache.begin(credits)?;
         if let Some(change) = change {
             change.apply(&handle);
+            // Whether it maps data that were just written, it does not know itself.
+            handle.maps_data();
+            live.stamp_data(&handle);
         }
         self.locked.change(&handle, |inode| {
             and(inode);
@@ -105,6 +108,7 @@ impl<'a> Changing<'a> {
     pub(super) fn zero_data(&self, from: u64, to: u64) -> Result<(), Error> {
         let size = self.volume().geometry().block_size();
         let mut at = from;
+        let journal = &self.volume().writing()?.journal;
         while at < to {
             let run = self.run_at(at >> size.bits(), (at >> size.bits()) + 1)?;
             let end = to.min(run.end() << size.bits());
@@ -113,7 +117,10 @@ impl<'a> Changing<'a> {
                 // Within a block.
                 let zeros = vec![0; (end - at) as usize];
                 let device = self.volume().cache().device();
-                device.write_at(first.offset(size) + skipped, &zeros)?;
+                let written = device.write_at(first.offset(size) + skipped, &zeros);
+                let inode = self.locked.inode();
+                inode.set_overwritten(journal.current_epoch());
+                written?;
             }
             at = end;
         }

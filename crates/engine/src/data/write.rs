@@ -41,6 +41,11 @@ pub(crate) fn write(icache: &Icache, ino: Ino, offset: u64, bytes: &[u8]) -> Res
                 is_stamped = stamped;
             }
             Err(error) if done == 0 => return Err(error),
+            Err(Error::Io(_)) => {
+                // The caller learns how much was written, and from fsync why not more.
+                icache.get(ino)?.set_lost();
+                break;
+            }
             Err(_) => break,
         }
     }
@@ -63,7 +68,9 @@ fn step(icache: &Icache, ino: Ino, offset: u64, bytes: &[u8]) -> Result<(usize, 
         if inode.flags().contains(Flags::APPEND) && offset < inode.bytes(icache.volume()) {
             return Err(Error::NotPermitted);
         }
-        let written = overwrite(icache, &inode, offset, bytes)?;
+        let written = overwrite(icache, &inode, offset, bytes);
+        live.set_overwritten(icache.volume().writing()?.journal.current_epoch());
+        let written = written?;
         if written > 0 {
             return Ok((written, false));
         }

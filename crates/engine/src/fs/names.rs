@@ -130,6 +130,7 @@ impl Fs {
         new_name: &[u8],
         flag: RenameFlag,
     ) -> Result<(), Error> {
+        let _change = self.enter()?;
         let old = Named {
             directory: parent,
             name,
@@ -233,6 +234,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::set_xattr`].
     pub fn set_acl_without_set_gid(&self, ino: Ino, value: &[u8]) -> Result<(), Error> {
+        let _change = self.enter()?;
         xattr::set_acl(
             &self.icache,
             ino,

@@ -40,6 +40,12 @@ pub(crate) struct LiveInode {
     has_lazy_atime: AtomicBool,
     /// Whether the record counts no links. [lock, exclusive; read: any time, a hint while others have the inode]
     is_nameless: AtomicBool,
+    /// The last epoch that changed what it takes to read the data. [atomic: Release, Acquire]
+    data_stamp: AtomicU64,
+    /// The epoch that ran after data were last written in place. [atomic: Release, Acquire]
+    overwritten: AtomicU64,
+    /// A write-out failed, and nobody was told. [atomic: Relaxed]
+    lost: AtomicBool,
     /// The record. [lock, exclusive; read: any time, by snapshot]
     slot: Object<Arc<Block>>,
 }
@@ -112,6 +118,9 @@ impl LiveInode {
             lazy_atime: Mutex::new(Rank::Leaf, None),
             has_lazy_atime: AtomicBool::new(false),
             is_nameless: AtomicBool::new(loaded.links_count() == 0),
+            data_stamp: AtomicU64::new(0),
+            overwritten: AtomicU64::new(0),
+            lost: AtomicBool::new(false),
             slot: Object::new(Arc::new(slot)),
         }
     }
@@ -129,6 +138,51 @@ impl LiveInode {
     /// The last epoch that may have changed the inode.
     pub(crate) fn stamp(&self) -> Epoch {
         self.slot.stamp()
+    }
+
+    /// The last epoch that changed what it takes to read the data: size or map.
+    pub(crate) fn data_stamp(&self) -> Epoch {
+        // Acquire: pairs with the Release in `stamp_data`.
+        Epoch(self.data_stamp.load(Ordering::Acquire))
+    }
+
+    /// The handle changes what it takes to read the data.
+    pub(crate) fn stamp_data(&self, handle: &Handle<'_>) {
+        // Release: pairs with the Acquire in `data_stamp`.
+        self.data_stamp.store(handle.epoch().0, Ordering::Release);
+    }
+
+    /// Data were written in place, and `running` was the epoch after that. Before the write returns to its caller.
+    pub(crate) fn set_overwritten(&self, running: Epoch) {
+        // Release: comes after the data; pairs with the Acquire in `overwritten`.
+        self.overwritten.fetch_max(running.0, Ordering::Release);
+    }
+
+    /// What [`LiveInode::set_overwritten`] said last; 0 if it never did.
+    pub(crate) fn overwritten(&self) -> Epoch {
+        // Acquire: pairs with the Release in `set_overwritten`.
+        Epoch(self.overwritten.load(Ordering::Acquire))
+    }
+
+    /// A write-out failed behind the caller's back.
+    pub(crate) fn set_lost(&self) {
+        // Relaxed: a flag without data behind it; pairs with `take_lost`.
+        self.lost.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a write-out failed since this was last asked.
+    pub(crate) fn take_lost(&self) -> bool {
+        // Relaxed: pairs with `set_lost`.
+        self.lost.load(Ordering::Relaxed) && self.lost.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether nothing would be forgotten with the inode, whose last change is in an epoch up to `committed`, and whose
+    /// data are durable up to the end of `flushed`.
+    pub(crate) fn may_go(&self, committed: Epoch, flushed: Epoch) -> bool {
+        self.stamp() <= committed
+            && self.overwritten() <= flushed
+            // Relaxed: as in `take_lost`.
+            && !self.lost.load(Ordering::Relaxed)
     }
 
     /// One more holds the inode. The caller has its lock, and saw that it is in use.
@@ -272,19 +326,25 @@ impl Exclusive<'_> {
     /// Changes the fixed part of the record in the handle's epoch. Uses one of the handle's blocks the first time in
     /// an epoch.
     pub(crate) fn change<R>(&self, handle: &Handle<'_>, change: impl FnOnce(&mut Inode) -> R) -> R {
-        self.change_slot(handle, |slot| {
+        let (result, concerns_data) = self.change_bytes(handle, |slot| {
             // The slot was parsed when it was loaded, and every change keeps its extra size.
             let mut inode = Inode::parse(slot).expect("a live inode parses");
             if let Some(atime) = self.inode.take_lazy_atime() {
                 inode.set_atime(atime);
             }
+            let before = (inode.size(true), *inode.block_area());
             let result = change(&mut inode);
+            let after = (inode.size(true), *inode.block_area());
             inode.write_to(slot);
             let is_nameless = inode.links_count() == 0;
             // Relaxed: the inode's lock orders it.
             self.inode.is_nameless.store(is_nameless, Ordering::Relaxed);
-            result
-        })
+            (result, before != after)
+        });
+        if concerns_data {
+            self.inode.stamp_data(handle);
+        }
+        result
     }
 
     /// Changes the whole record, attributes in it included. Its checksum is not the caller's affair.
@@ -293,6 +353,12 @@ impl Exclusive<'_> {
         handle: &Handle<'_>,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
+        let result = self.change_bytes(handle, change);
+        self.inode.stamp_data(handle);
+        result
+    }
+
+    fn change_bytes<R>(&self, handle: &Handle<'_>, change: impl FnOnce(&mut [u8]) -> R) -> R {
         handle.change(
             self.inode,
             |inode| &inode.slot,

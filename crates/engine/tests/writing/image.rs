@@ -38,8 +38,17 @@ pub fn open(device: Arc<dyn BlockDevice>) -> Fs {
 
 /// Runs `work` on a recorded image and gives all cuts of it.
 pub fn record(image: &[u8], work: impl FnOnce(&Recorder, Fs)) -> Cuts {
+    record_with(image, &OpenOptions::default(), work)
+}
+
+/// As [`record`], opened with these options.
+pub fn record_with(image: &[u8], options: &OpenOptions, work: impl FnOnce(&Recorder, Fs)) -> Cuts {
     let device = Arc::new(Recorder::new(image));
-    work(&device, open(Arc::clone(&device) as Arc<dyn BlockDevice>));
+    let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    work(
+        &device,
+        Fs::open_for_writing(shared, options, clock).unwrap(),
+    );
     let (start, events) = device.recording();
     Cuts::new(start, events)
 }

@@ -14,6 +14,7 @@ mod full;
 mod guard;
 mod holding;
 mod image;
+mod journaling;
 mod large;
 mod mounting;
 mod names;

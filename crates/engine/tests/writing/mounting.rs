@@ -80,8 +80,11 @@ fn what_cannot_be_written_to_is_refused_and_left_as_it_was() {
         "on another device",
     );
     refused(
-        |superblock| superblock.set_features(superblock.features().without(Feature::HAS_JOURNAL)),
-        "no journal",
+        |superblock| {
+            superblock.set_features(superblock.features().without(Feature::HAS_JOURNAL));
+            superblock.set_state(0);
+        },
+        "has no journal",
     );
     for change in [
         |superblock: &mut Superblock| {

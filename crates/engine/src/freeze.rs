@@ -1,0 +1,177 @@
+//! The gate that every change of the file system passes: while it is closed none is under way, metadata or data.
+//!
+//! Each thread counts its changes in a word of its own; who closes the gate says so, fences, and waits until all words
+//! are 0. The argument why a fence on each side is enough is that of the journal's epochs: either the closer sees the
+//! count, or the change sees that the gate is closed, takes its count back and waits ([`Rank::Freeze`], the outermost
+//! lock of the file system: nothing is held there). A thread within a change may begin another one.
+
+use std::marker::PhantomData;
+
+use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use sync::clock::Duration;
+use sync::{CachePadded, Condvar, Lanes, Mutex, Rank};
+
+/// How long the closer sleeps between two looks.
+const LOOK_AGAIN: Duration = Duration::from_micros(50);
+
+/// The gate.
+pub(crate) struct Gate {
+    /// [freeze; read: any time]
+    is_closed: CachePadded<AtomicBool>,
+    /// For each thread, how many changes it is in. [atomic: written by that thread]
+    changes: Lanes<AtomicU64>,
+    /// [freeze]
+    lock: Mutex<()>,
+    opened: Condvar,
+}
+
+/// A change that is under way on this thread, until dropped.
+#[must_use = "the change is over when this is dropped"]
+pub(crate) struct Entered<'a> {
+    count: &'a AtomicU64,
+    /// The count is the thread's own.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        // Relaxed: only this thread writes its count.
+        let count = self.count.load(Ordering::Relaxed);
+        // Release: what the change did comes before; pairs with the Acquire in `Gate::close`.
+        self.count.store(count.saturating_sub(1), Ordering::Release);
+    }
+}
+
+impl Gate {
+    pub(crate) fn new() -> Gate {
+        Gate {
+            is_closed: CachePadded::new(AtomicBool::new(false)),
+            changes: Lanes::new(),
+            lock: Mutex::new(Rank::Freeze, ()),
+            opened: Condvar::new(),
+        }
+    }
+
+    /// Begins a change; waits while the gate is closed. Nothing is locked, unless the thread is within a change.
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        let count = self.changes.mine();
+        // Relaxed: only this thread writes its count.
+        let before = count.load(Ordering::Relaxed);
+        loop {
+            if self.is_in(count, before) {
+                return Entered {
+                    count,
+                    not_send: PhantomData,
+                };
+            }
+            let mut guard = self.lock.lock();
+            // Acquire: pairs with the Release in `open`.
+            while self.is_closed.load(Ordering::Acquire) {
+                self.opened.wait(&mut guard);
+            }
+        }
+    }
+
+    /// Begins a change unless the gate is closed.
+    pub(crate) fn try_enter(&self) -> Option<Entered<'_>> {
+        let count = self.changes.mine();
+        // Relaxed: only this thread writes its count.
+        let before = count.load(Ordering::Relaxed);
+        self.is_in(count, before).then_some(Entered {
+            count,
+            not_send: PhantomData,
+        })
+    }
+
+    /// Counts one more change of this thread, unless the gate is closed.
+    fn is_in(&self, count: &AtomicU64, before: u64) -> bool {
+        // Relaxed: ordered by the fence, which pairs with the one in `close`.
+        count.store(before + 1, Ordering::Relaxed);
+        // SeqCst: pairs with the fence in `close`.
+        fence(Ordering::SeqCst);
+        // Acquire: pairs with the Release in `open`.
+        if before > 0 || !self.is_closed.load(Ordering::Acquire) {
+            return true;
+        }
+        // Release: nothing was done; pairs with the Acquire in `close`.
+        count.store(0, Ordering::Release);
+        false
+    }
+
+    /// Closes the gate and waits until no change is under way; false if it was closed already.
+    pub(crate) fn close(&self) -> bool {
+        let guard = self.lock.lock();
+        // Relaxed: written under the lock that is held.
+        if self.is_closed.load(Ordering::Relaxed) {
+            return false;
+        }
+        // Relaxed: ordered by the fence.
+        self.is_closed.store(true, Ordering::Relaxed);
+        drop(guard);
+        // SeqCst: pairs with the fence in `enter`.
+        fence(Ordering::SeqCst);
+        // Acquire: pairs with the Release stores of the counts.
+        while self
+            .changes
+            .iter()
+            .any(|count| count.load(Ordering::Acquire) > 0)
+        {
+            sync::thread::sleep(LOOK_AGAIN);
+        }
+        true
+    }
+
+    /// Whether the gate is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        // Acquire: pairs with the Release in `open`.
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Opens the gate.
+    pub(crate) fn open(&self) {
+        let guard = self.lock.lock();
+        // Release: pairs with the Acquire in `enter`.
+        self.is_closed.store(false, Ordering::Release);
+        drop(guard);
+        self.opened.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_under_way_while_the_gate_is_closed() {
+        let gate = Gate::new();
+        let (under_way, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        sync::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    // Relaxed: a flag to end the test.
+                    while !stop.load(Ordering::Relaxed) {
+                        let _outer = gate.enter();
+                        let _inner = gate.enter();
+                        // Relaxed: the gate orders it.
+                        under_way.fetch_add(1, Ordering::Relaxed);
+                        sync::thread::yield_now();
+                        // Relaxed: as above.
+                        under_way.fetch_sub(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for _ in 0..200 {
+                assert!(gate.close() && !gate.close());
+                for _ in 0..10 {
+                    // Relaxed: the gate ordered it.
+                    assert_eq!(under_way.load(Ordering::Relaxed), 0);
+                    sync::thread::yield_now();
+                }
+                gate.open();
+                sync::thread::yield_now();
+            }
+            // Relaxed: a flag to end the test.
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}

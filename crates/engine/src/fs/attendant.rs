@@ -1,0 +1,59 @@
+//! The thread that commits what nobody syncs: started only where [`crate::OpenOptions::commit_interval`] asks for it,
+//! and joined before the file system is closed or dropped. It holds the inodes, and no lock of theirs.
+
+use device::DeviceError;
+use sync::Arc;
+use sync::clock::Duration;
+use sync::thread::{Builder, JoinHandle};
+
+use crate::error::Error;
+use crate::icache::Icache;
+
+/// The thread; dropping this ends it, after what it is doing.
+pub(super) struct Attendant {
+    icache: Arc<Icache>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Attendant {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Io` when the system gives no thread.
+    pub(super) fn start(icache: &Arc<Icache>, interval: Duration) -> Result<Attendant, Error> {
+        icache.volume().writing()?;
+        let lent = Arc::clone(icache);
+        let work = move || {
+            if let Ok(writing) = lent.volume().writing() {
+                writing.journal.attend(&*lent, interval);
+            }
+        };
+        let thread = Builder::new().name("lanefs-commit".to_owned()).spawn(work);
+        let thread = thread.map_err(|source| {
+            Error::Io(DeviceError::Io {
+                operation: "starting a thread for commits",
+                offset: 0,
+                len: 0,
+                source,
+            })
+        })?;
+        Ok(Attendant {
+            icache: Arc::clone(icache),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        if let Ok(writing) = self.icache.volume().writing() {
+            // While the file system is frozen, the thread may wait for its thaw.
+            writing.journal.thaw();
+            writing.journal.dismiss();
+        }
+        if let Some(thread) = self.thread.take() {
+            // A panic of it was told, and has aborted the journal.
+            let _ = thread.join();
+        }
+    }
+}

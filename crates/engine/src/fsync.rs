@@ -1,0 +1,59 @@
+//! fsync and fdatasync: what must become durable for one inode, and nothing more.
+//!
+//! Whatever changes a file's map, size or attributes changes the inode in the same step, so its stamps say which epoch
+//! must be durable: the last that changed it at all (fsync), or the last that changed what it takes to read its data
+//! (fdatasync: not times, owner or permissions). Data written to blocks that were the file's before are in no epoch: if
+//! no flush that began after them has ended ([`LiveInode::overwritten`]), the device is flushed, without a commit.
+//!
+//! Takes no lock while it waits, and shares commits and flushes with whoever waits at the same time.
+
+use ondisk::Ino;
+use sync::Arc;
+
+use device::DeviceError;
+use journal::Epoch;
+
+use crate::error::Error;
+use crate::icache::{Icache, LiveInode};
+
+/// What is to be durable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Everything.
+    All,
+    /// Data, and what it takes to read them.
+    Data,
+}
+
+/// Makes an inode durable; returns at once if it is. A write-out that failed since the last call and was not reported
+/// otherwise is reported here, once.
+pub(crate) fn fsync(icache: &Icache, ino: Ino, what: What) -> Result<(), Error> {
+    let journal = &icache.volume().writing()?.journal;
+    // Who asks after an abort is told, even if the inode was durable before.
+    journal.check()?;
+    icache.load_used(ino)?;
+    let inode: Arc<LiveInode> = icache.get(ino)?;
+    let changed: Epoch = match what {
+        What::All => inode.stamp(),
+        What::Data => inode.data_stamp(),
+    };
+    let overwritten = inode.overwritten();
+    journal.commit(icache, changed)?;
+    if overwritten > journal.flushed_epoch() {
+        journal.flush_data()?;
+    }
+    match inode.take_lost() {
+        true => Err(lost()),
+        false => Ok(()),
+    }
+}
+
+/// What is reported of a write-out that failed before.
+fn lost() -> Error {
+    Error::Io(DeviceError::Io {
+        operation: "write",
+        offset: 0,
+        len: 0,
+        source: std::io::Error::other("an earlier write to the file failed"),
+    })
+}
