@@ -98,10 +98,11 @@ pub struct FileReader<'t> {
 
 impl Tree {
     /// Opens the data of file `id`, whose [`super::tree::Data`] is `Path` or `Range`. `nearby` is what the call before
-    /// left there: files of one directory are opened faster one after another.
+    /// left there: files of one directory are opened faster one after another. Whether it is still what was scanned,
+    /// [`FileReader::check`] says.
     ///
     /// # Errors
-    /// When the file can't be opened or is no longer what was scanned.
+    /// When the file can't be opened.
     pub fn open(&self, id: NodeId, nearby: &mut Nearby) -> Result<FileReader<'_>, SourceError> {
         let node = &self.nodes[id.index()];
         match (&self.sources[usize::from(node.source)], node.data) {
@@ -109,14 +110,12 @@ impl Tree {
                 let fd = self
                     .open_path(root.as_fd(), node.source, halves(node.key), nearby)
                     .map_err(|errno| self.io(id, "open", errno.into()))?;
-                let reader = FileReader {
+                Ok(FileReader {
                     tree: self,
                     node: id,
                     fd: Ok(fd),
                     packed: None,
-                };
-                reader.check()?;
-                Ok(reader)
+                })
             }
             (Source::Archive(archive), DataKind::Range) => {
                 let mut at = node.key;
@@ -272,7 +271,8 @@ impl FileReader<'_> {
         }
     }
 
-    /// Says whether the file still has the size it was scanned with: to be called when all is read, too.
+    /// Says whether the file still has the size it was scanned with: to be called when all is read, and before where
+    /// that takes long.
     ///
     /// # Errors
     /// When the file's size or time of change is another one, or it is no regular file any more.

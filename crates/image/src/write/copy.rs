@@ -1,13 +1,13 @@
 //! Fills the data blocks: files' bytes, directories, long symlink targets; in order of their places, on all threads.
 //!
 //! A batch is a stretch of about [`BATCH_BYTES`] in the plan's order, so that small files that lie together are read
-//! into one buffer and written at once, and big ones are shared by the threads. A batch is taken under a lock; all
-//! reading and writing happens outside. What no batch touches is never written: holes stay holes.
+//! into one buffer and written at once, and big ones are shared by the threads. A batch is taken under a lock and
+//! written in the thread's turn; all reading happens outside. What no batch touches is never written: holes stay holes.
 
 use device::BlockDevice;
 use sync::{Mutex, Rank};
 
-use super::blocks::BlockWriter;
+use super::blocks::{BlockWriter, Turn};
 use super::job::Job;
 use crate::error::BuildError;
 use crate::plan::place::{FilePlace, LOST_FOUND, VALUE};
@@ -101,12 +101,13 @@ pub(crate) fn copy(
 ) -> Result<(), BuildError> {
     let cursor = Mutex::new(Rank::Queue, Cursor::default());
     let limit = (BATCH_BYTES >> plan.shape.block_size.bits()).max(1) as u32;
+    let turn = Turn::new();
     job.run(|_| {
         let buffer = BUFFER_BYTES.max(plan.shape.block_size.bytes());
         let mut worker = Worker {
             tree,
             plan,
-            writer: BlockWriter::new(device, buffer),
+            writer: BlockWriter::shared(device, buffer, &turn),
             nearby: Nearby::default(),
         };
         let mut pieces = Vec::new();
@@ -154,13 +155,27 @@ impl<'a> Worker<'a> {
                 continue;
             }
             if open.as_ref().is_none_or(|(at, _)| *at != piece.file) {
-                open = Some((piece.file, self.tree.open(id, &mut self.nearby)?));
+                let reader = self.tree.open(id, &mut self.nearby)?;
+                // A file in one piece is looked at when it is read, which is a moment later.
+                if !self.is_whole(file, piece) {
+                    reader.check()?;
+                }
+                open = Some((piece.file, reader));
             }
             let Some((_, reader)) = &open else { continue };
             self.file_piece(file, piece, id, reader)?;
         }
         job.advance(bytes);
         Ok(())
+    }
+
+    /// Whether a piece is all of a file that is read in one go.
+    fn is_whole(&self, file: &FilePlace, piece: &Piece) -> bool {
+        let [run] = self.plan.placement.runs(file) else {
+            return false;
+        };
+        let bytes = u64::from(piece.len) << self.plan.shape.block_size.bits();
+        piece.len == run.len && bytes <= self.writer.capacity() as u64
     }
 
     /// Copies a piece of a file; what of its blocks is not data is zeros.

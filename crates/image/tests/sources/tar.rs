@@ -266,6 +266,7 @@ fn an_archive_or_file_that_changes_after_the_scan_is_an_error() {
             tree.find(b"f").unwrap(),
             &mut lanefs_image::source::Nearby::default(),
         )
+        .and_then(|reader| reader.check())
         .err()
         .unwrap()
         .to_string();
