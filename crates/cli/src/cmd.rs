@@ -3,6 +3,7 @@
 mod bench;
 mod build;
 mod cat;
+mod chattr;
 mod chmod;
 mod chown;
 mod copy_in;
@@ -24,6 +25,7 @@ mod mount;
 mod mount_options;
 mod mv;
 mod rm;
+mod setfattr;
 mod stat;
 mod touch;
 mod tree;
@@ -57,6 +59,8 @@ pub enum Command {
     Chown(InImage<chown::Chown>),
     Touch(InImage<touch::Touch>),
     Truncate(InImage<truncate::Truncate>),
+    Setfattr(InImage<setfattr::Setfattr>),
+    Chattr(InImage<chattr::Chattr>),
     Edit(edit::Args),
     Extract(extract::Args),
     Info(info::InfoArgs),
@@ -89,6 +93,8 @@ impl Command {
             Command::Chown(args) => args.run(context),
             Command::Touch(args) => args.run(context),
             Command::Truncate(args) => args.run(context),
+            Command::Setfattr(args) => args.run(context),
+            Command::Chattr(args) => args.run(context),
             Command::Edit(args) => args.run(context),
             Command::Extract(args) => args.run(context),
             Command::Info(args) => args.run(context),

@@ -118,6 +118,12 @@ impl Failure {
 }
 
 /// Only writes to standard output use `?` on a bare I/O error; those on files say which file.
+impl From<lanefs::Error> for Failure {
+    fn from(error: lanefs::Error) -> Failure {
+        Failure::new(error)
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         Failure::output(&error)

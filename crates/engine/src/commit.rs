@@ -161,7 +161,8 @@ impl Icache {
     /// # Errors
     /// `ReadOnly`, `Aborted`.
     pub(crate) fn settle(&self, flags: Flags) -> Result<(), Error> {
-        match flags.contains(Flags::SYNC) {
+        let is_held = self.volume().writing()?.journal.is_held();
+        match flags.contains(Flags::SYNC) && !is_held {
             true => self.sync_all(),
             false => Ok(()),
         }
@@ -173,7 +174,7 @@ impl Icache {
     /// As [`Icache::settle`].
     pub(crate) fn settle_names(&self, directory: Flags) -> Result<(), Error> {
         match directory.contains(Flags::DIR_SYNC) {
-            true => self.sync_all(),
+            true => self.settle(directory.with(Flags::SYNC)),
             false => self.settle(directory),
         }
     }

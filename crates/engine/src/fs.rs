@@ -3,6 +3,7 @@
 //! All methods take `&self`, may be called from any number of threads, and may block on I/O. None holds a lock
 //! while it does.
 
+mod atomic;
 mod attendant;
 mod names;
 

@@ -18,6 +18,10 @@ use crate::orphan::{OrphanFile, Orphans};
 use crate::reap;
 use crate::sb::{self, Atime, Choices, OnError, Reserve, Volume, Writing, Zones};
 
+mod hold;
+
+pub(crate) use hold::{abandon, hold, unmount_held};
+
 /// Features that ask something of who writes, and that lanefs heeds.
 const WRITABLE: &[Feature] = &[
     Feature::FILETYPE,
@@ -253,7 +257,8 @@ fn read_orphan_file(icache: &Icache, superblock: &Superblock) -> Result<Option<O
 pub(crate) fn unmount(icache: &Icache) -> Result<(), Error> {
     reap::drain(icache);
     icache.volume().writing()?.journal.close(icache)?;
-    say_clean(icache)
+    // What is still held by someone stays an orphan, for whoever opens the image next.
+    say_clean(icache, icache.orphans().is_empty())
 }
 
 /// Lets no change begin, and leaves an image that is clean as it is, until [`thaw`]. Frozen twice counts as frozen
@@ -266,7 +271,7 @@ pub(crate) fn freeze(icache: &Icache) -> Result<(), Error> {
     reap::drain(icache);
     let frozen = attr::write_lazy(icache)
         .and_then(|()| Ok(writing.journal.freeze(icache)?))
-        .and_then(|()| say_clean(icache));
+        .and_then(|()| say_clean(icache, icache.orphans().is_empty()));
     if frozen.is_err() {
         writing.journal.thaw();
         writing.gate.open();
@@ -295,12 +300,11 @@ pub(crate) fn thaw(icache: &Icache) -> Result<(), Error> {
 }
 
 /// Says in the superblock that the image needs no recovery. Everything is home, and stays so meanwhile.
-fn say_clean(icache: &Icache) -> Result<(), Error> {
+fn say_clean(icache: &Icache, without_orphans: bool) -> Result<(), Error> {
     let device = icache.volume().cache().device();
     let mut superblock = sb::read_superblock(&**device, None)?;
     let mut features = superblock.features().without(Feature::NEEDS_RECOVERY);
-    // What is still held by someone stays an orphan, for whoever opens the image next.
-    if icache.orphans().is_empty() {
+    if without_orphans {
         features = features.without(Feature::ORPHAN_PRESENT);
     }
     superblock.set_features(features);

@@ -31,6 +31,12 @@ pub enum JournalError {
         /// Blocks of the largest transaction.
         most: u32,
     },
+    /// A commit was needed while commits are held back.
+    #[error("it does not fit one transaction, or needs space that it frees itself")]
+    Held,
+    /// What needs a log was asked of a file system without a journal.
+    #[error("the file system has no journal")]
+    NoLog,
 }
 
 impl From<DeviceError> for JournalError {

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 
 use device::BlockDevice;
 use ondisk::{BlockSize, FsBlock};
+use sync::atomic::AtomicU64;
 use sync::clock::Instant;
 use sync::gauge::{self, Gauge, Under};
 use sync::{Arc, Condvar, Mutex, Rank};
@@ -30,7 +31,7 @@ use crate::map::LogMap;
 use crate::object::Stageable;
 use crate::options::{Options, Statistics};
 use crate::room::LARGEST_STEP;
-use crate::space::{Sealed, Space};
+use crate::space::{Sealed, Space, cost};
 use crate::table::Table;
 
 /// A transaction's blocks and what they hold.
@@ -58,6 +59,9 @@ pub struct Journal {
     pub(crate) leaders: Mutex<Leaders>,
     pub(crate) changed: Condvar,
     pub(crate) attendant: Attendant,
+    /// Blocks of a transaction that is held back, at most; 0 if none is. [atomic: Relaxed, changed while one thread
+    /// uses the journal]
+    pub(crate) held_most: AtomicU64,
     pub(crate) abort: Abort,
     pub(crate) statistics: Statistics,
     /// [const]
@@ -213,6 +217,7 @@ impl Journal {
             leaders: Mutex::new(Rank::JournalLeader, Leaders::default()),
             changed: Condvar::new(),
             attendant: Attendant::default(),
+            held_most: AtomicU64::new(0),
             abort: Abort::default(),
             statistics: Statistics::default(),
             options,
@@ -261,6 +266,18 @@ impl Journal {
     /// # Errors
     /// When the journal is or becomes aborted; what was promised before still holds.
     pub fn commit(&self, client: &dyn Client, target: Epoch) -> Result<(), JournalError> {
+        if self.is_held() && self.committed_epoch() < target {
+            return Err(JournalError::Held);
+        }
+        self.commit_any(client, target)
+    }
+
+    /// [`Journal::commit`], also of what is held back.
+    pub(crate) fn commit_any(
+        &self,
+        client: &dyn Client,
+        target: Epoch,
+    ) -> Result<(), JournalError> {
         let Some(mut lead) = self.lead_commit(|leaders| leaders.committed >= target)? else {
             return Ok(());
         };
@@ -350,10 +367,16 @@ impl Journal {
             client.committed(epoch);
             return Ok(true);
         };
+        let (held_most, count) = (self.held_most(), images.len().max(revokes.len()));
+        let needed = u32::try_from(count).map(|_| cost(images.len() as u32, revokes.len() as u32));
+        if held_most > 0 && needed.map_or(true, |needed| u64::from(needed) > held_most) {
+            return Err(JournalError::Held);
+        }
         let transaction = Transaction {
             images: &images,
             revokes: &revokes,
             is_async: self.options.async_commit
+                && held_most == 0
                 && revokes.is_empty()
                 && !(self.options.is_ordered && sealed.did.maps_data),
             time: (self.clock)(),
@@ -441,6 +464,9 @@ impl Journal {
     /// # Errors
     /// As [`Journal::commit`] and [`Journal::checkpoint`]; then nothing is frozen.
     pub fn freeze(&self, client: &dyn Client) -> Result<(), JournalError> {
+        if self.is_held() {
+            return Err(JournalError::Held);
+        }
         let Some(mut lead) = self.lead_commit(|leaders| leaders.frozen.is_some())? else {
             return Ok(());
         };

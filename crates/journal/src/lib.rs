@@ -23,6 +23,7 @@ mod client;
 mod commit;
 mod epoch;
 mod handle;
+mod hold;
 mod lists;
 mod log;
 mod map;

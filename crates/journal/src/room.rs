@@ -104,7 +104,7 @@ impl Journal {
             self.statistics.room_waits.add(1);
             self.checkpoint()?;
         }
-        if !self.is_commit_due() && !self.is_checkpoint_due() {
+        if self.is_held() || !self.is_commit_due() && !self.is_checkpoint_due() {
             return Ok(());
         }
         if self.attendant.call(&self.leaders) {
@@ -134,6 +134,9 @@ impl Journal {
             self.abort.check()?;
             if self.space.take_pressed(wanted, &self.statistics) {
                 return Ok(());
+            }
+            if self.is_held() {
+                return Err(JournalError::Held);
             }
             let running = self.current_epoch();
             if self.space.is_used(running) || self.is_commit_due() {

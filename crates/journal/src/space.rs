@@ -33,6 +33,9 @@ pub(crate) struct Space {
     granted: CachePadded<AtomicI64>,
     /// Someone makes room, and gets what there is. [atomic: Relaxed, hint]
     pressed: CachePadded<AtomicBool>,
+    /// Blocks that there are not, lent to the steps of one transaction. [atomic: Relaxed, changed while one thread uses
+    /// the journal]
+    lent: AtomicI64,
     lanes: Lanes<Lane>,
     /// [const]
     lease: i64,
@@ -87,6 +90,7 @@ impl Space {
             free: CachePadded::new(AtomicI64::new(capacity.into())),
             granted: CachePadded::new(AtomicI64::new(0)),
             pressed: CachePadded::new(AtomicBool::new(false)),
+            lent: AtomicI64::new(0),
             lanes: Lanes::new(),
             // All leases together take at most an eighth of the largest transaction for 16 threads, and no lease at
             // all (the exact counter) where that is not worth it.
@@ -110,6 +114,22 @@ impl Space {
     pub(crate) fn free(&self) -> i64 {
         // Relaxed: a hint for whoever decides about a checkpoint.
         self.free.load(Ordering::Relaxed)
+    }
+
+    /// As [`Space::free`], with all leases taken back.
+    pub(crate) fn free_without_leases(&self, statistics: &Statistics) -> u64 {
+        self.recall(statistics);
+        u64::try_from(self.free()).unwrap_or(0)
+    }
+
+    /// Lends so many blocks that there are not, until the next call: to one transaction, which is measured before it is
+    /// written.
+    pub(crate) fn lend(&self, blocks: u64) {
+        let blocks = i64::try_from(blocks).unwrap_or(i64::MAX / 2);
+        // Relaxed: one thread uses the journal; pairs with the load in `refill`.
+        let before = self.lent.swap(blocks, Ordering::Relaxed);
+        // Relaxed: as in `recall`.
+        self.free.fetch_add(blocks - before, Ordering::Relaxed);
     }
 
     /// Promises `blocks`; false when there is no room until a commit or a checkpoint, or when the room is pressed.
@@ -143,7 +163,9 @@ impl Space {
     fn refill(&self, want: i64, lease: i64, statistics: &Statistics) -> bool {
         // Relaxed: a bound; the transaction is a quarter of the log, so one more lease a thread does not overflow it.
         let granted = self.granted.load(Ordering::Relaxed);
-        if granted + want > i64::from(self.transaction_most) {
+        // Relaxed: changed while one thread uses the journal; pairs with the swap in `lend`.
+        let lent = self.lent.load(Ordering::Relaxed);
+        if granted + want > i64::from(self.transaction_most) + lent {
             return false;
         }
         let with_lease = want + lease;

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use device::{BlockDevice, FileDevice};
-use engine::{FileType, Ino, InodeRef, Metadata, OpenOptions, StatFs, Xattr};
+use engine::{FileType, Ino, InodeRef, Metadata, OpenOptions, StatFs};
 use sync::Arc;
 
 use crate::Error;
@@ -210,16 +210,6 @@ impl Fs {
             })),
             Err(error) => Some(Err(error)),
         }))
-    }
-
-    /// All extended attributes of a path, ACLs in the form that system calls use; symbolic links are followed.
-    ///
-    /// # Errors
-    /// As for [`Fs::metadata`], and when an attribute is broken.
-    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Xattr>, Error> {
-        let path = path.as_ref();
-        let xattrs = self.inode(path, true)?.xattrs();
-        xattrs.map_err(|error| Error::at(path.as_os_str().as_bytes(), error))
     }
 
     /// What is below a directory, parents first, names in byte order.

@@ -1,7 +1,8 @@
 //! `lanefs edit`: a script of changes to one image, a command a line.
 //!
 //! The whole script is read and understood before anything is changed. Each command is journaled; the script stops at
-//! the first that fails, and what was done before stays.
+//! the first that fails, and what was done before stays. With `--atomic` the script is one transaction of the journal:
+//! a failure, and a crash at any moment, leave all of it or nothing.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -11,11 +12,12 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 use lanefs::Fs;
 
-use super::{chmod, chown, copy_in, ln, mkdir, mv, rm, touch, truncate};
+use super::{chattr, chmod, chown, copy_in, ln, mkdir, mv, rm, setfattr, touch, truncate};
 use crate::args::ImageArgs;
 use crate::change::{Change, with_image};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::open::open_for_writing;
 use crate::words;
 
 const AFTER: &str = "Words are quoted as in sh; # begins a comment. Nothing is expanded. Paths are the image's, those \
@@ -31,6 +33,9 @@ pub struct Args {
     /// A file with the script, or - for standard input
     #[arg(default_value = "-")]
     script: PathBuf,
+    /// All or nothing, also when the power fails; refused where the script does not fit one transaction
+    #[arg(long)]
+    atomic: bool,
     #[command(flatten)]
     at: ImageArgs,
 }
@@ -59,6 +64,8 @@ enum Command {
     Chown(chown::Chown),
     Touch(touch::Touch),
     Truncate(truncate::Truncate),
+    Setfattr(setfattr::Setfattr),
+    Chattr(chattr::Chattr),
 }
 
 impl Command {
@@ -73,6 +80,8 @@ impl Command {
             Command::Chown(change) => change,
             Command::Touch(change) => change,
             Command::Truncate(change) => change,
+            Command::Setfattr(change) => change,
+            Command::Chattr(change) => change,
         }
     }
 }
@@ -92,9 +101,15 @@ impl Args {
                 lines.push((place, command));
             }
         }
-        with_image(context, &self.image, &self.at, |fs| {
-            run_all(context, fs, &lines)
-        })
+        match self.atomic {
+            false => with_image(context, &self.image, &self.at, |fs| {
+                run_all(context, fs, &lines)
+            }),
+            true => open_for_writing(context, &self.image, &self.at)?.atomically(|fs| {
+                let done = run_all(context, fs, &lines);
+                done.map_err(|failure| failure.hint("nothing was changed"))
+            }),
+        }
     }
 }
 

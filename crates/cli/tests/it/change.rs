@@ -3,15 +3,19 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::fixture::{Fixture, error, lanefs, ok, run, tool};
 
 /// Runs a script from standard input on the image.
 fn edit(image: &Path, script: &str) -> std::process::Output {
+    edit_with(image, script, &[])
+}
+
+fn edit_with(image: &Path, script: &str, options: &[&str]) -> std::process::Output {
     use std::io::Write;
     let mut command = lanefs();
-    command.arg("edit").arg(image).arg("-");
+    command.arg("edit").args(options).arg(image).arg("-");
     command.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -237,4 +241,70 @@ fn what_cannot_be_changed_says_why() {
         );
     }
     testkit::e2fsck(&fixture.image);
+}
+
+#[test]
+fn attributes_and_flags_are_set_as_setfattr_and_chattr_set_them() {
+    let Some(fixture) = Fixture::as_root() else {
+        return;
+    };
+    let at = fixture.at("/hello.txt");
+    ok(["setfattr", "-n", "user.text", "-v", "plain text", &at]);
+    ok(["setfattr", "-n", "user.hex", "-v", "0x00ff", &at]);
+    ok(["setfattr", "-n", "trusted.base", "-v", "0saGVsbG8=", &at]);
+    ok(["setfattr", "-n", "user.gone", &at]);
+    ok(["setfattr", "-x", "user.gone", &at]);
+    ok(["chattr", "+Ad", &at]);
+    let shown = ok(["stat", &at]);
+    assert!(shown.contains("trusted.base=\"hello\""), "{shown}");
+    let missing = run(["setfattr", "-x", "user.gone", &at]);
+    assert!(error(&missing).contains("no such attribute"));
+    assert_eq!(run(["setfattr", &at]).status.code(), Some(2));
+    ok(["chattr", "+i", &at]);
+    assert!(error(&run(["rm", &at])).contains("not permitted"));
+    look(&fixture, |root| {
+        let path = root.join("hello.txt");
+        let get = |name: &str| {
+            let mut getfattr = Command::new("getfattr");
+            let text = tool(getfattr.args(["-e", "hex", "-n", name]).arg(&path));
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_once('=').unwrap().1.to_owned()
+        };
+        assert_eq!(get("user.text"), "0x706c61696e2074657874");
+        assert_eq!(get("user.hex"), "0x00ff");
+        assert_eq!(get("trusted.base"), "0x68656c6c6f");
+    });
+    ok(["chattr", "-i", &at]);
+    ok(["rm", &at]);
+}
+
+#[test]
+fn an_atomic_script_is_done_as_a_whole_or_not_at_all() {
+    let Some(fixture) = Fixture::as_root() else {
+        return;
+    };
+    let big = fixture.source.join("big");
+    let script = format!("mkdir -p /a/b\ncp {} /a/b\nrm /hello.txt\n", big.display());
+    let failing = edit_with(
+        &fixture.image,
+        &format!("{script}rm /missing\n"),
+        &["--atomic"],
+    );
+    assert_eq!(failing.status.code(), Some(1));
+    assert!(error(&failing).contains("line 4"), "{failing:?}");
+    look(&fixture, |root| {
+        assert!(!root.join("a").exists() && root.join("hello.txt").exists());
+    });
+    let done = edit_with(&fixture.image, &script, &["--atomic"]);
+    assert!(done.status.success(), "{done:?}");
+    look(&fixture, |root| {
+        assert!(root.join("a/b/big").exists() && !root.join("hello.txt").exists());
+        assert!(fs::read(root.join("a/b/big")).unwrap() == fs::read(&big).unwrap());
+    });
+    let large: String = (0..100_000).map(|n| format!("mkdir /a/{n}\n")).collect();
+    let refused = edit_with(&fixture.image, &large, &["--atomic"]);
+    assert!(error(&refused).contains("one transaction"), "{refused:?}");
+    look(&fixture, |root| {
+        assert_eq!(fs::read_dir(root.join("a")).unwrap().count(), 1);
+    });
 }

@@ -5,7 +5,7 @@
 //! half of a changed map.
 
 use ondisk::inode::Inode;
-use ondisk::{Feature, FileType, Flags, indirect};
+use ondisk::{Feature, FileType, Flags, Ino, indirect};
 
 use crate::error::Error;
 use crate::extent::{Change, Draft, Mapping, Mappings};
@@ -106,6 +106,10 @@ impl<'a> Changing<'a> {
 
     /// Writes zeros over the bytes of a range that are data on the device. At most a few blocks: edges of a change.
     pub(super) fn zero_data(&self, from: u64, to: u64) -> Result<(), Error> {
+        let inode = self.inode();
+        if from < inode.bytes(self.volume()).min(to) {
+            may_write_in_place(self.icache, inode.ino())?;
+        }
         let size = self.volume().geometry().block_size();
         let mut at = from;
         let journal = &self.volume().writing()?.journal;
@@ -132,6 +136,18 @@ impl<'a> Changing<'a> {
         let size = self.inode().bytes(self.volume());
         let block = self.volume().geometry().block_size().bytes_u64();
         self.zero_data(size, size.next_multiple_of(block))
+    }
+}
+
+/// Refuses to change bytes of a file where they are, while commits are held back, so that all that happens is one
+/// transaction or never was: unless the file is part of that.
+pub(super) fn may_write_in_place(icache: &Icache, ino: Ino) -> Result<(), Error> {
+    let journal = &icache.volume().writing()?.journal;
+    match journal.is_held() && !icache.get(ino)?.is_born_in(journal.current_epoch()) {
+        true => Err(Error::NotSupported(
+            "changing a part of a file's block in what is all or nothing",
+        )),
+        false => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use ondisk::{Flags, FsBlock, Ino};
 
-use super::step::{Changing, Orphan, check_regular, max_bytes, run_at};
+use super::step::{Changing, Orphan, check_regular, max_bytes, may_write_in_place, run_at};
 use crate::error::Error;
 use crate::extent::{self, Draft, Mapping};
 use crate::icache::Icache;
@@ -99,6 +99,7 @@ fn overwrite(
         let Some(first) = run.physical.filter(|_| run.is_data()) else {
             break;
         };
+        may_write_in_place(icache, inode.ino())?;
         let stop = end.min(run.end() << size.bits());
         let part = &bytes[(at - offset) as usize..(stop - offset) as usize];
         let place = first.offset(size) + (at - (block << size.bits()));

@@ -34,6 +34,8 @@ pub(crate) struct LiveInode {
     holders: AtomicU32,
     /// Whether it was made without a name, and may get its first. [lock]
     linkable: AtomicBool,
+    /// The epoch in which the inode was made; 0 if that was before it came into memory. [atomic: Relaxed; lock]
+    born: AtomicU64,
     /// A time of access that is not in the record yet (`lazytime`). [leaf]
     lazy_atime: Mutex<Option<Timestamp>>,
     /// Whether there is one. [atomic: written under `lazy_atime`]
@@ -115,6 +117,7 @@ impl LiveInode {
             names: AtomicU64::new(0),
             holders: AtomicU32::new(0),
             linkable: AtomicBool::new(false),
+            born: AtomicU64::new(0),
             lazy_atime: Mutex::new(Rank::Leaf, None),
             has_lazy_atime: AtomicBool::new(false),
             is_nameless: AtomicBool::new(loaded.links_count() == 0),
@@ -231,6 +234,18 @@ impl LiveInode {
     pub(crate) fn is_linkable(&self) -> bool {
         // Relaxed: the lock orders it.
         self.linkable.load(Ordering::Relaxed)
+    }
+
+    /// Says that the inode is made in this epoch. The caller has its lock.
+    pub(crate) fn set_born(&self, epoch: Epoch) {
+        // Relaxed: the lock orders it.
+        self.born.store(epoch.0, Ordering::Relaxed);
+    }
+
+    /// Whether the inode was made in this epoch, so that no commit has it if that is not committed.
+    pub(crate) fn is_born_in(&self, epoch: Epoch) -> bool {
+        // Relaxed: the lock orders it.
+        self.born.load(Ordering::Relaxed) == epoch.0
     }
 
     /// How often changes of the directory's names began and ended; odd while one is under way. What was read without

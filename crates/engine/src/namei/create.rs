@@ -180,6 +180,7 @@ pub(crate) fn create(
         }
         first.blocks.apply(&handle);
     }
+    own.inode().set_born(handle.epoch());
     own.change_slot(&handle, |slot| {
         slot.fill(0);
         record.write_to(slot);
@@ -219,6 +220,7 @@ pub(crate) fn create_unnamed(icache: &Icache, parent: Ino, new: NewInode) -> Res
     let acls = acls.lock()?;
     let handle = icache.begin(credits)?;
     number.apply(&handle);
+    own.inode().set_born(handle.epoch());
     own.change_slot(&handle, |slot| {
         slot.fill(0);
         record.write_to(slot);

@@ -1,6 +1,7 @@
 //! Changing images: each change survives any cut whole or not at all, and e2fsck and the kernel agree.
 
 mod acls;
+mod atomic;
 mod attributes;
 mod cuts;
 mod damage;

@@ -1,0 +1,38 @@
+//! All that is done as one transaction, or nothing of it.
+
+use crate::attr;
+use crate::error::Error;
+use crate::fs::Fs;
+use crate::mount;
+
+impl Fs {
+    /// Makes all that is done from here on one transaction: [`Fs::close_atomic`] commits it, [`Fs::abandon`] forgets
+    /// it. What a crash leaves: the state at this call, or that at the end. Nobody else uses the file system meanwhile.
+    /// What does not fit one transaction of the journal fails with `Aborted` where it no longer fits, and so does what
+    /// needs space that was freed since; bytes of files that were there before can't be changed in place.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Aborted`, also without a journal; `Unwritable` while files are being deleted.
+    pub fn begin_atomic(&mut self) -> Result<(), Error> {
+        attr::write_lazy(&self.icache)?;
+        // It commits every so often.
+        self.attendant = None;
+        mount::hold(&self.icache)
+    }
+
+    /// Commits all that was done since [`Fs::begin_atomic`] as one transaction, and closes the file system.
+    ///
+    /// # Errors
+    /// `Aborted` when it does not fit one; then nothing was changed. As [`Fs::close`].
+    pub fn close_atomic(self) -> Result<(), Error> {
+        mount::unmount_held(&self.icache)
+    }
+
+    /// Closes the file system as it was at [`Fs::begin_atomic`].
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Io`; what was done is forgotten all the same.
+    pub fn abandon(self) -> Result<(), Error> {
+        mount::abandon(&self.icache)
+    }
+}
