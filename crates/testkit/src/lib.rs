@@ -6,5 +6,5 @@
 mod manifest;
 mod programs;
 
-pub use manifest::{Differences, Entry, Manifest};
+pub use manifest::{Differences, Entry, Manifest, sha256};
 pub use programs::{Mounted, e2fsck, have, is_root, run, skip};

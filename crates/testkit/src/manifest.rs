@@ -200,6 +200,12 @@ fn read_entry(path: &Path) -> io::Result<Entry> {
     })
 }
 
+/// SHA-256 of these bytes, as an [`Entry`] holds it of a file's.
+#[must_use]
+pub fn sha256(bytes: &[u8]) -> Vec<u8> {
+    Sha256::digest(bytes).to_vec()
+}
+
 /// SHA-256 of a file's bytes.
 fn digest(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;

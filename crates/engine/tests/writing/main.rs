@@ -15,6 +15,7 @@ mod full;
 mod guard;
 mod holding;
 mod image;
+mod interop;
 mod journaling;
 mod large;
 mod mounting;
