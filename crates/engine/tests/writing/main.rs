@@ -21,6 +21,7 @@ mod large;
 mod mounting;
 mod names;
 mod orphans;
+mod recovery;
 mod sizes;
 mod threads;
 mod turns;
