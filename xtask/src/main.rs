@@ -4,6 +4,7 @@
 mod bench_build;
 mod bench_engine;
 mod ci;
+mod crash;
 mod demo;
 mod suites;
 mod tidy;
@@ -17,6 +18,7 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
        cargo xtask tidy   the house rules alone
        cargo xtask suites [NAME ...]
                           outside suites and long runs on a mounted image (posix, fsx, trees, kill)
+       cargo xtask crash  power cuts, faults and random work in memory; `cargo xtask crash --help`
        cargo xtask bench-build [--rounds N] [INPUT ...]
                           time `lanefs build` beside mke2fs -d and mkext4, `lanefs extract` beside cp -a
                           (flat-20000, flat-120000, kernel-like, usr, debian); table in target/bench-build.md
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(&root()),
         ["demo"] => demo::run(&root()),
         ["suites", names @ ..] => suites::run(&root(), names),
+        ["crash", words @ ..] => crash::run(&root(), words),
         ["bench-build", only @ ..] => bench_build::run(&root(), only),
         ["bench-engine", options @ ..] => bench_engine::run(&root(), options),
         ["help" | "--help" | "-h"] => {

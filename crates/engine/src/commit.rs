@@ -3,6 +3,7 @@
 //!
 //! Locks: the committer holds none of ours while it calls `fold`; `committed` takes one group's lock after another.
 
+use journal::canary::{self, Canary};
 use journal::{Client, Credits, Epoch, Folded, Handle, JournalError};
 use ondisk::{Corrupt, Flags, FsBlock, Ino, Timestamp};
 
@@ -15,6 +16,9 @@ use crate::sb::{OnError, Purpose};
 
 impl Client for Icache {
     fn fold(&self, sealed: Epoch, folded: &mut Folded<'_>) -> Result<(), JournalError> {
+        if canary::makes(Canary::CleanNeighbourFromMemory) {
+            self.encode_neighbours(folded)?;
+        }
         self.groups().fold(self.volume(), sealed, folded)?;
         if let Ok(writing) = self.volume().writing() {
             let geometry = self.volume().geometry();

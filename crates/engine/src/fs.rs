@@ -329,6 +329,15 @@ impl Fs {
         self.icache.sync_all()
     }
 
+    /// Writes home what is durable in the journal, and empties the journal behind it (the ioctl `EXT4_IOC_CHECKPOINT`).
+    /// Others go on meanwhile.
+    ///
+    /// # Errors
+    /// As [`Fs::sync`].
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        Ok(self.icache.volume().writing()?.journal.checkpoint()?)
+    }
+
     /// Writes everything home and leaves a clean image. Without it, dropping the file system leaves one whose journal
     /// is replayed when it is opened next, with everything that was synced. A file system without a journal must be
     /// closed, else it is left to e2fsck.

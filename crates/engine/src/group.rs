@@ -9,6 +9,7 @@
 //! No I/O under a group's lock: bitmaps are read before it is taken. What a crash leaves: bitmaps, descriptors and
 //! superblock as they were at the end of a committed epoch, in one transaction with what uses the blocks.
 
+use journal::canary::{self, Canary};
 use journal::{Epoch, EpochLists};
 use ondisk::group_desc::flags;
 use ondisk::{FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
@@ -209,6 +210,14 @@ impl Groups {
         }
     }
 
+    /// A freed run can be had again.
+    pub(crate) fn leave(&self, geometry: &Geometry, run: Run) {
+        if let Some((group, first)) = geometry.bit_of_block(run.start) {
+            self.with_loaded(group, |bits| bits.left(first, run.len));
+            self.blocks.durable(run.len);
+        }
+    }
+
     /// What the epoch freed may be used again: it is durable, and no home write of it is under way.
     pub(crate) fn committed(&self, volume: &Volume, _epoch: Epoch) {
         let geometry = volume.geometry();
@@ -218,9 +227,8 @@ impl Groups {
             writing.discard.tell(volume, done.freed.iter().map(blocks));
         }
         for run in done.freed {
-            if let Some((group, first)) = geometry.bit_of_block(run.start) {
-                self.with_loaded(group, |bits| bits.left(first, run.len));
-                self.blocks.durable(run.len);
+            if !canary::makes(Canary::ReusedBeforeCommit) {
+                self.leave(geometry, run);
             }
         }
         for ino in done.freed_inodes {

@@ -6,6 +6,7 @@
 use std::ops::Deref;
 
 use buffer::{Block, Tag};
+use journal::{Folded, JournalError};
 use ondisk::inode::{self, Inode};
 use ondisk::xattr::{self, Area, Value};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
@@ -183,6 +184,22 @@ impl Icache {
         let blank = LiveInode::new(&self.volume, place, &blank);
         // Nothing was loaded that could be old.
         self.insert(blank, None).ok_or(Error::NotFound)
+    }
+
+    /// Encodes every inode in memory that shares a block of an inode table with one that is staged, as it is now: a
+    /// mistake, for what a later epoch changed is not this one's.
+    pub(crate) fn encode_neighbours(&self, folded: &mut Folded<'_>) -> Result<(), JournalError> {
+        let geometry = self.volume.geometry();
+        let blocks: Vec<FsBlock> = folded.blocks().collect();
+        for ino in (1..=geometry.inodes_count()).map(Ino) {
+            let Some(inode) = self.table.find(ino) else {
+                continue;
+            };
+            if blocks.contains(&inode.table_block()) {
+                inode.stage_live(folded.image(inode.table_block())?);
+            }
+        }
+        Ok(())
     }
 
     /// Lets go of inodes and blocks that nobody uses and whose last change is committed, where there are too many. The

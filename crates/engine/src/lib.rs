@@ -41,6 +41,8 @@ pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use extent::{Mapping, Mappings};
 pub use fs::{Fs, InodeRef, Metadata, StatFs};
+#[doc(hidden)]
+pub use journal::canary;
 pub use mount::{DataMode, Journal, OpenOptions};
 pub use namei::{NewInode, RenameFlag};
 pub use ondisk::{

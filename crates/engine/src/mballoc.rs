@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use journal::Handle;
+use journal::canary::{self, Canary};
 use ondisk::{Corrupt, FsBlock, Geometry, Group, Ino, Site};
 
 use crate::error::Error;
@@ -197,6 +198,9 @@ impl Freeing<'_> {
                 .block_changes
                 .push(handle, BlockChange { run, is_set: false });
             self.groups.blocks.freed(run.len);
+            if canary::makes(Canary::ReusedBeforeCommit) {
+                self.groups.leave(self.geometry, run);
+            }
         }
     }
 }

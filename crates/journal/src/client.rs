@@ -35,6 +35,11 @@ pub struct Folded<'a> {
 }
 
 impl Folded<'_> {
+    /// The blocks whose images are being built so far.
+    pub fn blocks(&self) -> impl Iterator<Item = FsBlock> {
+        self.images.keys().copied()
+    }
+
     /// The image of a block: what this transaction has made of it so far, else the newest committed one.
     ///
     /// # Errors

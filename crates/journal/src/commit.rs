@@ -23,6 +23,7 @@ use sync::{Arc, Condvar, Mutex, Rank};
 
 use crate::abort::{Abort, JournalError};
 use crate::attend::Attendant;
+use crate::canary::{self, Canary};
 use crate::client::{Client, Folded};
 use crate::epoch::{Epoch, Epochs};
 use crate::lists::EpochLists;
@@ -354,6 +355,7 @@ impl Journal {
             .iter()
             .copied()
             .filter(|block| self.table.has_copy(*block))
+            .filter(|_| !canary::makes(Canary::RevokeLeftOut))
             .collect();
         if images.is_empty() && revokes.is_empty() {
             self.space.release(promised);

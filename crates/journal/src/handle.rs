@@ -7,6 +7,7 @@ use std::cell::Cell;
 
 use ondisk::FsBlock;
 
+use crate::canary::{self, Canary};
 use crate::commit::Journal;
 use crate::epoch::{Epoch, Presence};
 use crate::space::cost;
@@ -81,6 +82,9 @@ impl<'a> Handle<'a> {
             "a step revoked more than the {} blocks it asked for",
             self.asked.1
         );
+        if canary::makes(Canary::CancelledAtFree) {
+            self.journal.table.cancel(block);
+        }
         self.journal.forgotten.push(self, block);
     }
 }

@@ -18,6 +18,7 @@
 
 mod abort;
 mod attend;
+pub mod canary;
 mod checkpoint;
 mod client;
 mod commit;

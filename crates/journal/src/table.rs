@@ -143,6 +143,18 @@ impl Table {
         self.publish(&lists);
     }
 
+    /// Forgets the image of a block that is being freed: a mistake, for the freeing is not durable.
+    pub(crate) fn cancel(&self, block: FsBlock) {
+        let mut lists = self.lists.lock();
+        let cancelled = lists.copies.get_mut(&block).map(|copy| Copy {
+            tid: copy.tid,
+            image: copy.image.take(),
+        });
+        if let Some(copy) = cancelled {
+            lists.no_longer_waits(&copy);
+        }
+    }
+
     /// Waits until no home write of these blocks is under way. Not under the log's lock, which the checkpoint needs to
     /// end.
     pub(crate) fn wait_until_landed(&self, blocks: &[FsBlock]) {

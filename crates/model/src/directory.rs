@@ -210,9 +210,7 @@ impl Tree {
     }
 
     pub(crate) fn open(&mut self, path: &Path, slot: u8) -> Result<(), Errno> {
-        let target = Target::Path(path.clone());
-        self.content(&target)?;
-        let id = self.lookup(path)?;
+        let id = self.regular(&Target::Path(path.clone()))?;
         self.close(slot);
         self.slots.insert(slot, id);
         Ok(())

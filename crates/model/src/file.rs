@@ -1,7 +1,7 @@
 //! Operations on one inode: contents, attributes, extended attributes.
 
 use crate::content::{BLOCK, Content};
-use crate::tree::{Kind, Tree};
+use crate::tree::{Kind, NodeId, Tree};
 use crate::{Errno, Mode, Target, XattrFlag};
 
 const S_ISUID: u16 = 0o4000;
@@ -9,15 +9,20 @@ const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
 
 impl Tree {
-    /// The contents of a regular file, to change.
-    pub(crate) fn content(&mut self, file: &Target) -> Result<&mut Content, Errno> {
+    /// A regular file's number.
+    pub(crate) fn regular(&self, file: &Target) -> Result<NodeId, Errno> {
         let id = self.find(file)?;
         match self.node(id).kind {
-            Kind::File(_) => {}
-            Kind::Directory(_) => return Err(Errno::EISDIR),
-            Kind::Symlink(_) => return Err(Errno::ELOOP),
-            Kind::Device(_) => return Err(Errno::EINVAL),
+            Kind::File(_) => Ok(id),
+            Kind::Directory(_) => Err(Errno::EISDIR),
+            Kind::Symlink(_) => Err(Errno::ELOOP),
+            Kind::Device(_) => Err(Errno::EINVAL),
         }
+    }
+
+    /// The contents of a regular file, to change.
+    pub(crate) fn content(&mut self, file: &Target) -> Result<&mut Content, Errno> {
+        let id = self.regular(file)?;
         match &mut self.change(id).kind {
             Kind::File(content) => Ok(content),
             _ => Err(Errno::EINVAL),
@@ -31,6 +36,14 @@ impl Tree {
         offset: u64,
         len: u64,
     ) -> Result<(), Errno> {
+        if let Kind::File(content) = &self.node(self.find(file)?).kind
+            && mode == Mode::Punch
+            && offset >= content.size()
+            && len > 0
+        {
+            // Linux leaves what is allocated behind the end, and the inode's times with it.
+            return Ok(());
+        }
         let content = self.content(file)?;
         let end = offset + len;
         let whole = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
@@ -46,9 +59,7 @@ impl Tree {
             Mode::Punch => {
                 // Linux leaves what was allocated beyond the block that holds the end.
                 let end = end.min(content.size().next_multiple_of(BLOCK));
-                if offset < content.size() {
-                    content.punch(offset, end - offset);
-                }
+                content.punch(offset, end - offset);
             }
             Mode::Zero => {
                 content.zero(offset, len);

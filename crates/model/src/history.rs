@@ -23,8 +23,8 @@ use crate::{Content, Difference, Kind, NodeId, Op, Path, Tree};
 #[derive(Clone, Debug)]
 pub struct History {
     states: Vec<Tree>,
-    /// For each node, the last state that changed it in any way, and the last that changed its size or allocation.
-    changed: BTreeMap<NodeId, (usize, usize)>,
+    /// For each node, the states that changed it in ascending order, and whether they changed its size or allocation.
+    changed: BTreeMap<NodeId, Vec<(usize, bool)>>,
     /// No older state may be found.
     durable: usize,
     /// For each file, the state whose data are durable.
@@ -88,11 +88,7 @@ impl History {
             let shape = before
                 .get(id)
                 .is_none_or(|old| shape(&old.kind) != shape(&node.kind));
-            let entry = self.changed.entry(id).or_insert((0, 0));
-            entry.0 = index;
-            if shape {
-                entry.1 = index;
-            }
+            self.changed.entry(id).or_default().push((index, shape));
         }
         self.states.push(state);
     }
@@ -111,25 +107,45 @@ impl History {
 
     /// Records what a synchronising operation that has returned promises about the newest state.
     pub fn promise(&mut self, op: &Op) {
-        let newest = self.states.len() - 1;
+        self.promise_called(op, self.states.len() - 1);
+    }
+
+    /// As [`History::promise`] for an operation that was called when `called` was the newest state: what other threads
+    /// changed meanwhile is not promised.
+    pub fn promise_called(&mut self, op: &Op, called: usize) {
         let (file, all) = match op {
             Op::Sync => {
-                self.durable = newest;
-                let files: Vec<NodeId> = self.last().nodes().map(|(id, _)| id).collect();
-                self.durable_data
-                    .extend(files.into_iter().map(|id| (id, newest)));
+                self.durable = self.durable.max(called);
+                let files: Vec<NodeId> = self.states[called].nodes().map(|(id, _)| id).collect();
+                for id in files {
+                    self.promise_data(id, called);
+                }
                 return;
             }
             Op::Fsync { file } => (file, true),
             Op::Fdatasync { file } => (file, false),
             _ => return,
         };
-        let Ok(id) = self.last().find(file) else {
+        let Ok(id) = self.states[called].find(file) else {
             return;
         };
-        let (any, shape) = self.changed.get(&id).copied().unwrap_or((0, 0));
-        self.durable = self.durable.max(if all { any } else { shape });
-        self.durable_data.insert(id, newest);
+        let changes = self.changed.get(&id).into_iter().flatten();
+        let promised = changes
+            .rev()
+            .find(|(index, shape)| *index <= called && (all || *shape));
+        self.durable = self.durable.max(promised.map_or(0, |(index, _)| *index));
+        self.promise_data(id, called);
+    }
+
+    fn promise_data(&mut self, id: NodeId, state: usize) {
+        let durable = self.durable_data.entry(id).or_insert(state);
+        *durable = state.max(*durable);
+    }
+
+    /// A state by its number.
+    #[must_use]
+    pub fn state(&self, index: usize) -> &Tree {
+        &self.states[index]
     }
 
     /// Checks what was found after a crash and recovery; gives the index of the state that it is.
@@ -161,6 +177,14 @@ impl History {
             allowed: self.durable..=newest,
             nearest: nearest.unwrap_or((newest, none)),
         })
+    }
+
+    /// How what was found differs from each state that was allowed: what to read when [`History::check`] fails.
+    #[must_use]
+    pub fn differences(&self, found: &Tree) -> Vec<(usize, Difference)> {
+        (self.durable..self.states.len())
+            .filter_map(|index| Some((index, self.check_state(index, found).err()?)))
+            .collect()
     }
 
     fn check_state(&self, index: usize, found: &Tree) -> Result<(), Difference> {

@@ -1,9 +1,10 @@
 //! A device in memory that shares its base with thousands of others and owns only the pages that it changed.
 //!
-//! One lock ([`Rank::Device`]) around the changed pages, held for a copy of at most one request. A clone is a copy of
-//! the changed pages; nothing survives the process.
+//! One lock ([`Rank::Device`]) around the changed pages, held for a copy of at most one request. A clone shares the
+//! pages until either side writes to them; nothing survives the process.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
 
 use device::{BlockDevice, DeviceError};
@@ -11,11 +12,13 @@ use sync::{Arc, Mutex, Rank};
 
 const PAGE: usize = 4096;
 
+type Pages = HashMap<usize, Arc<[u8]>, foldhash::fast::FixedState>;
+
 /// A copy-on-write device over bytes in memory.
 pub struct CowDevice {
     base: Arc<[u8]>,
     /// Page number to its bytes, where they differ from the base. [device]
-    pages: Mutex<HashMap<usize, Box<[u8]>>>,
+    pages: Mutex<Pages>,
 }
 
 impl Clone for CowDevice {
@@ -34,7 +37,7 @@ impl CowDevice {
     pub fn new(base: Arc<[u8]>) -> CowDevice {
         CowDevice {
             base,
-            pages: Mutex::new(Rank::Device, HashMap::new()),
+            pages: Mutex::new(Rank::Device, Pages::default()),
         }
     }
 
@@ -51,7 +54,7 @@ impl CowDevice {
 
     /// The pages that differ from the base, ascending: for telling states apart without comparing whole devices.
     #[must_use]
-    pub fn changed_pages(&self) -> Vec<(u64, Box<[u8]>)> {
+    pub fn changed_pages(&self) -> Vec<(u64, Arc<[u8]>)> {
         let mut pages: Vec<_> = self
             .pages
             .lock()
@@ -64,6 +67,25 @@ impl CowDevice {
         });
         pages.sort_unstable_by_key(|(page, _)| *page);
         pages
+    }
+
+    /// A number that tells the contents from others over the same base, but for bytes within `blind`. Two states with
+    /// the same number are the same, save by an accident of one in 2^64.
+    #[must_use]
+    pub fn digest(&self, blind: &[Range<u64>]) -> u64 {
+        let mut digest = 0;
+        for (page, bytes) in self.pages.lock().iter() {
+            let start = page * PAGE;
+            if self.base[start..start + bytes.len()] == bytes[..] || is_within(start as u64, blind)
+            {
+                continue;
+            }
+            let mut hasher = foldhash::quality::FixedState::default().build_hasher();
+            hasher.write_usize(*page);
+            hasher.write(bytes);
+            digest ^= hasher.finish();
+        }
+        digest
     }
 
     fn range(
@@ -85,6 +107,13 @@ impl CowDevice {
             .ok_or_else(out_of_range)?;
         Ok(start..end)
     }
+}
+
+/// Whether the page that begins at this byte lies within one of the ranges.
+fn is_within(start: u64, ranges: &[Range<u64>]) -> bool {
+    ranges
+        .iter()
+        .any(|range| range.start <= start && start + PAGE as u64 <= range.end)
 }
 
 /// The part of a page's bytes and of a request's bytes that belong together.
@@ -129,10 +158,10 @@ impl BlockDevice for CowDevice {
         for page in pages(&range) {
             let (within, of_request) = overlap(&range, page);
             let end = ((page + 1) * PAGE).min(self.base.len());
-            changed
+            let page = changed
                 .entry(page)
-                .or_insert_with(|| self.base[page * PAGE..end].into())[within]
-                .copy_from_slice(&bytes[of_request]);
+                .or_insert_with(|| self.base[page * PAGE..end].into());
+            Arc::make_mut(page)[within].copy_from_slice(&bytes[of_request]);
         }
         Ok(())
     }
@@ -166,6 +195,11 @@ mod tests {
         assert_eq!(device.bytes()[9_998..], [1, 3]);
         assert_eq!(base[4000], 1);
         assert_eq!(clone.changed_pages().len(), 2);
+        assert_ne!(clone.digest(&[]), device.digest(&[]));
+        let last_page = std::slice::from_ref(&(8192..12_288));
+        assert_eq!(clone.digest(last_page), device.digest(last_page));
+        device.write_at(9_999, &[1]).unwrap();
+        assert_eq!(clone.digest(&[]), device.digest(&[]));
     }
 
     #[test]

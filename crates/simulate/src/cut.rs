@@ -34,7 +34,7 @@ impl fmt::Display for Cut {
 
 /// Walks through a recording and gives the states of each cut. Cheapest when asked in ascending order of events.
 pub struct Cuts {
-    start: Arc<[u8]>,
+    start: CowDevice,
     events: Vec<Event>,
     /// What is durable after the first `flushed` events.
     durable: CowDevice,
@@ -45,7 +45,13 @@ impl Cuts {
     /// The cuts of a recording (see [`crate::Recorder::recording`]).
     #[must_use]
     pub fn new(start: Arc<[u8]>, events: Vec<Event>) -> Cuts {
-        let durable = CowDevice::new(Arc::clone(&start));
+        Cuts::over(CowDevice::new(start), events)
+    }
+
+    /// The cuts of what happened to a device that held `start`, all of it durable.
+    #[must_use]
+    pub fn over(start: CowDevice, events: Vec<Event>) -> Cuts {
+        let durable = start.clone();
         Cuts {
             start,
             events,
@@ -101,7 +107,7 @@ impl Cuts {
     pub fn state(&mut self, cut: Cut) -> CowDevice {
         let since = self.last_flush(cut.event);
         if since < self.flushed {
-            self.durable = CowDevice::new(Arc::clone(&self.start));
+            self.durable = self.start.clone();
             self.flushed = 0;
         }
         for event in &self.events[self.flushed..since] {
@@ -163,19 +169,24 @@ fn scatter(state: &CowDevice, pending: &mut [(u64, &Arc<[u8]>)], random: &mut Ra
     }
 }
 
-/// Some sectors of a write: the first few, the last few, or any.
+/// Some of the device's sectors that a write touches: the first few, the last few, or any.
 fn tear(state: &CowDevice, offset: u64, bytes: &[u8], random: &mut Random) {
-    let sectors = bytes.len().div_ceil(SECTOR) as u64;
+    let sector = SECTOR as u64;
+    let first = offset / sector;
+    let sectors = (offset + bytes.len() as u64).div_ceil(sector) - first;
     let (kind, at) = (random.below(3), random.below(sectors + 1));
-    for (index, sector) in bytes.chunks(SECTOR).enumerate() {
-        let index = index as u64;
+    for index in 0..sectors {
         let survives = match kind {
             0 => index < at,
             1 => index >= at,
             _ => random.one_in(2),
         };
         if survives {
-            write(state, offset + index * SECTOR as u64, sector);
+            let start = ((first + index) * sector).max(offset);
+            let end = ((first + index + 1) * sector).min(offset + bytes.len() as u64);
+            // Within the write, whose bytes are in memory.
+            let part = (start - offset) as usize..(end - offset) as usize;
+            write(state, start, &bytes[part]);
         }
     }
 }

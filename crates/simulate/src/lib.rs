@@ -1,15 +1,33 @@
-//! Seed in, verdict out: what a power cut or a failing device leaves of everything that writes.
+//! Seed in, verdict out: everything that writes, run on devices that forget and fail, by threads that a seed schedules,
+//! and judged by the model and e2fsck.
 //!
-//! * [`Recorder`]: a device that remembers each write and flush in order, and fails the n-th when told to.
-//! * [`Cuts`]: every state in which the power may have been cut during what was recorded.
-//! * [`CowDevice`]: such a state as a device of its own, cheap to make by the thousand.
+//! * [`Recorder`], [`Cuts`], [`CowDevice`]: a device that remembers its requests, and the states that a power cut may
+//!   leave of them.
+//! * [`Executor`]: the model's operations on the engine; [`Trace`]: what several threads did, and what may be left.
+//! * [`Sweep`]: cut, recover, compare, check. [`sequences`], [`seeds`], [`faults`], [`steps`] and [`histories`] say
+//!   what is run; [`canaries`] shows that what is wrong is found.
 //!
-//! Everything follows from the events recorded and a [`Cut`]'s two numbers, which a failure prints.
+//! Nothing here is part of what is shipped. One line of `cargo xtask crash` repeats any failure.
 
+pub mod canaries;
 mod cow;
 mod cut;
+mod executor;
+pub mod faults;
+pub mod histories;
+pub mod image;
+mod judge;
 mod recorder;
+pub mod seeds;
+pub mod sequences;
+pub mod steps;
+mod sweep;
+mod trace;
 
 pub use cow::CowDevice;
 pub use cut::{Cut, Cuts};
+pub use executor::{Executor, Refusal, brief, parts, tree};
+pub use judge::Judge;
 pub use recorder::{Event, Fault, Recorder};
+pub use sweep::{Counts, Depth, Explains, Sweep, caught, read, recover};
+pub use trace::{Call, Trace};

@@ -8,9 +8,13 @@ use std::ops::Range;
 
 use device::{BlockDevice, DeviceError};
 use sync::atomic::{AtomicU64, Ordering};
-use sync::{Arc, Mutex, Rank};
+use sync::gauge::{self, Reading};
+use sync::{Arc, Mutex, Rank, schedule};
 
-use crate::CowDevice;
+use crate::{CowDevice, Cuts};
+
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
 
 /// Something that a device was asked to do, and did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,10 +47,10 @@ pub enum Fault {
 
 /// A recording device.
 pub struct Recorder {
-    start: Arc<[u8]>,
+    start: CowDevice,
     live: CowDevice,
-    /// [device order]
-    events: Mutex<Vec<Event>>,
+    /// What happened, and what was under way then. [device order]
+    events: Mutex<(Vec<Event>, Vec<Reading>)>,
     /// Requests left until the next fault of each kind (read, write, flush); `u64::MAX` is never, 0 has failed and
     /// fails on. [atomic: Relaxed]
     left: [AtomicU64; 3],
@@ -57,11 +61,16 @@ impl Recorder {
     /// A device with these contents, all durable.
     #[must_use]
     pub fn new(contents: &[u8]) -> Recorder {
-        let start: Arc<[u8]> = contents.into();
+        Recorder::over(&CowDevice::new(contents.into()))
+    }
+
+    /// A device with the contents of another, all durable.
+    #[must_use]
+    pub fn over(start: &CowDevice) -> Recorder {
         Recorder {
-            live: CowDevice::new(Arc::clone(&start)),
-            start,
-            events: Mutex::new(Rank::DeviceOrder, Vec::new()),
+            live: start.clone(),
+            start: start.clone(),
+            events: Mutex::new(Rank::DeviceOrder, (Vec::new(), Vec::new())),
             left: [const { AtomicU64::new(u64::MAX) }; 3],
             sticky: false,
         }
@@ -70,7 +79,13 @@ impl Recorder {
     /// As [`Recorder::new`], and fails at `fault`: once, or from then on if `sticky`.
     #[must_use]
     pub fn failing(contents: &[u8], fault: Fault, sticky: bool) -> Recorder {
-        let mut recorder = Recorder::new(contents);
+        Recorder::over(&CowDevice::new(contents.into())).fails(fault, sticky)
+    }
+
+    /// The same device, which fails at `fault`: once, or from then on if `sticky`.
+    #[must_use]
+    pub fn fails(self, fault: Fault, sticky: bool) -> Recorder {
+        let mut recorder = self;
         let (kind, n) = match fault {
             Fault::Read(n) => (0, n),
             Fault::Write(n) => (1, n),
@@ -92,19 +107,58 @@ impl Recorder {
 
     /// Adds a mark to the events.
     pub fn mark(&self, mark: u64) {
-        self.events.lock().push(Event::Mark(mark));
+        note(&mut self.events.lock(), Event::Mark(mark));
     }
 
     /// The contents at the beginning, and what has happened since.
     #[must_use]
     pub fn recording(&self) -> (Arc<[u8]>, Vec<Event>) {
-        (Arc::clone(&self.start), self.events.lock().clone())
+        (self.start.bytes().into(), self.events.lock().0.clone())
+    }
+
+    /// The cuts of what has happened so far.
+    #[must_use]
+    pub fn cuts(&self) -> Cuts {
+        Cuts::over(self.start.clone(), self.events.lock().0.clone())
+    }
+
+    /// How many events there were so far.
+    #[must_use]
+    pub fn events_so_far(&self) -> usize {
+        self.events.lock().0.len()
+    }
+
+    /// What was under way at each event.
+    #[must_use]
+    pub fn readings(&self) -> Vec<Reading> {
+        self.events.lock().1.clone()
+    }
+
+    /// The device as a reader sees it now.
+    #[must_use]
+    pub fn live(&self) -> CowDevice {
+        self.live.clone()
     }
 
     /// The contents now, as a reader sees them.
     #[must_use]
     pub fn contents(&self) -> Vec<u8> {
         self.live.bytes()
+    }
+
+    /// What the device's sectors hold after a write of parts of them: a device writes whole sectors, and what is left
+    /// of a sector is something that it held.
+    fn whole_sectors(&self, offset: u64, bytes: &[u8]) -> Result<(u64, Arc<[u8]>), DeviceError> {
+        let end = offset + bytes.len() as u64;
+        let start = offset - offset % SECTOR;
+        let stop = end.next_multiple_of(SECTOR).min(self.live.size());
+        if (start, stop) == (offset, end) {
+            return Ok((offset, bytes.into()));
+        }
+        // A few bytes longer than what is in memory.
+        let mut whole = vec![0; (stop - start) as usize];
+        self.live.read_at(start, &mut whole)?;
+        Ok((start, whole.into()))
     }
 
     fn may_fail(
@@ -137,6 +191,11 @@ impl Recorder {
     }
 }
 
+fn note(events: &mut (Vec<Event>, Vec<Reading>), event: Event) {
+    events.0.push(event);
+    events.1.push(gauge::read());
+}
+
 impl BlockDevice for Recorder {
     fn size(&self) -> u64 {
         self.live.size()
@@ -153,25 +212,25 @@ impl BlockDevice for Recorder {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.may_fail(1, "write", offset, bytes.len() as u64)?;
+        schedule::dwell();
         let mut events = self.events.lock();
         self.live.write_at(offset, bytes)?;
-        events.push(Event::Write {
-            offset,
-            bytes: bytes.into(),
-        });
+        let (offset, bytes) = self.whole_sectors(offset, bytes)?;
+        note(&mut events, Event::Write { offset, bytes });
         Ok(())
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
         self.may_fail(2, "flush", 0, 0)?;
-        self.events.lock().push(Event::Flush);
+        schedule::dwell();
+        note(&mut self.events.lock(), Event::Flush);
         Ok(())
     }
 
     fn discard(&self, range: Range<u64>) -> Result<(), DeviceError> {
         let mut events = self.events.lock();
         self.live.discard(range.clone())?;
-        events.push(Event::Discard(range));
+        note(&mut events, Event::Discard(range));
         Ok(())
     }
 }

@@ -18,8 +18,8 @@ pub struct Reading {
     pub handles: u32,
     /// Epochs sealed, or being sealed, and not durable.
     pub seals: u32,
-    /// Handles begun so far.
-    pub begun: usize,
+    /// When: a number that grows with everything that happens in the schedule.
+    pub at: u64,
 }
 
 /// Something begins on the calling thread, and ends when the value is dropped.

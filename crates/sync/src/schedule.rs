@@ -27,6 +27,9 @@ const POINT_TIME: u64 = 1_000;
 /// Nanoseconds that pass when a thread yields.
 const YIELD_TIME: u64 = 50_000;
 
+/// Turns that others get at most while a thread dwells.
+const DWELL_TURNS: usize = 200;
+
 /// How a run is scheduled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
@@ -68,16 +71,59 @@ pub fn run<R>(plan: Plan, main: impl FnOnce() -> R) -> Result<(R, Report), Strin
     }
 }
 
-/// The threads, by their numbers in the run, that began a handle, in the order in which they did.
-#[must_use]
-pub fn begun() -> Vec<usize> {
-    me().map_or_else(Vec::new, |me| me.shared.state.lock().begun.clone())
+/// A handle of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Handled {
+    /// The thread's number in the run.
+    pub thread: usize,
+    /// When it began ([`Reading::at`]).
+    pub begun: u64,
+    /// When it ended.
+    pub ended: u64,
 }
 
-/// How many points there were so far.
+/// The handles so far, in the order in which they began.
 #[must_use]
-pub fn points() -> u64 {
-    me().map_or(0, |me| me.shared.state.lock().report.points)
+pub fn handled() -> Vec<Handled> {
+    me().map_or_else(Vec::new, |me| me.shared.state.lock().handled.clone())
+}
+
+/// Lets others run until two of them have a handle open, as long as there are others without one: for a device that is
+/// about to carry out a request, so that cuts fall where much is under way. In some runs it does nothing.
+pub fn dwell() {
+    let Some(me) = me() else {
+        return;
+    };
+    for _ in 0..DWELL_TURNS {
+        let mut state = me.shared.state.lock();
+        let open: u32 = state.tasks.iter().map(|task| task.handles).sum();
+        let may = state.dwells_in_handles && state.undisturbed.is_none();
+        if !may || open >= 2 || state.failure.is_some() {
+            return me.check(state);
+        }
+        let can = |(number, task): (usize, &Task)| {
+            number != me.number && task.status == Status::Ready && task.handles == 0
+        };
+        let others = (0..).zip(&state.tasks).filter(|(n, task)| can((*n, *task)));
+        let others: Vec<usize> = others.map(|(number, _)| number).collect();
+        if others.is_empty() {
+            return;
+        }
+        let next = others[state.below(others.len())];
+        me.hand_over(&mut state, next);
+        me.check(state);
+    }
+}
+
+/// Runs `work` without losing the turn at points; only where it must wait, others go on. Does not nest.
+pub fn undisturbed<R>(work: impl FnOnce() -> R) -> R {
+    let Some(me) = me() else {
+        return work();
+    };
+    me.shared.state.lock().undisturbed = Some(me.number);
+    let result = work();
+    me.shared.state.lock().undisturbed = None;
+    result
 }
 
 thread_local!(static CURRENT: RefCell<Option<Me>> = const { RefCell::new(None) });
@@ -112,7 +158,9 @@ struct State {
     dwells_in_handles: bool,
     failure: Option<String>,
     seals: u32,
-    begun: Vec<usize>,
+    handled: Vec<Handled>,
+    /// Who keeps the baton at points.
+    undisturbed: Option<usize>,
 }
 
 struct Task {
@@ -156,10 +204,11 @@ impl State {
             dwells_in_handles: false,
             failure: None,
             seals: 0,
-            begun: Vec::new(),
+            handled: Vec::new(),
+            undisturbed: None,
         };
         state.switch_one_in = [3, 10, 30, 100][state.below(4)];
-        state.dwells_in_handles = state.below(4) != 0;
+        state.dwells_in_handles = state.below(8) != 0;
         state
     }
 
@@ -296,7 +345,8 @@ impl Me {
                 } else {
                     state.switch_one_in as usize
                 };
-                if (must_switch || state.below(one_in) == 0)
+                let may_switch = state.undisturbed != Some(self.number);
+                if (must_switch || may_switch && state.below(one_in) == 0)
                     && let Some(next) = state.another(self.number)
                 {
                     self.hand_over(&mut state, next);
@@ -368,8 +418,8 @@ fn joined(shared: &Arc<Shared>, number: usize) -> usize {
 /// The primitives' questions.
 pub(crate) mod turn {
     use super::{
-        AssertUnwindSafe, CURRENT, Gauge, Location, Me, POINT_TIME, Reading, Task, YIELD_TIME,
-        catch_unwind, joined, me, message, resume_unwind,
+        AssertUnwindSafe, CURRENT, Gauge, Handled, Location, Me, POINT_TIME, Reading, Task,
+        YIELD_TIME, catch_unwind, joined, me, message, resume_unwind,
     };
     use crate::clock::{Duration, Instant};
     use std::sync::{Arc, OnceLock};
@@ -572,8 +622,19 @@ pub(crate) mod turn {
                 Gauge::Handle => {
                     let task = &mut state.tasks[me.number];
                     task.handles = change(task.handles);
+                    state.report.points += 1;
+                    let at = state.report.points;
                     if begins {
-                        state.begun.push(me.number);
+                        state.handled.push(Handled {
+                            thread: me.number,
+                            begun: at,
+                            ended: u64::MAX,
+                        });
+                    } else {
+                        let mut mine = state.handled.iter_mut().rev();
+                        if let Some(handled) = mine.find(|handled| handled.thread == me.number) {
+                            handled.ended = at;
+                        }
                     }
                 }
             }
@@ -587,11 +648,12 @@ pub(crate) mod turn {
         let Some(me) = me() else {
             return Reading::default();
         };
-        let state = me.shared.state.lock();
+        let mut state = me.shared.state.lock();
+        state.report.points += 1;
         Reading {
             handles: state.tasks.iter().map(|task| task.handles).sum(),
             seals: state.seals,
-            begun: state.begun.len(),
+            at: state.report.points,
         }
     }
 }

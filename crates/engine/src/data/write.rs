@@ -5,12 +5,13 @@
 //! mapped; unwritten blocks are filled and converted. What a cut leaves: a prefix of the steps, the size that of the
 //! last one. The commit's first flush, before its record, covers the data.
 
+use journal::canary::{self, Canary};
 use ondisk::{Flags, FsBlock, Ino};
 
 use super::step::{Changing, Orphan, check_regular, max_bytes, may_write_in_place, run_at};
 use crate::error::Error;
 use crate::extent::{self, Draft, Mapping};
-use crate::icache::Icache;
+use crate::icache::{Icache, LoadedInode};
 use crate::mballoc::Blocks;
 use crate::sb::Purpose;
 
@@ -84,7 +85,7 @@ fn step(icache: &Icache, ino: Ino, offset: u64, bytes: &[u8]) -> Result<(usize, 
 /// Writes what is within the file and its data blocks, in place.
 fn overwrite(
     icache: &Icache,
-    inode: &crate::icache::LoadedInode,
+    inode: &LoadedInode,
     offset: u64,
     bytes: &[u8],
 ) -> Result<usize, Error> {
@@ -123,7 +124,7 @@ fn extend(file: Changing<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Error>
     if run.is_data() {
         let stop = end.min(run.end() << size.bits());
         let len = (stop - offset) as usize;
-        fill(file, &[run], offset, &bytes[..len])?;
+        fill(file, &file.inode(), &[run], offset, &bytes[..len])?;
         file.apply_inode(|inode| grow(inode, stop))?;
         return Ok(len);
     }
@@ -147,7 +148,13 @@ fn extend(file: Changing<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Error>
     }
     let change = draft.prepare()?;
     let len = (stop - offset) as usize;
-    fill(file, &runs, offset, &bytes[..len])?;
+    let before = file.inode();
+    if canary::makes(Canary::MappedBeforeData) {
+        file.apply(change, Orphan::Stays, |inode| grow(inode, stop))?;
+        fill(file, &before, &runs, offset, &bytes[..len])?;
+        return Ok(len);
+    }
+    fill(file, &before, &runs, offset, &bytes[..len])?;
     file.apply(change, Orphan::Stays, |inode| grow(inode, stop))?;
     Ok(len)
 }
@@ -259,13 +266,18 @@ fn mapped(logical: u64, blocks: &[Blocks<'_>]) -> Vec<Mapping> {
     blocks.iter().map(run).collect()
 }
 
-/// Writes `bytes` at `offset` to the blocks of `runs`. Of blocks that were no data, what is not written is zeroed; of
-/// others that hold the end, what is behind it was zeroed.
-fn fill(file: Changing<'_>, runs: &[Mapping], offset: u64, bytes: &[u8]) -> Result<(), Error> {
+/// Writes `bytes` at `offset` to the blocks of `runs`; `inode` is the file before they are mapped. Of blocks that were
+/// no data, what is not written is zeroed; of others that hold the end, what is behind it was zeroed.
+fn fill(
+    file: Changing<'_>,
+    inode: &LoadedInode,
+    runs: &[Mapping],
+    offset: u64,
+    bytes: &[u8],
+) -> Result<(), Error> {
     let size = file.volume().geometry().block_size();
     let block_bytes = size.bytes_u64();
     let device = file.volume().cache().device();
-    let inode = file.inode();
     let end = offset + bytes.len() as u64;
     for run in runs {
         let (Some(first), from) = (run.physical, run.logical << size.bits()) else {
@@ -274,7 +286,7 @@ fn fill(file: Changing<'_>, runs: &[Mapping], offset: u64, bytes: &[u8]) -> Resu
         let place = |at: u64| first.offset(size) + (at - from);
         let (start, stop) = (offset.max(from), end.min(run.end() << size.bits()));
         let whole = start.next_multiple_of(block_bytes).min(stop);
-        let was_data = run_at(file.volume(), &inode, run.logical, run.logical + 1)?.is_data();
+        let was_data = run_at(file.volume(), inode, run.logical, run.logical + 1)?.is_data();
         if was_data {
             device.write_at(
                 place(start),

@@ -73,9 +73,20 @@ impl Stageable for LiveInode {
     }
 
     fn stage(&self, sealed: Epoch, image: &mut [u8]) {
-        let slot = self.slot.take_sealed(sealed);
+        self.encode(&self.slot.take_sealed(sealed), image);
+    }
+}
+
+impl LiveInode {
+    /// Writes the record as it is now into its place: for a mistake made on purpose only.
+    pub(crate) fn stage_live(&self, image: &mut [u8]) {
+        let slot = self.slot.read(Arc::clone);
+        self.encode(&slot, image);
+    }
+
+    fn encode(&self, slot: &[u8], image: &mut [u8]) {
         let place = &mut image[self.place.1..self.place.1 + slot.len()];
-        place.copy_from_slice(&slot);
+        place.copy_from_slice(slot);
         if self.has_checksum {
             inode::set_checksum(place, self.csum_seed, self.ino);
         }

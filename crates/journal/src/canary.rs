@@ -1,0 +1,74 @@
+//! Mistakes that can be made on purpose, so that tests show that they would be found. Without the feature `canaries`,
+//! which only simulations turn on, no mistake can be made and nothing of this remains.
+
+/// A mistake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Canary {
+    /// The commit record is written without a flush between it and what it speaks of.
+    FlushLeftOut,
+    /// Freed metadata blocks are not revoked.
+    RevokeLeftOut,
+    /// Freed blocks can be had before the freeing transaction is durable.
+    ReusedBeforeCommit,
+    /// The images of a freed block are cancelled when it is freed, not when that is durable.
+    CancelledAtFree,
+    /// A sealed image shows a change of the next epoch.
+    NextEpochInSealedImage,
+    /// Inodes that are clean in an epoch are encoded from memory beside one that is dirty.
+    CleanNeighbourFromMemory,
+    /// Blocks are mapped before their data are written.
+    MappedBeforeData,
+}
+
+impl Canary {
+    /// All of them.
+    pub const ALL: [Canary; 7] = [
+        Canary::FlushLeftOut,
+        Canary::RevokeLeftOut,
+        Canary::ReusedBeforeCommit,
+        Canary::CancelledAtFree,
+        Canary::NextEpochInSealedImage,
+        Canary::CleanNeighbourFromMemory,
+        Canary::MappedBeforeData,
+    ];
+}
+
+#[cfg(feature = "canaries")]
+mod chosen {
+    use sync::atomic::{AtomicU8, Ordering};
+
+    use super::Canary;
+
+    /// The mistake of the whole process by its place among all from 1, or 0. [atomic: Relaxed]
+    static MADE: AtomicU8 = AtomicU8::new(0);
+
+    /// Makes this mistake from now on, or none.
+    pub fn make(canary: Option<Canary>) {
+        // Relaxed: set between runs, when no other thread looks.
+        MADE.store(
+            canary.map_or(0, |canary| canary as u8 + 1),
+            Ordering::Relaxed,
+        );
+    }
+
+    pub(super) fn is_made(canary: Canary) -> bool {
+        // Relaxed: as above.
+        MADE.load(Ordering::Relaxed) == canary as u8 + 1
+    }
+}
+
+#[cfg(feature = "canaries")]
+pub use chosen::make;
+
+/// Whether this mistake is to be made.
+#[inline]
+#[must_use]
+pub fn makes(canary: Canary) -> bool {
+    #[cfg(feature = "canaries")]
+    return chosen::is_made(canary);
+    #[cfg(not(feature = "canaries"))]
+    return {
+        let _ = canary;
+        false
+    };
+}

@@ -1,0 +1,509 @@
+//! The engine beside the model: the model's operations done on a file system, and what is on an image as a tree of the
+//! model. Takes no lock of its own; one executor belongs to one thread and holds what its slots name.
+
+use std::collections::HashMap;
+
+use engine::{
+    Allocate, Error, FileType, Fs, Ino, NewInode, RenameFlag as Flag, SetAttributes,
+    XattrFlag as Attribute,
+};
+use model::{
+    Content, Device, Errno, Kind, Mode, Node, Op, Path, RenameFlag, Target, Tree, XattrFlag,
+};
+
+/// Why an operation of the model was not done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// For a reason that the model knows.
+    Errno(Errno),
+    /// The engine says by name that it can't do this.
+    Unsupported(String),
+    /// The device failed, the journal is aborted, or the image is broken.
+    Broken(String),
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Refusal {
+        Refusal::Errno(errno)
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        let errno = match error {
+            Error::NotFound => Errno::ENOENT,
+            Error::NotDirectory => Errno::ENOTDIR,
+            Error::IsDirectory => Errno::EISDIR,
+            Error::Exists => Errno::EEXIST,
+            Error::NotEmpty => Errno::ENOTEMPTY,
+            Error::NotPermitted => Errno::EPERM,
+            Error::LinkLimit => Errno::EMLINK,
+            Error::InvalidArgument | Error::NotRegular => Errno::EINVAL,
+            Error::NameTooLong => Errno::ENAMETOOLONG,
+            Error::NoSpace | Error::DirectoryFull => Errno::ENOSPC,
+            Error::Busy => Errno::EBUSY,
+            Error::NoAttribute => Errno::ENODATA,
+            Error::FileTooLarge => Errno::EFBIG,
+            Error::NotSupported(what) | Error::Unsupported(what) => {
+                return Refusal::Unsupported(what.into());
+            }
+            other => return Refusal::Broken(other.to_string()),
+        };
+        Refusal::Errno(errno)
+    }
+}
+
+/// Does the model's operations on a file system.
+pub struct Executor<'a> {
+    fs: &'a Fs,
+    slots: HashMap<u8, Ino>,
+}
+
+fn new(mode: u16) -> NewInode {
+    NewInode {
+        mode,
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        held: false,
+    }
+}
+
+impl<'a> Executor<'a> {
+    /// With all slots empty.
+    #[must_use]
+    pub fn new(fs: &'a Fs) -> Executor<'a> {
+        Executor {
+            fs,
+            slots: HashMap::new(),
+        }
+    }
+
+    /// The file in a slot.
+    #[must_use]
+    pub fn slot(&self, slot: u8) -> Option<Ino> {
+        self.slots.get(&slot).copied()
+    }
+
+    /// The inode that a path leads to; a link within it leads nowhere, as in the model.
+    ///
+    /// # Errors
+    /// Those of a lookup.
+    pub fn lookup(&self, path: &Path) -> Result<Ino, Refusal> {
+        let mut here = Ino::ROOT;
+        for name in &path.0 {
+            self.directory(here)?;
+            here = self.fs.lookup(here, name)?;
+        }
+        Ok(here)
+    }
+
+    fn directory(&self, ino: Ino) -> Result<(), Refusal> {
+        match self.fs.metadata(ino)?.file_type {
+            FileType::Directory => Ok(()),
+            FileType::Symlink => Err(Errno::ENOENT.into()),
+            _ => Err(Errno::ENOTDIR.into()),
+        }
+    }
+
+    fn parent<'p>(&self, path: &'p Path) -> Result<(Ino, &'p [u8]), Refusal> {
+        let (name, parents) = path.0.split_last().ok_or(Errno::EBUSY)?;
+        let parent = self.lookup(&Path(parents.to_vec()))?;
+        self.directory(parent)?;
+        Ok((parent, name))
+    }
+
+    fn find(&self, target: &Target) -> Result<Ino, Refusal> {
+        match target {
+            Target::Path(path) => self.lookup(path),
+            Target::Slot(slot) => Ok(self.slot(*slot).ok_or(Errno::EBADF)?),
+        }
+    }
+
+    fn regular(&self, target: &Target) -> Result<Ino, Refusal> {
+        let ino = self.find(target)?;
+        match self.fs.metadata(ino)?.file_type {
+            FileType::Regular => Ok(ino),
+            FileType::Directory => Err(Errno::EISDIR.into()),
+            FileType::Symlink => Err(Errno::ELOOP.into()),
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    fn close(&mut self, slot: u8) -> Result<(), Refusal> {
+        match self.slots.remove(&slot) {
+            Some(ino) => Ok(self.fs.release(ino)?),
+            None => Ok(()),
+        }
+    }
+
+    fn put(&mut self, slot: u8, ino: Ino) -> Result<(), Refusal> {
+        let closed = self.close(slot);
+        self.slots.insert(slot, ino);
+        closed
+    }
+
+    /// Does an operation.
+    ///
+    /// # Errors
+    /// The model's error numbers for what Linux refuses, too.
+    pub fn apply(&mut self, op: &Op) -> Result<(), Refusal> {
+        let fs = self.fs;
+        match op {
+            Op::Create { path, mode } => {
+                let (parent, name) = self.parent(path)?;
+                fs.create(parent, name, new(*mode))?;
+            }
+            Op::Mkdir { path, mode } => {
+                let (parent, name) = self.parent(path)?;
+                fs.mkdir(parent, name, new(mode & 0o1777))?;
+            }
+            Op::Mknod { path, mode, device } => {
+                let (parent, name) = self.parent(path)?;
+                let (file_type, rdev) = match device {
+                    Device::Fifo => (FileType::Fifo, (0, 0)),
+                    Device::Socket => (FileType::Socket, (0, 0)),
+                    Device::Char(major, minor) => (FileType::CharDevice, (*major, *minor)),
+                    Device::Block(major, minor) => (FileType::BlockDevice, (*major, *minor)),
+                };
+                fs.mknod(parent, name, file_type, rdev, new(*mode))?;
+            }
+            Op::Symlink { path, target } => {
+                let (parent, name) = self.parent(path)?;
+                fs.symlink(parent, name, target, new(0o777))?;
+            }
+            Op::Link { from, to } => {
+                let ino = self.find(from)?;
+                let (parent, name) = self.parent(to)?;
+                fs.link(ino, parent, name)?;
+            }
+            Op::Unlink { path } => {
+                let (parent, name) = self.parent(path)?;
+                fs.unlink(parent, name)?;
+            }
+            Op::Rmdir { path } => {
+                let (parent, name) = self.parent(path)?;
+                fs.rmdir(parent, name)?;
+            }
+            Op::Rename { from, to, flag } => {
+                let (old, name) = self.parent(from)?;
+                let (new, new_name) = self.parent(to)?;
+                let flag = match flag {
+                    RenameFlag::Replace => Flag::Replace,
+                    RenameFlag::NoReplace => Flag::NoReplace,
+                    RenameFlag::Exchange => Flag::Exchange,
+                };
+                fs.rename(old, name, new, new_name, flag)?;
+            }
+            Op::Sync => fs.sync()?,
+            other => return self.apply_to_file(other),
+        }
+        Ok(())
+    }
+
+    fn apply_to_file(&mut self, op: &Op) -> Result<(), Refusal> {
+        let fs = self.fs;
+        match op {
+            Op::Open { path, slot } => {
+                let (parent, name) = self.parent(path)?;
+                let ino = fs.lookup_held(parent, name)?;
+                if let Err(refusal) = self.regular_held(ino) {
+                    fs.release(ino)?;
+                    return Err(refusal);
+                }
+                self.put(*slot, ino)?;
+            }
+            Op::OpenTemp {
+                directory,
+                slot,
+                mode,
+            } => {
+                let directory = self.lookup(directory)?;
+                if fs.metadata(directory)?.file_type != FileType::Directory {
+                    return Err(Errno::ENOTDIR.into());
+                }
+                let ino = fs.create_unnamed(directory, new(*mode))?;
+                self.put(*slot, ino)?;
+            }
+            Op::Close { slot } => self.close(*slot)?,
+            Op::Write {
+                file,
+                offset,
+                bytes,
+            } => {
+                let ino = self.regular(file)?;
+                let written = fs.write(ino, *offset, bytes)?;
+                if written < bytes.len() {
+                    // The rest says why it was not written.
+                    fs.write(ino, offset + written as u64, &bytes[written..])?;
+                }
+            }
+            Op::Truncate { file, size } => fs.truncate(self.regular(file)?, *size)?,
+            Op::Fallocate {
+                file,
+                mode,
+                offset,
+                len,
+            } => fs.allocate(self.regular(file)?, allocate(*mode), *offset, *len)?,
+            Op::Fsync { file } | Op::Fdatasync { file } => {
+                let ino = self.find(file)?;
+                match fs.metadata(ino)?.file_type {
+                    FileType::Regular | FileType::Directory => {}
+                    FileType::Symlink => return Err(Errno::ELOOP.into()),
+                    _ => return Err(Errno::EINVAL.into()),
+                }
+                match op {
+                    Op::Fsync { .. } => fs.fsync(ino)?,
+                    _ => fs.fdatasync(ino)?,
+                }
+            }
+            other => return self.apply_to_attributes(other),
+        }
+        Ok(())
+    }
+
+    fn regular_held(&self, ino: Ino) -> Result<(), Refusal> {
+        match self.fs.metadata(ino)?.file_type {
+            FileType::Regular => Ok(()),
+            FileType::Directory => Err(Errno::EISDIR.into()),
+            FileType::Symlink => Err(Errno::ELOOP.into()),
+            _ => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    fn apply_to_attributes(&mut self, op: &Op) -> Result<(), Refusal> {
+        let fs = self.fs;
+        match op {
+            Op::Chmod { file, mode } => {
+                let ino = self.find(file)?;
+                if fs.metadata(ino)?.file_type == FileType::Symlink {
+                    return Err(Errno::EOPNOTSUPP.into());
+                }
+                let mode = Some(*mode);
+                fs.set_attributes(
+                    ino,
+                    &SetAttributes {
+                        mode,
+                        ..Default::default()
+                    },
+                )?;
+            }
+            Op::Chown { file, uid, gid } => {
+                let ino = self.find(file)?;
+                let inode = fs.metadata(ino)?;
+                // As the kernel above a file system asks for it: setuid goes, and setgid where the group may execute.
+                let gone = match (inode.file_type, inode.mode & 0o0010) {
+                    (FileType::Directory, _) => 0,
+                    (_, 0) => 0o4000,
+                    _ => 0o6000,
+                };
+                let mode = inode.mode & 0o7777;
+                let change = SetAttributes {
+                    mode: (mode & gone != 0).then_some(mode & !gone),
+                    uid: Some(*uid),
+                    gid: Some(*gid),
+                    ..Default::default()
+                };
+                fs.set_attributes(ino, &change)?;
+            }
+            Op::SetXattr {
+                file,
+                name,
+                value,
+                flag,
+            } => {
+                let ino = self.has_attributes(file, name)?;
+                let flag = match flag {
+                    XattrFlag::Any => Attribute::Any,
+                    XattrFlag::Create => Attribute::Create,
+                    XattrFlag::Replace => Attribute::Replace,
+                };
+                fs.set_xattr(ino, name, value, flag)?;
+            }
+            Op::RemoveXattr { file, name } => {
+                let ino = self.has_attributes(file, name)?;
+                fs.remove_xattr(ino, name)?;
+            }
+            other => return Err(Refusal::Broken(format!("{other:?} is not known"))),
+        }
+        Ok(())
+    }
+
+    /// The kernel above a file system refuses `user.` attributes of what is neither file nor directory.
+    fn has_attributes(&self, file: &Target, name: &[u8]) -> Result<Ino, Refusal> {
+        let ino = self.find(file)?;
+        match self.fs.metadata(ino)?.file_type {
+            FileType::Regular | FileType::Directory => Ok(ino),
+            _ if name.starts_with(b"user.") => Err(Errno::EPERM.into()),
+            _ => Ok(ino),
+        }
+    }
+}
+
+fn allocate(mode: Mode) -> Allocate {
+    match mode {
+        Mode::Allocate => Allocate::Grow,
+        Mode::KeepSize => Allocate::KeepSize,
+        Mode::Punch => Allocate::Punch,
+        Mode::Zero => Allocate::Zero,
+        Mode::ZeroKeepSize => Allocate::ZeroKeepSize,
+        Mode::Collapse => Allocate::Collapse,
+        Mode::Insert => Allocate::Insert,
+    }
+}
+
+/// An operation in a few words: what it writes is told by length and first byte.
+#[must_use]
+pub fn brief(op: &Op) -> String {
+    match op {
+        Op::Write {
+            file,
+            offset,
+            bytes,
+        } => {
+            let first = bytes.first().copied().unwrap_or(0);
+            let len = bytes.len();
+            format!("Write {{ {file:?}, {len} bytes of {first:#x} at {offset} }}")
+        }
+        Op::SetXattr {
+            file, name, value, ..
+        } => {
+            let name = String::from_utf8_lossy(name);
+            format!("SetXattr {{ {file:?}, {name}, {} bytes }}", value.len())
+        }
+        Op::Symlink { path, target } => format!("Symlink {{ {path}, {} bytes }}", target.len()),
+        other => format!("{other:?}"),
+    }
+}
+
+/// What is on an image, but for `lost+found`.
+///
+/// # Errors
+/// What contradicts itself, or can't be read.
+pub fn tree(fs: &Fs) -> Result<Tree, String> {
+    let said = |error: Error| error.to_string();
+    let refused = |errno: Errno| format!("{errno:?}");
+    let mut tree = Tree::new();
+    let mut found: HashMap<Ino, Path> = HashMap::new();
+    let mut rest = vec![(Path(Vec::new()), Ino::ROOT)];
+    while let Some((path, ino)) = rest.pop() {
+        if let Some(first) = found.get(&ino) {
+            let from = Target::Path(first.clone());
+            tree.apply(&Op::Link { from, to: path }).map_err(refused)?;
+            continue;
+        }
+        let mut names = Vec::new();
+        let node = node(fs, ino, &mut names).map_err(|error| format!("{path}: {error}"))?;
+        tree.put(&path, node).map_err(refused)?;
+        for (name, child) in names {
+            if fs.lookup(ino, &name).map_err(said)? != child {
+                return Err(format!("{path}: a name leads elsewhere than the list says"));
+            }
+            if !(path.0.is_empty() && name == b"lost+found") {
+                rest.push((path.join(&name), child));
+            }
+        }
+        found.insert(ino, path);
+    }
+    for (ino, path) in found {
+        let own = u32::from(path.0.is_empty() && fs.lookup(ino, b"lost+found").is_ok());
+        let expected = tree.node(tree.lookup(&path).map_err(refused)?).links + own;
+        let links = fs.metadata(ino).map_err(said)?.nlink;
+        if links != expected {
+            return Err(format!("{path} has {expected} names and counts {links}"));
+        }
+    }
+    Ok(tree)
+}
+
+fn node(fs: &Fs, ino: Ino, names: &mut Vec<(Vec<u8>, Ino)>) -> Result<Node, Error> {
+    let inode = fs.metadata(ino)?;
+    let kind = match inode.file_type {
+        FileType::Regular => {
+            let mut bytes = vec![0; usize::try_from(inode.size).unwrap_or(0)];
+            let read = fs.read(ino, 0, &mut bytes)?;
+            bytes.truncate(read);
+            let mut content = Content::from_bytes(&bytes);
+            content.truncate(inode.size);
+            Kind::File(content)
+        }
+        FileType::Directory => {
+            for entry in fs.read_dir(ino)? {
+                let entry = entry?;
+                if entry.name != b"." && entry.name != b".." {
+                    names.push((entry.name, entry.ino));
+                }
+            }
+            Kind::Directory(Default::default())
+        }
+        FileType::Symlink => Kind::Symlink(fs.read_link(ino)?),
+        FileType::Fifo => Kind::Device(Device::Fifo),
+        FileType::Socket => Kind::Device(Device::Socket),
+        FileType::CharDevice => Kind::Device(Device::Char(inode.rdev.0, inode.rdev.1)),
+        FileType::BlockDevice => Kind::Device(Device::Block(inode.rdev.0, inode.rdev.1)),
+    };
+    let xattrs = fs.xattrs(ino)?;
+    Ok(Node {
+        kind,
+        mode: inode.mode & 0o7777,
+        uid: inode.uid,
+        gid: inode.gid,
+        links: 0,
+        linkable: false,
+        xattrs: xattrs
+            .into_iter()
+            .map(|xattr| (xattr.name, xattr.value))
+            .collect(),
+    })
+}
+
+/// What an operation may have done before it returns, in order: a prefix of its range; a hole where a range is to be
+/// cut out. `unit` is the image's block size.
+#[must_use]
+pub fn parts(op: &Op, unit: u64) -> Vec<Op> {
+    let ends = |offset: u64, len: u64| -> Vec<u64> {
+        let first = offset / unit + 1;
+        (first..(offset + len).div_ceil(unit))
+            .map(|block| block * unit - offset)
+            .collect()
+    };
+    match op {
+        Op::Write {
+            file,
+            offset,
+            bytes,
+        } => {
+            let part = |len: u64| Op::Write {
+                file: file.clone(),
+                offset: *offset,
+                bytes: bytes[..usize::try_from(len).unwrap_or(0)].to_vec(),
+            };
+            let lens = ends(*offset, bytes.len() as u64);
+            lens.into_iter().map(part).collect()
+        }
+        Op::Fallocate {
+            file,
+            mode,
+            offset,
+            len,
+        } => {
+            let part = |mode: Mode, len: u64| Op::Fallocate {
+                file: file.clone(),
+                mode,
+                offset: *offset,
+                len,
+            };
+            let prefixes = |mode: Mode| ends(*offset, *len).into_iter().map(move |len| (mode, len));
+            match mode {
+                Mode::Collapse => vec![part(Mode::Punch, *len)],
+                Mode::Zero => prefixes(Mode::ZeroKeepSize)
+                    .chain([(Mode::ZeroKeepSize, *len)])
+                    .map(|(mode, len)| part(mode, len))
+                    .collect(),
+                Mode::Insert => Vec::new(),
+                mode => prefixes(*mode).map(|(mode, len)| part(mode, len)).collect(),
+            }
+        }
+        _ => Vec::new(),
+    }
+}

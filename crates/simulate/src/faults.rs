@@ -1,0 +1,123 @@
+//! Every n-th read, write and flush fails, for each n until a run ends without a fault: once, or from then on. The
+//! error reaches who called or whoever syncs next; nothing panics or hangs; and what is left recovers to what the model
+//! allows.
+
+use model::Op;
+
+use crate::image::Image;
+use crate::judge::Judge;
+use crate::sequences::{Explained, Recorded, record};
+use crate::sweep::{Counts, Explains, caught, read, recover};
+use crate::{CowDevice, Fault, Recorder};
+
+const KINDS: [fn(u64) -> Fault; 3] = [Fault::Read, Fault::Write, Fault::Flush];
+
+/// Lets every request of a run fail in turn.
+///
+/// # Errors
+/// The first fault after which something is wrong.
+pub fn run(
+    image: &Image,
+    judge: &mut Judge,
+    ops: &[Op],
+    counts: &mut Counts,
+) -> Result<(), String> {
+    let mut ops = ops.to_vec();
+    ops.push(Op::Sync);
+    for kind in KINDS {
+        for sticky in [false, true] {
+            let mut n = 0;
+            while one(image, judge, &ops, kind(n), sticky)? {
+                n += 1;
+                counts.faults += 1;
+            }
+        }
+    }
+    counts.judged = judge.judged;
+    Ok(())
+}
+
+/// One run with one fault; false when the fault did not come up.
+fn one(
+    image: &Image,
+    judge: &mut Judge,
+    ops: &[Op],
+    fault: Fault,
+    sticky: bool,
+) -> Result<bool, String> {
+    let say = |why: String| format!("{fault:?}{}: {why}", if sticky { " and on" } else { "" });
+    let device = Recorder::over(&image.device).fails(fault, sticky);
+    let recorded = caught(|| record(device, &image.tree, ops)).map_err(say)?;
+    if !recorded.recorder.has_failed() {
+        return match recorded.broken {
+            None => Ok(false),
+            Some((index, why)) => Err(format!("operation {index} failed without a fault: {why}")),
+        };
+    }
+    caught(|| judge_left(image, judge, ops, &recorded)).map_err(say)?;
+    Ok(true)
+}
+
+fn judge_left(
+    image: &Image,
+    judge: &mut Judge,
+    ops: &[Op],
+    recorded: &Recorded,
+) -> Result<(), String> {
+    let left: CowDevice = recorded.recorder.live();
+    let recovered = recover(&left)?;
+    let found = read(&recovered)?;
+    let unit = image.profile.unit;
+    let mut explained = Explained::new(&image.tree, ops, &recorded.done, unit, Vec::new());
+    match &recorded.broken {
+        Some((index, why)) => explained
+            .check(*index, &found)
+            .map_err(|mismatch| format!("operation {index} said {why:?}, and {mismatch}"))?,
+        // Nobody was told of the fault, so it must have cost nothing.
+        None => explained
+            .check(ops.len(), &found)
+            .map_err(|mismatch| format!("nobody was told, and {mismatch}"))?,
+    }
+    judge.judge(&recovered, recovered.digest(&image.journal))
+}
+
+/// Lets every request of a recovery fail in turn: the image opens after that as if nothing had happened.
+///
+/// # Errors
+/// The first fault after which the next recovery leaves something else.
+pub fn run_recovery(image: &Image, left: &CowDevice, counts: &mut Counts) -> Result<(), String> {
+    let expected = recover(left)?.digest(&image.journal);
+    for kind in KINDS {
+        let mut n = 0;
+        loop {
+            let fault = kind(n);
+            let say = |why: String| format!("recovery, {fault:?}: {why}");
+            let recorder = sync::Arc::new(Recorder::over(left).fails(fault, false));
+            let shared: sync::Arc<dyn device::BlockDevice> = sync::Arc::clone(&recorder) as _;
+            let opened = caught(|| {
+                let fs = crate::image::open(&shared).map_err(|error| error.to_string())?;
+                fs.close().map_err(|error| error.to_string())
+            });
+            if let Err(why) = &opened
+                && why.starts_with("a panic")
+            {
+                return Err(say(why.clone()));
+            }
+            if !recorder.has_failed() {
+                break;
+            }
+            let again = recover(&recorder.live()).map_err(say)?;
+            let found = read(&again).map_err(say)?;
+            let before = read(&recover(left)?)?;
+            if again.digest(&image.journal) != expected {
+                // Counts of mounts and the like may differ; what is on it may not.
+                before
+                    .compare(&found)
+                    .map_err(|difference| say(difference.to_string()))?;
+            }
+            counts.faults += 1;
+            n += 1;
+        }
+    }
+    Ok(())
+}

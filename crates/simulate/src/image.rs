@@ -1,0 +1,256 @@
+//! The images that simulations start from: small ones by mke2fs, with a few files made by the engine, and what the
+//! model says is on them. Made anew in each run of the program; the same options give the same bytes but for the
+//! file system's own number, which decides nothing.
+
+use std::ops::Range;
+use std::path::Path as File;
+use std::process::Command;
+
+use device::BlockDevice;
+use engine::{Fs, Ino, OpenOptions, Timestamp};
+use model::{Op, Path, Target, Tree};
+use sync::Arc;
+
+use crate::CowDevice;
+use crate::executor::{Executor, brief};
+
+/// A kind of image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Profile {
+    /// What it is called in reports.
+    pub name: &'static str,
+    options: &'static [&'static str],
+    bytes: u64,
+    /// Bytes a block.
+    pub unit: u64,
+    /// Whether files have extents: without, blocks can't be reserved or moved.
+    pub has_extents: bool,
+}
+
+const UUID: [&str; 4] = [
+    "-U",
+    "6c616e65-6673-4372-a173-680000000001",
+    "-E",
+    "hash_seed=6c616e65-6673-4372-a173-680000000002,lazy_itable_init=0,root_owner=0:0",
+];
+
+/// The images of the crash tests.
+pub const PROFILES: [Profile; 4] = [
+    Profile {
+        name: "4k",
+        options: &[
+            "-b",
+            "4096",
+            "-J",
+            "size=4",
+            "-N",
+            "256",
+            "-O",
+            "metadata_csum,64bit",
+        ],
+        bytes: 16 << 20,
+        unit: 4096,
+        has_extents: true,
+    },
+    Profile {
+        name: "1k",
+        options: &[
+            "-b",
+            "1024",
+            "-J",
+            "size=1",
+            "-N",
+            "256",
+            "-O",
+            "metadata_csum,64bit,orphan_file",
+        ],
+        bytes: 4 << 20,
+        unit: 1024,
+        has_extents: true,
+    },
+    Profile {
+        name: "1k-plain",
+        options: &[
+            "-b",
+            "1024",
+            "-J",
+            "size=1",
+            "-N",
+            "256",
+            "-O",
+            "^metadata_csum,^64bit",
+        ],
+        bytes: 4 << 20,
+        unit: 1024,
+        has_extents: true,
+    },
+    Profile {
+        name: "1k-ext3",
+        options: &[
+            "-b",
+            "1024",
+            "-J",
+            "size=1",
+            "-N",
+            "256",
+            "-O",
+            "^extents,^64bit,^metadata_csum",
+        ],
+        bytes: 4 << 20,
+        unit: 1024,
+        has_extents: false,
+    },
+];
+
+/// A clock that stands still, so that states differ by what was done and not by when.
+#[must_use]
+pub fn clock() -> Timestamp {
+    Timestamp {
+        seconds: 1_700_000_000,
+        nanoseconds: 5,
+    }
+}
+
+/// An image to start from.
+#[derive(Clone)]
+pub struct Image {
+    /// Its kind.
+    pub profile: Profile,
+    /// Its bytes.
+    pub device: CowDevice,
+    /// Its bytes once more, in one piece.
+    pub base: Arc<[u8]>,
+    /// What is on it.
+    pub tree: Tree,
+    /// Where the journal's blocks are: they say nothing on a clean image.
+    pub journal: Vec<Range<u64>>,
+}
+
+/// Opens a device for writing, with the clock that stands still.
+///
+/// # Errors
+/// Those of [`Fs::open_for_writing`].
+pub fn open(device: &Arc<dyn BlockDevice>) -> Result<Fs, engine::Error> {
+    Fs::open_for_writing(Arc::clone(device), &OpenOptions::default(), clock)
+}
+
+/// Makes an image and does these operations on it.
+///
+/// # Errors
+/// What mke2fs or the engine said.
+pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
+    let empty = mke2fs(&profile)?;
+    let device = CowDevice::new(empty.into());
+    let shared: Arc<dyn BlockDevice> = Arc::new(device.clone());
+    let fs = open(&shared).map_err(|error| error.to_string())?;
+    let mut tree = Tree::new();
+    let mut executor = Executor::new(&fs);
+    for op in setup {
+        executor
+            .apply(op)
+            .map_err(|refusal| format!("{}: {refusal:?}", brief(op)))?;
+        tree.apply(op)
+            .map_err(|errno| format!("{}: {errno:?}", brief(op)))?;
+    }
+    drop(executor);
+    let block = fs.geometry().block_size().bytes() as u64;
+    let runs = fs
+        .mappings(Ino::JOURNAL)
+        .map_err(|error| error.to_string())?;
+    let mut journal = Vec::new();
+    for run in runs {
+        let run = run.map_err(|error| error.to_string())?;
+        if let Some(start) = run.physical {
+            // The first block holds the journal's superblock, which counts.
+            let skipped = u64::from(run.logical == 0);
+            journal.push((start.0 + skipped) * block..(start.0 + run.len) * block);
+        }
+    }
+    fs.close().map_err(|error| error.to_string())?;
+    let mut base = vec![0; usize::try_from(shared.size()).unwrap_or(0)];
+    shared
+        .read_at(0, &mut base)
+        .map_err(|error| error.to_string())?;
+    let base: Arc<[u8]> = base.into();
+    Ok(Image {
+        profile,
+        device: CowDevice::new(Arc::clone(&base)),
+        base,
+        tree,
+        journal,
+    })
+}
+
+fn mke2fs(profile: &Profile) -> Result<Vec<u8>, String> {
+    let said = |error: std::io::Error| error.to_string();
+    let folder = tempfile::tempdir().map_err(said)?;
+    let path = folder.path().join("image");
+    let file = std::fs::File::create(&path).map_err(said)?;
+    file.set_len(profile.bytes).map_err(said)?;
+    let output = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-m", "0"])
+        .args(UUID)
+        .args(profile.options)
+        .arg(&path)
+        .output()
+        .map_err(|error| format!("mke2fs does not start: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    std::fs::read(&path).map_err(said)
+}
+
+/// Whether the programs that simulations need are there.
+#[must_use]
+pub fn have_programs() -> bool {
+    let starts = |program: &str| Command::new(program).arg("-V").output().is_ok();
+    starts("mke2fs") && starts("e2fsck")
+}
+
+/// A folder whose files are in memory, if there is one.
+#[must_use]
+pub fn memory_folder() -> &'static File {
+    let shared = File::new("/dev/shm");
+    match shared.is_dir() {
+        true => shared,
+        false => File::new("/tmp"),
+    }
+}
+
+/// Two directories with two files each, and one empty directory in each: what sequences work on.
+#[must_use]
+pub fn two_directories() -> Vec<Op> {
+    let mut ops = Vec::new();
+    for (index, directory) in ["d0", "d1"].into_iter().enumerate() {
+        let here = Path::new(directory);
+        ops.push(Op::Mkdir {
+            path: here.clone(),
+            mode: 0o755,
+        });
+        ops.push(Op::Mkdir {
+            path: here.join(b"e"),
+            mode: 0o700,
+        });
+        for (number, name) in [b"f0", b"f1"].into_iter().enumerate() {
+            let path = here.join(name);
+            ops.push(Op::Create {
+                path: path.clone(),
+                mode: 0o644,
+            });
+            // Sizes within a block, and beyond a few.
+            let len = 3000 + 6000 * number + 100 * index;
+            ops.push(Op::Write {
+                file: Target::Path(path.clone()),
+                offset: 0,
+                bytes: vec![b'0' + (2 * index + number) as u8; len],
+            });
+            ops.push(Op::SetXattr {
+                file: Target::Path(path),
+                name: b"user.a".to_vec(),
+                value: b"old".to_vec(),
+                flag: model::XattrFlag::Any,
+            });
+        }
+    }
+    ops
+}

@@ -1,0 +1,380 @@
+//! All sequences of one and two operations: each of an alphabet, followed by nothing or by a sync of one kind, on two
+//! directories with two files each; recorded, cut everywhere, and compared with what the model allows.
+
+use std::collections::HashMap;
+
+use device::BlockDevice;
+use model::{Device, History, Mode, Op, Path, RenameFlag, Target, Tree, XattrFlag};
+use sync::Arc;
+
+use crate::executor::{Executor, Refusal, brief, parts};
+use crate::image::open;
+use crate::sweep::{Explains, Sweep, read};
+use crate::{CowDevice, Recorder};
+
+/// One operation and the sync behind it, if any.
+pub type Step = Vec<Op>;
+
+/// An operation, what a sync of its file names, and its directory.
+struct Letter {
+    op: Op,
+    file: Option<Path>,
+    parent: Path,
+}
+
+fn letter(op: Op, file: &str, parent: &str) -> Letter {
+    Letter {
+        op,
+        file: (!file.is_empty()).then(|| Path::new(file)),
+        parent: Path::new(parent),
+    }
+}
+
+fn names() -> Vec<Letter> {
+    let path = Path::new;
+    let rename = |from: &str, to: &str, flag: RenameFlag| Op::Rename {
+        from: path(from),
+        to: path(to),
+        flag,
+    };
+    let symlink = |len: usize| Op::Symlink {
+        path: path("d0/n"),
+        target: vec![b't'; len],
+    };
+    let create = Op::Create {
+        path: path("d0/n"),
+        mode: 0o644,
+    };
+    let mkdir = Op::Mkdir {
+        path: path("d0/n"),
+        mode: 0o755,
+    };
+    let mknod = Op::Mknod {
+        path: path("d0/n"),
+        mode: 0o600,
+        device: Device::Char(1, 3),
+    };
+    let link = Op::Link {
+        from: Target::Path(path("d0/f0")),
+        to: path("d1/n"),
+    };
+    let unlink = |name: &str| Op::Unlink { path: path(name) };
+    let rmdir = Op::Rmdir { path: path("d0/e") };
+    vec![
+        letter(create, "d0/n", "d0"),
+        letter(mkdir, "d0/n", "d0"),
+        letter(mknod, "", "d0"),
+        letter(symlink(20), "", "d0"),
+        letter(symlink(300), "", "d0"),
+        letter(link, "d1/n", "d1"),
+        letter(unlink("d0/f0"), "", "d0"),
+        letter(unlink("d1/f1"), "", "d1"),
+        letter(rmdir, "", "d0"),
+        letter(rename("d0/f0", "d1/n", RenameFlag::NoReplace), "d1/n", "d1"),
+        letter(rename("d0/f1", "d0/n", RenameFlag::Replace), "d0/n", "d0"),
+        letter(rename("d0/e", "d1/n", RenameFlag::Replace), "d1/n", "d1"),
+        letter(rename("d0/f0", "d1/f0", RenameFlag::Replace), "d1/f0", "d1"),
+        letter(rename("d0/e", "d1/e", RenameFlag::Replace), "d1/e", "d0"),
+        letter(
+            rename("d0/f0", "d1/f1", RenameFlag::Exchange),
+            "d1/f1",
+            "d1",
+        ),
+        letter(rename("d0/f1", "d1/e", RenameFlag::Exchange), "d0/f1", "d0"),
+    ]
+}
+
+fn contents(has_extents: bool) -> Vec<Letter> {
+    let file = |name: &str| Target::Path(Path::new(name));
+    let write = |name: &str, offset: u64, len: usize, byte: u8| {
+        let op = Op::Write {
+            file: file(name),
+            offset,
+            bytes: vec![byte; len],
+        };
+        letter(op, name, "d0")
+    };
+    let truncate = |name: &str, size: u64| {
+        let op = Op::Truncate {
+            file: file(name),
+            size,
+        };
+        letter(op, name, "d0")
+    };
+    let allocate = |mode: Mode, offset: u64, len: u64| {
+        let op = Op::Fallocate {
+            file: file("d0/f1"),
+            mode,
+            offset,
+            len,
+        };
+        letter(op, "d0/f1", "d0")
+    };
+    let mut letters = vec![
+        write("d0/f0", 3000, 5000, b'A'),
+        write("d0/f1", 9000, 300, b'B'),
+        write("d0/f0", 100, 2000, b'C'),
+        write("d0/f1", 1000, 6500, b'D'),
+        write("d0/f0", 20_000, 100, b'E'),
+        truncate("d0/f1", 1000),
+        truncate("d0/f1", 0),
+        truncate("d0/f0", 10_000),
+        allocate(Mode::Punch, 1000, 7500),
+    ];
+    if has_extents {
+        letters.extend([
+            allocate(Mode::Allocate, 6000, 14_000),
+            allocate(Mode::KeepSize, 6000, 14_000),
+            allocate(Mode::Zero, 2000, 9000),
+            allocate(Mode::ZeroKeepSize, 2000, 9000),
+            allocate(Mode::Collapse, 0, 4096),
+            allocate(Mode::Insert, 4096, 4096),
+        ]);
+    }
+    letters
+}
+
+fn attributes() -> Vec<Letter> {
+    let set = |name: &str, attribute: &str, len: usize| {
+        let op = Op::SetXattr {
+            file: Target::Path(Path::new(name)),
+            name: attribute.as_bytes().to_vec(),
+            value: vec![b'v'; len],
+            flag: XattrFlag::Any,
+        };
+        letter(op, name, "d0")
+    };
+    let remove = Op::RemoveXattr {
+        file: Target::Path(Path::new("d0/f0")),
+        name: b"user.a".to_vec(),
+    };
+    vec![
+        set("d0/f0", "user.a", 20),
+        set("d0/f0", "user.b", 300),
+        set("d0", "user.d", 5),
+        letter(remove, "d0/f0", "d0"),
+    ]
+}
+
+/// All steps that a sequence may have at each place.
+#[must_use]
+pub fn alphabet(has_extents: bool) -> Vec<Step> {
+    let mut letters = names();
+    letters.extend(contents(has_extents));
+    letters.extend(attributes());
+    let mut steps = Vec::new();
+    for Letter { op, file, parent } in letters {
+        steps.push(vec![op.clone()]);
+        if let Some(file) = file {
+            let file = Target::Path(file);
+            let syncs = [Op::Fsync { file: file.clone() }, Op::Fdatasync { file }];
+            steps.extend(syncs.map(|sync| vec![op.clone(), sync]));
+        }
+        let parent = Target::Path(parent);
+        let syncs = [Op::Fsync { file: parent }, Op::Sync];
+        steps.extend(syncs.map(|sync| vec![op.clone(), sync]));
+    }
+    steps
+}
+
+/// The operations of the sequence of this length and number.
+#[must_use]
+pub fn sequence(alphabet: &[Step], length: usize, number: usize) -> Vec<Op> {
+    let mut ops = Vec::new();
+    let mut rest = number;
+    for _ in 0..length {
+        ops.extend(alphabet[rest % alphabet.len()].iter().cloned());
+        rest /= alphabet.len();
+    }
+    ops
+}
+
+/// How many sequences there are of a length.
+#[must_use]
+pub fn count(alphabet: &[Step], length: u32) -> usize {
+    alphabet.len().pow(length)
+}
+
+/// The states that may be found when so many operations have returned and the next one was under way.
+pub struct Explained<'a> {
+    start: &'a Tree,
+    ops: &'a [Op],
+    /// Which operations the engine did, as far as it came.
+    done: &'a [bool],
+    unit: u64,
+    histories: HashMap<usize, History>,
+    marks: Vec<usize>,
+}
+
+impl<'a> Explained<'a> {
+    /// `marks` holds for each event how many operations had returned.
+    #[must_use]
+    pub fn new(
+        start: &'a Tree,
+        ops: &'a [Op],
+        done: &'a [bool],
+        unit: u64,
+        marks: Vec<usize>,
+    ) -> Explained<'a> {
+        Explained {
+            start,
+            ops,
+            done,
+            unit,
+            histories: HashMap::new(),
+            marks,
+        }
+    }
+
+    fn history(&self, returned: usize) -> Result<History, String> {
+        let refused = |op: &Op, errno| format!("the model refuses {}: {errno:?}", brief(op));
+        let mut history = History::new(self.start.clone());
+        for (index, op) in self.ops.iter().enumerate().take(returned) {
+            if self.done[index] {
+                history.complete(op).map_err(|errno| refused(op, errno))?;
+            }
+        }
+        if let Some(op) = self.ops.get(returned)
+            && self.done.get(returned) != Some(&false)
+        {
+            let before = history.last().clone();
+            for part in parts(op, self.unit).into_iter().chain([op.clone()]) {
+                let mut state = before.clone();
+                // Of an operation that failed midway, even the model may refuse a part.
+                if state.apply(&part).is_ok() {
+                    history.push(state);
+                }
+            }
+        }
+        Ok(history)
+    }
+}
+
+impl Explains for Explained<'_> {
+    fn position(&mut self, event: usize) -> usize {
+        self.marks.get(event).copied().unwrap_or(self.ops.len())
+    }
+
+    fn check(&mut self, position: usize, found: &Tree) -> Result<(), String> {
+        if !self.histories.contains_key(&position) {
+            let history = self.history(position)?;
+            self.histories.insert(position, history);
+        }
+        let checked = self.histories[&position].check(found);
+        checked
+            .map(drop)
+            .map_err(|mismatch| format!("{position} done: {mismatch}"))
+    }
+}
+
+/// What a run of operations left.
+pub struct Recorded {
+    /// The device.
+    pub recorder: Arc<Recorder>,
+    /// Whether each operation that returned was done or refused as the model refuses it.
+    pub done: Vec<bool>,
+    /// What ended the run early: the operation's number and what it said; the number of operations means closing.
+    pub broken: Option<(usize, String)>,
+}
+
+/// Runs operations on a device, one after another, and closes it.
+///
+/// # Errors
+/// When the engine and the model say different things.
+pub fn record(recorder: Recorder, start: &Tree, ops: &[Op]) -> Result<Recorded, String> {
+    let recorder = Arc::new(recorder);
+    let shared: Arc<dyn BlockDevice> = Arc::clone(&recorder) as _;
+    let mut recorded = Recorded {
+        recorder: Arc::clone(&recorder),
+        done: Vec::new(),
+        broken: None,
+    };
+    let mut tree = start.clone();
+    let fs = match open(&shared) {
+        Ok(fs) => fs,
+        Err(error) => {
+            recorded.broken = Some((0, error.to_string()));
+            return Ok(recorded);
+        }
+    };
+    let mut executor = Executor::new(&fs);
+    for (index, op) in ops.iter().enumerate() {
+        let expected = match executor.apply(op) {
+            Err(Refusal::Broken(why)) => {
+                recorded.broken = Some((index, why));
+                return Ok(recorded);
+            }
+            // Refused by name: nothing happened.
+            Err(Refusal::Unsupported(_)) => {
+                recorded.done.push(false);
+                Ok(())
+            }
+            Ok(()) => {
+                recorded.done.push(true);
+                tree.apply(op)
+            }
+            Err(Refusal::Errno(errno)) => {
+                recorded.done.push(false);
+                match tree.clone().apply(op) {
+                    Err(other) if other == errno => Ok(()),
+                    other => return Err(format!("{}: {errno:?}; the model: {other:?}", brief(op))),
+                }
+            }
+        };
+        expected.map_err(|errno| format!("{} was done; the model: {errno:?}", brief(op)))?;
+        recorder.mark(index as u64 + 1);
+    }
+    drop(executor);
+    if let Err(error) = fs.close() {
+        recorded.broken = Some((ops.len(), error.to_string()));
+    }
+    Ok(recorded)
+}
+
+/// For each number of events how many operations had returned.
+#[must_use]
+pub fn marks(recorder: &Recorder) -> Vec<usize> {
+    let mut returned = 0;
+    let mut marks = vec![0];
+    for event in recorder.cuts().events() {
+        if let crate::Event::Mark(mark) = event {
+            returned = usize::try_from(*mark).unwrap_or(0);
+        }
+        marks.push(returned);
+    }
+    // A mark counts for the cut before it, too: the operation had returned.
+    for index in (0..marks.len().saturating_sub(1)).rev() {
+        if let Some(crate::Event::Mark(_)) = recorder.cuts().events().get(index) {
+            marks[index] = marks[index + 1];
+        }
+    }
+    marks
+}
+
+/// Runs operations, and cuts them everywhere.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn run(sweep: &mut Sweep<'_>, ops: &[Op]) -> Result<(), String> {
+    let start = sweep.image.tree.clone();
+    let recorded = record(Recorder::over(&sweep.image.device), &start, ops)?;
+    if let Some((index, why)) = recorded.broken {
+        return Err(format!("operation {index} failed without a fault: {why}"));
+    }
+    let end: CowDevice = recorded.recorder.live();
+    let mut expected = start.clone();
+    for (op, _) in ops.iter().zip(&recorded.done).filter(|(_, done)| **done) {
+        expected
+            .apply(op)
+            .map_err(|errno| format!("{}: {errno:?}", brief(op)))?;
+    }
+    expected
+        .recovered()
+        .compare(&read(&end)?)
+        .map_err(|difference| format!("at the end: {difference}"))?;
+    sweep.judge_final(&end)?;
+    let unit = sweep.image.profile.unit;
+    let marks = marks(&recorded.recorder);
+    let mut explained = Explained::new(&start, ops, &recorded.done, unit, marks);
+    sweep.run(recorded.recorder.cuts(), &[], &mut explained, usize::MAX)
+}

@@ -1,0 +1,258 @@
+//! A recording cut everywhere: every state that is left is recovered by the engine, compared with what the model
+//! allows, and closed; e2fsck looks at a share of what comes out. Every tenth state is cut again while it recovers.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use device::BlockDevice;
+use engine::{Fs, OpenOptions};
+use model::{Random, Tree};
+use sync::Arc;
+use sync::gauge::Reading;
+
+use crate::executor::tree;
+use crate::image::{Image, open};
+use crate::judge::Judge;
+use crate::{CowDevice, Cut, Cuts, Recorder};
+
+/// Every so many states are cut again during recovery.
+const AGAIN_ONE_IN: u64 = 10;
+
+/// What was counted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Runs recorded and cut.
+    pub runs: u64,
+    /// Cut states recovered, no two of a run the same.
+    pub states: u64,
+    /// Those with two or more handles open at the cut.
+    pub busy: u64,
+    /// Those with a sealed epoch that was not durable.
+    pub sealing: u64,
+    /// States cut once more during their recovery.
+    pub again: u64,
+    /// Runs in which a request failed.
+    pub faults: u64,
+    /// Images that e2fsck read.
+    pub judged: u64,
+}
+
+impl Counts {
+    /// Adds what another part counted.
+    pub fn add(&mut self, other: &Counts) {
+        self.runs += other.runs;
+        self.states += other.states;
+        self.busy += other.busy;
+        self.sealing += other.sealing;
+        self.again += other.again;
+        self.faults += other.faults;
+        self.judged += other.judged;
+    }
+}
+
+/// Who knows what a cut may leave.
+pub trait Explains {
+    /// How much had happened after so many events: what may be found is the same where this is.
+    fn position(&mut self, event: usize) -> usize;
+
+    /// Whether this may be found there.
+    ///
+    /// # Errors
+    /// Why not.
+    fn check(&mut self, position: usize, found: &Tree) -> Result<(), String>;
+}
+
+/// How thorough a sweep is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Depth {
+    /// Drawn states for each cut point, besides all, none and the last one torn.
+    pub drawn: u64,
+    /// How many percent of the states of each cut point are looked at, one at least.
+    pub percent: u64,
+    /// e2fsck reads every so many of them.
+    pub judge_one_in: u64,
+}
+
+/// Recovers states over one image and judges them.
+pub struct Sweep<'a> {
+    /// What the states were made from.
+    pub image: &'a Image,
+    judge: Judge,
+    /// So far.
+    pub counts: Counts,
+    depth: Depth,
+    random: Random,
+}
+
+impl<'a> Sweep<'a> {
+    /// Nothing counted yet.
+    ///
+    /// # Errors
+    /// Those of [`Judge::new`].
+    pub fn new(image: &'a Image, depth: Depth) -> Result<Sweep<'a>, String> {
+        Ok(Sweep {
+            image,
+            judge: Judge::new(image)?,
+            counts: Counts::default(),
+            depth,
+            random: Random::new(image.base.len() as u64),
+        })
+    }
+
+    /// Cuts a recording everywhere up to an event.
+    ///
+    /// # Errors
+    /// The first cut that leaves what must not be, and why.
+    pub fn run(
+        &mut self,
+        mut cuts: Cuts,
+        readings: &[Reading],
+        explains: &mut dyn Explains,
+        end: usize,
+    ) -> Result<(), String> {
+        self.counts.runs += 1;
+        let mut seen: HashSet<(usize, u64)> = HashSet::new();
+        let mut verdicts: HashSet<(usize, u64)> = HashSet::new();
+        let wanted = self.wanted(&cuts, end);
+        for cut in wanted {
+            let position = explains.position(cut.event);
+            let state = cuts.state(cut);
+            if !seen.insert((position, state.digest(&[]))) {
+                continue;
+            }
+            self.counts.states += 1;
+            let reading = readings.get(cut.event).or(readings.last());
+            if let Some(reading) = reading {
+                self.counts.busy += u64::from(reading.handles >= 2);
+                self.counts.sealing += u64::from(reading.seals >= 1);
+            }
+            let again = self.counts.states.is_multiple_of(AGAIN_ONE_IN);
+            let judges = self.counts.states.is_multiple_of(self.depth.judge_one_in);
+            let checked = caught(|| {
+                if again {
+                    self.cut_again(&state, position, explains)?;
+                }
+                let recovered = recover(&state)?;
+                self.verify(&recovered, position, explains, &mut verdicts, judges)
+            });
+            checked.map_err(|why| format!("{cut}: {why}"))?;
+        }
+        self.counts.judged = self.judge.judged;
+        Ok(())
+    }
+
+    /// Which states of which cuts to look at.
+    fn wanted(&mut self, cuts: &Cuts, end: usize) -> Vec<Cut> {
+        let mut wanted = Vec::new();
+        for event in cuts.points().filter(|event| *event <= end) {
+            let unflushed = cuts.unflushed(event);
+            let seeds = match unflushed {
+                0 => 1,
+                1 => 3,
+                _ => 3 + self.depth.drawn,
+            };
+            let lucky = self.random.below(seeds);
+            for seed in 0..seeds {
+                // Every cut point has at least one state.
+                if seed == lucky || self.random.below(100) < self.depth.percent {
+                    wanted.push(Cut { event, seed });
+                }
+            }
+        }
+        wanted
+    }
+
+    fn verify(
+        &mut self,
+        recovered: &CowDevice,
+        position: usize,
+        explains: &mut dyn Explains,
+        verdicts: &mut HashSet<(usize, u64)>,
+        judges: bool,
+    ) -> Result<(), String> {
+        let digest = recovered.digest(&self.image.journal);
+        if !verdicts.contains(&(position, digest)) {
+            explains.check(position, &read(recovered)?)?;
+            verdicts.insert((position, digest));
+        }
+        match judges {
+            true => self.judge.judge(recovered, digest),
+            false => Ok(()),
+        }
+    }
+
+    /// Cuts the recovery of a state at one place, and recovers what that leaves.
+    fn cut_again(
+        &mut self,
+        state: &CowDevice,
+        position: usize,
+        explains: &mut dyn Explains,
+    ) -> Result<(), String> {
+        let recorder = Arc::new(Recorder::over(state));
+        let shared: Arc<dyn BlockDevice> = Arc::clone(&recorder) as _;
+        close(open(&shared).map_err(|error| format!("recovery: {error}"))?)?;
+        let mut cuts = recorder.cuts();
+        let points: Vec<usize> = cuts.points().collect();
+        let cut = Cut {
+            event: *self.random.pick(&points),
+            seed: self.random.below(12),
+        };
+        self.counts.again += 1;
+        let found = recover(&cuts.state(cut))
+            .and_then(|recovered| read(&recovered))
+            .and_then(|found| explains.check(position, &found));
+        found.map_err(|why| format!("again {cut}: {why}"))
+    }
+
+    /// An image that was closed without a cut: e2fsck reads it, whatever the share, unless it read the same before.
+    ///
+    /// # Errors
+    /// What e2fsck found.
+    pub fn judge_final(&mut self, closed: &CowDevice) -> Result<(), String> {
+        let digest = closed.digest(&self.image.journal);
+        let judged = self.judge.judge(closed, digest);
+        self.counts.judged = self.judge.judged;
+        judged.map_err(|why| format!("at the end: {why}"))
+    }
+}
+
+/// Runs `work`, and makes an error of a panic.
+///
+/// # Errors
+/// Those of `work`; the panic's message.
+pub fn caught<R>(work: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result,
+        Err(cause) => {
+            let text = cause.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| cause.downcast_ref::<&str>().copied());
+            Err(format!("a panic: {}", text.unwrap_or("without a message")))
+        }
+    }
+}
+
+/// Recovers a state and leaves it clean.
+///
+/// # Errors
+/// What the engine said.
+pub fn recover(state: &CowDevice) -> Result<CowDevice, String> {
+    let device = Arc::new(state.clone());
+    let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as _;
+    close(open(&shared).map_err(|error| format!("recovery: {error}"))?)?;
+    Ok((*device).clone())
+}
+
+fn close(fs: Fs) -> Result<(), String> {
+    fs.close().map_err(|error| format!("closing: {error}"))
+}
+
+/// What is on a closed image.
+///
+/// # Errors
+/// What can't be read.
+pub fn read(closed: &CowDevice) -> Result<Tree, String> {
+    let device: Arc<dyn BlockDevice> = Arc::new(closed.clone());
+    let fs = Fs::open(device, &OpenOptions::default())
+        .map_err(|error| format!("opening to read: {error}"))?;
+    tree(&fs)
+}

@@ -1,0 +1,361 @@
+//! What several threads did, in the order in which it took effect, and what a crash may leave of it.
+//!
+//! Every operation takes effect under a handle, and what does not commute is done under common locks; so the order in
+//! which handles begin is one in which the operations happened, and it never goes against the journal's epochs. An
+//! operation of several handles (a write into holes, a truncation) takes effect with one of them, and before that
+//! partly; which one, the table in [`usual`] says, and where that explains nothing, every other place within the call
+//! is tried. What reads only takes effect somewhere between call and return.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use model::{History, Op, Tree};
+use sync::schedule::Handled;
+
+use crate::executor::{Refusal, brief, parts};
+
+/// One call of one thread.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// The thread's number in the schedule.
+    pub thread: usize,
+    /// What was asked for.
+    pub op: Op,
+    /// When it was called ([`sync::gauge::Reading::at`]).
+    pub called: u64,
+    /// When it returned.
+    pub returned: u64,
+    /// What it returned.
+    pub result: Result<(), Refusal>,
+}
+
+/// What happens at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Call(usize),
+    Return(usize),
+    /// The n-th handle of a call begins, and when it ends.
+    Handle(usize, usize, u64),
+}
+
+/// All calls of a run.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    calls: Vec<Call>,
+    /// How many handles each call began.
+    handles: Vec<usize>,
+    timeline: Vec<(u64, Step)>,
+    unit: u64,
+    /// What explained something last: tried first.
+    known: RefCell<Places>,
+}
+
+/// Why an explanation failed, and how much of the timeline it explained.
+type Unexplained = (usize, String);
+
+/// Places where calls take effect, other than the usual ones.
+type Places = BTreeMap<usize, usize>;
+
+/// A history, and which of its states was the newest when each call began and ended.
+struct Built {
+    history: History,
+    called: BTreeMap<usize, usize>,
+    returned: BTreeMap<usize, usize>,
+    /// For each call, the oldest state that who takes no lock may still have seen when it began: the last one before
+    /// any handle that was open.
+    seen: BTreeMap<usize, usize>,
+    /// For each state, when the handle that made it ended.
+    ended: Vec<u64>,
+}
+
+/// Pairs of unusual places that are tried before a run counts as unexplained.
+const TRIES: usize = 2000;
+/// How often one more unusual place is sought that explains more.
+const ROUNDS: usize = 8;
+
+impl Trace {
+    /// Of what the threads logged, and the handles that they began ([`sync::schedule::handled`]). `unit` is the image's
+    /// block size.
+    #[must_use]
+    pub fn new(mut calls: Vec<Call>, handled: &[Handled], unit: u64) -> Trace {
+        calls.sort_by_key(|call| call.called);
+        let mut handles = vec![0; calls.len()];
+        let mut timeline = Vec::new();
+        for (index, call) in calls.iter().enumerate() {
+            timeline.push((call.called, Step::Call(index)));
+            timeline.push((call.returned, Step::Return(index)));
+        }
+        for handle in handled {
+            let of = |call: &Call| {
+                call.thread == handle.thread
+                    && call.called < handle.begun
+                    && handle.begun < call.returned
+            };
+            // A handle outside of all calls belongs to opening or closing the file system.
+            if let Some(index) = calls.iter().position(of) {
+                let step = Step::Handle(index, handles[index], handle.ended);
+                timeline.push((handle.begun, step));
+                handles[index] += 1;
+            }
+        }
+        timeline.sort_by_key(|(at, _)| *at);
+        Trace {
+            calls,
+            handles,
+            timeline,
+            unit,
+            known: RefCell::default(),
+        }
+    }
+
+    /// The calls in the order in which they began.
+    #[must_use]
+    pub fn calls(&self) -> &[Call] {
+        &self.calls
+    }
+
+    /// How much of the trace lies before a moment: equal for moments between which nothing happened.
+    #[must_use]
+    pub fn position(&self, at: u64) -> usize {
+        self.timeline.partition_point(|(when, _)| *when < at)
+    }
+
+    /// Whether a tree that was found is what a crash at this position may leave of a run that began with `start`.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, start: &Tree, position: usize, found: &Tree) -> Result<(), String> {
+        self.explain(start, position, &|built| {
+            let Err(mismatch) = built.history.check(found) else {
+                return Ok(());
+            };
+            let mut text = mismatch.to_string();
+            for (state, difference) in built.history.differences(found) {
+                text += &format!("\n  state {state}: {difference}");
+            }
+            Err((usize::MAX, text))
+        })
+    }
+
+    /// Whether every call returned what it should have, and the tree at the end is what it should be.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_whole(&self, start: &Tree, found: &Tree) -> Result<(), String> {
+        self.explain(start, self.timeline.len(), &|built| {
+            self.check_refusals(built)?;
+            let last = built.history.last().recovered();
+            last.compare(found)
+                .map_err(|difference| (usize::MAX, format!("after all calls: {difference}")))
+        })
+    }
+
+    fn explain(
+        &self,
+        start: &Tree,
+        position: usize,
+        check: &dyn Fn(&Built) -> Result<(), Unexplained>,
+    ) -> Result<(), String> {
+        let attempt = |places: &Places| check(&self.build(start, position, places)?);
+        let mut places = self.known.borrow().clone();
+        let Err((mut best, why)) = attempt(&places) else {
+            return Ok(());
+        };
+        let choices = self.choices(position);
+        for _ in 0..ROUNDS {
+            let mut better = None;
+            for (index, place) in &choices {
+                let mut changed = places.clone();
+                changed.insert(*index, *place);
+                match attempt(&changed) {
+                    Ok(()) => {
+                        self.known.replace(changed);
+                        return Ok(());
+                    }
+                    Err((explained, _)) if explained > best => {
+                        best = explained;
+                        better = Some(changed);
+                    }
+                    Err(_) => {}
+                }
+            }
+            let Some(changed) = better else {
+                break;
+            };
+            places = changed;
+        }
+        self.explain_by_pairs(&choices, &attempt).ok_or(why)
+    }
+
+    /// Changes two places at once, as far as [`TRIES`] allows.
+    fn explain_by_pairs(
+        &self,
+        choices: &[(usize, usize)],
+        attempt: &dyn Fn(&Places) -> Result<(), Unexplained>,
+    ) -> Option<()> {
+        let pairs = choices.iter().enumerate().flat_map(|(index, first)| {
+            choices[index + 1..]
+                .iter()
+                .map(move |second| [*first, *second])
+        });
+        let changed = pairs
+            .filter(|[first, second]| first.0 != second.0)
+            .take(TRIES)
+            .map(Places::from)
+            .find(|changed| attempt(changed).is_ok())?;
+        self.known.replace(changed);
+        Some(())
+    }
+
+    /// Every unusual place of calls that others overlap.
+    fn choices(&self, position: usize) -> Vec<(usize, usize)> {
+        let end = self.timeline.get(position).map_or(u64::MAX, |(at, _)| *at);
+        let mut choices = Vec::new();
+        for (index, call) in self.calls.iter().enumerate().rev() {
+            let overlaps = |other: &Call| {
+                other.thread != call.thread
+                    && other.called < call.returned
+                    && call.called < other.returned
+            };
+            if call.called < end && (self.handles[index] > 1 || self.calls.iter().any(overlaps)) {
+                let usual = usual(&call.op, self.handles[index]);
+                let places = 0..self.handles[index] + 2;
+                choices.extend(
+                    places
+                        .filter(|place| *place != usual)
+                        .map(|place| (index, place)),
+                );
+            }
+        }
+        choices
+    }
+
+    fn build(&self, start: &Tree, position: usize, places: &Places) -> Result<Built, Unexplained> {
+        let mut built = Built {
+            history: History::new(start.clone()),
+            called: BTreeMap::new(),
+            returned: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            ended: vec![0],
+        };
+        let mut applied = vec![false; self.calls.len()];
+        for (explained, (at, step)) in self.timeline[..position].iter().enumerate() {
+            let (Step::Call(index) | Step::Return(index) | Step::Handle(index, ..)) = *step;
+            let because = |why: String| (explained, why);
+            let call = &self.calls[index];
+            let place = places.get(&index).copied();
+            let place = place.unwrap_or_else(|| usual(&call.op, self.handles[index]));
+            let newest = built.history.len() - 1;
+            let now = match *step {
+                Step::Handle(_, nth, _) => nth,
+                Step::Return(_) => self.handles[index],
+                Step::Call(_) => self.handles[index] + 1,
+            };
+            if matches!(step, Step::Call(_)) {
+                built.called.insert(index, newest);
+                let open = built.ended.iter().position(|ended| ended > at);
+                let seen = open.map_or(newest, |state| state.saturating_sub(1).min(newest));
+                built.seen.insert(index, seen);
+            }
+            if call.result.is_ok() {
+                if now == place {
+                    apply(&mut built.history, &call.op).map_err(because)?;
+                    applied[index] = true;
+                } else if now == 0 && place < self.handles[index] {
+                    self.apply_parts(&mut built.history, &call.op)
+                        .map_err(because)?;
+                }
+            }
+            let ended = match step {
+                Step::Handle(_, _, ended) => *ended,
+                _ => *at,
+            };
+            built.ended.resize(built.history.len(), ended);
+            if let Step::Return(_) = step {
+                if call.result.is_ok() {
+                    let called = built.called[&index];
+                    built.history.promise_called(&call.op, called);
+                }
+                built.returned.insert(index, built.history.len() - 1);
+            }
+        }
+        self.add_future(&mut built, &applied);
+        Ok(built)
+    }
+
+    /// What calls under way may have written in place already.
+    fn add_future(&self, built: &mut Built, applied: &[bool]) {
+        for index in built.called.keys() {
+            let call = &self.calls[*index];
+            let writes = matches!(
+                call.op,
+                Op::Write { .. } | Op::Truncate { .. } | Op::Fallocate { .. }
+            );
+            if !applied[*index] && writes && call.result.is_ok() {
+                let mut all = parts(&call.op, self.unit);
+                all.push(call.op.clone());
+                for op in all {
+                    // A part that the model refuses now wrote nothing.
+                    let _ = apply(&mut built.history, &op);
+                }
+            }
+        }
+    }
+
+    fn apply_parts(&self, history: &mut History, op: &Op) -> Result<(), String> {
+        let before = history.last().clone();
+        for part in parts(op, self.unit) {
+            let mut state = before.clone();
+            state
+                .apply(&part)
+                .map_err(|errno| format!("the model refuses {}: {errno:?}", brief(&part)))?;
+            history.push(state);
+        }
+        Ok(())
+    }
+
+    /// Whether what was refused was refused rightly at some moment of its call.
+    fn check_refusals(&self, built: &Built) -> Result<(), Unexplained> {
+        for (index, call) in self.calls.iter().enumerate() {
+            let Err(Refusal::Errno(errno)) = &call.result else {
+                continue;
+            };
+            let states = built.seen[&index]..=built.returned[&index];
+            let refuses = |state: usize| {
+                let mut tree = built.history.state(state).clone();
+                tree.apply(&call.op).err() == Some(*errno)
+            };
+            if !states.clone().any(refuses) {
+                let mut tree = built.history.state(*states.end()).clone();
+                let explained = self.position(call.returned);
+                let why = format!(
+                    "{} of thread {} was refused with {errno:?}; the model says {:?}",
+                    brief(&call.op),
+                    call.thread,
+                    tree.apply(&call.op)
+                );
+                return Err((explained, why));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn apply(history: &mut History, op: &Op) -> Result<(), String> {
+    let mut state = history.last().clone();
+    state
+        .apply(op)
+        .map_err(|errno| format!("the model refuses {}: {errno:?}", brief(op)))?;
+    history.push(state);
+    Ok(())
+}
+
+/// With which of its handles (from 0; their number means its return) a call takes effect.
+fn usual(op: &Op, handles: usize) -> usize {
+    match op {
+        // Grows step by step; its last step completes it.
+        Op::Write { .. } | Op::Fallocate { .. } => handles.saturating_sub(1),
+        // The rest frees what nobody sees any more.
+        _ => 0,
+    }
+}
