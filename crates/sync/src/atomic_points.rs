@@ -1,10 +1,11 @@
 //! Atomics whose every use is a point at which a scheduled thread may lose its turn. A schedule runs one thread at a
 //! time, so what it explores is sequentially consistent, whatever the orderings say. Every use of an `Ordering` has a
-//! comment that begins with its name and says what it pairs with.
+//! comment that begins with its name and says what it pairs with. Flags and pointers are the standard library's own,
+//! which others' libraries ask for; they are no points.
 
 use std::sync::atomic as plain;
 
-pub use plain::{AtomicPtr, Ordering, compiler_fence};
+pub use plain::{AtomicBool, AtomicPtr, Ordering, compiler_fence};
 
 use crate::turn::point;
 
@@ -112,7 +113,6 @@ macro_rules! atomic {
     };
 }
 
-atomic!(AtomicBool, bool, fetch_and fetch_or fetch_xor);
 atomic!(AtomicU8, u8, fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min);
 atomic!(AtomicU16, u16, fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min);
 atomic!(AtomicU32, u32, fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min);
