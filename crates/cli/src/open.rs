@@ -99,6 +99,13 @@ pub fn open_to_mount(
         } => cannot_read(path, &error).hint("mount it to be read only: -o ro"),
         _ => cannot_read(path, &error),
     })?;
+    let errors = fs.inodes().recorded_errors();
+    if errors > 0 {
+        context.warn(format_args!(
+            "{}: errors are on record ({errors}): e2fsck should be run",
+            path.display()
+        ));
+    }
     report_journal(context, path, &fs);
     Ok((fs, is_writable))
 }

@@ -14,8 +14,10 @@ use sync::{Arc, Mutex, Rank};
 
 use crate::error::Error;
 use crate::group::Groups;
+use crate::mballoc::Goals;
 use crate::orphan::{Doomed, Orphans};
 use crate::sb::{Kind, Volume};
+use crate::variants::{OrphanForm, StreamGoal};
 
 mod live_inode;
 mod locked;
@@ -60,6 +62,8 @@ pub(crate) struct Icache {
     lazy: Mutex<Vec<Arc<LiveInode>>>,
     /// Likewise.
     doomed: Doomed,
+    /// Likewise.
+    goals: Goals,
 }
 
 /// An inode as it is on the device.
@@ -84,8 +88,8 @@ impl Deref for LoadedInode {
 impl Icache {
     /// The inodes of a volume that is not written to; reads nothing.
     pub(crate) fn new(volume: Volume) -> Icache {
-        let orphans = Orphans::new(volume.geometry(), None);
-        Icache::writable(volume, &[], orphans, 0)
+        let orphans = Orphans::new(volume.geometry(), None, OrphanForm::default());
+        Icache::writable(volume, &[], orphans, 0, StreamGoal::default())
     }
 
     /// The inodes of a volume that is written to, with what each group has free and this orphan file; about `most` are
@@ -95,6 +99,7 @@ impl Icache {
         free: &[(u32, u32)],
         orphans: Orphans,
         most: usize,
+        stream_goal: StreamGoal,
     ) -> Icache {
         let groups = Groups::new(&volume, free);
         Icache {
@@ -104,6 +109,7 @@ impl Icache {
             orphans,
             lazy: Mutex::new(Rank::Leaf, Vec::new()),
             doomed: Doomed::new(),
+            goals: Goals::new(stream_goal),
         }
     }
 
@@ -127,6 +133,11 @@ impl Icache {
     /// The orphans.
     pub(crate) fn orphans(&self) -> &Orphans {
         &self.orphans
+    }
+
+    /// Where the first blocks of large files go.
+    pub(crate) fn goals(&self) -> &Goals {
+        &self.goals
     }
 
     /// Who waits to be deleted.

@@ -1,7 +1,7 @@
 //! The mounted ext4 file system: from a device to inodes, their data, names and attributes.
 //!
 //! ```text
-//! limits error freeze < live < sb < group < mballoc, ialloc, orphan < icache < commit
+//! limits error freeze variants < live < sb < group < mballoc, ialloc, orphan < icache < commit
 //!              < extent < xattr, dir, data < attr < reap < fsync < namei < mount < fs
 //! ```
 //!
@@ -33,6 +33,7 @@ mod namei;
 mod orphan;
 mod reap;
 mod sb;
+mod variants;
 mod xattr;
 
 pub use attr::{SetAttributes, SetTime};
@@ -50,4 +51,5 @@ pub use ondisk::{
 };
 pub use recovery::{Error as RecoveryError, Report as RecoveryReport};
 pub use sb::{Acting, Atime, Caller, OnError};
+pub use variants::{OrphanForm, StreamGoal, VariantError, Variants};
 pub use xattr::{Xattr, XattrFlag};

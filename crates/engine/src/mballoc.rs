@@ -16,6 +16,10 @@ use crate::error::Error;
 use crate::group::{BlockChange, Groups, Run};
 use crate::sb::Volume;
 
+mod goal;
+
+pub(crate) use goal::Goals;
+
 /// Blocks of a handle that one applied run uses: a bitmap, a descriptor block, the superblock.
 pub(crate) const BLOCKS_A_RUN: u32 = 3;
 /// Blocks of a handle that freeing uses for each group: a bitmap, a descriptor block; and the superblock once.

@@ -17,6 +17,7 @@ use crate::limits;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::reap;
 use crate::sb::{self, Atime, Choices, OnError, Reserve, Volume, Writing, Zones};
+use crate::variants::Variants;
 
 mod hold;
 
@@ -85,6 +86,8 @@ pub struct OpenOptions {
     pub errors: Option<OnError>,
     /// Whether the device is told which blocks are free, once that is durable.
     pub discard: bool,
+    /// Which form of each mechanism is used.
+    pub variants: Variants,
     /// Whether a thread of its own deletes what lost its names; else each caller does, when its operation is done.
     pub reaper_thread: bool,
     /// Bytes of metadata blocks that changed to keep as such, beyond those in use or not committed.
@@ -114,6 +117,7 @@ impl Default for OpenOptions {
             as_root: true,
             errors: None,
             discard: false,
+            variants: Variants::default(),
             reaper_thread: false,
             live_bytes: limits::LIVE_BYTES,
             live_inodes: limits::LIVE_INODES,
@@ -193,7 +197,7 @@ pub(crate) fn mount_for_writing(
     say_mounted(&mut superblock, file.is_some(), clock());
     write_superblock(&*device, &mut superblock)?;
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
-    let orphans = Orphans::new(volume.geometry(), file);
+    let orphans = Orphans::new(volume.geometry(), file, options.variants.orphan);
     let choices = Choices {
         zones,
         reserve: Reserve::new(&superblock, volume.geometry(), options.as_root),
@@ -205,7 +209,8 @@ pub(crate) fn mount_for_writing(
         live_blocks: options.live_bytes / volume.geometry().block_size().bytes(),
     };
     let volume = volume.writable(Writing::new(journal, clock, choices));
-    let icache = Icache::writable(volume, &free, orphans, options.live_inodes);
+    let (kept, goal) = (options.live_inodes, options.variants.stream_goal);
+    let icache = Icache::writable(volume, &free, orphans, kept, goal);
     reap::recover(&icache, first_orphan, &in_slots)?;
     Ok((icache, report))
 }

@@ -10,17 +10,20 @@
 //! What a crash leaves: every inode that was in the middle of something is in a slot or on the list of a committed
 //! epoch; whoever opens the image deletes it (no names) or cuts it to its size.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use journal::{Epoch, EpochLists, Folded, Handle, JournalError};
 use ondisk::{FsBlock, Geometry, Ino, orphan_file};
 use sync::{Arc, Mutex, MutexGuard, Rank};
 
 use crate::sb::change_superblock;
+use crate::variants::OrphanForm;
 
 mod doomed;
+mod slots;
 
 pub(crate) use doomed::{Doomed, UnderWay};
+use slots::Slots;
 
 /// Blocks of a handle that an entry or its removal uses at most: a slot's block; or the superblock, the inode and its
 /// neighbour on the list.
@@ -37,6 +40,7 @@ pub(crate) trait Chained: Send + Sync {
 }
 
 /// Where the orphan file's slots are.
+#[derive(Default)]
 pub(crate) struct OrphanFile {
     /// Its blocks, in order.
     pub(crate) blocks: Vec<FsBlock>,
@@ -50,7 +54,7 @@ pub(crate) struct OrphanFile {
 struct Change {
     slot: Option<u32>,
     ino: Ino,
-    version: u64,
+    version: u32,
 }
 
 /// The orphans.
@@ -59,6 +63,8 @@ pub(crate) struct Orphans {
     blocks: Vec<FsBlock>,
     seed: Option<u32>,
     slots_per_block: u32,
+    /// The file's slots; none where there is no file.
+    slots: Box<dyn Slots>,
     state: Mutex<State>,
     changes: EpochLists<Change>,
 }
@@ -66,11 +72,12 @@ pub(crate) struct Orphans {
 /// [orphan list]
 #[derive(Default)]
 struct State {
-    free_slots: Vec<u32>,
+    /// The slot of each inode that has one.
     slots: HashMap<u32, u32>,
     /// The classic list; its head is the last one here.
     list: Vec<Arc<dyn Chained>>,
-    version: u64,
+    /// Of the list's head.
+    version: u32,
 }
 
 /// The lock on the orphans, for one step.
@@ -80,28 +87,22 @@ pub(crate) struct Locked<'a> {
 }
 
 impl Orphans {
-    /// With the classic list only (empty until [`Orphans::restore`]), or an orphan file too.
-    pub(crate) fn new(geometry: &Geometry, file: Option<OrphanFile>) -> Orphans {
+    /// With the classic list only (empty until [`Orphans::restore`]), or an orphan file too, in this form.
+    pub(crate) fn new(geometry: &Geometry, file: Option<OrphanFile>, form: OrphanForm) -> Orphans {
         // A block has at most 16,382 slots, and the file 512 blocks.
         let slots_per_block = orphan_file::slots_per_block(geometry.block_size()) as u32;
-        let mut state = State::default();
-        let (blocks, seed) = match file {
-            Some(file) => {
-                state.slots = file.used.iter().map(|(slot, ino)| (ino.0, *slot)).collect();
-                let used: HashSet<u32> = file.used.iter().map(|(slot, _)| *slot).collect();
-                let is_used = |slot: &u32| used.contains(slot);
-                let slots = file.blocks.len() as u32 * slots_per_block;
-                state.free_slots = (0..slots).rev().filter(|slot| !is_used(slot)).collect();
-                (file.blocks, file.seed)
-            }
-            None => (Vec::new(), None),
+        let file = file.unwrap_or_default();
+        let slots = file.blocks.len() as u32 * slots_per_block;
+        let state = State {
+            slots: file.used.iter().map(|(slot, ino)| (ino.0, *slot)).collect(),
+            ..State::default()
         };
-        let state = Mutex::new(Rank::OrphanList, state);
         Orphans {
-            blocks,
-            seed,
+            slots: slots::of_form(form, slots, &file.used),
+            blocks: file.blocks,
+            seed: file.seed,
             slots_per_block,
-            state,
+            state: Mutex::new(Rank::OrphanList, state),
             changes: EpochLists::new(),
         }
     }
@@ -138,12 +139,13 @@ impl Orphans {
         sealed: Epoch,
         folded: &mut Folded<'_>,
     ) -> Result<(), JournalError> {
-        let mut newest: BTreeMap<Option<u32>, (u64, Ino)> = BTreeMap::new();
+        let mut newest: BTreeMap<Option<u32>, (u32, Ino)> = BTreeMap::new();
         for change in self.changes.take(sealed) {
             let entry = newest
                 .entry(change.slot)
                 .or_insert((change.version, change.ino));
-            if change.version > entry.0 {
+            // The distance, for versions wrap.
+            if change.version.wrapping_sub(entry.0).cast_signed() > 0 {
                 *entry = (change.version, change.ino);
             }
         }
@@ -178,22 +180,22 @@ impl Locked<'_> {
         if self.has(ino) {
             return;
         }
-        if let Some(slot) = self.state.free_slots.pop() {
+        if let Some((slot, version)) = self.orphans.slots.claim(ino) {
             self.state.slots.insert(ino.0, slot);
-            self.put(handle, Some(slot), ino);
+            self.put(handle, Some(slot), ino, version);
             return;
         }
         let next = self.state.list.last().map_or(Ino(0), |head| head.ino());
         Arc::clone(&inode).set_next(handle, next);
         self.state.list.push(inode);
-        self.put(handle, None, ino);
+        self.put_head(handle, ino);
     }
 
     /// Takes an inode's entry back, if it has one. Uses up to [`BLOCKS_AN_ORPHAN`] of the handle's blocks.
     pub(crate) fn remove(&mut self, handle: &Handle<'_>, ino: Ino) {
         if let Some(slot) = self.state.slots.remove(&ino.0) {
-            self.state.free_slots.push(slot);
-            self.put(handle, Some(slot), Ino(0));
+            let version = self.orphans.slots.release(slot);
+            self.put(handle, Some(slot), Ino(0), version);
             return;
         }
         let Some(place) = self
@@ -211,19 +213,19 @@ impl Locked<'_> {
         match self.state.list.get(place) {
             // The one that named it comes before it on the list, so behind it here.
             Some(before) => Arc::clone(before).set_next(handle, next),
-            None => self.put(handle, None, next),
+            None => self.put_head(handle, next),
         }
         removed.set_next(handle, Ino(0));
     }
 
-    fn put(&mut self, handle: &Handle<'_>, slot: Option<u32>, ino: Ino) {
+    fn put_head(&mut self, handle: &Handle<'_>, head: Ino) {
+        self.state.version = self.state.version.wrapping_add(1);
+        self.put(handle, None, head, self.state.version);
+    }
+
+    fn put(&self, handle: &Handle<'_>, slot: Option<u32>, ino: Ino, version: u32) {
         handle.use_block();
-        self.state.version += 1;
-        let change = Change {
-            slot,
-            ino,
-            version: self.state.version,
-        };
+        let change = Change { slot, ino, version };
         self.orphans.changes.push(handle, change);
     }
 }

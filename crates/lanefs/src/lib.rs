@@ -98,8 +98,9 @@ pub use engine::Error as FsError;
 pub use engine::RecoveryError;
 pub use engine::{
     Acting, Allocate, Atime, Caller, FileType, Flags, Fs as InodeFs, Generation, Ino, InodeRef,
-    Journal, Mapping, Metadata, NewInode, OnError, OpenOptions as MountOptions, RenameFlag,
-    SetAttributes, SetTime, StatFs, Superblock, Timestamp, Xattr, XattrFlag,
+    Journal, Mapping, Metadata, NewInode, OnError, OpenOptions as MountOptions, OrphanForm,
+    RenameFlag, SetAttributes, SetTime, StatFs, StreamGoal, Superblock, Timestamp, VariantError,
+    Variants, Xattr, XattrFlag,
 };
 pub use error::Error;
 pub use fs::{DirEntry, File, Fs};

@@ -45,7 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// The modules of `engine`, in steps: each may import only from steps before its own.
 const ENGINE: &[&[&str]] = &[
-    &["limits", "error", "freeze"],
+    &["limits", "error", "freeze", "variants"],
     &["live"],
     &["sb"],
     &["group"],

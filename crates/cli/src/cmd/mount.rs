@@ -48,6 +48,9 @@ const OVER: u8 = b'.';
   noatime, relatime, strictatime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
   threads=N            how many requests are answered at once
+  orphan=locked|list, stream_goal=inode|global, group_lock=wait, mb_optimize_scan=0,
+  inode_lookup=locked, dir_ireserve=off
+                       which form of a mechanism is used
 
 Exit status: 0 mounted (with -f: unmounted), 1 a wrong option, 2 usage, 32 not mounted.")]
 pub struct Args {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fuse::Access;
-use lanefs::{Atime, Journal, MountOptions};
+use lanefs::{Atime, Journal, MountOptions, Variants};
 
 use crate::failure::Failure;
 
@@ -123,6 +123,10 @@ impl Settings {
                 self.open.errors = Some(errors);
                 return Ok(());
             }
+            known if Variants::knows(known) => {
+                let option = format!("{name}={}", value.unwrap_or_default());
+                return self.open.variants.set(&option).map_err(wrong);
+            }
             "noatime" => self.open.atime = Atime::Never,
             "relatime" | "atime" => self.open.atime = Atime::Relative,
             "strictatime" => self.open.atime = Atime::Always,
@@ -164,6 +168,10 @@ mod tests {
         assert!(settings.access.read_only && settings.open.journal == Journal::Ignore);
         assert!(settings.access.allow_other && settings.access.default_permissions);
         assert_eq!(settings.commit_interval, Some(Duration::from_secs(30)));
+        let settings = Settings::parse(["errors=remount-ro,discard,orphan=list"]).unwrap();
+        assert_eq!(settings.open.errors, Some(lanefs::OnError::ReadOnly));
+        assert_eq!(settings.open.variants.orphan, lanefs::OrphanForm::List);
+        assert!(settings.open.discard);
         assert!(!Settings::parse(["ro,rw"]).unwrap().access.read_only);
         for wrong in [
             "frobnicate",
@@ -173,6 +181,8 @@ mod tests {
             "commit",
             "noload",
             "threads=0",
+            "errors=ignore",
+            "orphan=lockless",
         ] {
             let failure = Settings::parse([wrong]).err().unwrap();
             let name = wrong.split('=').next().unwrap();

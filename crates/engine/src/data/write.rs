@@ -226,7 +226,9 @@ fn take_runs<'a>(file: Changing<'a>, hole: &Mapping) -> Result<Vec<Blocks<'a>>, 
         false => 3 * pointers,
     };
     let mut left = hole.len.min(most);
-    let mut goal = extent::goal_of(file.icache, inode.ino());
+    let own = extent::goal_of(file.icache, inode.ino());
+    let goals = file.icache.goals();
+    let mut goal = goals.first(own, left);
     if let Some(before) = hole.logical.checked_sub(1)
         && let Some(block) = run_at(volume, &inode, before, hole.logical)?.physical
     {
@@ -239,6 +241,7 @@ fn take_runs<'a>(file: Changing<'a>, hole: &Mapping) -> Result<Vec<Blocks<'a>>, 
             Ok(blocks) => {
                 let run = blocks.run();
                 goal = FsBlock(run.start.0 + u64::from(run.len));
+                goals.took(goal, run.len.into());
                 left -= u64::from(run.len);
                 taken.push(blocks);
             }

@@ -8,7 +8,7 @@ use simulate::CowDevice;
 use sync::{Arc, Mutex, Rank};
 
 use crate::files::{contents, judge, judge_image, opened};
-use crate::image::{clock, make, open};
+use crate::image::{clock, make, open, record, sweep};
 
 const NEW: NewInode = NewInode {
     mode: 0o644,
@@ -338,4 +338,61 @@ fn the_device_is_told_what_is_free_when_that_is_durable() {
         }
         judge_image(&device.inner);
     }
+}
+
+/// A cut at any write while a full image is emptied: nothing that was synced is lost, and whoever opens it finds the
+/// space again.
+#[test]
+fn a_full_image_survives_any_cut_while_it_is_emptied() {
+    let Some(image) = make(&["-b", "1024", "-N", "32"], 2 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let free = fs.statfs().unwrap().free;
+    let files = fill(&fs);
+    fs.close().unwrap();
+    let names: Vec<Vec<u8>> = files.keys().cloned().collect();
+    assert!(names.len() >= 3, "{} files", names.len());
+    let cuts = record(&device.bytes(), |device, fs| {
+        let first = fs.lookup(Ino::ROOT, &names[0]).unwrap();
+        for at in (0..files[&names[0]].len() as u64).step_by(8192) {
+            fs.allocate(first, Allocate::Punch, at + 2048, 1024)
+                .unwrap();
+        }
+        fs.fsync(first).unwrap();
+        device.mark(1);
+        fs.rename(
+            Ino::ROOT,
+            &names[1],
+            Ino::ROOT,
+            &names[0],
+            RenameFlag::Replace,
+        )
+        .unwrap();
+        for name in &names[2..] {
+            fs.unlink(Ino::ROOT, name).unwrap();
+        }
+        fs.sync().unwrap();
+        device.mark(2);
+        let ino = fs.create(Ino::ROOT, b"new", NEW).unwrap();
+        fs.write(ino, 0, &[9; 300_000]).unwrap();
+        fs.close().unwrap();
+    });
+    sweep(cuts, 2, |cut, mark, fs| {
+        let found = fs.lookup(Ino::ROOT, &names[0]).unwrap();
+        let found = contents(fs, found);
+        let mut punched = files[&names[0]].clone();
+        for at in (2048..punched.len()).step_by(8192) {
+            let end = punched.len().min(at + 1024);
+            punched[at..end].fill(0);
+        }
+        match mark {
+            None => assert_eq!(found.len(), punched.len(), "{cut}"),
+            Some(1) => assert!(found == punched || found == files[&names[1]], "{cut}"),
+            _ => {
+                assert!(found == files[&names[1]], "{cut}");
+                assert!(fs.statfs().unwrap().free + 600 >= free, "{cut}");
+            }
+        }
+    });
 }

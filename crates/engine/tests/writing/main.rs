@@ -25,4 +25,5 @@ mod recovery;
 mod sizes;
 mod threads;
 mod turns;
+mod variants;
 mod xattrs;
