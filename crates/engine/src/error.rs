@@ -68,6 +68,9 @@ pub enum Error {
     /// A default ACL on something that is no directory.
     #[error("permission denied")]
     AccessDenied,
+    /// A file that was not opened to be read, or not to be written.
+    #[error("it was not opened for that")]
+    NotOpenedSo,
     /// The directory holds names.
     #[error("directory not empty")]
     NotEmpty,

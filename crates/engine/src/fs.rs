@@ -80,6 +80,26 @@ pub struct Metadata {
     pub version: u64,
 }
 
+impl Metadata {
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.file_type == FileType::Directory
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.file_type == FileType::Regular
+    }
+
+    /// Whether it is a symbolic link.
+    #[must_use]
+    pub fn is_symlink(&self) -> bool {
+        self.file_type == FileType::Symlink
+    }
+}
+
 /// What `statfs` tells of the file system, as Linux counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatFs {

@@ -120,7 +120,7 @@ impl Fs {
     }
 
     /// Where a path leads when the symbolic links at its end are followed; what is there need not exist.
-    fn follow(&self, path: &Path) -> Result<PathBuf, Error> {
+    pub(crate) fn follow(&self, path: &Path) -> Result<PathBuf, Error> {
         let mut path = path.to_path_buf();
         for _ in 0..LINKS {
             match self.symlink_metadata(&path) {

@@ -50,6 +50,7 @@ fn of_engine(error: &engine::Error) -> Errno {
         E::Exists => Errno::EXIST,
         E::NoAttribute => Errno::NODATA,
         E::ValueTooLarge => Errno::TOOBIG,
+        E::NotOpenedSo => Errno::BADF,
         E::NameLength => Errno::RANGE,
         E::AccessDenied => Errno::ACCESS,
         E::NotEmpty => Errno::NOTEMPTY,

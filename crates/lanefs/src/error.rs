@@ -184,6 +184,16 @@ impl From<device::DeviceError> for Error {
     }
 }
 
+/// One that was made of an [`Error`] becomes that again.
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        match error.downcast::<Error>() {
+            Ok(ours) => ours,
+            Err(other) => Error::Output(other),
+        }
+    }
+}
+
 /// Keeps the text; the kind is that of the errno.
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {

@@ -2,10 +2,9 @@
 //!
 //! Paths begin at the root of the image, with or without a leading `/`; symbolic links in them stay within
 //! the image. All methods take `&self`, may be called from any number of threads, and may block on I/O; readers of
-//! different files share no lock. Nothing is written.
+//! different files share no lock.
 
 use std::ffi::OsStr;
-use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -15,9 +14,6 @@ use sync::Arc;
 
 use crate::Error;
 use crate::locate::{Location, locate};
-
-/// The most bytes of a file that [`Fs::read`] takes into memory.
-const MAX_READ: u64 = 1 << 40;
 
 /// An open ext2, ext3 or ext4 file system.
 pub struct Fs(pub(crate) engine::Fs);
@@ -64,6 +60,12 @@ impl Fs {
     /// When the device holds no ext2/3/4, or one that is broken at its root.
     pub fn open_with(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Fs, Error> {
         Ok(Fs(engine::Fs::open(device, options)?))
+    }
+
+    /// Whether it was opened for writing.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.0.is_writable()
     }
 
     /// The same file system by inode number.
@@ -125,49 +127,6 @@ impl Fs {
         }
     }
 
-    /// All bytes of a regular file.
-    ///
-    /// # Errors
-    /// As for [`Fs::metadata`], and when it is no regular file or its map is broken.
-    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
-        let mut file = self.file(&path)?;
-        let mut bytes = Vec::new();
-        file.read_all(&mut bytes)
-            .map_err(|error| Error::at(path.as_ref().as_os_str().as_bytes(), error))?;
-        Ok(bytes)
-    }
-
-    /// All of a regular file, as text.
-    ///
-    /// # Errors
-    /// As for [`Fs::read`], and when it is not UTF-8.
-    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String, Error> {
-        let bytes = self.read(path)?;
-        String::from_utf8(bytes).map_err(|_| Error::invalid("the file is not UTF-8 text"))
-    }
-
-    /// A regular file, for reading in pieces.
-    ///
-    /// # Errors
-    /// As for [`Fs::metadata`], and when it is no regular file.
-    pub fn file(&self, path: impl AsRef<Path>) -> Result<File<'_>, Error> {
-        let path = path.as_ref();
-        let inode = self.inode(path, true)?;
-        let metadata = inode.metadata();
-        let wrong = match metadata.file_type {
-            FileType::Regular => {
-                return Ok(File {
-                    inode,
-                    metadata,
-                    position: 0,
-                });
-            }
-            FileType::Directory => engine::Error::IsDirectory,
-            _ => engine::Error::NotRegular,
-        };
-        Err(Error::at(path.as_os_str().as_bytes(), wrong))
-    }
-
     /// The target of a symbolic link.
     ///
     /// # Errors
@@ -226,79 +185,5 @@ impl Fs {
     /// When a group descriptor is broken or the device fails.
     pub fn statfs(&self) -> Result<StatFs, Error> {
         Ok(self.0.statfs()?)
-    }
-}
-
-/// A regular file of an image, with a position as in `std::fs::File`.
-///
-/// Reading does not share anything but the file system: two `File`s, also of one file, can be read at once.
-pub struct File<'fs> {
-    inode: InodeRef<'fs>,
-    metadata: Metadata,
-    position: u64,
-}
-
-impl File<'_> {
-    /// What `fstat` tells.
-    #[must_use]
-    pub fn metadata(&self) -> Metadata {
-        self.metadata
-    }
-
-    /// Fills `buf` from byte `offset`; fewer bytes only at the end of the file. The position stays.
-    ///
-    /// # Errors
-    /// When the file's map is broken, or the device fails.
-    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        Ok(self.inode.read(offset, buf)?)
-    }
-
-    fn read_all(&mut self, bytes: &mut Vec<u8>) -> Result<(), engine::Error> {
-        /// How many bytes are added at once: the size on disk alone decides no allocation.
-        const STEP: usize = 8 << 20;
-        if self.metadata.size > MAX_READ {
-            return Err(engine::Error::Unsupported(
-                "a file of more than 1 TiB in memory",
-            ));
-        }
-        loop {
-            let at = bytes.len();
-            let left =
-                usize::try_from(self.metadata.size.saturating_sub(at as u64)).unwrap_or(STEP);
-            if left == 0 {
-                return Ok(());
-            }
-            bytes.resize(at + left.min(STEP), 0);
-            let read = self.inode.read(at as u64, &mut bytes[at..])?;
-            bytes.truncate(at + read);
-            if read == 0 {
-                return Ok(());
-            }
-        }
-    }
-}
-
-impl Read for File<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let read = self.inode.read(self.position, buf).map_err(Error::from)?;
-        self.position += read as u64;
-        Ok(read)
-    }
-}
-
-impl Seek for File<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let target = match to {
-            SeekFrom::Start(offset) => Some(offset),
-            SeekFrom::Current(by) => self.position.checked_add_signed(by),
-            SeekFrom::End(by) => self.metadata.size.checked_add_signed(by),
-        };
-        self.position = target.ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "seeking before the beginning of the file",
-            )
-        })?;
-        Ok(self.position)
     }
 }

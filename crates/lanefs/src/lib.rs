@@ -1,9 +1,9 @@
 //! ext4 in userspace: read, edit, build and make ext4 images, without root and without the kernel.
 //!
-//! [`Fs`] reads any ext2, ext3 or ext4 image in the manner of `std::fs`, from any number of threads; an image that was
-//! not unmounted is read as if its journal had been replayed, and stays as it is. [`Fs::inodes`] gives the same by
-//! inode number. [`extract`] copies trees out, [`build`] makes images of directories, tars and OCI images, and [`make`]
-//! makes empty file systems. No thread outlives a call, nothing is printed, and there is no global state.
+//! [`Fs`] reads and changes ext2, ext3 and ext4 images in the manner of `std::fs`, from any number of threads; an image
+//! that was not unmounted is read as if its journal had been replayed, and stays as it is. [`Fs::inodes`] gives the
+//! same by inode number. [`extract`] copies trees out, [`build`] makes images of directories, tars and OCI images, and
+//! [`make`] makes empty file systems. No thread outlives a call, nothing is printed, and there is no global state.
 //!
 //! # Making and reading an image
 //!
@@ -27,14 +27,68 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Changing an image
+//!
+//! Every change is whole at once, and durable, whole or not at all, when it was synced: after a crash the image is as
+//! it was after some change, no older than the last one synced ([`Fs::sync`], [`File::sync_all`], [`Fs::close`], which
+//! also leaves it clean). [`Fs::atomically`] makes many changes one.
+//!
+//! ```
+//! use std::io::Write;
+//! use lanefs::Fs;
+//! # let folder = tempfile::tempdir()?;
+//! # let image = folder.path().join("disk.img");
+//!
+//! lanefs::make::make(&image, Some(16 << 20), &Default::default(), false)?;
+//! let fs = Fs::open_for_writing(&image)?;
+//! fs.create_dir_all("/srv/www")?;
+//! let mut page = fs.create("/srv/www/index.html")?;
+//! page.write_all(b"<p>hello</p>")?;
+//! page.sync_all()?;
+//! page.close()?;
+//! fs.symlink("www", "/srv/html")?;
+//! fs.set_permissions("/srv/www/index.html", 0o640)?;
+//! fs.rename("/srv/www/index.html", "/srv/www/index.htm")?;
+//! assert_eq!(fs.read_to_string("/srv/html/index.htm")?, "<p>hello</p>");
+//! fs.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # By inode number
+//!
+//! [`Fs::inodes`] is what a server needs that hands out numbers (FUSE, NFS): an inode that is held stays, though its
+//! last name may go, until it was forgotten as often.
+//!
+//! ```
+//! use lanefs::{Fs, Ino, NewInode};
+//! # let folder = tempfile::tempdir()?;
+//! # let image = folder.path().join("disk.img");
+//! # lanefs::make::make(&image, Some(8 << 20), &Default::default(), false)?;
+//!
+//! let fs = Fs::open_for_writing(&image)?;
+//! let inodes = fs.inodes();
+//! let new = NewInode { mode: 0o666, umask: 0o022, uid: 1000, gid: 1000, held: true };
+//! let ino = inodes.create(Ino::ROOT, b"file", new)?;
+//! inodes.write(ino, 0, b"bytes")?;
+//! inodes.unlink(Ino::ROOT, b"file")?;
+//!
+//! let mut bytes = [0; 5];
+//! inodes.read(ino, 0, &mut bytes)?;
+//! assert_eq!((&bytes, inodes.metadata(ino)?.nlink), (b"bytes", 0));
+//! inodes.forget(ino, 1)?;
+//! assert!(inodes.metadata(ino).is_err());
+//! fs.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # A device of your own
 //!
-//! Anything that can be read at an offset holds an image: here, bytes in memory.
+//! Anything that can be read and written at an offset holds an image: here, bytes in memory. The clock is yours too.
 //!
 //! ```
 //! use std::ops::Range;
 //! use std::sync::{Arc, RwLock};
-//! use lanefs::{BlockDevice, DeviceError, Fs, locate::Location};
+//! use lanefs::{BlockDevice, DeviceError, Fs, MountOptions, Timestamp};
 //!
 //! struct Bytes(RwLock<Vec<u8>>);
 //!
@@ -66,12 +120,15 @@
 //!     }
 //! }
 //!
-//! let device = Bytes(RwLock::new(vec![0; 4 << 20]));
+//! let device = Arc::new(Bytes(RwLock::new(vec![0; 8 << 20])));
 //! let layout = lanefs::mkfs::Layout::plan(device.size(), &Default::default())?;
-//! lanefs::mkfs::format(&device, &layout)?;
+//! lanefs::mkfs::format(&*device, &layout)?;
 //!
-//! let fs = Fs::open_at(Arc::new(device), Location::Whole)?;
-//! assert!(fs.metadata("/lost+found")?.mode & 0o777 == 0o700);
+//! let midnight = || Timestamp { seconds: 946_684_800, nanoseconds: 0 };
+//! let fs = Fs::open_for_writing_with(device, &MountOptions::default(), midnight)?;
+//! fs.write("/motd", "welcome")?;
+//! assert_eq!(fs.metadata("/motd")?.mtime, midnight());
+//! fs.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -82,6 +139,7 @@ mod copy_in;
 pub mod errno;
 mod error;
 pub mod extract;
+mod file;
 mod fs;
 pub mod in_use;
 pub mod locate;
@@ -103,6 +161,7 @@ pub use engine::{
     Variants, Xattr, XattrFlag,
 };
 pub use error::Error;
-pub use fs::{DirEntry, File, Fs};
+pub use file::{File, OpenOptions};
+pub use fs::{DirEntry, Fs};
 pub use mkfs;
 pub use write::now;

@@ -56,7 +56,7 @@ pub fn copy(
     file: &lanefs::File<'_>,
     output: &mut dyn Write,
 ) -> Result<bool, Failure> {
-    let size = usize::try_from(file.metadata().size).unwrap_or(COPY_BYTES);
+    let size = usize::try_from(file.metadata()?.size).unwrap_or(COPY_BYTES);
     let mut buffer = vec![0; size.clamp(1, COPY_BYTES)];
     let mut at = 0;
     loop {
@@ -70,7 +70,7 @@ pub fn copy(
             }
         }
         at += buffer.len() as u64;
-        if at >= file.metadata().size {
+        if at >= file.metadata()?.size {
             return Ok(true);
         }
     }

@@ -1,4 +1,4 @@
-//! All that is done as one transaction, or nothing of it.
+//! All that is done as one transaction, or nothing of it. Locks: as `mount`; what a crash leaves: as its `hold` says.
 
 use crate::attr;
 use crate::error::Error;
@@ -6,6 +6,12 @@ use crate::fs::Fs;
 use crate::mount;
 
 impl Fs {
+    /// Whether it was opened for writing.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.icache.volume().is_writable()
+    }
+
     /// Makes all that is done from here on one transaction: [`Fs::close_atomic`] commits it, [`Fs::abandon`] forgets
     /// it. What a crash leaves: the state at this call, or that at the end. Nobody else uses the file system meanwhile.
     /// What does not fit one transaction of the journal fails with `Aborted` where it no longer fits, and so does what

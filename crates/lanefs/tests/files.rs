@@ -1,0 +1,175 @@
+//! Open files, beside `std::fs` on the same calls; what stays open stays; and what may be sent where.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use lanefs::{Error, File, Fs, OpenOptions};
+
+fn made(folder: &Path, name: &str) -> Fs {
+    let image = folder.join(name);
+    lanefs::make::make(
+        &image,
+        Some(16 << 20),
+        &lanefs::mkfs::Options::default(),
+        false,
+    )
+    .unwrap();
+    Fs::open_for_writing(&image).unwrap()
+}
+
+/// All choices, as bits.
+fn choices(bits: u32) -> [bool; 6] {
+    [0, 1, 2, 3, 4, 5].map(|bit| bits & 1 << bit != 0)
+}
+
+fn bytes_of(mut file: impl Read + Write + Seek) -> Result<Vec<u8>, io::Error> {
+    let mut bytes = Vec::new();
+    // What the file refuses is part of what is compared.
+    let wrote = file.write_all(b"new").is_ok();
+    file.seek(SeekFrom::Start(0))?;
+    let read = file.read_to_end(&mut bytes).is_ok();
+    bytes.extend([u8::from(wrote), u8::from(read)]);
+    Ok(bytes)
+}
+
+#[test]
+fn files_are_opened_as_std_opens_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let fs = made(folder.path(), "image");
+    let host = folder.path().join("host");
+    for bits in 0..64 {
+        let [read, write, append, truncate, create, create_new] = choices(bits);
+        for is_there in [false, true] {
+            let _ = std::fs::remove_file(&host);
+            let _ = fs.remove_file("/f");
+            if is_there {
+                std::fs::write(&host, "old bytes").unwrap();
+                fs.write("/f", "old bytes").unwrap();
+            }
+            let theirs = std::fs::OpenOptions::new()
+                .read(read)
+                .write(write)
+                .append(append)
+                .truncate(truncate)
+                .create(create)
+                .create_new(create_new)
+                .open(&host)
+                .and_then(bytes_of);
+            let ours = OpenOptions::new()
+                .read(read)
+                .write(write)
+                .append(append)
+                .truncate(truncate)
+                .create(create)
+                .create_new(create_new)
+                .open(&fs, "/f")
+                .map_err(io::Error::from)
+                .and_then(bytes_of);
+            let told = |result: io::Result<Vec<u8>>| result.map_err(|error| error.kind());
+            assert_eq!(
+                told(ours),
+                told(theirs),
+                "read {read}, write {write}, append {append}, truncate {truncate}, create {create}, new {create_new}, \
+                 there {is_there}"
+            );
+            let left = std::fs::read(&host).ok();
+            assert_eq!(fs.read("/f").ok(), left);
+        }
+    }
+    fs.close().unwrap();
+}
+
+#[test]
+fn a_file_that_is_open_stays_though_its_name_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let fs = made(folder.path(), "image");
+    fs.write("/f", vec![7; 100_000]).unwrap();
+    fs.sync().unwrap();
+    let free = fs.statfs().unwrap().free;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&fs, "/f")
+        .unwrap();
+    fs.remove_file("/f").unwrap();
+    file.write_at(50_000, b"still here").unwrap();
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).unwrap();
+    assert_eq!(
+        (bytes.len(), &bytes[50_000..50_010]),
+        (100_000, &b"still here"[..])
+    );
+    assert_eq!(file.metadata().unwrap().nlink, 0);
+    file.close().unwrap();
+    fs.sync().unwrap();
+    assert!(fs.statfs().unwrap().free >= free + 24);
+    fs.close().unwrap();
+}
+
+#[test]
+fn links_are_followed_and_directories_are_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let fs = made(folder.path(), "image");
+    fs.create_dir("/d").unwrap();
+    fs.symlink("d/f", "/link").unwrap();
+    fs.create("/link").unwrap().write_all(b"through").unwrap();
+    assert_eq!(fs.read_to_string("/d/f").unwrap(), "through");
+    let new = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&fs, "/link");
+    assert_eq!(kind(new), io::ErrorKind::AlreadyExists);
+    assert_eq!(kind(fs.file("/d")), io::ErrorKind::IsADirectory);
+    assert_eq!(kind(fs.file("/")), io::ErrorKind::IsADirectory);
+    assert_eq!(kind(fs.file("/missing")), io::ErrorKind::NotFound);
+    fs.set_permissions("/d/f", 0o4750).unwrap();
+    assert_eq!(fs.copy("/link", "/d/copy").unwrap(), 7);
+    assert_eq!(fs.metadata("/d/copy").unwrap().mode & 0o7777, 0o4750);
+    fs.close().unwrap();
+}
+
+fn kind(result: Result<File<'_>, Error>) -> io::ErrorKind {
+    io::Error::from(result.err().unwrap()).kind()
+}
+
+#[test]
+fn errors_pass_through_io_and_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let fs = made(folder.path(), "image");
+    let error = io::Error::from(fs.read("/missing").unwrap_err());
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    assert!(Error::from(error).is_not_found());
+    let other = Error::from(io::Error::other("of somebody else"));
+    assert!(matches!(other, Error::Output(_)));
+    fs.close().unwrap();
+}
+
+#[test]
+fn many_file_systems_are_used_by_many_threads() {
+    fn is_shared<T: Send + Sync>(_: &T) {}
+    let folder = tempfile::tempdir().unwrap();
+    let all: Vec<Fs> = (0..3)
+        .map(|n| made(folder.path(), &format!("{n}")))
+        .collect();
+    std::thread::scope(|scope| {
+        for fs in &all {
+            for thread in 0..3 {
+                scope.spawn(move || {
+                    let path = format!("/{thread}");
+                    let mut file = fs.create(&path).unwrap();
+                    is_shared(&file);
+                    is_shared(fs);
+                    for _ in 0..20 {
+                        file.write_all(&[thread; 1000]).unwrap();
+                    }
+                });
+            }
+        }
+    });
+    for fs in all {
+        for thread in 0..3 {
+            assert_eq!(fs.read(format!("/{thread}")).unwrap(), [thread; 20_000]);
+        }
+        fs.close().unwrap();
+    }
+}
