@@ -61,6 +61,8 @@ struct Built {
     history: History,
     called: BTreeMap<usize, usize>,
     returned: BTreeMap<usize, usize>,
+    /// For each call that is partly done, the last state before its parts.
+    partly: BTreeMap<usize, usize>,
     /// For each call, the oldest state that who takes no lock may still have seen when it began: the last one before
     /// any handle that was open.
     seen: BTreeMap<usize, usize>,
@@ -236,6 +238,7 @@ impl Trace {
             called: BTreeMap::new(),
             returned: BTreeMap::new(),
             seen: BTreeMap::new(),
+            partly: BTreeMap::new(),
             ended: vec![0],
         };
         let mut applied = vec![false; self.calls.len()];
@@ -252,7 +255,9 @@ impl Trace {
                 Step::Call(_) => self.handles[index] + 1,
             };
             if matches!(step, Step::Call(_)) {
-                built.called.insert(index, newest);
+                // How much of what is partly done was done before this call, nobody knows.
+                let known = built.partly.values().copied().min().unwrap_or(newest);
+                built.called.insert(index, known.min(newest));
                 let open = built.ended.iter().position(|ended| ended > at);
                 let seen = open.map_or(newest, |state| state.saturating_sub(1).min(newest));
                 built.seen.insert(index, seen);
@@ -261,7 +266,9 @@ impl Trace {
                 if now == place {
                     apply(&mut built.history, &call.op).map_err(because)?;
                     applied[index] = true;
+                    built.partly.remove(&index);
                 } else if now == 0 && place < self.handles[index] {
+                    built.partly.insert(index, newest);
                     self.apply_parts(&mut built.history, &call.op)
                         .map_err(because)?;
                 }
