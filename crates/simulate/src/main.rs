@@ -14,6 +14,7 @@ use sync::clock::now;
 const USAGE: &str = "\
 usage: cargo xtask crash              the part that CI runs
        cargo xtask crash --full       all of it: sequences of one and two, 20,000 seeds, faults, histories, canaries
+       cargo xtask crash --seeds N        N seeds of random work
        cargo xtask crash --steps N    a walk of N random steps on each kind of image in turn
        cargo xtask crash --canaries   mistakes made on purpose
 repeat one: [--image NAME] --seed N | --sequence LENGTH:NUMBER | --fault LENGTH:NUMBER | --history N";
@@ -43,6 +44,12 @@ fn main() -> ExitCode {
         [] => all(&profiles, &SHORT),
         ["--full"] => all(&profiles, &FULL),
         ["--canaries"] => canaries(),
+        ["--seeds", count] => number(count).and_then(|seeds| {
+            let extent = Extent { seeds, ..FULL };
+            let mut failures = Failures::default();
+            all_seeds(&profiles, &extent, &mut failures)?;
+            failures.verdict()
+        }),
         ["--steps", count] => number(count).and_then(|count| walk(&profiles, count)),
         ["--seed", seed] => number(seed).and_then(|seed| one_seed(profiles[0], seed)),
         ["--history", seed] => number(seed)
@@ -98,11 +105,38 @@ const FULL: Extent = Extent {
     pairs_one_in: 1,
     seeds: 20_000,
     drawn: 4,
-    percent: 10,
+    percent: 20,
     faults_one_in: 1,
     histories: 20_000,
     steps: 0,
 };
+
+/// How many runs failed; the first few are told, and the rest goes on.
+#[derive(Default)]
+struct Failures(u64);
+
+impl Failures {
+    fn add(&mut self, checked: Result<(), String>) {
+        if let Err(why) = checked {
+            self.0 += 1;
+            if self.0 <= FAILURES_TOLD {
+                say(&format!("FAILED: {why}"));
+            }
+        }
+    }
+}
+
+impl Failures {
+    fn verdict(&self) -> Result<(), String> {
+        match self.0 {
+            0 => Ok(()),
+            count => Err(format!("{count} failures")),
+        }
+    }
+}
+
+/// Failures of a run that are told.
+const FAILURES_TOLD: u64 = 20;
 
 /// What a part of the run counted, and how long it took.
 fn report(name: &str, counts: &Counts, start: sync::clock::Instant) {
@@ -119,20 +153,25 @@ fn report(name: &str, counts: &Counts, start: sync::clock::Instant) {
 
 fn all(profiles: &[image::Profile], extent: &Extent) -> Result<(), String> {
     let mut total = Counts::default();
+    let mut failures = Failures::default();
     for (index, profile) in profiles.iter().enumerate() {
         // Pairs on each kind of image; in the short run a share of them.
-        total.add(&all_sequences(*profile, extent, index)?);
+        total.add(&all_sequences(*profile, extent, index, &mut failures)?);
     }
-    total.add(&all_seeds(profiles, extent)?);
+    total.add(&all_seeds(profiles, extent, &mut failures)?);
     let start = now();
     let image = histories::image()?;
     let mut calls = 0;
     for seed in 0..extent.histories {
-        calls += histories::run(&image, seed)
-            .map_err(|why| format!("{why}\nrepeat: cargo xtask crash --history {seed}"))?;
+        match histories::run(&image, seed) {
+            Ok(count) => calls += count,
+            Err(why) => failures.add(Err(format!(
+                "{why}\nrepeat: cargo xtask crash --history {seed}"
+            ))),
+        }
     }
     say(&format!(
-        "histories: {} runs, {calls} calls, every one has an order, {:.0} s",
+        "histories: {} runs, {calls} calls that have an order, {:.0} s",
         extent.histories,
         (now() - start).as_secs_f64()
     ));
@@ -141,10 +180,10 @@ fn all(profiles: &[image::Profile], extent: &Extent) -> Result<(), String> {
     }
     canaries()?;
     say(&format!(
-        "in all: {} cut states of {} runs, {} cut again, {} faults, {} images read by e2fsck; 0 failures",
-        total.states, total.runs, total.again, total.faults, total.judged
+        "in all: {} cut states of {} runs, {} cut again, {} faults, {} images read by e2fsck; {} failures",
+        total.states, total.runs, total.again, total.faults, total.judged, failures.0
     ));
-    Ok(())
+    failures.verdict()
 }
 
 fn repeat(profile: image::Profile, what: &str, why: &str) -> String {
@@ -162,6 +201,7 @@ fn all_sequences(
     profile: image::Profile,
     extent: &Extent,
     offset: usize,
+    failures: &mut Failures,
 ) -> Result<Counts, String> {
     let image = image::make(profile, &image::two_directories())?;
     let alphabet = sequences::alphabet(profile.has_extents);
@@ -183,10 +223,11 @@ fn all_sequences(
         let first = offset % stride;
         for index in (first..sequences::count(&alphabet, length)).step_by(stride) {
             let ops = sequences::sequence(&alphabet, length as usize, index);
-            caught(|| sequences::run(&mut sweep, &ops)).map_err(|why| {
+            let checked = caught(|| sequences::run(&mut sweep, &ops)).map_err(|why| {
                 let why = format!("{}: {why}", briefs(&ops));
                 repeat(profile, &format!("--sequence {length}:{index}"), &why)
-            })?;
+            });
+            failures.add(checked);
         }
         let name = format!("{}, sequences of {length}", profile.name);
         report(&name, &sweep.counts, start);
@@ -197,8 +238,9 @@ fn all_sequences(
     let mut counts = Counts::default();
     for index in (offset..alphabet.len()).step_by(extent.faults_one_in) {
         let ops = sequences::sequence(&alphabet, 1, index);
-        faults::run(&image, &mut judge, &ops, &mut counts)
-            .map_err(|why| repeat(profile, &format!("--fault 1:{index}"), &why))?;
+        let checked = faults::run(&image, &mut judge, &ops, &mut counts)
+            .map_err(|why| repeat(profile, &format!("--fault 1:{index}"), &why));
+        failures.add(checked);
         counts.runs += 1;
     }
     report(&format!("{}, faults", profile.name), &counts, start);
@@ -214,7 +256,11 @@ fn depth_of(extent: &Extent) -> Depth {
     }
 }
 
-fn all_seeds(profiles: &[image::Profile], extent: &Extent) -> Result<Counts, String> {
+fn all_seeds(
+    profiles: &[image::Profile],
+    extent: &Extent,
+    failures: &mut Failures,
+) -> Result<Counts, String> {
     let start = now();
     let images: Vec<Image> = profiles
         .iter()
@@ -227,8 +273,9 @@ fn all_seeds(profiles: &[image::Profile], extent: &Extent) -> Result<Counts, Str
     let kinds = sweeps.len() as u64;
     for seed in 0..extent.seeds {
         let which = usize::try_from(seed % kinds).unwrap_or(0);
-        caught(|| seeds::run(&mut sweeps[which], seed))
-            .map_err(|why| repeat(profiles[which], &format!("--seed {seed}"), &why))?;
+        let checked = caught(|| seeds::run(&mut sweeps[which], seed))
+            .map_err(|why| repeat(profiles[which], &format!("--seed {seed}"), &why));
+        failures.add(checked);
         if seed % 1000 == 999 {
             let states: u64 = sweeps.iter().map(|sweep| sweep.counts.states).sum();
             say(&format!("  {} seeds, {states} cut states", seed + 1));

@@ -17,9 +17,11 @@ use crate::image::{Image, open};
 use crate::sweep::{Explains, Sweep, read};
 use crate::trace::{Call, Trace};
 
-const DIRECTORIES: [&str; 4] = ["d0", "d1", "d2", "d3"];
+const DIRECTORIES: [&str; 6] = ["d0", "d1", "d2", "d3", "d4", "d5"];
 /// Every so many runs are cut while the file system is closed, too.
 const CLOSING_ONE_IN: u64 = 8;
+/// Operations of each thread, besides those that begin and end its work.
+const STEPS: u64 = 14;
 /// Points after which a run counts as a livelock.
 const POINTS: u64 = 3_000_000;
 
@@ -31,7 +33,7 @@ pub struct Recorded {
     pub trace: Trace,
     /// What was under way at each event.
     pub readings: Vec<Reading>,
-    /// How many events there were when the last thread had done its work.
+    /// How many events there were while at least three threads (or all there were) had work to do.
     pub worked: usize,
 }
 
@@ -86,9 +88,9 @@ impl Work {
                 path: self.shared(),
             },
             38..50 => self.rename(),
-            50..72 => self.data(),
-            72..84 => self.attribute(),
-            84..93 => self.open(),
+            50..78 => self.data(),
+            78..86 => self.attribute(),
+            86..94 => self.open(),
             _ => self.sync(),
         }
     }
@@ -263,7 +265,7 @@ pub fn record(image: &Image, seed: u64) -> Result<Recorded, String> {
     let profile = image.profile;
     let run = || -> Result<_, engine::Error> {
         let fs = open(&shared)?;
-        let calls = Mutex::new(Rank::Job, Vec::new());
+        let calls = Mutex::new(Rank::Job, (Vec::new(), Vec::new()));
         let threads = *Random::new(seed).pick(&[2, 3, 4, 4, 4, 4, 4, 4]);
         sync::thread::workers(threads, |thread| {
             let mut work = Work {
@@ -273,12 +275,15 @@ pub fn record(image: &Image, seed: u64) -> Result<Recorded, String> {
                 unit: profile.unit,
             };
             let mine = run_thread(&fs, &mut work);
-            calls.lock().extend(mine);
+            let mut calls = calls.lock();
+            calls.0.extend(mine);
+            calls.1.push(recorder.events_so_far());
         });
-        // From here on one thread works.
-        let worked = recorder.events_so_far();
+        let (calls, ended) = calls.into_inner();
+        // From here on fewer than three threads worked.
+        let worked = ended.get(threads.saturating_sub(3)).copied().unwrap_or(0);
         fs.close()?;
-        Ok((calls.into_inner(), schedule::handled(), worked))
+        Ok((calls, schedule::handled(), worked))
     };
     let (result, _) = schedule::run(plan, run)?;
     let (calls, handled, worked) = result.map_err(|error| error.to_string())?;
@@ -303,7 +308,7 @@ fn run_thread(fs: &Fs, work: &mut Work) -> Vec<Call> {
         },
         Op::Open { path: first, slot },
     ];
-    let steps = 8 + work.random.below(10);
+    let steps = STEPS;
     let rest = [Op::Close { slot }, Op::Close { slot: other }];
     for op in start {
         calls.push(call(&mut executor, work.thread, op));
@@ -378,7 +383,7 @@ pub fn run(sweep: &mut Sweep<'_>, seed: u64) -> Result<(), String> {
         recorded: &recorded,
         start: &start,
     };
-    // Closing is one thread's work and much the same each time.
+    // What one or two threads do at the end, and closing, is much the same each time.
     let end = match seed % CLOSING_ONE_IN {
         0 => usize::MAX,
         _ => recorded.worked,

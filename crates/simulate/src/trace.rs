@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use model::{History, Op, Tree};
 use sync::schedule::Handled;
@@ -221,7 +222,11 @@ impl Trace {
             };
             if call.called < end && (self.handles[index] > 1 || self.calls.iter().any(overlaps)) {
                 let usual = usual(&call.op, self.handles[index]);
-                let places = 0..self.handles[index] + 2;
+                let more = match self.handles[index] {
+                    0 | 1 => 0,
+                    _ => parts(&call.op, self.unit).len(),
+                };
+                let places = 0..self.handles[index] + 2 + more;
                 choices.extend(
                     places
                         .filter(|place| *place != usual)
@@ -246,8 +251,13 @@ impl Trace {
             let (Step::Call(index) | Step::Return(index) | Step::Handle(index, ..)) = *step;
             let because = |why: String| (explained, why);
             let call = &self.calls[index];
-            let place = places.get(&index).copied();
-            let place = place.unwrap_or_else(|| usual(&call.op, self.handles[index]));
+            let usual = usual(&call.op, self.handles[index]);
+            let chosen = places.get(&index).copied().unwrap_or(usual);
+            // Beyond all places: the usual one, and how many parts more than one its first handle did.
+            let (place, more) = match chosen.checked_sub(self.handles[index] + 2) {
+                Some(more) => (usual, more),
+                None => (chosen, 0),
+            };
             let newest = built.history.len() - 1;
             let now = match *step {
                 Step::Handle(_, nth, _) => nth,
@@ -267,9 +277,10 @@ impl Trace {
                     apply(&mut built.history, &call.op).map_err(because)?;
                     applied[index] = true;
                     built.partly.remove(&index);
-                } else if now == 0 && place < self.handles[index] {
-                    built.partly.insert(index, newest);
-                    self.apply_parts(&mut built.history, &call.op)
+                } else if now < place && place < self.handles[index] {
+                    built.partly.entry(index).or_insert(newest);
+                    let first = if now == 0 { 0 } else { more + now };
+                    self.apply_parts(&mut built.history, &call.op, first..=more + now)
                         .map_err(because)?;
                 }
             }
@@ -309,16 +320,20 @@ impl Trace {
         }
     }
 
-    fn apply_parts(&self, history: &mut History, op: &Op) -> Result<(), String> {
-        let before = history.last().clone();
-        for part in parts(op, self.unit) {
-            let mut state = before.clone();
-            state
-                .apply(&part)
-                .map_err(|errno| format!("the model refuses {}: {errno:?}", brief(&part)))?;
-            history.push(state);
-        }
-        Ok(())
+    fn apply_parts(
+        &self,
+        history: &mut History,
+        op: &Op,
+        wanted: RangeInclusive<usize>,
+    ) -> Result<(), String> {
+        let parts = parts(op, self.unit);
+        let wanted = parts
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| wanted.contains(index));
+        wanted
+            .map(|(_, part)| part)
+            .try_for_each(|part| apply(history, part))
     }
 
     /// Whether what was refused was refused rightly at some moment of its call.
