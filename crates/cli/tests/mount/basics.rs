@@ -234,3 +234,54 @@ fn users_are_held_to_their_permissions_and_acls() {
         .unwrap();
     assert!(!text.contains(image.to_str().unwrap()));
 }
+
+/// In a namespace of its own, where everybody may open /dev/fuse, as most systems have it.
+const AS_NOBODY: &str = r#"
+mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse || exit 77
+exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
+    "$LANEFS" mount a.img place
+    echo text > place/file
+    grep -q "place rw,nosuid,nodev.* fuse.lanefs" /proc/self/mountinfo
+    if "$LANEFS" mount a.img place; then exit 1; fi
+    "$LANEFS" umount place
+    "$LANEFS" mount -f a.img place & server=$!
+    until grep -q "place rw" /proc/self/mountinfo; do sleep 0.05; done
+    test "$(cat place/file)" = text
+    kill -TERM $server
+    wait $server
+'
+"#;
+
+#[test]
+fn any_user_mounts_and_unmounts_through_fusermount3() {
+    let programs = ["fusermount3", "unshare", "setpriv"];
+    if !can_mount() || !programs.iter().all(|program| testkit::have(program)) {
+        testkit::skip("needs fusermount3, unshare and setpriv");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let owner = ["-E", "root_owner=65534:65534"];
+    let image = image(folder.path(), "a.img", SIZE, &owner);
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    for path in [folder.path(), &image, &place] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    // The program may lie where others may not look.
+    let program = folder.path().join("lanefs");
+    fs::copy(lanefs().get_program(), &program).unwrap();
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", AS_NOBODY])
+        .current_dir(folder.path())
+        .env("LANEFS", &program)
+        .output()
+        .unwrap();
+    if output.status.code() == Some(77) {
+        testkit::skip("no namespace of our own with a /dev/fuse for everybody");
+        return;
+    }
+    assert!(output.status.success(), "{}", said(&output));
+    testkit::e2fsck(&image);
+    let header = testkit::run("dumpe2fs", &["-h", image.to_str().unwrap()]);
+    assert!(!String::from_utf8_lossy(&header.stdout).contains("needs_recovery"));
+}
