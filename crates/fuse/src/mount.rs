@@ -1,15 +1,14 @@
 //! A mounted image: from an open file system to a directory of the host, and back to a closed one.
 //!
-//! Threads: the library's, as many as [`Options::threads`] says, each with its own channel where the system allows it;
-//! and one that makes what was done durable every [`Options::commit_interval`]. All end before [`Mounted::serve`]
-//! returns. A crash leaves what a crash of the file system leaves: everything up to some moment, nothing synced lost.
+//! Threads: as many as [`Options::threads`] says, each with its own channel where the system allows it. All end before
+//! [`Mounted::serve`] returns. A crash leaves what a crash of the file system leaves: everything up to some moment,
+//! nothing synced lost; how much was not synced is up to [`lanefs::MountOptions::commit_interval`].
 
 use std::io;
 use std::path::Path;
 
 use lanefs::Fs;
-use sync::clock::Duration;
-use sync::{Arc, Condvar, Mutex, Rank, thread};
+use sync::{Arc, thread};
 
 use crate::connect::{self, Access, MountError, Unmounter};
 use crate::protocol::Protocol;
@@ -24,16 +23,12 @@ pub struct Options {
     pub access: Access,
     /// Threads that answer requests, at least one.
     pub threads: usize,
-    /// How long a change may be only in memory.
-    pub commit_interval: Duration,
 }
 
 /// The fewest threads by default: while some wait for the disk, others answer.
 const THREADS_MIN: usize = 4;
 /// The most threads by default.
 const THREADS_MAX: usize = 16;
-/// As ext4's `commit=`.
-const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Default for Options {
     fn default() -> Options {
@@ -41,7 +36,6 @@ impl Default for Options {
             source: "lanefs".into(),
             access: Access::default(),
             threads: thread::available_parallelism().clamp(THREADS_MIN, THREADS_MAX),
-            commit_interval: COMMIT_INTERVAL,
         }
     }
 }
@@ -51,8 +45,6 @@ pub struct Mounted {
     session: fuser::Session<Protocol<Volume>>,
     volume: Arc<Volume>,
     unmounter: Unmounter,
-    /// How often changes become durable; `None` where there can't be any.
-    commit_interval: Option<Duration>,
 }
 
 /// Puts a file system at a directory. When this returns the kernel knows it, and waits for [`Mounted::serve`].
@@ -75,7 +67,6 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
             session,
             volume,
             unmounter,
-            commit_interval: Some(options.commit_interval).filter(|_| is_writable),
         }),
         Err(error) => {
             // What matters is why it failed.
@@ -83,13 +74,6 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
             Err(MountError::Connection(error))
         }
     }
-}
-
-/// Ends the thread that commits from time to time.
-struct Ending {
-    /// Whether it shall end. [Leaf]
-    is_over: Mutex<bool>,
-    changed: Condvar,
 }
 
 impl Mounted {
@@ -106,25 +90,9 @@ impl Mounted {
     /// When the connection broke, or closing failed: then the image's journal is replayed when it is opened next.
     pub fn serve(self) -> Result<(), ServeError> {
         let Mounted {
-            session,
-            volume,
-            commit_interval,
-            ..
+            session, volume, ..
         } = self;
-        let ending = Ending {
-            is_over: Mutex::new(Rank::Leaf, false),
-            changed: Condvar::new(),
-        };
-        let served = thread::scope(|scope| {
-            if let Some(interval) = commit_interval {
-                let (volume, ending) = (&volume, &ending);
-                scope.spawn(move || commit_from_time_to_time(volume, interval, ending));
-            }
-            let served = session.run();
-            *ending.is_over.lock() = true;
-            ending.changed.notify_all();
-            served
-        });
+        let served = session.run();
         // All threads that had it have ended.
         let volume = Arc::into_inner(volume).ok_or(ServeError::StillUsed)?;
         let fs = volume.into_fs();
@@ -147,19 +115,4 @@ pub enum ServeError {
     /// A thread did not end.
     #[error("a request is still under way, so the image was not closed")]
     StillUsed,
-}
-
-/// Makes what was done durable once per interval. Who syncs learns of errors; here they are not lost, for an aborted
-/// journal says so to everybody.
-fn commit_from_time_to_time(volume: &Volume, interval: Duration, ending: &Ending) {
-    let mut is_over = ending.is_over.lock();
-    while !*is_over {
-        ending.changed.wait_for(&mut is_over, interval);
-        if *is_over {
-            break;
-        }
-        drop(is_over);
-        let _ = volume.sync_all();
-        is_over = ending.is_over.lock();
-    }
 }

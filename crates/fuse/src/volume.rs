@@ -51,11 +51,6 @@ impl Volume {
         self.fs
     }
 
-    /// Makes all that was done durable.
-    pub(crate) fn sync_all(&self) -> Result<(), lanefs::Error> {
-        self.fs.sync()
-    }
-
     /// Counts a look-up of an inode, and tells of it.
     fn enter(&self, ino: Ino) -> Result<Metadata, FsError> {
         if self.lookups.again(ino) {

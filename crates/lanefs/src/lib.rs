@@ -155,10 +155,10 @@ pub use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice};
 pub use engine::Error as FsError;
 pub use engine::RecoveryError;
 pub use engine::{
-    Acting, Allocate, Atime, Caller, FileType, Flags, Fs as InodeFs, Generation, Ino, InodeRef,
-    Journal, Mapping, Metadata, NewInode, OnError, OpenOptions as MountOptions, OrphanForm,
-    RenameFlag, SetAttributes, SetTime, StatFs, StreamGoal, Superblock, Timestamp, VariantError,
-    Variants, Xattr, XattrFlag,
+    Acting, Allocate, Atime, Caller, DataMode, FileType, Flags, Fs as InodeFs, Generation, Ino,
+    InodeRef, Journal, Mapping, Metadata, NewInode, OnError, OpenOptions as MountOptions,
+    OrphanForm, RenameFlag, SetAttributes, SetTime, StatFs, StreamGoal, Superblock, Timestamp,
+    VariantError, Variants, Xattr, XattrFlag,
 };
 pub use error::Error;
 pub use file::{File, OpenOptions};

@@ -44,6 +44,8 @@ const OVER: u8 = b'.';
   commit=SECONDS       how long a change may be only in memory (default 5)
   errors=continue|remount-ro|panic
                        what to do when the image turns out to be corrupt (panic: change nothing more, at once)
+  data=ordered|writeback, journal_async_commit
+                       as for ext4
   discard              tell the device or file which blocks are free
   noatime, relatime, strictatime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
@@ -167,9 +169,6 @@ impl Args {
         };
         options.access.read_only |= !is_writable;
         options.access.no_atime = settings.open.atime == Atime::Never;
-        if let Some(interval) = settings.commit_interval {
-            options.commit_interval = interval;
-        }
         if let Some(threads) = settings.threads {
             options.threads = threads;
         }

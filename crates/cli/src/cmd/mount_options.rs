@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use fuse::Access;
-use lanefs::{Atime, Journal, MountOptions, Variants};
+use lanefs::{Atime, DataMode, Journal, MountOptions, Variants};
 
 use crate::failure::Failure;
 
 /// The exit status of mount(8) for a call that can't be understood.
 const USAGE: u8 = 1;
-/// Seconds between commits when `commit=0` asks for ext4's default.
-const COMMIT_SECONDS: u64 = 5;
+/// How long a change may be only in memory, as for ext4; `commit=0` asks for it too.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 /// The most threads that make sense to ask for.
 const THREADS_MAX: usize = 1024;
 
@@ -38,8 +38,6 @@ pub struct Settings {
     pub open: MountOptions,
     /// What the kernel allows to whom.
     pub access: Access,
-    /// How long changes may be only in memory, if said.
-    pub commit_interval: Option<Duration>,
     /// How many threads answer, if said.
     pub threads: Option<usize>,
 }
@@ -53,10 +51,10 @@ impl Settings {
         let mut settings = Settings {
             open: MountOptions {
                 reaper_thread: true,
+                commit_interval: Some(COMMIT_INTERVAL),
                 ..MountOptions::default()
             },
             access: Access::default(),
-            commit_interval: None,
             threads: None,
         };
         let words = lists.into_iter().flat_map(|list| list.split(','));
@@ -93,13 +91,11 @@ impl Settings {
         match name {
             "noload" | "norecovery" => self.open.journal = Journal::Ignore,
             "commit" => {
-                let seconds: u64 = number(name, value)?;
-                let seconds = if seconds == 0 {
-                    COMMIT_SECONDS
-                } else {
-                    seconds
+                let interval = Duration::from_secs(number(name, value)?);
+                self.open.commit_interval = match interval.is_zero() {
+                    true => Some(COMMIT_INTERVAL),
+                    false => Some(interval),
                 };
-                self.commit_interval = Some(Duration::from_secs(seconds));
                 return Ok(());
             }
             "sb" => {
@@ -115,6 +111,15 @@ impl Settings {
                 return Ok(());
             }
             "discard" | "nodiscard" => self.open.discard = name == "discard",
+            "data" => {
+                self.open.data = match value.unwrap_or_default() {
+                    "ordered" => DataMode::Ordered,
+                    "writeback" => DataMode::Writeback,
+                    other => return Err(wrong(format!("data={other}: ordered or writeback"))),
+                };
+                return Ok(());
+            }
+            "journal_async_commit" => self.open.async_commit = true,
             "errors" => {
                 let value = value.unwrap_or_default();
                 let errors = value
@@ -167,7 +172,7 @@ mod tests {
         let settings = Settings::parse(["ro,noload", "allow_other,commit=30,x-gvfs"]).unwrap();
         assert!(settings.access.read_only && settings.open.journal == Journal::Ignore);
         assert!(settings.access.allow_other && settings.access.default_permissions);
-        assert_eq!(settings.commit_interval, Some(Duration::from_secs(30)));
+        assert_eq!(settings.open.commit_interval, Some(Duration::from_secs(30)));
         let settings = Settings::parse(["errors=remount-ro,discard,orphan=list"]).unwrap();
         assert_eq!(settings.open.errors, Some(lanefs::OnError::ReadOnly));
         assert_eq!(settings.open.variants.orphan, lanefs::OrphanForm::List);
@@ -182,6 +187,7 @@ mod tests {
             "noload",
             "threads=0",
             "errors=ignore",
+            "data=journal",
             "orphan=lockless",
         ] {
             let failure = Settings::parse([wrong]).err().unwrap();
