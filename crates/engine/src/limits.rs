@@ -4,6 +4,9 @@
 pub const CACHE_BYTES: usize = 32 << 20;
 /// Groups whose inode tables' places are kept in a table of 8 bytes each; of more groups none is kept.
 pub const KEPT_GROUPS: u32 = 1 << 20;
+/// Groups of a file system that is written to, each of which takes 128 bytes and, once it is used, its bitmaps: 128 TiB
+/// in blocks of 4 KiB.
+pub const WRITTEN_GROUPS: u32 = 1 << 20;
 /// Runs of blocks that hold the file system's own tables; with more of them it is not written to.
 pub const ZONES: usize = 1 << 20;
 /// Bytes of a symbolic link's target, as in Linux (`PATH_MAX`).

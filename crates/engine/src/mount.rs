@@ -390,9 +390,12 @@ fn refuse_unwritable(
         compat: 0,
         ..features
     };
-    match asking.minus(Features::of(WRITABLE)).iter().next() {
-        Some(feature) => Err(Error::UnwritableFeature(feature)),
-        None => Ok(()),
+    if let Some(feature) = asking.minus(Features::of(WRITABLE)).iter().next() {
+        return Err(Error::UnwritableFeature(feature));
+    }
+    match Geometry::new(superblock, device.size())?.groups() > limits::WRITTEN_GROUPS {
+        true => Err(Error::Unwritable("it has more groups than are kept")),
+        false => Ok(()),
     }
 }
 

@@ -81,28 +81,48 @@ pub fn count(bits: &[u8], len: u32) -> u32 {
     sum + rest as u32
 }
 
+/// The 64 bits from `64 * index` on, in ascending order; those beyond the end are set.
+fn word(bits: &[u8], index: u32) -> u64 {
+    let start = index as usize * 8;
+    match bits.get(start..).and_then(<[u8]>::first_chunk) {
+        Some(bytes) => u64::from_le_bytes(*bytes),
+        None => {
+            let mut bytes = [0xFF; 8];
+            let rest = bits.get(start..).unwrap_or_default();
+            bytes[..rest.len()].copy_from_slice(rest);
+            u64::from_le_bytes(bytes)
+        }
+    }
+}
+
 /// The first bit at or after `from` and before `end` whose state is `wanted`.
 #[must_use]
 pub fn find(bits: &[u8], from: u32, end: u32, wanted: bool) -> Option<u32> {
-    let dull = if wanted { 0x00 } else { 0xFF };
+    let flip = if wanted { 0 } else { u64::MAX };
     let mut at = from;
     while at < end {
-        let word = (at / 8) as usize..(at / 8) as usize + 8;
-        if at.is_multiple_of(8)
-            && let Some(word) = bits.get(word)
-            && word == [dull; 8]
-        {
-            at = at.checked_add(64)?;
-            continue;
+        let rest = (word(bits, at / 64) ^ flip) >> (at % 64);
+        if rest != 0 {
+            return at
+                .checked_add(rest.trailing_zeros())
+                .filter(|found| *found < end);
         }
-        let byte = bits.get((at / 8) as usize).copied().unwrap_or(0xFF);
-        if at.is_multiple_of(8) && byte == dull {
-            at = at.checked_add(8)?;
-        } else if (byte & mask(at) != 0) == wanted {
-            return Some(at);
-        } else {
-            at += 1;
+        at = (at / 64 + 1).checked_mul(64)?;
+    }
+    None
+}
+
+/// The last bit before `end` whose state is `wanted`.
+#[must_use]
+pub fn find_back(bits: &[u8], end: u32, wanted: bool) -> Option<u32> {
+    let flip = if wanted { 0 } else { u64::MAX };
+    let mut end = end;
+    while let Some(last) = end.checked_sub(1) {
+        let rest = (word(bits, last / 64) ^ flip) << (63 - last % 64);
+        if rest != 0 {
+            return Some(last - rest.leading_zeros());
         }
+        end = last / 64 * 64;
     }
     None
 }
@@ -193,6 +213,26 @@ mod tests {
             assert_eq!(rebuilt, naive);
             let ones = naive.iter().filter(|bit| **bit).count();
             assert_eq!(count(&bits, len) as usize, ones);
+        }
+    }
+
+    #[test]
+    fn bits_are_found_from_either_side_as_by_looking_at_each() {
+        for seed in 0..6 {
+            let bits = noise(19, seed);
+            let is = |index: u32| test(&bits, index);
+            for from in 0..170 {
+                for (end, wanted) in [(152, true), (152, false), (from / 2 + 70, seed % 2 == 0)] {
+                    let found = (from..end).find(|index| is(*index) == wanted);
+                    assert_eq!(find(&bits, from, end, wanted), found, "{seed} {from} {end}");
+                }
+                let found = (0..from).rev().find(|index| is(*index) == (seed % 2 == 0));
+                assert_eq!(
+                    find_back(&bits, from, seed % 2 == 0),
+                    found,
+                    "{seed} {from}"
+                );
+            }
         }
     }
 

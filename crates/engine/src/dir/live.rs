@@ -63,7 +63,12 @@ impl<'a> Live<'a> {
                     self.batch = entries.into();
                     self.after = next;
                 }
-                Err(error) => return Some(Err(error)),
+                Err(error) => {
+                    if let Error::Corrupt(corrupt) = &error {
+                        self.icache.note(*corrupt);
+                    }
+                    return Some(Err(error));
+                }
             }
         }
     }

@@ -90,10 +90,13 @@ impl Bits {
 
     /// Blocks that were taken can be had again.
     pub(crate) fn give_back(&mut self, first: u32, len: u32) {
-        bitmap::clear_range(&mut self.blocks, first..first + len);
+        let end = first + len;
+        bitmap::clear_range(&mut self.blocks, first..end);
         self.free_blocks += len;
         // They may join their neighbours.
-        self.longest = self.free_blocks;
+        let start = bitmap::find_back(&self.blocks, first, true).map_or(0, |used| used + 1);
+        let end = bitmap::find(&self.blocks, end, self.len, true).unwrap_or(self.len);
+        self.longest = self.longest.max(end - start);
     }
 
     /// Someone is going to free blocks; the first one that can't be freed, if any: it is free, or being freed.
@@ -184,5 +187,12 @@ mod tests {
         bits.give_back(0, 3);
         bits.give_back(16, 8);
         assert_eq!(bits.take_whole(3, 8), Some(16..24));
+        bits.give_back(20, 4);
+        assert_eq!(bits.longest(), 8);
+        assert_eq!((bits.take_whole(0, 5), bits.longest()), (None, 4));
+        bits.give_back(8, 2);
+        bits.give_back(10, 10);
+        assert_eq!(bits.longest(), 19);
+        assert_eq!(bits.take_whole(0, 19), Some(5..24));
     }
 }
