@@ -177,6 +177,13 @@ fn turn(seed: u64, tree: &mut Tree) -> Vec<Op> {
     ops
 }
 
+fn xattrs(fs: &Fs, ino: Ino) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let found = fs.xattrs(ino).unwrap().into_iter();
+    let mut found: Vec<_> = found.map(|xattr| (xattr.name, xattr.value)).collect();
+    found.sort();
+    found
+}
+
 /// What lanefs shows of an image, in the form in which the kernel's mount is read.
 fn manifest(fs: &Fs) -> Manifest {
     let mut manifest = Manifest::default();
@@ -217,13 +224,6 @@ fn manifest(fs: &Fs) -> Manifest {
         if kind != 'd' {
             links.entry(ino).or_default().push(path.clone());
         }
-        let mut xattrs: Vec<(Vec<u8>, Vec<u8>)> = fs
-            .xattrs(ino)
-            .unwrap()
-            .into_iter()
-            .map(|xattr| (xattr.name, xattr.value))
-            .collect();
-        xattrs.sort();
         let entry = Entry {
             kind,
             mode: (inode.mode & 0o7777).into(),
@@ -237,7 +237,7 @@ fn manifest(fs: &Fs) -> Manifest {
             rdev: sys::makedev(inode.rdev.0, inode.rdev.1),
             mtime: i128::from(inode.mtime.seconds) * 1_000_000_000
                 + i128::from(inode.mtime.nanoseconds),
-            xattrs,
+            xattrs: xattrs(fs, ino),
             link_of: None,
             contents,
         };
