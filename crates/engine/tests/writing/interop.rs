@@ -243,6 +243,12 @@ fn manifest(fs: &Fs) -> Manifest {
         };
         manifest.entries.insert(path, entry);
     }
+    name_links(&mut manifest, links);
+    manifest.without_lost_found()
+}
+
+/// Says of each inode with several names which is the first.
+fn name_links(manifest: &mut Manifest, links: HashMap<Ino, Vec<Vec<u8>>>) {
     for mut paths in links.into_values().filter(|paths| paths.len() > 1) {
         paths.sort();
         for path in &paths {
@@ -251,7 +257,6 @@ fn manifest(fs: &Fs) -> Manifest {
             }
         }
     }
-    manifest.without_lost_found()
 }
 
 fn assert_same(one: &Manifest, other: &Manifest, what: &str) {
