@@ -67,6 +67,10 @@ impl Icache {
             return;
         };
         writing.errors.meet();
+        // A read that finds it does not wait until a frozen file system is thawed; the next one will say it again.
+        let Some(_change) = writing.gate.try_enter() else {
+            return;
+        };
         let Ok(credits) = self.reserve(1, 0) else {
             // The journal is aborted, or everything is read only already: the first error is on record.
             return;

@@ -158,3 +158,19 @@ fn where_linux_panics_the_journal_is_aborted() {
     fs.lookup(Ino::ROOT, b"before").unwrap();
     assert!("stop".parse::<OnError>().is_err());
 }
+
+#[test]
+fn a_read_of_a_frozen_file_system_meets_corruption_and_does_not_wait() {
+    let Some(image) = broken() else { return };
+    let (device, fs) = open(image, None);
+    let ino = fs.resolve(b"one", true).unwrap();
+    fs.freeze().unwrap();
+    let before = device.bytes();
+    assert!(fs.read(ino, 0, &mut [0; 10]).is_err());
+    assert!(before == device.bytes());
+    assert_eq!(fs.recorded_errors(), 1);
+    fs.thaw().unwrap();
+    assert!(fs.read(ino, 0, &mut [0; 10]).is_err());
+    fs.close().unwrap();
+    assert_eq!(superblock(&device.bytes()).error_count(), 1);
+}

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use device::BlockDevice;
-use lanefs_engine::{Allocate, Caller, Error, Fs, Ino, NewInode, OpenOptions, RenameFlag};
+use lanefs_engine::{
+    Allocate, Caller, Error, Fs, Ino, NewInode, OpenOptions, RenameFlag, XattrFlag,
+};
 use simulate::CowDevice;
 use sync::{Arc, Mutex, Rank};
 
@@ -395,4 +397,45 @@ fn a_full_image_survives_any_cut_while_it_is_emptied() {
             }
         }
     });
+}
+
+/// Attributes that two inodes share are copied when one of them loses one: on a full image too.
+#[test]
+fn a_shared_block_of_attributes_is_copied_on_a_full_image() {
+    let Some(image) = make(&["-b", "1024", "-N", "64"], 4 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let names = [&b"user.first"[..], b"user.second"];
+    let inodes: Vec<Ino> = [&b"a"[..], b"b"]
+        .into_iter()
+        .map(|name| {
+            let ino = fs.create(Ino::ROOT, name, NEW).unwrap();
+            for attribute in names {
+                fs.set_xattr(ino, attribute, &[7; 300], XattrFlag::Any)
+                    .unwrap();
+            }
+            ino
+        })
+        .collect();
+    let blocks: Vec<_> = inodes
+        .iter()
+        .map(|ino| fs.inode(*ino).unwrap().xattr_block())
+        .collect();
+    assert!(blocks[0].is_some() && blocks[0] == blocks[1], "{blocks:?}");
+    fill(&fs);
+    let before = fs.statfs().unwrap();
+    assert_eq!(before.available, 0);
+    let refused = fs.set_xattr(inodes[0], b"user.third", &[1; 100], XattrFlag::Any);
+    assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+    fs.remove_xattr(inodes[0], b"user.first").unwrap();
+    assert_eq!(fs.statfs().unwrap().free + 1, before.free);
+    let left = |ino: Ino| fs.xattrs(ino).unwrap().len();
+    assert_eq!((left(inodes[0]), left(inodes[1])), (1, 2));
+    // With the last one the block goes.
+    fs.remove_xattr(inodes[0], b"user.second").unwrap();
+    fs.unlink(Ino::ROOT, b"b").unwrap();
+    assert_eq!(fs.statfs().unwrap().free, before.free + 1);
+    fs.close().unwrap();
+    judge_image(&device);
 }
