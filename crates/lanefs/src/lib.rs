@@ -3,7 +3,8 @@
 //! [`Fs`] reads and changes ext2, ext3 and ext4 images in the manner of `std::fs`, from any number of threads; an image
 //! that was not unmounted is read as if its journal had been replayed, and stays as it is. [`Fs::inodes`] gives the
 //! same by inode number. [`extract`] copies trees out, [`build`] makes images of directories, tars and OCI images, and
-//! [`make`] makes empty file systems. No thread outlives a call, nothing is printed, and there is no global state.
+//! [`make`] makes empty file systems. No thread is started that nobody asked for, nothing is printed,
+//! and there is no global state.
 //!
 //! # Making and reading an image
 //!

@@ -426,3 +426,110 @@ fn broken_blocks_of_attributes_are_refused_and_nothing_panics() {
     }
     fs.close().unwrap();
 }
+
+#[test]
+fn threads_share_and_leave_blocks_and_every_count_is_right() {
+    let Some(image) = make(&["-b", "1024", "-N", "400"], 16 << 20) else {
+        return;
+    };
+    finish(&image, |fs| {
+        sync::thread::scope(|scope| {
+            let fs = &fs;
+            for thread in 0..4_u64 {
+                scope.spawn(move || {
+                    let mut numbers = Random::new(thread);
+                    let mut files: Vec<Option<(Ino, Attributes)>> = vec![None; 8];
+                    for _ in 0..250 {
+                        let place = numbers.below(8) as usize;
+                        let name = format!("{thread}-{place}").into_bytes();
+                        match &mut files[place] {
+                            None => {
+                                let ino = fs.create(Ino::ROOT, &name, NEW).unwrap();
+                                files[place] = Some((ino, Attributes::new()));
+                            }
+                            Some(_) if numbers.one_in(8) => {
+                                fs.unlink(Ino::ROOT, &name).unwrap();
+                                files[place] = None;
+                            }
+                            Some((ino, expected)) => {
+                                let change = random(&mut numbers, 1);
+                                apply(fs, *ino, &change, expected);
+                            }
+                        }
+                        if numbers.one_in(40) {
+                            fs.sync().unwrap();
+                        }
+                    }
+                    for (ino, expected) in files.into_iter().flatten() {
+                        assert_eq!(attributes(fs, ino), expected);
+                    }
+                });
+            }
+        });
+        fs.close().unwrap();
+    });
+}
+
+#[test]
+fn every_failing_request_is_reported_and_leaves_the_attributes_after_some_change() {
+    use simulate::{Fault, Recorder};
+    let Some(image) = with_files(&["-b", "1024"], 8 << 20, &FILES) else {
+        return;
+    };
+    let mut numbers = Random::new(77);
+    let changes: Vec<Change> = (0..14).map(|_| random(&mut numbers, FILES.len())).collect();
+    // What the files have after each change.
+    let mut states = vec![vec![Attributes::new(); FILES.len()]];
+    finish(&image, |fs| {
+        for change in &changes {
+            let mut next = states.last().unwrap().clone();
+            let ino = fs.resolve(FILES[change.0].as_bytes(), true).unwrap();
+            apply(&fs, ino, change, &mut next[change.0]);
+            states.push(next);
+        }
+        fs.close().unwrap();
+    });
+    let run = |device: Arc<Recorder>| -> (usize, Result<(), Error>) {
+        let mut done = 0;
+        let work = || {
+            let device = device as Arc<dyn BlockDevice>;
+            let fs = Fs::open_for_writing(device, &OpenOptions::default(), clock)?;
+            for (file, name, value) in &changes {
+                let ino = fs.resolve(FILES[*file].as_bytes(), true)?;
+                let changed = match value {
+                    Some(value) => fs.set_xattr(ino, name, value, XattrFlag::Any),
+                    None => fs.remove_xattr(ino, name),
+                };
+                match changed {
+                    Ok(()) | Err(Error::NoAttribute | Error::NoSpace) => {}
+                    Err(error) => return Err(error),
+                }
+                fs.sync()?;
+                done += 1;
+            }
+            fs.close()
+        };
+        let outcome = work();
+        (done, outcome)
+    };
+    for fault in [Fault::Read as fn(u64) -> Fault, Fault::Write, Fault::Flush] {
+        for n in 0.. {
+            let device = Arc::new(Recorder::failing(&image, fault(n), false));
+            let (done, outcome) = run(Arc::clone(&device));
+            if !device.has_failed() {
+                outcome.unwrap();
+                assert!(n > 3);
+                break;
+            }
+            let after = Arc::new(CowDevice::new(device.contents().into()));
+            let fs = crate::image::open(after as Arc<dyn BlockDevice>);
+            let found: Vec<Attributes> = FILES
+                .iter()
+                .map(|name| attributes(&fs, fs.resolve(name.as_bytes(), true).unwrap()))
+                .collect();
+            fs.close().unwrap();
+            let allowed = &states[done..states.len().min(done + 2)];
+            assert!(allowed.contains(&found), "{:?}: {done} done", fault(n));
+        }
+    }
+}
