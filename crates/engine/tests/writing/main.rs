@@ -3,6 +3,7 @@
 mod acls;
 mod atomic;
 mod attributes;
+mod crowded;
 mod cuts;
 mod damage;
 mod data;

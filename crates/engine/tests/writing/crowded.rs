@@ -1,0 +1,144 @@
+//! Threads that create, write, cut, punch, replace and delete on an image with too little room for all of it: nothing
+//! fails but for want of space, no block is lost or had twice, and the sums agree with what is found when it is opened
+//! again.
+
+use device::BlockDevice;
+use lanefs_engine::{Allocate, Error, Flags, Fs, Ino, NewInode, OpenOptions, RenameFlag};
+use model::Random;
+use simulate::CowDevice;
+use sync::Arc;
+
+use crate::files::judge_image;
+use crate::image::{clock, make, open};
+
+const NEW: NewInode = NewInode {
+    mode: 0o644,
+    umask: 0,
+    uid: 0,
+    gid: 0,
+    held: false,
+};
+
+/// What may come of an operation on names that others use too.
+fn allowed<T>(outcome: Result<T, Error>) {
+    match outcome {
+        Ok(_) | Err(Error::NoSpace | Error::NotFound | Error::Exists) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn has_extents(fs: &Fs, ino: Ino) -> bool {
+    let inode = fs.metadata(ino);
+    inode.is_ok_and(|inode| inode.flags.contains(Flags::EXTENTS))
+}
+
+/// Reads a file of which each block holds one byte throughout, or zeros, or is only begun.
+fn check(fs: &Fs, ino: Ino) {
+    let mut bytes = vec![0; 1 << 20];
+    let Ok(len) = fs.read(ino, 0, &mut bytes) else {
+        return;
+    };
+    for block in bytes[..len].chunks(1024) {
+        let first = block.iter().find(|byte| **byte != 0);
+        let is_one = |first: &u8| block.iter().all(|byte| byte == first || *byte == 0);
+        assert!(first.is_none_or(is_one), "two files' bytes in one block");
+    }
+}
+
+fn churn(fs: &Fs, thread: u64, steps: usize) {
+    let mut random = Random::new(thread + 1);
+    for step in 0..steps {
+        let name = format!("{thread}-{}", random.below(12)).into_bytes();
+        let other = format!("{thread}-{}", random.below(12)).into_bytes();
+        let found = fs.lookup(Ino::ROOT, &name).ok();
+        let (at, len) = (random.below(300) * 1024, (1 + random.below(60)) * 1024);
+        match (random.below(9), found) {
+            (0..=3, None) => allowed(fs.create(Ino::ROOT, &name, NEW)),
+            (0..=2, Some(ino)) => {
+                let byte = 1 + (ino.0 % 250) as u8;
+                allowed(fs.write(ino, at, &vec![byte; len as usize]));
+            }
+            (3, Some(ino)) => allowed(fs.truncate(ino, at)),
+            (4, Some(ino)) => fs.allocate(ino, Allocate::Punch, at + 512, len).unwrap(),
+            (5, Some(ino)) if has_extents(fs, ino) => {
+                allowed(fs.allocate(ino, Allocate::Grow, at, len))
+            }
+            (6, Some(_)) => {
+                let flag = RenameFlag::Replace;
+                allowed(fs.rename(Ino::ROOT, &name, Ino::ROOT, &other, flag));
+            }
+            (7, Some(_)) => fs.unlink(Ino::ROOT, &name).unwrap(),
+            (_, Some(ino)) => check(fs, ino),
+            (_, None) => {}
+        }
+        if step % 150 == 149 {
+            fs.sync().unwrap();
+        }
+    }
+}
+
+/// Crowds an image, and empties it.
+fn crowd(options: &[&str], reaper_thread: bool, steps: usize) {
+    let Some(image) = make(options, 5 << 20) else {
+        return;
+    };
+    let device = Arc::new(CowDevice::new(image.into()));
+    let options = OpenOptions {
+        reaper_thread,
+        ..OpenOptions::default()
+    };
+    let shared = || Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let fs = Fs::open_for_writing(shared(), &options, clock).unwrap();
+    let before = fs.statfs().unwrap();
+    sync::thread::workers(3, |thread| churn(&fs, thread as u64, steps));
+    let after = fs.statfs().unwrap();
+    fs.close().unwrap();
+    judge_image(&device);
+    let fs = open(shared());
+    let found = fs.statfs().unwrap();
+    if !reaper_thread {
+        // With it, some may have been on the way out when it was asked.
+        assert_eq!(
+            (found.free, found.free_files),
+            (after.free, after.free_files)
+        );
+    }
+    for entry in fs.read_dir(Ino::ROOT).unwrap() {
+        let entry = entry.unwrap();
+        if entry.name.contains(&b'-') {
+            check(&fs, entry.ino);
+            fs.unlink(Ino::ROOT, &entry.name).unwrap();
+        }
+    }
+    let now = fs.statfs().unwrap();
+    assert_eq!((now.free, now.free_files), (before.free, before.free_files));
+    fs.close().unwrap();
+    judge_image(&device);
+}
+
+#[test]
+fn a_crowded_image_loses_no_block() {
+    crowd(&["-b", "1024", "-N", "32"], false, 500);
+    crowd(&["-b", "1024", "-N", "32"], true, 500);
+}
+
+#[test]
+fn a_crowded_image_of_block_maps_loses_no_block() {
+    let options = [
+        "-b",
+        "1024",
+        "-N",
+        "32",
+        "-O",
+        "^extents,^64bit,^metadata_csum",
+    ];
+    crowd(&options, false, 500);
+}
+
+/// Long: `cargo test --release -p lanefs-engine --test writing crowded -- --ignored`.
+#[test]
+#[ignore = "long"]
+fn a_crowded_image_loses_no_block_in_the_long_run() {
+    crowd(&["-b", "1024", "-N", "32"], false, 60_000);
+    crowd(&["-b", "1024", "-N", "32"], true, 60_000);
+}
