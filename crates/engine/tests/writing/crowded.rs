@@ -2,14 +2,14 @@
 //! fails but for want of space, no block is lost or had twice, and the sums agree with what is found when it is opened
 //! again.
 
-use device::BlockDevice;
+use device::{BlockDevice, DeviceError};
 use lanefs_engine::{Allocate, Error, Flags, Fs, Ino, NewInode, OpenOptions, RenameFlag};
 use model::Random;
-use simulate::CowDevice;
+use simulate::{CowDevice, Cuts, Recorder};
 use sync::Arc;
 
 use crate::files::judge_image;
-use crate::image::{clock, make, open};
+use crate::image::{clock, make, open, sweep};
 
 const NEW: NewInode = NewInode {
     mode: 0o644,
@@ -141,4 +141,83 @@ fn a_crowded_image_of_block_maps_loses_no_block() {
 fn a_crowded_image_loses_no_block_in_the_long_run() {
     crowd(&["-b", "1024", "-N", "32"], false, 60_000);
     crowd(&["-b", "1024", "-N", "32"], true, 60_000);
+}
+
+/// A device on which what is said to be free is overwritten at once.
+struct Overwriting(Arc<Recorder>);
+
+impl BlockDevice for Overwriting {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.0.flush()
+    }
+
+    fn discard(&self, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
+        let len = usize::try_from(range.end - range.start).unwrap();
+        self.0.write_at(range.start, &vec![0xdb; len])
+    }
+}
+
+/// What the device is told is free is free after any cut: no file has it, nor does the map of one.
+#[test]
+fn what_is_discarded_is_nobodys_after_any_cut() {
+    let Some(image) = make(&["-b", "1024", "-N", "32"], 3 << 20) else {
+        return;
+    };
+    let recorder = Arc::new(Recorder::new(&image));
+    let options = OpenOptions {
+        discard: true,
+        ..OpenOptions::default()
+    };
+    let device = Arc::new(Overwriting(Arc::clone(&recorder)));
+    let fs = Fs::open_for_writing(device, &options, clock).unwrap();
+    let file = |round: u8| vec![round + 1; 100_000];
+    for round in 0..4_u8 {
+        let ino = fs.create(Ino::ROOT, &[b'a' + round], NEW).unwrap();
+        for (piece, bytes) in file(round).chunks(25_000).enumerate() {
+            fs.write(ino, piece as u64 * 25_000, bytes).unwrap();
+        }
+        fs.fsync(ino).unwrap();
+        recorder.mark(round.into());
+        if round > 0 {
+            fs.unlink(Ino::ROOT, &[b'a' + round - 1]).unwrap();
+        }
+        if round % 2 == 0 {
+            fs.allocate(ino, Allocate::Punch, 10_000, 5000).unwrap();
+        }
+    }
+    fs.close().unwrap();
+    let (start, events) = recorder.recording();
+    let mut is_found = 0;
+    sweep(Cuts::new(start, events), 1, |cut, mark, fs| {
+        for round in 0..4_u8 {
+            let found = fs.lookup(Ino::ROOT, &[b'a' + round]);
+            let is_there = found.is_ok();
+            if mark == Some(round.into()) {
+                assert!(is_there, "{cut}: a file that was synced is lost");
+            }
+            let Ok(ino) = found else { continue };
+            let mut bytes = vec![0; 100_000];
+            let len = fs.read(ino, 0, &mut bytes).unwrap();
+            let is_own = |byte: &u8| *byte == round + 1 || *byte == 0;
+            assert!(bytes[..len].iter().all(is_own), "{cut}: {round}");
+            is_found += 1;
+        }
+    });
+    assert!(is_found > 20, "{is_found}");
 }
