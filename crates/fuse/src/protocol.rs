@@ -28,7 +28,7 @@ use crate::operations::{Allocation, Answer, Copy, Kind, Operations, Setting};
 use crate::times;
 use convert::{
     BLOCK_SIZE, attr, attr_of_listed, attr_of_nothing, caller, errno, generation, ino, kind, named,
-    new, opening, unpacked,
+    new, opening, shared_flags, unpacked,
 };
 
 /// How long the kernel may keep names and attributes: for good, as nobody else changes the image.
@@ -41,6 +41,8 @@ const BACKGROUND: u16 = 64;
 const NAME_MAX: u32 = 255;
 /// The ioctl that asks for the flags of lsattr, as 64-bit and as 32-bit programs number it.
 const GET_FLAGS: [u32; 2] = [0x8008_6601, 0x8004_6601];
+/// The ioctl that asks for them in the form that all file systems share: the kernel asks so before it sets any.
+const GET_SHARED_FLAGS: u32 = 0x801c_581f;
 /// The ioctl that sets them.
 const SET_FLAGS: [u32; 2] = [0x4008_6602, 0x4004_6602];
 /// Values of lseek(2)'s `whence`.
@@ -121,12 +123,13 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_HAS_IOCTL_DIR,
             InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+            // A default ACL takes the umask's place, and the engine knows whether there is one.
+            InitFlags::FUSE_DONT_MASK,
         ] {
             let _ = config.add_capabilities(wish);
         }
         if self.with_acls {
-            let wish = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
-            let _ = config.add_capabilities(wish);
+            let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
         }
         let _ = config.set_max_write(MAX_IO);
         let _ = config.set_max_background(BACKGROUND);
@@ -515,6 +518,10 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
             command if GET_FLAGS.contains(&command) => {
                 let flags = self.operations.flags(ino)?;
                 Ok(flags.to_ne_bytes().to_vec())
+            }
+            GET_SHARED_FLAGS => {
+                let flags = self.operations.flags(ino)?;
+                Ok(shared_flags(flags).to_vec())
             }
             command if SET_FLAGS.contains(&command) => {
                 let flags = input.first_chunk().ok_or(Errno::INVAL)?;

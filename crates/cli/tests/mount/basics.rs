@@ -235,6 +235,37 @@ fn users_are_held_to_their_permissions_and_acls() {
     assert!(!text.contains(image.to_str().unwrap()));
 }
 
+#[test]
+fn flags_are_changed_and_heeded_and_default_acls_come_before_the_umask() {
+    if !can_mount() || !testkit::have("chattr") || !testkit::have("setfacl") {
+        testkit::skip("needs chattr and setfacl");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    for options in ["", "allow_other"] {
+        let served = Served::start(&image, options);
+        let file = served.path().join("file");
+        fs::write(&file, "bytes").unwrap();
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).current_dir(served.path());
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert!(shell("chattr +Ai file && lsattr file").contains("----i--A"));
+        let refused = fs::remove_file(&file).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+        shell("chattr -i file && rm file");
+        let modes = "mkdir d && setfacl -d -m u:7:rwx,m:rwx d && umask 077 && touch d/f plain && stat -c %a d/f plain";
+        assert_eq!(shell(modes), "664\n600\n");
+        shell("rm -r d plain");
+        served.unmount();
+        testkit::e2fsck(&image);
+    }
+}
+
 /// In a namespace of its own, where everybody may open /dev/fuse, as most systems have it.
 const AS_NOBODY: &str = r#"
 mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse || exit 77

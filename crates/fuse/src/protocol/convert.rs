@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fuser::{FileAttr, Generation, INodeNo, Request};
-use lanefs::{FileType, Ino, Metadata};
+use lanefs::{FileType, Flags, Ino, Metadata};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use sync::clock::HostTime;
@@ -80,6 +80,27 @@ pub(super) const BLOCK_SIZE: u32 = 4096;
 
 pub(super) fn generation(metadata: &Metadata) -> Generation {
     Generation(metadata.generation.0.into())
+}
+
+/// An inode's flags, and the bits that all file systems share for them.
+const SHARED: [(Flags, u32); 6] = [
+    (Flags::IMMUTABLE, 0x8),
+    (Flags::APPEND, 0x10),
+    (Flags::SYNC, 0x20),
+    (Flags::NO_ATIME, 0x40),
+    (Flags::NO_DUMP, 0x80),
+    (Flags::PROJECT_INHERIT, 0x200),
+];
+
+/// Flags in the form that all file systems share: a word of bits, and what ext4 without projects leaves 0.
+pub(super) fn shared_flags(flags: u32) -> [u8; 28] {
+    let set = SHARED
+        .iter()
+        .filter(|(flag, _)| Flags(flags).contains(*flag));
+    let bits = set.fold(0, |bits, (_, bit)| bits | bit);
+    let mut bytes = [0; 28];
+    bytes[..4].copy_from_slice(&u32::to_ne_bytes(bits));
+    bytes
 }
 
 /// Who asks.
