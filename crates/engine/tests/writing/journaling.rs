@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use device::{BlockDevice, DeviceError, MemoryDevice};
-use lanefs_engine::{DataMode, Error, Fs, Ino, NewInode, OpenOptions, SetAttributes};
+use lanefs_engine::{DataMode, Error, FileType, Fs, Ino, NewInode, OpenOptions, SetAttributes};
 use model::Random;
 use ondisk::Feature;
-use simulate::{CowDevice, Event, Fault, Recorder};
+use simulate::{CowDevice, Cut, Event, Fault, Recorder};
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 
@@ -335,6 +335,75 @@ fn an_image_without_a_journal_is_changed_and_must_be_closed() {
     let fs = Fs::open(copy(&*device), &OpenOptions::default()).unwrap();
     assert!(!fs.superblock().features().has(Feature::HAS_JOURNAL));
     assert!(!fs.superblock().features().has(Feature::NEEDS_RECOVERY));
+}
+
+/// Files of one byte each, again and again in the blocks that others gave up.
+fn fill_and_empty(fs: &Fs) {
+    let mut random = Random::new(11);
+    for round in 0..60_u8 {
+        let name = format!("f{}", random.below(6));
+        let _ = fs.unlink(Ino::ROOT, name.as_bytes());
+        let ino = fs.create(Ino::ROOT, name.as_bytes(), new()).unwrap();
+        let bytes = vec![round + 1; 400_000 + random.below(300_000) as usize];
+        // The image has room for few of them.
+        if let Err(error) = fs.write(ino, 0, &bytes) {
+            assert!(matches!(error, Error::NoSpace), "{error}");
+        }
+        if round % 4 == 3 {
+            fs.sync().unwrap();
+        }
+    }
+}
+
+/// After any cut e2fsck makes the image whole, and each file then has the bytes of one writer, or zeros.
+#[test]
+fn a_cut_without_a_journal_leaves_no_file_with_anothers_data() {
+    let options = ["-b", "1024", "-O", "^has_journal,^metadata_csum"];
+    let Some(image) = make(&options, 3 << 20) else {
+        return;
+    };
+    let mut cuts = record_with(&image, &OpenOptions::default(), |_, fs| {
+        fill_and_empty(&fs);
+        drop(fs);
+    });
+    let points: Vec<usize> = cuts.points().collect();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    let (mut files, step) = (0, points.len() / 60);
+    for (number, event) in points.into_iter().step_by(step.max(1)).enumerate() {
+        let cut = Cut {
+            event,
+            seed: number as u64 % 4,
+        };
+        std::fs::write(&path, cuts.state(cut).bytes()).unwrap();
+        let output = std::process::Command::new("e2fsck")
+            .args(["-f", "-y"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.code().is_some_and(|code| code <= 1),
+            "{cut}: {text}"
+        );
+        assert!(!text.contains("Multiply-claimed"), "{cut}: {text}");
+        let device = Arc::new(CowDevice::new(std::fs::read(&path).unwrap().into()));
+        let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+        let lost = fs.resolve(b"lost+found", true).unwrap();
+        for directory in [Ino::ROOT, lost] {
+            for entry in fs.read_dir(directory).unwrap().map(|entry| entry.unwrap()) {
+                if fs.metadata(entry.ino).unwrap().file_type != FileType::Regular {
+                    continue;
+                }
+                let mut found = contents(&fs, entry.ino);
+                found.retain(|byte| *byte != 0);
+                found.dedup();
+                assert!(found.len() <= 1, "{cut}: {:?}: {found:?}", entry.name);
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 100, "{files}");
 }
 
 #[test]
