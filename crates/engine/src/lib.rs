@@ -42,6 +42,7 @@ pub use dir::{DirEntry, ReadDir};
 pub use error::Error;
 pub use extent::{Mapping, Mappings};
 pub use fs::{Fs, InodeRef, Metadata, StatFs};
+pub use journal::Statistics as JournalStatistics;
 #[doc(hidden)]
 pub use journal::canary;
 pub use mount::{DataMode, Journal, OpenOptions};

@@ -73,6 +73,39 @@ impl Fs {
         Ok(self.0.sync()?)
     }
 
+    /// Waits for the changes that are under way, writes everything home, and lets no other change begin until
+    /// [`Fs::thaw`]; reading goes on. What is on the device meanwhile is a clean image, to be copied.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let (image, copy) = (folder.path().join("disk.img"), folder.path().join("copy.img"));
+    /// lanefs::make::make(&image, Some(8 << 20), &Default::default(), false)?;
+    ///
+    /// let fs = lanefs::Fs::open_for_writing(&image)?;
+    /// fs.set_permissions("/lost+found", 0o750)?;
+    /// fs.freeze()?;
+    /// std::fs::copy(&image, &copy)?;
+    /// fs.thaw()?;
+    ///
+    /// let copied = lanefs::Fs::open(&copy)?;
+    /// assert_eq!(copied.metadata("/lost+found")?.mode & 0o7777, 0o750);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Fs::sync`]; then nothing is frozen.
+    pub fn freeze(&self) -> Result<(), Error> {
+        Ok(self.0.freeze()?)
+    }
+
+    /// Lets changes begin again; does nothing if they may.
+    ///
+    /// # Errors
+    /// When the file system is open for reading only, or its device fails: then nothing is written any more.
+    pub fn thaw(&self) -> Result<(), Error> {
+        Ok(self.0.thaw()?)
+    }
+
     /// Makes everything durable and leaves a clean image. Dropping the file system instead leaves what was synced in
     /// its journal, from which the next to open it takes it.
     ///

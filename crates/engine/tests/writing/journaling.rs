@@ -160,6 +160,47 @@ fn threads_that_fsync_their_files_at_once_share_commits() {
     fs.close().unwrap();
 }
 
+/// Sixteen threads on a journal as small as there is: they create, fill, cut, rename and delete, and all get done.
+#[test]
+fn many_threads_get_through_the_smallest_journal() {
+    let Some(image) = make(&["-b", "1024", "-J", "size=1", "-N", "4096"], 64 << 20) else {
+        return;
+    };
+    for (staged_bytes, commit_interval) in
+        [(1 << 20, None), (64 << 20, Some(Duration::from_millis(50)))]
+    {
+        let device = memory(&image);
+        let options = OpenOptions {
+            staged_bytes,
+            commit_interval,
+            ..OpenOptions::default()
+        };
+        let fs = open_with(Arc::clone(&device) as Arc<dyn BlockDevice>, &options);
+        let shared = fs.mkdir(Ino::ROOT, b"shared", new()).unwrap();
+        sync::thread::workers(16, |thread| {
+            let mut random = Random::new(thread as u64);
+            for round in 0..60 {
+                let (name, other) = (format!("{thread}-{round}"), format!("{thread}"));
+                let ino = fs.create(shared, name.as_bytes(), new()).unwrap();
+                let size = 1 + random.below(120_000);
+                fs.write(ino, random.below(50_000), &vec![1; size as usize])
+                    .unwrap();
+                fs.truncate(ino, size / 3).unwrap();
+                let flag = lanefs_engine::RenameFlag::Replace;
+                fs.rename(shared, name.as_bytes(), shared, other.as_bytes(), flag)
+                    .unwrap();
+                if random.one_in(10) {
+                    fs.fsync(ino).unwrap();
+                }
+            }
+        });
+        let logged = fs.journal_statistics().unwrap().logged_blocks.sum();
+        assert!(logged > 2048, "the log wraps: {logged}");
+        fs.close().unwrap();
+        judge_image(&copy(&*device));
+    }
+}
+
 #[test]
 fn a_frozen_image_is_clean_and_its_writers_wait() {
     let names = ["one", "two"];
