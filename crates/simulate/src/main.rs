@@ -14,10 +14,10 @@ use sync::clock::now;
 const USAGE: &str = "\
 usage: cargo xtask crash              the part that CI runs
        cargo xtask crash --full       all of it: sequences of one and two, 20,000 seeds, faults, histories, canaries
-       cargo xtask crash --seeds N        N seeds of random work
+       cargo xtask crash --seeds FROM..TO random work of these seeds
        cargo xtask crash --steps N    a walk of N random steps on each kind of image in turn
        cargo xtask crash --canaries   mistakes made on purpose
-repeat one: [--image NAME] --seed N | --sequence LENGTH:NUMBER | --fault LENGTH:NUMBER | --history N";
+repeat one: [--image NAME] --seed N | --sequence LENGTH:NUMBER | --fault LENGTH:NUMBER | --faulty N | --history N";
 
 /// Says something on the standard output; who does not listen any more does not matter.
 fn say(line: &dyn fmt::Display) {
@@ -44,14 +44,18 @@ fn main() -> ExitCode {
         [] => all(&profiles, &SHORT),
         ["--full"] => all(&profiles, &FULL),
         ["--canaries"] => canaries(),
-        ["--seeds", count] => number(count).and_then(|seeds| {
-            let extent = Extent { seeds, ..FULL };
+        ["--seeds", range] => range_of(range).and_then(|range| {
             let mut failures = Failures::default();
-            all_seeds(&profiles, &extent, &mut failures)?;
+            all_seeds(&profiles, &FULL, range, &mut failures)?;
             failures.verdict()
         }),
         ["--steps", count] => number(count).and_then(|count| walk(&profiles, count)),
         ["--seed", seed] => number(seed).and_then(|seed| one_seed(profiles[0], seed)),
+        ["--faulty", seed] => number(seed).and_then(|seed| {
+            let image = image::make(profiles[0], &seeds::setup())?;
+            let mut sweep = Sweep::new(&image, depth_of(&FULL))?;
+            caught(|| seeds::run_with_fault(&mut sweep, seed)).map(drop)
+        }),
         ["--history", seed] => number(seed)
             .and_then(|seed| histories::run(&histories::image()?, seed))
             .map(drop),
@@ -78,6 +82,12 @@ fn quiet_panics() {
 
 fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("not a number: {text}"))
+}
+
+/// The numbers from one to another: `0..20000`.
+fn range_of(text: &str) -> Result<std::ops::Range<u64>, String> {
+    let (from, to) = text.split_once("..").ok_or(USAGE)?;
+    Ok(number(from)?..number(to)?)
 }
 
 /// How much of everything a run does.
@@ -158,7 +168,12 @@ fn all(profiles: &[image::Profile], extent: &Extent) -> Result<(), String> {
         // Pairs on each kind of image; in the short run a share of them.
         total.add(&all_sequences(*profile, extent, index, &mut failures)?);
     }
-    total.add(&all_seeds(profiles, extent, &mut failures)?);
+    total.add(&all_seeds(
+        profiles,
+        extent,
+        0..extent.seeds,
+        &mut failures,
+    )?);
     let start = now();
     let image = histories::image()?;
     let mut calls = 0;
@@ -241,12 +256,19 @@ fn all_sequences(
         let checked = faults::run(&image, &mut judge, &ops, &mut counts)
             .map_err(|why| repeat(profile, &format!("--fault 1:{index}"), &why));
         failures.add(checked);
+        let checked = sequences::left_dirty(&image, &ops)
+            .and_then(|left| faults::run_recovery(&image, &left, &mut counts))
+            .map_err(|why| repeat(profile, &format!("--fault 1:{index}"), &why));
+        failures.add(checked);
         counts.runs += 1;
     }
     report(&format!("{}, faults", profile.name), &counts, start);
     total.add(&counts);
     Ok(total)
 }
+
+/// Every so many seeds run once more on a device that fails.
+const FAULTY_ONE_IN: u64 = 5;
 
 fn depth_of(extent: &Extent) -> Depth {
     Depth {
@@ -259,6 +281,7 @@ fn depth_of(extent: &Extent) -> Depth {
 fn all_seeds(
     profiles: &[image::Profile],
     extent: &Extent,
+    range: std::ops::Range<u64>,
     failures: &mut Failures,
 ) -> Result<Counts, String> {
     let start = now();
@@ -271,11 +294,16 @@ fn all_seeds(
         .map(|image| Sweep::new(image, depth_of(extent)))
         .collect::<Result<_, _>>()?;
     let kinds = sweeps.len() as u64;
-    for seed in 0..extent.seeds {
+    for seed in range {
         let which = usize::try_from(seed % kinds).unwrap_or(0);
         let checked = caught(|| seeds::run(&mut sweeps[which], seed))
             .map_err(|why| repeat(profiles[which], &format!("--seed {seed}"), &why));
         failures.add(checked);
+        if seed % FAULTY_ONE_IN == 0 {
+            let checked = caught(|| seeds::run_with_fault(&mut sweeps[which], seed))
+                .map_err(|why| repeat(profiles[which], &format!("--faulty {seed}"), &why));
+            failures.add(checked.map(drop));
+        }
         if seed % 1000 == 999 {
             let states: u64 = sweeps.iter().map(|sweep| sweep.counts.states).sum();
             say(&format!("  {} seeds, {states} cut states", seed + 1));
@@ -326,7 +354,9 @@ fn one_sequence(profile: image::Profile, which: &str, with_faults: bool) -> Resu
     say(&briefs(&ops));
     if with_faults {
         let (mut judge, mut counts) = (Judge::new(&image)?, Counts::default());
-        return faults::run(&image, &mut judge, &ops, &mut counts);
+        faults::run(&image, &mut judge, &ops, &mut counts)?;
+        let left = sequences::left_dirty(&image, &ops)?;
+        return faults::run_recovery(&image, &left, &mut counts);
     }
     let depth = Depth {
         drawn: 6,
@@ -374,10 +404,10 @@ fn walk(profiles: &[image::Profile], count: u64) -> Result<(), String> {
 
 fn canaries() -> Result<(), String> {
     let start = now();
-    lanefs_simulate::canaries::run(|canary, seed, why| {
+    lanefs_simulate::canaries::run(|canary, by, why| {
         let first = why.lines().next().unwrap_or_default();
         let short: String = first.chars().take(160).collect();
-        say(&format!("  {canary:?}: found by seed {seed}: {short}"));
+        say(&format!("  {canary:?}: found by {by}: {short}"));
     })?;
     say(&format!(
         "canaries: all found, {:.0} s",

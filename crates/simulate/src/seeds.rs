@@ -11,13 +11,15 @@ use sync::gauge::{self, Reading};
 use sync::schedule::{self, Plan};
 use sync::{Arc, Mutex, Rank};
 
-use crate::Recorder;
 use crate::executor::{Executor, brief};
-use crate::image::{Image, open};
+use crate::image::{Image, Profile, open};
 use crate::sweep::{Explains, Sweep, read};
 use crate::trace::{Call, Trace};
+use crate::{Fault, Recorder, Refusal, recover};
 
 const DIRECTORIES: [&str; 6] = ["d0", "d1", "d2", "d3", "d4", "d5"];
+/// Faults follow from other numbers than the work.
+const FAULTS: u64 = 0xfa17_0000;
 /// Every so many runs are cut while the file system is closed, too.
 const CLOSING_ONE_IN: u64 = 8;
 /// Operations of each thread, besides those that begin and end its work.
@@ -35,6 +37,8 @@ pub struct Recorded {
     pub readings: Vec<Reading>,
     /// How many events there were while at least three threads (or all there were) had work to do.
     pub worked: usize,
+    /// Why the file system could not be opened or closed.
+    pub broken: Option<String>,
 }
 
 /// The work of one thread.
@@ -256,15 +260,25 @@ pub fn setup() -> Vec<Op> {
 /// # Errors
 /// A panic, a deadlock, a livelock; an image that does not open or close.
 pub fn record(image: &Image, seed: u64) -> Result<Recorded, String> {
-    let recorder = Arc::new(Recorder::over(&image.device));
+    let recorded = record_on(Recorder::over(&image.device), image.profile, seed)?;
+    match &recorded.broken {
+        Some(why) => Err(why.clone()),
+        None => Ok(recorded),
+    }
+}
+
+fn record_on(recorder: Recorder, profile: Profile, seed: u64) -> Result<Recorded, String> {
+    let recorder = Arc::new(recorder);
     let shared: Arc<dyn BlockDevice> = Arc::clone(&recorder) as _;
     let plan = Plan {
         seed,
         points: POINTS,
     };
-    let profile = image.profile;
-    let run = || -> Result<_, engine::Error> {
-        let fs = open(&shared)?;
+    let run = || {
+        let fs = match open(&shared) {
+            Ok(fs) => fs,
+            Err(error) => return (Vec::new(), Vec::new(), 0, Some(error.to_string())),
+        };
         let calls = Mutex::new(Rank::Job, (Vec::new(), Vec::new()));
         let threads = *Random::new(seed).pick(&[2, 3, 4, 4, 4, 4, 4, 4]);
         sync::thread::workers(threads, |thread| {
@@ -282,16 +296,16 @@ pub fn record(image: &Image, seed: u64) -> Result<Recorded, String> {
         let (calls, ended) = calls.into_inner();
         // From here on fewer than three threads worked.
         let worked = ended.get(threads.saturating_sub(3)).copied().unwrap_or(0);
-        fs.close()?;
-        Ok((calls, schedule::handled(), worked))
+        let closed = fs.close().err().map(|error| error.to_string());
+        (calls, schedule::handled(), worked, closed)
     };
-    let (result, _) = schedule::run(plan, run)?;
-    let (calls, handled, worked) = result.map_err(|error| error.to_string())?;
+    let ((calls, handled, worked, broken), _) = schedule::run(plan, run)?;
     Ok(Recorded {
         readings: recorder.readings(),
         recorder,
         worked,
-        trace: Trace::new(calls, &handled, image.profile.unit),
+        broken,
+        trace: Trace::new(calls, &handled, profile.unit),
     })
 }
 
@@ -308,12 +322,19 @@ fn run_thread(fs: &Fs, work: &mut Work) -> Vec<Call> {
         },
         Op::Open { path: first, slot },
     ];
-    let steps = STEPS;
     let rest = [Op::Close { slot }, Op::Close { slot: other }];
     for op in start {
         calls.push(call(&mut executor, work.thread, op));
     }
-    for _ in 0..steps {
+    for _ in 0..STEPS {
+        if let Some(Call {
+            result: Err(Refusal::Broken(_)),
+            ..
+        }) = calls.last()
+        {
+            // The device failed under it: it is as if it had never returned, and this thread gives up.
+            return calls;
+        }
         if work.random.one_in(12) {
             // What the journal holds goes home while others work; no operation of the model.
             let _ = fs.checkpoint();
@@ -372,7 +393,7 @@ pub fn run(sweep: &mut Sweep<'_>, seed: u64) -> Result<(), String> {
     let start = sweep.image.tree.clone();
     let end = recorded.recorder.live();
     for call in recorded.trace.calls() {
-        if let Err(crate::Refusal::Broken(why)) = &call.result {
+        if let Err(Refusal::Broken(why)) = &call.result {
             return Err(format!("{}: {why}", brief(&call.op)));
         }
     }
@@ -389,4 +410,36 @@ pub fn run(sweep: &mut Sweep<'_>, seed: u64) -> Result<(), String> {
         _ => recorded.worked,
     };
     sweep.run(cuts, &recorded.readings, &mut explained, end)
+}
+
+/// Runs the work of a seed on a device of which one request fails, once or from then on: nothing panics or hangs, who
+/// asked is told, and what is left recovers to what the model allows. False when the fault did not come up.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn run_with_fault(sweep: &mut Sweep<'_>, seed: u64) -> Result<bool, String> {
+    let mut random = Random::new(seed ^ FAULTS);
+    let fault = match random.below(4) {
+        0 => Fault::Read(random.below(60)),
+        1 => Fault::Flush(random.below(12)),
+        _ => Fault::Write(random.below(70)),
+    };
+    let sticky = random.one_in(2);
+    let device = Recorder::over(&sweep.image.device).fails(fault, sticky);
+    let say = |why: String| format!("{fault:?}{}: {why}", if sticky { " and on" } else { "" });
+    let mut recorded = record_on(device, sweep.image.profile, seed).map_err(say)?;
+    if !recorded.recorder.has_failed() {
+        return Ok(false);
+    }
+    recorded.trace.never_returned();
+    let recovered = recover(&recorded.recorder.live()).map_err(say)?;
+    let found = read(&recovered).map_err(say)?;
+    let end = recorded.trace.position(u64::MAX);
+    recorded
+        .trace
+        .check(&sweep.image.tree, end, &found)
+        .map_err(say)?;
+    sweep.judge_final(&recovered).map_err(say)?;
+    sweep.counts.faults += 1;
+    Ok(true)
 }

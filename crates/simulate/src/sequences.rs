@@ -8,9 +8,9 @@ use model::{Device, History, Mode, Op, Path, RenameFlag, Target, Tree, XattrFlag
 use sync::Arc;
 
 use crate::executor::{Executor, Refusal, brief, parts};
-use crate::image::open;
+use crate::image::{Image, open};
 use crate::sweep::{Explains, Sweep, read};
-use crate::{CowDevice, Recorder};
+use crate::{CowDevice, Cut, Event, Recorder};
 
 /// One operation and the sync behind it, if any.
 pub type Step = Vec<Op>;
@@ -337,14 +337,14 @@ pub fn marks(recorder: &Recorder) -> Vec<usize> {
     let mut returned = 0;
     let mut marks = vec![0];
     for event in recorder.cuts().events() {
-        if let crate::Event::Mark(mark) = event {
+        if let Event::Mark(mark) = event {
             returned = usize::try_from(*mark).unwrap_or(0);
         }
         marks.push(returned);
     }
     // A mark counts for the cut before it, too: the operation had returned.
     for index in (0..marks.len().saturating_sub(1)).rev() {
-        if let Some(crate::Event::Mark(_)) = recorder.cuts().events().get(index) {
+        if let Some(Event::Mark(_)) = recorder.cuts().events().get(index) {
             marks[index] = marks[index + 1];
         }
     }
@@ -377,4 +377,19 @@ pub fn run(sweep: &mut Sweep<'_>, ops: &[Op]) -> Result<(), String> {
     let marks = marks(&recorded.recorder);
     let mut explained = Explained::new(&start, ops, &recorded.done, unit, marks);
     sweep.run(recorded.recorder.cuts(), &[], &mut explained, usize::MAX)
+}
+
+/// What a cut leaves of operations that were all synced and never written home.
+///
+/// # Errors
+/// As [`record`].
+pub fn left_dirty(image: &Image, ops: &[Op]) -> Result<CowDevice, String> {
+    let mut ops = ops.to_vec();
+    ops.push(Op::Sync);
+    let recorded = record(Recorder::over(&image.device), &image.tree, &ops)?;
+    let mut cuts = recorded.recorder.cuts();
+    let is_last = |event: &Event| *event == Event::Mark(ops.len() as u64);
+    let event = cuts.events().iter().position(is_last);
+    let event = event.ok_or("the last operation did not return")?;
+    Ok(cuts.state(Cut { event, seed: 0 }))
 }

@@ -111,6 +111,18 @@ impl Trace {
         }
     }
 
+    /// Takes calls that a failing device broke for calls that never returned: they were done, partly done, or not.
+    pub fn never_returned(&mut self) {
+        for (index, call) in self.calls.iter_mut().enumerate() {
+            if matches!(call.result, Err(Refusal::Broken(_))) {
+                call.result = Ok(());
+                call.returned = u64::MAX;
+                self.timeline
+                    .retain(|(_, step)| *step != Step::Return(index));
+            }
+        }
+    }
+
     /// The calls in the order in which they began.
     #[must_use]
     pub fn calls(&self) -> &[Call] {

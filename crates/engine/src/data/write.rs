@@ -124,7 +124,7 @@ fn extend(file: Changing<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Error>
     if run.is_data() {
         let stop = end.min(run.end() << size.bits());
         let len = (stop - offset) as usize;
-        fill(file, &file.inode(), &[run], offset, &bytes[..len])?;
+        fill(file, &[run], true, offset, &bytes[..len])?;
         file.apply_inode(|inode| grow(inode, stop))?;
         return Ok(len);
     }
@@ -148,13 +148,12 @@ fn extend(file: Changing<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Error>
     }
     let change = draft.prepare()?;
     let len = (stop - offset) as usize;
-    let before = file.inode();
     if canary::makes(Canary::MappedBeforeData) {
         file.apply(change, Orphan::Stays, |inode| grow(inode, stop))?;
-        fill(file, &before, &runs, offset, &bytes[..len])?;
+        fill(file, &runs, false, offset, &bytes[..len])?;
         return Ok(len);
     }
-    fill(file, &before, &runs, offset, &bytes[..len])?;
+    fill(file, &runs, false, offset, &bytes[..len])?;
     file.apply(change, Orphan::Stays, |inode| grow(inode, stop))?;
     Ok(len)
 }
@@ -269,12 +268,12 @@ fn mapped(logical: u64, blocks: &[Blocks<'_>]) -> Vec<Mapping> {
     blocks.iter().map(run).collect()
 }
 
-/// Writes `bytes` at `offset` to the blocks of `runs`; `inode` is the file before they are mapped. Of blocks that were
-/// no data, what is not written is zeroed; of others that hold the end, what is behind it was zeroed.
+/// Writes `bytes` at `offset` to the blocks of `runs`, all of which hold data or none. Of blocks that were no data, what
+/// is not written is zeroed; of others that hold the end, what is behind it was zeroed.
 fn fill(
     file: Changing<'_>,
-    inode: &LoadedInode,
     runs: &[Mapping],
+    was_data: bool,
     offset: u64,
     bytes: &[u8],
 ) -> Result<(), Error> {
@@ -289,7 +288,6 @@ fn fill(
         let place = |at: u64| first.offset(size) + (at - from);
         let (start, stop) = (offset.max(from), end.min(run.end() << size.bits()));
         let whole = start.next_multiple_of(block_bytes).min(stop);
-        let was_data = run_at(file.volume(), inode, run.logical, run.logical + 1)?.is_data();
         if was_data {
             device.write_at(
                 place(start),
