@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Builds and runs it with these words.
-pub fn run(root: &Path, words: &[&str]) -> Result<(), String> {
+pub fn run(root: &Path, words: &[&str]) -> Result<String, String> {
     let status = Command::new(crate::cargo())
         .current_dir(root)
         .args(["run", "--quiet", "--locked", "--profile", "simulation"])
@@ -13,7 +13,7 @@ pub fn run(root: &Path, words: &[&str]) -> Result<(), String> {
         .status()
         .map_err(|error| format!("cargo does not start: {error}"))?;
     match status.success() {
-        true => Ok(()),
+        true => Ok(String::new()),
         false => Err("crash: FAILED".into()),
     }
 }

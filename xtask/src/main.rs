@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(&root()),
         ["demo"] => demo::run(&root()),
         ["suites", names @ ..] => suites::run(&root(), names),
-        ["crash", words @ ..] => crash::run(&root(), words),
+        ["crash", words @ ..] => crash::run(&root(), words).map(drop),
         ["bench-build", only @ ..] => bench_build::run(&root(), only),
         ["bench-engine", options @ ..] => bench_engine::run(&root(), options),
         ["help" | "--help" | "-h"] => {

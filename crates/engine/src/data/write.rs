@@ -268,8 +268,8 @@ fn mapped(logical: u64, blocks: &[Blocks<'_>]) -> Vec<Mapping> {
     blocks.iter().map(run).collect()
 }
 
-/// Writes `bytes` at `offset` to the blocks of `runs`, all of which hold data or none. Of blocks that were no data, what
-/// is not written is zeroed; of others that hold the end, what is behind it was zeroed.
+/// Writes `bytes` at `offset` to the blocks of `runs`, all of which hold data or none. Of blocks that were no data,
+/// what is not written is zeroed; of others that hold the end, what is behind it was zeroed.
 fn fill(
     file: Changing<'_>,
     runs: &[Mapping],
