@@ -484,5 +484,6 @@ forms! {
     in_turns_4k_64bit_v2: "4096", "64bit,^metadata_csum", true;
     in_turns_4k_32bit_v2: "4096", "^64bit,metadata_csum", true;
     in_turns_4k_64bit_plain: "4096", "64bit,^metadata_csum", false;
+    in_turns_4k_with_an_area_for_fast_commits: "4096", "64bit,metadata_csum,fast_commit", false;
     in_turns_4k_32bit_plain: "4096", "^64bit,^metadata_csum", false;
 }
