@@ -7,6 +7,7 @@ mod crowded;
 mod cuts;
 mod damage;
 mod data;
+mod durable;
 mod errors;
 mod executor;
 mod faults;
