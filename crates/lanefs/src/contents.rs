@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use engine::{FileType, Ino, NewInode, RenameFlag, SetAttributes};
+use engine::{FileType, Ino, Metadata, NewInode, RenameFlag, SetAttributes, XattrFlag};
 
 use crate::{Error, Fs};
 
@@ -27,6 +27,8 @@ pub(crate) struct Taken {
     pub(crate) owner: bool,
 }
 
+/// The name of the ACL that says who may access a file.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// Bytes that are read and written at once.
 const CHUNK: usize = 1 << 20;
 /// Symbolic links followed at a path's end, as in Linux.
@@ -34,7 +36,8 @@ const LINKS: usize = 40;
 
 impl Fs {
     /// Writes a file as a whole: a new one belongs to root and has permissions 0644, one that is replaced keeps its
-    /// owner and permissions (and other names of it keep its old contents). Symbolic links are followed.
+    /// owner, permissions, ACL and extended attributes (and other names of it keep its old contents). Symbolic links
+    /// are followed.
     ///
     /// # Errors
     /// As [`Fs::create_dir`]; when there is something else than a file, or no space; as [`Fs::sync`].
@@ -90,19 +93,38 @@ impl Fs {
         let done = fill(ino).and_then(|()| match old {
             None => self.named(path, self.0.link(ino, place.parent, place.name)),
             Some(old) => {
-                let attributes = SetAttributes {
-                    mode: Some(old.mode & 0o7777).filter(|_| !taken.mode),
-                    uid: Some(old.uid).filter(|_| !taken.owner),
-                    gid: Some(old.gid).filter(|_| !taken.owner),
-                    ..SetAttributes::default()
-                };
-                self.named(path, self.0.set_attributes(ino, &attributes))?;
+                self.named(path, self.keep(ino, &old, taken))?;
                 self.named(path, self.replace(ino, place.parent, place.name))
             }
         });
         // Without a name by now, it is deleted here.
         let released = self.named(path, self.0.release(ino));
         done.and(released)
+    }
+
+    /// Gives a file that is about to replace another one what it keeps of that: attributes, permissions with their
+    /// ACL, owner.
+    fn keep(&self, ino: Ino, old: &Metadata, taken: Taken) -> Result<(), engine::Error> {
+        if !taken.mode {
+            // It may have one from its directory.
+            self.0.remove_xattr(ino, ACCESS_ACL)?;
+        }
+        for xattr in self.0.xattrs(old.ino)? {
+            if xattr.name != ACCESS_ACL || !taken.mode {
+                let any = XattrFlag::Any;
+                self.0.set_xattr(ino, &xattr.name, &xattr.value, any)?;
+            }
+        }
+        let attributes = SetAttributes {
+            mode: Some(old.mode & 0o7777).filter(|_| !taken.mode),
+            uid: Some(old.uid).filter(|_| !taken.owner),
+            gid: Some(old.gid).filter(|_| !taken.owner),
+            ..SetAttributes::default()
+        };
+        match attributes == SetAttributes::default() {
+            true => Ok(()),
+            false => self.0.set_attributes(ino, &attributes),
+        }
     }
 
     /// Gives an unnamed file the name of another one.

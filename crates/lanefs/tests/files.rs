@@ -173,3 +173,41 @@ fn many_file_systems_are_used_by_many_threads() {
         fs.close().unwrap();
     }
 }
+
+#[test]
+fn what_replaces_a_file_keeps_its_attributes_and_its_acl() {
+    let folder = tempfile::tempdir().unwrap();
+    let fs = made(folder.path(), "image");
+    // user::rw-, user:1000:rwx, group::---, mask::rwx, other::---
+    let entries = [
+        (1, 6, u32::MAX),
+        (2, 7, 1000),
+        (4, 0, u32::MAX),
+        (16, 7, u32::MAX),
+        (32, 0, u32::MAX),
+    ];
+    let mut acl = vec![2, 0, 0, 0];
+    for (tag, permissions, id) in entries {
+        acl.extend([tag, 0, permissions, 0]);
+        acl.extend(u32::to_le_bytes(id));
+    }
+    let name = "system.posix_acl_access";
+    fs.write("/f", "old").unwrap();
+    fs.set_xattr("/f", name, &acl).unwrap();
+    fs.set_xattr("/f", "user.kept", "value").unwrap();
+    fs.write("/f", "new").unwrap();
+    assert_eq!(fs.read("/f").unwrap(), b"new");
+    assert_eq!(fs.xattr("/f", name).unwrap(), acl);
+    assert_eq!(fs.xattr("/f", "user.kept").unwrap(), b"value");
+    assert_eq!(fs.metadata("/f").unwrap().mode & 0o7777, 0o670);
+    // Under a default ACL, a file without an ACL does not get one by being replaced.
+    fs.create_dir("/d").unwrap();
+    fs.write("/d/f", "old").unwrap();
+    fs.set_permissions("/d/f", 0o640).unwrap();
+    fs.set_xattr("/d", "system.posix_acl_default", &acl)
+        .unwrap();
+    fs.write("/d/f", "new").unwrap();
+    assert!(fs.xattrs("/d/f").unwrap().is_empty());
+    assert_eq!(fs.metadata("/d/f").unwrap().mode & 0o7777, 0o640);
+    fs.close().unwrap();
+}
