@@ -98,6 +98,7 @@ impl Icache {
     ///
     /// # Errors
     /// `ReadOnly`.
+    #[track_caller]
     pub(crate) fn begin<'a>(&'a self, credits: Credits<'a>) -> Result<Handle<'a>, Error> {
         Ok(self.volume().writing()?.journal.begin(credits))
     }

@@ -400,6 +400,14 @@ impl Fs {
         Some(writing.journal.statistics())
     }
 
+    /// The places in the code whose steps had a handle open for more than a millisecond, and how often: what a commit
+    /// may have waited for. Empty for a file system that is not written to.
+    #[must_use]
+    pub fn long_handles(&self) -> Vec<(String, u64)> {
+        let writing = self.icache.volume().writing();
+        writing.map_or(Vec::new(), |writing| writing.journal.long_handles())
+    }
+
     /// Begins a change: none is under way while the file system is frozen, or begins once its journal is aborted.
     fn enter(&self) -> Result<Entered<'_>, Error> {
         let writing = self.icache.volume().writing()?;

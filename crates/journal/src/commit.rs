@@ -26,6 +26,7 @@ use crate::attend::Attendant;
 use crate::canary::{self, Canary};
 use crate::client::{Client, Folded};
 use crate::epoch::{Epoch, Epochs};
+use crate::handle::LongHandles;
 use crate::lists::EpochLists;
 use crate::log::{Log, Transaction};
 use crate::map::LogMap;
@@ -65,6 +66,7 @@ pub struct Journal {
     pub(crate) held_most: AtomicU64,
     pub(crate) abort: Abort,
     pub(crate) statistics: Statistics,
+    pub(crate) long_handles: LongHandles,
     /// [const]
     pub(crate) options: Options,
     /// [const]
@@ -221,6 +223,7 @@ impl Journal {
             held_most: AtomicU64::new(0),
             abort: Abort::default(),
             statistics: Statistics::default(),
+            long_handles: LongHandles::default(),
             options,
             block_bytes,
             clock,

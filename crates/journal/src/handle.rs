@@ -4,8 +4,12 @@
 //! time of the longest step. Dropping it ends it: what it asked for and did not use goes back to the thread's lease.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::panic::Location;
 
 use ondisk::FsBlock;
+use sync::clock::{Duration, Instant, now};
+use sync::{Mutex, Rank};
 
 use crate::canary::{self, Canary};
 use crate::commit::Journal;
@@ -25,9 +29,38 @@ pub struct Handle<'a> {
     revoked: Cell<u32>,
     /// Whether the step makes blocks of data part of a file.
     maps_data: Cell<bool>,
+    begun: Instant,
+    /// The place in the code that began it.
+    site: &'static Location<'static>,
+}
+
+/// A handle that is open for longer than this is counted: whoever seals waits for it.
+const LONG: Duration = Duration::from_millis(1);
+
+/// Which places in the code had handles open for long, and how often: a step that does too much, or a thread that lost
+/// its core. Touched by long handles only. [leaf]
+pub(crate) struct LongHandles(Mutex<BTreeMap<(&'static str, u32), u64>>);
+
+impl Default for LongHandles {
+    fn default() -> LongHandles {
+        LongHandles(Mutex::new(Rank::Leaf, BTreeMap::new()))
+    }
+}
+
+impl Journal {
+    /// The places in the code (file, line) that began handles which were open for more than a millisecond, and how
+    /// often each did.
+    pub fn long_handles(&self) -> Vec<(String, u64)> {
+        let long = self.long_handles.0.lock();
+        let places = long.iter();
+        places
+            .map(|((file, line), count)| (format!("{file}:{line}"), *count))
+            .collect()
+    }
 }
 
 impl<'a> Handle<'a> {
+    #[track_caller]
     pub(crate) fn new(
         journal: &'a Journal,
         presence: Presence<'a>,
@@ -41,6 +74,8 @@ impl<'a> Handle<'a> {
             dirtied: Cell::new(0),
             revoked: Cell::new(0),
             maps_data: Cell::new(false),
+            begun: now(),
+            site: Location::caller(),
         }
     }
 
@@ -96,5 +131,9 @@ impl Drop for Handle<'_> {
         self.journal
             .space
             .end(self.epoch(), asked, used, self.maps_data.get());
+        if now() - self.begun > LONG {
+            let place = (self.site.file(), self.site.line());
+            *self.journal.long_handles.0.lock().entry(place).or_insert(0) += 1;
+        }
     }
 }

@@ -90,6 +90,7 @@ impl Journal {
     ///
     /// # Panics
     /// When this thread has a handle open.
+    #[track_caller]
     pub fn begin<'a>(&'a self, credits: Credits<'a>) -> Handle<'a> {
         let presence = self.epochs.enter(&self.statistics);
         let (blocks, revokes) = (credits.blocks, credits.revokes);

@@ -84,6 +84,11 @@ fn seal_pauses() {
             pauses.quantile(0.99),
             pauses.most(),
         );
+        let long = fs.long_handles();
+        eprintln!(
+            "   {} handles longer than 1 ms",
+            long.iter().map(|(_, count)| count).sum::<u64>()
+        );
         if threads <= cores {
             assert!(pauses.quantile(0.99) < Duration::from_micros(132));
         }

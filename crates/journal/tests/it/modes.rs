@@ -141,6 +141,25 @@ fn threads_that_sync_at_once_share_commits() {
 }
 
 #[test]
+fn a_handle_that_is_open_for_long_is_counted_by_its_place() {
+    let Some(image) = small() else { return };
+    let bank = Bank::open(&image, image.options(), None);
+    let line = line!() + 3;
+    for _ in 0..2 {
+        let credits = bank.journal.reserve(&bank, 1, 0).unwrap();
+        let handle = bank.journal.begin(credits);
+        sync::thread::sleep(Duration::from_millis(3));
+        drop(handle);
+    }
+    let long = bank.journal.long_handles();
+    let place = format!("{}:{line}", file!());
+    assert!(
+        long.iter().any(|(at, count)| *at == place && *count == 2),
+        "{long:?}"
+    );
+}
+
+#[test]
 fn nothing_is_written_while_the_journal_is_frozen() {
     let Some(image) = small() else { return };
     let bank = Bank::open(&image, image.options(), None);
