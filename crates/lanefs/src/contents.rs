@@ -25,10 +25,11 @@ pub(crate) const FILE: NewInode = NewInode {
 pub(crate) struct Taken {
     pub(crate) mode: bool,
     pub(crate) owner: bool,
+    pub(crate) xattrs: bool,
 }
 
 /// The name of the ACL that says who may access a file.
-const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// Bytes that are read and written at once.
 const CHUNK: usize = 1 << 20;
 /// Symbolic links followed at a path's end, as in Linux.
@@ -109,7 +110,11 @@ impl Fs {
             // It may have one from its directory.
             self.0.remove_xattr(ino, ACCESS_ACL)?;
         }
-        for xattr in self.0.xattrs(old.ino)? {
+        let kept = match taken.xattrs {
+            true => Vec::new(),
+            false => self.0.xattrs(old.ino)?,
+        };
+        for xattr in kept {
             if xattr.name != ACCESS_ACL || !taken.mode {
                 let any = XattrFlag::Any;
                 self.0.set_xattr(ino, &xattr.name, &xattr.value, any)?;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use engine::{FileType, Ino, NewInode, SetAttributes, SetTime, Timestamp};
 use rustix::fs::SeekFrom;
 
-use crate::contents::Taken;
+use crate::contents::{ACCESS_ACL, Taken};
 use crate::{Error, Fs};
 
 /// How files and trees are copied into an image.
@@ -28,6 +28,8 @@ pub struct CopyOptions {
     pub mode: bool,
     /// Keep the times of last access and modification.
     pub times: bool,
+    /// Keep extended attributes and ACLs, as far as they can be read.
+    pub xattrs: bool,
     /// Whether files that exist are replaced; else they stay.
     pub replace: bool,
 }
@@ -39,6 +41,7 @@ impl Default for CopyOptions {
             owner: false,
             mode: false,
             times: false,
+            xattrs: false,
             replace: true,
         }
     }
@@ -58,7 +61,12 @@ pub struct CopySummary {
     pub bytes: u64,
     /// Files that were left as they are in the image.
     pub kept: u64,
+    /// Extended attributes that ext4 has no place for, and that were left out.
+    pub lost_xattrs: u64,
 }
+
+/// Bytes of all names of a file's attributes, and of one's value, that the host gives at most.
+const XATTR_BYTES: usize = 1 << 16;
 
 /// A copy under way.
 struct Copy<'a> {
@@ -73,7 +81,7 @@ struct Copy<'a> {
 enum Job {
     Enter(PathBuf, PathBuf),
     /// A directory's attributes, when all in it is there.
-    Leave(fs::Metadata, PathBuf),
+    Leave(fs::Metadata, PathBuf, PathBuf),
 }
 
 impl Fs {
@@ -111,7 +119,11 @@ impl Fs {
         while let Some(job) = jobs.pop() {
             match job {
                 Job::Enter(from, to) => copy.enter(&from, &to, &mut jobs)?,
-                Job::Leave(metadata, to) => self.set_attributes(&to, &copy.kept(&metadata))?,
+                Job::Leave(metadata, from, to) => {
+                    let ino = self.find(&to, true)?;
+                    copy.xattrs(&from, ino, &to)?;
+                    self.set_attributes(&to, &copy.kept(&metadata))?;
+                }
             }
         }
         Ok(copy.summary)
@@ -190,7 +202,7 @@ impl Copy<'_> {
         let mut names = names.map_err(failed)?;
         // The last job is done first.
         names.sort_unstable_by(|one, other| other.cmp(one));
-        jobs.push(Job::Leave(metadata, to.to_path_buf()));
+        jobs.push(Job::Leave(metadata, from.to_path_buf(), to.to_path_buf()));
         for name in names {
             jobs.push(Job::Enter(from.join(&name), to.join(&name)));
         }
@@ -204,12 +216,14 @@ impl Copy<'_> {
         let taken = Taken {
             mode: self.options.mode,
             owner: self.options.owner,
+            xattrs: self.options.xattrs,
         };
         let fs = self.fs;
         fs.put(to, self.new_inode(metadata), taken, |ino| {
             bytes = self.fill(ino, &mut source, from, to)?;
-            match self.options.times {
-                true => fs.named(to, fs.0.set_attributes(ino, &self.times(metadata))),
+            self.xattrs(from, ino, to)?;
+            match self.options.mode || self.options.times {
+                true => fs.named(to, fs.0.set_attributes(ino, &self.kept(metadata))),
                 false => Ok(()),
             }
         })?;
@@ -271,7 +285,59 @@ impl Copy<'_> {
                 .create_special(to, kind, device, self.new_inode(metadata))?;
         }
         self.summary.others += 1;
+        let ino = self.fs.find(to, false)?;
+        self.xattrs(from, ino, to)?;
         self.fs.set_symlink_attributes(to, &self.kept(metadata))
+    }
+
+    /// Gives an inode the extended attributes of a file of the host, if they are to be kept.
+    fn xattrs(&mut self, from: &Path, ino: Ino, to: &Path) -> Result<(), Error> {
+        use rustix::io::Errno;
+        if !self.options.xattrs {
+            return Ok(());
+        }
+        // It may have one from its directory; a link has none.
+        match self.fs.0.remove_xattr(ino, ACCESS_ACL) {
+            Ok(()) | Err(engine::Error::NotSupported(_)) => {}
+            Err(error) => return self.fs.named(to, Err(error)),
+        }
+        let failed = |error: Errno| Error::host("reading attributes of", from, error.into());
+        // Without `recursive` a link was followed.
+        let follows = !self.options.recursive;
+        let mut names = vec![0; XATTR_BYTES];
+        let listed = match follows {
+            true => rustix::fs::listxattr(from, &mut names[..]),
+            false => rustix::fs::llistxattr(from, &mut names[..]),
+        };
+        let len = match listed {
+            Ok(len) => len,
+            Err(Errno::OPNOTSUPP) => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut value = vec![0; XATTR_BYTES];
+        for name in names[..len].split(|byte| *byte == 0) {
+            if name.is_empty() {
+                continue;
+            }
+            let read = match follows {
+                true => rustix::fs::getxattr(from, name, &mut value[..]),
+                false => rustix::fs::lgetxattr(from, name, &mut value[..]),
+            };
+            let set = match read {
+                Ok(len) => {
+                    let any = engine::XattrFlag::Any;
+                    self.fs.0.set_xattr(ino, name, &value[..len], any)
+                }
+                // Gone, or not for this user.
+                Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => continue,
+                Err(error) => return Err(failed(error)),
+            };
+            match set {
+                Err(engine::Error::NotSupported(_)) => self.summary.lost_xattrs += 1,
+                done => self.fs.named(to, done)?,
+            }
+        }
+        Ok(())
     }
 
     fn new_inode(&self, metadata: &fs::Metadata) -> NewInode {

@@ -480,6 +480,7 @@ impl Fs {
         let taken = crate::contents::Taken {
             mode: true,
             owner: false,
+            xattrs: false,
         };
         let mut copied = 0;
         self.put(to, new, taken, |ino| {

@@ -21,7 +21,7 @@ pub struct CopyFlags {
     /// Keep modes, times and, as far as this user may, owners
     #[arg(short, long)]
     pub preserve: bool,
-    /// As -rp, and extended attributes and ACLs too (out of images only)
+    /// As -rp, and extended attributes and ACLs too
     #[arg(short, long)]
     pub archive: bool,
     /// Do not replace files that exist
@@ -92,11 +92,9 @@ fn copy_all(
         owner: preserve,
         mode: preserve,
         times: preserve,
+        xattrs: flags.archive,
         replace: !flags.no_clobber,
     };
-    if flags.archive {
-        context.warn("extended attributes are not copied into images yet");
-    }
     for source in sources {
         if source == "-" {
             let mut input = std::io::stdin().lock();
@@ -114,6 +112,12 @@ fn copy_all(
             false => target_of(fs, from, destination, sources.len())?,
         };
         let copied = fs.copy_in(from, to, &options).map_err(Failure::new)?;
+        if copied.lost_xattrs > 0 {
+            let lost = copied.lost_xattrs;
+            context.warn(format_args!(
+                "{lost} extended attributes that ext4 has no place for were left out"
+            ));
+        }
         context.detail(format!(
             "{}: {} files, {} directories, {} others, {} bytes of data",
             from.display(),

@@ -308,3 +308,39 @@ fn an_atomic_script_is_done_as_a_whole_or_not_at_all() {
         assert_eq!(fs::read_dir(root.join("a")).unwrap().count(), 1);
     });
 }
+
+#[test]
+fn an_archived_copy_into_an_image_keeps_attributes_and_acls() {
+    let Some(fixture) = Fixture::as_root() else {
+        return;
+    };
+    if !testkit::have("setfacl") || !testkit::have("getfattr") {
+        return testkit::skip("needs setfacl and getfattr");
+    }
+    // On ext4, for not every file system of a host has attributes.
+    let folder = tempfile::tempdir().unwrap();
+    let host = folder.path().join("host.img");
+    ok(["mkfs", host.to_str().unwrap(), "16M"]);
+    let mounted = testkit::Mounted::with(&host, "loop").unwrap();
+    let tree = mounted.path().join("tree");
+    let script = "mkdir -p tree/sub && echo 1 > tree/f && ln -s f tree/l && setfacl -m u:7:rw tree/f && \
+        setfacl -d -m u:8:rx tree/sub && echo 2 > tree/sub/g && setfattr -n user.x -v 1 tree/f tree/sub && \
+        setfattr -h -n trusted.y -v 2 tree/l && head -c 700 /dev/zero | tr '\\0' z > tree/z && \
+        setfattr -n user.large -v $(cat tree/z) tree/z";
+    tool(
+        Command::new("sh")
+            .args(["-c", script])
+            .current_dir(mounted.path()),
+    );
+    let told = |root: &Path| {
+        let script = "find tree | LC_ALL=C sort | while read f; do stat -c '%n %a %u' \"$f\"; \
+            getfattr -h -d -m . -e hex \"$f\"; done";
+        tool(Command::new("sh").args(["-c", script]).current_dir(root))
+    };
+    ok(["cp", "-a", tree.to_str().unwrap(), &fixture.at("/")]);
+    // Over what is there, too.
+    ok(["cp", "-a", tree.to_str().unwrap(), &fixture.at("/")]);
+    let expected = told(&mounted.path());
+    assert!(expected.contains("user.large") && expected.contains("posix_acl_default"));
+    look(&fixture, |root| assert_eq!(told(root), expected));
+}
