@@ -194,6 +194,9 @@ impl Fs {
         if let Err(Error::Corrupt(corrupt)) = &outcome {
             self.icache.note(*corrupt);
         }
+        for corrupt in self.icache.groups().take_broken() {
+            self.icache.note(corrupt);
+        }
         outcome
     }
 

@@ -12,8 +12,8 @@
 use journal::canary::{self, Canary};
 use journal::{Epoch, EpochLists};
 use ondisk::group_desc::flags;
-use ondisk::{FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
-use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ondisk::{Corrupt, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{CachePadded, Mutex, Rank};
 
 use crate::error::Error;
@@ -77,6 +77,10 @@ pub(crate) struct Groups {
     pub(crate) blocks: Space,
     /// The sum of free inodes.
     pub(crate) inodes: Space,
+    /// What was wrong with bitmaps that could not be used, until it is put on record. [leaf]
+    broken: Mutex<Vec<Corrupt>>,
+    /// There may be some. [atomic: Relaxed, hint]
+    has_broken: AtomicBool,
     /// What the epoch being committed frees, and which descriptor blocks it changes. [epoch list]
     folded: Mutex<fold::Folding>,
 }
@@ -105,6 +109,8 @@ impl Groups {
             inode_changes: EpochLists::new(),
             blocks: Space::new(free.iter().map(|(blocks, _)| u64::from(*blocks)).sum()),
             inodes: Space::new(free.iter().map(|(_, inodes)| u64::from(*inodes)).sum()),
+            broken: Mutex::new(Rank::Leaf, Vec::new()),
+            has_broken: AtomicBool::new(false),
             folded: Mutex::new(Rank::EpochList, fold::Folding::default()),
         }
     }
@@ -166,6 +172,35 @@ impl Groups {
         self.inodes
             .add(i64::from(bits.free_inodes()) - i64::from(said));
         kept.say(bits);
+    }
+
+    /// A group's bitmaps are broken: nothing is taken from it any more, and the sums go without it.
+    pub(crate) fn exclude(&self, group: Group, corrupt: Corrupt) {
+        let kept = &self.kept[group.0 as usize];
+        // Relaxed: whoever swaps the count out takes it off the sum; here and below.
+        let blocks = kept.free_blocks.swap(0, Ordering::Relaxed);
+        // Relaxed: as above.
+        let inodes = kept.free_inodes.swap(0, Ordering::Relaxed);
+        // Relaxed: a hint.
+        kept.longest.store(0, Ordering::Relaxed);
+        self.blocks.add(-i64::from(blocks));
+        self.inodes.add(-i64::from(inodes));
+        if blocks > 0 || inodes > 0 {
+            self.broken.lock().push(corrupt);
+            // Relaxed: a hint; who misses it leaves them to the next one.
+            self.has_broken.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What was wrong with bitmaps since this was asked last.
+    pub(crate) fn take_broken(&self) -> Vec<Corrupt> {
+        // Relaxed: a hint, so that nobody locks for nothing.
+        if !self.has_broken.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        // Relaxed: as above.
+        self.has_broken.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *self.broken.lock())
     }
 
     /// Blocks that can be had now in a group, and a bound on how many of them lie in a row. A hint.

@@ -101,8 +101,14 @@ fn look(volume: &Volume, groups: &Groups, first: Group) -> Result<Option<Ino>, E
         if groups.free_inodes(group) == 0 {
             continue;
         }
-        if let Some(index) = groups.with_bits(volume, group, Bits::take_inode)? {
-            return Ok(Some(geometry.ino_of(group, index)));
+        match groups.with_bits(volume, group, Bits::take_inode) {
+            // Others may do.
+            Err(Error::Corrupt(corrupt)) => groups.exclude(group, corrupt),
+            taken => {
+                if let Some(index) = taken? {
+                    return Ok(Some(geometry.ino_of(group, index)));
+                }
+            }
         }
     }
     Ok(None)

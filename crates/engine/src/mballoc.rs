@@ -116,7 +116,15 @@ fn look(volume: &Volume, groups: &Groups, goal: FsBlock, want: u32) -> Result<Op
             let taken = groups.with_bits(volume, group, |bits| match is_whole {
                 true => bits.take_whole(from, want),
                 false => bits.take_longest(want),
-            })?;
+            });
+            let taken = match taken {
+                // Others may do.
+                Err(Error::Corrupt(corrupt)) => {
+                    groups.exclude(group, corrupt);
+                    continue;
+                }
+                taken => taken?,
+            };
             if let Some(range) = taken {
                 return Ok(Some(Run {
                     start: FsBlock(geometry.group_first_block(group).0 + u64::from(range.start)),

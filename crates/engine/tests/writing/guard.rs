@@ -304,3 +304,47 @@ fn the_file_systems_own_inodes_are_not_changed_under_a_name() {
     fs.close().unwrap();
     assert_eq!(complaints(&device.bytes()), complaints(&bad));
 }
+
+/// A group whose bitmap is broken keeps what it has; files go to the others.
+#[test]
+fn nothing_is_taken_from_or_freed_into_a_group_with_a_broken_bitmap() {
+    let Some(image) = make(&["-b", "1024", "-N", "96"], 28 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let geometry = *fs.geometry();
+    assert!(geometry.groups() == 4 && geometry.has_metadata_csum());
+    let filler = fs.create(Ino::ROOT, b"before", NEW).unwrap();
+    fs.write(filler, 0, &vec![5; 9 << 20]).unwrap();
+    let free = fs.statfs().unwrap().free;
+    fs.close().unwrap();
+    let mut bad = device.bytes();
+    // The second group's descriptor, and the bits of blocks that are free.
+    let desc = 2048 + geometry.desc_size();
+    let bitmap = word(&bad, desc) as usize * 1024;
+    bad[bitmap + 1000] ^= 0x10;
+    let of_group = word(&bad, desc + 12) & 0xffff;
+    let before = complaints(&bad);
+    let (device, fs) = opened(&bad);
+    let mut written = 0;
+    let new = fs.create(Ino::ROOT, b"new", NEW).unwrap();
+    loop {
+        match fs.write(new, written, &[6; 50_000]) {
+            Ok(len) => written += len as u64,
+            Err(Error::NoSpace) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(fs.recorded_errors(), 1);
+    let pool = (geometry.blocks_count() - 1) / 50;
+    let most = free - of_group - pool;
+    assert!(
+        written / 1024 <= most && written / 1024 + 300 > most,
+        "{written}, {most}"
+    );
+    let error = fs.unlink(Ino::ROOT, b"before").unwrap_err();
+    assert!(matches!(error, Error::Corrupt(_)), "{error}");
+    fs.unlink(Ino::ROOT, b"new").unwrap();
+    fs.close().unwrap();
+    assert_eq!(complaints(&device.bytes()), before);
+}
