@@ -18,6 +18,8 @@ use crate::trace::{Call, Trace};
 use crate::{Fault, Recorder, Refusal, recover};
 
 const DIRECTORIES: [&str; 6] = ["d0", "d1", "d2", "d3", "d4", "d5"];
+/// Of eight runs, those with long names in three directories.
+const LONG_OF_EIGHT: u64 = 1;
 /// Faults follow from other numbers than the work.
 const FAULTS: u64 = 0xfa17_0000;
 /// Every so many runs are cut while the file system is closed, too.
@@ -47,24 +49,36 @@ struct Work {
     random: Random,
     has_extents: bool,
     unit: u64,
+    /// Bytes of every name, at least.
+    name_bytes: usize,
 }
 
 impl Work {
     fn directory(&mut self) -> Path {
-        let name: &&str = self.random.pick(&DIRECTORIES);
+        let count = if self.name_bytes > 0 { 3 } else { 6 };
+        let name: &&str = self.random.pick(&DIRECTORIES[..count]);
         Path::new(name)
     }
 
     /// A name of a thread's family.
     fn own(&mut self, thread: usize) -> Path {
         let name = format!("t{thread}{}", self.random.below(2));
-        self.directory().join(name.as_bytes())
+        let name = self.padded(name);
+        self.directory().join(&name)
     }
 
     /// A name that nobody opens.
     fn shared(&mut self) -> Path {
         let name = format!("n{}", self.random.below(3));
-        self.directory().join(name.as_bytes())
+        let name = self.padded(name);
+        self.directory().join(&name)
+    }
+
+    /// Long names fill a directory's blocks, so that few of them make an index and split its leaves.
+    fn padded(&self, name: String) -> Vec<u8> {
+        let mut name = name.into_bytes();
+        name.resize(name.len().max(self.name_bytes), b'x');
+        name
     }
 
     /// Any thread's name, or a shared one.
@@ -209,7 +223,7 @@ impl Work {
             _ => Op::SetXattr {
                 file,
                 name,
-                value: vec![self.random.bits() as u8; *self.random.pick(&[1, 10, 24])],
+                value: vec![self.random.bits() as u8; *self.random.pick(&[1, 10, 24, 300])],
                 flag: XattrFlag::Any,
             },
         }
@@ -287,6 +301,7 @@ fn record_on(recorder: Recorder, profile: Profile, seed: u64) -> Result<Recorded
                 random: Random::new(seed.wrapping_mul(4).wrapping_add(thread as u64)),
                 has_extents: profile.has_extents,
                 unit: profile.unit,
+                name_bytes: if seed % 8 < LONG_OF_EIGHT { 240 } else { 0 },
             };
             let mine = run_thread(&fs, &mut work);
             let mut calls = calls.lock();

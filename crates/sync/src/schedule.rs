@@ -208,7 +208,7 @@ impl State {
             undisturbed: None,
         };
         state.switch_one_in = [3, 10, 30, 100][state.below(4)];
-        state.dwells_in_handles = state.below(8) != 0;
+        state.dwells_in_handles = state.below(16) != 0;
         state
     }
 
