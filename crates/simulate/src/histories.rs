@@ -228,3 +228,79 @@ fn summary(tree: &Tree) -> String {
 pub fn image() -> Result<Image, String> {
     crate::image::make(crate::image::PROFILES[1], &crate::seeds::setup())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(thread: usize, asked: Asked, told: Told, called: u64, returned: u64) -> Event {
+        Event {
+            thread,
+            asked,
+            told,
+            called,
+            returned,
+        }
+    }
+
+    fn created(name: &str, called: u64, returned: u64) -> Event {
+        let path = Path::new("d0").join(name.as_bytes());
+        let asked = Asked::Change(Op::Create { path, mode: 0o644 });
+        event(0, asked, Told::Done(Ok(())), called, returned)
+    }
+
+    fn looked_up(name: &str, found: bool, called: u64, returned: u64) -> Event {
+        let told = Told::Done(if found { Ok(()) } else { Err(Errno::ENOENT) });
+        let path = Path::new("d0").join(name.as_bytes());
+        event(1, Asked::Lookup(path), told, called, returned)
+    }
+
+    fn start() -> Tree {
+        let mut tree = Tree::new();
+        for op in crate::seeds::setup() {
+            tree.apply(&op).unwrap();
+        }
+        tree
+    }
+
+    #[test]
+    fn what_overlaps_may_come_in_either_order() {
+        for found in [false, true] {
+            let events = [created("a", 1, 10), looked_up("a", found, 5, 6)];
+            explain(&start(), &events).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_came_before_can_not_come_after() {
+        let events = [created("a", 1, 4), looked_up("a", false, 5, 6)];
+        assert!(explain(&start(), &events).is_err());
+        let events = [looked_up("a", true, 1, 2), created("a", 3, 4)];
+        assert!(explain(&start(), &events).is_err());
+    }
+
+    #[test]
+    fn a_name_seen_once_is_not_unseen_again() {
+        let events = [
+            created("a", 1, 20),
+            looked_up("a", true, 2, 3),
+            looked_up("a", false, 4, 5),
+        ];
+        assert!(explain(&start(), &events).is_err());
+    }
+
+    #[test]
+    fn a_list_shows_one_moment() {
+        let list = |names: &[&str]| {
+            let told = Told::Names(names.iter().map(|name| name.as_bytes().to_vec()).collect());
+            event(1, Asked::List(Path::new("d0")), told, 1, 20)
+        };
+        let changes = [created("a", 2, 3), created("b", 4, 5)];
+        for (names, is_one) in [(&["a"][..], true), (&["a", "b"], true), (&["b"], false)] {
+            let mut events = changes.to_vec();
+            events.push(list(names));
+            events.sort_by_key(|event| event.called);
+            assert_eq!(explain(&start(), &events).is_ok(), is_one, "{names:?}");
+        }
+    }
+}

@@ -14,6 +14,7 @@ use sync::clock::now;
 const USAGE: &str = "\
 usage: cargo xtask crash              the part that CI runs
        cargo xtask crash --full       all of it: sequences of one and two, 20,000 seeds, faults, histories, canaries
+       cargo xtask crash --pairs FROM..TO these sequences of two
        cargo xtask crash --seeds FROM..TO random work of these seeds
        cargo xtask crash --steps N    a walk of N random steps on each kind of image in turn
        cargo xtask crash --canaries   mistakes made on purpose
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
             all_seeds(&profiles, &FULL, range, &mut failures)?;
             failures.verdict()
         }),
+        ["--pairs", range] => range_of(range).and_then(|range| pairs(profiles[0], range)),
         ["--steps", count] => number(count).and_then(|count| walk(&profiles, count)),
         ["--seed", seed] => number(seed).and_then(|seed| one_seed(profiles[0], seed)),
         ["--faulty", seed] => number(seed).and_then(|seed| {
@@ -212,6 +214,46 @@ fn briefs(ops: &[model::Op]) -> String {
     ops.iter().map(brief).collect::<Vec<_>>().join("; ")
 }
 
+/// Cuts the sequences of a length that have these numbers.
+fn cut_sequences(
+    sweep: &mut Sweep<'_>,
+    alphabet: &[sequences::Step],
+    length: u32,
+    numbers: impl Iterator<Item = usize>,
+    failures: &mut Failures,
+) {
+    let profile = sweep.image.profile;
+    for number in numbers {
+        let ops = sequences::sequence(alphabet, length as usize, number);
+        let checked = caught(|| sequences::run(sweep, &ops)).map_err(|why| {
+            let why = format!("{}: {why}", briefs(&ops));
+            repeat(profile, &format!("--sequence {length}:{number}"), &why)
+        });
+        failures.add(checked);
+    }
+}
+
+/// Depth of sequences of two.
+const PAIRS: Depth = Depth {
+    drawn: 1,
+    percent: 100,
+    judge_one_in: 50,
+};
+
+fn pairs(profile: image::Profile, range: std::ops::Range<u64>) -> Result<(), String> {
+    let (start, image) = (now(), image::make(profile, &image::two_directories())?);
+    let alphabet = sequences::alphabet(profile.has_extents);
+    let mut sweep = Sweep::new(&image, PAIRS)?;
+    let mut failures = Failures::default();
+    let end = u64::try_from(sequences::count(&alphabet, 2)).unwrap_or(0);
+    // Numbers of sequences are small.
+    let numbers = (range.start..range.end.min(end)).map(|number| number as usize);
+    cut_sequences(&mut sweep, &alphabet, 2, numbers, &mut failures);
+    let name = format!("{}, sequences of 2", profile.name);
+    report(&name, &sweep.counts, start);
+    failures.verdict()
+}
+
 fn all_sequences(
     profile: image::Profile,
     extent: &Extent,
@@ -221,13 +263,13 @@ fn all_sequences(
     let image = image::make(profile, &image::two_directories())?;
     let alphabet = sequences::alphabet(profile.has_extents);
     let mut total = Counts::default();
-    for (length, judge_one_in, drawn) in [(1, 1, 6), (2, 50, 1)] {
+    let singles = Depth {
+        drawn: 6,
+        percent: 100,
+        judge_one_in: 1,
+    };
+    for (length, depth) in [(1, singles), (2, PAIRS)] {
         let start = now();
-        let depth = Depth {
-            drawn,
-            percent: 100,
-            judge_one_in,
-        };
         let mut sweep = Sweep::new(&image, depth)?;
         let stride = match length {
             1 => 1,
@@ -236,14 +278,8 @@ fn all_sequences(
             _ => 7 * extent.pairs_one_in,
         };
         let first = offset % stride;
-        for index in (first..sequences::count(&alphabet, length)).step_by(stride) {
-            let ops = sequences::sequence(&alphabet, length as usize, index);
-            let checked = caught(|| sequences::run(&mut sweep, &ops)).map_err(|why| {
-                let why = format!("{}: {why}", briefs(&ops));
-                repeat(profile, &format!("--sequence {length}:{index}"), &why)
-            });
-            failures.add(checked);
-        }
+        let numbers = (first..sequences::count(&alphabet, length)).step_by(stride);
+        cut_sequences(&mut sweep, &alphabet, length, numbers, failures);
         let name = format!("{}, sequences of {length}", profile.name);
         report(&name, &sweep.counts, start);
         total.add(&sweep.counts);

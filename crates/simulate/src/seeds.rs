@@ -458,3 +458,25 @@ pub fn run_with_fault(sweep: &mut Sweep<'_>, seed: u64) -> Result<bool, String> 
     sweep.counts.faults += 1;
     Ok(true)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{PROFILES, have_programs, make};
+
+    #[test]
+    fn a_seed_gives_the_same_requests_and_calls_each_time() {
+        if !have_programs() {
+            eprintln!("skipped: needs mke2fs and e2fsck");
+            return;
+        }
+        let image = make(PROFILES[1], &setup()).unwrap();
+        for seed in 0..6 {
+            let (one, two) = (record(&image, seed).unwrap(), record(&image, seed).unwrap());
+            assert_eq!(one.trace.calls(), two.trace.calls(), "seed {seed}");
+            assert_eq!(one.readings, two.readings, "seed {seed}");
+            let events = |recorded: &Recorded| recorded.recorder.cuts().events().to_vec();
+            assert!(events(&one) == events(&two), "seed {seed}");
+        }
+    }
+}
