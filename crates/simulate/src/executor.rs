@@ -458,9 +458,10 @@ fn node(fs: &Fs, ino: Ino, names: &mut Vec<(Vec<u8>, Ino)>) -> Result<Node, Erro
 }
 
 /// What an operation may have done before it returns, in order: a prefix of its range; a hole where a range is to be
-/// cut out. `unit` is the image's block size.
+/// cut out. `unit` is the image's block size; `before` is what the operation finds: what a write has within the file's
+/// old size goes to its place before the rest.
 #[must_use]
-pub fn parts(op: &Op, unit: u64) -> Vec<Op> {
+pub fn parts(op: &Op, unit: u64, before: &Tree) -> Vec<Op> {
     let ends = |offset: u64, len: u64| -> Vec<u64> {
         let first = offset / unit + 1;
         (first..(offset + len).div_ceil(unit))
@@ -478,7 +479,19 @@ pub fn parts(op: &Op, unit: u64) -> Vec<Op> {
                 offset: *offset,
                 bytes: bytes[..usize::try_from(len).unwrap_or(0)].to_vec(),
             };
-            let lens = ends(*offset, bytes.len() as u64);
+            let size = before
+                .find(file)
+                .map_or(0, |id| match &before.node(id).kind {
+                    Kind::File(content) => content.size(),
+                    _ => 0,
+                });
+            let mut lens = ends(*offset, bytes.len() as u64);
+            let within = size.saturating_sub(*offset);
+            if within > 0 && within < bytes.len() as u64 {
+                lens.push(within);
+            }
+            lens.sort_unstable();
+            lens.dedup();
             lens.into_iter().map(part).collect()
         }
         Op::Fallocate {

@@ -238,7 +238,10 @@ impl<'a> Explained<'a> {
             && self.done.get(returned) != Some(&false)
         {
             let before = history.last().clone();
-            for part in parts(op, self.unit).into_iter().chain([op.clone()]) {
+            for part in parts(op, self.unit, &before)
+                .into_iter()
+                .chain([op.clone()])
+            {
                 let mut state = before.clone();
                 // Of an operation that failed midway, even the model may refuse a part.
                 if state.apply(&part).is_ok() {

@@ -176,7 +176,7 @@ impl Trace {
         let Err((mut best, why)) = attempt(&places) else {
             return Ok(());
         };
-        let choices = self.choices(position);
+        let choices = self.choices(start, position);
         for _ in 0..ROUNDS {
             let mut better = None;
             for (index, place) in &choices {
@@ -223,7 +223,7 @@ impl Trace {
     }
 
     /// Every unusual place of calls that others overlap.
-    fn choices(&self, position: usize) -> Vec<(usize, usize)> {
+    fn choices(&self, start: &Tree, position: usize) -> Vec<(usize, usize)> {
         let end = self.timeline.get(position).map_or(u64::MAX, |(at, _)| *at);
         let mut choices = Vec::new();
         for (index, call) in self.calls.iter().enumerate().rev() {
@@ -236,7 +236,7 @@ impl Trace {
                 let usual = usual(&call.op, self.handles[index]);
                 let more = match self.handles[index] {
                     0 | 1 => 0,
-                    _ => parts(&call.op, self.unit).len(),
+                    _ => parts(&call.op, self.unit, start).len() + 1,
                 };
                 let places = 0..self.handles[index] + 2 + more;
                 choices.extend(
@@ -322,7 +322,7 @@ impl Trace {
                 Op::Write { .. } | Op::Truncate { .. } | Op::Fallocate { .. }
             );
             if !applied[*index] && writes && call.result.is_ok() {
-                let mut all = parts(&call.op, self.unit);
+                let mut all = parts(&call.op, self.unit, built.history.last());
                 all.push(call.op.clone());
                 for op in all {
                     // A part that the model refuses now wrote nothing.
@@ -338,7 +338,7 @@ impl Trace {
         op: &Op,
         wanted: RangeInclusive<usize>,
     ) -> Result<(), String> {
-        let parts = parts(op, self.unit);
+        let parts = parts(op, self.unit, history.last());
         let wanted = parts
             .iter()
             .enumerate()
