@@ -14,6 +14,7 @@ use sync::clock::now;
 const USAGE: &str = "\
 usage: cargo xtask crash              the part that CI runs
        cargo xtask crash --full       all of it: sequences of one and two, 20,000 seeds, faults, histories, canaries
+       cargo xtask crash --sequences      the sequences and faults of a full run
        cargo xtask crash --pairs FROM..TO these sequences of two
        cargo xtask crash --seeds FROM..TO random work of these seeds
        cargo xtask crash --steps N    a walk of N random steps on each kind of image in turn
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
             all_seeds(&profiles, &FULL, range, &mut failures)?;
             failures.verdict()
         }),
+        ["--sequences"] => sequences_of(&profiles),
         ["--pairs", range] => range_of(range).and_then(|range| pairs(profiles[0], range)),
         ["--steps", count] => number(count).and_then(|count| walk(&profiles, count)),
         ["--seed", seed] => number(seed).and_then(|seed| one_seed(profiles[0], seed)),
@@ -161,6 +163,16 @@ fn report(name: &str, counts: &Counts, start: sync::clock::Instant) {
         counts.judged,
         (now() - start).as_secs_f64()
     ));
+}
+
+/// The sequences and faults of a full run, on these kinds of images.
+fn sequences_of(profiles: &[image::Profile]) -> Result<(), String> {
+    let mut failures = Failures::default();
+    for profile in profiles {
+        let index = PROFILES.iter().position(|kind| kind == profile);
+        all_sequences(*profile, &FULL, index.unwrap_or(0), &mut failures)?;
+    }
+    failures.verdict()
 }
 
 fn all(profiles: &[image::Profile], extent: &Extent) -> Result<(), String> {
