@@ -7,7 +7,7 @@
 
 use hashbrown::HashMap;
 
-use super::builder::{Builder, Cleared};
+use super::builder::{Builder, LayerMarks};
 use super::exclude::Excludes;
 use super::limits;
 use super::origin::DataSink;
@@ -28,7 +28,7 @@ pub(super) struct Apply<'a> {
     sink: Option<&'a mut dyn DataSink>,
     /// Layers: number of entries when it began.
     layer: Option<usize>,
-    cleared: Cleared,
+    marks: LayerMarks,
     /// Excluded files, which links may still name.
     hidden: HashMap<Vec<u8>, u32, foldhash::fast::FixedState>,
     /// Links whose target did not come yet: name and target.
@@ -60,7 +60,7 @@ impl<'a> Apply<'a> {
             range: None,
             sink: None,
             layer: None,
-            cleared: Cleared::default(),
+            marks: LayerMarks::default(),
             hidden: HashMap::default(),
             pending: Vec::new(),
             held: 0,
@@ -115,9 +115,18 @@ impl<'a> Apply<'a> {
         Ok(self.image == (true, true))
     }
 
+    /// The directory at `path`, to put something in.
+    fn directory(&mut self, path: &[u8]) -> Result<u32, Stop> {
+        let directory = self.builder.directory_from(self.base, path)?;
+        if self.layer.is_some() {
+            self.builder.enter(directory, &mut self.marks);
+        }
+        Ok(directory)
+    }
+
     fn place(&mut self, path: &[u8], node: Node) -> Result<u32, Stop> {
         let (parent, name) = split(path);
-        let parent = self.builder.directory_from(self.base, parent)?;
+        let parent = self.directory(parent)?;
         if node.is_directory()
             && self.layer.is_none()
             && let Some(old) = self.builder.lookup(parent, name)
@@ -148,7 +157,7 @@ impl<'a> Apply<'a> {
             return Ok(());
         };
         let (parent, name) = split(&path);
-        let parent = self.builder.directory_from(self.base, parent)?;
+        let parent = self.directory(parent)?;
         if self.hidden.contains_key(&target) && self.builder.node(node).links == 0 {
             self.builder.remove(parent, name);
             let place = self.builder.add_name(name)?;
@@ -174,7 +183,7 @@ impl<'a> Apply<'a> {
         if let Some(directory) = self.builder.existing_directory(self.base, parent) {
             let removed = (name != OPAQUE).then_some(removed);
             self.builder
-                .clear_older(directory, removed, mark, self.source, &mut self.cleared);
+                .clear_older(directory, removed, mark, self.source, &mut self.marks);
         }
         true
     }

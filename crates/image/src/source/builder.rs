@@ -17,8 +17,16 @@ use super::tree::{
 };
 use super::xattrs::{XattrSet, Xattrs};
 
-/// Directories in which a layer has nothing below it any more: looked at once only.
-pub(crate) type Cleared = hashbrown::HashSet<u32, foldhash::fast::FixedState>;
+type Directories = hashbrown::HashSet<u32, foldhash::fast::FixedState>;
+
+/// What one layer did to directories.
+#[derive(Default)]
+pub(crate) struct LayerMarks {
+    /// Those in which it has nothing below it any more: looked at once only.
+    cleared: Directories,
+    /// Those that it put something in, and all above them, whether it names them or not.
+    entered: Directories,
+}
 
 /// A tree under construction.
 pub struct Builder {
@@ -358,14 +366,15 @@ impl Builder {
     }
 
     /// Removes from `directory` (or only its name `name`) what was put there before `mark` and not touched by
-    /// `source` since: what a whiteout of a layer hides. Directories that the layer put again stay, emptied likewise.
+    /// `source` since: what a whiteout of a layer hides. Directories that the layer put again, or put something in,
+    /// stay, emptied likewise.
     pub(crate) fn clear_older(
         &mut self,
         directory: u32,
         name: Option<&[u8]>,
         mark: usize,
         source: u16,
-        cleared: &mut Cleared,
+        marks: &mut LayerMarks,
     ) {
         let mut doomed = Vec::new();
         let mut walk = Vec::new();
@@ -374,19 +383,19 @@ impl Builder {
                 let Some(entry) = self.entry(directory, name) else {
                     return;
                 };
-                self.judge(entry, mark, source, &mut doomed, &mut walk);
+                self.judge(entry, (mark, source), marks, &mut doomed, &mut walk);
             }
             None => walk.push(directory),
         }
         while let Some(directory) = walk.pop() {
-            if !cleared.insert(directory) {
+            if !marks.cleared.insert(directory) {
                 continue;
             }
             let (mut at, count) = halves(self.node(directory).key);
             let mut kept = NONE;
             while at != NONE {
                 let Entry { next, node, .. } = self.tree.entries[at as usize];
-                if node != NONE && !self.judge(at, mark, source, &mut doomed, &mut walk) {
+                if node != NONE && !self.judge(at, (mark, source), marks, &mut doomed, &mut walk) {
                     // The list keeps only what stays, so that clearing it again costs nothing.
                     self.tree.entries[at as usize].next = kept;
                     kept = at;
@@ -404,18 +413,28 @@ impl Builder {
         }
     }
 
+    /// Notes that a layer puts something in `directory`.
+    pub(crate) fn enter(&self, directory: u32, marks: &mut LayerMarks) {
+        let mut at = directory;
+        // The root is its own parent.
+        while marks.entered.insert(at) {
+            at = halves(self.node(at).size).0;
+        }
+    }
+
     /// Whether entry `number` is older than the layer; if it is not and a directory, `walk` gets it.
     fn judge(
         &self,
         number: u32,
-        mark: usize,
-        source: u16,
+        (mark, source): (usize, u16),
+        marks: &LayerMarks,
         doomed: &mut Vec<u32>,
         walk: &mut Vec<u32>,
     ) -> bool {
         let entry = self.tree.entries[number as usize];
         let node = self.node(entry.node);
-        let stays = number as usize >= mark || node.source == source;
+        let stays =
+            number as usize >= mark || node.source == source || marks.entered.contains(&entry.node);
         if !stays {
             doomed.push(number);
         } else if node.is_directory() {

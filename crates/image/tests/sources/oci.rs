@@ -15,6 +15,7 @@ echo lower > l1/opaque/lower; echo l > l1/opaque/below/l; ln -s usr/lib l1/lib; 
 ln l1/target l1/alias; echo b > l1/both/lower
 echo u > l1/usr/lib/u; echo swap > l1/swap; mkdir l1/swapdir; echo s > l1/swapdir/s;
 setfattr -n user.k -v v l1/dir; chmod 700 l1/dir
+mkdir -p l1/late/deep l1/hidden/deep; echo o | tee l1/late/deep/older l1/late/older > l1/hidden/deep/older
 head -c 300000 /dev/urandom > l1/big; touch -d @1000000.5 l1/dir/file
 mkdir -p l2/dir l2/opaque l2/both; echo two > l2/dir/file; : > l2/dir/.wh.old; : > l2/.wh.gone;
 echo upper > l2/opaque/upper; : > l2/opaque/.wh..wh..opq
@@ -29,6 +30,11 @@ import tarfile, io, hashlib, json, os, gzip, shutil, subprocess
 t = tarfile.open("l3.tar", "a")
 i = tarfile.TarInfo("linked"); i.type = tarfile.LNKTYPE; i.linkname = "target"; t.addfile(i)
 i = tarfile.TarInfo("lib/through"); i.size = 3; t.addfile(i, io.BytesIO(b"abc"))
+# What a whiteout hides is below its layer, also where it comes last and the layer does not name the directories.
+for name in ("late/deep/kept", "hidden/deep/kept"):
+    i = tarfile.TarInfo(name); i.size = 3; t.addfile(i, io.BytesIO(b"abc"))
+for name in (".wh.late", "hidden/.wh..wh..opq"):
+    t.addfile(tarfile.TarInfo(name))
 t.close()
 raw = [open(f"l{n}.tar", "rb").read() for n in (1, 2, 3)]
 zst = subprocess.run(["zstd", "-qc"], input=raw[1], capture_output=True).stdout
@@ -127,6 +133,10 @@ fn layers_are_applied_in_order_with_whiteouts_from_every_kind_of_image() {
         assert!(!has("dir/old") && !has("gone") && has("dir/sub"));
         assert!(!has("opaque/lower") && !has("opaque/below"));
         assert_eq!(text("opaque/upper"), "upper\n");
+        for emptied in ["late", "hidden"] {
+            assert_eq!(text(&format!("{emptied}/deep/kept")), "abc", "{name}");
+            assert!(!has(&format!("{emptied}/deep/older")) && !has("late/older"));
+        }
         assert_eq!(
             (text("both/lower"), text("both/upper")),
             ("b\n".into(), "mine\n".into())
