@@ -21,6 +21,9 @@ use crate::stream::{self, Pipe, Room};
 use crate::write::job::Job;
 use crate::write::{self, copy};
 
+/// The most threads: more gain nothing, and some hosts can't start them.
+const THREADS_MAX: usize = 256;
+
 /// What to build, and how.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
@@ -68,7 +71,7 @@ pub fn build(
 ) -> Result<Report, BuildError> {
     let threads = match options.threads {
         0 => sync::thread::available_parallelism(),
-        threads => threads,
+        threads => threads.min(THREADS_MAX),
     };
     let job = Job::new(cancel, progress, threads);
     let mut source = options.source.clone();
@@ -123,7 +126,11 @@ fn build_from_pipe(
     let output = Output::create(output, given)?;
     job.phase(Phase::Copy { total: 0 });
     let mut pipe = Pipe::new(output.device(), room, job);
-    let tree = source::scan_streaming(source, &mut pipe).map_err(stream::received)?;
+    let scanned = source::scan_streaming(source, job.cancel(), &mut pipe);
+    // Whoever is interrupted often has a pipe whose writer is, too: that it is cut off then is no news.
+    let tree = job
+        .check()
+        .and_then(|()| scanned.map_err(stream::received))?;
     let (taken, space) = pipe.finish(&tree)?;
     job.check()?;
     job.phase(Phase::Plan);

@@ -17,6 +17,7 @@ pub mod limits;
 mod oci;
 pub mod options;
 pub mod origin;
+mod pipe;
 mod probe;
 mod resolve;
 mod scan;

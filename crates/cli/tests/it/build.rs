@@ -141,6 +141,49 @@ fn an_interrupted_build_exits_with_130_and_leaves_nothing() {
     }
 }
 
+/// Whoever interrupts `ssh host tar c | lanefs build - IMAGE` has a producer that says nothing more, or ends too.
+#[test]
+fn a_build_that_waits_for_a_pipe_can_be_interrupted() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    testkit::run("mkfifo", &[fifo.to_str().unwrap()]);
+    for (source, ends) in [("-", false), ("-", true), (fifo.to_str().unwrap(), false)] {
+        let images = tempfile::tempdir().unwrap();
+        let mut build = lanefs()
+            .args(["build", source])
+            .arg(images.path().join("x.img"))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = build.stdin.take();
+        if source == "-" {
+            // The start of an archive that goes on.
+            input.as_mut().unwrap().write_all(&[7; 100]).unwrap();
+        }
+        // Until signals are caught; before, they end the program by themselves.
+        let status = format!("/proc/{}/status", build.id());
+        let caught = || {
+            let status = fs::read_to_string(&status).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            u64::from_str_radix(line.unwrap().trim(), 16).unwrap() & 2 != 0
+        };
+        while !caught() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        testkit::run("kill", &["-s", "INT", &build.id().to_string()]);
+        if ends {
+            input = None;
+        }
+        let output = build.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{source} {ends}: {said}");
+        assert!(said.contains("interrupted"), "{source} {ends}: {said}");
+        assert!(names(images.path()).is_empty(), "{source} {ends}");
+        drop(input);
+    }
+}
+
 /// Standard input that is a file can be read out of order, a pipe can't.
 #[test]
 fn a_container_image_on_standard_input_is_built_from_a_file_and_refused_from_a_pipe() {

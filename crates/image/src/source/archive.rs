@@ -7,12 +7,14 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use sync::Arc;
+use sync::atomic::AtomicBool;
 
 use super::apply::{Apply, Replay};
 use super::builder::Builder;
 use super::error::SourceError;
 use super::exclude::Excludes;
 use super::origin::{Archive, DataSink, Source};
+use super::pipe::{self, Pipe};
 use super::stream::{Compression, FileStream, Stream, with_thread};
 use super::tar::{self, Rules, Visitor};
 use super::tree::{DataKind, SourceId, Tree, halves};
@@ -21,11 +23,11 @@ use super::tree::{DataKind, SourceId, Tree, halves};
 const MAGIC: usize = 512;
 
 /// An archive that was opened.
-pub(super) enum Opened {
+pub(super) enum Opened<'c> {
     /// A file, which can be read again.
     File(Archive),
     /// A pipe or a terminal, which can't; with the bytes that told what it is.
-    Pipe(Box<dyn Read + Send>, Compression, String),
+    Pipe(Box<dyn Read + Send + 'c>, Compression, String),
 }
 
 fn io(operation: &'static str, path: &Path) -> impl Fn(std::io::Error) -> SourceError {
@@ -47,22 +49,26 @@ fn problem(archive: &str, problem: String) -> SourceError {
 }
 
 /// Opens the archive at `path`.
-pub(super) fn open(path: &Path) -> Result<Opened, SourceError> {
-    let file = File::open(path).map_err(io("open", path))?;
-    opened(file, path)
+pub(super) fn open<'c>(path: &Path, cancel: &'c AtomicBool) -> Result<Opened<'c>, SourceError> {
+    let file = pipe::open(path).map_err(io("open", path))?;
+    opened(file, path, cancel)
 }
 
 /// Opens standard input.
-pub(super) fn stdin() -> Result<Opened, SourceError> {
+pub(super) fn stdin(cancel: &AtomicBool) -> Result<Opened<'_>, SourceError> {
     let path = Path::new("standard input");
     let fd = std::io::stdin()
         .as_fd()
         .try_clone_to_owned()
         .map_err(io("open", path))?;
-    opened(File::from(fd), path)
+    opened(File::from(fd), path, cancel)
 }
 
-fn opened(mut file: File, path: &Path) -> Result<Opened, SourceError> {
+fn opened<'c>(
+    mut file: File,
+    path: &Path,
+    cancel: &'c AtomicBool,
+) -> Result<Opened<'c>, SourceError> {
     let label = path.display().to_string();
     let kind = file.metadata().map_err(io("look at", path))?.file_type();
     let mut magic = [0; MAGIC];
@@ -86,12 +92,12 @@ fn opened(mut file: File, path: &Path) -> Result<Opened, SourceError> {
             rules: Rules::Strict,
         }));
     }
+    let mut file = Pipe { file, cancel };
     let mut held = 0;
     while held < MAGIC {
         match file.read(&mut magic[held..]) {
             Ok(0) => break,
             Ok(got) => held += got,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(io("read", path)(error)),
         }
     }
@@ -141,7 +147,7 @@ impl Read for Range {
 
 /// Adds the tar archive `opened` at directory `at`. With a sink, data that can't be read at its place goes there.
 pub(super) fn add<'a>(
-    opened: Opened,
+    opened: Opened<'_>,
     builder: &'a mut Builder,
     at: u32,
     excludes: &'a Excludes,

@@ -3,6 +3,8 @@
 use std::fs::FileType;
 use std::path::Path;
 
+use sync::atomic::AtomicBool;
+
 use super::archive::{self, Opened};
 use super::builder::Builder;
 use super::contexts;
@@ -21,15 +23,20 @@ use super::tree::Tree;
 /// When a source can't be read, or an option does not fit; then nothing was written anywhere. A pipe can't be scanned
 /// so.
 pub fn scan(options: &Options) -> Result<Tree, SourceError> {
-    scan_with(options, None)
+    scan_with(options, &AtomicBool::new(false), None)
 }
 
 /// Looks at all sources; the data of tar archives that are compressed or come through a pipe goes to `sink` meanwhile.
 ///
 /// # Errors
-/// When a source can't be read, an option does not fit, or the sink ends it.
-pub fn scan_streaming(options: &Options, sink: &mut dyn DataSink) -> Result<Tree, SourceError> {
-    scan_with(options, Some(sink))
+/// When a source can't be read, an option does not fit, or the sink ends it; or when `cancel` is set while a pipe is
+/// waited for.
+pub fn scan_streaming(
+    options: &Options,
+    cancel: &AtomicBool,
+    sink: &mut dyn DataSink,
+) -> Result<Tree, SourceError> {
+    scan_with(options, cancel, Some(sink))
 }
 
 /// Whether a source is a pipe, so that only [`scan_streaming`] can be used.
@@ -44,7 +51,11 @@ pub fn reads_once(options: &Options) -> bool {
     })
 }
 
-fn scan_with(options: &Options, mut sink: Option<&mut dyn DataSink>) -> Result<Tree, SourceError> {
+fn scan_with(
+    options: &Options,
+    cancel: &AtomicBool,
+    mut sink: Option<&mut dyn DataSink>,
+) -> Result<Tree, SourceError> {
     let mut builder = Builder::new();
     let excludes = Excludes::new(&options.exclude);
     let outputs: Vec<(u64, u64)> = options
@@ -80,8 +91,8 @@ fn scan_with(options: &Options, mut sink: Option<&mut dyn DataSink>) -> Result<T
             }
             place => {
                 let opened = match place {
-                    Place::Path(path) => archive::open(path)?,
-                    Place::Stdin => archive::stdin()?,
+                    Place::Path(path) => archive::open(path, cancel)?,
+                    Place::Stdin => archive::stdin(cancel)?,
                 };
                 if let Opened::File(archive) = &opened
                     && let Some(image) = oci::in_archive(archive)?

@@ -46,6 +46,11 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// The caller's wish to stop.
+    pub(crate) fn cancel(&self) -> &'a AtomicBool {
+        self.cancel
+    }
+
     /// Runs `work` on all threads and gives back the first error.
     ///
     /// # Errors

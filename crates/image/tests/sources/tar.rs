@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::support::*;
 use lanefs_image::source::Kind;
+use sync::atomic::AtomicBool;
 
 fn everything() -> Option<tempfile::TempDir> {
     if !can_run(&["tar", "setfattr", "setfacl", "python3", "xz", "zstd"]) {
@@ -174,7 +175,12 @@ fn compressed_and_piped_archives_give_the_same_tree_and_data() {
         assert!(!tree.streams().is_empty());
         assert_same(&manifest(&tree, parts), &expected, name);
         let mut sink = Collect::default();
-        let tree = lanefs_image::source::scan_streaming(&options(&[&path]), &mut sink).unwrap();
+        let tree = lanefs_image::source::scan_streaming(
+            &options(&[&path]),
+            &AtomicBool::new(false),
+            &mut sink,
+        )
+        .unwrap();
         assert_eq!(tree.streams(), [], "{name}");
         assert_same(&manifest_with(&tree, parts, &sink.items), &expected, name);
     }
@@ -186,7 +192,9 @@ fn compressed_and_piped_archives_give_the_same_tree_and_data() {
         let options = options(&[&fifo]);
         assert!(lanefs_image::source::reads_once(&options));
         let mut sink = Collect::default();
-        let tree = lanefs_image::source::scan_streaming(&options, &mut sink).unwrap();
+        let tree =
+            lanefs_image::source::scan_streaming(&options, &AtomicBool::new(false), &mut sink)
+                .unwrap();
         writer.join().unwrap();
         assert_same(&manifest_with(&tree, parts, &sink.items), &expected, name);
     }
