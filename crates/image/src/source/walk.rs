@@ -28,6 +28,10 @@ use super::xattrs::Xattrs;
 /// Entries of one slice of a directory, and of one batch.
 const SLICE: usize = 2048;
 
+/// Bytes from which on a file is asked for holes whatever space it takes: that may be set aside, within holes or beyond
+/// the end.
+const ASKED_FROM: u64 = 1 << 20;
+
 /// Batches that wait for the collecting thread.
 const QUEUED: usize = 16;
 
@@ -357,7 +361,7 @@ impl<'a> Walk<'a> {
                 node.size = stat.st_size.cast_unsigned();
                 if node.size > 0 {
                     node.data = DataKind::Path;
-                    if (stat.st_blocks.cast_unsigned()).saturating_mul(512) < node.size {
+                    if may_have_holes(&stat) {
                         let file = open_beneath(fd, name.to_bytes(), OFlags::empty())?;
                         if let Some(extents) = extents(&file, node.size)? {
                             batch.extents.push((index, extents));
@@ -415,6 +419,13 @@ impl<'a> Walk<'a> {
             error: errno.into(),
         }
     }
+}
+
+/// Whether the file system is to be asked for holes.
+fn may_have_holes(stat: &rustix::fs::Stat) -> bool {
+    let held = stat.st_blocks.cast_unsigned().saturating_mul(512);
+    let size = stat.st_size.cast_unsigned();
+    held < size || size >= ASKED_FROM
 }
 
 fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {

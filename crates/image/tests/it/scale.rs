@@ -136,6 +136,28 @@ fn sparse_files_beyond_four_gigabytes_and_two_terabytes_stay_sparse() {
 }
 
 #[test]
+fn space_that_was_only_set_aside_is_a_hole() {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).unwrap();
+    // Within the file, and beyond its end.
+    for (name, len) in [("within", 8 << 20), ("beyond", 4 << 20)] {
+        let file = File::create(source.join(name)).unwrap();
+        file.set_len(len).unwrap();
+        let flags = rustix::fs::FallocateFlags::KEEP_SIZE;
+        let from = len - (4 << 20);
+        if rustix::fs::fallocate(&file, flags, from, 8 << 20).is_err() {
+            return testkit::skip("the file system for temporary files can't set space aside");
+        }
+        file.write_all_at(b"data", len / 2).unwrap();
+    }
+    let output = scratch.path().join("set-aside.img");
+    let report = build_image(&BuildOptions::from_directory(&source), &output);
+    assert!(report.data_bytes <= 2 * 65_536, "{}", report.data_bytes);
+    e2fsck(&output);
+}
+
+#[test]
 fn a_file_of_many_extents_has_a_tree_of_several_levels() {
     let scratch = tempfile::tempdir().unwrap();
     let (source, output) = (
