@@ -14,6 +14,7 @@ pub(crate) mod space;
 pub(crate) mod xattrs;
 
 use mkfs::{Layout, Options};
+use ondisk::BlockSize;
 use ondisk::features::Feature;
 
 use self::inodes::Inodes;
@@ -29,6 +30,8 @@ const GROW_TRIES: u32 = 32;
 const SIZE_MAX: u64 = 1 << 48;
 /// Inode numbers have 32 bits.
 const INODES_MAX: u64 = u32::MAX as u64;
+/// Blocks from which on a file system has a journal, as from mke2fs.
+const JOURNAL_FROM_BLOCKS: u64 = 2048;
 
 /// What there is too little of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,9 +156,12 @@ struct Demand {
 /// # Errors
 /// When the tree does not fit, naming what is needed; when a node can't be held; when options contradict.
 pub(crate) fn plan(tree: &Tree, options: &Options, size: Size) -> Result<Plan, PlanError> {
+    // Below so many blocks the shape would have no journal, and none would be asked for.
+    let with_journal = JOURNAL_FROM_BLOCKS << options.block_size_or(BlockSize::K4).bits();
+    let least = first_guess(tree).max(with_journal);
     let guess = match size {
-        Size::Fixed(bytes) => bytes.max(first_guess(tree)),
-        Size::Auto(_) => first_guess(tree),
+        Size::Fixed(bytes) => bytes.max(least),
+        Size::Auto(_) => least,
     };
     let guess = guess.saturating_add(journal_room(options)).min(SIZE_MAX);
     plan_around(tree, options, size, guess, &Taken::default())

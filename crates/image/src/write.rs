@@ -60,11 +60,11 @@ pub(crate) fn metadata(
     xattr_blocks(&tables, device, job)?;
     job.check()?;
     job.phase(Phase::Finish);
-    Ok(plan.layout.finish(device, &usage(tree, plan))?)
+    Ok(plan.layout.finish(device, &usage(plan))?)
 }
 
 /// What the image uses beyond its layout.
-fn usage(tree: &Tree, plan: &Plan) -> Usage {
+fn usage(plan: &Plan) -> Usage {
     let shape = &plan.shape;
     let bits = shape.cluster_bits;
     let free = plan.placement.space.clone().into_free_ranges();
@@ -90,7 +90,8 @@ fn usage(tree: &Tree, plan: &Plan) -> Usage {
             directories: *directories,
         })
         .collect();
-    let bytes: u64 = tree.nodes().map(|id| tree.data_bytes(id)).sum();
+    // Of whole blocks: how finely the source's file system tells of holes does not show.
+    let clusters: u64 = plan.placement.files.iter().map(|file| file.clusters).sum();
     Usage {
         data: data
             .into_iter()
@@ -101,7 +102,7 @@ fn usage(tree: &Tree, plan: &Plan) -> Usage {
             })
             .collect(),
         groups,
-        kib_written: bytes >> 10,
+        kib_written: (clusters * plan.shape.cluster_bytes()) >> 10,
     }
 }
 

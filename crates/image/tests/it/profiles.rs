@@ -51,6 +51,25 @@ fn every_block_size() {
 }
 
 #[test]
+fn the_smallest_image_has_its_journal_in_every_block_size() {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    for block in [1024, 4096, 16_384, 65_536] {
+        let output = scratch.path().join(format!("{block}.img"));
+        let build = BuildOptions {
+            mkfs: with("", block),
+            ..BuildOptions::from_directory(&source)
+        };
+        build_image(&build, &output);
+        testkit::e2fsck(&output);
+        let said = testkit::run("dumpe2fs", &["-h", output.to_str().unwrap()]).stdout;
+        let said = String::from_utf8(said).unwrap();
+        assert!(said.contains("has_journal"), "blocks of {block}: {said}");
+    }
+}
+
+#[test]
 fn maps_of_pointers_instead_of_extents() {
     for (fs_type, block) in [
         (FsType::Ext2, 1024),

@@ -46,7 +46,7 @@ fn threads_place_and_order_of_creation_do_not_show() {
     assert!(same.is_empty(), "the copy differs: {same}");
     for newest_time in [None, Some(1_600_000_000)] {
         let mut digests = Vec::new();
-        for (source, threads) in [(&first, 1), (&second, 2), (&first, 7), (&second, 7)] {
+        for (source, threads) in [(&first, 1), (&second, 2), (&first, 100_000), (&second, 7)] {
             let output = scratch.path().join(format!("{threads}.img"));
             let options = BuildOptions {
                 reproducible: true,
@@ -64,6 +64,34 @@ fn threads_place_and_order_of_creation_do_not_show() {
             "{digests:02x?}"
         );
     }
+}
+
+#[test]
+fn holes_within_a_block_of_the_image_do_not_show() {
+    const BLOCK: usize = 65_536;
+    let scratch = tempfile::tempdir().unwrap();
+    let mut digests = Vec::new();
+    // As a file system tells that has small blocks, and one that has large ones.
+    for written in [4096, BLOCK] {
+        let source = scratch.path().join(format!("source-{written}"));
+        fs::create_dir(&source).unwrap();
+        let mut bytes = vec![0; written];
+        bytes[..4096].fill(b'x');
+        let path = source.join("sparse");
+        fs::write(&path, bytes).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(4 * BLOCK as u64).unwrap();
+        let output = scratch.path().join(format!("{written}.img"));
+        let mut options = BuildOptions {
+            reproducible: true,
+            newest_time: Some(1_000_000_000),
+            ..BuildOptions::from_directory(&source)
+        };
+        options.mkfs.block_size = ondisk::BlockSize::from_bytes(BLOCK as u64);
+        build_image(&options, &output);
+        digests.push(digest(&output));
+    }
+    assert!(digests[0] == digests[1], "{digests:02x?}");
 }
 
 #[test]
