@@ -19,8 +19,8 @@ use crate::target::Target;
 /// Extract an image into a directory or a tar archive
 ///
 /// A directory gets all that this user may restore: as root owners, modes, devices, extended attributes, ACLs,
-/// nanoseconds, hard links and holes. A tar gets all of it whoever asks. An empty lost+found is left out. A file that
-/// fails, or is interrupted, is not there at all.
+/// nanoseconds, hard links and holes. A tar gets all of it but sockets, whoever asks. An empty lost+found is left out.
+/// A file that fails, or is interrupted, is not there at all.
 #[derive(clap::Args)]
 #[command(override_usage = "lanefs extract [OPTIONS] IMAGE[:PATH] DEST")]
 pub struct Args {
@@ -212,7 +212,6 @@ pub fn report(
         (summary.lost_modes, "modes"),
         (summary.lost_xattrs, "extended attributes"),
         (summary.lost_devices, "devices"),
-        (summary.lost_sockets, "sockets"),
     ]
     .iter()
     .filter(|(count, _)| *count > 0)
@@ -227,6 +226,12 @@ pub fn report(
         context.warn(format_args!(
             "not restored: {} ({why}); a tar keeps them all",
             lost.join(", ")
+        ));
+    }
+    if summary.lost_sockets > 0 {
+        context.warn(format_args!(
+            "not restored: {} sockets, which a tar can't hold; a directory gets them",
+            summary.lost_sockets
         ));
     }
     context.detail(format_args!(

@@ -45,6 +45,18 @@ fn a_directory_gets_all_that_the_kernel_shows() {
 }
 
 #[test]
+fn what_a_tar_cannot_hold_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    fs::create_dir(path("tree")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(path("tree/socket")).unwrap();
+    ok(["build", "-q", &path("tree"), &path("x.img")]);
+    let output = run(["extract", &path("x.img"), &path("x.tar")]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("1 sockets, which a tar can't hold"), "{said}");
+}
+
+#[test]
 fn a_tar_that_tar_unpacks_gets_all_that_the_kernel_shows() {
     let Some(fixture) = Fixture::as_root() else {
         return;
