@@ -53,7 +53,14 @@ pub struct Mounted {
 /// `MountError` says what the system refused; the file system is closed then.
 pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, MountError> {
     let is_writable = !options.access.read_only;
-    let connection = connect::connect(&options.source, directory, &options.access)?;
+    let connection = match connect::connect(&options.source, directory, &options.access) {
+        Ok(connection) => connection,
+        Err(error) => {
+            // What matters is why it failed; an image that can't be closed is replayed when it is opened next.
+            let _ = fs.close();
+            return Err(error);
+        }
+    };
     let volume = Arc::new(Volume::new(fs, is_writable));
     let mut config = fuser::Config::default();
     config.n_threads = Some(options.threads.max(1));
@@ -69,8 +76,9 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
             unmounter,
         }),
         Err(error) => {
-            // What matters is why it failed.
+            // As above; the session and its share of the volume are gone.
             let _ = unmounter.detach();
+            let _ = Arc::into_inner(volume).map(|volume| volume.into_fs().close());
             Err(MountError::Connection(error))
         }
     }

@@ -229,7 +229,10 @@ fn wait_for_end(
             Err(_) if tries < TRIES => tries += 1,
             _ => {
                 events.set_read_timeout(None).map_err(Failure::new)?;
-                unmounter.abort().map_err(Failure::new)?;
+                unmounter.abort().map_err(|error| {
+                    Failure::new(error)
+                        .hint("the image's journal is replayed when it is opened next")
+                })?;
                 continue;
             }
         }

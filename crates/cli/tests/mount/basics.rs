@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use testkit::{Manifest, Mounted};
@@ -10,6 +11,12 @@ use testkit::{Manifest, Mounted};
 use crate::served::{Served, can_mount, image, lanefs, said};
 
 const SIZE: u64 = 64 << 20;
+
+/// Whether an image's journal holds nothing.
+fn is_clean(image: &Path) -> bool {
+    let header = testkit::run("dumpe2fs", &["-h", image.to_str().unwrap()]);
+    !String::from_utf8_lossy(&header.stdout).contains("needs_recovery")
+}
 
 #[test]
 fn what_is_written_to_a_mount_is_there_for_the_kernel() {
@@ -93,7 +100,7 @@ fn the_command_returns_when_the_directory_is_ready_or_says_why_not() {
     let image = image(folder.path(), "a.img", SIZE, &[]);
     let place = folder.path().join("place");
     fs::create_dir(&place).unwrap();
-    let mount = |image: &std::path::Path, options: &str| {
+    let mount = |image: &Path, options: &str| {
         let mut command = lanefs();
         command
             .args(["mount", "-o", options])
@@ -133,6 +140,14 @@ fn the_command_returns_when_the_directory_is_ready_or_says_why_not() {
     let wrong = mount(&image, "frobnicate");
     assert_eq!(wrong.status.code(), Some(1));
     assert!(said(&wrong).contains("frobnicate"), "{}", said(&wrong));
+    let mut nowhere = lanefs();
+    nowhere
+        .arg("mount")
+        .arg(&image)
+        .arg(folder.path().join("none"));
+    let nowhere = nowhere.output().unwrap();
+    assert_eq!(nowhere.status.code(), Some(32), "{}", said(&nowhere));
+    assert!(is_clean(&image));
     let missing = mount(&folder.path().join("none"), "ro");
     assert_eq!(missing.status.code(), Some(32), "{}", said(&missing));
 }
@@ -176,8 +191,7 @@ fn a_signal_unmounts_and_leaves_a_clean_image() {
         testkit::run("kill", &[&format!("-{signal}"), &process]);
         assert!(served.wait().success());
         testkit::e2fsck(&image);
-        let header = testkit::run("dumpe2fs", &["-h", image.to_str().unwrap()]);
-        assert!(!String::from_utf8_lossy(&header.stdout).contains("needs_recovery"));
+        assert!(is_clean(&image));
     }
     let served = Served::start(&image, "ro");
     assert_eq!(
@@ -313,6 +327,5 @@ fn any_user_mounts_and_unmounts_through_fusermount3() {
     }
     assert!(output.status.success(), "{}", said(&output));
     testkit::e2fsck(&image);
-    let header = testkit::run("dumpe2fs", &["-h", image.to_str().unwrap()]);
-    assert!(!String::from_utf8_lossy(&header.stdout).contains("needs_recovery"));
+    assert!(is_clean(&image));
 }
