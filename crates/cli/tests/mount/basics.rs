@@ -280,17 +280,19 @@ fn flags_are_changed_and_heeded_and_default_acls_come_before_the_umask() {
     }
 }
 
-/// In a namespace of its own, where everybody may open /dev/fuse, as most systems have it.
+/// In namespaces of its own: of mounts, where everybody may open /dev/fuse, as most systems have it, and where no other
+/// test's mount is kept alive; and of processes, which all end with it.
 const AS_NOBODY: &str = r#"
+for other in $(grep " fuse.lanefs " /proc/self/mountinfo | cut -d " " -f 5); do umount -l "$other"; done
 mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse || exit 77
-exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
+setpriv --reuid=65534 --regid=65534 --clear-groups timeout 20 sh -ec '
     "$LANEFS" mount a.img place
     echo text > place/file
-    grep -q "place rw,nosuid,nodev.* fuse.lanefs" /proc/self/mountinfo
+    grep -q "$PWD/place rw,nosuid,nodev.* fuse.lanefs" /proc/self/mountinfo
     if "$LANEFS" mount a.img place; then exit 1; fi
     "$LANEFS" umount place
     "$LANEFS" mount -f a.img place & server=$!
-    until grep -q "place rw" /proc/self/mountinfo; do sleep 0.05; done
+    until grep -q "$PWD/place rw" /proc/self/mountinfo; do sleep 0.05; done
     test "$(cat place/file)" = text
     kill -TERM $server
     wait $server
@@ -316,7 +318,8 @@ fn any_user_mounts_and_unmounts_through_fusermount3() {
     let program = folder.path().join("lanefs");
     fs::copy(lanefs().get_program(), &program).unwrap();
     let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", AS_NOBODY])
+        .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        .args(["sh", "-c", AS_NOBODY])
         .current_dir(folder.path())
         .env("LANEFS", &program)
         .output()
