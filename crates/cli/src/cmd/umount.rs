@@ -62,7 +62,9 @@ fn wait_until_closed(context: &Context, image: &Path) {
         looks += 1;
         if looks == LOOKS_IN_SILENCE {
             let image = image.display();
-            context.note(format_args!("waiting until {image} is written home"));
+            context.note(format_args!(
+                "waiting until {image} is written home and closed (a container may have a mount of it still)"
+            ));
         }
         thread::sleep(PAUSE);
     }
