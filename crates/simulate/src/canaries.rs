@@ -27,7 +27,7 @@ pub fn run(mut tell: impl FnMut(Canary, &str, &str)) -> Result<(), String> {
     let image = image::make(profile, &seeds::setup())?;
     // What finds a mistake finds nothing where none is made; of the seeds, the other parts of a run say that.
     let mut sweep = Sweep::new(&image, DEPTH)?;
-    sequences::run(&mut sweep, &reuse())?;
+    sequences::run(&mut sweep, &reuse(), 0)?;
     let mut missed = Vec::new();
     for canary in Canary::ALL {
         canary::make(Some(canary));
@@ -71,7 +71,7 @@ fn reuse() -> Vec<Op> {
 
 fn find(image: &Image) -> Result<Option<(String, String)>, String> {
     let mut sweep = Sweep::new(image, DEPTH)?;
-    if let Err(why) = caught(|| sequences::run(&mut sweep, &reuse())) {
+    if let Err(why) = caught(|| sequences::run(&mut sweep, &reuse(), 0)) {
         return Ok(Some(("a block reused".into(), why)));
     }
     for seed in 0..SEEDS {

@@ -457,6 +457,29 @@ fn node(fs: &Fs, ino: Ino, names: &mut Vec<(Vec<u8>, Ino)>) -> Result<Node, Erro
     })
 }
 
+/// What of a write goes to its place before the rest: what lies within the file's old size. A cut may keep that part
+/// alone, also when the write has returned.
+#[must_use]
+pub fn within(op: &Op, before: &Tree) -> Option<Op> {
+    let Op::Write {
+        file,
+        offset,
+        bytes,
+    } = op
+    else {
+        return None;
+    };
+    let Kind::File(content) = &before.node(before.find(file).ok()?).kind else {
+        return None;
+    };
+    let len = usize::try_from(content.size().checked_sub(*offset)?).ok()?;
+    (len > 0 && len < bytes.len()).then(|| Op::Write {
+        file: file.clone(),
+        offset: *offset,
+        bytes: bytes[..len].to_vec(),
+    })
+}
+
 /// What an operation may have done before it returns, in order: a prefix of its range; a hole where a range is to be
 /// cut out. `unit` is the image's block size; `before` is what the operation finds: what a write has within the file's
 /// old size goes to its place before the rest.
@@ -479,16 +502,9 @@ pub fn parts(op: &Op, unit: u64, before: &Tree) -> Vec<Op> {
                 offset: *offset,
                 bytes: bytes[..usize::try_from(len).unwrap_or(0)].to_vec(),
             };
-            let size = before
-                .find(file)
-                .map_or(0, |id| match &before.node(id).kind {
-                    Kind::File(content) => content.size(),
-                    _ => 0,
-                });
             let mut lens = ends(*offset, bytes.len() as u64);
-            let within = size.saturating_sub(*offset);
-            if within > 0 && within < bytes.len() as u64 {
-                lens.push(within);
+            if let Some(Op::Write { bytes, .. }) = within(op, before) {
+                lens.push(bytes.len() as u64);
             }
             lens.sort_unstable();
             lens.dedup();

@@ -237,7 +237,7 @@ fn cut_sequences(
     let profile = sweep.image.profile;
     for number in numbers {
         let ops = sequences::sequence(alphabet, length as usize, number);
-        let checked = caught(|| sequences::run(sweep, &ops)).map_err(|why| {
+        let checked = caught(|| sequences::run(sweep, &ops, number as u64)).map_err(|why| {
             let why = format!("{}: {why}", briefs(&ops));
             repeat(profile, &format!("--sequence {length}:{number}"), &why)
         });
@@ -412,7 +412,7 @@ fn one_sequence(profile: image::Profile, which: &str, with_faults: bool) -> Resu
         judge_one_in: 1,
     };
     let mut sweep = Sweep::new(&image, depth)?;
-    caught(|| sequences::run(&mut sweep, &ops))?;
+    caught(|| sequences::run(&mut sweep, &ops, index))?;
     report(profile.name, &sweep.counts, now());
     Ok(())
 }

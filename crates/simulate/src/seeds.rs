@@ -424,7 +424,7 @@ pub fn run(sweep: &mut Sweep<'_>, seed: u64) -> Result<(), String> {
         0 => usize::MAX,
         _ => recorded.worked,
     };
-    sweep.run(cuts, &recorded.readings, &mut explained, end)
+    sweep.run(cuts, &recorded.readings, &mut explained, end, seed)
 }
 
 /// Runs the work of a seed on a device of which one request fails, once or from then on: nothing panics or hangs, who

@@ -7,7 +7,7 @@ use device::BlockDevice;
 use model::{Device, History, Mode, Op, Path, RenameFlag, Target, Tree, XattrFlag};
 use sync::Arc;
 
-use crate::executor::{Executor, Refusal, brief, parts};
+use crate::executor::{Executor, Refusal, brief, parts, within};
 use crate::image::{Image, open};
 use crate::sweep::{Explains, Sweep, read};
 use crate::{CowDevice, Cut, Event, Recorder};
@@ -231,6 +231,11 @@ impl<'a> Explained<'a> {
         let mut history = History::new(self.start.clone());
         for (index, op) in self.ops.iter().enumerate().take(returned) {
             if self.done[index] {
+                if let Some(first) = within(op, history.last()) {
+                    let mut state = history.last().clone();
+                    state.apply(&first).map_err(|errno| refused(op, errno))?;
+                    history.push(state);
+                }
                 history.complete(op).map_err(|errno| refused(op, errno))?;
             }
         }
@@ -354,11 +359,11 @@ pub fn marks(recorder: &Recorder) -> Vec<usize> {
     marks
 }
 
-/// Runs operations, and cuts them everywhere.
+/// Runs operations, and cuts them everywhere; what is drawn follows from the seed.
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn run(sweep: &mut Sweep<'_>, ops: &[Op]) -> Result<(), String> {
+pub fn run(sweep: &mut Sweep<'_>, ops: &[Op], seed: u64) -> Result<(), String> {
     let start = sweep.image.tree.clone();
     let recorded = record(Recorder::over(&sweep.image.device), &start, ops)?;
     if let Some((index, why)) = recorded.broken {
@@ -379,7 +384,13 @@ pub fn run(sweep: &mut Sweep<'_>, ops: &[Op]) -> Result<(), String> {
     let unit = sweep.image.profile.unit;
     let marks = marks(&recorded.recorder);
     let mut explained = Explained::new(&start, ops, &recorded.done, unit, marks);
-    sweep.run(recorded.recorder.cuts(), &[], &mut explained, usize::MAX)
+    sweep.run(
+        recorded.recorder.cuts(),
+        &[],
+        &mut explained,
+        usize::MAX,
+        seed,
+    )
 }
 
 /// What a cut leaves of operations that were all synced and never written home.

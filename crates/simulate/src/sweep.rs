@@ -99,7 +99,7 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// Cuts a recording everywhere up to an event.
+    /// Cuts a recording everywhere up to an event. What is drawn follows from the seed.
     ///
     /// # Errors
     /// The first cut that leaves what must not be, and why.
@@ -109,11 +109,15 @@ impl<'a> Sweep<'a> {
         readings: &[Reading],
         explains: &mut dyn Explains,
         end: usize,
+        seed: u64,
     ) -> Result<(), String> {
         self.counts.runs += 1;
+        self.random = Random::new(seed);
         let mut seen: HashSet<(usize, u64)> = HashSet::new();
         let mut verdicts: HashSet<(usize, u64)> = HashSet::new();
         let wanted = self.wanted(&cuts, end);
+        // Shares are counted from another state in each run, which follows from the seed, too.
+        let mut number = seed;
         for cut in wanted {
             let position = explains.position(cut.event);
             let state = cuts.state(cut);
@@ -121,13 +125,14 @@ impl<'a> Sweep<'a> {
                 continue;
             }
             self.counts.states += 1;
+            number += 1;
             let reading = readings.get(cut.event).or(readings.last());
             if let Some(reading) = reading {
                 self.counts.busy += u64::from(reading.handles >= 2);
                 self.counts.sealing += u64::from(reading.seals >= 1);
             }
-            let again = self.counts.states.is_multiple_of(AGAIN_ONE_IN);
-            let judges = self.counts.states.is_multiple_of(self.depth.judge_one_in);
+            let again = number.is_multiple_of(AGAIN_ONE_IN);
+            let judges = number.is_multiple_of(self.depth.judge_one_in);
             let checked = caught(|| {
                 if again {
                     self.cut_again(&state, position, explains)?;

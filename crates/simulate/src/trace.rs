@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use model::{History, Op, Tree};
 use sync::schedule::Handled;
 
-use crate::executor::{Refusal, brief, parts};
+use crate::executor::{Refusal, brief, parts, within};
 
 /// One call of one thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -376,6 +376,12 @@ impl Trace {
 }
 
 fn apply(history: &mut History, op: &Op) -> Result<(), String> {
+    if let Some(first) = within(op, history.last()) {
+        let mut state = history.last().clone();
+        if state.apply(&first).is_ok() {
+            history.push(state);
+        }
+    }
     let mut state = history.last().clone();
     state
         .apply(op)

@@ -171,11 +171,10 @@ fn try_rename(
     moves: Option<MutexGuard<'_, ()>>,
 ) -> Result<Tried, Error> {
     let found = look_up(icache, old, new)?;
-    match (flag, found.replaced) {
-        (RenameFlag::NoReplace, Some(_)) => return Err(Error::Exists),
-        (RenameFlag::Exchange, None) => return Err(Error::NotFound),
-        _ => {}
+    if flag == RenameFlag::Exchange && found.replaced.is_none() {
+        return Err(Error::NotFound);
     }
+    let is_taken = flag == RenameFlag::NoReplace && found.replaced.is_some();
     let is_across = found.is_across(old, new, flag);
     if is_across && moves.is_none() {
         return Ok(Tried::Again);
@@ -185,9 +184,8 @@ fn try_rename(
         Ok((of(old.directory)?, of(new.directory)?))
     };
     let before = generations()?;
-    refuse_loops(icache, old, new, &found, flag)?;
-    if found.replaced == Some(found.moved) {
-        return Ok(Tried::Done { orphan: None });
+    if !is_taken {
+        refuse_loops(icache, old, new, &found, flag)?;
     }
     let mut inos = vec![old.directory, new.directory, found.moved];
     inos.extend(found.replaced);
@@ -203,6 +201,14 @@ fn try_rename(
         new,
         found: &found,
     };
+    if is_taken || found.replaced == Some(found.moved) {
+        // The names were looked up one after the other: what they led to must hold for both at one moment.
+        return match step.drafts()? {
+            None => Ok(Tried::Again),
+            Some(_) if is_taken => Err(Error::Exists),
+            Some(_) => Ok(Tried::Done { orphan: None }),
+        };
+    }
     match flag {
         RenameFlag::Exchange => step.exchange(is_across),
         _ => step.replace(is_across),
