@@ -38,7 +38,7 @@ use crate::sb::{self, Volume};
 
 pub(crate) use draft::{Draft, PreparedNames, is_empty};
 pub use list::{DirEntry, ReadDir};
-pub(crate) use search::lookup_in;
+pub(crate) use search::{glance, lookup_in};
 
 /// An inode that is a directory, and how to read it.
 struct Directory<'a> {

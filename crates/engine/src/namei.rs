@@ -15,13 +15,13 @@ use ondisk::{FileType, Ino};
 use crate::data;
 use crate::dir;
 use crate::error::Error;
-use crate::icache::Icache;
+use crate::icache::{Icache, LiveInode, LoadedInode};
 use crate::limits;
 
 pub use create::NewInode;
 pub(crate) use create::{Content, create, create_unnamed};
 pub(crate) use link::link;
-pub(crate) use lock::TRIES;
+use lock::TRIES;
 pub(crate) use remove::{rmdir, unlink};
 pub use rename::RenameFlag;
 pub(crate) use rename::{Named, rename};
@@ -45,22 +45,24 @@ pub(crate) fn resolve(icache: &Icache, path: &[u8], follow_last: bool) -> Result
         let end = rest[begin..].iter().position(|byte| *byte == b'/');
         let end = end.map_or(rest.len(), |len| begin + len);
         let directory = icache.load_used(here)?;
-        let found = match &rest[begin..end] {
-            // The root is its own parent, whatever its entry says.
-            b".." if here == Ino::ROOT && directory.is(FileType::Directory) => here,
-            name => dir::lookup_in(icache, here, name)?,
+        // The root is its own parent, whatever its entry says.
+        let is_above_root =
+            &rest[begin..end] == b".." && here == Ino::ROOT && directory.is(FileType::Directory);
+        let name = match is_above_root {
+            true => b".",
+            false => &rest[begin..end],
         };
-        rest.drain(..end);
-        if rest.is_empty() && !follow_last {
-            return Ok(found);
+        if !follow_last && end == rest.len() {
+            return dir::lookup_in(icache, here, name);
         }
-        let inode = icache.load_used(found)?;
-        if inode.is(FileType::Symlink) {
+        let (inode, target) = step(icache, here, name)?;
+        let found = inode.ino();
+        rest.drain(..end);
+        if let Some(mut target) = target {
             links += 1;
             if links > limits::SYMLINKS {
                 return Err(Error::TooManyLinks);
             }
-            let mut target = data::read_link(icache.volume(), &inode)?;
             if target.is_empty() {
                 return Err(Error::NotFound);
             }
@@ -75,4 +77,56 @@ pub(crate) fn resolve(icache: &Icache, path: &[u8], follow_last: bool) -> Result
             return Err(Error::NotDirectory);
         }
     }
+}
+
+/// What a name stands for, and where that leads if it is a symbolic link: both from one moment at which it had the
+/// name, though others may rename and delete meanwhile.
+fn step(
+    icache: &Icache,
+    directory: Ino,
+    name: &[u8],
+) -> Result<(LoadedInode, Option<Vec<u8>>), Error> {
+    let volume = icache.volume();
+    let with_target = |inode: LoadedInode| {
+        let target = match inode.is(FileType::Symlink) {
+            true => Some(data::read_link(volume, &inode)?),
+            false => None,
+        };
+        Ok((inode, target))
+    };
+    let ino = dir::lookup_in(icache, directory, name)?;
+    let loaded = icache.load_used(ino);
+    if !volume.is_writable() {
+        return with_target(loaded?);
+    }
+    if let Ok(inode) = loaded
+        && !inode.is(FileType::Symlink)
+        && dir::lookup_in(icache, directory, name).is_ok_and(|now| now == ino)
+    {
+        return Ok((inode, None));
+    }
+    look_at(icache, directory, name, |_, inode| with_target(inode))
+}
+
+/// What `see` makes of the inode that a name stands for, on a volume that is written to. It is called under the inode's
+/// lock, shared, so the inode has the name until it returns.
+pub(crate) fn look_at<T>(
+    icache: &Icache,
+    directory: Ino,
+    name: &[u8],
+    see: impl Fn(&LiveInode, LoadedInode) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let above = icache.get(directory)?;
+    for _ in 0..TRIES {
+        let ino = dir::lookup_in(icache, directory, name)?;
+        let live = icache.get(ino)?;
+        // Who takes the name away or deletes the inode needs its lock for that. The directory's lock may come before
+        // this one, so nobody waits for it here.
+        let _locked = live.read_lock();
+        let now = dir::glance(icache, &above, name);
+        if now.is_some_and(|now| now.is_ok_and(|now| now == ino)) {
+            return see(&live, icache.load_used(ino)?);
+        }
+    }
+    Err(Error::Busy)
 }

@@ -28,8 +28,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::metadata`], and when an attribute is broken.
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Xattr>, Error> {
-        let ino = self.find(path.as_ref(), true)?;
-        self.named(path.as_ref(), self.0.xattrs(ino))
+        let held = self.reach(path.as_ref(), true)?;
+        self.named(path.as_ref(), self.0.xattrs(held.ino()))
     }
 
     /// The value of one extended attribute, by its whole name.
@@ -37,8 +37,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::xattrs`]; when there is none of this name.
     pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>, Error> {
-        let ino = self.find(path.as_ref(), true)?;
-        self.named(path.as_ref(), self.0.xattr(ino, name.as_ref()))
+        let held = self.reach(path.as_ref(), true)?;
+        self.named(path.as_ref(), self.0.xattr(held.ino(), name.as_ref()))
     }
 
     /// Sets an extended attribute, by its whole name (`user.`, `trusted.`, `security.`, or an ACL in the form of
@@ -53,8 +53,8 @@ impl Fs {
         name: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        let ino = self.find(path.as_ref(), true)?;
-        self.set_xattr_of(path.as_ref(), ino, name.as_ref(), value.as_ref())
+        let held = self.reach(path.as_ref(), true)?;
+        self.set_xattr_of(path.as_ref(), held.ino(), name.as_ref(), value.as_ref())
     }
 
     /// As [`Fs::set_xattr`]; a symbolic link at the path's end is not followed.
@@ -67,8 +67,8 @@ impl Fs {
         name: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        let ino = self.find(path.as_ref(), false)?;
-        self.set_xattr_of(path.as_ref(), ino, name.as_ref(), value.as_ref())
+        let held = self.reach(path.as_ref(), false)?;
+        self.set_xattr_of(path.as_ref(), held.ino(), name.as_ref(), value.as_ref())
     }
 
     fn set_xattr_of(&self, path: &Path, ino: Ino, name: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -85,8 +85,11 @@ impl Fs {
         path: impl AsRef<Path>,
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        let ino = self.find(path.as_ref(), true)?;
-        self.named(path.as_ref(), self.0.remove_xattr(ino, name.as_ref()))
+        let held = self.reach(path.as_ref(), true)?;
+        self.named(
+            path.as_ref(),
+            self.0.remove_xattr(held.ino(), name.as_ref()),
+        )
     }
 
     /// As [`Fs::remove_xattr`]; a symbolic link at the path's end is not followed.
@@ -98,8 +101,11 @@ impl Fs {
         path: impl AsRef<Path>,
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        let ino = self.find(path.as_ref(), false)?;
-        self.named(path.as_ref(), self.0.remove_xattr(ino, name.as_ref()))
+        let held = self.reach(path.as_ref(), false)?;
+        self.named(
+            path.as_ref(),
+            self.0.remove_xattr(held.ino(), name.as_ref()),
+        )
     }
 
     /// Sets the flags that `chattr` can change as in `flags`; others stay.
@@ -108,8 +114,8 @@ impl Fs {
     /// As [`Fs::metadata`] and [`Fs::sync`]; for a flag that the type of file does not have, or that lanefs can't
     /// change.
     pub fn set_flags(&self, path: impl AsRef<Path>, flags: Flags) -> Result<(), Error> {
-        let ino = self.find(path.as_ref(), true)?;
-        self.named(path.as_ref(), self.0.set_flags(ino, flags))
+        let held = self.reach(path.as_ref(), true)?;
+        self.named(path.as_ref(), self.0.set_flags(held.ino(), flags))
     }
 
     /// Makes all that `work` does one change, and closes the file system: after a crash, or when `work` fails, the

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use engine::{FileType, Ino, Metadata, NewInode, RenameFlag, SetAttributes, XattrFlag};
 
+use crate::names::Place;
+use crate::reach::{Held, TRIES};
 use crate::{Error, Fs};
 
 /// A new file's owner and permissions where nothing else is said: root's, 0644.
@@ -63,8 +65,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::metadata`]; when it is no regular file, the size is too large, or as [`Fs::sync`].
     pub fn set_len(&self, path: impl AsRef<Path>, size: u64) -> Result<(), Error> {
-        let ino = self.find(path.as_ref(), true)?;
-        self.named(path.as_ref(), self.0.truncate(ino, size))
+        let held = self.reach(path.as_ref(), true)?;
+        self.named(path.as_ref(), self.0.truncate(held.ino(), size))
     }
 
     /// Makes a file at a path, or replaces one, with what `fill` puts into it.
@@ -77,30 +79,45 @@ impl Fs {
     ) -> Result<(), Error> {
         let path = &self.follow(path)?;
         let place = self.place(path)?;
-        let old = match self.0.lookup(place.parent, place.name) {
-            Ok(ino) => Some(self.named(path, self.0.metadata(ino))?),
-            Err(engine::Error::NotFound) => None,
-            Err(error) => return self.named(path, Err(error)),
-        };
-        let wrong = match old.map(|old| old.file_type) {
-            None | Some(FileType::Regular) => None,
-            Some(FileType::Directory) => Some(engine::Error::IsDirectory),
-            Some(_) => Some(engine::Error::NotRegular),
-        };
-        if let Some(error) = wrong {
-            return self.named(path, Err(error));
-        }
+        self.named(path, self.replaceable(&place))?;
         let ino = self.named(path, self.0.create_unnamed(place.parent, new))?;
-        let done = fill(ino).and_then(|()| match old {
-            None => self.named(path, self.0.link(ino, place.parent, place.name)),
-            Some(old) => {
-                self.named(path, self.keep(ino, &old, taken))?;
-                self.named(path, self.replace(ino, place.parent, place.name))
-            }
-        });
+        let done = fill(ino).and_then(|()| self.named(path, self.give_name(ino, &place, taken)));
         // Without a name by now, it is deleted here.
         let released = self.named(path, self.0.release(ino));
         done.and(released)
+    }
+
+    /// The file that has a name, held, if there is one; it must be a regular one.
+    fn replaceable(&self, place: &Place<'_>) -> Result<Option<Held<'_>>, engine::Error> {
+        let held = match self.reach_in(place.parent, place.name) {
+            Ok(held) => held,
+            Err(engine::Error::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match self.0.metadata(held.ino())?.file_type {
+            FileType::Regular => Ok(Some(held)),
+            FileType::Directory => Err(engine::Error::IsDirectory),
+            _ => Err(engine::Error::NotRegular),
+        }
+    }
+
+    /// Gives a complete file without a name its name; what has it by now is replaced.
+    fn give_name(&self, ino: Ino, place: &Place<'_>, taken: Taken) -> Result<(), engine::Error> {
+        for _ in 0..TRIES {
+            let Some(old) = self.replaceable(place)? else {
+                match self.0.link(ino, place.parent, place.name) {
+                    // Others made one since.
+                    Err(engine::Error::Exists) => continue,
+                    linked => return linked,
+                }
+            };
+            let metadata = self.0.metadata(old.ino())?;
+            self.keep(ino, &metadata, taken)?;
+            // Deleted by the next call, which says what fails.
+            drop(old);
+            return self.replace(ino, place.parent, place.name);
+        }
+        Err(engine::Error::Busy)
     }
 
     /// Gives a file that is about to replace another one what it keeps of that: attributes, permissions with their
@@ -150,13 +167,17 @@ impl Fs {
     pub(crate) fn follow(&self, path: &Path) -> Result<PathBuf, Error> {
         let mut path = path.to_path_buf();
         for _ in 0..LINKS {
-            match self.symlink_metadata(&path) {
-                Ok(metadata) if metadata.file_type == FileType::Symlink => {
-                    let target = self.read_link(&path)?;
+            match self.read_link(&path) {
+                Ok(target) => {
                     path.pop();
                     path.push(target);
                 }
-                _ => return Ok(path),
+                // It leads no further, or not yet anywhere.
+                Err(Error::Fs {
+                    source: engine::Error::NotSymlink | engine::Error::NotFound,
+                    ..
+                }) => return Ok(path),
+                Err(error) => return Err(error),
             }
         }
         let bytes = path.as_os_str().as_bytes();

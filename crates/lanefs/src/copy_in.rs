@@ -120,8 +120,8 @@ impl Fs {
             match job {
                 Job::Enter(from, to) => copy.enter(&from, &to, &mut jobs)?,
                 Job::Leave(metadata, from, to) => {
-                    let ino = self.find(&to, true)?;
-                    copy.xattrs(&from, ino, &to)?;
+                    let held = self.reach(&to, true)?;
+                    copy.xattrs(&from, held.ino(), &to)?;
                     self.set_attributes(&to, &copy.kept(&metadata))?;
                 }
             }

@@ -10,12 +10,11 @@ use std::path::{Path, PathBuf};
 use engine::{Allocate, FileType, Ino, InodeRef, Mapping, Metadata, NewInode, SetAttributes};
 
 use crate::contents::FILE;
+use crate::reach::TRIES;
 use crate::{Error, Fs};
 
 /// The most bytes of a file that [`Fs::read`] takes into memory.
 const MAX_READ: u64 = 1 << 40;
-/// How often opening is tried again because others make and remove the name.
-const TRIES: usize = 1000;
 
 /// How to open a file, as `std::fs::OpenOptions`.
 ///
@@ -184,6 +183,11 @@ impl OpenOptions {
             if !self.create_new {
                 match fs.0.lookup_held(place.parent, place.name) {
                     Err(engine::Error::NotFound) if self.create => {}
+                    Ok(ino) if fs.0.metadata(ino).is_ok_and(|found| found.is_symlink()) => {
+                        // Since it was followed: once more.
+                        fs.named(&path, fs.0.release(ino))?;
+                        continue;
+                    }
                     found => return fs.named(&path, found),
                 }
             }

@@ -90,9 +90,9 @@ impl Fs {
     }
 
     fn inode(&self, path: &Path, follow_last: bool) -> Result<InodeRef<'_>, Error> {
-        let ino = self.find(path, follow_last)?;
+        let held = self.reach(path, follow_last)?;
         self.0
-            .inode(ino)
+            .inode(held.ino())
             .map_err(|error| Error::at(path.as_os_str().as_bytes(), error))
     }
 

@@ -148,6 +148,7 @@ pub mod make;
 mod names;
 pub mod partition;
 pub mod probe;
+mod reach;
 pub mod walk;
 mod write;
 

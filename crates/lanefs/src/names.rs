@@ -6,6 +6,7 @@ use std::path::Path;
 
 use engine::{FileType, Ino, NewInode, RenameFlag};
 
+use crate::reach::Held;
 use crate::{Error, Fs};
 
 /// A new directory's owner and permissions where nothing else is said: root's, 0755.
@@ -28,12 +29,14 @@ const SYMLINK: NewInode = NewInode {
 /// A path's directory and its last part.
 pub(crate) struct Place<'a> {
     pub(crate) parent: Ino,
+    /// Keeps the directory; `None` for the root.
+    _held: Option<Held<'a>>,
     pub(crate) name: &'a [u8],
 }
 
 impl Fs {
     /// The directory that holds (or would hold) a path's last part, and that part. Slashes at the end are left out.
-    pub(crate) fn place<'a>(&self, path: &'a Path) -> Result<Place<'a>, Error> {
+    pub(crate) fn place<'a>(&'a self, path: &'a Path) -> Result<Place<'a>, Error> {
         let bytes = path.as_os_str().as_bytes();
         let end = bytes.iter().rposition(|byte| *byte != b'/');
         let path_without = &bytes[..end.map_or(0, |last| last + 1)];
@@ -47,11 +50,15 @@ impl Fs {
             };
             return Err(Error::at(bytes, error));
         }
-        let parent = match above {
-            b"" => Ino::ROOT,
-            above => self.find(Path::new(OsStr::from_bytes(above)), true)?,
+        let held = match above {
+            b"" => None,
+            above => Some(self.reach(Path::new(OsStr::from_bytes(above)), true)?),
         };
-        Ok(Place { parent, name })
+        Ok(Place {
+            parent: held.as_ref().map_or(Ino::ROOT, Held::ino),
+            _held: held,
+            name,
+        })
     }
 
     /// Makes an empty directory that belongs to root, with permissions 0755.
@@ -154,10 +161,10 @@ impl Fs {
         original: impl AsRef<Path>,
         path: impl AsRef<Path>,
     ) -> Result<(), Error> {
-        let ino = self.find(original.as_ref(), false)?;
+        let held = self.reach(original.as_ref(), false)?;
         let path = path.as_ref();
         let place = self.place(path)?;
-        self.named(path, self.0.link(ino, place.parent, place.name))
+        self.named(path, self.0.link(held.ino(), place.parent, place.name))
     }
 
     /// Removes a name of something that is no directory; with its last name a file is deleted.
@@ -189,22 +196,22 @@ impl Fs {
         let path = path.as_ref();
         // Nothing is taken from below what can't be removed itself, and a link is no directory.
         self.place(path)?;
-        let start = self.find(path, false)?;
+        let start = self.reach(path, false)?;
         let named = |error| Error::at(path.as_os_str().as_bytes(), error);
         // The directories on the way down, each with its name in the one before.
-        let mut way: Vec<(Ino, Vec<u8>)> = vec![(start, Vec::new())];
+        let mut way: Vec<(Held<'_>, Vec<u8>)> = vec![(start, Vec::new())];
         while let Some((directory, _)) = way.last() {
-            let directory = *directory;
+            let directory = directory.ino();
             let below = self.empty(directory).map_err(named)?;
             match below {
-                Some(child) if way.iter().any(|(ino, _)| *ino == child.0) => {
+                Some(child) if way.iter().any(|(held, _)| held.ino() == child.0.ino()) => {
                     return Err(Error::invalid("a directory lies in itself"));
                 }
                 Some(child) => way.push(child),
                 None => {
-                    let (_, name) = way.pop().unwrap_or_default();
+                    let name = way.pop().map(|(_, name)| name).unwrap_or_default();
                     match way.last() {
-                        Some((parent, _)) => self.0.rmdir(*parent, &name).map_err(named)?,
+                        Some((parent, _)) => self.0.rmdir(parent.ino(), &name).map_err(named)?,
                         None => return self.remove_dir(path),
                     }
                 }
@@ -214,7 +221,7 @@ impl Fs {
     }
 
     /// Removes what is in a directory, up to the first directory in it, which it gives.
-    fn empty(&self, directory: Ino) -> Result<Option<(Ino, Vec<u8>)>, engine::Error> {
+    fn empty(&self, directory: Ino) -> Result<Option<(Held<'_>, Vec<u8>)>, engine::Error> {
         /// How many names are taken at once: removing does not change what was read.
         const AT_ONCE: usize = 4096;
         loop {
@@ -224,10 +231,12 @@ impl Fs {
                 return Ok(None);
             }
             for entry in entries {
-                let metadata = self.0.metadata(entry.ino)?;
-                if metadata.file_type == FileType::Directory {
-                    return Ok(Some((entry.ino, entry.name)));
+                let held = self.reach_in(directory, &entry.name)?;
+                if self.0.metadata(held.ino())?.file_type == FileType::Directory {
+                    return Ok(Some((held, entry.name)));
                 }
+                // Deleted by the next call, which says what fails.
+                drop(held);
                 self.0.unlink(directory, &entry.name)?;
             }
         }

@@ -124,8 +124,8 @@ impl Fs {
         path: impl AsRef<Path>,
         attributes: &SetAttributes,
     ) -> Result<(), Error> {
-        let ino = self.find(path.as_ref(), true)?;
-        self.named(path.as_ref(), self.0.set_attributes(ino, attributes))
+        let held = self.reach(path.as_ref(), true)?;
+        self.named(path.as_ref(), self.0.set_attributes(held.ino(), attributes))
     }
 
     /// As [`Fs::set_attributes`]; a symbolic link at the path's end is not followed.
@@ -137,8 +137,8 @@ impl Fs {
         path: impl AsRef<Path>,
         attributes: &SetAttributes,
     ) -> Result<(), Error> {
-        let ino = self.find(path.as_ref(), false)?;
-        self.named(path.as_ref(), self.0.set_attributes(ino, attributes))
+        let held = self.reach(path.as_ref(), false)?;
+        self.named(path.as_ref(), self.0.set_attributes(held.ino(), attributes))
     }
 
     /// Sets the permission bits (within `0o7777`) of what a path leads to.

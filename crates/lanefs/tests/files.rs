@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lanefs::{Error, File, Fs, OpenOptions};
 
@@ -209,5 +210,85 @@ fn what_replaces_a_file_keeps_its_attributes_and_its_acl() {
     fs.write("/d/f", "new").unwrap();
     assert!(fs.xattrs("/d/f").unwrap().is_empty());
     assert_eq!(fs.metadata("/d/f").unwrap().mode & 0o7777, 0o640);
+    fs.close().unwrap();
+}
+
+#[test]
+fn a_name_that_is_replaced_leads_somewhere_at_every_moment() {
+    /// Enough for a lookup without locks to fail now and then.
+    const ROUNDS: usize = 400;
+    let folder = tempfile::tempdir().unwrap();
+    let fs = made(folder.path(), "image");
+    fs.create_dir("/d").unwrap();
+    fs.write("/d/file", "same").unwrap();
+    fs.write("/d/name", "same").unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                // Relaxed: nothing else is told by it.
+                while !is_done.load(Ordering::Relaxed) {
+                    assert_eq!(fs.metadata("/d/name").unwrap().size, 4);
+                    assert_eq!(fs.read("/d/name").unwrap(), b"same");
+                    let owner = fs.set_owner("/d/name", Some(7), None);
+                    owner.unwrap();
+                }
+            });
+        }
+        for _ in 0..ROUNDS {
+            fs.symlink("file", "/d/new").unwrap();
+            fs.rename("/d/new", "/d/name").unwrap();
+            fs.write("/d/other", "same").unwrap();
+            fs.rename("/d/other", "/d/name").unwrap();
+        }
+        // Relaxed: as above.
+        is_done.store(true, Ordering::Relaxed);
+    });
+    fs.close().unwrap();
+}
+
+#[test]
+fn threads_that_write_the_same_name_all_succeed() {
+    let folder = tempfile::tempdir().unwrap();
+    let fs = made(folder.path(), "image");
+    std::thread::scope(|scope| {
+        for byte in b'a'..b'd' {
+            let fs = &fs;
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    fs.write("/f", [byte; 5000]).unwrap();
+                    let _ = fs.remove_file("/f");
+                }
+            });
+        }
+    });
+    fs.close().unwrap();
+}
+
+#[test]
+fn a_change_by_path_hits_what_the_path_leads_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let fs = made(folder.path(), "image");
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Relaxed: nothing else is told by it.
+            while !is_done.load(Ordering::Relaxed) {
+                let _ = fs.set_permissions("/public", 0o777);
+            }
+        });
+        for _ in 0..1500 {
+            // The number of the one is soon the other's.
+            fs.create("/public").unwrap().close().unwrap();
+            fs.remove_file("/public").unwrap();
+            fs.create("/secret").unwrap().close().unwrap();
+            fs.set_permissions("/secret", 0o600).unwrap();
+            let mode = fs.metadata("/secret").unwrap().mode;
+            assert_eq!(mode & 0o777, 0o600);
+            fs.remove_file("/secret").unwrap();
+        }
+        // Relaxed: as above.
+        is_done.store(true, Ordering::Relaxed);
+    });
     fs.close().unwrap();
 }

@@ -13,7 +13,7 @@ use sync::Arc;
 use super::list::Blocks;
 use super::{Directory, encoded};
 use crate::error::Error;
-use crate::icache::{Icache, LoadedInode};
+use crate::icache::{Icache, LiveInode, LoadedInode};
 use crate::sb::Volume;
 
 /// The inode that `name` names in a directory.
@@ -47,16 +47,22 @@ pub(crate) fn lookup_in(icache: &Icache, ino: Ino, name: &[u8]) -> Result<Ino, E
     }
     let live = icache.get(ino)?;
     for _ in 0..TRIES {
-        let before = live.names_version();
-        let found = icache
-            .load_used(ino)
-            .and_then(|directory| lookup(volume, directory, name));
-        if found.is_ok() || (before & 1 == 0 && live.names_version() == before) {
+        if let Some(found) = glance(icache, &live, name) {
             return found;
         }
     }
     let _unchanged = live.read_lock();
     lookup(volume, icache.load_used(ino)?, name)
+}
+
+/// One try of [`lookup_in`], which takes no lock: `None` if others changed the directory meanwhile.
+pub(crate) fn glance(icache: &Icache, live: &LiveInode, name: &[u8]) -> Option<Result<Ino, Error>> {
+    let before = live.names_version();
+    let found = icache
+        .load_used(live.ino())
+        .and_then(|directory| lookup(icache.volume(), directory, name));
+    let counts = found.is_ok() || (before & 1 == 0 && live.names_version() == before);
+    counts.then_some(found)
 }
 
 /// A record that has a name.

@@ -171,17 +171,15 @@ impl Fs {
     /// # Errors
     /// As these; `Busy` if the name never stays the same between two looks.
     pub fn lookup_held(&self, directory: Ino, name: &[u8]) -> Result<Ino, Error> {
-        for _ in 0..namei::TRIES {
-            let ino = self.lookup(directory, name)?;
-            let live = self.icache.get(ino)?;
-            // Whoever takes the name away or deletes the inode needs its lock for that.
-            let _locked = live.read_lock();
-            if self.lookup(directory, name)? == ino && self.icache.load_used(ino).is_ok() {
+        self.noting(namei::look_at(
+            &self.icache,
+            directory,
+            name,
+            |live, inode| {
                 live.hold();
-                return Ok(ino);
-            }
-        }
-        Err(Error::Busy)
+                Ok(inode.ino())
+            },
+        ))
     }
 
     /// Lets go of an inode that was held. One without names is deleted with its last holder, before this returns.

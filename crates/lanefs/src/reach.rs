@@ -1,0 +1,77 @@
+//! From a path to an inode that stays the one the path led to while its number is used.
+//!
+//! Others may rename and delete at any moment, and a deleted inode's number may soon be another file's: so what an
+//! operation by path works on is held first, and counts if the path still leads there. Nothing is held on a file system
+//! that is only read. Whoever holds takes no lock. What a crash leaves: nothing of this is on disk.
+
+use std::path::Path;
+
+use engine::Ino;
+
+use crate::{Error, Fs};
+
+/// How often a path is followed anew because others changed names meanwhile.
+pub(crate) const TRIES: usize = 1000;
+
+/// An inode that stays until this is dropped.
+pub(crate) struct Held<'fs> {
+    fs: &'fs Fs,
+    ino: Ino,
+    /// Whether the engine keeps it for us.
+    is_held: bool,
+}
+
+impl Held<'_> {
+    pub(crate) fn ino(&self) -> Ino {
+        self.ino
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.is_held {
+            // What can't be deleted now is deleted when the file system is opened next.
+            let _ = self.fs.0.release(self.ino);
+        }
+    }
+}
+
+impl Fs {
+    /// What a path leads to, held.
+    pub(crate) fn reach(&self, path: &Path, follow_last: bool) -> Result<Held<'_>, Error> {
+        let mut failure = engine::Error::Busy;
+        for _ in 0..TRIES {
+            let ino = self.find(path, follow_last)?;
+            // The root stays anyway.
+            if !self.is_writable() || ino == Ino::ROOT {
+                return Ok(self.held(ino, false));
+            }
+            match self.0.hold(ino) {
+                Ok(()) => {
+                    let held = self.held(ino, true);
+                    if self.find(path, follow_last)? == ino {
+                        return Ok(held);
+                    }
+                }
+                // Deleted since.
+                Err(error @ engine::Error::NotFound) => failure = error,
+                Err(error) => return self.named(path, Err(error)),
+            }
+        }
+        self.named(path, Err(failure))
+    }
+
+    /// What a name in a directory stands for, held.
+    pub(crate) fn reach_in(&self, directory: Ino, name: &[u8]) -> Result<Held<'_>, engine::Error> {
+        let ino = self.0.lookup_held(directory, name)?;
+        Ok(self.held(ino, true))
+    }
+
+    fn held(&self, ino: Ino, is_held: bool) -> Held<'_> {
+        Held {
+            fs: self,
+            ino,
+            is_held,
+        }
+    }
+}
