@@ -22,13 +22,14 @@ pub trait Change {
     fn apply(&self, context: &Context, fs: &Fs) -> Result<(), Failure>;
 }
 
-/// A change with the image given by its arguments.
+// A change with the image given by its arguments. (clap would show a doc comment here instead of the change's own.)
 #[derive(clap::Args)]
 pub struct InImage<C: clap::Args> {
     #[command(flatten)]
-    change: C,
-    #[command(flatten)]
     image: ImageArgs,
+    // The last: the command says of itself what this says of itself.
+    #[command(flatten)]
+    change: C,
 }
 
 impl<C: clap::Args + Change> InImage<C> {
@@ -108,12 +109,14 @@ pub fn each(
     Ok(())
 }
 
-/// Where something with the name of `from` goes: into `destination` if that is a directory, else exactly there.
+/// Where something with the name of `from` goes: into `destination` if that is a directory, else exactly there. With a
+/// slash at its end, only a directory can go exactly there.
 pub fn target_of(
     fs: &Fs,
     from: &Path,
     destination: &Path,
     count: usize,
+    from_is_directory: bool,
 ) -> Result<PathBuf, Failure> {
     let is_directory = match fs.metadata(destination) {
         Ok(metadata) => metadata.file_type == lanefs::FileType::Directory,
@@ -124,7 +127,9 @@ pub fn target_of(
         Some(name) if is_directory => Ok(destination.join(name)),
         // A path that ends with `..` has no name to go by.
         None if is_directory => Ok(destination.to_path_buf()),
-        _ if count > 1 => {
+        _ if count > 1
+            || (!from_is_directory && destination.as_os_str().as_bytes().ends_with(b"/")) =>
+        {
             let shown = crate::format::safe(destination.as_os_str().as_bytes());
             Err(Failure::new(format!("{shown} is no directory")))
         }

@@ -109,7 +109,7 @@ fn copy_all(
         }
         let to = match names_contents(source) {
             true => PathBuf::from(destination),
-            false => target_of(fs, from, destination, sources.len())?,
+            false => target_of(fs, from, destination, sources.len(), from.is_dir())?,
         };
         let copied = fs.copy_in(from, to, &options).map_err(Failure::new)?;
         if copied.lost_xattrs > 0 {

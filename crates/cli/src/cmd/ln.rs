@@ -40,14 +40,35 @@ impl Change for Ln {
             _ => return Err(Failure::usage("name one target and one link")),
         };
         let target = Path::new(target);
-        let link = target_of(fs, target, Path::new(link), 1)?;
+        let is_directory = false;
+        let link = target_of(fs, target, Path::new(link), 1, is_directory)?;
         if self.force && fs.symlink_metadata(&link).is_ok() {
-            fs.remove_file(&link).map_err(Failure::new)?;
+            return self.replace(fs, target, &link).map_err(Failure::new);
         }
-        let made = match self.symbolic {
+        self.make(fs, target, &link).map_err(Failure::new)
+    }
+}
+
+impl Ln {
+    fn make(&self, fs: &Fs, target: &Path, link: &Path) -> Result<(), lanefs::Error> {
+        match self.symbolic {
             true => fs.symlink(target, link),
             false => fs.hard_link(target, link),
-        };
-        made.map_err(Failure::new)
+        }
+    }
+
+    /// Makes the link under a name that passes, then gives it the place of what is there, which stays if that fails.
+    fn replace(&self, fs: &Fs, target: &Path, link: &Path) -> Result<(), lanefs::Error> {
+        let there = fs.symlink_metadata(link)?.ino;
+        if !self.symbolic && fs.symlink_metadata(target)?.ino == there {
+            return Ok(());
+        }
+        let passing = link.with_file_name(format!(".lanefs-{there}"));
+        self.make(fs, target, &passing)?;
+        let renamed = fs.rename(&passing, link);
+        if renamed.is_err() {
+            fs.remove_file(&passing)?;
+        }
+        renamed
     }
 }

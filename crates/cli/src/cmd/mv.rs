@@ -35,7 +35,9 @@ impl Change for Mv {
             false => RenameFlag::Replace,
         };
         for from in paths(sources) {
-            let to = target_of(fs, from, Path::new(destination), sources.len())?;
+            let is_directory = fs.symlink_metadata(from).is_ok_and(|found| found.is_dir());
+            let destination = Path::new(destination);
+            let to = target_of(fs, from, destination, sources.len(), is_directory)?;
             fs.rename_with(from, to, flag).map_err(Failure::new)?;
         }
         Ok(())

@@ -344,3 +344,47 @@ fn an_archived_copy_into_an_image_keeps_attributes_and_acls() {
     assert!(expected.contains("user.large") && expected.contains("posix_acl_default"));
     look(&fixture, |root| assert_eq!(told(root), expected));
 }
+
+#[test]
+fn a_link_that_replaces_a_file_leaves_it_where_it_fails() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let (hello, empty) = (fixture.at("/hello.txt"), fixture.at("/empty.txt"));
+    let text = ok(["cat", &hello]);
+    ok(["ln", "-f", &hello, &hello]);
+    assert_eq!(ok(["cat", &hello]), text);
+    let missing = run(["ln", "-f", &fixture.at("/missing"), &hello]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(ok(["cat", &hello]), text);
+    ok(["touch", &empty]);
+    ok(["ln", "-f", &hello, &empty]);
+    assert_eq!(ok(["cat", &empty]), text);
+    ok(["ln", "-sf", "missing", &empty]);
+    ok(["ln", "-sf", "hello.txt", &empty]);
+    assert_eq!(ok(["cat", &empty]), text);
+    assert!(!ok(["ls", "-a", &fixture.at("/")]).contains(".lanefs-"));
+    testkit::e2fsck(&fixture.image);
+}
+
+#[test]
+fn a_slash_at_the_end_asks_for_a_directory() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let (hello, place) = (fixture.at("/hello.txt"), fixture.at("/none/"));
+    let big = fixture.source.join("big");
+    for arguments in [
+        ["cp", big.to_str().unwrap(), &place],
+        ["mv", &hello, &place],
+        ["ln", &hello, &place],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(error(&output).contains("/none/ is no directory"));
+    }
+    ok(["mkdir", &place]);
+    ok(["mv", &place, &fixture.at("/other/")]);
+    ok(["mv", &hello, &fixture.at("/other/")]);
+    assert_eq!(ok(["ls", &fixture.at("/other")]), "hello.txt\n");
+}

@@ -67,8 +67,11 @@ fn every_command_has_a_line_that_says_what_it_does() {
             "{command} is missing"
         );
     }
+    let mut lines = std::collections::HashSet::new();
     for command in &commands {
         let help = ok([command, "--help"]);
+        let line = help.lines().next().unwrap().to_owned();
+        assert!(lines.insert(line), "{command} says what another says");
         assert!(
             help.lines().next().unwrap().len() > 10,
             "{command} does not say what it does"
