@@ -34,10 +34,14 @@ struct Owner {
 fn parse(text: &str) -> Result<Owner, String> {
     let number = |text: &str| match text {
         "" => Ok(None),
-        digits => digits
-            .parse()
-            .map(Some)
-            .map_err(|_| format!("`{text}` is no number; owners are given as UID:GID")),
+        digits => match digits.parse() {
+            // To system calls it means to leave the owner as it is.
+            Ok(u32::MAX) => Err(format!("{} is nobody's number in Linux", u32::MAX)),
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(format!(
+                "`{text}` is no number; owners are given as UID:GID"
+            )),
+        },
     };
     let (uid, gid) = text.split_once(':').unwrap_or((text, ""));
     let owner = Owner {

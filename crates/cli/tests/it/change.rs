@@ -211,6 +211,11 @@ fn what_cannot_be_changed_says_why() {
         (&["chmod", "9z", &fixture.at("/big")], 2, "is no mode"),
         (&["chown", "root", &fixture.at("/big")], 2, "is no number"),
         (
+            &["chown", "4294967295", &fixture.at("/big")],
+            2,
+            "is nobody's number",
+        ),
+        (
             &["ln", &fixture.at("/dir"), &fixture.at("/x")],
             1,
             "not permitted",
