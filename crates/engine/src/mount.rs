@@ -195,6 +195,7 @@ pub(crate) fn mount_for_writing(
         .collect::<Vec<_>>();
     let first_orphan = superblock.last_orphan();
     say_mounted(&mut superblock, file.is_some(), clock());
+    count_free(&mut superblock, &free);
     write_superblock(&*device, &mut superblock)?;
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
     let orphans = Orphans::new(volume.geometry(), file, options.variants.orphan);
@@ -340,6 +341,15 @@ fn say_mounted(superblock: &mut Superblock, has_orphan_file: bool, now: Timestam
     superblock.set_mount_count(superblock.mount_count().wrapping_add(1));
     superblock.set_mount_time(seconds(now));
     superblock.set_write_time(seconds(now));
+}
+
+/// Sets the superblock's counts to what the descriptors say of free blocks and inodes: Linux brings these counts up to
+/// date only now and then, and commits only add to them.
+fn count_free(superblock: &mut Superblock, free: &[(u32, u32)]) {
+    let blocks = free.iter().map(|(blocks, _)| u64::from(*blocks)).sum();
+    let inodes: u64 = free.iter().map(|(_, inodes)| u64::from(*inodes)).sum();
+    superblock.set_free_blocks_count(blocks);
+    superblock.set_free_inodes_count(u32::try_from(inodes).unwrap_or(u32::MAX));
 }
 
 /// Seconds since 1970 as the superblock holds them.

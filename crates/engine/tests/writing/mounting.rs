@@ -106,3 +106,23 @@ fn what_cannot_be_written_to_is_refused_and_left_as_it_was() {
     let error = Fs::open_for_writing(device(&image), &noload, clock).err();
     assert!(matches!(error, Some(Error::Unwritable(_))));
 }
+
+#[test]
+fn counts_that_linux_left_behind_are_what_the_groups_have() {
+    let Some(image) = make(&[], 16 << 20) else {
+        return;
+    };
+    let device = device(&image);
+    let expected = superblock(&device);
+    // As after a crash of Linux, whose superblock is older than its descriptors.
+    change_superblock(&device, |old| {
+        old.set_free_blocks_count(expected.free_blocks_count() + 1000);
+        old.set_free_inodes_count(expected.free_inodes_count() + 50);
+    });
+    open(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .close()
+        .unwrap();
+    let found = superblock(&device);
+    assert_eq!(found.free_blocks_count(), expected.free_blocks_count());
+    assert_eq!(found.free_inodes_count(), expected.free_inodes_count());
+}
