@@ -7,4 +7,4 @@ mod manifest;
 mod programs;
 
 pub use manifest::{Differences, Entry, Manifest, sha256};
-pub use programs::{Mounted, e2fsck, have, is_root, run, skip};
+pub use programs::{Mounted, e2fsck, found_nothing, have, is_root, run, skip};
