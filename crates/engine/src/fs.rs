@@ -5,15 +5,17 @@
 
 mod atomic;
 mod attendant;
+mod inode;
 mod names;
+mod statfs;
 
 use device::BlockDevice;
-use ondisk::{
-    Feature, FileType, Flags, FsBlock, Generation, Geometry, Group, Ino, Superblock, Timestamp,
-};
+use ondisk::{Flags, Geometry, Ino, Superblock, Timestamp};
 use sync::Arc;
 
 use attendant::Attendant;
+pub use inode::{InodeRef, Metadata};
+pub use statfs::StatFs;
 
 use crate::attr::{self, SetAttributes};
 use crate::data::{self, Allocate};
@@ -22,14 +24,12 @@ use crate::error::Error;
 use crate::extent::Mappings;
 use crate::freeze::Entered;
 use crate::fsync::{self, What};
-use crate::group;
-use crate::icache::{Icache, LoadedInode};
-use crate::limits;
+use crate::icache::Icache;
 use crate::mount::{self, OpenOptions};
 use crate::namei;
 use crate::reap;
 use crate::sb::{Acting, Caller};
-use crate::xattr::{self, Xattr};
+use crate::xattr::Xattr;
 
 /// An open file system.
 pub struct Fs {
@@ -39,90 +39,6 @@ pub struct Fs {
     recovery: Option<recovery::Report>,
     /// The thread that deletes what lost its names, if the options asked for it.
     reaper: Option<sync::thread::JoinHandle<()>>,
-}
-
-/// What `stat` tells of an inode.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Metadata {
-    /// The inode's number.
-    pub ino: Ino,
-    /// The type of file.
-    pub file_type: FileType,
-    /// Type and permissions.
-    pub mode: u16,
-    /// The owner.
-    pub uid: u32,
-    /// The owning group.
-    pub gid: u32,
-    /// Bytes in the file.
-    pub size: u64,
-    /// Space taken, in sectors of 512 bytes.
-    pub blocks: u64,
-    /// Links; 1 for a directory with more than fit.
-    pub nlink: u32,
-    /// Last access.
-    pub atime: Timestamp,
-    /// Last change of the contents.
-    pub mtime: Timestamp,
-    /// Last change of the inode.
-    pub ctime: Timestamp,
-    /// Birth, where the inode has room for it.
-    pub crtime: Option<Timestamp>,
-    /// Flags, as `lsattr` shows them.
-    pub flags: Flags,
-    /// The generation, as `lsattr -v` shows it.
-    pub generation: Generation,
-    /// Major and minor number of a device; zeros for anything else.
-    pub rdev: (u32, u32),
-    /// The project.
-    pub project: u32,
-    /// Counts changes (`i_version`).
-    pub version: u64,
-}
-
-impl Metadata {
-    /// Whether it is a directory.
-    #[must_use]
-    pub fn is_dir(&self) -> bool {
-        self.file_type == FileType::Directory
-    }
-
-    /// Whether it is a regular file.
-    #[must_use]
-    pub fn is_file(&self) -> bool {
-        self.file_type == FileType::Regular
-    }
-
-    /// Whether it is a symbolic link.
-    #[must_use]
-    pub fn is_symlink(&self) -> bool {
-        self.file_type == FileType::Symlink
-    }
-}
-
-/// What `statfs` tells of the file system, as Linux counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StatFs {
-    /// Bytes a block.
-    pub block_size: u64,
-    /// Blocks for data: all but the overhead.
-    pub blocks: u64,
-    /// Blocks of metadata with a fixed place, and of the journal.
-    pub overhead: u64,
-    /// Free blocks.
-    pub free: u64,
-    /// Free blocks that are reserved neither for root nor, in a mounted file system, for extents.
-    pub available: u64,
-    /// Inodes.
-    pub files: u64,
-    /// Free inodes.
-    pub free_files: u64,
-}
-
-/// An inode in hand: its methods find it without looking it up again.
-pub struct InodeRef<'fs> {
-    icache: &'fs Icache,
-    inode: LoadedInode,
 }
 
 impl Drop for Fs {
@@ -550,180 +466,5 @@ impl Fs {
             &self.icache.load_used(ino)?,
             0..u64::MAX,
         )
-    }
-
-    /// Space and inodes, in use and free. Where it is written to, what is free is what can be allocated, if need be
-    /// after a commit; else all group descriptors are read, unless there are very many.
-    ///
-    /// # Errors
-    /// When a descriptor is broken or the device fails.
-    pub fn statfs(&self) -> Result<StatFs, Error> {
-        let geometry = self.geometry();
-        let superblock = self.superblock();
-        let volume = self.icache.volume();
-        let (mut free, mut free_files) = (
-            superblock.free_blocks_count(),
-            u64::from(superblock.free_inodes_count()),
-        );
-        let mut held_back = superblock
-            .reserved_blocks_count()
-            .saturating_add(self.held_back());
-        if let Ok(writing) = volume.writing() {
-            let groups = self.icache.groups();
-            (free, free_files) = (groups.blocks.sum(), groups.inodes.sum());
-            held_back = writing.reserve.held_back();
-        } else if geometry.groups() <= limits::SUMMED_GROUPS {
-            (free, free_files) = (0, 0);
-            for group in geometry.all_groups() {
-                let desc = group::descriptor(volume, group)?;
-                free += u64::from(desc.free_clusters()) << geometry.cluster_ratio_bits();
-                free_files += u64::from(desc.free_inodes());
-            }
-        }
-        let overhead = self.overhead();
-        Ok(StatFs {
-            block_size: geometry.block_size().bytes_u64(),
-            blocks: geometry.blocks_count().saturating_sub(overhead),
-            overhead,
-            free,
-            available: free.saturating_sub(held_back),
-            files: geometry.inodes_count().into(),
-            free_files,
-        })
-    }
-
-    /// Blocks that Linux keeps for extents whose conversion needs a new tree block: a fiftieth of the clusters, at
-    /// most
-    /// 4096 of them.
-    fn held_back(&self) -> u64 {
-        let geometry = self.geometry();
-        match geometry.has(Feature::EXTENT) {
-            true => {
-                ((geometry.blocks_count() >> geometry.cluster_ratio_bits()) / 50).min(4096)
-                    << geometry.cluster_ratio_bits()
-            }
-            false => 0,
-        }
-    }
-
-    /// Blocks of fixed metadata and of the journal.
-    fn overhead(&self) -> u64 {
-        let geometry = self.geometry();
-        let known = u64::from(self.superblock().overhead_clusters());
-        if known != 0 || geometry.groups() > limits::SUMMED_GROUPS {
-            return known << geometry.cluster_ratio_bits();
-        }
-        let of_group = |group: Group| {
-            let tables = u64::from(geometry.inode_table_blocks()) + 2;
-            tables + geometry.group_start(group).blocks()
-        };
-        let groups: u64 = geometry.all_groups().map(of_group).sum();
-        let journal = match geometry.has(Feature::HAS_JOURNAL) {
-            true => self.icache.load(Ino::JOURNAL).map_or(0, |journal| {
-                journal.bytes(self.icache.volume()) >> geometry.block_size().bits()
-            }),
-            false => 0,
-        };
-        let all = geometry.first_data_block().0 + groups + journal;
-        all.min(geometry.blocks_count())
-    }
-}
-
-impl InodeRef<'_> {
-    /// What `stat` tells.
-    #[must_use]
-    pub fn metadata(&self) -> Metadata {
-        let inode = &self.inode;
-        let geometry = self.icache.volume().geometry();
-        // A loaded inode in use has a type.
-        let file_type = inode.file_type().unwrap_or(FileType::Regular);
-        let size = inode.bytes(self.icache.volume());
-        // Linux counts a file's inline contents (not a directory's) as if they took space of their own.
-        let inside = match inode.is_inline() && file_type == FileType::Regular {
-            true => size.div_ceil(512),
-            false => 0,
-        };
-        let sectors = inode.sectors(geometry.has(Feature::HUGE_FILE), geometry.block_size());
-        Metadata {
-            ino: inode.ino(),
-            file_type,
-            mode: inode.mode(),
-            uid: inode.uid(),
-            gid: inode.gid(),
-            size,
-            blocks: sectors.saturating_add(inside),
-            nlink: inode.links_count().into(),
-            atime: inode.atime(),
-            mtime: inode.mtime(),
-            ctime: inode.ctime(),
-            crtime: inode.crtime(),
-            flags: inode.flags(),
-            generation: inode.generation(),
-            rdev: match file_type {
-                FileType::CharDevice | FileType::BlockDevice => inode.device_number(),
-                _ => (0, 0),
-            },
-            project: inode.project(),
-            version: inode.version(),
-        }
-    }
-
-    /// Fills `buf` from byte `offset`; returns how many bytes there were, fewer than asked for only at the end.
-    ///
-    /// # Errors
-    /// `IsDirectory` or `NotRegular` for what is no regular file, `Encrypted` and `Unsupported` (verity) for what
-    /// can't be read, `Corrupt` for broken maps, `Io`.
-    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        match self.icache.volume().is_writable() {
-            // The map may have changed since the inode was found.
-            true => {
-                let read = data::read_now(self.icache, self.inode.ino(), offset, buf)?;
-                attr::accessed(self.icache, self.inode.ino());
-                Ok(read)
-            }
-            false => data::read(self.icache.volume(), &self.inode, offset, buf),
-        }
-    }
-
-    /// The runs of the inode's blocks in ascending order, holes up to the end of the file included, and what is
-    /// allocated beyond the end.
-    ///
-    /// # Errors
-    /// When the root of the extent tree is broken; later errors come from the iterator.
-    pub fn mappings(&self) -> Result<Mappings<'_>, Error> {
-        Mappings::new(self.icache.volume(), &self.inode, 0..u64::MAX)
-    }
-
-    /// Whether contents begin in the inode itself; such a file has no mappings.
-    #[must_use]
-    pub fn is_inline(&self) -> bool {
-        self.inode.is_inline()
-    }
-
-    /// The target of a symbolic link.
-    ///
-    /// # Errors
-    /// `NotSymlink`, `Encrypted`, `Corrupt`, `Io`.
-    pub fn read_link(&self) -> Result<Vec<u8>, Error> {
-        let target = data::read_link(self.icache.volume(), &self.inode)?;
-        attr::accessed(self.icache, self.inode.ino());
-        Ok(target)
-    }
-
-    /// All extended attributes; ACLs in the form that system calls exchange.
-    ///
-    /// # Errors
-    /// When a list or a value is broken, there are too many, or the device fails.
-    pub fn xattrs(&self) -> Result<Vec<Xattr>, Error> {
-        match self.icache.volume().is_writable() {
-            true => xattr::read_now(self.icache, self.inode.ino()),
-            false => xattr::read_all(self.icache, &self.inode),
-        }
-    }
-
-    /// The block of extended attributes, if the inode has one.
-    #[must_use]
-    pub fn xattr_block(&self) -> Option<FsBlock> {
-        Some(xattr::block_of(self.icache.volume(), &self.inode)).filter(|block| block.0 != 0)
     }
 }

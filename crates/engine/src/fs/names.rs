@@ -53,8 +53,9 @@ impl Fs {
 
     /// Makes a symbolic link to `target`; gives its number. Of `new`, Linux takes the permissions to be 0777.
     ///
-    /// # Errors As [`Fs::create`]; `NameTooLong` for a target of 4096 bytes, or as many as a block has; `NotFound`
-    /// for an empty one.
+    /// # Errors
+    /// As [`Fs::create`]; `NameTooLong` for a target of 4096 bytes, or as many as a block has; `NotFound` for an
+    /// empty one.
     pub fn symlink(
         &self,
         parent: Ino,

@@ -164,9 +164,8 @@ fn a_cut_leaves_a_state_that_the_model_allows_in_mapped_files() {
     }
 }
 
-/// Asked for: minutes of it.
 #[test]
-#[ignore = "long"]
+#[ignore = "minutes: cargo test --release -p lanefs-engine --test writing many_cuts -- --ignored"]
 fn many_cuts_leave_states_that_the_model_allows() {
     for seed in 100..130 {
         cut_everywhere(&["-b", "4096"], seed, 12);

@@ -1,0 +1,177 @@
+//! An inode in hand, and what `stat` tells of it.
+//!
+//! No lock is held between calls. Of a file system that is written to, what may have changed since the inode was found
+//! (data, maps, attributes) is looked at anew.
+
+use ondisk::{Feature, FileType, Flags, FsBlock, Generation, Ino, Timestamp};
+
+use crate::attr;
+use crate::data;
+use crate::error::Error;
+use crate::extent::Mappings;
+use crate::icache::{Icache, LoadedInode};
+use crate::xattr::{self, Xattr};
+
+/// What `stat` tells of an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Metadata {
+    /// The inode's number.
+    pub ino: Ino,
+    /// The type of file.
+    pub file_type: FileType,
+    /// Type and permissions.
+    pub mode: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The owning group.
+    pub gid: u32,
+    /// Bytes in the file.
+    pub size: u64,
+    /// Space taken, in sectors of 512 bytes.
+    pub blocks: u64,
+    /// Links; 1 for a directory with more than fit.
+    pub nlink: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the contents.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Birth, where the inode has room for it.
+    pub crtime: Option<Timestamp>,
+    /// Flags, as `lsattr` shows them.
+    pub flags: Flags,
+    /// The generation, as `lsattr -v` shows it.
+    pub generation: Generation,
+    /// Major and minor number of a device; zeros for anything else.
+    pub rdev: (u32, u32),
+    /// The project.
+    pub project: u32,
+    /// Counts changes (`i_version`).
+    pub version: u64,
+}
+
+impl Metadata {
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.file_type == FileType::Directory
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.file_type == FileType::Regular
+    }
+
+    /// Whether it is a symbolic link.
+    #[must_use]
+    pub fn is_symlink(&self) -> bool {
+        self.file_type == FileType::Symlink
+    }
+}
+
+/// An inode in hand: its methods find it without looking it up again.
+pub struct InodeRef<'fs> {
+    pub(super) icache: &'fs Icache,
+    pub(super) inode: LoadedInode,
+}
+
+impl InodeRef<'_> {
+    /// What `stat` tells.
+    #[must_use]
+    pub fn metadata(&self) -> Metadata {
+        let inode = &self.inode;
+        let geometry = self.icache.volume().geometry();
+        // A loaded inode in use has a type.
+        let file_type = inode.file_type().unwrap_or(FileType::Regular);
+        let size = inode.bytes(self.icache.volume());
+        // Linux counts a file's inline contents (not a directory's) as if they took space of their own.
+        let inside = match inode.is_inline() && file_type == FileType::Regular {
+            true => size.div_ceil(512),
+            false => 0,
+        };
+        let sectors = inode.sectors(geometry.has(Feature::HUGE_FILE), geometry.block_size());
+        Metadata {
+            ino: inode.ino(),
+            file_type,
+            mode: inode.mode(),
+            uid: inode.uid(),
+            gid: inode.gid(),
+            size,
+            blocks: sectors.saturating_add(inside),
+            nlink: inode.links_count().into(),
+            atime: inode.atime(),
+            mtime: inode.mtime(),
+            ctime: inode.ctime(),
+            crtime: inode.crtime(),
+            flags: inode.flags(),
+            generation: inode.generation(),
+            rdev: match file_type {
+                FileType::CharDevice | FileType::BlockDevice => inode.device_number(),
+                _ => (0, 0),
+            },
+            project: inode.project(),
+            version: inode.version(),
+        }
+    }
+
+    /// Fills `buf` from byte `offset`; returns how many bytes there were, fewer than asked for only at the end.
+    ///
+    /// # Errors
+    /// `IsDirectory` or `NotRegular` for what is no regular file, `Encrypted` and `Unsupported` (verity) for what
+    /// can't be read, `Corrupt` for broken maps, `Io`.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        match self.icache.volume().is_writable() {
+            // The map may have changed since the inode was found.
+            true => {
+                let read = data::read_now(self.icache, self.inode.ino(), offset, buf)?;
+                attr::accessed(self.icache, self.inode.ino());
+                Ok(read)
+            }
+            false => data::read(self.icache.volume(), &self.inode, offset, buf),
+        }
+    }
+
+    /// The runs of the inode's blocks in ascending order, holes up to the end of the file included, and what is
+    /// allocated beyond the end.
+    ///
+    /// # Errors
+    /// When the root of the extent tree is broken; later errors come from the iterator.
+    pub fn mappings(&self) -> Result<Mappings<'_>, Error> {
+        Mappings::new(self.icache.volume(), &self.inode, 0..u64::MAX)
+    }
+
+    /// Whether contents begin in the inode itself; such a file has no mappings.
+    #[must_use]
+    pub fn is_inline(&self) -> bool {
+        self.inode.is_inline()
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `NotSymlink`, `Encrypted`, `Corrupt`, `Io`.
+    pub fn read_link(&self) -> Result<Vec<u8>, Error> {
+        let target = data::read_link(self.icache.volume(), &self.inode)?;
+        attr::accessed(self.icache, self.inode.ino());
+        Ok(target)
+    }
+
+    /// All extended attributes; ACLs in the form that system calls exchange.
+    ///
+    /// # Errors
+    /// When a list or a value is broken, there are too many, or the device fails.
+    pub fn xattrs(&self) -> Result<Vec<Xattr>, Error> {
+        match self.icache.volume().is_writable() {
+            true => xattr::read_now(self.icache, self.inode.ino()),
+            false => xattr::read_all(self.icache, &self.inode),
+        }
+    }
+
+    /// The block of extended attributes, if the inode has one.
+    #[must_use]
+    pub fn xattr_block(&self) -> Option<FsBlock> {
+        Some(xattr::block_of(self.icache.volume(), &self.inode)).filter(|block| block.0 != 0)
+    }
+}
