@@ -1,5 +1,7 @@
 //! `lanefs setfattr`: extended attributes, with the values that setfattr(1) takes.
 
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine as _, alphabet};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -63,6 +65,14 @@ impl Change for Setfattr {
     }
 }
 
+/// The usual letters, with or without padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
 /// Reads a value as setfattr does.
 fn value(text: &str) -> Result<Value, String> {
     let bytes = OsString::from(text).into_vec();
@@ -73,9 +83,10 @@ fn value(text: &str) -> Result<Value, String> {
             .ok_or_else(|| format!("`{text}` is not hexadecimal"));
     }
     if let Some(letters) = encoded(["0s", "0S"]) {
-        return base64(letters.as_bytes())
+        let bytes = BASE64.decode(letters);
+        return bytes
             .map(Value)
-            .ok_or_else(|| format!("`{text}` is not base64"));
+            .map_err(|_| format!("`{text}` is not base64"));
     }
     let quoted = bytes
         .strip_prefix(b"\"")
@@ -93,34 +104,6 @@ fn hexadecimal(digits: &[u8]) -> Option<Vec<u8>> {
         _ => None,
     };
     digits.chunks(2).map(pair).collect()
-}
-
-fn base64(letters: &[u8]) -> Option<Vec<u8>> {
-    let letters = letters.strip_suffix(b"=").unwrap_or(letters);
-    let letters = letters.strip_suffix(b"=").unwrap_or(letters);
-    if letters.len() % 4 == 1 {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    let (mut bits, mut count) = (0_u32, 0);
-    for letter in letters {
-        let value = match letter {
-            b'A'..=b'Z' => letter - b'A',
-            b'a'..=b'z' => letter - b'a' + 26,
-            b'0'..=b'9' => letter - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = (bits << 6 | u32::from(value)) & 0xff_ffff;
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            // The low eight bits of what is above those that are left.
-            bytes.push((bits >> count & 0xff) as u8);
-        }
-    }
-    Some(bytes)
 }
 
 /// Text with `\\`, `\"` and `\ooo` taken for what they say.

@@ -1,5 +1,7 @@
 //! The records of PAX headers: `LENGTH KEY=VALUE\n`, each overriding a field of the header that follows.
 
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine as _, alphabet};
 use std::collections::BTreeMap;
 
 use super::super::limits;
@@ -58,7 +60,9 @@ impl Records {
             self.xattr(&unescaped(name), value)
         } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
             let name = percent_decoded(name);
-            let value = base64(value).ok_or("an extended attribute is not valid base64")?;
+            let value = BASE64
+                .decode(value)
+                .map_err(|_| "an extended attribute is not valid base64")?;
             self.xattr(&name, &value)
         } else if key == b"RHT.security.selinux" {
             let mut label = value.to_vec();
@@ -228,28 +232,13 @@ fn percent_decoded(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Base 64, with or without padding.
-pub(super) fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len() / 4 * 3 + 3);
-    let (mut bits, mut held) = (0_u32, 0);
-    for byte in text.iter().filter(|byte| **byte != b'=') {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = (bits << 6 | u32::from(value)) & 0xff_ffff;
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            out.push((bits >> held & 0xff) as u8);
-        }
-    }
-    Some(out)
-}
+/// The usual letters, with or without padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 
 #[cfg(test)]
 mod tests {
