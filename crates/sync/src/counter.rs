@@ -1,29 +1,22 @@
 //! A statistic that many threads add to without sharing a cache line. Only statistics: a sum read while others add
 //! is some value between the one before and the one after.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossbeam_utils::CachePadded;
-
-/// How many lanes a counter has; two threads on one lane are slower, never wrong.
-const LANES: usize = 16;
+use crate::Lanes;
 
 /// A number that threads add to on lanes of their own.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Counter {
-    lanes: [CachePadded<AtomicU64>; LANES],
+    /// Apart, so that what has a dozen counters can be moved about.
+    lanes: Box<Lanes<AtomicU64>>,
 }
 
-thread_local! {
-    static LANE: usize = lane_of_this_thread();
-}
-
-fn lane_of_this_thread() -> usize {
-    // A thread-local's address differs from thread to thread: no table of threads is needed.
-    thread_local!(static PLACE: u8 = const { 0 });
-    let address = PLACE.with(|place| std::ptr::from_ref(place).addr());
-    let mixed = (address as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    usize::try_from(mixed >> 60).unwrap_or(0) % LANES
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Counter").field(&self.sum()).finish()
+    }
 }
 
 impl Counter {
@@ -36,9 +29,9 @@ impl Counter {
     /// Adds `amount` on the calling thread's lane.
     #[inline]
     pub fn add(&self, amount: u64) {
-        let lane = LANE.try_with(|lane| *lane).unwrap_or(0);
-        // Relaxed: a statistic, it publishes nothing; pairs with the load in `sum`.
-        self.lanes[lane].fetch_add(amount, Ordering::Relaxed);
+        // Relaxed: a statistic, it publishes nothing; pairs with the load in `sum`. Threads that are being torn down
+        // share a lane, so it is an addition all the same.
+        self.lanes.mine().fetch_add(amount, Ordering::Relaxed);
     }
 
     /// The sum of all lanes.

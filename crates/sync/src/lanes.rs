@@ -3,20 +3,20 @@
 //! A thread that first asks gets the lowest index that no living thread has, and gives it back when it ends; so the
 //! number of lanes follows the number of threads at one time, and a value outlives its thread and passes, as it is,
 //! to the next thread of that index. Lanes never move and are freed with the [`Lanes`] only. Looking up one's own
-//! lane writes nothing shared; a thread's first look-up takes one lock ([`Rank::Leaf`]).
+//! lane writes nothing shared; a thread's first look-up takes one lock, the innermost of all.
 
 use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
-
-use crate::{Mutex, Rank};
+// Without a rank: a thread's first look at any lane may be under any lock, and under this one nothing is taken.
+use parking_lot::Mutex;
 
 /// Lanes of the first chunk; each later chunk doubles the total.
 const FIRST: usize = 16;
 const CHUNKS: usize = 24;
 
 /// Indices that ended threads gave back, and the lowest never given out.
-static FREE: Mutex<(Vec<usize>, usize)> = Mutex::new(Rank::Leaf, (Vec::new(), 0));
+static FREE: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
 
 /// A thread's index while it lives.
 struct Index(usize);
@@ -59,6 +59,15 @@ pub fn thread_index() -> usize {
     INDEX.try_with(|index| index.0).unwrap_or(0)
 }
 
+/// The calling thread's index if no other living thread can have it, under whatever schedule; else none.
+pub(crate) fn own_index() -> Option<usize> {
+    match cfg!(feature = "simulate") {
+        // Threads of a schedule are numbered from 0, as all others are.
+        true => None,
+        false => INDEX.try_with(|index| index.0).ok(),
+    }
+}
+
 /// A value for each thread.
 pub struct Lanes<T> {
     chunks: [OnceLock<Box<[CachePadded<T>]>>; CHUNKS],
@@ -85,7 +94,8 @@ impl<T: Default> Lanes<T> {
         self.at(thread_index())
     }
 
-    fn at(&self, index: usize) -> &T {
+    /// The value of the thread with this index ([`thread_index`]).
+    pub(crate) fn at(&self, index: usize) -> &T {
         let (chunk, within) = place(index);
         let lanes = self.chunks[chunk].get_or_init(|| {
             (0..chunk_len(chunk))

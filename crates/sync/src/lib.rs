@@ -6,8 +6,8 @@
 //! than all locks held, naming both places. Other builds store and check nothing.
 //!
 //! [`Counter`] counts without two threads writing one cache line. [`Queue`] hands work from thread to thread with
-//! bounded memory. [`thread`] and [`clock`] are the standard library's, in one place. [`gauge`] tells a simulation how
-//! far other threads are.
+//! bounded memory. [`rcu`] is a table that is read without a lock, [`Latest`] a few words. [`thread`] and [`clock`] are
+//! the standard library's, in one place. [`gauge`] tells a simulation how far other threads are.
 //!
 //! With the feature `simulate`, threads started within `schedule::run` run one at a time, and a seed decides which one
 //! at each lock, wait and atomic; all other threads run as ever, a little slower.
@@ -21,9 +21,11 @@ pub mod gauge;
 mod held;
 mod histogram;
 mod lanes;
+mod latest;
 mod lock;
 mod queue;
 mod rank;
+pub mod rcu;
 #[cfg(feature = "simulate")]
 pub mod schedule;
 pub mod thread;
@@ -39,6 +41,7 @@ pub use counter::Counter;
 pub use crossbeam_utils::CachePadded;
 pub use histogram::Histogram;
 pub use lanes::{Lanes, thread_index};
+pub use latest::Latest;
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use queue::Queue;
 pub use rank::Rank;

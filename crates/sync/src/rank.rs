@@ -23,8 +23,24 @@ pub enum Rank {
     OrphanList,
     /// Blocks of attributes, which inodes share: their counts of references, and where they are found by contents.
     XattrBlock,
+    /// What changed in an epoch, for the fsync log; held for a look.
+    LogChanges,
+    /// The fsync log's running batch: shared by who adds to it, alone for who encodes it.
+    LogBatch,
+    /// A node of the log tree, from the root down.
+    LogTree,
+    /// Blocks kept for one file, or for one thread's small files, that are in use by nobody yet; held for a look.
+    Preallocation,
+    /// Making records of inode tables readable; held across that I/O, alone.
+    InodeTable,
+    /// Which windows of inode numbers there are; held for a look.
+    InodeWindows,
+    /// One window of inode numbers: a directory's, or a core's.
+    InodeWindow,
     /// One block group's bitmaps and counts in memory.
     Group,
+    /// That a sum is low: held by who draws the threads' leases of it back.
+    Scarcity,
     /// Who leads the commit or the checkpoint, and up to where they are done; held for a look, never across I/O.
     JournalLeader,
     /// The door at which new handles wait while an epoch drains; alone.
@@ -35,11 +51,19 @@ pub enum Rank {
     EpochList,
     /// The log's head, tail and superblock: held by the leader across the log's I/O.
     LogArea,
+    /// Who writes the fsync log; held for a look, never across I/O.
+    LogLeader,
     /// Which committed images are not home yet.
     JournalLists,
+    /// The plain form's one lock around the table of loaded inodes.
+    IcacheTable,
+    /// A hand that lets go of loaded inodes in its part of the table; only tried.
+    IcacheHand,
+    /// Where a table of what is kept looks next for what may go; only tried.
+    Hand,
     /// One bucket of the table of loaded inodes.
     IcacheBucket,
-    /// One shard of the metadata block cache; never held across I/O.
+    /// One bucket of the metadata block cache; never held across I/O.
     CacheShard,
     /// The order of a recording device's requests, held across the request to the device beneath it.
     DeviceOrder,
