@@ -109,6 +109,11 @@ pub trait BlockDevice: Send + Sync {
     /// Whether writes are refused.
     fn is_read_only(&self) -> bool;
 
+    /// Whether all that is written is gone with this process, so that no crash leaves anything to recover.
+    fn is_volatile(&self) -> bool {
+        false
+    }
+
     /// Fills `buf` from the bytes at `offset`.
     ///
     /// # Errors

@@ -1,14 +1,17 @@
 //! Block devices: where an image's bytes live. The only crate from the engine down that opens a file.
 //!
-//! [`FileDevice`] is a regular file or a block device, [`MemoryDevice`] a sparse one in memory. [`Slice`],
+//! [`FileDevice`] is a regular file or a block device, [`MemoryDevice`] a sparse one in memory, [`Scratch`] another
+//! device with changes in memory. [`Slice`],
 //! [`ReadOnly`] and [`Counted`] wrap another device. Nothing here knows ext4.
 
 mod block_device;
 mod file;
 mod memory;
+mod scratch;
 mod view;
 
 pub use block_device::{BlockDevice, DeviceError, Resize};
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
+pub use scratch::Scratch;
 pub use view::{Counted, Counts, ReadOnly, Slice};

@@ -169,6 +169,10 @@ impl BlockDevice for MemoryDevice {
         false
     }
 
+    fn is_volatile(&self) -> bool {
+        true
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         check_range("read", offset, buf.len() as u64, self.size())?;
         for piece in pieces(offset, buf.len()) {

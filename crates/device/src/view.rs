@@ -38,6 +38,10 @@ impl BlockDevice for Slice {
         self.inner.is_read_only()
     }
 
+    fn is_volatile(&self) -> bool {
+        self.inner.is_volatile()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         check_range("read", offset, buf.len() as u64, self.len)?;
         self.inner.read_at(self.start + offset, buf)
@@ -159,6 +163,10 @@ impl<D: BlockDevice> BlockDevice for Counted<D> {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.inner.is_volatile()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
