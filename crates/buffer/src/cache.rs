@@ -1,15 +1,22 @@
-//! The cache: shards of blocks with a second-chance clock each. Bounded in bytes from its creation on.
+//! The cache: blocks found without a lock, and let go by hands that go round. Bounded in bytes from its creation on.
+//!
+//! A block that is found is counted on its own line; nothing else is written. A bucket's lock ([`Rank::CacheShard`]) is
+//! held to add or remove a block, a hand ([`Rank::Hand`]) while it looks for blocks that nobody found since it last
+//! came.
 
 use std::ops::Deref;
 
 use device::{BlockDevice, DeviceError};
-use hashbrown::HashMap;
-use sync::{Arc, CachePadded, Counter, Mutex, Rank};
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::rcu::{Hand, Keyed, Table};
+use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank};
 
-/// The most shards; many more than cores, so that two readers seldom meet.
-const MAX_SHARDS: usize = 64;
-/// A shard keeps at least so many blocks, else there are fewer shards.
-const MIN_SHARD_BLOCKS: usize = 8;
+/// The fewest blocks that are kept, whatever the limit.
+const LEAST_BLOCKS: usize = 8;
+/// Hands, where there are blocks for as many.
+const HANDS: usize = 16;
+/// Blocks that a thread adds at most before it looks whether there are too many.
+const MOST_UNSEEN: usize = 64;
 
 /// As what a block was verified: a number of the reader's choice. A block found under another tag is verified
 /// again before it is handed out, so that one kind of metadata can't pose as another.
@@ -59,72 +66,15 @@ pub struct Statistics {
     pub misses: u64,
 }
 
-struct Slot {
+/// A block in the cache.
+struct Kept {
     number: u64,
     block: Arc<Block>,
-    used: bool,
 }
 
-/// A part of the cache: a clock of slots and where each block is in it.
-#[derive(Default)]
-struct Shard {
-    places: HashMap<u64, usize>,
-    slots: Vec<Slot>,
-    hand: usize,
-    /// How often a block was removed: what a reader read before a removal is not kept after it.
-    removals: u64,
-}
-
-impl Shard {
-    fn find(&mut self, number: u64) -> Option<Arc<Block>> {
-        let place = *self.places.get(&number)?;
-        let slot = &mut self.slots[place];
-        slot.used = true;
-        Some(Arc::clone(&slot.block))
-    }
-
-    fn insert(&mut self, number: u64, block: Arc<Block>, capacity: usize) {
-        let slot = Slot {
-            number,
-            block,
-            used: false,
-        };
-        if let Some(place) = self.places.get(&number) {
-            self.slots[*place] = slot;
-        } else if self.slots.len() < capacity {
-            self.places.insert(number, self.slots.len());
-            self.slots.push(slot);
-        } else {
-            let place = self.victim();
-            self.places.remove(&self.slots[place].number);
-            self.places.insert(number, place);
-            self.slots[place] = slot;
-        }
-    }
-
-    fn remove(&mut self, number: u64) {
-        self.removals += 1;
-        let Some(place) = self.places.remove(&number) else {
-            return;
-        };
-        self.slots.swap_remove(place);
-        if let Some(moved) = self.slots.get(place) {
-            self.places.insert(moved.number, place);
-        }
-        if self.hand >= self.slots.len() {
-            self.hand = 0;
-        }
-    }
-
-    /// The next slot that was not used since the hand last passed. The second round finds one at the latest.
-    fn victim(&mut self) -> usize {
-        loop {
-            let place = self.hand;
-            self.hand = (self.hand + 1) % self.slots.len();
-            if !std::mem::replace(&mut self.slots[place].used, false) {
-                return place;
-            }
-        }
+impl Keyed for Kept {
+    fn key(&self) -> u64 {
+        self.number
     }
 }
 
@@ -132,8 +82,13 @@ impl Shard {
 pub struct Cache {
     device: Arc<dyn BlockDevice>,
     block_size: usize,
-    shard_blocks: usize,
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    /// Blocks that are kept. [const]
+    most: usize,
+    kept: Table<Kept>,
+    /// Each over a part of the table. [hand]
+    hands: Box<[CachePadded<Mutex<Hand>>]>,
+    /// Blocks that each thread added. [atomic: Relaxed, written by that thread]
+    added: Lanes<AtomicUsize>,
     hits: Counter,
     misses: Counter,
 }
@@ -142,17 +97,16 @@ impl Cache {
     /// A cache of about `bytes_limit` bytes of blocks of `block_size` bytes (at least 8 blocks, whatever the limit).
     #[must_use]
     pub fn new(device: Arc<dyn BlockDevice>, block_size: usize, bytes_limit: usize) -> Cache {
-        let blocks = (bytes_limit / block_size.max(1)).max(MIN_SHARD_BLOCKS);
-        let mut shards = MAX_SHARDS;
-        while blocks / shards < MIN_SHARD_BLOCKS {
-            shards /= 2;
-        }
-        let shard = || CachePadded::new(Mutex::new(Rank::CacheShard, Shard::default()));
+        let most = (bytes_limit / block_size.max(1)).max(LEAST_BLOCKS);
+        let hands = (most / MOST_UNSEEN).clamp(1, HANDS);
+        let hand = |part| CachePadded::new(Mutex::new(Rank::Hand, Hand::new(part, hands)));
         Cache {
             device,
             block_size,
-            shard_blocks: blocks / shards,
-            shards: (0..shards).map(|_| shard()).collect(),
+            most,
+            kept: Table::new(Rank::CacheShard, (most / 2).clamp(hands, 1 << 12)),
+            hands: (0..hands).map(hand).collect(),
+            added: Lanes::new(),
             hits: Counter::new(),
             misses: Counter::new(),
         }
@@ -164,15 +118,51 @@ impl Cache {
         &self.device
     }
 
-    fn shard(&self, number: u64) -> &Mutex<Shard> {
-        // Neighbours go to different shards; the upper bits of the product are the well mixed ones.
-        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        &self.shards[mixed as usize % self.shards.len()]
+    fn find(&self, number: u64) -> Option<Arc<Block>> {
+        self.kept.look(number, |kept| Arc::clone(&kept.block))
+    }
+
+    /// Makes room for one more block, if it is time to look; whether there is room.
+    fn make_room(&self) -> bool {
+        let unseen = (self.most / MOST_UNSEEN).clamp(1, MOST_UNSEEN);
+        let mine = self.added.mine();
+        // Relaxed: a count of this thread's own; pairs with the store below.
+        let added = mine.load(Ordering::Relaxed);
+        // Relaxed: as above.
+        mine.store(added.wrapping_add(1), Ordering::Relaxed);
+        if !added.is_multiple_of(unseen) {
+            return true;
+        }
+        let is_full = || self.kept.len() as usize + unseen > self.most;
+        for turn in 0..self.hands.len() {
+            if !is_full() {
+                return true;
+            }
+            // Each thread begins elsewhere; a hand that is busy is passed by.
+            let hand = (added / unseen + turn) % self.hands.len();
+            if let Some(mut hand) = self.hands[hand].try_lock() {
+                self.kept.sweep(&mut hand, 2 * unseen, &mut |_| true);
+            }
+        }
+        !is_full()
+    }
+
+    /// Keeps a block, unless something was removed in its bucket since `version`.
+    fn keep(&self, number: u64, block: Arc<Block>, version: u32) {
+        if !self.make_room() {
+            return;
+        }
+        let kept = Arc::new(Kept { number, block });
+        self.kept.locked(number, |bucket| {
+            if bucket.version() == version {
+                bucket.insert(kept);
+            }
+        });
     }
 
     /// The block with this number, verified by `verify` unless it was already, as the same `tag`.
     ///
-    /// May block on I/O; a shard's lock is held shortly before and after it.
+    /// May block on I/O; a bucket's lock is held shortly after it.
     ///
     /// # Errors
     /// When the device fails, or `verify` does; such a block is not kept.
@@ -202,14 +192,13 @@ impl Cache {
         load: impl FnOnce(&mut [u8]) -> Result<(), E>,
         verify: impl FnOnce(&[u8]) -> Result<(), E>,
     ) -> Result<Arc<Block>, E> {
-        let mut shard = self.shard(number).lock();
-        let (found, removals) = (shard.find(number), shard.removals);
-        drop(shard);
-        let bytes = match found {
-            Some(block) if block.tag == tag => {
-                self.hits.add(1);
-                return Ok(block);
-            }
+        let found = self.find(number).filter(|block| block.tag == tag);
+        if let Some(block) = found {
+            self.hits.add(1);
+            return Ok(block);
+        }
+        let version = self.kept.version(number);
+        let bytes = match self.find(number) {
             Some(block) => {
                 self.hits.add(1);
                 block.bytes.clone()
@@ -223,18 +212,18 @@ impl Cache {
         };
         verify(&bytes)?;
         let block = Arc::new(Block { tag, bytes });
-        let kept = Arc::clone(&block);
-        let mut shard = self.shard(number).lock();
-        if shard.removals == removals {
-            shard.insert(number, kept, self.shard_blocks);
-        }
-        drop(shard);
+        self.keep(number, Arc::clone(&block), version);
         Ok(block)
     }
 
     /// Forgets a block whose bytes are about to change elsewhere. Readers keep what they hold.
     pub fn remove(&self, number: u64) {
-        self.shard(number).lock().remove(number);
+        self.kept.locked(number, |bucket| {
+            if bucket.remove().is_none() {
+                // Somebody may be about to add it.
+                bucket.outdate();
+            }
+        });
     }
 
     /// How the cache fared so far.
@@ -249,12 +238,7 @@ impl Cache {
     /// Bytes of blocks that the cache keeps now.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let blocks: usize = self
-            .shards
-            .iter()
-            .map(|shard| shard.lock().slots.len())
-            .sum();
-        blocks * self.block_size
+        self.kept.len() as usize * self.block_size
     }
 }
 

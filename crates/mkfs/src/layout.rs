@@ -207,14 +207,14 @@ impl Layout {
     }
 
     fn orphan_blocks(&self, options: &Options) -> Result<u64, Error> {
-        let Some(bytes) = options.orphan_file_size else {
+        let Some(size) = options.orphan_file_size else {
             return Ok(tables::orphan_blocks(self.shape.blocks));
         };
-        let blocks = self.shape.block_size.blocks_for(bytes);
+        let blocks = size.blocks(self.shape.block_size);
         if blocks == 0 || blocks > tables::ORPHAN_MAX {
             let most = tables::ORPHAN_MAX << self.shape.block_size.bits();
             let reason = format!(
-                "must be from 1 to {most} bytes ({} blocks)",
+                "must be from 1 to {} blocks ({most} bytes)",
                 tables::ORPHAN_MAX
             );
             return Err(Error::option("-E orphan_file_size", reason));

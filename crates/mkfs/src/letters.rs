@@ -2,7 +2,7 @@
 
 use ondisk::BlockSize;
 
-use crate::{Error, FsType, GrowTo, Options, UsageType};
+use crate::{BlocksOrBytes, Error, FsType, Options, UsageType};
 
 /// What a letter whose argument can't be read is answered.
 fn bad(option: &str, value: &str, wanted: &str) -> Error {
@@ -194,7 +194,7 @@ impl Options {
             "packed_meta_blocks" => self.packed_meta_blocks = switch(option, value)?,
             "stride" => self.stride = Some(number(option, text, "a number of blocks up to 65535")?),
             "stripe_width" => self.stripe_width = Some(number(option, text, "a number of blocks")?),
-            "resize" => self.resize = Some(grow_to(option, text)?),
+            "resize" => self.resize = Some(blocks_or_bytes(option, text)?),
             "lazy_itable_init" => self.lazy_itable_init = switch(option, value)?,
             "lazy_journal_init" => self.lazy_journal_init = switch(option, value)?,
             "assume_storage_prezeroed" => self.device_is_zero = switch(option, value)?,
@@ -204,7 +204,7 @@ impl Options {
             "nodiscard" => self.discard = false,
             "encoding" => self.encoding = Some(text.into()),
             "encoding_flags" => self.strict_encoding = strict(option, text)?,
-            "orphan_file_size" => self.orphan_file_size = Some(parse_size(option, text, 1)?),
+            "orphan_file_size" => self.orphan_file_size = Some(blocks_or_bytes(option, text)?),
             "quotatype" => {
                 return Err(Error::option(
                     option,
@@ -250,11 +250,11 @@ fn block_size(value: &str) -> Result<BlockSize, Error> {
 }
 
 /// Blocks, or with a letter bytes.
-fn grow_to(option: &str, text: &str) -> Result<GrowTo, Error> {
+fn blocks_or_bytes(option: &str, text: &str) -> Result<BlocksOrBytes, Error> {
     let size = split_size(option, text)?;
     match size.factor {
-        None => Ok(GrowTo::Blocks(size.number)),
-        Some(_) => parse_size(option, text, 1).map(GrowTo::Bytes),
+        None => Ok(BlocksOrBytes::Blocks(size.number)),
+        Some(_) => parse_size(option, text, 1).map(BlocksOrBytes::Bytes),
     }
 }
 

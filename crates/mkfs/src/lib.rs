@@ -36,7 +36,7 @@ pub use format::format;
 pub use journal_device::{JournalDevice, format_journal_device, is_journal_device};
 pub use layout::{GroupPlace, Layout, Run};
 pub use letters::parse_size;
-pub use options::{Compat, FsType, GrowTo, JournalOptions, Options, UsageType};
+pub use options::{BlocksOrBytes, Compat, FsType, JournalOptions, Options, UsageType};
 pub use regions::FixedRegions;
 pub use special::SpecialInode;
 pub use usage::{GroupUse, Summary, Usage};

@@ -62,21 +62,21 @@ pub struct JournalOptions {
     pub device_path: Option<String>,
 }
 
-/// How far a file system must be able to grow online, as mke2fs's `-E resize=`.
+/// A size as mke2fs takes it for `-E resize=` and `-E orphan_file_size=`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GrowTo {
+pub enum BlocksOrBytes {
     /// Blocks, of whatever size they get.
     Blocks(u64),
     /// Bytes.
     Bytes(u64),
 }
 
-impl GrowTo {
+impl BlocksOrBytes {
     /// In whole blocks of this size.
     pub(crate) fn blocks(self, block_size: BlockSize) -> u64 {
         match self {
-            GrowTo::Blocks(blocks) => blocks,
-            GrowTo::Bytes(bytes) => bytes >> block_size.bits(),
+            BlocksOrBytes::Blocks(blocks) => blocks,
+            BlocksOrBytes::Bytes(bytes) => bytes >> block_size.bits(),
         }
     }
 }
@@ -133,7 +133,7 @@ pub struct Options {
     /// `-E stripe_width=`: blocks.
     pub stripe_width: Option<u32>,
     /// `-E resize=`: what the file system must be able to grow to online.
-    pub resize: Option<GrowTo>,
+    pub resize: Option<BlocksOrBytes>,
     /// Descriptor blocks and those reserved for growth, together: the same for any size. For images whose size is
     /// decided last; `None` by mke2fs's rule.
     pub descriptor_region: Option<u32>,
@@ -147,8 +147,8 @@ pub struct Options {
     pub backup_superblocks: Option<u8>,
     /// `-E root_owner=`: user and group of the root directory.
     pub root_owner: (u32, u32),
-    /// `-E orphan_file_size=`: bytes.
-    pub orphan_file_size: Option<u64>,
+    /// `-E orphan_file_size=`: 1 to 512 blocks.
+    pub orphan_file_size: Option<BlocksOrBytes>,
     /// `-E mmp_update_interval=`: seconds.
     pub mmp_interval: Option<u16>,
     /// `-E desc_size=`: bytes of a group descriptor.

@@ -134,7 +134,8 @@ fn every_letter_gives_mke2fs_numbers() {
                  1G -O fast_commit -J size=8,fast_commit_size=1024|1G -E desc_size=128|\
                  64M -O bigalloc -b 1024 -C 65536|2G -O bigalloc -b 1024 -C 65536|\
                  1G -O sparse_super2 -E num_backup_sb=1|1G -O sparse_super2 -E num_backup_sb=0|\
-                 1G -E orphan_file_size=1M|1G -m 50|1G -m 0.5|1G -e panic|1G -E lazy_itable_init=0|\
+                 1G -E orphan_file_size=1M|1G -E orphan_file_size=13|\
+                 1G -m 50|1G -m 0.5|1G -e panic|1G -E lazy_itable_init=0|\
                  1G -J location=100000|64M -N 1|64M -N 20|1G -U clear";
     let cases = lines.split('|').map(|line| {
         let (size, letters) = line.split_once(' ').unwrap();

@@ -112,6 +112,18 @@ impl Extent {
         }
     }
 
+    /// From its bytes on disk. It may be one that no valid tree has.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; size_of::<Extent>()]) -> Extent {
+        zerocopy::transmute!(bytes)
+    }
+
+    /// Its bytes on disk.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; size_of::<Extent>()] {
+        zerocopy::transmute!(self)
+    }
+
     /// Blocks in the run.
     #[must_use]
     pub fn len(&self) -> u16 {

@@ -29,6 +29,8 @@ pub const EXTRA_SIZE: u16 = 32;
 
 /// Bytes of the base and the known extra fields together.
 const KNOWN_SIZE: usize = BASE_SIZE + EXTRA_SIZE as usize;
+/// Words of 8 bytes in [`Inode::words`].
+pub const RECORD_WORDS: usize = KNOWN_SIZE / 8;
 /// Where the two halves of the checksum lie.
 const CHECKSUM_LO: usize = 0x7c;
 const CHECKSUM_HI: usize = 0x82;
@@ -127,6 +129,18 @@ impl Inode {
         let extra = usize::from(self.extra_size().min(EXTRA_SIZE));
         let len = BASE_SIZE + extra;
         slot[..len].copy_from_slice(&self.as_bytes()[..len]);
+    }
+
+    /// The fields as words, for who keeps them where they are copied word by word; see [`Inode::of_words`].
+    #[must_use]
+    pub fn words(&self) -> [u64; RECORD_WORDS] {
+        zerocopy::transmute!(*self)
+    }
+
+    /// The fields that [`Inode::words`] gave.
+    #[must_use]
+    pub fn of_words(words: [u64; RECORD_WORDS]) -> Inode {
+        zerocopy::transmute!(words)
     }
 
     fn reaches(&self, extra: u16) -> bool {
@@ -425,6 +439,13 @@ fn extra_size_of(slot: &[u8]) -> Option<usize> {
             (extra <= len - BASE_SIZE && extra % 4 == 0).then_some(extra)
         }
     }
+}
+
+/// The part of a slot that holds the inode's fields, without attributes: what a fast commit's INODE record carries.
+/// `None` for a slot shorter than the base, and for a bad extra size.
+#[must_use]
+pub fn fields(slot: &[u8]) -> Option<&[u8]> {
+    slot.get(..BASE_SIZE + extra_size_of(slot)?)
 }
 
 /// The part of a slot that holds extended attributes, if it has one.

@@ -168,13 +168,22 @@ sites! {
     FastCommitRecord = 900, "a fast-commit record has an unknown tag or an impossible length";
     FastCommitFeatures = 901, "the fast-commit area has features that nobody knows";
     FastCommitTail = 902, "the first fast commit's checksum or transaction is wrong";
+    FastCommitExtent = 903, "a fast commit maps an impossible extent";
+    FastCommitInode = 904, "a fast commit names an inode that does not exist";
+    FastCommitBlocks = 905, "a fast commit maps blocks beyond the end of the file system";
+    FastCommitInUse = 906, "a fast commit maps blocks that are in use";
+    FastCommitReuse = 908, "a fast commit reuses the number of an inode that keeps a name";
+    FastCommitSize = 909, "a fast commit gives a file an impossible size";
+    FastCommitName = 907, "a fast commit names an inode that is not in use";
 
     // 10xx: orphan file, multi-mount protection.
     OrphanMagic = 1000, "a block of the orphan file has no magic number";
     OrphanHole = 1010, "the orphan file has a hole";
     OrphanLength = 1011, "the orphan file is longer than one can be";
+    OrphanTwice = 1014, "an orphan is twice on the list of them";
     OrphanLoop = 1012, "the list of orphans comes back to itself";
     OrphanNumber = 1013, "an orphan's number is that of no ordinary inode";
+    OrphanAgain = 1015, "a slot of the orphan file names an inode that is among the orphans already";
     OrphanChecksum = 1001, "the checksum of a block of the orphan file is wrong";
     MmpMagic = 1002, "the multi-mount protection block has no magic number";
     MmpChecksum = 1003, "the multi-mount protection block's checksum is wrong";
