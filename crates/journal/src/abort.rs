@@ -45,6 +45,18 @@ impl From<DeviceError> for JournalError {
     }
 }
 
+impl JournalError {
+    /// What the journal's superblock says of an abort for this, as Linux's error numbers: `EIO`, `EFSCORRUPTED`.
+    /// `None` where the fault is not the image's or the device's.
+    fn on_record(&self) -> Option<u32> {
+        match self {
+            JournalError::Device(_) | JournalError::Aborted(_) => Some(5),
+            JournalError::Corrupt(_) => Some(117),
+            _ => None,
+        }
+    }
+}
+
 /// Set once, at the first failure.
 #[derive(Debug, Default)]
 pub(crate) struct Abort(OnceLock<Arc<str>>);
@@ -58,14 +70,14 @@ impl Abort {
         }
     }
 
-    /// Aborts, unless that happened before; gives back the error for its caller.
-    pub(crate) fn because(&self, error: JournalError) -> JournalError {
-        let cause = match &error {
+    /// Aborts, unless that happened before; gives the number that the journal's superblock is to say then.
+    pub(crate) fn because(&self, error: &JournalError) -> Option<u32> {
+        let cause = match error {
             JournalError::Aborted(cause) => Arc::clone(cause),
             other => other.to_string().into(),
         };
         // An earlier cause stays; this error still goes to whoever met it.
-        let _ = self.0.set(cause);
-        error
+        let is_first = self.0.set(cause).is_ok();
+        error.on_record().filter(|_| is_first)
     }
 }

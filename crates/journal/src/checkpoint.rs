@@ -42,7 +42,7 @@ impl Journal {
         if self.table.is_empty() {
             return Ok(());
         }
-        self.write_home().map_err(|error| self.abort.because(error))
+        self.write_home().map_err(|error| self.fail(error))
     }
 
     fn write_home(&self) -> Result<(), JournalError> {
@@ -126,9 +126,7 @@ impl Journal {
         // Of the running epoch, a part may come later.
         let before = Epoch(self.current_epoch().0 - 1);
         self.statistics.flushes.add(1);
-        self.home
-            .flush()
-            .map_err(|error| self.abort.because(error.into()))?;
+        self.home.flush().map_err(|error| self.fail(error.into()))?;
         lead.flushed = Some(before);
         Ok(())
     }

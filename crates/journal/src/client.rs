@@ -16,6 +16,12 @@ pub trait Client: Sync {
     /// When a block can't be read; the journal then aborts.
     fn fold(&self, sealed: Epoch, folded: &mut Folded<'_>) -> Result<(), JournalError>;
 
+    /// The epoch's transaction is about to be written: from when this returns, nobody writes fast commits of it. Says
+    /// whether there are any.
+    fn end_fast_log(&self, _sealed: Epoch) -> bool {
+        false
+    }
+
     /// The epoch is durable: what it freed may be used again, from now on.
     fn committed(&self, epoch: Epoch);
 

@@ -26,6 +26,7 @@ use crate::attend::Attendant;
 use crate::canary::{self, Canary};
 use crate::client::{Client, Folded};
 use crate::epoch::{Epoch, Epochs};
+use crate::fast::FastArea;
 use crate::handle::LongHandles;
 use crate::lists::EpochLists;
 use crate::log::{Log, Transaction};
@@ -55,6 +56,7 @@ pub struct Journal {
     pub(crate) table: Table,
     /// `None` for a file system without a journal. [log area]
     pub(crate) log: Option<Mutex<Log>>,
+    pub(crate) fast: Option<FastArea>,
     /// The file system's device, to which checkpoints write. [const]
     pub(crate) home: Arc<dyn BlockDevice>,
     /// [journal leader]
@@ -72,7 +74,7 @@ pub struct Journal {
     /// [const]
     pub(crate) block_bytes: usize,
     /// [const]
-    clock: fn() -> (i64, u32),
+    clock: Box<dyn Fn() -> (i64, u32) + Send + Sync>,
 }
 
 #[derive(Default)]
@@ -135,7 +137,7 @@ impl Drop for Lead<'_> {
     fn drop(&mut self) {
         if sync::thread::panicking() {
             // The panic itself tells its cause; this is for everyone else.
-            let _ = self.journal.abort.because(JournalError::Aborted(
+            let _ = self.journal.abort.because(&JournalError::Aborted(
                 "a panic during a commit or checkpoint".into(),
             ));
         }
@@ -167,16 +169,15 @@ impl Journal {
         superblock_at: u32,
         home: Arc<dyn BlockDevice>,
         options: Options,
-        clock: fn() -> (i64, u32),
+        clock: impl Fn() -> (i64, u32) + Send + Sync + 'static,
     ) -> Result<Journal, JournalError> {
         let block_bytes = map.block_size().bytes();
         let is_external = !Arc::ptr_eq(map.device(), &home);
         let data_device = is_external.then(|| Arc::clone(&home));
         let log = Log::open(map, superblock_at, data_device, &options)?;
         let capacity = log.capacity();
-        let log = Some(Mutex::new(Rank::LogArea, log));
         Ok(Journal::new(
-            log,
+            Some(log),
             capacity,
             home,
             block_bytes,
@@ -192,19 +193,19 @@ impl Journal {
         block_size: BlockSize,
         home: Arc<dyn BlockDevice>,
         options: Options,
-        clock: fn() -> (i64, u32),
+        clock: impl Fn() -> (i64, u32) + Send + Sync + 'static,
     ) -> Journal {
         let bytes = block_size.bytes();
         Journal::new(None, RING_WITHOUT_LOG, home, bytes, options, clock)
     }
 
     fn new(
-        log: Option<Mutex<Log>>,
+        log: Option<Log>,
         capacity: u32,
         home: Arc<dyn BlockDevice>,
         block_bytes: usize,
         options: Options,
-        clock: fn() -> (i64, u32),
+        clock: impl Fn() -> (i64, u32) + Send + Sync + 'static,
     ) -> Journal {
         let most = options.staged_bytes / TRANSACTION_SHARE / block_bytes as u64;
         // Room for the largest step, however little memory there may be.
@@ -215,7 +216,8 @@ impl Journal {
             dirty: EpochLists::new(),
             forgotten: EpochLists::new(),
             table: Table::new(),
-            log,
+            fast: log.as_ref().and_then(FastArea::of),
+            log: log.map(|log| Mutex::new(Rank::LogArea, log)),
             home,
             leaders: Mutex::new(Rank::JournalLeader, Leaders::default()),
             changed: Condvar::new(),
@@ -226,14 +228,37 @@ impl Journal {
             long_handles: LongHandles::default(),
             options,
             block_bytes,
-            clock,
+            clock: Box::new(clock),
         }
     }
 
     /// Aborts: nothing is committed any more, and every later call says why. An earlier cause stays.
     pub fn abort(&self, cause: &str) {
         // The caller knows the cause.
-        let _ = self.abort.because(JournalError::Aborted(cause.into()));
+        let _ = self.fail(JournalError::Aborted(cause.into()));
+    }
+
+    /// Whether the log says that it was aborted by who had it open before, and holds nothing to replay.
+    pub fn has_error(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.lock().has_error())
+    }
+
+    /// Takes that off the log, when the file system has it on record.
+    ///
+    /// # Errors
+    /// When the log can't be written.
+    pub fn forget_error(&self) -> Result<(), JournalError> {
+        let log = self.log.as_ref();
+        log.map_or(Ok(()), |log| log.lock().forget_error(&self.statistics))
+    }
+
+    /// Aborts for this, and says so in the log's superblock as far as the device lets it, for whoever opens the image
+    /// next. The log is not locked.
+    pub(crate) fn fail(&self, error: JournalError) -> JournalError {
+        if let (Some(errno), Some(log)) = (self.abort.because(&error), &self.log) {
+            log.lock().say_aborted(errno, &self.statistics);
+        }
+        error
     }
 
     /// What was counted so far.
@@ -341,7 +366,7 @@ impl Journal {
     /// Steps 2 to 5, by the only leader; says whether that took a flush. A failure aborts.
     fn write_epoch(&self, client: &dyn Client, sealed: &SealedEpoch) -> Result<bool, JournalError> {
         self.try_write_epoch(client, sealed)
-            .map_err(|error| self.abort.because(error))
+            .map_err(|error| self.fail(error))
     }
 
     fn try_write_epoch(
@@ -351,6 +376,7 @@ impl Journal {
     ) -> Result<bool, JournalError> {
         // 2.
         let (epoch, promised) = (sealed.epoch, sealed.did.blocks);
+        let has_fast_commits = client.end_fast_log(epoch);
         let forgotten: BTreeSet<FsBlock> = self.forgotten.take(epoch).into_iter().collect();
         let mut images = self.stage(client, epoch)?;
         images.retain(|(block, _)| !forgotten.contains(block));
@@ -395,6 +421,12 @@ impl Journal {
         self.table
             .committed(written.tid, written.start, written.blocks, images, &freed);
         drop(log);
+        if has_fast_commits {
+            self.wipe_fast()?;
+        }
+        if let Some(fast) = &self.fast {
+            fast.committed(written.tid.next());
+        }
         self.table.wait_until_landed(&freed);
         self.statistics.commits.add(1);
         self.statistics.logged_blocks.add(logged);
@@ -460,7 +492,15 @@ impl Journal {
     pub fn close(&self, client: &dyn Client) -> Result<(), JournalError> {
         self.thaw();
         self.commit(client, self.current_epoch())?;
-        self.checkpoint()
+        self.checkpoint()?;
+        self.say_empty(true)
+    }
+
+    /// See [`Log::say_empty`].
+    fn say_empty(&self, for_good: bool) -> Result<(), JournalError> {
+        self.fast.iter().for_each(FastArea::ended);
+        let said = (self.log.as_ref()).map(|log| log.lock().say_empty(for_good, &self.statistics));
+        said.unwrap_or(Ok(())).map_err(|error| self.fail(error))
     }
 
     /// Commits and writes everything home, and lets no handle begin until [`Journal::thaw`]. Handles that are asked for
@@ -479,6 +519,7 @@ impl Journal {
         lead.closed = Some(sealed.epoch);
         lead.end(sealed.epoch, self.write_epoch(client, &sealed)?);
         self.checkpoint()?;
+        self.say_empty(false)?;
         lead.closed = None;
         self.leaders.lock().frozen = Some(sealed.epoch);
         Ok(())

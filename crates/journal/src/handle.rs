@@ -9,12 +9,11 @@ use std::panic::Location;
 
 use ondisk::FsBlock;
 use sync::clock::{Duration, Instant, now};
-use sync::{Mutex, Rank};
+use sync::{Lanes, Mutex, Rank};
 
 use crate::canary::{self, Canary};
 use crate::commit::Journal;
 use crate::epoch::{Epoch, Presence};
-use crate::space::cost;
 
 /// An open handle. It stays on its thread and does not nest.
 pub struct Handle<'a> {
@@ -37,13 +36,27 @@ pub struct Handle<'a> {
 /// A handle that is open for longer than this is counted: whoever seals waits for it.
 const LONG: Duration = Duration::from_millis(1);
 
+/// A file, a line, and how often.
+type Places = BTreeMap<(&'static str, u32), u64>;
+
 /// Which places in the code had handles open for long, and how often: a step that does too much, or a thread that lost
-/// its core. Touched by long handles only. [leaf]
-pub(crate) struct LongHandles(Mutex<BTreeMap<(&'static str, u32), u64>>);
+/// its core. A table a thread, touched by its long handles only. [leaf]
+pub(crate) struct LongHandles(Lanes<Table>);
 
 impl Default for LongHandles {
     fn default() -> LongHandles {
-        LongHandles(Mutex::new(Rank::Leaf, BTreeMap::new()))
+        let tables: Lanes<Table> = Lanes::new();
+        // Makes the first threads' tables at once, not while handles are long.
+        tables.mine();
+        LongHandles(tables)
+    }
+}
+
+struct Table(Mutex<Places>);
+
+impl Default for Table {
+    fn default() -> Table {
+        Table(Mutex::new(Rank::Leaf, Places::new()))
     }
 }
 
@@ -51,10 +64,15 @@ impl Journal {
     /// The places in the code (file, line) that began handles which were open for more than a millisecond, and how
     /// often each did.
     pub fn long_handles(&self) -> Vec<(String, u64)> {
-        let long = self.long_handles.0.lock();
-        let places = long.iter();
+        let mut all = Places::new();
+        for table in self.long_handles.0.iter() {
+            for (place, count) in table.0.lock().iter() {
+                *all.entry(*place).or_insert(0) += count;
+            }
+        }
+        let places = all.into_iter();
         places
-            .map(|((file, line), count)| (format!("{file}:{line}"), *count))
+            .map(|((file, line), count)| (format!("{file}:{line}"), count))
             .collect()
     }
 }
@@ -99,6 +117,17 @@ impl<'a> Handle<'a> {
         );
     }
 
+    /// Counts `blocks` blocks as changed that the thread's steps change again and again, as the bitmap of a group:
+    /// those for the same `what` (not 0) count once an epoch and thread, as they are in a transaction once.
+    ///
+    /// # Panics
+    /// As [`Handle::use_block`].
+    pub fn use_blocks_for(&self, what: u64, blocks: u32) {
+        if !self.journal.space.is_charged(self.epoch(), what) {
+            (0..blocks).for_each(|_| self.use_block());
+        }
+    }
+
     /// Says that the step makes data readable that were written before it: they must be durable before its epoch is.
     pub fn maps_data(&self) {
         self.maps_data.set(true);
@@ -126,14 +155,14 @@ impl<'a> Handle<'a> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
-        let asked = cost(self.asked.0, self.asked.1);
-        let used = cost(self.dirtied.get(), self.revoked.get());
+        let did = (self.dirtied.get(), self.revoked.get());
         self.journal
             .space
-            .end(self.epoch(), asked, used, self.maps_data.get());
+            .end(self.epoch(), self.asked, did, self.maps_data.get());
         if now() - self.begun > LONG {
             let place = (self.site.file(), self.site.line());
-            *self.journal.long_handles.0.lock().entry(place).or_insert(0) += 1;
+            let table = &self.journal.long_handles.0.mine().0;
+            *table.lock().entry(place).or_insert(0) += 1;
         }
     }
 }

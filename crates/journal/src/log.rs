@@ -23,6 +23,10 @@ use crate::canary::{self, Canary};
 use crate::map::LogMap;
 use crate::options::{Options, Statistics};
 
+/// Blocks that a log has at least (jbd2's `JBD2_MIN_JOURNAL_BLOCKS`), but for its superblock.
+const LOG_BLOCKS_MIN: u32 = 1023;
+/// Blocks of an area for fast commits at least: one is left unused.
+const FAST_BLOCKS_MIN: u32 = 2;
 /// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -81,6 +85,29 @@ impl Log {
         Ok(Log {
             map,
             data_device,
+            format,
+            superblock,
+            superblock_at,
+            head,
+            next_tid,
+        })
+    }
+
+    /// A log that is empty but in use, as recovery leaves it before fast commits are replayed: its features and its
+    /// area for fast commits stay as they are.
+    fn resume(map: LogMap, superblock_at: u32) -> Result<Log, JournalError> {
+        let mut block = vec![0; map.block_size().bytes()];
+        map.read(superblock_at, &mut block)?;
+        // The buffer is one block: at least as long as the structure.
+        let superblock = JournalSuperblock::read(&block).expect("a block holds a superblock");
+        let format = superblock.verify(map.block_size(), map.len_blocks().into())?;
+        if superblock.start() == 0 {
+            return Err(JournalError::NotReplayed);
+        }
+        let (head, next_tid) = (superblock.start(), superblock.sequence());
+        Ok(Log {
+            map,
+            data_device: None,
             format,
             superblock,
             superblock_at,
@@ -149,7 +176,12 @@ impl Log {
         oldest: Option<(Tid, u32)>,
         statistics: &Statistics,
     ) -> Result<(), JournalError> {
-        let (tid, start) = oldest.unwrap_or((self.next_tid, 0));
+        // Fast commits count only behind a log that is in use, even if it is empty.
+        let empty = match self.superblock.fast_commit_blocks() {
+            0 => 0,
+            _ => self.head,
+        };
+        let (tid, start) = oldest.unwrap_or((self.next_tid, empty));
         if (self.superblock.start(), self.superblock.sequence()) == (start, tid) {
             return Ok(());
         }
@@ -157,6 +189,70 @@ impl Log {
         self.superblock.set_sequence(tid);
         self.write_superblock()?;
         self.flush(false, statistics)
+    }
+
+    /// Says that the log holds nothing, for an image that is clean: no handle is open, and none begins before
+    /// [`Log::write`] is to say otherwise. The area for fast commits goes with it if `for_good`.
+    pub(crate) fn say_empty(
+        &mut self,
+        for_good: bool,
+        statistics: &Statistics,
+    ) -> Result<(), JournalError> {
+        if self.superblock.fast_commit_blocks() == 0 {
+            return Ok(());
+        }
+        let mut features = self.superblock.features();
+        if for_good {
+            features.incompat &= !JournalFeatures::INCOMPAT_FAST_COMMIT;
+        }
+        self.superblock.set_features(features);
+        self.superblock.set_start(0);
+        self.superblock.set_sequence(self.next_tid);
+        self.write_superblock()?;
+        self.flush(false, statistics)
+    }
+
+    /// Says that the log is in use, though it is empty: fast commits behind it count from then on. Gives the number of
+    /// the next transaction.
+    pub(crate) fn begin_use(&mut self) -> Result<Tid, JournalError> {
+        self.superblock.set_start(self.head);
+        self.superblock.set_sequence(self.next_tid);
+        self.write_superblock()?;
+        self.map.device().flush()?;
+        Ok(self.next_tid)
+    }
+
+    /// The area for fast commits, if there is one: its place, and how many blocks it has.
+    pub(crate) fn fast_area(&self) -> Option<(LogMap, u32, u32)> {
+        let first = self.superblock.fast_commit_first();
+        let blocks = self.superblock.blocks_count().saturating_sub(first);
+        let has_area = self.superblock.fast_commit_blocks() > 0 && blocks > 0;
+        has_area.then(|| (self.map.clone(), first, blocks))
+    }
+
+    /// Whether its superblock says that the journal was aborted.
+    pub(crate) fn has_error(&self) -> bool {
+        self.superblock.errno_raw() != 0
+    }
+
+    /// Says that it was not, durably: for who put it on record elsewhere.
+    pub(crate) fn forget_error(&mut self, statistics: &Statistics) -> Result<(), JournalError> {
+        self.superblock.set_errno_raw(0);
+        self.write_superblock()?;
+        self.flush(false, statistics)
+    }
+
+    /// Says that the journal was aborted, and with which of Linux's error numbers: Linux and e2fsck then take the file
+    /// system for one with errors. What the device refuses is left out. CRASH: where the log begins stays as it was.
+    pub(crate) fn say_aborted(&mut self, errno: u32, statistics: &Statistics) {
+        if self.superblock.errno_raw() != 0 {
+            return;
+        }
+        // Stored as a negative number.
+        self.superblock.set_errno_raw(errno.wrapping_neg());
+        let written = self.write_superblock();
+        // The abort stands, whatever comes of this.
+        let _ = written.and_then(|()| self.flush(false, statistics));
     }
 
     fn write_superblock(&mut self) -> Result<(), JournalError> {
@@ -180,14 +276,58 @@ impl Log {
     }
 }
 
-/// The features of the log from now on: they reach the disk with the superblock before the first transaction. Fast
-/// commits are not written, so their area is a part of the log; what it holds is older than the log's next transaction.
+/// Commits blocks as the one transaction of a log that is empty but in use, and wipes the fast commits that it stands
+/// for. The log is in the file system itself, at `superblock_at` of its blocks.
+///
+/// CRASH: before the commit record is durable the fast commits still count; after it the transaction does, and theirs
+/// is not the next one any more. Their first block is overwritten all the same, for e2fsck gives up the whole journal
+/// where it finds an old one.
+///
+/// # Errors
+/// When the log has no room for it, and nothing was written; when it can't be read or written.
+pub fn commit_in_place_of_fast_commits(
+    map: LogMap,
+    superblock_at: u32,
+    images: &[(FsBlock, Arc<[u8]>)],
+    time: (i64, u32),
+) -> Result<(), JournalError> {
+    let mut log = Log::resume(map, superblock_at)?;
+    let needed = crate::space::cost(u32::try_from(images.len()).unwrap_or(u32::MAX / 2), 0);
+    if needed >= log.capacity() {
+        return Err(JournalError::Aborted(
+            "the log has no room for what its fast commits say".into(),
+        ));
+    }
+    let transaction = Transaction {
+        images,
+        revokes: &[],
+        is_async: false,
+        time,
+    };
+    let statistics = Statistics::default();
+    log.write(&transaction, &statistics)?;
+    let zeros = vec![0; log.map.block_size().bytes()];
+    log.map.write(log.superblock.fast_commit_first(), &zeros)?;
+    log.flush(false, &statistics)
+}
+
+/// The features of the log from now on: they reach the disk with the superblock before the first transaction. Where
+/// fast commits are not written, their area is a part of the log; what it holds is older than the next transaction.
 fn choose_features(superblock: &mut JournalSuperblock, options: &Options) {
     const CHECKSUMS: u32 = JournalFeatures::INCOMPAT_CSUM_V2 | JournalFeatures::INCOMPAT_CSUM_V3;
     let mut features = superblock.features();
     features.incompat |= JournalFeatures::INCOMPAT_REVOKE;
     features.incompat &=
         !(JournalFeatures::INCOMPAT_FAST_COMMIT | JournalFeatures::INCOMPAT_ASYNC_COMMIT);
+    // A log that would be too short beside the area does without it.
+    let area = superblock.fast_commit_blocks_raw();
+    let room = superblock.blocks_count().saturating_sub(superblock.first());
+    if options.fast_commits
+        && area >= FAST_BLOCKS_MIN
+        && room.saturating_sub(area) >= LOG_BLOCKS_MIN
+    {
+        features.incompat |= JournalFeatures::INCOMPAT_FAST_COMMIT;
+    }
     if options.is_64bit {
         features.incompat |= JournalFeatures::INCOMPAT_64BIT;
     }

@@ -19,6 +19,9 @@ pub struct Options {
     pub has_checksums: bool,
     /// The file system may have more than 2^32 blocks: then the log's numbers have 64 bits.
     pub is_64bit: bool,
+    /// Keep an area for fast commits at the log's end, where the journal has one: see [`crate::Journal::fast_tid`].
+    /// Otherwise its blocks are a part of the log.
+    pub fast_commits: bool,
 }
 
 impl Default for Options {
@@ -29,6 +32,7 @@ impl Default for Options {
             is_ordered: true,
             has_checksums: false,
             is_64bit: false,
+            fast_commits: false,
         }
     }
 }

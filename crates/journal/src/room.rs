@@ -86,6 +86,12 @@ impl Journal {
         })
     }
 
+    /// Bytes of images that are committed and not yet home: at most [`crate::Options::staged_bytes`] and what the
+    /// transactions under way add to that, each a quarter of it at most.
+    pub fn staged_bytes(&self) -> u64 {
+        self.table.image_bytes()
+    }
+
     /// Begins a handle in the running epoch. Waits only while an epoch drains.
     ///
     /// # Panics

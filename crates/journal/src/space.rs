@@ -23,8 +23,10 @@ use crate::options::Statistics;
 const TAGS_A_BLOCK: u32 = 60;
 /// Numbers that a revoke block holds at least.
 const REVOKES_A_BLOCK: u32 = 120;
-/// A thread's lease, where the journal is large enough: some dozens of small operations.
-const LEASE_MOST: i64 = 256;
+/// What a thread remembers to have counted blocks for.
+const CHARGED: usize = 8;
+/// A thread's lease, where the journal is large enough: hundreds of small operations.
+const LEASE_MOST: i64 = 1024;
 
 pub(crate) struct Space {
     /// [atomic: Relaxed, exact; only moved between places that sum up to the capacity]
@@ -37,8 +39,8 @@ pub(crate) struct Space {
     /// the journal]
     lent: AtomicI64,
     lanes: Lanes<Lane>,
-    /// [const]
-    lease: i64,
+    /// Blocks that all threads' leases together may take. [const]
+    leases_most: i64,
     /// [const]
     transaction_most: u32,
 }
@@ -58,6 +60,14 @@ struct Lane {
     lease: AtomicI64,
     /// Blocks used by the thread's handles, by the epoch's parity. [atomic: Relaxed; the drain orders it]
     used: [AtomicU64; 2],
+    /// Blocks changed and (upper half) blocks revoked by them, of which `used` is the cost, by the epoch's parity.
+    /// [atomic: Relaxed, the thread's alone until the drain]
+    did: [AtomicU64; 2],
+    /// The epoch of `charged`. [atomic: Relaxed, the thread's alone]
+    charged_in: AtomicU64,
+    /// What the thread's handles counted blocks for in that epoch, the latest few.
+    /// [atomic: Relaxed, the thread's alone]
+    charged: [AtomicU64; CHARGED],
     /// Whether one of the thread's handles mapped data, by the epoch's parity. [atomic: Relaxed; the drain orders it]
     maps_data: [AtomicBool; 2],
 }
@@ -81,6 +91,12 @@ pub(crate) fn cost(blocks: u32, revokes: u32) -> u32 {
         .saturating_add(revoke_blocks)
 }
 
+/// As [`cost`], of both counts in one word.
+fn cost_of(did: u64) -> u32 {
+    // The halves.
+    cost(did as u32, (did >> 32) as u32)
+}
+
 impl Space {
     /// An empty log with room for `capacity` blocks, whose transactions may have up to `most` blocks, but at most a
     /// quarter of the log.
@@ -92,9 +108,8 @@ impl Space {
             pressed: CachePadded::new(AtomicBool::new(false)),
             lent: AtomicI64::new(0),
             lanes: Lanes::new(),
-            // All leases together take at most an eighth of the largest transaction for 16 threads, and no lease at
-            // all (the exact counter) where that is not worth it.
-            lease: LEASE_MOST.min(i64::from(transaction_most) / 8 / 16),
+            // Where that is too little to be worth it, there is the exact counter alone.
+            leases_most: i64::from(transaction_most) / 8,
             transaction_most,
         }
     }
@@ -132,12 +147,24 @@ impl Space {
         self.free.fetch_add(blocks - before, Ordering::Relaxed);
     }
 
+    /// What a thread's lease is filled up to: half of what the others leave, so that the first threads leave something
+    /// for those who come later. Looks at all lanes: once a refill.
+    fn lease(&self) -> i64 {
+        let mine = self.lanes.mine();
+        let others = self.lanes.iter().filter(|lane| !std::ptr::eq(*lane, mine));
+        // Relaxed: a bound, met but for refills at the same moment.
+        let leased: i64 = others.map(|lane| lane.lease.load(Ordering::Relaxed)).sum();
+        let rest = self.leases_most.saturating_sub(leased).max(0);
+        LEASE_MOST.min(rest / 2)
+    }
+
     /// Promises `blocks`; false when there is no room until a commit or a checkpoint, or when the room is pressed.
     pub(crate) fn take(&self, blocks: u32, statistics: &Statistics) -> bool {
         let want = i64::from(blocks);
         // Relaxed: a hint; who comes too early takes a lease more.
         subtract(&self.lanes.mine().lease, want)
-            || (!self.pressed.load(Ordering::Relaxed) && self.refill(want, self.lease, statistics))
+            || (!self.pressed.load(Ordering::Relaxed)
+                && self.refill(want, self.lease(), statistics))
     }
 
     /// As [`Space::take`], for the one who presses.
@@ -168,7 +195,9 @@ impl Space {
         if granted + want > i64::from(self.transaction_most) + lent {
             return false;
         }
-        let with_lease = want + lease;
+        let mine = &self.lanes.mine().lease;
+        // Relaxed: only a recall makes it less meanwhile; then there is more in it than was meant.
+        let with_lease = want + (lease - mine.load(Ordering::Relaxed)).max(0);
         let given = if subtract(&self.free, with_lease) {
             with_lease
         } else if subtract(&self.free, want) {
@@ -183,10 +212,7 @@ impl Space {
         // Relaxed: as above.
         self.granted.fetch_add(given, Ordering::Relaxed);
         // Relaxed: the promise itself synchronises nothing.
-        self.lanes
-            .mine()
-            .lease
-            .fetch_add(given - want, Ordering::Relaxed);
+        mine.fetch_add(given - want, Ordering::Relaxed);
         true
     }
 
@@ -206,17 +232,54 @@ impl Space {
         let lane = self.lanes.mine();
         // Relaxed: as in `recall`.
         let leased = lane.lease.fetch_add(i64::from(blocks), Ordering::Relaxed) + i64::from(blocks);
-        if leased > 2 * self.lease && subtract(&lane.lease, leased - self.lease) {
+        let most = LEASE_MOST.min(self.leases_most / 2);
+        if leased > 2 * most && subtract(&lane.lease, leased - most) {
             // Relaxed: as in `recall`.
-            self.free.fetch_add(leased - self.lease, Ordering::Relaxed);
+            self.free.fetch_add(leased - most, Ordering::Relaxed);
         }
     }
 
-    /// A handle ends that was promised `asked` blocks, of which it used so many; and whether it mapped data.
-    pub(crate) fn end(&self, epoch: Epoch, asked: u32, used: u32, maps_data: bool) {
-        let used = used.min(asked);
+    /// Notes that the calling thread's handles count blocks for `what` (not 0) in this epoch; whether they do already.
+    pub(crate) fn is_charged(&self, epoch: Epoch, what: u64) -> bool {
         let lane = self.lanes.mine();
-        if used > 0 {
+        // Relaxed: here and below, this thread's own words.
+        if lane.charged_in.load(Ordering::Relaxed) != epoch.0 {
+            // Relaxed: as above.
+            lane.charged_in.store(epoch.0, Ordering::Relaxed);
+            for charged in &lane.charged {
+                // Relaxed: as above.
+                charged.store(0, Ordering::Relaxed);
+            }
+        }
+        // Relaxed: as above.
+        let is = |charged: &AtomicU64| charged.load(Ordering::Relaxed) == what;
+        if lane.charged.iter().any(is) {
+            return true;
+        }
+        // The oldest goes: it is counted once more if it comes again.
+        let mut before = what;
+        for charged in &lane.charged {
+            // Relaxed: as above.
+            before = charged.swap(before, Ordering::Relaxed);
+        }
+        false
+    }
+
+    /// A handle ends that was promised the cost of `asked` changed and revoked blocks, and did `did`; and whether it
+    /// mapped data. What it used is what it adds to the cost of all that the thread did in the epoch: descriptors and
+    /// a commit record are counted once a thread, not once a handle.
+    pub(crate) fn end(&self, epoch: Epoch, asked: (u32, u32), did: (u32, u32), maps_data: bool) {
+        let asked = cost(asked.0, asked.1);
+        let lane = self.lanes.mine();
+        let mut used = 0;
+        if did != (0, 0) {
+            let counts = &lane.did[parity(epoch)];
+            // Relaxed: this thread alone changes it while its handle keeps the epoch from being drained.
+            let before = counts.load(Ordering::Relaxed);
+            let after = before + (u64::from(did.1) << 32 | u64::from(did.0));
+            // Relaxed: as above.
+            counts.store(after, Ordering::Relaxed);
+            used = (cost_of(after) - cost_of(before)).min(asked);
             // Relaxed: read after the drain, which orders it.
             lane.used[parity(epoch)].fetch_add(used.into(), Ordering::Relaxed);
         }
@@ -238,6 +301,8 @@ impl Space {
         for lane in self.lanes.iter() {
             // Relaxed: the drain ordered the additions before this.
             did.blocks += lane.used[parity(sealed)].swap(0, Ordering::Relaxed);
+            // Relaxed: as above.
+            lane.did[parity(sealed)].store(0, Ordering::Relaxed);
             // Relaxed: as above.
             did.maps_data |= lane.maps_data[parity(sealed)].swap(false, Ordering::Relaxed);
         }
@@ -269,9 +334,9 @@ mod tests {
     #[test]
     fn what_is_promised_used_and_released_adds_up() {
         let (space, statistics) = (Space::new(4000, 4000), Statistics::default());
-        assert!(space.take(50, &statistics));
+        assert!(space.take(cost(45, 0), &statistics));
         assert!(!space.is_used(Epoch(1)));
-        space.end(Epoch(1), 50, cost(10, 0), true);
+        space.end(Epoch(1), (45, 0), (10, 0), true);
         assert!(space.is_used(Epoch(1)) && !space.is_used(Epoch(2)));
         let did = space.seal(Epoch(1));
         assert_eq!(did.blocks, u64::from(cost(10, 0)));
@@ -279,6 +344,58 @@ mod tests {
         space.release(did.blocks);
         space.recall(&statistics);
         assert_eq!(space.free(), 4000);
+    }
+
+    #[test]
+    fn what_many_small_handles_use_covers_what_their_transaction_takes() {
+        let (space, statistics) = (Space::new(40_000, 10_000), Statistics::default());
+        for _ in 0..500 {
+            assert!(space.take(cost(8, 2), &statistics));
+            space.end(Epoch(1), (8, 2), (3, 1), false);
+        }
+        let did = space.seal(Epoch(1));
+        assert_eq!(did.blocks, u64::from(cost(1500, 500)));
+        // The next epoch of that parity begins anew.
+        assert!(space.take(cost(8, 2), &statistics));
+        space.end(Epoch(3), (8, 2), (3, 1), false);
+        assert_eq!(space.seal(Epoch(3)).blocks, u64::from(cost(3, 1)));
+    }
+
+    #[test]
+    fn what_is_changed_again_and_again_is_charged_once_an_epoch() {
+        let space = Space::new(4000, 4000);
+        for epoch in [Epoch(1), Epoch(2)] {
+            assert!((1..=CHARGED as u64).all(|what| !space.is_charged(epoch, what)));
+            assert!((1..=CHARGED as u64).all(|what| space.is_charged(epoch, what)));
+            // One more drives out the oldest.
+            assert!(!space.is_charged(epoch, 100));
+            assert!(!space.is_charged(epoch, 1) && space.is_charged(epoch, 100));
+        }
+    }
+
+    #[test]
+    fn all_leases_together_take_an_eighth_of_a_transaction() {
+        let space = &Space::new(4000, 4000);
+        let barrier = &sync::Barrier::new(20);
+        sync::thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(move || {
+                    for _ in 0..3 {
+                        barrier.wait();
+                        // One after another would do: refills at the same moment may lease more.
+                        let _turn = space.take(1, &Statistics::default());
+                    }
+                    barrier.wait();
+                });
+            }
+        });
+        let leased: i64 = space
+            .lanes
+            .iter()
+            // Relaxed: the threads have ended.
+            .map(|lane| lane.lease.load(Ordering::Relaxed))
+            .sum();
+        assert!(leased <= 2 * space.leases_most, "{leased}");
     }
 
     #[test]
@@ -321,7 +438,7 @@ mod tests {
         while space.take(1, &statistics) {
             leased += 1;
         }
-        assert_eq!(leased, space.lease);
+        assert_eq!(leased, space.leases_most / 2);
         assert!(space.take_pressed(100, &statistics));
         assert!(!space.take(1, &statistics));
         space.press(false);

@@ -1,0 +1,136 @@
+//! The journal's side of fast commits: where they go, for which transaction, and what ends them.
+//!
+//! Fast commits of the running epoch count from the moment when all epochs before it are committed, in a log that is
+//! in use, until the epoch's own transaction is. What they say is the client's affair; it ends them, too
+//! ([`crate::Client::end_fast_log`]).
+//!
+//! No lock: the area is written by one thread at a time, which the client sees to, and wiped by the committer after
+//! the client said that nobody writes it any more. CRASH: as [`crate::Journal::write_fast`] says.
+
+use ondisk::Tid;
+use sync::atomic::{AtomicU64, Ordering};
+
+use crate::abort::JournalError;
+use crate::commit::Journal;
+use crate::epoch::Epoch;
+use crate::log::Log;
+use crate::map::LogMap;
+
+/// The area for fast commits.
+pub(crate) struct FastArea {
+    map: LogMap,
+    first: u32,
+    blocks: u32,
+    /// The next transaction's number and a bit that says that the log is in use; 0 before. [atomic: written by the
+    /// committer]
+    next: AtomicU64,
+}
+
+const IN_USE: u64 = 1 << 32;
+
+impl FastArea {
+    /// Of a log that has one.
+    pub(crate) fn of(log: &Log) -> Option<FastArea> {
+        let (map, first, blocks) = log.fast_area()?;
+        Some(FastArea {
+            map,
+            first,
+            blocks,
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// The log is not in use any more.
+    pub(crate) fn ended(&self) {
+        // Relaxed: no handle is open; who begins one later comes after whoever let it.
+        self.next.store(0, Ordering::Relaxed);
+    }
+
+    /// All transactions before this one are committed.
+    pub(crate) fn committed(&self, next: Tid) {
+        // Release: comes after the transaction; pairs with the Acquire in `fast_tid`.
+        self.next
+            .store(IN_USE | u64::from(next.0), Ordering::Release);
+    }
+}
+
+impl Journal {
+    /// Lets fast commits count from now on, and not only from the first transaction: says that the log is in use,
+    /// though it is empty. Once the file system's superblock says that it needs recovery.
+    ///
+    /// # Errors
+    /// When the device fails, which aborts the journal.
+    pub fn begin_fast(&self) -> Result<(), JournalError> {
+        let (Some(area), Some(log)) = (&self.fast, &self.log) else {
+            return Ok(());
+        };
+        let next = log.lock().begin_use();
+        area.committed(next.map_err(|error| self.fail(error))?);
+        Ok(())
+    }
+
+    /// Blocks of the area for fast commits; 0 where there is none.
+    pub fn fast_blocks(&self) -> u32 {
+        self.fast.as_ref().map_or(0, |area| area.blocks)
+    }
+
+    /// The transaction number of fast commits of an epoch: if it is the one after all that are committed, in a log that
+    /// is in use, and all that is committed is home ([`Journal::is_home`]). The caller has a handle of the epoch, so
+    /// that it stays so.
+    pub fn fast_tid(&self, epoch: Epoch) -> Option<Tid> {
+        let area = self.fast.as_ref()?;
+        if self.is_held() || self.committed_epoch().0 + 1 != epoch.0 || !self.is_home() {
+            return None;
+        }
+        // Acquire: pairs with the Release in `committed`.
+        let next = area.next.load(Ordering::Acquire);
+        // The lower half is the number.
+        (next & IN_USE != 0).then_some(Tid(next as u32))
+    }
+
+    /// Whether all that was committed is written home. e2fsck 1.47, which replays fast commits with what it read before
+    /// it replayed the log, gives up where the log holds the directory of a name.
+    pub fn is_home(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Writes blocks of the area, durably, with all data that were written to the device before the call; `after_data`:
+    /// these are durable first, for the blocks make them readable. One thread at a time; not once
+    /// [`crate::Client::end_fast_log`] returned for the epoch.
+    ///
+    /// CRASH: the blocks may be there in part; who reads them sees by their checksums what counts.
+    ///
+    /// # Errors
+    /// When the device fails, or the journal is aborted.
+    pub fn write_fast(
+        &self,
+        first: u32,
+        blocks: &[u8],
+        after_data: bool,
+    ) -> Result<(), JournalError> {
+        self.abort.check()?;
+        let area = self.fast.as_ref().ok_or(JournalError::NoLog)?;
+        let flush = || {
+            self.statistics.flushes.add(1);
+            // A flush that failed may have lost data of anybody.
+            let flushed = area.map.device().flush();
+            flushed.map_err(|error| self.fail(error.into()))
+        };
+        if after_data {
+            flush()?;
+        }
+        area.map.write(area.first + first, blocks)?;
+        flush()
+    }
+
+    /// The epoch's transaction is committed: its fast commits count no more, and their first block goes, for e2fsck
+    /// gives up a journal where it finds an old one.
+    pub(crate) fn wipe_fast(&self) -> Result<(), JournalError> {
+        let Some(area) = &self.fast else {
+            return Ok(());
+        };
+        area.map.write(area.first, &vec![0; self.block_bytes])?;
+        self.statistics.flushes.add(1);
+        Ok(area.map.device().flush()?)
+    }
+}
