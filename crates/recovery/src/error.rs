@@ -30,7 +30,7 @@ pub enum Error {
     },
     /// Fast commits follow the log, whose replay onto the device would lose them.
     #[error(
-        "the journal's fast-commit area holds {changes} changes of transaction {tid}, which lanefs can't replay yet"
+        "the journal's fast-commit area holds {changes} changes of transaction {tid}, which were not replayed"
     )]
     FastCommitsPending {
         /// How many changes.

@@ -1,26 +1,36 @@
-//! The fast-commit area: read and verified, not replayed.
+//! The fast-commit area: read and verified. What its records say is replayed by who knows the file system.
 
 use ondisk::Tid;
 use ondisk::fast_commit::{Found, Scan, Step};
 use ondisk::jbd2::JournalSuperblock;
 
-use crate::error::Error;
+use crate::error::{Error, Unsupported};
+use crate::limits::FAST_BYTES_MAX;
 use crate::log::Log;
 
-/// Scans the area for fast commits of the transaction after the last that was committed in full.
+/// Scans the area for fast commits of the transaction after the last that was committed in full; with what was found
+/// come the blocks that hold all complete ones.
 pub(crate) fn scan(
     log: &mut Log<'_>,
     sb: &JournalSuperblock,
     expected: Tid,
     inode_size: usize,
-) -> Result<Found, Error> {
+) -> Result<(Found, Vec<u8>), Error> {
     let mut scan = Scan::new(expected, inode_size);
+    let mut blocks = Vec::new();
     if sb.fast_commit_blocks() > 0 {
         for position in sb.fast_commit_first()..sb.blocks_count() {
-            if scan.block(log.read(position)?) == Step::Stop {
+            let block = log.read(position)?;
+            if scan.block(block) == Step::Stop {
                 break;
+            }
+            blocks.extend_from_slice(block);
+            if blocks.len() > FAST_BYTES_MAX {
+                return Err(Unsupported::TooLarge("more than 256 MiB of fast commits").into());
             }
         }
     }
-    Ok(scan.found())
+    let found = scan.found();
+    blocks.truncate(found.blocks as usize * log.format.block_size.bytes());
+    Ok((found, blocks))
 }

@@ -27,17 +27,28 @@ mod write_home;
 pub use error::{Error, Unsupported};
 pub use overlay::Overlay;
 pub use report::{Journal, Report};
-pub use write_home::replay_to_device;
+pub use write_home::{empty_log, replay_to_device};
 
 use device::BlockDevice;
 use ondisk::{Geometry, Superblock};
 use sync::Arc;
 
+/// A device as it is after replay.
+pub struct Scanned {
+    /// For reading only; the device itself where nothing needs replay.
+    pub device: Arc<dyn BlockDevice>,
+    /// What was found.
+    pub report: Report,
+    /// Blocks of the complete fast commits that follow the log, HEAD first; empty if there are none. What they say is
+    /// not in `device`.
+    pub fast_commits: Vec<u8>,
+}
+
 /// Reads the journal of the file system on `device` and returns the device as it is after replay, for reading only.
 ///
 /// `sb` and `geometry` are those found on `device`; the superblock may have a newer copy in the journal, so read it
 /// again from the result. `external` is the device of an external journal; it is only looked at when the superblock
-/// names one. Where nothing needs replay the result is `device` itself.
+/// names one.
 ///
 /// # Errors
 /// When the journal can't be found, read or trusted (the kernel would refuse to mount), or has something that lanefs
@@ -47,13 +58,15 @@ pub fn scan_and_overlay(
     sb: &Superblock,
     geometry: &Geometry,
     external: Option<Arc<dyn BlockDevice>>,
-) -> Result<(Arc<dyn BlockDevice>, Report), Error> {
+) -> Result<Scanned, Error> {
     let replayed = replay::run(&device, sb, geometry, external)?;
-    let report = replayed.report;
-    Ok(match replayed.log {
-        Some(log) if !log.copies.is_empty() => {
-            (Arc::new(Overlay::new(device, log.map, log.copies)), report)
-        }
-        _ => (device, report),
+    let device: Arc<dyn BlockDevice> = match replayed.log {
+        Some(log) if !log.copies.is_empty() => Arc::new(Overlay::new(device, log.map, log.copies)),
+        _ => device,
+    };
+    Ok(Scanned {
+        device,
+        report: replayed.report,
+        fast_commits: replayed.fast_commits,
     })
 }

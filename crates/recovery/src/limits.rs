@@ -14,3 +14,6 @@ pub const NODES_MAX: usize = 1 << 15;
 
 /// Copies of different blocks, and revoked blocks, that are remembered: 16 bytes each.
 pub const RECORDS_MAX: usize = 1 << 22;
+
+/// Bytes of fast commits: ten times what mke2fs makes room for.
+pub const FAST_BYTES_MAX: usize = 256 << 20;

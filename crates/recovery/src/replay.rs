@@ -55,6 +55,18 @@ pub(crate) struct Replayed {
     /// `None` where nothing can need replay.
     pub(crate) log: Option<ReadLog>,
     pub(crate) report: Report,
+    /// Blocks of complete fast commits, which are newer than the log.
+    pub(crate) fast_commits: Vec<u8>,
+}
+
+impl Replayed {
+    fn nothing(report: Report) -> Replayed {
+        Replayed {
+            log: None,
+            report,
+            fast_commits: Vec::new(),
+        }
+    }
 }
 
 /// Reads the journal of a file system.
@@ -65,10 +77,7 @@ pub(crate) fn run(
     external: Option<Arc<dyn BlockDevice>>,
 ) -> Result<Replayed, Error> {
     if !geometry.has(Feature::HAS_JOURNAL) {
-        return Ok(Replayed {
-            log: None,
-            report: Report::default(),
-        });
+        return Ok(Replayed::nothing(Report::default()));
     }
     if !geometry.has(Feature::NEEDS_RECOVERY) {
         // Only a look, to say it: what is wrong with a journal that nobody needs is no error.
@@ -79,10 +88,11 @@ pub(crate) fn run(
             },
             |opened| first_report(&opened, Journal::Ignored),
         );
-        return Ok(Replayed { log: None, report });
+        return Ok(Replayed::nothing(report));
     }
     let opened = open::open(device, sb, geometry, external)?;
     let mut report = first_report(&opened, Journal::Replayed);
+    let mut fast_commits = Vec::new();
     let mut read = ReadLog {
         map: opened.map,
         sb: opened.sb,
@@ -113,13 +123,16 @@ pub(crate) fn run(
         read.copies = replay.copies;
         read.head = end.head;
         if end.bad.is_none() {
-            report.fast_commits = fast::scan(&mut log, &read.sb, end.tid, geometry.inode_size())?;
+            let inode_size = geometry.inode_size();
+            (report.fast_commits, fast_commits) =
+                fast::scan(&mut log, &read.sb, end.tid, inode_size)?;
             report.fast_commits_pending = report.fast_commits.changes;
         }
     }
     Ok(Replayed {
         log: Some(read),
         report,
+        fast_commits,
     })
 }
 

@@ -43,7 +43,7 @@ pub struct Report {
     pub bad_transaction: Option<Tid>,
     /// The error (errno) with which the journal was aborted before.
     pub aborted_with: Option<u32>,
-    /// Changes in the fast-commit area, which are newer than what was replayed and not shown.
+    /// Changes in the fast-commit area that are newer than what was replayed and not shown: 0 once they are replayed.
     pub fast_commits_pending: u32,
     /// All about the fast-commit area.
     pub fast_commits: Found,
@@ -76,6 +76,11 @@ impl fmt::Display for Report {
         if self.fast_commits_pending > 0 {
             let count = self.fast_commits_pending;
             writeln!(f, "{count} later changes (fast commits) not shown")?;
+        }
+        let replayed = self.fast_commits.changes - self.fast_commits_pending;
+        if replayed > 0 {
+            let commits = self.fast_commits.commits;
+            writeln!(f, "{commits} fast commits replayed: {replayed} records")?;
         }
         if let Some(damage) = self.fast_commits.damage {
             writeln!(f, "the fast-commit area is damaged: {damage}")?;

@@ -48,6 +48,33 @@ pub fn replay_to_device(
     Ok(report)
 }
 
+/// Writes what the log holds to its places, and leaves a log that is empty but in use: the fast commits behind it still
+/// count, until the next transaction is committed there. The file system still needs recovery.
+///
+/// CRASH: at any point the journal replays to the same state, fast commits included.
+///
+/// # Errors
+/// As for [`replay_to_device`].
+pub fn empty_log(
+    device: &Arc<dyn BlockDevice>,
+    sb: &Superblock,
+    geometry: &Geometry,
+) -> Result<(), Error> {
+    let replayed = replay::run(device, sb, geometry, None)?;
+    let Some(log) = replayed.log else {
+        return Ok(());
+    };
+    write_copies(device, geometry, &log)?;
+    device.flush()?;
+    let mut sb = log.sb;
+    sb.set_sequence(replayed.report.end);
+    sb.set_start(log.head);
+    sb.seal();
+    let (offset, _) = log.map.place(log.map.superblock_at())?;
+    log.map.device().write_at(offset, sb.bytes())?;
+    Ok(log.map.device().flush()?)
+}
+
 fn write_copies(
     device: &Arc<dyn BlockDevice>,
     geometry: &Geometry,

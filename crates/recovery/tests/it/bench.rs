@@ -98,7 +98,8 @@ pub fn overlay(
 ) -> Result<(Arc<dyn BlockDevice>, Report), Error> {
     let image = opened(Arc::new(FileDevice::open_read_only(path).unwrap()));
     let external = external.map(open_device);
-    recovery::scan_and_overlay(image.device, &image.sb, &image.geometry, external)
+    let scanned = recovery::scan_and_overlay(image.device, &image.sb, &image.geometry, external)?;
+    Ok((scanned.device, scanned.report))
 }
 
 pub fn open_device(path: &Path) -> Arc<dyn BlockDevice> {

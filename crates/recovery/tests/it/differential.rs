@@ -69,7 +69,8 @@ fn compare(options: &[&str], mount: &str, rounds: u64, seen: &mut BTreeMap<Strin
         let mut bytes = original.clone();
         damage(&mut bytes[at..at + DAMAGED * 1024], &mut Random(seed));
         let ours = opened(Arc::new(MemoryDevice::from_bytes(&bytes)));
-        let ours = scan_and_overlay(ours.device, &ours.sb, &ours.geometry, None);
+        let ours = scan_and_overlay(ours.device, &ours.sb, &ours.geometry, None)
+            .map(|scanned| (scanned.device, scanned.report));
         let path = bench.path("damaged.img");
         fs::write(&path, &bytes).unwrap();
         let output = Command::new("e2fsck")

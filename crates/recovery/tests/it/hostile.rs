@@ -10,7 +10,8 @@ use crate::written::{Random, Written};
 
 fn overlay(written: &Written) -> Result<(Arc<dyn BlockDevice>, Report), Error> {
     let device = written.device.clone();
-    scan_and_overlay(device, &written.sb, &written.geometry, None)
+    let scanned = scan_and_overlay(device, &written.sb, &written.geometry, None)?;
+    Ok((scanned.device, scanned.report))
 }
 
 /// The seeds of a run: others on demand, with SEED=n and ROUNDS=m.
@@ -79,9 +80,11 @@ fn assert_home(written: &Written, expected: &[u8], seed: u64) {
     let sb = *Superblock::view(&bytes);
     let geometry = ondisk::Geometry::new(&sb, device.size()).unwrap();
     // Were it needed after all, there would be nothing left to do.
-    let (_, again) = scan_and_overlay(device.clone(), &sb, &geometry, None).unwrap();
+    let again = scan_and_overlay(device.clone(), &sb, &geometry, None);
+    let again = again.unwrap().report;
     assert_eq!((again.journal, again.blocks), (Journal::Clean, 0));
-    let (_, forced) = scan_and_overlay(device, &written.sb, &written.geometry, None).unwrap();
+    let forced = scan_and_overlay(device, &written.sb, &written.geometry, None);
+    let forced = forced.unwrap().report;
     assert_eq!((forced.journal, forced.blocks), (Journal::Clean, 0));
 }
 

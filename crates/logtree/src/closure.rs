@@ -1,0 +1,64 @@
+//! Which inodes and names one fsync must log together.
+//!
+//! An inode brings every name of it that changed in the transaction; a changed name brings every inode that it stood
+//! for in the transaction. Leaving out one of them shows after a replay: a name without its inode fails the mount, an
+//! inode without its name is left unattached, and a name that was given away keeps its old file (the trouble cases of
+//! the crate's documentation).
+
+use std::collections::BTreeSet;
+
+use ondisk::Ino;
+
+/// More inodes are committed in full.
+pub const INODES_MAX: usize = 64;
+/// More names are.
+pub const NAMES_MAX: usize = 256;
+
+/// A directory and a name in it.
+pub type Place = (Ino, Box<[u8]>);
+
+/// What a transaction changed so far. The caller holds what keeps the answers as they are.
+pub trait Changes {
+    /// The names that an inode had or has and that changed in this transaction.
+    fn names_of(&self, ino: Ino) -> Vec<Place>;
+
+    /// Every inode that a changed name stood for in this transaction, before its first change and now among them.
+    fn inodes_of(&self, place: &Place) -> Vec<Ino>;
+}
+
+/// A closure's members.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Members {
+    /// Inodes.
+    pub inodes: BTreeSet<Ino>,
+    /// Names.
+    pub names: BTreeSet<Place>,
+}
+
+/// The members that these inodes and names bring. `None` if there are too many.
+pub fn close(
+    changes: &dyn Changes,
+    inodes: impl IntoIterator<Item = Ino>,
+    names: impl IntoIterator<Item = Place>,
+) -> Option<Members> {
+    let mut members = Members::default();
+    let mut inodes_left: Vec<Ino> = inodes.into_iter().collect();
+    let mut names_left: Vec<Place> = names.into_iter().collect();
+    loop {
+        if let Some(ino) = inodes_left.pop() {
+            if members.inodes.insert(ino) {
+                names_left.extend(changes.names_of(ino));
+            }
+        } else if let Some(place) = names_left.pop() {
+            if !members.names.contains(&place) {
+                inodes_left.extend(changes.inodes_of(&place));
+                members.names.insert(place);
+            }
+        } else {
+            return Some(members);
+        }
+        if members.inodes.len() > INODES_MAX || members.names.len() > NAMES_MAX {
+            return None;
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! From the items of one batch to records of a fast commit, in the one order that Linux and e2fsck both replay to the
+//! same state, once or twice:
+//!
+//! 1. INODE of each inode with a changed name and links left, its count raised by its UNLINK records: no replay passes
+//!    through 0, where Linux deletes the file;
+//! 2. UNLINK of what a name stood for, only where it is there;
+//! 3. CREAT of the first name of an inode that is not on disk, LINK of all others;
+//! 4. DEL_RANGE and ADD_RANGE, which nowhere overlap;
+//! 5. INODE of every inode, its count as it is.
+//!
+//! An inode without links is not logged. Pure: no lock, no I/O.
+
+use std::collections::BTreeMap;
+
+use ondisk::extent::{self, Extent};
+use ondisk::fast_commit::{Named, Record};
+use ondisk::inode::Inode;
+use ondisk::{Corrupt, Ino, LBlock};
+
+use crate::item::{Batch, Logged, Name, Range};
+
+/// What one batch says.
+#[derive(Default, Debug)]
+pub(crate) struct Said {
+    pub(crate) inodes: BTreeMap<Ino, Logged>,
+    pub(crate) ranges: BTreeMap<Ino, Vec<Range>>,
+    /// Each with its directory.
+    pub(crate) names: Vec<(Ino, Name)>,
+}
+
+impl Said {
+    /// Hands over the records in order.
+    ///
+    /// # Errors
+    /// `Corrupt` for an inode's fields that can't be read.
+    pub(crate) fn records(
+        &self,
+        batch: Batch,
+        mut out: impl FnMut(&Record<'_>),
+    ) -> Result<(), Corrupt> {
+        let removed = self.removed();
+        let mut named: Vec<Ino> = removed.keys().copied().collect();
+        named.extend(self.put().map(|(_, _, ino)| ino));
+        named.sort_unstable();
+        named.dedup();
+        for ino in named {
+            if let Some(logged) = self.inodes.get(&ino) {
+                let more = removed.get(&ino).copied().unwrap_or(0);
+                inode(ino, logged, more, &mut out)?;
+            }
+        }
+        for (parent, name) in &self.names {
+            if let Some(ino) = name.logged.filter(|_| name.now != name.logged) {
+                out(&Record::Unlink(entry(*parent, &name.name, ino)));
+            }
+        }
+        let mut newborn: Vec<Ino> = self.born_in(batch).collect();
+        for (parent, name, ino) in self.put() {
+            let entry = entry(parent, name, ino);
+            match newborn.iter().position(|new| *new == ino) {
+                Some(place) => {
+                    newborn.swap_remove(place);
+                    out(&Record::Creat(entry));
+                }
+                None => out(&Record::Link(entry)),
+            }
+        }
+        for is_hole in [true, false] {
+            for (ino, ranges) in &self.ranges {
+                for range in ranges.iter().filter(|range| range.at.is_none() == is_hole) {
+                    map(*ino, range, &mut out);
+                }
+            }
+        }
+        for (ino, logged) in &self.inodes {
+            inode(*ino, logged, 0, &mut out)?;
+        }
+        Ok(())
+    }
+
+    /// How many of the names on disk that each inode loses.
+    fn removed(&self) -> BTreeMap<Ino, u16> {
+        let mut removed = BTreeMap::new();
+        for (_, name) in &self.names {
+            if let Some(ino) = name.logged.filter(|_| name.now != name.logged) {
+                *removed.entry(ino).or_insert(0_u16) += 1;
+            }
+        }
+        removed
+    }
+
+    /// The names that are new, with their directories and what they stand for.
+    fn put(&self) -> impl Iterator<Item = (Ino, &[u8], Ino)> {
+        self.names.iter().filter_map(|(parent, name)| {
+            let ino = name.now.filter(|_| name.now != name.logged)?;
+            Some((*parent, &*name.name, ino))
+        })
+    }
+
+    fn born_in(&self, batch: Batch) -> impl Iterator<Item = Ino> {
+        let new = move |(_, logged): &(&Ino, &Logged)| logged.born == Some(batch);
+        self.inodes.iter().filter(new).map(|(ino, _)| *ino)
+    }
+}
+
+fn entry(parent: Ino, name: &[u8], ino: Ino) -> Named<'_> {
+    Named { parent, ino, name }
+}
+
+fn inode(
+    ino: Ino,
+    logged: &Logged,
+    more_links: u16,
+    out: &mut impl FnMut(&Record<'_>),
+) -> Result<(), Corrupt> {
+    let mut raw = logged.fields.clone();
+    if more_links > 0 {
+        let mut inode = Inode::parse(&raw).map_err(|corrupt| corrupt.ino(ino))?;
+        inode.set_links_count(inode.links_count().saturating_add(more_links));
+        inode.write_to(&mut raw);
+    }
+    out(&Record::Inode { ino, raw: &raw });
+    Ok(())
+}
+
+fn map(ino: Ino, range: &Range, out: &mut impl FnMut(&Record<'_>)) {
+    let Some((at, reads_as_zeros)) = range.at else {
+        out(&Record::DelRange {
+            ino,
+            first: range.first,
+            blocks: range.len,
+        });
+        return;
+    };
+    // An extent that was not written holds one block less.
+    let most = u32::from(extent::MAX_LEN) - u32::from(reads_as_zeros);
+    let mut done = 0;
+    while done < range.len {
+        let len = (range.len - done).min(most);
+        let first = LBlock(range.first.0 + done);
+        let start = ondisk::FsBlock(at.0 + u64::from(done));
+        // At most `MAX_LEN`.
+        let extent = Extent::new(first, len as u16, start, reads_as_zeros);
+        out(&Record::AddRange {
+            ino,
+            extent: extent.to_bytes(),
+        });
+        done += len;
+    }
+}
