@@ -130,7 +130,7 @@ pub(crate) fn set(icache: &Icache, ino: Ino, attributes: &SetAttributes) -> Resu
 }
 
 /// The flags that can be changed, as Linux has it (`FS_IOC_SETFLAGS`).
-const MODIFIABLE: [Flags; 16] = [
+pub(crate) const MODIFIABLE: [Flags; 16] = [
     Flags::SECURE_DELETE,
     Flags::UNDELETE,
     Flags::COMPRESS,

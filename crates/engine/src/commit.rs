@@ -8,10 +8,10 @@ use journal::{Client, Credits, Epoch, Folded, Handle, JournalError};
 use ondisk::{Corrupt, Flags, FsBlock, Ino, Timestamp};
 
 use crate::error::Error;
-use crate::ialloc::{self, InodeNumber};
+use crate::ialloc::{InodeNumber, Wanted};
 use crate::icache::Icache;
 use crate::limits;
-use crate::mballoc::{self, Blocks, Freeing};
+use crate::mballoc::{self, Blocks, Freeing, Target};
 use crate::sb::{OnError, Purpose};
 
 impl Client for Icache {
@@ -29,9 +29,14 @@ impl Client for Icache {
             .fold(self.volume().geometry(), sealed, folded)
     }
 
+    fn end_fast_log(&self, sealed: Epoch) -> bool {
+        self.fast().is_some_and(|fast| fast.end(sealed))
+    }
+
     fn committed(&self, epoch: Epoch) {
         self.groups().committed(self.volume(), epoch);
         self.keep_bounds();
+        self.ialloc().keep_bounds();
     }
 
     fn read_home(&self, block: FsBlock, buf: &mut [u8]) -> Result<(), JournalError> {
@@ -103,26 +108,53 @@ impl Icache {
         Ok(self.volume().writing()?.journal.begin(credits))
     }
 
-    /// Takes up to `want` blocks in a row near `goal`: see [`mballoc::take`]. When none can be had, uncommitted frees
-    /// are committed, and a second look decides. Called while preparing, without a handle.
+    /// As [`Icache::take_row`], where fewer will do only if there is no row as long.
     ///
     /// # Errors
-    /// `NoSpace`; `ReadOnly`, `Aborted`, `Corrupt`, `Io`.
+    /// As [`Icache::take_row`].
     pub(crate) fn take_blocks(
         &self,
         purpose: Purpose,
         goal: FsBlock,
         want: u32,
     ) -> Result<Blocks<'_>, Error> {
+        self.take_row(purpose, goal, want, want)
+    }
+
+    /// Takes up to `want` blocks in a row near `goal`, of which `least` will do: see [`mballoc::take`]. When none can
+    /// be had, what is kept for files is drawn back, then uncommitted frees are committed, and a second look decides.
+    /// Called while preparing, without a handle.
+    ///
+    /// # Errors
+    /// `NoSpace`; `ReadOnly`, `Aborted`, `Corrupt`, `Io`.
+    pub(crate) fn take_row(
+        &self,
+        purpose: Purpose,
+        goal: FsBlock,
+        want: u32,
+        least: u32,
+    ) -> Result<Blocks<'_>, Error> {
         let floor = self.volume().writing()?.reserve.floor(purpose);
-        let take = || mballoc::take(self.volume(), self.groups(), goal, want, floor);
+        let target = Target {
+            goal,
+            want,
+            least,
+            floor,
+        };
+        let take = || mballoc::take(self.volume(), self.groups(), &target);
         match take() {
-            Err(Error::NoSpace) if self.groups().blocks.commit_helps(floor) => {
-                self.sync_all()?;
-                take()
-            }
-            other => other,
+            Err(Error::NoSpace) => {}
+            other => return other,
         }
+        if self.draw_back_kept()
+            && let Ok(blocks) = take()
+        {
+            return Ok(blocks);
+        }
+        if self.groups().blocks.commit_helps(floor) {
+            self.sync_all()?;
+        }
+        take()
     }
 
     /// Prepares to free runs of blocks that inode `ino` names: see [`mballoc::claim`]. Called while preparing, without
@@ -138,18 +170,14 @@ impl Icache {
         mballoc::claim(self.volume(), self.groups(), ino, runs)
     }
 
-    /// Takes a number for a new inode in directory `parent`, as [`Icache::take_blocks`] does for blocks.
+    /// Takes a number for a new inode, as [`Icache::take_blocks`] does for blocks.
     ///
     /// # Errors
     /// As [`Icache::take_blocks`].
-    pub(crate) fn take_inode(
-        &self,
-        parent: Ino,
-        is_directory: bool,
-    ) -> Result<InodeNumber<'_>, Error> {
-        let take = || ialloc::take(self.volume(), self.groups(), parent, is_directory);
+    pub(crate) fn take_inode(&self, wanted: &Wanted<'_>) -> Result<InodeNumber<'_>, Error> {
+        let take = || self.ialloc().take(self.volume(), self.groups(), wanted);
         match take() {
-            Err(Error::NoSpace) if self.groups().inodes.commit_helps(0) => {
+            Err(Error::NoSpace) if self.groups().inodes.commit_helps() => {
                 self.sync_all()?;
                 take()
             }

@@ -14,6 +14,7 @@ use crate::limits;
 use crate::sb::Volume;
 
 mod allocate;
+mod place;
 mod seek;
 mod size;
 mod step;
@@ -23,7 +24,7 @@ pub use allocate::Allocate;
 pub(crate) use allocate::allocate;
 pub(crate) use seek::{mappings, seek};
 pub(crate) use size::{apply_cut, finish_truncate, truncate};
-pub(crate) use write::write;
+pub(crate) use write::{append, write};
 
 /// Works on an inode as it is while its map does not change.
 fn under_data_lock<R>(
@@ -36,7 +37,7 @@ fn under_data_lock<R>(
     }
     let live = icache.get(ino)?;
     let _still = live.data_lock();
-    work(&icache.load_used(ino)?)
+    work(&icache.used(&live)?)
 }
 
 /// [`read`] of an inode as it is now.

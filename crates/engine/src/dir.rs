@@ -20,6 +20,7 @@ mod index;
 mod list;
 mod live;
 mod search;
+mod slot;
 
 use std::collections::BTreeMap;
 
@@ -39,6 +40,7 @@ use crate::sb::{self, Volume};
 pub(crate) use draft::{Draft, PreparedNames, is_empty};
 pub use list::{DirEntry, ReadDir};
 pub(crate) use search::{glance, lookup_in};
+pub(crate) use slot::find_slot;
 
 /// An inode that is a directory, and how to read it.
 struct Directory<'a> {

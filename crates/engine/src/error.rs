@@ -53,6 +53,9 @@ pub enum Error {
     /// The image can be read but not written to, and why.
     #[error("it can't be written to: {0}")]
     Unwritable(&'static str),
+    /// No inode has the number and the generation of a handle any more.
+    #[error("stale file handle")]
+    Stale,
     /// The name is taken.
     #[error("file exists")]
     Exists,

@@ -19,7 +19,7 @@ mod edit_tree;
 mod map;
 mod tree;
 
-pub(crate) use draft::{Change, Draft, goal_of};
+pub(crate) use draft::{Change, Draft};
 
 use map::Map;
 use tree::Tree;

@@ -4,6 +4,9 @@
 //! are 0. The argument why a fence on each side is enough is that of the journal's epochs: either the closer sees the
 //! count, or the change sees that the gate is closed, takes its count back and waits ([`Rank::Freeze`], the outermost
 //! lock of the file system: nothing is held there). A thread within a change may begin another one.
+//!
+//! Freezing and thawing take their time, and do so one after the other: who comes while another closes or opens the
+//! gate waits until that is over ([`State::Turning`]).
 
 use std::marker::PhantomData;
 
@@ -14,6 +17,15 @@ use sync::{CachePadded, Condvar, Lanes, Mutex, Rank};
 /// How long the closer sleeps between two looks.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
+/// What becomes of the gate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Open,
+    /// Someone closes or opens it, and does what belongs to that.
+    Turning,
+    Closed,
+}
+
 /// The gate.
 pub(crate) struct Gate {
     /// [freeze; read: any time]
@@ -21,8 +33,8 @@ pub(crate) struct Gate {
     /// For each thread, how many changes it is in. [atomic: written by that thread]
     changes: Lanes<AtomicU64>,
     /// [freeze]
-    lock: Mutex<()>,
-    opened: Condvar,
+    state: Mutex<State>,
+    turned: Condvar,
 }
 
 /// A change that is under way on this thread, until dropped.
@@ -47,8 +59,8 @@ impl Gate {
         Gate {
             is_closed: CachePadded::new(AtomicBool::new(false)),
             changes: Lanes::new(),
-            lock: Mutex::new(Rank::Freeze, ()),
-            opened: Condvar::new(),
+            state: Mutex::new(Rank::Freeze, State::Open),
+            turned: Condvar::new(),
         }
     }
 
@@ -64,10 +76,10 @@ impl Gate {
                     not_send: PhantomData,
                 };
             }
-            let mut guard = self.lock.lock();
+            let mut state = self.state.lock();
             // Acquire: pairs with the Release in `open`.
             while self.is_closed.load(Ordering::Acquire) {
-                self.opened.wait(&mut guard);
+                self.turned.wait(&mut state);
             }
         }
     }
@@ -85,12 +97,15 @@ impl Gate {
 
     /// Counts one more change of this thread, unless the gate is closed.
     fn is_in(&self, count: &AtomicU64, before: u64) -> bool {
-        // Relaxed: ordered by the fence, which pairs with the one in `close`.
+        // Relaxed: ordered by the fence, which pairs with the one in `close`; within another change, by that one's.
         count.store(before + 1, Ordering::Relaxed);
+        if before > 0 {
+            return true;
+        }
         // SeqCst: pairs with the fence in `close`.
         fence(Ordering::SeqCst);
         // Acquire: pairs with the Release in `open`.
-        if before > 0 || !self.is_closed.load(Ordering::Acquire) {
+        if !self.is_closed.load(Ordering::Acquire) {
             return true;
         }
         // Release: nothing was done; pairs with the Acquire in `close`.
@@ -98,16 +113,29 @@ impl Gate {
         false
     }
 
-    /// Closes the gate and waits until no change is under way; false if it was closed already.
-    pub(crate) fn close(&self) -> bool {
-        let guard = self.lock.lock();
-        // Relaxed: written under the lock that is held.
-        if self.is_closed.load(Ordering::Relaxed) {
+    /// Waits until nobody turns the gate; unless it is `already` so, it is the caller's to turn.
+    fn turn(&self, already: State) -> bool {
+        let mut state = self.state.lock();
+        while *state == State::Turning {
+            self.turned.wait(&mut state);
+        }
+        if *state == already {
             return false;
         }
-        // Relaxed: ordered by the fence.
-        self.is_closed.store(true, Ordering::Relaxed);
-        drop(guard);
+        *state = State::Turning;
+        if already == State::Closed {
+            // Relaxed: ordered by the fence in `close`, and by the lock.
+            self.is_closed.store(true, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Closes the gate and waits until no change is under way; false if it was closed already. Who closed it says
+    /// when all that belongs to that is done ([`Gate::shut`]), or opens it again.
+    pub(crate) fn close(&self) -> bool {
+        if !self.turn(State::Closed) {
+            return false;
+        }
         // SeqCst: pairs with the fence in `enter`.
         fence(Ordering::SeqCst);
         // Acquire: pairs with the Release stores of the counts.
@@ -121,19 +149,25 @@ impl Gate {
         true
     }
 
-    /// Whether the gate is closed.
-    pub(crate) fn is_closed(&self) -> bool {
-        // Acquire: pairs with the Release in `open`.
-        self.is_closed.load(Ordering::Acquire)
+    /// The gate stays closed, and others may open it.
+    pub(crate) fn shut(&self) {
+        *self.state.lock() = State::Closed;
+        self.turned.notify_all();
+    }
+
+    /// Whether the gate was closed, and is the caller's to open.
+    pub(crate) fn unlock(&self) -> bool {
+        self.turn(State::Open)
     }
 
     /// Opens the gate.
     pub(crate) fn open(&self) {
-        let guard = self.lock.lock();
+        let mut state = self.state.lock();
         // Release: pairs with the Acquire in `enter`.
         self.is_closed.store(false, Ordering::Release);
-        drop(guard);
-        self.opened.notify_all();
+        *state = State::Open;
+        drop(state);
+        self.turned.notify_all();
     }
 }
 
@@ -161,13 +195,17 @@ mod tests {
                 });
             }
             for _ in 0..200 {
-                assert!(gate.close() && !gate.close());
+                assert!(gate.close());
+                gate.shut();
+                assert!(!gate.close());
                 for _ in 0..10 {
                     // Relaxed: the gate ordered it.
                     assert_eq!(under_way.load(Ordering::Relaxed), 0);
                     sync::thread::yield_now();
                 }
+                assert!(gate.unlock());
                 gate.open();
+                assert!(!gate.unlock());
                 sync::thread::yield_now();
             }
             // Relaxed: a flag to end the test.

@@ -5,8 +5,14 @@
 
 mod atomic;
 mod attendant;
+#[cfg(test)]
+mod block_tests;
+mod counters;
+mod handles;
 mod inode;
 mod names;
+#[cfg(test)]
+mod orphan_tests;
 mod statfs;
 
 use device::BlockDevice;
@@ -29,6 +35,7 @@ use crate::mount::{self, OpenOptions};
 use crate::namei;
 use crate::reap;
 use crate::sb::{Acting, Caller};
+use crate::variants::{VariantError, Variants};
 use crate::xattr::Xattr;
 
 /// An open file system.
@@ -63,7 +70,7 @@ impl Fs {
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Fs, Error> {
         let (volume, recovery) = mount::mount(device, options)?;
         Ok(Fs {
-            icache: Arc::new(Icache::new(volume)),
+            icache: Icache::new(volume),
             attendant: None,
             recovery,
             reaper: None,
@@ -80,7 +87,6 @@ impl Fs {
         clock: fn() -> Timestamp,
     ) -> Result<Fs, Error> {
         let (icache, recovery) = mount::mount_for_writing(device, options, clock)?;
-        let icache = Arc::new(icache);
         let attendant = match options.commit_interval {
             Some(interval) => Some(Attendant::start(&icache, interval)?),
             None => None,
@@ -180,9 +186,20 @@ impl Fs {
     /// `ReadOnly`; as [`Fs::inode`]; `IsDirectory`, `NotRegular`, `NotPermitted` (immutable, append-only), `Encrypted`,
     /// `NotSupported` (data in the inode or in the journal), `FileTooLarge`, `NoSpace`, `Aborted`, `Corrupt`, `Io`.
     pub fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
-        let written = self.change(|icache| data::write(icache, ino, offset, bytes))?;
-        self.settle(ino)?;
+        let (written, flags) = self.change(|icache| data::write(icache, ino, offset, bytes))?;
+        self.icache.settle(flags)?;
         Ok(written)
+    }
+
+    /// As [`Fs::write`], behind the end that the file has when it is locked: two who append at once don't write over
+    /// each other. Says where the bytes begin and how many were written.
+    ///
+    /// # Errors
+    /// As [`Fs::write`].
+    pub fn append(&self, ino: Ino, bytes: &[u8]) -> Result<(u64, usize), Error> {
+        let (at, written, flags) = self.change(|icache| data::append(icache, ino, bytes))?;
+        self.icache.settle(flags)?;
+        Ok((at, written))
     }
 
     /// Sets the size of a regular file: what is behind it goes, or a hole is added. A cut leaves the old size or the
@@ -191,8 +208,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::write`].
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<(), Error> {
-        self.change(|icache| data::truncate(icache, ino, size))?;
-        self.settle(ino)
+        let flags = self.change(|icache| data::truncate(icache, ino, size))?;
+        self.icache.settle(flags)
     }
 
     /// Reserves, frees, zeroes or moves a part of a regular file (`fallocate`). A cut leaves it done for a prefix of
@@ -203,13 +220,8 @@ impl Fs {
     /// at the end; `NotSupported` for anything but [`Allocate::Punch`] in a file without extents, and for moving more
     /// extents than one step changes.
     pub fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Error> {
-        self.change(|icache| data::allocate(icache, ino, how, offset, len))?;
-        self.settle(ino)
-    }
-
-    /// Makes a change of an inode durable at once, if its flags ask for that.
-    fn settle(&self, ino: Ino) -> Result<(), Error> {
-        self.icache.settle(self.icache.load(ino)?.flags())
+        let flags = self.change(|icache| data::allocate(icache, ino, how, offset, len))?;
+        self.icache.settle(flags)
     }
 
     /// The first byte at or behind `offset` that is data; `None` if there is none (`SEEK_DATA`).
@@ -248,7 +260,29 @@ impl Fs {
     /// As [`Fs::sync`]; as [`Fs::inode`].
     pub fn fsync(&self, ino: Ino) -> Result<(), Error> {
         attr::write_lazy_of(&self.icache, ino)?;
-        fsync::fsync(&self.icache, ino, What::All)
+        fsync::fsync(&self.icache, ino, What::All, None)
+    }
+
+    /// How many writes of a file failed behind their callers' backs, as far as someone was told: what a handle on it
+    /// begins with, for [`Fs::fsync_of`].
+    ///
+    /// # Errors
+    /// As [`Fs::inode`].
+    pub fn write_failures(&self, ino: Ino) -> Result<u32, Error> {
+        Ok(self.icache.get(ino)?.told())
+    }
+
+    /// As [`Fs::fsync`], or [`Fs::fdatasync`] with `data_only`, for one handle of several on a file that is held: each
+    /// is told once of a write that failed before, whatever others were told. `seen` is the handle's own count.
+    ///
+    /// # Errors
+    /// As [`Fs::fsync`].
+    pub fn fsync_of(&self, ino: Ino, data_only: bool, seen: &mut u32) -> Result<(), Error> {
+        if data_only {
+            return fsync::fsync(&self.icache, ino, What::Data, Some(seen));
+        }
+        attr::write_lazy_of(&self.icache, ino)?;
+        fsync::fsync(&self.icache, ino, What::All, Some(seen))
     }
 
     /// Makes an inode's data durable, and what it takes to read them: not its times, owner or permissions.
@@ -256,7 +290,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::fsync`].
     pub fn fdatasync(&self, ino: Ino) -> Result<(), Error> {
-        fsync::fsync(&self.icache, ino, What::Data)
+        fsync::fsync(&self.icache, ino, What::Data, None)
     }
 
     /// Makes everything that was done before this call durable.
@@ -327,6 +361,21 @@ impl Fs {
         writing.map_or(Vec::new(), |writing| writing.journal.long_handles())
     }
 
+    /// Which form of each mechanism is used now.
+    #[must_use]
+    pub fn variants(&self) -> Variants {
+        self.icache.variants()
+    }
+
+    /// Uses another form of a mechanism from now on, `name=value` as in [`Variants::set`], on the live file system and
+    /// under load: what is under way ends in the form in which it began. Waits for nothing; nothing of it is on disk.
+    ///
+    /// # Errors
+    /// What can't be chosen, by name; then nothing changes.
+    pub fn choose(&self, option: &str) -> Result<(), VariantError> {
+        self.icache.choose(option)
+    }
+
     /// Begins a change: none is under way while the file system is frozen, or begins once its journal is aborted.
     fn enter(&self) -> Result<Entered<'_>, Error> {
         let writing = self.icache.volume().writing()?;
@@ -381,7 +430,10 @@ impl Fs {
     /// # Errors
     /// As [`Fs::inode`].
     pub fn metadata(&self, ino: Ino) -> Result<Metadata, Error> {
-        Ok(self.inode(ino)?.metadata())
+        match self.noting(self.icache.record(ino))? {
+            Some(record) => Ok(Metadata::of(self.icache.volume(), ino, &record)),
+            None => Ok(self.inode(ino)?.metadata()),
+        }
     }
 
     /// Fills `buf` from byte `offset` of a regular file; fewer bytes only at its end.

@@ -5,6 +5,9 @@
 //! (fdatasync: not times, owner or permissions). Data written to blocks that were the file's before are in no epoch: if
 //! no flush that began after them has ended ([`LiveInode::overwritten`]), the device is flushed, without a commit.
 //!
+//! Where the journal has an area for fast commits, the inode is logged there with what belongs to it ([`logged`]); what
+//! can't be, or not now, is committed in full.
+//!
 //! Takes no lock while it waits, and shares commits and flushes with whoever waits at the same time.
 
 use ondisk::Ino;
@@ -16,6 +19,8 @@ use journal::Epoch;
 use crate::error::Error;
 use crate::icache::{Icache, LiveInode};
 
+mod logged;
+
 /// What is to be durable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
@@ -25,9 +30,14 @@ pub(crate) enum What {
     Data,
 }
 
-/// Makes an inode durable; returns at once if it is. A write-out that failed since the last call and was not reported
-/// otherwise is reported here, once.
-pub(crate) fn fsync(icache: &Icache, ino: Ino, what: What) -> Result<(), Error> {
+/// Makes an inode durable; returns at once if it is. A write-out that failed behind its caller's back is reported here:
+/// once to each who counts what it was told of in `seen`, and once to all others together (`None`).
+pub(crate) fn fsync(
+    icache: &Icache,
+    ino: Ino,
+    what: What,
+    seen: Option<&mut u32>,
+) -> Result<(), Error> {
     let journal = &icache.volume().writing()?.journal;
     // Who asks after an abort is told, even if the inode was durable before.
     journal.check()?;
@@ -38,11 +48,15 @@ pub(crate) fn fsync(icache: &Icache, ino: Ino, what: What) -> Result<(), Error> 
         What::Data => inode.data_stamp(),
     };
     let overwritten = inode.overwritten();
-    journal.commit(icache, changed)?;
-    if overwritten > journal.flushed_epoch() {
-        journal.flush_data()?;
+    // A log commit flushes all data that were written before it.
+    if changed <= journal.committed_epoch() || !logged::log(icache, &inode, changed)? {
+        journal.commit(icache, changed)?;
+        if overwritten > journal.flushed_epoch() {
+            journal.flush_data()?;
+        }
     }
-    match inode.take_lost() {
+    let mut told = inode.told();
+    match inode.tell_lost(seen.unwrap_or(&mut told)) {
         true => Err(lost()),
         false => Ok(()),
     }

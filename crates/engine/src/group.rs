@@ -1,10 +1,11 @@
 //! Block groups: where their tables lie, and on a volume that is written to their bitmaps in memory.
 //!
-//! A group's bitmaps in memory ([`Bits`], under the group's lock, [`Rank::Group`]) say what can't be had: what is in
-//! use, what someone took and has not applied, and what was freed by an epoch that is not durable yet. The bitmaps on
-//! disk belong to the committer alone ([`fold`]): it applies what handles put on the epoch's lists, all sets, then
-//! all clears. A run or number freed by an epoch enters the memory again in [`Groups::committed`]. Who frees says so
-//! while preparing ([`Bits::leave`]): what is free already, or being freed by another, is refused there.
+//! A group's bitmaps in memory ([`Bits`] of blocks, under the group's lock, [`Rank::Group`]; [`InodeBits`] of inodes,
+//! atomic words under no lock) say what can't be had: what is in use, what someone took and has not applied, and what
+//! was freed by an epoch that is not durable yet. The bitmaps on disk belong to the committer alone ([`fold`]): it
+//! applies what handles put on the epoch's lists, all sets, then all clears. A run or number freed by an epoch enters
+//! the memory again in [`Groups::committed`]. Who frees says so while preparing ([`Bits::leave`],
+//! [`crate::ialloc::claim`]): what is free already, or being freed by another, is refused there.
 //!
 //! No I/O under a group's lock: bitmaps are read before it is taken. What a crash leaves: bitmaps, descriptors and
 //! superblock as they were at the end of a committed epoch, in one transaction with what uses the blocks.
@@ -13,19 +14,35 @@ use journal::canary::{self, Canary};
 use journal::{Epoch, EpochLists};
 use ondisk::group_desc::flags;
 use ondisk::{Corrupt, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
-use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use sync::{CachePadded, Mutex, Rank};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::{Arc, CachePadded, Mutex, Rank};
 
 use crate::error::Error;
 use crate::limits;
 use crate::sb::{Kind, Volume};
+use crate::variants::Variants;
 
 mod bits;
+mod buddy;
 mod fold;
+mod inodes;
+mod kept;
+mod lock;
+mod scan;
+mod searches;
 mod space;
 mod survey;
+mod tables;
 
 pub(crate) use bits::Bits;
+pub(crate) use buddy::order_holding;
+pub(crate) use inodes::{Chunk, InodeBits, Inodes, Said};
+use kept::{Kept, Loaded};
+use lock::Locks;
+pub(crate) use scan::Wanted;
+use scan::{Orders, Scans};
+pub(crate) use searches::Criterion;
+use searches::Searches;
 use space::Space;
 pub(crate) use survey::Survey;
 
@@ -36,6 +53,17 @@ pub(crate) struct Run {
     pub(crate) start: FsBlock,
     /// How many; not 0.
     pub(crate) len: u32,
+}
+
+impl Run {
+    /// Cuts off the first `len` blocks; `len` is neither 0 nor all of them.
+    pub(crate) fn split(&mut self, len: u32) -> Run {
+        debug_assert!(0 < len && len < self.len);
+        let first = Run { len, ..*self };
+        self.start.0 += u64::from(len);
+        self.len -= len;
+        first
+    }
 }
 
 /// A change of block bitmaps.
@@ -51,18 +79,8 @@ pub(crate) struct InodeChange {
     pub(crate) ino: Ino,
     pub(crate) is_set: bool,
     pub(crate) is_directory: bool,
-}
-
-/// What is kept of one group.
-struct Kept {
-    /// Blocks that can be had: as the descriptor says until the bitmaps were read. [atomic: Relaxed, hint; group]
-    free_blocks: AtomicU32,
-    /// A bound on runs of them. [atomic: Relaxed, hint; group]
-    longest: AtomicU32,
-    /// Inodes that can be had. [atomic: Relaxed, hint; group]
-    free_inodes: AtomicU32,
-    /// Bitmaps, once they were needed. [group]
-    bits: Mutex<Option<Box<Bits>>>,
+    /// A directory that its group's count in memory has already.
+    pub(crate) is_counted: bool,
 }
 
 /// The groups.
@@ -71,12 +89,20 @@ pub(crate) struct Groups {
     inode_tables: Box<[AtomicU64]>,
     /// Only on a volume that is written to.
     kept: Box<[CachePadded<Kept>]>,
+    /// The order of each group's largest free chunk.
+    largest: Orders,
+    /// The order of each group's average run of free blocks.
+    average: Orders,
+    loaded: Loaded,
+    locks: Locks,
+    scans: Scans,
+    pub(crate) searches: Searches,
     pub(crate) block_changes: EpochLists<BlockChange>,
     pub(crate) inode_changes: EpochLists<InodeChange>,
     /// The sum of free blocks.
     pub(crate) blocks: Space,
-    /// The sum of free inodes.
-    pub(crate) inodes: Space,
+    /// The numbers of inodes.
+    pub(crate) inodes: Arc<Inodes>,
     /// What was wrong with bitmaps that could not be used, until it is put on record. [leaf]
     broken: Mutex<Vec<Corrupt>>,
     /// There may be some. [atomic: Relaxed, hint]
@@ -86,33 +112,62 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Of the volume's groups; reads nothing. `free`: what each has free, on a volume that is written to.
-    pub(crate) fn new(volume: &Volume, free: &[(u32, u32)]) -> Groups {
-        let groups = volume.geometry().groups();
+    /// Of the volume's groups; reads nothing. `said`: what each descriptor says, on a volume that is written to.
+    pub(crate) fn new(volume: &Volume, said: &[Said], variants: &Variants) -> Groups {
+        let geometry = volume.geometry();
+        let groups = geometry.groups();
         let tables = if groups <= limits::KEPT_GROUPS {
             groups
         } else {
             0
         };
-        let kept = |(blocks, inodes): &(u32, u32)| {
-            CachePadded::new(Kept {
-                free_blocks: AtomicU32::new(*blocks),
-                longest: AtomicU32::new(*blocks),
-                free_inodes: AtomicU32::new(*inodes),
-                bits: Mutex::new(Rank::Group, None),
-            })
-        };
+        let (bytes, floor) = volume.writing().map_or((0, 0), |writing| {
+            (writing.group_bytes, writing.reserve.held_back())
+        });
+        // A bitmap, and twice as much for the orders.
+        let each = geometry.clusters_per_group() as usize / 8 * 3;
+        let most = u32::try_from(bytes / each.max(1)).unwrap_or(u32::MAX);
+        let kept = |said: &Said| CachePadded::new(Kept::new(said.blocks));
+        let order = |said: &Said| Kept::first_order(said.blocks);
         Groups {
             inode_tables: (0..tables).map(|_| AtomicU64::new(0)).collect(),
-            kept: free.iter().map(kept).collect(),
+            kept: said.iter().map(kept).collect(),
+            largest: Orders::new(said.iter().map(order)),
+            average: Orders::new(said.iter().map(order)),
+            loaded: Loaded::new(most),
+            locks: Locks::new(variants.group_lock),
+            scans: Scans::new(variants.group_scan),
+            searches: Searches::default(),
             block_changes: EpochLists::new(),
             inode_changes: EpochLists::new(),
-            blocks: Space::new(free.iter().map(|(blocks, _)| u64::from(*blocks)).sum()),
-            inodes: Space::new(free.iter().map(|(_, inodes)| u64::from(*inodes)).sum()),
+            blocks: Space::new(said.iter().map(|said| u64::from(said.blocks)).sum(), floor),
+            inodes: Arc::new(Inodes::new(said, geometry.inodes_count())),
             broken: Mutex::new(Rank::Leaf, Vec::new()),
             has_broken: AtomicBool::new(false),
             folded: Mutex::new(Rank::EpochList, fold::Folding::default()),
         }
+    }
+
+    /// From now on these forms are used.
+    pub(crate) fn choose(&self, variants: &Variants) {
+        self.locks.choose(variants.group_lock);
+        self.scans.choose(variants.group_scan);
+    }
+
+    /// What was counted so far.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
+        let (refills, returns) = self.blocks.counts();
+        let mut counters = vec![
+            ("mballoc.lock_skips", self.locks.counts.skips.sum()),
+            ("mballoc.lock_waits", self.locks.counts.waits.sum()),
+            ("mballoc.groups_loaded", self.loaded.loads.sum()),
+            ("mballoc.groups_evicted", self.loaded.evictions.sum()),
+            ("mballoc.groups_in_memory", self.loaded.count().into()),
+            ("mballoc.lease_refills", refills),
+            ("mballoc.lease_returns", returns),
+        ];
+        counters.extend(self.searches.counters());
+        counters
     }
 
     /// The first block of a group's inode table. The group must exist.
@@ -133,63 +188,29 @@ impl Groups {
         Ok(table)
     }
 
-    /// Works on a group's bitmaps in memory, under its lock; reads them first if that was not done yet. Not under
-    /// another group's lock, and not with a handle open unless they were read before.
+    /// A group's inode numbers; reads their bitmap first if that was not done yet. Not with a handle open unless it was
+    /// read before. The group must exist.
     ///
     /// # Errors
-    /// When the bitmaps can't be read or are broken.
-    pub(crate) fn with_bits<R>(
-        &self,
-        volume: &Volume,
-        group: Group,
-        work: impl FnOnce(&mut Bits) -> R,
-    ) -> Result<R, Error> {
-        let kept = &self.kept[group.0 as usize];
-        if kept.bits.lock().is_none() {
-            let loaded = load_bits(volume, group)?;
-            let mut bits = kept.bits.lock();
-            if bits.is_none() {
-                self.correct(kept, &loaded);
-                *bits = Some(Box::new(loaded));
-            }
+    /// When the bitmap can't be read or is broken.
+    pub(crate) fn inode_bits(&self, volume: &Volume, group: Group) -> Result<&InodeBits, Error> {
+        match self.inodes.loaded(group) {
+            Some(bits) => Ok(bits),
+            None => Ok(self.inodes.insert(group, load_inode_bits(volume, group)?)),
         }
-        let mut bits = kept.bits.lock();
-        // Once there, bitmaps stay: nothing takes them out.
-        let bits = bits.as_mut().expect("bitmaps stay in memory");
-        let result = work(bits);
-        kept.say(bits);
-        Ok(result)
     }
 
-    /// The bitmaps count, whatever the descriptor said.
-    fn correct(&self, kept: &Kept, bits: &Bits) {
-        // Relaxed: nobody changes the hints before the bitmaps are there.
-        let said = kept.free_blocks.load(Ordering::Relaxed);
-        self.blocks
-            .add(i64::from(bits.free_blocks()) - i64::from(said));
-        // Relaxed: as above.
-        let said = kept.free_inodes.load(Ordering::Relaxed);
-        self.inodes
-            .add(i64::from(bits.free_inodes()) - i64::from(said));
-        kept.say(bits);
+    /// A group's bitmap of inodes is broken: none is taken from it, and the sum goes without it.
+    pub(crate) fn exclude_inodes(&self, group: Group, corrupt: Corrupt) {
+        if self.inodes.exclude(group) {
+            self.note_broken(corrupt);
+        }
     }
 
-    /// A group's bitmaps are broken: nothing is taken from it any more, and the sums go without it.
-    pub(crate) fn exclude(&self, group: Group, corrupt: Corrupt) {
-        let kept = &self.kept[group.0 as usize];
-        // Relaxed: whoever swaps the count out takes it off the sum; here and below.
-        let blocks = kept.free_blocks.swap(0, Ordering::Relaxed);
-        // Relaxed: as above.
-        let inodes = kept.free_inodes.swap(0, Ordering::Relaxed);
-        // Relaxed: a hint.
-        kept.longest.store(0, Ordering::Relaxed);
-        self.blocks.add(-i64::from(blocks));
-        self.inodes.add(-i64::from(inodes));
-        if blocks > 0 || inodes > 0 {
-            self.broken.lock().push(corrupt);
-            // Relaxed: a hint; who misses it leaves them to the next one.
-            self.has_broken.store(true, Ordering::Relaxed);
-        }
+    fn note_broken(&self, corrupt: Corrupt) {
+        self.broken.lock().push(corrupt);
+        // Relaxed: a hint; who misses it leaves them to the next one.
+        self.has_broken.store(true, Ordering::Relaxed);
     }
 
     /// What was wrong with bitmaps since this was asked last.
@@ -203,92 +224,54 @@ impl Groups {
         std::mem::take(&mut *self.broken.lock())
     }
 
-    /// Blocks that can be had now in a group, and a bound on how many of them lie in a row. A hint.
-    pub(crate) fn free_blocks(&self, group: Group) -> (u32, u32) {
-        self.kept.get(group.0 as usize).map_or((0, 0), |kept| {
-            // Relaxed: hints; who acts on them looks again under the lock.
-            let free = kept.free_blocks.load(Ordering::Relaxed);
-            // Relaxed: as above.
-            (free, kept.longest.load(Ordering::Relaxed))
-        })
-    }
-
-    /// Inodes that can be had now in a group. A hint.
-    pub(crate) fn free_inodes(&self, group: Group) -> u32 {
-        let kept = self.kept.get(group.0 as usize);
-        // Relaxed: a hint; who acts on it looks again under the lock.
-        kept.map_or(0, |kept| kept.free_inodes.load(Ordering::Relaxed))
-    }
-
-    /// Works on bitmaps that are in memory; nothing is done to others.
-    pub(crate) fn with_loaded(&self, group: Group, work: impl FnOnce(&mut Bits)) {
-        let kept = &self.kept[group.0 as usize];
-        if let Some(bits) = kept.bits.lock().as_mut() {
-            work(bits);
-            kept.say(bits);
-        }
-    }
-
     /// Puts blocks back that were taken and not applied.
     pub(crate) fn give_back_blocks(&self, geometry: &Geometry, run: Run) {
         if let Some((group, first)) = geometry.bit_of_block(run.start) {
-            self.with_loaded(group, |bits| bits.give_back(first, run.len));
-            self.blocks.add(run.len.into());
-        }
-    }
-
-    /// Puts an inode's number back that was taken and not applied.
-    pub(crate) fn give_back_inode(&self, geometry: &Geometry, ino: Ino) {
-        if let Some((group, index)) = geometry.group_of_ino(ino) {
-            self.with_loaded(group, |bits| bits.give_back_inode(index));
-            self.inodes.add(1);
+            self.with_loaded(group, |bits| bits.give_back(first..first + run.len));
+            self.blocks.give_back(run.len);
         }
     }
 
     /// A freed run can be had again.
     pub(crate) fn leave(&self, geometry: &Geometry, run: Run) {
         if let Some((group, first)) = geometry.bit_of_block(run.start) {
-            self.with_loaded(group, |bits| bits.left(first, run.len));
-            self.blocks.durable(run.len);
+            let freed = first..first + run.len;
+            self.with_loaded(group, |bits| bits.left(vec![freed]));
+            self.blocks.durable(run.len.into());
         }
     }
 
-    /// What the epoch freed may be used again: it is durable, and no home write of it is under way.
+    /// What the epoch freed may be used again: it is durable, and no home write of it is under way. Takes the lock of
+    /// each group that it changed once.
     pub(crate) fn committed(&self, volume: &Volume, _epoch: Epoch) {
         let geometry = volume.geometry();
         let done = std::mem::take(&mut *self.folded.lock());
         if let Ok(writing) = volume.writing() {
-            let blocks = |run: &Run| run.start.0..run.start.0 + u64::from(run.len);
-            writing.discard.tell(volume, done.freed.iter().map(blocks));
+            let blocks = done
+                .groups
+                .iter()
+                .flat_map(|ended| ended.freed_blocks(geometry));
+            writing.discard.tell(volume, blocks);
         }
-        for run in done.freed {
-            if !canary::makes(Canary::ReusedBeforeCommit) {
-                self.leave(geometry, run);
-            }
+        let mut freed = 0;
+        for ended in done.groups {
+            let lens = ended.freed.iter().map(|run| u64::from(run.end - run.start));
+            let is_early = canary::makes(Canary::ReusedBeforeCommit);
+            freed += if is_early { 0 } else { lens.sum() };
+            self.with_loaded(ended.group, |bits| {
+                bits.applied(ended.taken);
+                if !is_early {
+                    bits.left(ended.freed);
+                }
+            });
         }
-        for ino in done.freed_inodes {
-            if let Some((group, index)) = geometry.group_of_ino(ino) {
-                self.with_loaded(group, |bits| bits.left_inode(index));
-                self.inodes.durable(1);
-            }
-        }
+        // After the bits are clear.
+        self.blocks.durable(freed);
+        self.inodes.committed(geometry, &done.freed_inodes);
         for block in done.descriptors {
             volume.cache().remove(block.0);
         }
-    }
-}
-
-impl Kept {
-    /// Says what the bitmaps have, under their lock.
-    fn say(&self, bits: &Bits) {
-        // Relaxed: hints; here and below.
-        self.free_blocks
-            .store(bits.free_blocks(), Ordering::Relaxed);
-        // Relaxed: as above.
-        self.longest.store(bits.longest(), Ordering::Relaxed);
-        // Relaxed: as above.
-        self.free_inodes
-            .store(bits.free_inodes(), Ordering::Relaxed);
+        self.keep_bound();
     }
 }
 
@@ -306,10 +289,22 @@ pub(crate) fn descriptor(volume: &Volume, group: Group) -> Result<GroupDesc, Err
     Ok(GroupDesc::verify(raw, geometry, group)?)
 }
 
-/// Reads a group's bitmaps, or computes those that were never written.
+/// A group's descriptor as the newest image has it: the cache may hold one of before the group was changed and let go
+/// of.
+fn newest_descriptor(volume: &Volume, group: Group) -> Result<GroupDesc, Error> {
+    let geometry = volume.geometry();
+    let (_, byte) = geometry.desc_place(group);
+    let at = volume.descriptor_block(group.0 / geometry.descs_per_block());
+    let mut block = vec![0; geometry.block_size().bytes()];
+    volume.load_newest(at, &mut block)?;
+    let raw = block.get(byte..byte + geometry.desc_size());
+    Ok(GroupDesc::verify(raw.unwrap_or_default(), geometry, group)?)
+}
+
+/// Reads a group's bitmap of blocks, or computes one that was never written.
 fn load_bits(volume: &Volume, group: Group) -> Result<Bits, Error> {
     let geometry = volume.geometry();
-    let desc = descriptor(volume, group)?;
+    let desc = newest_descriptor(volume, group)?;
     let mut blocks = vec![0; geometry.block_size().bytes()];
     if desc.has(flags::BLOCK_UNINIT) {
         initial_block_bitmap(geometry, group, &desc, &mut blocks);
@@ -327,6 +322,13 @@ fn load_bits(volume: &Volume, group: Group) -> Result<Bits, Error> {
             (zone.start - first) as u32..(zone.end - first) as u32,
         );
     }
+    Ok(Bits::new(&blocks, geometry.group_clusters(group)))
+}
+
+/// Reads a group's bitmap of inodes; one that was never written has none in use.
+fn load_inode_bits(volume: &Volume, group: Group) -> Result<InodeBits, Error> {
+    let geometry = volume.geometry();
+    let desc = descriptor(volume, group)?;
     let mut inodes = vec![0; geometry.block_size().bytes()];
     if !desc.has(flags::INODE_UNINIT) {
         volume.load_newest(desc.inode_bitmap(), &mut inodes)?;
@@ -335,11 +337,12 @@ fn load_bits(volume: &Volume, group: Group) -> Result<Bits, Error> {
     if group.0 == 0 {
         bitmap::set_range(&mut inodes, 0..geometry.first_ino().0.saturating_sub(1));
     }
-    Ok(Bits::new(
-        blocks,
-        geometry.group_clusters(group),
-        inodes,
+    let (used_end, written) = tables::watermarks(volume, &desc);
+    Ok(InodeBits::new(
+        &inodes,
         geometry.inodes_per_group(),
+        used_end,
+        written,
     ))
 }
 

@@ -6,56 +6,39 @@
 use std::ops::Deref;
 
 use buffer::{Block, Tag};
-use journal::{Folded, JournalError};
+use journal::{Folded, Handle, JournalError};
 use ondisk::inode::{self, Inode};
 use ondisk::xattr::{self, Area, Value};
-use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
-use sync::{Arc, Mutex, Rank};
+use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Generation, Ino, Site};
+use sync::{Arc, Mutex, OnceLock, Rank};
 
 use crate::error::Error;
-use crate::group::Groups;
-use crate::mballoc::Goals;
+use crate::fast::FastLog;
+use crate::group::{Groups, Said};
+use crate::ialloc::Ialloc;
+use crate::mballoc::{Goals, Preallocations};
 use crate::orphan::{Doomed, Orphans};
-use crate::sb::{Kind, Volume};
-use crate::variants::{OrphanForm, StreamGoal};
+use crate::sb::{Kind, Volume, Writing};
+use crate::variants::{DirReserve, OrphanForm, VariantError, Variants};
 
+mod absent;
 mod live_inode;
 mod locked;
+mod logging;
+mod preallocated;
+mod rcu;
+mod table;
 
+use live_inode::Shared;
 pub(crate) use live_inode::{Exclusive, LiveInode};
-use locked::LockedTable;
-
-/// Which inodes are in memory: the small face behind which tables of different scalability stand.
-pub(crate) trait InodeTable: Send + Sync {
-    /// The inode with this number, if it is in memory.
-    fn find(&self, ino: Ino) -> Option<Arc<LiveInode>>;
-
-    /// How many inodes that had changed were let go: read before an inode is loaded.
-    fn evictions(&self) -> u64;
-
-    /// Puts an inode there, unless another thread was first; gives the one that is there. Nothing if one that had
-    /// changed was let go since `evictions` was read: the inode may be as it was before that change, and is to be
-    /// loaded again.
-    fn insert(&self, inode: Arc<LiveInode>, evictions: Option<u64>) -> Option<Arc<LiveInode>>;
-
-    /// Whether there are more than are kept.
-    fn is_full(&self) -> bool;
-
-    /// Lets go of inodes that nobody uses and for which `may_go` says so, until a part of those that may be kept is
-    /// left.
-    fn trim(&self, may_go: &dyn Fn(&LiveInode) -> bool);
-
-    /// Lets go, as often as said, of an inode that was held and is not in memory; false if it is there. What is held
-    /// and not in memory has names.
-    fn release_absent(&self, ino: Ino, times: u32) -> bool;
-}
+use table::{Inodes, Met, Stale};
 
 /// Everything that inodes are loaded with. Shared by all threads; constant but for what is cached.
 pub(crate) struct Icache {
     volume: Volume,
     groups: Groups,
     /// Only used on a volume that is written to.
-    table: Box<dyn InodeTable>,
+    inodes: Inodes,
     /// Likewise.
     orphans: Orphans,
     /// Inodes with a time of access that waits for a change. [leaf]
@@ -64,6 +47,11 @@ pub(crate) struct Icache {
     doomed: Doomed,
     /// Likewise.
     goals: Goals,
+    /// Likewise.
+    preallocations: Preallocations,
+    ialloc: Box<Ialloc>,
+    /// Which form of each mechanism is used; each keeps its own besides. [leaf]
+    variants: Mutex<Variants>,
 }
 
 /// An inode as it is on the device.
@@ -72,9 +60,16 @@ pub(crate) struct LoadedInode {
     ino: Ino,
     inode: Inode,
     seed: u32,
-    block: Arc<Block>,
-    at: usize,
-    len: usize,
+    slot: Slot,
+}
+
+/// Where the whole of an inode is.
+#[derive(Clone)]
+enum Slot {
+    /// In a block, from this byte on, so many bytes.
+    Block(Arc<Block>, usize, usize),
+    /// So many bytes: the record and zeros, put together when they are asked for.
+    Record(usize, OnceLock<Box<[u8]>>),
 }
 
 impl Deref for LoadedInode {
@@ -87,29 +82,77 @@ impl Deref for LoadedInode {
 
 impl Icache {
     /// The inodes of a volume that is not written to; reads nothing.
-    pub(crate) fn new(volume: Volume) -> Icache {
+    pub(crate) fn new(volume: Volume) -> Arc<Icache> {
         let orphans = Orphans::new(volume.geometry(), None, OrphanForm::default());
-        Icache::writable(volume, &[], orphans, 0, StreamGoal::default())
+        Icache::writable(volume, &[], orphans, 0, Variants::default())
     }
 
-    /// The inodes of a volume that is written to, with what each group has free and this orphan file; about `most` are
+    /// The inodes of a volume that is written to, with what each group has and this orphan file; about `most` are
     /// kept. Reads nothing.
     pub(crate) fn writable(
         volume: Volume,
-        free: &[(u32, u32)],
+        said: &[Said],
         orphans: Orphans,
         most: usize,
-        stream_goal: StreamGoal,
-    ) -> Icache {
-        let groups = Groups::new(&volume, free);
-        Icache {
+        variants: Variants,
+    ) -> Arc<Icache> {
+        let groups = Groups::new(&volume, said, &variants);
+        let goals = Goals::new(variants.stream_goal, volume.geometry());
+        Arc::new(Icache {
             volume,
             groups,
-            table: Box::new(LockedTable::new(most)),
+            inodes: Inodes::new(most, variants.inode_lookup),
             orphans,
             lazy: Mutex::new(Rank::Leaf, Vec::new()),
             doomed: Doomed::new(),
-            goals: Goals::new(stream_goal),
+            goals,
+            preallocations: Preallocations::new(variants.prealloc),
+            ialloc: Box::new(Ialloc::new(variants.dir_ireserve)),
+            variants: Mutex::new(Rank::Leaf, variants),
+        })
+    }
+
+    /// Which form of each mechanism is used.
+    pub(crate) fn variants(&self) -> Variants {
+        *self.variants.lock()
+    }
+
+    /// Uses another form of a mechanism from now on, `name=value`, whatever is under way.
+    pub(crate) fn choose(&self, option: &str) -> Result<(), VariantError> {
+        let mut variants = self.variants.lock();
+        variants.set(option)?;
+        self.orphans.choose(variants.orphan);
+        self.goals.choose(variants.stream_goal);
+        self.preallocations.choose(variants.prealloc);
+        self.groups.choose(&variants);
+        self.inodes.choose(variants.inode_lookup);
+        if let Some(fast) = self.fast() {
+            fast.choose(variants.log_update);
+        }
+        self.ialloc.choose(variants.dir_ireserve);
+        let form = variants.dir_ireserve;
+        drop(variants);
+        if form == DirReserve::Off {
+            self.ialloc.draw_back(&self.groups);
+        }
+        Ok(())
+    }
+
+    /// What fast commits need, where there are any.
+    pub(crate) fn fast(&self) -> Option<&FastLog> {
+        self.volume.writing().ok()?.fast.as_deref()
+    }
+
+    /// A name stands for something else from this handle on. The caller has the locks of both inodes and the directory.
+    pub(crate) fn note_name(
+        &self,
+        handle: &Handle<'_>,
+        place: (Ino, &[u8]),
+        before: Option<Ino>,
+        now: Option<Ino>,
+    ) {
+        if let Some(fast) = self.fast() {
+            fast.note_name(handle, place, before, now);
         }
     }
 
@@ -140,6 +183,16 @@ impl Icache {
         &self.goals
     }
 
+    /// The inodes in memory.
+    pub(crate) fn inodes(&self) -> &Inodes {
+        &self.inodes
+    }
+
+    /// Which numbers new inodes get.
+    pub(crate) fn ialloc(&self) -> &Ialloc {
+        &self.ialloc
+    }
+
     /// Who waits to be deleted.
     pub(crate) fn doomed(&self) -> &Doomed {
         &self.doomed
@@ -152,10 +205,34 @@ impl Icache {
 
     /// An inode as it is now, in use or not, its checksum verified when it was read.
     pub(crate) fn load(&self, ino: Ino) -> Result<LoadedInode, Error> {
-        match self.volume.is_writable() {
-            true => Ok(self.get(ino)?.snapshot()),
-            false => self.load_from_table(ino),
+        if !self.volume.is_writable() {
+            return self.load_from_table(ino);
         }
+        // Mostly it is in memory, and the copy takes no lock and no count.
+        match self.inodes.look(ino, LiveInode::copy) {
+            Some(Some(inode)) => Ok(inode),
+            Some(None) => Ok(self.get(ino)?.snapshot()),
+            None => Ok(self.bring(ino)?.snapshot()),
+        }
+    }
+
+    /// The record of an inode in use, copied without a lock and, once it is in memory, without a count; nothing where
+    /// that can't be.
+    ///
+    /// # Errors
+    /// As [`Icache::load_used`].
+    pub(crate) fn record(&self, ino: Ino) -> Result<Option<Inode>, Error> {
+        if !self.volume.is_writable() {
+            return Ok(None);
+        }
+        let record = match self.inodes.look(ino, LiveInode::record) {
+            Some(record) => record,
+            None => self.bring(ino)?.record(),
+        };
+        if let Some(record) = &record {
+            self.verify_used(ino, record)?;
+        }
+        Ok(record)
     }
 
     /// The live inode with this number, loaded if it is not in memory. May block on I/O.
@@ -164,18 +241,61 @@ impl Icache {
     /// `ReadOnly`; `NotFound` for a number that no inode has; `Corrupt`, `Io`.
     pub(crate) fn get(&self, ino: Ino) -> Result<Arc<LiveInode>, Error> {
         self.volume.writing()?;
+        match self.inodes.find(ino) {
+            Some(inode) => Ok(inode),
+            None => self.bring(ino),
+        }
+    }
+
+    /// Loads an inode that was not in memory a moment ago, and adds it.
+    fn bring(&self, ino: Ino) -> Result<Arc<LiveInode>, Error> {
         loop {
-            if let Some(inode) = self.table.find(ino) {
-                return Ok(inode);
-            }
-            let evictions = Some(self.table.evictions());
+            let version = Some(self.inodes.version(ino));
             let loaded = self.load_from_table(ino)?;
             let place = self.place(ino)?;
             let inode = LiveInode::new(&self.volume, place, &loaded);
-            if let Some(inode) = self.insert(inode, evictions) {
+            if let Ok(inode) = self.insert(inode, version) {
                 return Ok(inode);
             }
         }
+    }
+
+    /// The live inode that a handle from before means: with this number and this generation. It may be being deleted,
+    /// which only its lock tells. May block on I/O; what can't be it is not put into memory.
+    ///
+    /// # Errors
+    /// `Stale` if there is none, or it is being made; as [`Icache::get`].
+    pub(crate) fn get_by_handle(
+        &self,
+        ino: Ino,
+        generation: Generation,
+    ) -> Result<Arc<LiveInode>, Error> {
+        loop {
+            match self.inodes.find_by(ino, &|inode| inode.may_be(generation)) {
+                Met::Found(inode) => return Ok(inode),
+                Met::Refused => return Err(Error::Stale),
+                Met::Absent => {}
+            }
+            let version = self.inodes.version(ino);
+            match self.load_from_table(ino) {
+                Ok(inode) if inode.generation() == generation && inode.links_count() > 0 => {
+                    self.get(ino)?;
+                }
+                // What was let go in between may have been it.
+                Ok(_) if self.inodes.version(ino) != version => {}
+                Ok(_) | Err(Error::NotFound) => return Err(Error::Stale),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The inode's lock, shared; counts a wait for who makes or deletes it.
+    #[track_caller]
+    pub(crate) fn settled<'a>(&self, inode: &'a LiveInode) -> Shared<'a> {
+        inode.try_read_lock().unwrap_or_else(|| {
+            self.inodes.waited();
+            inode.read_lock()
+        })
     }
 
     /// The live inode of a number that was just taken: what its slot held before is not read. Its record is blank
@@ -185,7 +305,7 @@ impl Icache {
     /// `ReadOnly`; `NotFound` for a number that no inode has; `Corrupt`, `Io` from the group's descriptor.
     pub(crate) fn get_new(&self, ino: Ino) -> Result<Arc<LiveInode>, Error> {
         self.volume.writing()?;
-        if let Some(inode) = self.table.find(ino) {
+        if let Some(inode) = self.inodes.find(ino) {
             return Ok(inode);
         }
         let place = self.place(ino)?;
@@ -193,17 +313,16 @@ impl Icache {
         let slot = Block::new(Tag(0), vec![0; geometry.inode_size()].into_boxed_slice());
         let blank = LoadedInode::of_slot(ino, geometry.csum_seed(), Arc::new(slot));
         let blank = LiveInode::new(&self.volume, place, &blank);
-        // Nothing was loaded that could be old.
-        self.insert(blank, None).ok_or(Error::NotFound)
+        // Nothing was loaded that could be old. If another looked at the number in between, it is that one's instance.
+        self.insert(blank, None).map_err(|Stale| Error::NotFound)
     }
 
     /// Encodes every inode in memory that shares a block of an inode table with one that is staged, as it is now: a
     /// mistake, for what a later epoch changed is not this one's.
     pub(crate) fn encode_neighbours(&self, folded: &mut Folded<'_>) -> Result<(), JournalError> {
-        let geometry = self.volume.geometry();
         let blocks: Vec<FsBlock> = folded.blocks().collect();
-        for ino in (1..=geometry.inodes_count()).map(Ino) {
-            let Some(inode) = self.table.find(ino) else {
+        for ino in self.inodes.numbers() {
+            let Some(inode) = self.inodes.find(ino) else {
                 continue;
             };
             if blocks.contains(&inode.table_block()) {
@@ -220,12 +339,16 @@ impl Icache {
             return;
         };
         writing.keep_bounds();
-        if !self.table.is_full() {
+        self.keep_inodes_bounded(writing);
+    }
+
+    fn keep_inodes_bounded(&self, writing: &Writing) {
+        let Some(want) = self.inodes.excess() else {
             return;
-        }
+        };
         let journal = &writing.journal;
         let (committed, flushed) = (journal.committed_epoch(), journal.flushed_epoch());
-        self.table.trim(&|inode| {
+        self.inodes.trim(want, &|inode| {
             let may_go = inode.may_go(committed, flushed);
             if may_go && inode.stamp().0 > 0 {
                 self.volume.cache().remove(inode.table_block().0);
@@ -236,14 +359,14 @@ impl Icache {
 
     /// Lets go of an inode that was held as often, if that takes no look at it: it is not in memory, and so has names.
     pub(crate) fn release_absent(&self, ino: Ino, times: u32) -> bool {
-        self.table.release_absent(ino, times)
+        self.inodes.release_absent(ino, times)
     }
 
-    /// [`InodeTable::insert`], within the bounds.
-    fn insert(&self, inode: LiveInode, evictions: Option<u64>) -> Option<Arc<LiveInode>> {
-        let inode = self.table.insert(Arc::new(inode), evictions);
-        if self.table.is_full() {
-            self.keep_bounds();
+    /// [`table::InodeTable::insert`], within the bounds.
+    fn insert(&self, inode: LiveInode, version: Option<u32>) -> Result<Arc<LiveInode>, Stale> {
+        let (inode, is_time) = self.inodes.insert(Arc::new(inode), version);
+        if is_time && let Ok(writing) = self.volume.writing() {
+            self.keep_inodes_bounded(writing);
         }
         inode
     }
@@ -272,33 +395,48 @@ impl Icache {
             ino,
             inode,
             seed: inode::checksum_seed(geometry.csum_seed(), ino, inode.generation()),
-            block,
-            at,
-            len,
+            slot: Slot::Block(block, at, len),
         })
     }
 
     /// Loads an inode that something refers to; it must be in use.
     pub(crate) fn load_used(&self, ino: Ino) -> Result<LoadedInode, Error> {
         let inode = self.load(ino)?;
+        self.verify_used(ino, &inode)?;
+        Ok(inode)
+    }
+
+    /// A live inode as it is now; it must be in use.
+    ///
+    /// # Errors
+    /// As [`Icache::load_used`], but for I/O.
+    pub(crate) fn used(&self, live: &LiveInode) -> Result<LoadedInode, Error> {
+        let inode = live.snapshot();
+        self.verify_used(live.ino(), &inode)?;
+        Ok(inode)
+    }
+
+    fn verify_used(&self, ino: Ino, inode: &Inode) -> Result<(), Error> {
         if self.volume.is_writable() && inode.mode() == 0 && inode.links_count() == 0 {
             // Deleted while the caller held its number.
             return Err(Error::NotFound);
         }
-        if inode.inode.file_type().is_none() {
+        if inode.file_type().is_none() {
             return Err(Corrupt::at(Site::InodeType).ino(ino).into());
         }
         // Sizes are signed for system calls.
-        if i64::try_from(inode.bytes(&self.volume)).is_err() {
+        if i64::try_from(inode.size(self.volume.has(Feature::LARGE_DIR))).is_err() {
             return Err(Corrupt::at(Site::FileSize).ino(ino).into());
         }
-        Ok(inode)
+        Ok(())
     }
 }
 
 /// Whether a slot was never written: a lazily made inode table holds zeros, without checksums.
 fn is_blank(slot: &[u8]) -> bool {
-    slot.iter().all(|byte| *byte == 0)
+    let (words, rest) = slot.as_chunks::<8>();
+    let bits = |bits, word: &[u8; 8]| bits | u64::from_ne_bytes(*word);
+    words.iter().fold(0, bits) == 0 && rest.iter().all(|byte| *byte == 0)
 }
 
 impl LoadedInode {
@@ -311,9 +449,17 @@ impl LoadedInode {
             ino,
             inode,
             seed: inode::checksum_seed(csum_seed, ino, inode.generation()),
-            block: slot,
-            at: 0,
-            len,
+            slot: Slot::Block(slot, 0, len),
+        }
+    }
+
+    /// The inode with this record and no more, of this many bytes.
+    fn of_record(ino: Ino, inode: Inode, seed: u32, len: usize) -> LoadedInode {
+        LoadedInode {
+            ino,
+            inode,
+            seed,
+            slot: Slot::Record(len, OnceLock::new()),
         }
     }
 
@@ -329,7 +475,14 @@ impl LoadedInode {
 
     /// The inode's bytes in the table.
     pub(crate) fn slot(&self) -> &[u8] {
-        &self.block[self.at..self.at + self.len]
+        match &self.slot {
+            Slot::Block(block, at, len) => &block[*at..at + len],
+            Slot::Record(len, slot) => slot.get_or_init(|| {
+                let mut bytes = vec![0; *len].into_boxed_slice();
+                self.inode.write_to(&mut bytes);
+                bytes
+            }),
+        }
     }
 
     /// Bytes in the file.

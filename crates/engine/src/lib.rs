@@ -1,7 +1,7 @@
 //! The mounted ext4 file system: from a device to inodes, their data, names and attributes.
 //!
 //! ```text
-//! limits error freeze variants < live < sb < group < mballoc, ialloc, orphan < icache < commit
+//! limits error freeze variants < live fast < sb < group < mballoc, ialloc, orphan < icache < commit
 //!              < extent < xattr, dir, data < attr < reap < fsync < namei < mount < fs
 //! ```
 //!
@@ -19,6 +19,7 @@ mod data;
 mod dir;
 mod error;
 mod extent;
+mod fast;
 mod freeze;
 mod fs;
 mod fsync;
@@ -45,12 +46,15 @@ pub use fs::{Fs, InodeRef, Metadata, StatFs};
 pub use journal::Statistics as JournalStatistics;
 #[doc(hidden)]
 pub use journal::canary;
-pub use mount::{DataMode, Journal, OpenOptions};
+pub use mount::{DataMode, Journal, OpenOptions, tune};
 pub use namei::{NewInode, RenameFlag};
 pub use ondisk::{
     BlockSize, Corrupt, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock, Timestamp,
 };
 pub use recovery::{Error as RecoveryError, Report as RecoveryReport};
 pub use sb::{Acting, Atime, Caller, OnError};
-pub use variants::{OrphanForm, StreamGoal, VariantError, Variants};
+pub use variants::{
+    DirReserve, GroupLock, GroupScan, InodeLookup, LogUpdate, OrphanForm, Preallocation,
+    StreamGoal, VariantError, Variants,
+};
 pub use xattr::{Xattr, XattrFlag};

@@ -26,6 +26,9 @@ pub const PATH_BYTES: usize = 4095;
 pub const STEP_BLOCKS: u32 = 64;
 /// Metadata blocks that one step gives up.
 pub const STEP_REVOKES: u32 = 256;
+/// Bytes of groups' blocks kept in memory, unless the caller says otherwise: a group of 32,768 blocks takes 12 KiB, and
+/// one whose changes are not durable stays.
+pub const GROUP_BYTES: usize = 64 << 20;
 /// Bytes of metadata blocks that changed and are kept as such, unless the caller says otherwise.
 pub const LIVE_BYTES: usize = 32 << 20;
 /// Bytes of blocks of attributes kept to be found by their contents.
@@ -36,5 +39,9 @@ pub const XATTR_VALUE_BYTES: usize = 1 << 16;
 pub const LIVE_INODES: usize = 1 << 15;
 /// Inodes whose times of access wait in memory for a change.
 pub const LAZY_INODES: usize = 1 << 12;
+/// Orphans found at open that can't be finished, each of which stays in memory; with more of them e2fsck comes first.
+pub const ORPHANS_LEFT: usize = 1 << 10;
 /// Directories on the way from one to the root, when one of them is moved.
 pub const ANCESTORS: u32 = 1 << 20;
+/// Bytes of metadata that replaying fast commits may change.
+pub const REPLAY_BYTES: usize = 256 << 20;

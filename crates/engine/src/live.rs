@@ -2,8 +2,8 @@
 //!
 //! A [`LiveBlock`] belongs to whoever holds the lock of the inode that owns the block; that lock's holder alone
 //! changes it, under a handle. Changing is copy-on-write: a reader's snapshot and a sealed image each cost one count,
-//! and the bytes are copied only if one of them is still held. The table's shards ([`Rank::IcacheBucket`]) are held
-//! for a look; no lock is held across I/O.
+//! and the bytes are copied only if one of them is still held. A block is found without a lock; a bucket of the table
+//! ([`Rank::IcacheBucket`]) is held to add one, and where a hand ([`Rank::Hand`]) looks for those that may go.
 //!
 //! A block stays in the table while a [`Pin`] holds it, while an epoch that changed it is not committed, and as long
 //! as there is room. Once it left, the journal's newest image or the device has its contents, and the clean cache
@@ -12,13 +12,16 @@
 //! What a crash leaves: nothing of this; only staged images reach the log.
 
 use buffer::{Block, Tag};
-use hashbrown::HashMap;
 use journal::{Epoch, Handle, Object, Stageable};
 use ondisk::FsBlock;
 use sync::atomic::{AtomicUsize, Ordering};
-use sync::{Arc, CachePadded, Mutex, Rank};
+use sync::rcu::{Hand, Keyed, Table};
+use sync::{Arc, CachePadded, Lanes, Mutex, Rank};
 
-const SHARDS: usize = 64;
+/// Buckets to begin with.
+const BUCKETS: usize = 1 << 12;
+/// Blocks that a thread adds before it is time to look whether there are too many.
+const UNSEEN: usize = 256;
 
 /// How a block's checksum is computed when an image of it is staged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +51,12 @@ pub(crate) struct LiveBlock {
     contents: Object<Contents>,
 }
 
+impl Keyed for LiveBlock {
+    fn key(&self) -> u64 {
+        self.number.0
+    }
+}
+
 #[derive(Clone)]
 struct Contents {
     seal: Seal,
@@ -75,6 +84,11 @@ impl Stageable for LiveBlock {
 pub(crate) struct Pin(Arc<LiveBlock>);
 
 impl Pin {
+    /// As what the block was verified.
+    pub(crate) fn tag(&self) -> Tag {
+        self.0.contents.read(|contents| contents.bytes.tag())
+    }
+
     /// The block's bytes as they are now; they do not change under the reader.
     pub(crate) fn bytes(&self) -> Arc<Block> {
         self.0.contents.read(|contents| Arc::clone(&contents.bytes))
@@ -101,14 +115,13 @@ impl Pin {
     }
 }
 
-type Shard = HashMap<u64, Arc<LiveBlock>>;
-
 /// The table of live blocks.
 pub(crate) struct Live {
-    /// [shard]
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
-    /// Blocks in all shards. [atomic: Relaxed, hint; written under a shard's lock]
-    count: CachePadded<AtomicUsize>,
+    table: Table<LiveBlock>,
+    /// Where a trim goes on. [hand]
+    hand: Mutex<Hand>,
+    /// Blocks that each thread added since it was last time to look. [atomic: Relaxed, written by that thread]
+    unseen: Lanes<AtomicUsize>,
     /// How many there may be before the next trim. [atomic: Relaxed, hint]
     trim_at: CachePadded<AtomicUsize>,
     /// How many are kept. [const]
@@ -119,101 +132,115 @@ pub(crate) struct Live {
 impl Live {
     /// An empty table that keeps about `most` blocks beyond those in use or not committed.
     pub(crate) fn new(seal_image: SealImage, most: usize) -> Live {
-        let shard = || CachePadded::new(Mutex::new(Rank::IcacheBucket, Shard::new()));
         Live {
-            shards: (0..SHARDS).map(|_| shard()).collect(),
-            count: CachePadded::new(AtomicUsize::new(0)),
+            table: Table::new(Rank::IcacheBucket, BUCKETS),
+            hand: Mutex::new(Rank::Hand, Hand::new(0, 1)),
+            unseen: Lanes::new(),
             trim_at: CachePadded::new(AtomicUsize::new(most)),
             most,
             seal_image,
         }
     }
 
-    fn shard(&self, number: FsBlock) -> &Mutex<Shard> {
-        let mixed = number.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        &self.shards[mixed as usize % SHARDS]
+    fn block(&self, number: FsBlock, seal: Seal, bytes: Arc<Block>) -> Arc<LiveBlock> {
+        Arc::new(LiveBlock {
+            number,
+            seal_image: self.seal_image,
+            contents: Object::new(Contents { seal, bytes }),
+        })
+    }
+
+    /// A block was added by this thread.
+    fn added(&self) {
+        let unseen = self.unseen.mine();
+        // Relaxed: this thread's own.
+        let count = unseen.load(Ordering::Relaxed);
+        // Relaxed: as above.
+        unseen.store(count.saturating_add(1), Ordering::Relaxed);
     }
 
     /// A block's live bytes, if it is in the table.
     pub(crate) fn snapshot(&self, number: FsBlock) -> Option<Arc<Block>> {
-        let block = Arc::clone(self.shard(number).lock().get(&number.0)?);
+        let block = self.table.find(number.0)?;
         Some(block.contents.read(|contents| Arc::clone(&contents.bytes)))
     }
 
-    /// Pins a block: the one in the table, or a new one with these bytes, if nobody else put it there first.
+    /// Pins a block that is in the table.
+    pub(crate) fn find(&self, number: FsBlock) -> Option<Pin> {
+        self.table.find(number.0).map(Pin)
+    }
+
+    /// Pins a block: the one in the table, or a new one with these bytes, if nobody else put it there first; and says
+    /// whether it is new.
     pub(crate) fn pin(
         &self,
         number: FsBlock,
         seal: Seal,
         bytes: impl FnOnce() -> Arc<Block>,
-    ) -> Pin {
-        let mut shard = self.shard(number).lock();
-        let block = shard.entry(number.0).or_insert_with(|| {
-            // Relaxed: a hint; here and below.
-            self.count.fetch_add(1, Ordering::Relaxed);
-            let contents = Object::new(Contents {
-                seal,
-                bytes: bytes(),
-            });
-            Arc::new(LiveBlock {
-                number,
-                seal_image: self.seal_image,
-                contents,
-            })
+    ) -> (Pin, bool) {
+        if let Some(block) = self.table.find(number.0) {
+            return (Pin(block), false);
+        }
+        let new = self.block(number, seal, bytes());
+        let there = self.table.locked(number.0, |bucket| {
+            let there = bucket.get();
+            if there.is_none() {
+                bucket.insert(Arc::clone(&new));
+            }
+            there
         });
-        Pin(Arc::clone(block))
+        match there {
+            Some(block) => (Pin(block), false),
+            None => {
+                self.added();
+                (Pin(new), true)
+            }
+        }
     }
 
     /// Pins a block whose former contents don't matter. What the table held of it, when it was another file's, is
     /// forgotten: that was freed and committed before the block could be allocated.
     pub(crate) fn pin_new(&self, number: FsBlock, seal: Seal, tag: Tag, block_bytes: usize) -> Pin {
         let bytes = Arc::new(Block::new(tag, vec![0; block_bytes].into_boxed_slice()));
-        let contents = Object::new(Contents { seal, bytes });
-        let block = Arc::new(LiveBlock {
-            number,
-            seal_image: self.seal_image,
-            contents,
-        });
-        let before = self
-            .shard(number)
-            .lock()
-            .insert(number.0, Arc::clone(&block));
-        // Relaxed: a hint.
-        self.count
-            .fetch_add(usize::from(before.is_none()), Ordering::Relaxed);
-        Pin(block)
+        let new = self.block(number, seal, bytes);
+        let entry = Arc::clone(&new);
+        self.table.locked(number.0, |bucket| bucket.insert(entry));
+        self.added();
+        Pin(new)
     }
 
-    /// Whether there are more blocks than are kept.
+    /// Whether the calling thread added so many blocks that it should look whether there are too many.
+    pub(crate) fn is_look_due(&self) -> bool {
+        let unseen = self.unseen.mine();
+        // Relaxed: this thread's own.
+        let is_due = unseen.load(Ordering::Relaxed) >= UNSEEN.min(self.most / 16);
+        if is_due {
+            // Relaxed: as above.
+            unseen.store(0, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Whether there are more blocks than are kept. Looks at all threads' counts.
     pub(crate) fn is_full(&self) -> bool {
-        // Relaxed: hints, both.
-        self.count.load(Ordering::Relaxed) > self.trim_at.load(Ordering::Relaxed)
+        // Relaxed: a hint.
+        self.table.len() as usize > self.trim_at.load(Ordering::Relaxed)
     }
 
     /// Lets go of blocks that nobody pins and whose last change is committed, until three quarters of what may be kept
-    /// are left. If that many can't go, the next trim waits until there are a quarter more.
+    /// are left. If that many can't go, the next trim waits until there are a quarter more. Does nothing while another
+    /// is at it.
     pub(crate) fn trim(&self, committed: Epoch) {
-        let kept = self.most / 4 * 3;
-        let mut count = 0;
-        for shard in &self.shards {
-            let mut shard = shard.lock();
-            let before = shard.len();
-            let mut too_many = before.saturating_sub(kept / SHARDS);
-            // A count of one is the table's own: pins are made under this lock only, and an epoch's list holds one.
-            shard.retain(|_, block| {
-                let goes = too_many > 0
-                    && Arc::strong_count(block) == 1
-                    && block.contents.stamp() <= committed;
-                too_many -= usize::from(goes);
-                !goes
-            });
-            count += shard.len();
-            // Relaxed: a hint.
-            self.count
-                .fetch_sub(before - shard.len(), Ordering::Relaxed);
-        }
+        let Some(mut hand) = self.hand.try_lock() else {
+            return;
+        };
+        let too_many = (self.table.len() as usize).saturating_sub(self.most / 4 * 3);
+        // Who pins a block counts it, and so does an epoch's list; the table lets go of what it alone counts.
+        let mut may_go = |block: &LiveBlock| block.contents.stamp() <= committed;
+        self.table.sweep(&mut hand, too_many, &mut may_go);
+        let left = self.table.len() as usize;
         // Relaxed: a hint.
         self.trim_at
-            .store(self.most.max(count / 4 * 5), Ordering::Relaxed);
+            .store(self.most.max(left / 4 * 5), Ordering::Relaxed);
     }
 }

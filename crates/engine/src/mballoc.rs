@@ -1,32 +1,40 @@
-//! Block allocation, the plain form: first fit from a goal, group after group, each group's lock waited for.
+//! Block allocation: buddies searched by criteria, from a goal on; goals, locks and the order of groups each in a
+//! scalable and a plain form.
 //!
 //! An allocation first takes its share of the sum of free blocks ([`crate::group`]), which leaves the floor that the
-//! request must: then it finds as many clear bits, if need be in pieces. A run is taken out of the bitmaps in memory
-//! while preparing ([`take`]); it is in no image yet, and dropping it gives it back. Applying it puts it on the epoch's
-//! list. Freeing is prepared too ([`claim`]): blocks of the file system's own, free ones, and those that another is
-//! about to free are refused. A freed run comes back to memory when its epoch is durable.
+//! request must: then it finds as many ([`search`]), if need be in pieces. A run is taken out of the buddies in memory
+//! while preparing ([`take`]); it is in no image yet, and dropping it gives it back. It may be split, and set aside for
+//! later. Applying it puts it on the epoch's list. Freeing is prepared too ([`claim`]): blocks of the file system's
+//! own, free ones, and those that another is about to free are refused. A freed run comes back to memory when its epoch
+//! is durable, with all others of its group at once.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use journal::Handle;
 use journal::canary::{self, Canary};
 use ondisk::{Corrupt, FsBlock, Geometry, Group, Ino, Site};
 
 use crate::error::Error;
-use crate::group::{BlockChange, Groups, Run};
+use crate::group::{Bits, BlockChange, Groups, Run};
 use crate::sb::Volume;
 
+mod exact;
 mod goal;
+mod normalize;
+mod prealloc;
+mod search;
 
+pub(crate) use exact::take_exact;
 pub(crate) use goal::Goals;
+pub(crate) use normalize::{Request, normalize};
+pub(crate) use prealloc::{OfFile, Preallocations};
+use search::search;
 
 /// Blocks of a handle that one applied run uses: a bitmap, a descriptor block, the superblock.
 pub(crate) const BLOCKS_A_RUN: u32 = 3;
 /// Blocks of a handle that freeing uses for each group: a bitmap, a descriptor block; and the superblock once.
 const BLOCKS_A_GROUP: u32 = 2;
-
-/// Looks through all groups by one who has a share and finds nothing: only others' takes and frees in between hide it.
-const LOOKS: usize = 64;
 
 /// Blocks taken and not yet applied.
 pub(crate) struct Blocks<'a> {
@@ -36,11 +44,58 @@ pub(crate) struct Blocks<'a> {
     run: Option<Run>,
 }
 
+/// Blocks taken out of the bitmaps in memory and kept for later, borrowing nothing: dropped as it is, it keeps them
+/// from everyone until the volume is opened again, so whoever keeps one gives it back by [`Aside::take_up`].
+#[must_use = "the blocks are lost to all until the next mount unless it is taken up again"]
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Aside(Run);
+
+impl Aside {
+    /// Which blocks.
+    pub(crate) fn run(&self) -> Run {
+        self.0
+    }
+
+    /// Cuts off the first `len` blocks as a value of their own; `len` is neither 0 nor all of them.
+    pub(crate) fn split(&mut self, len: u32) -> Aside {
+        Aside(self.0.split(len))
+    }
+
+    /// The same blocks, given back when dropped. `groups` is what they were taken from.
+    pub(crate) fn take_up<'a>(self, groups: &'a Groups, geometry: &'a Geometry) -> Blocks<'a> {
+        Blocks {
+            groups,
+            geometry,
+            run: Some(self.0),
+        }
+    }
+}
+
 impl Blocks<'_> {
     /// Which blocks.
     pub(crate) fn run(&self) -> Run {
-        // Only `apply` takes the run out, and it consumes the value.
+        // Only `apply` and `set_aside` take the run out, and they consume the value.
         self.run.expect("a run that was not applied")
+    }
+
+    /// Cuts off the first `len` blocks as a value of their own, to apply or drop it alone; `len` is neither 0 nor all
+    /// of them. Takes no lock.
+    pub(crate) fn split(&mut self, len: u32) -> Self {
+        let mut run = self.run();
+        let first = run.split(len);
+        self.run = Some(run);
+        Blocks {
+            groups: self.groups,
+            geometry: self.geometry,
+            run: Some(first),
+        }
+    }
+
+    /// Keeps the blocks for later, as a value that borrows nothing.
+    pub(crate) fn set_aside(mut self) -> Aside {
+        let run = self.run();
+        self.run = None;
+        Aside(run)
     }
 
     /// The blocks are in use from the handle's epoch on. Uses [`BLOCKS_A_RUN`] of the handle's blocks.
@@ -48,7 +103,10 @@ impl Blocks<'_> {
         let run = self.run();
         self.run = None;
         handle.maps_data();
-        (0..BLOCKS_A_RUN).for_each(|_| handle.use_block());
+        // Once an epoch and thread for each group.
+        let group = self.geometry.group_of_block(run.start);
+        let what = group.map_or(0, |group| u64::from(group.0)) << 2 | 2;
+        handle.use_blocks_for(what, BLOCKS_A_RUN);
         self.groups
             .block_changes
             .push(handle, BlockChange { run, is_set: true });
@@ -64,9 +122,22 @@ impl Drop for Blocks<'_> {
     }
 }
 
-/// Takes up to `want` blocks in a row, as near behind `goal` as there are, and leaves at least `floor` free ones: first
-/// a whole run in the goal's group or any other, else the longest that the first group with free blocks has. Called
-/// while preparing, without a handle.
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// Where the blocks should begin, or else near.
+    pub(crate) goal: FsBlock,
+    /// How many in a row.
+    pub(crate) want: u32,
+    /// As many will do where they begin at the goal, or where a row of as many as are wanted takes long to find; 1 to
+    /// `want`.
+    pub(crate) least: u32,
+    /// Free blocks that must be left.
+    pub(crate) floor: u64,
+}
+
+/// Takes up to as many blocks in a row as are wanted, near the goal: see [`search`] for where. Called while preparing,
+/// without a handle.
 ///
 /// # Errors
 /// `NoSpace` when no block can be had now ([`crate::icache::Icache`] tries again after a commit); `Corrupt`, `Io`
@@ -74,66 +145,28 @@ impl Drop for Blocks<'_> {
 pub(crate) fn take<'a>(
     volume: &'a Volume,
     groups: &'a Groups,
-    goal: FsBlock,
-    want: u32,
-    floor: u64,
+    target: &Target,
 ) -> Result<Blocks<'a>, Error> {
     let geometry = volume.geometry();
-    let want = want.clamp(1, geometry.clusters_per_group());
-    let share = groups.blocks.share(want, floor);
+    let want = target.want.clamp(1, geometry.clusters_per_group());
+    let share = groups.blocks.share(want, target.floor);
     let found = match share {
         0 => Ok(None),
-        share => (0..LOOKS)
-            .find_map(|_| look(volume, groups, goal, share).transpose())
-            .transpose(),
+        share => search(volume, groups, target, share),
     };
     let used = match &found {
         Ok(Some(run)) => run.len,
         _ => 0,
     };
-    groups.blocks.add(i64::from(share) - i64::from(used));
+    if share > used {
+        groups.blocks.give_back(share - used);
+    }
     let run = found?.ok_or(Error::NoSpace)?;
     Ok(Blocks {
         groups,
         geometry,
         run: Some(run),
     })
-}
-
-/// One look through all groups: for `want` blocks in a row, then for fewer.
-fn look(volume: &Volume, groups: &Groups, goal: FsBlock, want: u32) -> Result<Option<Run>, Error> {
-    let geometry = volume.geometry();
-    let (first, bit) = geometry.bit_of_block(goal).unwrap_or((Group(0), 0));
-    for is_whole in [true, false] {
-        for step in 0..geometry.groups() {
-            // Both are below the number of groups, which is far below 2^31.
-            let group = Group((first.0 + step) % geometry.groups());
-            let from = if step == 0 { bit } else { 0 };
-            let (free, longest) = groups.free_blocks(group);
-            if free == 0 || is_whole && longest < want {
-                continue;
-            }
-            let taken = groups.with_bits(volume, group, |bits| match is_whole {
-                true => bits.take_whole(from, want),
-                false => bits.take_longest(want),
-            });
-            let taken = match taken {
-                // Others may do.
-                Err(Error::Corrupt(corrupt)) => {
-                    groups.exclude(group, corrupt);
-                    continue;
-                }
-                taken => taken?,
-            };
-            if let Some(range) = taken {
-                return Ok(Some(Run {
-                    start: FsBlock(geometry.group_first_block(group).0 + u64::from(range.start)),
-                    len: range.end - range.start,
-                }));
-            }
-        }
-    }
-    Ok(None)
 }
 
 /// Blocks in use that the owner of this value is about to free; nobody else can. Dropping it leaves them in use.
@@ -162,6 +195,7 @@ pub(crate) fn claim<'a>(
         geometry,
         runs: Vec::with_capacity(runs.len()),
     };
+    let mut pieces: Vec<(Group, Range<u32>)> = Vec::with_capacity(runs.len());
     for (start, len) in runs {
         volume.check_unowned(ino, *start, *len)?;
         let (mut at, end) = (start.0, start.0 + len);
@@ -172,29 +206,44 @@ pub(crate) fn claim<'a>(
             })?;
             // At most the blocks of a group.
             let rest = u64::from(geometry.group_clusters(group) - bit).min(end - at) as u32;
-            groups
-                .with_bits(volume, group, |bits| bits.leave(bit, rest))?
-                .map_err(|free| {
-                    let block = geometry.group_first_block(group).0 + u64::from(free);
-                    let corrupt = Corrupt::at(Site::BlockFreedTwice);
-                    corrupt.ino(ino).group(group).block(FsBlock(block))
-                })?;
-            freeing.runs.push(Run {
-                start: FsBlock(at),
-                len: rest,
-            });
+            pieces.push((group, bit..bit + rest));
             at += u64::from(rest);
         }
+    }
+    // Each group's lock is taken once for what lies in it in a row.
+    for pieces in pieces.chunk_by(|one, next| one.0 == next.0) {
+        let group = pieces[0].0;
+        let first = geometry.group_first_block(group).0;
+        let runs = &mut freeing.runs;
+        let claim = |bits: &mut Bits| {
+            pieces.iter().try_for_each(|(_, range)| {
+                bits.leave(range.clone())?;
+                runs.push(Run {
+                    start: FsBlock(first + u64::from(range.start)),
+                    len: range.end - range.start,
+                });
+                Ok(())
+            })
+        };
+        let claimed = groups.with_bits(volume, group, claim)?;
+        claimed.map_err(|free: u32| {
+            let corrupt = Corrupt::at(Site::BlockFreedTwice);
+            let block = FsBlock(first + u64::from(free));
+            corrupt.ino(ino).group(group).block(block)
+        })?;
     }
     Ok(freeing)
 }
 
 impl Freeing<'_> {
+    fn runs_groups(&self) -> BTreeSet<Group> {
+        let of = |run: &Run| self.geometry.group_of_block(run.start);
+        self.runs.iter().filter_map(of).collect()
+    }
+
     /// Blocks of a handle that [`Freeing::apply`] uses.
     pub(crate) fn cost(&self) -> u32 {
-        let of = |run: &Run| self.geometry.group_of_block(run.start);
-        let groups: BTreeSet<Group> = self.runs.iter().filter_map(of).collect();
-        match groups.len() {
+        match self.runs_groups().len() {
             0 => 0,
             // A step frees into a few groups.
             groups => groups as u32 * BLOCKS_A_GROUP + 1,
@@ -204,7 +253,13 @@ impl Freeing<'_> {
     /// Frees the blocks in the handle's epoch: they can be had again when it is durable. Those that held metadata are
     /// the caller's to forget.
     pub(crate) fn apply(mut self, handle: &Handle<'_>) {
-        (0..self.cost()).for_each(|_| handle.use_block());
+        for group in self.runs_groups() {
+            handle.use_blocks_for(u64::from(group.0) << 2 | 3, BLOCKS_A_GROUP);
+        }
+        if !self.runs.is_empty() {
+            // The superblock; no group has this number.
+            handle.use_blocks_for(u64::MAX, 1);
+        }
         for run in std::mem::take(&mut self.runs) {
             self.groups
                 .block_changes
@@ -224,5 +279,21 @@ impl Drop for Freeing<'_> {
                 self.groups.with_loaded(group, |bits| bits.stay(first));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_cut_off_at_the_front() {
+        let run = |start, len| Run {
+            start: FsBlock(start),
+            len,
+        };
+        let mut aside = Aside(run(100, 10));
+        assert_eq!(aside.split(3).run(), run(100, 3));
+        assert_eq!(aside, Aside(run(103, 7)));
     }
 }

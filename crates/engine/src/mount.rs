@@ -1,6 +1,6 @@
 //! From a device to a volume: the superblock, and the journal if it has something to say.
 
-use device::{BlockDevice, DeviceError};
+use device::{BlockDevice, DeviceError, ReadOnly};
 use ondisk::superblock::state;
 use ondisk::{
     Corrupt, Feature, Features, FsBlock, Geometry, Ino, Site, Superblock, Timestamp, orphan_file,
@@ -11,17 +11,20 @@ use sync::clock::Duration;
 use crate::attr;
 use crate::error::Error;
 use crate::extent::Mappings;
-use crate::group::Survey;
+use crate::group::{Said, Survey};
 use crate::icache::Icache;
 use crate::limits;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::reap;
 use crate::sb::{self, Atime, Choices, OnError, Reserve, Volume, Writing, Zones};
-use crate::variants::Variants;
+use crate::variants::{OrphanForm, Variants};
 
+mod fast_commits;
 mod hold;
+mod tune;
 
 pub(crate) use hold::{abandon, hold, unmount_held};
+pub use tune::tune;
 
 /// Features that ask something of who writes, and that lanefs heeds.
 const WRITABLE: &[Feature] = &[
@@ -88,11 +91,18 @@ pub struct OpenOptions {
     pub discard: bool,
     /// Which form of each mechanism is used.
     pub variants: Variants,
+    /// What is on the device is of no use to anyone afterwards, and it is a [`device::MemoryDevice`]: forms that forget
+    /// what a crash interrupts may be used, for measurements ([`crate::OrphanForm::Nothing`]).
+    pub is_measurement: bool,
     /// Whether a thread of its own deletes what lost its names; else each caller does, when its operation is done.
     pub reaper_thread: bool,
     /// Bytes of metadata blocks that changed to keep as such, beyond those in use or not committed.
     pub live_bytes: usize,
-    /// Inodes to keep, beyond those in use, held or not committed; each takes some 700 bytes.
+    /// Bytes of memory in which it is kept which blocks of groups are free, beyond groups of which something is taken
+    /// or freed that is not durable. It takes three bits a block: 64 MiB, the default, are enough for 680 GiB at 4 KiB
+    /// blocks.
+    pub group_bytes: usize,
+    /// Inodes to keep, beyond those in use, held or not committed; each takes some 900 bytes.
     pub live_inodes: usize,
     /// Bytes of committed metadata to keep until they are written home; a transaction gets at most a quarter of it.
     pub staged_bytes: u64,
@@ -103,6 +113,9 @@ pub struct OpenOptions {
     pub async_commit: bool,
     /// What is promised of file data.
     pub data: DataMode,
+    /// Log what one fsync needs in the journal's area for fast commits, where the image has one (`fast_commit`),
+    /// instead of committing everything.
+    pub fast_commits: bool,
 }
 
 impl Default for OpenOptions {
@@ -118,13 +131,16 @@ impl Default for OpenOptions {
             errors: None,
             discard: false,
             variants: Variants::default(),
+            is_measurement: false,
             reaper_thread: false,
             live_bytes: limits::LIVE_BYTES,
+            group_bytes: limits::GROUP_BYTES,
             live_inodes: limits::LIVE_INODES,
             staged_bytes: journal::Options::default().staged_bytes,
             commit_interval: None,
             async_commit: false,
             data: DataMode::Ordered,
+            fast_commits: true,
         }
     }
 }
@@ -140,11 +156,19 @@ pub(crate) fn mount(
     if options.journal == Journal::Replay && needs_replay(&superblock) {
         let geometry = Geometry::new(&superblock, device.size())?;
         let external = options.journal_device.clone();
-        let (overlay, found) =
-            recovery::scan_and_overlay(device, &superblock, &geometry, external)?;
+        let scanned = recovery::scan_and_overlay(device, &superblock, &geometry, external)?;
         // The journal may hold a newer superblock; a copy that was asked for stays in use.
-        superblock = sb::read_superblock(&*overlay, options.superblock)?;
-        device = overlay;
+        superblock = sb::read_superblock(&*scanned.device, options.superblock)?;
+        device = scanned.device;
+        let mut found = scanned.report;
+        if !scanned.fast_commits.is_empty()
+            && let Ok(tried) = fast_commits::tried(Arc::clone(&device), &scanned.fast_commits, wall)
+        {
+            // What can't be replayed is not shown, and the report says so.
+            superblock = sb::read_superblock(&*tried, options.superblock)?;
+            device = Arc::new(ReadOnly::new(tried as Arc<dyn BlockDevice>));
+            found.fast_commits_pending = 0;
+        }
         report = Some(found);
     }
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
@@ -157,23 +181,74 @@ pub(crate) fn mount_for_writing(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
     clock: fn() -> Timestamp,
-) -> Result<(Icache, Option<recovery::Report>), Error> {
+) -> Result<(Arc<Icache>, Option<recovery::Report>), Error> {
     let mut superblock = sb::read_superblock(&*device, options.superblock)?;
     refuse_unwritable(&*device, &superblock, options)?;
     let mut report = None;
     if needs_replay(&superblock) {
         let geometry = Geometry::new(&superblock, device.size())?;
-        let external = options.journal_device.clone();
-        report = Some(recovery::replay_to_device(
+        report = Some(replay_home(
             &device,
             &superblock,
             &geometry,
-            external,
+            options,
+            clock,
         )?);
         superblock = sb::read_superblock(&*device, options.superblock)?;
         // The journal may have held a newer superblock, and replaying it may have found damage.
         refuse_unwritable(&*device, &superblock, options)?;
     }
+    let raised = raise(device, superblock, options, clock, Use::Mount)?;
+    let icache = raised.icache;
+    reap::recover(&icache, raised.first_orphan, &raised.in_slots)?;
+    Ok((icache, report))
+}
+
+/// Writes home what the journal holds, fast commits included.
+fn replay_home(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    geometry: &Geometry,
+    options: &OpenOptions,
+    clock: fn() -> Timestamp,
+) -> Result<recovery::Report, Error> {
+    let external = || options.journal_device.clone();
+    match recovery::replay_to_device(device, superblock, geometry, external()) {
+        Err(recovery::Error::FastCommitsPending { .. }) => {}
+        replayed => return Ok(replayed?),
+    }
+    let found = fast_commits::commit(device, superblock, geometry, clock)?;
+    let mut report = recovery::replay_to_device(device, superblock, geometry, external())?;
+    report.fast_commits = found.fast_commits;
+    Ok(report)
+}
+
+/// What a file system is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// To be used: its superblock says so, and changes go through its journal.
+    Mount,
+    /// To try changes out on a device that is thrown away.
+    Trial,
+}
+
+/// A file system that can be changed.
+struct Raised {
+    icache: Arc<Icache>,
+    /// The head of the classic list of orphans.
+    first_orphan: Option<Ino>,
+    /// Slots of the orphan file with their inodes.
+    in_slots: Vec<(u32, Ino)>,
+}
+
+/// Opens a file system whose journal was replayed.
+fn raise(
+    device: Arc<dyn BlockDevice>,
+    mut superblock: Superblock,
+    options: &OpenOptions,
+    clock: fn() -> Timestamp,
+    purpose: Use,
+) -> Result<Raised, Error> {
     let volume = Volume::new(
         Arc::clone(&device),
         superblock,
@@ -181,8 +256,8 @@ pub(crate) fn mount_for_writing(
         options.cache_bytes,
     )?;
     let reader = Icache::new(volume);
-    let Survey { mut zones, free } = Survey::read(reader.volume())?;
-    let journal = open_journal(&reader, &device, &mut zones, options)?;
+    let Survey { mut zones, said } = Survey::read(reader.volume())?;
+    let journal = open_journal(&reader, &device, &mut zones, options, clock, purpose)?;
     let file = read_orphan_file(&reader, &superblock)?;
     if let (Some(file), Some(ino)) = (&file, superblock.orphan_file_ino()) {
         let mut blocks = file.blocks.iter();
@@ -191,12 +266,18 @@ pub(crate) fn mount_for_writing(
     let zones = zones.finish()?;
     let in_slots = file
         .iter()
-        .flat_map(|file| file.used.iter().map(|(_, ino)| *ino))
+        .flat_map(|file| file.used.iter().copied())
         .collect::<Vec<_>>();
     let first_orphan = superblock.last_orphan();
-    say_mounted(&mut superblock, file.is_some(), clock());
-    count_free(&mut superblock, &free);
-    write_superblock(&*device, &mut superblock)?;
+    count_free(&mut superblock, &said);
+    match purpose {
+        Use::Mount => {
+            say_mounted(&mut superblock, file.is_some(), clock());
+            put_on_record(&*device, &mut superblock, &journal)?;
+            journal.begin_fast()?;
+        }
+        Use::Trial => write_superblock(&*device, &mut superblock)?,
+    }
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
     let orphans = Orphans::new(volume.geometry(), file, options.variants.orphan);
     let choices = Choices {
@@ -207,13 +288,16 @@ pub(crate) fn mount_for_writing(
         discard: options.discard,
         atime: options.atime,
         lazytime: options.lazytime,
+        group_bytes: options.group_bytes,
         live_blocks: options.live_bytes / volume.geometry().block_size().bytes(),
     };
     let volume = volume.writable(Writing::new(journal, clock, choices));
-    let (kept, goal) = (options.live_inodes, options.variants.stream_goal);
-    let icache = Icache::writable(volume, &free, orphans, kept, goal);
-    reap::recover(&icache, first_orphan, &in_slots)?;
-    Ok((icache, report))
+    let (kept, variants) = (options.live_inodes, options.variants);
+    Ok(Raised {
+        icache: Icache::writable(volume, &said, orphans, kept, variants),
+        first_orphan,
+        in_slots,
+    })
 }
 
 /// Reads the orphan file, if the file system has one.
@@ -262,6 +346,7 @@ fn read_orphan_file(icache: &Icache, superblock: &Superblock) -> Result<Option<O
 /// the volume.
 pub(crate) fn unmount(icache: &Icache) -> Result<(), Error> {
     reap::drain(icache);
+    icache.give_back_all();
     icache.volume().writing()?.journal.close(icache)?;
     // What is still held by someone stays an orphan, for whoever opens the image next.
     say_clean(icache, icache.orphans().is_empty())
@@ -275,12 +360,20 @@ pub(crate) fn freeze(icache: &Icache) -> Result<(), Error> {
         return Ok(());
     }
     reap::drain(icache);
+    icache.give_back_all();
     let frozen = attr::write_lazy(icache)
         .and_then(|()| Ok(writing.journal.freeze(icache)?))
-        .and_then(|()| say_clean(icache, icache.orphans().is_empty()));
-    if frozen.is_err() {
-        writing.journal.thaw();
-        writing.gate.open();
+        .and_then(|()| {
+            let said = say_clean(icache, icache.orphans().is_empty());
+            // It may say so nevertheless, and nothing may be written to an image that does.
+            said.inspect_err(|error| writing.journal.abort(&error.to_string()))
+        });
+    match frozen {
+        Ok(()) => writing.gate.shut(),
+        Err(_) => {
+            writing.journal.thaw();
+            writing.gate.open();
+        }
     }
     frozen
 }
@@ -288,7 +381,7 @@ pub(crate) fn freeze(icache: &Icache) -> Result<(), Error> {
 /// Lets changes begin again; does nothing if they may.
 pub(crate) fn thaw(icache: &Icache) -> Result<(), Error> {
     let writing = icache.volume().writing()?;
-    if !writing.gate.is_closed() {
+    if !writing.gate.unlock() {
         return Ok(());
     }
     let device = icache.volume().cache().device();
@@ -345,11 +438,29 @@ fn say_mounted(superblock: &mut Superblock, has_orphan_file: bool, now: Timestam
 
 /// Sets the superblock's counts to what the descriptors say of free blocks and inodes: Linux brings these counts up to
 /// date only now and then, and commits only add to them.
-fn count_free(superblock: &mut Superblock, free: &[(u32, u32)]) {
-    let blocks = free.iter().map(|(blocks, _)| u64::from(*blocks)).sum();
-    let inodes: u64 = free.iter().map(|(_, inodes)| u64::from(*inodes)).sum();
+fn count_free(superblock: &mut Superblock, said: &[Said]) {
+    let blocks = said.iter().map(|said| u64::from(said.blocks)).sum();
+    let inodes: u64 = said.iter().map(|said| u64::from(said.inodes)).sum();
     superblock.set_free_blocks_count(blocks);
     superblock.set_free_inodes_count(u32::try_from(inodes).unwrap_or(u32::MAX));
+}
+
+/// Writes the superblock, with an abort that a journal without anything to replay tells of; only then is that taken off
+/// the journal, as Linux does it.
+fn put_on_record(
+    device: &dyn BlockDevice,
+    superblock: &mut Superblock,
+    journal: &journal::Journal,
+) -> Result<(), Error> {
+    let was_aborted = journal.has_error();
+    if was_aborted {
+        superblock.set_state(superblock.state() | state::ERROR);
+    }
+    write_superblock(device, superblock)?;
+    match was_aborted {
+        true => Ok(journal.forget_error()?),
+        false => Ok(()),
+    }
 }
 
 /// Seconds since 1970 as the superblock holds them.
@@ -384,6 +495,11 @@ fn refuse_unwritable(
             "its journal was to be ignored",
         ),
         (
+            options.variants.orphan == OrphanForm::Nothing
+                && !(options.is_measurement && device.is_volatile()),
+            "orphan=none is for measurements on a device in memory",
+        ),
+        (
             !features.has(Feature::HAS_JOURNAL) && superblock.state() & state::VALID == 0,
             "it was not closed and has no journal, so e2fsck comes first",
         ),
@@ -415,23 +531,41 @@ fn open_journal(
     device: &Arc<dyn BlockDevice>,
     zones: &mut Zones,
     options: &OpenOptions,
+    clock: fn() -> Timestamp,
+    purpose: Use,
 ) -> Result<journal::Journal, Error> {
     let (geometry, home) = (icache.volume().geometry(), Arc::clone(device));
+    let block_size = geometry.block_size();
     let options = journal::Options {
         staged_bytes: options.staged_bytes,
         async_commit: options.async_commit,
         is_ordered: options.data == DataMode::Ordered,
         has_checksums: geometry.has_metadata_csum(),
         is_64bit: geometry.has(Feature::BIT64),
+        fast_commits: options.fast_commits && geometry.has(Feature::FAST_COMMIT),
     };
-    let clock = sync::clock::wall;
-    if !geometry.has(Feature::HAS_JOURNAL) {
-        let block_size = geometry.block_size();
-        return Ok(journal::Journal::without_log(
-            block_size, home, options, clock,
-        ));
+    let clock = move || {
+        let now = clock();
+        (now.seconds, now.nanoseconds)
+    };
+    let mut map = None;
+    if geometry.has(Feature::HAS_JOURNAL) {
+        let runs = journal_map(icache)?;
+        for (start, len) in &runs {
+            zones.add(start.0..start.0 + u64::from(*len), Ino::JOURNAL)?;
+        }
+        map = Some(journal::LogMap::new(Arc::clone(device), block_size, &runs));
     }
-    let block_size = icache.volume().geometry().block_size();
+    match map.filter(|_| purpose == Use::Mount) {
+        Some(map) => Ok(journal::Journal::open(map, 0, home, options, clock)?),
+        None => Ok(journal::Journal::without_log(
+            block_size, home, options, clock,
+        )),
+    }
+}
+
+/// Where the journal's blocks are.
+fn journal_map(icache: &Icache) -> Result<Vec<(FsBlock, u32)>, Error> {
     let inode = icache.load_used(Ino::JOURNAL)?;
     let mut runs = Vec::new();
     for run in Mappings::new(icache.volume(), &inode, 0..u64::MAX)? {
@@ -440,12 +574,19 @@ fn open_journal(
             .physical
             .filter(|_| run.is_data())
             .ok_or(Corrupt::at(Site::LogHole).ino(Ino::JOURNAL))?;
-        zones.add(start.0..start.0 + run.len, Ino::JOURNAL)?;
         // A journal has fewer blocks than 2^32: its inode was read as a file of that size.
         runs.push((start, u32::try_from(run.len).unwrap_or(u32::MAX)));
     }
-    let map = journal::LogMap::new(Arc::clone(device), block_size, &runs);
-    Ok(journal::Journal::open(map, 0, home, options, clock)?)
+    Ok(runs)
+}
+
+/// The time by the clock on the wall, for what is only shown.
+fn wall() -> Timestamp {
+    let (seconds, nanoseconds) = sync::clock::wall();
+    Timestamp {
+        seconds,
+        nanoseconds,
+    }
 }
 
 fn needs_replay(superblock: &Superblock) -> bool {

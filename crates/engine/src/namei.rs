@@ -9,6 +9,7 @@ mod link;
 mod lock;
 mod remove;
 mod rename;
+mod replay;
 
 use ondisk::{FileType, Ino};
 
@@ -25,6 +26,7 @@ use lock::TRIES;
 pub(crate) use remove::{rmdir, unlink};
 pub use rename::RenameFlag;
 pub(crate) use rename::{Named, rename};
+pub(crate) use replay::replay;
 
 /// The inode that a path leads to. `follow_last` says whether a symbolic link at its end is followed.
 pub(crate) fn resolve(icache: &Icache, path: &[u8], follow_last: bool) -> Result<Ino, Error> {

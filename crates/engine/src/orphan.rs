@@ -1,38 +1,56 @@
-//! Inodes whose last name or last bytes are being taken away: found again after a crash. The plain form: one lock
-//! ([`Rank::OrphanList`]) around the free slots of the orphan file and the classic list, which serves where there is
-//! no such file, or when it is full.
+//! Inodes whose last name or last bytes are being taken away: found again after a crash. Noted down in the slots of the
+//! orphan file, or on the classic list where there is no such file, or when no free slot was found.
 //!
-//! The lock is taken before the handle and kept through apply ([`Orphans::lock`]). An inode's entry is made in the
-//! same handle as the change that needs it (`nlink` 0, a smaller size), and taken back in the one that completes it.
+//! A step that makes an entry, or takes one back, prepares it ([`Orphans::add`], [`Orphans::remove`]) with the inode's
+//! lock held: a slot is claimed then, as a value that gives it back if it is dropped. Then it takes the list's lock
+//! where the list is concerned ([`Entry::lock`]; [`Rank::OrphanList`], before the handle, kept through apply), and
+//! applies ([`LockedEntry::apply`]) in the same handle as the change that needs it: `nlink` 0, a smaller size; or the
+//! one that completes it. The inode remembers its entry ([`Place`]), so an entry goes whatever form made it.
+//!
+//! The forms of [`OrphanForm`]: [`lockless`] and [`locked`] differ in how a slot is found, [`list`] uses none, and with
+//! none at all, for measurements, a crash forgets what was under way.
+//!
 //! Slots change on disk by the committer alone: handles put (slot, number, version) on the epoch's list, and the
-//! highest version of a slot wins.
+//! highest version of a slot wins. A claim that was never applied is on no such list.
 //!
 //! What a crash leaves: every inode that was in the middle of something is in a slot or on the list of a committed
 //! epoch; whoever opens the image deletes it (no names) or cuts it to its size.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use journal::{Epoch, EpochLists, Folded, Handle, JournalError};
 use ondisk::{FsBlock, Geometry, Ino, orphan_file};
-use sync::{Arc, Mutex, MutexGuard, Rank};
+use sync::{Arc, CachePadded, Mutex, MutexGuard, Rank};
 
 use crate::sb::change_superblock;
-use crate::variants::OrphanForm;
+use crate::variants::{Chosen, OrphanForm};
 
+mod counts;
 mod doomed;
+mod list;
+mod locked;
+mod lockless;
+mod place;
 mod slots;
 
 pub(crate) use doomed::{Doomed, UnderWay};
-use slots::Slots;
+use list::List;
+use locked::Locked;
+use lockless::Lockless;
+pub(crate) use place::{Noted, Place};
+use slots::{Claim, Shape, Slots, Table};
 
 /// Blocks of a handle that an entry or its removal uses at most: a slot's block; or the superblock, the inode and its
 /// neighbour on the list.
-pub(crate) const BLOCKS_AN_ORPHAN: u32 = 3;
+const BLOCKS_AN_ORPHAN: u32 = 3;
 
-/// An inode that can be on the classic list, where each names the next one in its `dtime`.
+/// An inode that can be among the orphans, and on the classic list, where each names the next one in its `dtime`.
 pub(crate) trait Chained: Send + Sync {
     /// Its number.
     fn ino(&self) -> Ino;
+
+    /// What it remembers of its entry.
+    fn place(&self) -> &Place;
 
     /// Names the next inode of the list, 0 for none. Uses one of the handle's blocks the first time in an epoch. The
     /// list's lock protects the field.
@@ -62,54 +80,81 @@ pub(crate) struct Orphans {
     /// [const after mount]
     blocks: Vec<FsBlock>,
     seed: Option<u32>,
-    slots_per_block: u32,
     /// The file's slots; none where there is no file.
-    slots: Box<dyn Slots>,
-    state: Mutex<State>,
+    slots: Table,
+    form: Chosen<OrphanForm>,
+    lockless: Lockless,
+    locked: CachePadded<Locked>,
+    /// On lines of its own, for who finds a slot reads what is beside it.
+    list: CachePadded<Mutex<List>>,
     changes: EpochLists<Change>,
 }
 
-/// [orphan list]
-#[derive(Default)]
-struct State {
-    /// The slot of each inode that has one.
-    slots: HashMap<u32, u32>,
-    /// The classic list; its head is the last one here.
-    list: Vec<Arc<dyn Chained>>,
-    /// Of the list's head.
-    version: u32,
+/// A change of an inode's entry in the next step, prepared. Dropped, nothing has changed.
+pub(crate) struct Entry<'a> {
+    orphans: &'a Orphans,
+    what: What<'a>,
 }
 
-/// The lock on the orphans, for one step.
-pub(crate) struct Locked<'a> {
+enum What<'a> {
+    /// It is as it should be.
+    Nothing,
+    /// A slot becomes the inode's.
+    Claimed(Claim<'a>),
+    /// The inode's slot becomes free.
+    Released(u32),
+    /// The inode goes on the list.
+    Listed,
+    /// It leaves its place on the list.
+    Unlisted(u64),
+}
+
+/// [`Entry`] in the next handle.
+pub(crate) struct LockedEntry<'a> {
     orphans: &'a Orphans,
-    state: MutexGuard<'a, State>,
+    what: What<'a>,
+    /// There if the list is concerned.
+    list: Option<MutexGuard<'a, List>>,
 }
 
 impl Orphans {
     /// With the classic list only (empty until [`Orphans::restore`]), or an orphan file too, in this form.
     pub(crate) fn new(geometry: &Geometry, file: Option<OrphanFile>, form: OrphanForm) -> Orphans {
-        // A block has at most 16,382 slots, and the file 512 blocks.
-        let slots_per_block = orphan_file::slots_per_block(geometry.block_size()) as u32;
         let file = file.unwrap_or_default();
-        let slots = file.blocks.len() as u32 * slots_per_block;
-        let state = State {
-            slots: file.used.iter().map(|(slot, ino)| (ino.0, *slot)).collect(),
-            ..State::default()
+        let shape = Shape {
+            // The file has at most 512 blocks, and a block 16,382 slots.
+            blocks: file.blocks.len() as u32,
+            slots: orphan_file::slots_per_block(geometry.block_size()) as u32,
         };
         Orphans {
-            slots: slots::of_form(form, slots, &file.used),
+            slots: Table::new(shape, &file.used),
+            form: Chosen::new(form),
+            lockless: Lockless::default(),
+            locked: CachePadded::default(),
             blocks: file.blocks,
             seed: file.seed,
-            slots_per_block,
-            state: Mutex::new(Rank::OrphanList, state),
+            list: CachePadded::new(Mutex::new(Rank::OrphanList, List::default())),
             changes: EpochLists::new(),
         }
     }
 
     /// Says what the classic list holds, its head last: at the mount, before anyone else uses it.
-    pub(crate) fn restore(&self, list: Vec<Arc<dyn Chained>>) {
-        self.state.lock().list = list;
+    pub(crate) fn restore(&self, chained: Vec<Arc<dyn Chained>>) {
+        let mut list = self.list.lock();
+        for inode in chained {
+            let place = list.push(Arc::clone(&inode), None);
+            inode.place().set(Noted::List(place));
+        }
+    }
+
+    /// From now on this form is used.
+    pub(crate) fn choose(&self, form: OrphanForm) {
+        self.form.set(form);
+    }
+
+    /// What the forms counted, by name.
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 5] {
+        self.lockless.counts.sums(&self.locked.counts)
     }
 
     /// Whether there is an orphan file.
@@ -117,18 +162,55 @@ impl Orphans {
         !self.blocks.is_empty()
     }
 
-    /// Whether nothing is in the middle of being taken away.
+    /// Whether nothing is in the middle of being taken away. Nobody else uses the volume.
     pub(crate) fn is_empty(&self) -> bool {
-        let state = self.state.lock();
-        state.slots.is_empty() && state.list.is_empty()
+        self.slots.is_empty() && self.list.lock().is_empty()
     }
 
-    /// Waits for the lock; before the handle is begun.
-    #[track_caller]
-    pub(crate) fn lock(&self) -> Locked<'_> {
-        Locked {
+    /// Takes all slots but as many.
+    #[cfg(test)]
+    pub(crate) fn occupy(&self, left: usize) -> Vec<Claim<'_>> {
+        let claim = || self.lockless.claim(&self.slots, Ino(1));
+        let mut claims: Vec<_> = std::iter::from_fn(claim).collect();
+        claims.truncate(claims.len().saturating_sub(left));
+        claims
+    }
+
+    /// The form that finds and frees slots.
+    fn form(&self) -> &dyn Slots {
+        match self.form.get() {
+            OrphanForm::Locked => &*self.locked,
+            OrphanForm::Lockless | OrphanForm::List | OrphanForm::Nothing => &self.lockless,
+        }
+    }
+
+    /// Prepares an entry for an inode, if it has none. The caller has the inode's lock, and keeps it through apply.
+    pub(crate) fn add(&self, inode: &dyn Chained) -> Entry<'_> {
+        let form = self.form.get();
+        let what = match (inode.place().get(), form) {
+            (Noted::Slot(_) | Noted::List(_), _) | (_, OrphanForm::Nothing) => What::Nothing,
+            (Noted::Nowhere, OrphanForm::List) => What::Listed,
+            (Noted::Nowhere, OrphanForm::Lockless | OrphanForm::Locked) => {
+                let claim = self.form().claim(&self.slots, inode.ino());
+                claim.map_or(What::Listed, What::Claimed)
+            }
+        };
+        Entry {
             orphans: self,
-            state: self.state.lock(),
+            what,
+        }
+    }
+
+    /// Prepares to take an inode's entry back, if it has one. As [`Orphans::add`].
+    pub(crate) fn remove(&self, inode: &dyn Chained) -> Entry<'_> {
+        let what = match inode.place().get() {
+            Noted::Nowhere => What::Nothing,
+            Noted::Slot(slot) => What::Released(slot),
+            Noted::List(place) => What::Unlisted(place),
+        };
+        Entry {
+            orphans: self,
+            what,
         }
     }
 
@@ -139,93 +221,111 @@ impl Orphans {
         sealed: Epoch,
         folded: &mut Folded<'_>,
     ) -> Result<(), JournalError> {
-        let mut newest: BTreeMap<Option<u32>, (u32, Ino)> = BTreeMap::new();
-        for change in self.changes.take(sealed) {
-            let entry = newest
-                .entry(change.slot)
-                .or_insert((change.version, change.ino));
+        let slots = self.slots.shape().slots;
+        let mut newest = Newest::new();
+        for Change { slot, ino, version } in self.changes.take(sealed) {
+            let place = slot.map(|slot| (slot / slots, slot % slots));
+            let block = newest.entry(place.map(|(block, _)| block)).or_default();
+            let entry = block.entry(place.map_or(0, |(_, within)| within));
+            let entry = entry.or_insert((version, ino));
             // The distance, for versions wrap.
-            if change.version.wrapping_sub(entry.0).cast_signed() > 0 {
-                *entry = (change.version, change.ino);
+            if version.wrapping_sub(entry.0).cast_signed() > 0 {
+                *entry = (version, ino);
             }
         }
-        for (slot, (_, ino)) in newest {
-            match slot {
-                Some(slot) => {
-                    let place = self.blocks[(slot / self.slots_per_block) as usize];
-                    let image = folded.image(place)?;
-                    let at = (slot % self.slots_per_block) as usize * 4;
-                    image[at..at + 4].copy_from_slice(&ino.0.to_le_bytes());
-                    orphan_file::seal(image, place, self.seed);
-                }
-                None => change_superblock(geometry, folded, |sb| {
-                    sb.set_last_orphan(Some(ino).filter(|head| head.0 != 0));
-                })?,
+        for (block, changed) in newest {
+            let Some(block) = block else {
+                let head = changed.values().next().map(|(_, head)| *head);
+                change_superblock(geometry, folded, |sb| {
+                    sb.set_last_orphan(head.filter(|head| head.0 != 0));
+                })?;
+                continue;
+            };
+            let place = self.blocks[block as usize];
+            let image = folded.image(place)?;
+            for (slot, (_, ino)) in changed {
+                let ino = Some(ino).filter(|ino| ino.0 != 0);
+                orphan_file::set_slot(image, slot as usize, ino);
             }
+            orphan_file::seal(image, place, self.seed);
         }
         Ok(())
-    }
-}
-
-impl Locked<'_> {
-    /// Whether an inode has an entry.
-    pub(crate) fn has(&self, ino: Ino) -> bool {
-        self.state.slots.contains_key(&ino.0)
-            || self.state.list.iter().any(|orphan| orphan.ino() == ino)
-    }
-
-    /// Gives an inode an entry, if it has none. Uses up to [`BLOCKS_AN_ORPHAN`] of the handle's blocks.
-    pub(crate) fn add(&mut self, handle: &Handle<'_>, inode: Arc<dyn Chained>) {
-        let ino = inode.ino();
-        if self.has(ino) {
-            return;
-        }
-        if let Some((slot, version)) = self.orphans.slots.claim(ino) {
-            self.state.slots.insert(ino.0, slot);
-            self.put(handle, Some(slot), ino, version);
-            return;
-        }
-        let next = self.state.list.last().map_or(Ino(0), |head| head.ino());
-        Arc::clone(&inode).set_next(handle, next);
-        self.state.list.push(inode);
-        self.put_head(handle, ino);
-    }
-
-    /// Takes an inode's entry back, if it has one. Uses up to [`BLOCKS_AN_ORPHAN`] of the handle's blocks.
-    pub(crate) fn remove(&mut self, handle: &Handle<'_>, ino: Ino) {
-        if let Some(slot) = self.state.slots.remove(&ino.0) {
-            let version = self.orphans.slots.release(slot);
-            self.put(handle, Some(slot), Ino(0), version);
-            return;
-        }
-        let Some(place) = self
-            .state
-            .list
-            .iter()
-            .position(|orphan| orphan.ino() == ino)
-        else {
-            return;
-        };
-        let removed = self.state.list.remove(place);
-        let next = place
-            .checked_sub(1)
-            .map_or(Ino(0), |next| self.state.list[next].ino());
-        match self.state.list.get(place) {
-            // The one that named it comes before it on the list, so behind it here.
-            Some(before) => Arc::clone(before).set_next(handle, next),
-            None => self.put_head(handle, next),
-        }
-        removed.set_next(handle, Ino(0));
-    }
-
-    fn put_head(&mut self, handle: &Handle<'_>, head: Ino) {
-        self.state.version = self.state.version.wrapping_add(1);
-        self.put(handle, None, head, self.state.version);
     }
 
     fn put(&self, handle: &Handle<'_>, slot: Option<u32>, ino: Ino, version: u32) {
         handle.use_block();
-        let change = Change { slot, ino, version };
-        self.orphans.changes.push(handle, change);
+        self.changes.push(handle, Change { slot, ino, version });
+    }
+}
+
+/// For each block of the file (none: the superblock), the newest number in each of its slots that changed.
+type Newest = BTreeMap<Option<u32>, BTreeMap<u32, (u32, Ino)>>;
+
+impl<'a> Entry<'a> {
+    /// Blocks of the handle that it uses at most.
+    pub(crate) fn cost(&self) -> u32 {
+        match self.what {
+            What::Nothing => 0,
+            What::Claimed(_) | What::Released(_) => 1,
+            What::Listed | What::Unlisted(_) => BLOCKS_AN_ORPHAN,
+        }
+    }
+
+    /// Waits for the list's lock, if the list is concerned: before the handle is begun.
+    #[track_caller]
+    pub(crate) fn lock(self) -> LockedEntry<'a> {
+        let list = match self.what {
+            What::Listed | What::Unlisted(_) => Some(self.orphans.list.lock()),
+            What::Nothing | What::Claimed(_) | What::Released(_) => None,
+        };
+        LockedEntry {
+            orphans: self.orphans,
+            what: self.what,
+            list,
+        }
+    }
+}
+
+impl LockedEntry<'_> {
+    /// As [`Entry::cost`].
+    pub(crate) fn cost(&self) -> u32 {
+        match self.list {
+            Some(_) => BLOCKS_AN_ORPHAN,
+            None => 1,
+        }
+    }
+
+    /// Changes the entry of the inode for which it was prepared. On the list, the next inode's number is in the
+    /// record's `dtime`, so who deletes the inode does so after this.
+    pub(crate) fn apply<C: Chained + 'static>(self, handle: &Handle<'_>, inode: &Arc<C>) {
+        let orphans = self.orphans;
+        let noted = match (self.what, self.list) {
+            (What::Claimed(claim), _) => {
+                let (slot, version) = claim.keep();
+                orphans.put(handle, Some(slot), inode.ino(), version);
+                Noted::Slot(slot)
+            }
+            (What::Released(slot), _) => {
+                let version = orphans.form().release(&orphans.slots, slot);
+                orphans.put(handle, Some(slot), Ino(0), version);
+                Noted::Nowhere
+            }
+            (What::Listed, Some(mut list)) => {
+                let place = list.push(Arc::clone(inode) as _, Some(handle));
+                let version = list.next_version();
+                orphans.put(handle, None, inode.ino(), version);
+                Noted::List(place)
+            }
+            (What::Unlisted(place), Some(mut list)) => {
+                if let Some(head) = list.remove(handle, place) {
+                    let version = list.next_version();
+                    orphans.put(handle, None, head, version);
+                }
+                Noted::Nowhere
+            }
+            // What concerns the list was prepared with its lock.
+            (What::Nothing | What::Listed | What::Unlisted(_), _) => return,
+        };
+        inode.place().set(noted);
     }
 }

@@ -18,19 +18,48 @@ use crate::error::Error;
 use crate::extent::{self, Change};
 use crate::ialloc::{self, BLOCKS_AN_INODE, FreeingNumber};
 use crate::icache::{Exclusive, Icache, LiveInode};
-use crate::orphan::{BLOCKS_AN_ORPHAN, Chained, UnderWay};
+use crate::limits;
+use crate::orphan::{Chained, Noted, UnderWay};
 use crate::sb::Purpose;
 use crate::xattr;
 
 /// The blocks that a file can have.
 const ALL: std::ops::Range<u64> = 0..1 << 32;
 
-/// Finishes what an earlier mount left: `first` is the head of the classic list, `slots` what the orphan file holds.
-/// Before anyone else uses the volume.
+/// Finishes what an earlier mount left: first what is on the classic list, whose head is `first`, then what is in slots
+/// of the orphan file. Before anyone else uses the volume. What can't be finished is put on record and stays as it is,
+/// for e2fsck: a number that no orphan can have, an inode that is not in use or is there twice.
 ///
 /// # Errors
-/// `Corrupt` for a list that is broken; as [`delete`].
-pub(crate) fn recover(icache: &Icache, first: Option<Ino>, slots: &[Ino]) -> Result<(), Error> {
+/// `Corrupt` for a list that is broken, or more than [`limits::ORPHANS_LEFT`] that can't be finished; as [`delete`].
+pub(crate) fn recover(
+    icache: &Icache,
+    first: Option<Ino>,
+    slots: &[(u32, Ino)],
+) -> Result<(), Error> {
+    let list = read_list(icache, first)?;
+    let chained = list.iter().rev().map(|inode| Arc::clone(inode) as _);
+    icache.orphans().restore(chained.collect());
+    let mut left = 0;
+    let on_list = list.iter().map(|inode| (inode.ino(), None));
+    let in_slots = slots.iter().map(|(slot, ino)| (*ino, Some(*slot)));
+    for (ino, slot) in on_list.chain(in_slots) {
+        match finish(icache, ino, slot) {
+            // It stays among the orphans, and the others need not wait for e2fsck.
+            Err(Error::Corrupt(corrupt)) if left < limits::ORPHANS_LEFT => {
+                left += 1;
+                icache.note(corrupt);
+            }
+            // That is what was asked for when corruption is met.
+            Err(Error::ReadOnly) if left > 0 => return Ok(()),
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+/// The inodes of the classic list, its head first.
+fn read_list(icache: &Icache, first: Option<Ino>) -> Result<Vec<Arc<LiveInode>>, Error> {
     let mut list: Vec<Arc<LiveInode>> = Vec::new();
     let mut seen: HashSet<u32> = HashSet::new();
     let mut next = first.unwrap_or(Ino(0));
@@ -44,32 +73,28 @@ pub(crate) fn recover(icache: &Icache, first: Option<Ino>, slots: &[Ino]) -> Res
         next = Ino(inode.snapshot().dtime());
         list.push(inode);
     }
-    let found: Vec<Ino> = list
-        .iter()
-        .map(|inode| inode.ino())
-        .chain(slots.iter().copied())
-        .collect();
-    let chained = list
-        .into_iter()
-        .rev()
-        .map(|inode| inode as Arc<dyn Chained>);
-    icache.orphans().restore(chained.collect());
-    for ino in found {
-        check_number(icache, ino)?;
-        let live = icache.get(ino)?;
-        let locked = live.write_lock();
-        let done = match live.snapshot().links_count() {
-            0 => delete(icache, &locked),
-            _ => finish_cut(icache, &locked),
-        };
-        drop(locked);
-        match done {
-            // It stays among the orphans, and the others need not wait for e2fsck.
-            Err(Error::Corrupt(corrupt)) => icache.note(corrupt),
-            done => done?,
+    Ok(list)
+}
+
+/// Finishes what was begun with an inode on the list, or in this slot.
+fn finish(icache: &Icache, ino: Ino, slot: Option<u32>) -> Result<(), Error> {
+    check_number(icache, ino)?;
+    let live = icache.get(ino)?;
+    let locked = live.write_lock();
+    let inode = live.snapshot();
+    if let Some(slot) = slot {
+        if live.is_orphan() {
+            return Err(Corrupt::at(Site::OrphanAgain).ino(ino).into());
         }
+        // One that is free is refused.
+        let number = ialloc::claim(icache.volume(), icache.groups(), ino, live.of_ialloc())?;
+        drop(number);
+        live.place().set(Noted::Slot(slot));
     }
-    Ok(())
+    match inode.links_count() {
+        0 => delete(icache, &locked),
+        _ => finish_cut(icache, &locked),
+    }
 }
 
 /// Deletes an inode that was let go of last by the caller, who holds nothing: now, or by those who serve the queue.
@@ -153,7 +178,7 @@ fn make_room(icache: &Icache) -> Result<bool, Error> {
     drain(icache);
     let floor = writing.reserve.floor(Purpose::Growing);
     let groups = icache.groups();
-    if groups.blocks.commit_helps(floor) || groups.inodes.commit_helps(0) {
+    if groups.blocks.commit_helps(floor) || groups.inodes.commit_helps() {
         icache.sync_all()?;
         return Ok(true);
     }
@@ -163,7 +188,8 @@ fn make_room(icache: &Icache) -> Result<bool, Error> {
 
 fn check_number(icache: &Icache, ino: Ino) -> Result<(), Error> {
     let geometry = icache.volume().geometry();
-    match ino >= geometry.first_ino() && ino.0 <= geometry.inodes_count() {
+    icache.volume().check_ordinary(ino)?;
+    match ino != Ino::ROOT && ino.0 <= geometry.inodes_count() {
         true => Ok(()),
         false => Err(Corrupt::at(Site::OrphanNumber).ino(ino).into()),
     }
@@ -175,10 +201,11 @@ fn finish_cut(icache: &Icache, locked: &Exclusive<'_>) -> Result<(), Error> {
     if inode.is(FileType::Regular) {
         data::finish_truncate(icache, locked)?;
     }
-    let credits = icache.reserve(1 + BLOCKS_AN_ORPHAN, 0)?;
-    let mut orphans = icache.orphans().lock();
+    let entry = icache.orphans().remove(&**locked.inode());
+    let credits = icache.reserve(1 + entry.cost(), 0)?;
+    let entry = entry.lock();
     let handle = icache.begin(credits)?;
-    orphans.remove(&handle, locked.inode().ino());
+    entry.apply(&handle, locked.inode());
     Ok(())
 }
 
@@ -197,14 +224,15 @@ pub(crate) fn delete(icache: &Icache, locked: &Exclusive<'_>) -> Result<(), Erro
             }
         };
         let (blocks, revokes) = deletion.cost();
-        let credits = icache.reserve(blocks + BLOCKS_AN_ORPHAN, revokes)?;
+        let entry = icache.orphans().remove(&**locked.inode());
+        let credits = icache.reserve(blocks + entry.cost(), revokes)?;
         let now = icache.now()?;
         let _still = locked.inode().data_lock_exclusive();
-        let mut orphans = icache.orphans().lock();
+        let entry = entry.lock();
         let deletion = deletion.lock()?;
         let handle = icache.begin(credits)?;
         // First: on the classic list, the next inode's number is in the record.
-        orphans.remove(&handle, locked.inode().ino());
+        entry.apply(&handle, locked.inode());
         deletion.apply(&handle, now);
         return Ok(());
     }
@@ -245,7 +273,10 @@ impl<'a> Deletion<'a> {
         icache: &'a Icache,
         locked: &'a Exclusive<'a>,
     ) -> Result<Prepared<'a>, Error> {
+        icache.give_back_kept(locked.inode());
         let inode = locked.inode().snapshot();
+        let of_ialloc = locked.inode().of_ialloc();
+        of_ialloc.forget();
         let mut map = None;
         if extent::is_mapped(&inode) {
             let mut draft = extent::Draft::new(icache, locked)?;
@@ -260,7 +291,7 @@ impl<'a> Deletion<'a> {
             locked,
             map,
             attributes: xattr::Release::prepare(icache, &inode)?,
-            number: ialloc::claim(icache.volume(), icache.groups(), inode.ino())?,
+            number: ialloc::claim(icache.volume(), icache.groups(), inode.ino(), of_ialloc)?,
             is_directory: inode.is(FileType::Directory),
         }))
     }

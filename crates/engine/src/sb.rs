@@ -14,6 +14,7 @@ use ondisk::{
 use sync::{Arc, Mutex, Rank};
 
 use crate::error::Error;
+use crate::fast::FastLog;
 use crate::freeze::Gate;
 use crate::live::{Live, Pin, Seal};
 
@@ -59,13 +60,17 @@ pub(crate) struct Volume {
     /// The block of the superblock's copy that was asked for; descriptors are read from behind it.
     backup: Option<FsBlock>,
     /// What it takes to write; `None` on a read-only volume.
-    writing: Option<Writing>,
+    writing: Option<Box<Writing>>,
 }
 
 /// What a volume that is written to has beside. All fields are constant after the mount.
 pub(crate) struct Writing {
     pub(crate) journal: Journal,
+    /// Where the journal has an area for fast commits.
+    pub(crate) fast: Option<Box<FastLog>>,
     pub(crate) live: Live,
+    /// Bytes in which it is kept which blocks of groups are free.
+    pub(crate) group_bytes: usize,
     /// Where the file system's own blocks lie.
     zones: Zones,
     /// Who may take the last blocks.
@@ -105,8 +110,10 @@ pub enum Atime {
 impl Writing {
     pub(crate) fn new(journal: Journal, clock: fn() -> Timestamp, choices: Choices) -> Writing {
         Writing {
+            fast: (journal.fast_blocks() > 0).then(FastLog::new).map(Box::new),
             journal,
             live: Live::new(seal_image, choices.live_blocks),
+            group_bytes: choices.group_bytes,
             zones: choices.zones,
             reserve: choices.reserve,
             errors: Errors::new(choices.errors),
@@ -118,6 +125,13 @@ impl Writing {
             renames: Mutex::new(Rank::Rename, ()),
             gate: Gate::new(),
             attribute_blocks: Mutex::new(Rank::XattrBlock, AttributeBlocks::default()),
+        }
+    }
+
+    /// As [`Writing::keep_bounds`], once in a while.
+    fn look_at_bounds(&self) {
+        if self.live.is_look_due() {
+            self.keep_bounds();
         }
     }
 
@@ -133,6 +147,8 @@ impl Writing {
 pub(crate) struct Choices {
     /// How many changed metadata blocks are kept in memory.
     pub(crate) live_blocks: usize,
+    /// Bytes in which it is kept which blocks of groups are free.
+    pub(crate) group_bytes: usize,
     pub(crate) zones: Zones,
     pub(crate) reserve: Reserve,
     pub(crate) errors: OnError,
@@ -199,8 +215,9 @@ pub(crate) fn read_superblock(
 
 /// A first superblock whose write was torn. All that ever changes in it lies in its first sector, but for the checksum
 /// in its second: what a cut leaves is the contents of one moment with the checksum of another. Nothing is written
-/// here; the next write of the superblock puts it right. `None` if it is not that: what never changes must agree with a
-/// copy in another group, or where there is only one group, with the checksum of that group's descriptor.
+/// here; the next write of the superblock puts it right. A second sector that holds something else is taken from a copy
+/// in another group. `None` if the first does: what never changes must agree with such a copy, or where there is only
+/// one group, with the checksum of that group's descriptor.
 fn mend(device: &dyn BlockDevice, torn: Superblock) -> Option<Superblock> {
     let mut mended = torn;
     mended.seal();
@@ -211,24 +228,41 @@ fn mend(device: &dyn BlockDevice, torn: Superblock) -> Option<Superblock> {
         .take(MEND_GROUPS)
         .filter(|group| geometry.has_super(*group))
         .peekable();
-    let is_sound = match copies.peek() {
-        Some(_) => copies.any(|group| {
+    if copies.peek().is_some() {
+        return copies.find_map(|group| {
             let at = geometry
                 .group_first_block(group)
                 .offset(geometry.block_size());
-            read_superblock(device, Some(at / 1024))
-                .is_ok_and(|copy| constant(copy) == constant(torn))
-        }),
-        None => {
-            let (block, byte) = geometry.desc_place(Group(0));
-            let mut raw = vec![0; geometry.desc_size()];
-            let offset = block.offset(geometry.block_size()) + byte as u64;
-            device.read_at(offset, &mut raw).is_ok()
-                && GroupDesc::verify(&raw, &geometry, Group(0)).is_ok()
-        }
-    };
-    is_sound.then_some(mended)
+            let copy = read_superblock(device, Some(at / 1024)).ok()?;
+            with_half_of(&torn, &copy)
+        });
+    }
+    let (block, byte) = geometry.desc_place(Group(0));
+    let mut raw = vec![0; geometry.desc_size()];
+    let offset = block.offset(geometry.block_size()) + byte as u64;
+    device.read_at(offset, &mut raw).ok()?;
+    GroupDesc::verify(&raw, &geometry, Group(0)).ok()?;
+    Some(mended)
 }
+
+/// The torn superblock, with the second sector of a copy in place of its own where that holds something else than what
+/// never changes. `None` if not even the first sectors agree.
+fn with_half_of(torn: &Superblock, copy: &Superblock) -> Option<Superblock> {
+    let (mine, theirs) = (constant(*torn), constant(*copy));
+    if mine[..SECTOR] != theirs[..SECTOR] {
+        return None;
+    }
+    let mut bytes = *torn.bytes();
+    if mine[SECTOR..] != theirs[SECTOR..] {
+        bytes[SECTOR..].copy_from_slice(&copy.bytes()[SECTOR..]);
+    }
+    let mut mended = *Superblock::view(&bytes);
+    mended.seal();
+    Some(mended)
+}
+
+/// Bytes that a device writes whole.
+const SECTOR: usize = 512;
 
 /// Groups in which a copy of the superblock is looked for.
 const MEND_GROUPS: usize = 64;
@@ -245,20 +279,25 @@ fn constant(mut superblock: Superblock) -> [u8; Superblock::SIZE] {
     bytes
 }
 
-/// The bytes of free counts; of mount, write and check times and counts, state and behaviour on errors; of a copy's
-/// group; of the last mount's place; of the orphan list; of flags and what the kernel counts and logs; of the overhead;
-/// of high words of times; of the checksum.
-const CHANGING: [core::ops::Range<usize>; 13] = [
-    0x0C..0x14,
+/// The bytes of counts of reserved and free blocks and inodes; of mount, write and check times and counts, state and
+/// behaviour on errors; of the reserve's owner; of a copy's group; of the label and the last mount's place; of the
+/// orphan list; of the hash of new directories and mount options by default; of a RAID's numbers, flags and what the
+/// kernel counts and logs; of mount options as text; of the overhead; of high words of times; of the checksum.
+const CHANGING: [core::ops::Range<usize>; 17] = [
+    0x08..0x14,
     0x2C..0x38,
     0x3A..0x48,
+    0x50..0x54,
     0x5A..0x5C,
-    0x88..0xC8,
+    0x78..0xC8,
     0xE8..0xEC,
-    0x158..0x15C,
-    0x160..0x164,
+    0xFC..0xFD,
+    0x100..0x104,
+    0x154..0x15C,
+    0x160..0x166,
+    0x170..0x174,
     0x178..0x180,
-    0x194..0x200,
+    0x194..0x240,
     0x248..0x24C,
     0x274..0x280,
     0x3FC..0x400,
@@ -287,7 +326,7 @@ impl Volume {
     /// The same volume, to be written to.
     pub(crate) fn writable(self, writing: Writing) -> Volume {
         Volume {
-            writing: Some(writing),
+            writing: Some(Box::new(writing)),
             ..self
         }
     }
@@ -297,7 +336,7 @@ impl Volume {
     /// # Errors
     /// `ReadOnly` on a volume that is not written to.
     pub(crate) fn writing(&self) -> Result<&Writing, Error> {
-        self.writing.as_ref().ok_or(Error::ReadOnly)
+        self.writing.as_deref().ok_or(Error::ReadOnly)
     }
 
     /// Whether the volume is written to.
@@ -437,10 +476,17 @@ impl Volume {
         verify: impl FnOnce(&[u8]) -> Result<(), Error>,
     ) -> Result<Pin, Error> {
         let writing = self.writing()?;
+        if let Some(pin) = writing.live.find(block) {
+            check_use(block, pin.tag(), kind.tag(owner))?;
+            return Ok(pin);
+        }
         let bytes = self.read_block(block, kind, owner, verify)?;
-        let pin = writing.live.pin(block, seal, || bytes);
-        self.cache.remove(block.0);
-        writing.keep_bounds();
+        let (pin, is_new) = writing.live.pin(block, seal, || bytes);
+        if is_new {
+            // What was live already left the cache when it became so, and nobody keeps it there since.
+            self.cache.remove(block.0);
+            writing.look_at_bounds();
+        }
         Ok(pin)
     }
 
@@ -463,7 +509,7 @@ impl Volume {
             self.geometry.block_size().bytes(),
         );
         self.cache.remove(block.0);
-        writing.keep_bounds();
+        writing.look_at_bounds();
         Ok(pin)
     }
 
@@ -475,10 +521,17 @@ impl Volume {
 
 /// A block's live bytes; an error if they are another kind of block, or another inode's.
 fn live_block(writing: &Writing, block: FsBlock, tag: Tag) -> Result<Option<Arc<Block>>, Error> {
-    match writing.live.snapshot(block) {
-        Some(live) if live.tag() != tag => {
-            Err(Corrupt::at(Site::BlockInOtherUse).block(block).into())
-        }
-        live => Ok(live),
+    let live = writing.live.snapshot(block);
+    if let Some(live) = &live {
+        check_use(block, live.tag(), tag)?;
+    }
+    Ok(live)
+}
+
+/// An error if a live block is used as something else, or by another inode.
+fn check_use(block: FsBlock, live: Tag, wanted: Tag) -> Result<(), Error> {
+    match live == wanted {
+        true => Ok(()),
+        false => Err(Corrupt::at(Site::BlockInOtherUse).block(block).into()),
     }
 }

@@ -1,78 +1,352 @@
-//! Which form of each mechanism a file system runs with: `name=value`, as a mount option. All forms leave the same
-//! images and may be mixed; they differ in what threads wait for.
+//! Which form of each mechanism a file system runs with: `name=value`, as a mount option, or later on the live file
+//! system ([`crate::Fs::choose`]). All forms leave the same images, may be mixed and may follow one another; they
+//! differ in what threads wait for and where things are put.
 //!
-//! Of each mechanism the plain form is there, and the default. What is planned and not there is refused by its name.
+//! What is planned and not there is refused by its name.
 
 use core::fmt;
+use core::marker::PhantomData;
 
-/// Where orphans are noted down.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum OrphanForm {
-    /// In the orphan file's slots, all under one lock; on the list when they are full (`locked`).
-    #[default]
-    Locked,
-    /// On the superblock's list only (`list`).
-    List,
+use sync::CachePadded;
+use sync::atomic::{AtomicU32, Ordering};
+
+/// A form of a mechanism, chosen by one option.
+pub(crate) trait Form: Copy + PartialEq + Default + 'static {
+    /// The option's name.
+    const NAME: &'static str;
+    /// The forms that are there with their values, the default first.
+    const THERE: &'static [(&'static str, Self)];
+    /// Forms that only a measurement may choose, in the options with which it opens a device in memory; not by name.
+    const MEASURED: &'static [(&'static str, Self)];
+    /// Values of forms that are planned.
+    const PLANNED: &'static [&'static str];
+
+    fn parse(value: &str) -> Option<Self> {
+        let known = Self::THERE.iter().find(|(name, _)| *name == value);
+        known.map(|(_, form)| *form)
+    }
+
+    fn value(self) -> String {
+        let known = Self::all().find(|(_, form)| *form == self);
+        known.map_or_else(String::new, |(name, _)| (*name).to_owned())
+    }
+
+    fn all() -> impl Iterator<Item = &'static (&'static str, Self)> {
+        Self::THERE.iter().chain(Self::MEASURED)
+    }
+
+    fn values() -> Vec<&'static str> {
+        Self::THERE.iter().map(|(name, _)| *name).collect()
+    }
+
+    fn measured() -> Vec<&'static str> {
+        Self::MEASURED.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// The form as a word, which [`Form::of_word`] reads.
+    fn word(self) -> u32 {
+        let place = Self::all().position(|(_, form)| *form == self);
+        // There are a few.
+        place.unwrap_or(0) as u32
+    }
+
+    fn of_word(word: u32) -> Self {
+        let known = Self::all().nth(word as usize);
+        known.map_or_else(Self::default, |(_, form)| *form)
+    }
 }
 
-/// Where the first blocks of large files go.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum StreamGoal {
-    /// Into the inode's group (`inode`).
-    #[default]
-    Inode,
-    /// Behind the last ones of any large file (`global`).
-    Global,
+/// The form that a live mechanism uses now. An operation under way while it changes ends in the form that it read.
+pub(crate) struct Chosen<F> {
+    /// [atomic: Relaxed; written when someone chooses, so its line stays shared]
+    word: CachePadded<AtomicU32>,
+    form: PhantomData<F>,
 }
 
-/// The forms that are used. Constant after the mount.
+impl<F: Form> Chosen<F> {
+    pub(crate) fn new(form: F) -> Chosen<F> {
+        Chosen {
+            word: CachePadded::new(AtomicU32::new(form.word())),
+            form: PhantomData,
+        }
+    }
+
+    pub(crate) fn get(&self) -> F {
+        // Relaxed: every form works on the same structures, so nothing else must be seen with it; pairs with `set`.
+        F::of_word(self.word.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, form: F) {
+        // Relaxed: as in `get`.
+        self.word.store(form.word(), Ordering::Relaxed);
+    }
+}
+
+macro_rules! forms {
+    (
+        $(#[$about:meta])* $name:ident: $option:literal {
+            $(#[$first_about:meta])* $first:ident = $first_value:literal,
+            $($(#[$form_about:meta])* $form:ident = $value:literal,)*
+        }
+        $(measured { $($(#[$measured_about:meta])* $measured:ident = $measured_value:literal,)* })?
+        planned $planned:expr
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+        pub enum $name {
+            $(#[$first_about])*
+            #[default]
+            $first,
+            $($(#[$form_about])* $form,)*
+            $($($(#[$measured_about])* $measured,)*)?
+        }
+
+        impl Form for $name {
+            const NAME: &'static str = $option;
+            const THERE: &'static [(&'static str, $name)] =
+                &[($first_value, $name::$first) $(, ($value, $name::$form))*];
+            const MEASURED: &'static [(&'static str, $name)] =
+                &[$($(($measured_value, $name::$measured)),*)?];
+            const PLANNED: &'static [&'static str] = &$planned;
+        }
+    };
+}
+
+forms! {
+    /// Where orphans are noted down.
+    OrphanForm: "orphan" {
+        /// In the orphan file's slots, without a lock; on the list when they are full (`lockless`).
+        Lockless = "lockless",
+        /// The same with one lock around the slots (`locked`).
+        Locked = "locked",
+        /// On the superblock's list only (`list`).
+        List = "list",
+    }
+    measured {
+        /// Nowhere (`none`): a crash loses the blocks of what was under way, and leaves inodes without names.
+        Nothing = "none",
+    }
+    planned []
+}
+
+forms! {
+    /// What an allocation does about a group whose lock another holds.
+    GroupLock: "group_lock" {
+        /// It looks elsewhere, and waits only when nothing else is left (`try`).
+        Try = "try",
+        /// It waits for it (`wait`).
+        Wait = "wait",
+    } planned []
+}
+
+forms! {
+    /// Where the first blocks of large files go.
+    StreamGoal: "stream_goal" {
+        /// Into the group of the last ones of a large file whose number has the same hash (`hashed`).
+        Hashed = "hashed",
+        /// Into the inode's group (`inode`).
+        Inode = "inode",
+        /// Behind the last ones of any large file (`global`).
+        Global = "global",
+    } planned []
+}
+
+forms! {
+    /// In which order groups are looked through for free blocks.
+    GroupScan: "mb_optimize_scan" {
+        /// Those that have free runs of the order that is wanted, from the goal's on (`1`).
+        Ordered = "1",
+        /// One after the other, from the goal's on (`0`).
+        Linear = "0",
+    } planned []
+}
+
+forms! {
+    /// Whether blocks are kept for files that grow.
+    Preallocation: "prealloc" {
+        /// For each file, by its size, and for each thread's small files (`on`).
+        On = "on",
+        /// None: each write takes what it needs (`off`).
+        Off = "off",
+    } planned []
+}
+
+forms! {
+    /// How an inode in memory is found.
+    InodeLookup: "inode_lookup" {
+        /// Without a lock (`rcu`).
+        Rcu = "rcu",
+        /// Under the table's one lock (`locked`).
+        Locked = "locked",
+    } planned []
+}
+
+/// How many inode numbers are set aside for a directory and its files.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum DirReserve {
+    /// None until a directory gets its second file, then a quarter as many as it has (`auto`).
+    #[default]
+    Auto,
+    /// None (`off`).
+    Off,
+    /// 16 (`low`).
+    Low,
+    /// 64 (`normal`).
+    Normal,
+    /// 128 (`high`).
+    High,
+    /// So many, [`DirReserve::LEAST`] to [`DirReserve::MOST`] (the number).
+    Numbers(u16),
+}
+
+impl DirReserve {
+    /// The fewest numbers that can be asked for.
+    pub const LEAST: u16 = 2;
+    /// The most.
+    pub const MOST: u16 = 4096;
+
+    /// How many numbers a directory gets, where that does not depend on it.
+    pub(crate) fn numbers(self) -> Option<u32> {
+        match self {
+            DirReserve::Auto | DirReserve::Off => None,
+            DirReserve::Low => Some(16),
+            DirReserve::Normal => Some(64),
+            DirReserve::High => Some(128),
+            DirReserve::Numbers(numbers) => Some(numbers.into()),
+        }
+    }
+}
+
+/// Above the words of [`DirReserve`]'s named forms.
+const NUMBERS_WORD: u32 = 16;
+
+impl Form for DirReserve {
+    const NAME: &'static str = "dir_ireserve";
+    const THERE: &'static [(&'static str, DirReserve)] = &[
+        ("auto", DirReserve::Auto),
+        ("off", DirReserve::Off),
+        ("low", DirReserve::Low),
+        ("normal", DirReserve::Normal),
+        ("high", DirReserve::High),
+        // Stands for all numbers.
+        ("24", DirReserve::Numbers(24)),
+    ];
+    const MEASURED: &'static [(&'static str, DirReserve)] = &[];
+    const PLANNED: &'static [&'static str] = &[];
+
+    fn parse(value: &str) -> Option<DirReserve> {
+        let known = Self::THERE.iter().find(|(name, _)| *name == value);
+        let numbers = || {
+            let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+            let numbers = value.parse().ok().filter(|_| digits)?;
+            let is_there = (DirReserve::LEAST..=DirReserve::MOST).contains(&numbers);
+            is_there.then_some(DirReserve::Numbers(numbers))
+        };
+        known.map(|(_, form)| *form).or_else(numbers)
+    }
+
+    fn value(self) -> String {
+        match self {
+            DirReserve::Numbers(numbers) => numbers.to_string(),
+            named => {
+                let known = Self::THERE.iter().find(|(_, form)| *form == named);
+                known.map_or_else(String::new, |(name, _)| (*name).to_owned())
+            }
+        }
+    }
+
+    fn word(self) -> u32 {
+        match self {
+            DirReserve::Numbers(numbers) => NUMBERS_WORD + u32::from(numbers),
+            // There are a few.
+            named => Self::THERE
+                .iter()
+                .position(|(_, form)| *form == named)
+                .unwrap_or(0) as u32,
+        }
+    }
+
+    fn of_word(word: u32) -> DirReserve {
+        match word.checked_sub(NUMBERS_WORD) {
+            // It was a number of 16 bits.
+            Some(numbers) => DirReserve::Numbers(numbers as u16),
+            None => Self::THERE
+                .get(word as usize)
+                .map_or_else(Self::default, |(_, form)| *form),
+        }
+    }
+}
+
+forms! {
+    /// How the fsync log changes what it holds of an inode that was logged before.
+    LogUpdate: "log_update" {
+        /// In place, with one leaf of its tree locked for writing (`inplace`).
+        InPlace = "inplace",
+        /// As if it were not there: the leaf's parent is locked too, and a full leaf splits (`insert`).
+        Insert = "insert",
+    } planned []
+}
+
+/// The forms that are used.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Variants {
     /// Where orphans are noted down.
     pub orphan: OrphanForm,
+    /// What an allocation does about a group whose lock another holds.
+    pub group_lock: GroupLock,
     /// Where the first blocks of large files go.
     pub stream_goal: StreamGoal,
+    /// In which order groups are looked through for free blocks.
+    pub group_scan: GroupScan,
+    /// Whether blocks are kept for files that grow.
+    pub prealloc: Preallocation,
+    /// How an inode in memory is found.
+    pub inode_lookup: InodeLookup,
+    /// How many inode numbers are set aside for a directory and its files.
+    pub dir_ireserve: DirReserve,
+    /// How the fsync log changes what it holds.
+    pub log_update: LogUpdate,
 }
 
-/// A mechanism and the values of its option.
+/// A mechanism, as an option.
 struct Mechanism {
     name: &'static str,
-    /// The default first.
-    there: &'static [&'static str],
+    /// Values of the forms that are there, the default's first.
+    values: fn() -> Vec<&'static str>,
+    /// Values of forms that only measurements choose.
+    measured: fn() -> Vec<&'static str>,
     planned: &'static [&'static str],
+    get: fn(&Variants) -> String,
+    /// Whether there is such a form.
+    set: fn(&mut Variants, &str) -> bool,
 }
 
-const MECHANISMS: [Mechanism; 6] = [
-    Mechanism {
-        name: "orphan",
-        there: &["locked", "list"],
-        planned: &["lockless", "none"],
-    },
-    Mechanism {
-        name: "group_lock",
-        there: &["wait"],
-        planned: &["try"],
-    },
-    Mechanism {
-        name: "stream_goal",
-        there: &["inode", "global"],
-        planned: &["hashed"],
-    },
-    Mechanism {
-        name: "mb_optimize_scan",
-        there: &["0"],
-        planned: &["1"],
-    },
-    Mechanism {
-        name: "inode_lookup",
-        there: &["locked"],
-        planned: &["rcu"],
-    },
-    Mechanism {
-        name: "dir_ireserve",
-        there: &["off"],
-        planned: &["auto", "low", "normal", "high"],
-    },
+macro_rules! mechanism {
+    ($form:ty, $field:ident) => {
+        Mechanism {
+            name: <$form as Form>::NAME,
+            values: <$form as Form>::values,
+            measured: <$form as Form>::measured,
+            planned: <$form as Form>::PLANNED,
+            get: |variants| Form::value(variants.$field),
+            set: |variants, value| {
+                let form = <$form as Form>::parse(value);
+                variants.$field = form.unwrap_or(variants.$field);
+                form.is_some()
+            },
+        }
+    };
+}
+
+const MECHANISMS: [Mechanism; 8] = [
+    mechanism!(OrphanForm, orphan),
+    mechanism!(GroupLock, group_lock),
+    mechanism!(StreamGoal, stream_goal),
+    mechanism!(GroupScan, group_scan),
+    mechanism!(Preallocation, prealloc),
+    mechanism!(InodeLookup, inode_lookup),
+    mechanism!(DirReserve, dir_ireserve),
+    mechanism!(LogUpdate, log_update),
 ];
 
 /// Why a form can't be chosen.
@@ -86,6 +360,8 @@ pub enum VariantError {
         option: String,
         /// Whether it is planned.
         is_planned: bool,
+        /// Whether it is there, for measurements on a device in memory only.
+        is_measured: bool,
         /// What there is, separated by commas.
         there: String,
     },
@@ -98,12 +374,13 @@ impl fmt::Display for VariantError {
             VariantError::Value {
                 option,
                 is_planned,
+                is_measured,
                 there,
             } => {
-                let when = if *is_planned {
-                    "not there yet"
-                } else {
-                    "unknown"
+                let when = match (is_planned, is_measured) {
+                    (true, _) => "not there yet",
+                    (_, true) => "for measurements on a device in memory",
+                    _ => "unknown",
                 };
                 write!(f, "{option} is {when}; there is {there}")
             }
@@ -113,12 +390,36 @@ impl fmt::Display for VariantError {
 
 impl core::error::Error for VariantError {}
 
+impl fmt::Display for Variants {
+    /// As mount options: `name=value`, separated by commas.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options = self
+            .options()
+            .map(|(name, value)| format!("{name}={value}"));
+        f.write_str(&options.collect::<Vec<_>>().join(","))
+    }
+}
+
 impl Variants {
     /// Whether an option, with or without its value, is about a mechanism.
     #[must_use]
     pub fn knows(option: &str) -> bool {
         let name = option.split('=').next();
         MECHANISMS.iter().any(|known| Some(known.name) == name)
+    }
+
+    /// Every mechanism's option with the values of the forms that are there, the default's first.
+    pub fn choices() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+        MECHANISMS
+            .iter()
+            .map(|known| (known.name, (known.values)()))
+    }
+
+    /// Every mechanism's option with its value.
+    pub fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
+        MECHANISMS
+            .iter()
+            .map(|known| (known.name, (known.get)(self)))
     }
 
     /// Chooses a form by `name=value`.
@@ -129,22 +430,15 @@ impl Variants {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         let known = MECHANISMS.iter().find(|known| known.name == name);
         let known = known.ok_or_else(|| VariantError::Unknown(option.to_owned()))?;
-        if !known.there.contains(&value) {
-            return Err(VariantError::Value {
-                option: option.to_owned(),
-                is_planned: known.planned.contains(&value),
-                there: known.there.join(", "),
-            });
+        if (known.set)(self, value) {
+            return Ok(());
         }
-        match (name, value) {
-            ("orphan", "list") => self.orphan = OrphanForm::List,
-            ("orphan", _) => self.orphan = OrphanForm::Locked,
-            ("stream_goal", "global") => self.stream_goal = StreamGoal::Global,
-            ("stream_goal", _) => self.stream_goal = StreamGoal::Inode,
-            // Of the others there is one form.
-            _ => {}
-        }
-        Ok(())
+        Err(VariantError::Value {
+            option: option.to_owned(),
+            is_planned: known.planned.contains(&value),
+            is_measured: (known.measured)().contains(&value),
+            there: (known.values)().join(", "),
+        })
     }
 }
 
@@ -154,27 +448,44 @@ mod tests {
 
     #[test]
     fn forms_are_chosen_and_what_is_not_there_is_refused_by_name() {
-        let mut variants = Variants::default();
-        for option in ["orphan=list", "stream_goal=global", "group_lock=wait"] {
-            variants.set(option).unwrap();
-        }
-        assert_eq!(variants.orphan, OrphanForm::List);
-        assert_eq!(variants.stream_goal, StreamGoal::Global);
         for mechanism in &MECHANISMS {
-            for value in mechanism.there {
+            let mut variants = Variants::default();
+            let default = (mechanism.values)()[0];
+            assert_eq!((mechanism.get)(&variants), default);
+            for value in (mechanism.values)() {
                 let option = format!("{}={value}", mechanism.name);
                 assert!(Variants::knows(&option));
                 variants.set(&option).unwrap();
+                assert!(variants.to_string().split(',').any(|said| said == option));
             }
             for value in mechanism.planned {
                 let option = format!("{}={value}", mechanism.name);
                 let text = variants.set(&option).unwrap_err().to_string();
                 assert!(text.contains(&option) && text.contains("yet"), "{text}");
             }
+            for value in (mechanism.measured)() {
+                let option = format!("{}={value}", mechanism.name);
+                let text = variants.set(&option).unwrap_err().to_string();
+                assert!(
+                    text.contains(&option) && text.contains("in memory"),
+                    "{text}"
+                );
+                assert!(!(mechanism.values)().contains(&value));
+            }
             assert!(variants.set(mechanism.name).is_err());
         }
+        let mut variants = Variants::default();
+        variants.set("orphan=list").unwrap();
+        assert_eq!(variants.orphan, OrphanForm::List);
+        variants.orphan = OrphanForm::Nothing;
+        assert!(variants.to_string().starts_with("orphan=none,"));
+        assert_eq!(
+            OrphanForm::of_word(OrphanForm::Nothing.word()),
+            OrphanForm::Nothing
+        );
         assert!(!Variants::knows("commit=5") && variants.set("commit=5").is_err());
         let text = variants.set("orphan=file").unwrap_err().to_string();
-        assert_eq!(text, "orphan=file is unknown; there is locked, list");
+        let there = OrphanForm::values().join(", ");
+        assert_eq!(text, format!("orphan=file is unknown; there is {there}"));
     }
 }

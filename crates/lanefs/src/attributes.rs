@@ -142,7 +142,11 @@ impl Fs {
         mut self,
         work: impl FnOnce(&Fs) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.0.begin_atomic().map_err(Error::from)?;
+        if let Err(error) = self.0.begin_atomic() {
+            // Nothing was done; the image is to be as clean as it was. The first failure is the one to tell.
+            let _ = self.0.close();
+            return Err(Error::from(error).into());
+        }
         match work(&self) {
             Ok(done) => {
                 self.0.close_atomic().map_err(Error::from)?;

@@ -77,6 +77,7 @@ impl Fs {
         taken: Taken,
         fill: impl FnOnce(Ino) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.refuse_slash(path, engine::Error::IsDirectory)?;
         let path = &self.follow(path)?;
         let place = self.place(path)?;
         self.named(path, self.replaceable(&place))?;

@@ -47,6 +47,7 @@ fn of_engine(error: &engine::Error) -> Errno {
         }
         E::UnwritableFeature(_) | E::Unwritable(_) | E::ReadOnly => Errno::ROFS,
         E::NoSpace | E::DirectoryFull => Errno::NOSPC,
+        E::Stale => Errno::STALE,
         E::Exists => Errno::EXIST,
         E::NoAttribute => Errno::NODATA,
         E::ValueTooLarge => Errno::TOOBIG,

@@ -194,10 +194,17 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Keeps the text; the kind is that of the errno.
+/// Keeps the text; the kind is that of the errno. Where nothing is written any more, it is the errno itself (`EIO`
+/// after an abort, `EROFS`), which callers ask for, and the text is the system's.
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let number = io::Error::from_raw_os_error(errno::of(&error).raw_os_error());
-        io::Error::new(number.kind(), error)
+        match error {
+            Error::Fs {
+                source: engine::Error::Aborted(_) | engine::Error::ReadOnly,
+                ..
+            } => number,
+            error => io::Error::new(number.kind(), error),
+        }
     }
 }

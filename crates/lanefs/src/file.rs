@@ -7,6 +7,8 @@
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use sync::atomic::{AtomicU32, Ordering};
+
 use engine::{Allocate, FileType, Ino, InodeRef, Mapping, Metadata, NewInode, SetAttributes};
 
 use crate::contents::FILE;
@@ -143,6 +145,7 @@ impl OpenOptions {
                 }
             },
             is_held: fs.is_writable(),
+            told: AtomicU32::new(fs.0.write_failures(ino).unwrap_or(0)),
             options: *self,
             position: 0,
             path: path.to_path_buf(),
@@ -163,6 +166,13 @@ impl OpenOptions {
         if !fs.is_writable() {
             return fs.find(path, true);
         }
+        fs.refuse_slash(
+            path,
+            match self.create || self.create_new {
+                true => engine::Error::IsDirectory,
+                false => engine::Error::NotFound,
+            },
+        )?;
         let new = NewInode {
             held: true,
             ..self.new
@@ -214,6 +224,8 @@ pub struct File<'fs> {
     position: u64,
     /// For messages.
     path: PathBuf,
+    /// How many writes that failed behind their callers' backs it was told of. [atomic: Relaxed]
+    told: AtomicU32,
 }
 
 impl File<'_> {
@@ -325,7 +337,7 @@ impl File<'_> {
     /// # Errors
     /// As [`Fs::sync`].
     pub fn sync_all(&self) -> Result<(), Error> {
-        self.named(self.fs.0.fsync(self.ino))
+        self.sync_as(false)
     }
 
     /// Makes its bytes durable, and what it takes to read them.
@@ -333,7 +345,16 @@ impl File<'_> {
     /// # Errors
     /// As [`Fs::sync`].
     pub fn sync_data(&self) -> Result<(), Error> {
-        self.named(self.fs.0.fdatasync(self.ino))
+        self.sync_as(true)
+    }
+
+    fn sync_as(&self, data_only: bool) -> Result<(), Error> {
+        // Relaxed: a count of this handle alone; of two calls at once both may tell the same failure.
+        let mut told = self.told.load(Ordering::Relaxed);
+        let synced = self.fs.0.fsync_of(self.ino, data_only, &mut told);
+        // Relaxed: as above.
+        self.told.store(told, Ordering::Relaxed);
+        self.named(synced)
     }
 
     /// Changes its permissions, owner or times.
@@ -401,7 +422,10 @@ impl Read for File<'_> {
 impl Write for File<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.options.append {
-            self.position = self.metadata()?.size;
+            self.may_write()?;
+            let (at, written) = self.named(self.fs.0.append(self.ino, bytes))?;
+            self.position = at + written as u64;
+            return Ok(written);
         }
         let written = self.write_at(self.position, bytes)?;
         self.position += written as u64;

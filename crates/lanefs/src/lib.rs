@@ -30,9 +30,10 @@
 //!
 //! # Changing an image
 //!
-//! Every change is whole at once, and durable, whole or not at all, when it was synced: after a crash the image is as
+//! Every change of names and attributes is whole at once, and durable when it was synced: after a crash the image is as
 //! it was after some change, no older than the last one synced ([`Fs::sync`], [`File::sync_all`], [`Fs::close`], which
-//! also leaves it clean). [`Fs::atomically`] makes many changes one.
+//! also leaves it clean). Of a long write to a [`File`] a crash may leave a prefix; [`Fs::write`] and [`Fs::copy_in`]
+//! are whole or not at all, and [`Fs::atomically`] makes many changes one.
 //!
 //! ```
 //! use std::io::Write;
@@ -149,6 +150,7 @@ mod names;
 pub mod partition;
 pub mod probe;
 mod reach;
+pub mod tune;
 pub mod walk;
 mod write;
 
@@ -157,10 +159,10 @@ pub use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice};
 pub use engine::Error as FsError;
 pub use engine::RecoveryError;
 pub use engine::{
-    Acting, Allocate, Atime, Caller, DataMode, FileType, Flags, Fs as InodeFs, Generation, Ino,
-    InodeRef, Journal, Mapping, Metadata, NewInode, OnError, OpenOptions as MountOptions,
-    OrphanForm, RenameFlag, SetAttributes, SetTime, StatFs, StreamGoal, Superblock, Timestamp,
-    VariantError, Variants, Xattr, XattrFlag,
+    Acting, Allocate, Atime, Caller, DataMode, DirReserve, FileType, Flags, Fs as InodeFs,
+    Generation, GroupLock, GroupScan, Ino, InodeLookup, InodeRef, Journal, Mapping, Metadata,
+    NewInode, OnError, OpenOptions as MountOptions, OrphanForm, RenameFlag, SetAttributes, SetTime,
+    StatFs, StreamGoal, Superblock, Timestamp, VariantError, Variants, Xattr, XattrFlag,
 };
 pub use error::Error;
 pub use file::{File, OpenOptions};

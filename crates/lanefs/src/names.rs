@@ -61,6 +61,22 @@ impl Fs {
         })
     }
 
+    /// Refuses a path with a slash at its end to who wants anything but a directory; `missing` says why where nothing
+    /// is there.
+    pub(crate) fn refuse_slash(&self, path: &Path, missing: engine::Error) -> Result<(), Error> {
+        let bytes = path.as_os_str().as_bytes();
+        if !bytes.ends_with(b"/") {
+            return Ok(());
+        }
+        let error = match self.metadata(path) {
+            Ok(found) if found.file_type == FileType::Directory => engine::Error::IsDirectory,
+            Ok(_) => engine::Error::NotDirectory,
+            Err(error) if error.is_not_found() => missing,
+            Err(error) => return Err(error),
+        };
+        Err(Error::at(bytes, error))
+    }
+
     /// Makes an empty directory that belongs to root, with permissions 0755.
     ///
     /// # Errors
@@ -173,6 +189,7 @@ impl Fs {
     /// When there is no such name, or it is a directory's; as [`Fs::sync`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
+        self.refuse_slash(path, engine::Error::NotFound)?;
         let place = self.place(path)?;
         self.named(path, self.0.unlink(place.parent, place.name))
     }

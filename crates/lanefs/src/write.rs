@@ -154,7 +154,8 @@ impl Fs {
     }
 
     /// Sets the owner and the group (`None` leaves as it is) of what a path leads to. As in Linux, a file then loses
-    /// set-user-ID, and set-group-ID if its group may execute it.
+    /// set-user-ID, set-group-ID if its group may execute it, and before that what `security.capability` gave it; a
+    /// cut in between leaves the former owner.
     ///
     /// # Errors
     /// As [`Fs::set_attributes`].
@@ -164,8 +165,16 @@ impl Fs {
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> Result<(), Error> {
-        let attributes = owned(&self.metadata(&path)?, uid, gid);
-        self.set_attributes(path, &attributes)
+        let held = self.reach(path.as_ref(), true)?;
+        let found = self.named(path.as_ref(), self.0.metadata(held.ino()))?;
+        if !found.is_dir() {
+            match self.0.remove_xattr(held.ino(), b"security.capability") {
+                Ok(()) | Err(engine::Error::NoAttribute) => {}
+                Err(error) => return self.named(path.as_ref(), Err(error)),
+            }
+        }
+        let changed = self.0.set_attributes(held.ino(), &owned(&found, uid, gid));
+        self.named(path.as_ref(), changed)
     }
 
     /// As [`Fs::set_owner`]; a symbolic link at the path's end is not followed.

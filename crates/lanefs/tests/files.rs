@@ -292,3 +292,37 @@ fn a_change_by_path_hits_what_the_path_leads_to() {
     });
     fs.close().unwrap();
 }
+
+#[test]
+fn files_that_append_at_once_do_not_write_over_each_other() {
+    const WRITES: usize = 400;
+    let folder = tempfile::tempdir().unwrap();
+    let fs = made(folder.path(), "image");
+    fs.write("/log", b"").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3_u8 {
+            let fs = &fs;
+            scope.spawn(move || {
+                let mut file = OpenOptions::new().append(true).open(fs, "/log").unwrap();
+                for _ in 0..WRITES {
+                    // Longer than a write to a part of a block, and than one block now and then.
+                    let line = [b'a' + thread; 700];
+                    assert_eq!(file.write(&line).unwrap(), line.len());
+                }
+                file.close().unwrap();
+            });
+        }
+    });
+    let bytes = fs.read("/log").unwrap();
+    assert_eq!(bytes.len(), 3 * WRITES * 700);
+    let (lines, rest) = bytes.as_chunks::<700>();
+    assert!(
+        rest.is_empty()
+            && lines
+                .iter()
+                .all(|line| line.iter().all(|byte| *byte == line[0]))
+    );
+    let of = |letter| lines.iter().filter(|line| line[0] == letter).count();
+    assert_eq!([of(b'a'), of(b'b'), of(b'c')], [WRITES; 3]);
+    fs.close().unwrap();
+}

@@ -33,21 +33,21 @@ pub enum Allocate {
     Insert,
 }
 
-/// Does `how` to `len` bytes from `offset` on.
+/// Does `how` to `len` bytes from `offset` on; gives the file's flags.
 pub(crate) fn allocate(
     icache: &Icache,
     ino: Ino,
     how: Allocate,
     offset: u64,
     len: u64,
-) -> Result<(), Error> {
+) -> Result<Flags, Error> {
     icache.volume().writing()?;
     icache.volume().check_ordinary(ino)?;
-    check_regular(&icache.load_used(ino)?)?;
     let live = icache.get(ino)?;
+    check_regular(&icache.used(&live)?)?;
     let locked = &live.write_lock();
     let file = Changing { icache, locked };
-    let inode = icache.load_used(ino)?;
+    let inode = icache.used(&live)?;
     check_regular(&inode)?;
     let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
     if len == 0 {
@@ -66,6 +66,9 @@ pub(crate) fn allocate(
         return Err(Error::FileTooLarge);
     }
     let range = offset..end;
+    if matches!(how, Allocate::Punch | Allocate::Collapse | Allocate::Insert) {
+        icache.give_back_kept(&live);
+    }
     match how {
         Allocate::Grow => reserve(file, &range, true),
         Allocate::KeepSize => reserve(file, &range, false),
@@ -74,7 +77,8 @@ pub(crate) fn allocate(
         Allocate::ZeroKeepSize => zero(file, &range, false),
         Allocate::Collapse => collapse(file, &range),
         Allocate::Insert => insert(file, &range),
-    }
+    }?;
+    Ok(inode.flags())
 }
 
 /// Gives the holes of a range unwritten blocks.

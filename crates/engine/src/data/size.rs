@@ -14,15 +14,15 @@ use crate::icache::{Exclusive, Icache};
 /// No map reaches further.
 const MAP_END: u64 = 1 << 32;
 
-/// Sets the size of a regular file.
-pub(crate) fn truncate(icache: &Icache, ino: Ino, size: u64) -> Result<(), Error> {
+/// Sets the size of a regular file; gives its flags.
+pub(crate) fn truncate(icache: &Icache, ino: Ino, size: u64) -> Result<Flags, Error> {
     icache.volume().writing()?;
     icache.volume().check_ordinary(ino)?;
-    check_regular(&icache.load_used(ino)?)?;
     let live = icache.get(ino)?;
+    check_regular(&icache.used(&live)?)?;
     let locked = &live.write_lock();
     let file = Changing { icache, locked };
-    let inode = icache.load_used(ino)?;
+    let inode = icache.used(&live)?;
     check_regular(&inode)?;
     if inode.flags().contains(Flags::APPEND) {
         return Err(Error::NotPermitted);
@@ -33,13 +33,16 @@ pub(crate) fn truncate(icache: &Icache, ino: Ino, size: u64) -> Result<(), Error
     let old = inode.bytes(icache.volume());
     if size > old {
         file.zero_tail()?;
-        return file.apply_inode(|inode| inode.set_size(size));
+        file.apply_inode(|inode| inode.set_size(size))?;
+        return Ok(inode.flags());
     }
     let block_size = icache.volume().geometry().block_size();
+    icache.give_back_kept(&live);
     if size < old {
         file.zero_data(size, size.next_multiple_of(block_size.bytes_u64()).min(old))?;
     }
-    shrink(file, size, block_size.blocks_for(size), size != old)
+    shrink(file, size, block_size.blocks_for(size), size != old)?;
+    Ok(inode.flags())
 }
 
 /// Frees all blocks of a locked inode from block `from` on, whatever its type. The inode is among the orphans; its
@@ -88,12 +91,12 @@ fn shrink(file: Changing<'_>, size: u64, from: u64, stamps: bool) -> Result<(), 
     loop {
         let mut draft = file.draft()?;
         let done = draft.remove(at..MAP_END)?;
-        let orphan = match (at == from, done < MAP_END) {
+        let orphan = match done < MAP_END {
             // Without names it is among the orphans, and stays there.
             _ if is_nameless => Orphan::Stays,
-            (true, true) => Orphan::Added,
-            (false, false) => Orphan::Removed,
-            (true, false) | (false, true) => Orphan::Stays,
+            true => Orphan::Added,
+            // An earlier truncation may have come to nothing halfway.
+            false => Orphan::Removed,
         };
         file.apply_all(Some(draft.prepare()?), orphan, stamps, |inode| {
             inode.set_size(size);

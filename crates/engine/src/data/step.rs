@@ -10,14 +10,16 @@ use ondisk::{Feature, FileType, Flags, Ino, indirect};
 use crate::error::Error;
 use crate::extent::{Change, Draft, Mapping, Mappings};
 use crate::icache::{Exclusive, Icache, LoadedInode};
-use crate::orphan::BLOCKS_AN_ORPHAN;
+use crate::orphan::Entry;
 use crate::sb::Volume;
 
 /// What becomes of the inode's entry among the orphans in a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Orphan {
     Stays,
+    /// It has one afterwards, if it had none.
     Added,
+    /// It has none afterwards, if it had one.
     Removed,
 }
 
@@ -70,16 +72,20 @@ impl<'a> Changing<'a> {
         and: impl FnOnce(&mut Inode),
     ) -> Result<(), Error> {
         let (mut blocks, revokes) = change.as_ref().map_or((1, 0), Change::cost);
-        if orphan != Orphan::Stays {
-            blocks += BLOCKS_AN_ORPHAN;
-        }
+        let live = self.locked.inode();
+        let orphans = self.icache.orphans();
+        let entry = match orphan {
+            Orphan::Stays => None,
+            Orphan::Added => Some(orphans.add(&**live)),
+            Orphan::Removed => Some(orphans.remove(&**live)),
+        };
+        blocks += entry.as_ref().map_or(0, Entry::cost);
         let large_file = &self.volume().writing()?.large_file;
         blocks += large_file.cost();
         let credits = self.icache.reserve(blocks, revokes)?;
         let now = self.icache.now()?;
-        let live = self.locked.inode();
         let _still = live.data_lock_exclusive();
-        let mut orphans = (orphan != Orphan::Stays).then(|| self.icache.orphans().lock());
+        let entry = entry.map(Entry::lock);
         let handle = self.icache.begin(credits)?;
         if let Some(change) = change {
             change.apply(&handle);
@@ -95,11 +101,8 @@ impl<'a> Changing<'a> {
             }
         });
         large_file.note(&handle, live.snapshot().bytes(self.volume()));
-        if let Some(orphans) = &mut orphans {
-            match orphan {
-                Orphan::Added => orphans.add(&handle, live.clone()),
-                _ => orphans.remove(&handle, live.ino()),
-            }
+        if let Some(entry) = entry {
+            entry.apply(&handle, live);
         }
         Ok(())
     }

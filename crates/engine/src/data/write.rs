@@ -6,27 +6,33 @@
 //! last one. The commit's first flush, before its record, covers the data.
 
 use journal::canary::{self, Canary};
-use ondisk::{Flags, FsBlock, Ino};
+use ondisk::{Flags, Ino};
+use sync::Arc;
 
+use super::place::take_runs;
 use super::step::{Changing, Orphan, check_regular, max_bytes, may_write_in_place, run_at};
 use crate::error::Error;
 use crate::extent::{self, Draft, Mapping};
-use crate::icache::{Icache, LoadedInode};
+use crate::icache::{Icache, LiveInode, LoadedInode};
 use crate::mballoc::Blocks;
-use crate::sb::Purpose;
 
 /// Bytes that one step writes at most.
 const STEP_BYTES: u64 = 8 << 20;
 /// Bytes of zeros that are written at once.
 const ZEROS: usize = 1 << 20;
-/// Runs of blocks that one step takes at most.
-const STEP_RUNS: usize = 8;
 
-/// Writes `bytes` at `offset` of a regular file; says how many were written: fewer only if an error stopped it.
-pub(crate) fn write(icache: &Icache, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
+/// Writes `bytes` at `offset` of a regular file; says how many were written, fewer only if an error stopped it, and
+/// the file's flags.
+pub(crate) fn write(
+    icache: &Icache,
+    ino: Ino,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<(usize, Flags), Error> {
     icache.volume().writing()?;
     icache.volume().check_ordinary(ino)?;
-    let inode = icache.load_used(ino)?;
+    let live = &icache.get(ino)?;
+    let inode = icache.used(live)?;
     check_regular(&inode)?;
     let most = max_bytes(icache.volume(), &inode);
     let room = most.saturating_sub(offset);
@@ -36,7 +42,7 @@ pub(crate) fn write(icache: &Icache, ino: Ino, offset: u64, bytes: &[u8]) -> Res
     let len = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
     let (mut done, mut is_stamped) = (0, true);
     while done < len {
-        match step(icache, ino, offset + done as u64, &bytes[done..len]) {
+        match step(icache, live, offset + done as u64, &bytes[done..len]) {
             Ok((written, stamped)) => {
                 done += written;
                 is_stamped = stamped;
@@ -44,42 +50,99 @@ pub(crate) fn write(icache: &Icache, ino: Ino, offset: u64, bytes: &[u8]) -> Res
             Err(error) if done == 0 => return Err(error),
             Err(Error::Io(_)) => {
                 // The caller learns how much was written, and from fsync why not more.
-                icache.get(ino)?.set_lost();
+                live.set_lost();
                 break;
             }
             Err(_) => break,
         }
     }
     if !is_stamped {
-        let live = icache.get(ino)?;
         let locked = &live.write_lock();
         Changing { icache, locked }.apply_inode(|_| {})?;
     }
-    Ok(done)
+    Ok((done, inode.flags()))
+}
+
+/// Writes `bytes` behind the end of a regular file, in one piece as far as others see: where, how many, fewer only if
+/// an error stopped it, and the file's flags.
+pub(crate) fn append(
+    icache: &Icache,
+    ino: Ino,
+    bytes: &[u8],
+) -> Result<(u64, usize, Flags), Error> {
+    icache.volume().writing()?;
+    icache.volume().check_ordinary(ino)?;
+    let live = &icache.get(ino)?;
+    let locked = &live.write_lock();
+    let inode = icache.used(live)?;
+    check_regular(&inode)?;
+    let offset = inode.bytes(icache.volume());
+    let room = max_bytes(icache.volume(), &inode).saturating_sub(offset);
+    if room == 0 && !bytes.is_empty() {
+        return Err(Error::FileTooLarge);
+    }
+    let len = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+    let mut done = 0;
+    while done < len {
+        let changing = Changing { icache, locked };
+        match extend(changing, offset + done as u64, &bytes[done..len]) {
+            Ok(written) => done += written,
+            Err(error) if done == 0 => return Err(error),
+            Err(Error::Io(_)) => {
+                // As in `write`.
+                live.set_lost();
+                break;
+            }
+            Err(_) => break,
+        }
+    }
+    Ok((offset, done, inode.flags()))
 }
 
 /// Writes some of `bytes`; says how many, and whether the file's times were set with it.
-fn step(icache: &Icache, ino: Ino, offset: u64, bytes: &[u8]) -> Result<(usize, bool), Error> {
-    let live = icache.get(ino)?;
-    {
-        let _map_stays = live.read_lock();
-        let _blocks_stay = live.data_lock();
-        let inode = icache.load_used(ino)?;
+fn step(
+    icache: &Icache,
+    live: &Arc<LiveInode>,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<(usize, bool), Error> {
+    loop {
+        // Nothing is there to be written over, unless others write meanwhile.
+        let is_behind = offset >= live.snapshot().bytes(icache.volume());
+        if !is_behind {
+            let written = overwrite_shared(icache, live, offset, bytes)?;
+            if written > 0 {
+                return Ok((written, false));
+            }
+        }
+        let locked = &live.write_lock();
+        let inode = icache.used(live)?;
         check_regular(&inode)?;
-        if inode.flags().contains(Flags::APPEND) && offset < inode.bytes(icache.volume()) {
-            return Err(Error::NotPermitted);
+        if is_behind && offset < inode.bytes(icache.volume()) {
+            continue;
         }
-        let written = overwrite(icache, &inode, offset, bytes);
-        live.set_overwritten(icache.volume().writing()?.journal.current_epoch());
-        let written = written?;
-        if written > 0 {
-            return Ok((written, false));
-        }
+        let changing = Changing { icache, locked };
+        return Ok((extend(changing, offset, bytes)?, true));
     }
-    let locked = &live.write_lock();
-    check_regular(&icache.load_used(ino)?)?;
-    let changing = Changing { icache, locked };
-    Ok((extend(changing, offset, bytes)?, true))
+}
+
+/// Writes what is within the file and its data blocks, beside others that do so.
+fn overwrite_shared(
+    icache: &Icache,
+    live: &LiveInode,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<usize, Error> {
+    let _map_stays = live.read_lock();
+    let _blocks_stay = live.data_lock();
+    let inode = icache.used(live)?;
+    check_regular(&inode)?;
+    if inode.flags().contains(Flags::APPEND) && offset < inode.bytes(icache.volume()) {
+        return Err(Error::NotPermitted);
+    }
+    let written = overwrite(icache, &inode, offset, bytes);
+    live.set_overwritten(icache.volume().writing()?.journal.current_epoch());
+    written
 }
 
 /// Writes what is within the file and its data blocks, in place.
@@ -212,43 +275,6 @@ fn convert<'a>(file: Changing<'a>, run: &Mapping) -> Result<(Draft<'a>, u64), Er
     let mut draft = file.draft()?;
     draft.convert(whole.logical..whole.end(), false)?;
     Ok((draft, run.end().min(whole.end())))
-}
-
-/// Takes blocks for a hole, or for a part of it from its start on, near what is mapped before it.
-fn take_runs<'a>(file: Changing<'a>, hole: &Mapping) -> Result<Vec<Blocks<'a>>, Error> {
-    let volume = file.volume();
-    let inode = file.inode();
-    let pointers = volume.geometry().block_size().bytes_u64() / 4;
-    let most = match inode.flags().contains(Flags::EXTENTS) {
-        true => u64::from(volume.geometry().blocks_per_group()),
-        // Blocks of pointers are taken as well.
-        false => 3 * pointers,
-    };
-    let mut left = hole.len.min(most);
-    let own = extent::goal_of(file.icache, inode.ino());
-    let goals = file.icache.goals();
-    let mut goal = goals.first(own, left);
-    if let Some(before) = hole.logical.checked_sub(1)
-        && let Some(block) = run_at(volume, &inode, before, hole.logical)?.physical
-    {
-        goal = FsBlock(block.0 + 1);
-    }
-    let mut taken: Vec<Blocks<'a>> = Vec::new();
-    while left > 0 && taken.len() < STEP_RUNS {
-        // At most a group's blocks.
-        match file.icache.take_blocks(Purpose::Growing, goal, left as u32) {
-            Ok(blocks) => {
-                let run = blocks.run();
-                goal = FsBlock(run.start.0 + u64::from(run.len));
-                goals.took(goal, run.len.into());
-                left -= u64::from(run.len);
-                taken.push(blocks);
-            }
-            Err(Error::NoSpace) if !taken.is_empty() => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(taken)
 }
 
 /// Where blocks will be mapped.

@@ -331,6 +331,10 @@ impl PreparedNames<'_> {
     /// caller's affair.
     pub(crate) fn apply(self, handle: &Handle<'_>) {
         let locked = self.locked;
+        if self.blocks.len() > 1 || self.grown.is_some() {
+            // e2fsck, which replays names first fit, might find no room for one.
+            locked.inode().set_unloggable(handle);
+        }
         locked.change_names(|| {
             for (pin, seal, bytes) in self.blocks {
                 pin.replace(handle, seal, bytes);

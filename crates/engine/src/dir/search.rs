@@ -36,7 +36,7 @@ fn lookup(volume: &Volume, inode: LoadedInode, name: &[u8]) -> Result<Ino, Error
 }
 
 /// How often a lookup is tried before it waits for those who change the directory.
-const TRIES: usize = 3;
+pub(super) const TRIES: usize = 3;
 
 /// [`lookup`] in the directory with this number as it is now. Others may change it meanwhile: an answer other than
 /// "found" counts only if nobody did; after some tries the directory's lock decides.
@@ -141,11 +141,18 @@ fn find_in_bytes(
     Ok(None)
 }
 
+/// The leaf that would hold a name, and the name's hash.
+#[derive(Clone, Copy)]
+pub(super) struct Leaf {
+    pub(super) block: LBlock,
+    pub(super) hash: u32,
+}
+
 /// What a search through an index came to.
 enum Searched {
     Found(Place),
-    /// The index has no place for the name, or the place does not hold it.
-    Absent,
+    /// The leaf for the name does not hold it.
+    Absent(Leaf),
     /// The index does not help: it makes no sense, or its hash takes a key.
     Useless,
 }
@@ -166,7 +173,7 @@ pub(super) struct Way {
 }
 
 impl Directory<'_> {
-    fn find_inline(&self, wanted: &Name<'_>) -> Result<Option<Ino>, Error> {
+    pub(super) fn find_inline(&self, wanted: &Name<'_>) -> Result<Option<Ino>, Error> {
         let (parent, runs) = self.inline_parts()?;
         if wanted.is(b"..") {
             return Ok(Some(parent));
@@ -182,11 +189,16 @@ impl Directory<'_> {
     }
 
     fn find(&self, wanted: &Name<'_>) -> Result<Option<Ino>, Error> {
+        Ok(self.search(wanted)?.ok())
+    }
+
+    /// The inode that has a name, else the leaf of the index that would hold it, if that is known.
+    pub(super) fn search(&self, wanted: &Name<'_>) -> Result<Result<Ino, Option<Leaf>>, Error> {
         if self.is_indexed() {
             match self.find_by_index(wanted)? {
-                Searched::Found(place) => return Ok(Some(place.ino)),
-                Searched::Absent if !self.is_casefolded() => return Ok(None),
-                Searched::Absent | Searched::Useless => {}
+                Searched::Found(place) => return Ok(Ok(place.ino)),
+                Searched::Absent(leaf) if !self.is_casefolded() => return Ok(Err(Some(leaf))),
+                Searched::Absent(_) | Searched::Useless => {}
             }
         }
         let mut blocks = Blocks::new(self, 0)?;
@@ -195,10 +207,10 @@ impl Directory<'_> {
             let found = find_in_bytes(&open.block, open.form, wanted)
                 .map_err(|corrupt| self.corrupt(corrupt.block(open.physical)))?;
             if let Some((ino, _)) = found {
-                return Ok(Some(ino));
+                return Ok(Ok(ino));
             }
         }
-        Ok(None)
+        Ok(Err(None))
     }
 
     /// Looks through one block; there is nothing in a hole.
@@ -225,7 +237,7 @@ impl Directory<'_> {
         if self.is_indexed() {
             return match self.find_by_index(&wanted)? {
                 Searched::Found(place) => Ok(Some(place)),
-                Searched::Absent => Ok(None),
+                Searched::Absent(_) => Ok(None),
                 Searched::Useless => Err(self.corrupt(Corrupt::at(Site::IndexUseless))),
             };
         }
@@ -331,7 +343,7 @@ impl Directory<'_> {
             }
             match self.continuing_leaf(&mut frames, hash)? {
                 Some(next) => leaf = next,
-                None => return Ok(Searched::Absent),
+                None => return Ok(Searched::Absent(Leaf { block: leaf, hash })),
             }
         }
         Err(self.corrupt(Corrupt::at(Site::HtreeWide)))

@@ -209,6 +209,10 @@ pub(crate) struct Draft<'a> {
     budget: Budget,
     taken: Vec<Blocks<'a>>,
     freed: Vec<(FsBlock, u64)>,
+    /// What is mapped otherwise afterwards.
+    touched: Vec<Range<u64>>,
+    /// Whether blocks change their places in the file.
+    shifts: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -250,6 +254,8 @@ impl<'a> Draft<'a> {
             },
             taken: Vec::new(),
             freed: Vec::new(),
+            touched: Vec::new(),
+            shifts: false,
         })
     }
 
@@ -282,6 +288,7 @@ impl<'a> Draft<'a> {
 
     /// Maps blocks that are the file's already.
     pub(crate) fn put(&mut self, piece: Piece) -> Result<(), Error> {
+        self.touched.push(piece.logical..piece.end());
         match &mut self.form {
             Form::Tree(tree) => tree.insert(piece),
             Form::Map(map) => map.insert(piece),
@@ -301,10 +308,14 @@ impl<'a> Draft<'a> {
     /// # Errors
     /// `NoSpace` when an extent is split and needs a new node; `Corrupt`, `Io`.
     pub(crate) fn take(&mut self, range: Range<u64>) -> Result<(Vec<Piece>, u64), Error> {
-        match &mut self.form {
+        let (pieces, done) = match &mut self.form {
             Form::Tree(tree) => tree.take(range, &mut self.budget),
             Form::Map(map) => map.take(range, &mut self.budget),
-        }
+        }?;
+        // Where nothing was, nothing changes.
+        let touched = pieces.iter().map(|piece| piece.logical..piece.end());
+        self.touched.extend(touched);
+        Ok((pieces, done))
     }
 
     /// Unmaps and frees a range, or as much of it as one step may, from its start on; gives the block up to which
@@ -362,6 +373,7 @@ impl<'a> Draft<'a> {
     pub(crate) fn shift(&mut self, from: u64, by: i64) -> Result<(), Error> {
         self.budget.puts_back = true;
         self.budget.most_nodes = SHIFT_NODES;
+        self.shifts = true;
         let end = 1 << 32;
         let (pieces, done) = self.take(from..end)?;
         if done < end {
@@ -401,6 +413,7 @@ impl<'a> Draft<'a> {
             freed: self.freed,
             freeing: None,
             forgotten: Vec::new(),
+            touched: (self.kind == Kind::Extents && !self.shifts).then_some(self.touched),
         };
         if self.budget.is_metadata {
             let blocks = |(start, len): &(FsBlock, u64)| start.0..start.0 + len;
@@ -427,13 +440,25 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Where a file's first blocks should lie: in its inode's group.
-pub(crate) fn goal_of(icache: &Icache, ino: Ino) -> FsBlock {
+/// Where nodes of a map should lie at first: in the inode's group.
+fn goal_of(icache: &Icache, ino: Ino) -> FsBlock {
     let geometry = icache.volume().geometry();
     match geometry.group_of_ino(ino) {
         Some((group, _)) => geometry.group_first_block(group),
         None => geometry.first_data_block(),
     }
+}
+
+/// Puts runs in order and joins those that follow each other, so that each group is visited once for few runs.
+fn merge(runs: &mut Vec<(FsBlock, u64)>) {
+    runs.sort_unstable();
+    runs.dedup_by(|(start, len), (before, before_len)| {
+        let follows = before.0 + *before_len == start.0;
+        if follows {
+            *before_len += *len;
+        }
+        follows
+    });
 }
 
 /// A prepared change of a map: everything that its apply needs.
@@ -449,6 +474,8 @@ pub(crate) struct Change<'a> {
     /// The freed blocks as claimed, when all is prepared.
     freeing: Option<Freeing<'a>>,
     forgotten: Vec<FsBlock>,
+    /// For fast commits; `None` for what they don't tell.
+    touched: Option<Vec<Range<u64>>>,
 }
 
 impl Change<'_> {
@@ -473,6 +500,7 @@ impl Change<'_> {
         if !inode.set_sectors(self.sectors, huge, size) {
             return Err(Error::FileTooLarge);
         }
+        merge(&mut self.freed);
         self.freeing = Some(self.icache.claim_blocks(inode_number, &self.freed)?);
         Ok(self)
     }
@@ -502,6 +530,12 @@ impl Change<'_> {
             // It fits: `finish` tried.
             let _ = inode.set_sectors(self.sectors, huge, size);
         });
+        if let Some(fast) = self.icache.fast() {
+            match &self.touched {
+                Some(touched) => fast.note_ranges(handle, self.inode.inode().ino(), touched),
+                None => self.inode.inode().set_unloggable(handle),
+            }
+        }
         for blocks in self.taken {
             blocks.apply(handle);
         }

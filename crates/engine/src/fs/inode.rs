@@ -3,6 +3,7 @@
 //! No lock is held between calls. Of a file system that is written to, what may have changed since the inode was found
 //! (data, maps, attributes) is looked at anew.
 
+use ondisk::inode::Inode;
 use ondisk::{Feature, FileType, Flags, FsBlock, Generation, Ino, Timestamp};
 
 use crate::attr;
@@ -10,6 +11,7 @@ use crate::data;
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::icache::{Icache, LoadedInode};
+use crate::sb::Volume;
 use crate::xattr::{self, Xattr};
 
 /// What `stat` tells of an inode.
@@ -69,31 +71,22 @@ impl Metadata {
     pub fn is_symlink(&self) -> bool {
         self.file_type == FileType::Symlink
     }
-}
 
-/// An inode in hand: its methods find it without looking it up again.
-pub struct InodeRef<'fs> {
-    pub(super) icache: &'fs Icache,
-    pub(super) inode: LoadedInode,
-}
-
-impl InodeRef<'_> {
-    /// What `stat` tells.
-    #[must_use]
-    pub fn metadata(&self) -> Metadata {
-        let inode = &self.inode;
-        let geometry = self.icache.volume().geometry();
+    /// What a record tells.
+    pub(super) fn of(volume: &Volume, ino: Ino, inode: &Inode) -> Metadata {
+        let geometry = volume.geometry();
         // A loaded inode in use has a type.
         let file_type = inode.file_type().unwrap_or(FileType::Regular);
-        let size = inode.bytes(self.icache.volume());
+        let size = inode.size(volume.has(Feature::LARGE_DIR));
+        let is_inline = inode.flags().contains(Flags::INLINE_DATA);
         // Linux counts a file's inline contents (not a directory's) as if they took space of their own.
-        let inside = match inode.is_inline() && file_type == FileType::Regular {
+        let inside = match is_inline && file_type == FileType::Regular {
             true => size.div_ceil(512),
             false => 0,
         };
         let sectors = inode.sectors(geometry.has(Feature::HUGE_FILE), geometry.block_size());
         Metadata {
-            ino: inode.ino(),
+            ino,
             file_type,
             mode: inode.mode(),
             uid: inode.uid(),
@@ -114,6 +107,20 @@ impl InodeRef<'_> {
             project: inode.project(),
             version: inode.version(),
         }
+    }
+}
+
+/// An inode in hand: its methods find it without looking it up again.
+pub struct InodeRef<'fs> {
+    pub(super) icache: &'fs Icache,
+    pub(super) inode: LoadedInode,
+}
+
+impl InodeRef<'_> {
+    /// What `stat` tells.
+    #[must_use]
+    pub fn metadata(&self) -> Metadata {
+        Metadata::of(self.icache.volume(), self.inode.ino(), &self.inode)
     }
 
     /// Fills `buf` from byte `offset`; returns how many bytes there were, fewer than asked for only at the end.

@@ -201,10 +201,20 @@ impl Fs {
             return Ok(());
         }
         let live = self.icache.get(ino)?;
-        match live.release(count) && live.snapshot().links_count() == 0 {
-            true => self.noting(reap::doom(&self.icache, ino)),
-            false => Ok(()),
+        if !live.release(count) {
+            return Ok(());
         }
+        self.icache.give_back_kept(&live);
+        match live.snapshot().links_count() {
+            0 => self.noting(reap::doom(&self.icache, ino)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says that one who wrote to a file will not go on: blocks that were kept for it, so that it grows in one piece,
+    /// are given back. Anyone may still write to it. Waits for no I/O; does nothing for what is not in memory.
+    pub fn closed(&self, ino: Ino) {
+        self.icache.closed(ino);
     }
 
     /// Sets an extended attribute, by its whole name: in the inode if there is room, else in a block, which inodes with

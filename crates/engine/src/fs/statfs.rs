@@ -30,7 +30,8 @@ pub struct StatFs {
 
 impl Fs {
     /// Space and inodes, in use and free. Where it is written to, what is free is what can be allocated, if need be
-    /// after a commit; else all group descriptors are read, unless there are very many.
+    /// after a commit, what is kept for growing files included; else all group descriptors are read, unless there are
+    /// very many.
     ///
     /// # Errors
     /// When a descriptor is broken or the device fails.
@@ -47,7 +48,11 @@ impl Fs {
             .saturating_add(self.held_back());
         if let Ok(writing) = volume.writing() {
             let groups = self.icache.groups();
-            (free, free_files) = (groups.blocks.sum(), groups.inodes.sum());
+            let kept = self.icache.preallocations().blocks();
+            (free, free_files) = (
+                groups.blocks.sum().saturating_add(kept),
+                groups.inodes.sum(),
+            );
             held_back = writing.reserve.held_back();
         } else if geometry.groups() <= limits::SUMMED_GROUPS {
             (free, free_files) = (0, 0);

@@ -1,21 +1,41 @@
 //! The committer's part: what a sealed epoch took and freed, into the images of bitmaps, descriptors and superblock.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use journal::{Epoch, Folded, JournalError};
 use ondisk::group_desc::flags;
 use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
 
-use super::{Groups, Run, initial_block_bitmap};
+use super::{Groups, initial_block_bitmap};
 use crate::sb::{Volume, change_superblock};
 
 /// What the epoch being committed gives free when it is durable.
 #[derive(Default)]
 pub(super) struct Folding {
-    pub(super) freed: Vec<Run>,
+    pub(super) groups: Vec<Ended>,
     pub(super) freed_inodes: Vec<Ino>,
     /// Descriptor blocks that changed: the cache's copies are old.
     pub(super) descriptors: BTreeSet<FsBlock>,
+}
+
+/// Blocks of a group that an epoch took and freed.
+pub(super) struct Ended {
+    pub(super) group: Group,
+    /// How many it took.
+    pub(super) taken: u32,
+    /// The bits of those that it freed.
+    pub(super) freed: Vec<Range<u32>>,
+}
+
+impl Ended {
+    /// The blocks that it freed.
+    pub(super) fn freed_blocks(&self, geometry: &Geometry) -> impl Iterator<Item = Range<u64>> {
+        let first = geometry.group_first_block(self.group).0;
+        let blocks =
+            move |run: &Range<u32>| first + u64::from(run.start)..first + u64::from(run.end);
+        self.freed.iter().map(blocks)
+    }
 }
 
 /// One group's share of an epoch.
@@ -27,6 +47,8 @@ struct Share {
     inode_sets: Vec<u32>,
     inode_clears: Vec<u32>,
     directories: i64,
+    /// Those of them that a group's count in memory does not have yet.
+    uncounted: i32,
 }
 
 /// How the epoch changes the superblock's counts.
@@ -49,8 +71,19 @@ impl Groups {
         let shares = self.shares(geometry, sealed, &mut folding);
         let mut totals = Totals::default();
         for (group, share) in shares {
-            fold_group(geometry, group, &share, folded, &mut totals)?;
+            self.inodes.count_directories(group, share.uncounted);
+            if let Some(bits) = self.inodes.loaded(group) {
+                bits.fold(&share.inode_sets, &share.inode_clears);
+            }
+            let is_first = fold_group(geometry, group, &share, folded, &mut totals)?;
+            self.inodes.counters.groups_initialised.add(is_first.into());
             folding.descriptors.insert(geometry.desc_place(group).0);
+            let run = |(first, len): (u32, u32)| first..first + len;
+            folding.groups.push(Ended {
+                group,
+                taken: share.sets.iter().map(|(_, len)| len).sum(),
+                freed: share.clears.into_iter().map(run).collect(),
+            });
         }
         if totals.free_blocks != 0 || totals.free_inodes != 0 {
             fold_superblock(geometry, &totals, folded)?;
@@ -76,7 +109,6 @@ impl Groups {
                 share.sets.push((first, change.run.len));
             } else {
                 share.clears.push((first, change.run.len));
-                folding.freed.push(change.run);
             }
         }
         for change in self.inode_changes.take(sealed) {
@@ -91,29 +123,33 @@ impl Groups {
                 folding.freed_inodes.push(change.ino);
             }
             if change.is_directory {
-                share.directories += if change.is_set { 1 } else { -1 };
+                let more = if change.is_set { 1 } else { -1 };
+                share.directories += i64::from(more);
+                share.uncounted += if change.is_counted { 0 } else { more };
             }
         }
         shares
     }
 }
 
+/// Whether the group had no inode before.
 fn fold_group(
     geometry: &Geometry,
     group: Group,
     share: &Share,
     folded: &mut Folded<'_>,
     totals: &mut Totals,
-) -> Result<(), JournalError> {
+) -> Result<bool, JournalError> {
     let (desc_block, at) = geometry.desc_place(group);
     let place = at..at + geometry.desc_size();
     let mut desc = GroupDesc::load(&folded.image(desc_block)?[place.clone()]);
     fold_blocks(geometry, group, share, &mut desc, folded, totals)?;
+    let had_none = desc.has(flags::INODE_UNINIT);
     if !share.inode_sets.is_empty() || !share.inode_clears.is_empty() {
         fold_inodes(geometry, share, &mut desc, folded, totals)?;
     }
     desc.store(&mut folded.image(desc_block)?[place], geometry, group);
-    Ok(())
+    Ok(had_none && !desc.has(flags::INODE_UNINIT))
 }
 
 /// All sets, then all clears: a bit can't be set again in the epoch that cleared it.

@@ -3,7 +3,7 @@
 
 use ondisk::{Group, Ino};
 
-use super::descriptor;
+use super::{Said, descriptor};
 use crate::error::Error;
 use crate::sb::{Volume, Zones};
 
@@ -12,8 +12,8 @@ use crate::sb::{Volume, Zones};
 pub(crate) struct Survey {
     /// The groups' own blocks; others of the file system's are added before it is finished.
     pub(crate) zones: Zones,
-    /// Free blocks and inodes of each group.
-    pub(crate) free: Vec<(u32, u32)>,
+    /// What each group has.
+    pub(crate) said: Vec<Said>,
 }
 
 impl Survey {
@@ -37,10 +37,11 @@ impl Survey {
             for range in ranges {
                 survey.zones.add(range, Ino(0))?;
             }
-            survey.free.push((
-                desc.free_clusters().min(geometry.group_clusters(group)),
-                desc.free_inodes().min(geometry.inodes_per_group()),
-            ));
+            survey.said.push(Said {
+                blocks: desc.free_clusters().min(geometry.group_clusters(group)),
+                inodes: desc.free_inodes().min(geometry.inodes_per_group()),
+                directories: desc.used_dirs().min(geometry.inodes_per_group()),
+            });
         }
         Ok(survey)
     }

@@ -8,13 +8,16 @@
 
 use buffer::{Block, Tag};
 use journal::{Epoch, Handle, Object, Stageable};
-use ondisk::inode::{self, Inode};
-use ondisk::{FsBlock, Ino, Timestamp};
+use ondisk::inode::{self, Inode, RECORD_WORDS};
+use ondisk::{FileType, FsBlock, Generation, Ino, Timestamp};
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use sync::{Arc, Mutex, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use sync::{Arc, Latest, Mutex, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::ialloc::OfInode;
 use crate::icache::LoadedInode;
-use crate::orphan::Chained;
+use crate::icache::logging::{Logging, is_loggable};
+use crate::mballoc::OfFile;
+use crate::orphan::{Chained, Noted, Place};
 use crate::sb::Volume;
 
 /// An inode in memory, of a volume that is written to.
@@ -25,8 +28,12 @@ pub(crate) struct LiveInode {
     /// The file system's checksum seed, where inodes have checksums. [const]
     csum_seed: u32,
     has_checksum: bool,
+    /// Bytes of the slot. [const]
+    slot_bytes: usize,
     lock: RwLock<()>,
     data: RwLock<()>,
+    /// Blocks that the file will need as it grows.
+    kept: OfFile,
     /// Counts the beginnings and ends of changes of a directory's names: odd while one is under way. [lock,
     /// exclusive; atomic: SeqCst]
     names: AtomicU64,
@@ -34,6 +41,8 @@ pub(crate) struct LiveInode {
     holders: AtomicU32,
     /// Whether it was made without a name, and may get its first. [lock]
     linkable: AtomicBool,
+    /// Where it is noted down among the orphans. [lock, exclusive]
+    orphan: Place,
     /// The epoch in which the inode was made; 0 if that was before it came into memory. [atomic: Relaxed; lock]
     born: AtomicU64,
     /// A time of access that is not in the record yet (`lazytime`). [leaf]
@@ -46,10 +55,67 @@ pub(crate) struct LiveInode {
     data_stamp: AtomicU64,
     /// The epoch that ran after data were last written in place. [atomic: Release, Acquire]
     overwritten: AtomicU64,
-    /// A write-out failed, and nobody was told. [atomic: Relaxed]
-    lost: AtomicBool,
+    /// How many write-outs failed behind their callers' backs. [atomic: Relaxed]
+    lost: AtomicU32,
+    /// Of those, how many there were when someone was last told. [atomic: Relaxed]
+    told: AtomicU32,
+    /// What fast commits keep of it, where there are any.
+    logging: Option<Logging>,
+    /// What inode allocation keeps with it.
+    of_ialloc: OfInode,
     /// The record. [lock, exclusive; read: any time, by snapshot]
     slot: Object<Arc<Block>>,
+    /// The record once more, to be copied without the latch. [stage latch; read: any time]
+    latest: Latest<WORDS>,
+}
+
+/// Words of the record that are known to us, and one for [`Rest`].
+const WORDS: usize = RECORD_WORDS + 1;
+
+/// What a copy of the record needs besides.
+struct Rest {
+    /// The seed of checksums of blocks that belong to the inode.
+    seed: u32,
+    /// Whether there is anything behind the record: attributes, contents, fields that are not known to us.
+    has_more: bool,
+}
+
+impl Rest {
+    fn word(self) -> u64 {
+        u64::from(self.seed) << 32 | u64::from(self.has_more)
+    }
+
+    fn of_word(word: u64) -> Rest {
+        Rest {
+            seed: (word >> 32) as u32,
+            has_more: word & 1 != 0,
+        }
+    }
+}
+
+/// A record as words, with what else there is in its slot.
+fn words(inode: &Inode, slot: &[u8], seed: u32) -> [u64; WORDS] {
+    let known = inode::BASE_SIZE + usize::from(inode.extra_size().min(inode::EXTRA_SIZE));
+    let behind = slot.get(known..).unwrap_or_default();
+    // Sizes and extra sizes are multiples of 4.
+    let (behind, tail) = behind.as_chunks::<4>();
+    let bits = |bits, word: &[u8; 4]| bits | u32::from_ne_bytes(*word);
+    let has_more = behind.iter().fold(0, bits) != 0 || tail.iter().any(|byte| *byte != 0);
+    words_with(inode, Rest { seed, has_more })
+}
+
+fn words_with(inode: &Inode, rest: Rest) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    words[..RECORD_WORDS].copy_from_slice(&inode.words());
+    words[RECORD_WORDS] = rest.word();
+    words
+}
+
+/// What [`words`] put together.
+fn split(words: &[u64; WORDS]) -> (Inode, Rest) {
+    let mut record = [0; RECORD_WORDS];
+    record.copy_from_slice(&words[..RECORD_WORDS]);
+    (Inode::of_words(record), Rest::of_word(words[RECORD_WORDS]))
 }
 
 /// The inode's lock, shared.
@@ -98,6 +164,10 @@ impl Chained for LiveInode {
         self.ino
     }
 
+    fn place(&self) -> &Place {
+        &self.orphan
+    }
+
     fn set_next(self: Arc<LiveInode>, handle: &Handle<'_>, next: Ino) {
         handle.change(
             &self,
@@ -108,8 +178,10 @@ impl Chained for LiveInode {
                 let mut inode = Inode::parse(slot).expect("a live inode parses");
                 inode.set_dtime(next.0);
                 inode.write_to(slot);
+                self.replace_latest(slot, true);
             },
         );
+        self.set_unloggable(handle);
     }
 }
 
@@ -118,30 +190,90 @@ impl LiveInode {
     pub(crate) fn new(volume: &Volume, place: (FsBlock, usize), loaded: &LoadedInode) -> LiveInode {
         let geometry = volume.geometry();
         let slot = Block::new(Tag(0), loaded.slot().into());
+        let latest = words(loaded, &slot, loaded.seed());
+        let has_fast_log = volume.writing().is_ok_and(|writing| writing.fast.is_some());
         LiveInode {
             ino: loaded.ino(),
             place,
             csum_seed: geometry.csum_seed(),
             has_checksum: geometry.has_metadata_csum(),
+            slot_bytes: slot.len(),
             lock: RwLock::keyed(Rank::Inode, u64::from(loaded.ino().0), ()),
             data: RwLock::keyed(Rank::InodeData, u64::from(loaded.ino().0), ()),
+            kept: OfFile::new(),
             names: AtomicU64::new(0),
             holders: AtomicU32::new(0),
             linkable: AtomicBool::new(false),
+            orphan: Place::default(),
             born: AtomicU64::new(0),
             lazy_atime: Mutex::new(Rank::Leaf, None),
             has_lazy_atime: AtomicBool::new(false),
             is_nameless: AtomicBool::new(loaded.links_count() == 0),
             data_stamp: AtomicU64::new(0),
             overwritten: AtomicU64::new(0),
-            lost: AtomicBool::new(false),
+            lost: AtomicU32::new(0),
+            told: AtomicU32::new(0),
+            logging: has_fast_log.then(Logging::new),
+            of_ialloc: OfInode::new(),
             slot: Object::new(Arc::new(slot)),
+            latest: Latest::new(latest),
+        }
+    }
+
+    /// The slot changed, if `only_record` says so in the record alone. Under the latch that serialises that.
+    fn replace_latest(&self, slot: &[u8], only_record: bool) {
+        // It was parsed when it was loaded, and every change keeps its extra size, or sets one that fits.
+        let inode = Inode::parse(slot).expect("a live inode parses");
+        // Nobody else replaces the words, so there is a copy.
+        let before = self.latest.copy().as_ref().map(split);
+        let before = before.filter(|(before, _)| before.generation() == inode.generation());
+        let words = match before {
+            Some((_, rest)) if only_record => words_with(&inode, rest),
+            Some((_, rest)) => words(&inode, slot, rest.seed),
+            None => {
+                let seed = inode::checksum_seed(self.csum_seed, self.ino, inode.generation());
+                words(&inode, slot, seed)
+            }
+        };
+        self.latest.replace(&words);
+    }
+
+    /// What fast commits keep of the inode.
+    pub(crate) fn logging(&self) -> Option<&Logging> {
+        self.logging.as_ref()
+    }
+
+    /// The inode was made under this handle, as its record says. The caller has its lock. All of a file without
+    /// attributes is in its record.
+    pub(crate) fn set_made(&self, handle: &Handle<'_>, file_type: FileType) {
+        self.set_born(handle.epoch());
+        let logging = self.logging.as_ref();
+        if let Some(logging) = logging.filter(|_| file_type == FileType::Regular) {
+            logging.set_loggable();
+        }
+    }
+
+    /// Something changes under this handle that no fast commit can tell.
+    pub(crate) fn set_unloggable(&self, handle: &Handle<'_>) {
+        if let Some(logging) = &self.logging {
+            logging.set_unloggable(handle.epoch());
+            logging.note();
         }
     }
 
     /// The inode's number.
     pub(crate) fn ino(&self) -> Ino {
         self.ino
+    }
+
+    /// The blocks that are kept for the file.
+    pub(crate) fn kept(&self) -> &OfFile {
+        &self.kept
+    }
+
+    /// What inode allocation keeps with it.
+    pub(crate) fn of_ialloc(&self) -> &OfInode {
+        &self.of_ialloc
     }
 
     /// The block of the inode table that holds the inode.
@@ -180,23 +312,44 @@ impl LiveInode {
 
     /// A write-out failed behind the caller's back.
     pub(crate) fn set_lost(&self) {
-        // Relaxed: a flag without data behind it; pairs with `take_lost`.
-        self.lost.store(true, Ordering::Relaxed);
+        // Relaxed: a count without data behind it; pairs with `tell_lost`.
+        self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a write-out failed since this was last asked.
-    pub(crate) fn take_lost(&self) -> bool {
+    /// How many failed write-outs someone was told of: what who opens the file now counts as told.
+    pub(crate) fn told(&self) -> u32 {
+        // Relaxed: a count without data behind it.
+        self.told.load(Ordering::Relaxed)
+    }
+
+    /// Whether a write-out failed that who counts so many as told was not told of; the count is brought up to date.
+    pub(crate) fn tell_lost(&self, seen: &mut u32) -> bool {
         // Relaxed: pairs with `set_lost`.
-        self.lost.load(Ordering::Relaxed) && self.lost.swap(false, Ordering::Relaxed)
+        let now = self.lost.load(Ordering::Relaxed);
+        if now == *seen {
+            return false;
+        }
+        *seen = now;
+        // Relaxed: of two who are told at once either count will do, for the other is told again at worst.
+        self.told.store(now, Ordering::Relaxed);
+        true
     }
 
-    /// Whether nothing would be forgotten with the inode, whose last change is in an epoch up to `committed`, and whose
-    /// data are durable up to the end of `flushed`.
+    /// Whether the inode has an entry among the orphans. The caller has its lock, or nobody else has the inode.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.orphan.get() != Noted::Nowhere
+    }
+
+    /// Whether nothing would be forgotten with the inode, which nobody else has: no block is kept for it, it has no
+    /// entry among the orphans, its last change is in an epoch up to `committed`, and its data are durable up to the
+    /// end of `flushed`.
     pub(crate) fn may_go(&self, committed: Epoch, flushed: Epoch) -> bool {
         self.stamp() <= committed
             && self.overwritten() <= flushed
-            // Relaxed: as in `take_lost`.
-            && !self.lost.load(Ordering::Relaxed)
+            && !self.is_orphan()
+            && self.kept.is_empty()
+            // Relaxed: as in `tell_lost`.
+            && self.lost.load(Ordering::Relaxed) == self.told()
     }
 
     /// One more holds the inode. The caller has its lock, and saw that it is in use.
@@ -247,6 +400,16 @@ impl LiveInode {
         self.linkable.load(Ordering::Relaxed)
     }
 
+    /// Whether the inode may be the one that a handle with this generation means, as far as can be seen without its
+    /// lock, whatever is being done with it. No while it is being made, for its record is blank till then.
+    pub(crate) fn may_be(&self, generation: Generation) -> bool {
+        let Some(words) = self.latest.copy() else {
+            return true;
+        };
+        let (inode, _) = split(&words);
+        inode.mode() != 0 && inode.generation() == generation
+    }
+
     /// Says that the inode is made in this epoch. The caller has its lock.
     pub(crate) fn set_born(&self, epoch: Epoch) {
         // Relaxed: the lock orders it.
@@ -266,8 +429,25 @@ impl LiveInode {
         self.names.load(Ordering::SeqCst)
     }
 
+    /// The record as it is now, without a lock, if no thread is in the way and all of it is there.
+    pub(crate) fn record(&self) -> Option<Inode> {
+        let words = self.latest.copy()?;
+        (!self.has_lazy_atime()).then(|| split(&words).0)
+    }
+
+    /// The inode as it is now, without a lock: if there is nothing but its record, and no thread is in the way.
+    pub(crate) fn copy(&self) -> Option<LoadedInode> {
+        let words = self.latest.copy()?;
+        let (inode, rest) = split(&words);
+        let is_all = !rest.has_more && !self.has_lazy_atime();
+        is_all.then(|| LoadedInode::of_record(self.ino, inode, rest.seed, self.slot_bytes))
+    }
+
     /// The inode as it is now.
     pub(crate) fn snapshot(&self) -> LoadedInode {
+        if let Some(inode) = self.copy() {
+            return inode;
+        }
         let slot = self.slot.read(Arc::clone);
         let mut loaded = LoadedInode::of_slot(self.ino, self.csum_seed, slot);
         if self.has_lazy_atime()
@@ -300,6 +480,12 @@ impl LiveInode {
         // Release: pairs with the Acquire in `has_lazy_atime`.
         self.has_lazy_atime.store(false, Ordering::Release);
         lazy.take()
+    }
+
+    /// As [`LiveInode::read_lock`], if no other thread changes the inode.
+    pub(crate) fn try_read_lock(&self) -> Option<Shared<'_>> {
+        let _lock = self.lock.try_read()?;
+        Some(Shared { _lock })
     }
 
     /// Waits until no other thread changes the inode; others may read it too.
@@ -352,20 +538,26 @@ impl Exclusive<'_> {
     /// Changes the fixed part of the record in the handle's epoch. Uses one of the handle's blocks the first time in
     /// an epoch.
     pub(crate) fn change<R>(&self, handle: &Handle<'_>, change: impl FnOnce(&mut Inode) -> R) -> R {
-        let (result, concerns_data) = self.change_bytes(handle, |slot| {
+        let (result, concerns_data) = self.change_bytes(handle, true, |slot| {
             // The slot was parsed when it was loaded, and every change keeps its extra size.
             let mut inode = Inode::parse(slot).expect("a live inode parses");
             if let Some(atime) = self.inode.take_lazy_atime() {
                 inode.set_atime(atime);
             }
-            let before = (inode.size(true), *inode.block_area());
+            let before = inode;
             let result = change(&mut inode);
-            let after = (inode.size(true), *inode.block_area());
+            let concerns_data =
+                before.size(true) != inode.size(true) || before.block_area() != inode.block_area();
+            if let Some(logging) = &self.inode.logging
+                && !is_loggable(&before, &inode)
+            {
+                logging.set_unloggable(handle.epoch());
+            }
             inode.write_to(slot);
             let is_nameless = inode.links_count() == 0;
             // Relaxed: the inode's lock orders it.
             self.inode.is_nameless.store(is_nameless, Ordering::Relaxed);
-            (result, before != after)
+            (result, concerns_data)
         });
         if concerns_data {
             self.inode.stamp_data(handle);
@@ -379,16 +571,29 @@ impl Exclusive<'_> {
         handle: &Handle<'_>,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        let result = self.change_bytes(handle, change);
+        let result = self.change_bytes(handle, false, change);
+        self.inode.set_unloggable(handle);
         self.inode.stamp_data(handle);
         result
     }
 
-    fn change_bytes<R>(&self, handle: &Handle<'_>, change: impl FnOnce(&mut [u8]) -> R) -> R {
-        handle.change(
+    fn change_bytes<R>(
+        &self,
+        handle: &Handle<'_>,
+        only_record: bool,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        let result = handle.change(
             self.inode,
             |inode| &inode.slot,
-            |slot| change(Arc::make_mut(slot).bytes_mut()),
-        )
+            |slot| {
+                let slot = Arc::make_mut(slot).bytes_mut();
+                let result = change(slot);
+                self.inode.replace_latest(slot, only_record);
+                result
+            },
+        );
+        self.inode.logging.iter().for_each(Logging::note);
+        result
     }
 }

@@ -1,80 +1,72 @@
-//! Where the first blocks of large files go: the small face, and its plain forms. Goals are hints; no lock, nothing on
-//! disk.
+//! Where the first blocks of large files go: the small face behind which three ways to choose stand. Goals are hints;
+//! no lock, nothing on disk.
 
-use ondisk::FsBlock;
-use sync::CachePadded;
-use sync::atomic::{AtomicU64, Ordering};
+use ondisk::{FsBlock, Geometry, Ino};
 
-use crate::variants::StreamGoal;
+use crate::variants::{Chosen, StreamGoal};
+
+mod hashed;
+mod plain;
+
+use hashed::Hashed;
+use plain::{Global, OfInode};
 
 /// Blocks from which on a request is one of a large file, as in Linux.
 const LARGE: u64 = 16;
 
 /// A way to choose goals.
 pub(crate) trait StreamGoals: Send + Sync {
-    /// Where to look for the first blocks of a file, if its own group is at `own`.
-    fn goal(&self, own: FsBlock) -> FsBlock;
+    /// Where to look for the first blocks of file `ino`, if its own group is at `own`.
+    fn goal(&self, geometry: &Geometry, ino: Ino, own: FsBlock) -> FsBlock;
 
-    /// Blocks up to this one were taken for a large file.
-    fn took(&self, end: FsBlock);
+    /// Blocks up to this one were taken for the large file `ino`.
+    fn took(&self, geometry: &Geometry, ino: Ino, end: FsBlock);
 }
 
-/// In the inode's group.
-struct OfInode;
-
-impl StreamGoals for OfInode {
-    fn goal(&self, own: FsBlock) -> FsBlock {
-        own
-    }
-
-    fn took(&self, _: FsBlock) {}
+/// All forms, and which is used.
+pub(crate) struct Goals {
+    form: Chosen<StreamGoal>,
+    hashed: Hashed,
+    inode: OfInode,
+    global: Global,
 }
 
-/// Behind the last one taken for any large file, so that these lie one behind the other.
-#[derive(Default)]
-struct Global {
-    /// 0 before the first. [atomic: Relaxed, hint]
-    last: CachePadded<AtomicU64>,
-}
-
-impl StreamGoals for Global {
-    fn goal(&self, own: FsBlock) -> FsBlock {
-        // Relaxed: a hint.
-        match self.last.load(Ordering::Relaxed) {
-            0 => own,
-            last => FsBlock(last),
+impl Goals {
+    /// For a volume of this shape.
+    pub(crate) fn new(form: StreamGoal, geometry: &Geometry) -> Goals {
+        Goals {
+            form: Chosen::new(form),
+            hashed: Hashed::new(geometry, sync::thread::available_parallelism()),
+            inode: OfInode,
+            global: Global::default(),
         }
     }
 
-    fn took(&self, end: FsBlock) {
-        // Relaxed: a hint.
-        self.last.store(end.0, Ordering::Relaxed);
-    }
-}
-
-/// The goals that were chosen.
-pub(crate) struct Goals(Box<dyn StreamGoals>);
-
-impl Goals {
-    pub(crate) fn new(form: StreamGoal) -> Goals {
-        Goals(match form {
-            StreamGoal::Inode => Box::new(OfInode),
-            StreamGoal::Global => Box::new(Global::default()),
-        })
+    /// From now on this form is used.
+    pub(crate) fn choose(&self, form: StreamGoal) {
+        self.form.set(form);
     }
 
-    /// Where to look for a file's first blocks, `want` of them.
-    pub(crate) fn first(&self, own: FsBlock, want: u64) -> FsBlock {
+    fn used(&self) -> &dyn StreamGoals {
+        match self.form.get() {
+            StreamGoal::Hashed => &self.hashed,
+            StreamGoal::Inode => &self.inode,
+            StreamGoal::Global => &self.global,
+        }
+    }
+
+    /// Where to look for the first blocks of file `ino`, `want` of them.
+    pub(crate) fn first(&self, geometry: &Geometry, ino: Ino, own: FsBlock, want: u64) -> FsBlock {
         if want < LARGE {
             return own;
         }
-        self.0.goal(own)
+        self.used().goal(geometry, ino, own)
     }
 
-    /// So many blocks of a file were taken up to this one.
-    pub(crate) fn took(&self, end: FsBlock, len: u64) {
+    /// So many blocks of file `ino` were taken up to this one.
+    pub(crate) fn took(&self, geometry: &Geometry, ino: Ino, end: FsBlock, len: u64) {
         if len >= LARGE {
-            self.0.took(end);
+            self.used().took(geometry, ino, end);
         }
     }
 }

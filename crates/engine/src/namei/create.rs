@@ -1,11 +1,13 @@
 //! New inodes with a name: files, directories, symbolic links, devices, pipes and sockets; with the ACLs that a
 //! directory's default ACL gives them.
 //!
-//! One step. The number (and a directory's or a long link's block) is taken first; then the parent and the new inode
-//! are locked and the name is looked for again. A long link's target is written to its block before anything names
-//! that. What a cut leaves: the name with its inode, or neither; blocks and numbers that were taken are in no image.
+//! One step. The slot for the name is found first, then the number (one that goes with those around the slot; and a
+//! directory's or a long link's block) is taken; then the parent and the new inode are locked and the name is looked
+//! for again. A long link's target is written to its block before anything names that. What a cut leaves: the name with
+//! its inode, or neither; blocks and numbers that were taken are in no image.
 
 use buffer::Block;
+use journal::Handle;
 use ondisk::csum::crc32c;
 use ondisk::dirent::{BlockWriter, Form};
 use ondisk::extent::{self, Entries, Extent};
@@ -16,12 +18,11 @@ use sync::Arc;
 use super::lock::{self, Together};
 use crate::dir::{self, Draft};
 use crate::error::Error;
-use crate::ialloc::BLOCKS_AN_INODE;
+use crate::ialloc::{BLOCKS_AN_INODE, InodeNumber, Slot, Wanted};
 use crate::icache::{Icache, LiveInode, LoadedInode};
 use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::mballoc::{BLOCKS_A_RUN, Blocks};
-use crate::orphan::BLOCKS_AN_ORPHAN;
 use crate::sb::{self, Purpose};
 use crate::xattr;
 
@@ -83,7 +84,7 @@ impl Content<'_> {
 }
 
 /// The block that a new inode begins with, and what is in it.
-struct FirstBlock<'a> {
+pub(super) struct FirstBlock<'a> {
     blocks: Blocks<'a>,
     /// For a directory; a link's target is on the device already.
     contents: Option<(Pin, Seal, Arc<Block>)>,
@@ -91,8 +92,16 @@ struct FirstBlock<'a> {
 
 impl FirstBlock<'_> {
     /// Blocks of the handle that it uses.
-    fn blocks(&self) -> u32 {
+    pub(super) fn blocks(&self) -> u32 {
         BLOCKS_A_RUN + u32::from(self.contents.is_some())
+    }
+
+    /// The block is in use from the handle's epoch on.
+    pub(super) fn apply(self, handle: &Handle<'_>) {
+        if let Some((pin, seal, bytes)) = self.contents {
+            pin.replace(handle, seal, bytes);
+        }
+        self.blocks.apply(handle);
     }
 }
 
@@ -133,18 +142,15 @@ pub(crate) fn create(
 ) -> Result<Ino, Error> {
     let volume = icache.volume();
     volume.writing()?;
-    match dir::lookup_in(icache, parent, name) {
-        Ok(_) => return Err(Error::Exists),
-        Err(Error::NotFound) => {}
-        Err(error) => return Err(error),
-    }
+    let above = icache.get(parent)?;
+    let slot = dir::find_slot(icache, &above, name)?;
     lock::verify_new_name(name)?;
     content.verify(icache)?;
     let file_type = content.file_type();
     let is_directory = file_type == FileType::Directory;
-    let number = icache.take_inode(parent, is_directory)?;
+    let number = take_number(icache, &above, is_directory, name, Some(&slot))?;
     let ino = number.ino();
-    let mut inodes = vec![icache.get(parent)?, icache.get_new(ino)?];
+    let mut inodes = vec![Arc::clone(&above), icache.get_new(ino)?];
     inodes.sort_by_key(|inode| inode.ino());
     let locked = Together::lock(&inodes);
     let (above, own) = (locked.of(parent), locked.of(ino));
@@ -169,24 +175,22 @@ pub(crate) fn create(
     let credits = icache.reserve(blocks, 0)?;
     let acls = acls.lock()?;
     let handle = icache.begin(credits)?;
-    number.apply(&handle);
+    number.apply(&handle, own.inode().of_ialloc());
     own.inode().set_linkable(false);
     if new.held {
         own.inode().hold();
     }
     if let Some(first) = first {
-        if let Some((pin, seal, bytes)) = first.contents {
-            pin.replace(&handle, seal, bytes);
-        }
-        first.blocks.apply(&handle);
+        first.apply(&handle);
     }
-    own.inode().set_born(handle.epoch());
     own.change_slot(&handle, |slot| {
         slot.fill(0);
         record.write_to(slot);
     });
+    own.inode().set_made(&handle, file_type);
     acls.apply(&handle, own);
     names.apply(&handle);
+    icache.note_name(&handle, (parent, name), None, Some(ino));
     above.change(&handle, |inode| {
         lock::stamp_names(inode, now);
         if is_directory {
@@ -194,6 +198,26 @@ pub(crate) fn create(
         }
     });
     Ok(ino)
+}
+
+/// Takes a number for an inode in a directory; the slot is where its name goes.
+fn take_number<'a>(
+    icache: &'a Icache,
+    above: &LiveInode,
+    is_directory: bool,
+    name: &[u8],
+    slot: Option<&dyn Slot>,
+) -> Result<InodeNumber<'a>, Error> {
+    let is_root = above.ino() == Ino::ROOT;
+    let is_top = is_root || is_directory && above.snapshot().flags().contains(Flags::TOP_DIR);
+    icache.take_inode(&Wanted {
+        parent: above.ino(),
+        directory: above.of_ialloc(),
+        is_directory,
+        is_top,
+        name,
+        slot,
+    })
 }
 
 /// Makes a file without a name in the manner of a directory's files, held by the caller; gives its number. It is an
@@ -205,7 +229,8 @@ pub(crate) fn create_unnamed(icache: &Icache, parent: Ino, new: NewInode) -> Res
         return Err(Error::NotDirectory);
     }
     lock::may_add(&directory)?;
-    let number = icache.take_inode(parent, false)?;
+    let above = icache.get(parent)?;
+    let number = take_number(icache, &above, false, b"", None)?;
     let ino = number.ino();
     let inodes = [icache.get_new(ino)?];
     let locked = Together::lock(&inodes);
@@ -214,19 +239,20 @@ pub(crate) fn create_unnamed(icache: &Icache, parent: Ino, new: NewInode) -> Res
     let (mut record, acls) = record(icache, own.inode(), &directory, new, Content::Empty, now)?;
     record.set_links_count(0);
     let acls = xattr::Change::prepare(icache, ino, None, &acls)?;
-    let blocks = 1 + BLOCKS_AN_INODE + BLOCKS_AN_ORPHAN + acls.cost().0;
+    let entry = icache.orphans().add(&**own.inode());
+    let blocks = 1 + BLOCKS_AN_INODE + entry.cost() + acls.cost().0;
     let credits = icache.reserve(blocks, 0)?;
-    let mut orphans = icache.orphans().lock();
+    let entry = entry.lock();
     let acls = acls.lock()?;
     let handle = icache.begin(credits)?;
-    number.apply(&handle);
+    number.apply(&handle, own.inode().of_ialloc());
     own.inode().set_born(handle.epoch());
     own.change_slot(&handle, |slot| {
         slot.fill(0);
         record.write_to(slot);
     });
     acls.apply(&handle, own);
-    orphans.add(&handle, Arc::clone(own.inode()) as _);
+    entry.apply(&handle, own.inode());
     own.inode().set_linkable(true);
     own.inode().hold();
     Ok(ino)
@@ -321,7 +347,7 @@ fn generation(icache: &Icache, own: &LiveInode, now: Timestamp) -> Result<Genera
 }
 
 /// Takes and fills the block that a directory or a long symbolic link begins with, and maps it in the record.
-fn first_block<'a>(
+pub(super) fn first_block<'a>(
     icache: &'a Icache,
     ino: Ino,
     parent: Ino,

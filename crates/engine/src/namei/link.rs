@@ -7,7 +7,7 @@ use super::lock::{self, Together};
 use crate::dir::{self, Draft};
 use crate::error::Error;
 use crate::icache::Icache;
-use crate::orphan::BLOCKS_AN_ORPHAN;
+use crate::orphan::Entry;
 
 /// Gives an inode that is no directory one more name.
 pub(crate) fn link(icache: &Icache, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
@@ -39,14 +39,17 @@ pub(crate) fn link(icache: &Icache, ino: Ino, parent: Ino, name: &[u8]) -> Resul
     lock::may_add_link(&target)?;
     draft.add(name, ino, file_type)?;
     let names = draft.finish()?;
-    let mut orphans = is_first.then(|| icache.orphans().lock());
-    let credits = icache.reserve(names.blocks() + 1 + BLOCKS_AN_ORPHAN, 0)?;
+    let entry = is_first.then(|| icache.orphans().remove(&**own.inode()));
+    let for_entry = entry.as_ref().map_or(0, Entry::cost);
+    let credits = icache.reserve(names.blocks() + 1 + for_entry, 0)?;
+    let entry = entry.map(Entry::lock);
     let now = icache.now()?;
     let handle = icache.begin(credits)?;
     names.apply(&handle);
+    icache.note_name(&handle, (parent, name), None, Some(ino));
     above.change(&handle, |inode| lock::stamp_names(inode, now));
-    if let Some(orphans) = &mut orphans {
-        orphans.remove(&handle, ino);
+    if let Some(entry) = entry {
+        entry.apply(&handle, own.inode());
         own.inode().set_linkable(false);
     }
     own.change(&handle, |inode| {

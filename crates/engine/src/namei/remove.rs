@@ -14,7 +14,7 @@ use super::lock::{self, Together};
 use crate::dir::{self, Draft};
 use crate::error::Error;
 use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
-use crate::orphan::{self, BLOCKS_AN_ORPHAN};
+use crate::orphan::LockedEntry;
 use crate::reap::{self, Deletion, LockedDeletion, Prepared};
 
 /// What becomes of an inode when a name of it goes, prepared under its lock.
@@ -30,8 +30,8 @@ enum Fate<'a> {
     Lives,
     /// With the blocks and revokes of the handle that it uses.
     Deleted(Box<LockedDeletion<'a>>, (u32, u32)),
-    /// Someone holds it, or it is too large for one step: it stays, as an orphan.
-    Orphan(orphan::Locked<'a>),
+    /// Someone holds it, it is too large for one step, or it is an orphan already: it stays, as an orphan.
+    Orphan(LockedEntry<'a>),
 }
 
 impl<'a> LostName<'a> {
@@ -50,7 +50,7 @@ impl<'a> LostName<'a> {
             });
         }
         let data = live.data_lock_exclusive();
-        let deletion = match live.is_held() {
+        let deletion = match live.is_held() || live.is_orphan() {
             true => None,
             false => Some(Deletion::prepare(icache, locked)?),
         };
@@ -60,7 +60,7 @@ impl<'a> LostName<'a> {
                 Fate::Deleted(Box::new(deletion.lock()?), cost)
             }
             // What was prepared of a part is done with nothing else locked.
-            None | Some(Prepared::Part(_)) => Fate::Orphan(icache.orphans().lock()),
+            None | Some(Prepared::Part(_)) => Fate::Orphan(icache.orphans().add(&**live).lock()),
         };
         Ok(LostName {
             locked,
@@ -74,7 +74,7 @@ impl<'a> LostName<'a> {
         match &self.fate {
             Fate::Lives => (1, 0),
             Fate::Deleted(_, cost) => *cost,
-            Fate::Orphan(_) => (1 + BLOCKS_AN_ORPHAN, 0),
+            Fate::Orphan(entry) => (1 + entry.cost(), 0),
         }
     }
 
@@ -90,7 +90,7 @@ impl<'a> LostName<'a> {
                 inode.stamp(now);
             }),
             Fate::Deleted(deletion, _) => deletion.apply(handle, now),
-            Fate::Orphan(mut orphans) => {
+            Fate::Orphan(entry) => {
                 self.locked.change(handle, |inode| {
                     inode.set_links_count(0);
                     inode.stamp(now);
@@ -98,7 +98,7 @@ impl<'a> LostName<'a> {
                         inode.set_size(0);
                     }
                 });
-                orphans.add(handle, Arc::clone(self.locked.inode()) as _);
+                entry.apply(handle, self.locked.inode());
             }
         }
     }
@@ -170,6 +170,7 @@ fn try_remove(
     let now = icache.now()?;
     let handle = icache.begin(credits)?;
     names.apply(&handle);
+    icache.note_name(&handle, (parent, name), Some(ino), None);
     above.change(&handle, |inode| {
         lock::stamp_names(inode, now);
         if is_rmdir {

@@ -313,6 +313,7 @@ impl<'a> Step<'a> {
         let now = self.icache.now()?;
         let handle = self.icache.begin(credits)?;
         self.apply_names(names, &handle, now);
+        self.note_names(&handle, None);
         let parents = (self.old.directory, self.new.directory);
         self.move_subdirectory(parents, self.found.moved_is_directory, &handle);
         if self.found.replaced_is_directory {
@@ -395,6 +396,7 @@ impl<'a> Step<'a> {
         let now = self.icache.now()?;
         let handle = self.icache.begin(credits)?;
         self.apply_names(names, &handle, now);
+        self.note_names(&handle, Some(other.ino()));
         let parents = (self.old.directory, self.new.directory);
         if self.found.moved_is_directory != self.found.replaced_is_directory {
             self.move_subdirectory(parents, self.found.moved_is_directory, &handle);
@@ -414,6 +416,21 @@ impl<'a> Step<'a> {
             names.apply(handle);
             if ino == self.old.directory || ino == self.new.directory {
                 locked.change(handle, |inode| lock::stamp_names(inode, now));
+            }
+        }
+    }
+
+    /// Tells fast commits: the new name stands for what was moved, the old one for `left`. What no fast commit tells is
+    /// an exchange, and a directory's move.
+    fn note_names(&self, handle: &Handle<'_>, left: Option<Ino>) {
+        let (moved, replaced) = (self.found.moved, self.found.replaced);
+        let (old, new) = (self.old, self.new);
+        let icache = self.icache;
+        icache.note_name(handle, (new.directory, new.name), replaced, Some(moved));
+        icache.note_name(handle, (old.directory, old.name), Some(moved), left);
+        if left.is_some() || self.found.moved_is_directory {
+            for ino in [Some(moved), left].into_iter().flatten() {
+                self.locked.of(ino).inode().set_unloggable(handle);
             }
         }
     }

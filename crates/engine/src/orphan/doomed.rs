@@ -1,14 +1,22 @@
-//! Inodes without names that nobody holds any more: the queue of those who delete them.
+//! Inodes without names that nobody holds any more: the queue of those who delete them, and who is deleting one.
 //!
 //! Whoever lets go of such an inode last puts its number here ([`Doomed::push`]), if threads serve the queue and it has
-//! room; else it deletes the inode itself, when it has dropped its locks. Who takes a number from here holds nothing.
-//! [`Doomed::wait_idle`] tells when all that was doomed is gone. One lock ([`Rank::Leaf`]) around a few words. What a
-//! crash leaves: nothing of this; each such inode is among the orphans.
+//! room; else it deletes the inode itself, when it has dropped its locks ([`Doomed::begin`]). Who takes a number from
+//! here holds nothing. [`Doomed::wait_idle`] tells when all that was doomed is gone.
+//!
+//! One lock ([`Rank::Leaf`]) around the queue. Who deletes inodes itself takes no lock and writes a count of its own
+//! thread only; an unlink that asks whether the queue is full reads. What a crash leaves: nothing of this; each such
+//! inode is among the orphans.
+//!
+//! Why nobody sleeps for ever: who ends a deletion lowers its count and then looks whether someone waits; who waits
+//! says so first and then looks at the counts, with the lock held until it sleeps. Both are sequentially consistent,
+//! so either the waiter sees the count lowered, or it is seen, and is woken under the lock.
 
 use std::collections::VecDeque;
 
 use ondisk::Ino;
-use sync::{Condvar, Mutex, Rank};
+use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use sync::{CachePadded, Condvar, Lanes, Mutex, Rank};
 
 /// Numbers that wait at most.
 const MOST: usize = 1024;
@@ -16,22 +24,26 @@ const MOST: usize = 1024;
 /// The queue; see the module.
 pub(crate) struct Doomed {
     /// [leaf]
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    waiting: VecDeque<Ino>,
-    /// Inodes that are being deleted now.
-    under_way: usize,
-    /// Threads serve the queue.
-    is_served: bool,
+    waiting: CachePadded<Mutex<VecDeque<Ino>>>,
+    /// The queue grew, or is no longer served.
+    arrived: Condvar,
+    /// A deletion ended.
+    ended: Condvar,
+    /// How many wait. [leaf; read: any time, a hint]
+    len: CachePadded<AtomicUsize>,
+    /// Threads serve the queue. [leaf; read: any time, a hint]
+    is_served: CachePadded<AtomicBool>,
+    /// For each thread, the deletions that it began and that are under way. [atomic: SeqCst]
+    under_way: Lanes<AtomicU64>,
+    /// Who waits until nothing is under way. [atomic: SeqCst]
+    waiters: CachePadded<AtomicUsize>,
 }
 
 /// The deletion of an inode, while it is under way.
 pub(crate) struct UnderWay<'a> {
     doomed: &'a Doomed,
+    /// The count of the thread that began it.
+    lane: &'a AtomicU64,
     ino: Ino,
 }
 
@@ -44,8 +56,13 @@ impl UnderWay<'_> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.doomed.state.lock().under_way -= 1;
-        self.doomed.changed.notify_all();
+        // SeqCst: before the look at the waiters; pairs with the look at the counts in `wait_idle`.
+        self.lane.fetch_sub(1, Ordering::SeqCst);
+        // SeqCst: after the count was lowered; pairs with the add in `wait_idle`.
+        if self.doomed.waiters.load(Ordering::SeqCst) > 0 {
+            let _asleep = self.doomed.waiting.lock();
+            self.doomed.ended.notify_all();
+        }
     }
 }
 
@@ -53,71 +70,225 @@ impl Doomed {
     /// An empty queue that nobody serves.
     pub(crate) fn new() -> Doomed {
         Doomed {
-            state: Mutex::new(Rank::Leaf, State::default()),
-            changed: Condvar::new(),
+            waiting: CachePadded::new(Mutex::new(Rank::Leaf, VecDeque::new())),
+            arrived: Condvar::new(),
+            ended: Condvar::new(),
+            len: CachePadded::default(),
+            is_served: CachePadded::default(),
+            under_way: Lanes::new(),
+            waiters: CachePadded::default(),
         }
     }
 
     /// Leaves an inode to those who serve the queue; `false` if the caller must delete it itself.
     pub(crate) fn push(&self, ino: Ino) -> bool {
-        let mut state = self.state.lock();
-        if !state.is_served || state.waiting.len() >= MOST {
+        if !self.is_served() {
             return false;
         }
-        state.waiting.push_back(ino);
-        self.changed.notify_all();
+        let mut waiting = self.waiting.lock();
+        if !self.is_served() || waiting.len() >= MOST {
+            return false;
+        }
+        waiting.push_back(ino);
+        self.note_len(&waiting);
+        self.arrived.notify_one();
         true
+    }
+
+    fn is_served(&self) -> bool {
+        // Relaxed: a hint, or read under the lock that orders it.
+        self.is_served.load(Ordering::Relaxed)
+    }
+
+    fn note_len(&self, waiting: &VecDeque<Ino>) {
+        // Relaxed: a hint; pairs with the load in `is_full`.
+        self.len.store(waiting.len(), Ordering::Relaxed);
     }
 
     /// The caller deletes an inode itself.
     pub(crate) fn begin(&self, ino: Ino) -> UnderWay<'_> {
-        self.state.lock().under_way += 1;
-        UnderWay { doomed: self, ino }
+        self.begin_on(self.under_way.mine(), ino)
+    }
+
+    /// A thread's first look-up of its own count takes a lock, so it comes before the queue's.
+    fn begin_on<'a>(&'a self, lane: &'a AtomicU64, ino: Ino) -> UnderWay<'a> {
+        // SeqCst: pairs with the look at the counts in `wait_idle`.
+        lane.fetch_add(1, Ordering::SeqCst);
+        UnderWay {
+            doomed: self,
+            lane,
+            ino,
+        }
     }
 
     /// Takes an inode that waits.
     pub(crate) fn take(&self) -> Option<UnderWay<'_>> {
-        let mut state = self.state.lock();
-        let ino = state.waiting.pop_front()?;
-        state.under_way += 1;
-        Some(UnderWay { doomed: self, ino })
+        if self.is_empty() {
+            return None;
+        }
+        let lane = self.under_way.mine();
+        self.pop(&mut self.waiting.lock(), lane)
+    }
+
+    /// Takes an inode off the queue; it is under way before the lock goes.
+    fn pop<'a>(&'a self, waiting: &mut VecDeque<Ino>, lane: &'a AtomicU64) -> Option<UnderWay<'a>> {
+        let ino = waiting.pop_front()?;
+        self.note_len(waiting);
+        Some(self.begin_on(lane, ino))
     }
 
     /// Waits for an inode to delete; `None` when the queue is no longer served.
     pub(crate) fn next(&self) -> Option<UnderWay<'_>> {
-        let mut state = self.state.lock();
-        while state.is_served {
-            if let Some(ino) = state.waiting.pop_front() {
-                state.under_way += 1;
-                return Some(UnderWay { doomed: self, ino });
+        let lane = self.under_way.mine();
+        let mut waiting = self.waiting.lock();
+        while self.is_served() {
+            if let Some(doomed) = self.pop(&mut waiting, lane) {
+                return Some(doomed);
             }
-            self.changed.wait(&mut state);
+            self.arrived.wait(&mut waiting);
         }
         None
     }
 
     /// Says whether threads serve the queue from now on.
     pub(crate) fn serve(&self, is_served: bool) {
-        self.state.lock().is_served = is_served;
-        self.changed.notify_all();
+        let _waiting = self.waiting.lock();
+        // Relaxed: ordered by the lock, for all who do not take it for a hint.
+        self.is_served.store(is_served, Ordering::Relaxed);
+        self.arrived.notify_all();
     }
 
     /// Whether the queue is full, so that who dooms more should help first.
     pub(crate) fn is_full(&self) -> bool {
-        self.state.lock().waiting.len() >= MOST
+        // Relaxed: a hint; pairs with the store in `note_len`.
+        self.len.load(Ordering::Relaxed) >= MOST
+    }
+
+    /// Whether nothing waits, as far as those know who pushed nothing.
+    fn is_empty(&self) -> bool {
+        // Relaxed: as in `is_full`; what the caller pushed, or heard of, it sees.
+        self.len.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether no deletion is under way that began before.
+    fn is_quiet(&self) -> bool {
+        self.under_way.iter().all(|lane| {
+            // SeqCst: after the add to the waiters; pairs with `UnderWay`'s drop.
+            lane.load(Ordering::SeqCst) == 0
+        })
     }
 
     /// Whether nothing waits and nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        let state = self.state.lock();
-        state.waiting.is_empty() && state.under_way == 0
+        let waiting = self.waiting.lock();
+        waiting.is_empty() && self.is_quiet()
     }
 
-    /// Waits until nothing is under way. The caller holds nothing and deletes nothing.
+    /// Waits until nothing is under way that began before. The caller holds nothing and deletes nothing.
     pub(crate) fn wait_idle(&self) {
-        let mut state = self.state.lock();
-        while state.under_way > 0 {
-            self.changed.wait(&mut state);
+        // SeqCst: before the look at the counts; pairs with the load in `UnderWay`'s drop.
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let mut waiting = self.waiting.lock();
+        while !self.is_quiet() {
+            self.ended.wait(&mut waiting);
         }
+        drop(waiting);
+        // SeqCst: who still sees the waiter wakes nobody; pairs with the load in `UnderWay`'s drop.
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sync::schedule::{self, Plan};
+
+    use super::*;
+
+    /// Two threads delete inodes themselves, a third waits until they are done: it returns, and what had begun before
+    /// is over then.
+    #[test]
+    fn who_waits_is_woken_and_nothing_that_began_before_is_under_way() {
+        let mut waited = 0;
+        for seed in 0..500 {
+            let doomed = Doomed::new();
+            let over = [const { AtomicU64::new(0) }; 2];
+            let points = 100_000;
+            let run = schedule::run(Plan { seed, points }, || {
+                sync::thread::workers(3, |thread| match over.get(thread) {
+                    Some(over) => {
+                        for round in 0..3 {
+                            let under_way = doomed.begin(Ino(11));
+                            // Relaxed: the schedule is sequential; here and below.
+                            over.store(2 * round + 1, Ordering::Relaxed);
+                            // Relaxed: as above.
+                            over.store(2 * round + 2, Ordering::Relaxed);
+                            drop(under_way);
+                        }
+                    }
+                    None => {
+                        // Relaxed: as above.
+                        let before = [0, 1].map(|thread| over[thread].load(Ordering::Relaxed));
+                        doomed.wait_idle();
+                        for (over, before) in over.iter().zip(before) {
+                            // Relaxed: as above.
+                            assert!(over.load(Ordering::Relaxed) >= before.next_multiple_of(2));
+                        }
+                    }
+                });
+                assert!(doomed.is_idle());
+            });
+            // Relaxed: as above.
+            waited += usize::from(over[0].load(Ordering::Relaxed) == 6);
+            run.unwrap();
+        }
+        assert_eq!(waited, 500);
+    }
+
+    #[test]
+    fn what_is_pushed_is_taken_once_and_only_while_someone_serves() {
+        for seed in 0..200 {
+            let doomed = Doomed::new();
+            assert!(!doomed.push(Ino(9)) && doomed.take().is_none());
+            doomed.serve(true);
+            let taken = Mutex::new(Rank::Leaf, Vec::new());
+            let points = 100_000;
+            let run = schedule::run(Plan { seed, points }, || {
+                sync::thread::workers(3, |thread| match thread {
+                    0 => {
+                        for number in 0..4 {
+                            assert!(doomed.push(Ino(20 + number)));
+                        }
+                        while let Some(mine) = doomed.take() {
+                            taken.lock().push(mine.ino().0);
+                        }
+                        doomed.wait_idle();
+                        assert_eq!(taken.lock().len(), 4);
+                        doomed.serve(false);
+                    }
+                    _ => {
+                        while let Some(mine) = doomed.next() {
+                            taken.lock().push(mine.ino().0);
+                        }
+                    }
+                });
+            });
+            run.unwrap();
+            let mut taken = taken.into_inner();
+            taken.sort_unstable();
+            assert_eq!(taken, [20, 21, 22, 23]);
+        }
+    }
+
+    #[test]
+    fn a_full_queue_takes_no_more() {
+        let doomed = Doomed::new();
+        doomed.serve(true);
+        for number in 0..MOST {
+            assert!(!doomed.is_full() && doomed.push(Ino(number as u32)));
+        }
+        assert!(doomed.is_full() && !doomed.push(Ino(9)));
+        let first = doomed.take().unwrap();
+        assert!(!doomed.is_full() && !doomed.is_idle());
+        assert_eq!(first.ino(), Ino(0));
     }
 }

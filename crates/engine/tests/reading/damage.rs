@@ -24,10 +24,21 @@ fn a_damaged_superblock_is_refused_and_its_copy_is_used_on_request() {
     let mut bytes = bytes_of(&image);
     let good = open(&bytes).unwrap();
     let root = good.metadata(Ino::ROOT).unwrap();
-    // A bit of the label; then the descriptors behind it too.
-    bytes[1024 + 0x78] ^= 1;
+    // A bit of the UUID, which never changes; then the descriptors behind it too.
+    bytes[1024 + 0x68] ^= 1;
     let error = open(&bytes).err().unwrap();
     assert!(error.to_string().contains("superblock"), "{error}");
+    bytes[1024 + 0x68] ^= 1;
+    // Another second sector: what never changes in it is in a copy.
+    let mut torn = bytes.clone();
+    torn[1536..2048].fill(0x5a);
+    let mended = open(&torn).unwrap();
+    assert_eq!(mended.metadata(Ino::ROOT).unwrap(), root);
+    assert_eq!(
+        mended.superblock().bytes()[..512],
+        good.superblock().bytes()[..512]
+    );
+    bytes[1024 + 0x68] ^= 1;
     bytes[2048..4096].fill(0xff);
     let options = OpenOptions {
         superblock: Some(8193),

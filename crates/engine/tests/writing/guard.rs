@@ -315,15 +315,19 @@ fn nothing_is_taken_from_or_freed_into_a_group_with_a_broken_bitmap() {
     let geometry = *fs.geometry();
     assert!(geometry.groups() == 4 && geometry.has_metadata_csum());
     let filler = fs.create(Ino::ROOT, b"before", NEW).unwrap();
-    fs.write(filler, 0, &vec![5; 9 << 20]).unwrap();
+    // A part of the second group, where files begin.
+    fs.write(filler, 0, &vec![5; 3 << 20]).unwrap();
     let free = fs.statfs().unwrap().free;
     fs.close().unwrap();
     let mut bad = device.bytes();
-    // The second group's descriptor, and the bits of blocks that are free.
-    let desc = 2048 + geometry.desc_size();
+    // The descriptor of a group of which the file has a part, and the bits of blocks that are free.
+    let free_of = |desc: usize| word(&bad, desc + 12) & 0xffff;
+    let descs = (1..4).map(|group| 2048 + group * geometry.desc_size());
+    let mut partly = descs.filter(|desc| (1..7500).contains(&free_of(*desc)));
+    let desc = partly.next().unwrap();
+    let of_group = free_of(desc);
     let bitmap = word(&bad, desc) as usize * 1024;
     bad[bitmap + 1000] ^= 0x10;
-    let of_group = word(&bad, desc + 12) & 0xffff;
     let before = complaints(&bad);
     let (device, fs) = opened(&bad);
     let mut written = 0;

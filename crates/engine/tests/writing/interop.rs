@@ -185,7 +185,7 @@ fn xattrs(fs: &Fs, ino: Ino) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// What lanefs shows of an image, in the form in which the kernel's mount is read.
-fn manifest(fs: &Fs) -> Manifest {
+pub fn manifest(fs: &Fs) -> Manifest {
     let mut manifest = Manifest::default();
     let mut links: HashMap<Ino, Vec<Vec<u8>>> = HashMap::new();
     let mut rest = vec![(Vec::new(), Ino::ROOT)];

@@ -179,7 +179,7 @@ fn many_threads_get_through_the_smallest_journal() {
         let shared = fs.mkdir(Ino::ROOT, b"shared", new()).unwrap();
         sync::thread::workers(16, |thread| {
             let mut random = Random::new(thread as u64);
-            for round in 0..60 {
+            for round in 0..120 {
                 let (name, other) = (format!("{thread}-{round}"), format!("{thread}"));
                 let ino = fs.create(shared, name.as_bytes(), new()).unwrap();
                 let size = 1 + random.below(120_000);

@@ -149,7 +149,12 @@ fn what_the_kernel_left_among_the_orphans_is_deleted() {
     if !testkit::is_root() {
         return testkit::skip("mounting needs root");
     }
-    for options in with_orphan_places() {
+    let more: [&[&str]; 3] = [
+        &["-b", "1024", "-O", "orphan_file,^metadata_csum"],
+        &["-b", "4096", "-O", "orphan_file"],
+        &["-b", "4096", "-O", "orphan_file,^metadata_csum"],
+    ];
+    for options in with_orphan_places().into_iter().chain(more) {
         let Some(image) = make(options, 16 << 20) else {
             return;
         };

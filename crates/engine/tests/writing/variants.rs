@@ -1,9 +1,11 @@
 //! Each form of each mechanism, alone and mixed: what one leaves, the others take up, and e2fsck agrees.
 
 use device::BlockDevice;
-use lanefs_engine::{Fs, Ino, NewInode, OpenOptions, OrphanForm, StreamGoal, Variants};
+use lanefs_engine::{Allocate, Fs, Ino, NewInode, OpenOptions, Variants};
 use simulate::CowDevice;
 use sync::Arc;
+use sync::atomic::{AtomicBool, Ordering};
+use sync::clock::Duration;
 
 use crate::files::{contents, judge_image};
 use crate::image::{clock, make};
@@ -16,14 +18,17 @@ const NEW: NewInode = NewInode {
     held: false,
 };
 
+/// Every form of every mechanism, each with the defaults of all others, then mixed.
 fn all() -> Vec<Variants> {
     let mut all = Vec::new();
-    for orphan in [OrphanForm::Locked, OrphanForm::List] {
-        for stream_goal in [StreamGoal::Inode, StreamGoal::Global] {
-            all.push(Variants {
-                orphan,
-                stream_goal,
-            });
+    let mut mixed = Variants::default();
+    for (name, values) in Variants::choices() {
+        for value in values {
+            let option = format!("{name}={value}");
+            let mut alone = Variants::default();
+            alone.set(&option).unwrap();
+            mixed.set(&option).unwrap();
+            all.extend([alone, mixed]);
         }
     }
     all
@@ -46,7 +51,7 @@ fn what_one_form_leaves_the_others_take_up() {
     };
     let device = Arc::new(CowDevice::new(image.into()));
     let mut free = None;
-    for (round, variants) in all().into_iter().cycle().take(9).enumerate() {
+    for (round, variants) in all().into_iter().enumerate() {
         let fs = open(&device, variants, round % 3 == 2);
         let byte = 1 + round as u8;
         // What the round before left without names is gone, and the rest is there.
@@ -80,6 +85,80 @@ fn what_one_form_leaves_the_others_take_up() {
         drop(fs);
     }
     let fs = open(&device, Variants::default(), false);
+    fs.close().unwrap();
+    judge_image(&device);
+}
+
+/// Makes, fills, cuts, renames and removes files in a directory of its own until told to stop; how often.
+fn work(fs: &Fs, number: usize, stop: &AtomicBool) -> usize {
+    let name = format!("worker{number}").into_bytes();
+    let directory = fs.mkdir(Ino::ROOT, &name, NEW).unwrap();
+    let mut rounds = 0;
+    // Relaxed: a flag to end the test.
+    while !stop.load(Ordering::Relaxed) {
+        let ino = fs.create(directory, b"file", NEW).unwrap();
+        fs.write(ino, 0, &[number as u8; 70_000]).unwrap();
+        fs.allocate(ino, Allocate::Grow, 100_000, 50_000).unwrap();
+        fs.truncate(ino, 3000).unwrap();
+        assert_eq!(contents(fs, ino), [number as u8; 3000]);
+        fs.hold(ino).unwrap();
+        fs.unlink(directory, b"file").unwrap();
+        fs.truncate(ino, 0).unwrap();
+        fs.release(ino).unwrap();
+        let inner = fs.mkdir(directory, b"inner", NEW).unwrap();
+        for name in [b"one", b"two"] {
+            fs.create(inner, name, NEW).unwrap();
+        }
+        for name in [b"one", b"two"] {
+            fs.unlink(inner, name).unwrap();
+        }
+        fs.rmdir(directory, b"inner").unwrap();
+        rounds += 1;
+    }
+    fs.rmdir(Ino::ROOT, &name).unwrap();
+    rounds
+}
+
+#[test]
+fn each_form_is_switched_a_thousand_times_under_load() {
+    let Some(image) = make(&["-b", "1024", "-O", "orphan_file"], 24 << 20) else {
+        return;
+    };
+    let device = Arc::new(CowDevice::new(image.into()));
+    let fs = open(&device, Variants::default(), true);
+    let before = fs.statfs().unwrap();
+    let stop = AtomicBool::new(false);
+    let rounds: usize = sync::thread::scope(|scope| {
+        let workers: Vec<_> = (0..3)
+            .map(|number| {
+                let (fs, stop) = (&fs, &stop);
+                scope.spawn(move || work(fs, number, stop))
+            })
+            .collect();
+        for (name, values) in Variants::choices() {
+            for value in values.iter().cycle().take(1000) {
+                fs.choose(&format!("{name}={value}")).unwrap();
+                sync::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        // Relaxed: a flag to end the test.
+        stop.store(true, Ordering::Relaxed);
+        let rounds = workers.into_iter().map(|worker| worker.join().unwrap());
+        rounds.sum()
+    });
+    assert!(rounds > 20, "{rounds} rounds only");
+    let free = |fs: &Fs| {
+        fs.sync().unwrap();
+        let found = fs.statfs().unwrap();
+        (found.free, found.free_files)
+    };
+    let before = (before.free, before.free_files);
+    // The thread that reaps may be at the last of what was let go of.
+    let mut tries = 0..1000;
+    while free(&fs) != before && tries.next().is_some() {
+        sync::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(free(&fs), before);
     fs.close().unwrap();
     judge_image(&device);
 }

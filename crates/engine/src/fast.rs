@@ -1,0 +1,381 @@
+//! What changed since the last full commit, as far as fast commits are about it: names, blocks of files, and the log of
+//! the running transaction.
+//!
+//! Handles of an epoch note what they change in that epoch's tables, in shards by inode ([`Rank::LogChanges`], held for
+//! a look); the committer forgets an epoch's tables and ends its log before it writes the transaction. Nothing is kept
+//! on file systems whose journal has no area for fast commits.
+//!
+//! What a crash leaves: whatever the log commits say; see [`logtree`].
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use hashbrown::HashMap;
+use journal::{Epoch, Handle, Journal};
+use logtree::closure::{Changes, Place};
+use logtree::{Area, FsyncLog};
+use ondisk::{Ino, Tid};
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Arc, CachePadded, Counter, Mutex, Rank, RwLock};
+
+use crate::variants::{Chosen, LogUpdate};
+
+const SHARDS: usize = 64;
+/// Ranges of one file beyond which it is committed in full.
+const RANGES_MAX: usize = 512;
+/// Names that changed in an epoch, and inodes, beyond which nothing more of it is noted: then all commits are full.
+const NOTED_MAX: u64 = 1 << 17;
+
+/// Ranges of a file's blocks, joined where they meet: from the first block to the one behind the last.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    fn add(&mut self, range: Range<u64>) {
+        let (mut from, mut to) = (range.start, range.end);
+        let met: Vec<(u64, u64)> = (self.0.range(..=to).rev())
+            .take_while(|(_, end)| **end >= from)
+            .map(|(first, end)| (*first, *end))
+            .collect();
+        for (first, end) in met {
+            self.0.remove(&first);
+            (from, to) = (from.min(first), to.max(end));
+        }
+        self.0.insert(from, to);
+    }
+
+    /// In order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
+        self.0.iter().map(|(first, end)| *first..*end)
+    }
+}
+
+/// What changed of an inode.
+#[derive(Default)]
+struct OfInode {
+    /// Names that stood for it before or after a change.
+    names: BTreeSet<Place>,
+    /// Blocks that changed in the epoch.
+    ranges: Ranges,
+    /// Of these, the ones that changed since the inode was put into the log.
+    since_log: Ranges,
+    has_too_many: bool,
+    is_in_log: bool,
+}
+
+/// What changed of a name.
+struct OfName {
+    /// What it stood for at the epoch's beginning.
+    base: Option<Ino>,
+    now: Option<Ino>,
+    /// All that it stood for.
+    inodes: BTreeSet<Ino>,
+}
+
+#[derive(Default)]
+struct Shard {
+    inodes: HashMap<Ino, OfInode>,
+    names: BTreeMap<Place, OfName>,
+}
+
+/// What changed in one epoch.
+pub(crate) struct EpochChanges {
+    /// By inode's number, names by their directory's. [log changes]
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    /// How many names and inodes there are. [atomic: Relaxed, hint]
+    noted: AtomicU64,
+}
+
+impl EpochChanges {
+    fn new() -> EpochChanges {
+        let shard = || CachePadded::new(Mutex::new(Rank::LogChanges, Shard::default()));
+        EpochChanges {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            noted: AtomicU64::new(0),
+        }
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+        &self.shards[ino.0 as usize % SHARDS]
+    }
+
+    fn note(&self) {
+        // Relaxed: a bound; a few more do no harm.
+        self.noted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether something may have changed that was not noted.
+    pub(crate) fn has_too_many(&self) -> bool {
+        // Relaxed: as in `note`. Each thread sees its own.
+        self.noted.load(Ordering::Relaxed) >= NOTED_MAX
+    }
+
+    fn clear(&self) {
+        for shard in &self.shards {
+            *shard.lock() = Shard::default();
+        }
+        // Relaxed: nobody notes anything in a sealed epoch.
+        self.noted.store(0, Ordering::Relaxed);
+    }
+
+    /// What a changed name stood for at first and stands for now.
+    pub(crate) fn name(&self, place: &Place) -> Option<(Option<Ino>, Option<Ino>)> {
+        let shard = self.shard(place.0).lock();
+        shard.names.get(place).map(|name| (name.base, name.now))
+    }
+
+    /// The blocks of a file that changed since it was put into the log last, or in the epoch if it is not there; and
+    /// whether it is. `None` if there are too many.
+    pub(crate) fn ranges(&self, ino: Ino) -> Option<(Ranges, bool)> {
+        let shard = self.shard(ino).lock();
+        let Some(changed) = shard.inodes.get(&ino) else {
+            return Some((Ranges::default(), false));
+        };
+        let ranges = match changed.is_in_log {
+            true => &changed.since_log,
+            false => &changed.ranges,
+        };
+        (!changed.has_too_many).then(|| (ranges.clone(), changed.is_in_log))
+    }
+
+    /// The inode was put into the log as it is now. The caller has its lock.
+    pub(crate) fn set_in_log(&self, ino: Ino) {
+        let mut shard = self.shard(ino).lock();
+        let changed = shard.inodes.entry(ino).or_default();
+        changed.is_in_log = true;
+        changed.since_log = Ranges::default();
+    }
+}
+
+impl Changes for EpochChanges {
+    fn names_of(&self, ino: Ino) -> Vec<Place> {
+        let shard = self.shard(ino).lock();
+        let changed = shard.inodes.get(&ino);
+        changed.map_or(Vec::new(), |changed| {
+            changed.names.iter().cloned().collect()
+        })
+    }
+
+    fn inodes_of(&self, place: &Place) -> Vec<Ino> {
+        let shard = self.shard(place.0).lock();
+        let changed = shard.names.get(place);
+        changed.map_or(Vec::new(), |name| name.inodes.iter().copied().collect())
+    }
+}
+
+/// Fast commits of a file system.
+pub(crate) struct FastLog {
+    /// By the epoch's lowest bit.
+    epochs: [EpochChanges; 2],
+    /// The log of the running epoch, once someone needed one. [leaf; read: shared]
+    running: RwLock<Option<(Epoch, Arc<FsyncLog>)>>,
+    update: Chosen<LogUpdate>,
+    pub(crate) statistics: logtree::Statistics,
+    /// Why fsyncs were full commits: the epoch was not the next one, or something can't be logged. [counters]
+    pub(crate) not_next: Counter,
+    pub(crate) unloggable: Counter,
+    /// What the trees of logs that ended counted. [counters]
+    updates: Counter,
+    inserts: Counter,
+    parent_write_locks: Counter,
+    splits: Counter,
+}
+
+impl FastLog {
+    pub(crate) fn new() -> FastLog {
+        FastLog {
+            epochs: [EpochChanges::new(), EpochChanges::new()],
+            running: RwLock::new(Rank::Leaf, None),
+            update: Chosen::new(LogUpdate::default()),
+            statistics: logtree::Statistics::default(),
+            not_next: Counter::new(),
+            unloggable: Counter::new(),
+            updates: Counter::new(),
+            inserts: Counter::new(),
+            parent_write_locks: Counter::new(),
+            splits: Counter::new(),
+        }
+    }
+
+    /// From the next log on this form is used.
+    pub(crate) fn choose(&self, update: LogUpdate) {
+        self.update.set(update);
+    }
+
+    /// What changed in an epoch.
+    pub(crate) fn changes(&self, epoch: Epoch) -> &EpochChanges {
+        &self.epochs[(epoch.0 & 1) as usize]
+    }
+
+    /// A name stands for something else from this handle on.
+    pub(crate) fn note_name(
+        &self,
+        handle: &Handle<'_>,
+        place: (Ino, &[u8]),
+        before: Option<Ino>,
+        now: Option<Ino>,
+    ) {
+        let changes = self.changes(handle.epoch());
+        if changes.has_too_many() {
+            return;
+        }
+        let place: Place = (place.0, place.1.into());
+        for ino in before.into_iter().chain(now) {
+            let mut shard = changes.shard(ino).lock();
+            let inode = shard.inodes.entry(ino).or_default();
+            inode.names.insert(place.clone());
+        }
+        let mut shard = changes.shard(place.0).lock();
+        let name = match shard.names.entry(place) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                changes.note();
+                entry.insert(OfName {
+                    base: before,
+                    now,
+                    inodes: BTreeSet::new(),
+                })
+            }
+        };
+        name.now = now;
+        name.inodes.extend(before.into_iter().chain(now));
+    }
+
+    /// Blocks of a file are mapped otherwise from this handle on.
+    pub(crate) fn note_ranges(&self, handle: &Handle<'_>, ino: Ino, ranges: &[Range<u64>]) {
+        let changes = self.changes(handle.epoch());
+        if changes.has_too_many() || ranges.is_empty() {
+            return;
+        }
+        let mut shard = changes.shard(ino).lock();
+        let changed = shard.inodes.entry(ino).or_insert_with(|| {
+            changes.note();
+            OfInode::default()
+        });
+        for range in ranges {
+            changed.ranges.add(range.clone());
+            changed.since_log.add(range.clone());
+        }
+        if changed.ranges.0.len() > RANGES_MAX {
+            changed.has_too_many = true;
+            (changed.ranges, changed.since_log) = Default::default();
+        }
+    }
+
+    /// The log of an epoch, if there is one.
+    pub(crate) fn running(&self, epoch: Epoch) -> Option<Arc<FsyncLog>> {
+        let running = self.running.read();
+        let of_epoch = running.as_ref().filter(|(of, _)| *of == epoch);
+        of_epoch.map(|(_, log)| Arc::clone(log))
+    }
+
+    /// The log of an epoch of which the caller has a handle, begun if need be; `None` if there can't be one now.
+    pub(crate) fn log(
+        &self,
+        handle: &Handle<'_>,
+        journal: &Journal,
+        block_bytes: usize,
+    ) -> Option<Arc<FsyncLog>> {
+        let epoch = handle.epoch();
+        let tid: Tid = journal.fast_tid(epoch)?;
+        if let Some(log) = self.running(epoch) {
+            return Some(log);
+        }
+        let mut running = self.running.write();
+        if let Some((_, log)) = running.as_ref().filter(|(of, _)| *of == epoch) {
+            return Some(Arc::clone(log));
+        }
+        let update = match self.update.get() {
+            LogUpdate::InPlace => logtree::LogUpdate::InPlace,
+            LogUpdate::Insert => logtree::LogUpdate::Insert,
+        };
+        let log = Arc::new(FsyncLog::new(tid, block_bytes, update));
+        *running = Some((epoch, Arc::clone(&log)));
+        Some(log)
+    }
+
+    /// Ends the log of a sealed epoch, and forgets what changed in it; whether the area was written.
+    pub(crate) fn end(&self, sealed: Epoch) -> bool {
+        let mut running = self.running.write();
+        let log = running.take_if(|(epoch, _)| *epoch <= sealed);
+        drop(running);
+        self.changes(sealed).clear();
+        let Some((_, log)) = log else {
+            return false;
+        };
+        let is_used = log.close();
+        let counted = log.counters();
+        self.updates.add(counted.updates.sum());
+        self.inserts.add(counted.inserts.sum());
+        self.parent_write_locks
+            .add(counted.parent_write_locks.sum());
+        let splits = counted.leaf_splits.sum() + counted.node_splits.sum();
+        self.splits.add(splits);
+        is_used
+    }
+
+    /// What was counted.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
+        let running = self.running.read();
+        let of = |count: &dyn Fn(&logtree::Counters) -> u64| {
+            running.as_ref().map_or(0, |(_, log)| count(log.counters()))
+        };
+        let said = &self.statistics;
+        vec![
+            ("fsync.log_commits", said.log_commits.sum()),
+            ("fsync.log_blocks", said.log_blocks.sum()),
+            ("fsync.log_commits_of_one_block", said.one_block.sum()),
+            ("fsync.already_logged", said.already_logged.sum()),
+            ("fsync.followers", said.followers.sum()),
+            ("fsync.surprises", said.surprises.sum()),
+            ("fsync.full_not_next", self.not_next.sum()),
+            ("fsync.full_unloggable", self.unloggable.sum()),
+            (
+                "fsync.items_in_place",
+                self.updates.sum() + of(&|counters| counters.updates.sum()),
+            ),
+            (
+                "fsync.items_inserted",
+                self.inserts.sum() + of(&|counters| counters.inserts.sum()),
+            ),
+            (
+                "fsync.parent_write_locks",
+                self.parent_write_locks.sum() + of(&|counters| counters.parent_write_locks.sum()),
+            ),
+            (
+                "fsync.splits",
+                self.splits.sum()
+                    + of(&|counters| counters.leaf_splits.sum() + counters.node_splits.sum()),
+            ),
+        ]
+    }
+}
+
+/// The journal's area.
+pub(crate) struct JournalArea<'a>(pub(crate) &'a Journal);
+
+impl Area for JournalArea<'_> {
+    fn write(&self, first: u32, blocks: &[u8], after_data: bool) -> Result<(), String> {
+        let written = self.0.write_fast(first, blocks, after_data);
+        written.map_err(|error| error.to_string())
+    }
+
+    fn blocks(&self) -> u32 {
+        self.0.fast_blocks()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_meet_are_joined() {
+        let mut ranges = Ranges::default();
+        for range in [10..20, 30..40, 20..25, 5..7, 6..12, 39..39, 41..50, 24..30] {
+            ranges.add(range);
+        }
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), [5..40, 41..50]);
+    }
+}

@@ -1,0 +1,327 @@
+//! Blocks taken, given back, applied and freed by threads under schedules, while groups leave memory and forms change:
+//! no block has two owners, none is lost, and space ends when nothing is left.
+//!
+//! Who owns a block is written down here beside the file system, which at the end has as many free as at the start, and
+//! an image with which e2fsck agrees.
+
+use device::BlockDevice;
+use model::Random;
+use ondisk::FsBlock;
+use simulate::CowDevice;
+use sync::schedule::{self, Plan};
+use sync::{Arc, Mutex, Rank};
+
+use super::*;
+use crate::error::Error;
+use crate::group::{Run, Wanted};
+use crate::mballoc::{self, Blocks, Target};
+
+fn clock() -> Timestamp {
+    Timestamp {
+        seconds: 1_700_000_000,
+        nanoseconds: 5,
+    }
+}
+
+/// An image of 24 small groups.
+fn image() -> Option<Vec<u8>> {
+    if !testkit::have("mke2fs") || !testkit::have("e2fsck") {
+        testkit::skip("needs mke2fs and e2fsck");
+        return None;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(6 << 20).unwrap();
+    let path = file.path().to_str().unwrap();
+    let options = "-q -F -t ext4 -O ^resize_inode,^meta_bg -b 1024 -g 256 -N 192 -J size=1";
+    let arguments: Vec<&str> = options.split(' ').chain([path]).collect();
+    testkit::run("mke2fs", &arguments);
+    Some(std::fs::read(path).unwrap())
+}
+
+/// Opens with room for one group in memory.
+fn open(device: &Arc<CowDevice>) -> Fs {
+    let options = OpenOptions {
+        group_bytes: 100,
+        ..OpenOptions::default()
+    };
+    let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
+    Fs::open_for_writing(shared, &options, clock).unwrap()
+}
+
+fn counter(fs: &Fs, name: &str) -> u64 {
+    let found = fs.counters().into_iter().find(|(known, _)| *known == name);
+    found.unwrap().1
+}
+
+/// Who owns what.
+struct Owners(Mutex<Vec<bool>>);
+
+impl Owners {
+    fn new() -> Owners {
+        Owners(Mutex::new(Rank::Leaf, vec![false; 6 << 10]))
+    }
+
+    fn change(&self, run: Run, is_owned: bool) {
+        let mut owned = self.0.lock();
+        for block in run.start.0..run.start.0 + u64::from(run.len) {
+            let before = std::mem::replace(&mut owned[block as usize], is_owned);
+            assert_ne!(before, is_owned, "block {block} has two owners or none");
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.0.lock().iter().filter(|is_owned| **is_owned).count() as u64
+    }
+}
+
+/// What one thread does, and has.
+struct Worker<'a> {
+    fs: &'a Fs,
+    owners: &'a Owners,
+    random: Random,
+    taken: Vec<Blocks<'a>>,
+    applied: Vec<Run>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(fs: &'a Fs, owners: &'a Owners, seed: u64) -> Worker<'a> {
+        Worker {
+            fs,
+            owners,
+            random: Random::new(seed),
+            taken: Vec::new(),
+            applied: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, most: u64) -> bool {
+        let icache = &self.fs.icache;
+        let want = 1 + self.random.below(most) as u32;
+        let target = Target {
+            goal: FsBlock(1 + self.random.below(6000)),
+            want,
+            least: 1 + self.random.below(want.into()) as u32,
+            floor: 0,
+        };
+        match mballoc::take(icache.volume(), icache.groups(), &target) {
+            Ok(blocks) => {
+                assert!(blocks.run().len <= want);
+                self.owners.change(blocks.run(), true);
+                self.taken.push(blocks);
+                true
+            }
+            Err(Error::NoSpace) => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn give_back(&mut self) {
+        let Some(mut blocks) = self.taken.pop() else {
+            return;
+        };
+        if blocks.run().len > 1 && self.random.below(2) == 0 {
+            let part = blocks.split(1 + self.random.below(u64::from(blocks.run().len) - 1) as u32);
+            let (groups, geometry) = (self.fs.icache.groups(), self.fs.icache.volume().geometry());
+            self.taken.push(part.set_aside().take_up(groups, geometry));
+        }
+        self.owners.change(blocks.run(), false);
+        drop(blocks);
+    }
+
+    fn apply(&mut self) {
+        let Some(blocks) = self.taken.pop() else {
+            return;
+        };
+        let credits = self.fs.icache.reserve(8, 0).unwrap();
+        let handle = self.fs.icache.begin(credits).unwrap();
+        self.applied.push(blocks.apply(&handle));
+    }
+
+    fn free(&mut self) {
+        let Some(run) = self.applied.pop() else {
+            return;
+        };
+        let icache = &self.fs.icache;
+        let runs = [(run.start, run.len.into())];
+        let claim = || icache.claim_blocks(Ino(12), &runs).unwrap();
+        if self.random.below(3) == 0 {
+            // Changes its mind.
+            drop(claim());
+        }
+        let freeing = claim();
+        let credits = icache.reserve(freeing.cost(), 0).unwrap();
+        let handle = icache.begin(credits).unwrap();
+        // Nobody gets them before the epoch is durable.
+        self.owners.change(run, false);
+        freeing.apply(&handle);
+    }
+
+    fn step(&mut self) {
+        match self.random.below(12) {
+            0..=3 => {
+                self.take(40);
+            }
+            4 => self.give_back(),
+            5..=7 => self.apply(),
+            8..=9 => self.free(),
+            10 => self.fs.sync().unwrap(),
+            _ => {
+                let options = ["group_lock=try", "group_lock=wait"];
+                let scans = ["mb_optimize_scan=0", "mb_optimize_scan=1"];
+                let all = [options, scans].concat();
+                let option = all[self.random.below(4) as usize];
+                self.fs.choose(option).unwrap();
+            }
+        }
+    }
+
+    /// Lets go of all that it has.
+    fn end(mut self) {
+        while !self.taken.is_empty() {
+            self.give_back();
+        }
+        while !self.applied.is_empty() {
+            self.free();
+        }
+    }
+}
+
+fn judge(device: &CowDevice) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), device.bytes()).unwrap();
+    let output = std::process::Command::new("e2fsck")
+        .arg("-fn")
+        .arg(file.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(testkit::found_nothing(&output), "{said}");
+}
+
+/// A run of one seed; how often a group left memory, and how often a busy one was passed by.
+fn run_schedule(image: &[u8], seed: u64) -> (u64, u64) {
+    let device = Arc::new(CowDevice::new(image.to_vec().into()));
+    let points = 5_000_000;
+    let run = schedule::run(Plan { seed, points }, || {
+        let fs = open(&device);
+        let free = fs.icache.groups().blocks.sum();
+        let owners = Owners::new();
+        sync::thread::workers(3, |thread| {
+            let mut worker = Worker::new(&fs, &owners, seed * 3 + thread as u64);
+            (0..25).for_each(|_| worker.step());
+            worker.end();
+        });
+        fs.sync().unwrap();
+        assert_eq!((fs.icache.groups().blocks.sum(), owners.count()), (free, 0));
+        // Now all take until nothing is left, and what they have is everything.
+        let all = Mutex::new(Rank::Leaf, 0);
+        sync::thread::workers(3, |thread| {
+            let mut worker = Worker::new(&fs, &owners, seed * 5 + thread as u64);
+            while worker.take(300) {}
+            *all.lock() += worker.taken.len();
+            worker.taken.into_iter().for_each(|blocks| {
+                let _kept = blocks.set_aside();
+            });
+        });
+        assert_eq!((owners.count(), fs.icache.groups().blocks.sum()), (free, 0));
+        let names = ["mballoc.groups_evicted", "mballoc.lock_skips"];
+        names.map(|name| counter(&fs, name))
+    });
+    let ([evicted, skipped], _) = run.unwrap();
+    let fs = open(&device);
+    fs.close().unwrap();
+    judge(&device);
+    (evicted, skipped)
+}
+
+fn schedules(seeds: std::ops::Range<u64>) {
+    let Some(image) = image() else { return };
+    let (mut evicted, mut skipped) = (0, 0);
+    for seed in seeds {
+        let counts = run_schedule(&image, seed);
+        evicted += counts.0;
+        skipped += counts.1;
+    }
+    assert!(evicted > 100 && skipped > 10, "{evicted} {skipped}");
+}
+
+#[test]
+fn no_block_is_lost_or_given_twice_however_threads_are_scheduled() {
+    schedules(0..20);
+}
+
+/// `cargo test -p lanefs-engine --lib -- --ignored more_schedules`
+#[test]
+#[ignore = "minutes: cargo test --release -p lanefs-engine --lib more_schedules -- --ignored"]
+fn more_schedules_of_threads_that_take_and_free() {
+    schedules(20..1500);
+}
+
+/// The order lists and the linear scan pass by the same groups, whatever was taken under whichever form.
+#[test]
+fn both_ways_to_scan_find_the_same_groups_at_any_time() {
+    let Some(image) = image() else { return };
+    let device = Arc::new(CowDevice::new(image.into()));
+    let fs = open(&device);
+    let owners = Owners::new();
+    let mut worker = Worker::new(&fs, &owners, 7);
+    for round in 0..150 {
+        worker.step();
+        worker.take(60);
+        if round % 3 == 0 {
+            worker.give_back();
+        }
+        let next = |form: &str, range: std::ops::Range<u32>, wanted| {
+            fs.choose(&format!("mb_optimize_scan={form}")).unwrap();
+            fs.icache.groups().next_group(range, wanted)
+        };
+        let orders = (0..9).flat_map(|order| [Wanted::Chunk(order), Wanted::Average(order)]);
+        let runs = [1, 2, 3, 7, 64, 100].map(Wanted::Run);
+        for wanted in orders.chain(runs).chain([Wanted::Any]) {
+            let start = worker.random.below(24) as u32;
+            let found = next("1", start..24, wanted);
+            assert_eq!(found, next("0", start..24, wanted), "{wanted:?}");
+        }
+    }
+    // All criteria have their turn before nothing is left.
+    while worker.take(60) {}
+    let found = fs.counters().into_iter();
+    let mut found = found.filter(|(name, _)| name.starts_with("mballoc.found_"));
+    assert!(found.all(|(_, count)| count > 0), "{:?}", fs.counters());
+    worker.end();
+    fs.close().unwrap();
+    judge(&device);
+}
+
+/// What a group has is read anew when it is needed again, and is what was there when it left memory.
+#[test]
+fn groups_leave_memory_and_come_back_as_they_were() {
+    let Some(image) = image() else { return };
+    let device = Arc::new(CowDevice::new(image.into()));
+    let fs = open(&device);
+    let owners = Owners::new();
+    let mut worker = Worker::new(&fs, &owners, 1);
+    let free = fs.icache.groups().blocks.sum();
+    for round in 0..40 {
+        (0..4).for_each(|_| {
+            worker.take(50);
+        });
+        while !worker.taken.is_empty() {
+            worker.apply();
+        }
+        if round % 2 == 1 {
+            worker.free();
+            worker.free();
+        }
+        fs.sync().unwrap();
+        assert!(counter(&fs, "mballoc.groups_in_memory") <= 1);
+        let sum = fs.icache.groups().blocks.sum();
+        assert_eq!(sum + owners.count(), free);
+    }
+    assert!(counter(&fs, "mballoc.groups_evicted") > 50);
+    worker.end();
+    fs.sync().unwrap();
+    assert_eq!(fs.icache.groups().blocks.sum(), free);
+    fs.close().unwrap();
+    judge(&device);
+}

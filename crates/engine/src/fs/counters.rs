@@ -1,0 +1,52 @@
+//! What the mechanisms counted, each on lines of its threads' own: read without stopping anybody, so each is a value
+//! between the one before and the one after. Nothing of it is on disk.
+
+use crate::fs::Fs;
+
+impl Fs {
+    /// All counters since the file system was opened, by name (`journal.commits`); those of each mechanism begin with
+    /// its name, whichever form it has now. May be called from any thread at any time.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let cache = self.cache_statistics();
+        let mut counters = vec![("buffer.hits", cache.hits), ("buffer.misses", cache.misses)];
+        if let Some(journal) = self.journal_statistics() {
+            counters.extend([
+                ("journal.commits", journal.commits.sum()),
+                ("journal.syncs", journal.syncs.sum()),
+                ("journal.logged_blocks", journal.logged_blocks.sum()),
+                ("journal.revokes", journal.revokes.sum()),
+                (
+                    "journal.checkpointed_blocks",
+                    journal.checkpointed_blocks.sum(),
+                ),
+                ("journal.flushes", journal.flushes.sum()),
+                ("journal.begin_waits", journal.begin_waits.sum()),
+                ("journal.room_waits", journal.room_waits.sum()),
+                ("journal.lease_recalls", journal.lease_recalls.sum()),
+            ]);
+        }
+        if self.icache.volume().is_writable() {
+            counters.extend(self.icache.groups().inodes.counters());
+            counters.extend(self.icache.groups().counters());
+            counters.extend(self.icache.inodes().counters());
+            counters.extend(self.icache.ialloc().counters());
+        }
+        if self.icache.volume().is_writable() {
+            let kept = self.icache.preallocations();
+            counters.extend([
+                ("prealloc.hits", kept.hits.sum()),
+                ("prealloc.refills", kept.refills.sum()),
+                ("prealloc.lane_hits", kept.lane_hits.sum()),
+                ("prealloc.lane_refills", kept.lane_refills.sum()),
+                ("prealloc.discards", kept.discards.sum()),
+                ("prealloc.blocks", kept.blocks()),
+            ]);
+        }
+        counters.extend(self.icache.orphans().counters());
+        if let Some(fast) = self.icache.fast() {
+            counters.extend(fast.counters());
+        }
+        counters
+    }
+}

@@ -1,0 +1,51 @@
+//! Inodes by handle: a number and a generation that were told before, and may mean nothing any more.
+//!
+//! The inode is found by that test, without a lock, also while others make or delete it; then its lock, shared, tells
+//! what became of it. No other lock is held.
+
+use ondisk::{Generation, Ino};
+
+use crate::error::Error;
+use crate::fs::{Fs, InodeRef};
+
+impl Fs {
+    /// The inode with this number, as long as it is the one that had this generation; held, as by [`Fs::hold`], where
+    /// the file system is written to. One without names is found while others hold it.
+    ///
+    /// # Errors
+    /// `Stale` if it was deleted, or its number is another's now, or nobody's, or about to be another's; `Corrupt`,
+    /// `Io`.
+    pub fn open_by_handle(&self, ino: Ino, generation: Generation) -> Result<InodeRef<'_>, Error> {
+        self.noting(self.by_handle(ino, generation))
+    }
+
+    fn by_handle(&self, ino: Ino, generation: Generation) -> Result<InodeRef<'_>, Error> {
+        let icache = &*self.icache;
+        let used = || match icache.load_used(ino) {
+            Err(Error::NotFound) => Err(Error::Stale),
+            inode => inode,
+        };
+        let is_it = |found: Generation| (found == generation).then_some(()).ok_or(Error::Stale);
+        if icache.volume().check_ordinary(ino).is_err() {
+            // The file system's own is nobody's to open.
+            return Err(Error::Stale);
+        }
+        if !icache.volume().is_writable() {
+            let found = icache.load(ino);
+            let found = found.ok().filter(|inode| inode.mode() != 0);
+            is_it(found.ok_or(Error::Stale)?.generation())?;
+            let inode = used()?;
+            return Ok(InodeRef { icache, inode });
+        }
+        let live = icache.get_by_handle(ino, generation)?;
+        let _settled = icache.settled(&live);
+        let inode = used()?;
+        is_it(inode.generation())?;
+        if inode.links_count() == 0 && !live.is_held() {
+            // It is about to be deleted.
+            return Err(Error::Stale);
+        }
+        live.hold();
+        Ok(InodeRef { icache, inode })
+    }
+}

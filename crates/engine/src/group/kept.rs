@@ -1,0 +1,327 @@
+//! What is kept of each group: hints, and its blocks in memory as long as they are needed and there is room.
+//!
+//! Blocks of a group are read without a lock and put in place under the group's. Whoever read them while another put
+//! them in place, changed them and let them go again notices by a count, and reads anew. They are let go of when more
+//! memory is in use than was allowed, from those on that were used least lately, and only if nothing of them is
+//! outstanding ([`Bits::may_go`]): then the newest image says the same. What is outstanding is bounded by the journal's
+//! largest transaction and by who keeps blocks aside.
+
+use std::collections::VecDeque;
+
+use ondisk::{Corrupt, Group};
+use sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use sync::{CachePadded, Counter, Mutex, MutexGuard, Rank};
+
+use super::bits::Bits;
+use super::scan::Wanted;
+use super::{Groups, load_bits};
+use crate::error::Error;
+use crate::sb::Volume;
+
+/// How many groups are looked at, to let go of them, by one who loaded one.
+const LOOKS_A_LOAD: usize = 16;
+/// How often the committer looks at all of them.
+const ROUNDS: usize = 2;
+
+/// What is kept of one group.
+pub(super) struct Kept {
+    /// Blocks that can be had: as the descriptor says until the bitmap was read. [atomic: Relaxed, hint; group]
+    pub(super) free_blocks: AtomicU32,
+    /// A bound on runs of them. [atomic: Relaxed, hint; group]
+    longest: AtomicU32,
+    /// The order of the largest free chunk plus one; 0 without any. [atomic: Relaxed, hint; group]
+    largest: AtomicU32,
+    /// The order of the average run plus one; 0 without any. [atomic: Relaxed, hint; group]
+    average: AtomicU32,
+    /// Whether the blocks were used since someone last looked for those to let go of. [atomic: Relaxed, hint]
+    is_used: AtomicBool,
+    /// [group]
+    slot: Mutex<Slot>,
+}
+
+/// A group's blocks.
+struct Slot {
+    /// While they are in memory.
+    bits: Option<Box<Bits>>,
+    /// How often they were put in place.
+    loads: u64,
+}
+
+/// Groups whose blocks are in memory, and how much that is.
+pub(super) struct Loaded {
+    /// In the order in which they were loaded or looked at last. [leaf]
+    queue: Mutex<VecDeque<Group>>,
+    /// How many there are. [atomic: Relaxed, written under the queue]
+    count: CachePadded<AtomicU32>,
+    /// More are let go of. [const]
+    most: u32,
+    pub(super) loads: Counter,
+    pub(super) evictions: Counter,
+}
+
+impl Loaded {
+    /// At most so many.
+    pub(super) fn new(most: u32) -> Loaded {
+        Loaded {
+            queue: Mutex::new(Rank::Leaf, VecDeque::new()),
+            count: CachePadded::default(),
+            most,
+            loads: Counter::new(),
+            evictions: Counter::new(),
+        }
+    }
+
+    fn add(&self, group: Group) {
+        self.loads.add(1);
+        self.put(group);
+    }
+
+    fn put(&self, group: Group) {
+        let mut queue = self.queue.lock();
+        queue.push_back(group);
+        self.say(&queue);
+    }
+
+    fn take(&self) -> Option<Group> {
+        let mut queue = self.queue.lock();
+        let group = queue.pop_front();
+        self.say(&queue);
+        group
+    }
+
+    fn say(&self, queue: &VecDeque<Group>) {
+        // Relaxed: a hint for who asks whether there are too many; there are at most 2^20 groups.
+        self.count.store(queue.len() as u32, Ordering::Relaxed);
+    }
+
+    /// How many groups' blocks are in memory.
+    pub(super) fn count(&self) -> u32 {
+        // Relaxed: as in `say`.
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+/// An order as a byte, of a length that is not below 2^order.
+fn order_byte(len: u32) -> u8 {
+    // Below 33.
+    len.checked_ilog2().map_or(0, |order| order as u8 + 1)
+}
+
+impl Kept {
+    /// Of a group that has so many free; nothing is known about how they lie.
+    pub(super) fn new(free: u32) -> Kept {
+        let order = u32::from(order_byte(free));
+        Kept {
+            free_blocks: AtomicU32::new(free),
+            longest: AtomicU32::new(free),
+            largest: AtomicU32::new(order),
+            average: AtomicU32::new(order),
+            is_used: AtomicBool::new(false),
+            slot: Mutex::new(
+                Rank::Group,
+                Slot {
+                    bits: None,
+                    loads: 0,
+                },
+            ),
+        }
+    }
+
+    /// What the order lists say before the group is loaded.
+    pub(super) fn first_order(free: u32) -> u8 {
+        order_byte(free)
+    }
+
+    fn get(of: &AtomicU32) -> u32 {
+        // Relaxed: a hint; who acts on it looks again under the lock.
+        of.load(Ordering::Relaxed)
+    }
+
+    fn set(of: &AtomicU32, value: u32) {
+        // Relaxed: as in `get`.
+        of.store(value, Ordering::Relaxed);
+    }
+}
+
+impl Groups {
+    /// Works on a group's blocks under its lock, or gives nothing if another has it and that is a reason to look
+    /// elsewhere. Reads them first if they are not in memory. Not under another group's lock, and not with a handle
+    /// open.
+    ///
+    /// # Errors
+    /// When the bitmap can't be read or is broken.
+    pub(crate) fn try_with_bits<R>(
+        &self,
+        volume: &Volume,
+        group: Group,
+        work: impl FnOnce(&mut Bits) -> R,
+    ) -> Result<Option<R>, Error> {
+        let kept = &self.kept[group.0 as usize];
+        match self.locks.lock(&kept.slot) {
+            Some(slot) => self.work(volume, group, slot, work).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`Groups::try_with_bits`], but waits for the lock.
+    ///
+    /// # Errors
+    /// As [`Groups::try_with_bits`].
+    pub(crate) fn with_bits<R>(
+        &self,
+        volume: &Volume,
+        group: Group,
+        work: impl FnOnce(&mut Bits) -> R,
+    ) -> Result<R, Error> {
+        let kept = &self.kept[group.0 as usize];
+        self.work(volume, group, self.locks.wait(&kept.slot), work)
+    }
+
+    fn work<'a, R>(
+        &'a self,
+        volume: &Volume,
+        group: Group,
+        mut slot: MutexGuard<'a, Slot>,
+        work: impl FnOnce(&mut Bits) -> R,
+    ) -> Result<R, Error> {
+        let kept = &self.kept[group.0 as usize];
+        let mut is_new = false;
+        while slot.bits.is_none() {
+            let loads = slot.loads;
+            drop(slot);
+            let loaded = load_bits(volume, group);
+            slot = self.locks.wait(&kept.slot);
+            // Otherwise what was read may be older than what others made of it and let go of meanwhile.
+            if slot.bits.is_none() && slot.loads == loads {
+                let mut bits = Box::new(loaded?);
+                let free = bits.buddy().free();
+                // The bitmap counts, whatever the descriptor said.
+                self.blocks
+                    .add(i64::from(free) - i64::from(Kept::get(&kept.free_blocks)));
+                slot.bits = Some(bits);
+                slot.loads += 1;
+                is_new = true;
+            }
+        }
+        // The loop above ends when they are there, and the lock is held since.
+        let bits = slot.bits.as_mut().expect("a loaded group");
+        let result = work(bits);
+        self.say(group, bits);
+        drop(slot);
+        if is_new {
+            self.loaded.add(group);
+            self.let_go(LOOKS_A_LOAD);
+        }
+        Ok(result)
+    }
+
+    /// Works on blocks that are in memory; nothing is done to others.
+    pub(crate) fn with_loaded(&self, group: Group, work: impl FnOnce(&mut Bits)) {
+        let kept = &self.kept[group.0 as usize];
+        if let Some(bits) = self.locks.wait(&kept.slot).bits.as_mut() {
+            work(bits);
+            self.say(group, bits);
+        }
+    }
+
+    /// Says what a group has, under its lock.
+    fn say(&self, group: Group, bits: &mut Bits) {
+        let kept = &self.kept[group.0 as usize];
+        let buddy = bits.buddy();
+        let (free, longest) = (buddy.free(), buddy.longest());
+        // Below 20.
+        let largest = buddy.largest_order().map_or(0, |order| order as u8 + 1);
+        let average = order_byte(buddy.average_run());
+        Kept::set(&kept.free_blocks, free);
+        Kept::set(&kept.longest, longest);
+        self.say_orders(group, largest, average);
+        // Relaxed: a hint; looked at first, so that it is written once.
+        if !kept.is_used.load(Ordering::Relaxed) {
+            // Relaxed: as above.
+            kept.is_used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn say_orders(&self, group: Group, largest: u8, average: u8) {
+        let kept = &self.kept[group.0 as usize];
+        for (own, list, new) in [
+            (&kept.largest, &self.largest, largest),
+            (&kept.average, &self.average, average),
+        ] {
+            // A byte each.
+            list.change(group, Kept::get(own) as u8, new);
+            Kept::set(own, new.into());
+        }
+    }
+
+    /// Whether a group may have what is wanted, by its own line. A hint.
+    pub(super) fn may_have(&self, group: Group, wanted: Wanted) -> bool {
+        let kept = &self.kept[group.0 as usize];
+        match wanted {
+            Wanted::Chunk(order) => Kept::get(&kept.largest) > order,
+            Wanted::Average(order) => Kept::get(&kept.average) > order,
+            Wanted::Run(want) => Kept::get(&kept.longest) >= want,
+            Wanted::Any => Kept::get(&kept.free_blocks) > 0,
+        }
+    }
+
+    /// Blocks that can be had now in a group. A hint.
+    pub(crate) fn free_blocks(&self, group: Group) -> u32 {
+        let kept = self.kept.get(group.0 as usize);
+        kept.map_or(0, |kept| Kept::get(&kept.free_blocks))
+    }
+
+    /// A group's bitmap of blocks is broken: none is taken from it any more, and the sum goes without it.
+    pub(crate) fn exclude(&self, group: Group, corrupt: Corrupt) {
+        let kept = &self.kept[group.0 as usize];
+        let slot = kept.slot.lock();
+        let free = Kept::get(&kept.free_blocks);
+        if slot.bits.is_some() || free == 0 {
+            return;
+        }
+        Kept::set(&kept.free_blocks, 0);
+        Kept::set(&kept.longest, 0);
+        self.say_orders(group, 0, 0);
+        drop(slot);
+        self.blocks.add(-i64::from(free));
+        self.note_broken(corrupt);
+    }
+
+    /// Lets go of what is too much, after a commit ended what was outstanding.
+    pub(super) fn keep_bound(&self) {
+        self.let_go(ROUNDS * self.loaded.count() as usize);
+    }
+
+    /// Lets go of groups' blocks while there are more in memory than are kept; looks at so many at most.
+    fn let_go(&self, looks: usize) {
+        for _ in 0..looks {
+            if self.loaded.count() <= self.loaded.most {
+                return;
+            }
+            let Some(group) = self.loaded.take() else {
+                return;
+            };
+            match self.evict(group) {
+                true => self.loaded.evictions.add(1),
+                false => self.loaded.put(group),
+            }
+        }
+    }
+
+    /// Lets go of a group's blocks, unless they were used lately, or something of them is outstanding.
+    fn evict(&self, group: Group) -> bool {
+        let kept = &self.kept[group.0 as usize];
+        // Relaxed: a hint.
+        if kept.is_used.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        let Some(mut slot) = kept.slot.try_lock() else {
+            return false;
+        };
+        let may_go = slot.bits.as_ref().is_none_or(|bits| bits.may_go());
+        if may_go {
+            slot.bits = None;
+        }
+        may_go
+    }
+}

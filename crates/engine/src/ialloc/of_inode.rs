@@ -1,0 +1,85 @@
+//! What inode allocation keeps with each inode in memory: a directory's window, and what became of the inode's own
+//! number since it came into memory. Gone with the inode; a crash leaves nothing of it.
+
+use ondisk::Group;
+use sync::atomic::{AtomicU32, Ordering};
+use sync::{Arc, OnceLock};
+
+use super::window::Window;
+
+/// What is known of an inode's own number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Known {
+    /// Nothing but what the bitmap's image says.
+    Nothing,
+    /// It was put in use since the inode came into memory.
+    Applied,
+    /// Someone is about to free it, or did.
+    Leaving,
+}
+
+/// Part of every inode in memory.
+pub(crate) struct OfInode {
+    /// Numbers set aside for a directory's files. Once there, it stays as long as the inode does.
+    window: OnceLock<Arc<Window>>,
+    /// The group, and 1, in which an inode was made last for this directory; 0 if none was. [atomic: Relaxed, hint]
+    last_group: AtomicU32,
+    /// [`Known`], as a number. [the inode's lock, exclusive]
+    known: AtomicU32,
+}
+
+impl OfInode {
+    /// Nothing.
+    pub(crate) fn new() -> OfInode {
+        OfInode {
+            window: OnceLock::new(),
+            last_group: AtomicU32::new(0),
+            known: AtomicU32::new(Known::Nothing as u32),
+        }
+    }
+
+    pub(super) fn window(&self) -> Option<&Arc<Window>> {
+        self.window.get()
+    }
+
+    /// The directory has this window, unless it has one.
+    pub(super) fn set(&self, window: Arc<Window>) -> &Arc<Window> {
+        self.window.get_or_init(|| window)
+    }
+
+    /// The inode is about to be deleted: if it is a directory with a window, that is given back.
+    pub(crate) fn forget(&self) {
+        if let Some(window) = self.window.get() {
+            window.forget();
+        }
+        // Relaxed: a hint.
+        self.last_group.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn last_group(&self) -> Option<Group> {
+        // Relaxed: a hint.
+        let group = self.last_group.load(Ordering::Relaxed);
+        group.checked_sub(1).map(Group)
+    }
+
+    pub(super) fn set_last_group(&self, group: Group) {
+        if self.last_group() != Some(group) {
+            // Relaxed: a hint.
+            self.last_group.store(group.0 + 1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn known(&self) -> Known {
+        // Relaxed: the lock of the inode orders it.
+        match self.known.load(Ordering::Relaxed) {
+            0 => Known::Nothing,
+            1 => Known::Applied,
+            _ => Known::Leaving,
+        }
+    }
+
+    pub(super) fn set_known(&self, known: Known) {
+        // Relaxed: the lock of the inode orders it.
+        self.known.store(known as u32, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,92 @@
+//! How many hold inodes that are not in memory: a server's clients, whose inodes have names and can be loaded again.
+//!
+//! In shards, each a map under a lock ([`Rank::Leaf`]) that is only taken where the shard's count says that there is
+//! something. All that concerns one inode is done under its bucket's lock, so it is there or here. No zeros are kept.
+
+use hashbrown::HashMap;
+use ondisk::Ino;
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::{CachePadded, Mutex, Rank};
+
+use super::LiveInode;
+
+const SHARDS: usize = 64;
+
+struct Shard {
+    /// Entries in `holders`. [leaf; read: under the bucket's lock of an inode that may be among them]
+    count: AtomicUsize,
+    /// [leaf]
+    holders: Mutex<HashMap<u32, u32>>,
+}
+
+/// The holders; see the module.
+pub(super) struct Absent {
+    shards: Box<[CachePadded<Shard>]>,
+}
+
+impl Absent {
+    pub(super) fn new() -> Absent {
+        let shard = || {
+            CachePadded::new(Shard {
+                count: AtomicUsize::new(0),
+                holders: Mutex::new(Rank::Leaf, HashMap::new()),
+            })
+        };
+        Absent {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+        }
+    }
+
+    fn shard(&self, ino: Ino) -> &Shard {
+        // Neighbours, which often go together, share a shard.
+        let place = (ino.0 >> 6) as usize % SHARDS;
+        &self.shards[place]
+    }
+
+    /// The inode leaves memory now, if it may: without names it is alive only for its holders, and may be waiting for a
+    /// name. Nobody else has it.
+    pub(super) fn keep(&self, inode: &LiveInode) -> bool {
+        let held = inode.holders();
+        if held > 0 && inode.is_nameless() {
+            return false;
+        }
+        if held > 0 {
+            let shard = self.shard(inode.ino());
+            let mut holders = shard.holders.lock();
+            holders.insert(inode.ino().0, held);
+            // Relaxed: the bucket's lock orders it for who looks for this inode.
+            shard.count.store(holders.len(), Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// How many hold an inode that comes into memory now; they are no longer counted here.
+    pub(super) fn take(&self, ino: Ino) -> u32 {
+        let shard = self.shard(ino);
+        // Relaxed: as in `keep`.
+        if shard.count.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut holders = shard.holders.lock();
+        let held = holders.remove(&ino.0).unwrap_or(0);
+        // Relaxed: as in `keep`.
+        shard.count.store(holders.len(), Ordering::Relaxed);
+        held
+    }
+
+    /// `times` fewer hold an inode that is not in memory; false if none did.
+    pub(super) fn release(&self, ino: Ino, times: u32) -> bool {
+        let shard = self.shard(ino);
+        let mut holders = shard.holders.lock();
+        let Some(held) = holders.get_mut(&ino.0) else {
+            return false;
+        };
+        *held = held.saturating_sub(times);
+        if *held == 0 {
+            holders.remove(&ino.0);
+        }
+        // Relaxed: as in `keep`.
+        shard.count.store(holders.len(), Ordering::Relaxed);
+        true
+    }
+}

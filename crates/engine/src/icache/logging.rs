@@ -1,0 +1,111 @@
+//! What fast commits keep of an inode in memory: whether its changes can be logged, and which of them are.
+//!
+//! All of it belongs to epochs, and means nothing once its epoch is committed; an inode that goes from memory is clean,
+//! so nothing is lost with it. No lock of its own but a leaf.
+
+use journal::Epoch;
+use logtree::Batch;
+use ondisk::FileType;
+use ondisk::inode::Inode;
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Mutex, Rank};
+
+/// Where an inode was put into the log.
+#[derive(Clone, Copy)]
+struct Logged {
+    epoch: Epoch,
+    batch: Batch,
+    /// How often it had changed by then.
+    changes: u64,
+    /// Bytes that it had.
+    size: u64,
+}
+
+/// See the module.
+pub(crate) struct Logging {
+    /// The last epoch with a change that no record can tell. [atomic: Relaxed; lock, exclusive]
+    unloggable: AtomicU64,
+    /// Counts changes. [atomic: Release, Acquire; lock, exclusive]
+    changes: AtomicU64,
+    /// [leaf]
+    logged: Mutex<Option<Logged>>,
+}
+
+impl Logging {
+    pub(crate) fn new() -> Logging {
+        Logging {
+            unloggable: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+            logged: Mutex::new(Rank::Leaf, None),
+        }
+    }
+
+    /// Something changed.
+    pub(crate) fn note(&self) {
+        // Release: comes after the change; pairs with the Acquire in `logged`.
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Something changed in this epoch that no record can tell.
+    pub(crate) fn set_unloggable(&self, epoch: Epoch) {
+        // Relaxed: the inode's lock orders it.
+        self.unloggable.store(epoch.0, Ordering::Relaxed);
+    }
+
+    /// All that changed so far can be told after all: the inode was made in this epoch.
+    pub(crate) fn set_loggable(&self) {
+        // Relaxed: as above.
+        self.unloggable.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether something changed in this epoch that no record can tell.
+    pub(crate) fn is_unloggable(&self, epoch: Epoch) -> bool {
+        // Relaxed: as above; a directory's is read without its lock, as a name in it that changed has one that is held.
+        self.unloggable.load(Ordering::Relaxed) == epoch.0
+    }
+
+    /// The inode was put into the epoch's log as it is now. The caller has its lock.
+    pub(crate) fn set_logged(&self, epoch: Epoch, batch: Batch, size: u64) {
+        // Relaxed: the inode's lock orders it.
+        let changes = self.changes.load(Ordering::Relaxed);
+        *self.logged.lock() = Some(Logged {
+            epoch,
+            batch,
+            changes,
+            size,
+        });
+    }
+
+    /// Bytes that the inode had when it was put into the epoch's log last.
+    pub(crate) fn logged_size(&self, epoch: Epoch) -> Option<u64> {
+        let logged = *self.logged.lock();
+        let logged = logged.filter(|logged| logged.epoch == epoch);
+        logged.map(|logged| logged.size)
+    }
+
+    /// The batch of the epoch's log in which the inode is as it is now.
+    pub(crate) fn logged(&self, epoch: Epoch) -> Option<Batch> {
+        let logged = (*self.logged.lock()).filter(|logged| logged.epoch == epoch)?;
+        // Acquire: pairs with the Release in `note`.
+        let is_same = self.changes.load(Ordering::Acquire) == logged.changes;
+        is_same.then_some(logged.batch)
+    }
+}
+
+/// Whether a record in the log tells the difference between two states of an inode; a directory's names and their times
+/// are no affair of its own record.
+pub(crate) fn is_loggable(before: &Inode, after: &Inode) -> bool {
+    let is_directory = before.file_type() == Some(FileType::Directory);
+    let stays = before.file_type() == after.file_type()
+        && before.flags() == after.flags()
+        && before.xattr_block() == after.xattr_block()
+        && before.project() == after.project()
+        && before.generation() == after.generation();
+    let stays_directory = || {
+        (before.mode(), before.uid(), before.gid()) == (after.mode(), after.uid(), after.gid())
+            && before.links_count() == after.links_count()
+            && before.size(true) == after.size(true)
+            && before.block_area() == after.block_area()
+    };
+    stays && (!is_directory || stays_directory())
+}

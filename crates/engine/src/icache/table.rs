@@ -1,0 +1,290 @@
+//! Which inodes are in memory: one table, found through either of two forms ([`RcuTable`], [`LockedTable`]) that may
+//! be changed for one another at any time, for both keep to the table's own rules: what is added, removed or counted
+//! under a hand's mark is so under one bucket's lock ([`sync::Rank::IcacheBucket`]).
+//!
+//! An inode is there once. It is loaded with nothing locked and added after a second look; who comes second takes the
+//! one that is there. Nobody waits for another's load: the table's block is read once, by the cache of blocks, and the
+//! rest is a copy of 256 bytes. What was loaded while another instance changed and left is refused and loaded again
+//! (the bucket's count of removals tells).
+//!
+//! Who meets an inode that is being made, finds it without a record; one that is being deleted, still with its record.
+//! Both are locked by who does that, and whoever must know how it ends waits for that lock, with nothing or a
+//! directory's lock held; no lookup by name gets there, for there is no name.
+//!
+//! An inode that nobody uses leaves when there are too many: hands go round parts of the table, each locked only by
+//! who moves it, and whoever loads pays. One that someone holds may leave like any other while it has names; how many
+//! hold it stays in [`Absent`] and goes with it when it is loaded again. What a crash leaves: nothing of this.
+
+use ondisk::Ino;
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sync::rcu::{Hand, Keyed, Table};
+use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank};
+
+use super::LiveInode;
+use super::absent::Absent;
+use super::locked::LockedTable;
+use super::rcu::RcuTable;
+use crate::variants::{Chosen, InodeLookup};
+
+/// Parts of the table that a hand goes round: as many threads can let go of inodes at once.
+const HANDS: usize = 16;
+/// Buckets that the table of a volume that is written to begins with.
+const BUCKETS: usize = 1024;
+/// A thread looks whether there are too many once in so many inodes that it added.
+const ADDED_MOST: u64 = 256;
+
+/// How a look at the inode of a number went.
+pub(crate) enum Met {
+    /// It is not in memory.
+    Absent,
+    /// It is, and the test refused it.
+    Refused,
+    /// It is, and was counted.
+    Found(Arc<LiveInode>),
+}
+
+/// Which inodes are in memory: the small face behind which forms of different scalability stand. A test and a look see
+/// an inode that others may be making, changing or deleting; both wait for nothing.
+pub(crate) trait InodeTable {
+    /// The inode with this number, if it is in memory.
+    fn find(&self, ino: Ino) -> Option<Arc<LiveInode>>;
+
+    /// The inode with this number, if it is in memory and the test says yes.
+    fn find_by(&self, ino: Ino, test: &dyn Fn(&LiveInode) -> bool) -> Met;
+
+    /// Looks at the inode with this number without counting it; false if it is not in memory.
+    fn look(&self, ino: Ino, look: &mut dyn FnMut(&LiveInode)) -> bool;
+
+    /// Puts an inode there, unless another thread was first; gives the one that is there. `Err` if one was let go in
+    /// the same bucket since it was at `version` ([`Inodes::version`]): what was loaded may be as it was before.
+    fn insert(&self, inode: Arc<LiveInode>, version: Option<u32>) -> Result<Arc<LiveInode>, Stale>;
+
+    /// Lets go, as often as said, of an inode that was held and is not in memory; false if it is there. What is held
+    /// and not in memory has names.
+    fn release_absent(&self, ino: Ino, times: u32) -> bool;
+
+    /// Lets go of about `want` inodes that nobody uses and for which `may_go` says so; says how many went.
+    fn trim(&self, want: usize, may_go: &mut dyn FnMut(&LiveInode) -> bool) -> usize;
+}
+
+/// An inode that was loaded is not as it is now.
+pub(crate) struct Stale;
+
+/// The inodes in memory; see the module.
+pub(crate) struct Inodes {
+    pub(super) table: Table<LiveInode>,
+    pub(super) absent: Absent,
+    /// The plain form's one lock. [icache table]
+    pub(super) whole: CachePadded<Mutex<()>>,
+    /// [icache hand]
+    pub(super) hands: Box<[CachePadded<Mutex<Hand>>]>,
+    lookup: Chosen<InodeLookup>,
+    lanes: Lanes<Lane>,
+    /// How many are kept. [const]
+    most: u64,
+    /// How many there may be before the next trim. [atomic: Relaxed, hint]
+    trim_at: CachePadded<AtomicU64>,
+    /// Inodes that another thread had added in between.
+    pub(super) lost: Counter,
+    /// Inodes that were loaded for nothing, for one was let go in between.
+    pub(super) stale: Counter,
+    /// Inodes that were let go.
+    gone: Counter,
+    /// Looks that waited for an inode to be made or deleted.
+    waits: Counter,
+}
+
+/// What a thread counts for itself. If two share it for a moment, a count may be lost.
+#[derive(Default)]
+struct Lane {
+    /// [atomic: Relaxed; this thread's, read by who sums up]
+    found: AtomicU64,
+    /// [atomic: Relaxed; this thread's, read by who sums up]
+    failed: AtomicU64,
+    /// Inodes added since it looked whether there are too many. [atomic: Relaxed; this thread's]
+    added: AtomicU64,
+    /// The hand that it moves next. [atomic: Relaxed; this thread's]
+    hand: AtomicUsize,
+}
+
+impl Keyed for LiveInode {
+    fn key(&self) -> u64 {
+        self.ino().0.into()
+    }
+}
+
+/// One more, by the only thread that writes it.
+fn count(counter: &AtomicU64) {
+    // Relaxed: the thread's own; read as a statistic.
+    let now = counter.load(Ordering::Relaxed);
+    // Relaxed: as above.
+    counter.store(now + 1, Ordering::Relaxed);
+}
+
+impl Inodes {
+    /// No inodes yet; about `most` are kept beyond those in use or not committed.
+    pub(crate) fn new(most: usize, lookup: InodeLookup) -> Inodes {
+        let buckets = if most == 0 { HANDS } else { BUCKETS };
+        let hand = |part| CachePadded::new(Mutex::new(Rank::IcacheHand, Hand::new(part, HANDS)));
+        Inodes {
+            table: Table::new(Rank::IcacheBucket, buckets),
+            absent: Absent::new(),
+            whole: CachePadded::new(Mutex::new(Rank::IcacheTable, ())),
+            hands: (0..HANDS).map(hand).collect(),
+            lookup: Chosen::new(lookup),
+            lanes: Lanes::new(),
+            most: most as u64,
+            trim_at: CachePadded::new(AtomicU64::new(most as u64)),
+            lost: Counter::new(),
+            stale: Counter::new(),
+            gone: Counter::new(),
+            waits: Counter::new(),
+        }
+    }
+
+    /// Inodes are found in this form from now on.
+    pub(crate) fn choose(&self, lookup: InodeLookup) {
+        self.lookup.set(lookup);
+    }
+
+    /// Does something in the form that is used now.
+    fn with<R>(&self, work: impl FnOnce(&dyn InodeTable) -> R) -> R {
+        match self.lookup.get() {
+            InodeLookup::Rcu => work(&RcuTable(self)),
+            InodeLookup::Locked => work(&LockedTable(self)),
+        }
+    }
+
+    fn counted(&self, was_found: bool) {
+        let lane = self.lanes.mine();
+        count(if was_found { &lane.found } else { &lane.failed });
+    }
+
+    /// [`InodeTable::find`].
+    pub(crate) fn find(&self, ino: Ino) -> Option<Arc<LiveInode>> {
+        let found = self.with(|table| table.find(ino));
+        self.counted(found.is_some());
+        found
+    }
+
+    /// [`InodeTable::find_by`].
+    pub(crate) fn find_by(&self, ino: Ino, test: &dyn Fn(&LiveInode) -> bool) -> Met {
+        let met = self.with(|table| table.find_by(ino, test));
+        self.counted(!matches!(met, Met::Absent));
+        met
+    }
+
+    /// [`InodeTable::look`].
+    pub(crate) fn look<R>(&self, ino: Ino, look: impl Fn(&LiveInode) -> R) -> Option<R> {
+        let mut seen = None;
+        let was_found = self.with(|table| table.look(ino, &mut |inode| seen = Some(look(inode))));
+        self.counted(was_found);
+        seen
+    }
+
+    /// To be read before an inode is loaded, for [`InodeTable::insert`].
+    pub(crate) fn version(&self, ino: Ino) -> u32 {
+        self.table.version(ino.0.into())
+    }
+
+    /// [`InodeTable::insert`]; and whether it is time to see if there are too many.
+    pub(crate) fn insert(
+        &self,
+        inode: Arc<LiveInode>,
+        version: Option<u32>,
+    ) -> (Result<Arc<LiveInode>, Stale>, bool) {
+        let inserted = self.with(|table| table.insert(inode, version));
+        let added = &self.lanes.mine().added;
+        count(added);
+        // Relaxed: the thread's own.
+        let is_time = added.load(Ordering::Relaxed) >= (self.most / 16).clamp(1, ADDED_MOST);
+        if is_time {
+            // Relaxed: the thread's own.
+            added.store(0, Ordering::Relaxed);
+        }
+        (inserted, is_time)
+    }
+
+    /// [`InodeTable::release_absent`].
+    pub(crate) fn release_absent(&self, ino: Ino, times: u32) -> bool {
+        self.with(|table| table.release_absent(ino, times))
+    }
+
+    /// How many should go; none unless there are too many.
+    pub(crate) fn excess(&self) -> Option<usize> {
+        let len = self.table.len();
+        // Relaxed: a hint.
+        if len <= self.trim_at.load(Ordering::Relaxed) {
+            return None;
+        }
+        let kept = self.most / 16 * 15;
+        // As many as fit memory.
+        Some(len.saturating_sub(kept) as usize)
+    }
+
+    /// [`InodeTable::trim`]. If few can go, the next trim waits until there are a quarter more.
+    pub(crate) fn trim(&self, want: usize, may_go: &dyn Fn(&LiveInode) -> bool) {
+        let mut may_go = |inode: &LiveInode| may_go(inode) && self.absent.keep(inode);
+        let gone = self.with(|table| table.trim(want, &mut may_go));
+        self.gone.add(gone as u64);
+        let len = self.table.len();
+        let trim_at = match len > self.most {
+            true => len / 4 * 5,
+            false => self.most,
+        };
+        // Relaxed: a hint, both; written where it changes only.
+        if self.trim_at.load(Ordering::Relaxed) != trim_at {
+            // Relaxed: as above.
+            self.trim_at.store(trim_at, Ordering::Relaxed);
+        }
+    }
+
+    /// A look at an inode waited for who made or deleted it.
+    pub(crate) fn waited(&self) {
+        self.waits.add(1);
+    }
+
+    /// The hand that the calling thread moves first this time.
+    pub(super) fn first_hand(&self) -> usize {
+        let hand = &self.lanes.mine().hand;
+        // Relaxed: the thread's own.
+        let now = hand.load(Ordering::Relaxed);
+        // Relaxed: the thread's own.
+        hand.store(now.wrapping_add(1), Ordering::Relaxed);
+        // Threads begin at different ones.
+        now.wrapping_add(sync::thread_index()) % self.hands.len()
+    }
+
+    /// The numbers of the inodes in memory, ascending.
+    pub(crate) fn numbers(&self) -> Vec<Ino> {
+        let mut numbers = Vec::new();
+        self.table.for_each(|inode| numbers.push(inode.ino()));
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// What was counted, by name.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
+        let sum = |of: fn(&Lane) -> &AtomicU64| {
+            // Relaxed: a statistic.
+            let each = self
+                .lanes
+                .iter()
+                .map(|lane| of(lane).load(Ordering::Relaxed));
+            each.fold(0, u64::wrapping_add)
+        };
+        let table = self.table.statistics();
+        vec![
+            ("icache.finds", sum(|lane| &lane.found)),
+            ("icache.failed_finds", sum(|lane| &lane.failed)),
+            ("icache.inodes", table.entries),
+            ("icache.buckets", table.buckets),
+            ("icache.longest_chain", table.longest),
+            ("icache.grown", table.grown),
+            ("icache.inserts_lost", self.lost.sum()),
+            ("icache.stale_loads", self.stale.sum()),
+            ("icache.evictions", self.gone.sum()),
+            ("icache.waits", self.waits.sum()),
+        ]
+    }
+}

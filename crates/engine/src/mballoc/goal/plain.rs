@@ -1,0 +1,41 @@
+//! The plain forms: each file in its own inode's group, or all large files one behind the other. The second is one word
+//! that all threads write. No lock; a crash forgets it.
+
+use ondisk::{FsBlock, Geometry, Ino};
+use sync::CachePadded;
+use sync::atomic::{AtomicU64, Ordering};
+
+use super::StreamGoals;
+
+/// In the inode's group.
+pub(super) struct OfInode;
+
+impl StreamGoals for OfInode {
+    fn goal(&self, _: &Geometry, _: Ino, own: FsBlock) -> FsBlock {
+        own
+    }
+
+    fn took(&self, _: &Geometry, _: Ino, _: FsBlock) {}
+}
+
+/// Behind the last one taken for any large file, so that these lie one behind the other.
+#[derive(Default)]
+pub(super) struct Global {
+    /// 0 before the first. [atomic: Relaxed, hint]
+    last: CachePadded<AtomicU64>,
+}
+
+impl StreamGoals for Global {
+    fn goal(&self, _: &Geometry, _: Ino, own: FsBlock) -> FsBlock {
+        // Relaxed: a hint.
+        match self.last.load(Ordering::Relaxed) {
+            0 => own,
+            last => FsBlock(last),
+        }
+    }
+
+    fn took(&self, _: &Geometry, _: Ino, end: FsBlock) {
+        // Relaxed: a hint.
+        self.last.store(end.0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,88 @@
+//! Fast commits that an earlier mount left behind its log, brought into the file system.
+//!
+//! Their records are replayed on a device in memory laid over the log's own replay ([`tried`]); that is what a reader
+//! sees. To write, all blocks that this changed are committed as one transaction of the log, after which the fast
+//! commits count no more ([`commit`]), and which the ordinary replay then writes home.
+//!
+//! Nobody else uses the device. CRASH: until that transaction is committed the fast commits are valid, from then on it
+//! stands for them.
+
+use std::collections::BTreeSet;
+
+use device::{BlockDevice, Scratch};
+use ondisk::{Corrupt, FsBlock, Geometry, Ino, Site, Superblock, Timestamp};
+use sync::Arc;
+
+use super::{OpenOptions, Raised, Use, journal_map, raise};
+use crate::error::Error;
+use crate::icache::Icache;
+use crate::limits;
+use crate::namei;
+use crate::sb::{self, Volume};
+
+/// The device as it is with what fast commits say, on top of what the log's replay made of it.
+///
+/// # Errors
+/// As [`namei::replay`]; what can be read and not written to can't be replayed either.
+pub(super) fn tried(
+    view: Arc<dyn BlockDevice>,
+    area: &[u8],
+    clock: fn() -> Timestamp,
+) -> Result<Arc<Scratch>, Error> {
+    let scratch = Arc::new(Scratch::new(view, limits::REPLAY_BYTES));
+    let superblock = sb::read_superblock(&*scratch, None)?;
+    let options = OpenOptions::default();
+    super::refuse_unwritable(&*scratch, &superblock, &options)?;
+    let device = Arc::clone(&scratch) as Arc<dyn BlockDevice>;
+    let raised = raise(device, superblock, &options, clock, Use::Trial)?;
+    let orphans = orphans(&raised)?;
+    namei::replay(&raised.icache, area, &orphans)?;
+    raised.icache.sync_all()?;
+    Ok(scratch)
+}
+
+/// Who waits to be deleted, on the list and in the orphan file.
+fn orphans(raised: &Raised) -> Result<BTreeSet<Ino>, Error> {
+    let mut orphans = BTreeSet::new();
+    let mut next = raised.first_orphan.unwrap_or(Ino(0));
+    while next.0 != 0 {
+        // An inode is on the list once, so the list ends.
+        if !orphans.insert(next) {
+            return Err(Corrupt::at(Site::OrphanTwice).ino(next).into());
+        }
+        next = Ino(raised.icache.load(next)?.dtime());
+    }
+    orphans.extend(raised.in_slots.iter().map(|(_, ino)| ino));
+    Ok(orphans)
+}
+
+/// Commits what fast commits say as the next transaction of the log, which is emptied first.
+///
+/// # Errors
+/// As [`tried`]; when the log has no room for it, and then nothing changed.
+pub(super) fn commit(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    geometry: &Geometry,
+    clock: fn() -> Timestamp,
+) -> Result<recovery::Report, Error> {
+    let scanned = recovery::scan_and_overlay(Arc::clone(device), superblock, geometry, None)?;
+    let scratch = tried(scanned.device, &scanned.fast_commits, clock)?;
+    let size = geometry.block_size();
+    let mut images = Vec::new();
+    for block in scratch.written(size.bytes()) {
+        let mut image = vec![0; size.bytes()];
+        let block = FsBlock(block);
+        scratch.read_at(block.offset(size), &mut image)?;
+        images.push((block, Arc::from(image)));
+    }
+    let sb = sb::read_superblock(&*scratch, None)?;
+    let volume = Volume::new(scratch, sb, None, limits::CACHE_BYTES)?;
+    let runs = journal_map(&Icache::new(volume))?;
+    let map = journal::LogMap::new(Arc::clone(device), size, &runs);
+    recovery::empty_log(device, superblock, geometry)?;
+    let now = clock();
+    let time = (now.seconds, now.nanoseconds);
+    journal::commit_in_place_of_fast_commits(map, 0, &images, time)?;
+    Ok(scanned.report)
+}

@@ -1,0 +1,543 @@
+//! Fast commits replayed: what their records say is done to a file system that nobody else uses, on a device that is
+//! thrown away or committed whole, so that nothing here needs to survive a crash half done.
+//!
+//! What Linux writes and Linux can't replay is taken for what it means: an inode without links is deleted; a new
+//! directory gets its block, and its parent counts it; a short link's target and a device's numbers are in the record.
+//! Link counts are counted from the names, not believed. Every number and every block is one that the file system has,
+//! and is the file's own or free: else the replay is refused.
+//!
+//! Order: inodes whose number was given to another are deleted; numbers and blocks that records name are taken before
+//! anything else can get them; new inodes; names; maps; fields; what has no name left goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ondisk::extent::{self, Entries};
+use ondisk::inode::Inode;
+use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
+
+use super::create::{self, Content};
+use super::lock;
+use crate::attr::MODIFIABLE;
+use crate::data;
+use crate::dir;
+use crate::error::Error;
+use crate::extent::{Draft, Mapping, Mappings};
+use crate::group::Run;
+use crate::ialloc::{self, BLOCKS_AN_INODE, InodeNumber};
+use crate::icache::{Exclusive, Icache, LoadedInode};
+use crate::mballoc::{self, Blocks};
+use crate::reap;
+
+mod said;
+
+use said::{Everything, Place, Said, To};
+
+/// Does what complete fast commits say. `orphans`: inodes that an earlier mount left to be deleted; those stay.
+///
+/// # Errors
+/// `Corrupt` for records that contradict the file system; `Unsupported` for what can't be replayed; `NoSpace`, `Io`.
+pub(crate) fn replay(icache: &Icache, area: &[u8], orphans: &BTreeSet<Ino>) -> Result<(), Error> {
+    let geometry = icache.volume().geometry();
+    let everything = Everything::read(area, geometry.block_size(), geometry.inode_size())?;
+    for ino in everything.inodes.keys().chain(everything.runs.keys()) {
+        check(icache, *ino)?;
+    }
+    // As many blocks as a map can name.
+    let most = ((1 << 32) - 1) << geometry.block_size().bits();
+    for (ino, said) in &everything.inodes {
+        let is_directory = said.inode.file_type() == Some(FileType::Directory);
+        if said.inode.size(false) > most && !is_directory {
+            return Err(Corrupt::at(Site::FastCommitSize).ino(*ino).into());
+        }
+    }
+    for ((parent, name), ino) in &everything.names {
+        check(icache, *parent)?;
+        ino.map_or(Ok(()), |ino| check(icache, ino))?;
+        lock::verify_new_name(name)?;
+    }
+    let mut replay = Replay {
+        icache,
+        everything: &everything,
+        orphans,
+        fresh: BTreeSet::new(),
+        links: BTreeMap::new(),
+    };
+    replay.delete_replaced()?;
+    let numbers = replay.take_numbers()?;
+    let blocks = replay.take_blocks()?;
+    replay.make(numbers)?;
+    for (place, ino) in &everything.names {
+        replay.name(place, *ino)?;
+    }
+    replay.map(blocks)?;
+    replay.finish()
+}
+
+/// Refuses numbers that no ordinary inode has.
+fn check(icache: &Icache, ino: Ino) -> Result<(), Error> {
+    icache.volume().check_ordinary(ino)?;
+    match icache.volume().geometry().group_of_ino(ino) {
+        Some(_) => Ok(()),
+        None => Err(Corrupt::at(Site::FastCommitInode).ino(ino).into()),
+    }
+}
+
+/// The flags that a record may change: others say how contents are recorded.
+fn changeable() -> Flags {
+    MODIFIABLE.into_iter().fold(Flags(0), Flags::with)
+}
+
+struct Replay<'a> {
+    icache: &'a Icache,
+    everything: &'a Everything,
+    orphans: &'a BTreeSet<Ino>,
+    /// Inodes that were made here.
+    fresh: BTreeSet<Ino>,
+    /// Names that inodes got, less those that they lost.
+    links: BTreeMap<Ino, i64>,
+}
+
+/// Whether the record is of another inode than that which has the number.
+fn is_other(now: &LoadedInode, said: &Said) -> bool {
+    let is_used = now.mode() != 0;
+    is_used
+        && (now.generation() != said.inode.generation()
+            || now.file_type() != said.inode.file_type())
+}
+
+impl<'a> Replay<'a> {
+    /// Deletes inodes whose numbers others got in the same transaction, with their names.
+    fn delete_replaced(&mut self) -> Result<(), Error> {
+        let mut has_deleted = false;
+        for (ino, said) in &self.everything.inodes {
+            let now = self.icache.load(*ino)?;
+            if said.inode.mode() == 0 || !is_other(&now, said) {
+                continue;
+            }
+            if now.is(FileType::Directory) || self.orphans.contains(ino) {
+                return Err(Error::Unsupported(
+                    "a fast commit that reuses such a number",
+                ));
+            }
+            let mut names = Vec::new();
+            for place in self.everything.names.keys() {
+                if self.stands_for(place)? == Some(*ino) {
+                    names.push(place);
+                }
+            }
+            if names.len() != usize::from(now.links_count()) {
+                // A name that no record takes away would stand for the new one.
+                return Err(Corrupt::at(Site::FastCommitReuse).ino(*ino).into());
+            }
+            for place in names {
+                self.name(place, None)?;
+            }
+            self.links.remove(ino);
+            self.delete(*ino)?;
+            has_deleted = true;
+        }
+        match has_deleted {
+            // From here on the numbers are free.
+            true => self.icache.sync_all(),
+            false => Ok(()),
+        }
+    }
+
+    /// What a name stands for now.
+    fn stands_for(&self, (parent, name): &Place) -> Result<Option<Ino>, Error> {
+        if !self.icache.load(*parent)?.is(FileType::Directory) {
+            return Ok(None);
+        }
+        match dir::lookup_in(self.icache, *parent, name) {
+            Ok(ino) => Ok(Some(ino)),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn delete(&self, ino: Ino) -> Result<(), Error> {
+        let live = self.icache.get(ino)?;
+        let locked = live.write_lock();
+        self.change(&locked, |inode| inode.set_links_count(0))?;
+        reap::delete(self.icache, &locked)
+    }
+
+    /// Changes an inode's fields.
+    fn change(&self, locked: &Exclusive<'_>, change: impl FnOnce(&mut Inode)) -> Result<(), Error> {
+        let credits = self.icache.reserve(1, 0)?;
+        let handle = self.icache.begin(credits)?;
+        locked.change(&handle, change);
+        Ok(())
+    }
+
+    /// Takes the numbers of inodes that are new.
+    fn take_numbers(&mut self) -> Result<BTreeMap<Ino, InodeNumber<'a>>, Error> {
+        let (volume, groups) = (self.icache.volume(), self.icache.groups());
+        let mut numbers = BTreeMap::new();
+        for (ino, said) in &self.everything.inodes {
+            if said.inode.mode() == 0 || said.inode.links_count() == 0 {
+                continue;
+            }
+            let is_directory = said.inode.file_type() == Some(FileType::Directory);
+            if let Some(number) = ialloc::take_exact(volume, groups, *ino, is_directory)? {
+                numbers.insert(*ino, number);
+                self.fresh.insert(*ino);
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Takes the blocks that files are to have and have not; by file and the first block in it.
+    fn take_blocks(&self) -> Result<BTreeMap<(Ino, u64), Blocks<'a>>, Error> {
+        let mut taken = BTreeMap::new();
+        for (ino, runs) in &self.everything.runs {
+            if !self.has_runs(*ino)? {
+                continue;
+            }
+            for (first, to) in &runs.0 {
+                for part in self.missing(*ino, *first, *to)? {
+                    let blocks = self.take_run(*ino, &part)?;
+                    taken.insert((*ino, part.logical), blocks);
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Whether an inode's map is what records say: a directory's is its own affair.
+    fn has_runs(&self, ino: Ino) -> Result<bool, Error> {
+        let said = self.everything.inodes.get(&ino);
+        let inode = match said {
+            Some(said) if self.fresh.contains(&ino) => said.inode,
+            _ => *self.icache.load(ino)?,
+        };
+        if inode.mode() == 0 || said.is_some_and(|said| said.inode.links_count() == 0) {
+            return Ok(false);
+        }
+        match inode.file_type() {
+            Some(FileType::Regular) if inode.flags().contains(Flags::EXTENTS) => Ok(true),
+            Some(FileType::Directory) => Ok(false),
+            Some(FileType::Symlink) => Ok(inode.flags().contains(Flags::EXTENTS)),
+            _ => Err(Error::Unsupported(
+                "a fast commit that maps blocks of such an inode",
+            )),
+        }
+    }
+
+    /// The parts of a run that are not mapped as they should be, each within a group.
+    fn missing(&self, ino: Ino, first: u64, to: To) -> Result<Vec<Mapping>, Error> {
+        let Some((at, unwritten)) = to.at else {
+            return Ok(Vec::new());
+        };
+        let volume = self.icache.volume();
+        if !volume.geometry().contains(at, to.end - first) {
+            let corrupt = Corrupt::at(Site::FastCommitBlocks);
+            return Err(corrupt.ino(ino).block(at).into());
+        }
+        volume.check_unowned(ino, at, to.end - first)?;
+        let mut missing = Vec::new();
+        for run in self.mapped(ino, first, to.end)? {
+            let wanted = FsBlock(at.0 + (run.logical - first));
+            if run.physical != Some(wanted) {
+                missing.extend(self.by_group(Mapping {
+                    physical: Some(wanted),
+                    unwritten,
+                    ..run
+                }));
+            }
+        }
+        Ok(missing)
+    }
+
+    /// How a range is mapped now; a fresh inode has nothing.
+    fn mapped(&self, ino: Ino, first: u64, end: u64) -> Result<Vec<Mapping>, Error> {
+        if self.fresh.contains(&ino) && self.icache.load(ino)?.mode() == 0 {
+            return Ok(vec![Mapping {
+                logical: first,
+                len: end - first,
+                physical: None,
+                unwritten: false,
+            }]);
+        }
+        let inode = self.icache.load(ino)?;
+        Mappings::new(self.icache.volume(), &inode, first..end)?.collect()
+    }
+
+    fn by_group(&self, run: Mapping) -> Vec<Mapping> {
+        let geometry = self.icache.volume().geometry();
+        let mut parts = Vec::new();
+        let Some(start) = run.physical else {
+            return parts;
+        };
+        let mut done = 0;
+        while done < run.len {
+            let at = FsBlock(start.0 + done);
+            let Some((group, bit)) = geometry.bit_of_block(at) else {
+                break;
+            };
+            let rest = u64::from(geometry.group_clusters(group).saturating_sub(bit)).max(1);
+            let len = rest.min(run.len - done);
+            parts.push(Mapping {
+                logical: run.logical + done,
+                len,
+                physical: Some(at),
+                unwritten: run.unwritten,
+            });
+            done += len;
+        }
+        parts
+    }
+
+    fn take_run(&self, ino: Ino, part: &Mapping) -> Result<Blocks<'a>, Error> {
+        let start = part.physical.unwrap_or(FsBlock(0));
+        let run = Run {
+            start,
+            // Within a group.
+            len: part.len as u32,
+        };
+        let taken = mballoc::take_exact(self.icache.volume(), self.icache.groups(), run)?;
+        taken.ok_or_else(|| {
+            let corrupt = Corrupt::at(Site::FastCommitInUse);
+            corrupt.ino(ino).block(start).into()
+        })
+    }
+
+    /// Makes the inodes that are new, without names.
+    fn make(&self, numbers: BTreeMap<Ino, InodeNumber<'a>>) -> Result<(), Error> {
+        for (ino, number) in numbers {
+            let said = &self.everything.inodes[&ino];
+            let live = self.icache.get_new(ino)?;
+            let locked = live.write_lock();
+            let mut record = self.fresh_record(said);
+            let content = match record.file_type() {
+                Some(FileType::Directory) => Content::Directory,
+                _ => Content::Empty,
+            };
+            let parent = self.parent_of(ino).unwrap_or(Ino::ROOT);
+            let first = create::first_block(self.icache, ino, parent, content, &mut record)?;
+            let blocks = first.as_ref().map_or(0, create::FirstBlock::blocks);
+            let credits = self.icache.reserve(1 + BLOCKS_AN_INODE + blocks, 0)?;
+            let handle = self.icache.begin(credits)?;
+            number.apply(&handle, live.of_ialloc());
+            live.set_linkable(false);
+            if let Some(first) = first {
+                first.apply(&handle);
+            }
+            live.set_born(handle.epoch());
+            let raw = &said.raw;
+            locked.change_slot(&handle, |slot| {
+                slot.fill(0);
+                let len = raw.len().min(slot.len());
+                slot[..len].copy_from_slice(&raw[..len]);
+                record.write_to(slot);
+            });
+        }
+        Ok(())
+    }
+
+    /// The directory in which a new inode gets a name.
+    fn parent_of(&self, ino: Ino) -> Option<Ino> {
+        let mut names = self.everything.names.iter();
+        let found = names.find(|(_, target)| **target == Some(ino));
+        found.map(|((parent, _), _)| *parent)
+    }
+
+    /// Lets a name stand for an inode, or nothing.
+    fn name(&mut self, (parent, name): &Place, ino: Option<Ino>) -> Result<(), Error> {
+        let live = self.icache.get(*parent)?;
+        let above = &live.write_lock();
+        let mut draft = dir::Draft::new(self.icache, above)?;
+        let place = draft.find(name)?;
+        let before = place.as_ref().map(|place| place.ino);
+        if before == ino {
+            return Ok(());
+        }
+        let mut subdirectories = 0;
+        if let Some(place) = place {
+            subdirectories -= i64::from(self.icache.load(place.ino)?.is(FileType::Directory));
+            *self.links.entry(place.ino).or_insert(0) -= 1;
+            draft.remove(place)?;
+        }
+        if let Some(ino) = ino {
+            let file_type = self.icache.load(ino)?.file_type();
+            let file_type = file_type.ok_or(Corrupt::at(Site::FastCommitName).ino(ino))?;
+            subdirectories += i64::from(file_type == FileType::Directory);
+            *self.links.entry(ino).or_insert(0) += 1;
+            draft.add(name, ino, file_type)?;
+        }
+        let names = draft.finish()?;
+        let credits = self.icache.reserve(names.blocks() + 1, 0)?;
+        let now = self.icache.now()?;
+        let handle = self.icache.begin(credits)?;
+        names.apply(&handle);
+        above.change(&handle, |inode| {
+            lock::stamp_names(inode, now);
+            match subdirectories {
+                1 => lock::add_subdirectory(inode),
+                -1 => lock::drop_subdirectory(inode),
+                _ => {}
+            }
+        });
+        Ok(())
+    }
+
+    /// Maps files as records say; `taken` are the blocks for that.
+    fn map(&self, mut taken: BTreeMap<(Ino, u64), Blocks<'a>>) -> Result<(), Error> {
+        for (ino, runs) in &self.everything.runs {
+            if !self.has_runs(*ino)? {
+                continue;
+            }
+            let live = self.icache.get(*ino)?;
+            let locked = &live.write_lock();
+            for (first, to) in &runs.0 {
+                for part in self.mapped(*ino, *first, to.end)? {
+                    let wanted = to.at.map(|(at, _)| FsBlock(at.0 + (part.logical - first)));
+                    if part.physical.is_some() && part.physical != wanted {
+                        self.unmap(locked, part.logical, part.end())?;
+                    }
+                }
+                let Some((_, unwritten)) = to.at else {
+                    continue;
+                };
+                let keys: Vec<_> = taken
+                    .range((*ino, *first)..(*ino, to.end))
+                    .map(|(key, _)| *key)
+                    .collect();
+                for key in keys {
+                    let Some(blocks) = taken.remove(&key) else {
+                        continue;
+                    };
+                    let mut draft = Draft::new(self.icache, locked)?;
+                    draft.insert(key.1, vec![blocks], unwritten)?;
+                    data::apply_cut(self.icache, locked, draft.prepare()?)?;
+                }
+                self.convert(locked, *first, to.end, unwritten)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap(&self, locked: &Exclusive<'_>, first: u64, end: u64) -> Result<(), Error> {
+        let mut at = first;
+        while at < end {
+            let mut draft = Draft::new(self.icache, locked)?;
+            at = draft.remove(at..end)?;
+            data::apply_cut(self.icache, locked, draft.prepare()?)?;
+        }
+        Ok(())
+    }
+
+    fn convert(
+        &self,
+        locked: &Exclusive<'_>,
+        first: u64,
+        end: u64,
+        unwritten: bool,
+    ) -> Result<(), Error> {
+        let inode = locked.inode().snapshot();
+        let runs = Mappings::new(self.icache.volume(), &inode, first..end)?;
+        for run in runs.collect::<Result<Vec<_>, _>>()? {
+            let mut at = run.logical;
+            while run.physical.is_some() && run.unwritten != unwritten && at < run.end() {
+                let mut draft = Draft::new(self.icache, locked)?;
+                at = draft.convert(at..run.end(), unwritten)?;
+                data::apply_cut(self.icache, locked, draft.prepare()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives inodes the fields of their records and the links of their names; deletes those that have none.
+    fn finish(&self) -> Result<(), Error> {
+        let named = self.links.keys();
+        let touched: BTreeSet<Ino> = self
+            .everything
+            .inodes
+            .keys()
+            .chain(named)
+            .copied()
+            .collect();
+        for ino in touched {
+            let live = self.icache.get(ino)?;
+            let locked = live.write_lock();
+            let now = live.snapshot();
+            if now.mode() == 0 {
+                continue;
+            }
+            let links = self.links_of(&now);
+            let said = self.everything.inodes.get(&ino);
+            self.change(&locked, |inode| {
+                if let Some(said) = said.filter(|said| said.inode.mode() != 0) {
+                    self.take_fields(inode, &said.inode);
+                }
+                inode.set_links_count(links);
+            })?;
+            if links == 0 && !self.orphans.contains(&ino) {
+                reap::delete(self.icache, &locked)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As many as the inode has names; a directory's, by what it holds.
+    fn links_of(&self, now: &LoadedInode) -> u16 {
+        let change = self.links.get(&now.ino()).copied().unwrap_or(0);
+        let is_fresh = self.fresh.contains(&now.ino());
+        if now.is(FileType::Directory) {
+            let is_named = change > 0 || change == 0 && !is_fresh;
+            return if is_named { now.links_count() } else { 0 };
+        }
+        let before = if is_fresh {
+            0
+        } else {
+            now.links_count().into()
+        };
+        // Names were counted one by one.
+        u16::try_from(i64::max(before + change, 0)).unwrap_or(u16::MAX)
+    }
+
+    /// The record that a new inode begins with: without blocks, names or attributes of its own.
+    fn fresh_record(&self, said: &Said) -> Inode {
+        let mut record = said.inode;
+        let is_directory = record.file_type() == Some(FileType::Directory);
+        record.set_links_count(if is_directory { 2 } else { 1 });
+        record.set_xattr_block(FsBlock(0));
+        record.set_dtime(0);
+        let kept = changeable().with(Flags::EXTENTS);
+        record.set_flags(Flags(said.inode.flags().0 & kept.0));
+        if record.flags().contains(Flags::EXTENTS) {
+            extent::encode(record.block_area_mut(), 0, Entries::Extents(&[]));
+            self.set_sectors(&mut record, 0);
+        }
+        record
+    }
+
+    /// Takes a record's fields, but for what the map, the names and the attributes make of the inode, and for what an
+    /// orphan's `dtime` says.
+    fn take_fields(&self, inode: &mut Inode, said: &Inode) {
+        let now = *inode;
+        let volume = self.icache.volume();
+        let (huge, size) = (
+            volume.has(Feature::HUGE_FILE),
+            volume.geometry().block_size(),
+        );
+        *inode = *said;
+        inode.set_extra_size(now.extra_size());
+        *inode.block_area_mut() = *now.block_area();
+        inode.set_xattr_block(now.xattr_block());
+        inode.set_dtime(now.dtime());
+        let (flags, may) = (now.flags().0, changeable().0);
+        inode.set_flags(Flags(flags & !may | said.flags().0 & may));
+        self.set_sectors(inode, now.sectors(huge, size));
+        if now.file_type() == Some(FileType::Directory) {
+            inode.set_size(now.size_both_words());
+        }
+    }
+
+    fn set_sectors(&self, inode: &mut Inode, sectors: u64) {
+        let volume = self.icache.volume();
+        let huge = volume.has(Feature::HUGE_FILE);
+        // It is a count that an inode held before, or 0.
+        let _fits = inode.set_sectors(sectors, huge, volume.geometry().block_size());
+    }
+}

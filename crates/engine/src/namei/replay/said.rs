@@ -1,0 +1,145 @@
+//! What the records of fast commits say in the end: of each inode its last record, of each name what it stands for, of
+//! each file how its blocks are mapped. Pure; bounded by the area that the records fill.
+
+use std::collections::BTreeMap;
+
+use ondisk::extent::Extent;
+use ondisk::fast_commit::{Record, records};
+use ondisk::inode::Inode;
+use ondisk::{BlockSize, Corrupt, FsBlock, Ino, Site};
+
+/// A directory and a name in it.
+pub(super) type Place = (Ino, Box<[u8]>);
+
+/// An inode's last record.
+pub(super) struct Said {
+    pub(super) inode: Inode,
+    /// Its fields and, for contents in the inode, nothing less than the whole record.
+    pub(super) raw: Box<[u8]>,
+}
+
+/// Where a run of a file's blocks ends, and where it is: nowhere, or from this block on, and whether it reads as zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct To {
+    pub(super) end: u64,
+    pub(super) at: Option<(FsBlock, bool)>,
+}
+
+/// Runs by their first block; none overlap.
+#[derive(Default)]
+pub(super) struct Runs(pub(super) BTreeMap<u64, To>);
+
+/// All of it.
+#[derive(Default)]
+pub(super) struct Everything {
+    pub(super) inodes: BTreeMap<Ino, Said>,
+    pub(super) names: BTreeMap<Place, Option<Ino>>,
+    pub(super) runs: BTreeMap<Ino, Runs>,
+}
+
+impl Runs {
+    /// Says something new of a run; the last word counts.
+    fn say(&mut self, first: u64, end: u64, at: Option<(FsBlock, bool)>) {
+        let before: Vec<(u64, To)> = (self.0.range(..end).rev())
+            .take_while(|(_, to)| to.end > first)
+            .map(|(first, to)| (*first, *to))
+            .collect();
+        for (old, to) in before {
+            self.0.remove(&old);
+            if old < first {
+                self.0.insert(old, To { end: first, ..to });
+            }
+            if end < to.end {
+                let at = to
+                    .at
+                    .map(|(at, zeros)| (FsBlock(at.0 + (end - old)), zeros));
+                self.0.insert(end, To { end: to.end, at });
+            }
+        }
+        self.0.insert(first, To { end, at });
+    }
+}
+
+impl Everything {
+    /// Of the blocks of complete fast commits.
+    pub(super) fn read(
+        area: &[u8],
+        size: BlockSize,
+        inode_size: usize,
+    ) -> Result<Everything, Corrupt> {
+        let mut everything = Everything::default();
+        for block in area.chunks(size.bytes()) {
+            for record in records(block, inode_size) {
+                everything.say(&record?)?;
+            }
+        }
+        Ok(everything)
+    }
+
+    fn say(&mut self, record: &Record<'_>) -> Result<(), Corrupt> {
+        match *record {
+            Record::Inode { ino, raw } => {
+                let inode = Inode::parse(raw).map_err(|corrupt| corrupt.ino(ino))?;
+                let raw = raw.into();
+                self.inodes.insert(ino, Said { inode, raw });
+            }
+            Record::Unlink(named) => {
+                let place = (named.parent, named.name.into());
+                self.names.insert(place, None);
+            }
+            Record::Creat(named) | Record::Link(named) => {
+                let place = (named.parent, named.name.into());
+                self.names.insert(place, Some(named.ino));
+            }
+            Record::DelRange { ino, first, blocks } => {
+                let first = u64::from(first.0);
+                let runs = self.runs.entry(ino).or_default();
+                if blocks > 0 {
+                    runs.say(first, first + u64::from(blocks), None);
+                }
+            }
+            Record::AddRange { ino, extent } => {
+                let extent = Extent::from_bytes(extent);
+                if extent.is_empty() {
+                    return Err(Corrupt::at(Site::FastCommitExtent).ino(ino));
+                }
+                let at = Some((extent.start(), extent.is_unwritten()));
+                let runs = self.runs.entry(ino).or_default();
+                runs.say(extent.block().into(), extent.end(), at);
+            }
+            Record::Pad(_) | Record::Tail { .. } | Record::Head { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_on_a_block_counts() {
+        let mut runs = Runs::default();
+        let at = |block| Some((FsBlock(block), false));
+        runs.say(0, 10, at(100));
+        runs.say(20, 30, at(200));
+        runs.say(4, 6, None);
+        runs.say(8, 25, at(500));
+        runs.say(9, 10, at(700));
+        let seen: Vec<_> = runs
+            .0
+            .iter()
+            .map(|(first, to)| (*first, to.end, to.at))
+            .collect();
+        let expected = [
+            (0, 4, at(100)),
+            (4, 6, None),
+            (6, 8, at(106)),
+            (8, 9, at(500)),
+            (9, 10, at(700)),
+            (10, 25, at(502)),
+            (25, 30, at(205)),
+        ];
+        assert_eq!(seen, expected);
+    }
+}

@@ -1,0 +1,68 @@
+//! What an inode remembers of its entry among the orphans, so that nothing shared is looked through for it. Read and
+//! written with the inode's lock held exclusively, which orders it. A crash leaves nothing of it.
+
+use sync::atomic::{AtomicU64, Ordering};
+
+/// Where an inode is noted down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Noted {
+    /// Nowhere.
+    Nowhere,
+    /// In this slot of the orphan file.
+    Slot(u32),
+    /// At this place of the list.
+    List(u64),
+}
+
+/// An inode's memory of where it is noted down.
+#[derive(Default)]
+pub(crate) struct Place(
+    /// 0: nowhere; a slot's number and 1; or a place of the list and [`LIST`]. [lock, exclusive]
+    AtomicU64,
+);
+
+const LIST: u64 = 1 << 63;
+
+impl Place {
+    /// Where the inode is noted down.
+    pub(crate) fn get(&self) -> Noted {
+        // Relaxed: the inode's lock orders it.
+        match self.0.load(Ordering::Relaxed) {
+            0 => Noted::Nowhere,
+            list if list & LIST != 0 => Noted::List(list & !LIST),
+            // It was made from 32 bits.
+            slot => Noted::Slot((slot - 1) as u32),
+        }
+    }
+
+    /// Says where the inode is noted down from now on.
+    pub(crate) fn set(&self, noted: Noted) {
+        let word = match noted {
+            Noted::Nowhere => 0,
+            Noted::Slot(slot) => u64::from(slot) + 1,
+            Noted::List(place) => place | LIST,
+        };
+        // Relaxed: the inode's lock orders it.
+        self.0.store(word, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_comes_back() {
+        let place = Place::default();
+        assert_eq!(place.get(), Noted::Nowhere);
+        for noted in [
+            Noted::Slot(0),
+            Noted::Slot(u32::MAX),
+            Noted::List(1),
+            Noted::Nowhere,
+        ] {
+            place.set(noted);
+            assert_eq!(place.get(), noted);
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Fast commits that Linux left behind: what lanefs makes of them is what Linux does, or where Linux can't, what they
+//! mean.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use device::{BlockDevice, FileDevice, MemoryDevice, Scratch};
+use lanefs_engine::{Fs, OpenOptions};
+use rustix::fs::FallocateFlags;
+use simulate::Cut;
+use sync::Arc;
+use testkit::{Manifest, Mounted};
+
+use crate::image::{clock, record};
+use crate::interop::manifest;
+
+/// An image with an area for fast commits, mounted, and with some files in a full commit.
+struct Linux {
+    directory: tempfile::TempDir,
+    image: PathBuf,
+    mounted: Mounted,
+}
+
+impl Linux {
+    fn new(block_bytes: &str) -> Option<Linux> {
+        if !testkit::is_root() || !testkit::have("mke2fs") {
+            testkit::skip("needs root and mke2fs");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let image = directory.path().join("live.img");
+        File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        let options = [
+            "-q",
+            "-F",
+            "-t",
+            "ext4",
+            "-O",
+            "fast_commit",
+            "-J",
+            "size=8",
+        ];
+        let mut arguments = options.to_vec();
+        arguments.extend(["-b", block_bytes, image.to_str().unwrap()]);
+        testkit::run("mke2fs", &arguments);
+        let mounted = Mounted::with(&image, "loop").unwrap();
+        let root = mounted.path();
+        fs::create_dir(root.join("dir")).unwrap();
+        for number in 0..8_u8 {
+            let bytes = vec![number; 30_000];
+            fs::write(root.join(format!("dir/old{number}")), bytes).unwrap();
+        }
+        testkit::run("sync", &["-f", root.to_str().unwrap()]);
+        Some(Linux {
+            directory,
+            image,
+            mounted,
+        })
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.mounted.path().join("dir").join(name)
+    }
+
+    fn fsync(&self, name: &str) {
+        File::open(self.at(name)).unwrap().sync_all().unwrap();
+    }
+
+    fn write(&self, name: &str, offset: u64, bytes: &[u8]) {
+        let file = File::options().write(true).open(self.at(name)).unwrap();
+        file.write_all_at(bytes, offset).unwrap();
+    }
+
+    fn allocate(&self, name: &str, flags: FallocateFlags, offset: u64, len: u64) {
+        let file = File::options().write(true).open(self.at(name)).unwrap();
+        rustix::fs::fallocate(file, flags, offset, len).unwrap();
+    }
+
+    /// The image as a crash leaves it now.
+    fn crashed(&self, name: &str) -> PathBuf {
+        let copy = self.directory.path().join(name);
+        fs::copy(&self.image, &copy).unwrap();
+        copy
+    }
+}
+
+fn device(path: &Path) -> Arc<dyn BlockDevice> {
+    Arc::new(FileDevice::open(path).unwrap())
+}
+
+/// What Linux makes of an image.
+fn by_linux(image: &Path) -> Manifest {
+    let mounted = Mounted::with(image, "loop").unwrap();
+    Manifest::of(&mounted.path()).unwrap().without_lost_found()
+}
+
+/// Times of directories are those of the replay.
+fn without_times_of_directories(mut manifest: Manifest) -> Manifest {
+    for entry in manifest
+        .entries
+        .values_mut()
+        .filter(|entry| entry.kind == 'd')
+    {
+        entry.mtime = 0;
+    }
+    manifest
+}
+
+/// Replays a crashed image by lanefs, to read and to write; gives what it shows, and how many records it replayed.
+fn by_lanefs(image: &Path) -> (Manifest, u32) {
+    let reader = Fs::open(device(image), &OpenOptions::default()).unwrap();
+    let report = *reader.recovery_report().unwrap();
+    assert_eq!(report.fast_commits_pending, 0, "{report}");
+    let seen = without_times_of_directories(manifest(&reader).without_lost_found());
+    drop(reader);
+    let fs = Fs::open_for_writing(device(image), &OpenOptions::default(), clock).unwrap();
+    let written = without_times_of_directories(manifest(&fs).without_lost_found());
+    let differences = seen.differences(&written);
+    assert!(
+        differences.is_empty(),
+        "to read and to write: {differences}"
+    );
+    fs.close().unwrap();
+    testkit::e2fsck(image);
+    let after = without_times_of_directories(by_linux(image));
+    let differences = written.differences(&after);
+    assert!(
+        differences.is_empty(),
+        "lanefs and then Linux: {differences}"
+    );
+    (written, report.fast_commits.changes)
+}
+
+fn agree(linux: &Linux) -> Manifest {
+    let (one, other) = (linux.crashed("one.img"), linux.crashed("other.img"));
+    let (ours, records) = by_lanefs(&one);
+    assert!(records > 0, "Linux made no fast commit");
+    let theirs = without_times_of_directories(by_linux(&other));
+    let differences = theirs.differences(&ours);
+    assert!(differences.is_empty(), "Linux and lanefs: {differences}");
+    ours
+}
+
+#[test]
+fn what_linux_logged_is_replayed_as_linux_does() {
+    for block_bytes in ["1024", "4096"] {
+        let Some(linux) = Linux::new(block_bytes) else {
+            return;
+        };
+        let mut new = File::create(linux.at("new")).unwrap();
+        new.write_all(&[9; 50_000]).unwrap();
+        new.sync_all().unwrap();
+        agree(&linux);
+        linux.write("old0", 30_000, &[1; 70_000]);
+        linux.fsync("old0");
+        linux.write("old1", 1000, &[2; 100]);
+        linux.fsync("old1");
+        File::options()
+            .write(true)
+            .open(linux.at("old2"))
+            .unwrap()
+            .set_len(5000)
+            .unwrap();
+        linux.fsync("old2");
+        agree(&linux);
+        linux.allocate("old3", FallocateFlags::empty(), 40_000, 60_000);
+        linux.fsync("old3");
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        linux.allocate("old4", punch, 4096, 12_288);
+        linux.fsync("old4");
+        linux.write("old3", 50_000, &[3; 9000]);
+        linux.fsync("old3");
+        agree(&linux);
+        fs::rename(linux.at("old5"), linux.at("renamed")).unwrap();
+        linux.fsync("renamed");
+        fs::hard_link(linux.at("old6"), linux.at("linked")).unwrap();
+        linux.fsync("linked");
+        fs::remove_file(linux.at("old7")).unwrap();
+        linux.write("new", 0, &[4; 10]);
+        linux.fsync("new");
+        let seen = agree(&linux);
+        assert_eq!(seen.entries[&b"dir/linked"[..]].size, 30_000);
+        assert!(seen.entries.contains_key(&b"dir/renamed"[..]));
+        assert!(!seen.entries.contains_key(&b"dir/old7"[..]));
+    }
+}
+
+#[test]
+fn what_linux_logs_and_can_not_replay_is_taken_for_what_it_means() {
+    let Some(linux) = Linux::new("4096") else {
+        return;
+    };
+    // A directory with a file in it: after Linux's own replay it has no block, and its parent a link too few.
+    fs::create_dir_all(linux.at("made/within")).unwrap();
+    fs::write(linux.at("made/within/file"), [7; 9000]).unwrap();
+    linux.fsync("made/within/file");
+    let (seen, records) = by_lanefs(&linux.crashed("made.img"));
+    assert!(records > 0, "Linux made no fast commit");
+    assert_eq!(seen.entries[&b"dir/made/within/file"[..]].size, 9000);
+    // A file without names that is open still: Linux's own mount fails after that.
+    let open = File::open(linux.at("old1")).unwrap();
+    fs::remove_file(linux.at("old1")).unwrap();
+    linux.write("old2", 0, &[8; 10]);
+    linux.fsync("old2");
+    open.sync_all().unwrap();
+    let (seen, _) = by_lanefs(&linux.crashed("nameless.img"));
+    assert!(!seen.entries.contains_key(&b"dir/old1"[..]));
+    drop(open);
+    // A directory removed, a short link and a pipe.
+    fs::remove_dir_all(linux.at("made")).unwrap();
+    std::os::unix::fs::symlink("old2", linux.at("short")).unwrap();
+    testkit::run("mkfifo", &[linux.at("pipe").to_str().unwrap()]);
+    linux.write("old2", 100, &[8; 10]);
+    linux.fsync("old2");
+    let (seen, _) = by_lanefs(&linux.crashed("removed.img"));
+    assert_eq!(seen.entries[&b"dir/old2"[..]].size, 30_000);
+}
+
+#[test]
+fn records_that_contradict_the_file_system_are_refused_and_nothing_is_written() {
+    let Some(linux) = Linux::new("4096") else {
+        return;
+    };
+    for number in 0..6_u8 {
+        let name = format!("new{number}");
+        fs::write(linux.at(&name), vec![number; 20_000]).unwrap();
+        linux.fsync(&name);
+    }
+    let crashed = linux.crashed("crashed.img");
+    let bytes = fs::read(&crashed).unwrap();
+    // The area begins with HEAD, which no other block of this image does.
+    let head = [9, 0, 8, 0, 0, 0, 0, 0];
+    let mut blocks = bytes.chunks(4096);
+    let at = blocks.position(|block| block.starts_with(&head)).unwrap() * 4096;
+    let base: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let mut refused = 0;
+    for seed in 0..100_u32 {
+        let damaged = Arc::new(Scratch::new(Arc::clone(&base), 1 << 20));
+        let mut block = bytes[at..at + 4096].to_vec();
+        // One bit of the first fast commit, whose checksum is then made right.
+        let place = 16 + (seed.wrapping_mul(2_654_435_761) >> 8) as usize % 600;
+        block[place] ^= 1 << (seed % 8);
+        reseal(&mut block);
+        damaged.write_at(at as u64, &block).unwrap();
+        let device = Arc::new(Scratch::new(damaged, 32 << 20));
+        let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        match Fs::open_for_writing(shared, &OpenOptions::default(), clock) {
+            Err(error) => {
+                let written = device.written(4096);
+                assert!(written.is_empty(), "seed {seed}: {error}, but {written:?}");
+                refused += 1;
+            }
+            // Times, sizes, names and owners may be anything; the structure holds.
+            Ok(fs) => {
+                fs.close().unwrap();
+                if seed % 10 == 0 {
+                    let mut after = vec![0; bytes.len()];
+                    device.read_at(0, &mut after).unwrap();
+                    let path = linux.directory.path().join("damaged.img");
+                    fs::write(&path, after).unwrap();
+                    testkit::e2fsck(&path);
+                }
+            }
+        }
+    }
+    assert!(refused > 3, "{refused} refused");
+}
+
+/// Makes the checksum of a block's one fast commit right; a block without TAIL stays.
+fn reseal(block: &mut [u8]) {
+    let mut at = 0;
+    while at + 12 <= block.len() {
+        let tag = u16::from_le_bytes([block[at], block[at + 1]]);
+        let len = u16::from_le_bytes([block[at + 2], block[at + 3]]);
+        if tag == 8 {
+            let crc = ondisk::csum::crc32c(0, &block[..at + 8]);
+            block[at + 8..at + 12].copy_from_slice(&crc.to_le_bytes());
+            return;
+        }
+        at += 4 + usize::from(len);
+    }
+}
+
+#[test]
+fn a_cut_at_any_write_of_the_replay_leaves_what_was_fsynced() {
+    let Some(linux) = Linux::new("1024") else {
+        return;
+    };
+    fs::write(linux.at("new"), [5; 40_000]).unwrap();
+    linux.fsync("new");
+    fs::rename(linux.at("old5"), linux.at("old6")).unwrap();
+    linux.fsync("old6");
+    let image = fs::read(linux.crashed("crashed.img")).unwrap();
+    let show = |device: Arc<dyn BlockDevice>| {
+        let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+        without_times_of_directories(manifest(&fs).without_lost_found())
+    };
+    let expected = show(Arc::new(MemoryDevice::from_bytes(&image)));
+    assert_eq!(expected.entries[&b"dir/new"[..]].size, 40_000);
+    let mut cuts = record(&image, |_, fs| fs.close().unwrap());
+    let points: Vec<usize> = cuts.points().collect();
+    assert!(points.len() > 20, "{} points", points.len());
+    for event in points {
+        for seed in 0..2 {
+            let state = Arc::new(cuts.state(Cut { event, seed }));
+            let shared = Arc::clone(&state) as Arc<dyn BlockDevice>;
+            let differences = expected.differences(&show(shared));
+            assert!(differences.is_empty(), "{event}, {seed}: {differences}");
+            let shared = Arc::clone(&state) as Arc<dyn BlockDevice>;
+            let fs = Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap();
+            fs.close().unwrap();
+            if event % 8 == 0 && seed == 0 {
+                let path = linux.directory.path().join("cut.img");
+                fs::write(&path, state.bytes()).unwrap();
+                testkit::e2fsck(&path);
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Freezing and thawing by several threads at once, and what is on the device in between.
+
+use device::BlockDevice;
+use lanefs_engine::{Fs, Ino, Journal, NewInode, OpenOptions};
+use simulate::{CowDevice, Fault, Recorder};
+use sync::Arc;
+use sync::schedule::{self, Plan};
+
+use crate::files::judge_image;
+use crate::image::{clock, make};
+
+const NEW: NewInode = NewInode {
+    mode: 0o600,
+    umask: 0,
+    uid: 0,
+    gid: 0,
+    held: false,
+};
+/// The superblock's bit that says that the journal comes first.
+const NEEDS_RECOVERY: u32 = 4;
+
+/// Whether the superblock says that the file system is open.
+fn is_in_use(device: &Arc<CowDevice>) -> bool {
+    let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
+    let options = OpenOptions {
+        journal: Journal::Ignore,
+        ..OpenOptions::default()
+    };
+    let fs = Fs::open(shared, &options).unwrap();
+    fs.superblock().features().incompat & NEEDS_RECOVERY != 0
+}
+
+#[test]
+fn threads_that_freeze_and_thaw_at_once_leave_an_image_that_says_what_it_is() {
+    let Some(image) = make(&["-b", "1024", "-J", "size=1"], 4 << 20) else {
+        return;
+    };
+    for seed in 0..60 {
+        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let plan = Plan {
+            seed,
+            points: 1_000_000,
+        };
+        let work = || {
+            let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+            let fs = Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap();
+            sync::thread::workers(3, |thread| {
+                for round in 0..3 {
+                    if thread == 2 {
+                        let name = format!("made{round}");
+                        fs.create(Ino::ROOT, name.as_bytes(), NEW).unwrap();
+                        continue;
+                    }
+                    fs.freeze().unwrap();
+                    sync::thread::yield_now();
+                    fs.thaw().unwrap();
+                }
+            });
+            fs.create(Ino::ROOT, b"last", NEW).unwrap();
+            fs.sync().unwrap();
+            assert!(is_in_use(&device), "seed {seed}: its journal has changes");
+            // As after a crash.
+            drop(fs);
+        };
+        schedule::run(plan, work).unwrap();
+        let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let fs = Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap();
+        fs.lookup(Ino::ROOT, b"last").unwrap();
+        fs.close().unwrap();
+    }
+    // One of the images, from beginning to end.
+    let device = Arc::new(CowDevice::new(image.into()));
+    let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let fs = Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap();
+    fs.create(Ino::ROOT, b"made", NEW).unwrap();
+    fs.freeze().unwrap();
+    judge_image(&device);
+    fs.thaw().unwrap();
+    fs.close().unwrap();
+}
+
+#[test]
+fn what_is_synced_after_a_freeze_that_failed_is_there_after_a_crash() {
+    let Some(image) = make(&["-b", "1024", "-J", "size=1"], 4 << 20) else {
+        return;
+    };
+    let start = CowDevice::new(image.into());
+    let mut failed_freezes = 0;
+    for kind in [Fault::Write as fn(u64) -> Fault, Fault::Flush] {
+        for number in 0.. {
+            let recorder = Arc::new(Recorder::over(&start).fails(kind(number), false));
+            let shared = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
+            let Ok(fs) = Fs::open_for_writing(shared, &OpenOptions::default(), clock) else {
+                continue;
+            };
+            let made = fs.create(Ino::ROOT, b"before", NEW);
+            let frozen = fs.freeze();
+            failed_freezes += u32::from(frozen.is_err());
+            let _ = fs.thaw();
+            let synced = made
+                .and_then(|_| fs.create(Ino::ROOT, b"after", NEW))
+                .and_then(|_| fs.sync());
+            // As after a crash.
+            drop(fs);
+            let left = Arc::new(recorder.live()) as Arc<dyn BlockDevice>;
+            let fs = Fs::open_for_writing(left, &OpenOptions::default(), clock).unwrap();
+            if synced.is_ok() {
+                fs.lookup(Ino::ROOT, b"after").unwrap();
+            }
+            if frozen.is_ok() {
+                fs.lookup(Ino::ROOT, b"before").unwrap();
+            }
+            fs.close().unwrap();
+            if !recorder.has_failed() {
+                break;
+            }
+        }
+    }
+    assert!(failed_freezes > 5, "{failed_freezes}");
+}

@@ -1,0 +1,372 @@
+//! Blocks kept for growing files: files lie in few pieces, no block is lost, none is out of reach.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use device::BlockDevice;
+use lanefs_engine::{Allocate, Error, Fs, FsBlock, Ino, NewInode, OpenOptions};
+use ondisk::Group;
+use simulate::CowDevice;
+use sync::Arc;
+use sync::atomic::{AtomicUsize, Ordering};
+
+use crate::files::{contents, judge_image, opened};
+use crate::image::{clock, make, open, record, sweep};
+
+const NEW: NewInode = NewInode {
+    mode: 0o644,
+    umask: 0,
+    uid: 0,
+    gid: 0,
+    held: true,
+};
+
+/// Ends the growth of a file.
+type End = fn(&Fs, Ino);
+
+/// What was counted under this name.
+fn counted(fs: &Fs, name: &str) -> u64 {
+    let counters: HashMap<_, _> = fs.counters().into_iter().collect();
+    counters[name]
+}
+
+/// The runs of a file's blocks: where each begins on the device, and how long it is.
+fn runs(fs: &Fs, ino: Ino) -> Vec<(u64, u64)> {
+    let mappings = fs.mappings_in(ino, 0..1 << 31).unwrap().into_iter();
+    mappings
+        .filter_map(|run| Some((run.physical?.0, run.len)))
+        .collect()
+}
+
+/// In how many pieces each of these files of the root lies, as debugfs says.
+fn pieces(device: &Arc<CowDevice>, names: &[String]) -> Vec<u64> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::write(&path, device.bytes()).unwrap();
+    let of = |path: &Path, name: &String| {
+        let request = format!("filefrag /{name}");
+        let output = testkit::run("debugfs", &["-R", &request, path.to_str().unwrap()]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let count = text.split(": ").nth(1).unwrap();
+        count.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    names.iter().map(|name| of(&path, name)).collect()
+}
+
+/// Appends 4 KiB to each of these files in turns, until each has `blocks`.
+fn append_in_turns(fs: &Fs, files: &[Ino], blocks: u64) {
+    for block in 0..blocks {
+        for ino in files {
+            fs.write(*ino, block * 4096, &[7; 4096]).unwrap();
+        }
+    }
+}
+
+fn create(fs: &Fs, count: usize) -> (Vec<String>, Vec<Ino>) {
+    let names: Vec<String> = (0..count).map(|number| format!("file{number}")).collect();
+    let make = |name: &String| fs.create(Ino::ROOT, name.as_bytes(), NEW).unwrap();
+    let files = names.iter().map(make).collect();
+    (names, files)
+}
+
+#[test]
+fn files_that_grow_in_turns_lie_in_few_pieces() {
+    let Some(image) = make(&["-b", "4096"], 96 << 20) else {
+        return;
+    };
+    let mut most = Vec::new();
+    for form in ["prealloc=on", "prealloc=off"] {
+        let (device, fs) = opened(&image);
+        fs.choose(form).unwrap();
+        let (names, files) = create(&fs, 4);
+        append_in_turns(&fs, &files, 160);
+        let ours: Vec<u64> = files
+            .iter()
+            .map(|ino| runs(&fs, *ino).len() as u64)
+            .collect();
+        for ino in &files {
+            fs.release(*ino).unwrap();
+        }
+        assert_eq!(counted(&fs, "prealloc.hits") > 0, form == "prealloc=on");
+        fs.close().unwrap();
+        judge_image(&device);
+        assert_eq!(pieces(&device, &names), ours);
+        most.push(*ours.iter().max().unwrap());
+    }
+    assert!(most[0] <= 9, "{most:?}");
+    assert!(most[1] > 120, "the twin shows what it is for: {most:?}");
+}
+
+#[test]
+fn small_steps_of_fallocate_by_threads_give_files_in_few_pieces() {
+    let Some(image) = make(&["-b", "4096"], 96 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let (names, files) = create(&fs, 4);
+    sync::thread::workers(4, |thread| {
+        for step in 0..256 {
+            fs.allocate(files[thread], Allocate::Grow, step * 8192, 8192)
+                .unwrap();
+        }
+    });
+    for ino in &files {
+        assert_eq!(fs.metadata(*ino).unwrap().blocks, 2 * 2048);
+        fs.release(*ino).unwrap();
+    }
+    // One refill for many steps.
+    let refills = counted(&fs, "prealloc.refills") + counted(&fs, "prealloc.lane_refills");
+    assert!(refills <= 4 * 12, "{refills}");
+    assert_eq!(counted(&fs, "prealloc.blocks"), counted_for_lanes(&fs));
+    fs.close().unwrap();
+    judge_image(&device);
+    let pieces = pieces(&device, &names);
+    assert!(pieces.iter().all(|count| *count <= 12), "{pieces:?}");
+}
+
+/// Blocks that threads keep for small files, when no file keeps any: less than a run each.
+fn counted_for_lanes(fs: &Fs) -> u64 {
+    let blocks = counted(fs, "prealloc.blocks");
+    assert!(blocks <= counted(fs, "prealloc.lane_refills") * 512);
+    blocks
+}
+
+#[test]
+fn small_files_of_a_thread_lie_side_by_side_and_those_of_another_elsewhere() {
+    let Some(image) = make(&["-b", "1024"], 64 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let directory = fs.mkdir(Ino::ROOT, b"directory", NEW).unwrap();
+    let turn = AtomicUsize::new(0);
+    let made: Vec<Vec<Ino>> = sync::thread::scope(|scope| {
+        let worker = |thread: usize| {
+            let (fs, turn) = (&fs, &turn);
+            move || {
+                let mut files = Vec::new();
+                for number in 0..30 {
+                    // Acquire: the other's files come before; pairs with the Release below.
+                    while turn.load(Ordering::Acquire) != 2 * number + thread {
+                        sync::thread::yield_now();
+                    }
+                    let name = format!("{thread}-{number}").into_bytes();
+                    let ino = fs.create(directory, &name, NEW).unwrap();
+                    fs.write(ino, 0, &[7; 5000]).unwrap();
+                    files.push(ino);
+                    // Release: pairs with the Acquire above.
+                    turn.fetch_add(1, Ordering::Release);
+                }
+                files
+            }
+        };
+        let workers: Vec<_> = (0..2).map(|thread| scope.spawn(worker(thread))).collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .collect()
+    });
+    let geometry = *fs.geometry();
+    let mut groups = Vec::new();
+    for files in &made {
+        let of: Vec<(u64, u64)> = files.iter().flat_map(|ino| runs(&fs, *ino)).collect();
+        assert!(of.iter().all(|(_, len)| *len == 5), "{of:?}");
+        let gaps = of.windows(2).filter(|pair| pair[0].0 + 5 != pair[1].0);
+        // A run of so many blocks ends once or twice.
+        assert!(gaps.count() <= 2, "{of:?}");
+        groups.push(geometry.group_of_block(FsBlock(of[0].0)));
+    }
+    assert_ne!(groups[0], groups[1]);
+    // The first group of the one flexible group is left to directories, which lie in their inodes' groups.
+    assert!(
+        geometry.flex_size() >= 8 && !groups.contains(&Some(Group(0))),
+        "{groups:?}"
+    );
+    let block = FsBlock(runs(&fs, directory)[0].0);
+    let of_inode = geometry.group_of_ino(directory).map(|(group, _)| group);
+    assert_eq!(geometry.group_of_block(block), of_inode);
+    fs.close().unwrap();
+    judge_image(&device);
+}
+
+#[test]
+fn what_a_file_does_not_use_is_given_back_and_counts_as_free_meanwhile() {
+    let Some(image) = make(&["-b", "1024"], 48 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let ends: [(&str, End); 5] = [
+        ("closed", |fs, ino| fs.closed(ino)),
+        ("released", |fs, ino| fs.release(ino).unwrap()),
+        ("cut", |fs, ino| fs.truncate(ino, 60_000).unwrap()),
+        ("punched", |fs, ino| {
+            fs.allocate(ino, Allocate::Punch, 0, 4096).unwrap();
+        }),
+        ("removed", |fs, ino| {
+            fs.release(ino).unwrap();
+            fs.unlink(Ino::ROOT, b"removed").unwrap();
+        }),
+    ];
+    for (name, end) in ends {
+        let before = fs.statfs().unwrap().free;
+        let ino = fs.create(Ino::ROOT, name.as_bytes(), NEW).unwrap();
+        let idle = counted(&fs, "prealloc.blocks");
+        fs.write(ino, 0, &[7; 50_000]).unwrap();
+        fs.write(ino, 50_000, &[7; 20_000]).unwrap();
+        let held = counted(&fs, "prealloc.blocks");
+        assert!(held > idle, "{name}: {held}");
+        let taken = fs.metadata(ino).unwrap().blocks / 2;
+        assert_eq!(fs.statfs().unwrap().free, before - taken, "{name}");
+        end(&fs, ino);
+        assert_eq!(counted(&fs, "prealloc.blocks"), idle, "{name}");
+    }
+    let ino = fs.create(Ino::ROOT, b"frozen", NEW).unwrap();
+    fs.write(ino, 0, &[7; 70_000]).unwrap();
+    assert!(counted(&fs, "prealloc.blocks") > 0);
+    fs.freeze().unwrap();
+    assert_eq!(counted(&fs, "prealloc.blocks"), 0);
+    fs.thaw().unwrap();
+    fs.close().unwrap();
+    judge_image(&device);
+}
+
+#[test]
+fn a_full_image_has_no_block_that_is_only_kept() {
+    for size in [4, 16] {
+        let Some(image) = make(&["-b", "1024", "-N", "256"], size << 20) else {
+            return;
+        };
+        let (device, fs) = opened(&image);
+        // Each keeps something and stays open.
+        let (_, idle) = create(&fs, 20);
+        for ino in &idle {
+            fs.write(*ino, 0, &[7; 20_000]).unwrap();
+        }
+        let before = fs.statfs().unwrap();
+        let made: Vec<Ino> = (0..8)
+            .map(|number| format!("filler{number}").into_bytes())
+            .map(|name| fs.create(Ino::ROOT, &name, NEW).unwrap())
+            .collect();
+        sync::thread::workers(4, |thread| {
+            let mut sizes = [0; 2];
+            let mut full = [false; 2];
+            while full != [true; 2] {
+                for which in 0..2 {
+                    let ino = made[thread * 2 + which];
+                    match fs.write(ino, sizes[which], &[7; 1500]) {
+                        Ok(written) => sizes[which] += written as u64,
+                        Err(Error::NoSpace) => full[which] = true,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+        });
+        let full = fs.statfs().unwrap();
+        let pool = (fs.geometry().blocks_count() - 1) / 50;
+        assert!(full.free <= pool, "{full:?}, {pool}");
+        assert_eq!(counted(&fs, "prealloc.blocks"), 0);
+        assert!(size == 4 || counted(&fs, "prealloc.discards") > 0);
+        let of = |ino: &Ino| fs.metadata(*ino).unwrap().blocks / 2;
+        let taken: u64 = made.iter().map(of).sum();
+        assert_eq!(before.free - full.free, taken);
+        // What kept them goes on where there is room again.
+        fs.truncate(made[0], 0).unwrap();
+        fs.write(idle[0], 20_000, &[8; 9000]).unwrap();
+        assert_eq!(contents(&fs, idle[0])[20_000..], [8; 9000]);
+        fs.close().unwrap();
+        judge_image(&device);
+    }
+}
+
+#[test]
+fn writes_into_the_middle_of_a_hole_use_what_was_kept_around_them() {
+    let Some(image) = make(&["-b", "1024"], 64 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let (names, files) = create(&fs, 2);
+    let mut expected = vec![0; 400 << 10];
+    // Each block once, in an order that jumps about, while another file grows.
+    for step in 0..400 {
+        let block = step * 149 % 400;
+        let at = block * 1024;
+        expected[at..at + 1024].fill(1 + (step % 200) as u8);
+        fs.write(files[0], at as u64, &expected[at..at + 1024])
+            .unwrap();
+        fs.write(files[1], step as u64 * 1024, &[9; 1024]).unwrap();
+    }
+    assert!(contents(&fs, files[0]) == expected);
+    fs.close().unwrap();
+    judge_image(&device);
+    let pieces = pieces(&device, &names);
+    assert!(pieces[0] <= 40 && pieces[1] <= 12, "{pieces:?}");
+}
+
+#[test]
+fn no_cut_loses_a_block_that_was_kept() {
+    let Some(image) = make(&["-b", "1024", "-J", "size=1", "-N", "64"], 6 << 20) else {
+        return;
+    };
+    let cuts = record(&image, |_, fs| {
+        let (_, files) = create(&fs, 2);
+        fs.sync().unwrap();
+        for step in 0..12 {
+            for ino in &files {
+                fs.write(*ino, step * 3000, &[7; 3000]).unwrap();
+            }
+            if step % 4 == 3 {
+                fs.sync().unwrap();
+            }
+        }
+        fs.allocate(files[0], Allocate::KeepSize, 100_000, 9000)
+            .unwrap();
+        fs.truncate(files[1], 2000).unwrap();
+        fs.write(files[1], 2000, &[8; 9000]).unwrap();
+        // As after a crash.
+        fs.sync().unwrap();
+    });
+    let mut all = None;
+    let states = sweep(cuts, 2, |cut, _, fs| {
+        let files = ["file0", "file1"].map(|name| fs.lookup(Ino::ROOT, name.as_bytes()));
+        let of = |ino: &Ino| fs.metadata(*ino).unwrap().blocks / 2;
+        let taken: u64 = files.iter().flatten().map(of).sum();
+        let sum = fs.statfs().unwrap().free + taken;
+        assert_eq!(*all.get_or_insert(sum), sum, "{cut}");
+    });
+    assert!(states > 20, "{states}");
+}
+
+#[test]
+fn inodes_leave_memory_however_many_files_were_written() {
+    let Some(image) = make(&["-b", "1024", "-N", "4096"], 64 << 20) else {
+        return;
+    };
+    let device = Arc::new(CowDevice::new(image.into()));
+    let options = OpenOptions {
+        live_inodes: 64,
+        ..OpenOptions::default()
+    };
+    let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let fs = Fs::open_for_writing(shared, &options, clock).unwrap();
+    let before = fs.statfs().unwrap().free;
+    let mut taken = 0;
+    for number in 0..700 {
+        let name = format!("file{number}").into_bytes();
+        let new = NewInode { held: false, ..NEW };
+        let ino = fs.create(Ino::ROOT, &name, new).unwrap();
+        // Nobody has it open, and it grows all the same.
+        fs.write(ino, 0, &[7; 20_000]).unwrap();
+        fs.write(ino, 20_000, &[7; 3000]).unwrap();
+        taken += fs.metadata(ino).unwrap().blocks / 2;
+        if number % 100 == 0 {
+            fs.sync().unwrap();
+        }
+    }
+    // A few hundred files keep something, at most 9 blocks each, besides this thread's run.
+    let kept = counted(&fs, "prealloc.blocks");
+    assert!((1..=256 * 9 + 4 * 512).contains(&kept), "{kept}");
+    let root = fs.metadata(Ino::ROOT).unwrap().blocks / 2 - 1;
+    assert_eq!(fs.statfs().unwrap().free, before - taken - root);
+    fs.close().unwrap();
+    judge_image(&device);
+    drop(open(device as Arc<dyn BlockDevice>));
+}

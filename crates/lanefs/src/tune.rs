@@ -1,0 +1,459 @@
+//! What of a file system can be changed in its superblock while nobody has it open, as tune2fs does: by name, as text.
+//!
+//! All changes that are asked for together are one write of the superblock, behind the journal's replay; a crash leaves
+//! all of them or none.
+
+use std::fmt;
+
+use device::BlockDevice;
+use engine::Superblock;
+use sync::Arc;
+
+use crate::Error;
+
+/// Something that can be changed.
+pub struct Tunable {
+    /// Its name.
+    pub name: &'static str,
+    /// What values it takes, in a few words.
+    pub values: &'static str,
+    get: fn(&Superblock) -> String,
+    /// Why not, if it can't be so.
+    set: fn(&mut Superblock, &str) -> Result<(), String>,
+}
+
+impl Tunable {
+    /// What a superblock says.
+    #[must_use]
+    pub fn get(&self, superblock: &Superblock) -> String {
+        (self.get)(superblock)
+    }
+}
+
+/// Why nothing was changed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// Nothing that can be changed has this name.
+    Unknown(String),
+    /// It can't be changed yet, though tune2fs can.
+    NotYet(String),
+    /// It can't have this value, and why.
+    Value {
+        /// What was to be changed.
+        name: &'static str,
+        /// What is wrong with the value.
+        why: String,
+    },
+    /// The file system can't be written to.
+    Fs(Error),
+}
+
+impl fmt::Display for TuneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TuneError::Unknown(name) => {
+                let known: Vec<&str> = TUNABLES.iter().map(|known| known.name).collect();
+                write!(
+                    f,
+                    "there is no {name} to change; there is {}",
+                    known.join(", ")
+                )
+            }
+            TuneError::NotYet(name) => write!(f, "{name} can't be changed yet"),
+            TuneError::Value { name, why } => write!(f, "{name}: {why}"),
+            TuneError::Fs(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TuneError {}
+
+impl From<engine::Error> for TuneError {
+    fn from(error: engine::Error) -> TuneError {
+        TuneError::Fs(error.into())
+    }
+}
+
+/// What tune2fs changes and lanefs does not yet: features, and what is in every checksum.
+const NOT_YET: [&str; 12] = [
+    "fast_commit",
+    "uuid",
+    "has_journal",
+    "metadata_csum",
+    "64bit",
+    "orphan_file",
+    "dir_index",
+    "large_dir",
+    "quota",
+    "project",
+    "casefold",
+    "inode_size",
+];
+
+/// Everything that can be changed.
+pub const TUNABLES: &[Tunable] = &[
+    Tunable {
+        name: "label",
+        values: "at most 16 bytes",
+        get: |superblock| String::from_utf8_lossy(superblock.label()).into_owned(),
+        set: |superblock, value| {
+            let label = text(value, LABEL_BYTES)?;
+            superblock.set_label(label);
+            Ok(())
+        },
+    },
+    Tunable {
+        name: "errors",
+        values: "continue, remount-ro, panic",
+        get: |superblock| one_of(superblock.errors(), ON_ERROR),
+        set: |superblock, value| {
+            superblock.set_errors(number_of(value, ON_ERROR)?);
+            Ok(())
+        },
+    },
+    Tunable {
+        name: "reserved_percent",
+        values: "0 to 50, of all blocks, for reserved_uid and reserved_gid",
+        get: |superblock| percent(superblock),
+        set: set_percent,
+    },
+    Tunable {
+        name: "reserved_blocks",
+        values: "0 to half of all blocks",
+        get: |superblock| superblock.reserved_blocks_count().to_string(),
+        set: |superblock, value| {
+            let most = superblock.blocks_count() / 2;
+            superblock.set_reserved_blocks_count(number(value, most)?);
+            Ok(())
+        },
+    },
+    Tunable {
+        name: "reserved_uid",
+        values: "a user's number",
+        get: |superblock| superblock.reserve_uid().to_string(),
+        set: |superblock, value| {
+            superblock.set_reserve_uid(small(value)?);
+            Ok(())
+        },
+    },
+    Tunable {
+        name: "reserved_gid",
+        values: "a group's number",
+        get: |superblock| superblock.reserve_gid().to_string(),
+        set: |superblock, value| {
+            superblock.set_reserve_gid(small(value)?);
+            Ok(())
+        },
+    },
+    Tunable {
+        name: "default_mount_opts",
+        values: "options separated by commas, or nothing: debug, bsdgroups, user_xattr, acl, uid16, journal_data, \
+                 journal_data_ordered, journal_data_writeback, nobarrier, block_validity, discard, nodelalloc",
+        get: |superblock| default_options(superblock.default_mount_options()),
+        set: set_default_options,
+    },
+    Tunable {
+        name: "mount_opts",
+        values: "options separated by commas, at most 63 bytes",
+        get: |superblock| String::from_utf8_lossy(superblock.mount_options()).into_owned(),
+        set: |superblock, value| {
+            superblock.set_mount_options(text(value, OPTION_BYTES)?);
+            Ok(())
+        },
+    },
+    Tunable {
+        name: "max_mount_count",
+        values: "mounts until e2fsck looks at it; 0 for never",
+        get: |superblock| match superblock.max_mount_count() {
+            u16::MAX => "0".into(),
+            count => count.to_string(),
+        },
+        set: |superblock, value| {
+            superblock.set_max_mount_count(match small(value)? {
+                0 => u16::MAX,
+                count => count,
+            });
+            Ok(())
+        },
+    },
+    Tunable {
+        name: "mount_count",
+        values: "mounts since e2fsck looked at it",
+        get: |superblock| superblock.mount_count().to_string(),
+        set: |superblock, value| {
+            superblock.set_mount_count(small(value)?);
+            Ok(())
+        },
+    },
+    Tunable {
+        name: "check_interval",
+        values: "time until e2fsck looks at it: 3600s, 30d, 4w, 6m; 0 for never",
+        get: |superblock| interval(superblock.check_interval()),
+        set: |superblock, value| {
+            superblock.set_check_interval(seconds(value)?);
+            Ok(())
+        },
+    },
+    Tunable {
+        name: "stride",
+        values: "blocks on one disk of a RAID before the next",
+        get: |superblock| superblock.raid_stride().to_string(),
+        set: |superblock, value| {
+            superblock.set_raid_stride(small(value)?);
+            Ok(())
+        },
+    },
+    Tunable {
+        name: "stripe_width",
+        values: "blocks on all data disks of a RAID",
+        get: |superblock| superblock.raid_stripe_width().to_string(),
+        set: |superblock, value| {
+            // No more than fit.
+            let width = number(value, u32::MAX.into())? as u32;
+            superblock.set_raid_stripe_width(width);
+            Ok(())
+        },
+    },
+    Tunable {
+        name: "hash_alg",
+        values: "of new directories' indexes: legacy, half_md4, tea",
+        get: |superblock| one_of(superblock.hash_version().into(), HASHES),
+        set: |superblock, value| {
+            // A few.
+            superblock.set_hash_version(number_of(value, HASHES)? as u8);
+            Ok(())
+        },
+    },
+];
+
+const LABEL_BYTES: usize = 16;
+/// The field's 64 without a zero at its end.
+const OPTION_BYTES: usize = 63;
+const ON_ERROR: &[(u16, &str)] = &[(1, "continue"), (2, "remount-ro"), (3, "panic")];
+const HASHES: &[(u16, &str)] = &[(0, "legacy"), (1, "half_md4"), (2, "tea")];
+/// The bits of mount options by default. How data are journaled is one of three, in two bits.
+const OPTIONS: &[(u32, &str)] = &[
+    (0x1, "debug"),
+    (0x2, "bsdgroups"),
+    (0x4, "user_xattr"),
+    (0x8, "acl"),
+    (0x10, "uid16"),
+    (0x60, "journal_data_writeback"),
+    (0x40, "journal_data_ordered"),
+    (0x20, "journal_data"),
+    (0x100, "nobarrier"),
+    (0x200, "block_validity"),
+    (0x400, "discard"),
+    (0x800, "nodelalloc"),
+];
+const DATA_MODE: u32 = 0x60;
+const UNITS: &[(u32, &str)] = &[
+    (30 * 24 * 3600, "m"),
+    (7 * 24 * 3600, "w"),
+    (24 * 3600, "d"),
+    (1, "s"),
+];
+
+/// What a name stands for.
+///
+/// # Errors
+/// `Unknown`; `NotYet`.
+pub fn tunable(name: &str) -> Result<&'static Tunable, TuneError> {
+    match TUNABLES.iter().find(|known| known.name == name) {
+        Some(known) => Ok(known),
+        None if NOT_YET.contains(&name) => Err(TuneError::NotYet(name.into())),
+        None => Err(TuneError::Unknown(name.into())),
+    }
+}
+
+/// Changes what is named to the values given, all at once, in a file system that nobody has open.
+///
+/// # Errors
+/// What can't be changed, by name: then nothing is; what can't be written to.
+pub fn tune(device: &Arc<dyn BlockDevice>, changes: &[(&str, &str)]) -> Result<(), TuneError> {
+    let changes: Vec<(&Tunable, &str)> = changes
+        .iter()
+        .map(|(name, value)| Ok((tunable(name)?, *value)))
+        .collect::<Result<_, TuneError>>()?;
+    engine::tune(device, crate::now, |superblock| {
+        for (tunable, value) in &changes {
+            let wrong = |why| TuneError::Value {
+                name: tunable.name,
+                why,
+            };
+            (tunable.set)(superblock, value).map_err(wrong)?;
+        }
+        Ok(())
+    })
+}
+
+fn text(value: &str, most: usize) -> Result<&[u8], String> {
+    match value.len() > most || value.contains('\0') {
+        true => Err(format!("`{value}` has more than {most} bytes")),
+        false => Ok(value.as_bytes()),
+    }
+}
+
+fn number(value: &str, most: u64) -> Result<u64, String> {
+    let number = value.parse().ok().filter(|number| *number <= most);
+    number.ok_or_else(|| format!("`{value}` is no number from 0 to {most}"))
+}
+
+fn small(value: &str) -> Result<u16, String> {
+    // No more than fit.
+    Ok(number(value, u64::from(u16::MAX) - 1)? as u16)
+}
+
+fn one_of(number: u16, words: &[(u16, &str)]) -> String {
+    let known = words.iter().find(|(known, _)| *known == number);
+    known.map_or_else(|| number.to_string(), |(_, word)| (*word).to_owned())
+}
+
+fn number_of(value: &str, words: &[(u16, &str)]) -> Result<u16, String> {
+    let known = words.iter().find(|(_, word)| *word == value);
+    let all: Vec<&str> = words.iter().map(|(_, word)| *word).collect();
+    known.map_or_else(
+        || Err(format!("`{value}` is none of {}", all.join(", "))),
+        |(number, _)| Ok(*number),
+    )
+}
+
+/// Hundredths of a percent of all blocks that are reserved, as a decimal number.
+fn percent(superblock: &Superblock) -> String {
+    let all = u128::from(superblock.blocks_count().max(1));
+    let hundredths = (u128::from(superblock.reserved_blocks_count()) * 10_000 + all / 2) / all;
+    let text = format!("{}.{:02}", hundredths / 100, hundredths % 100);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn set_percent(superblock: &mut Superblock, value: &str) -> Result<(), String> {
+    let wrong = || format!("`{value}` is no number from 0 to 50");
+    let (whole, part) = value.split_once('.').unwrap_or((value, ""));
+    if part.len() > 4 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let whole = number(whole, 50).map_err(|_| wrong())?;
+    let part: u64 = format!("{part:0<4}").parse().map_err(|_| wrong())?;
+    let millionths = u128::from(whole * 10_000 + part);
+    if millionths > 500_000 {
+        return Err(wrong());
+    }
+    let blocks = u128::from(superblock.blocks_count()) * millionths / 1_000_000;
+    // At most half of what is a count of blocks.
+    superblock.set_reserved_blocks_count(blocks as u64);
+    Ok(())
+}
+
+fn default_options(bits: u32) -> String {
+    let is_set = |mask: u32| match mask & DATA_MODE {
+        0 => bits & mask != 0,
+        _ => bits & DATA_MODE == mask,
+    };
+    let words = OPTIONS.iter().filter(|(mask, _)| is_set(*mask));
+    words.map(|(_, word)| *word).collect::<Vec<_>>().join(",")
+}
+
+fn set_default_options(superblock: &mut Superblock, value: &str) -> Result<(), String> {
+    let known = OPTIONS.iter().fold(0, |all, (mask, _)| all | mask);
+    // What nobody here knows stays.
+    let mut bits = superblock.default_mount_options() & !known;
+    for word in value.split(',').filter(|word| !word.is_empty()) {
+        let found = OPTIONS.iter().find(|(_, known)| *known == word);
+        let (mask, _) = found.ok_or_else(|| format!("`{word}` is no mount option by default"))?;
+        let is_mode = mask & DATA_MODE != 0;
+        if is_mode && bits & DATA_MODE != 0 {
+            return Err(format!("`{value}` says twice how data are journaled"));
+        }
+        bits |= mask;
+    }
+    superblock.set_default_mount_options(bits);
+    Ok(())
+}
+
+fn interval(seconds: u32) -> String {
+    let unit = UNITS.iter().find(|(unit, _)| seconds.is_multiple_of(*unit));
+    match (seconds, unit) {
+        (0, _) | (_, None) => "0".into(),
+        (seconds, Some((unit, word))) => format!("{}{word}", seconds / unit),
+    }
+}
+
+fn seconds(value: &str) -> Result<u32, String> {
+    let wrong = || format!("`{value}` is no time: write 3600s, 30d, 4w, 6m or 0");
+    if value == "0" {
+        return Ok(0);
+    }
+    let unit = UNITS.iter().find(|(_, word)| value.ends_with(word));
+    let (unit, word) = unit.ok_or_else(wrong)?;
+    let count: u32 = value
+        .strip_suffix(word)
+        .and_then(|count| count.parse().ok())
+        .ok_or_else(wrong)?;
+    count.checked_mul(*unit).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(superblock: &mut Superblock, name: &str, value: &str) -> Result<String, String> {
+        let tunable = tunable(name).map_err(|error| error.to_string())?;
+        (tunable.set)(superblock, value)?;
+        Ok(tunable.get(superblock))
+    }
+
+    #[test]
+    fn values_read_as_they_were_written_and_what_is_wrong_is_refused() {
+        let mut superblock = Superblock::zeroed();
+        superblock.set_blocks_count(100_000);
+        for (name, value) in [
+            ("label", "root"),
+            ("label", ""),
+            ("errors", "remount-ro"),
+            ("reserved_percent", "1.5"),
+            ("reserved_percent", "50"),
+            ("reserved_blocks", "1234"),
+            ("reserved_uid", "1000"),
+            (
+                "default_mount_opts",
+                "user_xattr,acl,journal_data_writeback,discard",
+            ),
+            ("default_mount_opts", ""),
+            ("mount_opts", "noatime,commit=30"),
+            ("max_mount_count", "0"),
+            ("max_mount_count", "25"),
+            ("check_interval", "0"),
+            ("check_interval", "6m"),
+            ("check_interval", "10d"),
+            ("check_interval", "61s"),
+            ("stride", "16"),
+            ("stripe_width", "4000000000"),
+            ("hash_alg", "tea"),
+        ] {
+            assert_eq!(
+                set(&mut superblock, name, value).as_deref(),
+                Ok(value),
+                "{name}"
+            );
+        }
+        for (name, value) in [
+            ("label", "seventeen letters"),
+            ("errors", "ignore"),
+            ("reserved_percent", "50.0001"),
+            ("reserved_percent", "1.x"),
+            ("reserved_percent", ""),
+            ("reserved_blocks", "50001"),
+            ("reserved_uid", "-1"),
+            ("default_mount_opts", "journal_data,journal_data_ordered"),
+            ("default_mount_opts", "noatime"),
+            ("max_mount_count", "65535"),
+            ("check_interval", "6"),
+            ("check_interval", "999999999m"),
+            ("fast_commit", "on"),
+            ("speed", "11"),
+        ] {
+            assert!(set(&mut superblock, name, value).is_err(), "{name}={value}");
+        }
+    }
+}
