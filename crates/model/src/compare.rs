@@ -95,6 +95,11 @@ impl Tree {
 
 /// All of a node but contents and names.
 fn describe(node: &Node) -> String {
+    format!("{}, {} links", describe_but_links(node), node.links)
+}
+
+/// All of a node but contents, names and how many there are.
+pub(crate) fn describe_but_links(node: &Node) -> String {
     let kind = match &node.kind {
         Kind::File(content) => format!("file of {} bytes", content.size()),
         Kind::Directory(_) => "directory".into(),
@@ -107,7 +112,7 @@ fn describe(node: &Node) -> String {
         .map(|(name, value)| format!("{}={value:?}", String::from_utf8_lossy(name)))
         .collect();
     format!(
-        "{kind}, mode {:o}, owner {}:{}, {} links, xattrs {xattrs:?}",
-        node.mode, node.uid, node.gid, node.links
+        "{kind}, mode {:o}, owner {}:{}, xattrs {xattrs:?}",
+        node.mode, node.uid, node.gid
     )
 }

@@ -51,6 +51,7 @@ impl Tree {
     fn add_under(&mut self, directory: NodeId, kind: Kind, mode: u16) -> NodeId {
         let (parent_mode, parent_gid) = (self.node(directory).mode, self.node(directory).gid);
         let id = self.add(kind, mode);
+        self.inherit_acl(directory, id);
         if parent_mode & S_ISGID != 0 {
             let is_directory = self.is_directory(id);
             let node = self.change(id);

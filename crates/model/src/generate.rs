@@ -1,6 +1,7 @@
 //! Operations from a seed: objects are chosen by index into the tree and names from a tiny alphabet, so that
 //! operations meet each other, and a shorter history stays a meaningful one.
 
+use crate::acl;
 use crate::content::BLOCK;
 use crate::{Device, Kind, Mode, Op, Path, Random, RenameFlag, Target, Tree, XattrFlag};
 
@@ -260,6 +261,7 @@ impl Generator {
                 uid: self.random.below(3) as u32,
                 gid: self.random.below(70_000) as u32,
             },
+            2 if self.random.one_in(2) => self.acl_op(tree),
             kind => {
                 let name = self
                     .random
@@ -284,6 +286,33 @@ impl Generator {
                     flag,
                 }
             }
+        }
+    }
+
+    fn acl_op(&mut self, tree: &Tree) -> Op {
+        let is_default = self.random.one_in(2);
+        let file = match is_default {
+            true if !self.random.one_in(8) => Target::Path(self.directory(tree)),
+            _ => self.any_target(tree),
+        };
+        let name = if is_default {
+            acl::DEFAULT
+        } else {
+            acl::ACCESS
+        }
+        .to_vec();
+        if self.random.one_in(4) {
+            return Op::RemoveXattr { file, name };
+        }
+        let named = self
+            .random
+            .one_in(2)
+            .then_some((7, self.random.bits() as u16));
+        Op::SetXattr {
+            file,
+            name,
+            value: acl::encode(self.mode(), named),
+            flag: XattrFlag::Any,
         }
     }
 

@@ -29,6 +29,12 @@ pub struct History {
     durable: usize,
     /// For each file, the state whose data are durable.
     durable_data: BTreeMap<NodeId, usize>,
+    /// Whether a promise about one inode is about no other.
+    is_each: bool,
+    /// For each inode, the state that it may not be older than; where promises are about one.
+    synced: BTreeMap<NodeId, usize>,
+    /// The same for its names.
+    synced_names: BTreeMap<NodeId, usize>,
 }
 
 /// Why what was found is none of the states allowed.
@@ -61,6 +67,19 @@ impl History {
             changed: BTreeMap::new(),
             durable: 0,
             durable_data: BTreeMap::new(),
+            is_each: false,
+            synced: BTreeMap::new(),
+            synced_names: BTreeMap::new(),
+        }
+    }
+
+    /// As [`History::new`], where an fsync promises one inode and its names, and what was done before to others may be
+    /// lost: rules 1 and 2 hold for each name and each inode by itself, from the last `sync` on.
+    #[must_use]
+    pub fn new_of_each(start: Tree) -> History {
+        History {
+            is_each: true,
+            ..History::new(start)
         }
     }
 
@@ -133,7 +152,22 @@ impl History {
         let promised = changes
             .rev()
             .find(|(index, shape)| *index <= called && (all || *shape));
-        self.durable = self.durable.max(promised.map_or(0, |(index, _)| *index));
+        let promised = promised.map_or(0, |(index, _)| *index);
+        if self.is_each && self.states[called].node(id).links == 0 {
+            // Nothing of it is there after a crash, but perhaps a name that it had in the last full commit.
+            return;
+        }
+        if self.is_each {
+            let synced = self.synced.entry(id).or_insert(0);
+            *synced = promised.max(*synced);
+            if all {
+                // What names it has is a change of theirs, not of the inode's alone.
+                let names = self.synced_names.entry(id).or_insert(0);
+                *names = called.max(*names);
+            }
+        } else {
+            self.durable = self.durable.max(promised);
+        }
         self.promise_data(id, called);
     }
 
@@ -154,6 +188,15 @@ impl History {
     /// When it is none of those allowed.
     pub fn check(&self, found: &Tree) -> Result<usize, Mismatch> {
         let newest = self.states.len() - 1;
+        if self.is_each {
+            return match self.check_each(found) {
+                Ok(()) => Ok(newest),
+                Err(difference) => Err(Mismatch {
+                    allowed: self.durable..=newest,
+                    nearest: (newest, difference),
+                }),
+            };
+        }
         let mut nearest: Option<(usize, Difference)> = None;
         // The newest first: it is the likeliest, and its data rules are the strictest.
         for index in (self.durable..=newest).rev() {
@@ -304,5 +347,6 @@ fn shape(kind: &Kind) -> Option<(u64, Vec<(u64, bool)>)> {
     }
 }
 
+mod each;
 #[cfg(test)]
 mod tests;

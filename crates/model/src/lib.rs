@@ -9,6 +9,7 @@
 //! * [`History`]: a run's states and promises, and the check of what was found after a crash.
 //! * [`Generator`]: operations from a seed, chosen by index into the tree, from tiny alphabets.
 
+pub mod acl;
 mod apply;
 mod compare;
 mod content;

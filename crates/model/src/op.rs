@@ -198,6 +198,7 @@ pub enum Op {
 pub enum Errno {
     EPERM,
     ENOENT,
+    EACCES,
     EBADF,
     EEXIST,
     ENOTDIR,

@@ -6,6 +6,7 @@ use engine::canary;
 use model::{Op, Path, Target};
 
 use crate::image::{self, Image};
+use crate::setting::Setting;
 use crate::sweep::{Depth, Sweep, caught};
 use crate::{seeds, sequences};
 
@@ -76,7 +77,8 @@ fn find(image: &Image) -> Result<Option<(String, String)>, String> {
     }
     for seed in 0..SEEDS {
         let mut sweep = Sweep::new(image, DEPTH)?;
-        if let Err(why) = caught(|| seeds::run(&mut sweep, seed)) {
+        let setting = Setting::of(image.profile, seed);
+        if let Err(why) = caught(|| seeds::run(&mut sweep, &setting)) {
             return Ok(Some((format!("seed {seed}"), why)));
         }
     }

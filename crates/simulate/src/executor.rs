@@ -32,6 +32,7 @@ impl From<Error> for Refusal {
     fn from(error: Error) -> Refusal {
         let errno = match error {
             Error::NotFound => Errno::ENOENT,
+            Error::AccessDenied => Errno::EACCES,
             Error::NotDirectory => Errno::ENOTDIR,
             Error::IsDirectory => Errno::EISDIR,
             Error::Exists => Errno::EEXIST,
@@ -57,6 +58,8 @@ impl From<Error> for Refusal {
 pub struct Executor<'a> {
     fs: &'a Fs,
     slots: HashMap<u8, Ino>,
+    /// Bytes that the last write wrote.
+    written: usize,
 }
 
 fn new(mode: u16) -> NewInode {
@@ -76,6 +79,7 @@ impl<'a> Executor<'a> {
         Executor {
             fs,
             slots: HashMap::new(),
+            written: 0,
         }
     }
 
@@ -83,6 +87,12 @@ impl<'a> Executor<'a> {
     #[must_use]
     pub fn slot(&self, slot: u8) -> Option<Ino> {
         self.slots.get(&slot).copied()
+    }
+
+    /// Bytes that the last write wrote, also where it was refused in the end.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        self.written
     }
 
     /// The inode that a path leads to; a link within it leads nowhere, as in the model.
@@ -231,12 +241,8 @@ impl<'a> Executor<'a> {
                 offset,
                 bytes,
             } => {
-                let ino = self.regular(file)?;
-                let written = fs.write(ino, *offset, bytes)?;
-                if written < bytes.len() {
-                    // The rest says why it was not written.
-                    fs.write(ino, offset + written as u64, &bytes[written..])?;
-                }
+                self.written = 0;
+                self.write(file, *offset, bytes)?;
             }
             Op::Truncate { file, size } => fs.truncate(self.regular(file)?, *size)?,
             Op::Fallocate {
@@ -260,6 +266,21 @@ impl<'a> Executor<'a> {
             other => return self.apply_to_attributes(other),
         }
         Ok(())
+    }
+
+    fn write(&mut self, file: &Target, offset: u64, bytes: &[u8]) -> Result<(), Refusal> {
+        let ino = self.regular(file)?;
+        loop {
+            let at = offset + self.written as u64;
+            let written = self.fs.write(ino, at, &bytes[self.written..])?;
+            self.written += written;
+            // The rest says why it was not written.
+            match self.written < bytes.len() {
+                true if written == 0 => return Err(Refusal::Broken("nothing was written".into())),
+                true => {}
+                false => return Ok(()),
+            }
+        }
     }
 
     fn regular_held(&self, ino: Ino) -> Result<(), Refusal> {
@@ -335,6 +356,7 @@ impl<'a> Executor<'a> {
         match self.fs.metadata(ino)?.file_type {
             FileType::Regular | FileType::Directory => Ok(ino),
             _ if name.starts_with(b"user.") => Err(Errno::EPERM.into()),
+            FileType::Symlink if name.starts_with(b"system.") => Err(Errno::EOPNOTSUPP.into()),
             _ => Ok(ino),
         }
     }

@@ -67,8 +67,8 @@ fn judge_left(
     let left: CowDevice = recorded.recorder.live();
     let recovered = recover(&left)?;
     let found = read(&recovered)?;
-    let unit = image.profile.unit;
-    let mut explained = Explained::new(&image.tree, ops, &recorded.done, unit, Vec::new());
+    let profile = image.profile;
+    let mut explained = Explained::new(&image.tree, ops, &recorded.done, profile, Vec::new());
     match &recorded.broken {
         Some((index, why)) => explained
             .check(*index, &found)

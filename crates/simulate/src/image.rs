@@ -8,7 +8,7 @@ use std::process::Command;
 
 use device::BlockDevice;
 use engine::{Fs, Ino, OpenOptions, Timestamp};
-use model::{Op, Path, Target, Tree};
+use model::{History, Op, Path, Target, Tree};
 use sync::Arc;
 
 use crate::CowDevice;
@@ -20,11 +20,20 @@ pub struct Profile {
     /// What it is called in reports.
     pub name: &'static str,
     options: &'static [&'static str],
+    inodes: &'static str,
     bytes: u64,
     /// Bytes a block.
     pub unit: u64,
     /// Whether files have extents: without, blocks can't be reserved or moved.
     pub has_extents: bool,
+    /// Whether metadata has checksums, the journal's commits among it.
+    pub has_checksums: bool,
+    /// Whether there is a journal.
+    pub has_log: bool,
+    /// Whether an fsync is a fast commit where it can be.
+    pub has_fast_commits: bool,
+    /// How many blocks are left free, where the image is to be nearly full.
+    pub left: Option<u64>,
 }
 
 const UUID: [&str; 4] = [
@@ -34,73 +43,96 @@ const UUID: [&str; 4] = [
     "hash_seed=6c616e65-6673-4372-a173-680000000002,lazy_itable_init=0,root_owner=0:0",
 ];
 
+const FOUR_KIB: Profile = Profile {
+    name: "4k",
+    options: &["-b", "4096", "-J", "size=4", "-O", "metadata_csum,64bit"],
+    inodes: "256",
+    bytes: 16 << 20,
+    unit: 4096,
+    has_extents: true,
+    has_checksums: true,
+    has_log: true,
+    has_fast_commits: false,
+    left: None,
+};
+/// Whose fsyncs are fast commits.
+const FAST: Profile = Profile {
+    name: "4k-fast",
+    options: &[
+        "-b",
+        "4096",
+        "-J",
+        "size=4",
+        "-O",
+        "metadata_csum,64bit,fast_commit,orphan_file",
+    ],
+    has_fast_commits: true,
+    ..FOUR_KIB
+};
+const ONE_KIB: Profile = Profile {
+    name: "1k",
+    options: &[
+        "-b",
+        "1024",
+        "-J",
+        "size=1",
+        "-O",
+        "metadata_csum,64bit,orphan_file",
+    ],
+    bytes: 4 << 20,
+    unit: 1024,
+    ..FOUR_KIB
+};
+const PLAIN: Profile = Profile {
+    name: "1k-plain",
+    options: &["-b", "1024", "-J", "size=1", "-O", "^metadata_csum,^64bit"],
+    has_checksums: false,
+    ..ONE_KIB
+};
+const EXT3: Profile = Profile {
+    name: "1k-ext3",
+    options: &[
+        "-b",
+        "1024",
+        "-J",
+        "size=1",
+        "-O",
+        "^extents,^64bit,^metadata_csum",
+    ],
+    has_extents: false,
+    ..PLAIN
+};
+const FULL: Profile = Profile {
+    name: "1k-full",
+    inodes: "32",
+    bytes: 5 << 19,
+    left: Some(10),
+    ..ONE_KIB
+};
+/// With a second group, which has a copy of the superblock: e2fsck needs one where the first is torn.
+const UNLOGGED: Profile = Profile {
+    name: "1k-nolog",
+    bytes: 12 << 20,
+    options: &["-b", "1024", "-O", "metadata_csum,64bit,^has_journal"],
+    has_log: false,
+    ..ONE_KIB
+};
+
 /// The images of the crash tests.
-pub const PROFILES: [Profile; 4] = [
-    Profile {
-        name: "4k",
-        options: &[
-            "-b",
-            "4096",
-            "-J",
-            "size=4",
-            "-N",
-            "256",
-            "-O",
-            "metadata_csum,64bit",
-        ],
-        bytes: 16 << 20,
-        unit: 4096,
-        has_extents: true,
-    },
-    Profile {
-        name: "1k",
-        options: &[
-            "-b",
-            "1024",
-            "-J",
-            "size=1",
-            "-N",
-            "256",
-            "-O",
-            "metadata_csum,64bit,orphan_file",
-        ],
-        bytes: 4 << 20,
-        unit: 1024,
-        has_extents: true,
-    },
-    Profile {
-        name: "1k-plain",
-        options: &[
-            "-b",
-            "1024",
-            "-J",
-            "size=1",
-            "-N",
-            "256",
-            "-O",
-            "^metadata_csum,^64bit",
-        ],
-        bytes: 4 << 20,
-        unit: 1024,
-        has_extents: true,
-    },
-    Profile {
-        name: "1k-ext3",
-        options: &[
-            "-b",
-            "1024",
-            "-J",
-            "size=1",
-            "-N",
-            "256",
-            "-O",
-            "^extents,^64bit,^metadata_csum",
-        ],
-        bytes: 4 << 20,
-        unit: 1024,
-        has_extents: false,
-    },
-];
+pub const PROFILES: [Profile; 5] = [FOUR_KIB, ONE_KIB, PLAIN, EXT3, FAST];
+/// Those of random work: one that is nearly full, and one without a journal, too.
+pub const WORKED_ON: [Profile; 7] = [FOUR_KIB, ONE_KIB, PLAIN, EXT3, FULL, UNLOGGED, FAST];
+
+impl Profile {
+    /// A history that begins with a state of such an image.
+    #[must_use]
+    pub fn history(&self, start: Tree) -> History {
+        match self.has_fast_commits {
+            true => History::new_of_each(start),
+            false => History::new(start),
+        }
+    }
+}
 
 /// A clock that stands still, so that states differ by what was done and not by when.
 #[must_use]
@@ -131,7 +163,18 @@ pub struct Image {
 /// # Errors
 /// Those of [`Fs::open_for_writing`].
 pub fn open(device: &Arc<dyn BlockDevice>) -> Result<Fs, engine::Error> {
-    Fs::open_for_writing(Arc::clone(device), &OpenOptions::default(), clock)
+    open_with(device, &OpenOptions::default())
+}
+
+/// As [`open`], with options.
+///
+/// # Errors
+/// Those of [`Fs::open_for_writing`].
+pub fn open_with(
+    device: &Arc<dyn BlockDevice>,
+    options: &OpenOptions,
+) -> Result<Fs, engine::Error> {
+    Fs::open_for_writing(Arc::clone(device), options, clock)
 }
 
 /// Makes an image and does these operations on it.
@@ -145,7 +188,12 @@ pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
     let fs = open(&shared).map_err(|error| error.to_string())?;
     let mut tree = Tree::new();
     let mut executor = Executor::new(&fs);
-    for op in setup {
+    let mut ops = setup.to_vec();
+    if let Some(left) = profile.left {
+        let free = fs.statfs().map_err(|error| error.to_string())?.available;
+        ops.extend(ballast(profile.unit * free.saturating_sub(left)));
+    }
+    for op in &ops {
         executor
             .apply(op)
             .map_err(|refusal| format!("{}: {refusal:?}", brief(op)))?;
@@ -153,19 +201,10 @@ pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
             .map_err(|errno| format!("{}: {errno:?}", brief(op)))?;
     }
     drop(executor);
-    let block = fs.geometry().block_size().bytes() as u64;
-    let runs = fs
-        .mappings(Ino::JOURNAL)
-        .map_err(|error| error.to_string())?;
-    let mut journal = Vec::new();
-    for run in runs {
-        let run = run.map_err(|error| error.to_string())?;
-        if let Some(start) = run.physical {
-            // The first block holds the journal's superblock, which counts.
-            let skipped = u64::from(run.logical == 0);
-            journal.push((start.0 + skipped) * block..(start.0 + run.len) * block);
-        }
-    }
+    let journal = match profile.has_log {
+        true => journal_of(&fs).map_err(|error| error.to_string())?,
+        false => Vec::new(),
+    };
     fs.close().map_err(|error| error.to_string())?;
     let mut base = vec![0; usize::try_from(shared.size()).unwrap_or(0)];
     shared
@@ -181,6 +220,37 @@ pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
     })
 }
 
+/// A file of nothing that takes so many bytes of the image.
+fn ballast(bytes: u64) -> [Op; 2] {
+    let path = Path::new("ballast");
+    [
+        Op::Create {
+            path: path.clone(),
+            mode: 0o600,
+        },
+        Op::Fallocate {
+            file: Target::Path(path),
+            mode: model::Mode::KeepSize,
+            offset: 0,
+            len: bytes,
+        },
+    ]
+}
+
+/// Where the journal's blocks are, but for the first, which holds its superblock: that counts.
+fn journal_of(fs: &Fs) -> Result<Vec<Range<u64>>, engine::Error> {
+    let block = fs.geometry().block_size().bytes_u64();
+    let mut journal = Vec::new();
+    for run in fs.mappings(Ino::JOURNAL)? {
+        let run = run?;
+        if let Some(start) = run.physical {
+            let skipped = u64::from(run.logical == 0);
+            journal.push((start.0 + skipped) * block..(start.0 + run.len) * block);
+        }
+    }
+    Ok(journal)
+}
+
 fn mke2fs(profile: &Profile) -> Result<Vec<u8>, String> {
     let said = |error: std::io::Error| error.to_string();
     let folder = tempfile::tempdir().map_err(said)?;
@@ -190,6 +260,7 @@ fn mke2fs(profile: &Profile) -> Result<Vec<u8>, String> {
     let output = Command::new("mke2fs")
         .args(["-q", "-F", "-t", "ext4", "-m", "0"])
         .args(UUID)
+        .args(["-N", profile.inodes])
         .args(profile.options)
         .arg(&path)
         .output()

@@ -30,21 +30,8 @@ impl Judge {
     /// When the file can't be made.
     pub fn new(image: &Image) -> Result<Judge, String> {
         let said = |error: std::io::Error| error.to_string();
-        let mut file = tempfile::Builder::new()
-            .prefix("lanefs-crash")
-            .tempfile_in(memory_folder())
-            .map_err(said)?;
-        file.as_file()
-            .set_len(image.base.len() as u64)
-            .map_err(said)?;
-        // Holes stay holes: less memory, and e2fsck reads them faster.
-        for (page, bytes) in image.base.chunks(PAGE as usize).enumerate() {
-            if bytes.iter().any(|byte| *byte != 0) {
-                write_page(&mut file, page as u64, bytes).map_err(said)?;
-            }
-        }
         Ok(Judge {
-            file,
+            file: sparse(&image.base).map_err(said)?,
             base: Arc::clone(&image.base),
             clean: HashSet::new(),
             judged: 0,
@@ -91,6 +78,51 @@ impl Judge {
         self.clean.insert(digest);
         Ok(())
     }
+
+    /// Has e2fsck repair a state that a crash left without a journal.
+    ///
+    /// # Errors
+    /// What e2fsck could not repair, or what must not be there to repair: blocks that several files claim.
+    pub fn repair(&mut self, state: &CowDevice) -> Result<CowDevice, String> {
+        let said = |error: std::io::Error| error.to_string();
+        let file = sparse(&state.bytes()).map_err(said)?;
+        let e2fsck = |option: &str| {
+            let mut command = Command::new("e2fsck");
+            command.args(["-f", option]).arg(file.path()).output()
+        };
+        let repaired = e2fsck("-y").map_err(said)?;
+        self.judged += 1;
+        let text = String::from_utf8_lossy(&repaired.stdout);
+        let text = text.trim().replace('\n', "; ");
+        // Errors corrected, and perhaps the wish for a restart.
+        if !matches!(repaired.status.code(), Some(0..=3)) {
+            return Err(format!("e2fsck -y: {text}"));
+        }
+        if text.contains("ultiply-claimed") {
+            return Err(format!("used again too early: {text}"));
+        }
+        let checked = e2fsck("-n").map_err(said)?;
+        if !checked.status.success() {
+            let text = String::from_utf8_lossy(&checked.stdout);
+            return Err(format!("e2fsck -n after -y: {}", text.trim()));
+        }
+        let bytes = std::fs::read(file.path()).map_err(said)?;
+        Ok(CowDevice::new(bytes.into()))
+    }
+}
+
+/// A file in memory with these contents. Holes stay holes: less memory, and e2fsck reads them faster.
+fn sparse(contents: &[u8]) -> std::io::Result<tempfile::NamedTempFile> {
+    let mut file = tempfile::Builder::new()
+        .prefix("lanefs-crash")
+        .tempfile_in(memory_folder())?;
+    file.as_file().set_len(contents.len() as u64)?;
+    for (page, bytes) in contents.chunks(PAGE as usize).enumerate() {
+        if bytes.iter().any(|byte| *byte != 0) {
+            write_page(&mut file, page as u64, bytes)?;
+        }
+    }
+    Ok(file)
 }
 
 fn write_page(file: &mut tempfile::NamedTempFile, page: u64, bytes: &[u8]) -> std::io::Result<()> {

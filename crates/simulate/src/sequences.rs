@@ -8,7 +8,7 @@ use model::{Device, History, Mode, Op, Path, RenameFlag, Target, Tree, XattrFlag
 use sync::Arc;
 
 use crate::executor::{Executor, Refusal, brief, parts, within};
-use crate::image::{Image, open};
+use crate::image::{Image, Profile, open};
 use crate::sweep::{Explains, Sweep, read};
 use crate::{CowDevice, Cut, Event, Recorder};
 
@@ -201,7 +201,7 @@ pub struct Explained<'a> {
     ops: &'a [Op],
     /// Which operations the engine did, as far as it came.
     done: &'a [bool],
-    unit: u64,
+    profile: Profile,
     histories: HashMap<usize, History>,
     marks: Vec<usize>,
 }
@@ -213,14 +213,14 @@ impl<'a> Explained<'a> {
         start: &'a Tree,
         ops: &'a [Op],
         done: &'a [bool],
-        unit: u64,
+        profile: Profile,
         marks: Vec<usize>,
     ) -> Explained<'a> {
         Explained {
             start,
             ops,
             done,
-            unit,
+            profile,
             histories: HashMap::new(),
             marks,
         }
@@ -228,7 +228,7 @@ impl<'a> Explained<'a> {
 
     fn history(&self, returned: usize) -> Result<History, String> {
         let refused = |op: &Op, errno| format!("the model refuses {}: {errno:?}", brief(op));
-        let mut history = History::new(self.start.clone());
+        let mut history = self.profile.history(self.start.clone());
         for (index, op) in self.ops.iter().enumerate().take(returned) {
             if self.done[index] {
                 if let Some(first) = within(op, history.last()) {
@@ -243,7 +243,7 @@ impl<'a> Explained<'a> {
             && self.done.get(returned) != Some(&false)
         {
             let before = history.last().clone();
-            for part in parts(op, self.unit, &before)
+            for part in parts(op, self.profile.unit, &before)
                 .into_iter()
                 .chain([op.clone()])
             {
@@ -381,9 +381,9 @@ pub fn run(sweep: &mut Sweep<'_>, ops: &[Op], seed: u64) -> Result<(), String> {
         .compare(&read(&end)?)
         .map_err(|difference| format!("at the end: {difference}"))?;
     sweep.judge_final(&end)?;
-    let unit = sweep.image.profile.unit;
+    let profile = sweep.image.profile;
     let marks = marks(&recorded.recorder);
-    let mut explained = Explained::new(&start, ops, &recorded.done, unit, marks);
+    let mut explained = Explained::new(&start, ops, &recorded.done, profile, marks);
     sweep.run(
         recorded.recorder.cuts(),
         &[],

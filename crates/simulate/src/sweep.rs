@@ -1,6 +1,8 @@
 //! A recording cut everywhere: every state that is left is recovered by the engine, compared with what the model
 //! allows, and closed; e2fsck looks at a share of what comes out. Every tenth state is cut again while it recovers.
 
+mod unlogged;
+
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -124,13 +126,8 @@ impl<'a> Sweep<'a> {
             if !seen.insert((position, state.digest(&[]))) {
                 continue;
             }
-            self.counts.states += 1;
+            self.count(readings.get(cut.event).or(readings.last()));
             number += 1;
-            let reading = readings.get(cut.event).or(readings.last());
-            if let Some(reading) = reading {
-                self.counts.busy += u64::from(reading.handles >= 2);
-                self.counts.sealing += u64::from(reading.seals >= 1);
-            }
             let again = number.is_multiple_of(AGAIN_ONE_IN);
             let judges = number.is_multiple_of(self.depth.judge_one_in);
             let checked = caught(|| {
@@ -144,6 +141,15 @@ impl<'a> Sweep<'a> {
         }
         self.counts.judged = self.judge.judged;
         Ok(())
+    }
+
+    /// One more state, and what was under way then.
+    fn count(&mut self, reading: Option<&Reading>) {
+        self.counts.states += 1;
+        if let Some(reading) = reading {
+            self.counts.busy += u64::from(reading.handles >= 2);
+            self.counts.sealing += u64::from(reading.seals >= 1);
+        }
     }
 
     /// Which states of which cuts to look at.

@@ -10,10 +10,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use model::{History, Op, Tree};
+use model::{Errno, History, Op, Tree};
 use sync::schedule::Handled;
 
 use crate::executor::{Refusal, brief, parts, within};
+use crate::image::Profile;
 
 /// One call of one thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +29,13 @@ pub struct Call {
     pub returned: u64,
     /// What it returned.
     pub result: Result<(), Refusal>,
+}
+
+impl Call {
+    /// Whether it never returned.
+    fn is_cut_off(&self) -> bool {
+        self.returned == u64::MAX
+    }
 }
 
 /// What happens at one moment.
@@ -46,7 +54,7 @@ pub struct Trace {
     /// How many handles each call began.
     handles: Vec<usize>,
     timeline: Vec<(u64, Step)>,
-    unit: u64,
+    profile: Profile,
     /// What explained something last: tried first.
     known: RefCell<Places>,
 }
@@ -77,10 +85,10 @@ const TRIES: usize = 2000;
 const ROUNDS: usize = 8;
 
 impl Trace {
-    /// Of what the threads logged, and the handles that they began ([`sync::schedule::handled`]). `unit` is the image's
-    /// block size.
+    /// Of what the threads logged, and the handles that they began ([`sync::schedule::handled`]). On an image of
+    /// this kind.
     #[must_use]
-    pub fn new(mut calls: Vec<Call>, handled: &[Handled], unit: u64) -> Trace {
+    pub fn new(mut calls: Vec<Call>, handled: &[Handled], profile: Profile) -> Trace {
         calls.sort_by_key(|call| call.called);
         let mut handles = vec![0; calls.len()];
         let mut timeline = Vec::new();
@@ -106,7 +114,7 @@ impl Trace {
             calls,
             handles,
             timeline,
-            unit,
+            profile,
             known: RefCell::default(),
         }
     }
@@ -234,9 +242,10 @@ impl Trace {
             };
             if call.called < end && (self.handles[index] > 1 || self.calls.iter().any(overlaps)) {
                 let usual = usual(&call.op, self.handles[index]);
-                let more = match self.handles[index] {
-                    0 | 1 => 0,
-                    _ => parts(&call.op, self.unit, start).len() + 1,
+                let more = match (self.handles[index], call.is_cut_off()) {
+                    (_, true) => 2 * self.parts(index, start),
+                    (0 | 1, false) => 0,
+                    _ => self.parts(index, start),
                 };
                 let places = 0..self.handles[index] + 2 + more;
                 choices.extend(
@@ -249,9 +258,14 @@ impl Trace {
         choices
     }
 
+    /// How many parts, at most, the first handle of a call may have done besides one.
+    fn parts(&self, index: usize, start: &Tree) -> usize {
+        parts(&self.calls[index].op, self.profile.unit, start).len() + 1
+    }
+
     fn build(&self, start: &Tree, position: usize, places: &Places) -> Result<Built, Unexplained> {
         let mut built = Built {
-            history: History::new(start.clone()),
+            history: self.profile.history(start.clone()),
             called: BTreeMap::new(),
             returned: BTreeMap::new(),
             seen: BTreeMap::new(),
@@ -266,8 +280,13 @@ impl Trace {
             let usual = usual(&call.op, self.handles[index]);
             let chosen = places.get(&index).copied().unwrap_or(usual);
             // Beyond all places: the usual one, and how many parts more than one its first handle did.
+            let parts_of = |more: usize| match more.checked_sub(self.parts(index, start)) {
+                // Never wholly, for it did not return.
+                Some(more) => (self.handles[index], more),
+                None => (usual, more),
+            };
             let (place, more) = match chosen.checked_sub(self.handles[index] + 2) {
-                Some(more) => (usual, more),
+                Some(more) => parts_of(more),
                 None => (chosen, 0),
             };
             let newest = built.history.len() - 1;
@@ -289,7 +308,7 @@ impl Trace {
                     apply(&mut built.history, &call.op).map_err(because)?;
                     applied[index] = true;
                     built.partly.remove(&index);
-                } else if now < place && place < self.handles[index] {
+                } else if now < place && (place < self.handles[index] || call.is_cut_off()) {
                     built.partly.entry(index).or_insert(newest);
                     let first = if now == 0 { 0 } else { more + now };
                     self.apply_parts(&mut built.history, &call.op, first..=more + now)
@@ -322,7 +341,7 @@ impl Trace {
                 Op::Write { .. } | Op::Truncate { .. } | Op::Fallocate { .. }
             );
             if !applied[*index] && writes && call.result.is_ok() {
-                let mut all = parts(&call.op, self.unit, built.history.last());
+                let mut all = parts(&call.op, self.profile.unit, built.history.last());
                 all.push(call.op.clone());
                 for op in all {
                     // A part that the model refuses now wrote nothing.
@@ -338,7 +357,7 @@ impl Trace {
         op: &Op,
         wanted: RangeInclusive<usize>,
     ) -> Result<(), String> {
-        let parts = parts(op, self.unit, history.last());
+        let parts = parts(op, self.profile.unit, history.last());
         let wanted = parts
             .iter()
             .enumerate()
@@ -354,6 +373,10 @@ impl Trace {
             let Err(Refusal::Errno(errno)) = &call.result else {
                 continue;
             };
+            if *errno == Errno::ENOSPC {
+                // The model has all the space in the world; whether there was some was asked then and there.
+                continue;
+            }
             let states = built.seen[&index]..=built.returned[&index];
             let refuses = |state: usize| {
                 let mut tree = built.history.state(state).clone();

@@ -172,3 +172,53 @@ fn data_written_after_a_collapse_may_show_at_the_old_place() {
     foreign.push(write("a", 4096, 8, 4096));
     assert!(run.check(&tree(&foreign)).is_err());
 }
+
+fn link(from: &str, to: &str) -> Op {
+    Op::Link {
+        from: Target::Path(Path::new(from)),
+        to: Path::new(to),
+    }
+}
+
+fn unlink(path: &str) -> Op {
+    Op::Unlink {
+        path: Path::new(path),
+    }
+}
+
+#[test]
+fn where_each_fsync_is_for_itself_files_may_be_of_different_states_and_promises_hold() {
+    let before = [create("a"), create("b"), Op::Sync];
+    let of_each = |ops: &[Op]| {
+        let mut history = History::new_of_each(tree(&before));
+        for op in ops {
+            history.complete(op).unwrap();
+        }
+        history
+    };
+    let found = |ops: &[Op]| tree(&[&before[..], ops].concat());
+    let history = of_each(&[write("a", 0, 1, 10), write("b", 0, 2, 10), fsync("b")]);
+    assert!(history.check(&found(&[write("b", 0, 2, 10)])).is_ok());
+    assert!(history.check(&found(&[write("a", 0, 1, 10)])).is_err());
+    assert!(History::new(tree(&before)).check(&found(&[])).is_ok());
+    // Names: a promise about the new file is one about what its name was before.
+    let ops = [link("a", "c"), unlink("a"), create("a"), fsync("a")];
+    let history = of_each(&ops);
+    assert!(history.check(&found(&ops[..3])).is_ok());
+    assert!(history.check(&found(&ops[..1])).is_err());
+    assert!(history.check(&found(&ops[..2])).is_err());
+    // As many links as names.
+    let mut two = found(&ops[..1]);
+    two.apply(&unlink("a")).unwrap();
+    assert!(of_each(&ops[..2]).check(&two).is_ok());
+    // A name that nobody promised may be there or not; one that never was may not.
+    let history = of_each(&[create("d"), write("a", 0, 1, 10), fsync("a")]);
+    let with_a = write("a", 0, 1, 10);
+    assert!(history.check(&found(std::slice::from_ref(&with_a))).is_ok());
+    assert!(
+        history
+            .check(&found(&[with_a.clone(), create("d")]))
+            .is_ok()
+    );
+    assert!(history.check(&found(&[with_a, create("e")])).is_err());
+}

@@ -25,6 +25,8 @@ fn errno(error: rustix::io::Errno) -> Errno {
     let known = [
         (rustix::io::Errno::PERM, Errno::EPERM),
         (rustix::io::Errno::NOENT, Errno::ENOENT),
+        (rustix::io::Errno::ACCESS, Errno::EACCES),
+        (rustix::io::Errno::OPNOTSUPP, Errno::EOPNOTSUPP),
         (rustix::io::Errno::BADF, Errno::EBADF),
         (rustix::io::Errno::EXIST, Errno::EEXIST),
         (rustix::io::Errno::NOTDIR, Errno::ENOTDIR),

@@ -1,0 +1,424 @@
+//! The parts of a run: sequences, seeds, faults, histories, the walk, canaries. Each tells what fails as it goes, goes
+//! on, and gives its sums.
+
+use std::fmt;
+use std::ops::Range;
+
+use lanefs_simulate::image::{self, Image, PROFILES, Profile, WORKED_ON};
+use lanefs_simulate::{
+    Counts, Depth, Judge, Setting, Sweep, brief, caught, faults as all_faults,
+    histories as all_histories, seeds as random_work, sequences, steps,
+};
+use sync::clock::{Instant, now};
+
+use crate::say;
+
+/// The sums of a part.
+#[derive(Default)]
+pub struct Tally {
+    counts: Counts,
+    /// Runs that failed; the first few are told.
+    pub failures: u64,
+    /// Calls of histories that have an order.
+    calls: u64,
+    /// Steps of the walk, and those of them that were refused.
+    steps: (u64, u64),
+}
+
+/// Failures of a part that are told.
+const FAILURES_TOLD: u64 = 20;
+
+impl Tally {
+    fn add(&mut self, checked: Result<(), String>) {
+        if let Err(why) = checked {
+            self.failures += 1;
+            if self.failures <= FAILURES_TOLD {
+                say(&format!("FAILED: {why}"));
+            }
+        }
+    }
+
+    fn join(&mut self, other: &Tally) {
+        self.counts.add(&other.counts);
+        self.failures += other.failures;
+        self.calls += other.calls;
+        self.steps.0 += other.steps.0;
+        self.steps.1 += other.steps.1;
+    }
+
+    /// Says what this part counted, and how long it took.
+    fn report(&self, name: &str, start: Instant) {
+        let counts = &self.counts;
+        say(&format!(
+            "{name}: {} runs, {} cut states, {} cut again, {} faults, {} images read by e2fsck, {:.0} s",
+            counts.runs,
+            counts.states,
+            counts.again,
+            counts.faults,
+            counts.judged,
+            (now() - start).as_secs_f64()
+        ));
+    }
+}
+
+impl fmt::Display for Tally {
+    /// For a program: every sum by its name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = &self.counts;
+        write!(
+            f,
+            "counted: runs {} states {} again {} faults {} judged {} busy {} sealing {} calls {} steps {} \
+             refused {} failures {}",
+            counts.runs,
+            counts.states,
+            counts.again,
+            counts.faults,
+            counts.judged,
+            counts.busy,
+            counts.sealing,
+            self.calls,
+            self.steps.0,
+            self.steps.1,
+            self.failures
+        )
+    }
+}
+
+/// Seeds of the part that CI runs.
+const SHORT_SEEDS: u64 = 240;
+/// Of the sequences of two, CI runs one in so many.
+const SHORT_PAIRS: u64 = 100;
+/// Of the sequences of one, CI lets the requests of one in so many fail.
+const SHORT_FAULTS: u64 = 23;
+const SHORT_HISTORIES: u64 = 400;
+const SHORT_STEPS: u64 = 40_000;
+
+/// The part that CI runs.
+///
+/// # Errors
+/// What no image can be made for; the canaries that were not found.
+pub fn short(profiles: &[Profile]) -> Result<Tally, String> {
+    let mut total = singles(profiles)?;
+    for (index, profile) in (0..).zip(profiles) {
+        // All of one kind of image that the full run has all of, a share of the others.
+        let every = if index == 1 {
+            SHORT_PAIRS
+        } else {
+            7 * SHORT_PAIRS
+        };
+        total.join(&pairs(*profile, index..u64::MAX, every)?);
+        total.join(&faults(*profile, index..u64::MAX, SHORT_FAULTS)?);
+    }
+    total.join(&seeds(&WORKED_ON, 0..SHORT_SEEDS, false)?);
+    total.join(&histories(0..SHORT_HISTORIES)?);
+    total.join(&walk(profiles, SHORT_STEPS)?);
+    total.join(&canaries()?);
+    Ok(total)
+}
+
+fn repeat(profile: Profile, what: &str, why: &str) -> String {
+    let name = profile.name;
+    format!("{why}\nrepeat: cargo xtask crash --image {name} {what}")
+}
+
+/// Depth of sequences of one.
+const SINGLES: Depth = Depth {
+    drawn: 6,
+    percent: 100,
+    judge_one_in: 1,
+};
+/// Depth of sequences of two.
+const PAIRS: Depth = Depth {
+    drawn: 1,
+    percent: 100,
+    judge_one_in: 50,
+};
+
+/// Sequences of one, all of them, on these kinds of images.
+///
+/// # Errors
+/// What no image can be made for.
+pub fn singles(profiles: &[Profile]) -> Result<Tally, String> {
+    let mut total = Tally::default();
+    for profile in profiles {
+        total.join(&cut_sequences(*profile, 1, 0..u64::MAX, 1)?);
+    }
+    Ok(total)
+}
+
+/// Sequences of two that have these numbers, every so many of them.
+///
+/// # Errors
+/// As [`singles`].
+pub fn pairs(profile: Profile, numbers: Range<u64>, every: u64) -> Result<Tally, String> {
+    cut_sequences(profile, 2, numbers, every)
+}
+
+fn cut_sequences(
+    profile: Profile,
+    length: u32,
+    numbers: Range<u64>,
+    every: u64,
+) -> Result<Tally, String> {
+    let start = now();
+    let image = image::make(profile, &image::two_directories())?;
+    let alphabet = sequences::alphabet(profile.has_extents);
+    let depth = if length == 1 { SINGLES } else { PAIRS };
+    let mut sweep = Sweep::new(&image, depth)?;
+    let mut tally = Tally::default();
+    for number in chosen(&numbers, every, sequences::count(&alphabet, length)) {
+        let ops = sequences::sequence(&alphabet, length as usize, number);
+        let checked = caught(|| sequences::run(&mut sweep, &ops, number as u64)).map_err(|why| {
+            let all: Vec<String> = ops.iter().map(brief).collect();
+            let why = format!("{}: {why}", all.join("; "));
+            repeat(profile, &format!("--sequence {length}:{number}"), &why)
+        });
+        tally.add(checked);
+    }
+    tally.counts = sweep.counts;
+    tally.report(&format!("{}, sequences of {length}", profile.name), start);
+    Ok(tally)
+}
+
+/// Every so many of these numbers, as far as there are any.
+fn chosen(numbers: &Range<u64>, every: u64, count: usize) -> impl Iterator<Item = usize> + use<> {
+    let start = usize::try_from(numbers.start).unwrap_or(usize::MAX);
+    let end = usize::try_from(numbers.end)
+        .unwrap_or(usize::MAX)
+        .min(count);
+    let every = usize::try_from(every.max(1)).unwrap_or(usize::MAX);
+    (start..end).step_by(every)
+}
+
+/// Lets each request of sequences of one fail, and each of their recovery.
+///
+/// # Errors
+/// As [`singles`].
+pub fn faults(profile: Profile, numbers: Range<u64>, every: u64) -> Result<Tally, String> {
+    let start = now();
+    let image = image::make(profile, &image::two_directories())?;
+    let alphabet = sequences::alphabet(profile.has_extents);
+    let mut judge = Judge::new(&image)?;
+    let mut tally = Tally::default();
+    for number in chosen(&numbers, every, alphabet.len()) {
+        let ops = sequences::sequence(&alphabet, 1, number);
+        let say = |why: String| repeat(profile, &format!("--fault 1:{number}"), &why);
+        let checked = all_faults::run(&image, &mut judge, &ops, &mut tally.counts);
+        tally.add(checked.map_err(say));
+        let left = sequences::left_dirty(&image, &ops);
+        let checked =
+            left.and_then(|left| all_faults::run_recovery(&image, &left, &mut tally.counts));
+        tally.add(checked.map_err(say));
+        tally.counts.runs += 1;
+    }
+    tally.report(&format!("{}, faults", profile.name), start);
+    Ok(tally)
+}
+
+/// Every so many seeds run once more on a device that fails.
+const FAULTY_ONE_IN: u64 = 5;
+
+/// How deep seeds are cut.
+fn depth(is_full: bool) -> Depth {
+    let (drawn, percent) = if is_full { (4, 20) } else { (2, 0) };
+    Depth {
+        drawn,
+        percent,
+        judge_one_in: 50,
+    }
+}
+
+fn repeat_seed(profile: Profile, what: &str, setting: &Setting, why: &str) -> String {
+    let seed = setting.seed;
+    repeat(profile, &format!("{what} {seed}   ({setting})"), why)
+}
+
+/// Random work of these seeds, on these kinds of images in turn.
+///
+/// # Errors
+/// As [`singles`].
+pub fn seeds(profiles: &[Profile], range: Range<u64>, is_full: bool) -> Result<Tally, String> {
+    let start = now();
+    let images: Vec<Image> = profiles
+        .iter()
+        .map(|profile| image::make(*profile, &random_work::setup()))
+        .collect::<Result<_, _>>()?;
+    let mut sweeps: Vec<Sweep<'_>> = images
+        .iter()
+        .map(|image| Sweep::new(image, depth(is_full)))
+        .collect::<Result<_, _>>()?;
+    let kinds = sweeps.len() as u64;
+    let mut tally = Tally::default();
+    for seed in range {
+        // There are a few.
+        let which = (seed % kinds) as usize;
+        let (profile, sweep) = (profiles[which], &mut sweeps[which]);
+        let setting = Setting::of(profile, seed);
+        let checked = caught(|| random_work::run(sweep, &setting));
+        tally.add(checked.map_err(|why| repeat_seed(profile, "--seed", &setting, &why)));
+        // Each kind of image in turn.
+        if (seed / kinds).is_multiple_of(FAULTY_ONE_IN) {
+            let checked = caught(|| random_work::run_with_fault(sweep, &setting)).map(drop);
+            tally.add(checked.map_err(|why| repeat_seed(profile, "--faulty", &setting, &why)));
+        }
+        if seed % 1000 == 999 {
+            let states: u64 = sweeps.iter().map(|sweep| sweep.counts.states).sum();
+            say(&format!("  {} seeds, {states} cut states", seed + 1));
+        }
+    }
+    for sweep in &sweeps {
+        tally.counts.add(&sweep.counts);
+    }
+    tally.report("seeds", start);
+    let counts = &tally.counts;
+    let share = |part: u64| 100.0 * part as f64 / counts.states.max(1) as f64;
+    say(&format!(
+        "  of the cut states {:.1} % have two or more handles open, {:.1} % a seal in flight",
+        share(counts.busy),
+        share(counts.sealing)
+    ));
+    Ok(tally)
+}
+
+/// One seed, with all that its threads did.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn seed(profile: Profile, setting: &Setting) -> Result<Tally, String> {
+    say(setting);
+    let image = image::make(profile, &random_work::setup())?;
+    let mut sweep = Sweep::new(&image, depth(true))?;
+    let result = caught(|| random_work::run(&mut sweep, setting));
+    let recorded = random_work::record(&image, setting)?;
+    for call in recorded.trace.calls() {
+        say(&format!(
+            "{}..{} thread {}: {} -> {:?}",
+            call.called,
+            call.returned,
+            call.thread,
+            brief(&call.op),
+            call.result
+        ));
+    }
+    result?;
+    Ok(Tally {
+        counts: sweep.counts,
+        ..Tally::default()
+    })
+}
+
+/// One seed on a device that fails.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn faulty(profile: Profile, setting: &Setting) -> Result<Tally, String> {
+    say(setting);
+    let image = image::make(profile, &random_work::setup())?;
+    let mut sweep = Sweep::new(&image, depth(true))?;
+    caught(|| random_work::run_with_fault(&mut sweep, setting))?;
+    Ok(Tally {
+        counts: sweep.counts,
+        ..Tally::default()
+    })
+}
+
+/// One sequence, cut or with faults.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn sequence(profile: Profile, at: (u32, u64), with_faults: bool) -> Result<Tally, String> {
+    let image = image::make(profile, &image::two_directories())?;
+    let alphabet = sequences::alphabet(profile.has_extents);
+    let (length, number) = at;
+    let index = usize::try_from(number).map_err(|_| "no such sequence")?;
+    let ops = sequences::sequence(&alphabet, length as usize, index);
+    ops.iter().for_each(|op| say(&brief(op)));
+    let mut tally = Tally::default();
+    if with_faults {
+        let mut judge = Judge::new(&image)?;
+        all_faults::run(&image, &mut judge, &ops, &mut tally.counts)?;
+        let left = sequences::left_dirty(&image, &ops)?;
+        all_faults::run_recovery(&image, &left, &mut tally.counts)?;
+        return Ok(tally);
+    }
+    let mut sweep = Sweep::new(&image, SINGLES)?;
+    caught(|| sequences::run(&mut sweep, &ops, number))?;
+    tally.counts = sweep.counts;
+    Ok(tally)
+}
+
+/// Concurrent calls in one directory, of these seeds.
+///
+/// # Errors
+/// As [`singles`].
+pub fn histories(range: Range<u64>) -> Result<Tally, String> {
+    let start = now();
+    let image = all_histories::image()?;
+    let mut tally = Tally::default();
+    for seed in range {
+        let checked = all_histories::run(&image, seed).map(|count| tally.calls += count as u64);
+        let say = |why: String| format!("{why}\nrepeat: cargo xtask crash --history {seed}");
+        tally.add(checked.map_err(say));
+        tally.counts.runs += 1;
+    }
+    say(&format!(
+        "histories: {} runs, {} calls that have an order, {:.0} s",
+        tally.counts.runs,
+        tally.calls,
+        (now() - start).as_secs_f64()
+    ));
+    Ok(tally)
+}
+
+/// A walk of so many steps, shared among these kinds of images.
+///
+/// # Errors
+/// The first step that went wrong.
+pub fn walk(profiles: &[Profile], count: u64) -> Result<Tally, String> {
+    let start = now();
+    let share = count / profiles.len() as u64;
+    let (mut tally, mut unsupported) = (Tally::default(), 0);
+    for profile in profiles {
+        let index = PROFILES.iter().position(|kind| kind == profile);
+        let image = image::make(*profile, &[])?;
+        let mut judge = Judge::new(&image)?;
+        let mut walk = steps::Walk::new(&image, index.unwrap_or(0) as u64);
+        while walk.steps < share {
+            let stretch = steps::STRETCH.min(share - walk.steps);
+            caught(|| walk.stretch(&image, &mut judge, stretch))
+                .map_err(|why| repeat(*profile, &format!("--steps {share}"), &why))?;
+            if walk.steps.is_multiple_of(10 * steps::STRETCH) {
+                say(&format!("  {}: {} steps", profile.name, walk.steps));
+            }
+        }
+        tally.steps.0 += walk.steps;
+        tally.steps.1 += walk.refused;
+        unsupported += walk.unsupported;
+        tally.counts.judged += judge.judged;
+    }
+    say(&format!(
+        "walk: {} steps, {} refused as the model refuses them, {unsupported} refused by name, \
+         e2fsck clean {} times, {:.0} s",
+        tally.steps.0,
+        tally.steps.1,
+        tally.counts.judged,
+        (now() - start).as_secs_f64()
+    ));
+    Ok(tally)
+}
+
+/// Mistakes made on purpose.
+///
+/// # Errors
+/// Those that were not found.
+pub fn canaries() -> Result<Tally, String> {
+    let start = now();
+    lanefs_simulate::canaries::run(|canary, by, why| {
+        let first = why.lines().next().unwrap_or_default();
+        let short: String = first.chars().take(160).collect();
+        say(&format!("  {canary:?}: found by {by}: {short}"));
+    })?;
+    let seconds = (now() - start).as_secs_f64();
+    say(&format!("canaries: all found, {seconds:.0} s"));
+    Ok(Tally::default())
+}

@@ -1,0 +1,259 @@
+//! What the threads of random work do next: operations of the model, drawn from each thread's own numbers.
+
+use model::{Device, Mode, Op, Path, Random, RenameFlag, Target, XattrFlag, acl};
+
+use super::DIRECTORIES;
+use crate::image::Profile;
+
+/// The work of one thread.
+pub(super) struct Work {
+    pub(super) thread: usize,
+    pub(super) random: Random,
+    pub(super) profile: Profile,
+    /// Bytes of every name, at least.
+    pub(super) name_bytes: usize,
+    /// Whether it switches the forms of mechanisms now and then.
+    pub(super) is_switching: bool,
+}
+
+impl Work {
+    fn directory(&mut self) -> Path {
+        let count = if self.name_bytes > 0 { 3 } else { 6 };
+        let name: &&str = self.random.pick(&DIRECTORIES[..count]);
+        Path::new(name)
+    }
+
+    /// A name of a thread's family.
+    pub(super) fn own(&mut self, thread: usize) -> Path {
+        let name = format!("t{thread}{}", self.random.below(2));
+        let name = self.padded(name);
+        self.directory().join(&name)
+    }
+
+    /// A name that nobody opens.
+    fn shared(&mut self) -> Path {
+        let name = format!("n{}", self.random.below(3));
+        let name = self.padded(name);
+        self.directory().join(&name)
+    }
+
+    /// Long names fill a directory's blocks, so that few of them make an index and split its leaves.
+    fn padded(&self, name: String) -> Vec<u8> {
+        let mut name = name.into_bytes();
+        name.resize(name.len().max(self.name_bytes), b'x');
+        name
+    }
+
+    /// Any thread's name, or a shared one.
+    fn any(&mut self) -> Path {
+        match self.random.below(6) as usize {
+            thread if thread < 4 => self.own(thread),
+            _ => self.shared(),
+        }
+    }
+
+    fn slot(&mut self) -> u8 {
+        // Two slots a thread, and few threads.
+        (2 * self.thread as u64 + self.random.below(2)) as u8
+    }
+
+    fn file(&mut self) -> Target {
+        Target::Slot(self.slot())
+    }
+
+    pub(super) fn next(&mut self) -> Op {
+        match self.random.below(100) {
+            0..24 => self.make(),
+            24..34 => Op::Unlink { path: self.any() },
+            34..38 => Op::Rmdir {
+                path: self.shared(),
+            },
+            38..50 => self.rename(),
+            50..78 => self.data(),
+            78..86 => self.attribute(),
+            86..94 => self.open(),
+            _ => self.sync(),
+        }
+    }
+
+    fn make(&mut self) -> Op {
+        let mode = *self.random.pick(&[0o644, 0o755, 0o2711]);
+        match self.random.below(12) {
+            0..5 => Op::Create {
+                path: self.own(self.thread),
+                mode,
+            },
+            5..7 => Op::Mkdir {
+                path: self.shared(),
+                mode,
+            },
+            7 => Op::Mknod {
+                path: self.shared(),
+                mode,
+                device: *self.random.pick(&[Device::Fifo, Device::Char(1, 3)]),
+            },
+            8..10 => Op::Symlink {
+                path: self.shared(),
+                target: vec![b't'; *self.random.pick(&[20, 59, 60, 300])],
+            },
+            _ => Op::Link {
+                from: self.file(),
+                to: self.own(self.thread),
+            },
+        }
+    }
+
+    fn rename(&mut self) -> Op {
+        let flags = [
+            RenameFlag::Replace,
+            RenameFlag::NoReplace,
+            RenameFlag::Exchange,
+        ];
+        let flag = *self.random.pick(&flags);
+        let (from, to) = match self.random.below(6) as usize {
+            thread if thread < 4 => (self.own(thread), self.own(thread)),
+            _ => (self.shared(), self.shared()),
+        };
+        Op::Rename { from, to, flag }
+    }
+
+    fn data(&mut self) -> Op {
+        let file = self.file();
+        let limit = 6 * self.profile.unit.max(2048);
+        let offset = self.random.below(limit);
+        match self.random.below(10) {
+            0..5 => {
+                let len = 1 + self.random.below(self.longest());
+                let byte = 1 + (self.random.bits() % 255) as u8;
+                Op::Write {
+                    file,
+                    offset,
+                    bytes: vec![byte; usize::try_from(len).unwrap_or(1)],
+                }
+            }
+            5..7 => Op::Truncate {
+                file,
+                size: *self.random.pick(&[0, offset, offset / 2]),
+            },
+            _ => self.fallocate(file, offset),
+        }
+    }
+
+    /// Bytes of the longest range of an operation: more where there is no room for it.
+    fn longest(&self) -> u64 {
+        match self.profile.left {
+            Some(_) => 8 * self.profile.unit,
+            None => 2 * self.profile.unit,
+        }
+    }
+
+    fn fallocate(&mut self, file: Target, offset: u64) -> Op {
+        let modes = [
+            Mode::Punch,
+            Mode::Allocate,
+            Mode::KeepSize,
+            Mode::Zero,
+            Mode::ZeroKeepSize,
+            Mode::Collapse,
+            Mode::Insert,
+        ];
+        let mode = match (self.profile.has_extents, self.profile.left) {
+            // What is done of the others before space ends, nobody can tell from outside.
+            (true, Some(_)) => {
+                *self
+                    .random
+                    .pick(&[Mode::KeepSize, Mode::Allocate, Mode::Insert, Mode::Punch])
+            }
+            (true, None) => *self.random.pick(&modes),
+            (false, _) => Mode::Punch,
+        };
+        // The model's blocks.
+        let round = match mode {
+            Mode::Collapse | Mode::Insert => model::BLOCK,
+            _ => 1,
+        };
+        Op::Fallocate {
+            file,
+            mode,
+            offset: offset / round * round,
+            len: (1 + self.random.below(self.longest())).next_multiple_of(round),
+        }
+    }
+
+    /// An ACL comes or goes: a directory's own, or what it gives to new files; or a file's.
+    fn acl(&mut self) -> Op {
+        let (file, name) = match self.random.below(3) {
+            0 => (self.file(), acl::ACCESS),
+            1 => (Target::Path(self.directory()), acl::ACCESS),
+            _ => (Target::Path(self.directory()), acl::DEFAULT),
+        };
+        let name = name.to_vec();
+        if self.random.one_in(4) {
+            return Op::RemoveXattr { file, name };
+        }
+        let mode = *self.random.pick(&[0o600, 0o755, 0o770]);
+        let named = (!self.random.one_in(3)).then(|| (self.random.below(3) as u32, 5));
+        Op::SetXattr {
+            file,
+            name,
+            value: acl::encode(mode, named),
+            flag: XattrFlag::Any,
+        }
+    }
+
+    fn attribute(&mut self) -> Op {
+        if self.random.one_in(3) {
+            return self.acl();
+        }
+        let file = match self.random.below(3) {
+            0 => Target::Path(self.directory()),
+            _ => self.file(),
+        };
+        let name = self.random.pick(&["user.a", "user.b"]).as_bytes().to_vec();
+        match self.random.below(5) {
+            0 => Op::Chmod {
+                file,
+                mode: *self.random.pick(&[0o600, 0o755, 0o4711]),
+            },
+            1 => Op::Chown {
+                file,
+                uid: self.random.below(3) as u32,
+                gid: self.random.below(3) as u32,
+            },
+            2 => Op::RemoveXattr { file, name },
+            _ => Op::SetXattr {
+                file,
+                name,
+                value: vec![self.random.bits() as u8; *self.random.pick(&[1, 10, 24, 300])],
+                flag: XattrFlag::Any,
+            },
+        }
+    }
+
+    fn open(&mut self) -> Op {
+        let slot = self.slot();
+        match self.random.below(8) {
+            0 => Op::Close { slot },
+            1 => Op::OpenTemp {
+                directory: self.directory(),
+                slot,
+                mode: 0o600,
+            },
+            _ => Op::Open {
+                path: self.own(self.thread),
+                slot,
+            },
+        }
+    }
+
+    fn sync(&mut self) -> Op {
+        match self.random.below(6) {
+            0 => Op::Sync,
+            1 => Op::Fsync {
+                file: Target::Path(self.directory()),
+            },
+            2 => Op::Fdatasync { file: self.file() },
+            _ => Op::Fsync { file: self.file() },
+        }
+    }
+}

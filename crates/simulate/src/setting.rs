@@ -1,0 +1,138 @@
+//! How a run of random work is set up, all of it from its seed: which form of each mechanism it begins with, which it
+//! switches to meanwhile, and how its journal commits.
+
+use std::fmt;
+
+use engine::{OpenOptions, Variants};
+use model::Random;
+
+use crate::image::Profile;
+
+/// Combinations of forms that are drawn once for all, besides the defaults and each twin alone.
+pub const COMBINATIONS: u64 = 20;
+/// The numbers that the combinations are drawn from.
+const DRAWN_FROM: u64 = 0x6c61_6e65;
+/// Settings follow from other numbers than the work.
+const SETTINGS: u64 = 0x5e77_1465;
+/// Of eight runs on an image whose journal can tell a torn commit, those that commit with one flush.
+const ASYNC_OF_EIGHT: u64 = 2;
+/// Of four runs, those that switch forms while they work.
+const SWITCHING_OF_FOUR: u64 = 3;
+
+/// How a run is set up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// The seed that all of it follows from.
+    pub seed: u64,
+    /// The forms at the beginning.
+    pub variants: Variants,
+    /// Whether forms are switched while threads work.
+    pub is_switching: bool,
+    /// Whether commits take one flush where that is enough.
+    pub async_commit: bool,
+}
+
+impl Setting {
+    /// That of a seed on a kind of image.
+    #[must_use]
+    pub fn of(profile: Profile, seed: u64) -> Setting {
+        let mut random = Random::new(seed ^ SETTINGS);
+        let all = all();
+        let variants = match random.below(3) {
+            0 => Variants::default(),
+            // They are few.
+            _ => all[random.below(all.len() as u64) as usize],
+        };
+        Setting {
+            seed,
+            variants,
+            is_switching: random.below(4) < SWITCHING_OF_FOUR,
+            async_commit: random.below(8) < ASYNC_OF_EIGHT
+                && profile.has_checksums
+                && profile.has_log,
+        }
+    }
+
+    /// As options of the engine.
+    #[must_use]
+    pub fn options(&self) -> OpenOptions {
+        OpenOptions {
+            variants: self.variants,
+            async_commit: self.async_commit,
+            ..OpenOptions::default()
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "forms {}", self.variants)?;
+        if self.is_switching {
+            f.write_str(", switched meanwhile")?;
+        }
+        if self.async_commit {
+            f.write_str(", async commits")?;
+        }
+        Ok(())
+    }
+}
+
+/// The forms that runs are given: the defaults, each twin alone, and the drawn combinations.
+#[must_use]
+pub fn all() -> Vec<Variants> {
+    let mut all = vec![Variants::default()];
+    let choices: Vec<_> = Variants::choices().collect();
+    for (name, values) in &choices {
+        for value in &values[1..] {
+            all.push(with(Variants::default(), name, value));
+        }
+    }
+    let mut random = Random::new(DRAWN_FROM);
+    for _ in 0..COMBINATIONS {
+        let mut drawn = Variants::default();
+        for (name, values) in &choices {
+            drawn = with(drawn, name, random.pick::<&str>(values));
+        }
+        all.push(drawn);
+    }
+    all
+}
+
+/// A switch to any form of any mechanism, as [`engine::Fs::choose`] takes it.
+#[must_use]
+pub fn switch(random: &mut Random) -> String {
+    let choices: Vec<_> = Variants::choices().collect();
+    let (name, values) = random.pick(&choices);
+    format!("{name}={}", random.pick::<&str>(values))
+}
+
+fn with(variants: Variants, name: &str, value: &str) -> Variants {
+    let mut changed = variants;
+    let known = changed.set(&format!("{name}={value}"));
+    debug_assert!(known.is_ok(), "a choice is a form that is there");
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::PROFILES;
+
+    #[test]
+    fn seeds_get_the_defaults_every_twin_alone_and_every_combination() {
+        let wanted = all();
+        assert!(wanted.len() as u64 > COMBINATIONS);
+        let settings: Vec<Setting> = (0..4000)
+            .map(|seed| Setting::of(PROFILES[(seed % 4) as usize], seed))
+            .collect();
+        for variants in wanted {
+            assert!(
+                settings.iter().any(|setting| setting.variants == variants),
+                "{variants}"
+            );
+        }
+        let count = |is: fn(&Setting) -> bool| settings.iter().filter(|one| is(one)).count();
+        assert!(count(|one| one.variants == Variants::default()) > 1000);
+        assert!(count(|one| one.async_commit) > 200);
+    }
+}
