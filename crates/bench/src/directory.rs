@@ -2,45 +2,139 @@
 //!
 //! One system call an operation, relative to an open directory.
 
-use std::os::fd::OwnedFd;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use lanefs::Error;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RawDir, SeekFrom};
 
-use crate::target::Target;
+use crate::target::{Mounted, Remount, Target};
+
+/// Bytes of names asked for at once.
+const NAMES: usize = 32 << 10;
 
 /// A host's directory.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
     root: OwnedFd,
+    may_remount: bool,
 }
 
 impl Directory {
-    /// Opens a directory.
+    /// Opens a directory. With `may_remount`, where it is a mounted file system's root, it is unmounted and mounted
+    /// again for measurements that begin with nothing in memory.
     ///
     /// # Errors
     /// When it can't be opened.
-    pub fn open(path: &Path) -> Result<Directory, Error> {
+    pub fn open(path: &Path, may_remount: bool) -> Result<Directory, Error> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty());
         Ok(Directory {
             path: path.to_owned(),
-            root: root.map_err(|errno| host("opening", path, errno))?,
+            root: root.map_err(|errno| host("opening", path, errno.into()))?,
+            may_remount,
         })
     }
 
     fn said(&self, operation: &'static str, errno: rustix::io::Errno) -> Error {
-        host(operation, &self.path, errno)
+        host(operation, &self.path, errno.into())
+    }
+
+    fn opened(&self, parent: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Error> {
+        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
+        rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644))
+            .map_err(|errno| self.said("opening a file in", errno))
+    }
+
+    /// The way that calls take: what is mounted there.
+    #[must_use]
+    pub fn way(&self) -> String {
+        match mount_of(&self.path) {
+            Some(mount) => format!("system calls; {} on {}", mount.kind, mount.source),
+            None => "system calls".into(),
+        }
     }
 }
 
-fn host(operation: &'static str, path: &Path, errno: rustix::io::Errno) -> Error {
+fn host(operation: &'static str, path: &Path, source: std::io::Error) -> Error {
     Error::Host {
         operation,
         path: path.to_owned(),
-        source: errno.into(),
+        source,
+    }
+}
+
+/// A line of `/proc/self/mountinfo`.
+struct Mount {
+    at: String,
+    options: String,
+    kind: String,
+    source: String,
+}
+
+/// The mount in which a directory lies.
+fn mount_of(path: &Path) -> Option<Mount> {
+    let path = path.canonicalize().ok()?;
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mounts = table.lines().filter_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let left: Vec<&str> = left.split(' ').collect();
+        let mut right = right.split(' ');
+        Some(Mount {
+            at: (*left.get(4)?).to_owned(),
+            options: (*left.get(5)?).to_owned(),
+            kind: right.next()?.to_owned(),
+            source: right.next()?.to_owned(),
+        })
+    });
+    mounts
+        .filter(|mount| path.starts_with(&mount.at))
+        .max_by_key(|mount| mount.at.len())
+}
+
+/// Runs a program whose failure is an error.
+fn succeed(path: &Path, command: &mut Command) -> Result<(), Error> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| host("remounting", path, error))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(host("remounting", path, std::io::Error::other(text)))
+        }
+    }
+}
+
+impl Remount for Directory {
+    fn remount(self, _: Option<usize>, _: &[String]) -> Result<Mounted<Directory>, Error> {
+        let mount = mount_of(&self.path);
+        let is_root = |mount: &Mount| {
+            let path = self.path.canonicalize();
+            path.is_ok_and(|path| path == Path::new(&mount.at))
+        };
+        let mount = mount.filter(|mount| self.may_remount && is_root(mount));
+        let Some(mount) = mount.filter(|mount| mount.source.starts_with("/dev/")) else {
+            self.settle()?;
+            return Ok(Mounted {
+                target: self,
+                is_fresh: false,
+                is_bounded: false,
+            });
+        };
+        let Directory { path, root, .. } = self;
+        drop(root);
+        succeed(&path, Command::new("umount").arg(&path))?;
+        let mut again = Command::new("mount");
+        again.args(["-t", &mount.kind, "-o", &mount.options, &mount.source]);
+        succeed(&path, again.arg(&path))?;
+        Ok(Mounted {
+            target: Directory::open(&path, true)?,
+            is_fresh: true,
+            is_bounded: false,
+        })
     }
 }
 
@@ -53,10 +147,9 @@ impl Target for Directory {
     }
 
     fn mkdir(&self, parent: &OwnedFd, name: &str) -> Result<OwnedFd, Error> {
-        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))
-            .and_then(|()| rustix::fs::openat(parent, name, flags, Mode::empty()))
-            .map_err(|errno| self.said("making a directory in", errno))
+            .map_err(|errno| self.said("making a directory in", errno))?;
+        self.open_dir(parent, name)
     }
 
     fn rmdir(&self, parent: &OwnedFd, name: &str) -> Result<(), Error> {
@@ -64,10 +157,42 @@ impl Target for Directory {
             .map_err(|errno| self.said("removing a directory of", errno))
     }
 
+    fn open_dir(&self, parent: &OwnedFd, name: &str) -> Result<OwnedFd, Error> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(parent, name, flags, Mode::empty())
+            .map_err(|errno| self.said("opening a directory of", errno))
+    }
+
+    fn read_dir(&self, dir: &OwnedFd, visit: &mut dyn FnMut(&[u8], bool)) -> Result<(), Error> {
+        let said = |errno| self.said("listing a directory of", errno);
+        rustix::fs::seek(dir, SeekFrom::Start(0)).map_err(said)?;
+        let mut names = [MaybeUninit::uninit(); NAMES];
+        let mut entries = RawDir::new(dir, &mut names);
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(said)?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                visit(name, entry.file_type() == FileType::Directory);
+            }
+        }
+        Ok(())
+    }
+
     fn create(&self, parent: &OwnedFd, name: &str) -> Result<OwnedFd, Error> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644))
-            .map_err(|errno| self.said("making a file in", errno))
+        self.opened(parent, name, OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn creat(&self, parent: &OwnedFd, name: &str) -> Result<OwnedFd, Error> {
+        self.opened(parent, name, OFlags::CREATE | OFlags::TRUNC)
+    }
+
+    fn open(&self, parent: &OwnedFd, name: &str) -> Result<OwnedFd, Error> {
+        self.opened(parent, name, OFlags::empty())
+    }
+
+    fn close(&self, file: OwnedFd) -> Result<(), Error> {
+        drop(file);
+        Ok(())
     }
 
     fn unlink(&self, parent: &OwnedFd, name: &str) -> Result<(), Error> {
@@ -75,10 +200,20 @@ impl Target for Directory {
             .map_err(|errno| self.said("removing a file of", errno))
     }
 
+    fn rename(&self, parent: &OwnedFd, name: &str, new_name: &str) -> Result<(), Error> {
+        rustix::fs::renameat(parent, name, parent, new_name)
+            .map_err(|errno| self.said("renaming a file of", errno))
+    }
+
     fn stat(&self, parent: &OwnedFd, name: &str) -> Result<u64, Error> {
         rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
             .map(|stat| stat.st_size.unsigned_abs())
             .map_err(|errno| self.said("looking at a file of", errno))
+    }
+
+    fn read(&self, file: &OwnedFd, offset: u64, bytes: &mut [u8]) -> Result<usize, Error> {
+        rustix::io::pread(file, bytes, offset)
+            .map_err(|errno| self.said("reading a file of", errno))
     }
 
     fn write(&self, file: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Error> {
@@ -91,8 +226,26 @@ impl Target for Directory {
         Ok(())
     }
 
+    fn fallocate(&self, file: &OwnedFd, offset: u64, len: u64) -> Result<(), Error> {
+        rustix::fs::fallocate(file, FallocateFlags::empty(), offset, len)
+            .map_err(|errno| self.said("reserving blocks of", errno))
+    }
+
     fn truncate(&self, file: &OwnedFd, size: u64) -> Result<(), Error> {
         rustix::fs::ftruncate(file, size).map_err(|errno| self.said("truncating a file of", errno))
+    }
+
+    fn pieces(&self, file: &OwnedFd) -> Result<Option<u64>, Error> {
+        // The call itself is no safe one; e2fsprogs has a program for it.
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        let output = Command::new("filefrag").arg(&path).output();
+        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let said = text.unwrap_or_default();
+        let count = said
+            .rsplit(": ")
+            .next()
+            .and_then(|rest| rest.split(' ').next());
+        Ok(count.and_then(|count| count.parse().ok()))
     }
 
     fn fsync(&self, file: &OwnedFd) -> Result<(), Error> {

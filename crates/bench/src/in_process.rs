@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use device::{BlockDevice, FileDevice, MemoryDevice};
-use engine::{Ino, NewInode, OpenOptions};
+use engine::{Allocate, Ino, NewInode, OpenOptions, RenameFlag};
 use lanefs::{Error, Fs};
 use sync::Arc;
 
-use crate::target::Target;
+use crate::target::{Counters, Handle, Mounted, Remount, Target};
 
 /// Whoever owns what workloads make.
 const NEW_FILE: NewInode = NewInode {
@@ -19,16 +19,28 @@ const NEW_FILE: NewInode = NewInode {
 };
 const NEW_DIRECTORY: NewInode = NewInode {
     mode: 0o755,
-    umask: 0,
-    held: false,
-    uid: 0,
-    gid: 0,
+    ..NEW_FILE
+};
+const NEW_OPEN_FILE: NewInode = NewInode {
+    held: true,
+    ..NEW_FILE
 };
 
 /// A file system of our own.
 pub struct InProcess {
     fs: Fs,
     root: Ino,
+    device: Arc<dyn BlockDevice>,
+    options: OpenOptions,
+    /// Bytes that the options began with, for a remount.
+    inodes: usize,
+}
+
+/// A file in hand.
+#[derive(Debug)]
+pub struct OpenFile {
+    ino: Ino,
+    is_held: bool,
 }
 
 impl std::fmt::Debug for InProcess {
@@ -43,7 +55,7 @@ impl InProcess {
     /// # Errors
     /// When no file system of that size can be made.
     pub fn in_memory(size: u64, options: &OpenOptions) -> Result<InProcess, Error> {
-        InProcess::new(Arc::new(MemoryDevice::new(size)), size, options)
+        InProcess::on(Arc::new(MemoryDevice::new(size)), None, options)
     }
 
     /// Makes a file of `size` bytes that was not there, with a file system in it, and opens it. Removing the file is
@@ -52,90 +64,274 @@ impl InProcess {
     /// # Errors
     /// When the file exists or can't be made, or no file system of that size can be.
     pub fn in_file(path: &Path, size: u64, options: &OpenOptions) -> Result<InProcess, Error> {
-        let device = FileDevice::create_new(path, size).map_err(lanefs::make::MakeError::from)?;
-        InProcess::new(Arc::new(device), size, options)
+        InProcess::in_file_with(path, size, "", options)
     }
 
-    fn new(
-        device: Arc<dyn BlockDevice>,
+    /// As [`InProcess::in_file`], with these of mke2fs's features besides the default ones.
+    pub(crate) fn in_file_with(
+        path: &Path,
         size: u64,
+        features: &str,
+        options: &OpenOptions,
+    ) -> Result<InProcess, Error> {
+        let device = FileDevice::create_new(path, size).map_err(lanefs::make::MakeError::from)?;
+        InProcess::on_with(Arc::new(device), None, features, options)
+    }
+
+    /// Makes a file system on a device that is all zeros, with so many inodes or mke2fs's share, and opens it.
+    ///
+    /// # Errors
+    /// When no file system of that size can be made.
+    pub fn on(
+        device: Arc<dyn BlockDevice>,
+        inodes: Option<u64>,
+        options: &OpenOptions,
+    ) -> Result<InProcess, Error> {
+        InProcess::on_with(device, inodes, "", options)
+    }
+
+    /// As [`InProcess::on`], with these of mke2fs's features besides the default ones.
+    pub(crate) fn on_with(
+        device: Arc<dyn BlockDevice>,
+        inodes: Option<u64>,
+        features: &str,
         options: &OpenOptions,
     ) -> Result<InProcess, Error> {
         let make = lanefs::mkfs::Options {
             device_is_zero: true,
+            inodes,
+            features: features.to_owned(),
             ..lanefs::mkfs::Options::default()
         };
-        let plan = lanefs::mkfs::Layout::plan(size, &make);
+        let plan = lanefs::mkfs::Layout::plan(device.size(), &make);
         plan.and_then(|layout| lanefs::mkfs::format(&*device, &layout))
             .map_err(lanefs::make::MakeError::from)?;
+        InProcess::open(device, options.clone())
+    }
+
+    /// Opens the file system on a device.
+    pub(crate) fn open(
+        device: Arc<dyn BlockDevice>,
+        options: OpenOptions,
+    ) -> Result<InProcess, Error> {
         Ok(InProcess {
-            fs: Fs::open_for_writing_with(device, options, lanefs::now)?,
+            fs: Fs::open_for_writing_with(Arc::clone(&device), &options, lanefs::now)?,
             root: Ino::ROOT,
+            device,
+            inodes: options.live_inodes,
+            options,
         })
+    }
+
+    /// The engine beneath.
+    #[must_use]
+    pub fn fs(&self) -> &engine::Fs {
+        self.fs.inodes()
+    }
+
+    /// Leaves a clean image.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn close(self) -> Result<(), Error> {
+        self.fs.close()
     }
 }
 
-fn said(source: engine::Error) -> Error {
+/// An error of the engine.
+pub(crate) fn said(source: engine::Error) -> Error {
     Error::Fs {
         path: Vec::new(),
         source,
     }
 }
 
+impl Remount for InProcess {
+    fn remount(
+        self,
+        inodes: Option<usize>,
+        options: &[String],
+    ) -> Result<Mounted<InProcess>, Error> {
+        let InProcess {
+            fs,
+            device,
+            options: mut mount,
+            inodes: usual,
+            ..
+        } = self;
+        fs.close()?;
+        mount.live_inodes = inodes.unwrap_or(usual);
+        for option in options {
+            mount.variants.set(option).map_err(unknown)?;
+        }
+        let mut target = InProcess::open(device, mount)?;
+        target.inodes = usual;
+        Ok(Mounted {
+            target,
+            is_fresh: true,
+            is_bounded: inodes.is_some(),
+        })
+    }
+}
+
+/// A form that can't be chosen.
+pub(crate) fn unknown(error: engine::VariantError) -> Error {
+    Error::Host {
+        operation: "choosing",
+        path: error.to_string().into(),
+        source: std::io::ErrorKind::InvalidInput.into(),
+    }
+}
+
 impl Target for InProcess {
     type Dir = Ino;
-    type File = Ino;
+    type File = OpenFile;
 
     fn root(&self) -> &Ino {
         &self.root
     }
 
     fn mkdir(&self, parent: &Ino, name: &str) -> Result<Ino, Error> {
-        let fs = self.fs.inodes();
-        fs.mkdir(*parent, name.as_bytes(), NEW_DIRECTORY)
-            .map_err(said)
+        let made = self.fs().mkdir(*parent, name.as_bytes(), NEW_DIRECTORY);
+        made.map_err(said)
     }
 
     fn rmdir(&self, parent: &Ino, name: &str) -> Result<(), Error> {
-        let fs = self.fs.inodes();
-        fs.rmdir(*parent, name.as_bytes()).map_err(said)
+        self.fs().rmdir(*parent, name.as_bytes()).map_err(said)
     }
 
-    fn create(&self, parent: &Ino, name: &str) -> Result<Ino, Error> {
-        let fs = self.fs.inodes();
-        fs.create(*parent, name.as_bytes(), NEW_FILE).map_err(said)
+    fn open_dir(&self, parent: &Ino, name: &str) -> Result<Ino, Error> {
+        self.fs().lookup(*parent, name.as_bytes()).map_err(said)
+    }
+
+    fn read_dir(&self, dir: &Ino, visit: &mut dyn FnMut(&[u8], bool)) -> Result<(), Error> {
+        for entry in self.fs().read_dir(*dir).map_err(said)? {
+            let entry = entry.map_err(said)?;
+            if entry.name != b"." && entry.name != b".." {
+                let is_dir = entry.file_type == Some(engine::FileType::Directory);
+                visit(&entry.name, is_dir);
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&self, parent: &Ino, name: &str) -> Result<OpenFile, Error> {
+        let made = self.fs().create(*parent, name.as_bytes(), NEW_FILE);
+        made.map_err(said).map(|ino| OpenFile {
+            ino,
+            is_held: false,
+        })
+    }
+
+    fn creat(&self, parent: &Ino, name: &str) -> Result<OpenFile, Error> {
+        let made = self.fs().create(*parent, name.as_bytes(), NEW_OPEN_FILE);
+        let ino = match made {
+            Err(engine::Error::Exists) => {
+                let file = self.open(parent, name)?;
+                if self.fs().metadata(file.ino).map_err(said)?.size > 0 {
+                    self.truncate(&file, 0)?;
+                }
+                return Ok(file);
+            }
+            made => made.map_err(said)?,
+        };
+        Ok(OpenFile { ino, is_held: true })
+    }
+
+    fn open(&self, parent: &Ino, name: &str) -> Result<OpenFile, Error> {
+        let found = self.fs().lookup_held(*parent, name.as_bytes());
+        let ino = found.map_err(said)?;
+        Ok(OpenFile { ino, is_held: true })
+    }
+
+    fn close(&self, file: OpenFile) -> Result<(), Error> {
+        match file.is_held {
+            true => self.fs().release(file.ino).map_err(said),
+            false => Ok(()),
+        }
     }
 
     fn unlink(&self, parent: &Ino, name: &str) -> Result<(), Error> {
-        let fs = self.fs.inodes();
-        fs.unlink(*parent, name.as_bytes()).map_err(said)
+        self.fs().unlink(*parent, name.as_bytes()).map_err(said)
+    }
+
+    fn rename(&self, parent: &Ino, name: &str, new_name: &str) -> Result<(), Error> {
+        let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
+        self.fs()
+            .rename(*parent, name, *parent, new_name, RenameFlag::Replace)
+            .map_err(said)
     }
 
     fn stat(&self, parent: &Ino, name: &str) -> Result<u64, Error> {
-        let fs = self.fs.inodes();
-        let ino = fs.lookup(*parent, name.as_bytes()).map_err(said)?;
-        Ok(fs.metadata(ino).map_err(said)?.size)
+        let ino = self.fs().lookup(*parent, name.as_bytes()).map_err(said)?;
+        Ok(self.fs().metadata(ino).map_err(said)?.size)
     }
 
-    fn write(&self, file: &Ino, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    fn read(&self, file: &OpenFile, offset: u64, bytes: &mut [u8]) -> Result<usize, Error> {
+        self.fs().read(file.ino, offset, bytes).map_err(said)
+    }
+
+    fn write(&self, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let mut done = 0;
         while done < bytes.len() {
-            let fs = self.fs.inodes();
-            let written = fs.write(*file, offset + done as u64, &bytes[done..]);
+            let written = self
+                .fs()
+                .write(file.ino, offset + done as u64, &bytes[done..]);
             done += written.map_err(said)?;
         }
         Ok(())
     }
 
-    fn truncate(&self, file: &Ino, size: u64) -> Result<(), Error> {
-        self.fs.inodes().truncate(*file, size).map_err(said)
+    fn fallocate(&self, file: &OpenFile, offset: u64, len: u64) -> Result<(), Error> {
+        let allocated = self.fs().allocate(file.ino, Allocate::Grow, offset, len);
+        allocated.map_err(said)
     }
 
-    fn fsync(&self, file: &Ino) -> Result<(), Error> {
-        self.fs.inodes().fsync(*file).map_err(said)
+    fn truncate(&self, file: &OpenFile, size: u64) -> Result<(), Error> {
+        self.fs().truncate(file.ino, size).map_err(said)
+    }
+
+    fn pieces(&self, file: &OpenFile) -> Result<Option<u64>, Error> {
+        let (mut pieces, mut next) = (0, None);
+        for run in self.fs().mappings(file.ino).map_err(said)? {
+            let run = run.map_err(said)?;
+            let Some(physical) = run.physical else {
+                continue;
+            };
+            pieces += u64::from(next != Some(physical.0));
+            next = Some(physical.0 + run.len);
+        }
+        Ok(Some(pieces))
+    }
+
+    fn fsync(&self, file: &OpenFile) -> Result<(), Error> {
+        self.fs().fsync(file.ino).map_err(said)
     }
 
     fn settle(&self) -> Result<(), Error> {
-        self.fs.inodes().sync().map_err(said)
+        self.fs().sync().map_err(said)
+    }
+
+    fn counters(&self) -> Counters {
+        self.fs().counters()
+    }
+
+    fn choose(&self, option: &str) -> bool {
+        self.fs().choose(option).is_ok()
+    }
+
+    fn handle(&self, parent: &Ino, name: &str) -> Result<Option<Handle>, Error> {
+        let ino = self.fs().lookup(*parent, name.as_bytes()).map_err(said)?;
+        let generation = self.fs().metadata(ino).map_err(said)?.generation;
+        Ok(Some((ino.0, generation.0)))
+    }
+
+    fn find_by_handle(&self, (ino, generation): Handle) -> Result<bool, Error> {
+        let generation = engine::Generation(generation);
+        match self.fs().open_by_handle(Ino(ino), generation) {
+            Ok(_) => self.fs().release(Ino(ino)).map(|()| true).map_err(said),
+            Err(engine::Error::Stale) => Ok(false),
+            Err(error) => Err(said(error)),
+        }
     }
 }

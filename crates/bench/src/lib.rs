@@ -1,21 +1,35 @@
 //! Workloads that measure lanefs: the engine in process, beside any mounted directory, in one run.
 //!
 //! A [`Workload`] is written once against [`Target`], which is what a workload may do to a file system. Each
-//! [`Contender`] is one file system; [`run`] gives all of them their turn in each round, so that a busy minute hits
-//! them all, and returns every sample. Nothing here prints, and nothing judges: the figures are the caller's.
+//! [`Contender`] is one file system, or one form of a mechanism on a file system of ours; [`run`] gives all of them
+//! their turn in each round, so that a busy minute hits them all, and keeps every sample. A [`Suite`] is what the
+//! command line calls a bench: some tables, with what they need. Nothing here prints or draws.
 //!
 //! What is measured depends on the way a call takes. [`InProcess`] calls the engine's functions by inode number;
 //! [`Directory`] makes system calls relative to an open directory, which is a kernel's file system, or a FUSE server
-//! with two changes of context a call. Whoever shows figures of both says so.
+//! with two changes of context a call. Every column says which.
 
 mod directory;
 mod in_process;
+mod machine;
 mod measure;
+mod random;
+mod regions;
+mod slow_flush;
+mod spindle;
+mod statistics;
+mod suite;
+mod table;
 mod target;
 mod workload;
 
 pub use directory::Directory;
-pub use in_process::InProcess;
-pub use measure::{Contender, Plan, Row, Sample, run};
-pub use target::Target;
+pub use in_process::{InProcess, OpenFile};
+pub use machine::describe as describe_machine;
+pub use measure::{Contender, Plan, Stop, pairs, run};
+pub use spindle::MODEL as DISK_MODEL;
+pub use statistics::{Ratio, ratio};
+pub use suite::{Progress, Setup, Suite, mechanisms};
+pub use table::{Cell, Column, Sample, Shape, Spread, Table};
+pub use target::{Counters, Handle, Mounted, Remount, Target};
 pub use workload::Workload;

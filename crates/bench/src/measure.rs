@@ -1,17 +1,31 @@
 //! Rounds, threads and the clock.
 //!
-//! In each round every contender runs every number of threads once, one after the other. Workers are made ready before
-//! the clock runs, begin together, and stop after the batch in which their time is over; each one's rate is its
-//! operations by its own time, and a sample is the sum of the rates.
+//! In each round every contender runs every number of workers once, one after the other, and each round begins with
+//! another contender. Workers are made ready before the clock runs, begin together, and stop after the batch in which
+//! the time is over, which is the same moment for all, or their work done. A rate is all operations by the time from
+//! the first worker's begin to the last one's end, so that workers who wait for a core count as waiting. What a
+//! workload must do between batches is taken out in proportion.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use lanefs::Error;
-use rustix::time::{ClockId, clock_gettime};
-use sync::{Barrier, clock, thread};
+use sync::clock::Instant;
+use sync::{Barrier, OnceLock, clock, thread};
 
-use crate::target::Target;
-use crate::workload::{Worker, Workload};
+use crate::machine::thread_time;
+use crate::table::{Cell, Column, Sample};
+use crate::target::{Counters, Target};
+use crate::workload::{Job, Workload, job};
+
+/// When workers stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// After so long: a sample's value is operations a second, of all workers together.
+    Time(Duration),
+    /// After so many operations each: a sample's value is the seconds until the last of them was done.
+    Operations(u64),
+}
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -19,138 +33,187 @@ pub struct Plan {
     /// The workload.
     pub workload: Workload,
     /// Numbers of workers, each measured by itself.
-    pub threads: Vec<usize>,
+    pub workers: Vec<usize>,
     /// Rounds that count; one more comes before and does not.
     pub rounds: usize,
     /// How long a sample takes.
-    pub time: Duration,
+    pub stop: Stop,
+    /// What random choices follow from.
+    pub seed: u64,
 }
 
-/// A file system in a comparison.
+/// A file system in a comparison, or a form of a mechanism on one that others use too, in turns.
+#[derive(Clone)]
 pub struct Contender<'t> {
-    /// Its name in tables.
-    pub label: String,
-    target: Box<dyn Measured + 't>,
+    /// Its column.
+    pub column: Column,
+    target: Rc<dyn Measured + 't>,
+    /// Chosen before each of its samples.
+    options: Vec<String>,
 }
 
 impl std::fmt::Debug for Contender<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Contender").field(&self.label).finish()
+        f.debug_tuple("Contender").field(&self.column).finish()
     }
 }
 
 impl<'t> Contender<'t> {
-    /// Names a target.
-    pub fn new(label: impl Into<String>, target: impl Target + 't) -> Contender<'t> {
+    /// Names a target and the way that its calls take.
+    pub fn new(
+        label: impl Into<String>,
+        way: impl Into<String>,
+        target: impl Target + 't,
+    ) -> Contender<'t> {
         Contender {
-            label: label.into(),
-            target: Box::new(target),
+            column: Column {
+                label: label.into(),
+                way: way.into(),
+            },
+            target: Rc::new(target),
+            options: Vec::new(),
         }
     }
-}
 
-/// One measurement.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample {
-    /// Operations a second, of all workers together.
-    pub rate: f64,
-    /// Processor time of this process, kernel included, by operation, in microseconds. What a kernel's own threads do
-    /// (a loop device's, a journal's) and a FUSE server in another process are not in it.
-    pub cpu_micros: f64,
-}
-
-/// A contender's samples with one number of workers.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// The contender.
-    pub label: String,
-    /// Workers.
-    pub threads: usize,
-    /// One for each round.
-    pub samples: Vec<Sample>,
-}
-
-impl Row {
-    /// The median rate, and the least and the greatest.
+    /// The same target with other forms, `name=value` each.
     #[must_use]
-    pub fn rates(&self) -> (f64, f64, f64) {
-        spread(self.samples.iter().map(|sample| sample.rate))
+    pub fn with(&self, label: impl Into<String>, options: Vec<String>) -> Contender<'t> {
+        Contender {
+            column: Column {
+                label: label.into(),
+                way: self.column.way.clone(),
+            },
+            target: Rc::clone(&self.target),
+            options,
+        }
     }
 
-    /// The median processor time of an operation, in microseconds.
+    /// The forms that it chooses, `name=value`.
     #[must_use]
-    pub fn cpu_micros(&self) -> f64 {
-        spread(self.samples.iter().map(|sample| sample.cpu_micros)).0
+    pub fn options(&self) -> &[String] {
+        &self.options
     }
-}
 
-/// Median, least and greatest; zeros of nothing.
-fn spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    match (values.first(), values.last()) {
-        (Some(least), Some(greatest)) => (values[values.len() / 2], *least, *greatest),
-        _ => (0.0, 0.0, 0.0),
+    /// Runs one sample.
+    fn sample(&self, plan: &Plan, workers: usize) -> Result<Sample, Error> {
+        for option in &self.options {
+            if !self.target.select(option) {
+                return Err(Error::Host {
+                    operation: "choosing",
+                    path: option.into(),
+                    source: std::io::ErrorKind::InvalidInput.into(),
+                });
+            }
+        }
+        self.target.sample(plan, workers)
     }
 }
 
 /// A target whose types are forgotten.
 trait Measured {
-    fn sample(&self, workload: Workload, threads: usize, time: Duration) -> Result<Sample, Error>;
+    fn sample(&self, plan: &Plan, workers: usize) -> Result<Sample, Error>;
+    fn select(&self, option: &str) -> bool;
 }
 
-/// Runs the plan. `progress` hears of every sample, the round before those that count as round 0.
+/// Runs the plan: cells by number of workers and contender. `progress` hears of every sample.
 ///
 /// # Errors
 /// The first error of any contender; what the workers made by then stays.
 pub fn run(
     plan: &Plan,
     contenders: &[Contender<'_>],
-    mut progress: impl FnMut(usize, &str, usize, &Sample),
-) -> Result<Vec<Row>, Error> {
-    let mut rows: Vec<Row> = Vec::new();
-    for contender in contenders {
-        rows.extend(plan.threads.iter().map(|threads| Row {
-            label: contender.label.clone(),
-            threads: *threads,
-            samples: Vec::new(),
-        }));
-    }
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Vec<Cell>>, Error> {
+    let mut cells = vec![vec![Cell::default(); contenders.len()]; plan.workers.len()];
     for round in 0..=plan.rounds {
-        let each = contenders.iter().flat_map(|contender| {
-            plan.threads
-                .iter()
-                .map(move |threads| (contender, *threads))
-        });
-        for ((contender, threads), row) in each.zip(&mut rows) {
-            let sample = contender.target.sample(plan.workload, threads, plan.time)?;
-            progress(round, &contender.label, threads, &sample);
-            if round > 0 {
-                row.samples.push(sample);
+        for (workers, row) in plan.workers.iter().zip(&mut cells) {
+            for turn in 0..contenders.len() {
+                let index = (turn + round) % contenders.len();
+                let contender = &contenders[index];
+                let sample = contender.sample(plan, *workers)?;
+                progress(&format!(
+                    "{} round {round}: {}, {workers} workers: {:.3}",
+                    plan.workload.name(),
+                    contender.column.label,
+                    sample.value
+                ));
+                if round > 0 {
+                    row[index].samples.push(sample);
+                }
             }
         }
     }
-    Ok(rows)
+    Ok(cells)
 }
 
-fn cpu_time() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+/// Values of two contenders with one worker, in pairs, each first in every other one.
+///
+/// # Errors
+/// As [`run`].
+pub fn pairs(
+    plan: &Plan,
+    first: &Contender<'_>,
+    second: &Contender<'_>,
+    count: usize,
+) -> Result<Vec<(f64, f64)>, Error> {
+    let mut pairs = Vec::with_capacity(count);
+    // The first pair warms up.
+    for number in 0..=count {
+        let pair = match number % 2 {
+            0 => (first.sample(plan, 1)?.value, second.sample(plan, 1)?.value),
+            _ => {
+                let value = second.sample(plan, 1)?.value;
+                (first.sample(plan, 1)?.value, value)
+            }
+        };
+        if number > 0 {
+            pairs.push(pair);
+        }
+    }
+    Ok(pairs)
+}
+
+/// What a worker did.
+struct Done<'t> {
+    job: Box<dyn Job + 't>,
+    operations: u64,
+    /// Of batches.
+    wall: Duration,
+    /// Of batches and what came between.
+    elapsed: Duration,
+    /// Of batches, in seconds.
+    cpu: f64,
+    /// From the common begin to its end.
+    span: Duration,
+}
+
+/// When all begin.
+struct Start {
+    barrier: Barrier,
+    /// The first worker's begin.
+    begin: OnceLock<Instant>,
 }
 
 impl<T: Target> Measured for T {
-    fn sample(&self, workload: Workload, threads: usize, time: Duration) -> Result<Sample, Error> {
-        let workers: Result<Vec<_>, Error> = (0..threads)
-            .map(|number| Worker::new(self, workload, number))
+    fn select(&self, option: &str) -> bool {
+        self.choose(option)
+    }
+
+    fn sample(&self, plan: &Plan, workers: usize) -> Result<Sample, Error> {
+        let jobs: Result<Vec<_>, Error> = (0..workers)
+            .map(|number| job(self, plan.workload, number, plan.seed))
             .collect();
-        let workers = workers?;
+        let jobs = jobs?;
         self.settle()?;
-        let start = Barrier::new(threads);
-        let before = cpu_time();
+        let start = Start {
+            barrier: Barrier::new(workers),
+            begin: OnceLock::new(),
+        };
+        let before = self.counters();
         let results: Vec<_> = thread::scope(|scope| {
-            let running: Vec<_> = workers
+            let running: Vec<_> = jobs
                 .into_iter()
-                .map(|worker| scope.spawn(|| work(worker, &start, time)))
+                .map(|job| scope.spawn(|| work(job, &start, plan.stop)))
                 .collect();
             // Gone only if a worker panicked, which is passed on.
             let join = |handle: thread::ScopedJoinHandle<'_, _>| match handle.join() {
@@ -159,36 +222,86 @@ impl<T: Target> Measured for T {
             };
             running.into_iter().map(join).collect()
         });
-        let cpu = cpu_time() - before;
-        let (mut rate, mut operations) = (0.0, 0);
+        let counted = self.counters();
+        let (mut operations, mut cpu) = (0, 0.0);
+        let (mut span, mut wall, mut elapsed) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for result in results {
-            let (worker, done, seconds) = result?;
-            rate += done as f64 / seconds;
-            operations += done;
-            worker.finish()?;
+            let done = result?;
+            operations += done.operations;
+            cpu += done.cpu;
+            wall += done.wall;
+            elapsed += done.elapsed;
+            span = span.max(done.span);
+            done.job.finish()?;
         }
         self.settle()?;
+        let seconds =
+            span.as_secs_f64().max(1e-9) * wall.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
+        let value = match plan.stop {
+            Stop::Time(_) => operations as f64 / seconds,
+            Stop::Operations(_) => seconds,
+        };
         Ok(Sample {
-            rate,
-            cpu_micros: cpu * 1e6 / operations.max(1) as f64,
+            value,
+            details: vec![
+                ("operations", operations as f64),
+                ("CPU us/operation", cpu * 1e6 / operations.max(1) as f64),
+            ],
+            counters: by_operation(&before, &counted, operations),
         })
     }
 }
 
-/// Batches until the time is over: the worker, its operations and its seconds.
-fn work<'t, T: Target>(
-    mut worker: Worker<'t, T>,
-    start: &Barrier,
-    time: Duration,
-) -> Result<(Worker<'t, T>, u64, f64), Error> {
-    start.wait();
-    let begin = clock::now();
-    let mut operations = 0;
+/// Counters that tell how much there is now, not how often something happened.
+const GAUGES: [&str; 5] = [
+    "prealloc.blocks",
+    "icache.inodes",
+    "icache.buckets",
+    "icache.longest_chain",
+    "mballoc.groups_in_memory",
+];
+
+/// What was counted between two looks, by operation.
+pub(crate) fn by_operation(
+    before: &Counters,
+    after: &Counters,
+    operations: u64,
+) -> Vec<(&'static str, f64)> {
+    let counters = after.iter().filter(|(name, _)| !GAUGES.contains(name));
+    let each = counters.map(|(name, now)| {
+        let then = before.iter().find(|(known, _)| known == name);
+        let count = now.saturating_sub(then.map_or(0, |(_, then)| *then));
+        (*name, count as f64 / operations.max(1) as f64)
+    });
+    each.collect()
+}
+
+/// Batches until the worker has done enough.
+fn work<'t>(mut job: Box<dyn Job + 't>, start: &Start, stop: Stop) -> Result<Done<'t>, Error> {
+    start.barrier.wait();
+    let begin = *start.begin.get_or_init(clock::now);
+    let own = clock::now();
+    let (mut operations, mut wall, mut cpu) = (0, Duration::ZERO, 0.0);
     loop {
-        operations += worker.batch()?;
-        let passed = begin.elapsed();
-        if passed >= time {
-            return Ok((worker, operations, passed.as_secs_f64()));
+        let (from, cpu_from) = (clock::now(), thread_time());
+        let batch = job.batch();
+        wall += from.elapsed();
+        cpu += thread_time() - cpu_from;
+        operations += batch?;
+        let is_enough = match stop {
+            Stop::Time(time) => begin.elapsed() >= time,
+            Stop::Operations(wanted) => operations >= wanted,
+        };
+        if is_enough {
+            return Ok(Done {
+                job,
+                operations,
+                wall,
+                elapsed: own.elapsed(),
+                cpu,
+                span: begin.elapsed(),
+            });
         }
+        job.between()?;
     }
 }

@@ -1,156 +1,169 @@
 //! The workloads. Each worker has a directory of its own, so that what they share is the file system's, not theirs.
 
+mod data;
+mod mix;
+mod names;
+
 use lanefs::Error;
 
+use crate::random::Random;
 use crate::target::Target;
 
-/// Files of a batch of `create-unlink`.
-const BATCH: usize = 256;
-/// A write of `write-truncate`, in bytes.
-const WRITE: usize = 4096;
-/// Writes between truncations.
-const WRITES: usize = 64;
-/// The same for `fsync`, whose writes take longer: no round is longer than it must be.
-const SYNCED_WRITES: usize = 8;
-/// Files that a worker of `stat` looks at.
-const FILES: usize = 1000;
+macro_rules! workloads {
+    ($($(#[$doc:meta])* $workload:ident = $name:literal, $about:literal;)*) => {
+        /// What is done to a file system.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Workload {
+            $($(#[$doc])* $workload,)*
+        }
 
-/// What is done to a file system.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Workload {
-    /// Makes 256 empty files, then removes them. An operation is one of either.
-    CreateUnlink,
-    /// Appends 4 KiB 64 times, then truncates to nothing. An operation is a write.
-    WriteTruncate,
-    /// Looks up one of 1,000 names and reads its inode.
-    Stat,
-    /// Appends 4 KiB and syncs the file; truncated to nothing after 8. An operation is a write with its sync.
-    Fsync,
+        impl Workload {
+            /// All of them.
+            pub const ALL: &'static [Workload] = &[$(Workload::$workload),*];
+
+            /// As the command line and figures name it.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Workload::$workload => $name,)*
+                }
+            }
+
+            /// What it does, in a clause.
+            #[must_use]
+            pub fn about(self) -> &'static str {
+                match self {
+                    $(Workload::$workload => $about,)*
+                }
+            }
+        }
+    };
 }
 
-impl Workload {
-    /// All of them.
-    pub const ALL: [Workload; 4] = [
-        Workload::CreateUnlink,
-        Workload::WriteTruncate,
-        Workload::Stat,
-        Workload::Fsync,
-    ];
-
-    /// As the command line names it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Workload::CreateUnlink => "create-unlink",
-            Workload::WriteTruncate => "write-truncate",
-            Workload::Stat => "stat",
-            Workload::Fsync => "fsync",
-        }
-    }
-
-    /// What it does, in a clause.
-    #[must_use]
-    pub fn about(self) -> &'static str {
-        match self {
-            Workload::CreateUnlink => "256 empty files made, then removed; each is an operation",
-            Workload::WriteTruncate => "4 KiB appended 64 times, then truncated to nothing",
-            Workload::Stat => "one of 1,000 names looked up and its inode read",
-            Workload::Fsync => "4 KiB appended and the file synced",
-        }
-    }
+workloads! {
+    /// Makes and removes files.
+    CreateUnlink = "create-unlink", "256 empty files made, then removed; each is an operation";
+    /// Appends and truncates.
+    WriteTruncate = "write-truncate", "4 KiB appended 64 times, then truncated to nothing";
+    /// Looks up names.
+    Stat = "stat", "one of 1,000 names looked up and its inode read";
+    /// Syncs.
+    Fsync = "fsync", "4 KiB appended and the file synced";
+    /// Overwrites and syncs.
+    FsyncOverwrite = "fsync-overwrite", "4 KiB written over a place of a file of 16 MiB, and the file synced";
+    /// Overwrites and syncs now and then.
+    FsyncFourth = "fsync-fourth", "4 KiB written over a place of a file of 16 MiB, which is synced after every fourth";
+    /// Makes files.
+    Create = "create", "an empty file made, of 256";
+    /// Removes files.
+    Unlink = "unlink", "an empty file removed, of 256";
+    /// Renames files.
+    Rename = "rename", "one of 256 files given another name in its directory";
+    /// Empties files.
+    Truncate = "truncate", "a file of one allocated block truncated to nothing";
+    /// Reserves blocks.
+    Fallocate = "fallocate-8k", "8 KiB reserved at the end of a file of up to 1 MiB";
+    /// Lists a directory.
+    ReadDir = "readdir", "a name listed, of 1,000 in a directory";
+    /// Appends.
+    Append = "append", "4 KiB written to the end of a file of up to 1 MiB";
+    /// Overwrites.
+    Overwrite = "overwrite", "4 KiB written over what a file of 1 MiB had";
+    /// Makes directories.
+    MakeDirs = "mkdir", "an empty directory made, of 256";
+    /// Truncates byte by byte.
+    ByteTruncate = "byte-truncate", "a file of 4 KiB truncated by one byte";
+    /// Deletes open files.
+    OpenUnlink = "open-unlink", "a file made, opened and unlinked, 4 KiB written to it, and closed";
+    /// `creat`, `close`, `unlink`.
+    CreateClose = "creat-close-unlink", "creat and close of a private name, then its unlink";
+    /// `creat` and `close` of one name.
+    Recreate = "creat-close", "creat and close of one private name, 1,000 times, then its unlink";
+    /// fallocate2 of will-it-scale.
+    FallocateSteps = "fallocate-steps",
+        "8 KiB reserved at the end of an unlinked file, which is truncated to nothing at 1 MiB";
+    /// Like dbench.
+    Dbench = "dbench", "a call of a file server's client: open, stat, read, write, list, rename, remove, flush";
+    /// Like postmark.
+    Postmark = "postmark", "a transaction of a mail server: a file read or appended to, and one made or removed";
+    /// Like mongo.
+    Mongo = "mongo", "a call in a tree of small files: made, copied, appended to, renamed, looked at, removed";
 }
 
-/// One worker's place, and what it keeps in hand from batch to batch.
-pub(crate) struct Worker<'t, T: Target> {
+/// One worker's place, and its numbers.
+pub(crate) struct Place<'t, T: Target> {
     target: &'t T,
-    workload: Workload,
     name: String,
     directory: T::Dir,
-    file: Option<T::File>,
-    /// For `stat`: which name comes next.
-    next: usize,
+    random: Random,
 }
 
-impl<'t, T: Target> Worker<'t, T> {
-    /// Makes what the workload needs before the clock runs.
-    pub(crate) fn new(target: &'t T, workload: Workload, number: usize) -> Result<Self, Error> {
-        let name = format!("lanefs-bench.{}.{number}", std::process::id());
-        let directory = target.mkdir(target.root(), &name)?;
-        let mut worker = Worker {
-            target,
-            workload,
-            name,
-            directory,
-            file: None,
-            next: 0,
-        };
-        match workload {
-            Workload::CreateUnlink => {}
-            Workload::WriteTruncate | Workload::Fsync => {
-                worker.file = Some(target.create(&worker.directory, "file")?);
-            }
-            Workload::Stat => {
-                for number in 0..FILES {
-                    target.create(&worker.directory, &numbered(number))?;
-                }
-            }
-        }
-        Ok(worker)
-    }
+/// What one worker does.
+pub(crate) trait Job: Send {
+    /// Some operations, which are timed; says how many.
+    fn batch(&mut self) -> Result<u64, Error>;
 
-    /// Some operations; says how many.
-    pub(crate) fn batch(&mut self) -> Result<u64, Error> {
-        match (self.workload, &self.file) {
-            (Workload::CreateUnlink, _) => {
-                for number in 0..BATCH {
-                    self.target.create(&self.directory, &numbered(number))?;
-                }
-                for number in 0..BATCH {
-                    self.target.unlink(&self.directory, &numbered(number))?;
-                }
-                Ok(2 * BATCH as u64)
-            }
-            (Workload::Stat, _) => {
-                for _ in 0..BATCH {
-                    // 37 and 1,000 have no divisor in common: every name has its turn, neighbours apart.
-                    self.next = (self.next + 37) % FILES;
-                    self.target.stat(&self.directory, &numbered(self.next))?;
-                }
-                Ok(BATCH as u64)
-            }
-            (workload, Some(file)) => {
-                let bytes = [0x5a; WRITE];
-                let writes = match workload {
-                    Workload::Fsync => SYNCED_WRITES,
-                    _ => WRITES,
-                };
-                for number in 0..writes {
-                    self.target.write(file, (number * WRITE) as u64, &bytes)?;
-                    if workload == Workload::Fsync {
-                        self.target.fsync(file)?;
-                    }
-                }
-                self.target.truncate(file, 0)?;
-                Ok(writes as u64)
-            }
-            (_, None) => Ok(0),
-        }
+    /// What must be done before the next batch and is not timed.
+    fn between(&mut self) -> Result<(), Error> {
+        Ok(())
     }
 
     /// Removes what the worker made.
-    pub(crate) fn finish(mut self) -> Result<(), Error> {
-        if self.file.take().is_some() {
-            self.target.unlink(&self.directory, "file")?;
-        }
-        if self.workload == Workload::Stat {
-            for number in 0..FILES {
-                self.target.unlink(&self.directory, &numbered(number))?;
-            }
-        }
+    fn finish(self: Box<Self>) -> Result<(), Error>;
+}
+
+impl<'t, T: Target> Place<'t, T> {
+    fn new(target: &'t T, number: usize, seed: u64) -> Result<Self, Error> {
+        let name = format!("lanefs-bench.{}.{number}", std::process::id());
+        let directory = target.mkdir(target.root(), &name)?;
+        Ok(Place {
+            target,
+            name,
+            directory,
+            random: Random::new(seed ^ number as u64),
+        })
+    }
+
+    fn remove(self) -> Result<(), Error> {
         self.target.rmdir(self.target.root(), &self.name)
     }
 }
 
+/// Makes what a worker needs before the clock runs.
+pub(crate) fn job<'t, T: Target>(
+    target: &'t T,
+    workload: Workload,
+    number: usize,
+    seed: u64,
+) -> Result<Box<dyn Job + 't>, Error> {
+    let place = Place::new(target, number, seed)?;
+    Ok(match workload {
+        Workload::CreateUnlink | Workload::Create | Workload::Unlink | Workload::MakeDirs => {
+            Box::new(names::Making::new(place, workload)?)
+        }
+        Workload::Stat | Workload::ReadDir | Workload::Rename => {
+            Box::new(names::Looking::new(place, workload)?)
+        }
+        Workload::OpenUnlink | Workload::CreateClose | Workload::Recreate => {
+            Box::new(names::Opening { place, workload })
+        }
+        Workload::WriteTruncate
+        | Workload::Fsync
+        | Workload::FsyncOverwrite
+        | Workload::FsyncFourth
+        | Workload::Append
+        | Workload::Overwrite
+        | Workload::Fallocate
+        | Workload::ByteTruncate => Box::new(data::Growing::new(place, workload)?),
+        Workload::Truncate => Box::new(data::Emptying::new(place)?),
+        Workload::FallocateSteps => Box::new(data::Reserving::new(place)?),
+        Workload::Dbench => Box::new(mix::Dbench::new(place)),
+        Workload::Postmark => Box::new(mix::Postmark::new(place)?),
+        Workload::Mongo => Box::new(mix::Mongo { place }),
+    })
+}
+
+/// A file's name.
 fn numbered(number: usize) -> String {
     format!("file-{number:04}")
 }

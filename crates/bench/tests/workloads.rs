@@ -1,59 +1,61 @@
-//! Every workload on the engine and on a directory: it counts what it does and leaves nothing behind.
+//! Every workload on the engine and on a directory: it counts what it does and leaves nothing behind. Every bench,
+//! tiny: all its rows, columns and samples are there.
 
+use std::path::Path;
 use std::time::Duration;
 
 use engine::OpenOptions;
-use lanefs_bench::{Contender, Directory, InProcess, Plan, Workload, run};
+use lanefs_bench::{
+    Contender, Directory, InProcess, Plan, Setup, Stop, Suite, Table, Workload, mechanisms, run,
+};
 
 #[test]
 fn every_workload_runs_on_both_targets_and_removes_what_it_made() {
+    let (directory, image) = (directory(), directory());
+    let image = image.path().join("image");
+    let engine = InProcess::in_file(&image, 64 << 20, &OpenOptions::default()).unwrap();
+    let contenders = [
+        Contender::new("engine", "functions", engine),
+        Contender::new(
+            "directory",
+            "system calls",
+            Directory::open(directory.path(), false).unwrap(),
+        ),
+    ];
     for workload in Workload::ALL {
-        let directory = tempfile::tempdir().unwrap();
-        let image = tempfile::tempdir().unwrap();
-        let image = image.path().join("image");
-        let engine = InProcess::in_file(&image, 64 << 20, &OpenOptions::default()).unwrap();
         let plan = Plan {
-            workload,
-            threads: vec![2],
+            workload: *workload,
+            workers: vec![1, 2],
             rounds: 1,
-            time: Duration::from_millis(5),
+            stop: Stop::Time(Duration::from_millis(2)),
+            seed: 1,
         };
-        let contenders = [
-            Contender::new("engine", engine),
-            Contender::new("directory", Directory::open(directory.path()).unwrap()),
-        ];
         let mut heard = 0;
-        let rows = run(&plan, &contenders, |_, _, _, _| heard += 1).unwrap();
-        assert_eq!(heard, 2 * 2);
-        let seen: Vec<(&str, usize, usize)> = rows
-            .iter()
-            .map(|row| (row.label.as_str(), row.threads, row.samples.len()))
-            .collect();
-        let expected = [("engine", 2, 1), ("directory", 2, 1)];
-        assert_eq!(seen, expected);
-        for row in &rows {
-            let (median, least, greatest) = row.rates();
-            assert!(
-                0.0 < least && least <= median && median <= greatest,
-                "{row:?}"
-            );
-            assert!(row.cpu_micros() > 0.0, "{row:?}");
+        let cells = run(&plan, &contenders, &mut |_| heard += 1).unwrap();
+        assert_eq!(heard, 2 * 2 * 2);
+        for cell in cells.iter().flatten() {
+            let [sample] = &cell.samples[..] else {
+                panic!("{cell:?}");
+            };
+            assert!(sample.value > 0.0, "{workload:?}: {sample:?}");
+            assert!(cell.detail("operations").unwrap().least >= 1.0);
+            assert!(cell.detail("CPU us/operation").unwrap().least > 0.0);
         }
+        assert!(cells[0][0].samples[0].counters.len() > 3);
         assert_eq!(directory.path().read_dir().unwrap().count(), 0);
-        drop(contenders);
-        let fs = lanefs::Fs::open(&image).unwrap();
-        let names = fs.read_dir("/").unwrap().map(|entry| entry.unwrap());
-        let names: Vec<_> = names.map(|entry| entry.file_name().to_owned()).collect();
-        assert_eq!(names, ["lost+found"]);
-        if e2fsck_replays(&image) {
-            continue;
-        }
-        eprintln!("skipped: needs e2fsck");
+    }
+    drop(contenders);
+    let fs = lanefs::Fs::open(&image).unwrap();
+    let names = fs.read_dir("/").unwrap().map(|entry| entry.unwrap());
+    let names: Vec<_> = names.map(|entry| entry.file_name().to_owned()).collect();
+    assert_eq!(names, ["lost+found"]);
+    if !e2fsck_replays(&image) {
+        testkit::skip("needs e2fsck");
     }
 }
 
 /// e2fsck replays the journal of the file system that was dropped without a close, and finds nothing else to do.
-fn e2fsck_replays(image: &std::path::Path) -> bool {
+fn e2fsck_replays(image: &Path) -> bool {
     testkit::have("e2fsck") && {
         let replay = std::process::Command::new("e2fsck")
             .args(["-fy"])
@@ -72,11 +74,199 @@ fn an_error_of_the_file_system_ends_the_run_and_is_told() {
     let engine = InProcess::in_memory(2 << 20, &OpenOptions::default()).unwrap();
     let plan = Plan {
         workload: Workload::Stat,
-        threads: vec![2],
+        workers: vec![2],
         rounds: 1,
-        time: Duration::from_millis(1),
+        stop: Stop::Operations(1),
+        seed: 1,
     };
-    let error = run(&plan, &[Contender::new("small", engine)], |_, _, _, _| ()).unwrap_err();
+    let small = [Contender::new("small", "functions", engine)];
+    let error = run(&plan, &small, &mut |_| ()).unwrap_err();
     let error = std::io::Error::from(error);
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+}
+
+/// A directory that goes when it is dropped: in memory where there is such a place, since every sample syncs it.
+fn directory() -> tempfile::TempDir {
+    let shared = Path::new("/dev/shm");
+    match shared.is_dir() {
+        true => tempfile::tempdir_in(shared).unwrap(),
+        false => tempfile::tempdir().unwrap(),
+    }
+}
+
+fn tiny(on: &Path) -> Setup {
+    Setup {
+        engine: true,
+        image: None,
+        size: 64 << 20,
+        on: vec![on.to_owned()],
+        remount: false,
+        workers: Some(vec![1, 2]),
+        rounds: 1,
+        time: Duration::from_millis(1),
+        pairs: 2,
+        scale: 0.001,
+        seed: 1,
+        mechanisms: None,
+    }
+}
+
+/// Runs a bench, tiny, and looks at what all have in common.
+fn measure(name: &str) -> Vec<Table> {
+    let directory = directory();
+    let suite = Suite::named(name).unwrap();
+    let tables = suite.measure(&tiny(directory.path()), &mut |_| ()).unwrap();
+    assert!(!tables.is_empty());
+    for table in &tables {
+        assert_eq!(table.cells.len(), table.rows.len(), "{}", table.key);
+        for row in &table.cells {
+            assert_eq!(row.len(), table.columns.len(), "{}", table.key);
+        }
+        let mut samples = table.cells.iter().flatten().flat_map(|cell| &cell.samples);
+        assert!(
+            samples.all(|sample| sample.value.is_finite()),
+            "{}",
+            table.key
+        );
+        let first = &table.cells[0][0].samples;
+        assert_eq!(first.len(), 1, "{}: {first:?}", table.key);
+    }
+    let left = directory.path().read_dir().unwrap().count();
+    assert_eq!(left, 0, "{name} leaves something behind");
+    tables
+}
+
+/// The table with this key.
+fn table<'t>(tables: &'t [Table], key: &str) -> &'t Table {
+    let keys: Vec<&str> = tables.iter().map(|table| &*table.key).collect();
+    let found = tables.iter().find(|table| table.key == key);
+    found.unwrap_or_else(|| panic!("{key} is not among {keys:?}"))
+}
+
+/// Every form of a mechanism is a column.
+fn has_forms(table: &Table, mechanism: &str) {
+    let (_, values) = mechanisms().find(|(name, _)| *name == mechanism).unwrap();
+    let labels: Vec<&str> = table.columns.iter().map(|column| &*column.label).collect();
+    for value in values {
+        assert!(labels.contains(&value), "{value} is not among {labels:?}");
+    }
+}
+
+#[test]
+fn the_benches_of_orphans_have_every_form_and_the_directory() {
+    let tables = measure("orphan");
+    let fixed = table(&tables, "orphan");
+    has_forms(fixed, "orphan");
+    assert_eq!((fixed.unit, fixed.rows.len()), ("s", 2));
+    // The directory is the last column.
+    assert_eq!(fixed.cells[1].last().unwrap().samples.len(), 1);
+    let operations = fixed.cells[1][0].detail("operations").unwrap().median;
+    assert!((operations - 512.0).abs() < 0.1, "{operations}");
+    let distance = table(&tables, "orphan-distance");
+    assert!(distance.columns.iter().any(|column| column.label == "none"));
+    let pairs = table(&tables, "orphan-rate-pairs");
+    assert!((pairs.cells[0][3].spread().unwrap().median - 2.0).abs() < 0.1);
+    let tables = measure("create-close");
+    has_forms(table(&tables, "create-close"), "orphan");
+    assert_eq!(table(&tables, "create-close-again").rows_are, "clients");
+}
+
+#[test]
+fn the_bench_of_fallocate_has_rates_and_pieces() {
+    let tables = measure("fallocate");
+    let forms: usize = ["group_lock", "stream_goal", "mb_optimize_scan"]
+        .map(|wanted| {
+            mechanisms()
+                .find(|(name, _)| *name == wanted)
+                .unwrap()
+                .1
+                .len()
+        })
+        .iter()
+        .product();
+    assert_eq!(table(&tables, "fallocate").columns.len(), forms + 1);
+    assert!(
+        table(&tables, "fallocate")
+            .about
+            .contains("group_lock stream_goal mb_optimize_scan")
+    );
+    let pieces = table(&tables, "fallocate-pieces");
+    assert_eq!(pieces.rows, ["empty", "fragmented", "95% full"]);
+    let at_least_one = |row: usize| {
+        let cell = &pieces.cells[row][0];
+        assert!(cell.spread().unwrap().least >= 1.0);
+        cell.detail("free pieces").unwrap().median
+    };
+    assert!(at_least_one(1) > 4.0 * at_least_one(0));
+    assert!(at_least_one(2) > at_least_one(0));
+}
+
+#[test]
+fn the_bench_of_lookup_has_cold_repeated_and_warm_walks() {
+    let tables = measure("lookup");
+    for key in [
+        "lookup-cold",
+        "lookup-repeated",
+        "lookup-warm",
+        "lookup-handle",
+    ] {
+        has_forms(table(&tables, key), "inode_lookup");
+        assert!(table(&tables, key).cells[1][0].spread().unwrap().least > 0.0);
+    }
+    // A directory that may not be mounted anew is walked warm only.
+    assert!(
+        table(&tables, "lookup-cold").cells[0]
+            .last()
+            .unwrap()
+            .samples
+            .is_empty()
+    );
+    assert_eq!(
+        table(&tables, "lookup-warm").cells[0]
+            .last()
+            .unwrap()
+            .samples
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn the_bench_of_directories_inodes_counts_blocks_and_time() {
+    let tables = measure("dir-reserve");
+    let made = table(&tables, "dir-reserve-alternately-make-files");
+    has_forms(made, "dir_ireserve");
+    assert_eq!(made.rows, ["1", "15", "16", "40", "200"]);
+    let cell = &made.cells[4][0];
+    // 4 directories with 200 files: 800 inodes of 256 bytes.
+    assert!(cell.detail("table blocks written").unwrap().median >= 50.0);
+    assert!(cell.detail("inodes scanned by e2fsck").unwrap().median >= 800.0);
+    if testkit::have("e2fsck") {
+        assert!(cell.detail("e2fsck s").unwrap().median > 0.0);
+    } else {
+        testkit::skip("needs e2fsck");
+    }
+    assert!(made.cells[4][0].spread().unwrap().median > made.cells[0][0].spread().unwrap().median);
+    let then = table(&tables, "dir-reserve-2007");
+    assert!((then.cells[2][1].spread().unwrap().median - 1049.862).abs() < 0.001);
+    assert_eq!(table(&tables, "dir-reserve-clock").rows.len(), 3);
+}
+
+#[test]
+fn the_other_benches_have_their_tables() {
+    let tables = measure("source-tree");
+    let seconds = table(&tables, "source-tree-disk").cells[0][0]
+        .spread()
+        .unwrap();
+    assert!(seconds.least > 0.0);
+    assert_eq!(measure("fsync")[0].rows, ["1", "2"]);
+    let directory = directory();
+    let thrice = Setup {
+        rounds: 3,
+        ..tiny(directory.path())
+    };
+    let append = Suite::named("append").unwrap();
+    let tables = append.measure(&thrice, &mut |_| ()).unwrap();
+    let cells = tables[0].cells.iter().flatten();
+    assert!(cells.map(|cell| cell.samples.len()).all(|count| count == 3));
 }

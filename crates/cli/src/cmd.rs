@@ -30,6 +30,7 @@ mod stat;
 mod touch;
 mod tree;
 mod truncate;
+mod tune;
 mod umount;
 
 use clap::Subcommand;
@@ -69,6 +70,7 @@ pub enum Command {
     Bench(bench::Args),
     Mount(mount::Args),
     Umount(umount::Args),
+    Tune(tune::Args),
 }
 
 impl Command {
@@ -103,6 +105,7 @@ impl Command {
             Command::Bench(args) => args.run(context),
             Command::Mount(args) => args.run(context),
             Command::Umount(args) => args.run(context),
+            Command::Tune(args) => args.run(context),
         }
     }
 }

@@ -35,17 +35,24 @@ fn location(options: &ImageArgs) -> Location {
     }
 }
 
+/// Opens the place of a file system in an image that nobody else uses.
+pub fn place_for_writing(
+    path: &Path,
+    options: &ImageArgs,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let device = open_unused(path).map_err(|error| not_to_be_had(path, error))?;
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let location = location(options);
+    locate(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
+}
+
 /// Opens the file system in an image that nobody else uses, to change it.
 pub fn open_for_writing(
     context: &Context,
     path: &Path,
     options: &ImageArgs,
 ) -> Result<Fs, Failure> {
-    let device = open_unused(path).map_err(|error| not_to_be_had(path, error))?;
-    let device: Arc<dyn BlockDevice> = Arc::new(device);
-    let location = location(options);
-    let place = locate(Arc::clone(&device), location)
-        .map_err(|error| explain(path, &device, location, error))?;
+    let place = place_for_writing(path, options)?;
     let fs = Fs::open_for_writing_with(place, &MountOptions::default(), lanefs::now)
         .map_err(|error| cannot_read(path, &error))?;
     report_journal(context, path, &fs);

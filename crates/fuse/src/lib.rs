@@ -13,12 +13,14 @@
 //! is held in the engine, so that files that are open live on without names until they are forgotten.
 
 mod connect;
+mod handles;
 mod lookups;
 mod mount;
 mod mounts;
 mod operations;
 mod protocol;
 mod times;
+mod tuning;
 mod volume;
 
 pub use connect::{Access, MountError, Unmounter};

@@ -108,10 +108,15 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn rmdir(&self, at: Named<'_>) -> Answer<()>;
     fn rename(&self, from: Named<'_>, to: Named<'_>, flag: RenameFlag) -> Answer<()>;
     fn open(&self, ino: Ino, how: Opening) -> Answer<()>;
+    /// A number for a file that was just opened, by which the calls that take a handle know it.
+    fn handle(&self, ino: Ino) -> u64;
+    /// A handle was closed; whether it was open to write.
+    fn close(&self, ino: Ino, handle: u64, writes: bool);
     /// Fills `buf`; fewer bytes only at the end of the file.
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Answer<usize>;
     fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Answer<usize>;
-    fn sync(&self, ino: Ino, data_only: bool) -> Answer<()>;
+    /// Makes a file durable, and tells a handle once of a write that failed before; a directory has no handle.
+    fn sync(&self, ino: Ino, handle: Option<u64>, data_only: bool) -> Answer<()>;
     /// Lists a directory from a cookie on, until `take` says that it takes no more; what it refused is not known.
     fn list(
         &self,

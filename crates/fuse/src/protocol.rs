@@ -123,6 +123,8 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_HAS_IOCTL_DIR,
             InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+            // Handles mean what they meant also when the inode left the kernel's memory, or on a later mount.
+            InitFlags::FUSE_EXPORT_SUPPORT,
             // A default ACL takes the umask's place, and the engine knows whether there is one.
             InitFlags::FUSE_DONT_MASK,
         ] {
@@ -310,10 +312,31 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
     }
 
     fn open(&self, _: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match ino(node).and_then(|ino| self.operations.open(ino, opening(flags.0))) {
-            Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+        let opened = ino(node).and_then(|ino| {
+            self.operations.open(ino, opening(flags.0))?;
+            Ok(self.operations.handle(ino))
+        });
+        match opened {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::FOPEN_KEEP_CACHE),
             Err(error) => reply.error(errno(error)),
         }
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        if let Ok(ino) = ino(node) {
+            let writes = opening(flags.0).writes;
+            self.operations.close(ino, handle.0, writes);
+        }
+        reply.ok();
     }
 
     fn create(
@@ -336,7 +359,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
                 &KEPT,
                 &attr(&metadata, BLOCK_SIZE),
                 generation(&metadata),
-                FileHandle(0),
+                FileHandle(self.operations.handle(metadata.ino)),
                 FopenFlags::FOPEN_KEEP_CACHE,
             ),
             Err(error) => reply.error(errno(error)),
@@ -380,16 +403,14 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         reply_written(written.map(|written| written as u64), reply);
     }
 
-    fn fsync(&self, _: &Request, node: INodeNo, _: FileHandle, data: bool, reply: ReplyEmpty) {
-        reply_empty(
-            ino(node).and_then(|ino| self.operations.sync(ino, data)),
-            reply,
-        );
+    fn fsync(&self, _: &Request, node: INodeNo, of: FileHandle, data: bool, reply: ReplyEmpty) {
+        let synced = ino(node).and_then(|ino| self.operations.sync(ino, Some(of.0), data));
+        reply_empty(synced, reply);
     }
 
     fn fsyncdir(&self, _: &Request, node: INodeNo, _: FileHandle, data: bool, reply: ReplyEmpty) {
         reply_empty(
-            ino(node).and_then(|ino| self.operations.sync(ino, data)),
+            ino(node).and_then(|ino| self.operations.sync(ino, None, data)),
             reply,
         );
     }

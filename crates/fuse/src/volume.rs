@@ -9,10 +9,12 @@ use lanefs::{
 use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::io::Errno;
 
+use crate::handles::Handles;
 use crate::lookups::Lookups;
 use crate::operations::{
     Allocation, Answer, Caller, Copy, Kind, Listed, Named, New, Opening, Operations, Setting,
 };
+use crate::tuning;
 
 /// The name of the ACL that says who may access a file.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
@@ -27,6 +29,7 @@ pub(crate) struct Volume {
     /// Whether it is open for writing: inodes are held only then, as else none is deleted.
     is_writable: bool,
     lookups: Lookups,
+    handles: Handles,
 }
 
 /// The number for an error of the library.
@@ -40,6 +43,7 @@ impl Volume {
             fs,
             is_writable,
             lookups: Lookups::new(),
+            handles: Handles::new(),
         }
     }
 
@@ -68,6 +72,16 @@ impl Volume {
             self.let_go(ino);
         }
         self.tell(ino)
+    }
+
+    /// An inode of which the kernel has only a handle (open_by_handle_at, an NFS server): it asks for `.` in what the
+    /// number stands for now, and compares the generation itself.
+    fn by_number(&self, ino: Ino) -> Result<Metadata, FsError> {
+        let fs = self.fs.inodes();
+        let generation = fs.metadata(ino)?.generation;
+        // Held from here on, where the file system is written to.
+        fs.open_by_handle(ino, generation)?;
+        self.enter_held(ino)
     }
 
     /// What is to be known of an inode whose look-up was counted, which is taken back when there is nothing.
@@ -155,6 +169,9 @@ impl Operations for Volume {
 
     fn lookup(&self, at: Named<'_>) -> Answer<Metadata> {
         let fs = self.fs.inodes();
+        if at.name == b"." {
+            return self.by_number(at.directory).map_err(errno);
+        }
         let found = match self.is_writable {
             true => fs.lookup_held(at.directory, at.name),
             false => fs.lookup(at.directory, at.name),
@@ -235,6 +252,22 @@ impl Operations for Volume {
         may_open(self.attributes(ino)?.flags, how)
     }
 
+    fn handle(&self, ino: Ino) -> u64 {
+        // What is known of an inode is told when it is used; a read-only one has no writes that fail.
+        let seen = match self.is_writable {
+            true => self.fs.inodes().write_failures(ino).unwrap_or(0),
+            false => 0,
+        };
+        self.handles.open(seen)
+    }
+
+    fn close(&self, ino: Ino, handle: u64, writes: bool) {
+        self.handles.close(handle);
+        if writes {
+            self.fs.inodes().closed(ino);
+        }
+    }
+
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Answer<usize> {
         self.fs.inodes().read(ino, offset, buf).map_err(errno)
     }
@@ -243,13 +276,25 @@ impl Operations for Volume {
         self.fs.inodes().write(ino, offset, bytes).map_err(errno)
     }
 
-    fn sync(&self, ino: Ino, data_only: bool) -> Answer<()> {
+    fn sync(&self, ino: Ino, handle: Option<u64>, data_only: bool) -> Answer<()> {
+        if !self.is_writable {
+            return Ok(());
+        }
         let fs = self.fs.inodes();
-        let synced = match data_only {
-            _ if !self.is_writable => Ok(()),
-            true => fs.fdatasync(ino),
-            false => fs.fsync(ino),
+        let Some(handle) = handle else {
+            let synced = if data_only {
+                fs.fdatasync(ino)
+            } else {
+                fs.fsync(ino)
+            };
+            return synced.map_err(errno);
         };
+        let before = self.handles.seen(handle);
+        let mut seen = before;
+        let synced = fs.fsync_of(ino, data_only, &mut seen);
+        if seen != before {
+            self.handles.set_seen(handle, seen);
+        }
         synced.map_err(errno)
     }
 
@@ -296,6 +341,9 @@ impl Operations for Volume {
     }
 
     fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
+        if let Some(name) = tuning::name(name).filter(|_| ino == Ino::ROOT) {
+            return tuning::read(self.fs.inodes(), name);
+        }
         let all = self.fs.inodes().xattrs(ino).map_err(errno)?;
         let found = all.into_iter().find(|xattr| xattr.name == name);
         found.map(|xattr| xattr.value).ok_or(Errno::NODATA)
@@ -314,6 +362,9 @@ impl Operations for Volume {
 
     fn set_xattr(&self, ino: Ino, what: Setting<'_>, caller: Caller) -> Answer<()> {
         let fs = self.fs.inodes();
+        if let Some(name) = tuning::name(what.name).filter(|_| ino == Ino::ROOT) {
+            return tuning::write(fs, name, what.value, caller);
+        }
         let flag = match XattrFlags::from_bits(what.flags) {
             Some(flags) if flags.is_empty() => XattrFlag::Any,
             Some(XattrFlags::CREATE) => XattrFlag::Create,

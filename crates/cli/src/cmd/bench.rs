@@ -1,14 +1,16 @@
-//! `lanefs bench`: a workload on the engine in this process, and on directories beside it, in one run.
+//! `lanefs bench`: tables of what the engine does in this process, in each form of its mechanisms, and of directories
+//! beside it, in one run.
 
-mod svg;
+mod chart;
+mod figures;
+mod raw;
+mod report;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bench::{Contender, Directory, InProcess, Plan, Row, Workload};
-use lanefs::MountOptions;
-use serde_json::{Map, Value};
+use bench::{Setup, Suite, Table, mechanisms};
 
 use crate::args::parse_size;
 use crate::context::Context;
@@ -17,31 +19,64 @@ use crate::json;
 
 /// Measure a workload, in this process and on mounted directories
 ///
-/// Without --on, the engine alone is measured: on a fresh file system in memory, called by inode number. Each --on adds
-/// a directory, which is used by system calls. All take turns in each round; the table shows medians.
+/// Without --on, the engine alone is measured: on a fresh file system in memory, called by inode
+/// number; columns are the forms of the mechanisms that the bench is about. Each --on adds a
+/// directory, which is used by system calls. All take turns in each round; tables show medians, and
+/// half the range of the samples in percent.
+///
+/// Benches:
+///   core            everyday operations, and their ratios to the first directory
+///   orphan          files truncated byte by byte, and deleted while open
+///   create-close    creat and close, then unlink
+///   fallocate       8 KiB steps to 1 MiB; pieces of files on empty, fragmented, full images
+///   lookup          trees walked with stat, cold, repeated and warm; inodes by handle
+///   dir-reserve     many directories with few files, on a model of a disk
+///   source-tree     a tree like the kernel's sources unpacked, looked at, removed
+///   mix             loads like dbench's, postmark's and mongo's
+///   fsync, create-unlink, write-truncate, stat, readdir, rename, append, overwrite, mkdir
+///   all             those above, up to fsync, into a report
 #[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The workload
-    #[arg(value_name = "NAME", value_parser = workload, hide_possible_values = false)]
-    workload: Workload,
-    /// Numbers of threads, each measured by itself
+    /// The bench
+    #[arg(value_name = "NAME", value_parser = choice, hide_possible_values = false)]
+    bench: Choice,
+    /// Numbers of workers, each measured by itself (default: the bench's own)
     #[arg(
         short,
         long,
+        visible_alias = "workers",
         value_name = "N,...",
-        value_delimiter = ',',
-        default_value = "1,2"
+        value_delimiter = ','
     )]
     threads: Vec<u16>,
-    /// Rounds that count, after one that does not
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
-    /// Seconds a round, for each number of threads and each file system
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
-    time: Duration,
+    /// Rounds that count, after one that does not (default: 5)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+    /// Seconds a sample, where it is not limited by work (default: 0.2)
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    time: Option<Duration>,
+    /// Pairs of samples with one worker that compare the forms; 0 for none (default: 30)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1000))]
+    pairs: Option<u16>,
+    /// How much work, where a sample is not limited by time: 0.1 is a tenth (default: 1)
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    scale: Option<f64>,
+    /// Other defaults: 2 rounds of 0.03 seconds, 6 pairs, a tenth of the work
+    #[arg(long)]
+    quick: bool,
+    /// What random choices follow from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Mechanisms whose forms are columns, instead of the bench's own
+    #[arg(long, value_name = "MECHANISM,...", value_delimiter = ',', value_parser = mechanism)]
+    variants: Vec<String>,
     /// Also measure this directory; may be given more than once
     #[arg(long, value_name = "DIR")]
     on: Vec<PathBuf>,
+    /// Unmount these directories and mount them again where a measurement begins with nothing in memory
+    #[arg(long, requires = "on")]
+    remount: bool,
     /// Measure the directories alone
     #[arg(long, requires = "on")]
     no_engine: bool,
@@ -54,18 +89,44 @@ pub struct Args {
     /// All samples, as JSON
     #[arg(long)]
     json: bool,
-    /// Draw the medians into a file
+    /// Tables as Markdown
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+    /// Draw the tables into a file; more than one into FILE-TABLE.svg each
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write a page with all tables and charts, and each by itself, into a directory
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
 }
 
-fn workload(text: &str) -> Result<Workload, String> {
-    let known = Workload::ALL.into_iter();
-    let names: Vec<&str> = known.clone().map(Workload::name).collect();
-    known
-        .clone()
-        .find(|workload| workload.name() == text)
-        .ok_or_else(|| format!("there are {}", names.join(", ")))
+/// One bench, or those of a report.
+#[derive(Clone)]
+enum Choice {
+    One(Suite),
+    All,
+}
+
+fn choice(text: &str) -> Result<Choice, String> {
+    if text == "all" {
+        return Ok(Choice::All);
+    }
+    let names = || {
+        Suite::ALL
+            .iter()
+            .map(|suite| suite.name)
+            .collect::<Vec<_>>()
+    };
+    let found = Suite::named(text).map(Choice::One);
+    found.ok_or_else(|| format!("there are {}, all", names().join(", ")))
+}
+
+fn mechanism(text: &str) -> Result<String, String> {
+    let names: Vec<&str> = mechanisms().map(|(name, _)| name).collect();
+    match names.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("there are {}", names.join(", "))),
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -76,14 +137,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A file that goes when this does.
-struct Scratch<'p>(&'p Path);
-
-impl Drop for Scratch<'_> {
-    fn drop(&mut self) {
-        // A file that can't be removed is no reason to hide the figures.
-        let _ = std::fs::remove_file(self.0);
+fn factor(text: &str) -> Result<f64, String> {
+    let factor: f64 = text.parse().map_err(|_| "not a number")?;
+    match factor {
+        0.0001..=1000.0 => Ok(factor),
+        _ => Err("from 0.0001 to 1000".into()),
     }
+}
+
+/// The tables of one bench.
+struct Measured {
+    suite: Suite,
+    tables: Vec<Table>,
 }
 
 impl Args {
@@ -91,147 +156,95 @@ impl Args {
         if self.threads.iter().any(|count| !(1..=1024).contains(count)) {
             return Err(Failure::usage("--threads: from 1 to 1024"));
         }
-        let mut scratch = None;
-        let mut contenders = Vec::new();
-        if !self.no_engine {
-            contenders.push(self.engine(&mut scratch)?);
-        }
-        for path in &self.on {
-            let directory = Directory::open(path).map_err(Failure::new)?;
-            contenders.push(Contender::new(path.display().to_string(), directory));
-        }
-        let plan = Plan {
-            workload: self.workload,
-            threads: self.threads.iter().copied().map(usize::from).collect(),
-            rounds: self.rounds.into(),
-            time: self.time,
+        let setup = self.setup();
+        let machine = bench::describe_machine();
+        let mut failed = None;
+        let mut measured = Vec::new();
+        let suites: Vec<Suite> = match self.bench {
+            Choice::One(suite) => vec![suite],
+            Choice::All => Suite::of_report().collect(),
         };
-        let rows = bench::run(&plan, &contenders, |round, label, threads, sample| {
-            context.detail(format_args!(
-                "round {round}: {label}, {threads} threads: {:.0} a second",
-                sample.rate
-            ));
-        });
-        let rows = rows.map_err(Failure::new)?;
-        drop(contenders);
-        drop(scratch);
+        for suite in suites {
+            let begin = sync::clock::now();
+            let outcome = suite.measure(&setup, &mut |line| context.detail(line));
+            match outcome {
+                Ok(tables) => measured.push(Measured { suite, tables }),
+                // One that fails does not hide what the others found.
+                Err(error) if matches!(self.bench, Choice::All) => {
+                    context.warn(format_args!("{}: {error}", suite.name));
+                    failed = Some(Failure::told());
+                }
+                Err(error) => return Err(Failure::new(error)),
+            }
+            let time = begin.elapsed().as_secs_f64();
+            context.detail(format_args!("{} took {time:.1} s", suite.name));
+        }
         if let Some(path) = &self.svg {
-            let picture = svg::draw(self.workload, &rows);
-            std::fs::write(path, picture)
-                .map_err(|error| Failure::new(error).at(path.display()))?;
+            draw(path, &measured)?;
+        }
+        if let Some(path) = &self.report {
+            report::write(path, &setup, &machine, &measured)?;
         }
         let mut output = context.stdout();
         if self.json {
-            json::write(&mut output, "bench", json_of(&plan, &rows))?;
+            json::write(
+                &mut output,
+                "bench",
+                raw::json_of(&setup, &machine, &measured),
+            )?;
         } else {
-            table(&mut output, self.workload, &rows)?;
+            for table in measured.iter().flat_map(|one| &one.tables) {
+                match self.markdown {
+                    true => figures::markdown(&mut output, table, None)?,
+                    false => figures::text(&mut output, table)?,
+                }
+            }
         }
-        Ok(output.flush()?)
+        output.flush()?;
+        failed.map_or(Ok(()), Err)
     }
 
-    fn engine<'p>(&'p self, scratch: &mut Option<Scratch<'p>>) -> Result<Contender<'p>, Failure> {
-        let options = MountOptions::default();
-        let (label, target) = match &self.image {
-            None => (
-                "in process, memory",
-                InProcess::in_memory(self.size, &options),
-            ),
-            Some(path) if path.exists() => {
-                let failure = Failure::new("there is a file already; --image makes a new one");
-                return Err(failure.at(path.display()));
-            }
-            Some(path) => {
-                *scratch = Some(Scratch(path));
-                (
-                    "in process, file",
-                    InProcess::in_file(path, self.size, &options),
-                )
+    fn setup(&self) -> Setup {
+        let usual = match self.quick {
+            true => (2, 0.03, 6, 0.1),
+            false => (5, 0.2, 30, 1.0),
+        };
+        Setup {
+            engine: !self.no_engine,
+            image: self.image.clone(),
+            size: self.size,
+            on: self.on.clone(),
+            remount: self.remount,
+            workers: match self.threads.is_empty() {
+                true => None,
+                false => Some(self.threads.iter().copied().map(usize::from).collect()),
+            },
+            rounds: self.rounds.unwrap_or(usual.0).into(),
+            time: self.time.unwrap_or(Duration::from_secs_f64(usual.1)),
+            pairs: self.pairs.unwrap_or(usual.2).into(),
+            scale: self.scale.unwrap_or(usual.3),
+            seed: self.seed,
+            mechanisms: match self.variants.is_empty() {
+                true => None,
+                false => Some(self.variants.clone()),
+            },
+        }
+    }
+}
+
+/// One file a table: the first has the name that was given.
+fn draw(path: &Path, measured: &[Measured]) -> Result<(), Failure> {
+    let tables = measured.iter().flat_map(|one| &one.tables);
+    for (number, table) in tables.enumerate() {
+        let path = match number {
+            0 => path.to_owned(),
+            _ => {
+                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+                path.with_file_name(format!("{stem}-{}.svg", table.key))
             }
         };
-        Ok(Contender::new(label, target.map_err(Failure::new)?))
-    }
-}
-
-/// A rate with three digits that count.
-fn rate(value: f64) -> String {
-    match value {
-        1e6.. => format!("{:.2} M", value / 1e6),
-        1e5.. => format!("{:.0} k", value / 1e3),
-        1e4.. => format!("{:.1} k", value / 1e3),
-        1e3.. => format!("{:.2} k", value / 1e3),
-        _ => format!("{value:.0}"),
-    }
-}
-
-fn table(output: &mut dyn Write, workload: Workload, rows: &[Row]) -> std::io::Result<()> {
-    writeln!(output, "{}: {}", workload.name(), workload.about())?;
-    let heading = [
-        "file system",
-        "threads",
-        "operations/s",
-        "least",
-        "greatest",
-        "CPU us/operation",
-        "to the first",
-    ];
-    let mut lines = vec![heading.map(str::to_owned)];
-    for row in rows {
-        let (median, least, greatest) = row.rates();
-        let first = rows.iter().find(|first| first.threads == row.threads);
-        let ratio = first.map_or(0.0, |first| median / first.rates().0);
-        lines.push([
-            row.label.clone(),
-            row.threads.to_string(),
-            rate(median),
-            rate(least),
-            rate(greatest),
-            format!("{:.2}", row.cpu_micros()),
-            format!("{ratio:.2}"),
-        ]);
-    }
-    let widths: Vec<usize> = (0..heading.len())
-        .map(|cell| {
-            let lens = lines.iter().map(|line| line[cell].chars().count());
-            lens.max().unwrap_or_default()
-        })
-        .collect();
-    for line in &lines {
-        let mut text = format!("{:<1$}", line[0], widths[0]);
-        for (cell, width) in line.iter().zip(&widths).skip(1) {
-            text.push_str(&format!("  {cell:>width$}"));
-        }
-        writeln!(output, "{}", text.trim_end())?;
+        std::fs::write(&path, chart::draw(table))
+            .map_err(|error| Failure::new(error).at(path.display()))?;
     }
     Ok(())
-}
-
-fn json_of(plan: &Plan, rows: &[Row]) -> Value {
-    let row = |row: &Row| {
-        let (median, least, greatest) = row.rates();
-        let samples = row.samples.iter();
-        let samples: Vec<Value> = samples
-            .map(|sample| {
-                let mut object = Map::new();
-                object.insert("rate".into(), sample.rate.into());
-                object.insert("cpu_us".into(), sample.cpu_micros.into());
-                object.into()
-            })
-            .collect();
-        let mut object = Map::new();
-        object.insert("filesystem".into(), row.label.clone().into());
-        object.insert("threads".into(), row.threads.into());
-        object.insert("median".into(), median.into());
-        object.insert("least".into(), least.into());
-        object.insert("greatest".into(), greatest.into());
-        object.insert("samples".into(), samples.into());
-        Value::from(object)
-    };
-    let mut object = Map::new();
-    object.insert("workload".into(), plan.workload.name().into());
-    object.insert("seconds".into(), plan.time.as_secs_f64().into());
-    object.insert(
-        "rows".into(),
-        rows.iter().map(row).collect::<Vec<_>>().into(),
-    );
-    object.into()
 }

@@ -15,11 +15,13 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::raw::Raw;
 
+mod frag;
 mod journal;
 mod json;
 mod text;
 mod users;
 
+use frag::Frag;
 use journal::Journal;
 use users::{Need, Use};
 
@@ -33,6 +35,9 @@ pub struct InfoArgs {
     /// Print every field of the superblock too
     #[arg(short, long)]
     all: bool,
+    /// Print how large the runs of free blocks are, and in how many pieces files lie
+    #[arg(long)]
+    frag: bool,
     /// Print JSON (version 1)
     #[arg(long, conflicts_with = "all")]
     json: bool,
@@ -56,6 +61,7 @@ struct Facts<'a> {
     raw: &'a Raw,
     groups: Groups,
     journal: Journal,
+    frag: Option<Frag>,
 }
 
 impl InfoArgs {
@@ -63,8 +69,11 @@ impl InfoArgs {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
         let raw = Raw::open(&self.image, &self.place)?;
         let replayed = raw.replayed(context, &self.image, &self.place);
+        let newest = replayed.as_ref().unwrap_or(&raw);
+        let frag = self.frag.then(|| Frag::look(newest, context)).transpose()?;
         let facts = Facts {
-            groups: count(replayed.as_ref().unwrap_or(&raw))?,
+            groups: count(newest)?,
+            frag,
             journal: Journal::look(&raw),
             raw: &raw,
         };
@@ -76,11 +85,17 @@ impl InfoArgs {
         } else {
             let image = Name(self.image.as_os_str().as_encoded_bytes());
             writeln!(out, "{}", text::text(&facts, &image))?;
+            if let Some(frag) = &facts.frag {
+                frag.text(&mut out, &raw.geometry, context.color())?;
+            }
             if self.all {
                 writeln!(out, "\nSuperblock\n{}", SuperblockText(&raw.superblock))?;
             }
         }
         out.flush()?;
+        if let Some(remark) = facts.frag.as_ref().and_then(Frag::remark) {
+            context.warn(remark);
+        }
         if let Some(error) = &facts.groups.first_error {
             context.warn(format!(
                 "{} group descriptors are broken, so the sums are too low; the first: {error}",

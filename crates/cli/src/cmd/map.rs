@@ -19,6 +19,7 @@ mod svg;
 mod terminal;
 
 use grid::Grid;
+pub(in crate::cmd) use survey::Progress;
 use survey::Survey;
 
 /// A picture of the block groups: metadata, data by how many pieces its files are in, free space

@@ -44,14 +44,15 @@ const OVER: u8 = b'.';
   commit=SECONDS       how long a change may be only in memory (default 5)
   errors=continue|remount-ro|panic
                        what to do when the image turns out to be corrupt (panic: change nothing more, at once)
-  data=ordered|writeback, journal_async_commit
+  data=ordered|writeback, journal_async_commit, fast_commit|nofast_commit
                        as for ext4
   discard              tell the device or file which blocks are free
   noatime, relatime, strictatime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
   threads=N            how many requests are answered at once
-  orphan=locked|list, stream_goal=inode|global, group_lock=wait, mb_optimize_scan=0,
-  inode_lookup=locked, dir_ireserve=off
+  orphan=lockless|locked|list, stream_goal=hashed|inode|global, group_lock=try|wait,
+  mb_optimize_scan=1|0, prealloc=on|off, inode_lookup=rcu|locked,
+  dir_ireserve=auto|off|low|normal|high|N, log_update=inplace|insert
                        which form of a mechanism is used
 
 Exit status: 0 mounted (with -f: unmounted), 1 a wrong option, 2 usage, 32 not mounted.")]

@@ -119,6 +119,7 @@ impl Settings {
                 };
                 return Ok(());
             }
+            "fast_commit" | "nofast_commit" => self.open.fast_commits = name == "fast_commit",
             "journal_async_commit" => self.open.async_commit = true,
             "errors" => {
                 let value = value.unwrap_or_default();
@@ -188,7 +189,7 @@ mod tests {
             "threads=0",
             "errors=ignore",
             "data=journal",
-            "orphan=lockless",
+            "orphan=none",
         ] {
             let failure = Settings::parse([wrong]).err().unwrap();
             let name = wrong.split('=').next().unwrap();

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use device::{DeviceError, FileDevice};
 use fuse::{MountError, Unmounter};
-use sync::thread;
+use lanefs::{Fs, Journal, MountOptions};
+use ondisk::Feature;
+use sync::{Arc, thread};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -48,10 +50,39 @@ impl Args {
                 _ => failure,
             }
         })?;
-        if !self.lazy {
-            wait_until_closed(context, &image);
+        if self.lazy {
+            return Ok(());
         }
-        Ok(())
+        wait_until_closed(context, &image);
+        match is_clean(&image) {
+            true => Ok(()),
+            false => {
+                let failure =
+                    Failure::new("not everything could be written home").at(image.display());
+                let failure = failure.status(UNMOUNT_FAILED);
+                Err(failure
+                    .hint("its journal has what was committed: whoever opens it next replays that"))
+            }
+        }
+    }
+}
+
+/// Whether the image says that it was closed; what can't be read here (a partition's place is not known) is not told.
+fn is_clean(image: &Path) -> bool {
+    let Ok(device) = FileDevice::open_read_only(image) else {
+        return true;
+    };
+    let options = MountOptions {
+        journal: Journal::Ignore,
+        ..MountOptions::default()
+    };
+    match Fs::open_with(Arc::new(device), &options) {
+        Ok(fs) => !fs
+            .inodes()
+            .superblock()
+            .features()
+            .has(Feature::NEEDS_RECOVERY),
+        Err(_) => true,
     }
 }
 

@@ -333,7 +333,7 @@ fn any_bytes_end_in_words_or_an_error_not_in_a_panic() {
             let broken = images.0.path().join("broken.img");
             std::fs::write(&broken, file).unwrap();
             for command in [
-                &["info", "-a"][..],
+                &["info", "-a", "--frag"][..],
                 &["map"],
                 &["dump", "orphan"],
                 &["dump", "journal"],

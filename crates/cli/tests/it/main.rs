@@ -1,13 +1,16 @@
 //! The program as its users meet it: on images made by mke2fs, compared with the kernel and the usual tools.
 
+mod bench;
 mod build;
 mod change;
 mod cli_page;
 mod disks;
 mod extract;
 mod fixture;
+mod frag;
 mod hostile;
 mod look;
 mod matrix;
 mod read;
 mod status;
+mod tune;

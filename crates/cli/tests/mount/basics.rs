@@ -332,3 +332,39 @@ fn any_user_mounts_and_unmounts_through_fusermount3() {
     testkit::e2fsck(&image);
     assert!(is_clean(&image));
 }
+
+#[test]
+fn files_that_grow_in_turns_on_a_mount_lie_in_few_pieces() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &["-b", "4096"]);
+    let served = Served::start(&image, "");
+    let names = ["one", "two", "three"];
+    let mut files = names.map(|name| fs::File::create(served.path().join(name)).unwrap());
+    for step in 0..100 {
+        for file in &mut files {
+            file.write_all(&[step; 4096]).unwrap();
+        }
+    }
+    drop(files);
+    served.unmount();
+    testkit::e2fsck(&image);
+    let info = lanefs()
+        .args(["info", "--frag", "--json"])
+        .arg(&image)
+        .output();
+    let info: serde_json::Value = serde_json::from_slice(&info.unwrap().stdout).unwrap();
+    let ours = info["fragmentation"]["files"]["extents"].as_u64().unwrap();
+    let kernel = Mounted::read_only(&image).unwrap();
+    let theirs = names.map(|name| {
+        let path = kernel.path().join(name);
+        let said = testkit::run("filefrag", &[path.to_str().unwrap()]);
+        let said = String::from_utf8(said.stdout).unwrap();
+        let count = said.rsplit(": ").next().unwrap().split(' ').next();
+        count.unwrap().parse::<u64>().unwrap()
+    });
+    assert_eq!(theirs.iter().sum::<u64>(), ours, "{theirs:?}");
+    assert!(theirs.iter().all(|count| *count <= 9), "{theirs:?}");
+}

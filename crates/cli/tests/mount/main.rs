@@ -4,7 +4,9 @@
 //! says what they found.
 
 mod basics;
+mod handles;
 mod kill;
 mod outside;
 mod served;
 mod trees;
+mod tuning;

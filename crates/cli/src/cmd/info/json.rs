@@ -26,7 +26,7 @@ pub fn json(facts: &Facts<'_>) -> Value {
             "because": because,
         })
     };
-    json!({
+    let mut all = json!({
         "version": 1,
         "family": family(geometry.features()),
         "label": Name(sb.label()).to_string(),
@@ -67,5 +67,9 @@ pub fn json(facts: &Facts<'_>) -> Value {
             "e2fsprogs": use_of(2),
             "grub": use_of(3),
         },
-    })
+    });
+    if let Some(frag) = &facts.frag {
+        all["fragmentation"] = frag.json(geometry);
+    }
+    all
 }

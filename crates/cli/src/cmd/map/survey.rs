@@ -333,7 +333,7 @@ fn scatter(raw: &Raw, pieces: u64, blocks: u64) -> Kind {
 }
 
 /// A line on standard error that says how far the look is; only on a terminal, and only when there is much to see.
-struct Progress {
+pub(in crate::cmd) struct Progress {
     groups: u32,
     is_shown: bool,
 }
@@ -341,20 +341,20 @@ struct Progress {
 impl Progress {
     const STEP: u32 = 1024;
 
-    fn new(context: &Context, groups: u32) -> Progress {
+    pub(in crate::cmd) fn new(context: &Context, groups: u32) -> Progress {
         Progress {
             groups,
             is_shown: context.progress() && groups > Progress::STEP,
         }
     }
 
-    fn at(&self, group: Group) {
+    pub(in crate::cmd) fn at(&self, group: Group) {
         if self.is_shown && group.0.is_multiple_of(Progress::STEP) {
             let _ = write!(std::io::stderr(), "\rgroup {group} of {}", self.groups);
         }
     }
 
-    fn done(&self) {
+    pub(in crate::cmd) fn done(&self) {
         if self.is_shown {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }

@@ -1,0 +1,146 @@
+//! The everyday operations, beside directories: rates, ratios to the first directory, and from one worker to two.
+
+use engine::Variants;
+use lanefs::Error;
+
+use super::{Progress, Setup};
+use crate::measure::{Contender, Plan, Stop, run};
+use crate::table::{Cell, Column, Sample, Shape, Table};
+use crate::workload::Workload;
+
+/// What is measured, and how many times the kernel's rate on one core it is to have.
+const OPERATIONS: [(Workload, f64); 9] = [
+    (Workload::Create, 3.0),
+    (Workload::Unlink, 3.0),
+    (Workload::Rename, 3.0),
+    (Workload::Truncate, 3.0),
+    (Workload::Fallocate, 3.0),
+    (Workload::Stat, 2.0),
+    (Workload::ReadDir, 2.0),
+    (Workload::Append, 1.5),
+    (Workload::Overwrite, 0.9),
+];
+
+/// Measures.
+pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+    let mut contenders = Vec::new();
+    if setup.engine {
+        let memory = setup.open(true, Variants::default())?;
+        contenders.push(Contender::new("memory", setup.way(true), memory));
+        if setup.image.is_some() {
+            let file = setup.open(false, Variants::default())?;
+            contenders.push(Contender::new("file", setup.way(false), file));
+        }
+    }
+    let ours = contenders.len();
+    contenders.extend(setup.directories()?);
+    let workers = setup.workers(&[1, 2]);
+    let mut rows = Vec::new();
+    let mut cells = Vec::new();
+    for (workload, _) in OPERATIONS {
+        let plan = Plan {
+            workload,
+            workers: workers.clone(),
+            rounds: setup.rounds,
+            stop: Stop::Time(setup.time),
+            seed: setup.seed,
+        };
+        cells.extend(run(&plan, &contenders, progress)?);
+        rows.extend(workers.iter().map(|workers| {
+            let word = if *workers == 1 { "worker" } else { "workers" };
+            format!("{}, {workers} {word}", workload.name())
+        }));
+    }
+    let columns = contenders
+        .iter()
+        .map(|contender| contender.column.clone())
+        .collect();
+    let abouts =
+        OPERATIONS.map(|(workload, _)| format!("{}: {}", workload.name(), workload.about()));
+    let mut table = Table::new(
+        "core",
+        "Everyday operations on disjoint files",
+        "Each worker has a directory of its own.",
+        rows,
+        columns,
+    );
+    table.notes = abouts.to_vec();
+    (table.rows_are, table.shape, table.cells) = ("operation", Shape::Bars, cells);
+    let ratios = ratios(&table, &workers, ours);
+    Ok(std::iter::once(table).chain(ratios).collect())
+}
+
+/// Values of a row in one column by those in another, or in another row, round by round.
+fn by(above: &Cell, below: &Cell) -> Cell {
+    let pairs = above.samples.iter().zip(&below.samples);
+    let ratios = pairs.map(|(above, below)| Sample {
+        value: above.value / below.value.max(f64::MIN_POSITIVE),
+        ..Sample::default()
+    });
+    Cell {
+        samples: ratios.collect(),
+    }
+}
+
+/// Ratios to the first directory with as many workers, and of two workers to one, round by round.
+fn ratios(table: &Table, workers: &[usize], ours: usize) -> Vec<Table> {
+    let at = |count: usize| workers.iter().position(|known| *known == count);
+    let (Some(one), Some(two)) = (at(1), at(2)) else {
+        return Vec::new();
+    };
+    let cell = |row: usize, worker: usize, column: usize| {
+        &table.cells[row * workers.len() + worker][column]
+    };
+    let column = |label: String, way: &str| Column {
+        label,
+        way: way.into(),
+    };
+    let scaling = table.columns.iter();
+    let scaling = scaling.map(|named| column(named.label.clone(), &named.way));
+    let mut tables = vec![empty(
+        "core-scaling",
+        "Everyday operations: two workers by one",
+        "Rates with two workers by those with one, round by round.",
+        scaling.collect(),
+    )];
+    for (row, cells) in tables[0].cells.iter_mut().enumerate() {
+        for (column, ratio) in cells.iter_mut().enumerate() {
+            *ratio = by(cell(row, two, column), cell(row, one, column));
+        }
+    }
+    let Some(other) = table.columns.get(ours).filter(|_| ours > 0) else {
+        return tables;
+    };
+    let mut columns = Vec::new();
+    for named in &table.columns[..ours] {
+        for workers in ["1 worker", "2 workers"] {
+            columns.push(column(format!("{}, {workers}", named.label), &named.way));
+        }
+    }
+    columns.push(column("goal".into(), "by the kernel's ext4, per core"));
+    let title = format!("Everyday operations: by {}", other.label);
+    let about = format!(
+        "Rates by those of {} with as many workers, round by round. Its way: {}.",
+        other.label, other.way
+    );
+    let mut ratios = empty("core-ratios", &title, &about, columns);
+    for (row, cells) in ratios.cells.iter_mut().enumerate() {
+        for column in 0..ours {
+            for (place, worker) in [one, two].into_iter().enumerate() {
+                let ratio = by(cell(row, worker, column), cell(row, worker, ours));
+                cells[2 * column + place] = ratio;
+            }
+        }
+        cells[2 * ours] = Cell::of(OPERATIONS[row].1);
+    }
+    tables.insert(0, ratios);
+    tables
+}
+
+/// A table of ratios, a row for each operation.
+fn empty(key: &str, title: &str, about: &str, columns: Vec<Column>) -> Table {
+    let rows = OPERATIONS.map(|(workload, _)| workload.name().to_owned());
+    let mut table = Table::new(key, title, about, rows.to_vec(), columns);
+    (table.unit, table.rows_are, table.shape) = ("ratio", "operation", Shape::Bars);
+    table
+}

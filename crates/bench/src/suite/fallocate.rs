@@ -1,0 +1,326 @@
+//! Block allocation: fallocate2's rates, and what files and free space look like on empty, fragmented and nearly full
+//! images. Each cell of the second kind has an image of its own.
+
+use device::{BlockDevice, MemoryDevice};
+use engine::{OpenOptions, Variants};
+use lanefs::Error;
+use sync::{Arc, Mutex, Rank, clock, thread};
+
+use super::running::{Running, plain};
+use super::{Progress, Setup, label};
+use crate::directory::Directory;
+use crate::in_process::{InProcess, unknown};
+use crate::measure::{Contender, by_operation};
+use crate::random::Random;
+use crate::regions::Survey;
+use crate::table::{Column, Sample, Shape, Table};
+use crate::target::Target;
+use crate::workload::Workload;
+
+/// Containers of the source's table.
+const WORKERS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// What its columns are.
+const MECHANISMS: [&str; 3] = ["group_lock", "stream_goal", "mb_optimize_scan"];
+/// Bytes of an image whose files are looked at.
+const IMAGE: usize = 1 << 30;
+/// Files that grow at once in it, by steps in turn, and workers that share them.
+const FILES: usize = 16;
+const SHARERS: usize = 2;
+/// Bytes of a step.
+const STEP: u64 = 4096;
+/// Bytes that all of them together grow to, at most.
+const GROWTH: usize = 64 << 20;
+
+/// What an image is like before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fill {
+    Empty,
+    /// Every second of many small files removed.
+    Fragmented,
+    /// Of every 20 blocks one is free, in small pieces.
+    Full,
+}
+
+impl Fill {
+    const ALL: [Fill; 3] = [Fill::Empty, Fill::Fragmented, Fill::Full];
+
+    fn name(self) -> &'static str {
+        match self {
+            Fill::Empty => "empty",
+            Fill::Fragmented => "fragmented",
+            Fill::Full => "95% full",
+        }
+    }
+}
+
+/// Measures.
+pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+    let contenders = setup.contenders(&MECHANISMS)?;
+    let running = Running {
+        key: "fallocate",
+        title: "fallocate in steps, mean of a worker",
+        workload: Workload::FallocateSteps,
+        workers: &WORKERS,
+        operations: None,
+    };
+    let sums = running.table(setup, &contenders, progress)?;
+    let mut tables = vec![means(&sums)];
+    tables.push(Table {
+        key: "fallocate-sum".into(),
+        title: "fallocate in steps, all workers".into(),
+        ..sums
+    });
+    if let Some(first) = contenders.first() {
+        let others = alone(setup, &contenders);
+        tables.extend(running.pairs(setup, first, &others, progress)?);
+    }
+    drop(contenders);
+    tables.push(fragmentation(setup, progress)?);
+    Ok(tables)
+}
+
+/// A worker's mean instead of the sum.
+fn means(sums: &Table) -> Table {
+    let mut means = sums.clone();
+    means.unit = "operations/s of a worker";
+    for (row, cells) in means.rows.iter().zip(&mut means.cells) {
+        let workers: f64 = row.parse().unwrap_or(1.0);
+        for sample in cells.iter_mut().flat_map(|cell| &mut cell.samples) {
+            sample.value /= workers;
+        }
+    }
+    means
+}
+
+/// The forms that differ from the first in one mechanism, or in all.
+fn alone<'t>(setup: &Setup, contenders: &[Contender<'t>]) -> Vec<Contender<'t>> {
+    let forms = setup.forms(&MECHANISMS);
+    let Some(first) = forms.first() else {
+        return Vec::new();
+    };
+    let all_plain = plain();
+    let is_wanted = |form: &Vec<String>| {
+        let differing = form.iter().filter(|option| !first.contains(option)).count();
+        differing == 1 || (differing > 1 && form.iter().all(|option| all_plain.contains(option)))
+    };
+    let labels: Vec<String> = forms
+        .iter()
+        .filter(|form| is_wanted(form))
+        .map(|form| label(form))
+        .collect();
+    let wanted = contenders
+        .iter()
+        .filter(|contender| labels.contains(&contender.column.label));
+    wanted.cloned().collect()
+}
+
+/// The values, but a preallocation by its name.
+fn piece_label(form: &[String]) -> String {
+    let is_apart = |option: &&String| option.starts_with("prealloc=");
+    let values: Vec<String> = form
+        .iter()
+        .filter(|option| !is_apart(option))
+        .cloned()
+        .collect();
+    match (form.is_empty(), form.iter().find(is_apart)) {
+        (true, _) => "in process".into(),
+        (_, Some(apart)) => format!("{}, {apart}", label(&values)),
+        (_, None) => label(&values),
+    }
+}
+
+/// All forms of the mechanisms, and the first of them without preallocation.
+fn forms_of_pieces(setup: &Setup) -> Vec<Vec<String>> {
+    let mut forms = setup.forms(&MECHANISMS);
+    let plain = plain()
+        .into_iter()
+        .find(|option| option.starts_with("prealloc="));
+    if let (Some(first), Some(plain), None) = (forms.first(), plain, &setup.mechanisms) {
+        let without = first.iter().cloned().chain([plain]);
+        forms.push(without.collect());
+    }
+    forms
+}
+
+/// How files and free space lie after growth by steps.
+fn fragmentation(setup: &Setup, progress: &mut Progress<'_>) -> Result<Table, Error> {
+    let forms = match setup.engine {
+        true => forms_of_pieces(setup),
+        false => Vec::new(),
+    };
+    let ours = forms.iter().map(|form| Column {
+        label: piece_label(form),
+        way: setup.way(true).into(),
+    });
+    let mut columns: Vec<Column> = ours.collect();
+    for path in &setup.on {
+        columns.push(Column {
+            label: path.display().to_string(),
+            way: Directory::open(path, false)?.way(),
+        });
+    }
+    let rows = Fill::ALL.map(|fill| fill.name().to_owned()).to_vec();
+    let about = format!(
+        "{FILES} files grow in turn by steps of 4 KiB, {SHARERS} workers; pieces of a file in the mean. Directories \
+         begin with what is in them."
+    );
+    let mut table = Table::new(
+        "fallocate-pieces",
+        "Pieces of a file",
+        &about,
+        rows,
+        columns,
+    );
+    (table.unit, table.rows_are, table.shape) = ("pieces of a file", "image", Shape::Bars);
+    table.less_is_better = true;
+    for round in 0..setup.rounds.min(3) {
+        for (fill, cells) in Fill::ALL.into_iter().zip(&mut table.cells) {
+            for (index, form) in forms.iter().enumerate() {
+                progress(&format!(
+                    "fallocate-pieces round {round}: {}, {}",
+                    fill.name(),
+                    label(form)
+                ));
+                let sample = on_image(setup, fill, form, round as u64)?;
+                cells[index].samples.push(sample);
+            }
+            for (path, cell) in setup.on.iter().zip(&mut cells[forms.len()..]) {
+                if fill == Fill::Empty {
+                    let directory = Directory::open(path, false)?;
+                    cell.samples.extend(grow(&directory, growth(setup))?);
+                }
+            }
+        }
+    }
+    Ok(table)
+}
+
+/// Bytes to which each file grows.
+fn growth(setup: &Setup) -> u64 {
+    (setup.scaled(GROWTH, 512 << 10) / FILES) as u64
+}
+
+/// Fills an image, has files grow in it, and looks at what is left.
+fn on_image(setup: &Setup, fill: Fill, form: &[String], round: u64) -> Result<Sample, Error> {
+    let mut variants = Variants::default();
+    for option in form {
+        variants.set(option).map_err(unknown)?;
+    }
+    let options = OpenOptions {
+        variants,
+        ..OpenOptions::default()
+    };
+    let size = setup.scaled(IMAGE, 16 << 20) as u64;
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(size));
+    let target = InProcess::on(Arc::clone(&device), None, &options)?;
+    prepare(&target, fill, size, setup.seed ^ round)?;
+    let free = target.fs().statfs().map_err(crate::in_process::said)?;
+    // At most half of what is left.
+    let most = free.available * free.block_size / 2 / FILES as u64 / STEP * STEP;
+    let sample = grow(&target, growth(setup).min(most))?;
+    target.close()?;
+    let (runs, blocks, longest) = Survey::of(device)?.free_runs()?;
+    let mut sample = sample.unwrap_or_default();
+    sample.details.extend([
+        ("free pieces", runs as f64),
+        (
+            "free KiB in a piece",
+            4.0 * blocks as f64 / runs.max(1) as f64,
+        ),
+        ("longest free piece, KiB", 4.0 * longest as f64),
+    ]);
+    Ok(sample)
+}
+
+/// Makes the image what it is to be.
+fn prepare(target: &InProcess, fill: Fill, size: u64, seed: u64) -> Result<(), Error> {
+    if fill == Fill::Empty {
+        return Ok(());
+    }
+    let statfs = || target.fs().statfs().map_err(crate::in_process::said);
+    let mut random = Random::new(seed);
+    let directory = target.mkdir(target.root(), "filled")?;
+    // Three quarters, half of which go again; or all but what one in 20 then leaves.
+    let left = match fill {
+        Fill::Fragmented => size / 4,
+        _ => size / 100,
+    };
+    let mut names = Vec::new();
+    let mut free = statfs()?.available * statfs()?.block_size;
+    let most = if fill == Fill::Full { 64 } else { 16 };
+    while free > left {
+        let bytes = 4096 * (1 + random.below(most) as u64);
+        let name = format!("{:06}", names.len());
+        let file = target.create(&directory, &name)?;
+        target.fallocate(&file, 0, bytes)?;
+        names.push(name);
+        free = free.saturating_sub(bytes);
+    }
+    for (number, name) in names.iter().enumerate() {
+        let goes = match fill {
+            Fill::Fragmented => number % 2 == 1,
+            _ => random.below(25) == 0,
+        };
+        if goes {
+            target.unlink(&directory, name)?;
+        }
+    }
+    target.settle()
+}
+
+/// Has files grow by steps in turn; nothing where their pieces can't be counted.
+fn grow<T: Target>(target: &T, bytes: u64) -> Result<Option<Sample>, Error> {
+    let name = format!("lanefs-bench.{}.grow", std::process::id());
+    let directory = target.mkdir(target.root(), &name)?;
+    let named = |number: usize| format!("file-{number:02}");
+    let make = |number| target.creat(&directory, &named(number));
+    let files = (0..FILES).map(make).collect::<Result<Vec<_>, Error>>()?;
+    let mut shares: Vec<Vec<T::File>> = (0..SHARERS).map(|_| Vec::new()).collect();
+    for (number, file) in files.into_iter().enumerate() {
+        shares[number % SHARERS].push(file);
+    }
+    let before = target.counters();
+    let begin = clock::now();
+    let ended = Mutex::new(Rank::Leaf, Vec::new());
+    thread::scope(|scope| {
+        for share in shares {
+            let ended = &ended;
+            scope.spawn(move || {
+                let result = steps(target, &share, bytes);
+                ended.lock().push((share, result));
+            });
+        }
+    });
+    let seconds = begin.elapsed().as_secs_f64();
+    let after = target.counters();
+    let (mut pieces, mut known) = (0, true);
+    for (share, result) in ended.into_inner() {
+        result?;
+        for file in share {
+            let found = target.pieces(&file)?;
+            known &= found.is_some();
+            pieces += found.unwrap_or(0);
+            target.close(file)?;
+        }
+    }
+    for number in 0..FILES {
+        target.unlink(&directory, &named(number))?;
+    }
+    target.rmdir(target.root(), &name)?;
+    target.settle()?;
+    let operations = FILES as u64 * (bytes / STEP);
+    Ok(known.then(|| Sample {
+        value: pieces as f64 / FILES as f64,
+        details: vec![("operations/s", operations as f64 / seconds)],
+        counters: by_operation(&before, &after, operations),
+    }))
+}
+
+fn steps<T: Target>(target: &T, files: &[T::File], bytes: u64) -> Result<(), Error> {
+    for step in 0..bytes / STEP {
+        for file in files {
+            target.fallocate(file, step * STEP, STEP)?;
+        }
+    }
+    Ok(())
+}

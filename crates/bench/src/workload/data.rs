@@ -1,0 +1,216 @@
+//! Workloads on files' data and blocks: appended, overwritten, reserved, truncated, synced.
+
+use lanefs::Error;
+
+use super::{Job, Place, Workload, numbered};
+use crate::target::Target;
+
+/// Bytes of a write.
+const WRITE: usize = 4096;
+/// Writes between truncations.
+const WRITES: usize = 64;
+/// The same for `fsync`, whose writes take longer: no round is longer than it must be.
+const SYNCED_WRITES: usize = 8;
+/// Bytes of a file that is overwritten and synced.
+const SYNCED_MOST: u64 = 16 << 20;
+/// Bytes that a file grows to.
+const MOST: u64 = 1 << 20;
+/// Bytes that are reserved at once.
+const STEP: u64 = 8 << 10;
+/// Files that are emptied.
+const FILES: usize = 256;
+/// Bytes cut off in a batch, one by one.
+const CUTS: u64 = 256;
+
+const BYTES: [u8; WRITE] = [0x5a; WRITE];
+
+/// A file that grows, is overwritten, or shrinks.
+pub(super) struct Growing<'t, T: Target> {
+    place: Place<'t, T>,
+    workload: Workload,
+    file: T::File,
+    size: u64,
+    /// Where a file that is overwritten here and there was written last, in writes.
+    place_of_write: u64,
+}
+
+impl<'t, T: Target> Growing<'t, T> {
+    pub(super) fn new(place: Place<'t, T>, workload: Workload) -> Result<Self, Error> {
+        let file = place.target.create(&place.directory, "file")?;
+        let mut growing = Growing {
+            place,
+            workload,
+            file,
+            size: 0,
+            place_of_write: 0,
+        };
+        match workload {
+            Workload::Overwrite => growing.write(MOST)?,
+            Workload::FsyncOverwrite | Workload::FsyncFourth => growing.write(SYNCED_MOST)?,
+            _ => {}
+        }
+        growing.between()?;
+        Ok(growing)
+    }
+
+    /// Appends up to that size.
+    fn write(&mut self, size: u64) -> Result<(), Error> {
+        while self.size < size {
+            self.place.target.write(&self.file, self.size, &BYTES)?;
+            self.size += WRITE as u64;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Target> Job for Growing<'_, T> {
+    fn batch(&mut self) -> Result<u64, Error> {
+        let (target, file) = (self.place.target, &self.file);
+        match self.workload {
+            Workload::WriteTruncate | Workload::Fsync => {
+                let is_synced = self.workload == Workload::Fsync;
+                let writes = if is_synced { SYNCED_WRITES } else { WRITES };
+                for number in 0..writes {
+                    target.write(file, (number * WRITE) as u64, &BYTES)?;
+                    if is_synced {
+                        target.fsync(file)?;
+                    }
+                }
+                target.truncate(file, 0)?;
+                Ok(writes as u64)
+            }
+            Workload::FsyncOverwrite | Workload::FsyncFourth => {
+                let every = if self.workload == Workload::FsyncFourth {
+                    4
+                } else {
+                    1
+                };
+                for number in 1..=SYNCED_WRITES {
+                    // 1,009 and the number of places have no divisor in common: every place has its turn.
+                    self.place_of_write =
+                        (self.place_of_write + 1009) % (SYNCED_MOST / WRITE as u64);
+                    target.write(file, self.place_of_write * WRITE as u64, &BYTES)?;
+                    if number % every == 0 {
+                        target.fsync(file)?;
+                    }
+                }
+                Ok(SYNCED_WRITES as u64)
+            }
+            Workload::Overwrite => {
+                for number in 0..MOST / WRITE as u64 {
+                    target.write(file, number * WRITE as u64, &BYTES)?;
+                }
+                Ok(MOST / WRITE as u64)
+            }
+            Workload::Fallocate => {
+                for number in 0..MOST / STEP {
+                    target.fallocate(file, number * STEP, STEP)?;
+                }
+                self.size = MOST;
+                Ok(MOST / STEP)
+            }
+            Workload::ByteTruncate => {
+                for _ in 0..CUTS {
+                    self.size -= 1;
+                    target.truncate(file, self.size)?;
+                }
+                Ok(CUTS)
+            }
+            _ => {
+                self.write(MOST)?;
+                Ok(MOST / WRITE as u64)
+            }
+        }
+    }
+
+    fn between(&mut self) -> Result<(), Error> {
+        match self.workload {
+            Workload::ByteTruncate if self.size == 0 => self.write(WRITE as u64),
+            Workload::Append | Workload::Fallocate if self.size > 0 => {
+                self.size = 0;
+                self.place.target.truncate(&self.file, 0)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        let Growing { place, file, .. } = *self;
+        place.target.close(file)?;
+        place.target.unlink(&place.directory, "file")?;
+        place.remove()
+    }
+}
+
+/// Files with one block each, which are emptied.
+pub(super) struct Emptying<'t, T: Target> {
+    place: Place<'t, T>,
+    files: Vec<T::File>,
+}
+
+impl<'t, T: Target> Emptying<'t, T> {
+    pub(super) fn new(place: Place<'t, T>) -> Result<Self, Error> {
+        let make = |number| place.target.create(&place.directory, &numbered(number));
+        let files = (0..FILES).map(make).collect::<Result<Vec<_>, Error>>()?;
+        let mut emptying = Emptying { place, files };
+        emptying.between()?;
+        Ok(emptying)
+    }
+}
+
+impl<T: Target> Job for Emptying<'_, T> {
+    fn batch(&mut self) -> Result<u64, Error> {
+        for file in &self.files {
+            self.place.target.truncate(file, 0)?;
+        }
+        Ok(FILES as u64)
+    }
+
+    fn between(&mut self) -> Result<(), Error> {
+        for file in &self.files {
+            self.place.target.fallocate(file, 0, WRITE as u64)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        let Emptying { place, files } = *self;
+        for (number, file) in files.into_iter().enumerate() {
+            place.target.close(file)?;
+            place.target.unlink(&place.directory, &numbered(number))?;
+        }
+        place.remove()
+    }
+}
+
+/// fallocate2 of will-it-scale: an unlinked file that grows by steps and is emptied.
+pub(super) struct Reserving<'t, T: Target> {
+    place: Place<'t, T>,
+    file: T::File,
+}
+
+impl<'t, T: Target> Reserving<'t, T> {
+    pub(super) fn new(place: Place<'t, T>) -> Result<Self, Error> {
+        let file = place.target.creat(&place.directory, "file")?;
+        place.target.unlink(&place.directory, "file")?;
+        Ok(Reserving { place, file })
+    }
+}
+
+impl<T: Target> Job for Reserving<'_, T> {
+    fn batch(&mut self) -> Result<u64, Error> {
+        for number in 0..MOST / STEP {
+            self.place
+                .target
+                .fallocate(&self.file, number * STEP, STEP)?;
+        }
+        self.place.target.truncate(&self.file, 0)?;
+        Ok(MOST / STEP)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        let Reserving { place, file } = *self;
+        place.target.close(file)?;
+        place.remove()
+    }
+}

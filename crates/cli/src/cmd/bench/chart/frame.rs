@@ -1,0 +1,224 @@
+//! What all charts have: title, a line on what is shown, legend, colors, and axes with round numbers.
+
+use std::fmt::Write;
+
+use bench::Table;
+
+use crate::cmd::bench::figures::{figure, unit};
+
+/// All charts are as wide.
+pub const WIDTH: f64 = 960.0;
+/// Where text begins.
+pub const LEFT: f64 = 28.0;
+/// Characters of small text that fit the width.
+const LINE: usize = 136;
+/// Characters of a title that fit in large letters.
+const TITLE: usize = 68;
+/// Characters of a label in a legend.
+const LABEL: usize = 30;
+/// The Okabe-Ito colors, but the yellow, which is weak on white.
+const COLORS: [&str; 7] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#212529",
+];
+
+/// A column's color.
+pub fn color(column: usize) -> &'static str {
+    COLORS[column % COLORS.len()]
+}
+
+/// What tells apart columns of one color.
+pub fn dash(column: usize) -> &'static str {
+    match column / COLORS.len() {
+        0 => "",
+        1 => " stroke-dasharray=\"7 4\"",
+        _ => " stroke-dasharray=\"2 3\"",
+    }
+}
+
+/// Text for SVG and HTML.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+/// A label that fits; of a path its end.
+pub fn short(text: &str) -> String {
+    let len = text.chars().count();
+    match len > LABEL {
+        true => format!(
+            "…{}",
+            text.chars().skip(len - LABEL + 1).collect::<String>()
+        ),
+        false => text.to_owned(),
+    }
+}
+
+/// Words in lines.
+fn wrap(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in text.split(' ') {
+        // There is always a last line.
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > LINE {
+                lines.push(word.to_owned());
+            } else {
+                if !line.is_empty() {
+                    line.push(' ');
+                }
+                line.push_str(word);
+            }
+        }
+    }
+    lines
+}
+
+/// A picture that grows.
+pub struct Frame {
+    svg: String,
+    /// Where the next thing may stand.
+    pub y: f64,
+}
+
+impl Frame {
+    /// Title and what is shown.
+    pub fn new(table: &Table, remark: &str) -> Frame {
+        let mut frame = Frame {
+            svg: String::new(),
+            y: 38.0,
+        };
+        let size = match table.title.chars().count() {
+            ..TITLE => 21,
+            _ => 16,
+        };
+        let how = format!("font-size=\"{size}\" font-weight=\"600\"");
+        frame.text(LEFT, frame.y, &table.title, &how);
+        let about = format!("{} {remark}", table.about);
+        let lines = wrap(about.trim());
+        for line in &lines {
+            frame.y += 18.0;
+            frame.text(LEFT, frame.y, line, "font-size=\"13\" fill=\"#495057\"");
+        }
+        frame.y += 26.0;
+        let unit = unit(table);
+        frame.text(LEFT, frame.y, &unit, "font-weight=\"600\"");
+        frame.y += 10.0;
+        frame
+    }
+
+    /// Anything.
+    pub fn put(&mut self, element: &str) {
+        self.svg.push_str(element);
+        self.svg.push('\n');
+    }
+
+    /// Text at a place.
+    pub fn text(&mut self, x: f64, y: f64, text: &str, how: &str) {
+        let text = escape(text);
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            self.svg,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" {how}>{text}</text>"
+        );
+    }
+
+    /// A line.
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), how: &str) {
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            self.svg,
+            "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" {how}/>",
+            from.0, from.1, to.0, to.1
+        );
+    }
+
+    /// The file.
+    pub fn finish(self, table: &Table) -> String {
+        let height = self.y.ceil();
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+             viewBox=\"0 0 {WIDTH} {height}\" font-family=\"system-ui, 'DejaVu Sans', sans-serif\" \
+             font-size=\"13\" fill=\"#212529\">\n<title>{}</title>\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{}</svg>\n",
+            escape(&table.title),
+            self.svg
+        )
+    }
+}
+
+/// An axis with round numbers.
+pub struct Scale {
+    from: f64,
+    to: f64,
+    is_log: bool,
+    /// Where lines are drawn.
+    pub ticks: Vec<f64>,
+}
+
+impl Scale {
+    /// From 0 to a round number that holds `most`; by powers of ten where the least is far below.
+    pub fn new(least: f64, most: f64) -> Scale {
+        let most = if most > 0.0 { most } else { 1.0 };
+        if least > 0.0 && most / least > 40.0 {
+            let (low, high) = (least.log10().floor(), most.log10().ceil());
+            let powers = (0..=(high - low) as i32).map(|power| 10_f64.powi(low as i32 + power));
+            return Scale {
+                from: low,
+                to: high,
+                is_log: true,
+                ticks: powers.collect(),
+            };
+        }
+        let step = round_step(most / 5.0);
+        let steps = (most / step).ceil();
+        Scale {
+            from: 0.0,
+            to: steps * step,
+            is_log: false,
+            ticks: (0..=steps as i32)
+                .map(|number| f64::from(number) * step)
+                .collect(),
+        }
+    }
+
+    /// Where on the axis a value is: from 0 to 1.
+    pub fn at(&self, value: f64) -> f64 {
+        let value = match self.is_log {
+            true => value.max(f64::MIN_POSITIVE).log10(),
+            false => value,
+        };
+        ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
+    }
+
+    /// What a reader must know of it.
+    pub fn remark(&self) -> &'static str {
+        match self.is_log {
+            true => "Logarithmic axis.",
+            false => "",
+        }
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, at least `step`.
+fn round_step(step: f64) -> f64 {
+    let power = 10_f64.powf(step.log10().floor());
+    let digit = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .find(|digit| digit * power >= step * 0.999);
+    digit.unwrap_or(10.0) * power
+}
+
+/// A number on an axis: without digits that say nothing.
+pub fn tick(value: f64) -> String {
+    let text = figure(value);
+    let (number, suffix) = match text.split_once(' ') {
+        Some((number, suffix)) => (number, format!(" {suffix}")),
+        None => (text.as_str(), String::new()),
+    };
+    let number = match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.'),
+        false => number,
+    };
+    format!("{number}{suffix}")
+}

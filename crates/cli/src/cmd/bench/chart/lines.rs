@@ -1,0 +1,118 @@
+//! Lines: numbers of workers across, values up, a line a column with the range of its samples.
+
+use bench::{Spread, Table};
+
+use super::frame::{Frame, LEFT, Scale, WIDTH, color, dash, short, tick};
+
+const PLOT_LEFT: f64 = 92.0;
+const PLOT_RIGHT: f64 = WIDTH - 270.0;
+const PLOT_HEIGHT: f64 = 340.0;
+const LEGEND: f64 = 20.0;
+
+/// Draws it.
+pub fn draw(table: &Table) -> String {
+    let spreads = || table.cells.iter().flatten().filter_map(bench::Cell::spread);
+    let least = spreads()
+        .map(|spread| spread.median)
+        .fold(f64::INFINITY, f64::min);
+    let most = spreads().map(|spread| spread.greatest).fold(0.0, f64::max);
+    let scale = Scale::new(least, most);
+    let mut frame = Frame::new(table, scale.remark());
+    let top = frame.y + 12.0;
+    let bottom = top + PLOT_HEIGHT;
+    let x = |row: usize| {
+        let steps = table.rows.len().max(2) - 1;
+        let inset = 24.0;
+        let width = PLOT_RIGHT - PLOT_LEFT - 2.0 * inset;
+        PLOT_LEFT + inset + width * row as f64 / steps as f64
+    };
+    let y = |value: f64| bottom - PLOT_HEIGHT * scale.at(value);
+    for value in &scale.ticks {
+        let at = y(*value);
+        frame.line((PLOT_LEFT, at), (PLOT_RIGHT, at), "stroke=\"#dee2e6\"");
+        frame.text(
+            PLOT_LEFT - 8.0,
+            at + 4.5,
+            &tick(*value),
+            "text-anchor=\"end\"",
+        );
+    }
+    frame.line(
+        (PLOT_LEFT, bottom),
+        (PLOT_RIGHT, bottom),
+        "stroke=\"#495057\"",
+    );
+    for (row, name) in table.rows.iter().enumerate() {
+        frame.text(x(row), bottom + 20.0, name, "text-anchor=\"middle\"");
+    }
+    let middle = f64::midpoint(PLOT_LEFT, PLOT_RIGHT);
+    frame.text(
+        middle,
+        bottom + 42.0,
+        table.rows_are,
+        "text-anchor=\"middle\" font-weight=\"600\"",
+    );
+    for column in 0..table.columns.len() {
+        let points: Vec<(f64, Spread)> = (0..table.rows.len())
+            .filter_map(|row| Some((x(row), table.cells[row][column].spread()?)))
+            .collect();
+        trace(&mut frame, column, &points, &y);
+    }
+    let used = legend(&mut frame, table, top);
+    frame.y = (bottom + 58.0).max(used);
+    let words = "Medians; thin lines from the least sample to the greatest.";
+    frame.text(LEFT, frame.y, words, "font-size=\"12\" fill=\"#495057\"");
+    frame.y += 16.0;
+    frame.finish(table)
+}
+
+/// A column's line through its points, and the ranges of their samples.
+fn trace(frame: &mut Frame, column: usize, points: &[(f64, Spread)], y: &dyn Fn(f64) -> f64) {
+    let (color, dash) = (color(column), dash(column));
+    for (x, spread) in points {
+        let how = format!("stroke=\"{color}\" stroke-opacity=\"0.45\" stroke-width=\"1.5\"");
+        frame.line((*x, y(spread.least)), (*x, y(spread.greatest)), &how);
+    }
+    let path: Vec<String> = points
+        .iter()
+        .map(|(x, spread)| format!("{x:.1},{:.1}", y(spread.median)))
+        .collect();
+    frame.put(&format!(
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2.2\"{dash}/>",
+        path.join(" ")
+    ));
+    for (x, spread) in points {
+        frame.put(&format!(
+            "<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"3.4\" fill=\"{color}\"/>",
+            y(spread.median)
+        ));
+    }
+}
+
+/// The columns, in the order of their last values; says where it ends.
+fn legend(frame: &mut Frame, table: &Table, top: f64) -> f64 {
+    let last = |column: usize| {
+        let cells = table
+            .cells
+            .iter()
+            .rev()
+            .filter_map(|cells| cells[column].spread());
+        cells.map(|spread| spread.median).next().unwrap_or(0.0)
+    };
+    let mut order: Vec<usize> = (0..table.columns.len()).collect();
+    order.sort_by(|one, other| last(*other).total_cmp(&last(*one)));
+    let mut y = top + 6.0;
+    for column in order {
+        let (from, to) = ((PLOT_RIGHT + 18.0, y), (PLOT_RIGHT + 44.0, y));
+        let how = format!(
+            "stroke=\"{}\" stroke-width=\"3\"{}",
+            color(column),
+            dash(column)
+        );
+        frame.line(from, to, &how);
+        let label = short(&table.columns[column].label);
+        frame.text(PLOT_RIGHT + 52.0, y + 4.5, &label, "");
+        y += LEGEND;
+    }
+    y
+}

@@ -1,0 +1,86 @@
+//! Everything as JSON: every sample with all its figures.
+
+use bench::{Cell, Sample, Setup, Table};
+use serde_json::{Map, Value};
+
+use super::Measured;
+
+fn object<const N: usize>(entries: [(&str, Value); N]) -> Value {
+    let entries = entries.map(|(name, value)| (name.to_owned(), value));
+    Value::Object(Map::from_iter(entries))
+}
+
+fn figures(figures: &[(&'static str, f64)]) -> Value {
+    let entries = figures
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).into()));
+    Value::Object(entries.collect())
+}
+
+fn sample(sample: &Sample) -> Value {
+    object([
+        ("value", sample.value.into()),
+        ("details", figures(&sample.details)),
+        ("counters", figures(&sample.counters)),
+    ])
+}
+
+fn cell(cell: &Cell) -> Value {
+    let spread = cell.spread();
+    let of =
+        |value: fn(bench::Spread) -> f64| spread.map_or(Value::Null, |spread| value(spread).into());
+    object([
+        ("median", of(|spread| spread.median)),
+        ("least", of(|spread| spread.least)),
+        ("greatest", of(|spread| spread.greatest)),
+        ("samples", cell.samples.iter().map(sample).collect()),
+    ])
+}
+
+fn table(table: &Table) -> Value {
+    let columns = table.columns.iter().map(|column| {
+        object([
+            ("label", column.label.clone().into()),
+            ("way", column.way.clone().into()),
+        ])
+    });
+    let rows = table.rows.iter().zip(&table.cells).map(|(name, cells)| {
+        object([
+            ("name", name.clone().into()),
+            ("cells", cells.iter().map(cell).collect()),
+        ])
+    });
+    object([
+        ("key", table.key.clone().into()),
+        ("title", table.title.clone().into()),
+        ("about", table.about.clone().into()),
+        ("unit", table.unit.into()),
+        ("less_is_better", table.less_is_better.into()),
+        ("rows_are", table.rows_are.into()),
+        ("columns", columns.collect()),
+        ("rows", rows.collect()),
+        ("notes", table.notes.clone().into()),
+    ])
+}
+
+/// All that was measured.
+pub fn json_of(setup: &Setup, machine: &[(&'static str, String)], measured: &[Measured]) -> Value {
+    let machine = machine
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), value.clone().into()));
+    let suites = measured.iter().map(|one| {
+        object([
+            ("name", one.suite.name.into()),
+            ("tables", one.tables.iter().map(table).collect()),
+        ])
+    });
+    object([
+        ("machine", Value::Object(machine.collect())),
+        ("rounds", setup.rounds.into()),
+        ("seconds", setup.time.as_secs_f64().into()),
+        ("pairs", setup.pairs.into()),
+        ("scale", setup.scale.into()),
+        ("seed", setup.seed.into()),
+        ("benches", suites.collect()),
+    ])
+}

@@ -1,0 +1,276 @@
+//! `lanefs tune`: what can be changed of a file system: on an image what its superblock says, on a mount the forms of
+//! the mechanisms, live; and there what they counted.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use lanefs::tune::{TUNABLES, TuneError, tunable, tune};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::io::Errno;
+use serde_json::Value;
+
+use crate::args::{FsArgs, ImageArgs};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::json::{self, Object};
+use crate::open::{open_fs, place_for_writing};
+
+/// Bytes that the longest attribute of a mount may have.
+const ATTRIBUTE_BYTES: usize = 1 << 16;
+
+/// Show and change how a mounted file system works, or what an image's superblock says
+///
+/// On the directory of a mount by lanefs: the form of each mechanism, which can be changed at any time by root or who
+/// mounted, and counters. On an image that nobody uses: what tune2fs changes as well; several changes are one write.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Of an image: label, errors, reserved_percent, reserved_blocks, reserved_uid, reserved_gid,
+default_mount_opts, mount_opts, max_mount_count, mount_count, check_interval, stride, stripe_width, hash_alg.
+Without a name all are shown, with the values that they take."
+)]
+pub struct Args {
+    /// An image, or the directory where one is mounted
+    #[arg(value_name = "IMAGE|MOUNTPOINT")]
+    place: PathBuf,
+    /// What to show or change
+    #[arg(value_name = "NAME[=VALUE]")]
+    settings: Vec<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    image: ImageArgs,
+}
+
+/// One thing that can be shown: name, value, and what values there are.
+struct Shown {
+    name: String,
+    value: String,
+    values: String,
+}
+
+impl Args {
+    /// Changes what is to be changed, and shows what is asked for: all of it if nothing is.
+    pub fn run(self, context: &Context) -> Result<(), Failure> {
+        let changes: Vec<(&str, &str)> = self
+            .settings
+            .iter()
+            .filter_map(|setting| setting.split_once('='))
+            .collect();
+        let asked: Vec<&str> = self
+            .settings
+            .iter()
+            .filter(|setting| !setting.contains('='))
+            .map(String::as_str)
+            .collect();
+        let (kind, mut all, counters) = match self.place.is_dir() {
+            true => {
+                switch(&self.place, &changes)?;
+                let (forms, counters) = live(&self.place)?;
+                ("mount", forms, counters)
+            }
+            false => {
+                self.check_names(&asked)?;
+                self.change(&changes)?;
+                ("image", self.of_image(context)?, Vec::new())
+            }
+        };
+        let mut counted = counters;
+        if !self.settings.is_empty() {
+            if let Some(name) = asked.iter().find(|name| !is_there(name, &all, &counted)) {
+                return Err(Failure::new(format!("there is no {name}")).at(self.place.display()));
+            }
+            let is_asked = |name: &str| asked.contains(&name);
+            all.retain(|shown| is_asked(&shown.name));
+            counted.retain(|(name, _)| is_asked(name));
+        }
+        let mut output = context.stdout();
+        match self.json {
+            true => json::write(&mut output, kind, self.object(&all, &counted))?,
+            false => write_text(&mut output, &all, &counted, !asked.is_empty())?,
+        }
+        Ok(output.flush()?)
+    }
+
+    /// Whether all that is to be shown of an image can be, before anything is changed.
+    fn check_names(&self, asked: &[&str]) -> Result<(), Failure> {
+        asked
+            .iter()
+            .try_for_each(|name| tunable(name).map(drop).map_err(|error| self.refused(error)))
+    }
+
+    fn change(&self, changes: &[(&str, &str)]) -> Result<(), Failure> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let device = place_for_writing(&self.place, &self.image)?;
+        tune(&device, changes).map_err(|error| self.refused(error))
+    }
+
+    fn refused(&self, error: TuneError) -> Failure {
+        match error {
+            TuneError::Fs(error) => Failure::new(error).at(self.place.display()),
+            error => Failure::usage(error),
+        }
+    }
+
+    /// Everything that can be changed in the image.
+    fn of_image(&self, context: &Context) -> Result<Vec<Shown>, Failure> {
+        let from = FsArgs {
+            image: self.image.clone(),
+            ..FsArgs::default()
+        };
+        let fs = open_fs(context, &self.place, &from)?;
+        let superblock = fs.inodes().superblock();
+        let shown = TUNABLES.iter().map(|tunable| Shown {
+            name: tunable.name.to_owned(),
+            value: tunable.get(superblock),
+            values: tunable.values.to_owned(),
+        });
+        Ok(shown.collect())
+    }
+
+    fn object(&self, all: &[Shown], counted: &[(String, u64)]) -> Value {
+        let mut values = Object::new();
+        for shown in all {
+            values.insert(shown.name.clone(), shown.value.clone().into());
+        }
+        let mut object = Object::new();
+        let place = self.place.to_string_lossy().into_owned();
+        object.insert("place".into(), place.into());
+        object.insert("values".into(), values.into());
+        if self.place.is_dir() {
+            let mut counters = Object::new();
+            for (name, count) in counted {
+                counters.insert(name.clone(), (*count).into());
+            }
+            object.insert("counters".into(), counters.into());
+        }
+        object.into()
+    }
+}
+
+fn is_there(name: &str, all: &[Shown], counted: &[(String, u64)]) -> bool {
+    all.iter().any(|shown| shown.name == name) || counted.iter().any(|(known, _)| known == name)
+}
+
+/// Values in columns; only the values of what was asked for.
+fn write_text(
+    output: &mut dyn Write,
+    all: &[Shown],
+    counted: &[(String, u64)],
+    only_values: bool,
+) -> std::io::Result<()> {
+    if only_values {
+        for shown in all {
+            writeln!(output, "{}", shown.value)?;
+        }
+        for (_, count) in counted {
+            writeln!(output, "{count}")?;
+        }
+        return Ok(());
+    }
+    let names = all.iter().map(|shown| shown.name.len());
+    let width = names
+        .chain(counted.iter().map(|(name, _)| name.len()))
+        .max();
+    let width = width.unwrap_or(0);
+    let values = all.iter().map(|shown| shown.value.chars().count()).max();
+    // One long value does not push away what the others take.
+    let wide = values.unwrap_or(0).min(20);
+    for Shown {
+        name,
+        value,
+        values,
+    } in all
+    {
+        writeln!(output, "{name:<width$}  {value:<wide$}  ({values})")?;
+    }
+    for (name, count) in counted {
+        writeln!(output, "{name:<width$}  {count}")?;
+    }
+    Ok(())
+}
+
+/// An attribute of a mount's root directory.
+fn attribute(directory: &Path, name: &str) -> Result<String, Failure> {
+    let mut value = vec![0; ATTRIBUTE_BYTES];
+    let read = getxattr(directory, format!("lanefs.{name}"), &mut value[..]);
+    let len = read.map_err(|error| match error {
+        Errno::NODATA | Errno::OPNOTSUPP => not_a_mount(directory),
+        error => Failure::new(error).at(directory.display()),
+    })?;
+    value.truncate(len);
+    Ok(String::from_utf8_lossy(&value).into_owned())
+}
+
+fn not_a_mount(directory: &Path) -> Failure {
+    let shown = directory.display();
+    Failure::new(format!("no image is mounted on {shown} by lanefs"))
+}
+
+/// The forms of a mount, and its counters by name.
+type Live = (Vec<Shown>, Vec<(String, u64)>);
+
+/// What a mount shows.
+fn live(directory: &Path) -> Result<Live, Failure> {
+    let choices = attribute(directory, "choices")?;
+    let choices: Vec<(&str, &str)> = choices
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .collect();
+    let forms = attribute(directory, "forms")?;
+    let forms = forms.lines().filter_map(|line| line.split_once('='));
+    let shown = forms.map(|(name, value)| {
+        let values = choices.iter().find(|(known, _)| *known == name);
+        Shown {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            values: values.map_or("", |(_, values)| values).replace(',', ", "),
+        }
+    });
+    let counters = attribute(directory, "counters")?;
+    let counters = counters.lines().filter_map(|line| {
+        let (name, count) = line.split_once(' ')?;
+        Some((name.to_owned(), count.parse().ok()?))
+    });
+    Ok((shown.collect(), counters.collect()))
+}
+
+/// Changes forms of a mount, one after the other.
+fn switch(directory: &Path, changes: &[(&str, &str)]) -> Result<(), Failure> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let (forms, _) = live(directory)?;
+    let unknown = changes
+        .iter()
+        .find(|(name, _)| !forms.iter().any(|form| form.name == *name));
+    if let Some((name, _)) = unknown {
+        let all: Vec<&str> = forms.iter().map(|form| form.name.as_str()).collect();
+        let all = all.join(", ");
+        return Err(Failure::usage(format!(
+            "there is no {name} to change; there is {all}"
+        )));
+    }
+    for (name, value) in changes {
+        let set = setxattr(
+            directory,
+            format!("lanefs.{name}"),
+            value.as_bytes(),
+            XattrFlags::empty(),
+        );
+        set.map_err(|error| match error {
+            Errno::INVAL => {
+                let known = forms.iter().find(|form| form.name == *name);
+                let values = known.map_or("", |form| &form.values);
+                Failure::usage(format!("{name} is one of {values}"))
+            }
+            Errno::PERM | Errno::ACCESS => Failure::new(error)
+                .at(directory.display())
+                .hint("root and who mounted it may change it"),
+            error => Failure::new(error).at(directory.display()),
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! `lanefs bench`: every bench, tiny, on memory: figures, charts and the report are there and hang together.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::fixture::{error, ok, run};
+
+/// The elements of an SVG file by name, with their text; every one is closed, and nothing is left unescaped.
+fn elements(svg: &str) -> Vec<(String, String)> {
+    let (mut found, mut open): (Vec<(String, String)>, Vec<usize>) = (Vec::new(), Vec::new());
+    for piece in svg.split('<').skip(1) {
+        let (tag, text) = piece.split_once('>').expect("a tag ends");
+        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+        for entity in text.split('&').skip(1) {
+            let name = entity.split(';').next().unwrap();
+            assert!(["amp", "lt", "gt", "quot"].contains(&name), "&{entity}");
+        }
+        if let Some(name) = tag.strip_prefix('/') {
+            let last = open.pop().expect("something is open");
+            assert_eq!(found[last].0, name);
+            continue;
+        }
+        let name = tag.split([' ', '/']).next().unwrap().to_owned();
+        found.push((name, text.trim().to_owned()));
+        if !tag.ends_with('/') {
+            open.push(found.len() - 1);
+        }
+    }
+    assert!(open.is_empty());
+    found
+}
+
+/// All texts of a chart.
+fn texts(path: &Path) -> Vec<String> {
+    let svg = std::fs::read_to_string(path).unwrap();
+    assert!(
+        svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""),
+        "{}",
+        path.display()
+    );
+    let texts = elements(&svg)
+        .into_iter()
+        .filter(|(name, _)| name == "text");
+    texts.map(|(_, text)| text).collect()
+}
+
+fn array<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    value[name]
+        .as_array()
+        .unwrap_or_else(|| panic!("{name} of {value}"))
+}
+
+#[test]
+fn a_report_has_every_bench_with_all_samples_and_a_chart_for_each_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report");
+    let tiny = "bench all -t 1,2 --rounds 1 --time 0.001 --pairs 1 --scale 0.0005 --size 64M --json --report";
+    let words = tiny
+        .split(' ')
+        .map(Into::into)
+        .chain([report.clone().into_os_string()]);
+    let value: Value = serde_json::from_str(&ok(words)).unwrap();
+    let value = &value["bench"];
+    assert!(!value["machine"]["processor"].as_str().unwrap().is_empty());
+    let page = std::fs::read_to_string(report.join("index.html")).unwrap();
+    let mut names = Vec::new();
+    for bench in array(value, "benches") {
+        names.push(bench["name"].as_str().unwrap());
+        let keys = array(bench, "tables")
+            .iter()
+            .map(|table| table["key"].as_str().unwrap());
+        let keys: Vec<&str> = keys.collect();
+        match names.last() {
+            Some(&"core") => assert_eq!(keys, ["core", "core-scaling"]),
+            Some(&"mix") => assert!(keys.contains(&"mix-mongo-pairs"), "{keys:?}"),
+            _ => assert!(!keys.is_empty()),
+        }
+        for table in array(bench, "tables") {
+            judge(table, &report, &page);
+        }
+    }
+    let expected = "core orphan create-close fallocate lookup dir-reserve source-tree mix fsync";
+    assert_eq!(names.join(" "), expected);
+    let tables = std::fs::read_to_string(report.join("tables.md")).unwrap();
+    assert!(
+        tables.contains("| workers | lockless | locked | list |"),
+        "{tables}"
+    );
+    assert!(
+        !page.contains("http://")
+            || page.matches("http://").count() == page.matches("xmlns=").count()
+    );
+}
+
+/// A table has its columns and samples, its chart names them, and the page shows both.
+fn judge(table: &Value, report: &Path, page: &str) {
+    let key = table["key"].as_str().unwrap();
+    let texts = texts(&report.join(format!("{key}.svg")));
+    let title = table["title"].as_str().unwrap();
+    assert!(texts.iter().any(|text| text == title), "{key}: {texts:?}");
+    assert!(page.contains(title), "{key}");
+    let columns = array(table, "columns");
+    let is_interval = key.ends_with("-pairs");
+    for column in columns.iter().filter(|_| !is_interval) {
+        let label = column["label"].as_str().unwrap();
+        assert!(texts.iter().any(|text| text == label), "{key}: {label}");
+    }
+    for row in array(table, "rows") {
+        let name = row["name"].as_str().unwrap();
+        assert!(texts.iter().any(|text| text == name), "{key}: {name}");
+        let cells = array(row, "cells");
+        assert_eq!(cells.len(), columns.len());
+        for sample in cells.iter().flat_map(|cell| array(cell, "samples")) {
+            assert!(sample["value"].as_f64().is_some(), "{key}: {sample}");
+            let operations = &sample["details"]["operations"];
+            assert!(
+                operations.is_null() || operations.as_f64() >= Some(1.0),
+                "{key}: {sample}"
+            );
+        }
+        let is_repeated = table["rows_are"] == "workers" && !key.ends_with("-distance");
+        if is_repeated {
+            let counts = cells.iter().map(|cell| array(cell, "samples").len());
+            assert!(counts.into_iter().all(|count| count == 1), "{key} {name}");
+        }
+    }
+}
+
+#[test]
+fn what_can_not_be_measured_is_refused_before_anything_is_made() {
+    for (words, said) in [
+        ("bench frobnicate", "there are core, orphan"),
+        (
+            "bench stat --variants magic",
+            "there are orphan, group_lock",
+        ),
+        ("bench stat --threads 0", "from 1 to 1024"),
+        ("bench stat --time 0", "from 0.001"),
+    ] {
+        let output = run(words.split(' '));
+        assert_eq!(output.status.code(), Some(2), "{words}");
+        assert!(error(&output).contains(said), "{words}: {}", error(&output));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::write(&image, b"precious").unwrap();
+    let words = ["bench", "stat", "--image"].map(Into::into);
+    let output = run(words.into_iter().chain([image.clone().into_os_string()]));
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(std::fs::read(&image).unwrap(), b"precious");
+}
+
+#[test]
+fn charts_of_one_bench_stand_beside_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("readdir.svg");
+    let words = "bench readdir -t 1 --rounds 1 --time 0.001 --pairs 2 --variants inode_lookup --size 16M --svg";
+    let words = words
+        .split(' ')
+        .map(Into::into)
+        .chain([svg.clone().into_os_string()]);
+    let text = ok(words);
+    assert!(
+        text.contains("operations/s") && text.contains("rcu"),
+        "{text}"
+    );
+    assert!(texts(&svg).iter().any(|text| text == "workers"));
+    assert!(folder.path().join("readdir-readdir-pairs.svg").exists());
+}

@@ -1,0 +1,167 @@
+//! `lanefs tune` on a mount: forms are switched while others work, by whom it may be, and nobody else sees the
+//! attributes that it goes by.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::served::{Served, can_mount, image, lanefs, said};
+
+fn tune(directory: &Path, words: &[&str]) -> String {
+    let output = lanefs()
+        .arg("tune")
+        .arg(directory)
+        .args(words)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{words:?}: {}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Makes, fills, renames and removes files until told to stop; how many.
+fn work(directory: &Path, stop: &AtomicBool) -> usize {
+    std::fs::create_dir(directory).unwrap();
+    let mut done = 0;
+    // Relaxed: a flag to end the test.
+    while !stop.load(Ordering::Relaxed) {
+        let (one, other) = (directory.join("one"), directory.join("other"));
+        std::fs::write(&one, vec![done as u8; 20_000]).unwrap();
+        std::fs::rename(&one, &other).unwrap();
+        assert_eq!(std::fs::read(&other).unwrap(), vec![done as u8; 20_000]);
+        std::fs::remove_file(&other).unwrap();
+        std::fs::create_dir(&one).unwrap();
+        std::fs::remove_dir(&one).unwrap();
+        done += 1;
+    }
+    std::fs::write(directory.join("last"), done.to_string()).unwrap();
+    done
+}
+
+/// Name and values of every form that a mount shows.
+fn choices(directory: &Path) -> Vec<(String, Vec<String>)> {
+    let shown = tune(directory, &[]);
+    let forms = shown.lines().filter_map(|line| {
+        let (name, rest) = line.split_once(' ')?;
+        let values = rest.split_once('(')?.1.strip_suffix(')')?;
+        Some((
+            name.to_owned(),
+            values.split(", ").map(str::to_owned).collect(),
+        ))
+    });
+    forms.collect()
+}
+
+#[test]
+fn forms_are_switched_on_a_mount_while_files_come_and_go() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path(), "image", 64 << 20, &[]);
+    let served = Served::start(&path, "");
+    let mount = served.path();
+    let choices = choices(mount);
+    assert!(
+        choices.iter().any(|(name, _)| name == "orphan"),
+        "{choices:?}"
+    );
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        let workers: Vec<_> = (0..2)
+            .map(|number| scope.spawn(move || work(&mount.join(format!("w{number}")), stop)))
+            .collect();
+        for round in 0..12 {
+            for (name, values) in &choices {
+                let value = &values[round % values.len()];
+                tune(mount, &[&format!("{name}={value}")]);
+                assert_eq!(tune(mount, &[name]).trim(), value);
+            }
+        }
+        // Relaxed: a flag to end the test.
+        stop.store(true, Ordering::Relaxed);
+        for worker in workers {
+            assert!(worker.join().unwrap() > 10);
+        }
+    });
+    let json: serde_json::Value = serde_json::from_str(&tune(mount, &["--json"])).unwrap();
+    let counters = json["mount"]["counters"].as_object().unwrap();
+    assert!(counters["journal.commits"].as_u64().unwrap() > 0);
+    assert_eq!(
+        json["mount"]["values"].as_object().unwrap().len(),
+        choices.len()
+    );
+    served.unmount();
+    testkit::e2fsck(&path);
+}
+
+#[test]
+fn others_may_look_but_not_switch_and_lists_show_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path(), "image", 16 << 20, &[]);
+    let served = Served::start(&path, "allow_other");
+    let mount = served.path();
+    let mut names = vec![0; 4096];
+    let len = rustix::fs::listxattr(mount, &mut names[..]).unwrap();
+    assert!(!String::from_utf8_lossy(&names[..len]).contains("lanefs."));
+    let mut value = vec![0; 4096];
+    let below = mount.join("lost+found");
+    let elsewhere = rustix::fs::getxattr(&below, "lanefs.forms", &mut value[..]);
+    assert_eq!(elsewhere, Err(rustix::io::Errno::NODATA));
+    let as_nobody = |word: &str| {
+        // A copy that anyone may run.
+        let program = folder.path().join("lanefs");
+        if !program.exists() {
+            std::fs::copy(assert_cmd::cargo::cargo_bin!("lanefs"), &program).unwrap();
+            for place in [folder.path(), mount] {
+                let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+                std::fs::set_permissions(place, open).unwrap();
+            }
+        }
+        let mut command = std::process::Command::new(program);
+        let output = command
+            .arg("tune")
+            .arg(mount)
+            .arg(word)
+            .uid(65_534)
+            .gid(65_534)
+            .output();
+        output.unwrap()
+    };
+    let seen = as_nobody("orphan");
+    assert!(seen.status.success(), "{}", said(&seen));
+    let refused = as_nobody("orphan=list");
+    assert!(!refused.status.success());
+    assert!(
+        said(&refused).contains("who mounted it may change it"),
+        "{}",
+        said(&refused)
+    );
+    for (word, text) in [
+        ("orphan=never", "orphan is one of"),
+        ("speed=11", "there is no speed to change; there is orphan"),
+        ("label=root", "there is no label to change"),
+        ("speed", "there is no speed"),
+    ] {
+        let output = lanefs().arg("tune").arg(mount).arg(word).output().unwrap();
+        assert!(!output.status.success());
+        assert!(said(&output).contains(text), "{word}: {}", said(&output));
+    }
+    let output = lanefs().arg("tune").arg(folder.path()).output().unwrap();
+    assert!(
+        said(&output).contains("no image is mounted on"),
+        "{}",
+        said(&output)
+    );
+    let output = lanefs()
+        .arg("tune")
+        .arg(&path)
+        .arg("label=x")
+        .output()
+        .unwrap();
+    assert!(said(&output).contains("has it open"), "{}", said(&output));
+    served.unmount();
+}

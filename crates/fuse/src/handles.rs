@@ -1,0 +1,80 @@
+//! What each open file was told of writes that failed behind its back: every handle hears of them once, as in Linux.
+//!
+//! A handle's number says how much it counted as told when it was opened; only those that were told of a failure since
+//! are in a table, until they are closed. The table's lock is held for a look.
+
+use std::collections::HashMap;
+
+use sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use sync::{Mutex, Rank};
+
+/// The open files of a mount.
+pub(crate) struct Handles {
+    /// The next handle's own part of its number. [atomic: Relaxed]
+    next: AtomicU32,
+    /// Whether the table holds anything, or did. [atomic: Release, Acquire]
+    is_used: AtomicBool,
+    /// What handles were told of since they were opened. [leaf]
+    told: Mutex<HashMap<u64, u32>>,
+}
+
+impl Handles {
+    pub(crate) fn new() -> Handles {
+        Handles {
+            next: AtomicU32::new(0),
+            is_used: AtomicBool::new(false),
+            told: Mutex::new(Rank::Leaf, HashMap::new()),
+        }
+    }
+
+    /// A handle that counts so many failures as told.
+    pub(crate) fn open(&self, seen: u32) -> u64 {
+        // Relaxed: each number once; nothing else hangs on it.
+        let own = self.next.fetch_add(1, Ordering::Relaxed);
+        u64::from(own) << 32 | u64::from(seen)
+    }
+
+    /// How many failures a handle counts as told.
+    pub(crate) fn seen(&self, handle: u64) -> u32 {
+        // The low half is the count at the beginning.
+        let first = handle as u32;
+        // Acquire: pairs with the Release in `set_seen`.
+        match self.is_used.load(Ordering::Acquire) {
+            true => self.told.lock().get(&handle).copied().unwrap_or(first),
+            false => first,
+        }
+    }
+
+    /// A handle was told of so many failures.
+    pub(crate) fn set_seen(&self, handle: u64, seen: u32) {
+        self.told.lock().insert(handle, seen);
+        // Release: pairs with the Acquire loads.
+        self.is_used.store(true, Ordering::Release);
+    }
+
+    /// A handle is closed.
+    pub(crate) fn close(&self, handle: u64) {
+        // Acquire: pairs with the Release in `set_seen`.
+        if self.is_used.load(Ordering::Acquire) {
+            self.told.lock().remove(&handle);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_handle_keeps_its_own_count() {
+        let handles = Handles::new();
+        let (one, other) = (handles.open(0), handles.open(0));
+        assert_ne!(one, other);
+        handles.set_seen(one, 3);
+        assert_eq!((handles.seen(one), handles.seen(other)), (3, 0));
+        let late = handles.open(3);
+        assert_eq!(handles.seen(late), 3);
+        handles.close(one);
+        assert!(handles.told.lock().is_empty());
+    }
+}

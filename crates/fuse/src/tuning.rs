@@ -1,0 +1,60 @@
+//! The mechanisms of a mounted file system, seen and switched through attributes of its root directory that no list
+//! shows: `lanefs tune` reads and sets them, on the live mount.
+//!
+//! | attribute | value |
+//! |---|---|
+//! | `lanefs.forms` | `NAME=VALUE`, a line each: the form of each mechanism |
+//! | `lanefs.choices` | `NAME=VALUE,VALUE...`, a line each: what there is, the default first |
+//! | `lanefs.counters` | `NAME VALUE`, a line each: what was counted since the mount |
+//! | `lanefs.NAME` | the form of one mechanism; setting it switches |
+//!
+//! Only root and who mounted may switch. Takes no lock; nothing of it is on disk.
+
+use lanefs::{InodeFs, VariantError, Variants};
+use rustix::io::Errno;
+
+use crate::operations::{Answer, Caller};
+
+const PREFIX: &[u8] = b"lanefs.";
+
+/// The rest of an attribute's name, if it is one of these.
+pub(crate) fn name(attribute: &[u8]) -> Option<&str> {
+    std::str::from_utf8(attribute.strip_prefix(PREFIX)?).ok()
+}
+
+/// The value of an attribute.
+pub(crate) fn read(fs: &InodeFs, name: &str) -> Answer<Vec<u8>> {
+    let forms = fs.variants();
+    let mut options = forms.options();
+    let text = match name {
+        "forms" => options
+            .map(|(name, value)| format!("{name}={value}\n"))
+            .collect(),
+        "choices" => Variants::choices()
+            .map(|(name, values)| format!("{name}={}\n", values.join(",")))
+            .collect(),
+        "counters" => fs
+            .counters()
+            .into_iter()
+            .map(|(name, value)| format!("{name} {value}\n"))
+            .collect(),
+        one => {
+            let found = options.find(|(name, _)| *name == one);
+            found.map(|(_, value)| value).ok_or(Errno::NODATA)?
+        }
+    };
+    Ok(text.into_bytes())
+}
+
+/// Switches a mechanism to another form.
+pub(crate) fn write(fs: &InodeFs, name: &str, value: &[u8], caller: Caller) -> Answer<()> {
+    if caller.uid != 0 && caller.uid != rustix::process::getuid().as_raw() {
+        return Err(Errno::PERM);
+    }
+    let value = std::str::from_utf8(value).map_err(|_| Errno::INVAL)?;
+    let chosen = fs.choose(&format!("{name}={value}"));
+    chosen.map_err(|error| match error {
+        VariantError::Unknown(_) => Errno::OPNOTSUPP,
+        VariantError::Value { .. } => Errno::INVAL,
+    })
+}
