@@ -53,26 +53,8 @@ pub fn run(root: &Path) -> Result<(), String> {
         Ok(closing.clone())
     })?;
     timed("crash", &mut || crate::crash::run(root, &[]))?;
-    timed("documentation", &mut || {
-        // The doc comments of the program are its help texts, in a syntax of their own.
-        let arguments = [
-            "doc",
-            "--workspace",
-            "--exclude",
-            "lanefs-cli",
-            "--no-deps",
-            "--locked",
-            "--quiet",
-        ];
-        cargo(
-            root,
-            &arguments,
-            &[(
-                "RUSTDOCFLAGS",
-                "-D warnings -A rustdoc::private_intra_doc_links",
-            )],
-        )
-    })?;
+    timed("sharing", &mut || crate::sharing::run(root, &[]))?;
+    timed("documentation", &mut || documentation(root))?;
     println!();
     for (name, time) in times {
         println!("{:>8}  {name}", clock(time));
@@ -80,6 +62,21 @@ pub fn run(root: &Path) -> Result<(), String> {
     println!("{:>8}  in all", clock(start.elapsed()));
     println!("ci: passed; {closing}");
     Ok(())
+}
+
+/// Builds it with every warning an error. The doc comments of the program are its help texts, in a syntax of their own.
+fn documentation(root: &Path) -> Result<String, String> {
+    let arguments = [
+        "doc",
+        "--workspace",
+        "--exclude",
+        "lanefs-cli",
+        "--no-deps",
+        "--locked",
+        "--quiet",
+    ];
+    let flags = "-D warnings -A rustdoc::private_intra_doc_links";
+    cargo(root, &arguments, &[("RUSTDOCFLAGS", flags)])
 }
 
 fn clock(time: Duration) -> String {

@@ -1,19 +1,43 @@
 //! `cargo xtask crash`: builds the simulation with all assertions and runs it; see `docs/crash.md`.
 
+mod full;
+
 use std::path::Path;
 use std::process::Command;
 
-/// Builds and runs it with these words.
+const PROFILE: &str = "simulation";
+
+/// Builds and runs it with these words; with `--full`, all parts of it.
 pub fn run(root: &Path, words: &[&str]) -> Result<String, String> {
-    let status = Command::new(crate::cargo())
+    if let ["--full", options @ ..] = words {
+        return full::run(root, options);
+    }
+    let mut command = cargo(root, "run");
+    command.arg("--").args(words);
+    done(command).map(|()| String::new())
+}
+
+/// Builds it; where it is then.
+fn build(root: &Path) -> Result<std::path::PathBuf, String> {
+    done(cargo(root, "build"))?;
+    Ok(root.join("target").join(PROFILE).join("crash"))
+}
+
+fn cargo(root: &Path, what: &str) -> Command {
+    let mut command = Command::new(crate::cargo());
+    command
         .current_dir(root)
-        .args(["run", "--quiet", "--locked", "--profile", "simulation"])
-        .args(["--package", "lanefs-simulate", "--bin", "crash", "--"])
-        .args(words)
+        .args([what, "--quiet", "--locked", "--profile", PROFILE])
+        .args(["--package", "lanefs-simulate", "--bin", "crash"]);
+    command
+}
+
+fn done(mut command: Command) -> Result<(), String> {
+    let status = command
         .status()
         .map_err(|error| format!("cargo does not start: {error}"))?;
     match status.success() {
-        true => Ok(String::new()),
+        true => Ok(()),
         false => Err("crash: FAILED".into()),
     }
 }

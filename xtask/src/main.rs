@@ -1,11 +1,13 @@
 //! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`, `cargo xtask bench-build`,
-//! `cargo xtask bench-engine`, `cargo xtask suites`.
+//! `cargo xtask bench-engine`, `cargo xtask bench-scaling`, `cargo xtask suites`.
 
 mod bench_build;
 mod bench_engine;
+mod bench_scaling;
 mod ci;
 mod crash;
 mod demo;
+mod sharing;
 mod suites;
 mod tidy;
 
@@ -19,14 +21,22 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
        cargo xtask suites [NAME ...]
                           outside suites and long runs on a mounted image (posix, fsx, trees, kill)
        cargo xtask crash  power cuts, faults and random work in memory; `cargo xtask crash --help`
+       cargo xtask sharing
+                          the cache lines that operations on different objects share; `cargo xtask sharing --help`
        cargo xtask bench-build [--rounds N] [INPUT ...]
                           time `lanefs build` beside mke2fs -d and mkext4, `lanefs extract` beside cp -a
                           (flat-20000, flat-120000, kernel-like, usr, debian); table in target/bench-build.md
        cargo xtask bench-engine [OPTION of lanefs bench ...]
                           the engine's workloads in process, beside the kernel's ext4, `lanefs mount` and fuse2fs;
-                          tables in target/bench-engine.md";
+                          tables in target/bench-engine.md
+       cargo xtask bench-scaling [--quick] [OPTION of lanefs bench ...]
+                          every mechanism beside its plain twins and the kernel's ext4 (as root): tables to standard
+                          output, with charts to docs/scaling, a page in target/bench-scaling; 25 minutes, --quick 3";
 
 fn main() -> ExitCode {
+    if let Some(code) = sharing::as_compiler() {
+        return code;
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
@@ -35,8 +45,10 @@ fn main() -> ExitCode {
         ["demo"] => demo::run(&root()),
         ["suites", names @ ..] => suites::run(&root(), names),
         ["crash", words @ ..] => crash::run(&root(), words).map(drop),
+        ["sharing", words @ ..] => sharing::run(&root(), words).map(drop),
         ["bench-build", only @ ..] => bench_build::run(&root(), only),
         ["bench-engine", options @ ..] => bench_engine::run(&root(), options),
+        ["bench-scaling", options @ ..] => bench_scaling::run(&root(), options),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

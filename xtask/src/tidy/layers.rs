@@ -34,6 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "simulate",
         &["model", "lanefs", "engine", "ondisk", "device", "sync"],
     ),
+    ("sharing", &["engine", "mkfs", "ondisk", "device", "sync"]),
     (
         "cli",
         &["lanefs", "fuse", "bench", "ondisk", "device", "sync"],
@@ -46,7 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// The modules of `engine`, in steps: each may import only from steps before its own.
 const ENGINE: &[&[&str]] = &[
     &["limits", "error", "freeze", "variants"],
-    &["live"],
+    &["live", "fast"],
     &["sb"],
     &["group"],
     &["mballoc", "ialloc", "orphan"],

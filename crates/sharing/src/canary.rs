@@ -1,0 +1,67 @@
+//! Mistakes made on purpose, which the report must find. Each worker commits them beside its operation. One is none:
+//! [`Canary::Apart`], words on lines of their own, which the report must not find. No locks.
+
+use sync::CachePadded;
+use sync::atomic::{AtomicU64, Ordering};
+
+/// Two workers' words, side by side.
+static NEIGHBOURS: CachePadded<[AtomicU64; 2]> =
+    CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]);
+/// Two workers' words, apart.
+static APART: [CachePadded<AtomicU64>; 2] = [
+    CachePadded::new(AtomicU64::new(0)),
+    CachePadded::new(AtomicU64::new(0)),
+];
+
+/// What a worker does beside its operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Canary {
+    /// Counts in a word that the other worker counts in, too.
+    SharedCounter,
+    /// Counts in a word of its own, on the other worker's cache line.
+    FalseSharing,
+    /// Clones and drops a pointer that the other worker clones, too.
+    SharedReference,
+    /// Counts in a word on a line of its own.
+    Apart,
+}
+
+impl Canary {
+    /// All of them.
+    pub const ALL: [Canary; 4] = [
+        Canary::SharedCounter,
+        Canary::FalseSharing,
+        Canary::SharedReference,
+        Canary::Apart,
+    ];
+
+    /// Whether the report must find it.
+    #[must_use]
+    pub fn shares(self) -> bool {
+        self != Canary::Apart
+    }
+
+    /// Does it once, as worker 0 or 1.
+    #[inline(never)]
+    pub fn sing(self, worker: usize) {
+        match self {
+            Canary::SharedCounter => {
+                // Relaxed: only its line matters; pairs with nothing.
+                NEIGHBOURS[0].fetch_add(1, Ordering::Relaxed);
+            }
+            Canary::FalseSharing => {
+                // Relaxed: as above.
+                NEIGHBOURS[worker & 1].store(1, Ordering::Relaxed);
+            }
+            Canary::SharedReference => {
+                static SHARED: sync::LazyLock<sync::Arc<u64>> =
+                    sync::LazyLock::new(|| sync::Arc::new(7));
+                drop(std::hint::black_box(sync::Arc::clone(&SHARED)));
+            }
+            Canary::Apart => {
+                // Relaxed: as above.
+                APART[worker & 1].fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}

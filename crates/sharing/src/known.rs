@@ -1,0 +1,114 @@
+//! Lines that are known to be shared: the goal is none. An entry excuses lines that are written within its function,
+//! and an entry that excuses nothing any more is a failure, so that the list shrinks. No locks.
+
+use crate::watch::report::{Shared, Use};
+use crate::watch::symbols::Frame;
+
+/// What is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// The end of the file's name.
+    pub file: &'static str,
+    /// A part of the function's name with its path.
+    pub function: &'static str,
+    /// Whether what the function calls is excused, too.
+    pub is_beneath: bool,
+    /// What is shared, and what will end it.
+    pub why: &'static str,
+}
+
+/// All that is known.
+pub const KNOWN: &[Known] = &[
+    Known {
+        file: "engine/src/mballoc/search.rs",
+        function: "look",
+        is_beneath: true,
+        why: "new directories' first blocks come out of a group, which both workers' directories are in: \
+              until blocks are kept for a thread's directories as for its small files",
+    },
+    Known {
+        file: "engine/src/group/kept.rs",
+        function: "set",
+        is_beneath: false,
+        why: "what is known of that group, said after each block that is taken out of it",
+    },
+    Known {
+        file: "engine/src/group/inodes/bits.rs",
+        function: "",
+        is_beneath: false,
+        why: "windows of both workers are filled from one group: more than 4 refills of 256 only beside mkdir",
+    },
+    Known {
+        file: "engine/src/icache/rcu.rs",
+        function: "insert",
+        is_beneath: true,
+        why: "a bucket is a line, and one range of numbers may fall on another: such a line goes over once",
+    },
+];
+
+impl Known {
+    fn is_at(&self, used: &Use) -> bool {
+        let is_here = |frame: &Frame| {
+            frame.file.ends_with(self.file) && frame.function.contains(self.function)
+        };
+        let mut frames = used.frames.iter();
+        let is_at = match self.is_beneath {
+            true => frames.any(is_here),
+            false => frames.next().is_some_and(is_here),
+        };
+        used.kind.writes() && is_at
+    }
+
+    /// Whether it excuses the line: one who writes it does so in its function.
+    pub fn excuses(&self, line: &Shared) -> bool {
+        line.uses.iter().any(|used| self.is_at(used))
+    }
+}
+
+/// The first entry that excuses the line.
+pub fn excuse(line: &Shared) -> Option<usize> {
+    KNOWN.iter().position(|known| known.excuses(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::record::{Kind, Rounds};
+
+    #[test]
+    fn an_entry_excuses_what_its_own_function_writes_and_nothing_beneath_it() {
+        let entry = Known {
+            file: "engine/src/a.rs",
+            function: "take",
+            is_beneath: false,
+            why: "",
+        };
+        let frame = |file: &str, function: &str| Frame {
+            file: format!("crates/{file}"),
+            line: 1,
+            function: function.to_owned(),
+        };
+        let line = |kind, frames: &[Frame]| Shared {
+            address: 0,
+            written: [Rounds::default(); 2],
+            fetched: [Rounds::default(); 2],
+            is_false: false,
+            uses: vec![Use {
+                worker: 0,
+                kind,
+                bytes: (0, 8),
+                rounds: 1,
+                frames: frames.to_vec(),
+                by: String::new(),
+            }],
+        };
+        let (here, beneath) = (
+            frame("engine/src/a.rs", "a::take"),
+            frame("journal/src/b.rs", "b::give"),
+        );
+        assert!(entry.excuses(&line(Kind::Write, std::slice::from_ref(&here))));
+        assert!(!entry.excuses(&line(Kind::Read, std::slice::from_ref(&here))));
+        assert!(!entry.excuses(&line(Kind::Write, &[beneath, here])));
+        assert!(!entry.excuses(&line(Kind::Write, &[frame("engine/src/a.rs", "a::give")])));
+    }
+}

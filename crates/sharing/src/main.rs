@@ -1,0 +1,153 @@
+//! `cargo xtask sharing`: pairs of operations on objects that have nothing in common, by two threads that take turns,
+//! in the engine on a memory device; and each cache line that one of them wrote and the other touched, with the places
+//! in the source. Built by any other command it has nothing to look at, and says so.
+
+mod known;
+mod pairs;
+mod show;
+mod watch;
+
+use std::fmt;
+use std::io::Write;
+use std::process::ExitCode;
+
+use lanefs_sharing::{Canary, Operation};
+
+use known::KNOWN;
+use pairs::{Pair, Settings};
+
+#[global_allocator]
+static HEAP: watch::heap::Heap = watch::heap::Heap;
+
+const USAGE: &str = "\
+usage: cargo xtask sharing [OPTION ...] [OPERATION[,OPERATION] ...]
+  all pairs of operations, or those named: create unlink append overwrite truncate fallocate stat mkdir rename read
+  --line 64|128   the cache line's bytes (64)
+  --set NAME=FORM uses this form of a mechanism
+  --json          the report in JSON
+  --refills       also lines that are written rarely
+  --places N      so many places of each line (6)
+  --canary NAME   commit a mistake beside each operation: shared-counter, false-sharing, shared-reference, apart";
+
+/// Says something on the standard output; who does not listen any more does not matter.
+pub fn say(line: &dyn fmt::Display) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let Some((settings, pairs)) = parse(&words) else {
+        say(&USAGE);
+        return ExitCode::from(2);
+    };
+    match run(&settings, &pairs) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            say(&format!("sharing: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn operation(name: &str) -> Option<Operation> {
+    Operation::ALL.into_iter().find(|one| one.name() == name)
+}
+
+fn canary(name: &str) -> Option<Canary> {
+    match name {
+        "shared-counter" => Some(Canary::SharedCounter),
+        "false-sharing" => Some(Canary::FalseSharing),
+        "shared-reference" => Some(Canary::SharedReference),
+        "apart" => Some(Canary::Apart),
+        _ => None,
+    }
+}
+
+fn parse(words: &[&str]) -> Option<(Settings, Vec<[Operation; 2]>)> {
+    let mut settings = Settings::default();
+    let mut pairs = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            "--json" => settings.json = true,
+            "--refills" => settings.shows_refills = true,
+            "--line" => {
+                settings.line = words
+                    .next()?
+                    .parse()
+                    .ok()
+                    .filter(|line| matches!(line, 64 | 128))?
+            }
+            "--places" => settings.places = words.next()?.parse().ok()?,
+            "--canary" => settings.canary = Some(canary(words.next()?)?),
+            "--set" => settings.variants.push((*words.next()?).to_owned()),
+            names => {
+                let (one, other) = names.split_once(',').unwrap_or((names, names));
+                pairs.push([operation(one)?, operation(other)?]);
+            }
+        }
+    }
+    if pairs.is_empty() {
+        for (number, one) in Operation::ALL.into_iter().enumerate() {
+            let others = Operation::ALL[number..].iter().map(|other| [one, *other]);
+            pairs.extend(others.filter(|pair| is_of_interest(*pair)));
+        }
+        settings.is_whole = true;
+    }
+    Some((settings, pairs))
+}
+
+/// Orphans are made of creating and unlinking, so beside other operations they show nothing that these do not.
+fn is_of_interest(pair: [Operation; 2]) -> bool {
+    pair[1] != Operation::Orphan || matches!(pair[0], Operation::Unlink | Operation::Orphan)
+}
+
+/// Runs the pairs; whether nothing is shared that is not known to be.
+fn run(settings: &Settings, pairs: &[[Operation; 2]]) -> Result<bool, String> {
+    if settings.canary.is_none() {
+        canaries(settings)?;
+    }
+    let mut done = Vec::new();
+    for operations in pairs {
+        done.push(Pair::run(*operations, settings)?);
+    }
+    let is_needed = |entry: &usize| {
+        let mut excused = done.iter().flat_map(Pair::excused);
+        excused.any(|one| one == *entry)
+    };
+    let unneeded: Vec<usize> = (0..KNOWN.len())
+        .filter(|entry| settings.is_whole && !is_needed(entry))
+        .collect();
+    match settings.json {
+        true => say(&show::json(&done, &unneeded, settings)),
+        false => show::text(&done, &unneeded, settings),
+    }
+    Ok(unneeded.is_empty() && done.iter().all(Pair::is_clean))
+}
+
+/// The mistakes made on purpose are found, and what is none is not.
+fn canaries(settings: &Settings) -> Result<(), String> {
+    for canary in Canary::ALL {
+        let settings = Settings {
+            canary: Some(canary),
+            ..settings.clone()
+        };
+        let pair = Pair::run([Operation::Stat; 2], &settings)?;
+        let is_found = pair.lines.iter().any(|line| {
+            let mut frames = line.shared.uses.iter().flat_map(|used| &used.frames);
+            frames.any(|frame| frame.file.ends_with("sharing/src/canary.rs"))
+                && !line.shared.is_rare()
+        });
+        if is_found != canary.shares() {
+            return Err(match is_found {
+                true => format!("the report finds {canary:?}, which shares nothing"),
+                false => {
+                    format!("the report misses {canary:?}: is it built by `cargo xtask sharing`?")
+                }
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! The operations, one at a time, by two workers that have no object in common: each has its own directory under the
+//! root, and its own files in it. No locks of its own; nothing survives the process.
+
+use engine::{Allocate, Error, Fs, Ino, NewInode, RenameFlag};
+
+/// Bytes of a write.
+const PIECE: usize = 4096;
+/// Blocks of the file that is overwritten and read, and files that are looked up.
+const FEW: usize = 16;
+
+/// What a worker does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// Makes an empty file.
+    Create,
+    /// Removes an empty file.
+    Unlink,
+    /// Writes 4 KiB at the end of its file.
+    Append,
+    /// Writes 4 KiB over what is there.
+    Overwrite,
+    /// Takes 4 KiB off the end of its file.
+    Truncate,
+    /// Reserves the next 8 KiB.
+    Fallocate,
+    /// Looks up a name and reads its inode.
+    Stat,
+    /// Makes a directory in its own.
+    Mkdir,
+    /// Gives its file another name in the same directory.
+    Rename,
+    /// Reads 4 KiB.
+    Read,
+    /// Makes a file, takes its name while it is held, and lets go of it.
+    Orphan,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Operation; 11] = [
+        Operation::Create,
+        Operation::Unlink,
+        Operation::Append,
+        Operation::Overwrite,
+        Operation::Truncate,
+        Operation::Fallocate,
+        Operation::Stat,
+        Operation::Mkdir,
+        Operation::Rename,
+        Operation::Read,
+        Operation::Orphan,
+    ];
+
+    /// How many steps of the journal the operation has: each may take something of a lease.
+    #[must_use]
+    pub fn steps(self) -> u32 {
+        match self {
+            Operation::Orphan => 3,
+            _ => 1,
+        }
+    }
+
+    /// As the command line names it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Create => "create",
+            Operation::Unlink => "unlink",
+            Operation::Append => "append",
+            Operation::Overwrite => "overwrite",
+            Operation::Truncate => "truncate",
+            Operation::Fallocate => "fallocate",
+            Operation::Stat => "stat",
+            Operation::Mkdir => "mkdir",
+            Operation::Rename => "rename",
+            Operation::Read => "read",
+            Operation::Orphan => "orphan",
+        }
+    }
+}
+
+fn owned(mode: u16) -> NewInode {
+    NewInode {
+        mode,
+        umask: 0,
+        held: false,
+        uid: 0,
+        gid: 0,
+    }
+}
+
+fn numbered(number: usize) -> String {
+    format!("name-{number:05}")
+}
+
+/// One worker and what is its own.
+pub struct Worker<'fs> {
+    fs: &'fs Fs,
+    operation: Operation,
+    directory: Ino,
+    file: Ino,
+    names: Vec<String>,
+    bytes: Vec<u8>,
+}
+
+impl<'fs> Worker<'fs> {
+    /// Makes what `rounds` rounds of the operation need.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn new(
+        fs: &'fs Fs,
+        operation: Operation,
+        number: usize,
+        rounds: usize,
+    ) -> Result<Worker<'fs>, Error> {
+        let name = format!("worker-{number}");
+        let directory = fs.mkdir(Ino::ROOT, name.as_bytes(), owned(0o755))?;
+        let file = fs.create(directory, b"file", owned(0o644))?;
+        let names: Vec<String> = (0..rounds + FEW).map(numbered).collect();
+        let bytes = vec![0x5a; PIECE];
+        let before = match operation {
+            Operation::Unlink => names.len(),
+            Operation::Stat => FEW,
+            Operation::Rename => 1,
+            _ => 0,
+        };
+        for name in &names[..before] {
+            fs.create(directory, name.as_bytes(), owned(0o644))?;
+        }
+        let blocks = match operation {
+            Operation::Truncate => rounds,
+            Operation::Overwrite | Operation::Read => FEW,
+            _ => 0,
+        };
+        for block in 0..blocks {
+            fs.write(file, (block * PIECE) as u64, &bytes)?;
+        }
+        Ok(Worker {
+            fs,
+            operation,
+            directory,
+            file,
+            names,
+            bytes,
+        })
+    }
+
+    /// The operation, for the time `round`, counted from 0.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn step(&mut self, round: usize, rounds: usize) -> Result<(), Error> {
+        let (fs, directory) = (self.fs, self.directory);
+        let name = self.names[round].as_bytes();
+        let offset = (round % FEW * PIECE) as u64;
+        match self.operation {
+            Operation::Create => fs.create(directory, name, owned(0o644)).map(drop),
+            Operation::Orphan => {
+                let ino = fs.create(directory, name, owned(0o644))?;
+                fs.hold(ino)?;
+                fs.unlink(directory, name)?;
+                fs.release(ino)
+            }
+            Operation::Mkdir => fs.mkdir(directory, name, owned(0o755)).map(drop),
+            Operation::Unlink => fs.unlink(directory, name),
+            Operation::Rename => {
+                let new = self.names[round + 1].as_bytes();
+                fs.rename(directory, name, directory, new, RenameFlag::Replace)
+            }
+            Operation::Stat => {
+                let name = self.names[round % FEW].as_bytes();
+                fs.metadata(fs.lookup(directory, name)?).map(drop)
+            }
+            Operation::Append => {
+                let offset = (round * PIECE) as u64;
+                fs.write(self.file, offset, &self.bytes).map(drop)
+            }
+            Operation::Overwrite => fs.write(self.file, offset, &self.bytes).map(drop),
+            Operation::Read => fs.read(self.file, offset, &mut self.bytes).map(drop),
+            Operation::Truncate => {
+                let blocks = rounds.saturating_sub(round + 1);
+                fs.truncate(self.file, (blocks * PIECE) as u64)
+            }
+            Operation::Fallocate => {
+                let (offset, len) = (2 * PIECE * round, 2 * PIECE);
+                fs.allocate(self.file, Allocate::Grow, offset as u64, len as u64)
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! One pair of operations: a fresh file system in memory, two threads that take turns, and what they shared.
+//!
+//! The workers' turn is a word under a lock of this file ([`Rank::Job`]); nothing else is held while they wait.
+
+use device::{BlockDevice, MemoryDevice};
+use engine::{Fs, OpenOptions, Timestamp};
+use lanefs_sharing::{Canary, Operation, Worker};
+use sync::{Arc, Condvar, Mutex, Rank};
+
+use crate::known;
+use crate::watch::record::{self, ROUNDS, Record, Rounds};
+use crate::watch::report::{self, REFILLS_MOST, Shared};
+use crate::watch::symbols::Symbols;
+
+/// Bytes of the file system.
+const SIZE: u64 = 4 << 30;
+/// MiB of its journal: so large that nothing is committed while the workers are watched.
+const JOURNAL_MIB: u64 = 512;
+/// Rounds before anything is watched: leases are filled, tables have grown.
+const WARM_UP: usize = 64;
+
+/// How pairs are run and shown.
+#[derive(Clone)]
+pub struct Settings {
+    /// Bytes of a cache line.
+    pub line: usize,
+    /// Forms of mechanisms other than the defaults.
+    pub variants: Vec<String>,
+    /// A mistake that is made beside each operation.
+    pub canary: Option<Canary>,
+    /// Whether all pairs are run.
+    pub is_whole: bool,
+    /// Whether the report is in JSON.
+    pub json: bool,
+    /// Whether lines that are written rarely are shown.
+    pub shows_refills: bool,
+    /// Places shown of each line.
+    pub places: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            line: record::LINE,
+            variants: Vec::new(),
+            canary: None,
+            is_whole: false,
+            json: false,
+            shows_refills: false,
+            places: 6,
+        }
+    }
+}
+
+/// A shared line, and whether it is known to be.
+pub struct Line {
+    /// The line.
+    pub shared: Shared,
+    /// The entry of the list that excuses it.
+    pub known: Option<usize>,
+}
+
+/// What was found about a pair.
+pub struct Pair {
+    /// Who did what.
+    pub operations: [Operation; 2],
+    /// The lines that both touched and one wrote.
+    pub lines: Vec<Line>,
+    /// For each worker, rounds in which a line that is rarely shared and not known went to it.
+    pub refills: [u32; 2],
+    /// Lines that each worker touched.
+    pub touched: [usize; 2],
+}
+
+fn clock() -> Timestamp {
+    Timestamp {
+        seconds: 1_700_000_000,
+        nanoseconds: 5,
+    }
+}
+
+/// Whose turn it is: rounds of worker 0 are even, those of worker 1 odd.
+struct Turn {
+    /// \[job\]
+    next: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Turn {
+    fn take<R>(&self, number: usize, work: impl FnOnce() -> R) -> R {
+        let mut next = self.next.lock();
+        while *next < number {
+            self.changed.wait(&mut next);
+        }
+        drop(next);
+        // Given on also when the work panics, so that the other ends, too.
+        let _passed = Passed(self, number);
+        work()
+    }
+}
+
+struct Passed<'a>(&'a Turn, usize);
+
+impl Drop for Passed<'_> {
+    fn drop(&mut self) {
+        *self.0.next.lock() = self.1 + 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Pair {
+    /// Runs a pair.
+    pub fn run(operations: [Operation; 2], settings: &Settings) -> Result<Pair, String> {
+        let fs = fresh(settings)?;
+        let commits = || {
+            fs.journal_statistics()
+                .map_or(0, |count| count.commits.sum())
+        };
+        let turn = Turn {
+            next: Mutex::new(Rank::Job, 0),
+            changed: Condvar::new(),
+        };
+        let records = Mutex::new(Rank::Job, [None, None]);
+        let before = Mutex::new(Rank::Job, 0);
+        sync::thread::scope(|scope| {
+            for (worker, operation) in operations.into_iter().enumerate() {
+                let (fs, turn, records, before) = (&fs, &turn, &records, &before);
+                scope.spawn(move || {
+                    let sync = || {
+                        if worker == 0 {
+                            let _ = fs.sync();
+                            *before.lock() = commits();
+                        }
+                    };
+                    let work = || one_worker(fs, operation, worker, turn, settings, sync);
+                    let record = record::with_own_memory(work);
+                    records.lock()[worker] = Some(record);
+                });
+            }
+        });
+        if commits() != before.into_inner() {
+            return Err("a transaction was committed while the workers were watched".into());
+        }
+        let [one, other] = records.into_inner();
+        let record = |record: Option<Result<Record, engine::Error>>| match record {
+            Some(Ok(record)) => Ok(record),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err("a worker said nothing".to_owned()),
+        };
+        let records = [record(one)?, record(other)?];
+        let found = report::compare(&records, settings.line, &mut Symbols::default());
+        let mut refills = [Rounds::default(); 2];
+        let lines = found.lines.into_iter().map(|shared| {
+            let known = known::excuse(&shared);
+            if shared.is_rare() && known.is_none() {
+                refills[0].join(&shared.fetched[0]);
+                refills[1].join(&shared.fetched[1]);
+            }
+            Line { shared, known }
+        });
+        let lines = lines.collect();
+        Ok(Pair {
+            operations,
+            lines,
+            refills: refills.map(|rounds| rounds.count()),
+            touched: found.touched,
+        })
+    }
+
+    /// Entries of the list of known lines that were needed.
+    pub fn excused(&self) -> impl Iterator<Item = usize> {
+        self.lines.iter().filter_map(|line| line.known)
+    }
+
+    /// The lines that are shared in more rounds than leases are refilled, and not known to be.
+    pub fn failures(&self) -> impl Iterator<Item = &Shared> {
+        let unknown = |line: &&Line| !line.shared.is_rare() && line.known.is_none();
+        self.lines.iter().filter(unknown).map(|line| &line.shared)
+    }
+
+    /// Whether the lines that are written rarely are written too often together.
+    pub fn refills_too_often(&self) -> bool {
+        let mut refills = self.refills.iter().zip(self.operations);
+        refills.any(|(rounds, operation)| *rounds > REFILLS_MOST * operation.steps())
+    }
+
+    /// Whether nothing is shared that must not be.
+    pub fn is_clean(&self) -> bool {
+        self.failures().next().is_none() && !self.refills_too_often()
+    }
+}
+
+fn one_worker(
+    fs: &Fs,
+    operation: Operation,
+    number: usize,
+    turn: &Turn,
+    settings: &Settings,
+    before: impl FnOnce(),
+) -> Result<Record, engine::Error> {
+    let all = WARM_UP + ROUNDS;
+    let worker = turn.take(number, || Worker::new(fs, operation, number, all));
+    turn.take(2 + number, before);
+    let mut worker = worker?;
+    for round in 0..all {
+        turn.take(2 * (2 + round) + number, || {
+            match round.checked_sub(WARM_UP) {
+                None => worker.step(round, all),
+                Some(watched) => record::watch(watched, || {
+                    if let Some(canary) = settings.canary {
+                        canary.sing(number);
+                    }
+                    worker.step(round, all)
+                }),
+            }
+        })?;
+    }
+    Ok(record::take())
+}
+
+fn fresh(settings: &Settings) -> Result<Fs, String> {
+    let device = MemoryDevice::new(SIZE);
+    let mut options = mkfs::Options {
+        device_is_zero: true,
+        uuid: Some([7; 16]),
+        hash_seed: Some([7; 16]),
+        time: Some(clock().seconds),
+        ..mkfs::Options::default()
+    };
+    options.journal.size_mib = Some(JOURNAL_MIB);
+    let layout = mkfs::Layout::plan(SIZE, &options).map_err(|error| error.to_string())?;
+    mkfs::format(&device, &layout).map_err(|error| error.to_string())?;
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let mut options = OpenOptions {
+        staged_bytes: 4 * (JOURNAL_MIB << 20),
+        ..OpenOptions::default()
+    };
+    for choice in &settings.variants {
+        options
+            .variants
+            .set(choice)
+            .map_err(|error| error.to_string())?;
+    }
+    Fs::open_for_writing(device, &options, clock).map_err(|error| error.to_string())
+}

@@ -1,0 +1,264 @@
+//! `cargo xtask crash --full`: every part of a full run, two at a time, each in a process of its own whose output stays
+//! in `target/crash/<commit>/`. A part that was finished at this commit is not run again, so that a run which was
+//! stopped goes on where it was; in the end one table for `docs/crash.md` tells of all parts that there are.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Parts at a time.
+const PROCESSES: usize = 2;
+/// Kinds of images of sequences and the walk.
+const IMAGES: [&str; 4] = ["4k", "1k", "1k-plain", "1k-ext3"];
+const SEEDS: u64 = 20_000;
+const SEEDS_A_PART: u64 = 2000;
+/// More sequences of two than there are.
+const PAIRS: u64 = 27_000;
+const PAIRS_A_PART: u64 = 3000;
+const HISTORIES: u64 = 20_000;
+/// Steps of the walk on each kind of image.
+const STEPS: u64 = 2_500_000;
+
+const SINGLES: &str = "sequences of 1, four kinds of images";
+const ALL_PAIRS: &str = "sequences of 2, 1 KiB blocks, all";
+const SOME_PAIRS: &str = "sequences of 2, the others, one in seven";
+const FAULTS: &str = "faults in sequences of 1";
+const RANDOM: &str = "seeds 0 to 19,999";
+/// The rows of the table.
+const ROWS: [&str; 5] = [RANDOM, SINGLES, FAULTS, ALL_PAIRS, SOME_PAIRS];
+const CALLS: &str = "histories";
+const WALK: &str = "walk";
+const CANARIES: &str = "canaries";
+
+/// One process's part.
+struct Part {
+    row: &'static str,
+    name: String,
+    words: Vec<String>,
+}
+
+/// What parts counted, by name.
+type Sums = BTreeMap<String, u64>;
+
+/// Runs the parts that are not done yet; with `--minutes N` none begins later than that.
+pub fn run(root: &Path, options: &[&str]) -> Result<String, String> {
+    let minutes = match options {
+        [] => None,
+        ["--minutes", text] => Some(text.parse().map_err(|_| format!("not a number: {text}"))?),
+        other => return Err(format!("unknown: {}", other.join(" "))),
+    };
+    let commit = commit(root)?;
+    let program = super::build(root)?;
+    let folder = root.join("target/crash").join(&commit);
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let parts = parts();
+    let end = minutes.map(|minutes: u64| Instant::now() + Duration::from_secs(60 * minutes));
+    let rest = Mutex::new(
+        parts
+            .iter()
+            .filter(|part| sums(&folder, part).is_none())
+            .collect::<Vec<_>>()
+            .into_iter(),
+    );
+    let next = || {
+        let is_over = end.is_some_and(|end| Instant::now() > end);
+        // A thread that panicked with the lock held said so.
+        let mut rest = rest.lock().ok()?;
+        rest.next().filter(|_| !is_over)
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..PROCESSES {
+            scope.spawn(|| {
+                while let Some(part) = next() {
+                    println!("{}", run_part(&program, &folder, part));
+                }
+            });
+        }
+    });
+    table(&commit, &folder, &parts)
+}
+
+/// The commit that is checked out, and whether there is more than that.
+fn commit(root: &Path) -> Result<String, String> {
+    let git = |words: &[&str]| {
+        let output = Command::new("git").current_dir(root).args(words).output();
+        let output = output.map_err(|error| format!("git does not start: {error}"))?;
+        Ok::<String, String>(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "--short=7", "HEAD"])?;
+    match git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
+        true => Ok(commit),
+        false => Ok(commit + "-changed"),
+    }
+}
+
+/// All parts, those that find most first.
+fn parts() -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut add = |row, name: String, words: &str| {
+        let words = words.split(' ').map(str::to_owned).collect();
+        parts.push(Part { row, name, words });
+    };
+    add(CANARIES, "canaries".into(), "--canaries");
+    for start in (0..SEEDS).step_by(SEEDS_A_PART as usize) {
+        let end = start + SEEDS_A_PART;
+        add(
+            RANDOM,
+            format!("seeds-{start}"),
+            &format!("--seeds {start}..{end}"),
+        );
+    }
+    for image in IMAGES {
+        let words = format!("--image {image}");
+        add(
+            SINGLES,
+            format!("singles-{image}"),
+            &format!("{words} --singles"),
+        );
+        add(
+            FAULTS,
+            format!("faults-{image}"),
+            &format!("{words} --faults 0..1000"),
+        );
+    }
+    for start in (0..PAIRS).step_by(PAIRS_A_PART as usize) {
+        let words = format!("--image 1k --pairs {start}..{}", start + PAIRS_A_PART);
+        add(ALL_PAIRS, format!("pairs-{start}"), &words);
+    }
+    for (first, image) in [(0, "4k"), (2, "1k-plain"), (3, "1k-ext3")] {
+        let words = format!("--image {image} --every 7 --pairs {first}..{PAIRS}");
+        add(SOME_PAIRS, format!("pairs-{image}"), &words);
+    }
+    add(
+        CALLS,
+        "histories".into(),
+        &format!("--histories 0..{HISTORIES}"),
+    );
+    for image in IMAGES {
+        let words = format!("--image {image} --steps {STEPS}");
+        add(WALK, format!("walk-{image}"), &words);
+    }
+    parts
+}
+
+fn log(folder: &Path, part: &Part) -> PathBuf {
+    folder.join(format!("{}.txt", part.name))
+}
+
+/// Runs a part; one line about it.
+fn run_part(program: &Path, folder: &Path, part: &Part) -> String {
+    let (path, begun) = (log(folder, part), Instant::now());
+    let run = || {
+        let file = File::create(&path)?;
+        let mut command = Command::new(program);
+        command.args(&part.words).stdout(file).status()
+    };
+    let said = match run() {
+        Err(error) => error.to_string(),
+        Ok(status) => match sums(folder, part) {
+            Some(sums) if status.success() => format!("{} cut states", sum(&sums, "states")),
+            Some(sums) => format!("{} FAILED: {}", sum(&sums, "failures"), path.display()),
+            None => format!("FAILED: {}", path.display()),
+        },
+    };
+    let seconds = begun.elapsed().as_secs();
+    format!("{}: {said}, {seconds} s", part.name)
+}
+
+/// What a part counted; `None` where it did not come to its end.
+fn sums(folder: &Path, part: &Part) -> Option<Sums> {
+    let text = fs::read_to_string(log(folder, part)).ok()?;
+    let counted = text.lines().last()?.strip_prefix("counted: ")?;
+    let words: Vec<&str> = counted.split(' ').collect();
+    let pairs = words.chunks_exact(2);
+    pairs
+        .map(|pair| Some((pair[0].to_owned(), pair[1].parse().ok()?)))
+        .collect()
+}
+
+fn sum(sums: &Sums, name: &str) -> u64 {
+    sums.get(name).copied().unwrap_or(0)
+}
+
+/// A number with commas.
+fn commas(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// The sums of all parts of a row that are done, and how many are not.
+fn row(folder: &Path, parts: &[Part], wanted: &str) -> (Sums, usize) {
+    let (mut total, mut missing) = (Sums::new(), 0);
+    for part in parts.iter().filter(|part| part.row == wanted) {
+        match sums(folder, part) {
+            Some(found) => found.into_iter().for_each(|(name, count)| {
+                *total.entry(name).or_default() += count;
+            }),
+            None => missing += 1,
+        }
+    }
+    (total, missing)
+}
+
+/// The table for the documentation.
+fn table(commit: &str, folder: &Path, parts: &[Part]) -> Result<String, String> {
+    let date = Command::new("date").arg("+%Y-%m-%d").output();
+    let date = date.map_err(|error| format!("date does not start: {error}"))?;
+    let date = String::from_utf8_lossy(&date.stdout).trim().to_owned();
+    println!("\nOn {date}, commit {commit}, {PROCESSES} processes:\n");
+    println!("| part | runs | cut states | cut again | faults | read by e2fsck | failures |");
+    println!("|---|---|---|---|---|---|---|");
+    let (mut all, mut missing) = (Sums::new(), 0);
+    let print = |name: &str, sums: &Sums| {
+        let columns = ["runs", "states", "again", "faults", "judged", "failures"];
+        let columns = columns.map(|column| commas(sum(sums, column)));
+        println!("| {name} | {} |", columns.join(" | "));
+    };
+    for name in ROWS {
+        let (sums, left) = row(folder, parts, name);
+        print(name, &sums);
+        missing += left;
+        for (column, count) in sums {
+            *all.entry(column).or_default() += count;
+        }
+    }
+    print("in all", &all);
+    let (random, _) = row(folder, parts, RANDOM);
+    let share = |name| 100.0 * sum(&random, name) as f64 / sum(&random, "states").max(1) as f64;
+    let (busy, sealing) = (share("busy"), share("sealing"));
+    println!(
+        "\nOf the seeds' cut states {busy:.1} % had two or more handles open and {sealing:.1} % a seal in flight."
+    );
+    let mut failures = sum(&all, "failures");
+    let (calls, calls_missing) = row(folder, parts, CALLS);
+    let (walk, walk_missing) = row(folder, parts, WALK);
+    let (_, canaries_missing) = row(folder, parts, CANARIES);
+    missing += calls_missing + walk_missing + canaries_missing;
+    failures += sum(&calls, "failures") + sum(&walk, "failures");
+    println!(
+        "Histories: {} runs, {} calls that have an order. The walk: {} steps, {} of them refused as the model refuses \
+         them, e2fsck clean {} times.",
+        commas(sum(&calls, "runs")),
+        commas(sum(&calls, "calls")),
+        commas(sum(&walk, "steps")),
+        commas(sum(&walk, "refused")),
+        commas(sum(&walk, "judged"))
+    );
+    match (failures, missing) {
+        (0, 0) => Ok(String::new()),
+        (0, missing) => Err(format!(
+            "{missing} parts are not done: run it again to go on"
+        )),
+        (failures, _) => Err(format!("{failures} failures: see {}", folder.display())),
+    }
+}

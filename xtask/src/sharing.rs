@@ -1,0 +1,111 @@
+//! `cargo xtask sharing`: builds the engine so that each access to memory is recorded, and runs it; see
+//! `docs/scaling/sharing.md`.
+//!
+//! The compiler's thread sanitizer puts a call before each access, and `crates/sharing` has the functions that are
+//! called. Stable compilers have it behind a switch of unstable options, which this command turns on for this one
+//! build, in a target folder of its own. Cargo starts this program in the compiler's place, which hands on the flags
+//! to the crates that are looked at, and to no others.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+/// Set where this program stands in for the compiler.
+const STANDS_IN: &str = "LANEFS_SHARING";
+/// What makes the compiler put the calls in.
+const INSTRUMENT: [&str; 2] = ["-Zsanitizer=thread", "-Zexternal-clangrt"];
+/// Crates of others that are looked at, too: locks, tables, references.
+const OTHERS: [&str; 7] = [
+    "parking_lot",
+    "parking_lot_core",
+    "lock_api",
+    "hashbrown",
+    "foldhash",
+    "crossbeam_utils",
+    "scopeguard",
+];
+/// Crates of ours that are not: the device stands for a disk, and the image is made before anything is looked at.
+const NOT: [&str; 2] = ["lanefs_device", "lanefs_mkfs"];
+
+/// Builds and runs it with these words.
+pub fn run(root: &Path, words: &[&str]) -> Result<String, String> {
+    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) || !cfg!(target_os = "linux") {
+        println!("skipped: the sharing report needs Linux on x86-64 or ARM64");
+        return Ok(String::new());
+    }
+    let this = std::env::current_exe().map_err(|error| format!("who are we: {error}"))?;
+    let flags = format!(
+        "{} -Cunsafe-allow-abi-mismatch=sanitizer",
+        INSTRUMENT.join(" ")
+    );
+    let status = Command::new(crate::cargo())
+        .current_dir(root)
+        .env(STANDS_IN, "1")
+        .env("RUSTC_WRAPPER", this)
+        .env("RUSTFLAGS", flags)
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .args(["run", "--quiet", "--locked", "--profile", "sharing"])
+        .args([
+            "--target-dir",
+            "target/sharing",
+            "--package",
+            "lanefs-sharing",
+            "--bin",
+            "sharing",
+            "--",
+        ])
+        .args(words)
+        .status()
+        .map_err(|error| format!("cargo does not start: {error}"))?;
+    match status.success() {
+        true => Ok(String::new()),
+        false => Err("sharing: FAILED".into()),
+    }
+}
+
+/// Compiles one crate, if cargo started this program in the compiler's place.
+pub fn as_compiler() -> Option<ExitCode> {
+    std::env::var_os(STANDS_IN)?;
+    let mut words = std::env::args().skip(1);
+    let compiler = words.next()?;
+    let words: Vec<String> = words.collect();
+    let mut command = Command::new(compiler);
+    if is_instrumented(&words) {
+        // Only here, and only for the flags above.
+        command.env("RUSTC_BOOTSTRAP", "1").args(&words);
+    } else {
+        command.args(
+            words
+                .iter()
+                .filter(|word| !INSTRUMENT.contains(&word.as_str())),
+        );
+    }
+    let code = match command.status() {
+        Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()),
+        Err(error) => {
+            eprintln!("the compiler does not start: {error}");
+            None
+        }
+    };
+    Some(ExitCode::from(code.unwrap_or(1)))
+}
+
+fn is_instrumented(words: &[String]) -> bool {
+    let name = words.iter().position(|word| word == "--crate-name");
+    let name = name
+        .and_then(|at| words.get(at + 1))
+        .map_or("", String::as_str);
+    let is_ours = name.starts_with("lanefs_") && !NOT.contains(&name);
+    is_ours || OTHERS.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_is_instrumented_and_what_looks_at_it_is_not() {
+        let is = |name: &str| is_instrumented(&["--crate-name".to_owned(), name.to_owned()]);
+        assert!(is("lanefs_engine") && is("lanefs_sharing") && is("parking_lot_core"));
+        assert!(!is("sharing") && !is("lanefs_device") && !is("build_script_build") && !is("___"));
+    }
+}
