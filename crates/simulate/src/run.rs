@@ -289,7 +289,16 @@ pub fn seed(profile: Profile, setting: &Setting) -> Result<Tally, String> {
     let image = image::make(profile, &random_work::setup())?;
     let mut sweep = Sweep::new(&image, depth(true))?;
     let result = caught(|| random_work::run(&mut sweep, setting));
-    let recorded = random_work::record(&image, setting)?;
+    tell(&random_work::record(&image, setting)?);
+    result?;
+    Ok(Tally {
+        counts: sweep.counts,
+        ..Tally::default()
+    })
+}
+
+/// Says what the threads of a run did.
+fn tell(recorded: &random_work::Recorded) {
     for call in recorded.trace.calls() {
         say(&format!(
             "{}..{} thread {}: {} -> {:?}",
@@ -300,14 +309,9 @@ pub fn seed(profile: Profile, setting: &Setting) -> Result<Tally, String> {
             call.result
         ));
     }
-    result?;
-    Ok(Tally {
-        counts: sweep.counts,
-        ..Tally::default()
-    })
 }
 
-/// One seed on a device that fails.
+/// One seed on a device that fails, with all that its threads did.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -315,7 +319,10 @@ pub fn faulty(profile: Profile, setting: &Setting) -> Result<Tally, String> {
     say(setting);
     let image = image::make(profile, &random_work::setup())?;
     let mut sweep = Sweep::new(&image, depth(true))?;
-    caught(|| random_work::run_with_fault(&mut sweep, setting))?;
+    let result = caught(|| random_work::run_with_fault(&mut sweep, setting));
+    let (recorded, _) = random_work::record_with_fault(&image, setting)?;
+    tell(&recorded);
+    result?;
     Ok(Tally {
         counts: sweep.counts,
         ..Tally::default()

@@ -248,12 +248,11 @@ fn reopen(device: &CowDevice, options: &OpenOptions) -> Result<Fs, engine::Error
     Fs::open(device, options)
 }
 
-/// Runs the work of a seed on a device of which one request fails, once or from then on: nothing panics or hangs, who
-/// asked is told, and what is left recovers to what the model allows. False when the fault did not come up.
+/// Runs the work of a seed on a device of which one request fails; and which, in words.
 ///
 /// # Errors
-/// The first thing that is wrong.
-pub fn run_with_fault(sweep: &mut Sweep<'_>, setting: &Setting) -> Result<bool, String> {
+/// A panic, a deadlock, a livelock.
+pub fn record_with_fault(image: &Image, setting: &Setting) -> Result<(Recorded, String), String> {
     let mut random = Random::new(setting.seed ^ FAULTS);
     let fault = match random.below(4) {
         0 => Fault::Read(random.below(60)),
@@ -261,9 +260,20 @@ pub fn run_with_fault(sweep: &mut Sweep<'_>, setting: &Setting) -> Result<bool, 
         _ => Fault::Write(random.below(70)),
     };
     let sticky = random.one_in(2);
-    let device = Recorder::over(&sweep.image.device).fails(fault, sticky);
-    let say = |why: String| format!("{fault:?}{}: {why}", if sticky { " and on" } else { "" });
-    let mut recorded = record_on(device, sweep.image.profile, setting).map_err(say)?;
+    let said = format!("{fault:?}{}", if sticky { " and on" } else { "" });
+    let device = Recorder::over(&image.device).fails(fault, sticky);
+    let recorded = record_on(device, image.profile, setting);
+    Ok((recorded.map_err(|why| format!("{said}: {why}"))?, said))
+}
+
+/// Runs the work of a seed on a device of which one request fails, once or from then on: nothing panics or hangs, who
+/// asked is told, and what is left recovers to what the model allows. False when the fault did not come up.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn run_with_fault(sweep: &mut Sweep<'_>, setting: &Setting) -> Result<bool, String> {
+    let (mut recorded, said) = record_with_fault(sweep.image, setting)?;
+    let say = |why: String| format!("{said}: {why}");
     if !recorded.recorder.has_failed() {
         return Ok(false);
     }

@@ -8,7 +8,7 @@ use sync::Arc;
 use sync::gauge::Reading;
 
 use super::{Explains, Sweep, caught, read};
-use crate::executor::tree;
+use crate::executor::{tree, tree_of_repaired};
 use crate::image::open;
 use crate::{CowDevice, Cuts};
 
@@ -79,7 +79,7 @@ impl Sweep<'_> {
         let repaired = self.judge.repair(state)?;
         let shared: Arc<dyn BlockDevice> = Arc::new(repaired);
         let fs = open(&shared).map_err(|error| format!("opening what was repaired: {error}"))?;
-        tree(&fs)?;
+        tree_of_repaired(&fs)?;
         fs.close()
             .map_err(|error| format!("closing what was repaired: {error}"))
     }
