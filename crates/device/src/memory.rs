@@ -1,7 +1,9 @@
 //! A sparse device in memory: a 64 TiB one costs what is written to it, and zeros written where nothing was are free.
 //!
-//! Bytes live in chunks of 4 KiB, in tables sharded by chunk number; a read holds one shard's lock
-//! ([`Rank::Device`]) for reading, a write for writing, one chunk at a time. Nothing survives the process.
+//! Bytes live in chunks of 4 KiB, in tables sharded by ranges of chunks, so that who writes here shares nothing with
+//! who writes elsewhere; a read holds one shard's lock ([`Rank::Device`]) for reading, a write for writing, one chunk
+//! at a time. Chunks lie in slabs: to ask the host's allocator for each would be a system call each, which threads wait
+//! for each other in. Nothing survives the process.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,17 +16,99 @@ use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
 const CHUNK_BYTES: usize = 4096;
 const CHUNK: u64 = CHUNK_BYTES as u64;
 const SHARDS: u64 = 64;
+/// Chunks in a row that are in one shard.
+const ROW: u64 = 64;
+/// Chunks of a shard's first slab, and of the largest: each is twice as long as the one before.
+const SLAB_LEAST: usize = 4;
+const SLAB_MOST: usize = 256;
 static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 
-/// Chunk numbers are small and come from nobody hostile: a fast hash is enough.
-type Shard = HashMap<u64, Box<[u8]>, foldhash::fast::FixedState>;
+/// Where a chunk's bytes are: a slab, and the chunk in it.
+type Place = (u32, u32);
+
+/// The chunks of a shard.
+#[derive(Debug, Default)]
+struct Shard {
+    /// Chunk numbers are small and come from nobody hostile: a fast hash is enough.
+    places: HashMap<u64, Place, foldhash::fast::FixedState>,
+    slabs: Vec<Box<[u8]>>,
+    /// Places that no chunk has, those of the last slab that were never used aside.
+    free: Vec<Place>,
+    /// Chunks of the last slab that were used.
+    used: usize,
+}
+
+impl Shard {
+    fn bytes(&self, (slab, index): Place) -> &[u8] {
+        let at = index as usize * CHUNK_BYTES;
+        &self.slabs[slab as usize][at..at + CHUNK_BYTES]
+    }
+
+    fn bytes_mut(&mut self, (slab, index): Place) -> &mut [u8] {
+        let at = index as usize * CHUNK_BYTES;
+        &mut self.slabs[slab as usize][at..at + CHUNK_BYTES]
+    }
+
+    fn get(&self, chunk: u64) -> Option<&[u8]> {
+        self.places.get(&chunk).map(|place| self.bytes(*place))
+    }
+
+    fn get_mut(&mut self, chunk: u64) -> Option<&mut [u8]> {
+        let place = self.places.get(&chunk).copied()?;
+        Some(self.bytes_mut(place))
+    }
+
+    /// A place for a chunk that has none; what is there is of no meaning.
+    fn take_place(&mut self) -> Place {
+        if let Some(place) = self.free.pop() {
+            return place;
+        }
+        let len = self.slabs.last().map_or(0, |slab| slab.len() / CHUNK_BYTES);
+        if self.used == len {
+            let len = (2 * len).clamp(SLAB_LEAST, SLAB_MOST);
+            self.slabs
+                .push(vec![0; len * CHUNK_BYTES].into_boxed_slice());
+            self.used = 0;
+        }
+        self.used += 1;
+        // Slabs of a megabyte each: fewer than 2^32.
+        #[allow(clippy::cast_possible_truncation)]
+        (self.slabs.len() as u32 - 1, self.used as u32 - 1)
+    }
+
+    /// Adds a chunk that is not there: these bytes at `start`, zeros elsewhere.
+    fn insert(&mut self, chunk: u64, start: usize, bytes: &[u8]) {
+        let place = self.take_place();
+        let target = self.bytes_mut(place);
+        let end = start + bytes.len();
+        target[..start].fill(0);
+        target[start..end].copy_from_slice(bytes);
+        target[end..].fill(0);
+        self.places.insert(chunk, place);
+    }
+
+    /// Drops the chunks that are said to go; without any left, their memory too.
+    fn retain(&mut self, mut stays: impl FnMut(u64) -> bool) {
+        let free = &mut self.free;
+        self.places.retain(|chunk, place| {
+            let stays = stays(*chunk);
+            if !stays {
+                free.push(*place);
+            }
+            stays
+        });
+        if self.places.is_empty() {
+            *self = Shard::default();
+        }
+    }
+}
 
 /// A sparse device in memory.
 #[derive(Debug)]
 pub struct MemoryDevice {
     /// Bytes. [atomic: Relaxed, changed by `set_size` only]
     size: AtomicU64,
-    /// Chunk number to its bytes; a missing chunk is all zeros. [shard]
+    /// A missing chunk is all zeros. [shard]
     shards: Box<[CachePadded<RwLock<Shard>>]>,
 }
 
@@ -82,7 +166,11 @@ impl MemoryDevice {
     /// Bytes of memory that hold content (whole chunks).
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let chunks: usize = self.shards.iter().map(|shard| shard.read().len()).sum();
+        let chunks: usize = self
+            .shards
+            .iter()
+            .map(|shard| shard.read().places.len())
+            .sum();
         chunks as u64 * CHUNK
     }
 
@@ -94,7 +182,7 @@ impl MemoryDevice {
     pub fn copy_to(&self, target: &dyn BlockDevice) -> Result<(), DeviceError> {
         let mut chunks: Vec<u64> = Vec::new();
         for shard in &self.shards {
-            chunks.extend(shard.read().keys());
+            chunks.extend(shard.read().places.keys());
         }
         chunks.sort_unstable();
         let mut buf = vec![0; CHUNK_BYTES];
@@ -113,21 +201,15 @@ impl MemoryDevice {
     fn shard(&self, chunk: u64) -> &RwLock<Shard> {
         // The remainder is below the number of shards, so it fits.
         #[allow(clippy::cast_possible_truncation)]
-        &self.shards[(chunk % SHARDS) as usize]
+        &self.shards[(chunk / ROW % SHARDS) as usize]
     }
 
     fn write_piece(&self, piece: &Piece, bytes: &[u8]) {
         let mut shard = self.shard(piece.chunk).write();
-        if let Some(chunk) = shard.get_mut(&piece.chunk) {
+        if let Some(chunk) = shard.get_mut(piece.chunk) {
             chunk[piece.in_chunk.clone()].copy_from_slice(bytes);
-        } else if bytes.len() == CHUNK_BYTES {
-            if bytes != ZEROS {
-                shard.insert(piece.chunk, bytes.into());
-            }
         } else if bytes != &ZEROS[..bytes.len()] {
-            let mut chunk = vec![0; CHUNK_BYTES].into_boxed_slice();
-            chunk[piece.in_chunk.clone()].copy_from_slice(bytes);
-            shard.insert(piece.chunk, chunk);
+            shard.insert(piece.chunk, piece.in_chunk.start, bytes);
         }
     }
 
@@ -141,7 +223,7 @@ impl MemoryDevice {
         self.clear_parts(whole.end * CHUNK..range.end);
         for shard in &self.shards {
             // By what is there, not by the range: that may span terabytes.
-            shard.write().retain(|chunk, _| !whole.contains(chunk));
+            shard.write().retain(|chunk| !whole.contains(&chunk));
         }
     }
 
@@ -152,7 +234,7 @@ impl MemoryDevice {
         #[allow(clippy::cast_possible_truncation)]
         for piece in pieces(range.start, len as usize) {
             let mut shard = self.shard(piece.chunk).write();
-            if let Some(chunk) = shard.get_mut(&piece.chunk) {
+            if let Some(chunk) = shard.get_mut(piece.chunk) {
                 chunk[piece.in_chunk].fill(0);
             }
         }
@@ -177,7 +259,7 @@ impl BlockDevice for MemoryDevice {
         check_range("read", offset, buf.len() as u64, self.size())?;
         for piece in pieces(offset, buf.len()) {
             let target = &mut buf[piece.in_buffer];
-            match self.shard(piece.chunk).read().get(&piece.chunk) {
+            match self.shard(piece.chunk).read().get(piece.chunk) {
                 Some(chunk) => target.copy_from_slice(&chunk[piece.in_chunk]),
                 None => target.fill(0),
             }
