@@ -48,16 +48,17 @@ impl<const N: usize> Latest<N> {
 
     /// The words as one replacement left them; none if there were too many meanwhile.
     #[must_use]
+    #[inline]
     pub fn copy(&self) -> Option<[u64; N]> {
         for _ in 0..TRIES {
             // Acquire: before the words; pairs with the last store in `replace`.
             let before = self.version.load(Ordering::Acquire);
             if before.is_multiple_of(2) {
-                // Relaxed: the load above and the fence below order them.
-                let words = self
-                    .words
-                    .each_ref()
-                    .map(|word| word.load(Ordering::Relaxed));
+                let mut words = [0; N];
+                for (copy, word) in words.iter_mut().zip(&self.words) {
+                    // Relaxed: the load above and the fence below order them.
+                    *copy = word.load(Ordering::Relaxed);
+                }
                 // Acquire: after the words; pairs with the fence in `replace`.
                 fence(Ordering::Acquire);
                 // Relaxed: the fence above puts it after the words.

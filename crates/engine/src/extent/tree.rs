@@ -45,12 +45,38 @@ impl Level {
     }
 }
 
+/// The nodes from the root to the deepest; most trees are a root, which takes no memory of its own.
+struct Levels {
+    root: Option<Level>,
+    below: Vec<Level>,
+}
+
+impl Levels {
+    fn last(&self) -> Option<&Level> {
+        self.below.last().or(self.root.as_ref())
+    }
+
+    fn last_mut(&mut self) -> Option<&mut Level> {
+        self.below.last_mut().or(self.root.as_mut())
+    }
+
+    fn push(&mut self, level: Level) {
+        self.below.push(level);
+    }
+
+    fn pop(&mut self) {
+        if self.below.pop().is_none() {
+            self.root = None;
+        }
+    }
+}
+
 /// A walk through the tree of one inode.
 pub(super) struct Tree {
     ino: Ino,
     seed: u32,
     /// From the root to a leaf; empty when the walk is over.
-    levels: Vec<Level>,
+    levels: Levels,
     /// The logical block at which the walk is; 0 before it began.
     at: u64,
     began: bool,
@@ -70,7 +96,10 @@ impl Tree {
         Ok(Tree {
             ino,
             seed: inode.seed(),
-            levels: vec![level],
+            levels: Levels {
+                root: Some(level),
+                below: Vec::new(),
+            },
             at: 0,
             began: false,
         })
