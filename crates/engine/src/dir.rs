@@ -39,7 +39,7 @@ use crate::sb::{self, Volume};
 
 pub(crate) use draft::{Draft, PreparedNames, is_empty};
 pub use list::{DirEntry, ReadDir};
-pub(crate) use search::{glance, lookup_in};
+pub(crate) use search::{Place, Seen, glance, lookup_in, see};
 pub(crate) use slot::find_slot;
 
 /// An inode that is a directory, and how to read it.

@@ -24,7 +24,7 @@ use crate::site::{Corrupt, Site};
 mod edit;
 mod walk;
 
-pub use edit::{has_room, insert, remove, retarget};
+pub use edit::{Room, insert, remove, retarget, room};
 pub use walk::find;
 
 /// The longest name in bytes.

@@ -18,7 +18,7 @@ use buffer::Block;
 use journal::Handle;
 
 use super::list::ReadDir;
-use super::search::Place;
+use super::search::{Place, Seen};
 use super::{Directory, index};
 use crate::error::Error;
 use crate::extent::{self, Change};
@@ -38,6 +38,8 @@ pub(crate) struct Draft<'a> {
     /// New blocks, which follow the directory's last one.
     taken: Vec<Blocks<'a>>,
     flags: Flags,
+    /// Whether names moved from their places.
+    is_reshaped: bool,
 }
 
 /// Changes of a directory, ready to be applied.
@@ -88,6 +90,7 @@ impl<'a> Draft<'a> {
             pins: BTreeMap::new(),
             taken: Vec::new(),
             flags,
+            is_reshaped: false,
         })
     }
 
@@ -97,6 +100,37 @@ impl<'a> Draft<'a> {
     /// `NameTooLong`; `NotFound` for what can't be a name; `Corrupt`, `Io`.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<Place>, Error> {
         self.directory.find_place(name)
+    }
+
+    /// The record with a name that was looked up before the directory was locked.
+    ///
+    /// # Errors
+    /// As [`Draft::find`].
+    pub(crate) fn find_seen(&self, seen: &Seen, name: &[u8]) -> Result<Option<Place>, Error> {
+        match seen.place(self.locked).filter(|_| self.pins.is_empty()) {
+            Some(place) => Ok(place),
+            None => self.find(name),
+        }
+    }
+
+    /// As [`Draft::add`], of a name that was looked up before the directory was locked.
+    ///
+    /// # Errors
+    /// As [`Draft::add`].
+    pub(crate) fn add_seen(
+        &mut self,
+        seen: &Seen,
+        name: &[u8],
+        ino: Ino,
+        file_type: FileType,
+    ) -> Result<(), Error> {
+        // No change of this draft moved names from leaf to leaf: it was the first, or only took a name away.
+        if let Some(leaf) = seen.leaf(self.locked).filter(|_| !self.is_reshaped)
+            && self.insert(leaf.block, name, ino, file_type)?
+        {
+            return Ok(());
+        }
+        self.add(name, ino, file_type)
     }
 
     /// Adds a name that is not there: a valid one, of at most 255 bytes.
@@ -174,12 +208,14 @@ impl<'a> Draft<'a> {
             return Ok(false);
         };
         let form = self.directory.form;
-        let has_room = dirent::has_room(&block, form, name);
-        if !has_room.map_err(|corrupt| self.directory.corrupt(corrupt))? {
+        let room = dirent::room(&block, form, name);
+        let Some(room) = room.map_err(|corrupt| self.directory.corrupt(corrupt))? else {
             return Ok(false);
-        }
+        };
+        // Nobody changes the block meanwhile, so its copy is as it was looked at.
         self.edit(number, |bytes| {
-            dirent::insert(bytes, form, ino, name, Some(file_type)).map(drop)
+            dirent::insert(bytes, form, room, ino, name, Some(file_type));
+            Ok(())
         })?;
         Ok(true)
     }
@@ -191,6 +227,7 @@ impl<'a> Draft<'a> {
         records: impl Iterator<Item = (Ino, &'n [u8], Option<FileType>)>,
     ) -> Result<(), Error> {
         let form = self.directory.form;
+        self.is_reshaped = true;
         self.edit(number, |bytes| {
             let mut writer = BlockWriter::new(bytes, form);
             for (ino, name, file_type) in records {

@@ -71,7 +71,7 @@ pub(super) struct Blocks<'a> {
 /// A block whose entries are being given.
 pub(super) struct OpenBlock {
     pub(super) block: Arc<Block>,
-    number: LBlock,
+    pub(super) number: LBlock,
     pub(super) physical: FsBlock,
     pub(super) form: Form,
     at: usize,

@@ -13,26 +13,59 @@ use sync::Arc;
 use super::list::Blocks;
 use super::{Directory, encoded};
 use crate::error::Error;
-use crate::icache::{Icache, LiveInode, LoadedInode};
+use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
 use crate::sb::Volume;
 
 /// The inode that `name` names in a directory.
 fn lookup(volume: &Volume, inode: LoadedInode, name: &[u8]) -> Result<Ino, Error> {
+    look(volume, inode, name)?.ino.ok_or(Error::NotFound)
+}
+
+/// What a search for a name came to.
+#[derive(Clone, Copy, Default)]
+struct Looked {
+    /// The inode that it names, if it is there.
+    ino: Option<Ino>,
+    /// Its record, where it has one.
+    place: Option<Place>,
+    /// Where it is not there: the leaf of the index that would hold it, if that is known.
+    leaf: Option<Leaf>,
+}
+
+impl Looked {
+    fn at(place: Option<Place>) -> Looked {
+        Looked {
+            ino: place.map(|place| place.ino),
+            place,
+            leaf: None,
+        }
+    }
+
+    fn only(ino: Option<Ino>) -> Looked {
+        Looked {
+            ino,
+            ..Looked::default()
+        }
+    }
+}
+
+fn look(volume: &Volume, inode: LoadedInode, name: &[u8]) -> Result<Looked, Error> {
     let directory = Directory::new(volume, inode)?;
     if name == b"." {
-        return Ok(directory.inode.ino());
+        return Ok(Looked::only(Some(directory.inode.ino())));
     }
-    let wanted = Name::new(&directory, name)?;
-    let found = if directory.inode.is_inline() {
-        directory.find_inline(&wanted)?
-    } else if name == b".." {
-        directory
-            .find_in(LBlock(0), &wanted)?
-            .map(|place| place.ino)
-    } else {
-        directory.find(&wanted)?
+    let wanted = match Name::new(&directory, name) {
+        // What can't be a name is refused by who adds it.
+        Err(Error::NotFound) => return Ok(Looked::default()),
+        wanted => wanted?,
     };
-    found.ok_or(Error::NotFound)
+    if directory.inode.is_inline() {
+        return Ok(Looked::only(directory.find_inline(&wanted)?));
+    }
+    if name == b".." {
+        return Ok(Looked::at(directory.find_in(LBlock(0), &wanted)?));
+    }
+    directory.search(&wanted)
 }
 
 /// How often a lookup is tried before it waits for those who change the directory.
@@ -63,6 +96,86 @@ pub(crate) fn glance(icache: &Icache, live: &LiveInode, name: &[u8]) -> Option<R
         .and_then(|directory| lookup(icache.volume(), directory, name));
     let counts = found.is_ok() || (before & 1 == 0 && live.names_version() == before);
     counts.then_some(found)
+}
+
+/// What a name stood for, looked up without a lock, for whoever looks again with it.
+pub(crate) struct Seen {
+    /// The directory. That it is held here keeps its versions apart from those of an instance loaded later.
+    directory: Arc<LiveInode>,
+    /// The version of its names at which it was seen, if nobody changed them meanwhile.
+    version: Option<u64>,
+    looked: Looked,
+}
+
+impl Seen {
+    /// The inode that the name stood for.
+    pub(crate) fn ino(&self) -> Option<Ino> {
+        self.looked.ino
+    }
+
+    /// The directory.
+    pub(super) fn directory(&self) -> &LiveInode {
+        &self.directory
+    }
+
+    /// The leaf that the name would have been in.
+    pub(super) fn hint(&self) -> Option<Leaf> {
+        self.looked.leaf
+    }
+
+    /// What is still so in a directory whose lock the caller has: the record of the name, or that there is none.
+    pub(super) fn place(&self, locked: &Exclusive<'_>) -> Option<Option<Place>> {
+        let is_record = self.looked.ino.is_some() == self.looked.place.is_some();
+        (is_record && self.holds(locked)).then_some(self.looked.place)
+    }
+
+    /// The leaf that the name would be in, of the directory whose lock the caller has, if that is known.
+    pub(super) fn leaf(&self, locked: &Exclusive<'_>) -> Option<Leaf> {
+        self.looked.leaf.filter(|_| self.holds(locked))
+    }
+
+    fn holds(&self, locked: &Exclusive<'_>) -> bool {
+        Arc::ptr_eq(&self.directory, locked.inode())
+            && self.version == Some(self.directory.names_version())
+    }
+}
+
+/// As [`lookup_in`], on a file system that is written to; that a name is not there is no error.
+pub(crate) fn see(icache: &Icache, ino: Ino, name: &[u8]) -> Result<Seen, Error> {
+    let directory = icache.get(ino)?;
+    see_in(icache, directory, name)
+}
+
+pub(super) fn see_in(
+    icache: &Icache,
+    directory: Arc<LiveInode>,
+    name: &[u8],
+) -> Result<Seen, Error> {
+    let look =
+        |directory: &LiveInode| look(icache.volume(), icache.load_used(directory.ino())?, name);
+    for _ in 0..TRIES {
+        let before = directory.names_version();
+        let looked = look(&directory);
+        let is_still = before & 1 == 0 && directory.names_version() == before;
+        if is_still || looked.as_ref().is_ok_and(|looked| looked.ino.is_some()) {
+            let looked = looked?;
+            let version = is_still.then_some(before);
+            return Ok(Seen {
+                directory,
+                version,
+                looked,
+            });
+        }
+    }
+    let unchanged = directory.read_lock();
+    let looked = look(&directory)?;
+    let version = Some(directory.names_version());
+    drop(unchanged);
+    Ok(Seen {
+        directory,
+        version,
+        looked,
+    })
 }
 
 /// A record that has a name.
@@ -188,16 +301,18 @@ impl Directory<'_> {
         Ok(None)
     }
 
-    fn find(&self, wanted: &Name<'_>) -> Result<Option<Ino>, Error> {
-        Ok(self.search(wanted)?.ok())
-    }
-
-    /// The inode that has a name, else the leaf of the index that would hold it, if that is known.
-    pub(super) fn search(&self, wanted: &Name<'_>) -> Result<Result<Ino, Option<Leaf>>, Error> {
+    /// The record that has a name, else the leaf of the index that would hold it. A name that the index does not lead
+    /// to has no record that could be changed.
+    fn search(&self, wanted: &Name<'_>) -> Result<Looked, Error> {
         if self.is_indexed() {
             match self.find_by_index(wanted)? {
-                Searched::Found(place) => return Ok(Ok(place.ino)),
-                Searched::Absent(leaf) if !self.is_casefolded() => return Ok(Err(Some(leaf))),
+                Searched::Found(place) => return Ok(Looked::at(Some(place))),
+                Searched::Absent(leaf) if !self.is_casefolded() => {
+                    return Ok(Looked {
+                        leaf: Some(leaf),
+                        ..Looked::default()
+                    });
+                }
                 Searched::Absent(_) | Searched::Useless => {}
             }
         }
@@ -206,11 +321,15 @@ impl Directory<'_> {
             let open = open?;
             let found = find_in_bytes(&open.block, open.form, wanted)
                 .map_err(|corrupt| self.corrupt(corrupt.block(open.physical)))?;
-            if let Some((ino, _)) = found {
-                return Ok(Ok(ino));
+            if let Some((ino, offset)) = found {
+                let block = open.number;
+                return Ok(match self.is_indexed() {
+                    true => Looked::only(Some(ino)),
+                    false => Looked::at(Some(Place { ino, block, offset })),
+                });
             }
         }
-        Ok(Err(None))
+        Ok(Looked::default())
     }
 
     /// Looks through one block; there is nothing in a hole.

@@ -155,7 +155,7 @@ pub(crate) fn create(
     let locked = Together::lock(&inodes);
     let (above, own) = (locked.of(parent), locked.of(ino));
     let mut draft = Draft::new(icache, above)?;
-    if draft.find(name)?.is_some() {
+    if draft.find_seen(slot.seen(), name)?.is_some() {
         return Err(Error::Exists);
     }
     let directory = above.inode().snapshot();
@@ -163,7 +163,7 @@ pub(crate) fn create(
     if is_directory {
         lock::may_add_subdirectory(icache, &directory)?;
     }
-    draft.add(name, ino, file_type)?;
+    draft.add_seen(slot.seen(), name, ino, file_type)?;
     let names = draft.finish()?;
     let now = icache.now()?;
     let (mut record, acls) = record(icache, own.inode(), &directory, new, content, now)?;

@@ -12,17 +12,16 @@ use crate::orphan::Entry;
 /// Gives an inode that is no directory one more name.
 pub(crate) fn link(icache: &Icache, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
     icache.volume().writing()?;
-    match dir::lookup_in(icache, parent, name) {
-        Ok(_) => return Err(Error::Exists),
-        Err(Error::NotFound) => {}
-        Err(error) => return Err(error),
+    let seen = dir::see(icache, parent, name)?;
+    if seen.ino().is_some() {
+        return Err(Error::Exists);
     }
     lock::verify_new_name(name)?;
     let inodes = lock::load(icache, &[ino, parent])?;
     let locked = Together::lock(&inodes);
     let above = locked.of(parent);
     let mut draft = Draft::new(icache, above)?;
-    if draft.find(name)?.is_some() {
+    if draft.find_seen(&seen, name)?.is_some() {
         return Err(Error::Exists);
     }
     lock::may_add(&above.inode().snapshot())?;
@@ -37,7 +36,7 @@ pub(crate) fn link(icache: &Icache, ino: Ino, parent: Ino, name: &[u8]) -> Resul
         return Err(Error::NotPermitted);
     }
     lock::may_add_link(&target)?;
-    draft.add(name, ino, file_type)?;
+    draft.add_seen(&seen, name, ino, file_type)?;
     let names = draft.finish()?;
     let entry = is_first.then(|| icache.orphans().remove(&**own.inode()));
     let for_entry = entry.as_ref().map_or(0, Entry::cost);

@@ -11,7 +11,7 @@ use sync::{Arc, RwLockWriteGuard};
 use journal::Handle;
 
 use super::lock::{self, Together};
-use crate::dir::{self, Draft};
+use crate::dir::{self, Draft, Seen};
 use crate::error::Error;
 use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
 use crate::orphan::LockedEntry;
@@ -130,11 +130,12 @@ fn remove(icache: &Icache, parent: Ino, name: &[u8], is_rmdir: bool) -> Result<(
     icache.volume().writing()?;
     reap::help(icache);
     for _ in 0..lock::TRIES {
-        let ino = dir::lookup_in(icache, parent, name)?;
+        let seen = dir::see(icache, parent, name)?;
+        let ino = seen.ino().ok_or(Error::NotFound)?;
         if ino == parent || name == b".." {
             return Err(Error::IsDirectory);
         }
-        if try_remove(icache, parent, name, ino, is_rmdir)? {
+        if try_remove(icache, (parent, name), &seen, ino, is_rmdir)? {
             return Ok(());
         }
     }
@@ -145,8 +146,8 @@ fn remove(icache: &Icache, parent: Ino, name: &[u8], is_rmdir: bool) -> Result<(
 /// inode by now.
 fn try_remove(
     icache: &Icache,
-    parent: Ino,
-    name: &[u8],
+    (parent, name): (Ino, &[u8]),
+    seen: &Seen,
     ino: Ino,
     is_rmdir: bool,
 ) -> Result<bool, Error> {
@@ -154,7 +155,7 @@ fn try_remove(
     let locked = Together::lock(&inodes);
     let (above, own) = (locked.of(parent), locked.of(ino));
     let mut draft = Draft::new(icache, above)?;
-    let place = draft.find(name)?.ok_or(Error::NotFound)?;
+    let place = draft.find_seen(seen, name)?.ok_or(Error::NotFound)?;
     if place.ino != ino {
         return Ok(false);
     }

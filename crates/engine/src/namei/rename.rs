@@ -8,13 +8,12 @@
 //! locked in ascending order of their numbers and looked at again.
 
 use ondisk::{Corrupt, FileType, Ino, Site, Timestamp};
-use sync::MutexGuard;
 
 use journal::Handle;
 
 use super::lock::{self, Together};
 use super::remove::{self, LostName};
-use crate::dir::{self, Draft, PreparedNames};
+use crate::dir::{self, Draft, Place, PreparedNames, Seen};
 use crate::error::Error;
 use crate::icache::{Icache, LoadedInode};
 use crate::limits;
@@ -41,6 +40,8 @@ pub(crate) struct Named<'a> {
 
 /// What the two names stood for when they were looked up.
 struct Found {
+    old: Seen,
+    new: Seen,
     moved: Ino,
     replaced: Option<Ino>,
     moved_is_directory: bool,
@@ -70,12 +71,17 @@ pub(crate) fn rename(
     }
     reap::help(icache);
     for _ in 0..lock::TRIES {
-        let found = look_up(icache, old, new)?;
+        let mut found = look_up(icache, old, new)?;
         let moves = match found.is_across(old, new, flag) {
-            true => Some(volume.writing()?.renames.lock()),
+            true => {
+                let moves = volume.writing()?.renames.lock();
+                found = look_up(icache, old, new)?;
+                Some(moves)
+            }
             false => None,
         };
-        if let Tried::Done { orphan } = try_rename(icache, old, new, flag, moves)? {
+        if let Tried::Done { orphan } = try_rename(icache, old, new, flag, &found)? {
+            drop(moves);
             if let Some(ino) = orphan {
                 remove::reap_after(icache, ino);
             }
@@ -86,17 +92,17 @@ pub(crate) fn rename(
 }
 
 fn look_up(icache: &Icache, old: Named<'_>, new: Named<'_>) -> Result<Found, Error> {
-    let moved = dir::lookup_in(icache, old.directory, old.name)?;
-    let replaced = match dir::lookup_in(icache, new.directory, new.name) {
-        Ok(ino) => Some(ino),
-        Err(Error::NotFound) => {
-            lock::verify_new_name(new.name)?;
-            None
-        }
-        Err(error) => return Err(error),
-    };
+    let old = dir::see(icache, old.directory, old.name)?;
+    let moved = old.ino().ok_or(Error::NotFound)?;
+    let seen = dir::see(icache, new.directory, new.name)?;
+    let replaced = seen.ino();
+    if replaced.is_none() {
+        lock::verify_new_name(new.name)?;
+    }
     let is_directory = |ino| Ok::<_, Error>(icache.load(ino)?.is(FileType::Directory));
     Ok(Found {
+        old,
+        new: seen,
         moved,
         replaced,
         moved_is_directory: is_directory(moved)?,
@@ -162,30 +168,30 @@ enum Tried {
     Again,
 }
 
-/// One try, all locks of which are gone when it returns.
+/// One try, all locks of which are gone when it returns. The caller holds the rename lock if it is needed.
 fn try_rename(
     icache: &Icache,
     old: Named<'_>,
     new: Named<'_>,
     flag: RenameFlag,
-    moves: Option<MutexGuard<'_, ()>>,
+    found: &Found,
 ) -> Result<Tried, Error> {
-    let found = look_up(icache, old, new)?;
     if flag == RenameFlag::Exchange && found.replaced.is_none() {
         return Err(Error::NotFound);
     }
     let is_taken = flag == RenameFlag::NoReplace && found.replaced.is_some();
     let is_across = found.is_across(old, new, flag);
-    if is_across && moves.is_none() {
-        return Ok(Tried::Again);
-    }
+    // Of one directory the names alone decide.
     let generations = || -> Result<_, Error> {
+        if old.directory == new.directory {
+            return Ok(None);
+        }
         let of = |ino| Ok::<_, Error>(icache.load(ino)?.generation());
-        Ok((of(old.directory)?, of(new.directory)?))
+        Ok(Some((of(old.directory)?, of(new.directory)?)))
     };
     let before = generations()?;
     if !is_taken {
-        refuse_loops(icache, old, new, &found, flag)?;
+        refuse_loops(icache, old, new, found, flag)?;
     }
     let mut inos = vec![old.directory, new.directory, found.moved];
     inos.extend(found.replaced);
@@ -199,7 +205,7 @@ fn try_rename(
         locked: &locked,
         old,
         new,
-        found: &found,
+        found,
     };
     if is_taken || found.replaced == Some(found.moved) {
         // The names were looked up one after the other: what they led to must hold for both at one moment.
@@ -229,6 +235,8 @@ struct Drafts<'a> {
     old: Draft<'a>,
     /// `None` when the new name is in the same directory.
     new: Option<Draft<'a>>,
+    /// The records of both names.
+    places: (Place, Option<Place>),
 }
 
 impl<'a> Drafts<'a> {
@@ -249,21 +257,27 @@ impl<'a> Step<'a> {
     /// The drafts, if the names still stand for what was found.
     fn drafts(&self) -> Result<Option<Drafts<'a>>, Error> {
         let draft = |ino| Draft::new(self.icache, self.locked.of(ino));
-        let mut drafts = Drafts {
-            old: draft(self.old.directory)?,
-            new: match self.old.directory == self.new.directory {
-                true => None,
-                false => Some(draft(self.new.directory)?),
-            },
+        let old = draft(self.old.directory)?;
+        let new = match self.old.directory == self.new.directory {
+            true => None,
+            false => Some(draft(self.new.directory)?),
         };
-        let moved = drafts.old.find(self.old.name)?.map(|place| place.ino);
-        let replaced = drafts.target().find(self.new.name)?.map(|place| place.ino);
+        let target = new.as_ref().unwrap_or(&old);
+        let Some(moved) = old.find_seen(&self.found.old, self.old.name)? else {
+            return Ok(None);
+        };
+        let replaced = target.find_seen(&self.found.new, self.new.name)?;
         let is_directory = |ino: Ino| self.snapshot(ino).is(FileType::Directory);
-        let same = moved == Some(self.found.moved)
-            && replaced == self.found.replaced
-            && is_directory(self.found.moved) == self.found.moved_is_directory
-            && replaced.is_none_or(|ino| is_directory(ino) == self.found.replaced_is_directory);
-        Ok(same.then_some(drafts))
+        let same = moved.ino == self.found.moved
+            && replaced.map(|place| place.ino) == self.found.replaced
+            && is_directory(moved.ino) == self.found.moved_is_directory
+            && replaced
+                .is_none_or(|place| is_directory(place.ino) == self.found.replaced_is_directory);
+        Ok(same.then_some(Drafts {
+            old,
+            new,
+            places: (moved, replaced),
+        }))
     }
 
     fn finish(&self, drafts: Drafts<'a>) -> Result<Names<'a>, Error> {
@@ -291,12 +305,18 @@ impl<'a> Step<'a> {
         lock::may_remove(&self.snapshot(self.old.directory), &moved)?;
         let replaced = self.found.replaced.map(|ino| self.snapshot(ino));
         self.verify_replaceable(replaced.as_ref(), is_across)?;
-        match drafts.target().find(self.new.name)? {
-            Some(place) => drafts.target().retarget(place, moved.ino(), file_type)?,
-            None => drafts.target().add(self.new.name, moved.ino(), file_type)?,
+        // First what takes no other name from its place.
+        let (place, taken) = drafts.places;
+        if let Some(taken) = taken {
+            drafts.target().retarget(taken, moved.ino(), file_type)?;
         }
-        let place = drafts.old.find(self.old.name)?.ok_or(Error::NotFound)?;
         drafts.old.remove(place)?;
+        if taken.is_none() {
+            let (seen, name) = (&self.found.new, self.new.name);
+            drafts
+                .target()
+                .add_seen(seen, name, moved.ino(), file_type)?;
+        }
         let mut names = self.finish(drafts)?;
         if is_across {
             self.reparent(&mut names, moved.ino(), self.new.directory)?;
@@ -377,13 +397,10 @@ impl<'a> Step<'a> {
             lock::may_add_subdirectory(self.icache, gains)?;
         }
         let types = (lock::type_of(&one)?, lock::type_of(&other)?);
-        let place = drafts
-            .target()
-            .find(self.new.name)?
-            .ok_or(Error::NotFound)?;
-        drafts.target().retarget(place, one.ino(), types.0)?;
-        let place = drafts.old.find(self.old.name)?.ok_or(Error::NotFound)?;
-        drafts.old.retarget(place, other.ino(), types.1)?;
+        let (old, new) = drafts.places;
+        let new = new.ok_or(Error::NotFound)?;
+        drafts.target().retarget(new, one.ino(), types.0)?;
+        drafts.old.retarget(old, other.ino(), types.1)?;
         let mut names = self.finish(drafts)?;
         if is_across && self.found.moved_is_directory {
             self.reparent(&mut names, one.ino(), self.new.directory)?;

@@ -1,22 +1,29 @@
 //! Changes of a block's records in place: adding a name where there is room, removing one, naming another inode.
 //!
-//! Each function walks the block's records first, so that a broken block is an error and stays as it is.
+//! What depends on the block's records walks over them first, so that a broken block is an error and stays as it is.
+
+use core::cell::Cell;
 
 use zerocopy::IntoBytes;
 
-use super::{Entry, Form, HEADER_LEN, Header, NAME_MAX, RECORD_MIN, entries, walk, write};
+use super::{Entry, Form, Header, NAME_MAX, walk, write};
 use crate::inode_words::FileType;
 use crate::numbers::Ino;
 use crate::site::{Corrupt, Site};
 
 /// Where a new record fits: inside the record at `offset`, which keeps its first `kept` of `len` bytes.
-struct Room {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
     offset: usize,
     kept: usize,
     len: usize,
 }
 
-fn room(block: &[u8], form: Form, name: &[u8]) -> Result<Option<Room>, Corrupt> {
+/// The first place where a record for `name` fits in the block; `None` if there is none.
+///
+/// # Errors
+/// When a record before that place is broken.
+pub fn room(block: &[u8], form: Form, name: &[u8]) -> Result<Option<Room>, Corrupt> {
     let needed = form.record_len(name);
     let fits =
         |offset, len, kept: usize| (len >= kept + needed).then_some(Room { offset, kept, len });
@@ -26,9 +33,7 @@ fn room(block: &[u8], form: Form, name: &[u8]) -> Result<Option<Room>, Corrupt> 
         |_, record| {
             let kept = match record.ino.0 {
                 0 => 0,
-                _ => (HEADER_LEN + record.name_len)
-                    .next_multiple_of(4)
-                    .max(RECORD_MIN),
+                _ => record.named(),
             };
             fits(record.offset, record.len, kept)
         },
@@ -42,32 +47,21 @@ fn room(block: &[u8], form: Form, name: &[u8]) -> Result<Option<Room>, Corrupt> 
     )
 }
 
-/// Whether a record for `name` fits somewhere in the block.
-///
-/// # Errors
-/// When a record before that place is broken.
-pub fn has_room(block: &[u8], form: Form, name: &[u8]) -> Result<bool, Corrupt> {
-    Ok(room(block, form, name)?.is_some())
-}
-
-/// Adds a record in the first place where it fits: `false` if there is none. For directories without stored hashes.
-///
-/// # Errors
-/// As [`has_room`].
+/// Adds a record in the place that [`room`] found for its name in these very bytes. For directories without stored
+/// hashes.
 ///
 /// # Panics
-/// When the name is longer than [`NAME_MAX`].
+/// When the place is another block's, or was found for a shorter name: the caller's mistake.
 pub fn insert(
     block: &mut [u8],
     form: Form,
+    room: Room,
     ino: Ino,
     name: &[u8],
     file_type: Option<FileType>,
-) -> Result<bool, Corrupt> {
+) {
     assert!(name.len() <= NAME_MAX);
-    let Some(Room { offset, kept, len }) = room(block, form, name)? else {
-        return Ok(false);
-    };
+    let Room { offset, kept, len } = room;
     if kept > 0 {
         set_len(block, offset, kept);
     }
@@ -80,7 +74,35 @@ pub fn insert(
         hash: None,
     };
     write(block, form, &record);
-    Ok(true)
+}
+
+/// A record that was looked for by its place.
+#[derive(Clone, Copy)]
+struct Found {
+    /// The place and length of the record before it.
+    before: Option<(usize, usize)>,
+    len: usize,
+    /// Bytes that it takes without slack.
+    named: usize,
+}
+
+/// The record that begins at `offset`; `None` if none does.
+fn record_at(block: &[u8], form: Form, offset: usize) -> Result<Option<Found>, Corrupt> {
+    let before = Cell::new(None);
+    let is_it = |at, len, named: usize| {
+        let before = before.replace(Some((at, len)));
+        (at == offset).then_some(Found {
+            before,
+            len,
+            named: named.min(len),
+        })
+    };
+    walk::first(
+        block,
+        form,
+        |_, record| is_it(record.offset, record.len, record.named()),
+        |entry| is_it(entry.offset, entry.len, form.record_len(entry.name)),
+    )
 }
 
 /// Removes the used record at `offset`: the one before it takes its room, or it becomes a free one. Its name is
@@ -89,27 +111,15 @@ pub fn insert(
 /// # Errors
 /// [`Site::EntryToRemove`] when no record begins there; when a record before it is broken.
 pub fn remove(block: &mut [u8], form: Form, offset: usize) -> Result<(), Corrupt> {
-    let mut before: Option<(usize, usize)> = None;
-    for entry in entries(block, form) {
-        let entry = entry?;
-        let (at, len) = (entry.offset, entry.len);
-        if at == offset {
-            let named = form.record_len(entry.name).min(len);
-            match before {
-                Some((at, before)) => {
-                    set_len(block, at, before + len);
-                    block[offset..offset + named].fill(0);
-                }
-                None => {
-                    block[offset..offset + named].fill(0);
-                    set_len(block, offset, len);
-                }
-            }
-            return Ok(());
-        }
-        before = Some((at, len));
+    let Some(found) = record_at(block, form, offset)? else {
+        return Err(Corrupt::at(Site::EntryToRemove));
+    };
+    block[offset..offset + found.named].fill(0);
+    match found.before {
+        Some((at, before)) => set_len(block, at, before + found.len),
+        None => set_len(block, offset, found.len),
     }
-    Err(Corrupt::at(Site::EntryToRemove))
+    Ok(())
 }
 
 /// Lets the record at `offset` name another inode.
@@ -123,17 +133,14 @@ pub fn retarget(
     ino: Ino,
     file_type: Option<FileType>,
 ) -> Result<(), Corrupt> {
-    for entry in entries(block, form) {
-        if entry?.offset == offset {
-            let code = file_type.filter(|_| form.filetype);
-            let (number, rest) = block[offset..].split_at_mut(4);
-            number.copy_from_slice(&ino.0.to_le_bytes());
-            rest[core::mem::offset_of!(Header, file_type) - 4] =
-                code.map_or(0, FileType::dirent_code);
-            return Ok(());
-        }
+    if record_at(block, form, offset)?.is_none() {
+        return Err(Corrupt::at(Site::EntryToChange));
     }
-    Err(Corrupt::at(Site::EntryToChange))
+    let code = file_type.filter(|_| form.filetype);
+    let (number, rest) = block[offset..].split_at_mut(4);
+    number.copy_from_slice(&ino.0.to_le_bytes());
+    rest[core::mem::offset_of!(Header, file_type) - 4] = code.map_or(0, FileType::dirent_code);
+    Ok(())
 }
 
 fn set_len(block: &mut [u8], offset: usize, len: usize) {
@@ -144,7 +151,7 @@ fn set_len(block: &mut [u8], offset: usize, len: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dirent::{BlockWriter, is_valid_name};
+    use crate::dirent::{BlockWriter, entries, is_valid_name};
     use crate::numbers::BlockSize;
 
     const FORM: Form = Form {
@@ -177,10 +184,10 @@ mod tests {
             if seed >> 28 < 9 {
                 let ino = Ino(step % 999 + 1);
                 let file_type = Some(FileType::Regular);
-                if insert(&mut block, FORM, ino, &name, file_type).unwrap() {
+                if let Some(room) = room(&block, FORM, &name).unwrap() {
+                    insert(&mut block, FORM, room, ino, &name, file_type);
                     expected.push((ino.0, name));
                 } else {
-                    assert!(!has_room(&block, FORM, &name).unwrap());
                     full += 1;
                 }
             } else if !expected.is_empty() {
