@@ -22,6 +22,7 @@ use crate::sb::{Kind, Volume, Writing};
 use crate::variants::{DirReserve, OrphanForm, VariantError, Variants};
 
 mod absent;
+mod known_names;
 mod live_inode;
 mod locked;
 mod logging;
@@ -50,6 +51,8 @@ pub(crate) struct Icache {
     /// Likewise.
     preallocations: Preallocations,
     ialloc: Box<Ialloc>,
+    /// Memory of names that are known.
+    known_names: known_names::Parts,
     /// Which form of each mechanism is used; each keeps its own besides. [leaf]
     variants: Mutex<Variants>,
 }
@@ -108,6 +111,7 @@ impl Icache {
             goals,
             preallocations: Preallocations::new(variants.prealloc),
             ialloc: Box::new(Ialloc::new(variants.dir_ireserve)),
+            known_names: known_names::Parts::default(),
             variants: Mutex::new(Rank::Leaf, variants),
         })
     }
@@ -233,6 +237,24 @@ impl Icache {
             self.verify_used(ino, record)?;
         }
         Ok(record)
+    }
+
+    /// What a name stands for in a directory, if that was looked up often enough since its names changed last. Takes
+    /// no lock and no count.
+    pub(crate) fn known_name(&self, directory: Ino, name: &[u8]) -> Option<Ino> {
+        let look = |directory: &LiveInode| directory.known_name(name);
+        self.inodes.look(directory, look).flatten()
+    }
+
+    /// A name stands for this inode at a version of the names of a directory of so many blocks.
+    pub(crate) fn know_name(
+        &self,
+        directory: &LiveInode,
+        version: u64,
+        name: (&[u8], Ino),
+        blocks: u64,
+    ) {
+        directory.know_name(version, name, blocks, &self.known_names);
     }
 
     /// The live inode with this number, loaded if it is not in memory. May block on I/O.

@@ -68,6 +68,9 @@ fn look(volume: &Volume, inode: LoadedInode, name: &[u8]) -> Result<Looked, Erro
     directory.search(&wanted)
 }
 
+/// Bytes for which a directory counts as one block when names are kept.
+const BYTES_A_BLOCK: u64 = 4096;
+
 /// How often a lookup is tried before it waits for those who change the directory.
 pub(super) const TRIES: usize = 3;
 
@@ -77,6 +80,9 @@ pub(crate) fn lookup_in(icache: &Icache, ino: Ino, name: &[u8]) -> Result<Ino, E
     let volume = icache.volume();
     if !volume.is_writable() {
         return lookup(volume, icache.load_used(ino)?, name);
+    }
+    if let Some(found) = icache.known_name(ino, name) {
+        return Ok(found);
     }
     let live = icache.get(ino)?;
     for _ in 0..TRIES {
@@ -91,11 +97,20 @@ pub(crate) fn lookup_in(icache: &Icache, ino: Ino, name: &[u8]) -> Result<Ino, E
 /// One try of [`lookup_in`], which takes no lock: `None` if others changed the directory meanwhile.
 pub(crate) fn glance(icache: &Icache, live: &LiveInode, name: &[u8]) -> Option<Result<Ino, Error>> {
     let before = live.names_version();
-    let found = icache
-        .load_used(live.ino())
-        .and_then(|directory| lookup(icache.volume(), directory, name));
-    let counts = found.is_ok() || (before & 1 == 0 && live.names_version() == before);
-    counts.then_some(found)
+    let found = icache.load_used(live.ino()).and_then(|directory| {
+        let blocks = directory.bytes(icache.volume()) / BYTES_A_BLOCK;
+        Ok((lookup(icache.volume(), directory, name)?, blocks))
+    });
+    let is_still = before & 1 == 0 && live.names_version() == before;
+    match found {
+        Ok((ino, blocks)) => {
+            if is_still && !dirent::is_dots(name) {
+                icache.know_name(live, before, (name, ino), blocks);
+            }
+            Some(Ok(ino))
+        }
+        Err(error) => is_still.then_some(Err(error)),
+    }
 }
 
 /// What a name stood for, looked up without a lock, for whoever looks again with it.

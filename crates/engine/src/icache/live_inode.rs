@@ -15,6 +15,7 @@ use sync::{Arc, Latest, Mutex, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::ialloc::OfInode;
 use crate::icache::LoadedInode;
+use crate::icache::known_names::{KnownNames, Parts};
 use crate::icache::logging::{Logging, is_loggable};
 use crate::mballoc::OfFile;
 use crate::orphan::{Chained, Noted, Place};
@@ -37,6 +38,8 @@ pub(crate) struct LiveInode {
     /// Counts the beginnings and ends of changes of a directory's names: odd while one is under way. [lock,
     /// exclusive; atomic: SeqCst]
     names: AtomicU64,
+    /// What was looked up in the directory.
+    known_names: KnownNames,
     /// How many hold the inode, so that it stays without names. [atomic: SeqCst; from 0 up: lock, shared]
     holders: AtomicU32,
     /// Whether it was made without a name, and may get its first. [lock]
@@ -202,6 +205,7 @@ impl LiveInode {
             data: RwLock::keyed(Rank::InodeData, u64::from(loaded.ino().0), ()),
             kept: OfFile::new(),
             names: AtomicU64::new(0),
+            known_names: KnownNames::new(),
             holders: AtomicU32::new(0),
             linkable: AtomicBool::new(false),
             orphan: Place::default(),
@@ -427,6 +431,23 @@ impl LiveInode {
     pub(crate) fn names_version(&self) -> u64 {
         // SeqCst: before and after the reads it guards; pairs with the adds in `change_names`.
         self.names.load(Ordering::SeqCst)
+    }
+
+    /// What a name of the directory stands for, if that is known.
+    pub(super) fn known_name(&self, name: &[u8]) -> Option<Ino> {
+        // At an odd version, while a change is under way, no name is known.
+        self.known_names.find(self.names_version(), name)
+    }
+
+    /// A name stands for this inode at this version of the directory's names.
+    pub(super) fn know_name(
+        &self,
+        version: u64,
+        (name, ino): (&[u8], Ino),
+        blocks: u64,
+        all: &Parts,
+    ) {
+        self.known_names.add(version, name, ino, blocks, all);
     }
 
     /// The record as it is now, without a lock, if no thread is in the way and all of it is there.
