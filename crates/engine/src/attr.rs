@@ -106,6 +106,7 @@ pub(crate) fn set(icache: &Icache, ino: Ino, attributes: &SetAttributes) -> Resu
         // It may have been deleted before the lock.
         let inode = icache.load_used(ino)?;
         attributes.verify(&inode)?;
+        live.set_times_seen();
         let now = icache.now()?;
         let lists = match attributes.mode.filter(|_| !inode.is(FileType::Symlink)) {
             Some(mode) => xattr::follow_mode(icache, &inode, mode)?,

@@ -419,6 +419,13 @@ impl Fs {
     /// # Errors
     /// `NotFound` for a number that no inode has; `Corrupt` for an inode that is free or broken.
     pub fn inode(&self, ino: Ino) -> Result<InodeRef<'_>, Error> {
+        let inode = self.in_use(ino)?;
+        self.icache.note_times_seen(ino);
+        Ok(inode)
+    }
+
+    /// As [`Fs::inode`], for what does not show the times.
+    fn in_use(&self, ino: Ino) -> Result<InodeRef<'_>, Error> {
         Ok(InodeRef {
             icache: &self.icache,
             inode: self.noting(self.icache.load_used(ino))?,
@@ -441,7 +448,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::inode`] and [`InodeRef::read`].
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        self.noting(self.inode(ino)?.read(offset, buf))
+        self.noting(self.in_use(ino)?.read(offset, buf))
     }
 
     /// The inode that a name stands for in a directory; `.` and `..` too. Names of casefolded directories are
@@ -487,7 +494,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::inode`] and [`InodeRef::read_link`].
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Error> {
-        self.noting(self.inode(ino)?.read_link())
+        self.noting(self.in_use(ino)?.read_link())
     }
 
     /// The value of one extended attribute, by its whole name.
@@ -505,7 +512,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::inode`] and [`InodeRef::xattrs`].
     pub fn xattrs(&self, ino: Ino) -> Result<Vec<Xattr>, Error> {
-        self.noting(self.inode(ino)?.xattrs())
+        self.noting(self.in_use(ino)?.xattrs())
     }
 
     /// The runs of an inode's blocks.

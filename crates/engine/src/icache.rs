@@ -239,6 +239,12 @@ impl Icache {
         Ok(record)
     }
 
+    /// Someone sees the times of an inode.
+    pub(crate) fn note_times_seen(&self, ino: Ino) {
+        // One that is not in memory has times that nobody set since.
+        self.inodes.look(ino, LiveInode::set_times_seen);
+    }
+
     /// What a name stands for in a directory, if that was looked up often enough since its names changed last. Takes
     /// no lock and no count.
     pub(crate) fn known_name(&self, directory: Ino, name: &[u8]) -> Option<Ino> {

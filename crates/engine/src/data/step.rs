@@ -93,14 +93,16 @@ impl<'a> Changing<'a> {
             handle.maps_data();
             live.stamp_data(&handle);
         }
-        self.locked.change(&handle, |inode| {
+        let has_large_dir = self.volume().has(Feature::LARGE_DIR);
+        let bytes = self.locked.change(&handle, |inode| {
             and(inode);
             if stamps {
                 inode.set_mtime(now);
                 inode.stamp(now);
             }
+            inode.size(has_large_dir)
         });
-        large_file.note(&handle, live.snapshot().bytes(self.volume()));
+        large_file.note(&handle, bytes);
         if let Some(entry) = entry {
             entry.apply(&handle, live);
         }

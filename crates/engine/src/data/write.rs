@@ -2,20 +2,23 @@
 //!
 //! A write is a loop of steps, one run of the map each: blocks that hold data are written in place under the inode's
 //! shared lock; for a hole, blocks are taken out of the bitmaps in memory, filled while nothing points to them, and
-//! mapped; unwritten blocks are filled and converted. What a cut leaves: a prefix of the steps, the size that of the
-//! last one. The commit's first flush, before its record, covers the data.
+//! mapped; unwritten blocks are filled and converted. A write in place sets the file's times in a step of its own,
+//! unless they are of the same tick and nobody has seen them. What a cut leaves: a prefix of the steps, the size that
+//! of the last one. The commit's first flush, before its record, covers the data.
 
 use journal::canary::{self, Canary};
-use ondisk::{Flags, Ino};
+use ondisk::{Flags, Ino, Timestamp};
 use sync::Arc;
 
 use super::place::take_runs;
-use super::step::{Changing, Orphan, check_regular, max_bytes, may_write_in_place, run_at};
+use super::step::{Changing, Orphan, check_regular, max_bytes, may_write_in_place};
 use crate::error::Error;
 use crate::extent::{self, Draft, Mapping};
 use crate::icache::{Icache, LiveInode, LoadedInode};
 use crate::mballoc::Blocks;
 
+/// Nanoseconds for which writes in place leave the times as they are: as the tick of a kernel's clock.
+const TICK: i128 = 4_000_000;
 /// Bytes that one step writes at most.
 const STEP_BYTES: u64 = 8 << 20;
 /// Bytes of zeros that are written at once.
@@ -32,20 +35,34 @@ pub(crate) fn write(
     icache.volume().writing()?;
     icache.volume().check_ordinary(ino)?;
     let live = &icache.get(ino)?;
+    let (mut done, mut times) = (0, None);
+    if offset < live.bytes_hint() {
+        // Mostly all of it is in place, and one look at the inode does.
+        let first = overwrite_shared(icache, live, offset, bytes)?;
+        if first.bytes == bytes.len() {
+            keep_times(icache, live, first.times)?;
+            return Ok((first.bytes, first.flags));
+        }
+        (done, times) = (first.bytes, first.times.filter(|_| first.bytes > 0));
+    }
     let inode = icache.used(live)?;
     check_regular(&inode)?;
     let most = max_bytes(icache.volume(), &inode);
     let room = most.saturating_sub(offset);
-    if room == 0 && !bytes.is_empty() {
+    if room == 0 && done == 0 && !bytes.is_empty() {
         return Err(Error::FileTooLarge);
     }
     let len = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-    let (mut done, mut is_stamped) = (0, true);
+    let mut is_behind = offset >= inode.bytes(icache.volume());
     while done < len {
-        match step(icache, live, offset + done as u64, &bytes[done..len]) {
-            Ok((written, stamped)) => {
-                done += written;
-                is_stamped = stamped;
+        let at = offset + done as u64;
+        if done > 0 {
+            is_behind = at >= live.snapshot().bytes(icache.volume());
+        }
+        match step(icache, live, is_behind, at, &bytes[done..len]) {
+            Ok(step) => {
+                done += step.bytes;
+                times = step.times;
             }
             Err(error) if done == 0 => return Err(error),
             Err(Error::Io(_)) => {
@@ -56,10 +73,7 @@ pub(crate) fn write(
             Err(_) => break,
         }
     }
-    if !is_stamped {
-        let locked = &live.write_lock();
-        Changing { icache, locked }.apply_inode(|_| {})?;
-    }
+    keep_times(icache, live, times)?;
     Ok((done, inode.flags()))
 }
 
@@ -99,30 +113,67 @@ pub(crate) fn append(
     Ok((offset, done, inode.flags()))
 }
 
-/// Writes some of `bytes`; says how many, and whether the file's times were set with it.
+/// What one step did.
+struct Step {
+    bytes: usize,
+    flags: Flags,
+    /// The times of the last change of the contents and of the inode, if they were not set with it.
+    times: Option<(Timestamp, Timestamp)>,
+}
+
+/// Whether a write in place leaves the times as they are: they are of this tick, and nobody has looked at them since a
+/// write set them. So whoever looks before a write and after it sees other times.
+fn may_keep(live: &LiveInode, times: (Timestamp, Timestamp), now: Timestamp) -> bool {
+    let nanoseconds =
+        |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
+    let is_recent = |time| (0..TICK).contains(&(nanoseconds(now) - nanoseconds(time)));
+    is_recent(times.0) && is_recent(times.1) && !live.are_times_seen()
+}
+
+/// Sets the times after a write in place, which found these, if they may not stay.
+fn keep_times(
+    icache: &Icache,
+    live: &Arc<LiveInode>,
+    times: Option<(Timestamp, Timestamp)>,
+) -> Result<(), Error> {
+    if let Some(times) = times
+        && !may_keep(live, times, icache.now()?)
+    {
+        let locked = &live.write_lock();
+        live.set_times_unseen();
+        Changing { icache, locked }.apply_inode(|_| {})?;
+    }
+    Ok(())
+}
+
+/// Writes some of `bytes`, which lie behind the end unless others write meanwhile, or do not.
 fn step(
     icache: &Icache,
     live: &Arc<LiveInode>,
+    mut is_behind: bool,
     offset: u64,
     bytes: &[u8],
-) -> Result<(usize, bool), Error> {
+) -> Result<Step, Error> {
     loop {
-        // Nothing is there to be written over, unless others write meanwhile.
-        let is_behind = offset >= live.snapshot().bytes(icache.volume());
         if !is_behind {
-            let written = overwrite_shared(icache, live, offset, bytes)?;
-            if written > 0 {
-                return Ok((written, false));
+            let done = overwrite_shared(icache, live, offset, bytes)?;
+            if done.bytes > 0 {
+                return Ok(done);
             }
         }
         let locked = &live.write_lock();
         let inode = icache.used(live)?;
         check_regular(&inode)?;
         if is_behind && offset < inode.bytes(icache.volume()) {
+            is_behind = false;
             continue;
         }
         let changing = Changing { icache, locked };
-        return Ok((extend(changing, offset, bytes)?, true));
+        return Ok(Step {
+            bytes: extend(changing, offset, bytes)?,
+            flags: inode.flags(),
+            times: None,
+        });
     }
 }
 
@@ -132,7 +183,7 @@ fn overwrite_shared(
     live: &LiveInode,
     offset: u64,
     bytes: &[u8],
-) -> Result<usize, Error> {
+) -> Result<Step, Error> {
     let _map_stays = live.read_lock();
     let _blocks_stay = live.data_lock();
     let inode = icache.used(live)?;
@@ -142,7 +193,11 @@ fn overwrite_shared(
     }
     let written = overwrite(icache, &inode, offset, bytes);
     live.set_overwritten(icache.volume().writing()?.journal.current_epoch());
-    written
+    Ok(Step {
+        bytes: written?,
+        flags: inode.flags(),
+        times: Some((inode.mtime(), inode.ctime())),
+    })
 }
 
 /// Writes what is within the file and its data blocks, in place.
@@ -159,14 +214,14 @@ fn overwrite(
     let mut at = offset;
     while at < end {
         let block = at >> size.bits();
-        let run = run_at(volume, inode, block, size.blocks_for(end))?;
-        let Some(first) = run.physical.filter(|_| run.is_data()) else {
+        let run = extent::find_run(volume, inode, block)?.filter(Mapping::is_data);
+        let Some((run, first)) = run.and_then(|run| Some((run, run.physical?))) else {
             break;
         };
         may_write_in_place(icache, inode.ino())?;
         let stop = end.min(run.end() << size.bits());
         let part = &bytes[(at - offset) as usize..(stop - offset) as usize];
-        let place = first.offset(size) + (at - (block << size.bits()));
+        let place = first.offset(size) + (at - (run.logical << size.bits()));
         volume.cache().device().write_at(place, part)?;
         at = stop;
     }

@@ -58,6 +58,10 @@ pub(crate) struct LiveInode {
     data_stamp: AtomicU64,
     /// The epoch that ran after data were last written in place. [atomic: Release, Acquire]
     overwritten: AtomicU64,
+    /// The size as the record has it. [stage latch; read: any time, a hint]
+    bytes: AtomicU64,
+    /// Whether someone saw the times since a write in place set them. [atomic: Relaxed; cleared under lock, exclusive]
+    times_seen: AtomicBool,
     /// How many write-outs failed behind their callers' backs. [atomic: Relaxed]
     lost: AtomicU32,
     /// Of those, how many there were when someone was last told. [atomic: Relaxed]
@@ -215,6 +219,8 @@ impl LiveInode {
             is_nameless: AtomicBool::new(loaded.links_count() == 0),
             data_stamp: AtomicU64::new(0),
             overwritten: AtomicU64::new(0),
+            bytes: AtomicU64::new(loaded.size(true)),
+            times_seen: AtomicBool::new(true),
             lost: AtomicU32::new(0),
             told: AtomicU32::new(0),
             logging: has_fast_log.then(Logging::new),
@@ -240,6 +246,14 @@ impl LiveInode {
             }
         };
         self.latest.replace(&words);
+        // Relaxed: a hint.
+        self.bytes.store(inode.size(true), Ordering::Relaxed);
+    }
+
+    /// How large the file is, as a hint: others may change it.
+    pub(crate) fn bytes_hint(&self) -> u64 {
+        // Relaxed: who relies on it looks again under the lock.
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// What fast commits keep of the inode.
@@ -304,7 +318,8 @@ impl LiveInode {
 
     /// Data were written in place, and `running` was the epoch after that. Before the write returns to its caller.
     pub(crate) fn set_overwritten(&self, running: Epoch) {
-        // Release: comes after the data; pairs with the Acquire in `overwritten`.
+        // Release: comes after the data; pairs with the Acquire in `overwritten`. Also where nothing changes, so that
+        // whoever sees the epoch sees these data.
         self.overwritten.fetch_max(running.0, Ordering::Release);
     }
 
@@ -450,9 +465,31 @@ impl LiveInode {
         self.known_names.add(version, name, ino, blocks, all);
     }
 
-    /// The record as it is now, without a lock, if no thread is in the way and all of it is there.
+    /// Whether someone saw the times since [`LiveInode::set_times_unseen`].
+    pub(crate) fn are_times_seen(&self) -> bool {
+        // Relaxed: who looked before the caller began told it so by other ways, if it matters.
+        self.times_seen.load(Ordering::Relaxed)
+    }
+
+    /// Times are set that nobody has seen. Before the record changes; the caller has the inode's lock.
+    pub(crate) fn set_times_unseen(&self) {
+        // Relaxed: who sees the new record sees this, by the words' own order, and says that it saw them behind it.
+        self.times_seen.store(false, Ordering::Relaxed);
+    }
+
+    /// The times were seen, or set by hand: the next write sets them anew. After the record was read.
+    pub(crate) fn set_times_seen(&self) {
+        // Relaxed: see `set_times_unseen`. Written only when it changes, so that looks share nothing.
+        if !self.times_seen.load(Ordering::Relaxed) {
+            // Relaxed: as above.
+            self.times_seen.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The record as it is now, for someone to see, without a lock, if no thread is in the way and all of it is there.
     pub(crate) fn record(&self) -> Option<Inode> {
         let words = self.latest.copy()?;
+        self.set_times_seen();
         (!self.has_lazy_atime()).then(|| split(&words).0)
     }
 

@@ -24,6 +24,7 @@ mod image;
 mod inodes;
 mod interop;
 mod journaling;
+mod known;
 mod large;
 mod mounting;
 mod names;
