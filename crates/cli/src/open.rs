@@ -274,6 +274,12 @@ pub fn open_for(path: &Path, options: &FsArgs) -> Result<Arc<dyn BlockDevice>, F
 
 /// Tells what the journal held, when that matters to who reads.
 fn report_journal(context: &Context, path: &Path, fs: &Fs) {
+    if fs.inodes().had_lost_superblock() {
+        let shown = path.display();
+        context.note(format_args!(
+            "{shown}: the superblock is damaged; what the journal or a copy of it says is used"
+        ));
+    }
     let Some(report) = fs.inodes().recovery_report() else {
         return;
     };

@@ -31,7 +31,7 @@ use crate::extent::Mappings;
 use crate::freeze::Entered;
 use crate::fsync::{self, What};
 use crate::icache::Icache;
-use crate::mount::{self, OpenOptions};
+use crate::mount::{self, Met, OpenOptions};
 use crate::namei;
 use crate::reap;
 use crate::sb::{Acting, Caller};
@@ -43,7 +43,8 @@ pub struct Fs {
     icache: Arc<Icache>,
     /// Dropped before the rest: the thread ends.
     attendant: Option<Attendant>,
-    recovery: Option<recovery::Report>,
+    /// What was met when it was opened.
+    met: Met,
     /// The thread that deletes what lost its names, if the options asked for it.
     reaper: Option<sync::thread::JoinHandle<()>>,
 }
@@ -68,11 +69,11 @@ impl Fs {
     /// # Errors
     /// When the device holds no ext2/3/4, one that is broken at its root, or one that lanefs can't read.
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Fs, Error> {
-        let (volume, recovery) = mount::mount(device, options)?;
+        let (volume, met) = mount::mount(device, options)?;
         Ok(Fs {
             icache: Icache::new(volume),
             attendant: None,
-            recovery,
+            met,
             reaper: None,
         })
     }
@@ -86,7 +87,7 @@ impl Fs {
         options: &OpenOptions,
         clock: fn() -> Timestamp,
     ) -> Result<Fs, Error> {
-        let (icache, recovery) = mount::mount_for_writing(device, options, clock)?;
+        let (icache, met) = mount::mount_for_writing(device, options, clock)?;
         let attendant = match options.commit_interval {
             Some(interval) => Some(Attendant::start(&icache, interval)?),
             None => None,
@@ -99,7 +100,7 @@ impl Fs {
         Ok(Fs {
             icache,
             attendant,
-            recovery,
+            met,
             reaper,
         })
     }
@@ -399,7 +400,14 @@ impl Fs {
     /// What was found in the journal; `None` if it did not need replay, or was to be ignored.
     #[must_use]
     pub fn recovery_report(&self) -> Option<&recovery::Report> {
-        self.recovery.as_ref()
+        self.met.recovery.as_ref()
+    }
+
+    /// Whether the first superblock was torn or lost when the file system was opened, and was made whole from what the
+    /// journal or a copy in another group says. Where it was opened for writing, it is in its place again.
+    #[must_use]
+    pub fn had_lost_superblock(&self) -> bool {
+        self.met.lost_superblock
     }
 
     /// How the cache of metadata blocks fared so far.

@@ -21,9 +21,11 @@ use crate::variants::{OrphanForm, Variants};
 
 mod fast_commits;
 mod hold;
+mod superblock;
 mod tune;
 
 pub(crate) use hold::{abandon, hold, unmount_held};
+pub use superblock::is_rebuildable;
 pub use tune::tune;
 
 /// Features that ask something of who writes, and that lanefs heeds.
@@ -145,13 +147,25 @@ impl Default for OpenOptions {
     }
 }
 
-/// Opens a volume: with its journal's changes, and what replaying them found, if there were any to replay.
+/// What was met when a file system was opened.
+pub(crate) struct Met {
+    /// What replaying the journal found, if there was anything to replay.
+    pub(crate) recovery: Option<recovery::Report>,
+    /// Whether the first superblock was lost or torn.
+    pub(crate) lost_superblock: bool,
+}
+
+/// Opens a volume, with its journal's changes.
 pub(crate) fn mount(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
-) -> Result<(Volume, Option<recovery::Report>), Error> {
-    let mut superblock = sb::read_superblock(&*device, options.superblock)?;
-    let mut device = device;
+) -> Result<(Volume, Met), Error> {
+    let found = superblock::read(&device, options)?;
+    let mut superblock = found.superblock;
+    let mut device = match found.is_rebuilt {
+        true => superblock::laid_over(device, &superblock)?,
+        false => device,
+    };
     let mut report = None;
     if options.journal == Journal::Replay && needs_replay(&superblock) {
         let geometry = Geometry::new(&superblock, device.size())?;
@@ -172,7 +186,11 @@ pub(crate) fn mount(
         report = Some(found);
     }
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
-    Ok((volume, report))
+    let met = Met {
+        recovery: report,
+        lost_superblock: found.is_rebuilt,
+    };
+    Ok((volume, met))
 }
 
 /// Opens a volume to be written to: what the journal holds is written home first, and from then on the superblock
@@ -181,9 +199,11 @@ pub(crate) fn mount_for_writing(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
     clock: fn() -> Timestamp,
-) -> Result<(Arc<Icache>, Option<recovery::Report>), Error> {
-    let mut superblock = sb::read_superblock(&*device, options.superblock)?;
-    refuse_unwritable(&*device, &superblock, options)?;
+) -> Result<(Arc<Icache>, Met), Error> {
+    let mut found = superblock::read(&device, options)?;
+    refuse_unwritable(&*device, &found.superblock, options)?;
+    superblock::put_back(&*device, &mut found)?;
+    let mut superblock = found.superblock;
     let mut report = None;
     if needs_replay(&superblock) {
         let geometry = Geometry::new(&superblock, device.size())?;
@@ -201,7 +221,11 @@ pub(crate) fn mount_for_writing(
     let raised = raise(device, superblock, options, clock, Use::Mount)?;
     let icache = raised.icache;
     reap::recover(&icache, raised.first_orphan, &raised.in_slots)?;
-    Ok((icache, report))
+    let met = Met {
+        recovery: report,
+        lost_superblock: found.is_rebuilt,
+    };
+    Ok((icache, met))
 }
 
 /// Writes home what the journal holds, fast commits included.

@@ -190,11 +190,38 @@ fn seal_image(seal: Seal, number: FsBlock, image: &mut [u8]) {
     }
 }
 
+/// What is where a superblock should be.
+pub(crate) enum Found {
+    /// A superblock.
+    Whole(Superblock),
+    /// One that was torn, and is whole now.
+    Mended(Superblock),
+    /// None, and what is wrong with it.
+    Damaged(Error),
+}
+
 /// Reads and verifies a superblock: the first, or the copy at `backup` in units of 1 KiB.
+///
+/// # Errors
+/// When it can't be read, or is none and can't be mended.
 pub(crate) fn read_superblock(
     device: &dyn BlockDevice,
     backup: Option<u64>,
 ) -> Result<Superblock, Error> {
+    match find_superblock(device, backup)? {
+        Found::Whole(superblock) | Found::Mended(superblock) => Ok(superblock),
+        Found::Damaged(wrong) => Err(wrong),
+    }
+}
+
+/// As [`read_superblock`], for who has a use for one that is none.
+///
+/// # Errors
+/// When it can't be read; what is wrong with a copy that was asked for.
+pub(crate) fn find_superblock(
+    device: &dyn BlockDevice,
+    backup: Option<u64>,
+) -> Result<Found, Error> {
     let mut bytes = [0; Superblock::SIZE];
     let offset = backup.map_or(Superblock::OFFSET, |block| block.saturating_mul(1024));
     // What is too short for a superblock is not ext4, and `verify` says so.
@@ -203,13 +230,14 @@ pub(crate) fn read_superblock(
     }
     let superblock = *Superblock::view(&bytes);
     match superblock.verify() {
-        Err(wrong) if wrong.site() == Site::SuperblockChecksum && backup.is_none() => {
-            mend(device, superblock).ok_or(wrong.into())
-        }
-        verified => {
-            verified?;
-            Ok(superblock)
-        }
+        Ok(()) => Ok(Found::Whole(superblock)),
+        Err(wrong) if backup.is_some() => Err(wrong.into()),
+        Err(wrong) => Ok(match wrong.site() {
+            Site::SuperblockChecksum => {
+                mend(device, superblock).map_or(Found::Damaged(wrong.into()), Found::Mended)
+            }
+            _ => Found::Damaged(wrong.into()),
+        }),
     }
 }
 

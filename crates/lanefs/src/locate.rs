@@ -147,8 +147,15 @@ pub fn locate(
     let device = place(device, location)?;
     match probe(&*device)? {
         Content::Ext => Ok(device),
+        // Nothing else is known to be there, so what is left may be a file system that lost its superblock.
+        Content::Unknown if is_rebuildable(&device) => Ok(device),
         other => Err(LocateError::NotExt(other)),
     }
+}
+
+/// Whether a copy or the journal has the superblock. What fails there is told by who opens it.
+fn is_rebuildable(device: &Arc<dyn BlockDevice>) -> bool {
+    engine::is_rebuildable(device).unwrap_or(false)
 }
 
 #[cfg(test)]

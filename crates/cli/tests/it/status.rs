@@ -105,6 +105,33 @@ fn what_is_no_ext4_is_named_with_the_next_step() {
 }
 
 #[test]
+fn a_lost_superblock_is_told_and_what_is_something_else_now_stays_that() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let mut bytes = std::fs::read(&fixture.image).unwrap();
+    bytes[1024..1536].fill(0);
+    std::fs::write(&fixture.image, &bytes).unwrap();
+    let output = run(["ls", &fixture.at("/hello.txt")]);
+    assert!(output.status.success(), "{}", error(&output));
+    assert!(error(&output).contains("superblock is damaged"));
+    assert!(std::fs::read(&fixture.image).unwrap() == bytes);
+    // As mkswap leaves it: the descriptors of the file system are still there.
+    bytes[4086..4096].copy_from_slice(b"SWAPSPACE2");
+    std::fs::write(&fixture.image, &bytes).unwrap();
+    let output = run(["touch", &fixture.at("/hello.txt")]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = error(&output);
+    assert!(said.contains("swap space"), "{said}");
+    assert!(std::fs::read(&fixture.image).unwrap() == bytes);
+    // And made whole again by the first change.
+    bytes[4086..4096].fill(0);
+    std::fs::write(&fixture.image, &bytes).unwrap();
+    ok(["touch", &fixture.at("/hello.txt")]);
+    testkit::e2fsck(&fixture.image);
+}
+
+#[test]
 fn an_empty_file_and_a_directory_are_no_images() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty");

@@ -9,7 +9,7 @@ use device::BlockDevice;
 use ondisk::{Geometry, Superblock, Timestamp};
 use sync::Arc;
 
-use super::{OpenOptions, needs_replay, refuse_unwritable, seconds, write_superblock};
+use super::{OpenOptions, needs_replay, refuse_unwritable, seconds, superblock, write_superblock};
 use crate::error::Error;
 use crate::group::Survey;
 use crate::limits;
@@ -34,8 +34,10 @@ pub fn tune<E: From<Error>>(
 /// The superblock, once the journal holds nothing.
 fn replayed(device: &Arc<dyn BlockDevice>, clock: fn() -> Timestamp) -> Result<Superblock, Error> {
     let options = OpenOptions::default();
-    let superblock = sb::read_superblock(&**device, None)?;
-    refuse_unwritable(&**device, &superblock, &options)?;
+    let mut found = superblock::read(device, &options)?;
+    refuse_unwritable(&**device, &found.superblock, &options)?;
+    superblock::put_back(&**device, &mut found)?;
+    let superblock = found.superblock;
     let geometry = Geometry::new(&superblock, device.size())?;
     if !needs_replay(&superblock) {
         return Ok(superblock);

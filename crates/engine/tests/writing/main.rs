@@ -34,6 +34,7 @@ mod prealloc;
 mod recovery;
 mod reserve;
 mod sizes;
+mod superblocks;
 mod threads;
 mod told;
 mod turns;
