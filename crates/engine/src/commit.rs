@@ -53,7 +53,7 @@ impl Icache {
     /// checkpoint: called while preparing, without a handle.
     ///
     /// # Errors
-    /// `ReadOnly`; `Aborted` when the journal is or becomes aborted, or the step is too large.
+    /// `ReadOnly`; `Stopped` when the journal is aborted, `Aborted` when it becomes so, or the step is too large.
     pub(crate) fn reserve(&self, blocks: u32, revokes: u32) -> Result<Credits<'_>, Error> {
         let writing = self.volume().writing()?;
         if writing.errors.is_read_only() {
@@ -62,7 +62,11 @@ impl Icache {
         if blocks > limits::STEP_BLOCKS || revokes > limits::STEP_REVOKES {
             return Err(Error::NotSupported("changing this much in one step"));
         }
-        Ok(writing.journal.reserve(self, blocks, revokes)?)
+        let credits = writing.journal.reserve(self, blocks, revokes);
+        credits.map_err(|error| match error {
+            JournalError::Aborted(_) => Error::Stopped(error),
+            error => error.into(),
+        })
     }
 
     /// Puts corruption that was met on record, and does what the options ask for then. Nothing is locked, and no handle

@@ -105,7 +105,10 @@ pub enum Error {
     /// The file system is open for reading only.
     #[error("the file system is open for reading only")]
     ReadOnly,
-    /// The journal failed or was aborted: nothing more is written.
+    /// The journal was aborted before, and this is why: nothing is changed any more.
+    #[error("{0}, so nothing is changed any more")]
+    Stopped(journal::JournalError),
+    /// The journal failed or was aborted: nothing more is written, and what was to be durable may not be.
     #[error(transparent)]
     Aborted(#[from] journal::JournalError),
     /// The image breaks the format.

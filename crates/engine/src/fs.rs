@@ -381,7 +381,7 @@ impl Fs {
     fn enter(&self) -> Result<Entered<'_>, Error> {
         let writing = self.icache.volume().writing()?;
         let entered = writing.gate.enter();
-        writing.journal.check()?;
+        writing.journal.check().map_err(Error::Stopped)?;
         Ok(entered)
     }
 

@@ -45,7 +45,7 @@ fn of_engine(error: &engine::Error) -> Errno {
         E::Unsupported(_) | E::UnsupportedImage(_) | E::NotSupported(_) | E::Journal(_) => {
             Errno::OPNOTSUPP
         }
-        E::UnwritableFeature(_) | E::Unwritable(_) | E::ReadOnly => Errno::ROFS,
+        E::UnwritableFeature(_) | E::Unwritable(_) | E::ReadOnly | E::Stopped(_) => Errno::ROFS,
         E::NoSpace | E::DirectoryFull => Errno::NOSPC,
         E::Stale => Errno::STALE,
         E::Exists => Errno::EXIST,
@@ -57,6 +57,7 @@ fn of_engine(error: &engine::Error) -> Errno {
         E::NotEmpty => Errno::NOTEMPTY,
         E::LinkLimit => Errno::MLINK,
         E::Busy => Errno::BUSY,
+        // A promise was not kept; what is only refused from then on is `Stopped`.
         E::Aborted(_) => Errno::IO,
         E::Truncated { .. } | E::Corrupt(_) => Errno::UCLEAN,
         E::Io(error) => of_device(error),

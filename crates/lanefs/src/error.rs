@@ -201,7 +201,8 @@ impl From<Error> for io::Error {
         let number = io::Error::from_raw_os_error(errno::of(&error).raw_os_error());
         match error {
             Error::Fs {
-                source: engine::Error::Aborted(_) | engine::Error::ReadOnly,
+                source:
+                    engine::Error::Aborted(_) | engine::Error::Stopped(_) | engine::Error::ReadOnly,
                 ..
             } => number,
             error => io::Error::new(number.kind(), error),

@@ -144,7 +144,7 @@ impl OpenOptions {
                     return Err(error);
                 }
             },
-            is_held: fs.is_writable(),
+            is_held: fs.0.is_opened_for_writing(),
             told: AtomicU32::new(fs.0.write_failures(ino).unwrap_or(0)),
             options: *self,
             position: 0,
@@ -154,7 +154,7 @@ impl OpenOptions {
         if self.truncate && !self.create_new {
             file.set_len(0)?;
         }
-        if writes && !file.is_held {
+        if writes && !fs.is_writable() {
             return fs.named(path, Err(engine::Error::ReadOnly));
         }
         file.position = 0;
@@ -163,7 +163,7 @@ impl OpenOptions {
 
     /// The file at a path, held where files can go; made if that is asked for.
     fn hold(&self, fs: &Fs, path: &Path) -> Result<Ino, Error> {
-        if !fs.is_writable() {
+        if !fs.0.is_opened_for_writing() {
             return fs.find(path, true);
         }
         fs.refuse_slash(

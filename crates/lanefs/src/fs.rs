@@ -62,7 +62,7 @@ impl Fs {
         Ok(Fs(engine::Fs::open(device, options)?))
     }
 
-    /// Whether it was opened for writing.
+    /// Whether it can be changed: it was opened for writing, and neither a failing device nor corruption ended that.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.0.is_writable()

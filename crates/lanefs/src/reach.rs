@@ -43,7 +43,7 @@ impl Fs {
         for _ in 0..TRIES {
             let ino = self.find(path, follow_last)?;
             // The root stays anyway.
-            if !self.is_writable() || ino == Ino::ROOT {
+            if !self.0.is_opened_for_writing() || ino == Ino::ROOT {
                 return Ok(self.held(ino, false));
             }
             match self.0.hold(ino) {

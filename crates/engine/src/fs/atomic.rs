@@ -6,10 +6,19 @@ use crate::fs::Fs;
 use crate::mount;
 
 impl Fs {
-    /// Whether it was opened for writing.
+    /// Whether it was opened for writing, whatever became of it.
+    #[must_use]
+    pub fn is_opened_for_writing(&self) -> bool {
+        self.icache.volume().is_writable()
+    }
+
+    /// Whether it can be changed: it was opened for writing, its journal was not aborted, and no corruption was met
+    /// after which nothing is to be changed ([`crate::OnError`]).
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        self.icache.volume().is_writable()
+        let writing = self.icache.volume().writing();
+        writing
+            .is_ok_and(|writing| writing.journal.check().is_ok() && !writing.errors.is_read_only())
     }
 
     /// Makes all that is done from here on one transaction: [`Fs::close_atomic`] commits it, [`Fs::abandon`] forgets

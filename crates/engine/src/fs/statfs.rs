@@ -26,6 +26,8 @@ pub struct StatFs {
     pub files: u64,
     /// Free inodes.
     pub free_files: u64,
+    /// Whether nothing can be changed ([`Fs::is_writable`]).
+    pub is_read_only: bool,
 }
 
 impl Fs {
@@ -71,6 +73,7 @@ impl Fs {
             available: free.saturating_sub(held_back),
             files: geometry.inodes_count().into(),
             free_files,
+            is_read_only: !self.is_writable(),
         })
     }
 

@@ -126,6 +126,7 @@ fn after_corruption_nothing_is_changed_where_that_was_asked_for() {
         assert!(fs.truncate(ino, 0).is_err());
         let outcome = fs.create(Ino::ROOT, b"after", NEW);
         assert!(matches!(outcome, Err(Error::ReadOnly)), "{outcome:?}");
+        assert!(!fs.is_writable() && fs.statfs().unwrap().is_read_only);
         fs.lookup(Ino::ROOT, b"before").unwrap();
         fs.close().unwrap();
         let (_, fs) = open(device.bytes(), None);

@@ -292,24 +292,35 @@ fn a_failed_flush_ends_all_writing_and_its_cause_stays() {
     let first = fs.fsync(ino).unwrap_err().to_string();
     let before = device.contents();
     let cause = first.trim_start_matches("the journal's device failed: ");
-    let failures = [
-        fs.fsync(ino),
-        fs.fdatasync(ino),
-        fs.sync(),
+    let promises = [fs.fsync(ino), fs.fdatasync(ino), fs.sync(), fs.freeze()];
+    let changes = [
         fs.write(ino, 0, &[2; 10]).map(drop),
         fs.truncate(ino, 0),
         fs.create(Ino::ROOT, b"two", new()).map(drop),
         fs.unlink(Ino::ROOT, b"one"),
-        fs.freeze(),
+        fs.set_attributes(ino, &touch()),
+        fs.set_xattr(ino, b"user.a", b"b", lanefs_engine::XattrFlag::Any),
     ];
-    for failure in failures {
+    // A promise that can't be kept is an error of the device; a change is refused as on a read-only file system.
+    let is_promise = |error: &Error| matches!(error, Error::Aborted(_));
+    let is_change = |error: &Error| matches!(error, Error::Stopped(_));
+    let of_promises = promises.into_iter().map(|failure| (failure, true));
+    let of_changes = changes.into_iter().map(|failure| (failure, false));
+    for (failure, promised) in of_promises.chain(of_changes) {
         let failure = failure.unwrap_err();
-        assert!(matches!(failure, Error::Aborted(_)), "{failure:?}");
+        let is_right = if promised {
+            is_promise(&failure)
+        } else {
+            is_change(&failure)
+        };
+        assert!(is_right, "{failure:?}");
         assert!(
             failure.to_string().contains(cause),
             "{failure}, not {cause}"
         );
     }
+    assert!(!fs.is_writable());
+    assert!(fs.statfs().unwrap().is_read_only);
     assert_eq!(contents(&fs, ino), [1; 3000], "reading goes on");
     assert!(device.contents() == before, "nothing is written any more");
     let last = fs.close().unwrap_err();
