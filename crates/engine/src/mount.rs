@@ -53,7 +53,8 @@ pub enum Journal {
     /// Replay it in memory; the device is left alone.
     #[default]
     Replay,
-    /// Read what is home, as if there were no journal (`noload`). It may contradict itself.
+    /// Read what is home, as if there were no journal (`noload`). It may contradict itself. To be written to, the
+    /// image must be clean: it is then used as one without a journal, which a crash leaves to e2fsck.
     Ignore,
 }
 
@@ -296,7 +297,8 @@ fn raise(
     count_free(&mut superblock, &said);
     match purpose {
         Use::Mount => {
-            say_mounted(&mut superblock, file.is_some(), clock());
+            let has_log = journal.has_log();
+            say_mounted(&mut superblock, has_log, file.is_some(), clock());
             put_on_record(&*device, &mut superblock, &journal)?;
             journal.begin_fast()?;
         }
@@ -410,7 +412,8 @@ pub(crate) fn thaw(icache: &Icache) -> Result<(), Error> {
     }
     let device = icache.volume().cache().device();
     let said = sb::read_superblock(&**device, None).and_then(|mut superblock| {
-        say_in_use(&mut superblock, icache.orphans().has_file());
+        let has_log = writing.journal.has_log();
+        say_in_use(&mut superblock, has_log, icache.orphans().has_file());
         write_superblock(&**device, &mut superblock)
     });
     if let Err(error) = &said {
@@ -431,7 +434,7 @@ fn say_clean(icache: &Icache, without_orphans: bool) -> Result<(), Error> {
         features = features.without(Feature::ORPHAN_PRESENT);
     }
     superblock.set_features(features);
-    if !features.has(Feature::HAS_JOURNAL) {
+    if !icache.volume().writing()?.journal.has_log() {
         superblock.set_state(superblock.state() | state::VALID);
     }
     superblock.set_write_time(seconds(icache.now()?));
@@ -439,10 +442,10 @@ fn say_clean(icache: &Icache, without_orphans: bool) -> Result<(), Error> {
 }
 
 /// What Linux says in the superblock of a file system that is open for writing. With a journal the state stays: valid,
-/// for the journal will make it so. Without one it is not valid meanwhile, and a crash leaves it to e2fsck.
-fn say_in_use(superblock: &mut Superblock, has_orphan_file: bool) {
+/// for the journal will make it so. Without one in use it is not valid meanwhile, and a crash leaves it to e2fsck.
+fn say_in_use(superblock: &mut Superblock, has_log: bool, has_orphan_file: bool) {
     let mut features = superblock.features();
-    match features.has(Feature::HAS_JOURNAL) {
+    match has_log {
         true => features = features.with(Feature::NEEDS_RECOVERY),
         false => superblock.set_state(superblock.state() & !state::VALID),
     }
@@ -453,8 +456,8 @@ fn say_in_use(superblock: &mut Superblock, has_orphan_file: bool) {
 }
 
 /// As [`say_in_use`], with what Linux counts at a mount.
-fn say_mounted(superblock: &mut Superblock, has_orphan_file: bool, now: Timestamp) {
-    say_in_use(superblock, has_orphan_file);
+fn say_mounted(superblock: &mut Superblock, has_log: bool, has_orphan_file: bool, now: Timestamp) {
+    say_in_use(superblock, has_log, has_orphan_file);
     superblock.set_mount_count(superblock.mount_count().wrapping_add(1));
     superblock.set_mount_time(seconds(now));
     superblock.set_write_time(seconds(now));
@@ -515,8 +518,8 @@ fn refuse_unwritable(
             "another than the first superblock was asked for",
         ),
         (
-            options.journal == Journal::Ignore,
-            "its journal was to be ignored",
+            options.journal == Journal::Ignore && needs_replay(superblock),
+            "its journal must be replayed, and was to be ignored",
         ),
         (
             options.variants.orphan == OrphanForm::Nothing
@@ -524,8 +527,8 @@ fn refuse_unwritable(
             "orphan=none is for measurements on a device in memory",
         ),
         (
-            !features.has(Feature::HAS_JOURNAL) && superblock.state() & state::VALID == 0,
-            "it was not closed and has no journal, so e2fsck comes first",
+            superblock.state() & state::VALID == 0,
+            "it was used without a journal and not closed, so e2fsck comes first",
         ),
         (
             features.has(Feature::HAS_JOURNAL) && superblock.journal_ino().is_none(),
@@ -560,6 +563,7 @@ fn open_journal(
 ) -> Result<journal::Journal, Error> {
     let (geometry, home) = (icache.volume().geometry(), Arc::clone(device));
     let block_size = geometry.block_size();
+    let uses_journal = purpose == Use::Mount && options.journal == Journal::Replay;
     let options = journal::Options {
         staged_bytes: options.staged_bytes,
         async_commit: options.async_commit,
@@ -580,7 +584,7 @@ fn open_journal(
         }
         map = Some(journal::LogMap::new(Arc::clone(device), block_size, &runs));
     }
-    match map.filter(|_| purpose == Use::Mount) {
+    match map.filter(|_| uses_journal) {
         Some(map) => Ok(journal::Journal::open(map, 0, home, options, clock)?),
         None => Ok(journal::Journal::without_log(
             block_size, home, options, clock,

@@ -238,6 +238,11 @@ impl Journal {
         let _ = self.fail(JournalError::Aborted(cause.into()));
     }
 
+    /// Whether there is a log; without one what is committed goes home.
+    pub fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
     /// Whether the log says that it was aborted by who had it open before, and holds nothing to replay.
     pub fn has_error(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.lock().has_error())

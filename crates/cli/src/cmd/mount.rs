@@ -40,7 +40,8 @@ const OVER: u8 = b'.';
   ro, rw               read only, or to be written to (default)
   allow_other          let other users in (means default_permissions)
   default_permissions  the kernel checks owners and modes; without it, who may enter may do all
-  noload               with ro: leave out what is only in the journal
+  noload               do without the journal: with ro, leave out what is only in it; else the image must be
+                       clean, and a crash leaves it to e2fsck
   commit=SECONDS       how long a change may be only in memory (default 5)
   errors=continue|remount-ro|panic
                        what to do when the image turns out to be corrupt (panic: change nothing more, at once)

@@ -63,9 +63,6 @@ impl Settings {
         }
         // Who lets others in means them to be asked for their permissions.
         settings.access.default_permissions |= settings.access.allow_other;
-        if settings.open.journal == Journal::Ignore && !settings.access.read_only {
-            return Err(wrong("noload is for reading only: add ro"));
-        }
         Ok(settings)
     }
 
@@ -174,6 +171,8 @@ mod tests {
         assert!(settings.access.read_only && settings.open.journal == Journal::Ignore);
         assert!(settings.access.allow_other && settings.access.default_permissions);
         assert_eq!(settings.open.commit_interval, Some(Duration::from_secs(30)));
+        let settings = Settings::parse(["norecovery"]).unwrap();
+        assert!(!settings.access.read_only && settings.open.journal == Journal::Ignore);
         let settings = Settings::parse(["errors=remount-ro,discard,orphan=list"]).unwrap();
         assert_eq!(settings.open.errors, Some(lanefs::OnError::ReadOnly));
         assert_eq!(settings.open.variants.orphan, lanefs::OrphanForm::List);
@@ -185,7 +184,6 @@ mod tests {
             "ro=1",
             "commit=soon",
             "commit",
-            "noload",
             "threads=0",
             "errors=ignore",
             "data=journal",

@@ -1,7 +1,7 @@
 //! Opening for writing and closing: what the superblock says meanwhile and afterwards, and what is refused untouched.
 
 use device::{BlockDevice, MemoryDevice};
-use lanefs_engine::{Error, Fs, Ino, OpenOptions, SetAttributes, Superblock};
+use lanefs_engine::{Fs, Ino, NewInode, OpenOptions, SetAttributes, Superblock};
 use ondisk::Feature;
 use ondisk::superblock::state;
 use sync::Arc;
@@ -84,7 +84,7 @@ fn what_cannot_be_written_to_is_refused_and_left_as_it_was() {
             superblock.set_features(superblock.features().without(Feature::HAS_JOURNAL));
             superblock.set_state(0);
         },
-        "has no journal",
+        "not closed",
     );
     for change in [
         |superblock: &mut Superblock| {
@@ -99,12 +99,78 @@ fn what_cannot_be_written_to_is_refused_and_left_as_it_was() {
     ] {
         refused(change, "can't be written to yet");
     }
+    refused(|superblock| superblock.set_state(0), "not closed");
+}
+
+/// `noload`: a journal that holds nothing is left alone, and the image is one without a journal meanwhile.
+#[test]
+fn a_clean_image_is_written_to_without_its_journal_where_that_was_asked_for() {
+    let Some(image) = make(&["-b", "1024"], 8 << 20) else {
+        return;
+    };
     let noload = OpenOptions {
         journal: lanefs_engine::Journal::Ignore,
         ..OpenOptions::default()
     };
-    let error = Fs::open_for_writing(device(&image), &noload, clock).err();
-    assert!(matches!(error, Some(Error::Unwritable(_))));
+    let device = device(&image);
+    let shared = || Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let before = superblock(&device);
+    let new = NewInode {
+        mode: 0o644,
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        held: false,
+    };
+    let fs = Fs::open_for_writing(shared(), &noload, clock).unwrap();
+    let mapped = fs.mappings(Ino::JOURNAL).unwrap();
+    let journal: Vec<(usize, usize)> = mapped
+        .map(|run| run.unwrap())
+        .map(|run| {
+            (
+                run.physical.unwrap().0 as usize * 1024,
+                run.len as usize * 1024,
+            )
+        })
+        .collect();
+    let is_untouched = || {
+        let now = bytes(&device);
+        journal
+            .iter()
+            .all(|(at, len)| now[*at..at + len] == image[*at..at + len])
+    };
+    assert_eq!(superblock(&device).state() & state::VALID, 0);
+    assert!(!superblock(&device).features().has(Feature::NEEDS_RECOVERY));
+    let ino = fs.create(Ino::ROOT, b"one", new).unwrap();
+    fs.write(ino, 0, &[1; 20_000]).unwrap();
+    fs.fsync(ino).unwrap();
+    fs.freeze().unwrap();
+    assert_eq!(superblock(&device).state(), state::VALID);
+    fs.thaw().unwrap();
+    assert_eq!(superblock(&device).state() & state::VALID, 0);
+    fs.unlink(Ino::ROOT, b"one").unwrap();
+    fs.mkdir(Ino::ROOT, b"two", new).unwrap();
+    fs.sync().unwrap();
+    // As after a crash: e2fsck comes first, for the journal can't help.
+    let crashed = MemoryDevice::from_bytes(&bytes(&device));
+    let refused = Fs::open_for_writing(Arc::new(crashed), &OpenOptions::default(), clock);
+    let refused = refused.err().unwrap().to_string();
+    assert!(refused.contains("e2fsck"), "{refused}");
+    fs.close().unwrap();
+    assert!(is_untouched());
+    let after = superblock(&device);
+    assert_eq!(
+        (after.features(), after.state()),
+        (before.features(), state::VALID)
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::write(&path, bytes(&device)).unwrap();
+    testkit::e2fsck(&path);
+    if testkit::is_root() {
+        let mounted = testkit::Mounted::with(&path, "loop").unwrap();
+        assert!(mounted.path().join("two").is_dir());
+    }
 }
 
 #[test]

@@ -214,5 +214,9 @@ fn reading_replays_in_memory_and_without_the_journal_shows_what_is_home() {
     drop(fs);
     let refused = Fs::open_for_writing(shared, &noload, clock).err().unwrap();
     assert!(matches!(refused, Error::Unwritable(_)), "{refused}");
+    assert!(
+        refused.to_string().contains("must be replayed"),
+        "{refused}"
+    );
     assert!(device.bytes() == before, "nothing was written");
 }
