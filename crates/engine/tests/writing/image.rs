@@ -24,7 +24,10 @@ pub fn make(options: &[&str], size: u64) -> Option<Vec<u8>> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     std::fs::File::create(&path).unwrap().set_len(size).unwrap();
-    let mut arguments = vec!["-q", "-F", "-t", "ext4"];
+    let mut arguments = vec!["-q", "-F"];
+    if !options.contains(&"-t") {
+        arguments.extend(["-t", "ext4"]);
+    }
     arguments.extend(options);
     arguments.push(path.to_str().unwrap());
     testkit::run("mke2fs", &arguments);

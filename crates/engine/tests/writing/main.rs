@@ -34,6 +34,7 @@ mod prealloc;
 mod recovery;
 mod reserve;
 mod sizes;
+mod statfs;
 mod superblocks;
 mod threads;
 mod told;
