@@ -64,7 +64,7 @@ fn not_to_be_had(path: &Path, error: Error) -> Failure {
     match error {
         Error::InUse { .. } => Failure::new(error)
             .hint("unmount it, or detach the loop device (losetup -d), or work on a copy"),
-        Error::Locate(LocateError::Device(error)) => cannot_open(path, &error),
+        Error::Locate(LocateError::Device(error)) => cannot_write(path, &error),
         error => Failure::new(error).at(path.display()),
     }
 }
@@ -150,6 +150,27 @@ pub fn cannot_open(path: &Path, error: &DeviceError) -> Failure {
         },
         _ => failure,
     }
+}
+
+/// As [`cannot_open`], for what was to be written to.
+fn cannot_write(path: &Path, error: &DeviceError) -> Failure {
+    let may_be_read = || FileDevice::open_read_only(path).is_ok();
+    let hint = match error {
+        DeviceError::WriteProtected { .. } => {
+            "make it writable (blockdev --setrw, losetup without -r), or work on a copy"
+        }
+        DeviceError::Open { source, .. } => match source.kind() {
+            std::io::ErrorKind::PermissionDenied if may_be_read() => {
+                "it may be read, but not written to: get the right to write (chmod, chattr -i), or work on a copy"
+            }
+            std::io::ErrorKind::ReadOnlyFilesystem => {
+                "it lies on a file system that is mounted read-only: work on a copy"
+            }
+            _ => return cannot_open(path, error),
+        },
+        _ => return cannot_open(path, error),
+    };
+    Failure::new(error).hint(hint)
 }
 
 /// Says why there is no file system at a place, and what to do.

@@ -37,6 +37,12 @@ pub enum DeviceError {
     /// A write or discard on a device opened for reading only.
     #[error("the device is open for reading only")]
     ReadOnly,
+    /// A block device that can't be written to, opened for writing.
+    #[error("{path} is a read-only block device")]
+    WriteProtected {
+        /// The device's name as given.
+        path: String,
+    },
     /// The file could not be opened, created or resized.
     #[error("{operation} {path} failed: {source}")]
     Open {

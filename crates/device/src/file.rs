@@ -14,6 +14,7 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
+use rustix::ioctl::{Getter, Opcode, opcode};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::clock::Duration;
 
@@ -107,6 +108,9 @@ impl FileDevice {
                 return Err(DeviceError::NotAnImage { path: name, what });
             }
         };
+        if !read_only && !is_regular && is_write_protected(&file).map_err(failed)? {
+            return Err(DeviceError::WriteProtected { path: name });
+        }
         lock(&file, read_only, &name)?;
         // For a block device fstat has no size, but its end can be sought.
         let size = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(failed)?;
@@ -172,6 +176,17 @@ fn retry<T>(call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T
 fn is_block_device(path: &Path) -> bool {
     rustix::fs::stat(path)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice)
+}
+
+/// Whether a block device refuses writes (`blockdev --setro`, `losetup -r`): the kernel opens it for writing all the
+/// same, and fails the first write.
+fn is_write_protected(file: &File) -> rustix::io::Result<bool> {
+    // BLKROGET
+    const IS_READ_ONLY: Opcode = opcode::none(0x12, 94);
+    #[allow(unsafe_code)]
+    // SAFETY: for block devices the operation takes a pointer to an int, which it writes; other files don't know it.
+    let is_set = unsafe { rustix::ioctl::ioctl(file, Getter::<IS_READ_ONLY, i32>::new()) };
+    is_set.map(|value| value != 0)
 }
 
 enum Kind {
@@ -397,6 +412,33 @@ mod tests {
             Err(DeviceError::ReadOnly)
         ));
         assert!(FileDevice::create_new(&path.0, 1).is_err());
+    }
+
+    #[test]
+    fn a_read_only_block_device_is_refused_at_the_door() {
+        let path = Scratch::new("loop");
+        drop(FileDevice::create(&path.0, 1 << 20).unwrap());
+        if !testkit::is_root() || !testkit::have("losetup") {
+            return testkit::skip("needs root and losetup");
+        }
+        let name = path.0.to_str().unwrap();
+        let losetup = std::process::Command::new("losetup")
+            .args(["-r", "-f", "--show", name])
+            .output()
+            .unwrap();
+        if !losetup.status.success() {
+            return testkit::skip("no loop device");
+        }
+        let device = String::from_utf8(losetup.stdout).unwrap();
+        let device = device.trim();
+        let refused = FileDevice::open(device).map(drop);
+        let read = FileDevice::open_read_only(device).map(|device| device.size());
+        testkit::run("losetup", &["-d", device]);
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, DeviceError::WriteProtected { .. }));
+        let text = refused.to_string();
+        assert_eq!(text, format!("{device} is a read-only block device"));
+        assert_eq!(read.unwrap(), 1 << 20);
     }
 
     #[test]

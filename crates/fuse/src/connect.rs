@@ -246,7 +246,7 @@ impl Unmounter {
     pub fn new(directory: &Path) -> Unmounter {
         Unmounter {
             directory: directory.to_path_buf(),
-            connection: mounts::find(directory).map(|mount| mount.connection),
+            connection: mounts::mounted_at(directory).map(|mount| mount.connection),
         }
     }
 

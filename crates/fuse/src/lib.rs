@@ -25,4 +25,4 @@ mod volume;
 
 pub use connect::{Access, MountError, Unmounter};
 pub use mount::{Mounted, Options, ServeError, mount};
-pub use mounts::image_at;
+pub use mounts::{Listed, mounted_at};

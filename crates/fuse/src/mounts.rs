@@ -11,21 +11,18 @@ const LIST: &str = "/proc/self/mountinfo";
 
 /// One of our mounts.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Listed {
+pub struct Listed {
     /// The minor number of its device, by which the kernel knows the connection.
     pub(crate) connection: u32,
     /// What is mounted: an image's path.
-    pub(crate) source: PathBuf,
-}
-
-/// The image that lanefs has mounted on a directory; `None` if it has none there.
-#[must_use]
-pub fn image_at(directory: &Path) -> Option<PathBuf> {
-    find(directory).map(|mount| mount.source)
+    pub source: PathBuf,
+    /// Whether it was mounted to be read only.
+    pub is_read_only: bool,
 }
 
 /// Our mount on a directory, if the topmost one there is ours.
-pub(crate) fn find(directory: &Path) -> Option<Listed> {
+#[must_use]
+pub fn mounted_at(directory: &Path) -> Option<Listed> {
     // Asking for the directory itself could wait for a server that is gone; above it nothing of ours answers.
     let parent = directory
         .parent()
@@ -38,8 +35,8 @@ pub(crate) fn find(directory: &Path) -> Option<Listed> {
     find_in(&std::fs::read(LIST).ok()?, &directory)
 }
 
-/// The last line for a directory counts: it is on top. Fields: 2 the device, 4 the place; behind a dash the type and
-/// the source.
+/// The last line for a directory counts: it is on top. Fields: 2 the device, 4 the place, 5 options; behind a dash the
+/// type and the source.
 fn find_in(list: &[u8], directory: &Path) -> Option<Listed> {
     let lines = list.split(|byte| *byte == b'\n');
     let mut on_top = None;
@@ -60,6 +57,10 @@ fn find_in(list: &[u8], directory: &Path) -> Option<Listed> {
     Some(Listed {
         connection: device.split_once(':')?.1.parse().ok()?,
         source: unescaped(words.get(dash + 2)?),
+        is_read_only: words
+            .get(5)?
+            .split(|byte| *byte == b',')
+            .any(|word| word == b"ro"),
     })
 }
 
@@ -101,13 +102,16 @@ mod tests {
     fn the_topmost_mount_of_a_directory_counts() {
         let list = b"29 1 254:0 / / rw - ext4 /dev/vda rw\n\
             40 29 0:51 / /mnt/a\\040b rw shared:7 - fuse.lanefs /tmp/x\\134y.img rw,user_id=0\n\
+            43 29 0:54 / /mnt/d nosuid,ro - fuse.lanefs /tmp/d.img ro\n\
             41 29 0:52 / /mnt/c rw - fuse.lanefs /tmp/c.img rw\n\
             42 41 0:53 / /mnt/c rw - tmpfs tmpfs rw\n";
         let expected = Listed {
             connection: 51,
             source: PathBuf::from("/tmp/x\\y.img"),
+            is_read_only: false,
         };
         assert_eq!(find_in(list, Path::new("/mnt/a b")), Some(expected));
+        assert!(find_in(list, Path::new("/mnt/d")).unwrap().is_read_only);
         assert_eq!(find_in(list, Path::new("/mnt/c")), None);
         assert_eq!(find_in(list, Path::new("/")), None);
     }

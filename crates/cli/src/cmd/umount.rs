@@ -7,6 +7,7 @@ use device::{DeviceError, FileDevice};
 use fuse::{MountError, Unmounter};
 use lanefs::{Fs, Journal, MountOptions};
 use ondisk::Feature;
+use ondisk::superblock::state::VALID;
 use sync::{Arc, thread};
 
 use crate::context::Context;
@@ -34,7 +35,7 @@ impl Args {
     /// Unmounts and waits.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
         let shown = self.directory.display();
-        let Some(image) = fuse::image_at(&self.directory) else {
+        let Some(mount) = fuse::mounted_at(&self.directory) else {
             let failure = Failure::new(format!("no image is mounted on {shown} by lanefs"));
             return Err(failure.status(UNMOUNT_FAILED));
         };
@@ -50,9 +51,11 @@ impl Args {
                 _ => failure,
             }
         })?;
-        if self.lazy {
+        // Who only read left the image as it was.
+        if self.lazy || mount.is_read_only {
             return Ok(());
         }
+        let image = mount.source;
         wait_until_closed(context, &image);
         match is_clean(&image) {
             true => Ok(()),
@@ -60,8 +63,9 @@ impl Args {
                 let failure =
                     Failure::new("not everything could be written home").at(image.display());
                 let failure = failure.status(UNMOUNT_FAILED);
-                Err(failure
-                    .hint("its journal has what was committed: whoever opens it next replays that"))
+                Err(failure.hint(
+                    "what was synced is in its journal, which whoever opens it next replays; without one, run e2fsck",
+                ))
             }
         }
     }
@@ -77,11 +81,11 @@ fn is_clean(image: &Path) -> bool {
         ..MountOptions::default()
     };
     match Fs::open_with(Arc::new(device), &options) {
-        Ok(fs) => !fs
-            .inodes()
-            .superblock()
-            .features()
-            .has(Feature::NEEDS_RECOVERY),
+        Ok(fs) => {
+            let superblock = fs.inodes().superblock();
+            // Without a journal it is the state that says so.
+            superblock.state() & VALID != 0 && !superblock.features().has(Feature::NEEDS_RECOVERY)
+        }
         Err(_) => true,
     }
 }

@@ -8,5 +8,6 @@ mod handles;
 mod kill;
 mod outside;
 mod served;
+mod sharing;
 mod trees;
 mod tuning;

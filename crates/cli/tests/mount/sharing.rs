@@ -1,0 +1,272 @@
+//! Who may have an image at the same time, what can't be written to, and what umount says of an image that is not
+//! clean.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use testkit::Mounted;
+
+use crate::served::{Served, can_mount, image, lanefs, said};
+
+const SIZE: u64 = 64 << 20;
+
+fn mount(image: &Path, options: &str, place: &Path) -> Output {
+    let mut command = lanefs();
+    command.args(["mount", "-o", options]).arg(image).arg(place);
+    command.stdout(Stdio::piped()).output().unwrap()
+}
+
+fn umount(place: &Path) -> Output {
+    lanefs().arg("umount").arg(place).output().unwrap()
+}
+
+#[test]
+fn those_who_only_read_share_an_image_and_nobody_else_does() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    {
+        let Ok(kernel) = Mounted::with(&image, "loop") else {
+            return testkit::skip("no loop device");
+        };
+        fs::write(kernel.path().join("x"), "x").unwrap();
+    }
+    let places = ["one", "two", "three"].map(|name| folder.path().join(name));
+    for place in &places {
+        fs::create_dir(place).unwrap();
+    }
+    let [one, two, three] = &places;
+    let refused = |options: &str| {
+        let output = mount(&image, options, three);
+        assert_eq!(output.status.code(), Some(32), "{}", said(&output));
+        assert!(said(&output).contains("in use"), "{}", said(&output));
+    };
+    for place in [one, two] {
+        let output = mount(&image, "ro", place);
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    refused("rw");
+    // To read is still allowed, by commands too; to change is not.
+    let listed = lanefs().arg("ls").arg(&image).output().unwrap();
+    assert!(listed.status.success(), "{}", said(&listed));
+    let mut touch = lanefs();
+    let touched = touch.arg("touch").arg(format!("{}:/y", image.display()));
+    let touched = touched.output().unwrap();
+    assert_eq!(touched.status.code(), Some(1), "{}", said(&touched));
+    for place in [one, two] {
+        assert_eq!(fs::read(place.join("x")).unwrap(), b"x");
+        let written = fs::write(place.join("y"), "y").unwrap_err();
+        assert_eq!(written.raw_os_error(), Some(30));
+        assert!(umount(place).status.success());
+    }
+    let output = mount(&image, "rw", one);
+    assert!(output.status.success(), "{}", said(&output));
+    refused("rw");
+    refused("ro");
+    assert!(umount(one).status.success());
+    testkit::e2fsck(&image);
+}
+
+#[test]
+fn a_reader_of_a_dirty_image_leaves_it_so_and_umount_is_content() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let served = Served::start(&image, "");
+    let file = fs::File::create(served.path().join("x")).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    served.kill();
+    let before = fs::read(&image).unwrap();
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let output = mount(&image, "ro", &place);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(place.join("x").exists());
+    let output = umount(&place);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(fs::read(&image).unwrap() == before);
+    // Without its journal it can't be written to.
+    let output = mount(&image, "noload", &place);
+    assert_eq!(output.status.code(), Some(32));
+    assert!(
+        said(&output).contains("must be replayed"),
+        "{}",
+        said(&output)
+    );
+}
+
+#[test]
+fn a_clean_image_is_mounted_without_its_journal() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let served = Served::start(&image, "noload");
+    fs::write(served.path().join("x"), "x").unwrap();
+    served.unmount();
+    testkit::e2fsck(&image);
+    // Killed, it is e2fsck's.
+    let served = Served::start(&image, "noload");
+    fs::write(served.path().join("y"), "y").unwrap();
+    served.kill();
+    let output = mount(&image, "rw", folder.path());
+    assert_eq!(output.status.code(), Some(32));
+    assert!(said(&output).contains("e2fsck"), "{}", said(&output));
+}
+
+/// A block device that refuses writes, until dropped.
+struct ReadOnlyLoop(PathBuf);
+
+impl ReadOnlyLoop {
+    fn over(image: &Path) -> Option<ReadOnlyLoop> {
+        let output = Command::new("losetup")
+            .args(["-r", "-f", "--show"])
+            .arg(image)
+            .output()
+            .ok()?;
+        let name = String::from_utf8(output.stdout).ok()?;
+        output
+            .status
+            .success()
+            .then(|| ReadOnlyLoop(name.trim().into()))
+    }
+}
+
+impl Drop for ReadOnlyLoop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_device_that_refuses_writes_is_named_and_mounted_to_be_read() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let Some(device) = ReadOnlyLoop::over(&image) else {
+        return testkit::skip("no loop device");
+    };
+    let mut touch = lanefs();
+    let output = touch.arg("touch").arg(format!("{}:/y", device.0.display()));
+    let output = output.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = said(&output);
+    assert!(text.contains("is a read-only block device"), "{text}");
+    assert!(text.contains("--setrw"), "{text}");
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let output = mount(&device.0, "rw", &place);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(
+        said(&output).contains("mounted read-only"),
+        "{}",
+        said(&output)
+    );
+    assert!(umount(&place).status.success());
+}
+
+/// An image that may not be written to is said to be so, not to be unreadable.
+#[test]
+fn a_file_that_may_not_be_written_to_is_told_from_one_that_may_not_be_read() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let mount = |options: &[&str]| {
+        Command::new("mount")
+            .args(options)
+            .arg(&place)
+            .status()
+            .unwrap()
+            .success()
+    };
+    assert!(mount(&["--bind", folder.path().to_str().unwrap()]));
+    let is_bound = mount(&["-o", "remount,bind,ro"]);
+    let bound = place.join("a.img");
+    let mut touch = lanefs();
+    let output = touch.arg("touch").arg(format!("{}:/y", bound.display()));
+    let output = output.output().unwrap();
+    assert!(
+        Command::new("umount")
+            .arg(&place)
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(is_bound);
+    drop(image);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("mounted read-only: work on a copy"), "{text}");
+}
+
+/// The image lies on a file system that is full, so that what is committed can't be written home.
+#[test]
+fn umount_fails_where_the_image_could_not_be_written_home() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let small = folder.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let tmpfs = [
+        "-t",
+        "tmpfs",
+        "-o",
+        "size=12m",
+        "tmpfs",
+        small.to_str().unwrap(),
+    ];
+    testkit::run("mount", &tmpfs);
+    let outcome = std::panic::catch_unwind(|| {
+        let image = image(&small, "a.img", 256 << 20, &["-J", "size=4"]);
+        let served = Served::start(&image, "");
+        // What is left on the host goes.
+        let mut filler = fs::File::create(small.join("filler")).unwrap();
+        while std::io::Write::write_all(&mut filler, &[1; 4096]).is_ok() {}
+        let directory = served.path();
+        let mut results = Vec::new();
+        for number in 0..400 {
+            let made = fs::create_dir(directory.join(number.to_string()));
+            results.push(made);
+        }
+        assert!(results.iter().any(Result::is_ok));
+        let output = umount(directory);
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(32), "{text}");
+        assert!(
+            text.contains("not everything could be written home"),
+            "{text}"
+        );
+        drop(served);
+        fs::remove_file(small.join("filler")).unwrap();
+        // What was committed is there for who has the room.
+        let copy = image.with_file_name("b.img");
+        fs::rename(&image, &copy).unwrap();
+        let output = Command::new("e2fsck")
+            .args(["-fy"])
+            .arg(&copy)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.code().is_some_and(|code| code <= 1),
+            "{output:?}"
+        );
+    });
+    testkit::run("umount", &["-l", small.to_str().unwrap()]);
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+}
