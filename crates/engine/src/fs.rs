@@ -109,6 +109,7 @@ impl Fs {
     /// journal is aborted; where there is no space, all that can be free is made free first; corruption goes on record.
     fn change<T>(&self, operation: impl FnMut(&Icache) -> Result<T, Error>) -> Result<T, Error> {
         let _change = self.enter()?;
+        reap::catch_up(&self.icache);
         self.noting(reap::with_room(&self.icache, operation))
     }
 
@@ -300,6 +301,9 @@ impl Fs {
     /// `ReadOnly`; `Aborted` when the journal could not be written: then nothing that was not promised before is.
     pub fn sync(&self) -> Result<(), Error> {
         attr::write_lazy(&self.icache)?;
+        if let Some(_change) = self.icache.volume().writing()?.gate.try_enter() {
+            reap::catch_up(&self.icache);
+        }
         self.icache.sync_all()
     }
 

@@ -117,6 +117,16 @@ pub(crate) fn help(icache: &Icache) {
     }
 }
 
+/// Before a change: deletes what was left in a queue that nobody serves. The caller holds nothing.
+pub(crate) fn catch_up(icache: &Icache) {
+    if icache.doomed().is_served() {
+        return;
+    }
+    while let Some(doomed) = icache.doomed().take() {
+        reap_noting(icache, &doomed);
+    }
+}
+
 /// Deletes all that waits, and waits until nothing is being deleted. The caller holds nothing.
 pub(crate) fn drain(icache: &Icache) {
     while let Some(doomed) = icache.doomed().take() {

@@ -212,8 +212,9 @@ impl OpenOptions {
 
 /// A regular file of an image, with a position as in `std::fs::File`.
 ///
-/// Two `File`s, also of one file, can be used at once. Dropping it closes it, and what goes wrong then is only seen
-/// by who asks next; [`File::close`] says it.
+/// Two `File`s, also of one file, can be used at once. Dropping it closes it without waiting for anything: if it has no
+/// names by then, it is deleted by the reaper thread or the next change. [`File::close`] deletes it, and says what went
+/// wrong.
 pub struct File<'fs> {
     fs: &'fs Fs,
     ino: Ino,
@@ -406,8 +407,9 @@ impl File<'_> {
 
 impl Drop for File<'_> {
     fn drop(&mut self) {
-        // Who wants to know calls `close`.
-        let _ = self.let_go();
+        if self.is_held {
+            self.fs.0.let_go(self.ino);
+        }
     }
 }
 

@@ -30,8 +30,7 @@ impl Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         if self.is_held {
-            // What can't be deleted now is deleted when the file system is opened next.
-            let _ = self.fs.0.release(self.ino);
+            self.fs.0.let_go(self.ino);
         }
     }
 }

@@ -4,7 +4,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use device::{BlockDevice, Counted, FileDevice};
 use lanefs::{Error, File, Fs, OpenOptions};
+use sync::Arc;
 
 fn made(folder: &Path, name: &str) -> Fs {
     let image = folder.join(name);
@@ -325,4 +327,54 @@ fn files_that_append_at_once_do_not_write_over_each_other() {
     let of = |letter| lines.iter().filter(|line| line[0] == letter).count();
     assert_eq!([of(b'a'), of(b'b'), of(b'c')], [WRITES; 3]);
     fs.close().unwrap();
+}
+
+/// A destructor can't say what goes wrong, so it does nothing that can.
+#[test]
+fn dropping_a_file_waits_for_nothing_and_the_next_change_deletes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let options = lanefs::mkfs::Options::default();
+    lanefs::make::make(&image, Some(16 << 20), &options, false).unwrap();
+    let device = Arc::new(Counted::new(FileDevice::open(&image).unwrap()));
+    let choices = lanefs::MountOptions::default();
+    let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let fs = Fs::open_for_writing_with(shared, &choices, lanefs::now).unwrap();
+    fs.write("kept", b"kept").unwrap();
+    fs.sync().unwrap();
+    let free = || fs.statfs().unwrap().free;
+    let before = free();
+    let mut open = Vec::new();
+    // More than the queue of those who serve it takes.
+    for number in 0..1100 {
+        let name = number.to_string();
+        let mut made = OpenOptions::new();
+        let mut file = made.write(true).create(true).open(&fs, &name).unwrap();
+        if number < 20 {
+            file.write_all(&[1; 9000]).unwrap();
+        }
+        fs.remove_file(&name).unwrap();
+        open.push(file);
+    }
+    fs.sync().unwrap();
+    let (used, counts) = (free(), device.counts());
+    assert!(used < before);
+    drop(open);
+    assert_eq!(device.counts(), counts, "neither reads nor writes");
+    assert_eq!(free(), used);
+    fs.create_dir("d").unwrap();
+    fs.remove_dir("d").unwrap();
+    fs.sync().unwrap();
+    assert_eq!(free(), before);
+    // Those that nothing comes after are deleted at the end.
+    let file = fs.create("last").unwrap();
+    fs.remove_file("last").unwrap();
+    drop(file);
+    fs.close().unwrap();
+    drop(device);
+    if testkit::have("e2fsck") {
+        testkit::e2fsck(&image);
+    }
+    let fs = Fs::open(&image).unwrap();
+    assert_eq!(fs.statfs().unwrap().free, before);
 }

@@ -211,6 +211,25 @@ impl Fs {
         }
     }
 
+    /// As [`Fs::release`], for who may neither wait nor fail, as a destructor: no I/O. One without names is deleted by
+    /// the reaper thread, where there is one, else by the next change, [`Fs::sync`] or [`Fs::close`]; and without these,
+    /// when the file system is opened next.
+    pub fn let_go(&self, ino: Ino) {
+        if self.icache.release_absent(ino, 1) {
+            return;
+        }
+        // Held and not absent, so it is in memory. Were it read and that failed, it would stay held: it has names then.
+        let Ok(live) = self.icache.get(ino) else {
+            return;
+        };
+        if live.release(1) {
+            self.icache.give_back_kept(&live);
+            if live.snapshot().links_count() == 0 {
+                self.icache.doomed().leave(ino);
+            }
+        }
+    }
+
     /// Says that one who wrote to a file will not go on: blocks that were kept for it, so that it grows in one piece,
     /// are given back. Anyone may still write to it. Waits for no I/O; does nothing for what is not in memory.
     pub fn closed(&self, ino: Ino) {

@@ -1,8 +1,10 @@
 //! Inodes without names that nobody holds any more: the queue of those who delete them, and who is deleting one.
 //!
 //! Whoever lets go of such an inode last puts its number here ([`Doomed::push`]), if threads serve the queue and it has
-//! room; else it deletes the inode itself, when it has dropped its locks ([`Doomed::begin`]). Who takes a number from
-//! here holds nothing. [`Doomed::wait_idle`] tells when all that was doomed is gone.
+//! room; else it deletes the inode itself, when it has dropped its locks ([`Doomed::begin`]). Who may neither wait nor
+//! fail leaves it here in any case ([`Doomed::leave`]): as many as were held at one moment, for each change deletes what
+//! it finds so before it begins. Who takes a number from here holds nothing. [`Doomed::wait_idle`] tells when all that
+//! was doomed is gone.
 //!
 //! One lock ([`Rank::Leaf`]) around the queue. Who deletes inodes itself takes no lock and writes a count of its own
 //! thread only; an unlink that asks whether the queue is full reads. What a crash leaves: nothing of this; each such
@@ -18,7 +20,7 @@ use ondisk::Ino;
 use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use sync::{CachePadded, Condvar, Lanes, Mutex, Rank};
 
-/// Numbers that wait at most.
+/// Numbers that wait at most, but for those left by who may not wait.
 const MOST: usize = 1024;
 
 /// The queue; see the module.
@@ -95,7 +97,16 @@ impl Doomed {
         true
     }
 
-    fn is_served(&self) -> bool {
+    /// Leaves an inode to those who serve the queue, or else to the next change.
+    pub(crate) fn leave(&self, ino: Ino) {
+        let mut waiting = self.waiting.lock();
+        waiting.push_back(ino);
+        self.note_len(&waiting);
+        self.arrived.notify_one();
+    }
+
+    /// Whether threads serve the queue. A hint.
+    pub(crate) fn is_served(&self) -> bool {
         // Relaxed: a hint, or read under the lock that orders it.
         self.is_served.load(Ordering::Relaxed)
     }
@@ -287,8 +298,10 @@ mod tests {
             assert!(!doomed.is_full() && doomed.push(Ino(number as u32)));
         }
         assert!(doomed.is_full() && !doomed.push(Ino(9)));
+        doomed.leave(Ino(10));
+        assert_eq!(doomed.take().unwrap().ino(), Ino(0));
         let first = doomed.take().unwrap();
         assert!(!doomed.is_full() && !doomed.is_idle());
-        assert_eq!(first.ino(), Ino(0));
+        assert_eq!(first.ino(), Ino(1));
     }
 }
