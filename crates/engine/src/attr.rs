@@ -123,6 +123,10 @@ pub(crate) fn set(icache: &Icache, ino: Ino, attributes: &SetAttributes) -> Resu
                     attributes.apply(inode, now);
                     inode.stamp(now);
                 });
+                if inode.is(FileType::Directory) {
+                    // No fast commit has a directory's own record.
+                    live.set_unloggable(&handle);
+                }
             }
         }
         inode.flags()

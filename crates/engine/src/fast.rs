@@ -13,11 +13,11 @@ use std::ops::Range;
 
 use hashbrown::HashMap;
 use journal::{Epoch, Handle, Journal};
-use logtree::closure::{Changes, Place};
-use logtree::{Area, FsyncLog};
+use logtree::closure::{Changes, Members, NAMES_MAX, Place};
+use logtree::{Area, Batch, FsyncLog};
 use ondisk::{Ino, Tid};
 use sync::atomic::{AtomicU64, Ordering};
-use sync::{Arc, CachePadded, Counter, Mutex, Rank, RwLock};
+use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank, RwLock};
 
 use crate::variants::{Chosen, LogUpdate};
 
@@ -73,10 +73,30 @@ struct OfName {
     inodes: BTreeSet<Ino>,
 }
 
+/// What changed of a directory's names.
+#[derive(Default)]
+struct OfDirectory {
+    /// Those that the log does not have as they are.
+    unlogged: BTreeSet<Box<[u8]>>,
+    /// The last batch that has one of the others.
+    logged: Option<Batch>,
+}
+
 #[derive(Default)]
 struct Shard {
     inodes: HashMap<Ino, OfInode>,
     names: BTreeMap<Place, OfName>,
+    directories: HashMap<Ino, OfDirectory>,
+}
+
+/// What is left to log of a directory's names.
+pub(crate) enum Unlogged {
+    /// These.
+    Names(Vec<Place>),
+    /// Nothing once this batch of the log is on disk.
+    Nothing(Batch),
+    /// It can't be told: they are too many, or no name changed.
+    Unknown,
 }
 
 /// What changed in one epoch.
@@ -125,6 +145,38 @@ impl EpochChanges {
         shard.names.get(place).map(|name| (name.base, name.now))
     }
 
+    /// The names in a directory that the log does not have as they are.
+    pub(crate) fn unlogged_in(&self, directory: Ino) -> Unlogged {
+        let shard = self.shard(directory).lock();
+        match shard.directories.get(&directory) {
+            Some(names) if names.unlogged.len() > NAMES_MAX => Unlogged::Unknown,
+            Some(names) if !names.unlogged.is_empty() => {
+                let names = names.unlogged.iter();
+                Unlogged::Names(names.map(|name| (directory, name.clone())).collect())
+            }
+            names => names
+                .and_then(|names| names.logged)
+                .map_or(Unlogged::Unknown, Unlogged::Nothing),
+        }
+    }
+
+    /// Whether all that is left to log of a directory's names is among these.
+    pub(crate) fn has_all_of(&self, directory: Ino, members: &Members) -> bool {
+        match self.unlogged_in(directory) {
+            Unlogged::Names(names) => names.iter().all(|name| members.names.contains(name)),
+            Unlogged::Nothing(_) => true,
+            Unlogged::Unknown => false,
+        }
+    }
+
+    /// The name was put into the log as it is now. The caller has the locks of all that it stood for.
+    pub(crate) fn set_name_in_log(&self, (directory, name): &Place, batch: Batch) {
+        let mut shard = self.shard(*directory).lock();
+        let names = shard.directories.entry(*directory).or_default();
+        names.unlogged.remove(name);
+        names.logged = names.logged.max(Some(batch));
+    }
+
     /// The blocks of a file that changed since it was put into the log last, or in the epoch if it is not there; and
     /// whether it is. `None` if there are too many.
     pub(crate) fn ranges(&self, ino: Ino) -> Option<(Ranges, bool)> {
@@ -137,6 +189,12 @@ impl EpochChanges {
             false => &changed.ranges,
         };
         (!changed.has_too_many).then(|| (ranges.clone(), changed.is_in_log))
+    }
+
+    /// Whether the inode was put into the log.
+    pub(crate) fn is_in_log(&self, ino: Ino) -> bool {
+        let shard = self.shard(ino).lock();
+        shard.inodes.get(&ino).is_some_and(|inode| inode.is_in_log)
     }
 
     /// The inode was put into the log as it is now. The caller has its lock.
@@ -164,12 +222,27 @@ impl Changes for EpochChanges {
     }
 }
 
+/// A log, with a count of its users that those of one thread share.
+pub(crate) type RunningLog = Arc<CachePadded<Arc<FsyncLog>>>;
+
+/// The running epoch's log as one thread knows it.
+struct Mine(Mutex<Option<(Epoch, RunningLog)>>);
+
+impl Default for Mine {
+    fn default() -> Mine {
+        Mine(Mutex::new(Rank::Leaf, None))
+    }
+}
+
 /// Fast commits of a file system.
 pub(crate) struct FastLog {
     /// By the epoch's lowest bit.
     epochs: [EpochChanges; 2],
-    /// The log of the running epoch, once someone needed one. [leaf; read: shared]
+    /// The log of the running epoch, once someone needed one. [log running; read: shared]
     running: RwLock<Option<(Epoch, Arc<FsyncLog>)>>,
+    /// The same for each thread that asked, so that to ask writes no line that others write. Filled with `running`
+    /// shared; an ended log goes from here after it went from there, so none stays. [leaf]
+    known: Lanes<Mine>,
     update: Chosen<LogUpdate>,
     pub(crate) statistics: logtree::Statistics,
     /// Why fsyncs were full commits: the epoch was not the next one, or something can't be logged. [counters]
@@ -186,7 +259,8 @@ impl FastLog {
     pub(crate) fn new() -> FastLog {
         FastLog {
             epochs: [EpochChanges::new(), EpochChanges::new()],
-            running: RwLock::new(Rank::Leaf, None),
+            running: RwLock::new(Rank::LogRunning, None),
+            known: Lanes::new(),
             update: Chosen::new(LogUpdate::default()),
             statistics: logtree::Statistics::default(),
             not_next: Counter::new(),
@@ -227,6 +301,8 @@ impl FastLog {
             inode.names.insert(place.clone());
         }
         let mut shard = changes.shard(place.0).lock();
+        let directory = shard.directories.entry(place.0).or_default();
+        directory.unlogged.insert(place.1.clone());
         let name = match shard.names.entry(place) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
@@ -264,10 +340,16 @@ impl FastLog {
     }
 
     /// The log of an epoch, if there is one.
-    pub(crate) fn running(&self, epoch: Epoch) -> Option<Arc<FsyncLog>> {
+    pub(crate) fn running(&self, epoch: Epoch) -> Option<RunningLog> {
+        let mine = &self.known.mine().0;
+        if let Some((_, log)) = mine.lock().as_ref().filter(|(of, _)| *of == epoch) {
+            return Some(Arc::clone(log));
+        }
         let running = self.running.read();
-        let of_epoch = running.as_ref().filter(|(of, _)| *of == epoch);
-        of_epoch.map(|(_, log)| Arc::clone(log))
+        let (_, log) = running.as_ref().filter(|(of, _)| *of == epoch)?;
+        let log = Arc::new(CachePadded::new(Arc::clone(log)));
+        *mine.lock() = Some((epoch, Arc::clone(&log)));
+        Some(log)
     }
 
     /// The log of an epoch of which the caller has a handle, begun if need be; `None` if there can't be one now.
@@ -276,23 +358,24 @@ impl FastLog {
         handle: &Handle<'_>,
         journal: &Journal,
         block_bytes: usize,
-    ) -> Option<Arc<FsyncLog>> {
+    ) -> Option<RunningLog> {
         let epoch = handle.epoch();
         let tid: Tid = journal.fast_tid(epoch)?;
         if let Some(log) = self.running(epoch) {
             return Some(log);
         }
         let mut running = self.running.write();
-        if let Some((_, log)) = running.as_ref().filter(|(of, _)| *of == epoch) {
-            return Some(Arc::clone(log));
+        if running.as_ref().is_none_or(|(of, _)| *of != epoch) {
+            let update = match self.update.get() {
+                LogUpdate::InPlace => logtree::LogUpdate::InPlace,
+                LogUpdate::Insert => logtree::LogUpdate::Insert,
+            };
+            let log = Arc::new(FsyncLog::new(tid, block_bytes, update));
+            *running = Some((epoch, log));
         }
-        let update = match self.update.get() {
-            LogUpdate::InPlace => logtree::LogUpdate::InPlace,
-            LogUpdate::Insert => logtree::LogUpdate::Insert,
-        };
-        let log = Arc::new(FsyncLog::new(tid, block_bytes, update));
-        *running = Some((epoch, Arc::clone(&log)));
-        Some(log)
+        drop(running);
+        // The handle keeps it.
+        self.running(epoch)
     }
 
     /// Ends the log of a sealed epoch, and forgets what changed in it; whether the area was written.
@@ -304,6 +387,9 @@ impl FastLog {
         let Some((_, log)) = log else {
             return false;
         };
+        for known in self.known.iter() {
+            known.0.lock().take_if(|(epoch, _)| *epoch <= sealed);
+        }
         let is_used = log.close();
         let counted = log.counters();
         self.updates.add(counted.updates.sum());

@@ -25,6 +25,8 @@ pub enum Rank {
     XattrBlock,
     /// What changed in an epoch, for the fsync log; held for a look.
     LogChanges,
+    /// Which fsync log is running; held for a look.
+    LogRunning,
     /// The fsync log's running batch: shared by who adds to it, alone for who encodes it.
     LogBatch,
     /// A node of the log tree, from the root down.

@@ -372,6 +372,8 @@ impl PreparedNames<'_> {
             // e2fsck, which replays names first fit, might find no room for one.
             locked.inode().set_unloggable(handle);
         }
+        // A directory's data are its names.
+        locked.inode().stamp_data(handle);
         locked.change_names(|| {
             for (pin, seal, bytes) in self.blocks {
                 pin.replace(handle, seal, bytes);

@@ -4,16 +4,19 @@
 //! The closure's inodes are locked together in ascending order, and its map is read, before the handle; under the
 //! handle their records go into the log tree, which is memory. Nothing is locked while the log is written. What can't
 //! be told by fast commits, and what is of no epoch that they count for, is left to a full commit.
+//!
+//! An fsync of a directory does the same for its changed names, with the directory locked as well: what they bring is in
+//! the batch, the directory's own record is not, so a directory that changed in anything but names is committed in full.
 
 use journal::Epoch;
-use logtree::closure::{self, Changes, Members};
-use logtree::{Closure, InodeState, NameState};
-use ondisk::{FileType, Ino, LBlock, inode};
+use logtree::closure::{self, Changes, Members, Place};
+use logtree::{Batch, Closure, FsyncLog, InodeState, NameState};
+use ondisk::{FileType, LBlock, inode};
 use sync::Arc;
 
 use crate::error::Error;
 use crate::extent::Mappings;
-use crate::fast::{EpochChanges, FastLog, JournalArea, Ranges};
+use crate::fast::{EpochChanges, FastLog, JournalArea, Ranges, RunningLog, Unlogged};
 use crate::icache::{Exclusive, Icache, LiveInode};
 
 /// How often the closure is looked for anew because others changed names meanwhile.
@@ -22,11 +25,13 @@ const TRIES: usize = 4;
 /// What came of a try to put a closure into the log.
 enum Tried {
     /// It is in this batch.
-    Logged(Arc<logtree::FsyncLog>, logtree::Batch),
+    Logged(RunningLog, Batch),
     /// Names changed between the look without locks and that with them.
     Again,
-    /// It must be committed in full.
-    Full,
+    /// It must be committed in full: no record tells it, or there are too many.
+    Unloggable,
+    /// It must be committed in full: fast commits are not about its epoch now.
+    NotNext,
 }
 
 /// Logs what an fsync of an inode that changed last in an epoch needs, durably; whether that was done. The caller holds
@@ -39,47 +44,98 @@ pub(super) fn log(icache: &Icache, inode: &Arc<LiveInode>, changed: Epoch) -> Re
         return Ok(false);
     };
     let journal = &icache.volume().writing()?.journal;
-    if inode.snapshot().links_count() == 0 {
+    let snapshot = inode.snapshot();
+    if snapshot.links_count() == 0 {
         // Nothing of it is there after a crash.
         journal.flush_data()?;
         return Ok(true);
     }
+    let sync = |log: &FsyncLog, batch| {
+        let synced = log.sync(batch, &JournalArea(journal), &fast.statistics);
+        // A device that failed aborted the journal; all else is left to a full commit.
+        journal.check()?;
+        Ok(synced.is_ok())
+    };
     if let (Some(batch), Some(log)) = (logging.logged(changed), fast.running(changed)) {
-        return Ok(log
-            .sync(batch, &JournalArea(journal), &fast.statistics)
-            .is_ok());
+        return sync(&log, batch);
     }
     if !journal.is_home() {
         // Once after each full commit.
         journal.checkpoint()?;
     }
+    let is_directory = snapshot.is(FileType::Directory);
     for _ in 0..TRIES {
-        match try_log(icache, fast, inode.ino(), changed)? {
-            Tried::Logged(log, batch) => {
-                let synced = log.sync(batch, &JournalArea(journal), &fast.statistics);
-                // A device that failed aborted the journal; all else is left to a full commit.
-                journal.check()?;
-                return Ok(synced.is_ok());
-            }
+        let tried = match is_directory {
+            true => try_names(icache, fast, inode, changed)?,
+            false => try_log(icache, fast, inode, Vec::new(), changed)?,
+        };
+        match tried {
+            Tried::Logged(log, batch) => return sync(&log, batch),
             Tried::Again => {}
-            Tried::Full => break,
+            Tried::Unloggable => break,
+            Tried::NotNext => {
+                fast.not_next.add(1);
+                return Ok(false);
+            }
         }
     }
     fast.unloggable.add(1);
     Ok(false)
 }
 
-fn try_log(icache: &Icache, fast: &FastLog, ino: Ino, changed: Epoch) -> Result<Tried, Error> {
+/// Puts a directory's changed names into the log, with all that they bring. Those that are there as they are, because a
+/// file was fsynced, say, are left out.
+fn try_names(
+    icache: &Icache,
+    fast: &FastLog,
+    directory: &Arc<LiveInode>,
+    changed: Epoch,
+) -> Result<Tried, Error> {
+    let changes = fast.changes(changed);
+    match changes.unlogged_in(directory.ino()) {
+        Unlogged::Names(names) => return try_log(icache, fast, directory, names, changed),
+        Unlogged::Unknown => return Ok(Tried::Unloggable),
+        Unlogged::Nothing(_) => {}
+    }
+    let _locked = directory.write_lock();
+    let Unlogged::Nothing(batch) = changes.unlogged_in(directory.ino()) else {
+        return Ok(Tried::Again);
+    };
+    // While it runs, what changed is what changed in its epoch.
+    let Some(log) = fast.running(changed) else {
+        return Ok(Tried::NotNext);
+    };
+    if let Some(kept) = directory.logging() {
+        if kept.is_unloggable(changed) {
+            return Ok(Tried::Unloggable);
+        }
+        kept.set_logged(changed, batch, 0);
+    }
+    Ok(Tried::Logged(log, batch))
+}
+
+/// Puts a file with its closure into the log, or these names of a directory with theirs.
+fn try_log(
+    icache: &Icache,
+    fast: &FastLog,
+    of: &Arc<LiveInode>,
+    names: Vec<Place>,
+    changed: Epoch,
+) -> Result<Tried, Error> {
     let changes = fast.changes(changed);
     if changes.has_too_many() {
-        return Ok(Tried::Full);
+        return Ok(Tried::Unloggable);
     }
-    let Some(members) = closure::close(changes, [ino], []) else {
-        return Ok(Tried::Full);
+    let (file, directory) = match names.is_empty() {
+        true => (Some(of.ino()), None),
+        false => (None, Some(of.ino())),
     };
-    let found: Result<Vec<_>, Error> = (members.inodes.iter())
-        .map(|ino| icache.get(*ino))
-        .collect();
+    let Some(members) = closure::close(changes, file, names) else {
+        return Ok(Tried::Unloggable);
+    };
+    let mut wanted = members.inodes.clone();
+    wanted.extend(directory);
+    let found: Result<Vec<_>, Error> = wanted.iter().map(|ino| icache.get(*ino)).collect();
     let found = found?;
     let locked: Vec<Exclusive<'_>> = found.iter().map(LiveInode::write_lock).collect();
     let mut gathered = Gathered {
@@ -89,43 +145,32 @@ fn try_log(icache: &Icache, fast: &FastLog, ino: Ino, changed: Epoch) -> Result<
         closure: Closure::default(),
     };
     for inode in &locked {
-        if !gathered.inode(inode)? {
-            return Ok(Tried::Full);
+        if Some(inode.inode().ino()) != directory && !gathered.inode(inode)? {
+            return Ok(Tried::Unloggable);
         }
     }
     let journal = &icache.volume().writing()?.journal;
     // It changes nothing, so it needs no room.
     let handle = icache.begin(icache.reserve(0, 0)?)?;
-    if handle.epoch() != changed {
-        fast.not_next.add(1);
-        return Ok(Tried::Full);
-    }
-    let Some(log) = fast.log(&handle, journal, journal_block(icache)) else {
-        fast.not_next.add(1);
-        return Ok(Tried::Full);
+    let block_bytes = icache.volume().geometry().block_size().bytes();
+    let log = match handle.epoch() == changed {
+        true => fast.log(&handle, journal, block_bytes),
+        false => None,
     };
-    if !gathered.names(&members) {
+    let Some(log) = log else {
+        return Ok(Tried::NotNext);
+    };
+    if !gathered.names(&members) || !directory.is_none_or(|ino| changes.has_all_of(ino, &members)) {
         return Ok(Tried::Again);
     }
     if !gathered.parents(&members)? {
-        return Ok(Tried::Full);
+        return Ok(Tried::Unloggable);
     }
     let Ok(batch) = log.add(&gathered.closure, &fast.statistics) else {
-        return Ok(Tried::Full);
+        return Ok(Tried::Unloggable);
     };
-    for inode in &locked {
-        let inode = inode.inode();
-        changes.set_in_log(inode.ino());
-        let size = inode.snapshot().bytes(icache.volume());
-        if let Some(kept) = inode.logging() {
-            kept.set_logged(changed, batch, size);
-        }
-    }
+    gathered.set_logged(&locked, &members, batch);
     Ok(Tried::Logged(log, batch))
-}
-
-fn journal_block(icache: &Icache) -> usize {
-    icache.volume().geometry().block_size().bytes()
 }
 
 /// A closure while it is put together.
@@ -144,14 +189,16 @@ impl Gathered<'_> {
         let Some(kept) = live.logging() else {
             return Ok(false);
         };
+        if loaded.links_count() == 0 {
+            // One that came and went leaves nothing to tell. That a file lost its last name can't be told to e2fsck,
+            // which takes the name and leaves the file behind without one.
+            let has_come = live.is_born_in(self.epoch) && !self.changes.is_in_log(live.ino());
+            return Ok(has_come);
+        }
         if kept.is_unloggable(self.epoch) {
             return Ok(false);
         }
         let size = Some(loaded.bytes(self.icache.volume()));
-        if loaded.links_count() == 0 {
-            // Its names tell all that is left of it.
-            return Ok(true);
-        }
         let is_file = loaded.file_type() == Some(FileType::Regular);
         if !is_file || !loaded.flags().contains(ondisk::Flags::EXTENTS) || loaded.is_inline() {
             return Ok(false);
@@ -223,6 +270,23 @@ impl Gathered<'_> {
             });
         }
         true
+    }
+
+    /// All of it is in this batch as it is now, with the inodes locked.
+    fn set_logged(&self, locked: &[Exclusive<'_>], members: &Members, batch: Batch) {
+        for locked in locked {
+            let inode = locked.inode();
+            let now = inode.snapshot();
+            if now.is(FileType::Regular) && now.links_count() > 0 {
+                self.changes.set_in_log(inode.ino());
+            }
+            if let Some(kept) = inode.logging() {
+                kept.set_logged(self.epoch, batch, now.bytes(self.icache.volume()));
+            }
+        }
+        for place in &members.names {
+            self.changes.set_name_in_log(place, batch);
+        }
     }
 
     /// Whether the directories of all names were there before, and changed in nothing but names. They are in memory:
