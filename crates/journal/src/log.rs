@@ -219,7 +219,12 @@ impl Log {
         self.superblock.set_sequence(self.next_tid);
         self.write_superblock()?;
         self.map.device().flush()?;
+    ///
+    /// What an earlier mount left in the area goes first: where e2fsck finds old fast commits, it gives up the journal.
         Ok(self.next_tid)
+        if self.superblock.fast_commit_blocks() > 0 {
+            self.wipe_area()?;
+        }
     }
 
     /// The area for fast commits, if there is one: its place, and how many blocks it has.
@@ -227,6 +232,14 @@ impl Log {
         let first = self.superblock.fast_commit_first();
         let blocks = self.superblock.blocks_count().saturating_sub(first);
         let has_area = self.superblock.fast_commit_blocks() > 0 && blocks > 0;
+    /// Makes the area one without fast commits, durably.
+    fn wipe_area(&self) -> Result<(), JournalError> {
+        let zeros = vec![0; self.map.block_size().bytes()];
+        self.map
+            .write(self.superblock.fast_commit_first(), &zeros)?;
+        Ok(self.map.device().flush()?)
+    }
+
         has_area.then(|| (self.map.clone(), first, blocks))
     }
 

@@ -17,14 +17,14 @@ use crate::image::{clock, record};
 use crate::interop::manifest;
 
 /// An image with an area for fast commits, mounted, and with some files in a full commit.
-struct Linux {
-    directory: tempfile::TempDir,
-    image: PathBuf,
-    mounted: Mounted,
+pub struct Linux {
+    pub directory: tempfile::TempDir,
+    pub image: PathBuf,
+    pub mounted: Mounted,
 }
 
 impl Linux {
-    fn new(block_bytes: &str) -> Option<Linux> {
+    pub fn new(block_bytes: &str) -> Option<Linux> {
         if !testkit::is_root() || !testkit::have("mke2fs") {
             testkit::skip("needs root and mke2fs");
             return None;
@@ -60,11 +60,11 @@ impl Linux {
         })
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub fn at(&self, name: &str) -> PathBuf {
         self.mounted.path().join("dir").join(name)
     }
 
-    fn fsync(&self, name: &str) {
+    pub fn fsync(&self, name: &str) {
         File::open(self.at(name)).unwrap().sync_all().unwrap();
     }
 
@@ -79,7 +79,7 @@ impl Linux {
     }
 
     /// The image as a crash leaves it now.
-    fn crashed(&self, name: &str) -> PathBuf {
+    pub fn crashed(&self, name: &str) -> PathBuf {
         let copy = self.directory.path().join(name);
         fs::copy(&self.image, &copy).unwrap();
         copy

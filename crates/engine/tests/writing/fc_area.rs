@@ -1,0 +1,212 @@
+//! The fast commits in a journal's area as a list of records that can be edited and written back, for tests that ask
+//! what the kernel and e2fsck make of records in another order, left out, or changed.
+
+use lanefs_engine::Fs;
+use ondisk::fast_commit::{Named, Record, records};
+use ondisk::jbd2::{JournalFeatures, JournalSuperblock};
+use ondisk::{Ino, LBlock, Tid, csum};
+
+/// Bytes a block of the images here.
+const BLOCK: usize = 4096;
+
+/// A name's record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Creat,
+    Link,
+    Unlink,
+}
+
+/// One record of a change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Tag {
+    Name(Kind, Ino, Vec<u8>, Ino),
+    Inode(Ino, Vec<u8>),
+    Add(Ino, [u8; 12]),
+    Del(Ino, u32, u32),
+}
+
+impl Tag {
+    /// The inode that it is about.
+    pub fn ino(&self) -> Ino {
+        match self {
+            Tag::Name(_, _, _, ino)
+            | Tag::Inode(ino, _)
+            | Tag::Add(ino, _)
+            | Tag::Del(ino, _, _) => *ino,
+        }
+    }
+
+    /// An INODE record's count of links.
+    pub fn links(&self) -> Option<u16> {
+        match self {
+            Tag::Inode(_, raw) => Some(u16::from_le_bytes([raw[26], raw[27]])),
+            _ => None,
+        }
+    }
+
+    /// The same INODE record with another count of links.
+    pub fn with_links(&self, links: u16) -> Tag {
+        let mut tag = self.clone();
+        if let Tag::Inode(_, raw) = &mut tag {
+            raw[26..28].copy_from_slice(&links.to_le_bytes());
+        }
+        tag
+    }
+
+    /// The same record about another inode.
+    pub fn with_ino(&self, new: Ino) -> Tag {
+        let mut tag = self.clone();
+        match &mut tag {
+            Tag::Name(_, _, _, ino)
+            | Tag::Inode(ino, _)
+            | Tag::Add(ino, _)
+            | Tag::Del(ino, _, _) => *ino = new,
+        }
+        tag
+    }
+
+    pub fn is_name(&self, wanted: Kind) -> bool {
+        matches!(self, Tag::Name(kind, ..) if *kind == wanted)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Tag::Name(kind, parent, name, ino) => {
+                let named = Named {
+                    parent: *parent,
+                    ino: *ino,
+                    name,
+                };
+                match kind {
+                    Kind::Creat => Record::Creat(named),
+                    Kind::Link => Record::Link(named),
+                    Kind::Unlink => Record::Unlink(named),
+                }
+                .write(out);
+            }
+            Tag::Inode(ino, raw) => Record::Inode { ino: *ino, raw }.write(out),
+            Tag::Add(ino, extent) => Record::AddRange {
+                ino: *ino,
+                extent: *extent,
+            }
+            .write(out),
+            Tag::Del(ino, first, blocks) => Record::DelRange {
+                ino: *ino,
+                first: LBlock(*first),
+                blocks: *blocks,
+            }
+            .write(out),
+        }
+    }
+}
+
+/// Where an image has its journal's superblock and its area.
+pub struct FcArea {
+    superblock_at: usize,
+    /// The device's byte of each block of the area.
+    blocks: Vec<usize>,
+}
+
+impl FcArea {
+    /// Of an image that is open.
+    pub fn of(fs: &Fs, image: &[u8]) -> FcArea {
+        let mut places = Vec::new();
+        for run in fs.mappings(Ino(8)).unwrap() {
+            let run = run.unwrap();
+            let start = run.physical.unwrap().0;
+            places.extend((start..start + run.len).map(|block| block as usize * BLOCK));
+        }
+        let superblock_at = places[0];
+        let mut superblock = JournalSuperblock::read(&image[superblock_at..]).unwrap();
+        // A log that is not in use does not say that it has one.
+        let mut features = superblock.features();
+        features.incompat |= JournalFeatures::INCOMPAT_FAST_COMMIT;
+        superblock.set_features(features);
+        let (first, end) = (superblock.fast_commit_first(), superblock.blocks_count());
+        FcArea {
+            superblock_at,
+            blocks: places[first as usize..end as usize].to_vec(),
+        }
+    }
+
+    /// The journal's superblock.
+    pub fn superblock(&self, image: &[u8]) -> JournalSuperblock {
+        JournalSuperblock::read(&image[self.superblock_at..]).unwrap()
+    }
+
+    /// Puts another one in its place.
+    pub fn set_superblock(&self, image: &mut [u8], superblock: &JournalSuperblock) {
+        let mut superblock = *superblock;
+        superblock.seal();
+        image[self.superblock_at..][..JournalSuperblock::SIZE].copy_from_slice(superblock.bytes());
+    }
+
+    /// The area's first block.
+    pub fn first<'a>(&self, image: &'a [u8]) -> &'a [u8] {
+        &image[self.blocks[0]..][..BLOCK]
+    }
+
+    /// Puts another one in its place.
+    pub fn set_first(&self, image: &mut [u8], block: &[u8]) {
+        image[self.blocks[0]..][..BLOCK].copy_from_slice(block);
+    }
+
+    /// All changes that its fast commits of the next transaction tell, in order.
+    pub fn read(&self, image: &[u8]) -> Vec<Tag> {
+        let mut tags = Vec::new();
+        let expected = self.superblock(image).sequence();
+        for at in &self.blocks {
+            let block = &image[*at..][..BLOCK];
+            let tail = records(block, 256).filter_map(Result::ok);
+            let tids = tail.filter_map(|record| match record {
+                Record::Tail { tid, .. } => Some(tid),
+                _ => None,
+            });
+            if tids.last() != Some(expected) {
+                break;
+            }
+            for record in records(block, 256) {
+                let name = |kind, named: Named<'_>| {
+                    Tag::Name(kind, named.parent, named.name.to_vec(), named.ino)
+                };
+                tags.push(match record.unwrap() {
+                    Record::Creat(named) => name(Kind::Creat, named),
+                    Record::Link(named) => name(Kind::Link, named),
+                    Record::Unlink(named) => name(Kind::Unlink, named),
+                    Record::Inode { ino, raw } => Tag::Inode(ino, raw.to_vec()),
+                    Record::AddRange { ino, extent } => Tag::Add(ino, extent),
+                    Record::DelRange { ino, first, blocks } => Tag::Del(ino, first.0, blocks),
+                    Record::Pad(_) | Record::Tail { .. } | Record::Head { .. } => continue,
+                });
+            }
+        }
+        tags
+    }
+
+    /// Makes these the one fast commit in the area, of the next transaction or another.
+    pub fn write(&self, image: &mut [u8], tags: &[Tag], tid: Option<Tid>) {
+        let tid = tid.unwrap_or(self.superblock(image).sequence());
+        let mut bytes = Vec::new();
+        Record::Head { features: 0, tid }.write(&mut bytes);
+        for tag in tags {
+            tag.write(&mut bytes);
+        }
+        let at = bytes.len();
+        assert!(at + 12 <= BLOCK, "one block");
+        let rest = vec![0; BLOCK - at - 12];
+        let tail = |crc| Record::Tail {
+            tid,
+            crc,
+            rest: &rest,
+        };
+        tail(0).write(&mut bytes);
+        let crc = csum::crc32c(0, &bytes[..at + 8]);
+        bytes.truncate(at);
+        tail(crc).write(&mut bytes);
+        self.set_first(image, &bytes);
+        for at in &self.blocks[1..] {
+            image[*at..][..BLOCK].fill(0);
+        }
+    }
+}
