@@ -49,7 +49,8 @@ pub use journal::canary;
 pub use mount::{DataMode, Journal, OpenOptions, is_rebuildable, tune};
 pub use namei::{NewInode, RenameFlag};
 pub use ondisk::{
-    BlockSize, Corrupt, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock, Timestamp,
+    BlockSize, Corrupt, Feature, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock,
+    Timestamp,
 };
 pub use recovery::{Error as RecoveryError, Report as RecoveryReport};
 pub use sb::{Acting, Atime, Caller, OnError};

@@ -34,6 +34,16 @@ pub enum JournalError {
     /// A commit was needed while commits are held back.
     #[error("it does not fit one transaction, or needs space that it frees itself")]
     Held,
+    /// The journal has no room for an area for fast commits beside the log.
+    #[error(
+        "the journal has {blocks} blocks; with an area for fast commits it needs {needed} (tune2fs makes a longer one)"
+    )]
+    TooShort {
+        /// Blocks that it has.
+        blocks: u32,
+        /// Blocks that it should have at least.
+        needed: u32,
+    },
     /// What needs a log was asked of a file system without a journal.
     #[error("the file system has no journal")]
     NoLog,

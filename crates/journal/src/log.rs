@@ -27,6 +27,11 @@ use crate::options::{Options, Statistics};
 const LOG_BLOCKS_MIN: u32 = 1023;
 /// Blocks of an area for fast commits at least: one is left unused.
 const FAST_BLOCKS_MIN: u32 = 2;
+/// Of one that is made: as many as jbd2 takes by itself (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`), or this part of a large
+/// journal, as mke2fs; fewer in a short one, down to a number that still holds a few fsyncs.
+const FAST_BLOCKS_DEFAULT: u32 = 256;
+const FAST_PART: u32 = 64;
+const FAST_BLOCKS_USEFUL: u32 = 16;
 /// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -214,24 +219,19 @@ impl Log {
 
     /// Says that the log is in use, though it is empty: fast commits behind it count from then on. Gives the number of
     /// the next transaction.
+    ///
+    /// What an earlier mount left in the area goes first: where e2fsck finds old fast commits, it gives up the journal.
     pub(crate) fn begin_use(&mut self) -> Result<Tid, JournalError> {
+        if self.superblock.fast_commit_blocks() > 0 {
+            self.wipe_area()?;
+        }
         self.superblock.set_start(self.head);
         self.superblock.set_sequence(self.next_tid);
         self.write_superblock()?;
         self.map.device().flush()?;
-    ///
-    /// What an earlier mount left in the area goes first: where e2fsck finds old fast commits, it gives up the journal.
         Ok(self.next_tid)
-        if self.superblock.fast_commit_blocks() > 0 {
-            self.wipe_area()?;
-        }
     }
 
-    /// The area for fast commits, if there is one: its place, and how many blocks it has.
-    pub(crate) fn fast_area(&self) -> Option<(LogMap, u32, u32)> {
-        let first = self.superblock.fast_commit_first();
-        let blocks = self.superblock.blocks_count().saturating_sub(first);
-        let has_area = self.superblock.fast_commit_blocks() > 0 && blocks > 0;
     /// Makes the area one without fast commits, durably.
     fn wipe_area(&self) -> Result<(), JournalError> {
         let zeros = vec![0; self.map.block_size().bytes()];
@@ -240,6 +240,11 @@ impl Log {
         Ok(self.map.device().flush()?)
     }
 
+    /// The area for fast commits, if there is one: its place, and how many blocks it has.
+    pub(crate) fn fast_area(&self) -> Option<(LogMap, u32, u32)> {
+        let first = self.superblock.fast_commit_first();
+        let blocks = self.superblock.blocks_count().saturating_sub(first);
+        let has_area = self.superblock.fast_commit_blocks() > 0 && blocks > 0;
         has_area.then(|| (self.map.clone(), first, blocks))
     }
 
@@ -319,9 +324,47 @@ pub fn commit_in_place_of_fast_commits(
     };
     let statistics = Statistics::default();
     log.write(&transaction, &statistics)?;
-    let zeros = vec![0; log.map.block_size().bytes()];
-    log.map.write(log.superblock.fast_commit_first(), &zeros)?;
-    log.flush(false, &statistics)
+    log.wipe_area()
+}
+
+/// Makes an area for fast commits at the end of a log that holds nothing, or takes it away. The log is in the file
+/// system itself, at `superblock_at` of its blocks; nobody uses it.
+///
+/// CRASH: the area is there or not, and empty. It is of use once the file system's superblock has the feature: an area
+/// is made before that says so, and taken away after it does not.
+///
+/// # Errors
+/// `TooShort` when the log would be, and nothing was written; `NotReplayed`, `OldFormat`; when it can't be read or
+/// written.
+pub fn set_fast_area(map: LogMap, superblock_at: u32, is_wanted: bool) -> Result<(), JournalError> {
+    let mut log = Log::open(map, superblock_at, None, &Options::default())?;
+    let all = log.superblock.blocks_count();
+    let mut blocks = 0;
+    if is_wanted {
+        let most = all.saturating_sub(log.superblock.first() + LOG_BLOCKS_MIN);
+        let wanted = FAST_BLOCKS_DEFAULT.max(all / FAST_PART).min(all / 4);
+        blocks = wanted.min(most);
+        if blocks < FAST_BLOCKS_USEFUL {
+            return Err(JournalError::TooShort {
+                blocks: all,
+                needed: log.superblock.first() + LOG_BLOCKS_MIN + FAST_BLOCKS_USEFUL,
+            });
+        }
+    }
+    let features = log.superblock.features();
+    log.superblock.set_fast_commit_blocks_raw(blocks);
+    if is_wanted {
+        let mut with_area = features;
+        with_area.incompat |= JournalFeatures::INCOMPAT_FAST_COMMIT;
+        log.superblock.set_features(with_area);
+        log.wipe_area()?;
+        // Who uses the log next says that there is an area.
+        log.superblock.set_features(features);
+    }
+    // Where the log ended may be in the area now.
+    log.superblock.set_head(0);
+    log.write_superblock()?;
+    Ok(log.map.device().flush()?)
 }
 
 /// The features of the log from now on: they reach the disk with the superblock before the first transaction. Where
@@ -332,14 +375,17 @@ fn choose_features(superblock: &mut JournalSuperblock, options: &Options) {
     features.incompat |= JournalFeatures::INCOMPAT_REVOKE;
     features.incompat &=
         !(JournalFeatures::INCOMPAT_FAST_COMMIT | JournalFeatures::INCOMPAT_ASYNC_COMMIT);
-    // A log that would be too short beside the area does without it.
-    let area = superblock.fast_commit_blocks_raw();
+    // A log that would be too short beside the area does without it. One of no stated length has jbd2's own.
+    let mut with_area = features;
+    with_area.incompat |= JournalFeatures::INCOMPAT_FAST_COMMIT;
+    superblock.set_features(with_area);
+    let area = superblock.fast_commit_blocks();
     let room = superblock.blocks_count().saturating_sub(superblock.first());
     if options.fast_commits
         && area >= FAST_BLOCKS_MIN
         && room.saturating_sub(area) >= LOG_BLOCKS_MIN
     {
-        features.incompat |= JournalFeatures::INCOMPAT_FAST_COMMIT;
+        features = with_area;
     }
     if options.is_64bit {
         features.incompat |= JournalFeatures::INCOMPAT_64BIT;

@@ -1,12 +1,12 @@
 //! What of a file system can be changed in its superblock while nobody has it open, as tune2fs does: by name, as text.
 //!
 //! All changes that are asked for together are one write of the superblock, behind the journal's replay; a crash leaves
-//! all of them or none.
+//! all of them or none. The journal's area for fast commits is made before it, and taken away after it.
 
 use std::fmt;
 
 use device::BlockDevice;
-use engine::Superblock;
+use engine::{Feature, Superblock};
 use sync::Arc;
 
 use crate::Error;
@@ -76,8 +76,7 @@ impl From<engine::Error> for TuneError {
 }
 
 /// What tune2fs changes and lanefs does not yet: features, and what is in every checksum.
-const NOT_YET: [&str; 12] = [
-    "fast_commit",
+const NOT_YET: [&str; 11] = [
     "uuid",
     "has_journal",
     "metadata_csum",
@@ -225,6 +224,15 @@ pub const TUNABLES: &[Tunable] = &[
             Ok(())
         },
     },
+    Tunable {
+        name: "fast_commit",
+        values: "on, off: an area in the journal for what a single fsync needs",
+        get: |superblock| {
+            let is_on = superblock.features().has(Feature::FAST_COMMIT);
+            if is_on { "on" } else { "off" }.into()
+        },
+        set: set_fast_commit,
+    },
 ];
 
 const LABEL_BYTES: usize = 16;
@@ -371,6 +379,18 @@ fn set_default_options(superblock: &mut Superblock, value: &str) -> Result<(), S
     Ok(())
 }
 
+fn set_fast_commit(superblock: &mut Superblock, value: &str) -> Result<(), String> {
+    let features = superblock.features();
+    let features = match value {
+        "on" if !features.has(Feature::HAS_JOURNAL) => return Err("there is no journal".into()),
+        "on" => features.with(Feature::FAST_COMMIT),
+        "off" => features.without(Feature::FAST_COMMIT),
+        _ => return Err(format!("`{value}` is none of on, off")),
+    };
+    superblock.set_features(features);
+    Ok(())
+}
+
 fn interval(seconds: u32) -> String {
     let unit = UNITS.iter().find(|(unit, _)| seconds.is_multiple_of(*unit));
     match (seconds, unit) {
@@ -430,6 +450,7 @@ mod tests {
             ("stride", "16"),
             ("stripe_width", "4000000000"),
             ("hash_alg", "tea"),
+            ("fast_commit", "off"),
         ] {
             assert_eq!(
                 set(&mut superblock, name, value).as_deref(),
@@ -450,7 +471,8 @@ mod tests {
             ("max_mount_count", "65535"),
             ("check_interval", "6"),
             ("check_interval", "999999999m"),
-            ("fast_commit", "on"),
+            ("fast_commit", "yes"),
+            ("uuid", "random"),
             ("speed", "11"),
         ] {
             assert!(set(&mut superblock, name, value).is_err(), "{name}={value}");

@@ -25,7 +25,8 @@ const ATTRIBUTE_BYTES: usize = 1 << 16;
 #[derive(clap::Args)]
 #[command(
     after_help = "Of an image: label, errors, reserved_percent, reserved_blocks, reserved_uid, reserved_gid,
-default_mount_opts, mount_opts, max_mount_count, mount_count, check_interval, stride, stripe_width, hash_alg.
+default_mount_opts, mount_opts, max_mount_count, mount_count, check_interval, stride, stripe_width,
+hash_alg, fast_commit.
 Without a name all are shown, with the values that they take."
 )]
 pub struct Args {

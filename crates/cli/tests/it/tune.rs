@@ -90,7 +90,8 @@ fn what_cant_be_changed_is_refused_by_name_and_nothing_is() {
     let path = make(folder.path(), &[]);
     let before = std::fs::read(&path).unwrap();
     for (word, text) in [
-        ("fast_commit=on", "fast_commit can't be changed yet"),
+        ("uuid=random", "uuid can't be changed yet"),
+        ("fast_commit=yes", "`yes` is none of on, off"),
         ("speed=11", "there is no speed to change; there is label"),
         ("label=seventeen letters", "more than 16 bytes"),
         ("errors=ignore", "none of continue, remount-ro, panic"),
@@ -154,4 +155,51 @@ fn an_image_that_linux_left_with_fast_commits_is_tuned_after_their_replay() {
     assert!(shown.contains("after"), "{shown}");
     let at = format!("{}:/file", crashed.display());
     assert_eq!(run(["cat", &at]).stdout, [7; 9000]);
+}
+
+#[test]
+fn an_area_for_fast_commits_is_made_and_taken_away() {
+    if !have("mke2fs") || !have("e2fsck") || !have("dumpe2fs") {
+        return skip("needs e2fsprogs");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = make(folder.path(), &["-b", "1024", "-J", "size=4"]);
+    let shown = || {
+        let shown = testkit::run("dumpe2fs", &["-h", path.to_str().unwrap()]);
+        String::from_utf8(shown.stdout).unwrap()
+    };
+    assert_eq!(tune(&path, &["fast_commit"]), "off\n");
+    for (value, length) in [("on", 256), ("on", 256), ("off", 0)] {
+        tune(&path, &[&format!("fast_commit={value}")]);
+        assert_eq!(tune(&path, &["fast_commit"]), format!("{value}\n"));
+        let shown = shown();
+        let features = shown
+            .lines()
+            .find(|line| line.starts_with("Filesystem features"));
+        assert_eq!(features.unwrap().contains("fast_commit"), value == "on");
+        let expected = format!("Fast commit length:       {length}");
+        assert!(shown.contains(&expected), "{shown}");
+        e2fsck(&path);
+    }
+    // 1024 blocks are all that the log needs.
+    let path = make(folder.path(), &["-b", "1024", "-J", "size=1"]);
+    let before = std::fs::read(&path).unwrap();
+    let output = run(["tune", path.to_str().unwrap(), "fast_commit=on"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        error(&output).contains("the journal has 1024 blocks"),
+        "{}",
+        error(&output)
+    );
+    assert!(
+        before == std::fs::read(&path).unwrap(),
+        "something was changed"
+    );
+    let path = make(folder.path(), &["-O", "^has_journal"]);
+    let output = run(["tune", path.to_str().unwrap(), "fast_commit=on"]);
+    assert!(
+        error(&output).contains("there is no journal"),
+        "{}",
+        error(&output)
+    );
 }

@@ -4,14 +4,20 @@
 //! write of the first superblock. What a crash leaves: the journal as it was or replayed; the old superblock or the
 //! new, or a torn one, which is mended when the image is opened (`sb`). Copies in other groups stay as they are, as
 //! tune2fs leaves them: e2fsck brings them up to date.
+//!
+//! The area for fast commits is in the journal: it is made, durably, before the superblock has the feature, and taken
+//! away after that has gone. A crash in between leaves an area that nobody uses.
 
 use device::BlockDevice;
-use ondisk::{Geometry, Superblock, Timestamp};
+use ondisk::{Feature, Geometry, Superblock, Timestamp};
 use sync::Arc;
 
-use super::{OpenOptions, needs_replay, refuse_unwritable, seconds, superblock, write_superblock};
+use super::{
+    OpenOptions, journal_map, needs_replay, refuse_unwritable, seconds, superblock, write_superblock,
+};
 use crate::error::Error;
 use crate::group::Survey;
+use crate::icache::Icache;
 use crate::limits;
 use crate::sb::{self, Volume};
 
@@ -26,9 +32,34 @@ pub fn tune<E: From<Error>>(
     change: impl FnOnce(&mut Superblock) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut superblock = replayed(device, clock)?;
+    let before = superblock;
     change(&mut superblock)?;
     superblock.set_write_time(seconds(clock()));
-    Ok(write_superblock(&**device, &mut superblock)?)
+    let has_area = |superblock: &Superblock| superblock.features().has(Feature::FAST_COMMIT);
+    if has_area(&superblock) && !has_area(&before) {
+        set_fast_area(device, before, true)?;
+    }
+    write_superblock(&**device, &mut superblock)?;
+    if !has_area(&superblock) && has_area(&before) {
+        set_fast_area(device, before, false)?;
+    }
+    Ok(())
+}
+
+/// Makes the journal's area for fast commits, or takes it away. CRASH: as [`journal::set_fast_area`].
+fn set_fast_area(
+    device: &Arc<dyn BlockDevice>,
+    superblock: Superblock,
+    is_wanted: bool,
+) -> Result<(), Error> {
+    if !superblock.features().has(Feature::HAS_JOURNAL) {
+        return Ok(());
+    }
+    let volume = Volume::new(Arc::clone(device), superblock, None, limits::CACHE_BYTES)?;
+    let block_size = volume.geometry().block_size();
+    let runs = journal_map(&Icache::new(volume))?;
+    let map = journal::LogMap::new(Arc::clone(device), block_size, &runs);
+    Ok(journal::set_fast_area(map, 0, is_wanted)?)
 }
 
 /// The superblock, once the journal holds nothing.

@@ -40,6 +40,7 @@ mod statfs;
 mod superblocks;
 mod threads;
 mod told;
+mod tuning;
 mod turns;
 mod variants;
 mod xattrs;
