@@ -74,7 +74,13 @@ fn check(root: &Path) -> std::io::Result<(usize, Vec<Violation>)> {
         .iter()
         .find(|(path, _)| path == docs::CLI_PAGE)
         .map_or("", |(_, text)| text);
+    let functions = sources
+        .iter()
+        .flat_map(|source| &source.lines)
+        .filter_map(|line| docs::function(&line.code))
+        .collect();
     for page in &pages {
+        docs::check_tests(page, &functions, &mut violations);
         docs::check_links(
             page,
             &pages,

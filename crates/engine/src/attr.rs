@@ -131,7 +131,7 @@ pub(crate) fn set(icache: &Icache, ino: Ino, attributes: &SetAttributes) -> Resu
         }
         inode.flags()
     };
-    icache.settle(flags)
+    icache.settle(ino, flags)
 }
 
 /// The flags that can be changed, as Linux has it (`FS_IOC_SETFLAGS`).
@@ -206,7 +206,7 @@ pub(crate) fn set_flags(icache: &Icache, ino: Ino, flags: Flags) -> Result<(), E
         });
         old
     };
-    icache.settle(old)
+    icache.settle(ino, old)
 }
 
 /// A day: an access time older than that is updated even if nothing changed since.

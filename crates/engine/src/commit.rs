@@ -5,7 +5,7 @@
 
 use journal::canary::{self, Canary};
 use journal::{Client, Credits, Epoch, Folded, Handle, JournalError};
-use ondisk::{Corrupt, Flags, FsBlock, Ino, Timestamp};
+use ondisk::{Corrupt, FsBlock, Ino, Timestamp};
 
 use crate::error::Error;
 use crate::ialloc::{InodeNumber, Wanted};
@@ -195,29 +195,6 @@ impl Icache {
     /// `ReadOnly`.
     pub(crate) fn now(&self) -> Result<Timestamp, Error> {
         Ok((self.volume().writing()?.clock)())
-    }
-
-    /// Makes what was done durable before it is reported, if a flag of the inode asks for that. With no lock held.
-    ///
-    /// # Errors
-    /// `ReadOnly`, `Aborted`.
-    pub(crate) fn settle(&self, flags: Flags) -> Result<(), Error> {
-        let is_held = self.volume().writing()?.journal.is_held();
-        match flags.contains(Flags::SYNC) && !is_held {
-            true => self.sync_all(),
-            false => Ok(()),
-        }
-    }
-
-    /// As [`Icache::settle`], after a change of names in a directory with these flags.
-    ///
-    /// # Errors
-    /// As [`Icache::settle`].
-    pub(crate) fn settle_names(&self, directory: Flags) -> Result<(), Error> {
-        match directory.contains(Flags::DIR_SYNC) {
-            true => self.settle(directory.with(Flags::SYNC)),
-            false => self.settle(directory),
-        }
     }
 
     /// Makes everything that was applied before this call durable. Shared with others that ask at the same time.

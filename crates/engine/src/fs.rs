@@ -189,7 +189,7 @@ impl Fs {
     /// `NotSupported` (data in the inode or in the journal), `FileTooLarge`, `NoSpace`, `Aborted`, `Corrupt`, `Io`.
     pub fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
         let (written, flags) = self.change(|icache| data::write(icache, ino, offset, bytes))?;
-        self.icache.settle(flags)?;
+        self.icache.settle(ino, flags)?;
         Ok(written)
     }
 
@@ -200,7 +200,7 @@ impl Fs {
     /// As [`Fs::write`].
     pub fn append(&self, ino: Ino, bytes: &[u8]) -> Result<(u64, usize), Error> {
         let (at, written, flags) = self.change(|icache| data::append(icache, ino, bytes))?;
-        self.icache.settle(flags)?;
+        self.icache.settle(ino, flags)?;
         Ok((at, written))
     }
 
@@ -211,7 +211,7 @@ impl Fs {
     /// As [`Fs::write`].
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<(), Error> {
         let flags = self.change(|icache| data::truncate(icache, ino, size))?;
-        self.icache.settle(flags)
+        self.icache.settle(ino, flags)
     }
 
     /// Reserves, frees, zeroes or moves a part of a regular file (`fallocate`). A cut leaves it done for a prefix of
@@ -223,7 +223,7 @@ impl Fs {
     /// extents than one step changes.
     pub fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Error> {
         let flags = self.change(|icache| data::allocate(icache, ino, how, offset, len))?;
-        self.icache.settle(flags)
+        self.icache.settle(ino, flags)
     }
 
     /// The first byte at or behind `offset` that is data; `None` if there is none (`SEEK_DATA`).

@@ -8,9 +8,11 @@
 //! Where the journal has an area for fast commits, the inode is logged there with what belongs to it ([`logged`]); what
 //! can't be, or not now, is committed in full.
 //!
+//! What is synchronous by a flag of its own ends with an fsync of itself ([`Icache::settle`]).
+//!
 //! Takes no lock while it waits, and shares commits and flushes with whoever waits at the same time.
 
-use ondisk::Ino;
+use ondisk::{Flags, Ino};
 use sync::Arc;
 
 use device::DeviceError;
@@ -59,6 +61,36 @@ pub(crate) fn fsync(
     match inode.tell_lost(seen.unwrap_or(&mut told)) {
         true => Err(lost()),
         false => Ok(()),
+    }
+}
+
+impl Icache {
+    /// Makes what was done to an inode durable before it is reported, if a flag of it asks for that: as an fsync of it
+    /// does. With no lock held.
+    ///
+    /// # Errors
+    /// As an fsync.
+    pub(crate) fn settle(&self, ino: Ino, flags: Flags) -> Result<(), Error> {
+        let is_held = self.volume().writing()?.journal.is_held();
+        if is_held || !flags.contains(Flags::SYNC) {
+            return Ok(());
+        }
+        match fsync(self, ino, What::All, None) {
+            // Another removed it meanwhile.
+            Err(Error::NotFound) => Ok(()),
+            settled => settled,
+        }
+    }
+
+    /// As [`Icache::settle`], after a change of names in a directory with these flags.
+    ///
+    /// # Errors
+    /// As [`Icache::settle`].
+    pub(crate) fn settle_names(&self, directory: Ino, flags: Flags) -> Result<(), Error> {
+        match flags.contains(Flags::DIR_SYNC) {
+            true => self.settle(directory, flags.with(Flags::SYNC)),
+            false => self.settle(directory, flags),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Rules for what is written beside the code: links lead somewhere, commands and options exist, and no file names a
-//! folder of the machine it was written on.
+//! Rules for what is written beside the code: links lead somewhere, commands, options and tests exist, and no file
+//! names a folder of the machine it was written on.
 //!
 //! What exists on the command line is read from docs/cli.md, which a test of `lanefs-cli` keeps equal to `--help`.
 
@@ -89,6 +89,35 @@ pub fn check_commands(page: &Page, cli_page: &str, violations: &mut Vec<Violatio
             }
         }
     }
+}
+
+/// Checks that the tests that a page names exist: words in backquotes that are sentences, of five words or more.
+pub fn check_tests(page: &Page, functions: &BTreeSet<&str>, violations: &mut Vec<Violation>) {
+    let (path, text) = page;
+    for (number, line) in prose(text) {
+        // What is between the first and the second backquote, the third and the fourth, and so on.
+        for word in line.split('`').skip(1).step_by(2) {
+            let is_sentence = word.trim_start_matches('_').matches('_').count() >= 4
+                && word
+                    .chars()
+                    .all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit());
+            if is_sentence && !functions.contains(word) {
+                violations.push(Violation {
+                    path: path.clone(),
+                    line: number,
+                    rule: "named-tests",
+                    message: format!("there is no test `{word}`"),
+                });
+            }
+        }
+    }
+}
+
+/// The name of the function that begins on a line of code.
+pub fn function(code: &str) -> Option<&str> {
+    let (_, rest) = code.split_once("fn ")?;
+    let (name, _) = rest.split_once(['(', '<'])?;
+    Some(name.trim())
 }
 
 /// Checks that a file names no folder of the machine it was written on.
@@ -246,6 +275,25 @@ mod tests {
         assert_eq!(count("```\n$ lanefs cat --json a.img\n```"), 1);
         assert_eq!(count("lanefs reads images,\nlanefs also makes them."), 0);
         assert_eq!(count("With `lanefs` you read images."), 0);
+    }
+
+    #[test]
+    fn a_test_that_does_not_exist_is_caught() {
+        let code = [
+            "    fn what_is_there_is_found() {",
+            "pub fn short(a: u32) {",
+            "}",
+        ];
+        let functions: BTreeSet<&str> = code.iter().filter_map(|line| function(line)).collect();
+        assert_eq!(functions.len(), 2);
+        let count = |text: &str| {
+            let mut violations = Vec::new();
+            check_tests(&page("docs/a.md", text), &functions, &mut violations);
+            violations.len()
+        };
+        assert_eq!(count("| `what_is_there_is_found` | `s_num_fc_blks` |"), 0);
+        assert_eq!(count("| F1 | `what_is_gone_is_found` |"), 1);
+        assert_eq!(count("```\n`what_is_gone_is_found`\n```"), 0);
     }
 
     #[test]

@@ -9,5 +9,6 @@ mod kill;
 mod outside;
 mod served;
 mod sharing;
+mod syncs;
 mod trees;
 mod tuning;

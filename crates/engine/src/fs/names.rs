@@ -29,7 +29,7 @@ impl Fs {
     /// Makes a change of names durable at once, if the directory's flags ask for that.
     fn settle_names(&self, directory: Ino) -> Result<(), Error> {
         let flags = self.icache.load(directory)?.flags();
-        self.icache.settle_names(flags)
+        self.icache.settle_names(directory, flags)
     }
 
     /// Makes an empty file; gives its number.

@@ -5,8 +5,9 @@
 //! handle their records go into the log tree, which is memory. Nothing is locked while the log is written. What can't
 //! be told by fast commits, and what is of no epoch that they count for, is left to a full commit.
 //!
-//! An fsync of a directory does the same for its changed names, with the directory locked as well: what they bring is in
-//! the batch, the directory's own record is not, so a directory that changed in anything but names is committed in full.
+//! An fsync of a directory does the same for its changed names, with the directory locked as well: what they bring is
+//! in the batch, the directory's own record is not, so a directory that changed in anything but names is committed in
+//! full.
 
 use journal::Epoch;
 use logtree::closure::{self, Changes, Members, Place};
@@ -59,6 +60,10 @@ pub(super) fn log(icache: &Icache, inode: &Arc<LiveInode>, changed: Epoch) -> Re
     if let (Some(batch), Some(log)) = (logging.logged(changed), fast.running(changed)) {
         return sync(&log, batch);
     }
+    if logging.is_unloggable(changed) {
+        fast.unloggable.add(1);
+        return Ok(false);
+    }
     if !journal.is_home() {
         // Once after each full commit.
         journal.checkpoint()?;
@@ -98,6 +103,9 @@ fn try_names(
         Unlogged::Nothing(_) => {}
     }
     let _locked = directory.write_lock();
+    if changes.has_too_many() {
+        return Ok(Tried::Unloggable);
+    }
     let Unlogged::Nothing(batch) = changes.unlogged_in(directory.ino()) else {
         return Ok(Tried::Again);
     };
@@ -123,9 +131,6 @@ fn try_log(
     changed: Epoch,
 ) -> Result<Tried, Error> {
     let changes = fast.changes(changed);
-    if changes.has_too_many() {
-        return Ok(Tried::Unloggable);
-    }
     let (file, directory) = match names.is_empty() {
         true => (Some(of.ino()), None),
         false => (None, Some(of.ino())),
@@ -163,7 +168,8 @@ fn try_log(
     if !gathered.names(&members) || !directory.is_none_or(|ino| changes.has_all_of(ino, &members)) {
         return Ok(Tried::Again);
     }
-    if !gathered.parents(&members)? {
+    // With all locks: what changes from here on is not asked for.
+    if changes.has_too_many() || !gathered.parents(&members)? {
         return Ok(Tried::Unloggable);
     }
     let Ok(batch) = log.add(&gathered.closure, &fast.statistics) else {

@@ -147,7 +147,7 @@ pub(crate) fn set(
         apply(icache, &locked, &lists, |inode| inode.set_mode(mode))?;
         inode.flags()
     };
-    icache.settle(flags)
+    icache.settle(ino, flags)
 }
 
 /// An ACL as a caller gives it; `None` for none at all, or one without entries.

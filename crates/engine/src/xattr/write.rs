@@ -66,7 +66,7 @@ pub(crate) fn change(
         apply(icache, &locked, &lists, |_| {})?;
         inode.flags()
     };
-    icache.settle(flags)
+    icache.settle(ino, flags)
 }
 
 /// A whole name's prefix and rest, as Linux takes them.

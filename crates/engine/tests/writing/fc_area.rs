@@ -152,10 +152,13 @@ impl FcArea {
         image[self.blocks[0]..][..BLOCK].copy_from_slice(block);
     }
 
-    /// All changes that its fast commits of the next transaction tell, in order.
+    /// All changes that the fast commits of the transaction that its HEAD names tell, in order.
     pub fn read(&self, image: &[u8]) -> Vec<Tag> {
         let mut tags = Vec::new();
-        let expected = self.superblock(image).sequence();
+        let head = records(self.first(image), 256).next();
+        let Some(Ok(Record::Head { tid: expected, .. })) = head else {
+            return tags;
+        };
         for at in &self.blocks {
             let block = &image[*at..][..BLOCK];
             let tail = records(block, 256).filter_map(Result::ok);

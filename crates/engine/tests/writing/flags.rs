@@ -296,10 +296,24 @@ fn immutable_and_append_only_refuse_what_the_kernel_refuses() {
 
 #[test]
 fn what_is_done_to_a_synchronous_file_or_directory_is_there_after_a_cut() {
-    let Some(image) = make(&["-b", "1024"], 4 << 20) else {
+    let (plain, fast) = (
+        make(&["-b", "1024"], 4 << 20),
+        make(
+            &["-b", "4096", "-O", "fast_commit", "-J", "size=8"],
+            24 << 20,
+        ),
+    );
+    let (Some(plain), Some(fast)) = (plain, fast) else {
         return;
     };
-    for (letter, flags_file) in [("D", false), ("S", false), ("S", true)] {
+    for (image, letter, flags_file) in [
+        (&plain, "D", false),
+        (&plain, "S", false),
+        (&plain, "S", true),
+        (&fast, "D", false),
+        (&fast, "S", false),
+        (&fast, "S", true),
+    ] {
         let device = Arc::new(CowDevice::new(image.clone().into()));
         let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
         let directory = fs.mkdir(Ino::ROOT, b"d", NEW).unwrap();
@@ -307,6 +321,7 @@ fn what_is_done_to_a_synchronous_file_or_directory_is_there_after_a_cut() {
         let flagged = if flags_file { file } else { directory };
         assert!(set(&fs, flagged, letter));
         fs.sync().unwrap();
+        let commits = fs.journal_statistics().unwrap().commits.sum();
         match flags_file {
             true => {
                 fs.write(file, 0, b"written").unwrap();
@@ -317,6 +332,12 @@ fn what_is_done_to_a_synchronous_file_or_directory_is_there_after_a_cut() {
                     .unwrap();
             }
         }
+        let after = fs.journal_statistics().unwrap().commits.sum();
+        assert_eq!(
+            after == commits,
+            image == &fast,
+            "by the log where there is one"
+        );
         // As after a cut here: what is on the device, and nothing else.
         let after = Arc::new(CowDevice::new(device.bytes().into()));
         let recovered = open(after as Arc<dyn BlockDevice>);

@@ -125,12 +125,13 @@ pub fn after_a_cut(cut: &CowDevice) -> Manifest {
 
 #[test]
 fn a_file_created_written_and_fsynced_is_found_again_by_everyone() {
-    for block_bytes in ["1024", "4096"] {
+    for (block_bytes, form) in [("1024", "inplace"), ("4096", "inplace"), ("4096", "insert")] {
         let Some(image) = image(block_bytes) else {
             return;
         };
         let device = device(image);
         let fs = open(shared(&device));
+        fs.choose(&format!("log_update={form}")).unwrap();
         let directory = fs.mkdir(Ino::ROOT, b"dir", NEW).unwrap();
         let old = fs.create(directory, b"old", NEW).unwrap();
         fs.write(old, 0, &[1; 50_000]).unwrap();
@@ -153,6 +154,9 @@ fn a_file_created_written_and_fsynced_is_found_again_by_everyone() {
         assert!(!seen.entries.contains_key(&b"dir/new"[..]));
         assert_eq!(count(&fs, "journal.commits"), commits, "no full commit");
         assert_eq!(count(&fs, "fsync.log_commits"), 3);
+        // The two inodes' records, and what of them was there: `new`, at its second fsync.
+        let in_place = count(&fs, "fsync.items_in_place");
+        assert_eq!(in_place > 0, form == "inplace", "{in_place}");
         assert_eq!(contents(&fs, new), [2; 30_000]);
         fs.close().unwrap();
         let after = by_lanefs(&device, tempfile::tempdir().unwrap().path());
@@ -204,10 +208,11 @@ impl Directory {
 
 #[test]
 fn an_fsync_of_a_directory_logs_the_names_that_changed() {
-    for block_bytes in ["1024", "4096"] {
+    for (block_bytes, form) in [("1024", "inplace"), ("4096", "inplace"), ("4096", "insert")] {
         let Some(mut dir) = Directory::new(block_bytes) else {
             return;
         };
+        dir.fs.choose(&format!("log_update={form}")).unwrap();
         let new = dir.fs.create(dir.ino, b"new", NEW).unwrap();
         dir.fs.write(new, 0, &[9; 5000]).unwrap();
         dir.fs.fsync(dir.ino).unwrap();
