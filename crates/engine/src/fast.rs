@@ -442,9 +442,14 @@ impl FastLog {
 pub(crate) struct JournalArea<'a>(pub(crate) &'a Journal);
 
 impl Area for JournalArea<'_> {
-    fn write(&self, first: u32, blocks: &[u8], after_data: bool) -> Result<(), String> {
-        let written = self.0.write_fast(first, blocks, after_data);
+    fn write(&self, first: u32, blocks: &[u8]) -> Result<(), String> {
+        let written = self.0.write_fast(first, blocks);
         written.map_err(|error| error.to_string())
+    }
+
+    fn flush_data(&self) -> Result<(), String> {
+        let flushed = self.0.flush_before_fast();
+        flushed.map_err(|error| error.to_string())
     }
 
     fn blocks(&self) -> u32 {

@@ -94,33 +94,32 @@ impl Journal {
         self.table.is_empty()
     }
 
-    /// Writes blocks of the area, durably, with all data that were written to the device before the call; `after_data`:
-    /// these are durable first, for the blocks make them readable. One thread at a time; not once
-    /// [`crate::Client::end_fast_log`] returned for the epoch.
+    /// Makes all data durable that were written to the device before the call: before blocks of the area are written
+    /// that make them readable.
+    ///
+    /// # Errors
+    /// When the device fails, or the journal is aborted.
+    pub fn flush_before_fast(&self) -> Result<(), JournalError> {
+        self.abort.check()?;
+        let area = self.fast.as_ref().ok_or(JournalError::NoLog)?;
+        self.statistics.flushes.add(1);
+        // A flush that failed may have lost data of anybody.
+        let flushed = area.map.device().flush();
+        flushed.map_err(|error| self.fail(error.into()))
+    }
+
+    /// Writes blocks of the area, durably, with all data that were written to the device before the call. One thread at
+    /// a time; not once [`crate::Client::end_fast_log`] returned for the epoch.
     ///
     /// CRASH: the blocks may be there in part; who reads them sees by their checksums what counts.
     ///
     /// # Errors
     /// When the device fails, or the journal is aborted.
-    pub fn write_fast(
-        &self,
-        first: u32,
-        blocks: &[u8],
-        after_data: bool,
-    ) -> Result<(), JournalError> {
+    pub fn write_fast(&self, first: u32, blocks: &[u8]) -> Result<(), JournalError> {
         self.abort.check()?;
         let area = self.fast.as_ref().ok_or(JournalError::NoLog)?;
-        let flush = || {
-            self.statistics.flushes.add(1);
-            // A flush that failed may have lost data of anybody.
-            let flushed = area.map.device().flush();
-            flushed.map_err(|error| self.fail(error.into()))
-        };
-        if after_data {
-            flush()?;
-        }
         area.map.write(area.first + first, blocks)?;
-        flush()
+        self.flush_before_fast()
     }
 
     /// The epoch's transaction is committed: its fast commits count no more, and their first block goes, for e2fsck

@@ -5,6 +5,11 @@
 //! ([`FsyncLog::sync`]). One leader encodes the batch and writes and flushes it for all; who comes for a batch that is
 //! on disk returns without a lock.
 //!
+//! A leader goes by steps of one flush each. Before the flush it ends the running batch: if that one shows no data it is
+//! written before the flush, too; if it does, the flush makes its data durable, and it is written in the next step. So
+//! each flush may serve two batches, the data of one and the blocks of the one before, and who waits for new blocks of
+//! a file waits for two flushes that begin after its call, however many there are.
+//!
 //! Locks: adding shares [`Rank::LogBatch`], which the leader takes alone while it encodes, so that a batch holds whole
 //! closures only; then the tree's own. [`Rank::LogLeader`] is held for a look, never across I/O.
 //!
@@ -76,12 +81,18 @@ pub struct Closure {
 
 /// Where the log is written: the fast-commit area, on the journal's device.
 pub trait Area {
-    /// Writes whole blocks from this one of the area's on, with `after_data` only when all data that were written
-    /// before the call are durable. Then flushes, so that these blocks are durable, and those data in any case.
+    /// Writes whole blocks from this one of the area's on. Then flushes, so that these blocks are durable, and all data
+    /// that were written before the call.
     ///
     /// # Errors
     /// Why they are not.
-    fn write(&self, first: u32, blocks: &[u8], after_data: bool) -> Result<(), String>;
+    fn write(&self, first: u32, blocks: &[u8]) -> Result<(), String>;
+
+    /// Makes all data durable that were written before the call.
+    ///
+    /// # Errors
+    /// Why they are not.
+    fn flush_data(&self) -> Result<(), String>;
 
     /// Blocks of the area.
     fn blocks(&self) -> u32;
@@ -147,12 +158,23 @@ impl Default for Touched {
     }
 }
 
+/// A batch that ended.
+struct Encoded {
+    batch: Batch,
+    /// Whole blocks.
+    bytes: Vec<u8>,
+    /// Data must be durable before it is written.
+    shows_data: bool,
+}
+
 #[derive(Default)]
 struct Leader {
     is_leading: bool,
     is_closed: bool,
     /// Blocks of the area in use.
     used: u32,
+    /// A batch that ended and whose data are durable, to be written next.
+    ready: Option<Encoded>,
     /// Whether anything was written there, be it in vain.
     is_touched: bool,
 }
@@ -210,7 +232,7 @@ impl FsyncLog {
         }
         self.touched.mine().0.lock().append(&mut keys);
         if !is_whole {
-            // Relaxed: the lock on the running batch orders it before the look in `encode`.
+            // Relaxed: the lock on the running batch orders it before the look in `end_batch`.
             self.is_broken.store(true, Ordering::Relaxed);
         }
         // Not before: from here on the batch may be encoded.
@@ -358,58 +380,109 @@ impl FsyncLog {
             return Err(Unlogged::Closed);
         }
         leader.is_leading = true;
-        let used = leader.used;
-        drop(leader);
-        let written = self.commit(used, area, statistics);
-        let mut leader = self.leader.lock();
-        leader.is_leading = false;
-        leader.is_touched |= matches!(written, Ok(_) | Err(Unlogged::Failed(_)));
-        match &written {
-            Ok(blocks) => leader.used += blocks,
-            Err(_) => leader.is_closed = true,
+        loop {
+            let (used, ready) = (leader.used, leader.ready.take());
+            drop(leader);
+            let stepped = self.step(used, ready, area, statistics);
+            leader = self.leader.lock();
+            leader.is_touched |= match &stepped {
+                Ok((blocks, _)) => *blocks > 0,
+                Err(error) => matches!(error, Unlogged::Failed(_)),
+            };
+            match stepped {
+                Ok((blocks, ready)) => {
+                    leader.used += blocks;
+                    leader.ready = ready;
+                }
+                Err(error) => {
+                    leader.is_closed = true;
+                    leader.is_leading = false;
+                    self.changed.notify_all();
+                    return Err(error);
+                }
+            }
+            let is_done = self.is_synced(batch);
+            leader.is_leading = !is_done;
+            // Whose batch was written may go, and if the leader's was, one of the others leads.
+            self.changed.notify_all();
+            if is_done {
+                return Ok(());
+            }
         }
-        self.changed.notify_all();
-        written.map(|_| ())
     }
 
     fn is_synced(&self, batch: Batch) -> bool {
-        // Acquire: pairs with the Release in `commit`: who returns sees what the leader wrote.
+        // Acquire: pairs with the Release in `step`: who returns sees what the leader wrote.
         self.synced.load(Ordering::Acquire) >= batch.0
     }
 
-    /// One log commit, by the only leader, behind `used` blocks of the area; how many blocks it took.
-    fn commit(&self, used: u32, area: &dyn Area, statistics: &Statistics) -> Result<u32, Unlogged> {
-        let (batch, bytes, after_data) = self.encode(used == 0)?;
+    /// One flush, by the only leader, behind `used` blocks of the area: writes the batch that is ready, and the running
+    /// one if it may. How many blocks were written, and what is ready now.
+    fn step(
+        &self,
+        used: u32,
+        ready: Option<Encoded>,
+        area: &dyn Area,
+        statistics: &Statistics,
+    ) -> Result<(u32, Option<Encoded>), Unlogged> {
+        // What begins the area; and a leader whose batch is ready may be alone.
+        let ended = self.end_batch(used == 0 && ready.is_none(), ready.is_some())?;
+        let blocks_of = |encoded: &Encoded| encoded.bytes.len() / self.block_bytes;
+        let needed: usize = ready.iter().chain(&ended).map(blocks_of).sum();
         // The area has at most as many blocks as the journal.
-        let blocks = u32::try_from(bytes.len() / self.block_bytes).unwrap_or(u32::MAX);
-        if blocks > area.blocks().saturating_sub(used) {
+        if u32::try_from(needed).unwrap_or(u32::MAX) > area.blocks().saturating_sub(used) {
             return Err(Unlogged::Full);
         }
-        let written = area.write(used, &bytes, after_data);
-        written.map_err(Unlogged::Failed)?;
+        let (ended, later): (Option<Encoded>, _) = match ended {
+            Some(ended) if ended.shows_data => (None, Some(ended)),
+            ended => (ended, None),
+        };
+        let Some(last) = ended
+            .as_ref()
+            .or(ready.as_ref())
+            .map(|encoded| encoded.batch)
+        else {
+            area.flush_data().map_err(Unlogged::Failed)?;
+            return Ok((0, later));
+        };
+        let mut bytes = Vec::new();
+        let mut counted = 0;
+        for encoded in ready.into_iter().chain(ended) {
+            let blocks = blocks_of(&encoded) as u64;
+            statistics.log_commits.add(1);
+            statistics.log_blocks.add(blocks);
+            statistics.one_block.add(u64::from(blocks == 1));
+            // It was found to fit above.
+            counted += blocks as u32;
+            match bytes.is_empty() {
+                true => bytes = encoded.bytes,
+                false => bytes.extend_from_slice(&encoded.bytes),
+            }
+        }
+        area.write(used, &bytes).map_err(Unlogged::Failed)?;
         // Release: pairs with the Acquire in `is_synced`.
-        self.synced.store(batch.0, Ordering::Release);
-        statistics.log_commits.add(1);
-        statistics.log_blocks.add(blocks.into());
-        statistics.one_block.add(u64::from(blocks == 1));
-        Ok(blocks)
+        self.synced.store(last.0, Ordering::Release);
+        Ok((counted, later))
     }
 
-    /// Ends the running batch and encodes it; says whether data must be durable before.
-    fn encode(&self, is_first: bool) -> Result<(Batch, Vec<u8>, bool), Unlogged> {
+    /// Ends the running batch and encodes it; with `may_be_none` not if nothing was added.
+    fn end_batch(&self, is_first: bool, may_be_none: bool) -> Result<Option<Encoded>, Unlogged> {
         let mut running = self.running.write();
         // Relaxed: the lock orders it; pairs with the store in `add`.
         if self.is_broken.load(Ordering::Relaxed) {
             return Err(Unlogged::Closed);
         }
-        let batch = *running;
-        *running = Batch(batch.0 + 1);
-        // Relaxed: as in `add`.
-        let after_data = self.shows_data.swap(false, Ordering::Relaxed);
         let mut keys = BTreeSet::new();
         for lane in self.touched.iter() {
             keys.extend(lane.0.lock().drain(..));
         }
+        if may_be_none && keys.is_empty() {
+            return Ok(None);
+        }
+        let batch = *running;
+        *running = Batch(batch.0 + 1);
+        // Relaxed: as in `add`.
+        let shows_data = self.shows_data.swap(false, Ordering::Relaxed);
         let mut said = Said::default();
         for key in keys {
             self.tree.get(&key, |item| gather(&mut said, key, item));
@@ -419,7 +492,11 @@ impl FsyncLog {
         let mut packer = Packer::new(self.tid, self.block_bytes, is_first);
         let records = said.records(batch, |record| packer.push(record));
         records.map_err(Unlogged::Corrupt)?;
-        Ok((batch, packer.finish(), after_data))
+        Ok(Some(Encoded {
+            batch,
+            bytes: packer.finish(),
+            shows_data,
+        }))
     }
 
     /// Nothing is logged any more; waits for the log commit under way. Says whether the area was written: then its
@@ -456,3 +533,7 @@ fn hash(name: &[u8]) -> u64 {
 #[cfg(test)]
 #[path = "log_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "step_tests.rs"]
+mod step_tests;

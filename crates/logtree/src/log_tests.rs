@@ -41,10 +41,14 @@ impl Memory {
 }
 
 impl Area for Memory {
-    fn write(&self, first: u32, blocks: &[u8], _: bool) -> Result<(), String> {
+    fn write(&self, first: u32, blocks: &[u8]) -> Result<(), String> {
         let mut bytes = self.blocks.lock();
         assert_eq!(bytes.len(), first as usize * BLOCK);
         bytes.extend_from_slice(blocks);
+        Ok(())
+    }
+
+    fn flush_data(&self) -> Result<(), String> {
         Ok(())
     }
 
@@ -470,7 +474,11 @@ fn a_full_area_and_a_closed_log_ask_for_a_full_commit() {
 struct Broken;
 
 impl Area for Broken {
-    fn write(&self, _: u32, _: &[u8], _: bool) -> Result<(), String> {
+    fn write(&self, _: u32, _: &[u8]) -> Result<(), String> {
+        Err("broken".into())
+    }
+
+    fn flush_data(&self) -> Result<(), String> {
         Err("broken".into())
     }
 

@@ -1,0 +1,182 @@
+//! What a leader's flushes make durable, and for whom: data before the blocks that show them, each promise kept, and no
+//! more flushes than it takes.
+
+use ondisk::fast_commit::{Record, records};
+use ondisk::inode::Inode;
+use ondisk::{FsBlock, LBlock};
+use sync::schedule::{self, Plan};
+use sync::thread::workers;
+
+use super::*;
+
+const BLOCK: usize = 4096;
+
+/// What is on a device, and what of it a flush made durable. Data are named by inode and size.
+#[derive(Default)]
+struct Contents {
+    data: BTreeSet<(Ino, u64)>,
+    durable: BTreeSet<(Ino, u64)>,
+    shown: BTreeSet<(Ino, u64)>,
+    flushes: u32,
+}
+
+/// A device that forgets what was not flushed, and has someone do something while it flushes.
+struct Disk<'a> {
+    contents: Mutex<Contents>,
+    meanwhile: &'a (dyn Fn(u32) + Sync),
+}
+
+impl<'a> Disk<'a> {
+    fn new(meanwhile: &'a (dyn Fn(u32) + Sync)) -> Disk<'a> {
+        Disk {
+            contents: Mutex::new(Rank::Leaf, Contents::default()),
+            meanwhile,
+        }
+    }
+
+    fn write_data(&self, ino: Ino, size: u64) {
+        self.contents.lock().data.insert((ino, size));
+    }
+
+    fn flush(&self) {
+        let mut contents = self.contents.lock();
+        contents.flushes += 1;
+        let number = contents.flushes;
+        // What is written while a flush is under way may be lost.
+        let before = contents.data.clone();
+        drop(contents);
+        (self.meanwhile)(number);
+        self.contents.lock().durable.extend(before);
+    }
+}
+
+impl Area for Disk<'_> {
+    fn write(&self, _: u32, blocks: &[u8]) -> Result<(), String> {
+        let mut contents = self.contents.lock();
+        for record in blocks.chunks(BLOCK).flat_map(|block| records(block, 256)) {
+            if let Record::Inode { ino, raw } = record.unwrap() {
+                let size = Inode::parse(raw).unwrap().size(false);
+                assert!(contents.durable.contains(&(ino, size)), "{ino:?} {size}");
+                contents.shown.insert((ino, size));
+            }
+        }
+        drop(contents);
+        self.flush();
+        Ok(())
+    }
+
+    fn flush_data(&self) -> Result<(), String> {
+        self.flush();
+        Ok(())
+    }
+
+    fn blocks(&self) -> u32 {
+        256
+    }
+}
+
+/// A file that has grown to this size, or was overwritten.
+fn closure(ino: u32, size: u64, grows: bool) -> Closure {
+    let mut fields: Box<[u8]> = vec![0; 160].into();
+    fields[0..2].copy_from_slice(&0o100_644_u16.to_le_bytes());
+    fields[4..8].copy_from_slice(&(size as u32).to_le_bytes());
+    fields[26..28].copy_from_slice(&1_u16.to_le_bytes());
+    let range = Range {
+        first: LBlock(size as u32),
+        len: 1,
+        at: Some((FsBlock(1000 + size), false)),
+    };
+    Closure {
+        inodes: vec![InodeState {
+            ino: Ino(ino),
+            fields,
+            is_new: false,
+            is_known: false,
+            ranges: Vec::from_iter(grows.then_some(range)),
+            shows_data: grows,
+        }],
+        names: Vec::new(),
+    }
+}
+
+fn log() -> FsyncLog {
+    FsyncLog::new(Tid(7), BLOCK, LogUpdate::InPlace)
+}
+
+#[test]
+fn a_flush_makes_one_batch_durable_and_the_data_of_the_next() {
+    let (log, statistics) = (log(), Statistics::default());
+    let late = Mutex::new(Rank::Leaf, None);
+    let add_late = |flush| {
+        if flush == 1 {
+            *late.lock() = Some(log.add(&closure(13, 1, true), &statistics).unwrap());
+        }
+    };
+    let disk = Disk::new(&add_late);
+    disk.write_data(Ino(12), 1);
+    disk.write_data(Ino(13), 1);
+    let first = log.add(&closure(12, 1, true), &statistics).unwrap();
+    log.sync(first, &disk, &statistics).unwrap();
+    assert_eq!(disk.contents.lock().flushes, 2);
+    let late = late.lock().take().unwrap();
+    // Its data went with the first one's block.
+    log.sync(late, &disk, &statistics).unwrap();
+    assert_eq!(disk.contents.lock().flushes, 3);
+    assert_eq!(statistics.log_commits.sum(), 2);
+    // Nothing is new about an overwritten file's blocks.
+    let over = log.add(&closure(12, 1, false), &statistics).unwrap();
+    log.sync(over, &disk, &statistics).unwrap();
+    assert_eq!(disk.contents.lock().flushes, 4);
+}
+
+#[test]
+fn what_is_ready_when_the_log_is_closed_was_promised_to_nobody() {
+    let (log, statistics) = (log(), Statistics::default());
+    let late = Mutex::new(Rank::Leaf, None);
+    let add_late = |flush| {
+        if flush == 1 {
+            *late.lock() = Some(log.add(&closure(13, 1, true), &statistics).unwrap());
+        }
+    };
+    let disk = Disk::new(&add_late);
+    disk.write_data(Ino(12), 1);
+    disk.write_data(Ino(13), 1);
+    let first = log.add(&closure(12, 1, true), &statistics).unwrap();
+    log.sync(first, &disk, &statistics).unwrap();
+    assert!(log.close());
+    let late = late.lock().take().unwrap();
+    assert_eq!(log.sync(late, &disk, &statistics), Err(Unlogged::Closed));
+    assert_eq!(disk.contents.lock().shown, [(Ino(12), 1)].into());
+}
+
+#[test]
+fn threads_that_write_and_fsync_never_show_data_that_may_be_lost() {
+    for seed in 0..200 {
+        let work = || {
+            let (log, statistics) = (log(), Statistics::default());
+            let disk = Disk::new(&|_| ());
+            workers(3, |thread| {
+                let ino = Ino(12 + thread as u32);
+                for step in 1..5 {
+                    // Every other time nothing new is shown.
+                    let size = step / 2 + 1;
+                    disk.write_data(ino, size);
+                    let grows = step == 1 || step % 2 == 0;
+                    let state = closure(ino.0, size, grows);
+                    let batch = log.add(&state, &statistics).unwrap();
+                    log.sync(batch, &disk, &statistics).unwrap();
+                    let contents = disk.contents.lock();
+                    assert!(contents.shown.contains(&(ino, size)));
+                    assert!(contents.durable.contains(&(ino, size)));
+                }
+            });
+            // Alone they would take two flushes to grow and one to be overwritten.
+            assert!(disk.contents.lock().flushes <= 3 * (3 * 2 + 1));
+        };
+        let plan = Plan {
+            seed,
+            points: 1_000_000,
+        };
+        schedule::run(plan, work).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
