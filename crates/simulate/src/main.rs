@@ -20,6 +20,7 @@ usage: cargo xtask crash                  the part that CI runs
        cargo xtask crash --seeds A..B     random work of these seeds
        cargo xtask crash --singles        sequences of one
        cargo xtask crash --pairs A..B     these sequences of two; one in N of them with --every N
+       cargo xtask crash --triples A..B   sequences of three that have these places in the sample
        cargo xtask crash --faults A..B    each request of these sequences of one fails, and of their recovery
        cargo xtask crash --histories A..B concurrent calls in one directory
        cargo xtask crash --steps N        a walk of N random steps on each kind of image in turn
@@ -112,6 +113,7 @@ fn asked(words: &mut Vec<&str>, profile: Option<Profile>) -> Option<Result<Tally
             let every = every.map_or(Ok(1), number)?;
             run::pairs(one, numbers, every)
         }),
+        ["--triples", places] => range(places).and_then(|places| run::triples(one, places)),
         ["--faults", numbers] => range(numbers)
             .and_then(|numbers| run::faults(one, numbers, every.map_or(Ok(1), number)?)),
         ["--histories", seeds] => range(seeds).and_then(run::histories),

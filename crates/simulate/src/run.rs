@@ -127,7 +127,7 @@ const SINGLES: Depth = Depth {
     percent: 100,
     judge_one_in: 1,
 };
-/// Depth of sequences of two.
+/// Depth of sequences of two and three.
 const PAIRS: Depth = Depth {
     drawn: 1,
     percent: 100,
@@ -141,7 +141,8 @@ const PAIRS: Depth = Depth {
 pub fn singles(profiles: &[Profile]) -> Result<Tally, String> {
     let mut total = Tally::default();
     for profile in profiles {
-        total.join(&cut_sequences(*profile, 1, 0..u64::MAX, 1)?);
+        let count = sequences::count(&sequences::alphabet(profile.has_extents), 1);
+        total.join(&cut_sequences(*profile, 1, 0..count)?);
     }
     Ok(total)
 }
@@ -151,22 +152,37 @@ pub fn singles(profiles: &[Profile]) -> Result<Tally, String> {
 /// # Errors
 /// As [`singles`].
 pub fn pairs(profile: Profile, numbers: Range<u64>, every: u64) -> Result<Tally, String> {
-    cut_sequences(profile, 2, numbers, every)
+    let count = sequences::count(&sequences::alphabet(profile.has_extents), 2);
+    cut_sequences(profile, 2, chosen(&numbers, every, count))
+}
+
+/// Those sequences of three that have these places in the sample.
+///
+/// # Errors
+/// As [`singles`].
+pub fn triples(profile: Profile, places: Range<u64>) -> Result<Tally, String> {
+    let alphabet = sequences::alphabet(profile.has_extents);
+    let limit = |place| usize::try_from(place).unwrap_or(usize::MAX);
+    let sample = sequences::sample(&alphabet, 3, limit(places.end));
+    let skipped = limit(places.start);
+    cut_sequences(profile, 3, sample.into_iter().skip(skipped))
+}
+
+fn depth_of_length(length: u32) -> Depth {
+    if length == 1 { SINGLES } else { PAIRS }
 }
 
 fn cut_sequences(
     profile: Profile,
     length: u32,
-    numbers: Range<u64>,
-    every: u64,
+    numbers: impl Iterator<Item = usize>,
 ) -> Result<Tally, String> {
     let start = now();
     let image = image::make(profile, &image::two_directories())?;
     let alphabet = sequences::alphabet(profile.has_extents);
-    let depth = if length == 1 { SINGLES } else { PAIRS };
-    let mut sweep = Sweep::new(&image, depth)?;
+    let mut sweep = Sweep::new(&image, depth_of_length(length))?;
     let mut tally = Tally::default();
-    for number in chosen(&numbers, every, sequences::count(&alphabet, length)) {
+    for number in numbers {
         let ops = sequences::sequence(&alphabet, length as usize, number);
         let checked = caught(|| sequences::run(&mut sweep, &ops, number as u64)).map_err(|why| {
             let all: Vec<String> = ops.iter().map(brief).collect();
@@ -348,7 +364,7 @@ pub fn sequence(profile: Profile, at: (u32, u64), with_faults: bool) -> Result<T
         all_faults::run_recovery(&image, &left, &mut tally.counts)?;
         return Ok(tally);
     }
-    let mut sweep = Sweep::new(&image, SINGLES)?;
+    let mut sweep = Sweep::new(&image, depth_of_length(length))?;
     caught(|| sequences::run(&mut sweep, &ops, number))?;
     tally.counts = sweep.counts;
     Ok(tally)

@@ -1,10 +1,10 @@
-//! All sequences of one and two operations: each of an alphabet, followed by nothing or by a sync of one kind, on two
+//! All sequences of one and two operations, and a sample of those of three: each of an alphabet, followed by nothing or by a sync of one kind, on two
 //! directories with two files each; recorded, cut everywhere, and compared with what the model allows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use device::BlockDevice;
-use model::{Device, History, Mode, Op, Path, RenameFlag, Target, Tree, XattrFlag};
+use model::{Device, History, Mode, Op, Path, Random, RenameFlag, Target, Tree, XattrFlag};
 use sync::Arc;
 
 use crate::executor::{Executor, Refusal, brief, parts, within};
@@ -193,6 +193,25 @@ pub fn sequence(alphabet: &[Step], length: usize, number: usize) -> Vec<Op> {
 #[must_use]
 pub fn count(alphabet: &[Step], length: u32) -> usize {
     alphabet.len().pow(length)
+}
+
+/// What samples of sequences are drawn from, once for all.
+const SAMPLE: u64 = 0x7472_6970_6c65;
+
+/// So many sequences of a length, no two the same, by their numbers: a longer sample begins with the shorter one.
+#[must_use]
+pub fn sample(alphabet: &[Step], length: u32, size: usize) -> Vec<usize> {
+    let count = count(alphabet, length);
+    let mut random = Random::new(SAMPLE + u64::from(length));
+    let (mut seen, mut drawn) = (HashSet::new(), Vec::new());
+    while drawn.len() < size.min(count) {
+        // Below the count, which is a `usize`.
+        let number = random.below(count as u64) as usize;
+        if seen.insert(number) {
+            drawn.push(number);
+        }
+    }
+    drawn
 }
 
 /// The states that may be found when so many operations have returned and the next one was under way.

@@ -131,10 +131,10 @@ impl<'a> Sweep<'a> {
             let again = number.is_multiple_of(AGAIN_ONE_IN);
             let judges = number.is_multiple_of(self.depth.judge_one_in);
             let checked = caught(|| {
-                if again {
-                    self.cut_again(&state, position, explains)?;
-                }
                 let recovered = recover(&state)?;
+                if again {
+                    self.cut_again(&state, &read(&recovered)?)?;
+                }
                 self.verify(&recovered, position, explains, &mut verdicts, judges)
             });
             checked.map_err(|why| format!("{cut}: {why}"))?;
@@ -192,13 +192,8 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Cuts the recovery of a state at one place, and recovers what that leaves.
-    fn cut_again(
-        &mut self,
-        state: &CowDevice,
-        position: usize,
-        explains: &mut dyn Explains,
-    ) -> Result<(), String> {
+    /// Cuts the recovery of a state at one place, and recovers what that leaves: the same as without that cut.
+    fn cut_again(&mut self, state: &CowDevice, once: &Tree) -> Result<(), String> {
         let recorder = Arc::new(Recorder::over(state));
         let shared: Arc<dyn BlockDevice> = Arc::clone(&recorder) as _;
         close(open(&shared).map_err(|error| format!("recovery: {error}"))?)?;
@@ -209,10 +204,12 @@ impl<'a> Sweep<'a> {
             seed: self.random.below(12),
         };
         self.counts.again += 1;
-        let found = recover(&cuts.state(cut))
-            .and_then(|recovered| read(&recovered))
-            .and_then(|found| explains.check(position, &found));
-        found.map_err(|why| format!("again {cut}: {why}"))
+        let twice = recover(&cuts.state(cut)).and_then(|recovered| read(&recovered));
+        let same = twice.and_then(|twice| {
+            let compared = once.compare(&twice);
+            compared.map_err(|difference| format!("recovered once and twice: {difference}"))
+        });
+        same.map_err(|why| format!("again {cut}: {why}"))
     }
 
     /// An image that was closed without a cut: e2fsck reads it, whatever the share, unless it read the same before.
