@@ -18,11 +18,19 @@ pub enum Canary {
     CleanNeighbourFromMemory,
     /// Blocks are mapped before their data are written.
     MappedBeforeData,
+    /// A fast commit takes a name away and leaves out the name that took its place.
+    UnlinkWithoutLink,
+    /// A fast commit has an inode without links.
+    InodeWithoutLinks,
+    /// A fast commit may be durable before the data that it shows.
+    TailBeforeData,
+    /// A fast commit shows an inode as it is after the transaction's end.
+    NextEpochInLog,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Canary; 7] = [
+    pub const ALL: [Canary; 11] = [
         Canary::FlushLeftOut,
         Canary::RevokeLeftOut,
         Canary::ReusedBeforeCommit,
@@ -30,7 +38,21 @@ impl Canary {
         Canary::NextEpochInSealedImage,
         Canary::CleanNeighbourFromMemory,
         Canary::MappedBeforeData,
+        Canary::UnlinkWithoutLink,
+        Canary::InodeWithoutLinks,
+        Canary::TailBeforeData,
+        Canary::NextEpochInLog,
     ];
+
+    /// Whether it is made in fast commits, so that only an image that has them shows it.
+    #[must_use]
+    pub fn is_of_fast_commits(self) -> bool {
+        use Canary::{InodeWithoutLinks, NextEpochInLog, TailBeforeData, UnlinkWithoutLink};
+        matches!(
+            self,
+            UnlinkWithoutLink | InodeWithoutLinks | TailBeforeData | NextEpochInLog
+        )
+    }
 }
 
 #[cfg(feature = "canaries")]

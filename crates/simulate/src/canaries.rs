@@ -24,15 +24,18 @@ const DEPTH: Depth = Depth {
 /// # Errors
 /// The mistakes that were not found.
 pub fn run(mut tell: impl FnMut(Canary, &str, &str)) -> Result<(), String> {
-    let profile = image::PROFILES[1];
-    let image = image::make(profile, &seeds::setup())?;
+    let image = image::make(image::PROFILES[1], &seeds::setup())?;
+    let fast = Fast::new()?;
     // What finds a mistake finds nothing where none is made; of the seeds, the other parts of a run say that.
     let mut sweep = Sweep::new(&image, DEPTH)?;
-    sequences::run(&mut sweep, &reuse(), 0)?;
+    sequences::run(&mut sweep, &reuse(), 0, true)?;
     let mut missed = Vec::new();
     for canary in Canary::ALL {
         canary::make(Some(canary));
-        let found = find(&image);
+        let found = match canary.is_of_fast_commits() {
+            true => fast.find(canary),
+            false => find(&image),
+        };
         canary::make(None);
         match found? {
             Some((by, why)) => tell(canary, &by, &why),
@@ -72,7 +75,7 @@ fn reuse() -> Vec<Op> {
 
 fn find(image: &Image) -> Result<Option<(String, String)>, String> {
     let mut sweep = Sweep::new(image, DEPTH)?;
-    if let Err(why) = caught(|| sequences::run(&mut sweep, &reuse(), 0)) {
+    if let Err(why) = caught(|| sequences::run(&mut sweep, &reuse(), 0, true)) {
         return Ok(Some(("a block reused".into(), why)));
     }
     for seed in 0..SEEDS {
@@ -83,4 +86,42 @@ fn find(image: &Image) -> Result<Option<(String, String)>, String> {
         }
     }
     Ok(None)
+}
+
+/// Images whose fsyncs are fast commits.
+struct Fast {
+    for_sequences: Image,
+    for_seeds: Image,
+}
+
+impl Fast {
+    fn new() -> Result<Fast, String> {
+        Ok(Fast {
+            for_sequences: image::make(image::FAST, &image::two_directories())?,
+            for_seeds: image::make(image::FAST, &seeds::setup())?,
+        })
+    }
+
+    /// Sequences of one find what one thread shows, the fsyncs of several threads the rest.
+    fn find(&self, canary: Canary) -> Result<Option<(String, String)>, String> {
+        if canary != Canary::NextEpochInLog {
+            let alphabet = sequences::alphabet(image::FAST.has_extents);
+            for (number, ops) in alphabet.iter().enumerate() {
+                let mut sweep = Sweep::new(&self.for_sequences, DEPTH)?;
+                let is_fast = matches!(ops[..], [_, Op::Fsync { .. } | Op::Fdatasync { .. }]);
+                let run = || sequences::run(&mut sweep, ops, number as u64, true);
+                if is_fast && let Err(why) = caught(run) {
+                    return Ok(Some((format!("sequence 1:{number}"), why)));
+                }
+            }
+        }
+        for seed in 0..SEEDS {
+            let mut sweep = Sweep::new(&self.for_seeds, DEPTH)?;
+            let setting = Setting::syncing(image::FAST, seed);
+            if let Err(why) = caught(|| seeds::run(&mut sweep, &setting)) {
+                return Ok(Some((format!("fsyncs of seed {seed}"), why)));
+            }
+        }
+        Ok(None)
+    }
 }

@@ -11,8 +11,8 @@ use engine::{Fs, Ino, OpenOptions, Timestamp};
 use model::{History, Op, Path, Target, Tree};
 use sync::Arc;
 
-use crate::CowDevice;
 use crate::executor::{Executor, brief};
+use crate::{Area, CowDevice};
 
 /// A kind of image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +56,7 @@ const FOUR_KIB: Profile = Profile {
     left: None,
 };
 /// Whose fsyncs are fast commits.
-const FAST: Profile = Profile {
+pub const FAST: Profile = Profile {
     name: "4k-fast",
     options: &[
         "-b",
@@ -156,6 +156,8 @@ pub struct Image {
     pub tree: Tree,
     /// Where the journal's blocks are: they say nothing on a clean image.
     pub journal: Vec<Range<u64>>,
+    /// Its area for fast commits.
+    pub area: Area,
 }
 
 /// Opens a device for writing, with the clock that stands still.
@@ -205,6 +207,7 @@ pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
         true => journal_of(&fs).map_err(|error| error.to_string())?,
         false => Vec::new(),
     };
+    let area = area_of(&fs, profile).map_err(|error| error.to_string())?;
     fs.close().map_err(|error| error.to_string())?;
     let mut base = vec![0; usize::try_from(shared.size()).unwrap_or(0)];
     shared
@@ -217,6 +220,7 @@ pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
         base,
         tree,
         journal,
+        area,
     })
 }
 
@@ -249,6 +253,26 @@ fn journal_of(fs: &Fs) -> Result<Vec<Range<u64>>, engine::Error> {
         }
     }
     Ok(journal)
+}
+
+/// Where the journal's area for fast commits is; nowhere without one.
+fn area_of(fs: &Fs, profile: Profile) -> Result<Area, engine::Error> {
+    let block = fs.geometry().block_size();
+    let mut area = Area {
+        blocks: Vec::new(),
+        block_bytes: block.bytes(),
+        inode_bytes: fs.geometry().inode_size(),
+    };
+    if profile.has_fast_commits {
+        for run in fs.mappings(Ino::JOURNAL)? {
+            let run = run?;
+            if let Some(start) = run.physical {
+                let blocks = start.0..start.0 + run.len;
+                area.blocks.extend(blocks.map(|at| at * block.bytes_u64()));
+            }
+        }
+    }
+    Ok(area)
 }
 
 fn mke2fs(profile: &Profile) -> Result<Vec<u8>, String> {

@@ -9,6 +9,7 @@
 //!
 //! Nothing here is part of what is shipped. One line of `cargo xtask crash` repeats any failure.
 
+mod area;
 pub mod canaries;
 mod cow;
 mod cut;
@@ -17,6 +18,7 @@ pub mod faults;
 pub mod histories;
 pub mod image;
 mod judge;
+mod others;
 mod recorder;
 pub mod seeds;
 pub mod sequences;
@@ -25,10 +27,12 @@ pub mod steps;
 mod sweep;
 mod trace;
 
+pub use area::Area;
 pub use cow::CowDevice;
 pub use cut::{Cut, Cuts};
 pub use executor::{Executor, Refusal, brief, parts, tree};
 pub use judge::Judge;
+pub use others::{Compared, Others};
 pub use recorder::{Event, Fault, Recorder};
 pub use setting::Setting;
 pub use sweep::{Counts, Depth, Explains, Sweep, caught, read, recover};

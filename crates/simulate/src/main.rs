@@ -21,12 +21,14 @@ usage: cargo xtask crash                  the part that CI runs
        cargo xtask crash --singles        sequences of one
        cargo xtask crash --pairs A..B     these sequences of two; one in N of them with --every N
        cargo xtask crash --triples A..B   sequences of three that have these places in the sample
+       cargo xtask crash --fsyncs A..B    random work of these seeds that mostly fsyncs, with fast commits
+       cargo xtask crash --replays A..B   cuts of these runs, replayed by lanefs, the kernel and e2fsck
        cargo xtask crash --faults A..B    each request of these sequences of one fails, and of their recovery
        cargo xtask crash --histories A..B concurrent calls in one directory
        cargo xtask crash --steps N        a walk of N random steps on each kind of image in turn
        cargo xtask crash --canaries       mistakes made on purpose
 all of these: [--image NAME]
-repeat one: [--image NAME] [--forms NAME=VALUE,...] --seed N | --faulty N | --sequence LENGTH:NUMBER |
+repeat one: [--image NAME] [--forms NAME=VALUE,...] --seed N | --fsync N | --faulty N | --sequence LENGTH:NUMBER |
             --fault LENGTH:NUMBER | --history N";
 
 /// Says something on the standard output; who does not listen any more does not matter.
@@ -104,6 +106,7 @@ fn asked(words: &mut Vec<&str>, profile: Option<Profile>) -> Option<Result<Tally
     let profiles = profile.map_or(PROFILES.to_vec(), |one| vec![one]);
     let worked_on = profile.map_or(WORKED_ON.to_vec(), |one| vec![one]);
     let one = profiles[0];
+    let replayed = profile.unwrap_or(image::FAST);
     let result = match words.as_slice() {
         [] => run::short(&profiles),
         ["--canaries"] => run::canaries(),
@@ -114,11 +117,17 @@ fn asked(words: &mut Vec<&str>, profile: Option<Profile>) -> Option<Result<Tally
             run::pairs(one, numbers, every)
         }),
         ["--triples", places] => range(places).and_then(|places| run::triples(one, places)),
+        ["--fsyncs", seeds] => range(seeds).and_then(|seeds| run::fsyncs(seeds, true)),
+        ["--replays", runs] => range(runs).and_then(|runs| run::replays(replayed, runs)),
         ["--faults", numbers] => range(numbers)
             .and_then(|numbers| run::faults(one, numbers, every.map_or(Ok(1), number)?)),
         ["--histories", seeds] => range(seeds).and_then(run::histories),
         ["--steps", count] => number(count).and_then(|count| run::walk(&profiles, count)),
         ["--seed", seed] => setting(one, seed, forms).and_then(|set| run::seed(one, &set)),
+        ["--fsync", seed] => number(seed).and_then(|seed| {
+            let profile = profile.unwrap_or(image::FAST);
+            run::seed(profile, &Setting::syncing(profile, seed))
+        }),
         ["--faulty", seed] => setting(one, seed, forms).and_then(|set| run::faulty(one, &set)),
         ["--history", seed] => number(seed).and_then(|seed| run::histories(seed..seed + 1)),
         ["--sequence", which] => place(which).and_then(|at| run::sequence(one, at, false)),

@@ -1,15 +1,19 @@
 //! The parts of a run: sequences, seeds, faults, histories, the walk, canaries. Each tells what fails as it goes, goes
 //! on, and gives its sums.
 
+mod replays;
+
 use std::fmt;
 use std::ops::Range;
 
 use lanefs_simulate::image::{self, Image, PROFILES, Profile, WORKED_ON};
 use lanefs_simulate::{
-    Counts, Depth, Judge, Setting, Sweep, brief, caught, faults as all_faults,
+    Compared, Counts, Depth, Judge, Setting, Sweep, brief, caught, faults as all_faults,
     histories as all_histories, seeds as random_work, sequences, steps,
 };
 use sync::clock::{Instant, now};
+
+pub use replays::replays;
 
 use crate::say;
 
@@ -23,6 +27,8 @@ pub struct Tally {
     calls: u64,
     /// Steps of the walk, and those of them that were refused.
     steps: (u64, u64),
+    /// What the kernel and e2fsck replayed.
+    compared: Compared,
 }
 
 /// Failures of a part that are told.
@@ -44,6 +50,17 @@ impl Tally {
         self.calls += other.calls;
         self.steps.0 += other.steps.0;
         self.steps.1 += other.steps.1;
+        self.compared.add(&other.compared);
+    }
+
+    fn report_shares(&self) {
+        let counts = &self.counts;
+        let share = |part: u64| 100.0 * part as f64 / counts.states.max(1) as f64;
+        say(&format!(
+            "  of the cut states {:.1} % have two or more handles open, {:.1} % a seal in flight",
+            share(counts.busy),
+            share(counts.sealing)
+        ));
     }
 
     /// Says what this part counted, and how long it took.
@@ -68,7 +85,7 @@ impl fmt::Display for Tally {
         write!(
             f,
             "counted: runs {} states {} again {} faults {} judged {} busy {} sealing {} calls {} steps {} \
-             refused {} failures {}",
+             refused {} by_kernel {} by_e2fsck {} in_window {} in_window_agreed {} failures {}",
             counts.runs,
             counts.states,
             counts.again,
@@ -79,6 +96,10 @@ impl fmt::Display for Tally {
             self.calls,
             self.steps.0,
             self.steps.1,
+            self.compared.by_kernel,
+            self.compared.by_e2fsck,
+            self.compared.in_window,
+            self.compared.in_window_agreed,
             self.failures
         )
     }
@@ -90,6 +111,11 @@ const SHORT_SEEDS: u64 = 240;
 const SHORT_PAIRS: u64 = 100;
 /// Of the sequences of one, CI lets the requests of one in so many fail.
 const SHORT_FAULTS: u64 = 23;
+/// Seeds that mostly fsync.
+const SHORT_FSYNCS: u64 = 40;
+const SHORT_TRIPLES: u64 = 100;
+/// Runs of which the kernel and e2fsck replay cuts.
+const SHORT_REPLAYS: u64 = 16;
 const SHORT_HISTORIES: u64 = 400;
 const SHORT_STEPS: u64 = 40_000;
 
@@ -110,6 +136,9 @@ pub fn short(profiles: &[Profile]) -> Result<Tally, String> {
         total.join(&faults(*profile, index..u64::MAX, SHORT_FAULTS)?);
     }
     total.join(&seeds(&WORKED_ON, 0..SHORT_SEEDS, false)?);
+    total.join(&fsyncs(0..SHORT_FSYNCS, false)?);
+    total.join(&triples(image::FAST, 0..SHORT_TRIPLES)?);
+    total.join(&replays(image::FAST, 0..SHORT_REPLAYS)?);
     total.join(&histories(0..SHORT_HISTORIES)?);
     total.join(&walk(profiles, SHORT_STEPS)?);
     total.join(&canaries()?);
@@ -172,6 +201,19 @@ fn depth_of_length(length: u32) -> Depth {
     if length == 1 { SINGLES } else { PAIRS }
 }
 
+/// Of the sequences of three, closing the file system is cut after one in so many.
+const CLOSING_ONE_IN: u64 = 8;
+
+fn run_sequence(
+    sweep: &mut Sweep<'_>,
+    ops: &[model::Op],
+    length: u32,
+    number: u64,
+) -> Result<(), String> {
+    let with_close = length < 3 || number.is_multiple_of(CLOSING_ONE_IN);
+    sequences::run(sweep, ops, number, with_close)
+}
+
 fn cut_sequences(
     profile: Profile,
     length: u32,
@@ -184,7 +226,8 @@ fn cut_sequences(
     let mut tally = Tally::default();
     for number in numbers {
         let ops = sequences::sequence(&alphabet, length as usize, number);
-        let checked = caught(|| sequences::run(&mut sweep, &ops, number as u64)).map_err(|why| {
+        let run = || run_sequence(&mut sweep, &ops, length, number as u64);
+        let checked = caught(run).map_err(|why| {
             let all: Vec<String> = ops.iter().map(brief).collect();
             let why = format!("{}: {why}", all.join("; "));
             repeat(profile, &format!("--sequence {length}:{number}"), &why)
@@ -233,6 +276,27 @@ pub fn faults(profile: Profile, numbers: Range<u64>, every: u64) -> Result<Tally
 
 /// Every so many seeds run once more on a device that fails.
 const FAULTY_ONE_IN: u64 = 5;
+
+/// Random work of these seeds that mostly fsyncs, on an image whose fsyncs are fast commits.
+///
+/// # Errors
+/// As [`singles`].
+pub fn fsyncs(range: Range<u64>, is_full: bool) -> Result<Tally, String> {
+    let start = now();
+    let profile = image::FAST;
+    let image = image::make(profile, &random_work::setup())?;
+    let mut sweep = Sweep::new(&image, depth(is_full))?;
+    let mut tally = Tally::default();
+    for seed in range {
+        let setting = Setting::syncing(profile, seed);
+        let checked = caught(|| random_work::run(&mut sweep, &setting));
+        tally.add(checked.map_err(|why| repeat_seed(profile, "--fsync", &setting, &why)));
+    }
+    tally.counts.add(&sweep.counts);
+    tally.report(&format!("{}, fsyncs of four threads", profile.name), start);
+    tally.report_shares();
+    Ok(tally)
+}
 
 /// How deep seeds are cut.
 fn depth(is_full: bool) -> Depth {
@@ -286,13 +350,7 @@ pub fn seeds(profiles: &[Profile], range: Range<u64>, is_full: bool) -> Result<T
         tally.counts.add(&sweep.counts);
     }
     tally.report("seeds", start);
-    let counts = &tally.counts;
-    let share = |part: u64| 100.0 * part as f64 / counts.states.max(1) as f64;
-    say(&format!(
-        "  of the cut states {:.1} % have two or more handles open, {:.1} % a seal in flight",
-        share(counts.busy),
-        share(counts.sealing)
-    ));
+    tally.report_shares();
     Ok(tally)
 }
 
@@ -365,7 +423,7 @@ pub fn sequence(profile: Profile, at: (u32, u64), with_faults: bool) -> Result<T
         return Ok(tally);
     }
     let mut sweep = Sweep::new(&image, depth_of_length(length))?;
-    caught(|| sequences::run(&mut sweep, &ops, number))?;
+    caught(|| run_sequence(&mut sweep, &ops, length, number))?;
     tally.counts = sweep.counts;
     Ok(tally)
 }

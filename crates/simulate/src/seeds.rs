@@ -2,7 +2,7 @@
 //!
 //! Each thread owns a family of names and the data of the files in it; the other threads unlink, link and rename its
 //! names too, and all share names that nobody opens. So operations meet in every way on directories, links and orphans,
-//! and each file's bytes have one writer.
+//! and each file's bytes have one writer. Work that mostly fsyncs does so with files that others write, too.
 
 mod threads;
 mod work;
@@ -125,7 +125,10 @@ struct Worked {
 fn work_on(fs: Fs, profile: Profile, setting: &Setting, recorder: &Recorder, worked: &mut Worked) {
     let seed = setting.seed;
     let all = Mutex::new(Rank::Job, core::mem::take(worked));
-    let threads = *Random::new(seed).pick(&[2, 3, 4, 4, 4, 4, 4, 4]);
+    let threads = match setting.is_syncing {
+        true => 4,
+        false => *Random::new(seed).pick(&[2, 3, 4, 4, 4, 4, 4, 4]),
+    };
     let shared = Shared {
         fs: &fs,
         recorder,
@@ -138,6 +141,7 @@ fn work_on(fs: Fs, profile: Profile, setting: &Setting, recorder: &Recorder, wor
             profile,
             name_bytes: if seed % 8 < LONG_OF_EIGHT { 240 } else { 0 },
             is_switching: setting.is_switching,
+            is_syncing: setting.is_syncing,
         };
         let mine = threads::run(&shared, &mut work);
         let mut all = all.lock();

@@ -378,11 +378,12 @@ pub fn marks(recorder: &Recorder) -> Vec<usize> {
     marks
 }
 
-/// Runs operations, and cuts them everywhere; what is drawn follows from the seed.
+/// Runs operations, and cuts them everywhere; closing the file system, too, and has e2fsck read what that leaves, if
+/// `with_close`. What is drawn follows from the seed.
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn run(sweep: &mut Sweep<'_>, ops: &[Op], seed: u64) -> Result<(), String> {
+pub fn run(sweep: &mut Sweep<'_>, ops: &[Op], seed: u64, with_close: bool) -> Result<(), String> {
     let start = sweep.image.tree.clone();
     let recorded = record(Recorder::over(&sweep.image.device), &start, ops)?;
     if let Some((index, why)) = recorded.broken {
@@ -399,17 +400,23 @@ pub fn run(sweep: &mut Sweep<'_>, ops: &[Op], seed: u64) -> Result<(), String> {
         .recovered()
         .compare(&read(&end)?)
         .map_err(|difference| format!("at the end: {difference}"))?;
-    sweep.judge_final(&end)?;
+    let mut until = usize::MAX;
+    if with_close {
+        sweep.judge_final(&end)?;
+    } else {
+        let events = recorded.recorder.cuts().events().len();
+        until = until.min(returned(&recorded.recorder, ops.len()).unwrap_or(events));
+    }
     let profile = sweep.image.profile;
     let marks = marks(&recorded.recorder);
     let mut explained = Explained::new(&start, ops, &recorded.done, profile, marks);
-    sweep.run(
-        recorded.recorder.cuts(),
-        &[],
-        &mut explained,
-        usize::MAX,
-        seed,
-    )
+    sweep.run(recorded.recorder.cuts(), &[], &mut explained, until, seed)
+}
+
+/// How many events there were when so many operations had returned.
+fn returned(recorder: &Recorder, ops: usize) -> Option<usize> {
+    let is_last = |event: &Event| *event == Event::Mark(ops as u64);
+    recorder.cuts().events().iter().position(is_last)
 }
 
 /// What a cut leaves of operations that were all synced and never written home.
@@ -420,9 +427,7 @@ pub fn left_dirty(image: &Image, ops: &[Op]) -> Result<CowDevice, String> {
     let mut ops = ops.to_vec();
     ops.push(Op::Sync);
     let recorded = record(Recorder::over(&image.device), &image.tree, &ops)?;
-    let mut cuts = recorded.recorder.cuts();
-    let is_last = |event: &Event| *event == Event::Mark(ops.len() as u64);
-    let event = cuts.events().iter().position(is_last);
+    let event = returned(&recorded.recorder, ops.len());
     let event = event.ok_or("the last operation did not return")?;
-    Ok(cuts.state(Cut { event, seed: 0 }))
+    Ok(recorded.recorder.cuts().state(Cut { event, seed: 0 }))
 }

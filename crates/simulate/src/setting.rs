@@ -30,6 +30,8 @@ pub struct Setting {
     pub is_switching: bool,
     /// Whether commits take one flush where that is enough.
     pub async_commit: bool,
+    /// Whether four threads mostly change their files and fsync them and each other's.
+    pub is_syncing: bool,
 }
 
 impl Setting {
@@ -50,6 +52,16 @@ impl Setting {
             async_commit: random.below(8) < ASYNC_OF_EIGHT
                 && profile.has_checksums
                 && profile.has_log,
+            is_syncing: false,
+        }
+    }
+
+    /// That of a seed whose threads mostly fsync.
+    #[must_use]
+    pub fn syncing(profile: Profile, seed: u64) -> Setting {
+        Setting {
+            is_syncing: true,
+            ..Setting::of(profile, seed)
         }
     }
 
@@ -72,6 +84,9 @@ impl fmt::Display for Setting {
         }
         if self.async_commit {
             f.write_str(", async commits")?;
+        }
+        if self.is_syncing {
+            f.write_str(", fsyncs")?;
         }
         Ok(())
     }

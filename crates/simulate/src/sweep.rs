@@ -131,6 +131,7 @@ impl<'a> Sweep<'a> {
             let again = number.is_multiple_of(AGAIN_ONE_IN);
             let judges = number.is_multiple_of(self.depth.judge_one_in);
             let checked = caught(|| {
+                self.image.area.check(&state)?;
                 let recovered = recover(&state)?;
                 if again {
                     self.cut_again(&state, &read(&recovered)?)?;

@@ -7,7 +7,7 @@ use model::{Errno, Mode, Op, Target};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{gauge, schedule};
 
-use super::work::Work;
+use super::work::{OTHERS, Work};
 use crate::executor::{Executor, Refusal};
 use crate::trace::Call;
 use crate::{CowDevice, Recorder, setting};
@@ -60,7 +60,11 @@ pub(super) fn run(shared: &Shared<'_>, work: &mut Work) -> Part {
         },
         Op::Open { path: first, slot },
     ];
-    let rest = [Op::Close { slot }, Op::Close { slot: other }];
+    let mut rest = vec![Op::Close { slot }, Op::Close { slot: other }];
+    if work.is_syncing {
+        let slot = OTHERS + work.thread as u8;
+        rest.push(Op::Close { slot });
+    }
     let freezes = work.random.one_in(FREEZES_ONE_IN);
     let freezes_at = freezes.then(|| work.random.below(STEPS));
     for op in start {

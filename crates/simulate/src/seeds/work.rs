@@ -14,7 +14,12 @@ pub(super) struct Work {
     pub(super) name_bytes: usize,
     /// Whether it switches the forms of mechanisms now and then.
     pub(super) is_switching: bool,
+    /// Whether it mostly changes files and fsyncs them.
+    pub(super) is_syncing: bool,
 }
+
+/// The first of the slots, one a thread, for files that another thread writes.
+pub(super) const OTHERS: u8 = 16;
 
 impl Work {
     fn directory(&mut self) -> Path {
@@ -62,6 +67,9 @@ impl Work {
     }
 
     pub(super) fn next(&mut self) -> Op {
+        if self.is_syncing {
+            return self.next_syncing();
+        }
         match self.random.below(100) {
             0..24 => self.make(),
             24..34 => Op::Unlink { path: self.any() },
@@ -72,6 +80,29 @@ impl Work {
             50..78 => self.data(),
             78..86 => self.attribute(),
             86..94 => self.open(),
+            _ => self.sync(),
+        }
+    }
+
+    fn next_syncing(&mut self) -> Op {
+        // Few threads.
+        let (others, thread) = (OTHERS + self.thread as u8, self.random.below(4) as usize);
+        match self.random.below(100) {
+            0..30 => self.data(),
+            30..48 => Op::Fsync { file: self.file() },
+            48..53 => Op::Fdatasync { file: self.file() },
+            53..60 => Op::Open {
+                path: self.own(thread),
+                slot: others,
+            },
+            60..72 => Op::Fsync {
+                file: Target::Slot(others),
+            },
+            72..80 => self.rename(),
+            80..84 => Op::Unlink { path: self.any() },
+            84..92 => self.make(),
+            92..95 => self.open(),
+            95..97 => Op::Sync,
             _ => self.sync(),
         }
     }
