@@ -184,7 +184,7 @@ impl KnownNames {
         let here = version << MISS_BITS;
         // Relaxed: a hint, here and below. Not written once there were enough.
         let missed = self.missed.load(Ordering::Relaxed);
-        if missed < here || missed >= here + MISSES + 1 {
+        if missed < here || missed > here + MISSES {
             // Relaxed: as above.
             self.missed.store(here + 1, Ordering::Relaxed);
             return;

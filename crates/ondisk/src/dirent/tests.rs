@@ -306,7 +306,7 @@ proptest! {
     }
 }
 
-/// [`find`] and [`has_room`] as their definition says, record by record.
+/// [`find`], [`room`] and [`remove`] as their definition says, record by record.
 fn found_slowly(block: &[u8], form: Form, name: &[u8]) -> Result<Option<(Ino, usize)>, Site> {
     for entry in entries(block, form) {
         let entry = entry.map_err(|corrupt| corrupt.site())?;
@@ -332,12 +332,21 @@ fn room_slowly(block: &[u8], form: Form, name: &[u8]) -> Result<bool, Site> {
     Ok(false)
 }
 
+fn removed_slowly(block: &[u8], form: Form, offset: usize) -> Result<(), Site> {
+    for entry in entries(block, form) {
+        if entry.map_err(|corrupt| corrupt.site())?.offset == offset {
+            return Ok(());
+        }
+    }
+    Err(Site::EntryToRemove)
+}
+
 proptest! {
     /// With bytes changed anywhere, in any form, the quick search finds, misses and refuses what the thorough one does.
     #[test]
     fn a_quick_search_says_what_a_thorough_one_says(
         changes in proptest::collection::vec((0..1024_usize, any::<u8>()), 0..6),
-        which in 0..8_usize, hashes in any::<bool>(), checksum in any::<bool>(),
+        which in 0..8_usize, place in 0..32_usize, hashes in any::<bool>(), checksum in any::<bool>(),
     ) {
         let form = Form { hashes, checksum, ..form(BlockSize::K1) };
         for golden in [GOLDEN_1K, KERNEL_LEAF] {
@@ -355,8 +364,15 @@ proptest! {
                 found_slowly(&block, form, &name)
             );
             prop_assert_eq!(
-                has_room(&block, form, &name).map_err(|corrupt| corrupt.site()),
+                room(&block, form, &name)
+                    .map(|room| room.is_some())
+                    .map_err(|corrupt| corrupt.site()),
                 room_slowly(&block, form, &name)
+            );
+            let at = 4 * place;
+            prop_assert_eq!(
+                remove(&mut block.clone(), form, at).map_err(|corrupt| corrupt.site()),
+                removed_slowly(&block, form, at)
             );
         }
     }
