@@ -1,5 +1,6 @@
 //! Which inodes the kernel knows, and how often it was told of each: they are held in the engine once until it forgot
-//! them as often.
+//! them as often. So there are as many entries as the kernel has inodes of the mount, each of which takes it some 30
+//! times as much memory; it forgets them when it is short of that.
 //!
 //! Shards of a map under a lock each ([`Rank::Leaf`]), held for a look. Nothing of this outlives the mount; after a
 //! crash, inodes without names are orphans.
@@ -10,6 +11,9 @@ use lanefs::Ino;
 use sync::{CachePadded, Mutex, Rank};
 
 const SHARDS: usize = 64;
+
+/// Maps with room for fewer keep it.
+const SHRUNK_FROM: usize = 64;
 
 /// Counts of look-ups by inode; see the module.
 pub(crate) struct Lookups {
@@ -57,6 +61,11 @@ impl Lookups {
         let is_gone = *count == 0;
         if is_gone {
             known.remove(&ino.0);
+            // What the kernel forgot under pressure leaves memory here too.
+            if known.capacity() > SHRUNK_FROM && known.len() < known.capacity() / 8 {
+                let twice = known.len() * 2;
+                known.shrink_to(twice);
+            }
         }
         is_gone
     }
@@ -83,5 +92,23 @@ mod tests {
         assert!(!lookups.forget(Ino(12), 2) && lookups.forget(Ino(12), 1));
         assert!(!lookups.forget(Ino(12), 1) && lookups.first(Ino(12)));
         assert_eq!(lookups.forget_all(), [Ino(12)]);
+    }
+
+    #[test]
+    fn what_was_forgotten_takes_no_memory() {
+        let lookups = Lookups::new();
+        let room = || -> usize {
+            let shards = lookups.shards.iter();
+            shards.map(|shard| shard.lock().capacity()).sum()
+        };
+        for ino in 0..100_000 {
+            lookups.first(Ino(ino));
+        }
+        assert!(room() >= 100_000);
+        for ino in 1000..100_000 {
+            assert!(lookups.forget(Ino(ino), 1));
+        }
+        assert!(room() < 20_000, "{}", room());
+        assert!(lookups.again(Ino(999)));
     }
 }

@@ -212,8 +212,8 @@ impl Fs {
     }
 
     /// As [`Fs::release`], for who may neither wait nor fail, as a destructor: no I/O. One without names is deleted by
-    /// the reaper thread, where there is one, else by the next change, [`Fs::sync`] or [`Fs::close`]; and without these,
-    /// when the file system is opened next.
+    /// the reaper thread, where there is one, else by the next change, [`Fs::sync`] or [`Fs::close`]; and without
+    /// these, when the file system is opened next.
     pub fn let_go(&self, ino: Ino) {
         if self.icache.release_absent(ino, 1) {
             return;

@@ -1,7 +1,8 @@
 //! How many hold inodes that are not in memory: a server's clients, whose inodes have names and can be loaded again.
 //!
 //! In shards, each a map under a lock ([`Rank::Leaf`]) that is only taken where the shard's count says that there is
-//! something. All that concerns one inode is done under its bucket's lock, so it is there or here. No zeros are kept.
+//! something. There are as many entries as someone outside holds inodes: 8 bytes each and what a map needs. All that
+//! concerns one inode is done under its bucket's lock, so it is there or here. No zeros are kept.
 
 use hashbrown::HashMap;
 use ondisk::Ino;
@@ -11,6 +12,9 @@ use sync::{CachePadded, Mutex, Rank};
 use super::LiveInode;
 
 const SHARDS: usize = 64;
+
+/// Maps with room for fewer keep it.
+const SHRUNK_FROM: usize = 64;
 
 struct Shard {
     /// Entries in `holders`. [leaf; read: under the bucket's lock of an inode that may be among them]
@@ -22,6 +26,14 @@ struct Shard {
 /// The holders; see the module.
 pub(super) struct Absent {
     shards: Box<[CachePadded<Shard>]>,
+}
+
+/// Gives memory back that is not needed any more.
+fn shrink(holders: &mut HashMap<u32, u32>) {
+    if holders.capacity() > SHRUNK_FROM && holders.len() < holders.capacity() / 8 {
+        let twice = holders.len() * 2;
+        holders.shrink_to(twice);
+    }
 }
 
 impl Absent {
@@ -69,6 +81,7 @@ impl Absent {
         }
         let mut holders = shard.holders.lock();
         let held = holders.remove(&ino.0).unwrap_or(0);
+        shrink(&mut holders);
         // Relaxed: as in `keep`.
         shard.count.store(holders.len(), Ordering::Relaxed);
         held
@@ -84,9 +97,26 @@ impl Absent {
         *held = held.saturating_sub(times);
         if *held == 0 {
             holders.remove(&ino.0);
+            shrink(&mut holders);
         }
         // Relaxed: as in `keep`.
         shard.count.store(holders.len(), Ordering::Relaxed);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_holds_any_more_takes_no_memory() {
+        let mut holders: HashMap<u32, u32> = (0..10_000).map(|ino| (ino, 1)).collect();
+        for ino in 10..10_000 {
+            holders.remove(&ino);
+            shrink(&mut holders);
+        }
+        assert!(holders.capacity() < 200, "{}", holders.capacity());
+        assert_eq!(holders.len(), 10);
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Whoever lets go of such an inode last puts its number here ([`Doomed::push`]), if threads serve the queue and it has
 //! room; else it deletes the inode itself, when it has dropped its locks ([`Doomed::begin`]). Who may neither wait nor
-//! fail leaves it here in any case ([`Doomed::leave`]): as many as were held at one moment, for each change deletes what
-//! it finds so before it begins. Who takes a number from here holds nothing. [`Doomed::wait_idle`] tells when all that
-//! was doomed is gone.
+//! fail leaves it here in any case ([`Doomed::leave`]): as many as were held at one moment, for each change deletes
+//! what it finds so before it begins. Who takes a number from here holds nothing. [`Doomed::wait_idle`] tells when all
+//! that was doomed is gone.
 //!
 //! One lock ([`Rank::Leaf`]) around the queue. Who deletes inodes itself takes no lock and writes a count of its own
 //! thread only; an unlink that asks whether the queue is full reads. What a crash leaves: nothing of this; each such
