@@ -1,8 +1,9 @@
 //! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`, `cargo xtask bench-build`,
-//! `cargo xtask bench-engine`, `cargo xtask bench-scaling`, `cargo xtask suites`.
+//! `cargo xtask bench-engine`, `cargo xtask bench-scaling`, `cargo xtask bench-fsync`, `cargo xtask suites`.
 
 mod bench_build;
 mod bench_engine;
+mod bench_fsync;
 mod bench_scaling;
 mod ci;
 mod crash;
@@ -31,7 +32,10 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
                           tables in target/bench-engine.md
        cargo xtask bench-scaling [--quick] [OPTION of lanefs bench ...]
                           every mechanism beside its plain twins and the kernel's ext4 (as root): tables to standard
-                          output, with charts to docs/scaling, a page in target/bench-scaling; 25 minutes, --quick 3";
+                          output, with charts to docs/scaling, a page in target/bench-scaling; 25 minutes, --quick 3
+       cargo xtask bench-fsync [MICROSECONDS,...] [OPTION of lanefs bench ...]
+                          fsyncs beside the kernel's ext4 and btrfs on disks with slow flushes, and fio (as root):
+                          tables and charts to docs/scaling/fsync.md; flushes of 0, 20 and 1000, 8 minutes";
 
 fn main() -> ExitCode {
     if let Some(code) = sharing::as_compiler() {
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         ["bench-build", only @ ..] => bench_build::run(&root(), only),
         ["bench-engine", options @ ..] => bench_engine::run(&root(), options),
         ["bench-scaling", options @ ..] => bench_scaling::run(&root(), options),
+        ["bench-fsync", options @ ..] => bench_fsync::run(&root(), options),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

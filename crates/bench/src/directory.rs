@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use lanefs::Error;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RawDir, SeekFrom};
 
-use crate::target::{Mounted, Remount, Target};
+use crate::target::{Counters, Mounted, Remount, Target};
 
 /// Bytes of names asked for at once.
 const NAMES: usize = 32 << 10;
@@ -250,6 +250,16 @@ impl Target for Directory {
 
     fn fsync(&self, file: &OwnedFd) -> Result<(), Error> {
         rustix::fs::fsync(file).map_err(|errno| self.said("syncing a file of", errno))
+    }
+
+    /// The flushes that its block device did, if it lies on one.
+    fn counters(&self) -> Counters {
+        let mount = mount_of(&self.path);
+        let name = mount.and_then(|mount| Some(mount.source.strip_prefix("/dev/")?.to_owned()));
+        let statistics = name
+            .and_then(|name| std::fs::read_to_string(format!("/sys/class/block/{name}/stat")).ok());
+        let flushes = statistics.and_then(|text| text.split_whitespace().nth(15)?.parse().ok());
+        flushes.map_or(Counters::new(), |flushes| vec![("device.flushes", flushes)])
     }
 
     fn settle(&self) -> Result<(), Error> {

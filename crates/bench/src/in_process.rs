@@ -103,7 +103,28 @@ impl InProcess {
             features: features.to_owned(),
             ..lanefs::mkfs::Options::default()
         };
-        let plan = lanefs::mkfs::Layout::plan(device.size(), &make);
+        InProcess::made(device, &make, options)
+    }
+
+    /// As [`InProcess::on_with`] on a device that may hold anything.
+    pub(crate) fn on_used(
+        device: Arc<dyn BlockDevice>,
+        features: &str,
+        options: &OpenOptions,
+    ) -> Result<InProcess, Error> {
+        let make = lanefs::mkfs::Options {
+            features: features.to_owned(),
+            ..lanefs::mkfs::Options::default()
+        };
+        InProcess::made(device, &make, options)
+    }
+
+    fn made(
+        device: Arc<dyn BlockDevice>,
+        make: &lanefs::mkfs::Options,
+        options: &OpenOptions,
+    ) -> Result<InProcess, Error> {
+        let plan = lanefs::mkfs::Layout::plan(device.size(), make);
         plan.and_then(|layout| lanefs::mkfs::format(&*device, &layout))
             .map_err(lanefs::make::MakeError::from)?;
         InProcess::open(device, options.clone())

@@ -18,6 +18,11 @@ use crate::table::{Cell, Column, Sample};
 use crate::target::{Counters, Target};
 use crate::workload::{Job, Workload, job};
 
+/// Details of workloads that sync files.
+pub(crate) const FSYNCS: &str = "fsyncs/operation";
+pub(crate) const FSYNC_P50: &str = "fsync p50 us";
+pub(crate) const FSYNC_P99: &str = "fsync p99 us";
+
 /// When workers stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
@@ -223,10 +228,11 @@ impl<T: Target> Measured for T {
             running.into_iter().map(join).collect()
         });
         let counted = self.counters();
-        let (mut operations, mut cpu) = (0, 0.0);
+        let (mut operations, mut cpu, mut waits) = (0, 0.0, Vec::new());
         let (mut span, mut wall, mut elapsed) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for result in results {
-            let done = result?;
+            let mut done = result?;
+            waits.append(&mut done.job.waits());
             operations += done.operations;
             cpu += done.cpu;
             wall += done.wall;
@@ -241,15 +247,28 @@ impl<T: Target> Measured for T {
             Stop::Time(_) => operations as f64 / seconds,
             Stop::Operations(_) => seconds,
         };
+        let mut details = vec![
+            ("operations", operations as f64),
+            ("CPU us/operation", cpu * 1e6 / operations.max(1) as f64),
+        ];
+        details.extend(waited(waits, operations));
         Ok(Sample {
             value,
-            details: vec![
-                ("operations", operations as f64),
-                ("CPU us/operation", cpu * 1e6 / operations.max(1) as f64),
-            ],
+            details,
             counters: by_operation(&before, &counted, operations),
         })
     }
+}
+
+/// How many fsyncs an operation took, and how long they took: the middle one, and the one that 99 of 100 are under.
+fn waited(mut waits: Vec<u64>, operations: u64) -> Vec<(&'static str, f64)> {
+    waits.sort_unstable();
+    let Some(last) = waits.len().checked_sub(1) else {
+        return Vec::new();
+    };
+    let at = |hundredths: usize| waits[last * hundredths / 100] as f64 / 1e3;
+    let each = waits.len() as f64 / operations.max(1) as f64;
+    vec![(FSYNCS, each), (FSYNC_P50, at(50)), (FSYNC_P99, at(99))]
 }
 
 /// Counters that tell how much there is now, not how often something happened.

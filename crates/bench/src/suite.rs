@@ -49,6 +49,8 @@ pub struct Setup {
     pub time: Duration,
     /// Pairs at one worker that say how far the default form is from the others; 0 for none.
     pub pairs: usize,
+    /// How long a flush of the image's and the directories' devices takes, where that is known.
+    pub flush: Option<Duration>,
     /// How much work, where a sample is not limited by time: 1 is the bench's own.
     pub scale: f64,
     /// What random choices follow from.

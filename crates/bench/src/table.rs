@@ -104,6 +104,8 @@ pub enum Shape {
     Bars,
     /// Columns are a ratio and the ends of its interval: dots with lines.
     Intervals,
+    /// Not at all: rows have nothing in common.
+    Figures,
 }
 
 /// A table.

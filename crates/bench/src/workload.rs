@@ -3,8 +3,11 @@
 mod data;
 mod mix;
 mod names;
+mod synced;
 
 use lanefs::Error;
+
+use sync::clock;
 
 use crate::random::Random;
 use crate::target::Target;
@@ -50,9 +53,27 @@ workloads! {
     /// Syncs.
     Fsync = "fsync", "4 KiB appended and the file synced";
     /// Overwrites and syncs.
-    FsyncOverwrite = "fsync-overwrite", "4 KiB written over a place of a file of 16 MiB, and the file synced";
+    FsyncOverwrite = "fsync-overwrite", "4 KiB written over a place of a file of 4 MiB, and the file synced";
     /// Overwrites and syncs now and then.
-    FsyncFourth = "fsync-fourth", "4 KiB written over a place of a file of 16 MiB, which is synced after every fourth";
+    FsyncFourth = "fsync-fourth", "4 KiB written over a place of a file of 4 MiB, which is synced after every fourth";
+    /// Writes where nothing was and syncs.
+    FsyncSparse = "fsync-sparse",
+        "4 KiB written to a place of a sparse file of 256 MiB where nothing was, and the file synced";
+    /// Writes where nothing was and syncs now and then.
+    FsyncSparseFourth = "fsync-sparse-fourth",
+        "4 KiB written to a place of a sparse file of 256 MiB where nothing was; it is synced after every fourth";
+    /// Like filebench's varmail.
+    Varmail = "varmail",
+        "a step of a mail server: a file removed; made, written, synced; read, appended to, synced; read";
+    /// Like SQLite with a rollback journal.
+    SqliteRollback = "sqlite-rollback",
+        "a transaction of three pages in a database of 4 MiB, with a rollback journal: three fsyncs";
+    /// Like SQLite with a write-ahead log.
+    SqliteWal = "sqlite-wal",
+        "a transaction of three pages in a database of 4 MiB, with a log that is written home at 1,000: one fsync";
+    /// Like a mail spool.
+    MailSpool = "mail-spool",
+        "a mail taken in (written under a passing name, synced, renamed), and an older one read and removed";
     /// Makes files.
     Create = "create", "an empty file made, of 256";
     /// Removes files.
@@ -96,6 +117,8 @@ pub(crate) struct Place<'t, T: Target> {
     name: String,
     directory: T::Dir,
     random: Random,
+    /// How long each fsync took, in nanoseconds.
+    waits: Vec<u64>,
 }
 
 /// What one worker does.
@@ -106,6 +129,11 @@ pub(crate) trait Job: Send {
     /// What must be done before the next batch and is not timed.
     fn between(&mut self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// How long each fsync took, in nanoseconds, where that is kept.
+    fn waits(&mut self) -> Vec<u64> {
+        Vec::new()
     }
 
     /// Removes what the worker made.
@@ -121,7 +149,17 @@ impl<'t, T: Target> Place<'t, T> {
             name,
             directory,
             random: Random::new(seed ^ number as u64),
+            waits: Vec::new(),
         })
+    }
+
+    /// Syncs a file and keeps how long that took.
+    fn fsync(&mut self, file: &T::File) -> Result<(), Error> {
+        let begin = clock::now();
+        self.target.fsync(file)?;
+        // 584 years fit.
+        self.waits.push(begin.elapsed().as_nanos() as u64);
+        Ok(())
     }
 
     fn remove(self) -> Result<(), Error> {
@@ -147,10 +185,12 @@ pub(crate) fn job<'t, T: Target>(
         Workload::OpenUnlink | Workload::CreateClose | Workload::Recreate => {
             Box::new(names::Opening { place, workload })
         }
-        Workload::WriteTruncate
-        | Workload::Fsync
+        Workload::Fsync
         | Workload::FsyncOverwrite
         | Workload::FsyncFourth
+        | Workload::FsyncSparse
+        | Workload::FsyncSparseFourth => Box::new(synced::Writing::new(place, workload)?),
+        Workload::WriteTruncate
         | Workload::Append
         | Workload::Overwrite
         | Workload::Fallocate
@@ -160,6 +200,11 @@ pub(crate) fn job<'t, T: Target>(
         Workload::Dbench => Box::new(mix::Dbench::new(place)),
         Workload::Postmark => Box::new(mix::Postmark::new(place)?),
         Workload::Mongo => Box::new(mix::Mongo { place }),
+        Workload::Varmail => Box::new(synced::Varmail::new(place)?),
+        Workload::SqliteRollback | Workload::SqliteWal => {
+            Box::new(synced::Sqlite::new(place, workload)?)
+        }
+        Workload::MailSpool => Box::new(synced::Spool::new(place)?),
     })
 }
 

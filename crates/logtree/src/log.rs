@@ -5,10 +5,10 @@
 //! ([`FsyncLog::sync`]). One leader encodes the batch and writes and flushes it for all; who comes for a batch that is
 //! on disk returns without a lock.
 //!
-//! A leader goes by steps of one flush each. Before the flush it ends the running batch: if that one shows no data it is
-//! written before the flush, too; if it does, the flush makes its data durable, and it is written in the next step. So
-//! each flush may serve two batches, the data of one and the blocks of the one before, and who waits for new blocks of
-//! a file waits for two flushes that begin after its call, however many there are.
+//! A leader goes by steps of one flush each. Before the flush it ends the running batch: if that one shows no data it
+//! is written before the flush, too; if it does, the flush makes its data durable, and it is written in the next step.
+//! So each flush may serve two batches, the data of one and the blocks of the one before, and who waits for new blocks
+//! of a file waits for two flushes that begin after its call, however many there are.
 //!
 //! Locks: adding shares [`Rank::LogBatch`], which the leader takes alone while it encodes, so that a batch holds whole
 //! closures only; then the tree's own. [`Rank::LogLeader`] is held for a look, never across I/O.

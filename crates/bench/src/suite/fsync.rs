@@ -1,8 +1,13 @@
-//! Small writes and fsyncs, by the fsync log and by full commits, on devices whose flushes take their time.
+//! Small writes and fsyncs, by the fsync log and by full commits, on devices whose flushes take their time; and what
+//! was to be reached ([`goals`]).
 
+mod goals;
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::time::Duration;
 
-use device::MemoryDevice;
+use device::{FileDevice, MemoryDevice};
 use engine::{OpenOptions, Variants};
 use lanefs::Error;
 use sync::Arc;
@@ -10,9 +15,9 @@ use sync::Arc;
 use super::running::Running;
 use super::{Progress, Setup};
 use crate::in_process::InProcess;
-use crate::measure::Contender;
+use crate::measure::{Contender, FSYNC_P50, FSYNC_P99};
 use crate::slow_flush::SlowFlush;
-use crate::table::Table;
+use crate::table::{Cell, Sample, Shape, Table};
 use crate::workload::Workload;
 
 /// Jobs of the source's table and more.
@@ -20,75 +25,205 @@ const JOBS: [usize; 4] = [1, 2, 8, 16];
 /// How long a flush takes, in microseconds.
 const FLUSHES: [u64; 3] = [0, 20, 1000];
 
-const WORKLOADS: [(Workload, &str); 3] = [
+const WORKLOADS: [(Workload, &str); 5] = [
     (Workload::FsyncOverwrite, "overwrites, each synced"),
     (Workload::FsyncFourth, "overwrites, every fourth synced"),
     (Workload::Fsync, "appends, each synced"),
+    (Workload::FsyncSparse, "writes into holes, each synced"),
+    (
+        Workload::FsyncSparseFourth,
+        "writes into holes, every fourth synced",
+    ),
 ];
+
+const MIXES: [(Workload, &str); 4] = [
+    (Workload::Varmail, "like varmail"),
+    (
+        Workload::SqliteRollback,
+        "like SQLite with a rollback journal",
+    ),
+    (Workload::SqliteWal, "like SQLite with a write-ahead log"),
+    (Workload::MailSpool, "like a mail spool"),
+];
+
+/// What the devices of a comparison do.
+#[derive(Clone, Copy)]
+enum Flush {
+    /// Takes so long: memory is measured, and what else is there if it is said to be the same.
+    Takes(Duration),
+    /// Takes what it takes.
+    Unknown,
+}
+
+impl Flush {
+    fn said(self) -> String {
+        match self {
+            Flush::Takes(Duration::ZERO) => "flushes take no time".into(),
+            Flush::Takes(time) => format!("a flush takes {} microseconds", time.as_micros()),
+            Flush::Unknown => "flushes take the device's time".into(),
+        }
+    }
+
+    fn key(self) -> String {
+        match self {
+            Flush::Takes(time) => format!("{}us", time.as_micros()),
+            Flush::Unknown => "device".into(),
+        }
+    }
+}
 
 /// All tables.
 pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+    let is_outside = setup.image.is_some() || !setup.on.is_empty();
+    let flushes = match (setup.flush, is_outside) {
+        (Some(time), _) => vec![Flush::Takes(time)],
+        (None, true) => vec![Flush::Unknown],
+        (None, false) => FLUSHES
+            .map(Duration::from_micros)
+            .map(Flush::Takes)
+            .to_vec(),
+    };
     let mut tables = Vec::new();
-    let is_own = setup.engine && setup.image.is_none();
-    for micros in FLUSHES.into_iter().filter(|micros| is_own || *micros == 0) {
-        let contenders = contenders(setup, Duration::from_micros(micros))?;
-        for (workload, what) in WORKLOADS {
-            let flush = match (is_own, micros) {
-                (true, 0) => "flushes in memory take no time".to_owned(),
-                (true, micros) => format!("a flush takes {micros} microseconds"),
-                (false, _) => "flushes take the device's time".to_owned(),
-            };
-            let running = Running {
-                key: &format!("{}-{micros}us", workload.name()),
-                title: &format!("fsync: {what}; {flush}"),
-                workload,
-                workers: &JOBS,
-                operations: None,
-            };
-            tables.push(running.table(setup, &contenders, progress)?);
-        }
+    for flush in flushes {
+        tables.extend(compared(setup, flush, progress)?);
     }
     Ok(tables)
 }
 
-/// The forms of the log on an image that has an area for it, full commits on another such image, and directories where
-/// flushes are what they are.
-fn contenders(setup: &Setup, flush: Duration) -> Result<Vec<Contender<'static>>, Error> {
+fn compared(setup: &Setup, flush: Flush, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+    let contenders = contenders(setup, flush)?;
+    let mut tables = Vec::new();
+    let all = (WORKLOADS.iter().map(|of| (of, &JOBS[..])))
+        .chain(MIXES.iter().map(|of| (of, &[1, 8][..])));
+    for ((workload, what), jobs) in all {
+        let running = Running {
+            key: &format!("{}-{}", workload.name(), flush.key()),
+            title: &format!("fsync: {what}; {}", flush.said()),
+            workload: *workload,
+            workers: jobs,
+            operations: None,
+        };
+        let mut table = running.table(setup, &contenders, progress)?;
+        table.rows_are = "jobs";
+        tables.push(table);
+    }
+    tables.push(alone(&tables, flush));
+    let peers = contenders.len() - setup.on.len();
+    tables.extend(goals::table(&tables, flush, setup, peers)?);
+    Ok(tables)
+}
+
+/// How long one fsync takes while there is no other: in flush times where these are known.
+fn alone(tables: &[Table], flush: Flush) -> Table {
+    let (unit, by) = match flush {
+        Flush::Takes(time) if !time.is_zero() => ("flush times", time.as_secs_f64() * 1e6),
+        _ => ("microseconds", 1.0),
+    };
+    let of: Vec<_> = (tables.iter())
+        .zip(WORKLOADS.iter().chain(&MIXES))
+        .filter(|(table, _)| table.rows[0] == "1")
+        .collect();
+    let rows = of
+        .iter()
+        .flat_map(|(_, (_, what))| [format!("{what}: p50"), format!("{what}: p99")]);
+    let columns = tables[0].columns.clone();
+    let key = format!("fsync-alone-{}", flush.key());
+    let title = format!(
+        "fsync: how long one takes while there is no other; {}",
+        flush.said()
+    );
+    let about = "From the call to its return, one job; medians of the rounds' percentiles.";
+    let mut table = Table::new(&key, &title, about, rows.collect(), columns);
+    (table.unit, table.less_is_better) = (unit, true);
+    (table.rows_are, table.shape) = ("fsync", Shape::Bars);
+    for (number, (from, _)) in of.into_iter().enumerate() {
+        for (row, name) in [(2 * number, FSYNC_P50), (2 * number + 1, FSYNC_P99)] {
+            for (cell, from) in table.cells[row].iter_mut().zip(&from.cells[0]) {
+                *cell = divided(from, name, by);
+            }
+        }
+    }
+    table
+}
+
+/// A detail of a cell's samples as a value.
+fn divided(from: &Cell, name: &str, by: f64) -> Cell {
+    let values = from.samples.iter().filter_map(|sample| {
+        let found = sample.details.iter().find(|(known, _)| *known == name)?;
+        Some(Sample {
+            value: found.1 / by,
+            ..Sample::default()
+        })
+    });
+    Cell {
+        samples: values.collect(),
+    }
+}
+
+/// The forms of the log on an image that has an area for it, and full commits on another such image, on the device that
+/// is measured; the log in memory beside it, if flushes take as long there; and directories.
+fn contenders(setup: &Setup, flush: Flush) -> Result<Vec<Contender<'static>>, Error> {
     let mut contenders = Vec::new();
     if setup.engine {
-        let log = Contender::new("log", setup.way(false), open(setup, flush, true)?);
+        let target = open(setup, flush, true)?;
+        let log = Contender::new("log", setup.way(false), target);
         for form in setup.forms(&["log_update"]) {
             let label = super::label(&form);
             contenders.push(log.with(format!("log {label}").trim().to_owned(), form));
         }
         let full = open(setup, flush, false)?;
         contenders.push(Contender::new("full commits", setup.way(false), full));
+        if let (Flush::Takes(time), Some(_)) = (flush, &setup.image) {
+            let target = in_memory(setup, time, true)?;
+            contenders.push(Contender::new("log, memory", setup.way(true), target));
+        }
     }
-    if flush.is_zero() {
-        contenders.extend(setup.directories()?);
-    }
+    contenders.extend(setup.directories()?);
     Ok(contenders)
 }
 
-/// A file system with an area for fast commits, which are made or not.
-fn open(setup: &Setup, flush: Duration, fast_commits: bool) -> Result<InProcess, Error> {
-    let options = OpenOptions {
+fn options(fast_commits: bool) -> OpenOptions {
+    OpenOptions {
         variants: Variants::default(),
         fast_commits,
         ..OpenOptions::default()
-    };
-    match &setup.image {
-        Some(path) => {
-            let name = if fast_commits { "log" } else { "full" };
-            let path = path.with_extension(name);
-            let made = InProcess::in_file_with(&path, setup.size, "fast_commit", &options);
-            // Open until the end, and nobody else's.
-            let _ = std::fs::remove_file(&path);
-            made
-        }
-        None => {
-            let device = SlowFlush::new(MemoryDevice::new(setup.size), flush);
-            InProcess::on_with(Arc::new(device), None, "fast_commit", &options)
-        }
     }
+}
+
+fn in_memory(setup: &Setup, flush: Duration, fast_commits: bool) -> Result<InProcess, Error> {
+    let device = SlowFlush::new(MemoryDevice::new(setup.size), flush);
+    InProcess::on_with(
+        Arc::new(device),
+        None,
+        "fast_commit",
+        &options(fast_commits),
+    )
+}
+
+/// A file system with an area for fast commits, which are made or not: in memory, or in a file or on a block device
+/// with the image's name and another ending.
+fn open(setup: &Setup, flush: Flush, fast_commits: bool) -> Result<InProcess, Error> {
+    let Some(path) = &setup.image else {
+        let time = match flush {
+            Flush::Takes(time) => time,
+            Flush::Unknown => Duration::ZERO,
+        };
+        return in_memory(setup, time, fast_commits);
+    };
+    let path = path.with_extension(if fast_commits { "log" } else { "full" });
+    let options = options(fast_commits);
+    if is_block_device(&path) {
+        let device = FileDevice::create(&path, setup.size);
+        let device = device.map_err(lanefs::make::MakeError::from)?;
+        return InProcess::on_used(Arc::new(device), "fast_commit", &options);
+    }
+    let made = InProcess::in_file_with(&path, setup.size, "fast_commit", &options);
+    // Open until the end, and nobody else's.
+    let _ = std::fs::remove_file(&path);
+    made
+}
+
+fn is_block_device(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|metadata| metadata.file_type().is_block_device())
 }

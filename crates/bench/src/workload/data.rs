@@ -1,4 +1,4 @@
-//! Workloads on files' data and blocks: appended, overwritten, reserved, truncated, synced.
+//! Workloads on files' data and blocks: appended, overwritten, reserved, truncated.
 
 use lanefs::Error;
 
@@ -9,10 +9,6 @@ use crate::target::Target;
 const WRITE: usize = 4096;
 /// Writes between truncations.
 const WRITES: usize = 64;
-/// The same for `fsync`, whose writes take longer: no round is longer than it must be.
-const SYNCED_WRITES: usize = 8;
-/// Bytes of a file that is overwritten and synced.
-const SYNCED_MOST: u64 = 16 << 20;
 /// Bytes that a file grows to.
 const MOST: u64 = 1 << 20;
 /// Bytes that are reserved at once.
@@ -30,8 +26,6 @@ pub(super) struct Growing<'t, T: Target> {
     workload: Workload,
     file: T::File,
     size: u64,
-    /// Where a file that is overwritten here and there was written last, in writes.
-    place_of_write: u64,
 }
 
 impl<'t, T: Target> Growing<'t, T> {
@@ -42,12 +36,9 @@ impl<'t, T: Target> Growing<'t, T> {
             workload,
             file,
             size: 0,
-            place_of_write: 0,
         };
-        match workload {
-            Workload::Overwrite => growing.write(MOST)?,
-            Workload::FsyncOverwrite | Workload::FsyncFourth => growing.write(SYNCED_MOST)?,
-            _ => {}
+        if workload == Workload::Overwrite {
+            growing.write(MOST)?;
         }
         growing.between()?;
         Ok(growing)
@@ -67,34 +58,12 @@ impl<T: Target> Job for Growing<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         let (target, file) = (self.place.target, &self.file);
         match self.workload {
-            Workload::WriteTruncate | Workload::Fsync => {
-                let is_synced = self.workload == Workload::Fsync;
-                let writes = if is_synced { SYNCED_WRITES } else { WRITES };
-                for number in 0..writes {
+            Workload::WriteTruncate => {
+                for number in 0..WRITES {
                     target.write(file, (number * WRITE) as u64, &BYTES)?;
-                    if is_synced {
-                        target.fsync(file)?;
-                    }
                 }
                 target.truncate(file, 0)?;
-                Ok(writes as u64)
-            }
-            Workload::FsyncOverwrite | Workload::FsyncFourth => {
-                let every = if self.workload == Workload::FsyncFourth {
-                    4
-                } else {
-                    1
-                };
-                for number in 1..=SYNCED_WRITES {
-                    // 1,009 and the number of places have no divisor in common: every place has its turn.
-                    self.place_of_write =
-                        (self.place_of_write + 1009) % (SYNCED_MOST / WRITE as u64);
-                    target.write(file, self.place_of_write * WRITE as u64, &BYTES)?;
-                    if number % every == 0 {
-                        target.fsync(file)?;
-                    }
-                }
-                Ok(SYNCED_WRITES as u64)
+                Ok(WRITES as u64)
             }
             Workload::Overwrite => {
                 for number in 0..MOST / WRITE as u64 {

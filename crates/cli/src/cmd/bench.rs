@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bench::{Setup, Suite, Table, mechanisms};
+use bench::{Setup, Shape, Suite, Table, mechanisms};
 
 use crate::args::parse_size;
 use crate::context::Context;
@@ -59,6 +59,9 @@ pub struct Args {
     /// Pairs of samples with one worker that compare the forms; 0 for none (default: 30)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1000))]
     pairs: Option<u16>,
+    /// How long a flush of the image's and the directories' devices takes, for the bench of fsync
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    flush: Option<u32>,
     /// How much work, where a sample is not limited by time: 0.1 is a tenth (default: 1)
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     scale: Option<f64>,
@@ -222,6 +225,9 @@ impl Args {
             rounds: self.rounds.unwrap_or(usual.0).into(),
             time: self.time.unwrap_or(Duration::from_secs_f64(usual.1)),
             pairs: self.pairs.unwrap_or(usual.2).into(),
+            flush: self
+                .flush
+                .map(|micros| Duration::from_micros(micros.into())),
             scale: self.scale.unwrap_or(usual.3),
             seed: self.seed,
             mechanisms: match self.variants.is_empty() {
@@ -235,7 +241,8 @@ impl Args {
 /// One file a table: the first has the name that was given.
 fn draw(path: &Path, measured: &[Measured]) -> Result<(), Failure> {
     let tables = measured.iter().flat_map(|one| &one.tables);
-    for (number, table) in tables.enumerate() {
+    let drawn = tables.filter(|table| table.shape != Shape::Figures);
+    for (number, table) in drawn.enumerate() {
         let path = match number {
             0 => path.to_owned(),
             _ => {

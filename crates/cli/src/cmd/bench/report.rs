@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bench::{Setup, Table};
+use bench::{Setup, Shape, Table};
 
 use super::Measured;
 use super::chart::{draw, escape};
@@ -41,8 +41,11 @@ pub fn write(
     text.extend_from_slice(format!("- {}\n\n", how(setup)).as_bytes());
     for table in measured.iter().flat_map(|one| &one.tables) {
         let chart = format!("{}.svg", table.key);
-        markdown(&mut text, table, Some(&chart))?;
-        put(&chart, draw(table).as_bytes())?;
+        let is_drawn = table.shape != Shape::Figures;
+        markdown(&mut text, table, is_drawn.then_some(&*chart))?;
+        if is_drawn {
+            put(&chart, draw(table).as_bytes())?;
+        }
     }
     put("tables.md", &text)?;
     let mut samples = Vec::new();
