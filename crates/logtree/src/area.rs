@@ -3,6 +3,10 @@
 //! The first fast commit of a transaction opens the area with HEAD; each ends with TAIL, which reaches to the end of
 //! its block and holds the checksum of everything since the TAIL before. A block always keeps room for one PAD header,
 //! as Linux's writer does (`ext4_fc_reserve_space`).
+//!
+//! Behind HEAD stands an empty fast commit, within the first sector: where a power cut tears the first block, the scan
+//! finds that one whole and ends. With nothing whole before the torn one Linux takes the area for damaged and refuses to
+//! mount.
 
 use ondisk::Tid;
 use ondisk::csum::crc32c;
@@ -18,6 +22,8 @@ pub(crate) struct Packer {
     tid: Tid,
     block_bytes: usize,
     bytes: Vec<u8>,
+    /// Where the fast commit begins.
+    start: usize,
 }
 
 impl Packer {
@@ -27,9 +33,11 @@ impl Packer {
             tid,
             block_bytes,
             bytes: Vec::with_capacity(block_bytes),
+            start: 0,
         };
         if is_first {
             packer.push(&Record::Head { features: 0, tid });
+            packer.end(&[]);
         }
         packer
     }
@@ -61,18 +69,20 @@ impl Packer {
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.make_room(HEADER + TAIL);
         let rest = vec![0; self.room() - TAIL];
-        let at = self.bytes.len();
-        let tail = |crc| Record::Tail {
-            tid: self.tid,
-            crc,
-            rest: &rest,
-        };
+        self.end(&rest);
+        self.bytes
+    }
+
+    /// Appends TAIL, with these zeros behind it.
+    fn end(&mut self, rest: &[u8]) {
+        let (at, tid) = (self.bytes.len(), self.tid);
+        let tail = |crc| Record::Tail { tid, crc, rest };
         tail(0).write(&mut self.bytes);
         // The checksum covers what is before itself: the record's header and the transaction's number.
-        let crc = crc32c(0, &self.bytes[..at + HEADER + TAIL / 2]);
+        let crc = crc32c(0, &self.bytes[self.start..at + HEADER + TAIL / 2]);
         self.bytes.truncate(at);
         tail(crc).write(&mut self.bytes);
-        self.bytes
+        self.start = self.bytes.len();
     }
 }
 
@@ -121,6 +131,20 @@ mod tests {
                     damage: None,
                 };
                 assert_eq!(scan.found(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_first_block_that_is_torn_behind_its_first_sector_is_no_damage() {
+        let whole = pack(4096, 60, true);
+        for sectors in 1..8 {
+            for old in [0, 0xff] {
+                let mut torn = whole[..4096].to_vec();
+                torn[512 * sectors..].fill(old);
+                let mut scan = Scan::new(Tid(9), 256);
+                assert_eq!(scan.block(&torn), Step::Stop);
+                assert_eq!(scan.found(), Found::default());
             }
         }
     }

@@ -327,7 +327,7 @@ pub fn records(
 /// What a scan of the area found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Found {
-    /// Fast commits that are complete: their tail is there and its checksum fits.
+    /// Fast commits that are complete (their tail is there and its checksum fits) and say that something changed.
     pub commits: u32,
     /// Records that say what changed, in those commits.
     pub changes: u32,
@@ -355,6 +355,10 @@ pub struct Scan {
     crc: u32,
     /// Changes since the last tail.
     changes: u32,
+    /// Whether a complete fast commit was found, be it an empty one.
+    is_valid: bool,
+    /// Where the last fast commit that counts ends in its last block.
+    end: usize,
     found: Found,
 }
 
@@ -369,8 +373,16 @@ impl Scan {
             blocks: 0,
             crc: 0,
             changes: 0,
+            is_valid: false,
+            end: 0,
             found: Found::default(),
         }
+    }
+
+    /// Of the last block that what was found fills, the bytes that it fills.
+    #[must_use]
+    pub fn bytes_of_last_block(&self) -> usize {
+        self.end
     }
 
     /// What was found so far.
@@ -393,8 +405,12 @@ impl Scan {
                 Err(corrupt) => return self.stop(Some(corrupt)),
             };
             let (bytes, after) = rest.split_at(len);
+            let before = self.found.commits;
             if self.record(&record, bytes) == Step::Stop {
                 return Step::Stop;
+            }
+            if self.found.commits != before {
+                self.end = block.len() - after.len();
             }
             rest = after;
         }
@@ -403,7 +419,7 @@ impl Scan {
 
     /// Ends the scan. Anything unreadable after a complete fast commit is what an older one left behind.
     fn stop(&mut self, damage: Option<Corrupt>) -> Step {
-        if self.found.commits == 0 {
+        if !self.is_valid {
             self.found.damage = damage;
         }
         Step::Stop
@@ -427,9 +443,12 @@ impl Scan {
                 if tid != self.expected || crc != self.crc {
                     return self.stop(Some(Corrupt::at(Site::FastCommitTail)));
                 }
-                self.found.commits = self.found.commits.saturating_add(1);
-                self.found.changes = self.found.changes.saturating_add(self.changes);
-                self.found.blocks = self.blocks;
+                self.is_valid = true;
+                if self.changes > 0 {
+                    self.found.commits = self.found.commits.saturating_add(1);
+                    self.found.changes = self.found.changes.saturating_add(self.changes);
+                    self.found.blocks = self.blocks;
+                }
                 self.changes = 0;
                 self.crc = 0;
             }
@@ -520,6 +539,51 @@ mod tests {
         let mut scan = Scan::new(Tid(8), 256);
         assert_eq!(scan.block(&[0; 1024]), Step::Stop);
         assert_eq!(scan.found(), Found::default());
+    }
+
+    #[test]
+    fn behind_an_empty_commit_a_torn_one_is_no_damage_and_what_counts_ends_at_its_tail() {
+        let mut bytes = Vec::new();
+        let (features, tid) = (0, Tid(7));
+        Record::Head { features, tid }.write(&mut bytes);
+        let (at, crc, rest) = (bytes.len(), 0, &[][..]);
+        Record::Tail { tid, crc, rest }.write(&mut bytes);
+        let crc = csum::crc32c(0, &bytes[..at + 8]);
+        bytes.truncate(at);
+        Record::Tail { tid, crc, rest }.write(&mut bytes);
+        let empty = bytes.len();
+        bytes.extend_from_slice(&block(false)[..1024 - empty]);
+        let mut scan = Scan::new(Tid(7), 256);
+        assert_eq!(scan.block(&bytes), Step::Stop);
+        assert_eq!(scan.found(), Found::default());
+        assert_eq!(scan.bytes_of_last_block(), 0);
+        // A whole one whose tail is followed by the next one in the same block.
+        bytes.truncate(empty);
+        let deleted = Record::DelRange {
+            ino: Ino(12),
+            first: LBlock(1),
+            blocks: 2,
+        };
+        let at = bytes.len();
+        deleted.write(&mut bytes);
+        let tail = bytes.len();
+        Record::Tail { tid, crc, rest }.write(&mut bytes);
+        let crc = csum::crc32c(0, &bytes[at..tail + 8]);
+        bytes.truncate(tail);
+        Record::Tail { tid, crc, rest }.write(&mut bytes);
+        let end = bytes.len();
+        deleted.write(&mut bytes);
+        bytes.resize(1024, 0);
+        let mut scan = Scan::new(Tid(7), 256);
+        assert_eq!(scan.block(&bytes), Step::Stop);
+        let expected = Found {
+            commits: 1,
+            changes: 1,
+            blocks: 1,
+            damage: None,
+        };
+        assert_eq!(scan.found(), expected);
+        assert_eq!(scan.bytes_of_last_block(), end);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::limits::FAST_BYTES_MAX;
 use crate::log::Log;
 
 /// Scans the area for fast commits of the transaction after the last that was committed in full; with what was found
-/// come the blocks that hold all complete ones.
+/// come the blocks that hold all complete ones, up to the end of the last one.
 pub(crate) fn scan(
     log: &mut Log<'_>,
     sb: &JournalSuperblock,
@@ -31,6 +31,8 @@ pub(crate) fn scan(
         }
     }
     let found = scan.found();
-    blocks.truncate(found.blocks as usize * log.format.block_size.bytes());
+    // What follows the last complete one in its block is what a cut left of the next.
+    let whole = found.blocks.saturating_sub(1) as usize * log.format.block_size.bytes();
+    blocks.truncate(whole + scan.bytes_of_last_block());
     Ok((found, blocks))
 }

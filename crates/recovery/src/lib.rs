@@ -39,8 +39,8 @@ pub struct Scanned {
     pub device: Arc<dyn BlockDevice>,
     /// What was found.
     pub report: Report,
-    /// Blocks of the complete fast commits that follow the log, HEAD first; empty if there are none. What they say is
-    /// not in `device`.
+    /// Blocks of the complete fast commits that follow the log, HEAD first, the last one up to where they end; empty if
+    /// there are none. What they say is not in `device`.
     pub fast_commits: Vec<u8>,
 }
 
