@@ -5,7 +5,7 @@ use device::BlockDevice;
 use ondisk::Tid;
 use ondisk::fast_commit::{Record, Scan, Step, records};
 use ondisk::inode::Inode;
-use ondisk::jbd2::JournalSuperblock;
+use ondisk::jbd2::{BlockHeader, BlockKind, JournalSuperblock};
 
 use crate::CowDevice;
 
@@ -56,6 +56,26 @@ impl Area {
         let fs = engine::Fs::open(device, &engine::OpenOptions::default());
         let fs = fs.map_err(|error| error.to_string())?;
         Ok(fs.recovery_report().is_some_and(|report| report.end != tid))
+    }
+
+    /// The state without the commit record of a transaction.
+    #[must_use]
+    pub fn without_commit(&self, state: &CowDevice, left_out: Option<Tid>) -> CowDevice {
+        let without = state.clone();
+        for (position, at) in (0..).zip(&self.blocks) {
+            let header = self.block(state, position);
+            let header = header.and_then(|block| BlockHeader::of(&block));
+            let is_it = header.is_some_and(|header| {
+                header.kind() == Some(BlockKind::Commit) && Some(header.tid()) == left_out
+            });
+            if is_it {
+                // Within the device, where it was read.
+                without
+                    .write_at(*at, &vec![0; self.block_bytes])
+                    .expect("a block of the journal");
+            }
+        }
+        without
     }
 
     /// Whether what the area says can be replayed by Linux and e2fsck: no inode without links.

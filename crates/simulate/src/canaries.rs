@@ -19,18 +19,28 @@ const DEPTH: Depth = Depth {
     judge_one_in: 50,
 };
 
-/// Makes each mistake until a scenario or a seed finds it; `tell` gets the mistake, what found it, and what it said.
+/// For what many runs find sooner than many cuts of one.
+const SHALLOW: Depth = Depth {
+    drawn: 1,
+    percent: 30,
+    judge_one_in: 50,
+};
+
+/// Makes each mistake, or the one of this name, until a scenario or a seed finds it; `tell` gets the mistake, what found it, and what it said.
 ///
 /// # Errors
 /// The mistakes that were not found.
-pub fn run(mut tell: impl FnMut(Canary, &str, &str)) -> Result<(), String> {
+pub fn run(only: &str, mut tell: impl FnMut(Canary, &str, &str)) -> Result<(), String> {
     let image = image::make(image::PROFILES[1], &seeds::setup())?;
     let fast = Fast::new()?;
     // What finds a mistake finds nothing where none is made; of the seeds, the other parts of a run say that.
     let mut sweep = Sweep::new(&image, DEPTH)?;
     sequences::run(&mut sweep, &reuse(), 0, true)?;
+    let mut sweep = Sweep::new(&fast.for_sequences, DEPTH)?;
+    sequences::run(&mut sweep, &replaced(), 0, true)?;
     let mut missed = Vec::new();
-    for canary in Canary::ALL {
+    let is_wanted = |canary: &Canary| only.is_empty() || format!("{canary:?}") == only;
+    for canary in Canary::ALL.into_iter().filter(is_wanted) {
         canary::make(Some(canary));
         let found = match canary.is_of_fast_commits() {
             true => fast.find(canary),
@@ -102,12 +112,15 @@ impl Fast {
         })
     }
 
-    /// Sequences of one find what one thread shows, the fsyncs of several threads the rest.
+    /// Sequences find what one thread shows, the fsyncs of several threads the rest.
     fn find(&self, canary: Canary) -> Result<Option<(String, String)>, String> {
+        let mut sweep = Sweep::new(&self.for_sequences, DEPTH)?;
+        if let Err(why) = caught(|| sequences::run(&mut sweep, &replaced(), 0, true)) {
+            return Ok(Some(("an open file replaced".into(), why)));
+        }
         if canary != Canary::NextEpochInLog {
             let alphabet = sequences::alphabet(image::FAST.has_extents);
             for (number, ops) in alphabet.iter().enumerate() {
-                let mut sweep = Sweep::new(&self.for_sequences, DEPTH)?;
                 let is_fast = matches!(ops[..], [_, Op::Fsync { .. } | Op::Fdatasync { .. }]);
                 let run = || sequences::run(&mut sweep, ops, number as u64, true);
                 if is_fast && let Err(why) = caught(run) {
@@ -115,8 +128,8 @@ impl Fast {
                 }
             }
         }
+        let mut sweep = Sweep::new(&self.for_seeds, SHALLOW)?;
         for seed in 0..SEEDS {
-            let mut sweep = Sweep::new(&self.for_seeds, DEPTH)?;
             let setting = Setting::syncing(image::FAST, seed);
             if let Err(why) = caught(|| seeds::run(&mut sweep, &setting)) {
                 return Ok(Some((format!("fsyncs of seed {seed}"), why)));
@@ -124,4 +137,24 @@ impl Fast {
         }
         Ok(None)
     }
+}
+
+/// A file that is open loses its name to another one, which is fsynced.
+fn replaced() -> Vec<Op> {
+    let path = |name: &str| Path::new(name);
+    vec![
+        Op::Open {
+            path: path("d0/f0"),
+            slot: 0,
+        },
+        Op::Rename {
+            from: path("d1/f0"),
+            to: path("d0/f0"),
+            flag: model::RenameFlag::Replace,
+        },
+        Op::Fsync {
+            file: Target::Path(path("d0/f0")),
+        },
+        Op::Close { slot: 0 },
+    ]
 }

@@ -156,7 +156,7 @@ pub struct Image {
     pub tree: Tree,
     /// Where the journal's blocks are: they say nothing on a clean image.
     pub journal: Vec<Range<u64>>,
-    /// Its area for fast commits.
+    /// The same, for what it says: its area for fast commits, and its commit records.
     pub area: Area,
 }
 
@@ -255,7 +255,7 @@ fn journal_of(fs: &Fs) -> Result<Vec<Range<u64>>, engine::Error> {
     Ok(journal)
 }
 
-/// Where the journal's area for fast commits is; nowhere without one.
+/// Where all of the journal's blocks are; nowhere without one.
 fn area_of(fs: &Fs, profile: Profile) -> Result<Area, engine::Error> {
     let block = fs.geometry().block_size();
     let mut area = Area {
@@ -263,7 +263,7 @@ fn area_of(fs: &Fs, profile: Profile) -> Result<Area, engine::Error> {
         block_bytes: block.bytes(),
         inode_bytes: fs.geometry().inode_size(),
     };
-    if profile.has_fast_commits {
+    if profile.has_log {
         for run in fs.mappings(Ino::JOURNAL)? {
             let run = run?;
             if let Some(start) = run.physical {

@@ -26,7 +26,7 @@ usage: cargo xtask crash                  the part that CI runs
        cargo xtask crash --faults A..B    each request of these sequences of one fails, and of their recovery
        cargo xtask crash --histories A..B concurrent calls in one directory
        cargo xtask crash --steps N        a walk of N random steps on each kind of image in turn
-       cargo xtask crash --canaries       mistakes made on purpose
+       cargo xtask crash --canaries       mistakes made on purpose; one of them by its name
 all of these: [--image NAME]
 repeat one: [--image NAME] [--forms NAME=VALUE,...] --seed N | --fsync N | --faulty N | --sequence LENGTH:NUMBER |
             --fault LENGTH:NUMBER | --history N";
@@ -109,7 +109,8 @@ fn asked(words: &mut Vec<&str>, profile: Option<Profile>) -> Option<Result<Tally
     let replayed = profile.unwrap_or(image::FAST);
     let result = match words.as_slice() {
         [] => run::short(&profiles),
-        ["--canaries"] => run::canaries(),
+        ["--canaries"] => run::canaries(""),
+        ["--canaries", name] => run::canaries(name),
         ["--seeds", seeds] => range(seeds).and_then(|seeds| run::seeds(&worked_on, seeds, true)),
         ["--singles"] => run::singles(&profiles),
         ["--pairs", numbers] => range(numbers).and_then(|numbers| {

@@ -13,7 +13,9 @@ use std::path::{Path as File, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use device::BlockDevice;
 use model::{Content, Device, Kind, Node, Op, Path, Target, Tree};
+use ondisk::{Superblock, Tid};
 use rustix::fs as sys;
 use rustix::mount::{MountFlags, UnmountFlags};
 
@@ -29,6 +31,9 @@ const UNMOUNT_PAUSE: Duration = Duration::from_millis(25);
 /// Bytes of an attribute's value, or of all names, at most.
 const XATTR_BYTES: usize = 65_536;
 
+/// Where the superblock is.
+const SUPERBLOCK: u64 = 1024;
+
 /// What was compared.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Compared {
@@ -40,6 +45,12 @@ pub struct Compared {
     pub in_window: u64,
     /// Those of them that e2fsck replayed to the same tree all the same.
     pub in_window_agreed: u64,
+    /// States whose superblock is torn between its two sectors: neither the kernel nor e2fsck, without another copy of
+    /// it, opens those.
+    pub torn_superblock: u64,
+    /// States with a torn commit record, of which Linux and lanefs look at the first sector and e2fsck 1.47 at the
+    /// whole: it leaves the transaction out, and shows what lanefs shows without it.
+    pub torn_commit: u64,
 }
 
 impl Compared {
@@ -49,6 +60,8 @@ impl Compared {
         self.by_e2fsck += other.by_e2fsck;
         self.in_window += other.in_window;
         self.in_window_agreed += other.in_window_agreed;
+        self.torn_superblock += other.torn_superblock;
+        self.torn_commit += other.torn_commit;
     }
 }
 
@@ -61,6 +74,13 @@ pub struct Others<'a> {
     kernel: Option<Kernel>,
     /// So far.
     pub compared: Compared,
+}
+
+/// What e2fsck made of a state.
+struct Replayed {
+    tree: Tree,
+    /// The transaction before which its replay ended.
+    leaves_out: Option<Tid>,
 }
 
 /// A loop device over the file, and where it is mounted.
@@ -105,13 +125,17 @@ impl<'a> Others<'a> {
     /// Has a state replayed by all three, and compares what they show; says whether it is in e2fsck's window.
     ///
     /// # Errors
-    /// Who shows something else than lanefs, or can't replay it; a difference that e2fsck finds afterwards.
+    /// Who shows something else than lanefs, or can't replay it; what e2fsck finds afterwards.
     pub fn compare(&mut self, state: &CowDevice) -> Result<bool, String> {
         let ours = read(&recover(state)?)?;
         let agrees = |theirs: &Tree| {
             let compared = ours.compare(theirs);
             compared.map_err(|difference| difference.to_string())
         };
+        if has_torn_superblock(state) {
+            self.compared.torn_superblock += 1;
+            return Ok(false);
+        }
         if self.kernel.is_some() {
             let theirs = self.by_kernel(state);
             let same = theirs.and_then(|theirs| agrees(&theirs));
@@ -119,19 +143,37 @@ impl<'a> Others<'a> {
             self.compared.by_kernel += 1;
         }
         let theirs = self.by_e2fsck(state);
-        let same = theirs.and_then(|theirs| agrees(&theirs));
-        match self.image.area.is_stale(state)? {
-            true => {
+        let is_in_window = self.image.area.is_stale(state)?;
+        match theirs {
+            theirs if is_in_window => {
+                let same = theirs.and_then(|theirs| agrees(&theirs.tree));
                 self.compared.in_window += 1;
                 self.compared.in_window_agreed += u64::from(same.is_ok());
-                Ok(true)
             }
-            false => {
+            Ok(theirs) if theirs.leaves_out.is_some() => {
+                let without = self.image.area.without_commit(state, theirs.leaves_out);
+                let ours = read(&recover(&without)?)?;
+                let same = ours.compare(&theirs.tree);
+                same.map_err(|why| format!("e2fsck's replay without the torn commit: {why}"))?;
+                self.compared.torn_commit += 1;
+            }
+            theirs => {
+                let same = theirs.and_then(|theirs| agrees(&theirs.tree));
                 same.map_err(|why| format!("e2fsck's replay: {why}"))?;
                 self.compared.by_e2fsck += 1;
-                Ok(false)
             }
         }
+        Ok(is_in_window)
+    }
+
+    /// Writes a state to a file that stays.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn keep(&mut self, state: &CowDevice, path: &File) -> Result<(), String> {
+        self.lay_out(state)?;
+        let copied = fs::copy(self.file.path(), path);
+        copied.map(drop).map_err(|error| error.to_string())
     }
 
     /// Puts a state into the file.
@@ -164,7 +206,7 @@ impl<'a> Others<'a> {
     }
 
     /// What e2fsck makes of a state. It may mend bitmaps and counts: its replay leaves those to its later passes.
-    fn by_e2fsck(&mut self, state: &CowDevice) -> Result<Tree, String> {
+    fn by_e2fsck(&mut self, state: &CowDevice) -> Result<Replayed, String> {
         self.lay_out(state)?;
         let output = e2fsck("-y", self.file.path())?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -177,8 +219,19 @@ impl<'a> Others<'a> {
         }
         found_nothing(&e2fsck("-n", self.file.path())?).map_err(|why| format!("left: {why}"))?;
         let bytes = fs::read(self.file.path()).map_err(|error| error.to_string())?;
-        read(&CowDevice::new(bytes.into()))
+        let (_, after) = text.split_once("Journal transaction ").unwrap_or_default();
+        let number = after.split_once(" was corrupt").map(|(number, _)| number);
+        Ok(Replayed {
+            tree: read(&CowDevice::new(bytes.into()))?,
+            leaves_out: number.and_then(|number| number.parse().ok()).map(Tid),
+        })
     }
+}
+
+fn has_torn_superblock(state: &CowDevice) -> bool {
+    let mut bytes = [0; Superblock::SIZE];
+    let read = state.read_at(SUPERBLOCK, &mut bytes);
+    read.is_err() || Superblock::view(&bytes).verify().is_err()
 }
 
 fn e2fsck(option: &str, image: &File) -> Result<Output, String> {

@@ -85,7 +85,7 @@ impl fmt::Display for Tally {
         write!(
             f,
             "counted: runs {} states {} again {} faults {} judged {} busy {} sealing {} calls {} steps {} \
-             refused {} by_kernel {} by_e2fsck {} in_window {} in_window_agreed {} failures {}",
+             refused {} by_kernel {} by_e2fsck {} in_window {} in_window_agreed {} torn_superblock {} torn_commit {} failures {}",
             counts.runs,
             counts.states,
             counts.again,
@@ -100,6 +100,8 @@ impl fmt::Display for Tally {
             self.compared.by_e2fsck,
             self.compared.in_window,
             self.compared.in_window_agreed,
+            self.compared.torn_superblock,
+            self.compared.torn_commit,
             self.failures
         )
     }
@@ -141,7 +143,7 @@ pub fn short(profiles: &[Profile]) -> Result<Tally, String> {
     total.join(&replays(image::FAST, 0..SHORT_REPLAYS)?);
     total.join(&histories(0..SHORT_HISTORIES)?);
     total.join(&walk(profiles, SHORT_STEPS)?);
-    total.join(&canaries()?);
+    total.join(&canaries("")?);
     Ok(total)
 }
 
@@ -492,9 +494,9 @@ pub fn walk(profiles: &[Profile], count: u64) -> Result<Tally, String> {
 ///
 /// # Errors
 /// Those that were not found.
-pub fn canaries() -> Result<Tally, String> {
+pub fn canaries(only: &str) -> Result<Tally, String> {
     let start = now();
-    lanefs_simulate::canaries::run(|canary, by, why| {
+    lanefs_simulate::canaries::run(only, |canary, by, why| {
         let first = why.lines().next().unwrap_or_default();
         let short: String = first.chars().take(160).collect();
         say(&format!("  {canary:?}: found by {by}: {short}"));

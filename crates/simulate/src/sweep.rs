@@ -3,7 +3,7 @@
 
 mod unlogged;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use device::BlockDevice;
@@ -17,6 +17,10 @@ use crate::image::{Image, open};
 use crate::judge::Judge;
 use crate::{CowDevice, Cut, Cuts, Recorder};
 
+/// Images whose trees are kept.
+const TREES_KEPT: usize = 2000;
+/// States of which is kept what they were recovered to.
+const RECOVERED_KEPT: usize = 1 << 20;
 /// Every so many states are cut again during recovery.
 const AGAIN_ONE_IN: u64 = 10;
 
@@ -75,6 +79,23 @@ pub struct Depth {
     pub judge_one_in: u64,
 }
 
+/// A state, and what it is recovered to once somebody needs that.
+struct Recovered<'a> {
+    state: &'a CowDevice,
+    /// The state's.
+    digest: u64,
+    device: Option<CowDevice>,
+}
+
+impl Recovered<'_> {
+    fn device(&mut self) -> Result<&CowDevice, String> {
+        if self.device.is_none() {
+            self.device = Some(recover(self.state)?);
+        }
+        self.device.as_ref().ok_or_else(|| "not recovered".into())
+    }
+}
+
 /// Recovers states over one image and judges them.
 pub struct Sweep<'a> {
     /// What the states were made from.
@@ -84,6 +105,10 @@ pub struct Sweep<'a> {
     pub counts: Counts,
     depth: Depth,
     random: Random,
+    /// What states were recovered to, by their digests: the runs of a sweep often begin alike.
+    recovered: HashMap<u64, u64>,
+    /// What is on recovered images, by their digests.
+    trees: HashMap<u64, Tree>,
 }
 
 impl<'a> Sweep<'a> {
@@ -98,6 +123,8 @@ impl<'a> Sweep<'a> {
             counts: Counts::default(),
             depth,
             random: Random::new(image.base.len() as u64),
+            recovered: HashMap::new(),
+            trees: HashMap::new(),
         })
     }
 
@@ -123,7 +150,8 @@ impl<'a> Sweep<'a> {
         for cut in wanted {
             let position = explains.position(cut.event);
             let state = cuts.state(cut);
-            if !seen.insert((position, state.digest(&[]))) {
+            let digest = state.digest(&[]);
+            if !seen.insert((position, digest)) {
                 continue;
             }
             self.count(readings.get(cut.event).or(readings.last()));
@@ -132,11 +160,16 @@ impl<'a> Sweep<'a> {
             let judges = number.is_multiple_of(self.depth.judge_one_in);
             let checked = caught(|| {
                 self.image.area.check(&state)?;
-                let recovered = recover(&state)?;
+                let mut recovered = Recovered {
+                    state: &state,
+                    digest,
+                    device: None,
+                };
                 if again {
-                    self.cut_again(&state, &read(&recovered)?)?;
+                    let once = self.tree(&mut recovered)?;
+                    self.cut_again(&state, &once)?;
                 }
-                self.verify(&recovered, position, explains, &mut verdicts, judges)
+                self.verify(&mut recovered, position, explains, &mut verdicts, judges)
             });
             checked.map_err(|why| format!("{cut}: {why}"))?;
         }
@@ -176,21 +209,48 @@ impl<'a> Sweep<'a> {
 
     fn verify(
         &mut self,
-        recovered: &CowDevice,
+        recovered: &mut Recovered<'_>,
         position: usize,
         explains: &mut dyn Explains,
         verdicts: &mut HashSet<(usize, u64)>,
         judges: bool,
     ) -> Result<(), String> {
-        let digest = recovered.digest(&self.image.journal);
+        let digest = self.digest(recovered)?;
         if !verdicts.contains(&(position, digest)) {
-            explains.check(position, &read(recovered)?)?;
+            explains.check(position, &self.tree(recovered)?)?;
             verdicts.insert((position, digest));
         }
-        match judges {
-            true => self.judge.judge(recovered, digest),
+        match judges && !self.judge.knows(digest) {
+            true => self.judge.judge(recovered.device()?, digest),
             false => Ok(()),
         }
+    }
+
+    /// Tells a recovered image from others, whatever its journal holds.
+    fn digest(&mut self, recovered: &mut Recovered<'_>) -> Result<u64, String> {
+        if let Some(known) = self.recovered.get(&recovered.digest) {
+            return Ok(*known);
+        }
+        let digest = recovered.device()?.digest(&self.image.journal);
+        if self.recovered.len() == RECOVERED_KEPT {
+            self.recovered.clear();
+        }
+        self.recovered.insert(recovered.digest, digest);
+        Ok(digest)
+    }
+
+    /// What is on a recovered image.
+    fn tree(&mut self, recovered: &mut Recovered<'_>) -> Result<Tree, String> {
+        let digest = self.digest(recovered)?;
+        if let Some(known) = self.trees.get(&digest) {
+            return Ok(known.clone());
+        }
+        let tree = read(recovered.device()?)?;
+        if self.trees.len() == TREES_KEPT {
+            self.trees.clear();
+        }
+        self.trees.insert(digest, tree.clone());
+        Ok(tree)
     }
 
     /// Cuts the recovery of a state at one place, and recovers what that leaves: the same as without that cut.

@@ -56,13 +56,15 @@ pub fn replays(profile: Profile, runs: Range<u64>) -> Result<Tally, String> {
     let compared = &tally.compared;
     say(&format!(
         "{}, replays: {} runs, {} states replayed alike by the kernel, {} by e2fsck; {} in e2fsck's window, {} of them \
-         alike, {:.0} s",
+         alike; {} with a torn superblock, {} with a torn commit record, {:.0} s",
         profile.name,
         tally.counts.runs,
         compared.by_kernel,
         compared.by_e2fsck,
         compared.in_window,
         compared.in_window_agreed,
+        compared.torn_superblock,
+        compared.torn_commit,
         (now() - start).as_secs_f64()
     ));
     Ok(tally)
@@ -128,7 +130,14 @@ fn cut(
             continue;
         }
         let checked = others.compare(&state);
-        let is_in_window = checked.map_err(|why| format!("{name}: {cut}: {why}"))?;
+        let is_in_window = checked.map_err(|why| {
+            let kept = std::env::temp_dir().join("lanefs-crash.img");
+            let kept = match others.keep(&state, &kept) {
+                Ok(()) => format!("the state is in {}", kept.display()),
+                Err(error) => error,
+            };
+            format!("{name}: {cut}: {why}; {kept}")
+        })?;
         if is_in_window {
             say(&format!("  in e2fsck's window: {name}: {cut}"));
         }

@@ -16,6 +16,8 @@ pub(super) struct Work {
     pub(super) is_switching: bool,
     /// Whether it mostly changes files and fsyncs them.
     pub(super) is_syncing: bool,
+    /// Whether, of those that mostly fsync, two do so with the first one's files.
+    pub(super) is_following: bool,
 }
 
 /// The first of the slots, one a thread, for files that another thread writes.
@@ -23,7 +25,11 @@ pub(super) const OTHERS: u8 = 16;
 
 impl Work {
     fn directory(&mut self) -> Path {
-        let count = if self.name_bytes > 0 { 3 } else { 6 };
+        let count = match (self.is_syncing, self.name_bytes > 0) {
+            (true, _) => 2,
+            (false, true) => 3,
+            (false, false) => 6,
+        };
         let name: &&str = self.random.pick(&DIRECTORIES[..count]);
         Path::new(name)
     }
@@ -85,25 +91,47 @@ impl Work {
     }
 
     fn next_syncing(&mut self) -> Op {
-        // Few threads.
-        let (others, thread) = (OTHERS + self.thread as u8, self.random.below(4) as usize);
+        match (self.is_following, self.thread) {
+            (true, 0) => return self.next_followed(),
+            (true, 2) if self.random.one_in(2) => return Op::Sync,
+            (true, 1 | 3) => return self.next_following(),
+            _ => {}
+        }
         match self.random.below(100) {
-            0..30 => self.data(),
-            30..48 => Op::Fsync { file: self.file() },
-            48..53 => Op::Fdatasync { file: self.file() },
-            53..60 => Op::Open {
-                path: self.own(thread),
-                slot: others,
-            },
-            60..72 => Op::Fsync {
-                file: Target::Slot(others),
-            },
-            72..80 => self.rename(),
-            80..84 => Op::Unlink { path: self.any() },
-            84..92 => self.make(),
-            92..95 => self.open(),
-            95..97 => Op::Sync,
+            0..40 => self.data(),
+            40..55 => Op::Fsync { file: self.file() },
+            55..60 => Op::Fdatasync { file: self.file() },
+            60..70 => self.rename(),
+            70..74 => Op::Unlink { path: self.any() },
+            74..82 => self.make(),
+            82..86 => self.open(),
+            86..96 => Op::Sync,
             _ => self.sync(),
+        }
+    }
+
+    /// Changes files that others fsync.
+    fn next_followed(&mut self) -> Op {
+        match self.random.below(10) {
+            0..7 => self.data(),
+            7 => self.rename(),
+            8 => self.make(),
+            _ => Op::Fsync { file: self.file() },
+        }
+    }
+
+    /// Fsyncs what the first thread changes.
+    fn next_following(&mut self) -> Op {
+        // Few threads.
+        let slot = OTHERS + self.thread as u8;
+        let file = Target::Slot(slot);
+        match self.random.below(10) {
+            0..3 => Op::Open {
+                path: self.own(0),
+                slot,
+            },
+            3..9 => Op::Fsync { file },
+            _ => Op::Fdatasync { file },
         }
     }
 
