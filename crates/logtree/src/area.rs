@@ -5,8 +5,8 @@
 //! as Linux's writer does (`ext4_fc_reserve_space`).
 //!
 //! Behind HEAD stands an empty fast commit, within the first sector: where a power cut tears the first block, the scan
-//! finds that one whole and ends. With nothing whole before the torn one Linux takes the area for damaged and refuses to
-//! mount.
+//! finds that one whole and ends. With nothing whole before the torn one Linux takes the area for damaged, and refuses
+//! to mount.
 
 use ondisk::Tid;
 use ondisk::csum::crc32c;

@@ -1,5 +1,5 @@
-//! The journal's area for fast commits as it stands in a state: what its records may never say, and whether an old first
-//! block is there, on which e2fsck gives up the whole journal.
+//! The journal's area for fast commits as it stands in a state: what its records may never say, and whether an old
+//! first block is there, on which e2fsck gives up the whole journal.
 
 use device::BlockDevice;
 use ondisk::Tid;

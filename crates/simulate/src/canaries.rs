@@ -26,7 +26,8 @@ const SHALLOW: Depth = Depth {
     judge_one_in: 50,
 };
 
-/// Makes each mistake, or the one of this name, until a scenario or a seed finds it; `tell` gets the mistake, what found it, and what it said.
+/// Makes each mistake, or the one of this name, until a scenario or a seed finds it; `tell` gets the mistake, what
+/// found it, and what it said.
 ///
 /// # Errors
 /// The mistakes that were not found.

@@ -1,8 +1,8 @@
-//! The kernel's and e2fsck's own replay of what a cut left, beside lanefs's: the three must show the same tree. One file
-//! in memory and one loop device over it serve all states, one after another.
+//! The kernel's and e2fsck's own replay of what a cut left, beside lanefs's: the three must show the same tree. One
+//! file in memory and one loop device over it serve all states, one after another.
 //!
-//! What e2fsck may not agree on: the journal of a cut between the record of a full commit and the wipe of the area's first
-//! block, where e2fsck throws away what both hold ([`crate::area::Area::is_stale`]). Those cuts are counted.
+//! What e2fsck may not agree on: the journal of a cut between the record of a full commit and the wipe of the area's
+//! first block, where e2fsck throws away what both hold ([`crate::area::Area::is_stale`]). Those cuts are counted.
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -288,7 +288,7 @@ impl Kernel {
             if last.is_ok() {
                 return Ok(());
             }
-            std::thread::sleep(UNMOUNT_PAUSE);
+            sync::thread::sleep(UNMOUNT_PAUSE);
             last = unmount();
         }
         last.map_err(|error| format!("does not unmount: {error}"))

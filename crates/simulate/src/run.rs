@@ -85,7 +85,8 @@ impl fmt::Display for Tally {
         write!(
             f,
             "counted: runs {} states {} again {} faults {} judged {} busy {} sealing {} calls {} steps {} \
-             refused {} by_kernel {} by_e2fsck {} in_window {} in_window_agreed {} torn_superblock {} torn_commit {} failures {}",
+             refused {} by_kernel {} by_e2fsck {} in_window {} in_window_agreed {} torn_superblock {} \
+             torn_commit {} failures {}",
             counts.runs,
             counts.states,
             counts.again,

@@ -1,5 +1,6 @@
-//! All sequences of one and two operations, and a sample of those of three: each of an alphabet, followed by nothing or by a sync of one kind, on two
-//! directories with two files each; recorded, cut everywhere, and compared with what the model allows.
+//! All sequences of one and two operations, and a sample of those of three: each of an alphabet, followed by nothing or
+//! by a sync of one kind, on two directories with two files each; recorded, cut everywhere, and compared with what the
+//! model allows.
 
 use std::collections::{HashMap, HashSet};
 

@@ -12,23 +12,44 @@ use std::time::{Duration, Instant};
 /// Parts at a time.
 const PROCESSES: usize = 2;
 /// Kinds of images of sequences and the walk.
-const IMAGES: [&str; 4] = ["4k", "1k", "1k-plain", "1k-ext3"];
+const IMAGES: [&str; 5] = ["4k", "1k", "1k-plain", "1k-ext3", FAST];
+/// The kind of image whose fsyncs are fast commits.
+const FAST: &str = "4k-fast";
 const SEEDS: u64 = 20_000;
 const SEEDS_A_PART: u64 = 2000;
 /// More sequences of two than there are.
 const PAIRS: u64 = 27_000;
 const PAIRS_A_PART: u64 = 3000;
+/// Sequences of three, sampled.
+const TRIPLES: u64 = 100_000;
+const TRIPLES_A_PART: u64 = 5000;
+/// Seeds that mostly fsync.
+const FSYNCS: u64 = 10_000;
+const FSYNCS_A_PART: u64 = 2000;
+/// Runs of which the kernel and e2fsck replay some four cuts each.
+const REPLAYS: u64 = 600;
 const HISTORIES: u64 = 20_000;
 /// Steps of the walk on each kind of image.
-const STEPS: u64 = 2_500_000;
+const STEPS: u64 = 2_000_000;
 
-const SINGLES: &str = "sequences of 1, four kinds of images";
-const ALL_PAIRS: &str = "sequences of 2, 1 KiB blocks, all";
+const SINGLES: &str = "sequences of 1, five kinds of images";
+const ALL_PAIRS: &str = "sequences of 2, 1 KiB blocks and fast commits, all";
 const SOME_PAIRS: &str = "sequences of 2, the others, one in seven";
+const SAMPLED: &str = "sequences of 3, fast commits, sampled";
+const MOSTLY_FSYNCS: &str = "fsyncs of four threads, fast commits";
 const FAULTS: &str = "faults in sequences of 1";
 const RANDOM: &str = "seeds 0 to 19,999";
 /// The rows of the table.
-const ROWS: [&str; 5] = [RANDOM, SINGLES, FAULTS, ALL_PAIRS, SOME_PAIRS];
+const ROWS: [&str; 7] = [
+    RANDOM,
+    MOSTLY_FSYNCS,
+    SINGLES,
+    FAULTS,
+    ALL_PAIRS,
+    SOME_PAIRS,
+    SAMPLED,
+];
+const COMPARED: &str = "replays";
 const CALLS: &str = "histories";
 const WALK: &str = "walk";
 const CANARIES: &str = "canaries";
@@ -124,10 +145,29 @@ fn parts() -> Vec<Part> {
             &format!("{words} --faults 0..1000"),
         );
     }
-    for start in (0..PAIRS).step_by(PAIRS_A_PART as usize) {
-        let words = format!("--image 1k --pairs {start}..{}", start + PAIRS_A_PART);
-        add(ALL_PAIRS, format!("pairs-{start}"), &words);
+    for image in ["1k", FAST] {
+        for start in (0..PAIRS).step_by(PAIRS_A_PART as usize) {
+            let end = start + PAIRS_A_PART;
+            let words = format!("--image {image} --pairs {start}..{end}");
+            add(ALL_PAIRS, format!("pairs-{image}-{start}"), &words);
+        }
     }
+    for start in (0..TRIPLES).step_by(TRIPLES_A_PART as usize) {
+        let words = format!(
+            "--image {FAST} --triples {start}..{}",
+            start + TRIPLES_A_PART
+        );
+        add(SAMPLED, format!("triples-{start}"), &words);
+    }
+    for start in (0..FSYNCS).step_by(FSYNCS_A_PART as usize) {
+        let words = format!("--fsyncs {start}..{}", start + FSYNCS_A_PART);
+        add(MOSTLY_FSYNCS, format!("fsyncs-{start}"), &words);
+    }
+    add(
+        COMPARED,
+        "replays".into(),
+        &format!("--replays 0..{REPLAYS}"),
+    );
     for (first, image) in [(0, "4k"), (2, "1k-plain"), (3, "1k-ext3")] {
         let words = format!("--image {image} --every 7 --pairs {first}..{PAIRS}");
         add(SOME_PAIRS, format!("pairs-{image}"), &words);
@@ -242,9 +282,23 @@ fn table(commit: &str, folder: &Path, parts: &[Part]) -> Result<String, String> 
     let mut failures = sum(&all, "failures");
     let (calls, calls_missing) = row(folder, parts, CALLS);
     let (walk, walk_missing) = row(folder, parts, WALK);
+    let (compared, compared_missing) = row(folder, parts, COMPARED);
     let (_, canaries_missing) = row(folder, parts, CANARIES);
-    missing += calls_missing + walk_missing + canaries_missing;
-    failures += sum(&calls, "failures") + sum(&walk, "failures");
+    missing += calls_missing + walk_missing + compared_missing + canaries_missing;
+    for sums in [&calls, &walk, &compared] {
+        failures += sum(sums, "failures");
+    }
+    let counted = |name| commas(sum(&compared, name));
+    println!(
+        "Replays: {} states alike by the kernel and lanefs, {} by e2fsck, too; {} in e2fsck's window, {} of them alike \
+         all the same; {} with a torn commit record, {} with a torn superblock.",
+        counted("by_kernel"),
+        counted("by_e2fsck"),
+        counted("in_window"),
+        counted("in_window_agreed"),
+        counted("torn_commit"),
+        counted("torn_superblock")
+    );
     println!(
         "Histories: {} runs, {} calls that have an order. The walk: {} steps, {} of them refused as the model refuses \
          them, e2fsck clean {} times.",
