@@ -13,7 +13,8 @@ use ondisk::{Feature, Geometry, Superblock, Timestamp};
 use sync::Arc;
 
 use super::{
-    OpenOptions, journal_map, needs_replay, refuse_unwritable, seconds, superblock, write_superblock,
+    OpenOptions, journal_map, needs_replay, refuse_unwritable, seconds, superblock,
+    write_superblock,
 };
 use crate::error::Error;
 use crate::group::Survey;

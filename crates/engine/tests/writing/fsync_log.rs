@@ -337,3 +337,37 @@ fn names_that_go_are_gone_after_an_fsync_of_their_directory() {
     let names: Vec<_> = seen.entries.keys().map(Vec::as_slice).collect();
     assert_eq!(names, [&b""[..], b"dir", b"dir/other", b"dir/six"]);
 }
+
+#[test]
+fn a_first_log_block_that_a_cut_tore_is_the_logs_end_to_everyone() {
+    for block_bytes in ["1024", "4096"] {
+        let Some(image) = image(block_bytes) else {
+            return;
+        };
+        let device = device(image);
+        let fs = open(shared(&device));
+        let directory = fs.mkdir(Ino::ROOT, b"dir", NEW).unwrap();
+        fs.sync().unwrap();
+        let new = fs.create(directory, b"new", NEW).unwrap();
+        fs.write(new, 0, &[2; 3000]).unwrap();
+        // Records that need more than one sector.
+        for byte in b"abc" {
+            fs.link(new, directory, &[*byte; 200]).unwrap();
+        }
+        fs.fsync(new).unwrap();
+        let seen = after_a_cut(&device);
+        assert_eq!(seen.entries[&b"dir/new"[..]].size, 3000);
+        let bytes = device.bytes();
+        let block: usize = block_bytes.parse().unwrap();
+        // HEAD: its tag, its length, no features.
+        let is_head = |block: &[u8]| block.starts_with(&[9, 0, 8, 0, 0, 0, 0, 0]);
+        let at = block * bytes.chunks(block).position(is_head).unwrap();
+        for old in [0, 0xff] {
+            let mut torn = bytes.clone();
+            torn[at + 512..at + block].fill(old);
+            let seen = after_a_cut(&CowDevice::new(torn.into()));
+            assert!(seen.entries.contains_key(&b"dir"[..]));
+            assert!(!seen.entries.contains_key(&b"dir/new"[..]));
+        }
+    }
+}
