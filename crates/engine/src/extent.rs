@@ -227,13 +227,23 @@ impl Iterator for Mappings<'_> {
     }
 }
 
+/// The run with the smallest logical block among those that end after `from`.
+fn next_run(volume: &Volume, inode: &LoadedInode, from: u64) -> Result<Option<Mapping>, Error> {
+    // Most files; and it takes a third of a walk.
+    let has_tree = is_mapped(inode) && inode.flags().contains(Flags::EXTENTS);
+    if has_tree && tree::is_root_only(inode) {
+        return tree::next_in_root(volume, inode, from);
+    }
+    Source::of(volume, inode)?.next(volume, from)
+}
+
 /// The run that holds a block, no longer than the map records it in one piece; `None` for holes.
 pub(crate) fn find_run(
     volume: &Volume,
     inode: &LoadedInode,
     block: u64,
 ) -> Result<Option<Mapping>, Error> {
-    let found = Source::of(volume, inode)?.next(volume, block)?;
+    let found = next_run(volume, inode, block)?;
     Ok(found.filter(|run| run.logical <= block))
 }
 
@@ -244,7 +254,7 @@ pub(crate) fn find_block(
     block: LBlock,
 ) -> Result<Option<FsBlock>, Error> {
     let from = u64::from(block.0);
-    let found = Source::of(volume, inode)?.next(volume, from)?;
+    let found = next_run(volume, inode, from)?;
     let found = found.filter(|run| run.logical <= from && !run.unwritten);
     Ok(found.and_then(|run| run.cut(&(from..from + 1)).physical))
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use buffer::Block;
 use ondisk::Ino;
-use ondisk::extent::{self, Entries, Expect, Node};
+use ondisk::extent::{self, Entries, Expect, Extent, Node};
 use ondisk::inode::BLOCK_AREA;
 use sync::Arc;
 
@@ -121,16 +121,11 @@ impl Tree {
                         self.step();
                         continue;
                     };
-                    let extent_start = extent.start();
-                    let run = Mapping {
-                        logical: extent.block().into(),
-                        len: extent.len().into(),
-                        physical: Some(extent_start),
-                        unwritten: extent.is_unwritten(),
-                    };
+                    let run = run_of(extent);
+                    let start = extent.start();
                     level.at += 1;
                     if run.end() > from {
-                        volume.check_unowned(self.ino, extent_start, run.len)?;
+                        volume.check_unowned(self.ino, start, run.len)?;
                         return Ok(Some(run));
                     }
                 }
@@ -186,6 +181,40 @@ impl Tree {
             Bytes::Block(block) => extent::depth(block),
         })
     }
+}
+
+fn run_of(extent: &Extent) -> Mapping {
+    Mapping {
+        logical: extent.block().into(),
+        len: extent.len().into(),
+        physical: Some(extent.start()),
+        unwritten: extent.is_unwritten(),
+    }
+}
+
+/// Whether a tree is its root, as that says.
+pub(super) fn is_root_only(inode: &LoadedInode) -> bool {
+    extent::depth(inode.block_area()) == 0
+}
+
+/// As [`Tree::next`], once, in a tree that is its root.
+pub(super) fn next_in_root(
+    volume: &Volume,
+    inode: &LoadedInode,
+    from: u64,
+) -> Result<Option<Mapping>, Error> {
+    let (root, ino) = (inode.block_area(), inode.ino());
+    Node::verify(root, &Expect::root(volume.blocks())).map_err(|corrupt| corrupt.ino(ino))?;
+    let Entries::Extents(all) = Node::view(root) else {
+        return Ok(None);
+    };
+    let at = all.partition_point(|extent| extent.end() <= from);
+    let Some(extent) = all.get(at) else {
+        return Ok(None);
+    };
+    let run = run_of(extent);
+    volume.check_unowned(ino, extent.start(), run.len)?;
+    Ok(Some(run))
 }
 
 /// Reads and verifies the child in block `at` of a node of this depth, of the inode with this number and seed.

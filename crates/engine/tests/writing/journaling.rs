@@ -84,7 +84,11 @@ fn fdatasync_commits_what_it_takes_to_read_the_data_and_no_times() {
     assert_eq!(count(&data), (0, 1), "data in place, and times");
     assert_eq!(count(&all), (1, 2), "times");
     fs.write(ino, 100, &[3; 3000]).unwrap();
-    assert_eq!(count(&all), (0, 1), "data in place; nobody saw the times, which stay");
+    assert_eq!(
+        count(&all),
+        (0, 1),
+        "data in place; nobody saw the times, which stay"
+    );
     fs.metadata(ino).unwrap();
     fs.write(ino, 100, &[4; 3000]).unwrap();
     assert_eq!(count(&all), (1, 2), "the commit's flush covers the data");
