@@ -8,7 +8,9 @@
 //! A leader goes by steps of one flush each. Before the flush it ends the running batch: if that one shows no data it
 //! is written before the flush, too; if it does, the flush makes its data durable, and it is written in the next step.
 //! So each flush may serve two batches, the data of one and the blocks of the one before, and who waits for new blocks
-//! of a file waits for two flushes that begin after its call, however many there are.
+//! of a file waits for two flushes that begin after its call, however many there are. Whom the last flush let go often
+//! comes back at once: the leader gives them an eighth of a flush's time to do so, for who comes too late waits for a
+//! whole one. Who is alone waits for nobody.
 //!
 //! Locks: adding shares [`Rank::LogBatch`], which the leader takes alone while it encodes, so that a batch holds whole
 //! closures only; then the tree's own. [`Rank::LogLeader`] is held for a look, never across I/O.
@@ -21,6 +23,7 @@ use std::collections::BTreeSet;
 
 use ondisk::{Corrupt, Ino, Tid};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::clock::{self, Duration};
 use sync::{Condvar, Counter, Lanes, Mutex, Rank, RwLock};
 
 use crate::area::Packer;
@@ -30,6 +33,11 @@ use crate::tree::{Counters, Tree};
 
 /// Bytes of the tree's nodes: see the measurement in `docs/logtree.md`.
 const NODE_BYTES: usize = 8192;
+
+/// The part of a flush's time that a leader waits for others, and the least that is worth it: below it a switch to
+/// another thread takes as long.
+const PATIENCE: u32 = 8;
+const SHORTEST_WAIT: Duration = Duration::from_micros(10);
 
 /// How an item that is there is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,6 +147,13 @@ pub struct FsyncLog {
     /// The running batch shows data that may not be durable. [atomic: Relaxed, set with `running` shared, taken with it
     /// alone]
     shows_data: AtomicBool,
+    /// Closures in the running batch. [atomic: Relaxed, hint; set to 0 with `running` alone]
+    members: AtomicU64,
+    /// How many members a leader waits for; most of the time nobody does. [atomic: Relaxed, hint]
+    awaited: AtomicU64,
+    /// What it waits under. [leaf]
+    gathering: Mutex<()>,
+    arrived: Condvar,
     /// A closure is there in part. [atomic: Relaxed, written with `running` shared, never taken back]
     is_broken: AtomicBool,
     /// Keys that each thread put into the running batch. [epoch list]
@@ -161,10 +176,20 @@ impl Default for Touched {
 /// A batch that ended.
 struct Encoded {
     batch: Batch,
+    /// Closures in it.
+    members: u64,
     /// Whole blocks.
     bytes: Vec<u8>,
     /// Data must be durable before it is written.
     shows_data: bool,
+}
+
+/// What a step did.
+struct Stepped {
+    /// Blocks of the area that it wrote.
+    blocks: u32,
+    ready: Option<Encoded>,
+    expected: u64,
 }
 
 #[derive(Default)]
@@ -175,6 +200,10 @@ struct Leader {
     used: u32,
     /// A batch that ended and whose data are durable, to be written next.
     ready: Option<Encoded>,
+    /// Closures that the running batch will have when all are back whom the last flush let go.
+    expected: u64,
+    /// How long the last step took.
+    took: Duration,
     /// Whether anything was written there, be it in vain.
     is_touched: bool,
 }
@@ -190,6 +219,10 @@ impl FsyncLog {
             tree: Tree::new(NODE_BYTES),
             running: RwLock::new(Rank::LogBatch, Batch(1)),
             shows_data: AtomicBool::new(false),
+            members: AtomicU64::new(0),
+            awaited: AtomicU64::new(u64::MAX),
+            gathering: Mutex::new(Rank::Leaf, ()),
+            arrived: Condvar::new(),
             is_broken: AtomicBool::new(false),
             touched: Lanes::new(),
             synced: AtomicU64::new(0),
@@ -231,12 +264,20 @@ impl FsyncLog {
             is_whole &= self.add_name(name, batch, &mut keys);
         }
         self.touched.mine().0.lock().append(&mut keys);
+        // Relaxed: hints for `wait_for_members`, both.
+        let members = self.members.fetch_add(1, Ordering::Relaxed) + 1;
         if !is_whole {
             // Relaxed: the lock on the running batch orders it before the look in `end_batch`.
             self.is_broken.store(true, Ordering::Relaxed);
         }
         // Not before: from here on the batch may be encoded.
         drop(running);
+        // Relaxed: as above.
+        if members >= self.awaited.load(Ordering::Relaxed) {
+            // The leader is waiting, or not yet: then it looks once more.
+            drop(self.gathering.lock());
+            self.arrived.notify_all();
+        }
         match is_whole {
             true => Ok(batch),
             false => Err(Unlogged::Closed),
@@ -382,17 +423,22 @@ impl FsyncLog {
         leader.is_leading = true;
         loop {
             let (used, ready) = (leader.used, leader.ready.take());
+            let (expected, took) = (leader.expected, leader.took);
             drop(leader);
+            self.wait_for_members(expected, took / PATIENCE);
+            let begin = clock::now();
             let stepped = self.step(used, ready, area, statistics);
             leader = self.leader.lock();
+            leader.took = begin.elapsed();
             leader.is_touched |= match &stepped {
-                Ok((blocks, _)) => *blocks > 0,
+                Ok(stepped) => stepped.blocks > 0,
                 Err(error) => matches!(error, Unlogged::Failed(_)),
             };
             match stepped {
-                Ok((blocks, ready)) => {
-                    leader.used += blocks;
-                    leader.ready = ready;
+                Ok(stepped) => {
+                    leader.used += stepped.blocks;
+                    leader.ready = stepped.ready;
+                    leader.expected = stepped.expected;
                 }
                 Err(error) => {
                     leader.is_closed = true;
@@ -416,15 +462,36 @@ impl FsyncLog {
         self.synced.load(Ordering::Acquire) >= batch.0
     }
 
+    /// Gives those who are expected a moment to come. With nothing held.
+    fn wait_for_members(&self, expected: u64, patience: Duration) {
+        if patience < SHORTEST_WAIT {
+            return;
+        }
+        let begin = clock::now();
+        let mut gathering = self.gathering.lock();
+        // Relaxed: a hint; who misses it costs the wait's time, no more. So for all that follow.
+        self.awaited.store(expected, Ordering::Relaxed);
+        // Relaxed: as above.
+        while self.members.load(Ordering::Relaxed) < expected {
+            let left = patience.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            self.arrived.wait_for(&mut gathering, left);
+        }
+        // Relaxed: as above.
+        self.awaited.store(u64::MAX, Ordering::Relaxed);
+    }
+
     /// One flush, by the only leader, behind `used` blocks of the area: writes the batch that is ready, and the running
-    /// one if it may. How many blocks were written, and what is ready now.
+    /// one if it may.
     fn step(
         &self,
         used: u32,
         ready: Option<Encoded>,
         area: &dyn Area,
         statistics: &Statistics,
-    ) -> Result<(u32, Option<Encoded>), Unlogged> {
+    ) -> Result<Stepped, Unlogged> {
         // What begins the area; and a leader whose batch is ready may be alone.
         let ended = self.end_batch(used == 0 && ready.is_none(), ready.is_some())?;
         let blocks_of = |encoded: &Encoded| encoded.bytes.len() / self.block_bytes;
@@ -443,10 +510,14 @@ impl FsyncLog {
             .map(|encoded| encoded.batch)
         else {
             area.flush_data().map_err(Unlogged::Failed)?;
-            return Ok((0, later));
+            return Ok(Stepped {
+                blocks: 0,
+                ready: later,
+                expected: 0,
+            });
         };
         let mut bytes = Vec::new();
-        let mut counted = 0;
+        let (mut counted, mut members) = (0, 0);
         for encoded in ready.into_iter().chain(ended) {
             let blocks = blocks_of(&encoded) as u64;
             statistics.log_commits.add(1);
@@ -454,15 +525,22 @@ impl FsyncLog {
             statistics.one_block.add(u64::from(blocks == 1));
             // It was found to fit above.
             counted += blocks as u32;
+            members += encoded.members;
             match bytes.is_empty() {
                 true => bytes = encoded.bytes,
                 false => bytes.extend_from_slice(&encoded.bytes),
             }
         }
         area.write(used, &bytes).map_err(Unlogged::Failed)?;
+        // Relaxed: a hint. Nobody whom this flush lets go is among them yet.
+        let expected = members + self.members.load(Ordering::Relaxed);
         // Release: pairs with the Acquire in `is_synced`.
         self.synced.store(last.0, Ordering::Release);
-        Ok((counted, later))
+        Ok(Stepped {
+            blocks: counted,
+            ready: later,
+            expected,
+        })
     }
 
     /// Ends the running batch and encodes it; with `may_be_none` not if nothing was added.
@@ -483,6 +561,8 @@ impl FsyncLog {
         *running = Batch(batch.0 + 1);
         // Relaxed: as in `add`.
         let shows_data = self.shows_data.swap(false, Ordering::Relaxed);
+        // Relaxed: a hint.
+        let members = self.members.swap(0, Ordering::Relaxed);
         let mut said = Said::default();
         for key in keys {
             self.tree.get(&key, |item| gather(&mut said, key, item));
@@ -494,6 +574,7 @@ impl FsyncLog {
         records.map_err(Unlogged::Corrupt)?;
         Ok(Some(Encoded {
             batch,
+            members,
             bytes: packer.finish(),
             shows_data,
         }))

@@ -128,16 +128,16 @@ fn in_place(setup: &Setup) -> Result<Vec<Goal>, Error> {
         }
         Ok(())
     };
-    // A transaction's first fsyncs, and before them those that are committed in full with the files' making.
-    let commits = |counters: &Counters| count(counters, "journal.commits");
+    // A transaction's first fsyncs, and before them those that are committed in full with the files' making: until
+    // each file was in the log already. Bounded, for there may be a full commit every time.
+    let in_place = |counters: &Counters| count(counters, "fsync.items_in_place");
     let mut before = target.counters();
-    // Bounded, for there may be a full commit every time.
     for _ in 0..FILES {
         round(1)?;
         let after = target.counters();
-        let was_full = commits(&after) > commits(&before);
+        let were_known = in_place(&after) - in_place(&before) == FILES as u64;
         before = after;
-        if !was_full {
+        if were_known {
             break;
         }
     }
