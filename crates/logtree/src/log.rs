@@ -34,9 +34,10 @@ use crate::tree::{Counters, Tree};
 /// Bytes of the tree's nodes: see the measurement in `docs/logtree.md`.
 const NODE_BYTES: usize = 8192;
 
-/// The part of a flush's time that a leader waits for others, and the least that is worth it: below it a switch to
-/// another thread takes as long.
+/// The part of a flush's time that a leader waits for others, at most so long; and the least that is worth it: below it
+/// a switch to another thread takes as long.
 const PATIENCE: u32 = 8;
+const LONGEST_WAIT: Duration = Duration::from_millis(2);
 const SHORTEST_WAIT: Duration = Duration::from_micros(10);
 
 /// How an item that is there is changed.
@@ -425,7 +426,7 @@ impl FsyncLog {
             let (used, ready) = (leader.used, leader.ready.take());
             let (expected, took) = (leader.expected, leader.took);
             drop(leader);
-            self.wait_for_members(expected, took / PATIENCE);
+            self.wait_for_members(expected, (took / PATIENCE).min(LONGEST_WAIT));
             let begin = clock::now();
             let stepped = self.step(used, ready, area, statistics);
             leader = self.leader.lock();
