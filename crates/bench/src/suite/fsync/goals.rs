@@ -27,6 +27,8 @@ const ALONE: (f64, f64) = (1.2, 2.2);
 /// Fsyncs that are counted in one transaction, and files.
 const COUNTED: usize = 100;
 const FILES: usize = 8;
+/// Bytes of the file system in which they are.
+const SIZE: u64 = 1 << 30;
 
 /// One goal.
 struct Goal {
@@ -110,7 +112,12 @@ fn count(counters: &Counters, name: &str) -> u64 {
 
 /// Parent locks and splits of fsyncs of files that were logged in the same transaction before, by fsync.
 fn in_place(setup: &Setup) -> Result<Vec<Goal>, Error> {
-    let target = in_memory(setup, Duration::ZERO, true)?;
+    // So large that all fsyncs find room in the area, and with it in one transaction.
+    let large = Setup {
+        size: setup.size.max(SIZE),
+        ..setup.clone()
+    };
+    let target = in_memory(&large, Duration::ZERO, true)?;
     let bytes = [1; 4096];
     let mut files = Vec::new();
     for number in 0..FILES {
