@@ -138,7 +138,8 @@ mod tests {
     #[test]
     fn a_first_block_that_is_torn_behind_its_first_sector_is_no_damage() {
         let whole = pack(4096, 60, true);
-        for sectors in 1..8 {
+        // The TAIL is in the sixth sector.
+        for sectors in 1..=5 {
             for old in [0, 0xff] {
                 let mut torn = whole[..4096].to_vec();
                 torn[512 * sectors..].fill(old);
