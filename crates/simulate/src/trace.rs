@@ -184,7 +184,11 @@ impl Trace {
         let Err((mut best, why)) = attempt(&places) else {
             return Ok(());
         };
-        let choices = self.choices(start, position);
+        if !places.is_empty() && attempt(&Places::new()).is_ok() {
+            self.known.take();
+            return Ok(());
+        }
+        let choices = self.choices(start, position, &places);
         for _ in 0..ROUNDS {
             let mut better = None;
             for (index, place) in &choices {
@@ -230,8 +234,8 @@ impl Trace {
         Some(())
     }
 
-    /// Every unusual place of calls that others overlap.
-    fn choices(&self, start: &Tree, position: usize) -> Vec<(usize, usize)> {
+    /// Every other place than these, or the usual ones, of calls that others overlap.
+    fn choices(&self, start: &Tree, position: usize, places: &Places) -> Vec<(usize, usize)> {
         let end = self.timeline.get(position).map_or(u64::MAX, |(at, _)| *at);
         let mut choices = Vec::new();
         for (index, call) in self.calls.iter().enumerate().rev() {
@@ -242,15 +246,17 @@ impl Trace {
             };
             if call.called < end && (self.handles[index] > 1 || self.calls.iter().any(overlaps)) {
                 let usual = usual(&call.op, self.handles[index]);
+                // What explained something last need not explain this.
+                let now = places.get(&index).copied().unwrap_or(usual);
                 let more = match (self.handles[index], call.is_cut_off()) {
                     (_, true) => 2 * self.parts(index, start),
                     (0 | 1, false) => 0,
                     _ => self.parts(index, start),
                 };
-                let places = 0..self.handles[index] + 2 + more;
+                let others = 0..self.handles[index] + 2 + more;
                 choices.extend(
-                    places
-                        .filter(|place| *place != usual)
+                    others
+                        .filter(|place| *place != now)
                         .map(|place| (index, place)),
                 );
             }
