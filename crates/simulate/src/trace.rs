@@ -304,10 +304,11 @@ impl Trace {
             if matches!(step, Step::Call(_)) {
                 // How much of what is partly done was done before this call, nobody knows.
                 let known = built.partly.values().copied().min().unwrap_or(newest);
-                built.called.insert(index, known.min(newest));
                 let open = built.ended.iter().position(|ended| ended > at);
                 let seen = open.map_or(newest, |state| state.saturating_sub(1).min(newest));
                 built.seen.insert(index, seen);
+                // Nor does it wait for what a handle does that is open now: that call has not returned.
+                built.called.insert(index, known.min(seen));
             }
             if call.result.is_ok() {
                 if now == place {
