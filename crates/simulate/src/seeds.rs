@@ -142,7 +142,7 @@ fn work_on(fs: Fs, profile: Profile, setting: &Setting, recorder: &Recorder, wor
             name_bytes: if seed % 8 < LONG_OF_EIGHT { 240 } else { 0 },
             is_switching: setting.is_switching,
             is_syncing: setting.is_syncing,
-            is_following: setting.is_syncing && seed % 3 != 0,
+            is_following: setting.is_syncing && !seed.is_multiple_of(3),
         };
         let mine = threads::run(&shared, &mut work);
         let mut all = all.lock();
