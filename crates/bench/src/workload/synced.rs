@@ -9,7 +9,7 @@ use crate::target::Target;
 
 /// Bytes of a write, and of a database's page.
 const WRITE: usize = 4096;
-const BYTES: [u8; 8 * WRITE] = [0x5a; 8 * WRITE];
+static BYTES: [u8; 8 * WRITE] = [0x5a; 8 * WRITE];
 /// Writes of a batch: no sample is longer than it must be.
 const WRITES: usize = 8;
 /// Bytes of a file that is overwritten, and of one that is written where nothing was.
@@ -92,7 +92,7 @@ impl<T: Target> Job for Writing<'_, T> {
             self.workload,
             Workload::FsyncSparse | Workload::FsyncSparseFourth
         );
-        if is_sparse && self.count % (SPARSE / WRITE as u64) == 0 {
+        if is_sparse && self.count.is_multiple_of(SPARSE / WRITE as u64) {
             self.place.target.truncate(&self.file, 0)?;
             self.place.target.truncate(&self.file, SPARSE)?;
         }
@@ -116,7 +116,7 @@ const MAILS: usize = 60;
 /// Of these so many are there at first: 80 percent.
 const MAILS_THERE: usize = 48;
 /// Bytes of a mail at most; 16 KiB on the average.
-const MAIL: usize = BYTES.len();
+const MAIL: usize = 8 * WRITE;
 /// A mail is not appended to beyond this.
 const LONGEST_MAIL: u64 = 64 << 10;
 
@@ -176,7 +176,7 @@ impl<'t, T: Target> Varmail<'t, T> {
 }
 
 fn read_all<T: Target>(target: &T, file: &T::File, size: u64) -> Result<(), Error> {
-    let (mut bytes, mut at) = ([0; BYTES.len()], 0);
+    let (mut bytes, mut at) = ([0; MAIL], 0);
     while at < size {
         at += target.read(file, at, &mut bytes)?.max(1) as u64;
     }
