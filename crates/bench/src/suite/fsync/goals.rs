@@ -121,14 +121,17 @@ fn in_place(setup: &Setup) -> Result<Vec<Goal>, Error> {
     let bytes = [1; 4096];
     let mut files = Vec::new();
     for number in 0..FILES {
-        let file = target.create(target.root(), &format!("in-place-{number}"))?;
+        let name = format!("in-place-{number}");
+        let file = target.create(target.root(), &name)?;
         target.write(&file, 0, &bytes)?;
-        files.push(file);
+        files.push((name, file));
     }
     target.settle()?;
     let round = |times: usize| -> Result<(), Error> {
         for _ in 0..times {
-            for file in &files {
+            for (name, file) in &files {
+                // Times that somebody saw are set anew by the write, so that there is something to log.
+                target.stat(target.root(), name)?;
                 target.write(file, 0, &bytes)?;
                 target.fsync(file)?;
             }
