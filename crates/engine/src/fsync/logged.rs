@@ -61,7 +61,12 @@ pub(super) fn log(icache: &Icache, inode: &Arc<LiveInode>, changed: Epoch) -> Re
         Ok(synced.is_ok())
     };
     if let (Some(batch), Some(log)) = (logging.logged(changed), fast.running(changed)) {
-        return sync(&log, batch);
+        let is_synced = sync(&log, batch)?;
+        // Data written over others since then changed nothing else, and no flush of the log need have come after them.
+        if is_synced && inode.overwritten() > journal.flushed_epoch() {
+            journal.flush_data()?;
+        }
+        return Ok(is_synced);
     }
     if logging.is_unloggable(changed) {
         fast.unloggable.add(1);

@@ -371,3 +371,22 @@ fn a_first_log_block_that_a_cut_tore_is_the_logs_end_to_everyone() {
         }
     }
 }
+
+#[test]
+fn data_written_over_others_are_flushed_by_each_fsync_though_nothing_else_changed() {
+    let Some(image) = image("4096") else { return };
+    let fs = open(shared(&device(image)));
+    let file = fs.create(Ino::ROOT, b"file", NEW).unwrap();
+    fs.write(file, 0, &[1; 8192]).unwrap();
+    fs.sync().unwrap();
+    for round in 0..50 {
+        let before = count(&fs, "journal.flushes");
+        fs.write(file, 0, &[round; 4096]).unwrap();
+        match round % 2 {
+            0 => fs.fsync(file).unwrap(),
+            _ => fs.fdatasync(file).unwrap(),
+        }
+        assert!(count(&fs, "journal.flushes") > before, "{round}");
+    }
+    fs.close().unwrap();
+}
