@@ -55,7 +55,7 @@ impl Ranges {
 /// What changed of an inode.
 #[derive(Default)]
 struct OfInode {
-    /// Names that stood for it before or after a change.
+    /// Names that stood for it before or after a change, and that changed since the log had them with it last.
     names: BTreeSet<Place>,
     /// Blocks that changed in the epoch.
     ranges: Ranges,
@@ -70,7 +70,7 @@ struct OfName {
     /// What it stood for at the epoch's beginning.
     base: Option<Ino>,
     now: Option<Ino>,
-    /// All that it stood for.
+    /// All that it stood for, before and after each change since the log had it last.
     inodes: BTreeSet<Ino>,
 }
 
@@ -147,6 +147,31 @@ impl EpochChanges {
     }
 
     /// The names in a directory that the log does not have as they are.
+    /// A name stands for something else.
+    fn note_name(&self, place: Place, before: Option<Ino>, now: Option<Ino>) {
+        for ino in before.into_iter().chain(now) {
+            let mut shard = self.shard(ino).lock();
+            let inode = shard.inodes.entry(ino).or_default();
+            inode.names.insert(place.clone());
+        }
+        let mut shard = self.shard(place.0).lock();
+        let directory = shard.directories.entry(place.0).or_default();
+        directory.unlogged.insert(place.1.clone());
+        let name = match shard.names.entry(place) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                self.note();
+                entry.insert(OfName {
+                    base: before,
+                    now,
+                    inodes: BTreeSet::new(),
+                })
+            }
+        };
+        name.now = now;
+        name.inodes.extend(before.into_iter().chain(now));
+    }
+
     pub(crate) fn unlogged_in(&self, directory: Ino) -> Unlogged {
         let shard = self.shard(directory).lock();
         match shard.directories.get(&directory) {
@@ -170,11 +195,17 @@ impl EpochChanges {
         }
     }
 
-    /// The name was put into the log as it is now. The caller has the locks of all that it stood for.
-    pub(crate) fn set_name_in_log(&self, (directory, name): &Place, batch: Batch) {
-        let mut shard = self.shard(*directory).lock();
-        let names = shard.directories.entry(*directory).or_default();
-        names.unlogged.remove(name);
+    /// The name was put into the log as standing for this. If it does so no more, it is left to be logged: the caller
+    /// has the locks of all that it stood for, but another may be given it meanwhile.
+    pub(crate) fn set_name_in_log(&self, place: &Place, logged: Option<Ino>, batch: Batch) {
+        let mut shard = self.shard(place.0).lock();
+        let Some(name) = shard.names.get_mut(place).filter(|name| name.now == logged) else {
+            return;
+        };
+        // What stood for it before matters no more: the log has what became of it.
+        name.inodes.clear();
+        let names = shard.directories.entry(place.0).or_default();
+        names.unlogged.remove(&place.1);
         names.logged = names.logged.max(Some(batch));
     }
 
@@ -185,6 +216,14 @@ impl EpochChanges {
         let Some(changed) = shard.inodes.get(&ino) else {
             return Some((Ranges::default(), false));
         };
+    /// All changed names of an inode were put into the log. The caller has its lock.
+    pub(crate) fn set_names_in_log(&self, ino: Ino) {
+        let mut shard = self.shard(ino).lock();
+        if let Some(changed) = shard.inodes.get_mut(&ino) {
+            changed.names.clear();
+        }
+    }
+
         let ranges = match changed.is_in_log {
             true => &changed.since_log,
             false => &changed.ranges,
@@ -292,31 +331,9 @@ impl FastLog {
         now: Option<Ino>,
     ) {
         let changes = self.changes(handle.epoch());
-        if changes.has_too_many() {
-            return;
+        if !changes.has_too_many() {
+            changes.note_name((place.0, place.1.into()), before, now);
         }
-        let place: Place = (place.0, place.1.into());
-        for ino in before.into_iter().chain(now) {
-            let mut shard = changes.shard(ino).lock();
-            let inode = shard.inodes.entry(ino).or_default();
-            inode.names.insert(place.clone());
-        }
-        let mut shard = changes.shard(place.0).lock();
-        let directory = shard.directories.entry(place.0).or_default();
-        directory.unlogged.insert(place.1.clone());
-        let name = match shard.names.entry(place) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                changes.note();
-                entry.insert(OfName {
-                    base: before,
-                    now,
-                    inodes: BTreeSet::new(),
-                })
-            }
-        };
-        name.now = now;
-        name.inodes.extend(before.into_iter().chain(now));
     }
 
     /// Blocks of a file are mapped otherwise from this handle on.

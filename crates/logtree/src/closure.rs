@@ -1,7 +1,9 @@
 //! Which inodes and names one fsync must log together.
 //!
-//! An inode brings every name of it that changed in the transaction; a changed name brings every inode that it stood
-//! for in the transaction. Leaving out one of them shows after a replay: a name without its inode fails the mount, an
+//! An inode brings every name of it that changed in the transaction since the log had it with the inode last; a changed
+//! name brings every inode that it stood for since the log had the name, before the first change and after each. What
+//! was in the log before stays there as it is: the log's state counts, where there is one, and not the transaction's
+//! beginning. Leaving out one of them shows after a replay: a name without its inode fails the mount, an
 //! inode without its name is left unattached, and a name that was given away keeps its old file (the trouble cases of
 //! the crate's documentation).
 
@@ -19,10 +21,11 @@ pub type Place = (Ino, Box<[u8]>);
 
 /// What a transaction changed so far. The caller holds what keeps the answers as they are.
 pub trait Changes {
-    /// The names that an inode had or has and that changed in this transaction.
+    /// The names that an inode had or has and that changed in this transaction since they were logged with it.
     fn names_of(&self, ino: Ino) -> Vec<Place>;
 
-    /// Every inode that a changed name stood for in this transaction, before its first change and now among them.
+    /// Every inode that a changed name stood for since it was logged, or else in this transaction: before its first
+    /// change and now among them.
     fn inodes_of(&self, place: &Place) -> Vec<Ino>;
 }
 

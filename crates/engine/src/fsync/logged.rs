@@ -187,7 +187,7 @@ fn try_log(
     let Ok(batch) = log.add(&gathered.closure, &fast.statistics) else {
         return Ok(Tried::Unloggable);
     };
-    gathered.set_logged(&locked, &members, batch);
+    gathered.set_logged(&locked, batch);
     Ok(Tried::Logged(log, batch))
 }
 
@@ -291,19 +291,21 @@ impl Gathered<'_> {
     }
 
     /// All of it is in this batch as it is now, with the inodes locked.
-    fn set_logged(&self, locked: &[Exclusive<'_>], members: &Members, batch: Batch) {
+    fn set_logged(&self, locked: &[Exclusive<'_>], batch: Batch) {
         for locked in locked {
             let inode = locked.inode();
             let now = inode.snapshot();
             if now.is(FileType::Regular) && now.links_count() > 0 {
                 self.changes.set_in_log(inode.ino());
             }
+            self.changes.set_names_in_log(inode.ino());
             if let Some(kept) = inode.logging() {
                 kept.set_logged(self.epoch, batch, now.bytes(self.icache.volume()));
             }
         }
-        for place in &members.names {
-            self.changes.set_name_in_log(place, batch);
+        for name in &self.closure.names {
+            let place = (name.parent, name.name.clone());
+            self.changes.set_name_in_log(&place, name.now, batch);
         }
     }
 
