@@ -20,13 +20,20 @@ use ondisk::{Ino, Tid};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank, RwLock};
 
-use crate::variants::{Chosen, LogUpdate};
+use crate::variants::{Chosen, LogUpdate, LogUse, Variants};
 
 const SHARDS: usize = 64;
 /// Ranges of one file beyond which it is committed in full.
 const RANGES_MAX: usize = 512;
 /// Names that changed in an epoch, and inodes, beyond which nothing more of it is noted: then all commits are full.
 const NOTED_MAX: u64 = 1 << 17;
+/// What is written home for a log's sake costs two flushes: that is worth it if logs serve as many fsyncs before a full
+/// commit ends them, on the average of so many logs. If they do not, so many fsyncs do without before the next trial,
+/// twice as many after each trial that fails.
+const WORTHWHILE: u64 = 16;
+const TRIED: u64 = 4;
+const DECLINED_FIRST: u64 = 64;
+const DECLINED_MOST: u64 = 4096;
 
 /// Ranges of a file's blocks, joined where they meet: from the first block to the one behind the last.
 #[derive(Clone, Default, Debug)]
@@ -140,13 +147,6 @@ impl EpochChanges {
         self.noted.store(0, Ordering::Relaxed);
     }
 
-    /// What a changed name stood for at first and stands for now.
-    pub(crate) fn name(&self, place: &Place) -> Option<(Option<Ino>, Option<Ino>)> {
-        let shard = self.shard(place.0).lock();
-        shard.names.get(place).map(|name| (name.base, name.now))
-    }
-
-    /// The names in a directory that the log does not have as they are.
     /// A name stands for something else.
     fn note_name(&self, place: Place, before: Option<Ino>, now: Option<Ino>) {
         for ino in before.into_iter().chain(now) {
@@ -172,6 +172,13 @@ impl EpochChanges {
         name.inodes.extend(before.into_iter().chain(now));
     }
 
+    /// What a changed name stood for at first and stands for now.
+    pub(crate) fn name(&self, place: &Place) -> Option<(Option<Ino>, Option<Ino>)> {
+        let shard = self.shard(place.0).lock();
+        shard.names.get(place).map(|name| (name.base, name.now))
+    }
+
+    /// The names in a directory that the log does not have as they are.
     pub(crate) fn unlogged_in(&self, directory: Ino) -> Unlogged {
         let shard = self.shard(directory).lock();
         match shard.directories.get(&directory) {
@@ -209,13 +216,6 @@ impl EpochChanges {
         names.logged = names.logged.max(Some(batch));
     }
 
-    /// The blocks of a file that changed since it was put into the log last, or in the epoch if it is not there; and
-    /// whether it is. `None` if there are too many.
-    pub(crate) fn ranges(&self, ino: Ino) -> Option<(Ranges, bool)> {
-        let shard = self.shard(ino).lock();
-        let Some(changed) = shard.inodes.get(&ino) else {
-            return Some((Ranges::default(), false));
-        };
     /// All changed names of an inode were put into the log. The caller has its lock.
     pub(crate) fn set_names_in_log(&self, ino: Ino) {
         let mut shard = self.shard(ino).lock();
@@ -224,6 +224,13 @@ impl EpochChanges {
         }
     }
 
+    /// The blocks of a file that changed since it was put into the log last, or in the epoch if it is not there; and
+    /// whether it is. `None` if there are too many.
+    pub(crate) fn ranges(&self, ino: Ino) -> Option<(Ranges, bool)> {
+        let shard = self.shard(ino).lock();
+        let Some(changed) = shard.inodes.get(&ino) else {
+            return Some((Ranges::default(), false));
+        };
         let ranges = match changed.is_in_log {
             true => &changed.since_log,
             false => &changed.ranges,
@@ -274,6 +281,32 @@ impl Default for Mine {
     }
 }
 
+/// What logs were worth lately.
+#[derive(Default)]
+struct Worth {
+    logs: u64,
+    closures: u64,
+    /// How many fsyncs did without after the last trial that failed; 0 after one that did not.
+    declined: u64,
+}
+
+impl Worth {
+    /// A log ended that had so many closures; how many fsyncs are to do without, if that is decided now.
+    fn ended(&mut self, closures: u64) -> Option<u64> {
+        self.logs += 1;
+        self.closures += closures;
+        if self.logs < TRIED {
+            return None;
+        }
+        self.declined = match self.closures < WORTHWHILE * TRIED {
+            true => (2 * self.declined).clamp(DECLINED_FIRST, DECLINED_MOST),
+            false => 0,
+        };
+        (self.logs, self.closures) = (0, 0);
+        Some(self.declined)
+    }
+}
+
 /// Fast commits of a file system.
 pub(crate) struct FastLog {
     /// By the epoch's lowest bit.
@@ -284,10 +317,17 @@ pub(crate) struct FastLog {
     /// shared; an ended log goes from here after it went from there, so none stays. [leaf]
     known: Lanes<Mine>,
     update: Chosen<LogUpdate>,
+    when: Chosen<LogUse>,
+    /// Touched when a log ends. [leaf]
+    worth: Mutex<Worth>,
+    /// So many fsyncs are still to do without the log where it must be made ready first. [atomic: Relaxed, hint]
+    declined: AtomicU64,
     pub(crate) statistics: logtree::Statistics,
-    /// Why fsyncs were full commits: the epoch was not the next one, or something can't be logged. [counters]
+    /// Why fsyncs were full commits: the epoch was not the next one, something can't be logged, or the log would not
+    /// have been worth it. [counters]
     pub(crate) not_next: Counter,
     pub(crate) unloggable: Counter,
+    not_worth: Counter,
     /// What the trees of logs that ended counted. [counters]
     updates: Counter,
     inserts: Counter,
@@ -302,9 +342,13 @@ impl FastLog {
             running: RwLock::new(Rank::LogRunning, None),
             known: Lanes::new(),
             update: Chosen::new(LogUpdate::default()),
+            when: Chosen::new(LogUse::default()),
+            worth: Mutex::new(Rank::Leaf, Worth::default()),
+            declined: AtomicU64::new(0),
             statistics: logtree::Statistics::default(),
             not_next: Counter::new(),
             unloggable: Counter::new(),
+            not_worth: Counter::new(),
             updates: Counter::new(),
             inserts: Counter::new(),
             parent_write_locks: Counter::new(),
@@ -312,9 +356,26 @@ impl FastLog {
         }
     }
 
-    /// From the next log on this form is used.
-    pub(crate) fn choose(&self, update: LogUpdate) {
-        self.update.set(update);
+    /// From the next log on these forms are used.
+    pub(crate) fn choose(&self, variants: &Variants) {
+        self.update.set(variants.log_update);
+        self.when.set(variants.log_use);
+    }
+
+    /// Whether an fsync that could begin a log should write home what was committed, without which there is none.
+    pub(crate) fn is_worth_a_checkpoint(&self) -> bool {
+        if self.when.get() == LogUse::Always {
+            return true;
+        }
+        // Relaxed: a hint; two at once may count as one.
+        let left = self.declined.load(Ordering::Relaxed);
+        if left == 0 {
+            return true;
+        }
+        // Relaxed: as above.
+        self.declined.store(left - 1, Ordering::Relaxed);
+        self.not_worth.add(1);
+        false
     }
 
     /// What changed in an epoch.
@@ -408,7 +469,11 @@ impl FastLog {
         for known in self.known.iter() {
             known.0.lock().take_if(|(epoch, _)| *epoch <= sealed);
         }
-        let is_used = log.close();
+        let ended = log.close();
+        if let Some(declined) = self.worth.lock().ended(ended.closures) {
+            // Relaxed: a hint.
+            self.declined.store(declined, Ordering::Relaxed);
+        }
         let counted = log.counters();
         self.updates.add(counted.updates.sum());
         self.inserts.add(counted.inserts.sum());
@@ -416,7 +481,7 @@ impl FastLog {
             .add(counted.parent_write_locks.sum());
         let splits = counted.leaf_splits.sum() + counted.node_splits.sum();
         self.splits.add(splits);
-        is_used
+        ended.is_touched
     }
 
     /// What was counted.
@@ -435,6 +500,7 @@ impl FastLog {
             ("fsync.surprises", said.surprises.sum()),
             ("fsync.full_not_next", self.not_next.sum()),
             ("fsync.full_unloggable", self.unloggable.sum()),
+            ("fsync.full_not_worth", self.not_worth.sum()),
             (
                 "fsync.items_in_place",
                 self.updates.sum() + of(&|counters| counters.updates.sum()),
@@ -489,5 +555,71 @@ mod tests {
             ranges.add(range);
         }
         assert_eq!(ranges.iter().collect::<Vec<_>>(), [5..40, 41..50]);
+    }
+
+    #[test]
+    fn logs_that_end_early_are_done_without_for_longer_and_longer() {
+        let mut worth = Worth::default();
+        let mut tried = |closures: &[u64]| -> Option<u64> {
+            let said: Vec<_> = closures.iter().map(|count| worth.ended(*count)).collect();
+            let (last, before) = said.split_last().unwrap();
+            assert!(before.iter().all(Option::is_none));
+            *last
+        };
+        assert_eq!(tried(&[1, 1, 2, 100]), Some(0));
+        assert_eq!(tried(&[1, 20, 20, 20]), Some(DECLINED_FIRST));
+        assert_eq!(tried(&[0; 4]), Some(2 * DECLINED_FIRST));
+        for _ in 0..10 {
+            tried(&[1; 4]);
+        }
+        assert_eq!(tried(&[2; 4]), Some(DECLINED_MOST));
+        assert_eq!(tried(&[16; 4]), Some(0));
+        assert_eq!(tried(&[15; 4]), Some(DECLINED_FIRST));
+    }
+
+    const DIRECTORY: Ino = Ino(2);
+
+    fn place(name: &[u8]) -> Place {
+        (DIRECTORY, name.into())
+    }
+
+    #[test]
+    fn a_name_that_is_given_anew_while_it_is_logged_is_left_to_be_logged() {
+        let changes = EpochChanges::new();
+        changes.note_name(place(b"a"), Some(Ino(12)), None);
+        // The log is told that the name is gone, but by now it is another file's.
+        changes.note_name(place(b"a"), None, Some(Ino(13)));
+        changes.set_name_in_log(&place(b"a"), None, Batch(1));
+        match changes.unlogged_in(DIRECTORY) {
+            Unlogged::Names(names) => assert_eq!(names, [place(b"a")]),
+            _ => panic!("the new name is not left to be logged"),
+        }
+        changes.set_name_in_log(&place(b"a"), Some(Ino(13)), Batch(2));
+        let unlogged = changes.unlogged_in(DIRECTORY);
+        assert!(matches!(unlogged, Unlogged::Nothing(Batch(2))));
+    }
+
+    #[test]
+    fn a_name_that_went_on_brings_only_what_stood_for_it_since_the_log_had_it() {
+        let changes = EpochChanges::new();
+        let (passing, mut before) = (place(b"passing"), None);
+        for number in 0..4_u8 {
+            let ino = Ino(100 + u32::from(number));
+            let own = place(&[b'0' + number]);
+            changes.note_name(passing.clone(), None, Some(ino));
+            let members = logtree::closure::close(&changes, [ino], []).unwrap();
+            let expected: BTreeSet<Ino> = before.into_iter().chain([ino]).collect();
+            assert_eq!(members.inodes, expected);
+            for ino in &members.inodes {
+                changes.set_names_in_log(*ino);
+            }
+            for name in &members.names {
+                let (_, now) = changes.name(name).unwrap();
+                changes.set_name_in_log(name, now, Batch(1 + u64::from(number)));
+            }
+            changes.note_name(passing.clone(), Some(ino), None);
+            changes.note_name(own, None, Some(ino));
+            before = Some(ino);
+        }
     }
 }

@@ -131,7 +131,7 @@ impl Icache {
         self.groups.choose(&variants);
         self.inodes.choose(variants.inode_lookup);
         if let Some(fast) = self.fast() {
-            fast.choose(variants.log_update);
+            fast.choose(&variants);
         }
         self.ialloc.choose(variants.dir_ireserve);
         let form = variants.dir_ireserve;

@@ -55,7 +55,7 @@ pub use ondisk::{
 pub use recovery::{Error as RecoveryError, Report as RecoveryReport};
 pub use sb::{Acting, Atime, Caller, OnError};
 pub use variants::{
-    DirReserve, GroupLock, GroupScan, InodeLookup, LogUpdate, OrphanForm, Preallocation,
+    DirReserve, GroupLock, GroupScan, InodeLookup, LogUpdate, LogUse, OrphanForm, Preallocation,
     StreamGoal, VariantError, Variants,
 };
 pub use xattr::{Xattr, XattrFlag};

@@ -287,6 +287,17 @@ forms! {
     } planned []
 }
 
+forms! {
+    /// Whether an fsync that finds the last full commit not written home yet writes it home, so that the log can be
+    /// used.
+    LogUse: "log_use" {
+        /// Where logs served enough fsyncs lately; else it is a full commit (`auto`).
+        Auto = "auto",
+        /// Each time (`always`).
+        Always = "always",
+    } planned []
+}
+
 /// The forms that are used.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Variants {
@@ -306,6 +317,8 @@ pub struct Variants {
     pub dir_ireserve: DirReserve,
     /// How the fsync log changes what it holds.
     pub log_update: LogUpdate,
+    /// Whether an fsync makes what the log needs.
+    pub log_use: LogUse,
 }
 
 /// A mechanism, as an option.
@@ -338,7 +351,7 @@ macro_rules! mechanism {
     };
 }
 
-const MECHANISMS: [Mechanism; 8] = [
+const MECHANISMS: [Mechanism; 9] = [
     mechanism!(OrphanForm, orphan),
     mechanism!(GroupLock, group_lock),
     mechanism!(StreamGoal, stream_goal),
@@ -347,6 +360,7 @@ const MECHANISMS: [Mechanism; 8] = [
     mechanism!(InodeLookup, inode_lookup),
     mechanism!(DirReserve, dir_ireserve),
     mechanism!(LogUpdate, log_update),
+    mechanism!(LogUse, log_use),
 ];
 
 /// Why a form can't be chosen.

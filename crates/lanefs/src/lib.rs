@@ -160,9 +160,10 @@ pub use engine::Error as FsError;
 pub use engine::RecoveryError;
 pub use engine::{
     Acting, Allocate, Atime, Caller, DataMode, DirReserve, FileType, Flags, Fs as InodeFs,
-    Generation, GroupLock, GroupScan, Ino, InodeLookup, InodeRef, Journal, Mapping, Metadata,
-    NewInode, OnError, OpenOptions as MountOptions, OrphanForm, RenameFlag, SetAttributes, SetTime,
-    StatFs, StreamGoal, Superblock, Timestamp, VariantError, Variants, Xattr, XattrFlag,
+    Generation, GroupLock, GroupScan, Ino, InodeLookup, InodeRef, Journal, LogUpdate, LogUse,
+    Mapping, Metadata, NewInode, OnError, OpenOptions as MountOptions, OrphanForm, Preallocation,
+    RenameFlag, SetAttributes, SetTime, StatFs, StreamGoal, Superblock, Timestamp, VariantError,
+    Variants, Xattr, XattrFlag,
 };
 pub use error::Error;
 pub use file::{File, OpenOptions};

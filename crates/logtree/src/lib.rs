@@ -32,5 +32,7 @@ mod records;
 mod tree;
 
 pub use item::{Batch, Range};
-pub use log::{Area, Closure, FsyncLog, InodeState, LogUpdate, NameState, Statistics, Unlogged};
+pub use log::{
+    Area, Closure, Ended, FsyncLog, InodeState, LogUpdate, NameState, Statistics, Unlogged,
+};
 pub use tree::{Counters, Tree, Value};

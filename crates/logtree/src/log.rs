@@ -191,6 +191,17 @@ struct Stepped {
     blocks: u32,
     ready: Option<Encoded>,
     expected: u64,
+    /// Closures in what it wrote.
+    closures: u64,
+}
+
+/// What there was of a log that ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// The area was written: its first block is to be wiped once the full commit is durable.
+    pub is_touched: bool,
+    /// Closures that are in its log commits.
+    pub closures: u64,
 }
 
 #[derive(Default)]
@@ -207,6 +218,8 @@ struct Leader {
     took: Duration,
     /// Whether anything was written there, be it in vain.
     is_touched: bool,
+    /// Closures in what was written.
+    closures: u64,
 }
 
 impl FsyncLog {
@@ -440,6 +453,7 @@ impl FsyncLog {
                     leader.used += stepped.blocks;
                     leader.ready = stepped.ready;
                     leader.expected = stepped.expected;
+                    leader.closures += stepped.closures;
                 }
                 Err(error) => {
                     leader.is_closed = true;
@@ -515,6 +529,7 @@ impl FsyncLog {
                 blocks: 0,
                 ready: later,
                 expected: 0,
+                closures: 0,
             });
         };
         let mut bytes = Vec::new();
@@ -541,6 +556,7 @@ impl FsyncLog {
             blocks: counted,
             ready: later,
             expected,
+            closures: members,
         })
     }
 
@@ -581,15 +597,18 @@ impl FsyncLog {
         }))
     }
 
-    /// Nothing is logged any more; waits for the log commit under way. Says whether the area was written: then its
-    /// first block is to be wiped once the full commit is durable. Before the transaction's commit record is written.
-    pub fn close(&self) -> bool {
+    /// Nothing is logged any more; waits for the log commit under way. Before the transaction's commit record is
+    /// written.
+    pub fn close(&self) -> Ended {
         let mut leader = self.leader.lock();
         leader.is_closed = true;
         while leader.is_leading {
             self.changed.wait(&mut leader);
         }
-        leader.is_touched
+        Ended {
+            is_touched: leader.is_touched,
+            closures: leader.closures,
+        }
     }
 }
 

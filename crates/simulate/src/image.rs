@@ -7,7 +7,7 @@ use std::path::Path as File;
 use std::process::Command;
 
 use device::BlockDevice;
-use engine::{Fs, Ino, OpenOptions, Timestamp};
+use engine::{Fs, Ino, LogUse, OpenOptions, Timestamp, Variants};
 use model::{History, Op, Path, Target, Tree};
 use sync::Arc;
 
@@ -160,12 +160,21 @@ pub struct Image {
     pub area: Area,
 }
 
-/// Opens a device for writing, with the clock that stands still.
+/// Opens a device for writing, with the clock that stands still. What can be logged by an fsync is, whether or not that
+/// is worth it.
 ///
 /// # Errors
 /// Those of [`Fs::open_for_writing`].
 pub fn open(device: &Arc<dyn BlockDevice>) -> Result<Fs, engine::Error> {
-    open_with(device, &OpenOptions::default())
+    let variants = Variants {
+        log_use: LogUse::Always,
+        ..Variants::default()
+    };
+    let options = OpenOptions {
+        variants,
+        ..OpenOptions::default()
+    };
+    open_with(device, &options)
 }
 
 /// As [`open`], with options.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use engine::{OpenOptions, Variants};
+use engine::{LogUse, OpenOptions, Variants};
 use model::Random;
 
 use crate::image::Profile;
@@ -40,11 +40,15 @@ impl Setting {
     pub fn of(profile: Profile, seed: u64) -> Setting {
         let mut random = Random::new(seed ^ SETTINGS);
         let all = all();
-        let variants = match random.below(3) {
+        let mut variants = match random.below(3) {
             0 => Variants::default(),
             // They are few.
             _ => all[random.below(all.len() as u64) as usize],
         };
+        if profile.has_fast_commits && seed % 4 > 0 {
+            // Else full commits would take the log's place in most of them.
+            variants.log_use = LogUse::Always;
+        }
         Setting {
             seed,
             variants,

@@ -53,7 +53,8 @@ const OVER: u8 = b'.';
   threads=N            how many requests are answered at once
   orphan=lockless|locked|list, stream_goal=hashed|inode|global, group_lock=try|wait,
   mb_optimize_scan=1|0, prealloc=on|off, inode_lookup=rcu|locked,
-  dir_ireserve=auto|off|low|normal|high|N, log_update=inplace|insert
+  dir_ireserve=auto|off|low|normal|high|N, log_update=inplace|insert,
+  log_use=auto|always
                        which form of a mechanism is used
 
 Exit status: 0 mounted (with -f: unmounted), 1 a wrong option, 2 usage, 32 not mounted.")]

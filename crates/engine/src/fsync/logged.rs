@@ -73,6 +73,9 @@ pub(super) fn log(icache: &Icache, inode: &Arc<LiveInode>, changed: Epoch) -> Re
         return Ok(false);
     }
     if !journal.is_home() {
+        if !fast.is_worth_a_checkpoint() {
+            return Ok(false);
+        }
         // Once after each full commit.
         journal.checkpoint()?;
     }
@@ -295,10 +298,10 @@ impl Gathered<'_> {
         for locked in locked {
             let inode = locked.inode();
             let now = inode.snapshot();
+            self.changes.set_names_in_log(inode.ino());
             if now.is(FileType::Regular) && now.links_count() > 0 {
                 self.changes.set_in_log(inode.ino());
             }
-            self.changes.set_names_in_log(inode.ino());
             if let Some(kept) = inode.logging() {
                 kept.set_logged(self.epoch, batch, now.bytes(self.icache.volume()));
             }
