@@ -23,18 +23,31 @@ use crate::{Content, Difference, Kind, NodeId, Op, Path, Tree};
 #[derive(Clone, Debug)]
 pub struct History {
     states: Vec<Tree>,
-    /// For each node, the states that changed it in ascending order, and whether they changed its size or allocation.
-    changed: BTreeMap<NodeId, Vec<(usize, bool)>>,
+    /// For each node, the states that changed it in ascending order, and what they changed.
+    changed: BTreeMap<NodeId, Vec<(usize, Changed)>>,
     /// No older state may be found.
     durable: usize,
     /// For each file, the state whose data are durable.
     durable_data: BTreeMap<NodeId, usize>,
     /// Whether a promise about one inode is about no other.
     is_each: bool,
+    /// Whether a write in place may leave an inode's times as they are.
+    keeps_times: bool,
     /// For each inode, the state that it may not be older than; where promises are about one.
     synced: BTreeMap<NodeId, usize>,
     /// The same for its names.
     synced_names: BTreeMap<NodeId, usize>,
+}
+
+/// What a state changed of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Changed {
+    /// Its data in place, and not even its times.
+    Data,
+    /// Something, but neither size nor allocation.
+    Inode,
+    /// Its size or allocation.
+    Shape,
 }
 
 /// Why what was found is none of the states allowed.
@@ -68,6 +81,7 @@ impl History {
             durable: 0,
             durable_data: BTreeMap::new(),
             is_each: false,
+            keeps_times: false,
             synced: BTreeMap::new(),
             synced_names: BTreeMap::new(),
         }
@@ -80,6 +94,16 @@ impl History {
         History {
             is_each: true,
             ..History::new(start)
+        }
+    }
+
+    /// The same history where a write in place may leave the inode's times as they are: it changes nothing but data
+    /// then, so an fsync behind it promises those, and nothing that others did before.
+    #[must_use]
+    pub fn with_times_kept(self) -> History {
+        History {
+            keeps_times: true,
+            ..self
         }
     }
 
@@ -98,6 +122,19 @@ impl History {
 
     /// Adds a state that may be found from now on: the effect of an operation, or of a part of one.
     pub fn push(&mut self, state: Tree) {
+        self.push_changed(state, Changed::Inode);
+    }
+
+    /// As [`History::push`], of the effect of this operation, or of a part of it.
+    pub fn push_of(&mut self, op: &Op, state: Tree) {
+        let least = match op {
+            Op::Write { .. } if self.keeps_times => Changed::Data,
+            _ => Changed::Inode,
+        };
+        self.push_changed(state, least);
+    }
+
+    fn push_changed(&mut self, state: Tree, least: Changed) {
         let index = self.states.len();
         let before = self.last().clone();
         for (id, node) in state.nodes() {
@@ -107,7 +144,8 @@ impl History {
             let shape = before
                 .get(id)
                 .is_none_or(|old| shape(&old.kind) != shape(&node.kind));
-            self.changed.entry(id).or_default().push((index, shape));
+            let what = if shape { Changed::Shape } else { least };
+            self.changed.entry(id).or_default().push((index, what));
         }
         self.states.push(state);
     }
@@ -119,7 +157,7 @@ impl History {
     pub fn complete(&mut self, op: &Op) -> Result<(), crate::Errno> {
         let mut state = self.last().clone();
         state.apply(op)?;
-        self.push(state);
+        self.push_of(op, state);
         self.promise(op);
         Ok(())
     }
@@ -149,9 +187,14 @@ impl History {
             return;
         };
         let changes = self.changed.get(&id).into_iter().flatten();
+        let is_promised = |what| match what {
+            Changed::Data => false,
+            Changed::Inode => all,
+            Changed::Shape => true,
+        };
         let promised = changes
             .rev()
-            .find(|(index, shape)| *index <= called && (all || *shape));
+            .find(|(index, what)| *index <= called && is_promised(*what));
         let promised = promised.map_or(0, |(index, _)| *index);
         if self.is_each && self.states[called].node(id).links == 0 {
             // Nothing of it is there after a crash, but perhaps a name that it had in the last full commit.

@@ -8,11 +8,12 @@ use crate::image::Image;
 use crate::judge::Judge;
 use crate::sequences::{Explained, Recorded, record};
 use crate::sweep::{Counts, Explains, caught, read, recover};
+use crate::times::Times;
 use crate::{CowDevice, Fault, Recorder};
 
 const KINDS: [fn(u64) -> Fault; 3] = [Fault::Read, Fault::Write, Fault::Flush];
 
-/// Lets every request of a run fail in turn.
+/// Lets every request of a run with such times fail in turn.
 ///
 /// # Errors
 /// The first fault after which something is wrong.
@@ -20,14 +21,16 @@ pub fn run(
     image: &Image,
     judge: &mut Judge,
     ops: &[Op],
+    times: Times,
     counts: &mut Counts,
 ) -> Result<(), String> {
     let mut ops = ops.to_vec();
     ops.push(Op::Sync);
+    let run = (ops.as_slice(), times);
     for kind in KINDS {
         for sticky in [false, true] {
             let mut n = 0;
-            while one(image, judge, &ops, kind(n), sticky)? {
+            while one(image, judge, run, kind(n), sticky)? {
                 n += 1;
                 counts.faults += 1;
             }
@@ -41,34 +44,34 @@ pub fn run(
 fn one(
     image: &Image,
     judge: &mut Judge,
-    ops: &[Op],
+    run: (&[Op], Times),
     fault: Fault,
     sticky: bool,
 ) -> Result<bool, String> {
     let say = |why: String| format!("{fault:?}{}: {why}", if sticky { " and on" } else { "" });
     let device = Recorder::over(&image.device).fails(fault, sticky);
-    let recorded = caught(|| record(device, &image.tree, ops)).map_err(say)?;
+    let recorded = caught(|| record(device, &image.tree, run.0, run.1)).map_err(say)?;
     if !recorded.recorder.has_failed() {
         return match recorded.broken {
             None => Ok(false),
             Some((index, why)) => Err(format!("operation {index} failed without a fault: {why}")),
         };
     }
-    caught(|| judge_left(image, judge, ops, &recorded)).map_err(say)?;
+    caught(|| judge_left(image, judge, run, &recorded)).map_err(say)?;
     Ok(true)
 }
 
 fn judge_left(
     image: &Image,
     judge: &mut Judge,
-    ops: &[Op],
+    (ops, times): (&[Op], Times),
     recorded: &Recorded,
 ) -> Result<(), String> {
     let left: CowDevice = recorded.recorder.live();
     let recovered = recover(&left)?;
     let found = read(&recovered)?;
-    let profile = image.profile;
-    let mut explained = Explained::new(&image.tree, ops, &recorded.done, profile, Vec::new());
+    let kind = (image.profile, times);
+    let mut explained = Explained::new(&image.tree, ops, &recorded.done, kind, Vec::new());
     match &recorded.broken {
         Some((index, why)) => explained
             .check(*index, &found)

@@ -7,11 +7,12 @@ use std::path::Path as File;
 use std::process::Command;
 
 use device::BlockDevice;
-use engine::{Fs, Ino, LogUse, OpenOptions, Timestamp, Variants};
+use engine::{Fs, Ino, LogUse, OpenOptions, Variants};
 use model::{History, Op, Path, Target, Tree};
 use sync::Arc;
 
 use crate::executor::{Executor, brief};
+use crate::times::{Clock, Times};
 use crate::{Area, CowDevice};
 
 /// A kind of image.
@@ -124,22 +125,17 @@ pub const PROFILES: [Profile; 5] = [FOUR_KIB, ONE_KIB, PLAIN, EXT3, FAST];
 pub const WORKED_ON: [Profile; 7] = [FOUR_KIB, ONE_KIB, PLAIN, EXT3, FULL, UNLOGGED, FAST];
 
 impl Profile {
-    /// A history that begins with a state of such an image.
+    /// A history that begins with a state of such an image, of a run with such times.
     #[must_use]
-    pub fn history(&self, start: Tree) -> History {
-        match self.has_fast_commits {
+    pub fn history(&self, start: Tree, times: Times) -> History {
+        let history = match self.has_fast_commits {
             true => History::new_of_each(start),
             false => History::new(start),
+        };
+        match times.are_seen {
+            true => history,
+            false => history.with_times_kept(),
         }
-    }
-}
-
-/// A clock that stands still, so that states differ by what was done and not by when.
-#[must_use]
-pub fn clock() -> Timestamp {
-    Timestamp {
-        seconds: 1_700_000_000,
-        nanoseconds: 5,
     }
 }
 
@@ -160,32 +156,37 @@ pub struct Image {
     pub area: Area,
 }
 
-/// Opens a device for writing, with the clock that stands still. What can be logged by an fsync is, whether or not that
-/// is worth it.
+/// Opens a device for writing, with a clock that stands still, so that states differ by what was done and not by when.
+/// What can be logged by an fsync is, whether or not that is worth it.
 ///
 /// # Errors
 /// Those of [`Fs::open_for_writing`].
 pub fn open(device: &Arc<dyn BlockDevice>) -> Result<Fs, engine::Error> {
-    let variants = Variants {
-        log_use: LogUse::Always,
-        ..Variants::default()
-    };
-    let options = OpenOptions {
-        variants,
-        ..OpenOptions::default()
-    };
-    open_with(device, &options)
+    open_with(device, &logging(), Clock::Still)
 }
 
-/// As [`open`], with options.
+/// Options with which all is logged that can be, whether or not it is worth it.
+#[must_use]
+pub fn logging() -> OpenOptions {
+    OpenOptions {
+        variants: Variants {
+            log_use: LogUse::Always,
+            ..Variants::default()
+        },
+        ..OpenOptions::default()
+    }
+}
+
+/// As [`open`], with options and a clock.
 ///
 /// # Errors
 /// Those of [`Fs::open_for_writing`].
 pub fn open_with(
     device: &Arc<dyn BlockDevice>,
     options: &OpenOptions,
+    clock: Clock,
 ) -> Result<Fs, engine::Error> {
-    Fs::open_for_writing(Arc::clone(device), options, clock)
+    Fs::open_for_writing(Arc::clone(device), options, clock.reader())
 }
 
 /// Makes an image and does these operations on it.

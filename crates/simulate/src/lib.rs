@@ -25,6 +25,7 @@ pub mod sequences;
 pub mod setting;
 pub mod steps;
 mod sweep;
+mod times;
 mod trace;
 
 pub use area::Area;
@@ -36,4 +37,5 @@ pub use others::{Compared, Others};
 pub use recorder::{Event, Fault, Recorder};
 pub use setting::Setting;
 pub use sweep::{Counts, Depth, Explains, Sweep, caught, read, recover};
+pub use times::{Clock, Times};
 pub use trace::{Call, Trace};

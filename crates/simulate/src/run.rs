@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use lanefs_simulate::image::{self, Image, PROFILES, Profile, WORKED_ON};
 use lanefs_simulate::{
-    Compared, Counts, Depth, Judge, Setting, Sweep, brief, caught, faults as all_faults,
+    Compared, Counts, Depth, Judge, Setting, Sweep, Times, brief, caught, faults as all_faults,
     histories as all_histories, seeds as random_work, sequences, steps,
 };
 use sync::clock::{Instant, now};
@@ -265,7 +265,8 @@ pub fn faults(profile: Profile, numbers: Range<u64>, every: u64) -> Result<Tally
     for number in chosen(&numbers, every, alphabet.len()) {
         let ops = sequences::sequence(&alphabet, 1, number);
         let say = |why: String| repeat(profile, &format!("--fault 1:{number}"), &why);
-        let checked = all_faults::run(&image, &mut judge, &ops, &mut tally.counts);
+        let times = Times::of(number as u64);
+        let checked = all_faults::run(&image, &mut judge, &ops, times, &mut tally.counts);
         tally.add(checked.map_err(say));
         let left = sequences::left_dirty(&image, &ops);
         let checked =
@@ -416,11 +417,18 @@ pub fn sequence(profile: Profile, at: (u32, u64), with_faults: bool) -> Result<T
     let (length, number) = at;
     let index = usize::try_from(number).map_err(|_| "no such sequence")?;
     let ops = sequences::sequence(&alphabet, length as usize, index);
+    say(&Times::of(number));
     ops.iter().for_each(|op| say(&brief(op)));
     let mut tally = Tally::default();
     if with_faults {
         let mut judge = Judge::new(&image)?;
-        all_faults::run(&image, &mut judge, &ops, &mut tally.counts)?;
+        all_faults::run(
+            &image,
+            &mut judge,
+            &ops,
+            Times::of(number),
+            &mut tally.counts,
+        )?;
         let left = sequences::left_dirty(&image, &ops)?;
         all_faults::run_recovery(&image, &left, &mut tally.counts)?;
         return Ok(tally);

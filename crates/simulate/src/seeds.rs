@@ -92,7 +92,7 @@ fn record_on(recorder: Recorder, profile: Profile, setting: &Setting) -> Result<
     };
     let run = || {
         let mut worked = Worked::default();
-        match open_with(&shared, &setting.options()) {
+        match open_with(&shared, &setting.options(), setting.times.clock) {
             Ok(fs) => work_on(fs, profile, setting, &recorder, &mut worked),
             Err(error) => worked.broken = Some(error.to_string()),
         }
@@ -106,7 +106,7 @@ fn record_on(recorder: Recorder, profile: Profile, setting: &Setting) -> Result<
         broken: worked.broken,
         frozen: worked.frozen,
         left: worked.left,
-        trace: Trace::new(worked.calls, &handled, profile),
+        trace: Trace::new(worked.calls, &handled, (profile, setting.times)),
     })
 }
 
@@ -131,6 +131,7 @@ fn work_on(fs: Fs, profile: Profile, setting: &Setting, recorder: &Recorder, wor
     };
     let shared = Shared {
         fs: &fs,
+        times: setting.times,
         recorder,
         is_frozen: AtomicBool::new(false),
     };

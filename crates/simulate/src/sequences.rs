@@ -5,12 +5,15 @@
 use std::collections::{HashMap, HashSet};
 
 use device::BlockDevice;
+use engine::OpenOptions;
 use model::{Device, History, Mode, Op, Path, Random, RenameFlag, Target, Tree, XattrFlag};
 use sync::Arc;
+use sync::schedule::{self, Plan};
 
 use crate::executor::{Executor, Refusal, brief, parts, within};
-use crate::image::{Image, Profile, open};
+use crate::image::{Image, Profile, open_with};
 use crate::sweep::{Explains, Sweep, read};
+use crate::times::Times;
 use crate::{CowDevice, Cut, Event, Recorder};
 
 /// One operation and the sync behind it, if any.
@@ -222,25 +225,27 @@ pub struct Explained<'a> {
     /// Which operations the engine did, as far as it came.
     done: &'a [bool],
     profile: Profile,
+    times: Times,
     histories: HashMap<usize, History>,
     marks: Vec<usize>,
 }
 
 impl<'a> Explained<'a> {
-    /// `marks` holds for each event how many operations had returned.
+    /// Of a run on such an image with such times; `marks` holds for each event how many operations had returned.
     #[must_use]
     pub fn new(
         start: &'a Tree,
         ops: &'a [Op],
         done: &'a [bool],
-        profile: Profile,
+        kind: (Profile, Times),
         marks: Vec<usize>,
     ) -> Explained<'a> {
         Explained {
             start,
             ops,
             done,
-            profile,
+            profile: kind.0,
+            times: kind.1,
             histories: HashMap::new(),
             marks,
         }
@@ -248,13 +253,13 @@ impl<'a> Explained<'a> {
 
     fn history(&self, returned: usize) -> Result<History, String> {
         let refused = |op: &Op, errno| format!("the model refuses {}: {errno:?}", brief(op));
-        let mut history = self.profile.history(self.start.clone());
+        let mut history = self.profile.history(self.start.clone(), self.times);
         for (index, op) in self.ops.iter().enumerate().take(returned) {
             if self.done[index] {
                 if let Some(first) = within(op, history.last()) {
                     let mut state = history.last().clone();
                     state.apply(&first).map_err(|errno| refused(op, errno))?;
-                    history.push(state);
+                    history.push_of(&first, state);
                 }
                 history.complete(op).map_err(|errno| refused(op, errno))?;
             }
@@ -270,7 +275,7 @@ impl<'a> Explained<'a> {
                 let mut state = before.clone();
                 // Of an operation that failed midway, even the model may refuse a part.
                 if state.apply(&part).is_ok() {
-                    history.push(state);
+                    history.push_of(&part, state);
                 }
             }
         }
@@ -305,11 +310,34 @@ pub struct Recorded {
     pub broken: Option<(usize, String)>,
 }
 
-/// Runs operations on a device, one after another, and closes it.
+/// Points after which a run counts as a livelock.
+const POINTS: u64 = 3_000_000;
+
+/// Runs operations on a device, one after another, and closes it: as a schedule of one thread, whose time is the run's
+/// own.
 ///
 /// # Errors
 /// When the engine and the model say different things.
-pub fn record(recorder: Recorder, start: &Tree, ops: &[Op]) -> Result<Recorded, String> {
+pub fn record(
+    recorder: Recorder,
+    start: &Tree,
+    ops: &[Op],
+    times: Times,
+) -> Result<Recorded, String> {
+    let plan = Plan {
+        seed: 0,
+        points: POINTS,
+    };
+    let (recorded, _) = schedule::run(plan, || record_scheduled(recorder, start, ops, times))?;
+    recorded
+}
+
+fn record_scheduled(
+    recorder: Recorder,
+    start: &Tree,
+    ops: &[Op],
+    times: Times,
+) -> Result<Recorded, String> {
     let recorder = Arc::new(recorder);
     let shared: Arc<dyn BlockDevice> = Arc::clone(&recorder) as _;
     let mut recorded = Recorded {
@@ -318,14 +346,17 @@ pub fn record(recorder: Recorder, start: &Tree, ops: &[Op]) -> Result<Recorded, 
         broken: None,
     };
     let mut tree = start.clone();
-    let fs = match open(&shared) {
+    let fs = match open_with(&shared, &OpenOptions::default(), times.clock) {
         Ok(fs) => fs,
         Err(error) => {
             recorded.broken = Some((0, error.to_string()));
             return Ok(recorded);
         }
     };
-    let mut executor = Executor::new(&fs);
+    let mut executor = match times.are_seen {
+        true => Executor::new(&fs),
+        false => Executor::without_looks(&fs),
+    };
     for (index, op) in ops.iter().enumerate() {
         let expected = match executor.apply(op) {
             Err(Refusal::Broken(why)) => {
@@ -380,13 +411,14 @@ pub fn marks(recorder: &Recorder) -> Vec<usize> {
 }
 
 /// Runs operations, and cuts them everywhere; closing the file system, too, and has e2fsck read what that leaves, if
-/// `with_close`. What is drawn follows from the seed.
+/// `with_close`. What is drawn follows from the seed, and so does how time goes.
 ///
 /// # Errors
 /// The first thing that is wrong.
 pub fn run(sweep: &mut Sweep<'_>, ops: &[Op], seed: u64, with_close: bool) -> Result<(), String> {
     let start = sweep.image.tree.clone();
-    let recorded = record(Recorder::over(&sweep.image.device), &start, ops)?;
+    let times = Times::of(seed);
+    let recorded = record(Recorder::over(&sweep.image.device), &start, ops, times)?;
     if let Some((index, why)) = recorded.broken {
         return Err(format!("operation {index} failed without a fault: {why}"));
     }
@@ -408,9 +440,9 @@ pub fn run(sweep: &mut Sweep<'_>, ops: &[Op], seed: u64, with_close: bool) -> Re
         let events = recorded.recorder.cuts().events().len();
         until = until.min(returned(&recorded.recorder, ops.len()).unwrap_or(events));
     }
-    let profile = sweep.image.profile;
+    let kind = (sweep.image.profile, times);
     let marks = marks(&recorded.recorder);
-    let mut explained = Explained::new(&start, ops, &recorded.done, profile, marks);
+    let mut explained = Explained::new(&start, ops, &recorded.done, kind, marks);
     sweep.run(recorded.recorder.cuts(), &[], &mut explained, until, seed)
 }
 
@@ -427,7 +459,8 @@ fn returned(recorder: &Recorder, ops: usize) -> Option<usize> {
 pub fn left_dirty(image: &Image, ops: &[Op]) -> Result<CowDevice, String> {
     let mut ops = ops.to_vec();
     ops.push(Op::Sync);
-    let recorded = record(Recorder::over(&image.device), &image.tree, &ops)?;
+    let recorder = Recorder::over(&image.device);
+    let recorded = record(recorder, &image.tree, &ops, Times::PLAIN)?;
     let event = returned(&recorded.recorder, ops.len());
     let event = event.ok_or("the last operation did not return")?;
     Ok(recorded.recorder.cuts().state(Cut { event, seed: 0 }))

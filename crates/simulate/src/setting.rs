@@ -1,5 +1,5 @@
 //! How a run of random work is set up, all of it from its seed: which form of each mechanism it begins with, which it
-//! switches to meanwhile, and how its journal commits.
+//! switches to meanwhile, how its journal commits, and how time goes in it.
 
 use std::fmt;
 
@@ -7,6 +7,7 @@ use engine::{LogUse, OpenOptions, Variants};
 use model::Random;
 
 use crate::image::Profile;
+use crate::times::Times;
 
 /// Combinations of forms that are drawn once for all, besides the defaults and each twin alone.
 pub const COMBINATIONS: u64 = 20;
@@ -32,6 +33,8 @@ pub struct Setting {
     pub async_commit: bool,
     /// Whether four threads mostly change their files and fsync them and each other's.
     pub is_syncing: bool,
+    /// How its clock goes, and whether anybody looks at the times of files.
+    pub times: Times,
 }
 
 impl Setting {
@@ -57,6 +60,7 @@ impl Setting {
                 && profile.has_checksums
                 && profile.has_log,
             is_syncing: false,
+            times: Times::of(seed),
         }
     }
 
@@ -92,7 +96,7 @@ impl fmt::Display for Setting {
         if self.is_syncing {
             f.write_str(", fsyncs")?;
         }
-        Ok(())
+        write!(f, ", {}", self.times)
     }
 }
 

@@ -15,6 +15,7 @@ use sync::schedule::Handled;
 
 use crate::executor::{Refusal, brief, parts, within};
 use crate::image::Profile;
+use crate::times::Times;
 
 /// One call of one thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,6 +56,7 @@ pub struct Trace {
     handles: Vec<usize>,
     timeline: Vec<(u64, Step)>,
     profile: Profile,
+    times: Times,
     /// What explained something last: tried first.
     known: RefCell<Places>,
 }
@@ -86,9 +88,9 @@ const ROUNDS: usize = 8;
 
 impl Trace {
     /// Of what the threads logged, and the handles that they began ([`sync::schedule::handled`]). On an image of
-    /// this kind.
+    /// this kind, with such times.
     #[must_use]
-    pub fn new(mut calls: Vec<Call>, handled: &[Handled], profile: Profile) -> Trace {
+    pub fn new(mut calls: Vec<Call>, handled: &[Handled], kind: (Profile, Times)) -> Trace {
         calls.sort_by_key(|call| call.called);
         let mut handles = vec![0; calls.len()];
         let mut timeline = Vec::new();
@@ -114,7 +116,8 @@ impl Trace {
             calls,
             handles,
             timeline,
-            profile,
+            profile: kind.0,
+            times: kind.1,
             known: RefCell::default(),
         }
     }
@@ -271,7 +274,7 @@ impl Trace {
 
     fn build(&self, start: &Tree, position: usize, places: &Places) -> Result<Built, Unexplained> {
         let mut built = Built {
-            history: self.profile.history(start.clone()),
+            history: self.profile.history(start.clone(), self.times),
             called: BTreeMap::new(),
             returned: BTreeMap::new(),
             seen: BTreeMap::new(),
@@ -409,14 +412,14 @@ fn apply(history: &mut History, op: &Op) -> Result<(), String> {
     if let Some(first) = within(op, history.last()) {
         let mut state = history.last().clone();
         if state.apply(&first).is_ok() {
-            history.push(state);
+            history.push_of(&first, state);
         }
     }
     let mut state = history.last().clone();
     state
         .apply(op)
         .map_err(|errno| format!("the model refuses {}: {errno:?}", brief(op)))?;
-    history.push(state);
+    history.push_of(op, state);
     Ok(())
 }
 

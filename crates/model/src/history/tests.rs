@@ -222,3 +222,28 @@ fn where_each_fsync_is_for_itself_files_may_be_of_different_states_and_promises_
     );
     assert!(history.check(&found(&[with_a, create("e")])).is_err());
 }
+
+#[test]
+fn where_times_are_kept_an_fsync_of_data_in_place_promises_them_and_nothing_of_others() {
+    let start = tree(&[create("a"), write("a", 0, b'1', 2000)]);
+    let ops = [create("b"), write("a", 0, b'2', 2000), fsync("a")];
+    let run = |mut history: History| {
+        for op in &ops {
+            history.complete(op).unwrap();
+        }
+        history
+    };
+    let mut without_b = start.clone();
+    without_b.apply(&ops[1]).unwrap();
+    assert!(run(History::new(start.clone())).check(&without_b).is_err());
+    let kept = run(History::new(start.clone()).with_times_kept());
+    kept.check(&without_b).unwrap();
+    kept.check(kept.last()).unwrap();
+    assert!(kept.check(&start).is_err(), "the data were promised");
+    let grown = [create("b"), write("a", 0, b'2', 3000), fsync("a")];
+    let mut kept = History::new(start).with_times_kept();
+    for op in &grown {
+        kept.complete(op).unwrap();
+    }
+    assert!(kept.check(&without_b).is_err(), "the size, too");
+}

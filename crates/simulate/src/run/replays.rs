@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use lanefs_simulate::image::{self, Image, Profile};
 use lanefs_simulate::{
-    Cut, Others, Recorder, Setting, brief, caught, seeds as random_work, sequences,
+    Cut, Others, Recorder, Setting, Times, brief, caught, seeds as random_work, sequences,
 };
 use model::{Op, Random};
 use sync::clock::now;
@@ -102,7 +102,8 @@ fn of_sequence(
             }
         }
     }
-    let recorded = sequences::record(Recorder::over(&image.device), &image.tree, &ops)?;
+    let recorder = Recorder::over(&image.device);
+    let recorded = sequences::record(recorder, &image.tree, &ops, Times::of(run))?;
     if let Some((_, why)) = recorded.broken {
         return Err(why);
     }

@@ -9,6 +9,7 @@ use sync::{gauge, schedule};
 
 use super::work::{OTHERS, Work};
 use crate::executor::{Executor, Refusal};
+use crate::times::Times;
 use crate::trace::Call;
 use crate::{CowDevice, Recorder, setting};
 
@@ -27,6 +28,7 @@ const SLACK_INODES: u64 = 4;
 /// What threads share.
 pub(super) struct Shared<'a> {
     pub(super) fs: &'a Fs,
+    pub(super) times: Times,
     pub(super) recorder: &'a Recorder,
     /// Whether one of them froze the file system. [atomic: AcqRel]
     pub(super) is_frozen: AtomicBool,
@@ -49,7 +51,10 @@ pub(super) struct Part {
 
 /// One thread's part, and what it was told.
 pub(super) fn run(shared: &Shared<'_>, work: &mut Work) -> Part {
-    let mut executor = Executor::new(shared.fs);
+    let mut executor = match shared.times.are_seen {
+        true => Executor::new(shared.fs),
+        false => Executor::without_looks(shared.fs),
+    };
     let mut part = Part::default();
     let first = work.own(work.thread);
     let (slot, other) = (2 * work.thread as u8, 2 * work.thread as u8 + 1);
