@@ -181,16 +181,27 @@ pub fn alphabet(has_extents: bool) -> Vec<Step> {
     steps
 }
 
-/// The operations of the sequence of this length and number.
+/// The operations of the sequence of this length and number. What a write writes tells its place in the sequence, so
+/// that one over another shows.
 #[must_use]
 pub fn sequence(alphabet: &[Step], length: usize, number: usize) -> Vec<Op> {
     let mut ops = Vec::new();
     let mut rest = number;
-    for _ in 0..length {
-        ops.extend(alphabet[rest % alphabet.len()].iter().cloned());
+    for place in 0..length {
+        let step = alphabet[rest % alphabet.len()].iter().cloned();
+        ops.extend(step.map(|op| at_place(op, place)));
         rest /= alphabet.len();
     }
     ops
+}
+
+fn at_place(mut op: Op, place: usize) -> Op {
+    if let Op::Write { bytes, .. } = &mut op {
+        // Letters become small ones at the second place; the third has neither.
+        let further = 32 * place as u8;
+        bytes.iter_mut().for_each(|byte| *byte += further);
+    }
+    op
 }
 
 /// How many sequences there are of a length.
@@ -464,4 +475,23 @@ pub fn left_dirty(image: &Image, ops: &[Op]) -> Result<CowDevice, String> {
     let event = returned(&recorded.recorder, ops.len());
     let event = event.ok_or("the last operation did not return")?;
     Ok(recorded.recorder.cuts().state(Cut { event, seed: 0 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_over_the_same_write_shows() {
+        let alphabet = alphabet(true);
+        let is_write = |step: &Step| matches!(step[..], [Op::Write { .. }]);
+        let write = alphabet.iter().position(is_write).unwrap();
+        let number = write * (alphabet.len() * alphabet.len() + alphabet.len() + 1);
+        let ops = sequence(&alphabet, 3, number);
+        let fills = ops.iter().map(|op| match op {
+            Op::Write { bytes, .. } => bytes[0],
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(fills.collect::<Vec<_>>(), [b'A', b'a', b'A' + 64]);
+    }
 }
