@@ -2,7 +2,8 @@
 //!
 //! Each thread owns a family of names and the data of the files in it; the other threads unlink, link and rename its
 //! names too, and all share names that nobody opens. So operations meet in every way on directories, links and orphans,
-//! and each file's bytes have one writer. Work that mostly fsyncs does so with files that others write, too.
+//! and each file's bytes have one writer. Work that mostly fsyncs does so with files that others write, too; in half of
+//! its runs it is all about one file.
 
 mod threads;
 mod work;
@@ -144,6 +145,9 @@ fn work_on(fs: Fs, profile: Profile, setting: &Setting, recorder: &Recorder, wor
             is_switching: setting.is_switching,
             is_syncing: setting.is_syncing,
             is_following: setting.is_syncing && !seed.is_multiple_of(3),
+            focus: setting.focus,
+            end: 0,
+            has_opened: false,
         };
         let mine = threads::run(&shared, &mut work);
         let mut all = all.lock();

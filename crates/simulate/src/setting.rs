@@ -20,6 +20,15 @@ const ASYNC_OF_EIGHT: u64 = 2;
 /// Of four runs, those that switch forms while they work.
 const SWITCHING_OF_FOUR: u64 = 3;
 
+/// What the first of four threads mostly does to its file, while the others fsync and sync it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Focus {
+    /// It gets longer, so that each state needs blocks that the one before had not.
+    Grows,
+    /// Its bytes are written again in place, which may change nothing else.
+    IsWrittenOver,
+}
+
 /// How a run is set up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
@@ -33,6 +42,8 @@ pub struct Setting {
     pub async_commit: bool,
     /// Whether four threads mostly change their files and fsync them and each other's.
     pub is_syncing: bool,
+    /// What becomes of the one file that all of them are about, if they are.
+    pub focus: Option<Focus>,
     /// How its clock goes, and whether anybody looks at the times of files.
     pub times: Times,
 }
@@ -60,6 +71,7 @@ impl Setting {
                 && profile.has_checksums
                 && profile.has_log,
             is_syncing: false,
+            focus: None,
             times: Times::of(seed),
         }
     }
@@ -69,6 +81,11 @@ impl Setting {
     pub fn syncing(profile: Profile, seed: u64) -> Setting {
         Setting {
             is_syncing: true,
+            focus: match seed % 4 {
+                1 => Some(Focus::Grows),
+                3 => Some(Focus::IsWrittenOver),
+                _ => None,
+            },
             ..Setting::of(profile, seed)
         }
     }
@@ -94,7 +111,11 @@ impl fmt::Display for Setting {
             f.write_str(", async commits")?;
         }
         if self.is_syncing {
-            f.write_str(", fsyncs")?;
+            f.write_str(match self.focus {
+                None => ", fsyncs",
+                Some(Focus::Grows) => ", fsyncs of a file that grows",
+                Some(Focus::IsWrittenOver) => ", fsyncs of a file that is written over",
+            })?;
         }
         write!(f, ", {}", self.times)
     }

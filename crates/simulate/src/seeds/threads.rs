@@ -90,8 +90,10 @@ pub(super) fn run(shared: &Shared<'_>, work: &mut Work) -> Part {
             freeze(shared, work.thread, &mut part);
         }
         let op = work.next();
-        part.calls
-            .push(call(&mut executor, shared, work.thread, op));
+        let opens = matches!(op, Op::Open { .. });
+        let call = call(&mut executor, shared, work.thread, op);
+        work.has_opened |= opens && call.result.is_ok();
+        part.calls.push(call);
     }
     for op in rest {
         part.calls

@@ -4,6 +4,7 @@ use model::{Device, Mode, Op, Path, Random, RenameFlag, Target, XattrFlag, acl};
 
 use super::DIRECTORIES;
 use crate::image::Profile;
+use crate::setting::Focus;
 
 /// The work of one thread.
 pub(super) struct Work {
@@ -18,6 +19,12 @@ pub(super) struct Work {
     pub(super) is_syncing: bool,
     /// Whether, of those that mostly fsync, two do so with the first one's files.
     pub(super) is_following: bool,
+    /// Whether all of it is about the first thread's first file, and what becomes of that.
+    pub(super) focus: Option<Focus>,
+    /// How long that was made so far.
+    pub(super) end: u64,
+    /// Whether this thread has it open.
+    pub(super) has_opened: bool,
 }
 
 /// The first of the slots, one a thread, for files that another thread writes.
@@ -36,6 +43,9 @@ impl Work {
 
     /// A name of a thread's family.
     pub(super) fn own(&mut self, thread: usize) -> Path {
+        if self.focus.is_some() {
+            return Path::new(DIRECTORIES[0]).join(format!("t{thread}").as_bytes());
+        }
         let name = format!("t{thread}{}", self.random.below(2));
         let name = self.padded(name);
         self.directory().join(&name)
@@ -91,6 +101,9 @@ impl Work {
     }
 
     fn next_syncing(&mut self) -> Op {
+        if let Some(focus) = self.focus {
+            return self.next_about_one(focus);
+        }
         match (self.is_following, self.thread) {
             (true, 0) => return self.next_followed(),
             (true, 2) if self.random.one_in(2) => return Op::Sync,
@@ -107,6 +120,53 @@ impl Work {
             82..86 => self.open(),
             86..96 => Op::Sync,
             _ => self.sync(),
+        }
+    }
+
+    /// One file: the first thread changes it, the third one mostly syncs all, the others fsync it.
+    fn next_about_one(&mut self, focus: Focus) -> Op {
+        // Few threads.
+        let slot = OTHERS + self.thread as u8;
+        let (mine, theirs) = (Target::Slot(2 * self.thread as u8), Target::Slot(slot));
+        let draw = self.random.below(10);
+        match (self.thread, draw) {
+            (0, 0) => Op::Fsync { file: mine },
+            (0, 1) => self.longer(mine),
+            (0, 2) => self.again(mine),
+            (0, _) if focus == Focus::Grows => self.longer(mine),
+            (0, _) => self.again(mine),
+            _ if !self.has_opened => Op::Open {
+                path: self.own(0),
+                slot,
+            },
+            (2, 0..6) if focus == Focus::Grows => Op::Sync,
+            (2, 0) => Op::Sync,
+            (_, 6) => Op::Fdatasync { file: theirs },
+            _ => Op::Fsync { file: theirs },
+        }
+    }
+
+    /// Writes what lies behind all that was written so far.
+    fn longer(&mut self, file: Target) -> Op {
+        let offset = self.end;
+        self.end += 1 + self.random.below(2 * self.profile.unit);
+        self.write(file, offset, self.end - offset)
+    }
+
+    /// Writes over what was written.
+    fn again(&mut self, file: Target) -> Op {
+        let offset = self.random.below(self.end.max(1));
+        let len = 1 + self.random.below(self.end.max(1) - offset);
+        self.end = self.end.max(offset + len);
+        self.write(file, offset, len)
+    }
+
+    fn write(&mut self, file: Target, offset: u64, len: u64) -> Op {
+        let byte = 1 + (self.random.bits() % 255) as u8;
+        Op::Write {
+            file,
+            offset,
+            bytes: vec![byte; usize::try_from(len).unwrap_or(1)],
         }
     }
 
@@ -183,12 +243,7 @@ impl Work {
         match self.random.below(10) {
             0..5 => {
                 let len = 1 + self.random.below(self.longest());
-                let byte = 1 + (self.random.bits() % 255) as u8;
-                Op::Write {
-                    file,
-                    offset,
-                    bytes: vec![byte; usize::try_from(len).unwrap_or(1)],
-                }
+                self.write(file, offset, len)
             }
             5..7 => Op::Truncate {
                 file,
