@@ -26,11 +26,13 @@ pub enum Canary {
     TailBeforeData,
     /// A fast commit shows an inode as it is after the transaction's end.
     NextEpochInLog,
+    /// An fsync of what is in a fast commit already does not flush the data that were written over others since.
+    OverwrittenUnflushed,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Canary; 11] = [
+    pub const ALL: [Canary; 12] = [
         Canary::FlushLeftOut,
         Canary::RevokeLeftOut,
         Canary::ReusedBeforeCommit,
@@ -42,15 +44,23 @@ impl Canary {
         Canary::InodeWithoutLinks,
         Canary::TailBeforeData,
         Canary::NextEpochInLog,
+        Canary::OverwrittenUnflushed,
     ];
 
     /// Whether it is made in fast commits, so that only an image that has them shows it.
     #[must_use]
     pub fn is_of_fast_commits(self) -> bool {
-        use Canary::{InodeWithoutLinks, NextEpochInLog, TailBeforeData, UnlinkWithoutLink};
+        use Canary::{
+            InodeWithoutLinks, NextEpochInLog, OverwrittenUnflushed, TailBeforeData,
+            UnlinkWithoutLink,
+        };
         matches!(
             self,
-            UnlinkWithoutLink | InodeWithoutLinks | TailBeforeData | NextEpochInLog
+            UnlinkWithoutLink
+                | InodeWithoutLinks
+                | TailBeforeData
+                | NextEpochInLog
+                | OverwrittenUnflushed
         )
     }
 }
