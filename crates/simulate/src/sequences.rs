@@ -5,13 +5,12 @@
 use std::collections::{HashMap, HashSet};
 
 use device::BlockDevice;
-use engine::OpenOptions;
 use model::{Device, History, Mode, Op, Path, Random, RenameFlag, Target, Tree, XattrFlag};
 use sync::Arc;
 use sync::schedule::{self, Plan};
 
 use crate::executor::{Executor, Refusal, brief, parts, within};
-use crate::image::{Image, Profile, open_with};
+use crate::image::{Image, Profile, logging, open_with};
 use crate::sweep::{Explains, Sweep, read};
 use crate::times::Times;
 use crate::{CowDevice, Cut, Event, Recorder};
@@ -357,7 +356,7 @@ fn record_scheduled(
         broken: None,
     };
     let mut tree = start.clone();
-    let fs = match open_with(&shared, &OpenOptions::default(), times.clock) {
+    let fs = match open_with(&shared, &logging(), times.clock) {
         Ok(fs) => fs,
         Err(error) => {
             recorded.broken = Some((0, error.to_string()));
