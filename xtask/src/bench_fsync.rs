@@ -3,7 +3,7 @@
 //!
 //! A disk is a loop device over a file in /dev/shm. Where its flushes are to take time, the file is seen through
 //! `slow-disk` (crates/fuse/examples), whose fsyncs wait that long; reads and writes pass it by. Each file system has a
-//! disk of its own, ours too. What can't be had is left out, and that is said. Needs root. Tables and charts go to
+//! disk of its own, ours too; ours is also measured on such a file itself. What can't be had is left out, and that is said. Needs root. Tables and charts go to
 //! docs/scaling/fsync.md and beside it.
 
 use std::fs;
@@ -48,6 +48,8 @@ const PEERS: [Peer; 3] = [
 
 /// Disks of ours: in process with the log, with full commits, and mounted.
 const OURS: [&str; 3] = ["engine.log", "engine.full", "lanefs"];
+/// And in process with the log, without a loop device.
+const IMAGE_FILE: &str = "engine.file";
 
 /// Disks of one flush time and what is mounted on them; undone when it goes.
 struct Disks {
@@ -72,7 +74,7 @@ impl Disks {
         let files = place.join("files");
         fs::create_dir_all(&files).map_err(said)?;
         let names = || PEERS.iter().map(|peer| peer.name).chain(OURS);
-        for name in names() {
+        for name in names().chain([IMAGE_FILE]) {
             let file = fs::File::create(files.join(name)).map_err(said)?;
             file.set_len(DISK_BYTES).map_err(said)?;
         }
@@ -88,6 +90,7 @@ impl Disks {
         for name in OURS {
             std::os::unix::fs::symlink(disks.device(name)?, place.join(name)).map_err(said)?;
         }
+        std::os::unix::fs::symlink(seen.join(IMAGE_FILE), place.join(IMAGE_FILE)).map_err(said)?;
         Ok(disks)
     }
 

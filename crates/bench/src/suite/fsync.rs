@@ -22,6 +22,8 @@ use crate::workload::Workload;
 
 /// Jobs of the source's table and more.
 const JOBS: [usize; 4] = [1, 2, 8, 16];
+/// Operations of each round where one job's fsyncs are timed: what comes once in a hundred must have come several times.
+const ALONE: usize = 1000;
 /// How long a flush takes, in microseconds.
 const FLUSHES: [u64; 3] = [0, 20, 1000];
 
@@ -45,6 +47,9 @@ const MIXES: [(Workload, &str); 4] = [
     (Workload::SqliteWal, "like SQLite with a write-ahead log"),
     (Workload::MailSpool, "like a mail spool"),
 ];
+
+/// The log on an image that is a file, where the others are on block devices.
+const IMAGE_FILE: &str = "log, image file";
 
 /// What the devices of a comparison do.
 #[derive(Clone, Copy)]
@@ -107,10 +112,38 @@ fn compared(setup: &Setup, flush: Flush, progress: &mut Progress<'_>) -> Result<
         table.rows_are = "jobs";
         tables.push(table);
     }
-    tables.push(alone(&tables, flush));
+    let mut lone = lone(setup, flush, &contenders, progress)?;
     let peers = contenders.len() - setup.on.len();
-    tables.extend(goals::table(&tables, flush, setup, peers)?);
+    let goals = goals::table(&tables, &lone, flush, setup, peers)?;
+    lone.extend_from_slice(&tables[WORKLOADS.len()..]);
+    tables.push(alone(&lone, flush));
+    tables.extend(goals);
     Ok(tables)
+}
+
+/// The writing loads with one job and enough fsyncs to say how long one in a hundred takes: not to be shown.
+fn lone(
+    setup: &Setup,
+    flush: Flush,
+    contenders: &[Contender<'_>],
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Table>, Error> {
+    let setup = Setup {
+        rounds: 1,
+        workers: None,
+        ..setup.clone()
+    };
+    let of = |(workload, what): &(Workload, &str)| {
+        let running = Running {
+            key: &format!("{}-{}-alone", workload.name(), flush.key()),
+            title: &format!("fsync: {what}; {}", flush.said()),
+            workload: *workload,
+            workers: &[1],
+            operations: Some(setup.scaled(ALONE, 40) as u64),
+        };
+        running.table(&setup, contenders, progress)
+    };
+    WORKLOADS.iter().map(of).collect()
 }
 
 /// How long one fsync takes while there is no other: in flush times where these are known.
@@ -132,7 +165,8 @@ fn alone(tables: &[Table], flush: Flush) -> Table {
         "fsync: how long one takes while there is no other; {}",
         flush.said()
     );
-    let about = "From the call to its return, one job; medians of the rounds' percentiles.";
+    let about = "From the call to its return, one job: of the writing loads one round of 1,000 operations, of the mixes \
+                 medians of the rounds' percentiles.";
     let mut table = Table::new(&key, &title, about, rows.collect(), columns);
     (table.unit, table.less_is_better) = (unit, true);
     (table.rows_are, table.shape) = ("fsync", Shape::Bars);
@@ -173,6 +207,10 @@ fn contenders(setup: &Setup, flush: Flush) -> Result<Vec<Contender<'static>>, Er
         }
         let full = open(setup, flush, false)?;
         contenders.push(Contender::new("full commits", setup.way(false), full));
+        if let Some(path) = image_file(setup) {
+            let target = open_at(&path, true)?;
+            contenders.push(Contender::new(IMAGE_FILE, setup.way(false), target));
+        }
         if let (Flush::Takes(time), Some(_)) = (flush, &setup.image) {
             let target = in_memory(setup, time, true)?;
             contenders.push(Contender::new("log, memory", setup.way(true), target));
@@ -211,16 +249,28 @@ fn open(setup: &Setup, flush: Flush, fast_commits: bool) -> Result<InProcess, Er
         return in_memory(setup, time, fast_commits);
     };
     let path = path.with_extension(if fast_commits { "log" } else { "full" });
-    let options = options(fast_commits);
     if is_block_device(&path) {
-        let device = FileDevice::create(&path, setup.size);
-        let device = device.map_err(lanefs::make::MakeError::from)?;
-        return InProcess::on_used(Arc::new(device), "fast_commit", &options);
+        return open_at(&path, fast_commits);
     }
+    let options = options(fast_commits);
     let made = InProcess::in_file_with(&path, setup.size, "fast_commit", &options);
     // Open until the end, and nobody else's.
     let _ = std::fs::remove_file(&path);
     made
+}
+
+/// A file system on a block device or a file that is there, in all of it.
+fn open_at(path: &Path, fast_commits: bool) -> Result<InProcess, Error> {
+    let device = FileDevice::open(path);
+    let device = device.map_err(lanefs::make::MakeError::from)?;
+    InProcess::on_used(Arc::new(device), "fast_commit", &options(fast_commits))
+}
+
+/// Beside block devices: a file with the image's name and this ending, if there is one, is an image without the kernel's
+/// block layer in between.
+fn image_file(setup: &Setup) -> Option<std::path::PathBuf> {
+    let path = setup.image.as_ref()?.with_extension("file");
+    path.exists().then_some(path)
 }
 
 fn is_block_device(path: &Path) -> bool {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lanefs::Error;
 
-use super::{Flush, WORKLOADS, in_memory};
+use super::{Flush, IMAGE_FILE, WORKLOADS, in_memory};
 use crate::measure::{FSYNC_P99, FSYNCS};
 use crate::suite::Setup;
 use crate::table::{Cell, Column, Shape, Table};
@@ -47,9 +47,11 @@ impl Goal {
     }
 }
 
-/// The table; `None` without an engine that is measured. `peers` is the first column that is none of ours.
+/// The table; `None` without an engine that is measured. `lone` are the tables of one job with many fsyncs, `peers` is
+/// the first column that is none of ours.
 pub(super) fn table(
     tables: &[Table],
+    lone: &[Table],
     flush: Flush,
     setup: &Setup,
     peers: usize,
@@ -75,7 +77,10 @@ pub(super) fn table(
         goals.extend(rates(table, name, peers));
         if matches!(flush, Flush::Takes(SLOW)) {
             let is_over = workload == Workload::FsyncOverwrite;
-            goals.extend(waits(table, name, is_over));
+            let alone = lone
+                .iter()
+                .find(|table| table.key == format!("{key}-alone"));
+            goals.extend(waits(table, alone, name, is_over));
         }
     }
     let columns = ["goal", "measured", "met"].map(|label| Column {
@@ -202,12 +207,25 @@ fn of(figures: &[(&'static str, f64)], name: &str) -> Option<f64> {
     found.map(|(_, value)| *value)
 }
 
-/// Our rate by the best peer's.
+/// Our rate by the best peer's: that of the first column, and that on an image file if there is one.
 fn rates(table: &Table, name: &str, peers: usize) -> Vec<Goal> {
+    let file = table.columns.iter().position(|it| it.label == IMAGE_FILE);
+    let first = rates_of(table, 0, name, peers);
+    let of_file = file.map(|column| {
+        let name = format!("{name} on an image file");
+        rates_of(table, column, &name, peers)
+    });
+    first
+        .into_iter()
+        .chain(of_file.into_iter().flatten())
+        .collect()
+}
+
+fn rates_of(table: &Table, column: usize, name: &str, peers: usize) -> Vec<Goal> {
     let rows = table.rows.iter().zip(&table.cells);
     let rated = rows.filter(|(row, _)| RATED_JOBS.contains(&row.as_str()));
     let goals = rated.filter_map(|(row, cells)| {
-        let ours = cells.first()?.spread()?.median;
+        let ours = cells.get(column)?.spread()?.median;
         let theirs = cells.get(peers..)?.iter().filter_map(Cell::spread);
         let best = theirs.map(|spread| spread.median).max_by(f64::total_cmp)?;
         Some(Goal {
@@ -221,13 +239,13 @@ fn rates(table: &Table, name: &str, peers: usize) -> Vec<Goal> {
 }
 
 /// Flushes that an fsync of many shares, and how long one alone takes.
-fn waits(table: &Table, name: &str, is_over: bool) -> Vec<Goal> {
+fn waits(table: &Table, lone: Option<&Table>, name: &str, is_over: bool) -> Vec<Goal> {
     let of = |goal: (f64, f64)| if is_over { goal.0 } else { goal.1 };
-    let row = |jobs: &str| {
+    let row = |table: &'_ Table, jobs: &str| {
         let number = table.rows.iter().position(|row| row == jobs)?;
-        table.cells[number].first()
+        table.cells[number].first().cloned()
     };
-    let flushes = row(COUNTED_JOBS).and_then(|cell| {
+    let flushes = row(table, COUNTED_JOBS).and_then(|cell| {
         let fsyncs = cell.detail(FSYNCS)?.median;
         Some(Goal {
             what: format!("{name}, {COUNTED_JOBS} jobs: flushes by fsync, at most"),
@@ -236,7 +254,8 @@ fn waits(table: &Table, name: &str, is_over: bool) -> Vec<Goal> {
             measured: cell.counter("journal.flushes") / fsyncs,
         })
     });
-    let alone = row("1").and_then(|cell| {
+    let alone = lone.and_then(|table| {
+        let cell = row(table, "1")?;
         Some(Goal {
             what: format!("{name}, alone: p99 in flush times, at most"),
             is_at_most: true,
