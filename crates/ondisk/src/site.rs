@@ -62,6 +62,7 @@ sites! {
     BlockFreedTwice = 216, "a block to be freed is free already";
     InodeFreedTwice = 217, "an inode to be freed is free already";
     InodeReserved = 218, "one of the file system's own inodes is named as an ordinary one";
+    InodeInUse = 219, "an inode number that is free in the bitmap is in use";
 
     // 3xx: inodes.
     InodeExtraSize = 300, "the inode's extra fields do not fit into its slot";

@@ -4,7 +4,8 @@
 //! One step. The slot for the name is found first, then the number (one that goes with those around the slot; and a
 //! directory's or a long link's block) is taken; then the parent and the new inode are locked and the name is looked
 //! for again. A long link's target is written to its block before anything names that. What a cut leaves: the name with
-//! its inode, or neither; blocks and numbers that were taken are in no image.
+//! its inode, or neither; blocks and numbers that were taken are in no image. A number that the bitmap has as free,
+//! although an inode with names is in memory under it, is refused as corrupt before it is locked: it may be the parent.
 
 use buffer::Block;
 use journal::Handle;
@@ -12,7 +13,9 @@ use ondisk::csum::crc32c;
 use ondisk::dirent::{BlockWriter, Form};
 use ondisk::extent::{self, Entries, Extent};
 use ondisk::inode::{self, BLOCK_AREA, EXTRA_SIZE, Inode};
-use ondisk::{Feature, FileType, Flags, FsBlock, Generation, Ino, LBlock, Timestamp};
+use ondisk::{
+    Corrupt, Feature, FileType, Flags, FsBlock, Generation, Ino, LBlock, Site, Timestamp,
+};
 use sync::Arc;
 
 use super::lock::{self, Together};
@@ -150,7 +153,7 @@ pub(crate) fn create(
     let is_directory = file_type == FileType::Directory;
     let number = take_number(icache, &above, is_directory, name, Some(&slot))?;
     let ino = number.ino();
-    let mut inodes = vec![Arc::clone(&above), icache.get_new(ino)?];
+    let mut inodes = vec![Arc::clone(&above), blank(icache, ino, parent)?];
     inodes.sort_by_key(|inode| inode.ino());
     let locked = Together::lock(&inodes);
     let (above, own) = (locked.of(parent), locked.of(ino));
@@ -220,6 +223,18 @@ fn take_number<'a>(
     })
 }
 
+/// The live inode of a number that was just taken for a directory's file.
+///
+/// # Errors
+/// `Corrupt` where that is no free number: the bitmap is wrong, and what has the number is known in memory.
+fn blank(icache: &Icache, ino: Ino, parent: Ino) -> Result<Arc<LiveInode>, Error> {
+    let own = icache.get_new(ino)?;
+    match ino == parent || own.snapshot().links_count() > 0 {
+        true => Err(Corrupt::at(Site::InodeInUse).ino(ino).into()),
+        false => Ok(own),
+    }
+}
+
 /// Makes a file without a name in the manner of a directory's files, held by the caller; gives its number. It is an
 /// orphan until it gets a name.
 pub(crate) fn create_unnamed(icache: &Icache, parent: Ino, new: NewInode) -> Result<Ino, Error> {
@@ -232,7 +247,7 @@ pub(crate) fn create_unnamed(icache: &Icache, parent: Ino, new: NewInode) -> Res
     let above = icache.get(parent)?;
     let number = take_number(icache, &above, false, b"", None)?;
     let ino = number.ino();
-    let inodes = [icache.get_new(ino)?];
+    let inodes = [blank(icache, ino, parent)?];
     let locked = Together::lock(&inodes);
     let own = locked.of(ino);
     let now = icache.now()?;

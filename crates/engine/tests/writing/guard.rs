@@ -1,5 +1,5 @@
-//! Files whose maps name the file system's own blocks, or blocks that are free: every change of them is refused by
-//! name, and e2fsck finds of the image what it found before.
+//! Files whose maps name the file system's own blocks, or blocks that are free, and inodes that the bitmap has as free:
+//! every change of them is refused by name, and e2fsck finds of the image what it found before.
 
 use std::path::Path;
 use std::process::Command;
@@ -351,4 +351,45 @@ fn nothing_is_taken_from_or_freed_into_a_group_with_a_broken_bitmap() {
     fs.unlink(Ino::ROOT, b"new").unwrap();
     fs.close().unwrap();
     assert_eq!(complaints(&device.bytes()), before);
+}
+
+#[test]
+fn a_number_of_an_inode_in_use_is_not_given_to_another() {
+    let Some(image) = populated(&["-b", "1024", "-N", "128"]) else {
+        return;
+    };
+    let number = |name: &[u8]| opened(&image).1.resolve(name, false).unwrap();
+    for victim in [&b"dir"[..], b"one"] {
+        let ino = number(victim);
+        let Some(image) = debugfs(&image, &[format!("freei <{}>", ino.0)]) else {
+            return;
+        };
+        let before = complaints(&image);
+        for kind in ["directory", "file", "unnamed"] {
+            let (device, fs) = opened(&image);
+            let dir = fs.resolve(b"dir", false).unwrap();
+            fs.hold(ino).unwrap();
+            // Other free numbers come first, perhaps.
+            let refused = (0..5000).find_map(|number| {
+                let name = format!("{number}");
+                let made = match kind {
+                    "directory" => fs.mkdir(dir, name.as_bytes(), NEW),
+                    "file" => fs.create(dir, name.as_bytes(), NEW),
+                    _ => fs.create_unnamed(dir, NEW),
+                };
+                assert_ne!(made.as_ref().ok(), Some(&ino), "{kind}");
+                made.err()
+            });
+            assert!(matches!(refused, Some(Error::Corrupt(_))), "{kind}");
+            fs.release(ino).unwrap();
+            let _outcome = fs.close();
+            // The bitmap is as wrong as before; all names have the inodes that they had.
+            let found = complaints(&device.bytes());
+            let is_known = |line: &String| {
+                let about = ["Entry", "ref count", "nattached"];
+                !about.iter().any(|about| line.contains(about)) || before.contains(line)
+            };
+            assert!(found.iter().all(is_known), "{kind}: {found:?}");
+        }
+    }
 }
