@@ -70,8 +70,8 @@ pub(crate) fn allocate(
         icache.give_back_kept(&live);
     }
     match how {
-        Allocate::Grow => reserve(file, &range, true),
-        Allocate::KeepSize => reserve(file, &range, false),
+        Allocate::Grow => reserve(file, &range, true).and_then(|changed| stamp(file, changed)),
+        Allocate::KeepSize => reserve(file, &range, false).and_then(|changed| stamp(file, changed)),
         Allocate::Punch => punch(file, &range),
         Allocate::Zero => zero(file, &range, true),
         Allocate::ZeroKeepSize => zero(file, &range, false),
@@ -81,8 +81,17 @@ pub(crate) fn allocate(
     Ok(inode.flags())
 }
 
-/// Gives the holes of a range unwritten blocks.
-fn reserve(file: Changing<'_>, range: &Range<u64>, grows: bool) -> Result<(), Error> {
+/// As in Linux, the times say that a file was modified also where it was as wanted before.
+fn stamp(file: Changing<'_>, has_changed: bool) -> Result<(), Error> {
+    match has_changed {
+        true => Ok(()),
+        false => file.apply_inode(|_| {}),
+    }
+}
+
+/// Gives the holes of a range unwritten blocks; whether that, or the size, changed the file.
+fn reserve(file: Changing<'_>, range: &Range<u64>, grows: bool) -> Result<bool, Error> {
+    let mut has_changed = false;
     let size = file.volume().geometry().block_size();
     if grows && file.inode().bytes(file.volume()) < range.end {
         file.zero_tail()?;
@@ -102,11 +111,13 @@ fn reserve(file: Changing<'_>, range: &Range<u64>, grows: bool) -> Result<(), Er
                 inode.set_size(reached);
             }
         })?;
+        has_changed = true;
     }
     if grows && file.inode().bytes(file.volume()) < range.end {
         file.apply_inode(|inode| inode.set_size(range.end))?;
+        has_changed = true;
     }
-    Ok(())
+    Ok(has_changed)
 }
 
 /// The whole blocks within a range of bytes; empty if there are none.
@@ -145,7 +156,7 @@ fn punch(file: Changing<'_>, range: &Range<u64>) -> Result<(), Error> {
     // As in Linux, what is beyond the last block of the file stays.
     let range = range.start..range.end.min(bytes.next_multiple_of(block_bytes));
     if range.start >= bytes {
-        return Ok(());
+        return stamp(file, false);
     }
     zero_edges(file, &range)?;
     let blocks = whole_blocks(file, &range);

@@ -1,7 +1,8 @@
 //! Permissions, owners and times.
 
-use lanefs_engine::{Ino, SetAttributes, SetTime, Timestamp};
+use lanefs_engine::{Allocate, Ino, NewInode, SetAttributes, SetTime, Timestamp};
 
+use crate::files::opened;
 use crate::image::{clock, make, record, sweep};
 
 #[test]
@@ -55,4 +56,45 @@ fn a_change_of_attributes_survives_any_cut_whole_or_not_at_all() {
         });
         assert!(states > 100);
     }
+}
+
+#[test]
+fn fallocate_says_that_a_file_was_modified_also_where_it_was_as_wanted() {
+    let Some(image) = make(&["-b", "1024"], 8 << 20) else {
+        return;
+    };
+    let (_device, fs) = opened(&image);
+    let new = NewInode {
+        mode: 0o600,
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        held: false,
+    };
+    let file = fs.create(Ino::ROOT, b"file", new).unwrap();
+    fs.write(file, 0, &[7; 10_000]).unwrap();
+    let long_ago = SetAttributes {
+        mtime: Some(SetTime::At(Timestamp {
+            seconds: 1,
+            nanoseconds: 0,
+        })),
+        ..SetAttributes::default()
+    };
+    // What Linux does, which stamps the file before it looks at its blocks.
+    for (how, offset, len) in [
+        (Allocate::Grow, 0, 5000),
+        (Allocate::Grow, 0, 20_000),
+        (Allocate::KeepSize, 0, 5000),
+        (Allocate::KeepSize, 30_000, 5000),
+        (Allocate::Punch, 100, 50),
+        (Allocate::Punch, 1 << 20, 5000),
+        (Allocate::Zero, 0, 5000),
+        (Allocate::ZeroKeepSize, 1 << 20, 5000),
+    ] {
+        fs.set_attributes(file, &long_ago).unwrap();
+        fs.allocate(file, how, offset, len).unwrap();
+        let now = fs.metadata(file).unwrap().mtime;
+        assert_eq!(now, clock(), "{how:?} {offset} {len}");
+    }
+    fs.close().unwrap();
 }
