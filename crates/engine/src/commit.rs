@@ -203,7 +203,13 @@ impl Icache {
     /// `ReadOnly`, `Aborted`.
     pub(crate) fn sync_all(&self) -> Result<(), Error> {
         let journal = &self.volume().writing()?.journal;
-        journal.commit(self, journal.current_epoch())?;
+        let current = journal.current_epoch();
+        journal.commit(self, current)?;
+        // An epoch in which nothing changed is not written, so nothing was flushed; data written over others in place
+        // may have left their inodes as they were.
+        if journal.flushed_epoch() < current {
+            journal.flush_data()?;
+        }
         Ok(())
     }
 }

@@ -390,3 +390,19 @@ fn data_written_over_others_are_flushed_by_each_fsync_though_nothing_else_change
     }
     fs.close().unwrap();
 }
+
+#[test]
+fn data_written_over_others_are_flushed_by_a_sync_of_all_though_nothing_else_changed() {
+    let Some(image) = image("4096") else { return };
+    let fs = open(shared(&device(image)));
+    let file = fs.create(Ino::ROOT, b"file", NEW).unwrap();
+    fs.write(file, 0, &[1; 8192]).unwrap();
+    fs.sync().unwrap();
+    for round in 0..10 {
+        let before = count(&fs, "journal.flushes");
+        fs.write(file, 0, &[round; 4096]).unwrap();
+        fs.sync().unwrap();
+        assert!(count(&fs, "journal.flushes") > before, "{round}");
+    }
+    fs.close().unwrap();
+}
