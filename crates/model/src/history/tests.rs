@@ -224,6 +224,26 @@ fn where_each_fsync_is_for_itself_files_may_be_of_different_states_and_promises_
 }
 
 #[test]
+fn an_fsync_during_which_a_file_loses_its_last_name_promises_nothing() {
+    let mut history = History::new_of_each(Tree::new());
+    history.complete(&create("a")).unwrap();
+    history.promise(&Op::Sync);
+    let old = history.last().clone();
+    history.complete(&write("a", 0, 7, 100)).unwrap();
+    let (called, mut kept) = (history.len() - 1, history.clone());
+    kept.promise_called(&fsync("a"), called);
+    assert!(kept.check(&old).is_err());
+    // Whose name is there again has what the last full commit had.
+    let unlink = Op::Unlink {
+        path: Path::new("a"),
+    };
+    history.complete(&unlink).unwrap();
+    history.promise_called(&fsync("a"), called);
+    history.check(&old).unwrap();
+    history.check(&Tree::new()).unwrap();
+}
+
+#[test]
 fn where_times_are_kept_an_fsync_of_data_in_place_promises_them_and_nothing_of_others() {
     let start = tree(&[create("a"), write("a", 0, b'1', 2000)]);
     let ops = [create("b"), write("a", 0, b'2', 2000), fsync("a")];
