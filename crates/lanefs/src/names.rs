@@ -208,11 +208,17 @@ impl Fs {
     /// leaves: a part of it.
     ///
     /// # Errors
-    /// As [`Fs::remove_dir`]; what was removed before stays so.
+    /// As [`Fs::remove_dir`]; what was removed before stays so. A path that ends in `.` or `..` is refused with nothing
+    /// removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         // Nothing is taken from below what can't be removed itself, and a link is no directory.
-        self.place(path)?;
+        // The place is kept: the way to it may lead through what is removed.
+        let last = self.place(path)?;
+        if last.name == b"." || last.name == b".." {
+            let error = engine::Error::InvalidArgument;
+            return Err(Error::at(path.as_os_str().as_bytes(), error));
+        }
         let start = self.reach(path, false)?;
         let named = |error| Error::at(path.as_os_str().as_bytes(), error);
         // The directories on the way down, each with its name in the one before.
@@ -229,7 +235,7 @@ impl Fs {
                     let name = way.pop().map(|(_, name)| name).unwrap_or_default();
                     match way.last() {
                         Some((parent, _)) => self.0.rmdir(parent.ino(), &name).map_err(named)?,
-                        None => return self.remove_dir(path),
+                        None => return self.0.rmdir(last.parent, last.name).map_err(named),
                     }
                 }
             }

@@ -64,6 +64,39 @@ fn a_slash_at_the_end_asks_for_a_directory() {
 }
 
 #[test]
+fn what_cannot_be_removed_itself_keeps_all_below_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let fs = made(folder.path());
+    fs.create_dir("/directory").unwrap();
+    fs.create_dir("/directory/below").unwrap();
+    fs.write("/directory/file", b"bytes").unwrap();
+    for path in [
+        "/",
+        "//",
+        "/.",
+        "/..",
+        "..",
+        ".",
+        "/directory/.",
+        "/directory/./",
+        "/directory/..",
+        "/directory/../",
+        "/directory/below/..",
+        "/directory/below/..//",
+        "/directory/file",
+    ] {
+        assert!(fs.remove_dir_all(path).is_err(), "{path}");
+        assert_eq!(fs.read("/directory/file").unwrap(), b"bytes", "{path}");
+        assert!(fs.metadata("/directory/below").is_ok(), "{path}");
+    }
+    fs.remove_dir_all("/directory/below/../../directory/")
+        .unwrap();
+    assert!(fs.symlink_metadata("/directory").is_err());
+    fs.close().unwrap();
+    testkit::e2fsck(&folder.path().join("image"));
+}
+
+#[test]
 fn a_new_owner_does_not_inherit_capabilities() {
     let folder = tempfile::tempdir().unwrap();
     let fs = made(folder.path());
