@@ -220,7 +220,11 @@ impl Copy<'_> {
         };
         let fs = self.fs;
         fs.put(to, self.new_inode(metadata), taken, |ino| {
-            bytes = self.fill(ino, &mut source, from, to)?;
+            // A device and a file made as it is read (in /proc) have bytes where their size and holes say none.
+            bytes = match metadata.is_file() && metadata.len() > 0 {
+                true => self.fill(ino, &mut source, from, to)?,
+                false => fs.fill(ino, 0, &mut source, to)?,
+            };
             self.xattrs(from, ino, to)?;
             match self.options.mode || self.options.times {
                 true => fs.named(to, fs.0.set_attributes(ino, &self.kept(metadata))),

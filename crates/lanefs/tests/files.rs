@@ -378,3 +378,26 @@ fn dropping_a_file_waits_for_nothing_and_the_next_change_deletes_it() {
     let fs = Fs::open(&image).unwrap();
     assert_eq!(fs.statfs().unwrap().free, before);
 }
+
+#[test]
+fn files_whose_size_says_nothing_are_copied_in_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    lanefs::make::make(&image, Some(8 << 20), &Default::default(), false).unwrap();
+    let fs = lanefs::Fs::open_for_writing(&image).unwrap();
+    let options = lanefs::CopyOptions::default();
+    let copied = |from: &str| {
+        fs.copy_in(from, "/copy", &options)?;
+        fs.read("/copy")
+    };
+    // These have a size of 0, and lseek finds no data in the first.
+    for from in ["/proc/self/cmdline", "/proc/self/mounts"] {
+        let copy = copied(from).unwrap();
+        assert!(copy == std::fs::read(from).unwrap() && !copy.is_empty());
+    }
+    assert!(copied("/dev/null").unwrap().is_empty());
+    let error = copied("/dev/zero").unwrap_err();
+    assert!(error.to_string().contains("no space"), "{error}");
+    fs.close().unwrap();
+    testkit::e2fsck(&image);
+}
