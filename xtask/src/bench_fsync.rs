@@ -3,8 +3,8 @@
 //!
 //! A disk is a loop device over a file in /dev/shm. Where its flushes are to take time, the file is seen through
 //! `slow-disk` (crates/fuse/examples), whose fsyncs wait that long; reads and writes pass it by. Each file system has a
-//! disk of its own, ours too; ours is also measured on such a file itself. What can't be had is left out, and that is said. Needs root. Tables and charts go to
-//! docs/scaling/fsync.md and beside it.
+//! disk of its own, ours too; ours is also measured on such a file itself. What can't be had is left
+//! out, and that is said. Needs root. Tables and charts go to docs/scaling/fsync.md and beside it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -59,7 +59,7 @@ impl Setting {
             // They are few.
             _ => all[random.below(all.len() as u64) as usize],
         };
-        if profile.has_fast_commits && seed % 4 > 0 {
+        if profile.has_fast_commits && !seed.is_multiple_of(4) {
             // Else full commits would take the log's place in most of them.
             variants.log_use = LogUse::Always;
         }

@@ -22,7 +22,7 @@ use crate::workload::Workload;
 
 /// Jobs of the source's table and more.
 const JOBS: [usize; 4] = [1, 2, 8, 16];
-/// Operations of each round where one job's fsyncs are timed: what comes once in a hundred must have come several times.
+/// Operations of a round where one job's fsyncs are timed: what comes once in a hundred must have come several times.
 const ALONE: usize = 1000;
 /// How long a flush takes, in microseconds.
 const FLUSHES: [u64; 3] = [0, 20, 1000];
@@ -165,8 +165,8 @@ fn alone(tables: &[Table], flush: Flush) -> Table {
         "fsync: how long one takes while there is no other; {}",
         flush.said()
     );
-    let about = "From the call to its return, one job: of the writing loads one round of 1,000 operations, of the mixes \
-                 medians of the rounds' percentiles.";
+    let about = "From the call to its return, one job: of the writing loads one round of 1,000 operations, of the \
+                 mixes medians of the rounds' percentiles.";
     let mut table = Table::new(&key, &title, about, rows.collect(), columns);
     (table.unit, table.less_is_better) = (unit, true);
     (table.rows_are, table.shape) = ("fsync", Shape::Bars);
@@ -266,8 +266,8 @@ fn open_at(path: &Path, fast_commits: bool) -> Result<InProcess, Error> {
     InProcess::on_used(Arc::new(device), "fast_commit", &options(fast_commits))
 }
 
-/// Beside block devices: a file with the image's name and this ending, if there is one, is an image without the kernel's
-/// block layer in between.
+/// Beside block devices: a file with the image's name and this ending, if there is one, is an image without the
+/// kernel's block layer in between.
 fn image_file(setup: &Setup) -> Option<std::path::PathBuf> {
     let path = setup.image.as_ref()?.with_extension("file");
     path.exists().then_some(path)

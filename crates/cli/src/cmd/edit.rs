@@ -24,6 +24,9 @@ const AFTER: &str = "Words are quoted as in sh; # begins a comment. Nothing is e
     that cp copies are the host's.\nExample: printf 'mkdir -p /etc/app\\ncp app.conf /etc/app/\\n' | \
     lanefs edit disk.img";
 
+/// Bytes of a script: all of it is in memory, read and understood, before it begins.
+const LONGEST: u64 = 16 << 20;
+
 /// Change an image by a script: the commands that change images, one a line, without the image's name
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
@@ -123,11 +126,18 @@ fn run_all(context: &Context, fs: &Fs, lines: &[(String, Command)]) -> Result<()
 
 fn read(script: &Path) -> std::io::Result<Vec<u8>> {
     if script.as_os_str() != "-" {
-        return std::fs::read(script);
+        return read_all(std::fs::File::open(script)?);
     }
+    read_all(std::io::stdin().lock())
+}
+
+fn read_all(script: impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut bytes)?;
-    Ok(bytes)
+    script.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > LONGEST {
+        true => Err(std::io::Error::other("a script has at most 16 MiB")),
+        false => Ok(bytes),
+    }
 }
 
 /// The command of a line, if there is one.

@@ -152,6 +152,25 @@ fn a_script_stops_at_the_first_failure_and_keeps_what_was_done() {
 }
 
 #[test]
+fn a_script_without_end_is_refused_before_it_takes_all_memory() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let script = fixture.source.join("script");
+    let file = fs::File::create(&script).unwrap();
+    file.set_len((16 << 20) + 1).unwrap();
+    let before = fs::read(&fixture.image).unwrap();
+    let output = run([
+        "edit",
+        fixture.image.to_str().unwrap(),
+        script.to_str().unwrap(),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error(&output).contains("at most 16 MiB"), "{output:?}");
+    assert!(fs::read(&fixture.image).unwrap() == before);
+}
+
+#[test]
 fn permissions_and_owners_are_changed_below_a_directory() {
     let Some(fixture) = Fixture::as_root() else {
         return;
@@ -198,6 +217,11 @@ fn what_cannot_be_changed_says_why() {
         (&["rm", &fixture.at("/dir")], 1, "say -r"),
         (&["rm", &fixture.at("/missing")], 1, "no such file"),
         (&["rm", "-r", &fixture.at("/")], 1, "/:"),
+        (
+            &["rm", "-rf", &fixture.at("/dir/..")],
+            1,
+            "invalid argument",
+        ),
         (
             &["mv", &fixture.at("/dir"), &fixture.at("/dir/sub")],
             1,
