@@ -302,7 +302,20 @@ fn the_bench_of_fsync_has_what_was_to_be_reached() {
     assert_eq!(alone.rows.len(), 2 * 9);
     let goals = table(&tables, "fsync-goals-0us");
     let measured = |row: usize| goals.cells[row][1].spread().unwrap().median;
-    assert_eq!(goals.rows.len(), 5, "{:?}", goals.rows);
+    // A mix of so few operations may do without the log: then there is nothing to say of its log commits.
+    let mixes = ["varmail", "sqlite-rollback", "sqlite-wal", "mail-spool"];
+    let logged = mixes.iter().any(|name| {
+        let cells = &table(&tables, &format!("{name}-0us")).cells;
+        cells
+            .iter()
+            .any(|row| row[0].counter("fsync.log_commits") > 0.0)
+    });
+    assert_eq!(
+        goals.rows.len(),
+        4 + usize::from(logged),
+        "{:?}",
+        goals.rows
+    );
     // Parents locked and nodes split by a file's second fsync in a transaction; items changed in place instead.
     assert_eq!((measured(0), measured(1), measured(2)), (0.0, 0.0, 1.0));
     assert!(measured(3) >= 0.8, "{}", measured(3));
