@@ -15,13 +15,13 @@ use journal::Epoch;
 use journal::canary::{self, Canary};
 use logtree::closure::{self, Changes, Members, Place};
 use logtree::{Batch, Closure, FsyncLog, InodeState, NameState};
-use ondisk::{FileType, Ino, LBlock, inode};
+use ondisk::{FileType, Flags, Ino, LBlock, inode};
 use sync::Arc;
 
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::fast::{EpochChanges, FastLog, JournalArea, Ranges, RunningLog, Unlogged};
-use crate::icache::{Exclusive, Icache, LiveInode};
+use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
 
 /// How often the closure is looked for anew because others changed names meanwhile.
 const TRIES: usize = 4;
@@ -70,7 +70,9 @@ pub(super) fn log(icache: &Icache, inode: &Arc<LiveInode>, changed: Epoch) -> Re
         }
         return Ok(is_synced);
     }
-    if logging.is_unloggable(changed) {
+    let is_directory = snapshot.is(FileType::Directory);
+    // Before what may have to be written for the log's sake.
+    if logging.is_unloggable(changed) || !(is_directory || has_record(&snapshot)) {
         fast.unloggable.add(1);
         return Ok(false);
     }
@@ -81,7 +83,6 @@ pub(super) fn log(icache: &Icache, inode: &Arc<LiveInode>, changed: Epoch) -> Re
         // Once after each full commit.
         journal.checkpoint()?;
     }
-    let is_directory = snapshot.is(FileType::Directory);
     for _ in 0..TRIES {
         let tried = match is_directory {
             true => try_names(icache, fast, inode, changed)?,
@@ -196,6 +197,13 @@ fn try_log(
     Ok(Tried::Logged(log, batch))
 }
 
+/// Whether records tell an inode's state: a regular file's with extents, and without a block of attributes, which is not
+/// in the map whose blocks e2fsck's replay counts anew.
+fn has_record(inode: &LoadedInode) -> bool {
+    let is_mapped = inode.flags().contains(Flags::EXTENTS) && !inode.is_inline();
+    inode.is(FileType::Regular) && is_mapped && inode.xattr_block().0 == 0
+}
+
 /// A closure while it is put together.
 struct Gathered<'a> {
     icache: &'a Icache,
@@ -222,12 +230,7 @@ impl Gathered<'_> {
             return Ok(false);
         }
         let size = Some(loaded.bytes(self.icache.volume()));
-        let is_file = loaded.file_type() == Some(FileType::Regular);
-        if !is_file || !loaded.flags().contains(ondisk::Flags::EXTENTS) || loaded.is_inline() {
-            return Ok(false);
-        }
-        if loaded.xattr_block().0 != 0 {
-            // e2fsck's replay counts the blocks of a record's map anew, and this one is not in the map.
+        if !has_record(&loaded) {
             return Ok(false);
         }
         let Some((ranges, is_known)) = self.changes.ranges(live.ino()) else {
@@ -253,11 +256,7 @@ impl Gathered<'_> {
     }
 
     /// How ranges are mapped now.
-    fn mapped(
-        &self,
-        inode: &crate::icache::LoadedInode,
-        ranges: &Ranges,
-    ) -> Result<Vec<logtree::Range>, Error> {
+    fn mapped(&self, inode: &LoadedInode, ranges: &Ranges) -> Result<Vec<logtree::Range>, Error> {
         let mut mapped = Vec::new();
         for range in ranges.iter() {
             for run in Mappings::new(self.icache.volume(), inode, range)? {
