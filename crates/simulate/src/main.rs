@@ -21,7 +21,7 @@ usage: cargo xtask crash                  the part that CI runs
        cargo xtask crash --singles        sequences of one
        cargo xtask crash --pairs A..B     these sequences of two; one in N of them with --every N
        cargo xtask crash --triples A..B   sequences of three that have these places in the sample
-       cargo xtask crash --fsyncs A..B    random work of these seeds that mostly fsyncs, with fast commits
+       cargo xtask crash --fsyncs A..B    random work of these seeds that mostly fsyncs, on 4k-fast if no image is named
        cargo xtask crash --replays A..B   cuts of these runs, replayed by lanefs, the kernel and e2fsck
        cargo xtask crash --faults A..B    each request of these sequences of one fails, and of their recovery
        cargo xtask crash --histories A..B concurrent calls in one directory
@@ -106,7 +106,7 @@ fn asked(words: &mut Vec<&str>, profile: Option<Profile>) -> Option<Result<Tally
     let profiles = profile.map_or(PROFILES.to_vec(), |one| vec![one]);
     let worked_on = profile.map_or(WORKED_ON.to_vec(), |one| vec![one]);
     let one = profiles[0];
-    let replayed = profile.unwrap_or(image::FAST);
+    let syncing = profile.unwrap_or(image::FAST);
     let result = match words.as_slice() {
         [] => run::short(&profiles),
         ["--canaries"] => run::canaries(""),
@@ -118,17 +118,16 @@ fn asked(words: &mut Vec<&str>, profile: Option<Profile>) -> Option<Result<Tally
             run::pairs(one, numbers, every)
         }),
         ["--triples", places] => range(places).and_then(|places| run::triples(one, places)),
-        ["--fsyncs", seeds] => range(seeds).and_then(|seeds| run::fsyncs(seeds, true)),
-        ["--replays", runs] => range(runs).and_then(|runs| run::replays(replayed, runs)),
+        ["--fsyncs", seeds] => range(seeds).and_then(|seeds| run::fsyncs(syncing, seeds, true)),
+        ["--replays", runs] => range(runs).and_then(|runs| run::replays(syncing, runs)),
         ["--faults", numbers] => range(numbers)
             .and_then(|numbers| run::faults(one, numbers, every.map_or(Ok(1), number)?)),
         ["--histories", seeds] => range(seeds).and_then(run::histories),
         ["--steps", count] => number(count).and_then(|count| run::walk(&profiles, count)),
         ["--seed", seed] => setting(one, seed, forms).and_then(|set| run::seed(one, &set)),
-        ["--fsync", seed] => number(seed).and_then(|seed| {
-            let profile = profile.unwrap_or(image::FAST);
-            run::seed(profile, &Setting::syncing(profile, seed))
-        }),
+        ["--fsync", seed] => {
+            number(seed).and_then(|seed| run::seed(syncing, &Setting::syncing(syncing, seed)))
+        }
         ["--faulty", seed] => setting(one, seed, forms).and_then(|set| run::faulty(one, &set)),
         ["--history", seed] => number(seed).and_then(|seed| run::histories(seed..seed + 1)),
         ["--sequence", which] => place(which).and_then(|at| run::sequence(one, at, false)),

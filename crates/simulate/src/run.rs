@@ -116,6 +116,8 @@ const SHORT_PAIRS: u64 = 100;
 const SHORT_FAULTS: u64 = 23;
 /// Seeds that mostly fsync.
 const SHORT_FSYNCS: u64 = 40;
+/// The same, on each kind of image without fast commits.
+const SHORT_FULL_FSYNCS: u64 = 8;
 const SHORT_TRIPLES: u64 = 100;
 /// Runs of which the kernel and e2fsck replay cuts.
 const SHORT_REPLAYS: u64 = 16;
@@ -139,7 +141,11 @@ pub fn short(profiles: &[Profile]) -> Result<Tally, String> {
         total.join(&faults(*profile, index..u64::MAX, SHORT_FAULTS)?);
     }
     total.join(&seeds(&WORKED_ON, 0..SHORT_SEEDS, false)?);
-    total.join(&fsyncs(0..SHORT_FSYNCS, false)?);
+    total.join(&fsyncs(image::FAST, 0..SHORT_FSYNCS, false)?);
+    for (index, profile) in (0..).zip(profiles.iter().filter(|one| !one.has_fast_commits)) {
+        let first = index * SHORT_FULL_FSYNCS;
+        total.join(&fsyncs(*profile, first..first + SHORT_FULL_FSYNCS, false)?);
+    }
     total.join(&triples(image::FAST, 0..SHORT_TRIPLES)?);
     total.join(&replays(image::FAST, 0..SHORT_REPLAYS)?);
     total.join(&histories(0..SHORT_HISTORIES)?);
@@ -281,13 +287,13 @@ pub fn faults(profile: Profile, numbers: Range<u64>, every: u64) -> Result<Tally
 /// Every so many seeds run once more on a device that fails.
 const FAULTY_ONE_IN: u64 = 5;
 
-/// Random work of these seeds that mostly fsyncs, on an image whose fsyncs are fast commits.
+/// Random work of these seeds that mostly fsyncs, on one kind of image: fast commits where it has them, else full ones
+/// that threads share.
 ///
 /// # Errors
 /// As [`singles`].
-pub fn fsyncs(range: Range<u64>, is_full: bool) -> Result<Tally, String> {
+pub fn fsyncs(profile: Profile, range: Range<u64>, is_full: bool) -> Result<Tally, String> {
     let start = now();
-    let profile = image::FAST;
     let image = image::make(profile, &random_work::setup())?;
     let mut sweep = Sweep::new(&image, depth(is_full))?;
     let mut tally = Tally::default();

@@ -26,6 +26,8 @@ const TRIPLES_A_PART: u64 = 5000;
 /// Seeds that mostly fsync.
 const FSYNCS: u64 = 10_000;
 const FSYNCS_A_PART: u64 = 2000;
+/// The same, on each kind of image without fast commits.
+const FULL_FSYNCS: u64 = 2000;
 /// Runs of which the kernel and e2fsck replay some four cuts each.
 const REPLAYS: u64 = 600;
 const HISTORIES: u64 = 20_000;
@@ -37,12 +39,14 @@ const ALL_PAIRS: &str = "sequences of 2, 1 KiB blocks and fast commits, all";
 const SOME_PAIRS: &str = "sequences of 2, the others, one in seven";
 const SAMPLED: &str = "sequences of 3, fast commits, sampled";
 const MOSTLY_FSYNCS: &str = "fsyncs of four threads, fast commits";
+const FULL_COMMITS: &str = "fsyncs of four threads, full commits";
 const FAULTS: &str = "faults in sequences of 1";
 const RANDOM: &str = "seeds 0 to 19,999";
 /// The rows of the table.
-const ROWS: [&str; 7] = [
+const ROWS: [&str; 8] = [
     RANDOM,
     MOSTLY_FSYNCS,
+    FULL_COMMITS,
     SINGLES,
     FAULTS,
     ALL_PAIRS,
@@ -162,6 +166,10 @@ fn parts() -> Vec<Part> {
     for start in (0..FSYNCS).step_by(FSYNCS_A_PART as usize) {
         let words = format!("--fsyncs {start}..{}", start + FSYNCS_A_PART);
         add(MOSTLY_FSYNCS, format!("fsyncs-{start}"), &words);
+    }
+    for image in IMAGES.into_iter().filter(|image| *image != FAST) {
+        let words = format!("--image {image} --fsyncs 0..{FULL_FSYNCS}");
+        add(FULL_COMMITS, format!("fsyncs-{image}"), &words);
     }
     add(
         COMPARED,
