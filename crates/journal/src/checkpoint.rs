@@ -101,7 +101,8 @@ impl Journal {
     }
 
     /// Makes data durable that were written to the file system's device before this call: for who needs no commit.
-    /// Callers share: one flushes, the rest wait for a flush that began after they asked.
+    /// Callers share: one flushes, the rest wait for a flush that began after they asked. While the journal is frozen
+    /// all is durable already, for nobody may write.
     ///
     /// # Errors
     /// When the journal is aborted, or the flush fails, which aborts it: what was lost nobody knows.
@@ -112,7 +113,7 @@ impl Journal {
         loop {
             self.abort.check()?;
             let (begun, ended) = leaders.flushes;
-            if ended >= needed {
+            if ended >= needed || leaders.frozen.is_some() {
                 return Ok(());
             }
             if begun == ended {

@@ -84,8 +84,8 @@ pub(crate) struct Leaders {
     pub(crate) is_making_room: bool,
     /// Flushes of data begun and ended; one is under way while they differ.
     pub(crate) flushes: (u64, u64),
-    /// The sealed epoch after which none runs until the thaw.
-    frozen: Option<Epoch>,
+    /// The sealed epoch after which none runs until the thaw; all that was written before is durable.
+    pub(crate) frozen: Option<Epoch>,
     /// All epochs up to this one are durable.
     committed: Epoch,
     /// Data written before this epoch ended are durable.
@@ -508,8 +508,9 @@ impl Journal {
         said.unwrap_or(Ok(())).map_err(|error| self.fail(error))
     }
 
-    /// Commits and writes everything home, and lets no handle begin until [`Journal::thaw`]. Handles that are asked for
-    /// meanwhile wait, with what their thread has locked. Frozen twice counts as frozen once.
+    /// Commits and writes everything home, data included, and lets no handle begin until [`Journal::thaw`]. Handles that
+    /// are asked for meanwhile wait, with what their thread has locked; a sync finds nothing to do. Frozen twice counts as
+    /// frozen once.
     ///
     /// # Errors
     /// As [`Journal::commit`] and [`Journal::checkpoint`]; then nothing is frozen.
@@ -522,11 +523,20 @@ impl Journal {
         };
         let sealed = self.seal();
         lead.closed = Some(sealed.epoch);
-        lead.end(sealed.epoch, self.write_epoch(client, &sealed)?);
+        if !self.write_epoch(client, &sealed)? {
+            // Nothing but data written over others may have changed.
+            self.statistics.flushes.add(1);
+            self.home.flush().map_err(|error| self.fail(error.into()))?;
+        }
+        lead.end(sealed.epoch, true);
         self.checkpoint()?;
         self.say_empty(false)?;
         lead.closed = None;
-        self.leaders.lock().frozen = Some(sealed.epoch);
+        let mut leaders = self.leaders.lock();
+        while leaders.flushes.0 != leaders.flushes.1 {
+            self.changed.wait(&mut leaders);
+        }
+        leaders.frozen = Some(sealed.epoch);
         Ok(())
     }
 

@@ -6,8 +6,8 @@ use simulate::{CowDevice, Fault, Recorder};
 use sync::Arc;
 use sync::schedule::{self, Plan};
 
-use crate::files::judge_image;
-use crate::image::{clock, make};
+use crate::files::{contents, judge_image, with_files};
+use crate::image::{clock, make, record_with, sweep};
 
 const NEW: NewInode = NewInode {
     mode: 0o600,
@@ -117,4 +117,81 @@ fn what_is_synced_after_a_freeze_that_failed_is_there_after_a_crash() {
         }
     }
     assert!(failed_freezes > 5, "{failed_freezes}");
+}
+
+#[test]
+fn a_freeze_makes_data_written_over_others_durable_and_leaves_nothing_to_flush() {
+    let Some(image) = with_files(&["-b", "1024"], 8 << 20, &["file"]) else {
+        return;
+    };
+    let cuts = record_with(&image, &OpenOptions::default(), |device, fs| {
+        let ino = fs.lookup(Ino::ROOT, b"file").unwrap();
+        fs.write(ino, 0, &[1; 2048]).unwrap();
+        fs.sync().unwrap();
+        // The clock stands still, so that nothing but data changes.
+        fs.write(ino, 0, &[2; 2048]).unwrap();
+        fs.freeze().unwrap();
+        device.mark(1);
+        let events = device.events_so_far();
+        fs.sync().unwrap();
+        fs.fsync(ino).unwrap();
+        fs.fdatasync(ino).unwrap();
+        assert_eq!(device.events_so_far(), events, "requests while frozen");
+        fs.thaw().unwrap();
+        fs.close().unwrap();
+    });
+    let mut frozen = 0;
+    sweep(cuts, 3, |cut, mark, fs| {
+        if mark.is_some() {
+            frozen += 1;
+            let found = contents(fs, fs.lookup(Ino::ROOT, b"file").unwrap());
+            assert_eq!(found, [2; 2048], "{cut}");
+        }
+    });
+    assert!(frozen > 0);
+}
+
+#[test]
+fn no_request_of_a_sync_that_was_under_way_comes_after_a_freeze() {
+    let Some(image) = with_files(&["-b", "1024"], 8 << 20, &["file"]) else {
+        return;
+    };
+    for seed in 0..100 {
+        let device = Arc::new(Recorder::new(&image));
+        let plan = Plan {
+            seed,
+            points: 1_000_000,
+        };
+        let work = || {
+            let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+            let fs = Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap();
+            let ino = fs.lookup(Ino::ROOT, b"file").unwrap();
+            fs.write(ino, 0, &[1; 2048]).unwrap();
+            fs.sync().unwrap();
+            sync::thread::workers(3, |thread| {
+                for _ in 0..4 {
+                    match thread {
+                        0 => {}
+                        1 => {
+                            fs.write(ino, 0, &[2; 2048]).unwrap();
+                            fs.fdatasync(ino).unwrap();
+                            continue;
+                        }
+                        _ => {
+                            (0..8).for_each(|_| fs.sync().unwrap());
+                            continue;
+                        }
+                    }
+                    fs.freeze().unwrap();
+                    let events = device.events_so_far();
+                    (0..60).for_each(|_| sync::thread::yield_now());
+                    let more = device.events_so_far() - events;
+                    fs.thaw().unwrap();
+                    assert_eq!(more, 0, "seed {seed}: requests while frozen");
+                }
+            });
+            fs.close().unwrap();
+        };
+        schedule::run(plan, work).unwrap();
+    }
 }
