@@ -20,7 +20,7 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
        cargo xtask ci     format, tidy, clippy, tests, documentation
        cargo xtask tidy   the house rules alone
        cargo xtask suites [NAME ...]
-                          outside suites and long runs on a mounted image (posix, fsx, trees, kill)
+                          outside suites and long runs (posix, fsx, trees, kill, schedules, long, measure)
        cargo xtask crash  power cuts, faults and random work in memory; `cargo xtask crash --help`
        cargo xtask sharing
                           the cache lines that operations on different objects share; `cargo xtask sharing --help`

@@ -1,40 +1,82 @@
-//! The long suites on a mounted image: ignored tests of `lanefs-cli`, run one after the other with what they print.
+//! What takes too long for `cargo xtask ci`: ignored tests, run one after the other with what they print. Those on a
+//! mounted image are of `lanefs-cli`, those of threads and of memory of `lanefs-engine`.
 //!
-//! They mount, so they need root and /dev/fuse; what is missing is said by the test. docs/suites.md holds what they
+//! The first mount, so they need root and /dev/fuse; what is missing is said by the test. docs/suites.md holds what they
 //! found.
 
 use std::path::Path;
 use std::process::Command;
 
-/// A suite's name here, and what the names of its tests contain.
-const SUITES: &[(&str, &str)] = &[
-    ("posix", "outside::posix"),
-    ("fsx", "outside::data"),
-    ("trees", "trees::"),
-    ("kill", "kill::"),
+/// Ignored tests that are run together.
+struct Suite {
+    name: &'static str,
+    /// The package, and which of its tests.
+    of: &'static [&'static str],
+    /// What the tests' names contain.
+    filters: &'static [&'static str],
+}
+
+const MOUNTED: &[&str] = &["-p", "lanefs-cli", "--test", "mount"];
+const SUITES: &[Suite] = &[
+    Suite {
+        name: "posix",
+        of: MOUNTED,
+        filters: &["outside::posix"],
+    },
+    Suite {
+        name: "fsx",
+        of: MOUNTED,
+        filters: &["outside::data"],
+    },
+    Suite {
+        name: "trees",
+        of: MOUNTED,
+        filters: &["trees::"],
+    },
+    Suite {
+        name: "kill",
+        of: MOUNTED,
+        filters: &["kill::"],
+    },
+    Suite {
+        name: "schedules",
+        of: &["-p", "lanefs-engine", "--lib"],
+        filters: &["more_schedules"],
+    },
+    Suite {
+        name: "long",
+        of: &["-p", "lanefs-engine", "--test", "writing"],
+        filters: &["crowded", "many_"],
+    },
+    Suite {
+        name: "measure",
+        of: &["-p", "lanefs-engine", "--test", "measuring"],
+        filters: &["two_million", "seal_pauses"],
+    },
 ];
 
 /// Runs the suites with these names, or all.
 pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
-    let known = |name: &&str| SUITES.iter().any(|(known, _)| known == name);
+    let known = |name: &&str| SUITES.iter().any(|suite| suite.name == *name);
     if let Some(name) = names.iter().find(|name| !known(name)) {
-        let all: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
+        let all: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
         return Err(format!("no suite `{name}`: {}", all.join(", ")));
     }
-    for (name, filter) in SUITES {
-        if !names.is_empty() && !names.contains(name) {
+    for suite in SUITES {
+        if !names.is_empty() && !names.contains(&suite.name) {
             continue;
         }
-        println!("==> {name}");
+        println!("==> {}", suite.name);
         let status = Command::new(crate::cargo())
             .current_dir(root)
             .args(["test", "--release", "--locked", "--quiet"])
-            .args(["-p", "lanefs-cli", "--test", "mount", "--"])
-            .args(["--ignored", "--nocapture", "--test-threads=1", filter])
+            .args(suite.of)
+            .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
+            .args(suite.filters)
             .status()
             .map_err(|error| format!("cargo does not start: {error}"))?;
         if !status.success() {
-            return Err(format!("suites: FAILED at {name}"));
+            return Err(format!("suites: FAILED at {}", suite.name));
         }
     }
     Ok(())

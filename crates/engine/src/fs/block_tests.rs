@@ -252,7 +252,7 @@ fn no_block_is_lost_or_given_twice_however_threads_are_scheduled() {
 
 /// `cargo test -p lanefs-engine --lib -- --ignored more_schedules`
 #[test]
-#[ignore = "minutes: cargo test --release -p lanefs-engine --lib more_schedules -- --ignored"]
+#[ignore = "minutes: cargo xtask suites schedules"]
 fn more_schedules_of_threads_that_take_and_free() {
     schedules(20..1500);
 }

@@ -290,7 +290,7 @@ fn threads_that_make_and_end_orphans_leave_each_epoch_whole_however_they_are_sch
 
 /// `cargo test -p lanefs-engine --lib -- --ignored more_schedules`
 #[test]
-#[ignore = "two minutes: cargo test --release -p lanefs-engine --lib more_schedules -- --ignored"]
+#[ignore = "two minutes: cargo xtask suites schedules"]
 fn more_schedules_of_threads_that_make_and_end_orphans() {
     schedules(16..600);
 }

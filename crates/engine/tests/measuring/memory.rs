@@ -72,7 +72,7 @@ fn populate(path: &Path) {
 
 /// Makes the image, and has another process measure.
 #[test]
-#[ignore = "measures: cargo test --release -p lanefs-engine --test measuring two_million -- --ignored --nocapture"]
+#[ignore = "measures: cargo xtask suites measure"]
 fn two_million_files() {
     if !testkit::have("mke2fs") {
         return testkit::skip("needs mke2fs");

@@ -69,7 +69,7 @@ fn work(fs: &Fs, thread: usize, syncs: bool) {
 }
 
 #[test]
-#[ignore = "measures: cargo test --release -p lanefs-engine --test measuring seal_pauses -- --ignored --nocapture"]
+#[ignore = "measures: cargo xtask suites measure"]
 fn seal_pauses() {
     let cores = sync::thread::available_parallelism();
     for (threads, all_sync) in [(1, true), (2, true), (2, false), (16, true), (16, false)] {

@@ -136,7 +136,7 @@ fn a_crowded_image_of_block_maps_loses_no_block() {
 }
 
 #[test]
-#[ignore = "minutes: cargo test --release -p lanefs-engine --test writing crowded -- --ignored"]
+#[ignore = "minutes: cargo xtask suites long"]
 fn a_crowded_image_loses_no_block_in_the_long_run() {
     crowd(&["-b", "1024", "-N", "32"], false, 60_000);
     crowd(&["-b", "1024", "-N", "32"], true, 60_000);

@@ -165,7 +165,7 @@ fn a_cut_leaves_a_state_that_the_model_allows_in_mapped_files() {
 }
 
 #[test]
-#[ignore = "minutes: cargo test --release -p lanefs-engine --test writing many_cuts -- --ignored"]
+#[ignore = "minutes: cargo xtask suites long"]
 fn many_cuts_leave_states_that_the_model_allows() {
     for seed in 100..130 {
         cut_everywhere(&["-b", "4096"], seed, 12);

@@ -83,7 +83,7 @@ fn random_changes_give_what_the_model_says() {
 
 /// Asked for: minutes of it.
 #[test]
-#[ignore = "minutes: cargo test --release -p lanefs-engine --test writing many_random_changes -- --ignored"]
+#[ignore = "minutes: cargo xtask suites long"]
 fn many_random_changes_give_what_the_model_says() {
     for seed in 100..140 {
         run(&["-b", "1024"], seed, 300);
