@@ -24,6 +24,7 @@ impl Client for Icache {
             let geometry = self.volume().geometry();
             writing.errors.fold(geometry, sealed, folded)?;
             writing.large_file.fold(geometry, sealed, folded)?;
+            writing.ext_attr.fold(geometry, sealed, folded)?;
         }
         self.orphans()
             .fold(self.volume().geometry(), sealed, folded)

@@ -310,14 +310,14 @@ fn raise(
         zones,
         reserve: Reserve::new(&superblock, volume.geometry(), options.as_root),
         errors: options.errors.unwrap_or(OnError::of(&superblock)),
-        has_large_file: volume.has(Feature::LARGE_FILE),
         discard: options.discard,
         atime: options.atime,
         lazytime: options.lazytime,
         group_bytes: options.group_bytes,
         live_blocks: options.live_bytes / volume.geometry().block_size().bytes(),
     };
-    let volume = volume.writable(Writing::new(journal, clock, choices));
+    let writing = Writing::new(volume.geometry(), journal, clock, choices);
+    let volume = volume.writable(writing);
     let (kept, variants) = (options.live_inodes, options.variants);
     Ok(Raised {
         icache: Icache::writable(volume, &said, orphans, kept, variants),

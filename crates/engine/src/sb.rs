@@ -20,7 +20,7 @@ use crate::live::{Live, Pin, Seal};
 
 mod discard;
 mod errors;
-mod large_file;
+mod late_feature;
 mod reserve;
 mod sharing;
 mod zones;
@@ -28,7 +28,7 @@ mod zones;
 pub(crate) use discard::Discard;
 pub(crate) use errors::Errors;
 pub use errors::OnError;
-pub(crate) use large_file::LargeFile;
+pub(crate) use late_feature::{LateFeature, needs_large_file};
 pub use reserve::{Acting, Caller};
 pub(crate) use reserve::{Purpose, Reserve};
 pub(crate) use sharing::AttributeBlocks;
@@ -78,7 +78,9 @@ pub(crate) struct Writing {
     /// What was found to be corrupt, and what follows.
     pub(crate) errors: Errors,
     /// Whether files of 2 GiB are allowed for on disk.
-    pub(crate) large_file: LargeFile,
+    pub(crate) large_file: LateFeature,
+    /// Whether attributes are allowed for on disk.
+    pub(crate) ext_attr: LateFeature,
     /// Whether the device is told what is free.
     pub(crate) discard: Discard,
     /// The time now, for stamps on inodes.
@@ -108,7 +110,12 @@ pub enum Atime {
 }
 
 impl Writing {
-    pub(crate) fn new(journal: Journal, clock: fn() -> Timestamp, choices: Choices) -> Writing {
+    pub(crate) fn new(
+        geometry: &Geometry,
+        journal: Journal,
+        clock: fn() -> Timestamp,
+        choices: Choices,
+    ) -> Writing {
         Writing {
             fast: (journal.fast_blocks() > 0).then(FastLog::new).map(Box::new),
             journal,
@@ -117,7 +124,8 @@ impl Writing {
             zones: choices.zones,
             reserve: choices.reserve,
             errors: Errors::new(choices.errors),
-            large_file: LargeFile::new(choices.has_large_file),
+            large_file: LateFeature::new(geometry, Feature::LARGE_FILE),
+            ext_attr: LateFeature::new(geometry, Feature::EXT_ATTR),
             discard: Discard::new(choices.discard),
             clock,
             atime: choices.atime,
@@ -152,7 +160,6 @@ pub(crate) struct Choices {
     pub(crate) zones: Zones,
     pub(crate) reserve: Reserve,
     pub(crate) errors: OnError,
-    pub(crate) has_large_file: bool,
     pub(crate) discard: bool,
     pub(crate) atime: Atime,
     pub(crate) lazytime: bool,

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::extent::{Change, Draft, Mapping, Mappings};
 use crate::icache::{Exclusive, Icache, LoadedInode};
 use crate::orphan::Entry;
-use crate::sb::Volume;
+use crate::sb::{Volume, needs_large_file};
 
 /// What becomes of the inode's entry among the orphans in a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,9 @@ impl<'a> Changing<'a> {
             }
             inode.size(has_large_dir)
         });
-        large_file.note(&handle, bytes);
+        if needs_large_file(bytes) {
+            large_file.need(&handle);
+        }
         if let Some(entry) = entry {
             entry.apply(&handle, live);
         }

@@ -1,7 +1,8 @@
 //! Setting and removing attributes.
 //!
-//! One step: the inode, and its block of attributes where that changes. Takes the inode's lock and, for a block, that
-//! of such blocks. What a cut leaves: the change or nothing of it. ACLs have rules of their own (`acl`).
+//! One step: the inode, its block of attributes where that changes, and the superblock where it does not say yet that
+//! there are attributes (`ext_attr`). Takes the inode's lock and, for a block, that of such blocks. What a cut leaves:
+//! the change or nothing of it. ACLs have rules of their own (`acl`).
 
 use journal::Handle;
 use ondisk::inode::{Inode, attribute_area_mut};
@@ -14,6 +15,7 @@ use super::lists::Lists;
 use crate::error::Error;
 use crate::icache::{Exclusive, Icache, LoadedInode};
 use crate::limits;
+use crate::sb::LateFeature;
 
 /// Whether setting an attribute may create it or replace it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -122,6 +124,8 @@ pub(crate) fn apply(
 /// A change of an inode's attributes, prepared but for the lock on blocks of them.
 pub(crate) struct Change<'a> {
     icache: &'a Icache,
+    /// Needed where anything changes.
+    feature: Option<&'a LateFeature>,
     area: Option<Vec<u8>>,
     block: Option<BlockChange<'a>>,
     had_block: bool,
@@ -130,6 +134,7 @@ pub(crate) struct Change<'a> {
 /// One that the next handle makes.
 pub(crate) struct Locked<'a> {
     icache: &'a Icache,
+    feature: Option<&'a LateFeature>,
     area: Option<Vec<u8>>,
     block: Option<LockedChange<'a>>,
     had_block: bool,
@@ -140,7 +145,7 @@ impl<'a> Change<'a> {
     /// caller holds its lock.
     ///
     /// # Errors
-    /// `NotSupported` without `ext_attr`; `Corrupt`, `Io`, `ReadOnly`, `Aborted`.
+    /// `Corrupt`, `Io`, `ReadOnly`, `Aborted`.
     pub(crate) fn prepare(
         icache: &'a Icache,
         ino: Ino,
@@ -148,11 +153,7 @@ impl<'a> Change<'a> {
         lists: &Lists,
     ) -> Result<Change<'a>, Error> {
         let volume = icache.volume();
-        if lists.is_changed() && !volume.has(Feature::EXT_ATTR) {
-            return Err(Error::NotSupported(
-                "setting attributes where the file system lacks ext_attr",
-            ));
-        }
+        let feature = &volume.writing()?.ext_attr;
         let (in_inode, in_block) = lists.is_changed;
         let had_block = old.is_some_and(|inode| super::block_of(volume, inode).0 != 0);
         let block = match in_block {
@@ -161,6 +162,7 @@ impl<'a> Change<'a> {
         };
         Ok(Change {
             icache,
+            feature: lists.is_changed().then_some(feature),
             area: in_inode.then(|| lists.area()),
             block,
             had_block,
@@ -169,7 +171,8 @@ impl<'a> Change<'a> {
 
     /// Blocks and revokes that the apply uses of its handle at most, the inode's own not among them.
     pub(crate) fn cost(&self) -> (u32, u32) {
-        self.block.as_ref().map_or((0, 0), BlockChange::cost)
+        let (blocks, revokes) = self.block.as_ref().map_or((0, 0), BlockChange::cost);
+        (blocks + self.feature.map_or(0, LateFeature::cost), revokes)
     }
 
     /// Takes the lock on blocks of attributes where one changes: before the handle, after all other locks.
@@ -179,6 +182,7 @@ impl<'a> Change<'a> {
     pub(crate) fn lock(self) -> Result<Locked<'a>, Error> {
         Ok(Locked {
             icache: self.icache,
+            feature: self.feature,
             area: self.area,
             block: self.block.map(BlockChange::lock).transpose()?,
             had_block: self.had_block,
@@ -189,6 +193,9 @@ impl<'a> Change<'a> {
 impl Locked<'_> {
     /// Makes the change, of the inode's record too.
     pub(crate) fn apply(self, handle: &Handle<'_>, locked: &Exclusive<'_>) {
+        if let Some(feature) = self.feature {
+            feature.need(handle);
+        }
         if let Some(new) = self.area {
             locked.change_slot(handle, |slot| {
                 if let Some(area) = attribute_area_mut(slot) {

@@ -10,8 +10,8 @@ use testkit::Mounted;
 use crate::image::{finish, make, record, sweep};
 use crate::xattrs::attributes;
 
-const ACCESS: &[u8] = b"system.posix_acl_access";
-const DEFAULT: &[u8] = b"system.posix_acl_default";
+pub const ACCESS: &[u8] = b"system.posix_acl_access";
+pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 const UMASK: u16 = 0o027;
 
 /// An ACL in the form of system calls. Tags: 1 owner, 2 user, 4 owning group, 8 group, 16 mask, 32 other.
@@ -27,7 +27,7 @@ fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
 
 const NO: u32 = u32::MAX;
 
-fn named(user: u16, mask: u16) -> Vec<u8> {
+pub fn named(user: u16, mask: u16) -> Vec<u8> {
     acl(&[
         (1, 7, NO),
         (2, user, 1000),
@@ -39,7 +39,7 @@ fn named(user: u16, mask: u16) -> Vec<u8> {
     ])
 }
 
-fn minimal(owner: u16, group: u16, other: u16) -> Vec<u8> {
+pub fn minimal(owner: u16, group: u16, other: u16) -> Vec<u8> {
     acl(&[(1, owner, NO), (4, group, NO), (32, other, NO)])
 }
 

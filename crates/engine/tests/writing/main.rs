@@ -15,6 +15,7 @@ mod fast_commits;
 mod faults;
 mod fc_area;
 mod files;
+mod first_attribute;
 mod flags;
 mod freezing;
 mod fsync_log;

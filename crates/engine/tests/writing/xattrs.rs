@@ -54,7 +54,7 @@ fn by_kernel(path: &Path) -> Attributes {
 }
 
 /// The kernel finds these attributes on the files of an image.
-fn judged_by_kernel(image: &[u8], files: &BTreeMap<&str, Attributes>) {
+pub fn judged_by_kernel(image: &[u8], files: &BTreeMap<&str, Attributes>) {
     if !testkit::is_root() {
         return testkit::skip("mounting needs root");
     }

@@ -1,0 +1,142 @@
+//! File systems made without `ext_attr`: the first attribute brings the feature in its own transaction, as in Linux.
+
+use std::path::Path;
+
+use lanefs_engine::{Fs, Ino, NewInode, XattrFlag};
+use ondisk::Feature;
+
+use crate::acls::{ACCESS, DEFAULT, named};
+use crate::files::with_files;
+use crate::image::{finish, record, sweep};
+use crate::xattrs::judged_by_kernel;
+
+const PROFILES: [&[&str]; 3] = [
+    &["-b", "1024", "-O", "^ext_attr"],
+    &["-b", "4096", "-I", "128", "-O", "^ext_attr,^metadata_csum"],
+    // No journal.
+    &["-t", "ext2", "-b", "1024", "-O", "^ext_attr"],
+];
+const NEW: NewInode = NewInode {
+    mode: 0o644,
+    umask: 0,
+    uid: 0,
+    gid: 0,
+    held: false,
+};
+const FILES: [&str; 2] = ["one", "two"];
+
+fn is_on(fs: &Fs) -> bool {
+    fs.superblock().features().has(Feature::EXT_ATTR)
+}
+
+fn of(fs: &Fs, name: &str) -> Ino {
+    fs.resolve(name.as_bytes(), true).unwrap()
+}
+
+/// Whether the image's superblock has the feature, as e2fsprogs tells it.
+fn has_feature(image: &[u8]) -> bool {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::write(&path, image).unwrap();
+    let told = testkit::run("dumpe2fs", &["-h", path.to_str().unwrap()]);
+    String::from_utf8_lossy(&told.stdout).contains(" ext_attr ")
+}
+
+/// What the kernel makes of an image in which it does the same.
+fn changed_by_kernel(image: &[u8], change: impl FnOnce(&Path)) -> Option<Vec<u8>> {
+    if !testkit::is_root() {
+        testkit::skip("mounting needs root");
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::write(&path, image).unwrap();
+    change(&testkit::Mounted::with(&path, "rw").unwrap().path());
+    Some(std::fs::read(&path).unwrap())
+}
+
+#[test]
+fn the_first_attribute_brings_its_feature_as_in_linux() {
+    for options in PROFILES {
+        let Some(image) = with_files(options, 8 << 20, &FILES) else {
+            return;
+        };
+        assert!(!has_feature(&image));
+        let after = finish(&image, |fs| {
+            let any = XattrFlag::Any;
+            fs.set_xattr(of(&fs, "one"), b"user.a", b"1", any).unwrap();
+            fs.set_xattr(of(&fs, "two"), ACCESS, &named(6, 7), any)
+                .unwrap();
+            fs.close().unwrap();
+        });
+        assert!(has_feature(&after), "{options:?}");
+        let one = [(b"user.a".to_vec(), b"1".to_vec())];
+        let two = [(ACCESS.to_vec(), named(6, 7))];
+        let expected = [("one", one.into()), ("two", two.into())];
+        judged_by_kernel(&after, &expected.into());
+        let by_kernel = changed_by_kernel(&image, |root| {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(root.join("one"), "user.a", b"1", flags).unwrap();
+        });
+        if let Some(by_kernel) = by_kernel {
+            assert!(has_feature(&by_kernel), "{options:?}");
+        }
+    }
+}
+
+#[test]
+fn what_sets_no_attribute_leaves_the_feature_off() {
+    let Some(image) = with_files(PROFILES[0], 8 << 20, &FILES) else {
+        return;
+    };
+    let after = finish(&image, |fs| {
+        let one = of(&fs, "one");
+        assert!(fs.remove_xattr(one, b"user.a").is_err());
+        assert!(
+            fs.set_xattr(one, b"user.a", b"1", XattrFlag::Replace)
+                .is_err()
+        );
+        fs.create(Ino::ROOT, b"new", NEW).unwrap();
+        fs.close().unwrap();
+    });
+    assert!(!has_feature(&after));
+}
+
+#[test]
+fn a_cut_leaves_no_attribute_without_the_feature() {
+    for options in &PROFILES[..2] {
+        let Some(image) = with_files(options, 8 << 20, &FILES) else {
+            return;
+        };
+        let cuts = record(&image, |device, fs| {
+            fs.fsync(of(&fs, "one")).unwrap();
+            device.mark(1);
+            sync::thread::scope(|scope| {
+                for (name, len) in FILES.into_iter().zip([3, 700]) {
+                    let fs = &fs;
+                    scope.spawn(move || {
+                        let (ino, value) = (of(fs, name), vec![7; len]);
+                        fs.set_xattr(ino, b"user.a", &value, XattrFlag::Any)
+                            .unwrap();
+                        fs.fsync(ino).unwrap();
+                    });
+                }
+            });
+            device.mark(2);
+            // What is made in it has attributes from the start.
+            fs.set_xattr(Ino::ROOT, DEFAULT, &named(6, 7), XattrFlag::Any)
+                .unwrap();
+            fs.create(Ino::ROOT, b"new", NEW).unwrap();
+            fs.close().unwrap();
+        });
+        let mut is_seen = [false; 2];
+        sweep(cuts, 2, |cut, mark, fs| {
+            let has = |name| !fs.xattrs(of(fs, name)).unwrap().is_empty();
+            let has_any = FILES.into_iter().any(has);
+            assert_eq!(has_any, is_on(fs), "{cut}");
+            assert!(has_any || mark < Some(2), "{cut}");
+            is_seen[usize::from(has_any)] = true;
+        });
+        assert_eq!(is_seen, [true; 2]);
+    }
+}
