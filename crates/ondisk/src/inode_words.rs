@@ -219,15 +219,19 @@ impl Timestamp {
         }
     }
 
-    /// The seconds word and the extra word. Seconds out of [`Self::RANGE`] become its nearest end.
+    /// The seconds word and the extra word. Seconds out of [`Self::RANGE`] become its nearest end, and there are no
+    /// nanoseconds at its ends, as in Linux.
     #[must_use]
     pub fn encode(self) -> (u32, u32) {
-        let seconds = self
-            .seconds
-            .clamp(*Timestamp::RANGE.start(), *Timestamp::RANGE.end());
+        let (first, last) = (*Timestamp::RANGE.start(), *Timestamp::RANGE.end());
+        let seconds = self.seconds.clamp(first, last);
+        let nanoseconds = match seconds == first || seconds == last {
+            true => 0,
+            false => self.nanoseconds,
+        };
         let low = (seconds & 0xffff_ffff) as u32;
         let epoch = (seconds - i64::from(low.cast_signed())) >> 32 & 3;
-        (low, self.nanoseconds << 2 | epoch as u32)
+        (low, nanoseconds << 2 | epoch as u32)
     }
 
     /// The seconds word of an inode without extra fields: 1901 to 2038, the nearest end outside.
@@ -245,7 +249,7 @@ mod tests {
     #[test]
     fn times_keep_their_epoch_and_nanoseconds() {
         for seconds in [
-            -0x8000_0000,
+            -0x7fff_ffff,
             -1,
             0,
             0x7fff_ffff,
@@ -253,7 +257,7 @@ mod tests {
             0xffff_ffff,
             0x1_7fff_ffff,
             0x1_8000_0000,
-            0x3_7fff_ffff,
+            0x3_7fff_fffe,
         ] {
             let time = Timestamp {
                 seconds,
@@ -261,6 +265,30 @@ mod tests {
             };
             let (low, extra) = time.encode();
             assert_eq!(Timestamp::decode(low, extra), time);
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_range_have_no_nanoseconds() {
+        let (first, last) = (*Timestamp::RANGE.start(), *Timestamp::RANGE.end());
+        for (seconds, end) in [
+            (first, first),
+            (first - 1, first),
+            (i64::MIN, first),
+            (last, last),
+            (last + 1, last),
+            (i64::MAX, last),
+        ] {
+            let time = Timestamp {
+                seconds,
+                nanoseconds: 999_999_999,
+            };
+            let expected = Timestamp {
+                seconds: end,
+                nanoseconds: 0,
+            };
+            let (low, extra) = time.encode();
+            assert_eq!(Timestamp::decode(low, extra), expected, "{seconds}");
         }
     }
 

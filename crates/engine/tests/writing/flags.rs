@@ -435,46 +435,88 @@ fn times_of_access_follow_the_policy() {
     }
 }
 
-#[test]
-fn times_far_away_and_their_nanoseconds_are_kept() {
-    let Some(image) = make(&["-b", "1024"], 4 << 20) else {
-        return;
+/// Times at the ends of what inodes with and without extra fields hold, inside and outside.
+const FAR: [i64; 12] = [
+    -9_000_000_000,
+    -2_147_483_649,
+    -2_147_483_648,
+    -2_147_483_647,
+    -1,
+    0,
+    2_147_483_646,
+    2_147_483_647,
+    4_294_967_296,
+    15_032_385_534,
+    15_032_385_535,
+    15_032_385_536,
+];
+
+/// The times of modification and access of the files that are named by the places in [`FAR`].
+fn times_by_kernel(root: &Path) -> Vec<[i64; 4]> {
+    use std::os::unix::fs::MetadataExt;
+    let times = |index: usize| {
+        let metadata = std::fs::metadata(root.join(index.to_string())).unwrap();
+        let (mtime, atime) = (metadata.mtime(), metadata.atime());
+        [mtime, metadata.mtime_nsec(), atime, metadata.atime_nsec()]
     };
-    let stamps = [-2_147_483_648, -1, 0, 4_294_967_296, 15_032_385_535].map(|seconds| Timestamp {
-        seconds,
-        nanoseconds: 999_999_999,
-    });
-    let mut made = Vec::new();
-    let after = finish(&image, |fs| {
-        for (index, stamp) in stamps.iter().enumerate() {
-            let name = format!("{index}");
-            let ino = fs.create(Ino::ROOT, name.as_bytes(), NEW).unwrap();
-            let attributes = SetAttributes {
-                atime: Some(SetTime::At(*stamp)),
-                mtime: Some(SetTime::At(*stamp)),
-                ..SetAttributes::default()
-            };
-            fs.set_attributes(ino, &attributes).unwrap();
-            let metadata = fs.metadata(ino).unwrap();
-            assert_eq!((metadata.atime, metadata.mtime), (*stamp, *stamp));
-            assert_eq!(metadata.crtime, Some(crate::image::clock()));
-            made.push((name, *stamp));
-        }
-        fs.close().unwrap();
-    });
+    (0..FAR.len()).map(times).collect()
+}
+
+#[test]
+fn times_far_away_are_kept_or_cut_as_the_kernel_does_it() {
     if !testkit::is_root() {
         return testkit::skip("mounting needs root");
     }
-    use std::os::unix::fs::MetadataExt;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("image");
-    std::fs::write(&path, &after).unwrap();
-    let mounted = Mounted::read_only(&path).unwrap();
-    for (name, stamp) in made {
-        let found = std::fs::metadata(mounted.path().join(name)).unwrap();
-        assert_eq!(
-            (found.mtime(), found.mtime_nsec()),
-            (stamp.seconds, 999_999_999)
-        );
+    for inode_size in ["256", "128"] {
+        let Some(image) = make(&["-b", "1024", "-I", inode_size], 4 << 20) else {
+            return;
+        };
+        let nanoseconds = 999_999_999;
+        let mut ours = Vec::new();
+        let after = finish(&image, |fs| {
+            for (index, seconds) in FAR.into_iter().enumerate() {
+                let name = index.to_string();
+                let ino = fs.create(Ino::ROOT, name.as_bytes(), NEW).unwrap();
+                let time = SetTime::At(Timestamp {
+                    seconds,
+                    nanoseconds,
+                });
+                let attributes = SetAttributes {
+                    atime: Some(time),
+                    mtime: Some(time),
+                    ..SetAttributes::default()
+                };
+                fs.set_attributes(ino, &attributes).unwrap();
+                let found = fs.metadata(ino).unwrap();
+                let is_made = found.crtime == Some(crate::image::clock());
+                assert_eq!(is_made, inode_size == "256");
+                let parts = |time: Timestamp| [time.seconds, time.nanoseconds.into()];
+                let ([a, b], [c, d]) = (parts(found.mtime), parts(found.atime));
+                ours.push([a, b, c, d]);
+            }
+            fs.close().unwrap();
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        std::fs::write(&path, &after).unwrap();
+        let mounted = Mounted::read_only(&path).unwrap();
+        assert_eq!(times_by_kernel(&mounted.path()), ours, "{inode_size}");
+        drop(mounted);
+        std::fs::write(&path, &image).unwrap();
+        let mounted = Mounted::with(&path, "loop").unwrap();
+        for (index, seconds) in FAR.into_iter().enumerate() {
+            let file = mounted.path().join(index.to_string());
+            std::fs::write(&file, "").unwrap();
+            let time = Timespec {
+                tv_sec: seconds,
+                tv_nsec: nanoseconds.into(),
+            };
+            let times = Timestamps {
+                last_access: time,
+                last_modification: time,
+            };
+            rustix::fs::utimensat(CWD, &file, &times, AtFlags::empty()).unwrap();
+        }
+        assert_eq!(times_by_kernel(&mounted.path()), ours, "{inode_size}");
     }
 }
