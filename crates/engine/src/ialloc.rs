@@ -201,6 +201,15 @@ impl<'a> InodeNumber<'a> {
         self.ino.expect("a number that was not applied")
     }
 
+    /// The number can't be a new inode's, whatever its bitmap says: nobody is offered it again as long as the file
+    /// system is open, and it does not count as one that can be had. On disk it stays as it is.
+    pub(crate) fn leave_out(mut self) {
+        self.ino = None;
+        if self.is_counted {
+            self.groups.inodes.count_directories(self.group, -1);
+        }
+    }
+
     /// The number is in use from the handle's epoch on, by the inode that `of_inode` is part of. Uses
     /// [`BLOCKS_AN_INODE`] of the handle's blocks; the inode's own record counts on top of that.
     pub(crate) fn apply(mut self, handle: &Handle<'_>, of_inode: &OfInode) -> Ino {

@@ -6,6 +6,7 @@
 //! for again. A long link's target is written to its block before anything names that. What a cut leaves: the name with
 //! its inode, or neither; blocks and numbers that were taken are in no image. A number that the bitmap has as free,
 //! although an inode with names is in memory under it, is refused as corrupt before it is locked: it may be the parent.
+//! It is left out from then on, as long as the file system is open.
 
 use buffer::Block;
 use journal::Handle;
@@ -152,8 +153,9 @@ pub(crate) fn create(
     let file_type = content.file_type();
     let is_directory = file_type == FileType::Directory;
     let number = take_number(icache, &above, is_directory, name, Some(&slot))?;
+    let (number, own) = blank(icache, number, parent)?;
     let ino = number.ino();
-    let mut inodes = vec![Arc::clone(&above), blank(icache, ino, parent)?];
+    let mut inodes = vec![Arc::clone(&above), own];
     inodes.sort_by_key(|inode| inode.ino());
     let locked = Together::lock(&inodes);
     let (above, own) = (locked.of(parent), locked.of(ino));
@@ -223,16 +225,23 @@ fn take_number<'a>(
     })
 }
 
-/// The live inode of a number that was just taken for a directory's file.
+/// A number that was just taken for a directory's file, with its live inode.
 ///
 /// # Errors
-/// `Corrupt` where that is no free number: the bitmap is wrong, and what has the number is known in memory.
-fn blank(icache: &Icache, ino: Ino, parent: Ino) -> Result<Arc<LiveInode>, Error> {
+/// `Corrupt` where that is no free number: the bitmap is wrong, and what has the number is known in memory. Whoever
+/// asks next gets another.
+fn blank<'a>(
+    icache: &Icache,
+    number: InodeNumber<'a>,
+    parent: Ino,
+) -> Result<(InodeNumber<'a>, Arc<LiveInode>), Error> {
+    let ino = number.ino();
     let own = icache.get_new(ino)?;
-    match ino == parent || own.snapshot().links_count() > 0 {
-        true => Err(Corrupt::at(Site::InodeInUse).ino(ino).into()),
-        false => Ok(own),
+    if ino == parent || own.snapshot().links_count() > 0 {
+        number.leave_out();
+        return Err(Corrupt::at(Site::InodeInUse).ino(ino).into());
     }
+    Ok((number, own))
 }
 
 /// Makes a file without a name in the manner of a directory's files, held by the caller; gives its number. It is an
@@ -246,8 +255,9 @@ pub(crate) fn create_unnamed(icache: &Icache, parent: Ino, new: NewInode) -> Res
     lock::may_add(&directory)?;
     let above = icache.get(parent)?;
     let number = take_number(icache, &above, false, b"", None)?;
+    let (number, own) = blank(icache, number, parent)?;
     let ino = number.ino();
-    let inodes = [blank(icache, ino, parent)?];
+    let inodes = [own];
     let locked = Together::lock(&inodes);
     let own = locked.of(ino);
     let now = icache.now()?;
