@@ -36,7 +36,7 @@ use crate::namei;
 use crate::reap;
 use crate::sb::{Acting, Caller};
 use crate::variants::{VariantError, Variants};
-use crate::xattr::Xattr;
+use crate::xattr::{self, Xattr};
 
 /// An open file system.
 pub struct Fs {
@@ -512,11 +512,10 @@ impl Fs {
     /// The value of one extended attribute, by its whole name.
     ///
     /// # Errors
-    /// `NoAttribute`; as [`Fs::xattrs`].
+    /// `NoAttribute`; `NameLength`, `InvalidArgument`, `NotSupported` for names that there can't be, as in
+    /// [`Fs::set_xattr`]; as [`Fs::xattrs`].
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
-        let found = self.xattrs(ino)?.into_iter();
-        let mut found = found.filter(|xattr| xattr.name == name);
-        Ok(found.next().ok_or(Error::NoAttribute)?.value)
+        self.noting(xattr::read_one(&self.icache, ino, name))
     }
 
     /// All extended attributes of an inode.

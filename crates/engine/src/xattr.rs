@@ -43,6 +43,21 @@ pub(crate) fn read_now(icache: &Icache, ino: Ino) -> Result<Vec<Xattr>, Error> {
     read_all(icache, &icache.load_used(ino)?)
 }
 
+/// The value of one attribute of an inode as it is now, by its whole name.
+///
+/// # Errors
+/// `NoAttribute`; what Linux says of names that no inode, or not this one, can have.
+pub(crate) fn read_one(icache: &Icache, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
+    let found = match icache.volume().is_writable() {
+        true => read_now(icache, ino)?,
+        false => read_all(icache, &icache.load_used(ino)?)?,
+    };
+    match found.into_iter().find(|xattr| xattr.name == name) {
+        Some(xattr) => Ok(xattr.value),
+        None => Err(write::absence(&icache.load_used(ino)?, name)),
+    }
+}
+
 /// All attributes of an inode, those in its slot first.
 pub(crate) fn read_all(icache: &Icache, inode: &LoadedInode) -> Result<Vec<Xattr>, Error> {
     let mut all = Vec::new();

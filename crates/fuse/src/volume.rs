@@ -344,9 +344,7 @@ impl Operations for Volume {
         if let Some(name) = tuning::name(name).filter(|_| ino == Ino::ROOT) {
             return tuning::read(self.fs.inodes(), name);
         }
-        let all = self.fs.inodes().xattrs(ino).map_err(errno)?;
-        let found = all.into_iter().find(|xattr| xattr.name == name);
-        found.map(|xattr| xattr.value).ok_or(Errno::NODATA)
+        self.fs.inodes().xattr(ino, name).map_err(errno)
     }
 
     fn xattr_names(&self, ino: Ino, for_root: bool) -> Answer<Vec<u8>> {

@@ -116,6 +116,7 @@ const PREFIXES: &[(u8, &str)] = &[
     (6, "security."),
     (INDEX_RICHACL, "system.richacl"),
     (7, "system."),
+    (10, "gnu."),
 ];
 
 /// The prefix number of names that begin with `system.`, as inline data's `system.data` does.
@@ -148,12 +149,12 @@ pub fn split_name(name: &[u8]) -> Option<(u8, &[u8])> {
     })
 }
 
-/// Whether this is a prefix that needs a name behind it, and has none.
+/// Whether this is a prefix that needs a name behind it, and has none. `system.` is no prefix for who asks Linux.
 #[must_use]
 pub fn is_bare_prefix(name: &[u8]) -> bool {
-    PREFIXES
-        .iter()
-        .any(|(_, prefix)| prefix.ends_with('.') && prefix.as_bytes() == name)
+    PREFIXES.iter().any(|(index, prefix)| {
+        *index != INDEX_SYSTEM && prefix.ends_with('.') && prefix.as_bytes() == name
+    })
 }
 
 /// Bytes of an entry with a name of so many bytes.

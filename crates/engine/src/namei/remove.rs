@@ -160,8 +160,9 @@ fn try_remove(
         return Ok(false);
     }
     let inode = own.inode().snapshot();
-    verify_removable(icache, &inode, is_rmdir)?;
+    // What flags forbid is said first, as by Linux.
     lock::may_remove(&above.inode().snapshot(), &inode)?;
+    verify_removable(icache, &inode, is_rmdir)?;
     draft.remove(place)?;
     let names = draft.finish()?;
     let lost = LostName::prepare(icache, own)?;

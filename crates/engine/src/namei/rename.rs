@@ -361,18 +361,16 @@ impl<'a> Step<'a> {
                 false => Ok(()),
             };
         };
+        lock::may_remove(&parent, replaced)?;
         match (
             self.found.moved_is_directory,
             self.found.replaced_is_directory,
         ) {
-            (true, false) => return Err(Error::NotDirectory),
-            (false, true) => return Err(Error::IsDirectory),
-            (true, true) if !dir::is_empty(self.icache, replaced.clone())? => {
-                return Err(Error::NotEmpty);
-            }
-            _ => {}
+            (true, false) => Err(Error::NotDirectory),
+            (false, true) => Err(Error::IsDirectory),
+            (true, true) if !dir::is_empty(self.icache, replaced.clone())? => Err(Error::NotEmpty),
+            _ => Ok(()),
         }
-        lock::may_remove(&parent, replaced)
     }
 
     fn exchange(&self, is_across: bool) -> Result<Tried, Error> {

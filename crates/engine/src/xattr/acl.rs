@@ -114,15 +114,18 @@ pub(crate) fn set(
     let flags = {
         let locked = live.write_lock();
         let inode = icache.load_used(ino)?;
+        may_change(&inode)?;
         if inode.is(FileType::Symlink) {
             return Err(Error::NotSupported("an ACL of a symbolic link"));
         }
-        may_change(&inode)?;
         if index == INDEX_ACL_DEFAULT && !inode.is(FileType::Directory) {
             return match entries {
                 Some(_) => Err(Error::AccessDenied),
                 None => Ok(()),
             };
+        }
+        if entries.as_ref().is_some_and(|entries| !is_valid(entries)) {
+            return Err(Error::InvalidArgument);
         }
         let mut mode = inode.mode();
         let mut kept = entries.as_deref();
@@ -150,7 +153,7 @@ pub(crate) fn set(
     icache.settle(ino, flags)
 }
 
-/// An ACL as a caller gives it; `None` for none at all, or one without entries.
+/// An ACL as a caller gives it, whatever its entries say together; `None` for none at all, or one without entries.
 fn parse(value: Option<&[u8]>) -> Result<Option<Vec<Entry>>, Error> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
         return Ok(None);
@@ -159,10 +162,7 @@ fn parse(value: Option<&[u8]>) -> Result<Option<Vec<Entry>>, Error> {
         return Err(Error::NotSupported("this version of ACLs"));
     }
     let entries = acl::parse(value).ok_or(Error::InvalidArgument)?;
-    match entries.is_empty() || is_valid(&entries) {
-        true => Ok(Some(entries).filter(|entries| !entries.is_empty())),
-        false => Err(Error::InvalidArgument),
-    }
+    Ok(Some(entries).filter(|entries| !entries.is_empty()))
 }
 
 /// The attributes of an inode with its access ACL made to follow new permission bits; `None` if it has no such ACL.

@@ -29,8 +29,11 @@ pub enum XattrFlag {
     Replace,
 }
 
-/// The number of the prefix `user.`.
-const INDEX_USER: u8 = 1;
+/// The prefix that only files and directories have attributes of.
+const USER: &[u8] = b"user.";
+/// Whole names.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
 /// Sets (with a value) or removes an attribute.
 pub(crate) fn change(
@@ -41,11 +44,13 @@ pub(crate) fn change(
     flag: XattrFlag,
 ) -> Result<(), Error> {
     icache.volume().writing()?;
-    let (index, rest) = split(name)?;
+    verify_length(name)?;
     if value.is_some_and(|value| value.len() > limits::XATTR_VALUE_BYTES) {
         return Err(Error::ValueTooLarge);
     }
-    if matches!(index, xattr::INDEX_ACL_ACCESS | xattr::INDEX_ACL_DEFAULT) {
+    if let Some((index @ (xattr::INDEX_ACL_ACCESS | xattr::INDEX_ACL_DEFAULT), _)) =
+        xattr::split_name(name)
+    {
         return acl::set(icache, ino, index, value, false);
     }
     let live = icache.get(ino)?;
@@ -53,9 +58,11 @@ pub(crate) fn change(
         let locked = live.write_lock();
         let inode = icache.load_used(ino)?;
         may_change(&inode)?;
-        if index == INDEX_USER && !inode.is(FileType::Regular) && !inode.is(FileType::Directory) {
+        if is_refused_user(&inode, name) {
             return Err(Error::NotPermitted);
         }
+        // What the inode forbids is said first, as by Linux.
+        let (index, rest) = split(name)?;
         let mut lists = Lists::of(icache, &inode)?;
         match value {
             Some(value) => lists.set(index, rest, value, flag)?,
@@ -71,11 +78,37 @@ pub(crate) fn change(
     icache.settle(ino, flags)
 }
 
+/// What an inode of this type says of a name of which it is asked for the value, if it has none, or can have none.
+pub(super) fn absence(inode: &LoadedInode, name: &[u8]) -> Error {
+    let verified = verify_length(name).and_then(|()| match is_refused_user(inode, name) {
+        true => Err(Error::NoAttribute),
+        false => split(name).map(drop),
+    });
+    let is_acl = matches!(name, ACCESS_ACL | DEFAULT_ACL);
+    match verified {
+        Err(error) => error,
+        Ok(()) if is_acl && inode.is(FileType::Symlink) => {
+            Error::NotSupported("an ACL of a symbolic link")
+        }
+        Ok(()) => Error::NoAttribute,
+    }
+}
+
+/// Whether a name begins with `user.`, and the inode is neither a file nor a directory, which alone may have such.
+fn is_refused_user(inode: &LoadedInode, name: &[u8]) -> bool {
+    let may_have = inode.is(FileType::Regular) || inode.is(FileType::Directory);
+    name.starts_with(USER) && !may_have
+}
+
+fn verify_length(name: &[u8]) -> Result<(), Error> {
+    match name.is_empty() || name.len() > xattr::MAX_NAME {
+        true => Err(Error::NameLength),
+        false => Ok(()),
+    }
+}
+
 /// A whole name's prefix and rest, as Linux takes them.
 fn split(name: &[u8]) -> Result<(u8, &[u8]), Error> {
-    if name.is_empty() || name.len() > xattr::MAX_NAME {
-        return Err(Error::NameLength);
-    }
     let (index, rest) = match xattr::split_name(name) {
         Some(found) => found,
         None if xattr::is_bare_prefix(name) => return Err(Error::InvalidArgument),

@@ -35,6 +35,7 @@ mod orphan_slots;
 mod orphans;
 mod prealloc;
 mod recovery;
+mod refusals;
 mod reserve;
 mod sizes;
 mod statfs;

@@ -118,7 +118,10 @@ fn names_split_at_their_prefix() {
     );
     assert_eq!(split_name(b"user."), None);
     assert_eq!(split_name(b"other.x"), None);
+    assert!(is_bare_prefix(b"user.") && is_bare_prefix(b"gnu."));
+    assert!(!is_bare_prefix(b"system.") && !is_bare_prefix(b"user"));
     assert_eq!(prefix(4), Some("trusted."));
+    assert_eq!(prefix(10), Some("gnu."));
     assert_eq!(prefix(9), None);
 }
 
