@@ -78,6 +78,14 @@ impl Linux {
         rustix::fs::fallocate(file, flags, offset, len).unwrap();
     }
 
+    /// Whether a crash now leaves fast commits to replay.
+    pub fn has_fast_commits(&self) -> bool {
+        let image = self.crashed("look.img");
+        let reader = Fs::open(device(&image), &OpenOptions::default()).unwrap();
+        let report = reader.recovery_report();
+        report.is_some_and(|report| report.fast_commits.changes > 0)
+    }
+
     /// The image as a crash leaves it now.
     pub fn crashed(&self, name: &str) -> PathBuf {
         let copy = self.directory.path().join(name);

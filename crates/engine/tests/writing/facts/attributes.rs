@@ -5,9 +5,12 @@ use std::io::Write;
 
 use lanefs_engine::XattrFlag;
 
-use super::case::{Case, OLD, e2fsck, shows};
+use super::case::{Case, OLD, e2fsck_at_boot, shows};
 use crate::fast_commits::Linux;
 use crate::fsync_log::{after_a_cut, count};
+
+/// How often Linux is asked for a fast commit.
+const TRIES: usize = 20;
 
 #[test]
 fn f12_e2fsck_does_not_count_the_block_of_attributes() {
@@ -20,9 +23,16 @@ fn f12_e2fsck_does_not_count_the_block_of_attributes() {
     testkit::run("setfattr", &["-n", "user.long", "-v", &value, path]);
     testkit::run("sync", &["-f", path]);
     let mut open = fs::File::options().append(true).open(&file).unwrap();
-    open.write_all(&[b'+'; 5000]).unwrap();
-    linux.fsync("old1");
-    let seen = e2fsck(&fs::read(linux.crashed("after.img")).unwrap());
+    // Linux commits in full where its own commit comes in between.
+    let is_logged = (0..TRIES).any(|_| {
+        open.write_all(&[b'+'; 5000]).unwrap();
+        linux.fsync("old1");
+        linux.has_fast_commits()
+    });
+    if !is_logged {
+        return testkit::skip("Linux made no fast commit");
+    }
+    let seen = e2fsck_at_boot(&fs::read(linux.crashed("after.img")).unwrap());
     let is_right = seen.is_clean() && seen.has("dir/old1");
     shows(seen.wrong.contains("i_blocks is"), is_right, &seen);
 }
@@ -40,7 +50,7 @@ fn f12_a_file_with_a_block_of_attributes_is_committed_in_full() {
     case.fsync("a");
     assert_eq!(case.log_commits(), 0);
     assert_eq!(count(&case.fs, "fsync.full_unloggable"), 2);
-    let seen = e2fsck(&case.cut().0);
+    let seen = e2fsck_at_boot(&case.cut().0);
     assert!(seen.is_clean(), "{seen:?}");
     after_a_cut(&case.device);
     // One whose name brings it is no exception.

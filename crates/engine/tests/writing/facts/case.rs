@@ -150,13 +150,21 @@ pub fn kernel(image: &[u8]) -> Seen {
 
 /// e2fsck's replay, and what its other passes find after it.
 pub fn e2fsck(image: &[u8]) -> Seen {
+    by_e2fsck(image, &["-fy", "-E", "journal_only"])
+}
+
+/// The same as when a machine starts: e2fsck replays, sees that the image was clean otherwise, and looks no further.
+pub fn e2fsck_at_boot(image: &[u8]) -> Seen {
+    by_e2fsck(image, &["-p"])
+}
+
+fn by_e2fsck(image: &[u8], options: &[&str]) -> Seen {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("e2fsck.img");
     fs::write(&path, image).unwrap();
-    let only = ["-fy", "-E", "journal_only"];
     // Whatever it says: what is there afterwards counts.
     let replay = std::process::Command::new("e2fsck")
-        .args(only)
+        .args(options)
         .arg(&path)
         .output()
         .unwrap();
