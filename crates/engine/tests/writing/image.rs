@@ -4,8 +4,12 @@ use std::path::Path;
 
 use device::BlockDevice;
 use lanefs_engine::{Fs, OpenOptions, Timestamp};
+use ondisk::Superblock;
 use simulate::{CowDevice, Cut, Cuts, Recorder};
 use sync::Arc;
+
+/// Where the superblock is.
+const SUPERBLOCK: u64 = 1024;
 
 /// A clock that stands still.
 pub fn clock() -> Timestamp {
@@ -70,7 +74,10 @@ pub fn sweep(mut cuts: Cuts, seeds: u64, mut check: impl FnMut(Cut, Option<u64>,
             fs.close().unwrap();
             if states % 7 == 0 {
                 e2fsck(&state, cut);
-                kernel_like_e2fsck(&cuts.state(cut), cut);
+                let left = cuts.state(cut);
+                if !has_torn_superblock(&left) {
+                    kernel_like_e2fsck(&left, cut);
+                }
             }
             states += 1;
         }
@@ -99,6 +106,14 @@ pub fn e2fsck(state: &CowDevice, cut: Cut) {
             String::from_utf8_lossy(&output.stdout)
         );
     });
+}
+
+/// Whether a cut left the superblock with a sum that is not its own: e2fsck and the kernel then know no remedy but
+/// another group's copy, which a small image does not have; lanefs takes it from the journal.
+fn has_torn_superblock(state: &CowDevice) -> bool {
+    let mut bytes = [0; Superblock::SIZE];
+    state.read_at(SUPERBLOCK, &mut bytes).unwrap();
+    Superblock::view(&bytes).verify().is_err()
 }
 
 /// e2fsck replays what the cut left, as the kernel would, and then finds nothing wrong.
