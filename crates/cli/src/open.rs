@@ -15,6 +15,10 @@ use crate::args::{FsArgs, ImageArgs};
 use crate::context::Context;
 use crate::failure::Failure;
 
+/// What to do about a place that can't be read.
+const UNREADABLE: &str = "it fails where it is read: copy what can be read (ddrescue), and use the copy; \
+    a superblock that is lost there may still be in the journal or in another group";
+
 /// Opens the place on the device that the options name, for reading, when it holds an ext2/3/4.
 pub fn open_ext(path: &Path, options: &ImageArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
     let (device, location) = open_at(path, options)?;
@@ -70,7 +74,7 @@ fn not_to_be_had(path: &Path, error: Error) -> Failure {
 }
 
 /// Opens the file system in an image that nobody else uses or changes, to mount it. Says whether it can be written to:
-/// not where `read_only` says so, nor where the image may only be read, which is then told.
+/// not where `read_only` says so, nor where the image may only be read.
 pub fn open_to_mount(
     context: &Context,
     path: &Path,
@@ -82,12 +86,8 @@ pub fn open_to_mount(
     let writing = read_only.then(|| open_unchanging(path));
     let device = match writing.unwrap_or_else(|| open_unused(path)) {
         Err(error) if !read_only && may_only_read(&error) => {
-            let (image, shown) = (path, path.display());
-            context.note(format_args!(
-                "{shown} may only be read, so it is mounted read-only"
-            ));
             is_writable = false;
-            open_unchanging(image)
+            open_unchanging(path)
         }
         other => other,
     };
@@ -144,11 +144,28 @@ pub fn cannot_open(path: &Path, error: &DeviceError) -> Failure {
             std::io::ErrorKind::NotFound if path.to_string_lossy().contains(":/") => {
                 failure.hint("IMAGE:PATH splits at the first `:/`")
             }
-            std::io::ErrorKind::PermissionDenied => failure
-                .hint("you may not read it: ask its owner, or for a disk join the group `disk`"),
+            std::io::ErrorKind::PermissionDenied => failure.hint(how_to_read(path)),
             _ => failure,
         },
         _ => failure,
+    }
+}
+
+/// What gives someone who may not read a file or device the right to.
+fn how_to_read(path: &Path) -> String {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let Ok(metadata) = std::fs::metadata(path) else {
+        return "a folder on the way to it is closed to you: ask its owner".to_owned();
+    };
+    if metadata.file_type().is_block_device() {
+        return "you may not read it: join the group `disk`, or be root".to_owned();
+    }
+    match metadata.uid() == rustix::process::geteuid().as_raw() {
+        true => format!(
+            "it is yours, but its mode keeps you out: chmod u+rw {}",
+            path.display()
+        ),
+        false => "you may not read it: ask its owner, or be root".to_owned(),
     }
 }
 
@@ -194,6 +211,9 @@ fn explain(
         LocateError::NoSuchPartition { table, .. } => {
             failure.hint(format!("these are there:\n{}", listing(device, &table)))
         }
+        LocateError::Device(DeviceError::Io {
+            operation: "read", ..
+        }) => failure.hint(UNREADABLE),
         LocateError::NoTable => failure.hint("leave out --partition, or use --offset BYTES"),
         LocateError::NotExt(Content::Foreign(foreign)) => failure.hint(foreign.next_step(path)),
         LocateError::NotExt(Content::Zeros) => failure.hint(format!(
@@ -320,6 +340,9 @@ fn report_journal(context: &Context, path: &Path, fs: &Fs) {
 fn hint(error: &lanefs::FsError) -> Option<&'static str> {
     use lanefs::{FsError as E, RecoveryError as J};
     match error {
+        E::Io(DeviceError::Io {
+            operation: "read", ..
+        }) => Some(UNREADABLE),
         E::Truncated { .. } => Some("copy or download it again: its end is missing"),
         E::Journal(J::ExternalJournalMissing(_)) => {
             Some("name it with --journal FILE, or see what is there without it with --no-replay")
@@ -328,5 +351,34 @@ fn hint(error: &lanefs::FsError) -> Option<&'static str> {
             Some("e2fsck -fn shows what else is wrong; repair a copy, not the only one")
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_fails_when_it_is_read_comes_with_a_way_to_save_the_rest() {
+        let image = Path::new("disk.img");
+        let fails = || DeviceError::Io {
+            operation: "read",
+            offset: 1024,
+            len: 1024,
+            source: std::io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()),
+        };
+        let device: Arc<dyn BlockDevice> = Arc::new(device::MemoryDevice::new(4096));
+        let located = explain(
+            image,
+            &device,
+            Location::Whole,
+            LocateError::Device(fails()),
+        );
+        let opened = cannot_read(image, &Error::from(lanefs::FsError::Io(fails())));
+        for failure in [located, opened] {
+            let text = format!("{failure:?}");
+            assert!(text.contains("disk.img: read of 1024 bytes"), "{text}");
+            assert!(text.contains("ddrescue"), "{text}");
+        }
     }
 }

@@ -175,8 +175,15 @@ impl Args {
         if let Some(threads) = settings.threads {
             options.threads = threads;
         }
-        fuse::mount(fs, &self.directory, &options)
-            .map_err(|error| explained(&self.directory, &error).status(MOUNT_FAILED))
+        let mounted = fuse::mount(fs, &self.directory, &options)
+            .map_err(|error| explained(&self.directory, &error).status(MOUNT_FAILED))?;
+        if !is_writable && !settings.access.read_only {
+            let shown = self.image.display();
+            context.note(format_args!(
+                "{shown} may only be read, so it is mounted read-only"
+            ));
+        }
+        Ok(mounted)
     }
 }
 
@@ -189,6 +196,9 @@ fn explained(directory: &Path, error: &MountError) -> Failure {
         MountError::Helper(text) if text.contains("user_allow_other") => {
             failure.hint("an administrator allows it in /etc/fuse.conf; or leave out allow_other")
         }
+        MountError::Helper(text) if text.contains("/dev/fuse") => failure.hint(
+            "you may not use FUSE here: mount as root, or have an administrator open it (chmod 666 /dev/fuse)",
+        ),
         MountError::Helper(text) if text.contains("write access") => failure.hint(format!(
             "{} must be yours to be written to",
             directory.display()

@@ -270,3 +270,69 @@ fn umount_fails_where_the_image_could_not_be_written_home() {
         std::panic::resume_unwind(panic);
     }
 }
+
+/// What a user is told who may not do what it takes, by the file's mode and what else is closed.
+#[test]
+fn a_user_who_may_not_is_told_why_and_nothing_that_is_not_so() {
+    if !can_mount() || !testkit::have("setpriv") {
+        return testkit::skip("needs setpriv");
+    }
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let folder = tempfile::tempdir().unwrap();
+    let set_mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set_mode(folder.path(), 0o755);
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    chown(&place, Some(65534), Some(65534)).unwrap();
+    // The program may lie where others may not look.
+    let program = folder.path().join("lanefs");
+    fs::copy(lanefs().get_program(), &program).unwrap();
+    let told = |words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        let output = command.arg(&program).args(words).output().unwrap();
+        (output.status.code(), said(&output))
+    };
+    let (file, at) = (image.to_str().unwrap(), place.to_str().unwrap());
+    for words in [
+        &["mount", file, at][..],
+        &["mount", "-o", "ro", file, at],
+        &["ls", file],
+    ] {
+        let status = Some(if words[0] == "mount" { 32 } else { 1 });
+        let fails = |reason: &str| {
+            let (code, text) = told(words);
+            assert_eq!(code, status, "{words:?}: {text}");
+            assert!(text.contains(reason), "{words:?}: {text}");
+            let first = text.lines().next().unwrap();
+            assert!(first.contains("Permission denied"), "{words:?}: {text}");
+            assert!(!text.contains("may only be read"), "{words:?}: {text}");
+        };
+        set_mode(&image, 0o000);
+        fails("you may not read it: ask its owner");
+        chown(&image, Some(65534), Some(65534)).unwrap();
+        fails(&format!("chmod u+rw {file}"));
+        chown(&image, Some(0), Some(0)).unwrap();
+        set_mode(&image, 0o644);
+        set_mode(folder.path(), 0o711);
+        let closed = folder.path().join("closed");
+        fs::create_dir(&closed).unwrap();
+        set_mode(&closed, 0o700);
+        let (code, text) = told(&["ls", closed.join("a.img").to_str().unwrap()]);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains("a folder on the way to it"), "{text}");
+        fs::remove_dir(&closed).unwrap();
+    }
+    // It may be read, but the mount itself may be refused: only what is mounted is said to be.
+    let (code, text) = told(&["mount", file, at]);
+    let is_said = text.contains("may only be read, so it is mounted read-only");
+    assert_eq!(is_said, code == Some(0), "{text}");
+    if code == Some(0) {
+        assert!(umount(&place).status.success());
+    } else {
+        assert!(text.contains("hint:"), "{text}");
+    }
+}
