@@ -12,6 +12,7 @@
 //! The kernel is told to keep names and attributes for long, for nobody else changes the image. An inode that it knows
 //! is held in the engine, so that files that are open live on without names until they are forgotten.
 
+mod callers;
 mod connect;
 mod handles;
 mod lookups;

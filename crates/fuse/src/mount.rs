@@ -7,6 +7,7 @@
 use std::io;
 use std::path::Path;
 
+use fuser::INodeNo;
 use lanefs::Fs;
 use sync::{Arc, thread};
 
@@ -70,11 +71,18 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
     let protocol = Protocol::new(Arc::clone(&volume), options.access.default_permissions);
     let unmounter = connection.unmounter;
     match fuser::Session::from_fd(protocol, connection.device, everyone, config) {
-        Ok(session) => Ok(Mounted {
-            session,
-            volume,
-            unmounter,
-        }),
+        Ok(session) => {
+            let notifier = session.notifier();
+            volume.tell_of_stale(move |ino| {
+                // Only attributes, so that nothing waits; an inode that the kernel does not know is not stale.
+                let _ = notifier.inval_inode(INodeNo(ino.0.into()), -1, 0);
+            });
+            Ok(Mounted {
+                session,
+                volume,
+                unmounter,
+            })
+        }
         Err(error) => {
             // As above; the session and its share of the volume are gone.
             let _ = unmounter.detach();

@@ -2,7 +2,7 @@
 //!
 //! All methods may be called from any number of threads and may block. Inodes are named by their numbers; each that a
 //! method gives out is known to the kernel once more, until [`Operations::forget`] takes that back. The kernel has
-//! checked who may do what, if it was told to.
+//! checked who may do what, if it was told to; who asks is told where that decides what is done.
 
 use lanefs::{Acting, FileType, Ino, Metadata, RenameFlag, SetAttributes, StatFs};
 use rustix::io::Errno;
@@ -44,6 +44,8 @@ pub(crate) struct Opening {
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// The process, or its thread; 0 if it has no number here, or nobody waits for the answer.
+    pub(crate) pid: u32,
 }
 
 /// An extended attribute to be set; `flags` as setxattr(2) has them.
@@ -99,7 +101,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn lookup(&self, at: Named<'_>) -> Answer<Metadata>;
     fn forget(&self, ino: Ino, times: u64);
     fn attributes(&self, ino: Ino) -> Answer<Metadata>;
-    fn change(&self, ino: Ino, change: &SetAttributes) -> Answer<Metadata>;
+    fn change(&self, ino: Ino, change: &SetAttributes, caller: Caller) -> Answer<Metadata>;
     fn read_link(&self, ino: Ino) -> Answer<Vec<u8>>;
     fn make(&self, at: Named<'_>, kind: Kind<'_>, new: New) -> Answer<Metadata>;
     fn create(&self, at: Named<'_>, new: New, how: Opening) -> Answer<Metadata>;
@@ -114,7 +116,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn close(&self, ino: Ino, handle: u64, writes: bool);
     /// Fills `buf`; fewer bytes only at the end of the file.
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Answer<usize>;
-    fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Answer<usize>;
+    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], caller: Caller) -> Answer<usize>;
     /// Makes a file durable, and tells a handle once of a write that failed before; a directory has no handle.
     fn sync(&self, ino: Ino, handle: Option<u64>, data_only: bool) -> Answer<()>;
     /// Lists a directory from a cookie on, until `take` says that it takes no more; what it refused is not known.
@@ -131,10 +133,10 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn xattr_names(&self, ino: Ino, for_root: bool) -> Answer<Vec<u8>>;
     fn set_xattr(&self, ino: Ino, what: Setting<'_>, caller: Caller) -> Answer<()>;
     fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Answer<()>;
-    fn allocate(&self, ino: Ino, what: Allocation) -> Answer<()>;
+    fn allocate(&self, ino: Ino, what: Allocation, caller: Caller) -> Answer<()>;
     /// The next data or hole from `offset` on.
     fn seek(&self, ino: Ino, offset: u64, is_hole: bool) -> Answer<u64>;
-    fn copy(&self, what: Copy) -> Answer<u64>;
+    fn copy(&self, what: Copy, caller: Caller) -> Answer<u64>;
     /// The flags that lsattr shows.
     fn flags(&self, ino: Ino) -> Answer<u32>;
     fn set_flags(&self, ino: Ino, flags: u32) -> Answer<()>;

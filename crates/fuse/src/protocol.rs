@@ -192,7 +192,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
             mtime: mtime.map(time),
         };
         reply_attr(
-            ino(node).and_then(|ino| self.operations.change(ino, &change)),
+            ino(node).and_then(|ino| self.operations.change(ino, &change, caller(request))),
             reply,
         );
     }
@@ -399,7 +399,8 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         reply: ReplyWrite,
     ) {
         let _acting = self.operations.act_for(caller(request));
-        let written = ino(node).and_then(|ino| self.operations.write(ino, offset, bytes));
+        let written =
+            ino(node).and_then(|ino| self.operations.write(ino, offset, bytes, caller(request)));
         reply_written(written.map(|written| written as u64), reply);
     }
 
@@ -574,7 +575,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
             len,
         };
         reply_empty(
-            ino(node).and_then(|ino| self.operations.allocate(ino, what)),
+            ino(node).and_then(|ino| self.operations.allocate(ino, what, caller(request))),
             reply,
         );
     }
@@ -619,13 +620,14 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         let _acting = self.operations.act_for(caller(request));
         let copied = ino(from).and_then(|from| {
             let to = ino(to)?;
-            self.operations.copy(Copy {
+            let what = Copy {
                 from,
                 from_offset,
                 to,
                 to_offset,
                 len,
-            })
+            };
+            self.operations.copy(what, caller(request))
         });
         reply_written(copied, reply);
     }

@@ -8,7 +8,9 @@ use lanefs::{
 };
 use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::io::Errno;
+use sync::OnceLock;
 
+use crate::callers::{SET_GID, costs_set_gid, is_privileged_or_in};
 use crate::handles::Handles;
 use crate::lookups::Lookups;
 use crate::operations::{
@@ -18,6 +20,8 @@ use crate::tuning;
 
 /// The name of the ACL that says who may access a file.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+/// What chmod changes.
+const PERMISSIONS: u16 = 0o7777;
 /// Bytes copied at once from file to file.
 const COPY_BYTES: usize = 1 << 20;
 /// The most bytes that one request copies, so that it ends soon; whoever asks goes on.
@@ -30,7 +34,12 @@ pub(crate) struct Volume {
     is_writable: bool,
     lookups: Lookups,
     handles: Handles,
+    /// Tells the kernel that what it knows of an inode's attributes is old. [set once, before the first request]
+    on_stale: OnceLock<Box<OnStale>>,
 }
+
+/// Told of an inode of which the kernel knows old attributes.
+type OnStale = dyn Fn(Ino) + Send + Sync;
 
 /// The number for an error of the library.
 fn errno(error: FsError) -> Errno {
@@ -44,11 +53,19 @@ impl Volume {
             is_writable,
             lookups: Lookups::new(),
             handles: Handles::new(),
+            on_stale: OnceLock::new(),
         }
     }
 
+    /// Has the kernel told of attributes that change without its asking for it.
+    pub(crate) fn tell_of_stale(&self, tell: impl Fn(Ino) + Send + Sync + 'static) {
+        let _kept = self.on_stale.get_or_init(|| Box::new(tell));
+    }
+
     /// The file system, when the kernel knows no inode any more: those without names are deleted.
-    pub(crate) fn into_fs(self) -> Fs {
+    pub(crate) fn into_fs(mut self) -> Fs {
+        // It may keep the connection open.
+        drop(self.on_stale.take());
         for ino in self.lookups.forget_all() {
             self.let_go(ino);
         }
@@ -100,13 +117,28 @@ impl Volume {
         }
     }
 
-    fn set_attributes(&self, ino: Ino, change: &SetAttributes) -> Result<(), FsError> {
+    fn set_attributes(
+        &self,
+        ino: Ino,
+        change: &SetAttributes,
+        caller: Caller,
+    ) -> Result<(), FsError> {
         let fs = self.fs.inodes();
         let mut change = *change;
-        // A cut to the same size stamps the file too.
-        if change.size.is_some() && change.mtime.is_none() {
-            let size = fs.metadata(ino)?.size;
-            change.mtime = Some(SetTime::Now).filter(|_| change.size == Some(size));
+        let is_given_away = change.uid.is_some() || change.gid.is_some();
+        // What the kernel asks for that wants the bit gone but leaves that to others: before a write, which takes it
+        // itself, and where an owner is changed to nothing else, which only the owner may ask for.
+        let is_empty = change == SetAttributes::default();
+        if change.size.is_some() || is_given_away || is_empty {
+            let now = fs.metadata(ino)?;
+            // A cut to the same size stamps the file too.
+            if change.size == Some(now.size) && change.mtime.is_none() {
+                change.mtime = Some(SetTime::Now);
+            }
+            let may_change = !is_empty || caller.uid == now.uid;
+            if may_change && loses_set_gid(&now, caller) {
+                change.mode = Some(change.mode.unwrap_or(now.mode) & PERMISSIONS & !SET_GID);
+            }
         }
         match change == SetAttributes::default() {
             true => Ok(()),
@@ -115,11 +147,43 @@ impl Volume {
     }
 
     /// Whether an access ACL that this caller sets takes set-group-ID off: only who is privileged or in the file's
-    /// group may keep it. Of groups, one is known here.
-    fn loses_set_gid(&self, ino: Ino, name: &[u8], caller: Caller) -> Answer<bool> {
+    /// group may keep it.
+    fn acl_costs_set_gid(&self, ino: Ino, name: &[u8], caller: Caller) -> Answer<bool> {
         let may_lose = name == ACCESS_ACL && caller.uid != 0;
-        Ok(may_lose && self.attributes(ino)?.gid != caller.gid)
+        Ok(may_lose && !is_privileged_or_in(caller, self.attributes(ino)?.gid))
     }
+
+    /// Takes set-group-ID off a file whose contents the caller is about to change, where that costs it. The kernel lets
+    /// nobody else change the file's mode meanwhile.
+    fn before_writing(&self, ino: Ino, caller: Caller) -> Result<(), FsError> {
+        if caller.uid == 0 {
+            return Ok(());
+        }
+        let fs = self.fs.inodes();
+        let now = fs.metadata(ino)?;
+        if !loses_set_gid(&now, caller) {
+            return Ok(());
+        }
+        let without = SetAttributes {
+            mode: Some(now.mode & PERMISSIONS & !SET_GID),
+            ..SetAttributes::default()
+        };
+        fs.set_attributes(ino, &without)?;
+        // The answer to a write says nothing of the mode.
+        if let Some(tell) = self.on_stale.get() {
+            tell(ino);
+        }
+        Ok(())
+    }
+
+    fn write_bytes(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Answer<usize> {
+        self.fs.inodes().write(ino, offset, bytes).map_err(errno)
+    }
+}
+
+/// Whether a change by this caller costs a file set-group-ID.
+fn loses_set_gid(now: &Metadata, caller: Caller) -> bool {
+    now.file_type != FileType::Directory && costs_set_gid(caller, now.mode, now.gid)
 }
 
 /// Who makes an inode, as the engine has it: held from the start.
@@ -189,8 +253,8 @@ impl Operations for Volume {
         self.fs.inodes().metadata(ino).map_err(errno)
     }
 
-    fn change(&self, ino: Ino, change: &SetAttributes) -> Answer<Metadata> {
-        self.set_attributes(ino, change).map_err(errno)?;
+    fn change(&self, ino: Ino, change: &SetAttributes, caller: Caller) -> Answer<Metadata> {
+        self.set_attributes(ino, change, caller).map_err(errno)?;
         self.attributes(ino)
     }
 
@@ -272,8 +336,9 @@ impl Operations for Volume {
         self.fs.inodes().read(ino, offset, buf).map_err(errno)
     }
 
-    fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Answer<usize> {
-        self.fs.inodes().write(ino, offset, bytes).map_err(errno)
+    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], caller: Caller) -> Answer<usize> {
+        self.before_writing(ino, caller).map_err(errno)?;
+        self.write_bytes(ino, offset, bytes)
     }
 
     fn sync(&self, ino: Ino, handle: Option<u64>, data_only: bool) -> Answer<()> {
@@ -369,7 +434,7 @@ impl Operations for Volume {
             Some(XattrFlags::REPLACE) => XattrFlag::Replace,
             _ => return Err(Errno::INVAL),
         };
-        let set = match self.loses_set_gid(ino, what.name, caller)? {
+        let set = match self.acl_costs_set_gid(ino, what.name, caller)? {
             true => fs.set_acl_without_set_gid(ino, what.value),
             false => fs.set_xattr(ino, what.name, what.value, flag),
         };
@@ -380,8 +445,9 @@ impl Operations for Volume {
         self.fs.inodes().remove_xattr(ino, name).map_err(errno)
     }
 
-    fn allocate(&self, ino: Ino, what: Allocation) -> Answer<()> {
+    fn allocate(&self, ino: Ino, what: Allocation, caller: Caller) -> Answer<()> {
         let how = allocation(what.mode)?;
+        self.before_writing(ino, caller).map_err(errno)?;
         let fs = self.fs.inodes();
         fs.allocate(ino, how, what.offset, what.len).map_err(errno)
     }
@@ -395,7 +461,8 @@ impl Operations for Volume {
         found.map_err(errno)?.ok_or(Errno::NXIO)
     }
 
-    fn copy(&self, what: Copy) -> Answer<u64> {
+    fn copy(&self, what: Copy, caller: Caller) -> Answer<u64> {
+        self.before_writing(what.to, caller).map_err(errno)?;
         let len = what.len.min(COPY_MOST);
         let mut buf = vec![0; COPY_BYTES.min(usize::try_from(len).unwrap_or(COPY_BYTES))];
         let mut done = 0;
@@ -404,7 +471,7 @@ impl Operations for Volume {
             let want = (len - done).min(buf.len() as u64) as usize;
             let copied = self
                 .read(what.from, what.from_offset + done, &mut buf[..want])
-                .and_then(|found| self.write(what.to, what.to_offset + done, &buf[..found]));
+                .and_then(|found| self.write_bytes(what.to, what.to_offset + done, &buf[..found]));
             match copied {
                 Ok(copied) => {
                     done += copied as u64;

@@ -8,6 +8,7 @@ mod handles;
 mod kill;
 mod outside;
 mod served;
+mod set_gid;
 mod sharing;
 mod syncs;
 mod trees;

@@ -108,6 +108,7 @@ pub(super) fn caller(request: &Request) -> Caller {
     Caller {
         uid: request.uid(),
         gid: request.gid(),
+        pid: request.pid(),
     }
 }
 

@@ -1,0 +1,84 @@
+//! Who loses set-group-ID by a change of a file, on a mount and on the kernel's ext4.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::served::{Served, can_mount, image};
+
+/// What is done to a file by a user of a group and of a supplementary one.
+const DEEDS: [(&str, &str); 8] = [
+    ("append", "printf x >> $f"),
+    ("overwrite", "printf x | dd of=$f conv=notrunc status=none"),
+    ("empty", "cp /dev/null $f"),
+    ("cut", "truncate -s 5 $f"),
+    ("allocate", "fallocate -l 5000 $f"),
+    ("chgrp", "chgrp 2345 $f"),
+    ("chown", "chown 1234 $f"),
+    ("touch", "touch $f"),
+];
+
+/// The modes, before and after each deed, of files of each owner, group and mode.
+fn modes(place: &Path) -> String {
+    let deeds: String = DEEDS
+        .iter()
+        .map(|(name, deed)| format!("{name}) {deed} ;;\n"))
+        .collect();
+    let names = DEEDS.map(|(name, _)| name).join(" ");
+    let script = format!(
+        r#"set -e
+        for who in user root; do for mode in 2666 2676 6666 6676 2644; do
+        for group in 3456 2345 1234; do for owner in 1234 5555; do for deed in {names}; do
+            f=$who-$mode-$group-$owner-$deed
+            echo {{}} > $f
+            chown $owner:$group $f
+            chmod $mode $f
+        done; done; done; done; done
+        cat > deeds.sh <<'END'
+        for f in $1-*; do
+            case ${{f##*-}} in
+            {deeds}
+            esac 2>/dev/null || echo $f: refused
+        done
+END
+        setpriv --reuid=1234 --regid=1234 --groups=2345 sh deeds.sh user
+        sh deeds.sh root
+        stat -c '%n %a' user-* root-*"#
+    );
+    let mut command = Command::new("sh");
+    let output = command.args(["-c", &script]).current_dir(place).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn set_group_id_goes_with_the_changes_with_which_it_goes_on_the_kernels_ext4() {
+    if !can_mount() || !testkit::have("setpriv") {
+        testkit::skip("needs setpriv");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let open_to_all = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    };
+    open_to_all(folder.path());
+    let image = image(folder.path(), "a.img", 64 << 20, &[]);
+    let copy = folder.path().join("b.img");
+    fs::copy(&image, &copy).unwrap();
+    let mounted = testkit::Mounted::with(&copy, "loop").unwrap();
+    open_to_all(&mounted.path());
+    let expected = modes(&mounted.path());
+    drop(mounted);
+    let served = Served::start(&image, "allow_other");
+    open_to_all(served.path());
+    let found = modes(served.path());
+    let differ = found.lines().zip(expected.lines());
+    let differ: Vec<_> = differ
+        .filter(|(found, expected)| found != expected)
+        .collect();
+    assert!(differ.is_empty() && found == expected, "{differ:?}");
+    served.unmount();
+    testkit::e2fsck(&image);
+}
