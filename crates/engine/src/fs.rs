@@ -51,11 +51,12 @@ pub struct Fs {
 
 impl Drop for Fs {
     fn drop(&mut self) {
+        self.icache.doomed().serve(false);
         if let Ok(writing) = self.icache.volume().writing() {
             // Its threads may wait for a thaw.
             writing.journal.thaw();
+            writing.gate.open();
         }
-        self.icache.doomed().serve(false);
         if let Some(reaper) = self.reaper.take() {
             // If it panicked, that was said where it happened; what it had not done is among the orphans.
             let _ = reaper.join();

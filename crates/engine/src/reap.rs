@@ -137,8 +137,15 @@ pub(crate) fn drain(icache: &Icache) {
 
 /// Deletes what others doom, until the queue is no longer served: the work of a thread of its own.
 pub(crate) fn serve(icache: &Icache) {
-    while let Some(doomed) = icache.doomed().next() {
-        reap_noting(icache, &doomed);
+    while let (true, Ok(writing)) = (icache.doomed().wait(), icache.volume().writing()) {
+        // Before the inode counts as being deleted: who freezes waits until none is.
+        let _change = writing.gate.enter();
+        // Frozen until it was dropped, the file system stays as it is.
+        if icache.doomed().is_served()
+            && let Some(doomed) = icache.doomed().take()
+        {
+            reap_noting(icache, &doomed);
+        }
     }
 }
 

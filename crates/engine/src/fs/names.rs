@@ -183,7 +183,8 @@ impl Fs {
         ))
     }
 
-    /// Lets go of an inode that was held. One without names is deleted with its last holder, before this returns.
+    /// Lets go of an inode that was held. One without names is deleted with its last holder, before this returns, and
+    /// that waits while the file system is frozen.
     ///
     /// # Errors
     /// `ReadOnly`, `Aborted`, `Corrupt`, `Io`: the inode is let go all the same, and deleted when the file system is
@@ -206,7 +207,12 @@ impl Fs {
         }
         self.icache.give_back_kept(&live);
         match live.snapshot().links_count() {
-            0 => self.noting(reap::doom(&self.icache, ino)),
+            0 => {
+                // Here nothing is held yet: who waits for a thaw with locks may keep others, the one who freezes among
+                // them.
+                let _change = self.enter()?;
+                self.noting(reap::doom(&self.icache, ino))
+            }
             _ => Ok(()),
         }
     }

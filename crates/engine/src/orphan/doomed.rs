@@ -148,17 +148,13 @@ impl Doomed {
         Some(self.begin_on(lane, ino))
     }
 
-    /// Waits for an inode to delete; `None` when the queue is no longer served.
-    pub(crate) fn next(&self) -> Option<UnderWay<'_>> {
-        let lane = self.under_way.mine();
+    /// Waits until there is an inode to delete, which another may take first; false when the queue is no longer served.
+    pub(crate) fn wait(&self) -> bool {
         let mut waiting = self.waiting.lock();
-        while self.is_served() {
-            if let Some(doomed) = self.pop(&mut waiting, lane) {
-                return Some(doomed);
-            }
+        while self.is_served() && waiting.is_empty() {
             self.arrived.wait(&mut waiting);
         }
-        None
+        self.is_served()
     }
 
     /// Says whether threads serve the queue from now on.
@@ -277,8 +273,10 @@ mod tests {
                         doomed.serve(false);
                     }
                     _ => {
-                        while let Some(mine) = doomed.next() {
-                            taken.lock().push(mine.ino().0);
+                        while doomed.wait() {
+                            if let Some(mine) = doomed.take() {
+                                taken.lock().push(mine.ino().0);
+                            }
                         }
                     }
                 });

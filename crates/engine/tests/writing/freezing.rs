@@ -195,3 +195,67 @@ fn no_request_of_a_sync_that_was_under_way_comes_after_a_freeze() {
         schedule::run(plan, work).unwrap();
     }
 }
+
+#[test]
+fn who_lets_go_of_what_has_no_names_waits_for_the_thaw_with_nothing_locked() {
+    let Some(image) = make(&["-b", "1024", "-O", "^orphan_file"], 8 << 20) else {
+        return;
+    };
+    for seed in 0..100 {
+        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let plan = Plan {
+            seed,
+            points: 1_000_000,
+        };
+        let work = || {
+            let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+            let fs = Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap();
+            let held = NewInode { held: true, ..NEW };
+            let names = ["a", "b", "c", "d"].map(str::as_bytes);
+            let files = names.map(|name| fs.create(Ino::ROOT, name, held).unwrap());
+            for name in names {
+                fs.unlink(Ino::ROOT, name).unwrap();
+            }
+            sync::thread::workers(2, |thread| {
+                for ino in files {
+                    if thread > 0 {
+                        fs.release(ino).unwrap();
+                        continue;
+                    }
+                    fs.freeze().unwrap();
+                    (0..20).for_each(|_| sync::thread::yield_now());
+                    fs.thaw().unwrap();
+                }
+            });
+            fs.close().unwrap();
+        };
+        schedule::run(plan, work).unwrap();
+        judge_image(&device);
+    }
+}
+
+#[test]
+fn a_file_system_that_is_dropped_while_it_is_frozen_waits_for_nobody() {
+    let Some(image) = make(&["-b", "1024"], 8 << 20) else {
+        return;
+    };
+    let options = OpenOptions {
+        reaper_thread: true,
+        ..OpenOptions::default()
+    };
+    // The thread that deletes may wait for a thaw, in real time.
+    for _ in 0..50 {
+        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let fs = Fs::open_for_writing(device, &options, clock).unwrap();
+        let held = NewInode { held: true, ..NEW };
+        let files = ["a", "b", "c"].map(|name| fs.create(Ino::ROOT, name.as_bytes(), held));
+        for name in ["a", "b", "c"] {
+            fs.unlink(Ino::ROOT, name.as_bytes()).unwrap();
+        }
+        fs.freeze().unwrap();
+        for ino in files {
+            fs.let_go(ino.unwrap());
+        }
+        drop(fs);
+    }
+}
