@@ -27,8 +27,8 @@ fn modes(place: &Path) -> String {
     let names = DEEDS.map(|(name, _)| name).join(" ");
     let script = format!(
         r#"set -e
-        for who in user root; do for mode in 2666 2676 6666 6676 2644; do
-        for group in 3456 2345 1234; do for owner in 1234 5555; do for deed in {names}; do
+        for who in user root; do for mode in 2666 2676 6666; do
+        for group in 3456 2345; do for owner in 1234 5555; do for deed in {names}; do
             f=$who-$mode-$group-$owner-$deed
             echo {{}} > $f
             chown $owner:$group $f
