@@ -165,8 +165,8 @@ fn alone(tables: &[Table], flush: Flush) -> Table {
         "fsync: how long one takes while there is no other; {}",
         flush.said()
     );
-    let about = "From the call to its return, one job: of the writing loads one long round, of the mixes medians of the \
-                 rounds' percentiles.";
+    let about = "From the call to its return, one job: of the writing loads one long round, of the mixes medians of \
+                 the rounds' percentiles.";
     let mut table = Table::new(&key, &title, about, rows.collect(), columns);
     (table.unit, table.less_is_better) = (unit, true);
     (table.rows_are, table.shape) = ("fsync", Shape::Bars);

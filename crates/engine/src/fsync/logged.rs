@@ -197,8 +197,8 @@ fn try_log(
     Ok(Tried::Logged(log, batch))
 }
 
-/// Whether records tell an inode's state: a regular file's with extents, and without a block of attributes, which is not
-/// in the map whose blocks e2fsck's replay counts anew.
+/// Whether records tell an inode's state: a regular file's with extents, and without a block of attributes, which is
+/// not in the map whose blocks e2fsck's replay counts anew.
 fn has_record(inode: &LoadedInode) -> bool {
     let is_mapped = inode.flags().contains(Flags::EXTENTS) && !inode.is_inline();
     inode.is(FileType::Regular) && is_mapped && inode.xattr_block().0 == 0
