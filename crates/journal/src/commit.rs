@@ -508,9 +508,9 @@ impl Journal {
         said.unwrap_or(Ok(())).map_err(|error| self.fail(error))
     }
 
-    /// Commits and writes everything home, data included, and lets no handle begin until [`Journal::thaw`]. Handles that
-    /// are asked for meanwhile wait, with what their thread has locked; a sync finds nothing to do. Frozen twice counts as
-    /// frozen once.
+    /// Commits and writes everything home, data included, and lets no handle begin until [`Journal::thaw`]. Handles
+    /// that are asked for meanwhile wait, with what their thread has locked; a sync finds nothing to do. Frozen twice
+    /// counts as frozen once.
     ///
     /// # Errors
     /// As [`Journal::commit`] and [`Journal::checkpoint`]; then nothing is frozen.
