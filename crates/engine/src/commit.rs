@@ -5,7 +5,7 @@
 
 use journal::canary::{self, Canary};
 use journal::{Client, Credits, Epoch, Folded, Handle, JournalError};
-use ondisk::{Corrupt, FsBlock, Ino, Timestamp};
+use ondisk::{Corrupt, FsBlock, Group, Ino, Timestamp};
 
 use crate::error::Error;
 use crate::ialloc::{InodeNumber, Wanted};
@@ -13,6 +13,13 @@ use crate::icache::Icache;
 use crate::limits;
 use crate::mballoc::{self, Blocks, Freeing, Target};
 use crate::sb::{OnError, Purpose};
+
+/// Blocks that a thread takes at once to keep, at most: as `mb_group_prealloc` in Linux.
+const LANE_RUN: u64 = 512;
+/// That is at most this part of what is free.
+const FREE_PART: u64 = 64;
+/// And at most this part of a group.
+const GROUP_PART: u64 = 8;
 
 impl Client for Icache {
     fn fold(&self, sealed: Epoch, folded: &mut Folded<'_>) -> Result<(), JournalError> {
@@ -126,6 +133,74 @@ impl Icache {
         self.take_row(purpose, goal, want, want)
     }
 
+    /// Takes a block for a directory or a symbolic link whose inode is in `group`: of those that the calling thread
+    /// keeps for such, else the first one behind the group's beginning, and with it more to be kept.
+    ///
+    /// # Errors
+    /// As [`Icache::take_row`].
+    pub(crate) fn take_beside(&self, group: Group) -> Result<Blocks<'_>, Error> {
+        let kept = self.preallocations();
+        let goal = self.volume().geometry().group_first_block(group);
+        if !kept.is_on() {
+            return self.take_blocks(Purpose::Growing, goal, 1);
+        }
+        let most = match kept.take_beside(group) {
+            Ok(blocks) => return Ok(self.take_up(blocks)),
+            Err(most) => u64::from(most).min(self.kept_at_once()).max(1),
+        };
+        // Not more than before the bound.
+        let most = most as u32;
+        let mut blocks = self.take_target(Purpose::Growing, |floor| Target {
+            goal,
+            want: most,
+            least: 1,
+            is_near: true,
+            floor,
+        })?;
+        let (first, rest) = match blocks.run().len {
+            1 => (blocks, None),
+            _ => (blocks.split(1), Some(blocks.set_aside())),
+        };
+        let over = kept.keep_beside(group, rest, most);
+        drop(over.map(|over| self.take_up(over)));
+        Ok(first)
+    }
+
+    /// Takes a block for a directory to go on at `goal`, else behind it: of those that the calling thread keeps in the
+    /// goal's group, if they lie there, for what is free there begins with them.
+    ///
+    /// # Errors
+    /// As [`Icache::take_row`].
+    pub(crate) fn take_behind(&self, goal: FsBlock) -> Result<Blocks<'_>, Error> {
+        let geometry = self.volume().geometry();
+        let kept = geometry.bit_of_block(goal).and_then(|(group, _)| {
+            let first = geometry.group_first_block(group).0;
+            let end = FsBlock(first + u64::from(geometry.group_clusters(group)));
+            self.preallocations().take_beside_in(goal..end)
+        });
+        match kept {
+            Some(blocks) => Ok(self.take_up(blocks)),
+            None => self.take_blocks(Purpose::Growing, goal, 1),
+        }
+    }
+
+    /// How many blocks a thread may take at once to keep what it does not need yet.
+    pub(crate) fn kept_at_once(&self) -> u64 {
+        let group = u64::from(self.volume().geometry().blocks_per_group());
+        LANE_RUN
+            .min(self.spare_blocks() / FREE_PART)
+            .min(group / GROUP_PART)
+    }
+
+    /// Free blocks that everyone may have: a hint.
+    pub(crate) fn spare_blocks(&self) -> u64 {
+        let free = self.groups().blocks.hint();
+        let writing = self.volume().writing();
+        writing.map_or(0, |writing| {
+            free.saturating_sub(writing.reserve.held_back())
+        })
+    }
+
     /// Takes up to `want` blocks in a row near `goal`, of which `least` will do: see [`mballoc::take`]. When none can
     /// be had, what is kept for files is drawn back, then uncommitted frees are committed, and a second look decides.
     /// Called while preparing, without a handle.
@@ -139,13 +214,22 @@ impl Icache {
         want: u32,
         least: u32,
     ) -> Result<Blocks<'_>, Error> {
-        let floor = self.volume().writing()?.reserve.floor(purpose);
-        let target = Target {
+        self.take_target(purpose, |floor| Target {
             goal,
             want,
             least,
+            is_near: false,
             floor,
-        };
+        })
+    }
+
+    fn take_target(
+        &self,
+        purpose: Purpose,
+        target: impl FnOnce(u64) -> Target,
+    ) -> Result<Blocks<'_>, Error> {
+        let floor = self.volume().writing()?.reserve.floor(purpose);
+        let target = target(floor);
         let take = || mballoc::take(self.volume(), self.groups(), &target);
         match take() {
             Err(Error::NoSpace) => {}

@@ -139,6 +139,9 @@ impl Icache {
         if form == DirReserve::Off {
             self.ialloc.draw_back(&self.groups);
         }
+        if !self.preallocations.is_on() {
+            self.give_back_all();
+        }
         Ok(())
     }
 

@@ -132,6 +132,8 @@ pub(crate) struct Target {
     /// As many will do where they begin at the goal, or where a row of as many as are wanted takes long to find; 1 to
     /// `want`.
     pub(crate) least: u32,
+    /// Whether as many will do also in the first place behind the goal in its group.
+    pub(crate) is_near: bool,
     /// Free blocks that must be left.
     pub(crate) floor: u64,
 }

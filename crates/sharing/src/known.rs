@@ -20,19 +20,6 @@ pub struct Known {
 /// All that is known.
 pub const KNOWN: &[Known] = &[
     Known {
-        file: "engine/src/mballoc/search.rs",
-        function: "look",
-        is_beneath: true,
-        why: "new directories' first blocks come out of a group, which both workers' directories are in: \
-              until blocks are kept for a thread's directories as for its small files",
-    },
-    Known {
-        file: "engine/src/group/kept.rs",
-        function: "set",
-        is_beneath: false,
-        why: "what is known of that group, said after each block that is taken out of it",
-    },
-    Known {
         file: "engine/src/group/inodes/bits.rs",
         function: "",
         is_beneath: false,
@@ -42,7 +29,8 @@ pub const KNOWN: &[Known] = &[
         file: "engine/src/icache/rcu.rs",
         function: "insert",
         is_beneath: true,
-        why: "a bucket is a line, and one range of numbers may fall on another: such a line goes over once",
+        why: "there are fewer buckets than numbers, and a bucket is a line: where one range of numbers falls on \
+              another, each such line goes over once",
     },
 ];
 

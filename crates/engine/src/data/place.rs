@@ -21,12 +21,6 @@ use crate::sb::Purpose;
 const STEP_RUNS: usize = 8;
 /// Files up to so many blocks are small: as `mb_stream_req` in Linux.
 const SMALL: u64 = 16;
-/// Blocks that a thread takes for its small files at once: as `mb_group_prealloc` in Linux.
-const LANE_RUN: u64 = 512;
-/// A thread's run is at most this part of what is free.
-const FREE_PART: u64 = 64;
-/// And at most this part of a group.
-const GROUP_PART: u64 = 8;
 /// Block groups of a flexible group from which on the first is left to directories, as in Linux.
 const FLEX_GROUPS: u32 = 4;
 
@@ -165,7 +159,7 @@ impl<'a> Place<'a, '_> {
             len: want,
             file_end: self.file_end(),
             hole: (kept_before, max_bytes(volume, self.inode) >> bits),
-            free: self.spare(),
+            free: self.file.icache.spare_blocks(),
             group: geometry.blocks_per_group().into(),
         };
         request.hole.1 = request.hole.1.max(self.at + want);
@@ -194,15 +188,6 @@ impl<'a> Place<'a, '_> {
         }
         let range = normalize(&request);
         Ok((range.start, range.end))
-    }
-
-    /// Free blocks that everyone may have: a hint.
-    fn spare(&self) -> u64 {
-        let free = self.file.icache.groups().blocks.hint();
-        let writing = self.file.volume().writing();
-        writing.map_or(0, |writing| {
-            free.saturating_sub(writing.reserve.held_back())
-        })
     }
 
     fn file_end(&self) -> u64 {
@@ -236,10 +221,7 @@ impl<'a> Place<'a, '_> {
             }
             Err(None) => {}
         }
-        let group = u64::from(geometry.blocks_per_group());
-        let len = LANE_RUN
-            .min(self.spare() / FREE_PART)
-            .min(group / GROUP_PART);
+        let len = icache.kept_at_once();
         if len < 2 * SMALL {
             return Ok(None);
         }

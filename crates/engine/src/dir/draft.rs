@@ -26,7 +26,7 @@ use crate::icache::{Exclusive, Icache, LoadedInode};
 use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::mballoc::Blocks;
-use crate::sb::{self, Purpose};
+use crate::sb;
 
 /// Changes of a directory that are not yet applied.
 pub(crate) struct Draft<'a> {
@@ -306,7 +306,7 @@ impl<'a> Draft<'a> {
             },
         };
         let goal = FsBlock(goal.map_or(0, |block| block.0 + 1));
-        let blocks = self.icache.take_blocks(Purpose::Growing, goal, 1)?;
+        let blocks = self.icache.take_behind(goal)?;
         let kind = sb::Kind::Directory;
         let ino = directory.inode.ino();
         let start = blocks.run().start;

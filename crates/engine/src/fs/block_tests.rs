@@ -101,6 +101,7 @@ impl<'a> Worker<'a> {
             goal: FsBlock(1 + self.random.below(6000)),
             want,
             least: 1 + self.random.below(want.into()) as u32,
+            is_near: self.random.below(2) == 0,
             floor: 0,
         };
         match mballoc::take(icache.volume(), icache.groups(), &target) {

@@ -1,5 +1,6 @@
-//! Giving back what is kept for files: by their owners when they are done, by anyone who finds no space, and all of it
-//! at the end. While preparing only, without a handle; of locks, those of what is kept and of groups, one at a time.
+//! Giving back what is kept for files and directories: by their owners when they are done, by anyone who finds no
+//! space, and all of it when keeping is switched off, and at the end. While preparing only, without a handle; of locks,
+//! those of what is kept and of groups, one at a time.
 
 use ondisk::Ino;
 

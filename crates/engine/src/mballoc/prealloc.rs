@@ -1,10 +1,10 @@
 //! Blocks kept for files that grow: out of the bitmaps in memory, in no image, so that a crash loses none of them.
 //!
 //! A file keeps pieces for logical ranges ([`OfFile`], with its inode in memory); a thread keeps runs for small files,
-//! one behind the other ([`Lane`]). Each lies under a lock of its own ([`Rank::Preallocation`]), held for a look: who
-//! takes a part owns it alone, others find what is left. Which files keep anything is on their threads' lists, so that
-//! who finds no space can draw everything back; a list has room for a few hundred files, and the one that is longest on
-//! it gives back first.
+//! one behind the other, and for its directories ([`Lane`], [`beside`]). Each lies under a lock of its own
+//! ([`Rank::Preallocation`]), held for a look: who takes a part owns it alone, others find what is left. Which files
+//! keep anything is on their threads' lists, so that who finds no space can draw everything back; a list has room for a
+//! few hundred files, and the one that is longest on it gives back first.
 
 use std::collections::VecDeque;
 
@@ -21,6 +21,10 @@ const PIECES: usize = 8;
 const FILES: usize = 256;
 /// Runs that one thread keeps for small files, at most: each for files of another part of the volume.
 const RUNS: usize = 4;
+
+mod beside;
+
+use beside::Beside;
 
 /// Blocks kept for a file from a logical block on.
 struct Piece {
@@ -176,6 +180,8 @@ struct Lane {
 struct Shelf {
     /// The one used last at the end. [preallocation]
     runs: Mutex<Vec<LaneRun>>,
+    /// For directories. [preallocation]
+    beside: Mutex<Beside>,
     /// Files that keep something, the one that is on the list longest first. [preallocation]
     files: Mutex<VecDeque<Ino>>,
 }
@@ -184,6 +190,7 @@ impl Default for Shelf {
     fn default() -> Shelf {
         Shelf {
             runs: Mutex::new(Rank::Preallocation, Vec::new()),
+            beside: Mutex::new(Rank::Preallocation, Beside::default()),
             files: Mutex::new(Rank::Preallocation, VecDeque::new()),
         }
     }
@@ -195,7 +202,7 @@ pub(crate) struct Preallocations {
     lanes: Lanes<Lane>,
     /// Requests answered from what a file kept.
     pub(crate) hits: Counter,
-    /// Requests answered from a thread's run for small files.
+    /// Requests answered from what a thread keeps.
     pub(crate) lane_hits: Counter,
     /// Runs taken out of the bitmaps for files.
     pub(crate) refills: Counter,
@@ -342,13 +349,14 @@ impl Preallocations {
         over
     }
 
-    /// Takes all that threads keep for small files.
+    /// Takes all that threads keep for small files and for directories.
     pub(crate) fn take_runs(&self) -> Vec<Aside> {
-        let runs = self
-            .lanes
-            .iter()
-            .flat_map(|lane| std::mem::take(&mut *lane.kept.runs.lock()));
-        let runs: Vec<Aside> = runs.map(|run| run.blocks).collect();
+        let mut runs = Vec::new();
+        for lane in self.lanes.iter() {
+            let of_files = std::mem::take(&mut *lane.kept.runs.lock());
+            runs.extend(of_files.into_iter().map(|run| run.blocks));
+            runs.extend(lane.kept.beside.lock().drain());
+        }
         runs.iter().for_each(|blocks| self.count(blocks, -1));
         runs
     }

@@ -38,6 +38,7 @@ struct Search<'a> {
     goal: (Group, u32),
     want: u32,
     least: u32,
+    is_near: bool,
 }
 
 /// Finds and takes up to `share` blocks in a row by one who has a share of as many.
@@ -54,6 +55,7 @@ pub(super) fn search(
         goal: goal.unwrap_or((Group(0), 0)),
         want: share,
         least: target.least.clamp(1, share),
+        is_near: target.is_near,
     };
     groups.searches.tries.add(1);
     (0..LOOKS)
@@ -117,11 +119,16 @@ impl Search<'_> {
     fn near_goal(&self, bits: &mut Bits) -> Option<Range<u32>> {
         let (_, bit) = self.goal;
         let at_goal = bits.buddy().run_at(bit, self.want);
-        at_goal
+        let behind = if self.is_near { self.least } else { self.want };
+        let found = at_goal
             .filter(|run| run.end - run.start >= self.least)
-            .or_else(|| bits.buddy().find_behind(bit, self.want))
+            .or_else(|| bits.buddy().find_behind(bit, behind))
             // If there is none, that is remembered, so that the next one does not look again.
-            .or_else(|| bits.buddy().find(self.want))
+            .or_else(|| bits.buddy().find(behind))?;
+        match self.is_near {
+            true => bits.buddy().run_at(found.start, self.want),
+            false => Some(found),
+        }
     }
 
     /// Looks into groups that may have what is wanted, one after the other.

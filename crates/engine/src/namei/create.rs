@@ -27,7 +27,7 @@ use crate::icache::{Icache, LiveInode, LoadedInode};
 use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::mballoc::{BLOCKS_A_RUN, Blocks};
-use crate::sb::{self, Purpose};
+use crate::sb;
 use crate::xattr;
 
 /// Who makes an inode, and with which permissions.
@@ -391,7 +391,7 @@ pub(super) fn first_block<'a>(
         return Ok(None);
     }
     let (group, _) = geometry.group_of_ino(ino).ok_or(Error::NotFound)?;
-    let blocks = icache.take_blocks(Purpose::Growing, geometry.group_first_block(group), 1)?;
+    let blocks = icache.take_beside(group)?;
     let at = blocks.run().start;
     let mut first = FirstBlock {
         blocks,

@@ -188,6 +188,124 @@ fn small_files_of_a_thread_lie_side_by_side_and_those_of_another_elsewhere() {
     judge_image(&device);
 }
 
+/// The block that each directory begins with.
+fn first_blocks(fs: &Fs, directories: &[Ino]) -> Vec<u64> {
+    let first = |ino: &Ino| runs(fs, *ino)[0].0;
+    directories.iter().map(first).collect()
+}
+
+fn make_directories(fs: &Fs, parent: Ino, prefix: &str, count: usize) -> Vec<Ino> {
+    let make = |number| {
+        let name = format!("{prefix}{number}").into_bytes();
+        fs.mkdir(parent, &name, NEW).unwrap()
+    };
+    (0..count).map(make).collect()
+}
+
+#[test]
+fn directories_of_a_thread_lie_side_by_side_where_they_would_without_kept_blocks() {
+    let Some(image) = make(&["-b", "1024", "-N", "4096"], 64 << 20) else {
+        return;
+    };
+    let mut places = Vec::new();
+    for form in ["prealloc=on", "prealloc=off"] {
+        let (device, fs) = opened(&image);
+        fs.choose(form).unwrap();
+        let before = fs.statfs().unwrap().free;
+        let parent = fs.mkdir(Ino::ROOT, b"parent", NEW).unwrap();
+        // One directory keeps nothing.
+        assert_eq!(counted(&fs, "prealloc.blocks"), 0);
+        let directories = make_directories(&fs, parent, "directory", 200);
+        let is_on = form == "prealloc=on";
+        assert_eq!(counted(&fs, "prealloc.lane_hits") > 150, is_on);
+        assert_eq!(counted(&fs, "prealloc.blocks") > 0, is_on);
+        // What is kept counts as free.
+        let grown = fs.metadata(parent).unwrap().blocks / 2;
+        assert_eq!(fs.statfs().unwrap().free, before - 200 - grown);
+        places.push((first_blocks(&fs, &directories), runs(&fs, parent)));
+        fs.choose("prealloc=off").unwrap();
+        assert_eq!(counted(&fs, "prealloc.blocks"), 0);
+        assert_eq!(fs.statfs().unwrap().free, before - 200 - grown);
+        fs.close().unwrap();
+        judge_image(&device);
+    }
+    // But for a block of the parent's extents, which lies behind what is kept.
+    let [on, off] = places.try_into().unwrap();
+    let near = |on: &u64, off: &u64| on.abs_diff(*off) <= 1;
+    assert!(on.0.iter().zip(&off.0).all(|(on, off)| near(on, off)));
+    let parents = on.1.iter().zip(&off.1);
+    assert!(on.1.len() == off.1.len() && parents.into_iter().all(|(on, off)| near(&on.0, &off.0)));
+}
+
+#[test]
+fn directories_of_two_threads_in_one_group_rarely_change_it() {
+    let Some(image) = make(&["-b", "4096", "-N", "8192"], 256 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let parents = ["one", "other"].map(|name| fs.mkdir(Ino::ROOT, name.as_bytes(), NEW).unwrap());
+    let searches = counted(&fs, "mballoc.searches");
+    let made: Vec<Vec<Ino>> = sync::thread::scope(|scope| {
+        let workers = parents.map(|parent| {
+            let fs = &fs;
+            scope.spawn(move || make_directories(fs, parent, "directory", 400))
+        });
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .collect()
+    });
+    let searches = counted(&fs, "mballoc.searches") - searches;
+    assert!(searches <= 2 * 5, "{searches}");
+    for directories in &made {
+        let first = first_blocks(&fs, directories);
+        let gaps = first
+            .windows(2)
+            .filter(|pair| pair[0].abs_diff(pair[1]) > 4);
+        assert!(gaps.count() <= 4, "{first:?}");
+    }
+    fs.close().unwrap();
+    judge_image(&device);
+}
+
+#[test]
+fn blocks_kept_for_directories_are_given_back_before_there_is_no_space() {
+    let Some(image) = make(&["-b", "1024", "-N", "2048"], 8 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let parent = fs.mkdir(Ino::ROOT, b"parent", NEW).unwrap();
+    make_directories(&fs, parent, "directory", 40);
+    assert!(counted(&fs, "prealloc.blocks") > 0);
+    let pool = (fs.geometry().blocks_count() - 1) / 50;
+    // Another thread takes all there is.
+    let filler = fs.create(Ino::ROOT, b"filler", NEW).unwrap();
+    let fill = || {
+        let mut size = 0;
+        loop {
+            match fs.write(filler, size, &[7; 1000]) {
+                Ok(written) => size += written as u64,
+                Err(Error::NoSpace) => return size,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let size = sync::thread::scope(|scope| scope.spawn(fill).join().unwrap());
+    assert_eq!(counted(&fs, "prealloc.blocks"), 0);
+    assert!(fs.statfs().unwrap().free <= pool);
+    let refused = fs.mkdir(parent, b"refused", NEW);
+    assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+    // Directories use up what is free again to the same bound: the last one had needed a few blocks.
+    fs.truncate(filler, size - (300 << 10)).unwrap();
+    let mut more = (0..1000).map(|number| fs.mkdir(parent, format!("{number}").as_bytes(), NEW));
+    let end = more.find(Result::is_err);
+    assert!(matches!(end, Some(Err(Error::NoSpace))), "{end:?}");
+    assert!(fs.statfs().unwrap().free <= pool + 3);
+    assert_eq!(counted(&fs, "prealloc.blocks"), 0);
+    fs.close().unwrap();
+    judge_image(&device);
+}
+
 #[test]
 fn what_a_file_does_not_use_is_given_back_and_counts_as_free_meanwhile() {
     let Some(image) = make(&["-b", "1024"], 48 << 20) else {
