@@ -1,9 +1,10 @@
 //! The gate that every change of the file system passes: while it is closed none is under way, metadata or data.
 //!
 //! Each thread counts its changes in a word of its own; who closes the gate says so, fences, and waits until all words
-//! are 0. The argument why a fence on each side is enough is that of the journal's epochs: either the closer sees the
-//! count, or the change sees that the gate is closed, takes its count back and waits ([`Rank::Freeze`], the outermost
-//! lock of the file system: nothing is held there). A thread within a change may begin another one.
+//! are 0. The argument why an exchange on the one side and a fence on the other are enough is that of the journal's
+//! epochs: either the closer sees the count, or the change sees that the gate is closed, takes its count back and waits
+//! ([`Rank::Freeze`], the outermost lock of the file system: nothing is held there). A thread within a change may begin
+//! another one.
 //!
 //! Freezing and thawing take their time, and do so one after the other: who comes while another closes or opens the
 //! gate waits until that is over ([`State::Turning`]).
@@ -97,15 +98,15 @@ impl Gate {
 
     /// Counts one more change of this thread, unless the gate is closed.
     fn is_in(&self, count: &AtomicU64, before: u64) -> bool {
-        // Relaxed: ordered by the fence, which pairs with the one in `close`; within another change, by that one's.
-        count.store(before + 1, Ordering::Relaxed);
         if before > 0 {
+            // Relaxed: ordered by the exchange of the change around this one.
+            count.store(before + 1, Ordering::Relaxed);
             return true;
         }
         // SeqCst: pairs with the fence in `close`.
-        fence(Ordering::SeqCst);
-        // Acquire: pairs with the Release in `open`.
-        if !self.is_closed.load(Ordering::Acquire) {
+        count.swap(1, Ordering::SeqCst);
+        // SeqCst: after the exchange; pairs with the fence in `close`, and with the Release in `open`.
+        if !self.is_closed.load(Ordering::SeqCst) {
             return true;
         }
         // Release: nothing was done; pairs with the Acquire in `close`.
@@ -136,7 +137,7 @@ impl Gate {
         if !self.turn(State::Closed) {
             return false;
         }
-        // SeqCst: pairs with the fence in `enter`.
+        // SeqCst: pairs with the exchange in `is_in`.
         fence(Ordering::SeqCst);
         // Acquire: pairs with the Release stores of the counts.
         while self
