@@ -370,8 +370,12 @@ impl Volume {
     ///
     /// # Errors
     /// `ReadOnly` on a volume that is not written to.
+    #[inline]
     pub(crate) fn writing(&self) -> Result<&Writing, Error> {
-        self.writing.as_deref().ok_or(Error::ReadOnly)
+        match &self.writing {
+            Some(writing) => Ok(writing),
+            None => Err(Error::ReadOnly),
+        }
     }
 
     /// Whether the volume is written to.
@@ -385,11 +389,13 @@ impl Volume {
     }
 
     /// The geometry.
+    #[inline]
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
     /// The cache of metadata blocks.
+    #[inline]
     pub(crate) fn cache(&self) -> &Cache {
         &self.cache
     }

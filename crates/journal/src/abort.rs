@@ -73,6 +73,7 @@ pub(crate) struct Abort(OnceLock<Arc<str>>);
 
 impl Abort {
     /// Fails if the journal is aborted.
+    #[inline]
     pub(crate) fn check(&self) -> Result<(), JournalError> {
         match self.0.get() {
             Some(cause) => Err(JournalError::Aborted(Arc::clone(cause))),

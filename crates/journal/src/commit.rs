@@ -272,6 +272,7 @@ impl Journal {
     }
 
     /// The epoch to which a handle that begins now belongs; a sync promises all up to it.
+    #[inline]
     pub fn current_epoch(&self) -> Epoch {
         self.epochs.current()
     }
@@ -290,6 +291,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::Aborted`] with the first cause, once the journal is aborted.
+    #[inline]
     pub fn check(&self) -> Result<(), JournalError> {
         self.abort.check()
     }

@@ -50,11 +50,13 @@ impl Journal {
     }
 
     /// Whether commits are held back.
+    #[inline]
     pub fn is_held(&self) -> bool {
         self.held_most() > 0
     }
 
     /// Blocks of the transaction that is being held back, at most; 0 if none is.
+    #[inline]
     pub(crate) fn held_most(&self) -> u64 {
         // Relaxed: changed while one thread uses the journal; pairs with the stores in `hold` and `commit_held`.
         self.held_most.load(Ordering::Relaxed)

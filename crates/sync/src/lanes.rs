@@ -51,6 +51,7 @@ thread_local!(static INDEX: Index = Index::take());
 /// The calling thread's index: small, and its own as long as it lives. While a thread is being torn down and its own
 /// index is gone, it borrows 0; users that need exclusion must not be called from destructors of thread-locals.
 #[must_use]
+#[inline]
 pub fn thread_index() -> usize {
     // A scheduled thread's index follows from the seed, too.
     if let Some(index) = crate::turn::index() {
@@ -60,6 +61,7 @@ pub fn thread_index() -> usize {
 }
 
 /// The calling thread's index if no other living thread can have it, under whatever schedule; else none.
+#[inline]
 pub(crate) fn own_index() -> Option<usize> {
     match cfg!(feature = "simulate") {
         // Threads of a schedule are numbered from 0, as all others are.
@@ -95,14 +97,18 @@ impl<T: Default> Lanes<T> {
     }
 
     /// The value of the thread with this index ([`thread_index`]).
+    #[inline]
     pub(crate) fn at(&self, index: usize) -> &T {
         let (chunk, within) = place(index);
-        let lanes = self.chunks[chunk].get_or_init(|| {
-            (0..chunk_len(chunk))
-                .map(|_| CachePadded::default())
-                .collect()
-        });
+        let lanes = self.chunks[chunk].get_or_init(|| Lanes::chunk(chunk));
         &lanes[within]
+    }
+
+    #[cold]
+    fn chunk(chunk: usize) -> Box<[CachePadded<T>]> {
+        (0..chunk_len(chunk))
+            .map(|_| CachePadded::default())
+            .collect()
     }
 
     /// Every lane that a thread may have used; a lane first used after the walk began may be missing.
@@ -116,6 +122,7 @@ impl<T: Default> Lanes<T> {
 }
 
 /// Chunk 0 holds the first 16 lanes, chunk 1 the next 16, chunk 2 the next 32, and so on.
+#[inline]
 fn place(index: usize) -> (usize, usize) {
     if index < FIRST {
         return (0, index);

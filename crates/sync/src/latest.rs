@@ -46,6 +46,13 @@ impl<const N: usize> Latest<N> {
         self.version.store(before + 2, Ordering::Release);
     }
 
+    /// One of the words. The caller holds the lock of those who replace them.
+    #[must_use]
+    pub fn word(&self, at: usize) -> u64 {
+        // Relaxed: the owner's lock orders it.
+        self.words[at].load(Ordering::Relaxed)
+    }
+
     /// The words as one replacement left them; none if there were too many meanwhile.
     #[must_use]
     #[inline]
@@ -54,11 +61,8 @@ impl<const N: usize> Latest<N> {
             // Acquire: before the words; pairs with the last store in `replace`.
             let before = self.version.load(Ordering::Acquire);
             if before.is_multiple_of(2) {
-                let mut words = [0; N];
-                for (copy, word) in words.iter_mut().zip(&self.words) {
-                    // Relaxed: the load above and the fence below order them.
-                    *copy = word.load(Ordering::Relaxed);
-                }
+                // Relaxed: the load above and the fence below order them.
+                let words = std::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
                 // Acquire: after the words; pairs with the fence in `replace`.
                 fence(Ordering::Acquire);
                 // Relaxed: the fence above puts it after the words.
