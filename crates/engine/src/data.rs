@@ -3,7 +3,8 @@
 //! One read of the device for each run that is contiguous on it, however many extents record it. On a volume that is
 //! written to, a reader holds the file's data lock shared ([`sync::Rank::InodeData`]) while it maps and reads, and what
 //! changes the map takes it exclusively for the apply: the plain form, in which reads wait for applies and these for
-//! reads. So nobody reads a block that is no longer the file's.
+//! reads. So nobody reads a block that is no longer the file's. Nobody writes one either: a write in place holds the
+//! inode's lock shared, and what changes the map holds that exclusively, too.
 
 use ondisk::{Corrupt, FileType, Flags, Ino, Site};
 

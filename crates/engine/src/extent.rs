@@ -50,7 +50,8 @@ impl Mapping {
         self.physical.is_some() && !self.unwritten
     }
 
-    fn hole(range: Range<u64>) -> Mapping {
+    /// No blocks for a range.
+    pub(crate) fn hole(range: Range<u64>) -> Mapping {
         Mapping {
             logical: range.start,
             len: range.end - range.start,
@@ -60,7 +61,7 @@ impl Mapping {
     }
 
     /// The part of the run in `range`, which must overlap it.
-    fn cut(self, range: &Range<u64>) -> Mapping {
+    pub(crate) fn cut(self, range: &Range<u64>) -> Mapping {
         let logical = self.logical.max(range.start);
         let skipped = logical - self.logical;
         Mapping {
@@ -228,7 +229,11 @@ impl Iterator for Mappings<'_> {
 }
 
 /// The run with the smallest logical block among those that end after `from`.
-fn next_run(volume: &Volume, inode: &LoadedInode, from: u64) -> Result<Option<Mapping>, Error> {
+pub(crate) fn next_run(
+    volume: &Volume,
+    inode: &LoadedInode,
+    from: u64,
+) -> Result<Option<Mapping>, Error> {
     // Most files; and it takes a third of a walk.
     let has_tree = is_mapped(inode) && inode.flags().contains(Flags::EXTENTS);
     if has_tree && tree::is_root_only(inode) {

@@ -22,6 +22,7 @@ use crate::sb::{Kind, Volume, Writing};
 use crate::variants::{DirReserve, OrphanForm, VariantError, Variants};
 
 mod absent;
+mod in_place;
 mod known_names;
 mod live_inode;
 mod locked;
@@ -30,6 +31,7 @@ mod preallocated;
 mod rcu;
 mod table;
 
+pub(crate) use in_place::InPlace;
 use live_inode::Shared;
 pub(crate) use live_inode::{Exclusive, LiveInode};
 use table::{Inodes, Met, Stale};

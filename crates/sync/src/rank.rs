@@ -17,7 +17,7 @@ pub enum Rank {
     Rename,
     /// One inode: names, map, attributes. Several in ascending order of their numbers.
     Inode,
-    /// Reads and writes of one file's data against what takes its blocks away.
+    /// Reads of one file's data against what takes its blocks away; writes in place hold the inode's lock.
     InodeData,
     /// The classic list of orphans.
     OrphanList,

@@ -103,7 +103,7 @@ fn reserve(file: Changing<'_>, range: &Range<u64>, grows: bool) -> Result<bool, 
             at = run.end();
             continue;
         }
-        let (draft, runs) = fill_hole(file, &run, true)?;
+        let (draft, runs) = fill_hole(file, &file.inode(), &run, true)?;
         at = runs.last().map_or(last, Mapping::end);
         let reached = range.end.min(at << size.bits());
         file.apply(draft.prepare()?, Orphan::Stays, |inode| {

@@ -25,8 +25,11 @@ const SMALL: u64 = 16;
 const FLEX_GROUPS: u32 = 4;
 
 /// Takes blocks for a hole, or for a part of it from its start on, near what is mapped before it.
-pub(super) fn take_runs<'a>(file: Changing<'a>, hole: &Mapping) -> Result<Vec<Blocks<'a>>, Error> {
-    let inode = file.inode();
+pub(super) fn take_runs<'a>(
+    file: Changing<'a>,
+    inode: &LoadedInode,
+    hole: &Mapping,
+) -> Result<Vec<Blocks<'a>>, Error> {
     let geometry = file.volume().geometry();
     let most = match inode.flags().contains(Flags::EXTENTS) {
         true => u64::from(geometry.blocks_per_group()),
@@ -39,12 +42,12 @@ pub(super) fn take_runs<'a>(file: Changing<'a>, hole: &Mapping) -> Result<Vec<Bl
         file.icache.give_back_kept(file.locked.inode());
     }
     let before = match hole.logical.checked_sub(1) {
-        Some(before) => run_at(file.volume(), &inode, before, hole.logical)?.physical,
+        Some(before) => run_at(file.volume(), inode, before, hole.logical)?.physical,
         None => None,
     };
     let mut place = Place {
         file,
-        inode: &inode,
+        inode,
         at: hole.logical,
         end,
         keeps,

@@ -1,14 +1,14 @@
 //! One step of changing a file: from a prepared change of its map to an apply, under the locks that keep readers away.
 //!
-//! The caller holds the inode's lock ([`Exclusive`]). The file's data lock is taken exclusively just before the handle,
-//! so that no read or write of data that mapped its blocks before is under way when the map changes, and nobody sees
-//! half of a changed map.
+//! The caller holds the inode's lock ([`Exclusive`]), so that no write in place is under way. The file's data lock is
+//! taken exclusively just before the handle, so that no read of data that mapped its blocks before is under way when
+//! the map changes, and nobody sees half of a changed map.
 
 use ondisk::inode::Inode;
 use ondisk::{Feature, FileType, Flags, Ino, indirect};
 
 use crate::error::Error;
-use crate::extent::{Change, Draft, Mapping, Mappings};
+use crate::extent::{self, Change, Draft, Mapping, Mappings};
 use crate::icache::{Exclusive, Icache, LoadedInode};
 use crate::orphan::Entry;
 use crate::sb::{Volume, needs_large_file};
@@ -42,6 +42,11 @@ impl<'a> Changing<'a> {
 
     pub(super) fn draft(&self) -> Result<Draft<'a>, Error> {
         Draft::new(self.icache, self.locked)
+    }
+
+    /// As [`Changing::draft`], for who has the inode as it is now.
+    pub(super) fn draft_of(&self, inode: &LoadedInode) -> Result<Draft<'a>, Error> {
+        Draft::of(self.icache, self.locked, inode)
     }
 
     /// The run that holds a block of the file, or the hole, cut to begin with that block.
@@ -87,21 +92,25 @@ impl<'a> Changing<'a> {
         let _still = live.data_lock_exclusive();
         let entry = entry.map(Entry::lock);
         let handle = self.icache.begin(credits)?;
-        if let Some(change) = change {
-            change.apply(&handle);
-            // Whether it maps data that were just written, it does not know itself.
-            handle.maps_data();
-            live.stamp_data(&handle);
-        }
         let has_large_dir = self.volume().has(Feature::LARGE_DIR);
-        let bytes = self.locked.change(&handle, |inode| {
+        let change_inode = |inode: &mut Inode| {
             and(inode);
             if stamps {
                 inode.set_mtime(now);
                 inode.stamp(now);
             }
             inode.size(has_large_dir)
-        });
+        };
+        let bytes = match change {
+            Some(change) => {
+                let bytes = change.apply_and(&handle, change_inode);
+                // Whether it maps data that were just written, it does not know itself.
+                handle.maps_data();
+                live.stamp_data(&handle);
+                bytes
+            }
+            None => self.locked.change(&handle, change_inode),
+        };
         if needs_large_file(bytes) {
             large_file.need(&handle);
         }
@@ -165,6 +174,15 @@ pub(super) fn run_at(
     block: u64,
     end: u64,
 ) -> Result<Mapping, Error> {
+    // Mostly the first run of the map says all, and takes a third of a walk.
+    match extent::next_run(volume, inode, block)? {
+        None => return Ok(Mapping::hole(block..end)),
+        Some(run) if run.logical > block => {
+            return Ok(Mapping::hole(block..end.min(run.logical)));
+        }
+        Some(run) if run.end() >= end => return Ok(run.cut(&(block..end))),
+        Some(_) => {}
+    }
     let mut runs = Mappings::new(volume, inode, block..end)?;
     // The range is not empty, so that there is a run or a hole.
     runs.next().unwrap_or(Ok(Mapping {

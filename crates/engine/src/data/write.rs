@@ -1,24 +1,25 @@
 //! Writing: data go to their blocks first, then one handle says that they are there.
 //!
 //! A write is a loop of steps, one run of the map each: blocks that hold data are written in place under the inode's
-//! shared lock; for a hole, blocks are taken out of the bitmaps in memory, filled while nothing points to them, and
-//! mapped; unwritten blocks are filled and converted. A write in place sets the file's times in a step of its own,
-//! unless they are of the same tick and nobody has seen them. What a cut leaves: a prefix of the steps, the size that
-//! of the last one. The commit's first flush, before its record, covers the data.
+//! shared lock, and where the last such write was is remembered; for a hole, blocks are taken out of the bitmaps in
+//! memory, filled while nothing points to them, and mapped; unwritten blocks are filled and converted. A write in place
+//! sets the file's times in a step of its own, unless they are of the same tick and nobody has seen them. What a cut
+//! leaves: a prefix of the steps, the size that of the last one. The commit's first flush, before its record, covers
+//! the data.
 
 use journal::canary::{self, Canary};
 use ondisk::{Flags, Ino, Timestamp};
 use sync::Arc;
 
 use super::place::take_runs;
-use super::step::{Changing, Orphan, check_regular, max_bytes, may_write_in_place};
+use super::step::{Changing, Orphan, check_regular, max_bytes, may_write_in_place, run_at};
 use crate::error::Error;
 use crate::extent::{self, Draft, Mapping};
-use crate::icache::{Icache, LiveInode, LoadedInode};
+use crate::icache::{Icache, InPlace, LiveInode, LoadedInode};
 use crate::mballoc::Blocks;
 
 /// Nanoseconds for which writes in place leave the times as they are: as the tick of a kernel's clock.
-const TICK: i128 = 4_000_000;
+const TICK: i64 = 4_000_000;
 /// Bytes that one step writes at most.
 const STEP_BYTES: u64 = 8 << 20;
 /// Bytes of zeros that are written at once.
@@ -99,7 +100,9 @@ pub(crate) fn append(
     let mut done = 0;
     while done < len {
         let changing = Changing { icache, locked };
-        match extend(changing, offset + done as u64, &bytes[done..len]) {
+        let later = (done > 0).then(|| changing.inode());
+        let now = later.as_ref().unwrap_or(&inode);
+        match extend(changing, now, offset + done as u64, &bytes[done..len]) {
             Ok(written) => done += written,
             Err(error) if done == 0 => return Err(error),
             Err(Error::Io(_)) => {
@@ -124,9 +127,11 @@ struct Step {
 /// Whether a write in place leaves the times as they are: they are of this tick, and nobody has looked at them since a
 /// write set them. So whoever looks before a write and after it sees other times.
 fn may_keep(live: &LiveInode, times: (Timestamp, Timestamp), now: Timestamp) -> bool {
-    let nanoseconds =
-        |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
-    let is_recent = |time| (0..TICK).contains(&(nanoseconds(now) - nanoseconds(time)));
+    let is_recent = |time: Timestamp| {
+        let seconds = now.seconds.wrapping_sub(time.seconds);
+        let nanoseconds = i64::from(now.nanoseconds) - i64::from(time.nanoseconds);
+        matches!(seconds, 0 | 1) && (0..TICK).contains(&(seconds * 1_000_000_000 + nanoseconds))
+    };
     is_recent(times.0) && is_recent(times.1) && !live.are_times_seen()
 }
 
@@ -170,7 +175,7 @@ fn step(
         }
         let changing = Changing { icache, locked };
         return Ok(Step {
-            bytes: extend(changing, offset, bytes)?,
+            bytes: extend(changing, &inode, offset, bytes)?,
             flags: inode.flags(),
             times: None,
         });
@@ -184,15 +189,34 @@ fn overwrite_shared(
     offset: u64,
     bytes: &[u8],
 ) -> Result<Step, Error> {
-    let _map_stays = live.read_lock();
-    let _blocks_stay = live.data_lock();
+    // Whatever changes the map holds this lock exclusively.
+    let still = live.read_lock();
+    let volume = icache.volume();
+    let journal = &volume.writing()?.journal;
+    if let Some(known) = live.in_place(&still)
+        && let Some(place) = known.place(offset, bytes.len())
+        && !journal.is_held()
+    {
+        let written = volume.cache().device().write_at(place, bytes);
+        live.set_overwritten(journal.current_epoch());
+        written?;
+        return Ok(Step {
+            bytes: bytes.len(),
+            flags: known.flags,
+            times: Some((known.changed, known.changed)),
+        });
+    }
     let inode = icache.used(live)?;
     check_regular(&inode)?;
-    if inode.flags().contains(Flags::APPEND) && offset < inode.bytes(icache.volume()) {
+    if inode.flags().contains(Flags::APPEND) && offset < inode.bytes(volume) {
         return Err(Error::NotPermitted);
     }
-    let written = overwrite(icache, &inode, offset, bytes);
-    live.set_overwritten(icache.volume().writing()?.journal.current_epoch());
+    let mut place = None;
+    let written = overwrite(icache, &inode, offset, bytes, &mut place);
+    live.set_overwritten(journal.current_epoch());
+    if let Some(place) = place {
+        live.set_in_place(&still, &place);
+    }
     Ok(Step {
         bytes: written?,
         flags: inode.flags(),
@@ -200,12 +224,13 @@ fn overwrite_shared(
     })
 }
 
-/// Writes what is within the file and its data blocks, in place.
+/// Writes what is within the file and its data blocks, in place; says in which part of it the last piece was.
 fn overwrite(
     icache: &Icache,
     inode: &LoadedInode,
     offset: u64,
     bytes: &[u8],
+    place: &mut Option<InPlace>,
 ) -> Result<usize, Error> {
     let volume = icache.volume();
     let size = volume.geometry().block_size();
@@ -221,20 +246,38 @@ fn overwrite(
         may_write_in_place(icache, inode.ino())?;
         let stop = end.min(run.end() << size.bits());
         let part = &bytes[(at - offset) as usize..(stop - offset) as usize];
-        let place = first.offset(size) + (at - (run.logical << size.bits()));
-        volume.cache().device().write_at(place, part)?;
+        let start = run.logical << size.bits();
+        let device = first.offset(size);
+        volume
+            .cache()
+            .device()
+            .write_at(device + (at - start), part)?;
+        // Who writes there next relies on both times being one; mostly a write set them last.
+        *place = (inode.mtime() == inode.ctime()).then(|| InPlace {
+            start,
+            end: file_bytes.min(run.end() << size.bits()),
+            device,
+            changed: inode.mtime(),
+            flags: inode.flags(),
+        });
         at = stop;
     }
     Ok((at - offset.min(at)) as usize)
 }
 
-/// Writes what begins in a hole, in unwritten blocks, or reaches beyond the end: one run of the map.
-fn extend(file: Changing<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
+/// Writes what begins in a hole, in unwritten blocks, or reaches beyond the end: one run of the map of the inode, which
+/// is as it is now.
+fn extend(
+    file: Changing<'_>,
+    inode: &LoadedInode,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<usize, Error> {
     let size = file.volume().geometry().block_size();
-    let old_size = file.inode().bytes(file.volume());
+    let old_size = inode.bytes(file.volume());
     let end = offset + (bytes.len() as u64).min(STEP_BYTES);
     let first = offset >> size.bits();
-    let run = file.run_at(first, size.blocks_for(end))?;
+    let run = run_at(file.volume(), inode, first, size.blocks_for(end))?;
     let is_tail = old_size < offset && old_size >> size.bits() < first;
     if is_tail || old_size < end && run.is_data() {
         file.zero_tail()?;
@@ -254,7 +297,7 @@ fn extend(file: Changing<'_>, offset: u64, bytes: &[u8]) -> Result<usize, Error>
             (vec![run], done)
         }
         None => {
-            let (filled, runs) = fill_hole(file, &run, false)?;
+            let (filled, runs) = fill_hole(file, inode, &run, false)?;
             draft = filled;
             let stop = runs.last().map_or(run.logical, Mapping::end);
             (runs, stop)
@@ -285,14 +328,15 @@ fn grow(inode: &mut ondisk::inode::Inode, size: u64) {
 /// Maps new blocks in a hole, or in a part of it from its start on: in a draft, and where.
 pub(super) fn fill_hole<'a>(
     file: Changing<'a>,
+    inode: &LoadedInode,
     hole: &Mapping,
     unwritten: bool,
 ) -> Result<(Draft<'a>, Vec<Mapping>), Error> {
     let mut hole = *hole;
     loop {
-        let blocks = take_runs(file, &hole)?;
+        let blocks = take_runs(file, inode, &hole)?;
         let runs = mapped(hole.logical, &blocks);
-        let mut draft = file.draft()?;
+        let mut draft = file.draft_of(inode)?;
         match draft.insert(hole.logical, blocks, unwritten) {
             Ok(()) => return Ok((draft, runs)),
             // No block was left for the map: fewer of them may do.

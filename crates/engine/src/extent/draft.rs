@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use journal::Handle;
-use ondisk::inode::BLOCK_AREA;
+use ondisk::inode::{BLOCK_AREA, Inode};
 use ondisk::{Feature, Flags, FsBlock, Group, Ino};
 
 use super::edit_map::MapDraft;
 use super::edit_tree::TreeDraft;
 use crate::error::Error;
-use crate::icache::{Exclusive, Icache};
+use crate::icache::{Exclusive, Icache, LoadedInode};
 use crate::live::{Pin, Seal};
 use crate::mballoc::{self, Blocks, Freeing};
 use crate::sb::{Kind, Purpose};
@@ -204,6 +204,8 @@ enum Form<'a> {
 pub(crate) struct Draft<'a> {
     ground: Ground<'a>,
     inode: &'a Exclusive<'a>,
+    /// The space that the file takes before.
+    sectors: u64,
     form: Form<'a>,
     kind: Kind,
     budget: Budget,
@@ -221,7 +223,19 @@ impl<'a> Draft<'a> {
     /// # Errors
     /// `Corrupt` when the root is broken.
     pub(crate) fn new(icache: &'a Icache, inode: &'a Exclusive<'a>) -> Result<Draft<'a>, Error> {
-        let loaded = inode.inode().snapshot();
+        Draft::of(icache, inode, &inode.inode().snapshot())
+    }
+
+    /// As [`Draft::new`], for who has the locked inode as it is now.
+    ///
+    /// # Errors
+    /// As [`Draft::new`].
+    pub(crate) fn of(
+        icache: &'a Icache,
+        inode: &'a Exclusive<'a>,
+        loaded: &LoadedInode,
+    ) -> Result<Draft<'a>, Error> {
+        let volume = icache.volume();
         let ground = Ground {
             icache,
             ino: loaded.ino(),
@@ -237,6 +251,10 @@ impl<'a> Draft<'a> {
         Ok(Draft {
             ground,
             inode,
+            sectors: loaded.sectors(
+                volume.has(Feature::HUGE_FILE),
+                volume.geometry().block_size(),
+            ),
             form,
             kind: if is_tree {
                 Kind::Extents
@@ -407,7 +425,7 @@ impl<'a> Draft<'a> {
             icache: self.ground.icache,
             inode: self.inode,
             root: outcome.root,
-            sectors: 0,
+            sectors: self.sectors,
             nodes: Vec::new(),
             taken: self.taken,
             freed: self.freed,
@@ -466,7 +484,7 @@ pub(crate) struct Change<'a> {
     icache: &'a Icache,
     inode: &'a Exclusive<'a>,
     root: Option<[u8; BLOCK_AREA]>,
-    /// The space that the file takes afterwards, in sectors.
+    /// The space that the file takes afterwards, in sectors; until [`Change::finish`], before.
     sectors: u64,
     nodes: Vec<(Pin, Box<[u8]>)>,
     taken: Vec<Blocks<'a>>,
@@ -491,13 +509,11 @@ impl Change<'_> {
             .map(|blocks| u64::from(blocks.run().len))
             .sum();
         let freed: u64 = self.freed.iter().map(|(_, len)| len).sum();
-        let mut inode = *self.inode.inode().snapshot();
         let inode_number = self.inode.inode().ino();
-        let sectors = inode
-            .sectors(huge, size)
-            .saturating_add(taken << (size.bits() - 9));
+        let sectors = self.sectors.saturating_add(taken << (size.bits() - 9));
         self.sectors = sectors.saturating_sub(freed << (size.bits() - 9));
-        if !inode.set_sectors(self.sectors, huge, size) {
+        // Whether they fit is the same for all inodes.
+        if !Inode::zeroed().set_sectors(self.sectors, huge, size) {
             return Err(Error::FileTooLarge);
         }
         merge(&mut self.freed);
@@ -515,6 +531,11 @@ impl Change<'_> {
 
     /// Changes the map, the inode's space, and the bitmaps in the handle's epoch.
     pub(crate) fn apply(self, handle: &Handle<'_>) {
+        self.apply_and(handle, |_| {});
+    }
+
+    /// As [`Change::apply`], and changes the inode otherwise too.
+    pub(crate) fn apply_and<R>(self, handle: &Handle<'_>, and: impl FnOnce(&mut Inode) -> R) -> R {
         let volume = self.icache.volume();
         let (huge, size) = (
             volume.has(Feature::HUGE_FILE),
@@ -523,12 +544,13 @@ impl Change<'_> {
         for (pin, bytes) in &self.nodes {
             pin.change(handle, |block| block.copy_from_slice(bytes));
         }
-        self.inode.change(handle, |inode| {
+        let result = self.inode.change(handle, |inode| {
             if let Some(root) = self.root {
                 *inode.block_area_mut() = root;
             }
             // It fits: `finish` tried.
             let _ = inode.set_sectors(self.sectors, huge, size);
+            and(inode)
         });
         if let Some(fast) = self.icache.fast() {
             match &self.touched {
@@ -545,5 +567,6 @@ impl Change<'_> {
         if let Some(freeing) = self.freeing {
             freeing.apply(handle);
         }
+        result
     }
 }

@@ -1,8 +1,9 @@
 //! An inode that may change: its record as it is now, the images of sealed epochs, and its locks.
 //!
 //! `lock` ([`Rank::Inode`], keyed by number) protects names, map and attributes: shared to read what must agree,
-//! exclusive to change, which also needs a handle. `data` ([`Rank::InodeData`]) is held shared by reads and writes of
-//! the file's data and exclusively by what takes blocks away. The record itself is read by snapshot at any time.
+//! exclusive to change, which also needs a handle. Writes of data in place hold it shared. `data` ([`Rank::InodeData`])
+//! is held shared by reads of the file's data, and exclusively, besides `lock`, by what takes blocks away. The record
+//! itself is read by snapshot at any time.
 //!
 //! What a crash leaves: the record as it was at the end of a committed epoch.
 
@@ -15,6 +16,7 @@ use sync::{Arc, Latest, Mutex, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::ialloc::OfInode;
 use crate::icache::LoadedInode;
+use crate::icache::in_place::{InPlace, LastInPlace};
 use crate::icache::known_names::{KnownNames, Parts};
 use crate::icache::logging::{Logging, is_loggable};
 use crate::mballoc::OfFile;
@@ -60,6 +62,8 @@ pub(crate) struct LiveInode {
     overwritten: AtomicU64,
     /// The size as the record has it. [stage latch; read: any time, a hint]
     bytes: AtomicU64,
+    /// Where the file was overwritten last. [lock]
+    in_place: LastInPlace,
     /// Whether someone saw the times since a write in place set them. [atomic: Relaxed; cleared under lock, exclusive]
     times_seen: AtomicBool,
     /// How many write-outs failed behind their callers' backs. [atomic: Relaxed]
@@ -185,7 +189,7 @@ impl Chained for LiveInode {
                 let mut inode = Inode::parse(slot).expect("a live inode parses");
                 inode.set_dtime(next.0);
                 inode.write_to(slot);
-                self.replace_latest(slot, true);
+                self.replace_latest(&inode, slot, true);
             },
         );
         self.set_unloggable(handle);
@@ -220,6 +224,7 @@ impl LiveInode {
             data_stamp: AtomicU64::new(0),
             overwritten: AtomicU64::new(0),
             bytes: AtomicU64::new(loaded.size(true)),
+            in_place: LastInPlace::new(),
             times_seen: AtomicBool::new(true),
             lost: AtomicU32::new(0),
             told: AtomicU32::new(0),
@@ -230,19 +235,15 @@ impl LiveInode {
         }
     }
 
-    /// The slot changed, if `only_record` says so in the record alone. Under the latch that serialises that.
-    fn replace_latest(&self, slot: &[u8], only_record: bool) {
-        // It was parsed when it was loaded, and every change keeps its extra size, or sets one that fits.
-        let inode = Inode::parse(slot).expect("a live inode parses");
-        // Nobody else replaces the words, so there is a copy.
-        let before = self.latest.copy().as_ref().map(split);
-        let before = before.filter(|(before, _)| before.generation() == inode.generation());
-        let words = match before {
-            Some((_, rest)) if only_record => words_with(&inode, rest),
-            Some((_, rest)) => words(&inode, slot, rest.seed),
-            None => {
+    /// The slot changed, if `only_record` says so in the record alone, and not in its generation. The record is this
+    /// one now. Under the latch that serialises that.
+    fn replace_latest(&self, inode: &Inode, slot: &[u8], only_record: bool) {
+        debug_assert!(Inode::parse(slot).is_ok_and(|there| there.words() == inode.words()));
+        let words = match only_record {
+            true => words_with(inode, Rest::of_word(self.latest.word(RECORD_WORDS))),
+            false => {
                 let seed = inode::checksum_seed(self.csum_seed, self.ino, inode.generation());
-                words(&inode, slot, seed)
+                words(inode, slot, seed)
             }
         };
         self.latest.replace(&words);
@@ -251,6 +252,7 @@ impl LiveInode {
     }
 
     /// How large the file is, as a hint: others may change it.
+    #[inline]
     pub(crate) fn bytes_hint(&self) -> u64 {
         // Relaxed: who relies on it looks again under the lock.
         self.bytes.load(Ordering::Relaxed)
@@ -540,6 +542,16 @@ impl LiveInode {
         lazy.take()
     }
 
+    /// Where the file was overwritten last, if that is known, and true as long as the lock is held.
+    pub(crate) fn in_place(&self, _still: &Shared<'_>) -> Option<InPlace> {
+        self.in_place.get()
+    }
+
+    /// Keeps where the file is overwritten, until it changes.
+    pub(crate) fn set_in_place(&self, _still: &Shared<'_>, place: &InPlace) {
+        self.in_place.set(place);
+    }
+
     /// As [`LiveInode::read_lock`], if no other thread changes the inode.
     pub(crate) fn try_read_lock(&self) -> Option<Shared<'_>> {
         let _lock = self.lock.try_read()?;
@@ -563,13 +575,14 @@ impl LiveInode {
         }
     }
 
-    /// Keeps the file's blocks where they are: for reads and writes of its data.
+    /// Keeps the file's blocks where they are: for reads of its data.
     #[track_caller]
     pub(crate) fn data_lock(&self) -> RwLockReadGuard<'_, ()> {
         self.data.read()
     }
 
-    /// Waits until no read or write of the file's data is under way: for what takes blocks away.
+    /// Waits until no read of the file's data is under way: for what takes blocks away. The caller has the inode's lock
+    /// exclusively, so that no write in place is under way either.
     #[track_caller]
     pub(crate) fn data_lock_exclusive(&self) -> RwLockWriteGuard<'_, ()> {
         self.data.write()
@@ -596,7 +609,7 @@ impl Exclusive<'_> {
     /// Changes the fixed part of the record in the handle's epoch. Uses one of the handle's blocks the first time in
     /// an epoch.
     pub(crate) fn change<R>(&self, handle: &Handle<'_>, change: impl FnOnce(&mut Inode) -> R) -> R {
-        let (result, concerns_data) = self.change_bytes(handle, true, |slot| {
+        let (result, concerns_data) = self.change_bytes(handle, |slot| {
             // The slot was parsed when it was loaded, and every change keeps its extra size.
             let mut inode = Inode::parse(slot).expect("a live inode parses");
             if let Some(atime) = self.inode.take_lazy_atime() {
@@ -615,7 +628,8 @@ impl Exclusive<'_> {
             let is_nameless = inode.links_count() == 0;
             // Relaxed: the inode's lock orders it.
             self.inode.is_nameless.store(is_nameless, Ordering::Relaxed);
-            (result, concerns_data)
+            let only_record = before.generation() == inode.generation();
+            ((result, concerns_data), inode, only_record)
         });
         if concerns_data {
             self.inode.stamp_data(handle);
@@ -629,25 +643,31 @@ impl Exclusive<'_> {
         handle: &Handle<'_>,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        let result = self.change_bytes(handle, false, change);
+        let result = self.change_bytes(handle, |slot| {
+            let result = change(slot);
+            // Every change keeps its extra size, or sets one that fits.
+            let inode = Inode::parse(slot).expect("a live inode parses");
+            (result, inode, false)
+        });
         self.inode.set_unloggable(handle);
         self.inode.stamp_data(handle);
         result
     }
 
+    /// Changes the slot; the change says what the record is then, and whether nothing else changed, nor its generation.
     fn change_bytes<R>(
         &self,
         handle: &Handle<'_>,
-        only_record: bool,
-        change: impl FnOnce(&mut [u8]) -> R,
+        change: impl FnOnce(&mut [u8]) -> (R, Inode, bool),
     ) -> R {
+        self.inode.in_place.clear();
         let result = handle.change(
             self.inode,
             |inode| &inode.slot,
             |slot| {
                 let slot = Arc::make_mut(slot).bytes_mut();
-                let result = change(slot);
-                self.inode.replace_latest(slot, only_record);
+                let (result, inode, only_record) = change(slot);
+                self.inode.replace_latest(&inode, slot, only_record);
                 result
             },
         );

@@ -24,6 +24,7 @@ mod groups;
 mod guard;
 mod holding;
 mod image;
+mod in_place;
 mod inodes;
 mod interop;
 mod journaling;
