@@ -456,6 +456,16 @@ impl Fs {
         }
     }
 
+    /// The mode (with the type) and the group of an inode, for who decides what a caller's change costs: nobody sees
+    /// the times by that, so that writes in place go on leaving them.
+    ///
+    /// # Errors
+    /// As [`Fs::inode`].
+    pub fn mode_and_group(&self, ino: Ino) -> Result<(u16, u32), Error> {
+        let InodeRef { inode, .. } = self.in_use(ino)?;
+        Ok((inode.mode(), inode.gid()))
+    }
+
     /// Fills `buf` from byte `offset` of a regular file; fewer bytes only at its end.
     ///
     /// # Errors

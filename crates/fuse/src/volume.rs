@@ -160,12 +160,13 @@ impl Volume {
             return Ok(());
         }
         let fs = self.fs.inodes();
-        let now = fs.metadata(ino)?;
-        if !loses_set_gid(&now, caller) {
+        // Only files are written to. The times are not looked at: each write would have to set them.
+        let (mode, gid) = fs.mode_and_group(ino)?;
+        if !costs_set_gid(caller, mode, gid) {
             return Ok(());
         }
         let without = SetAttributes {
-            mode: Some(now.mode & PERMISSIONS & !SET_GID),
+            mode: Some(mode & PERMISSIONS & !SET_GID),
             ..SetAttributes::default()
         };
         fs.set_attributes(ino, &without)?;

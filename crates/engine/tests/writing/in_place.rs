@@ -9,6 +9,7 @@ use sync::thread::workers;
 use crate::files::{
     self, Change, change, contents, first_difference, judge, judge_image, opened, with_files,
 };
+use crate::fsync_log::count;
 use crate::image::make;
 
 const NEW: NewInode = NewInode {
@@ -198,4 +199,33 @@ fn under_schedules_an_overwrite_never_meets_another_files_blocks() {
         };
         sync::schedule::run(plan, work).unwrap_or_else(|cause| panic!("seed {seed}: {cause}"));
     }
+}
+
+#[test]
+fn who_asks_for_mode_and_group_leaves_writes_in_place_as_they_are() {
+    let Some(image) = make(&["-b", "1024"], 8 << 20) else {
+        return;
+    };
+    let (_device, fs) = opened(&image);
+    let new = NewInode {
+        mode: 0o2664,
+        uid: 5,
+        gid: 6,
+        ..NEW
+    };
+    let ino = fs.create(Ino::ROOT, b"file", new).unwrap();
+    fs.write(ino, 0, &[1; 4096]).unwrap();
+    fs.write(ino, 0, &[2; 4096]).unwrap();
+    fs.sync().unwrap();
+    let commits = count(&fs, "journal.commits");
+    assert_eq!(fs.mode_and_group(ino).unwrap(), (0o102_664, 6));
+    fs.write(ino, 0, &[3; 4096]).unwrap();
+    fs.sync().unwrap();
+    assert_eq!(count(&fs, "journal.commits"), commits, "nothing but data");
+    // Who sees the times has them set by the next write.
+    fs.metadata(ino).unwrap();
+    fs.write(ino, 0, &[4; 4096]).unwrap();
+    fs.sync().unwrap();
+    assert_eq!(count(&fs, "journal.commits"), commits + 1);
+    fs.close().unwrap();
 }
