@@ -139,7 +139,7 @@ fn unsigned(byte: u8) -> u32 {
     u32::from(byte)
 }
 
-fn legacy(name: &[u8], widen: fn(u8) -> u32) -> u32 {
+fn legacy(name: &[u8], widen: impl Fn(u8) -> u32) -> u32 {
     let (mut previous, mut last) = (0x37AB_E8F9_u32, 0x12A3_FE2D_u32);
     for &byte in name {
         let mixed = previous.wrapping_add(last ^ widen(byte).wrapping_mul(7_152_373));
@@ -155,68 +155,88 @@ fn legacy(name: &[u8], widen: fn(u8) -> u32) -> u32 {
 
 /// The next `N` message words of a name: four bytes a word, first byte highest. What is missing, whole words
 /// and the upper part of the last one, is filled with the remaining length, repeated.
-fn words<const N: usize>(rest: &[u8], widen: fn(u8) -> u32) -> [u32; N] {
+#[inline(always)]
+fn words<const N: usize>(rest: &[u8], widen: impl Fn(u8) -> u32) -> [u32; N] {
     // A name has at most 255 bytes; a longer string (a casefolded name) only feeds its low bits, as in C.
     #[allow(clippy::cast_possible_truncation)]
     let len = rest.len() as u32;
     let half = len | (len << 8);
     let filler = half | (half << 16);
     let mut message = [filler; N];
-    for (word, bytes) in message.iter_mut().zip(rest.chunks(4)) {
-        for &byte in bytes {
-            *word = widen(byte).wrapping_add(*word << 8);
-        }
+    let mut chunks = rest.chunks_exact(4);
+    for (word, bytes) in message.iter_mut().zip(&mut chunks) {
+        *word = bytes
+            .iter()
+            .fold(0, |word, byte| widen(*byte).wrapping_add(word << 8));
+    }
+    if let Some(word) = message.get_mut(rest.len() / 4) {
+        *word = chunks
+            .remainder()
+            .iter()
+            .fold(filler, |word, byte| widen(*byte).wrapping_add(word << 8));
     }
     message
 }
 
 /// One of MD4's rounds over eight of its sixteen words: the function, its constant, the order of the words and the
-/// four rotations.
-struct Md4Round {
-    mix: fn(u32, u32, u32) -> u32,
+/// four rotations. Inlined, so that all but the state and the message is known when it is compiled: a name is hashed
+/// whenever it is looked up or listed.
+#[inline(always)]
+fn md4_round(
+    state: [u32; 4],
+    message: &[u32; 8],
+    mix: impl Fn(u32, u32, u32) -> u32,
     constant: u32,
     order: [usize; 8],
     rotations: [u32; 4],
+) -> [u32; 4] {
+    let [mut a, mut b, mut c, mut d] = state;
+    for (step, word) in order.into_iter().enumerate() {
+        let sum = a
+            .wrapping_add(mix(b, c, d))
+            .wrapping_add(message[word])
+            .wrapping_add(constant);
+        (a, b, c, d) = (d, sum.rotate_left(rotations[step % 4]), b, c);
+    }
+    [a, b, c, d]
 }
 
-/// The rounds of MD4, with RFC 1320's functions, constants and rotations.
-const MD4_ROUNDS: [Md4Round; 3] = [
-    Md4Round {
-        mix: |x, y, z| (x & y) | (!x & z),
-        constant: 0,
-        order: [0, 1, 2, 3, 4, 5, 6, 7],
-        rotations: [3, 7, 11, 19],
-    },
-    Md4Round {
-        mix: |x, y, z| (x & y) | (x & z) | (y & z),
-        constant: 0x5A82_7999,
-        order: [1, 3, 5, 7, 0, 2, 4, 6],
-        rotations: [3, 5, 9, 13],
-    },
-    Md4Round {
-        mix: |x, y, z| x ^ y ^ z,
-        constant: 0x6ED9_EBA1,
-        order: [3, 7, 2, 6, 1, 5, 0, 4],
-        rotations: [3, 9, 11, 15],
-    },
-];
-
-fn half_md4(start: [u32; 4], name: &[u8], widen: fn(u8) -> u32) -> NameHash {
+/// MD4 with half of its steps, of RFC 1320's functions, constants and rotations.
+#[inline(always)]
+fn half_md4(start: [u32; 4], name: &[u8], widen: impl Fn(u8) -> u32) -> NameHash {
     let mut state = start;
     let mut rest = name;
     while !rest.is_empty() {
-        let message = words::<8>(rest, widen);
-        let [mut a, mut b, mut c, mut d] = state;
-        for round in &MD4_ROUNDS {
-            for step in 0..8 {
-                let sum = a
-                    .wrapping_add((round.mix)(b, c, d))
-                    .wrapping_add(message[round.order[step]])
-                    .wrapping_add(round.constant);
-                (a, b, c, d) = (d, sum.rotate_left(round.rotations[step % 4]), b, c);
-            }
-        }
-        for (word, add) in state.iter_mut().zip([a, b, c, d]) {
+        let message = &words::<8>(rest, &widen);
+        let choose = |x, y, z| z ^ (x & (y ^ z));
+        let most = |x, y, z| (x & y) | (z & (x | y));
+        let odd = |x, y, z| x ^ y ^ z;
+        let mut next = state;
+        next = md4_round(
+            next,
+            message,
+            choose,
+            0,
+            [0, 1, 2, 3, 4, 5, 6, 7],
+            [3, 7, 11, 19],
+        );
+        next = md4_round(
+            next,
+            message,
+            most,
+            0x5A82_7999,
+            [1, 3, 5, 7, 0, 2, 4, 6],
+            [3, 5, 9, 13],
+        );
+        next = md4_round(
+            next,
+            message,
+            odd,
+            0x6ED9_EBA1,
+            [3, 7, 2, 6, 1, 5, 0, 4],
+            [3, 9, 11, 15],
+        );
+        for (word, add) in state.iter_mut().zip(next) {
             *word = word.wrapping_add(add);
         }
         rest = rest.get(32..).unwrap_or_default();
@@ -224,13 +244,13 @@ fn half_md4(start: [u32; 4], name: &[u8], widen: fn(u8) -> u32) -> NameHash {
     NameHash::new(state[1], state[2])
 }
 
-fn tea(start: [u32; 4], name: &[u8], widen: fn(u8) -> u32) -> NameHash {
+fn tea(start: [u32; 4], name: &[u8], widen: impl Fn(u8) -> u32) -> NameHash {
     // The golden ratio's fraction, TEA's key schedule constant.
     const DELTA: u32 = 0x9E37_79B9;
     let [mut left, mut right, ..] = start;
     let mut rest = name;
     while !rest.is_empty() {
-        let key = words::<4>(rest, widen);
+        let key = words::<4>(rest, &widen);
         let half_round = |value: u32, sum: u32, first: u32, second: u32| {
             (value << 4).wrapping_add(first)
                 ^ value.wrapping_add(sum)

@@ -241,7 +241,7 @@ fn next_used(
 }
 
 /// An entry as it is given, with its end in the directory as its cookie.
-pub(super) fn show(
+fn show(
     directory: &Directory<'_>,
     entry: &Entry<'_>,
     base: u64,

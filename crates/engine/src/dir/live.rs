@@ -3,16 +3,16 @@
 //!
 //! Where names may move (into an index, and when leaves are split), the order is that of their hashes, and a cookie
 //! is a hash; a batch is a leaf. Elsewhere names stay where they are, a cookie is a place, and a batch is a block.
-//! Either way a name that is there all the time is given once. No lock is held between two batches.
+//! Either way a name that is there all the time is given once. No lock is held between two batches; a batch keeps its
+//! blocks as they were, and who changes one meanwhile changes a copy.
 
-use std::collections::VecDeque;
-
+use buffer::Block;
 use ondisk::dirent::{self, Entry};
 use ondisk::dirhash::{self, HashVersion, NameHash};
-use ondisk::{Corrupt, Feature, LBlock, Site};
+use ondisk::{Corrupt, Feature, FileType, Ino, LBlock, Site};
 use sync::Arc;
 
-use super::list::{DirEntry, show};
+use super::list::DirEntry;
 use super::{Directory, search};
 use crate::error::Error;
 use crate::icache::{Icache, LiveInode};
@@ -28,13 +28,97 @@ const ALIKE: u64 = 0xff;
 pub(super) struct Live<'a> {
     icache: &'a Icache,
     live: Arc<LiveInode>,
-    batch: VecDeque<DirEntry>,
-    /// Entries up to this cookie were given; `None` at the end.
+    batch: Batch,
+    /// How many entries of the batch were given.
+    given: usize,
+    /// Entries up to this cookie were given, or are in the batch; `None` at the end.
     after: Option<u64>,
 }
 
-/// Some entries, and behind which cookie to look for more.
-type Batch = (Vec<DirEntry>, Option<u64>);
+/// Some entries.
+#[derive(Default)]
+struct Batch {
+    /// Where their names are.
+    blocks: Vec<Arc<Block>>,
+    entries: Vec<Seen>,
+    /// Behind which cookie to look for more.
+    next: Option<u64>,
+}
+
+/// An entry in a batch; its name is copied when it is given.
+struct Seen {
+    cookie: u64,
+    ino: Ino,
+    /// Which of the batch's blocks it is in, and where its name begins there.
+    block: u32,
+    at: u32,
+    len: u8,
+    file_type: Option<FileType>,
+}
+
+impl Batch {
+    /// Adds the entries of a block that get a cookie.
+    fn add(
+        &mut self,
+        directory: &Directory<'_>,
+        number: LBlock,
+        block: Arc<Block>,
+        mut cookie: impl FnMut(&Entry<'_>) -> Option<u64>,
+    ) -> Result<(), Error> {
+        let broken = |corrupt| directory.corrupt(corrupt);
+        // A listing by hash has fewer blocks at once than a directory may have.
+        let index = self.blocks.len() as u32;
+        for entry in dirent::entries(&block, directory.form_of(number, &block)) {
+            let entry = entry.map_err(broken)?;
+            if !entry.is_used() {
+                continue;
+            }
+            let Some(cookie) = cookie(&entry) else {
+                continue;
+            };
+            dirent::verify_name(entry.name).map_err(broken)?;
+            self.entries.push(Seen {
+                cookie,
+                ino: entry.ino,
+                block: index,
+                // Both fit: blocks have at most 64 KiB, names 255 bytes.
+                at: (entry.offset + dirent::HEADER_LEN) as u32,
+                len: entry.name.len() as u8,
+                file_type: entry.file_type,
+            });
+        }
+        self.blocks.push(block);
+        Ok(())
+    }
+
+    fn name(&self, seen: &Seen) -> &[u8] {
+        let at = seen.at as usize;
+        &self.blocks[seen.block as usize][at..at + usize::from(seen.len)]
+    }
+
+    /// Sorts the entries from `first` on by their hashes, alike ones by the bytes of their names, and leaves out those
+    /// up to a cookie.
+    fn in_order(&mut self, first: usize, after: u64) {
+        let mut hashed = self.entries.split_off(first);
+        hashed.sort_unstable_by(|a, b| {
+            let by_hash = a.cookie.cmp(&b.cookie);
+            by_hash.then_with(|| self.name(a).cmp(self.name(b)))
+        });
+        let mut alike = (0, 0);
+        for mut seen in hashed {
+            alike = match alike {
+                (before, count) if before == seen.cookie => {
+                    (before, (count + 1).min(ALIKE - PARENT - 1))
+                }
+                _ => (seen.cookie, 0),
+            };
+            seen.cookie += alike.1;
+            if seen.cookie > after {
+                self.entries.push(seen);
+            }
+        }
+    }
+}
 
 /// The first cookie of names with this hash.
 fn cookie(hash: NameHash) -> u64 {
@@ -47,21 +131,30 @@ impl<'a> Live<'a> {
         Live {
             icache,
             live,
-            batch: VecDeque::new(),
+            batch: Batch::default(),
+            given: 0,
             after: Some(after),
         }
     }
 
     pub(super) fn next(&mut self) -> Option<Result<DirEntry, Error>> {
         loop {
-            if let Some(entry) = self.batch.pop_front() {
-                return Some(Ok(entry));
+            if let Some(seen) = self.batch.entries.get(self.given) {
+                self.given += 1;
+                return Some(Ok(DirEntry {
+                    ino: seen.ino,
+                    name: self.batch.name(seen).to_vec(),
+                    file_type: seen.file_type,
+                    cookie: seen.cookie,
+                    // Encrypted directories are not changed.
+                    is_encrypted: false,
+                }));
             }
             let after = self.after.take()?;
             match self.load(after) {
-                Ok((entries, next)) => {
-                    self.batch = entries.into();
-                    self.after = next;
+                Ok(batch) => {
+                    self.after = batch.next;
+                    (self.batch, self.given) = (batch, 0);
                 }
                 Err(error) => {
                     if let Error::Corrupt(corrupt) = &error {
@@ -77,7 +170,7 @@ impl<'a> Live<'a> {
         let _unchanged = self.live.read_lock();
         let inode = self.live.snapshot();
         if inode.links_count() == 0 {
-            return Ok((Vec::new(), None));
+            return Ok(Batch::default());
         }
         let directory = Directory::new(self.icache.volume(), inode)?;
         match default_version(&directory) {
@@ -102,67 +195,54 @@ impl Directory<'_> {
         let bits = self.form.block_size.bits();
         let number = after >> bits;
         if number >= self.blocks {
-            return Ok((Vec::new(), None));
+            return Ok(Batch::default());
         }
         let base = number << bits;
-        let next = Some((number + 1) << bits);
+        let mut batch = Batch {
+            next: Some((number + 1) << bits),
+            ..Batch::default()
+        };
         // Below `limits::DIRECTORY_BLOCKS`.
         let number = LBlock(number as u32);
-        let Some(block) = self.block(number)? else {
-            return Ok((Vec::new(), next));
-        };
-        let mut entries = Vec::new();
-        for entry in dirent::entries(&block, self.form_of(number, &block)) {
-            let entry = entry.map_err(|corrupt| self.corrupt(corrupt))?;
-            if entry.is_used() && base + entry.offset as u64 >= after {
-                entries.push(show(self, &entry, base).map_err(|corrupt| self.corrupt(corrupt))?);
-            }
+        if let Some(block) = self.block(number)? {
+            batch.add(self, number, block, |entry| {
+                let is_behind = base + entry.offset as u64 >= after;
+                is_behind.then(|| base + (entry.offset + entry.len) as u64)
+            })?;
         }
-        Ok((entries, next))
+        Ok(batch)
     }
 
     /// `.` and `..`, if they were not given.
-    fn dots_behind(&self, after: u64) -> Result<Vec<DirEntry>, Error> {
-        let mut dots = Vec::new();
-        let block = self.indexed_block(LBlock(0))?;
-        let form = self.form_of(LBlock(0), &block);
-        for (entry, cookie) in dirent::entries(&block, form).zip([OWN, PARENT]) {
-            let entry = entry.map_err(|corrupt| self.corrupt(corrupt))?;
-            if entry.is_used() && dirent::is_dots(entry.name) && cookie > after {
-                let shown = show(self, &entry, 0).map_err(|corrupt| self.corrupt(corrupt))?;
-                dots.push(DirEntry { cookie, ..shown });
-            }
+    fn dots_behind(&self, after: u64) -> Result<Batch, Error> {
+        let mut batch = Batch::default();
+        if after < PARENT {
+            let mut dots = [OWN, PARENT].into_iter();
+            batch.add(self, LBlock(0), self.indexed_block(LBlock(0))?, |entry| {
+                let cookie = dots.next().filter(|cookie| *cookie > after);
+                cookie.filter(|_| dirent::is_dots(entry.name))
+            })?;
         }
-        Ok(dots)
+        Ok(batch)
     }
 
     /// Adds a block's names with their hashes.
-    fn hashed(
-        &self,
-        number: LBlock,
-        version: HashVersion,
-        found: &mut Vec<(u64, DirEntry)>,
-    ) -> Result<(), Error> {
-        let block = self.indexed_block(number)?;
+    fn hashed(&self, number: LBlock, version: HashVersion, batch: &mut Batch) -> Result<(), Error> {
         let seed = self.volume.geometry().hash_seed();
-        for entry in dirent::entries(&block, self.form_of(number, &block)) {
-            let entry: Entry<'_> = entry.map_err(|corrupt| self.corrupt(corrupt))?;
-            if entry.is_used() && !dirent::is_dots(entry.name) {
-                let hash = dirhash::hash(version, &seed, entry.name).unwrap_or_default();
-                let shown = show(self, &entry, 0).map_err(|corrupt| self.corrupt(corrupt))?;
-                found.push((cookie(hash), shown));
-            }
-        }
-        Ok(())
+        let block = self.indexed_block(number)?;
+        batch.add(self, number, block, |entry| {
+            let hash = || dirhash::hash(version, &seed, entry.name).unwrap_or_default();
+            (!dirent::is_dots(entry.name)).then(|| cookie(hash()))
+        })
     }
 
     /// All of a directory of one block, by hash.
     fn only_block_behind(&self, version: HashVersion, after: u64) -> Result<Batch, Error> {
-        let mut found = Vec::new();
-        self.hashed(LBlock(0), version, &mut found)?;
-        let mut entries = self.dots_behind(after)?;
-        entries.extend(in_order(found, after));
-        Ok((entries, None))
+        let mut batch = self.dots_behind(after)?;
+        let first = batch.entries.len();
+        self.hashed(LBlock(0), version, &mut batch)?;
+        batch.in_order(first, after);
+        Ok(batch)
     }
 
     /// The leaf where the names behind a cookie begin, and those that continue it.
@@ -176,38 +256,25 @@ impl Directory<'_> {
         let root = self.indexed_block(LBlock(0))?;
         let (root, _) = self.root(&root).map_err(|corrupt| self.corrupt(corrupt))?;
         let version = self.hash_version(root.version);
-        let mut found = Vec::new();
+        let mut batch = self.dots_behind(after)?;
+        let first = batch.entries.len();
         let mut leaf = leaf;
         let mut next = None;
         for _ in 0..self.blocks {
-            self.hashed(leaf, version, &mut found)?;
+            self.hashed(leaf, version, &mut batch)?;
             next = self.next_leaf(&mut frames, |_| true)?;
             match next {
                 Some((continuing, begins)) if begins & 1 == 1 => leaf = continuing,
                 _ => break,
             }
         }
-        let mut entries = self.dots_behind(after)?;
-        entries.extend(in_order(found, after));
+        batch.in_order(first, after);
         let next = next.map(|(_, begins)| {
             let (major, minor) = (begins & !1, 0);
             cookie(NameHash { major, minor }) - 1
         });
         // Never back: the index of a broken directory may be out of order.
-        Ok((entries, next.filter(|next| *next > after)))
+        batch.next = next.filter(|next| *next > after);
+        Ok(batch)
     }
-}
-
-/// Names in the order of their hashes, alike ones in that of their bytes; those behind a cookie.
-fn in_order(mut found: Vec<(u64, DirEntry)>, after: u64) -> impl Iterator<Item = DirEntry> {
-    found.sort_by(|a, b| (a.0, &a.1.name).cmp(&(b.0, &b.1.name)));
-    let mut alike = (0, 0);
-    found.into_iter().filter_map(move |(first, entry)| {
-        alike = match alike {
-            (before, count) if before == first => (first, (count + 1).min(ALIKE - PARENT - 1)),
-            _ => (first, 0),
-        };
-        let cookie = first + alike.1;
-        (cookie > after).then_some(DirEntry { cookie, ..entry })
-    })
 }
