@@ -1,7 +1,7 @@
 //! From a device to a volume: the superblock, and the journal if it has something to say.
 
 use device::{BlockDevice, DeviceError, ReadOnly};
-use ondisk::superblock::state;
+use ondisk::superblock::{flags, mount_options, state};
 use ondisk::{
     Corrupt, Feature, Features, FsBlock, Geometry, Ino, Site, Superblock, Timestamp, orphan_file,
 };
@@ -90,8 +90,12 @@ pub struct OpenOptions {
     pub as_root: bool,
     /// What to do when the image turns out to be corrupt; `None` for what its superblock says.
     pub errors: Option<OnError>,
-    /// Whether the device is told which blocks are free, once that is durable.
-    pub discard: bool,
+    /// Whether the device is told which blocks are free, once that is durable; `None` for what the superblock's
+    /// default options say.
+    pub discard: Option<bool>,
+    /// Whether new files are their directory's group's (`bsdgroups`), set-group-ID or not; `None` for what the
+    /// superblock's default options say.
+    pub bsd_groups: Option<bool>,
     /// Which form of each mechanism is used.
     pub variants: Variants,
     /// What is on the device is of no use to anyone afterwards, and it is a [`device::MemoryDevice`]: forms that forget
@@ -132,7 +136,8 @@ impl Default for OpenOptions {
             lazytime: false,
             as_root: true,
             errors: None,
-            discard: false,
+            discard: None,
+            bsd_groups: None,
             variants: Variants::default(),
             is_measurement: false,
             reaper_thread: false,
@@ -295,6 +300,9 @@ fn raise(
         .collect::<Vec<_>>();
     let first_orphan = superblock.last_orphan();
     count_free(&mut superblock, &said);
+    say_hash(&mut superblock);
+    let defaults = superblock.default_mount_options();
+    let by_default = |option| defaults & option != 0;
     match purpose {
         Use::Mount => {
             let has_log = journal.has_log();
@@ -310,7 +318,12 @@ fn raise(
         zones,
         reserve: Reserve::new(&superblock, volume.geometry(), options.as_root),
         errors: options.errors.unwrap_or(OnError::of(&superblock)),
-        discard: options.discard,
+        discard: options
+            .discard
+            .unwrap_or(by_default(mount_options::DISCARD)),
+        bsd_groups: options
+            .bsd_groups
+            .unwrap_or(by_default(mount_options::BSD_GROUPS)),
         atime: options.atime,
         lazytime: options.lazytime,
         group_bytes: options.group_bytes,
@@ -463,6 +476,15 @@ fn say_mounted(superblock: &mut Superblock, has_log: bool, has_orphan_file: bool
     superblock.set_write_time(seconds(now));
 }
 
+/// Says how names are hashed where the superblock does not, as Linux does before it writes: it takes bytes as they are
+/// on the machine it runs on, which is unsigned since 6.2, and so would not find names that were hashed otherwise. Here
+/// they are signed, as on the machines of the time when nobody said so.
+fn say_hash(superblock: &mut Superblock) {
+    if superblock.flags() & (flags::SIGNED_HASH | flags::UNSIGNED_HASH) == 0 {
+        superblock.set_flags(superblock.flags() | flags::SIGNED_HASH);
+    }
+}
+
 /// Sets the superblock's counts to what the descriptors say of free blocks and inodes: Linux brings these counts up to
 /// date only now and then, and commits only add to them.
 fn count_free(superblock: &mut Superblock, said: &[Said]) {
@@ -502,6 +524,9 @@ fn write_superblock(device: &dyn BlockDevice, superblock: &mut Superblock) -> Re
     Ok(device.flush()?)
 }
 
+/// The system for which an image was made whose inodes have a translator where others have a version.
+const HURD: u32 = 1;
+
 /// Refuses, by name, what can be read but not written (yet).
 fn refuse_unwritable(
     device: &dyn BlockDevice,
@@ -528,7 +553,11 @@ fn refuse_unwritable(
         ),
         (
             superblock.state() & state::VALID == 0,
-            "it was used without a journal and not closed, so e2fsck comes first",
+            "it is not marked as closed after a use without a journal, so e2fsck comes first",
+        ),
+        (
+            superblock.creator_os() == HURD,
+            "it was made for the Hurd, whose inodes have other fields",
         ),
         (
             features.has(Feature::HAS_JOURNAL) && superblock.journal_ino().is_none(),

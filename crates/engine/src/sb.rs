@@ -83,6 +83,8 @@ pub(crate) struct Writing {
     pub(crate) ext_attr: LateFeature,
     /// Whether the device is told what is free.
     pub(crate) discard: Discard,
+    /// Whether new files are their directory's group's.
+    pub(crate) bsd_groups: bool,
     /// The time now, for stamps on inodes.
     pub(crate) clock: fn() -> Timestamp,
     /// Which reads change times of access.
@@ -127,6 +129,7 @@ impl Writing {
             large_file: LateFeature::new(geometry, Feature::LARGE_FILE),
             ext_attr: LateFeature::new(geometry, Feature::EXT_ATTR),
             discard: Discard::new(choices.discard),
+            bsd_groups: choices.bsd_groups,
             clock,
             atime: choices.atime,
             lazytime: choices.lazytime,
@@ -161,6 +164,7 @@ pub(crate) struct Choices {
     pub(crate) reserve: Reserve,
     pub(crate) errors: OnError,
     pub(crate) discard: bool,
+    pub(crate) bsd_groups: bool,
     pub(crate) atime: Atime,
     pub(crate) lazytime: bool,
 }

@@ -90,6 +90,21 @@ pub fn max_blocks(size: BlockSize) -> u64 {
     reach.min(1 << 32)
 }
 
+/// How many blocks of pointers a map of so many blocks takes that has no holes, at most [`max_blocks`].
+#[must_use]
+pub fn pointer_blocks(blocks: u64, size: BlockSize) -> u64 {
+    let mut rest = blocks.saturating_sub(u64::from(DIRECT));
+    let mut taken = 0;
+    for levels in 1..=3 {
+        let here = rest.min(span(levels, size));
+        // Those at the lowest level, and those that name them.
+        let of = |level: u8| here.div_ceil(span(level, size));
+        taken += (1..=levels).map(of).sum::<u64>();
+        rest -= here;
+    }
+    taken
+}
+
 /// One pointer of a block of pointers; `None` beyond its end.
 #[must_use]
 pub fn pointer(block: &[u8], index: u32) -> Option<u32> {

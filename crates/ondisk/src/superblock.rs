@@ -150,6 +150,14 @@ pub mod flags {
     pub const TEST_FILESYS: u32 = 4;
 }
 
+/// Bits of the default mount options.
+pub mod mount_options {
+    /// New files are their directory's group's.
+    pub const BSD_GROUPS: u32 = 2;
+    /// The device is told which blocks are free.
+    pub const DISCARD: u32 = 0x400;
+}
+
 impl Superblock {
     /// Bytes of a superblock.
     pub const SIZE: usize = 1024;

@@ -47,7 +47,9 @@ const OVER: u8 = b'.';
                        what to do when the image turns out to be corrupt (panic: change nothing more, at once)
   data=ordered|writeback, journal_async_commit, fast_commit|nofast_commit
                        as for ext4
-  discard              tell the device or file which blocks are free
+  discard, nodiscard   tell the device or file which blocks are free, or not; else what the superblock says
+  bsdgroups, sysvgroups
+                       whose group new files are: their directory's, or their maker's; else what the superblock says
   noatime, relatime, strictatime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
   threads=N            how many requests are answered at once

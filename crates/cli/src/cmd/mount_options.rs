@@ -107,7 +107,9 @@ impl Settings {
                 self.threads = Some(threads);
                 return Ok(());
             }
-            "discard" | "nodiscard" => self.open.discard = name == "discard",
+            "discard" | "nodiscard" => self.open.discard = Some(name == "discard"),
+            "grpid" | "bsdgroups" => self.open.bsd_groups = Some(true),
+            "nogrpid" | "sysvgroups" => self.open.bsd_groups = Some(false),
             "data" => {
                 self.open.data = match value.unwrap_or_default() {
                     "ordered" => DataMode::Ordered,
@@ -176,7 +178,7 @@ mod tests {
         let settings = Settings::parse(["errors=remount-ro,discard,orphan=list"]).unwrap();
         assert_eq!(settings.open.errors, Some(lanefs::OnError::ReadOnly));
         assert_eq!(settings.open.variants.orphan, lanefs::OrphanForm::List);
-        assert!(settings.open.discard);
+        assert_eq!(settings.open.discard, Some(true));
         assert!(!Settings::parse(["ro,rw"]).unwrap().access.read_only);
         for wrong in [
             "frobnicate",

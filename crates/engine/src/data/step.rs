@@ -5,7 +5,7 @@
 //! the map changes, and nobody sees half of a changed map.
 
 use ondisk::inode::Inode;
-use ondisk::{Feature, FileType, Flags, Ino, indirect};
+use ondisk::{BlockSize, Feature, FileType, Flags, Ino, indirect};
 
 use crate::error::Error;
 use crate::extent::{self, Change, Draft, Mapping, Mappings};
@@ -219,12 +219,27 @@ pub(super) fn check_regular(inode: &LoadedInode) -> Result<(), Error> {
     Ok(())
 }
 
+/// The most blocks of a file with a map of pointers, so that it and its blocks of pointers are no more than can be
+/// counted. Like Linux, which takes as many blocks of pointers off as a map of all that can be counted would have.
+fn most_mapped(counted: u64, size: BlockSize) -> u64 {
+    let named = indirect::max_blocks(size).min((1 << 32) - 1);
+    match named + indirect::pointer_blocks(named, size) <= counted {
+        true => named,
+        false => counted - indirect::pointer_blocks(counted.min(named), size),
+    }
+}
+
 /// The most bytes that a file with this kind of map may have.
 pub(super) fn max_bytes(volume: &Volume, inode: &LoadedInode) -> u64 {
     let size = volume.geometry().block_size();
-    let blocks = match inode.flags().contains(Flags::EXTENTS) {
+    // Without `huge_file` an inode counts its blocks in units of 512 bytes, in 32 bits.
+    let counted = match volume.has(Feature::HUGE_FILE) {
         true => (1 << 32) - 1,
-        false => indirect::max_blocks(size).min((1 << 32) - 1),
+        false => ((1 << 32) - 1) >> (size.bits() - 9),
+    };
+    let blocks = match inode.flags().contains(Flags::EXTENTS) {
+        true => counted,
+        false => most_mapped(counted, size),
     };
     let named = blocks << size.bits();
     // In revision 0 there are no features, and none can be turned on.

@@ -40,7 +40,7 @@ pub struct NewInode {
     pub umask: u16,
     /// Owner.
     pub uid: u32,
-    /// Owning group; a directory with setgid set decides itself.
+    /// Owning group; a directory with setgid set decides itself, and all do with [`crate::OpenOptions::bsd_groups`].
     pub gid: u32,
     /// Whether the caller holds it from the start, as by [`crate::Fs::hold`].
     pub held: bool,
@@ -299,8 +299,11 @@ fn record(
     inode.set_extra_size(extra);
     let asked = (new.mode & 0o7777, new.umask);
     let (mode, acls) = xattr::inherit(icache, parent, file_type, asked, extra)?;
-    let takes_group = parent.mode() & SET_GID != 0;
-    let keeps_bit = takes_group && file_type == FileType::Directory;
+    // As Linux: with `bsdgroups`, directories don't hand set-group-ID down.
+    let bsd_groups = volume.writing()?.bsd_groups;
+    let has_bit = parent.mode() & SET_GID != 0;
+    let takes_group = bsd_groups || has_bit;
+    let keeps_bit = has_bit && !bsd_groups && file_type == FileType::Directory;
     let mode = mode | if keeps_bit { SET_GID } else { 0 };
     inode.set_mode(file_type.mode_bits() | mode);
     inode.set_uid(new.uid);

@@ -180,7 +180,7 @@ fn what_is_discarded_is_nobodys_after_any_cut() {
     };
     let recorder = Arc::new(Recorder::new(&image));
     let options = OpenOptions {
-        discard: true,
+        discard: Some(true),
         ..OpenOptions::default()
     };
     let device = Arc::new(Overwriting(Arc::clone(&recorder)));

@@ -319,7 +319,7 @@ fn the_device_is_told_what_is_free_when_that_is_durable() {
             ranges: Mutex::new(Rank::Leaf, (Vec::new(), most)),
         });
         let options = OpenOptions {
-            discard: true,
+            discard: Some(true),
             ..OpenOptions::default()
         };
         let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
