@@ -125,15 +125,12 @@ impl<T: Keyed> Table<T> {
         hand.marked.pop_front();
         let mut gone = Gone::new(self);
         self.visit(hand.buckets, range, &mut |first, guard| {
-            let _lock = first.lock.lock();
-            if !first.is_moved() {
-                self.sweep_bucket(first, guard, swept, may_go, &mut gone);
-            }
+            self.sweep_bucket(first, guard, swept, may_go, &mut gone);
         });
         true
     }
 
-    /// Goes to the buckets where the entries of these are, if the table still has that many.
+    /// Goes to the buckets where the entries of these are, with their locks, while the table has that many.
     fn visit(
         &self,
         buckets: usize,
@@ -146,7 +143,25 @@ impl<T: Keyed> Table<T> {
             return;
         }
         for index in range {
-            Table::at(array, index, &guard, &mut |bucket| visit(bucket, &guard));
+            Table::at(array, index, &guard, &mut |first| {
+                self.visit_bucket(buckets, first, &guard, visit);
+            });
+        }
+    }
+
+    /// Goes to a bucket with its lock, unless it moved or the table grew. That is looked at under the lock: while a
+    /// table grows, hands of the smaller one and of the larger one come to the same bucket, and nobody may mark there,
+    /// or take out what is marked, behind a hand of the larger one: it counts on the mark that it left.
+    fn visit_bucket(
+        &self,
+        buckets: usize,
+        first: &Bucket<T>,
+        guard: &Guard<'_>,
+        visit: &mut dyn FnMut(&Bucket<T>, &Guard<'_>),
+    ) {
+        let _lock = first.lock.lock();
+        if !first.is_moved() && self.array(guard).buckets.len() == buckets {
+            visit(first, guard);
         }
     }
 
@@ -176,12 +191,8 @@ impl<T: Keyed> Table<T> {
     }
 }
 
-/// Marks what nobody has. A bucket that moves meanwhile is left alone.
+/// Marks what nobody has. The caller has the bucket's lock.
 fn mark<T: Keyed>(first: &Bucket<T>) {
-    let _lock = first.lock.lock();
-    if first.is_moved() {
-        return;
-    }
     for line in first.lines() {
         for slot in 0..bucket::SLOTS {
             let entry = line.entry(slot);
@@ -191,3 +202,6 @@ fn mark<T: Keyed>(first: &Bucket<T>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

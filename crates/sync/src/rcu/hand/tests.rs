@@ -1,0 +1,94 @@
+use std::sync::mpsc::channel;
+
+use super::*;
+use crate::{Arc, Rank};
+
+struct Entry {
+    key: u64,
+    copy: u32,
+}
+
+impl Keyed for Entry {
+    fn key(&self) -> u64 {
+        self.key
+    }
+}
+
+/// A table of 64 buckets that grows, bucket 3 moved; and the next key, which moves the rest.
+fn growing() -> (Table<Entry>, u64) {
+    let table = Table::new(Rank::IcacheBucket, 64);
+    let mut key = 0;
+    while table.statistics().grown == 0 {
+        add(&table, key);
+        key += 1;
+    }
+    add(&table, key);
+    assert_eq!(table.statistics().buckets, 64);
+    (table, key + 1)
+}
+
+fn add(table: &Table<Entry>, key: u64) {
+    let copy = 1;
+    table.locked(key, |bucket| {
+        drop(bucket.insert(Arc::new(Entry { key, copy })))
+    });
+}
+
+#[test]
+fn a_hand_that_comes_late_from_the_smaller_table_marks_nothing() {
+    let (table, next_key) = growing();
+    let table = &table;
+    let (late_is_there, late_there) = channel();
+    let (let_late_go, late_goes) = channel::<()>();
+    let (late_is_done, late_done) = channel();
+    let (reader_is_there, reader_there) = channel();
+    let (let_reader_go, reader_goes) = channel::<()>();
+    std::thread::scope(|scope| {
+        // A hand of the smaller table, before it takes the lock of a bucket that it is about to mark.
+        scope.spawn(move || {
+            let guard = table.domain().enter();
+            let array = table.array(&guard);
+            let mut is_first = true;
+            Table::at(array, 3, &guard, &mut |bucket| {
+                // Bucket 3 of 64 became two, of which 67 comes first.
+                if std::mem::take(&mut is_first) {
+                    late_is_there.send(()).unwrap();
+                    late_goes.recv().unwrap();
+                }
+                table.visit_bucket(64, bucket, &guard, &mut |bucket, _| mark(bucket));
+            });
+            drop(guard);
+            late_is_done.send(()).unwrap();
+        });
+        late_there.recv().unwrap();
+        add(table, next_key);
+        assert_eq!(table.statistics().buckets, 128);
+        // A hand of the larger table marks buckets 64 to 95, key 67 among them, and can't look again yet.
+        let mut hand = Hand::new(2, 4);
+        assert_eq!(table.sweep(&mut hand, 1000, &mut |_| true).gone, 0);
+        // Someone uses it: the mark goes.
+        drop(table.find(67).unwrap());
+        // A reader finds it without a mark, and has not counted it yet.
+        let reader = scope.spawn(move || {
+            table.find_by(67, |_| {
+                reader_is_there.send(()).unwrap();
+                reader_goes.recv().unwrap();
+                true
+            })
+        });
+        reader_there.recv().unwrap();
+        let_late_go.send(()).unwrap();
+        late_done.recv().unwrap();
+        table.sweep(&mut hand, 1000, &mut |_| true);
+        let_reader_go.send(()).unwrap();
+        let found = reader.join().unwrap().unwrap();
+        // Whoever does not find it makes another.
+        table.locked(67, |bucket| {
+            if bucket.get().is_none() {
+                bucket.insert(Arc::new(Entry { key: 67, copy: 2 }));
+            }
+        });
+        assert_eq!(table.find(67).unwrap().copy, 1);
+        assert!(Arc::ptr_eq(&found, &table.find(67).unwrap()), "twice there");
+    });
+}
