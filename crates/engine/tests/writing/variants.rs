@@ -8,6 +8,7 @@ use sync::atomic::{AtomicBool, Ordering};
 use sync::clock::Duration;
 
 use crate::files::{contents, judge_image};
+use crate::fsync_log::count;
 use crate::image::{clock, make};
 
 const NEW: NewInode = NewInode {
@@ -98,6 +99,9 @@ fn work(fs: &Fs, number: usize, stop: &AtomicBool) -> usize {
     while !stop.load(Ordering::Relaxed) {
         let ino = fs.create(directory, b"file", NEW).unwrap();
         fs.write(ino, 0, &[number as u8; 70_000]).unwrap();
+        fs.fsync(ino).unwrap();
+        fs.append(ino, &[number as u8; 10]).unwrap();
+        fs.fsync(ino).unwrap();
         fs.allocate(ino, Allocate::Grow, 100_000, 50_000).unwrap();
         fs.truncate(ino, 3000).unwrap();
         assert_eq!(contents(fs, ino), [number as u8; 3000]);
@@ -121,7 +125,8 @@ fn work(fs: &Fs, number: usize, stop: &AtomicBool) -> usize {
 
 #[test]
 fn each_form_is_switched_a_thousand_times_under_load() {
-    let Some(image) = make(&["-b", "1024", "-O", "orphan_file"], 24 << 20) else {
+    let features = "orphan_file,fast_commit";
+    let Some(image) = make(&["-b", "1024", "-O", features, "-J", "size=4"], 24 << 20) else {
         return;
     };
     let device = Arc::new(CowDevice::new(image.into()));
@@ -147,6 +152,9 @@ fn each_form_is_switched_a_thousand_times_under_load() {
         rounds.sum()
     });
     assert!(rounds > 20, "{rounds} rounds only");
+    // The forms of the fsync log were switched while it was in use.
+    let logged = count(&fs, "fsync.log_commits");
+    assert!(logged > 20, "{logged} log commits only");
     let free = |fs: &Fs| {
         fs.sync().unwrap();
         let found = fs.statfs().unwrap();
