@@ -43,6 +43,7 @@ impl Client for Icache {
 
     fn committed(&self, epoch: Epoch) {
         self.groups().committed(self.volume(), epoch);
+        self.inodes().committed();
         self.keep_bounds();
         self.ialloc().keep_bounds();
     }

@@ -625,9 +625,6 @@ impl Exclusive<'_> {
                 logging.set_unloggable(handle.epoch());
             }
             inode.write_to(slot);
-            let is_nameless = inode.links_count() == 0;
-            // Relaxed: the inode's lock orders it.
-            self.inode.is_nameless.store(is_nameless, Ordering::Relaxed);
             let only_record = before.generation() == inode.generation();
             ((result, concerns_data), inode, only_record)
         });
@@ -667,6 +664,9 @@ impl Exclusive<'_> {
             |slot| {
                 let slot = Arc::make_mut(slot).bytes_mut();
                 let (result, inode, only_record) = change(slot);
+                let is_nameless = inode.links_count() == 0;
+                // Relaxed: the inode's lock orders it.
+                self.inode.is_nameless.store(is_nameless, Ordering::Relaxed);
                 self.inode.replace_latest(&inode, slot, only_record);
                 result
             },

@@ -16,7 +16,7 @@
 //! hold it stays in [`Absent`] and goes with it when it is loaded again. What a crash leaves: nothing of this.
 
 use ondisk::Ino;
-use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use sync::rcu::{Hand, Keyed, Table};
 use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank};
 
@@ -84,6 +84,8 @@ pub(crate) struct Inodes {
     most: u64,
     /// How many there may be before the next trim. [atomic: Relaxed, hint]
     trim_at: CachePadded<AtomicU64>,
+    /// Whether many stayed at the last trim whose changes a commit makes durable. [atomic: Relaxed, hint]
+    commit_helps: AtomicBool,
     /// Inodes that another thread had added in between.
     pub(super) lost: Counter,
     /// Inodes that were loaded for nothing, for one was let go in between.
@@ -135,6 +137,7 @@ impl Inodes {
             lanes: Lanes::new(),
             most: most as u64,
             trim_at: CachePadded::new(AtomicU64::new(most as u64)),
+            commit_helps: AtomicBool::new(false),
             lost: Counter::new(),
             stale: Counter::new(),
             gone: Counter::new(),
@@ -222,12 +225,31 @@ impl Inodes {
         Some(len.saturating_sub(kept) as usize)
     }
 
-    /// [`InodeTable::trim`]. If few can go, the next trim waits until there are a quarter more.
+    /// What many inodes stayed for at the last trim is committed: the next one does not wait until there are more.
+    pub(crate) fn committed(&self) {
+        // Relaxed: a hint.
+        if self.commit_helps.load(Ordering::Relaxed) {
+            // Relaxed: as above.
+            self.commit_helps.store(false, Ordering::Relaxed);
+            // Relaxed: a hint, too.
+            self.trim_at.store(self.most, Ordering::Relaxed);
+        }
+    }
+
+    /// [`InodeTable::trim`]. If few can go, the next trim waits until there are a quarter more, or for a commit.
     pub(crate) fn trim(&self, want: usize, may_go: &dyn Fn(&LiveInode) -> bool) {
-        let mut may_go = |inode: &LiveInode| may_go(inode) && self.absent.keep(inode);
+        let mut refused = 0_u64;
+        let mut may_go = |inode: &LiveInode| {
+            let may_go = may_go(inode);
+            refused += u64::from(!may_go);
+            may_go && self.absent.keep(inode)
+        };
         let gone = self.with(|table| table.trim(want, &mut may_go));
         self.gone.add(gone as u64);
         let len = self.table.len();
+        // Relaxed: a hint.
+        self.commit_helps
+            .store(refused > self.most / 8, Ordering::Relaxed);
         let trim_at = match len > self.most {
             true => len / 4 * 5,
             false => self.most,

@@ -343,3 +343,33 @@ fn under_schedules_no_inode_is_there_twice_or_leads_to_another() {
         }
     }
 }
+
+#[test]
+fn what_is_made_and_held_leaves_memory_like_any_other() {
+    let Some(image) = make(&["-b", "1024", "-N", "8192"], 32 << 20) else {
+        return;
+    };
+    let device = Arc::new(CowDevice::new(image.into()));
+    let fs = open(&device, 64);
+    // As a server makes files: the kernel has each in hand until it forgets it.
+    let held = NewInode { held: true, ..NEW };
+    let mut made = Vec::new();
+    for number in 0..2000 {
+        let name = format!("file{number}");
+        made.push(fs.create(Ino::ROOT, name.as_bytes(), held).unwrap());
+        if number % 500 == 499 {
+            fs.sync().unwrap();
+        }
+    }
+    fs.sync().unwrap();
+    // One more, so that the bound is looked at behind the last commit.
+    fs.create(Ino::ROOT, b"last", NEW).unwrap();
+    let kept = counter(&fs, "icache.inodes");
+    assert!(kept <= 128, "{kept}");
+    for ino in made {
+        assert_eq!(fs.metadata(ino).unwrap().nlink, 1);
+        fs.release(ino).unwrap();
+    }
+    fs.close().unwrap();
+    judge_image(&device);
+}

@@ -1,3 +1,5 @@
+//! Hands of a table that grows meanwhile, step by step.
+
 use std::sync::mpsc::channel;
 
 use super::*;
