@@ -1,5 +1,6 @@
-//! Lines that are known to be shared: the goal is none. An entry excuses lines that are written within its function,
-//! and an entry that excuses nothing any more is a failure, so that the list shrinks. No locks.
+//! Lines that are known to be shared: the goal is none. An entry excuses lines that are written within its function
+//! and go from one worker to the other no more often than it says; an entry that excuses nothing any more is a failure,
+//! so that the list shrinks. No locks.
 
 use crate::watch::report::{Shared, Use};
 use crate::watch::symbols::Frame;
@@ -13,6 +14,8 @@ pub struct Known {
     pub function: &'static str,
     /// Whether what the function calls is excused, too.
     pub is_beneath: bool,
+    /// In how many rounds such a line may go to a worker.
+    pub most: u32,
     /// What is shared, and what will end it.
     pub why: &'static str,
 }
@@ -23,12 +26,14 @@ pub const KNOWN: &[Known] = &[
         file: "engine/src/group/inodes/bits.rs",
         function: "",
         is_beneath: false,
+        most: 4,
         why: "windows of both workers are filled from one group: more than 4 refills of 256 only beside mkdir",
     },
     Known {
         file: "engine/src/icache/rcu.rs",
         function: "insert",
         is_beneath: true,
+        most: 2,
         why: "there are fewer buckets than numbers, and a bucket is a line: where one range of numbers falls on \
               another, each such line goes over once",
     },
@@ -47,9 +52,10 @@ impl Known {
         used.kind.writes() && is_at
     }
 
-    /// Whether it excuses the line: one who writes it does so in its function.
+    /// Whether it excuses the line: one who writes it does so in its function, and it goes over no more often.
     pub fn excuses(&self, line: &Shared) -> bool {
-        line.uses.iter().any(|used| self.is_at(used))
+        let is_bounded = line.fetches().iter().all(|rounds| *rounds <= self.most);
+        is_bounded && line.uses.iter().any(|used| self.is_at(used))
     }
 }
 
@@ -69,6 +75,7 @@ mod tests {
             file: "engine/src/a.rs",
             function: "take",
             is_beneath: false,
+            most: 2,
             why: "",
         };
         let frame = |file: &str, function: &str| Frame {
@@ -96,7 +103,12 @@ mod tests {
         );
         assert!(entry.excuses(&line(Kind::Write, std::slice::from_ref(&here))));
         assert!(!entry.excuses(&line(Kind::Read, std::slice::from_ref(&here))));
-        assert!(!entry.excuses(&line(Kind::Write, &[beneath, here])));
+        assert!(!entry.excuses(&line(Kind::Write, &[beneath, here.clone()])));
+        let mut often = line(Kind::Write, &[here]);
+        (0..2).for_each(|round| often.fetched[1].add(round));
+        assert!(entry.excuses(&often));
+        often.fetched[1].add(70);
+        assert!(!entry.excuses(&often));
         assert!(!entry.excuses(&line(Kind::Write, &[frame("engine/src/a.rs", "a::give")])));
     }
 }
