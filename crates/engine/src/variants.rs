@@ -39,6 +39,11 @@ pub(crate) trait Form: Copy + PartialEq + Default + 'static {
         Self::THERE.iter().map(|(name, _)| *name).collect()
     }
 
+    /// What can be chosen, for who chose something else.
+    fn there() -> String {
+        Self::values().join(", ")
+    }
+
     fn measured() -> Vec<&'static str> {
         Self::MEASURED.iter().map(|(name, _)| *name).collect()
     }
@@ -255,6 +260,15 @@ impl Form for DirReserve {
         }
     }
 
+    fn there() -> String {
+        let named = |(name, form): &(&'static str, DirReserve)| {
+            (!matches!(form, DirReserve::Numbers(_))).then_some(*name)
+        };
+        let names: Vec<_> = Self::THERE.iter().filter_map(named).collect();
+        let (least, most) = (DirReserve::LEAST, DirReserve::MOST);
+        format!("{}, or {least} to {most}", names.join(", "))
+    }
+
     fn word(self) -> u32 {
         match self {
             DirReserve::Numbers(numbers) => NUMBERS_WORD + u32::from(numbers),
@@ -326,6 +340,8 @@ struct Mechanism {
     name: &'static str,
     /// Values of the forms that are there, the default's first.
     values: fn() -> Vec<&'static str>,
+    /// What can be chosen, in words.
+    there: fn() -> String,
     /// Values of forms that only measurements choose.
     measured: fn() -> Vec<&'static str>,
     planned: &'static [&'static str],
@@ -339,6 +355,7 @@ macro_rules! mechanism {
         Mechanism {
             name: <$form as Form>::NAME,
             values: <$form as Form>::values,
+            there: <$form as Form>::there,
             measured: <$form as Form>::measured,
             planned: <$form as Form>::PLANNED,
             get: |variants| Form::value(variants.$field),
@@ -451,7 +468,7 @@ impl Variants {
             option: option.to_owned(),
             is_planned: known.planned.contains(&value),
             is_measured: (known.measured)().contains(&value),
-            there: (known.values)().join(", "),
+            there: (known.there)(),
         })
     }
 }
@@ -501,5 +518,7 @@ mod tests {
         let text = variants.set("orphan=file").unwrap_err().to_string();
         let there = OrphanForm::values().join(", ");
         assert_eq!(text, format!("orphan=file is unknown; there is {there}"));
+        let text = variants.set("dir_ireserve=5000").unwrap_err().to_string();
+        assert!(text.ends_with("there is auto, off, low, normal, high, or 2 to 4096"));
     }
 }
