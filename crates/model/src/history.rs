@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::content::{BLOCK, SECTOR};
-use crate::{Content, Difference, Kind, NodeId, Op, Path, Tree};
+use crate::{Content, Difference, Kind, NodeId, Op, Path, Target, Tree};
 
 /// A run's states and promises.
 #[derive(Clone, Debug)]
@@ -183,7 +183,7 @@ impl History {
             Op::Fdatasync { file } => (file, false),
             _ => return,
         };
-        let Ok(id) = self.states[called].find(file) else {
+        let Some(id) = self.synced_file(file, called) else {
             return;
         };
         let changes = self.changed.get(&id).into_iter().flatten();
@@ -215,6 +215,17 @@ impl History {
             self.durable = self.durable.max(promised);
         }
         self.promise_data(id, called);
+    }
+
+    /// Which file an operation synchronises that has returned: what the caller has in a slot stays there meanwhile, but
+    /// it may have been put there after `called`. A path that led elsewhere in between promises nothing.
+    fn synced_file(&self, file: &Target, called: usize) -> Option<NodeId> {
+        let now = self.last().find(file).ok()?;
+        let is_sure = match file {
+            Target::Slot(_) => true,
+            Target::Path(_) => self.states[called].find(file) == Ok(now),
+        };
+        is_sure.then_some(now)
     }
 
     fn promise_data(&mut self, id: NodeId, state: usize) {

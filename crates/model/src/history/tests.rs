@@ -267,3 +267,27 @@ fn where_times_are_kept_an_fsync_of_data_in_place_promises_them_and_nothing_of_o
     }
     assert!(kept.check(&without_b).is_err(), "the size, too");
 }
+
+#[test]
+fn an_fsync_is_of_the_file_that_is_in_its_slot_whatever_was_there_when_others_were_last_seen() {
+    let open = |path| Op::Open {
+        path: Path::new(path),
+        slot: 6,
+    };
+    let mut history = History::new_of_each(Tree::new());
+    let first = [create("/old"), open("/old"), create("/new")];
+    for op in first.iter().chain([&open("/new")]) {
+        let mut state = history.last().clone();
+        state.apply(op).unwrap();
+        history.push_of(op, state);
+    }
+    // Called when the second state was the last that is known to have been there: the slot had another file in it.
+    history.promise_called(
+        &Op::Fsync {
+            file: Target::Slot(6),
+        },
+        2,
+    );
+    history.check(&tree(&[create("/new")])).unwrap();
+    history.check(&Tree::new()).unwrap();
+}
