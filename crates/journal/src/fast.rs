@@ -69,7 +69,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Blocks of the area for fast commits; 0 where there is none.
+    /// Blocks of the area for fast commits that may be written; 0 where there is none.
     pub fn fast_blocks(&self) -> u32 {
         self.fast.as_ref().map_or(0, |area| area.blocks)
     }

@@ -25,8 +25,8 @@ use crate::options::{Options, Statistics};
 
 /// Blocks that a log has at least (jbd2's `JBD2_MIN_JOURNAL_BLOCKS`), but for its superblock.
 const LOG_BLOCKS_MIN: u32 = 1023;
-/// Blocks of an area for fast commits at least: one is left unused.
-const FAST_BLOCKS_MIN: u32 = 2;
+/// Blocks of an area for fast commits at least: two are left unused, one before it (jbd2) and its last one.
+const FAST_BLOCKS_MIN: u32 = 3;
 /// Of one that is made: as many as jbd2 takes by itself (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`), or this part of a large
 /// journal, as mke2fs; fewer in a short one, down to a number that still holds a few fsyncs.
 const FAST_BLOCKS_DEFAULT: u32 = 256;
@@ -232,18 +232,25 @@ impl Log {
         Ok(self.next_tid)
     }
 
-    /// Makes the area one without fast commits, durably.
+    /// Makes the area one without fast commits, durably, and its last block one at which a scan ends.
     fn wipe_area(&self) -> Result<(), JournalError> {
         let zeros = vec![0; self.map.block_size().bytes()];
-        self.map
-            .write(self.superblock.fast_commit_first(), &zeros)?;
+        let first = self.superblock.fast_commit_first();
+        self.map.write(first, &zeros)?;
+        // What others left there may be a fast commit's middle, behind which a scan goes on.
+        let last = self.superblock.blocks_count() - 1;
+        if last > first {
+            self.map.write(last, &zeros)?;
+        }
         Ok(self.map.device().flush()?)
     }
 
-    /// The area for fast commits, if there is one: its place, and how many blocks it has.
+    /// The area for fast commits, if there is one: its place, and how many blocks of it may be written. Its last one
+    /// is not: behind it Linux and e2fsck read on past the journal's end, and give up the whole journal.
     pub(crate) fn fast_area(&self) -> Option<(LogMap, u32, u32)> {
         let first = self.superblock.fast_commit_first();
         let blocks = self.superblock.blocks_count().saturating_sub(first);
+        let blocks = blocks.saturating_sub(1);
         let has_area = self.superblock.fast_commit_blocks() > 0 && blocks > 0;
         has_area.then(|| (self.map.clone(), first, blocks))
     }

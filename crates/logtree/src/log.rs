@@ -103,7 +103,7 @@ pub trait Area {
     /// Why they are not.
     fn flush_data(&self) -> Result<(), String>;
 
-    /// Blocks of the area.
+    /// Blocks of the area that may be written.
     fn blocks(&self) -> u32;
 }
 

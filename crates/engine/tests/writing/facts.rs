@@ -1,4 +1,4 @@
-//! What the kernel's and e2fsck's replay of fast commits get wrong (F1 to F12 in docs/logtree.md), each shown on a log
+//! What the kernel's and e2fsck's replay of fast commits get wrong (F1 to F14 in docs/logtree.md), each shown on a log
 //! made for it, and that what lanefs logs avoids it: they and lanefs show the same tree after it.
 //!
 //! A kernel or an e2fsck that has mended one is no failure: the test says `skipped:`.
@@ -14,6 +14,7 @@ use crate::fc_area::{FcArea, Kind, Tag};
 use crate::fsync_log::{NEW, after_a_cut, count, device, shared};
 use crate::image::open;
 
+mod area;
 mod attributes;
 mod case;
 

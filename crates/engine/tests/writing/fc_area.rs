@@ -142,6 +142,16 @@ impl FcArea {
         image[self.superblock_at..][..JournalSuperblock::SIZE].copy_from_slice(superblock.bytes());
     }
 
+    /// Blocks of the area.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// One of them.
+    pub fn block<'a>(&self, image: &'a mut [u8], number: usize) -> &'a mut [u8] {
+        &mut image[self.blocks[number]..][..BLOCK]
+    }
+
     /// The area's first block.
     pub fn first<'a>(&self, image: &'a [u8]) -> &'a [u8] {
         &image[self.blocks[0]..][..BLOCK]
