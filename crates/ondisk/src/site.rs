@@ -176,6 +176,7 @@ sites! {
     FastCommitReuse = 908, "a fast commit reuses the number of an inode that keeps a name";
     FastCommitSize = 909, "a fast commit gives a file an impossible size";
     FastCommitName = 907, "a fast commit names an inode that is not in use";
+    FastCommitDeleted = 910, "a fast commit names an inode that was deleted, and its number is not free";
 
     // 10xx: orphan file, multi-mount protection.
     OrphanMagic = 1000, "a block of the orphan file has no magic number";

@@ -99,10 +99,7 @@ struct Replay<'a> {
 
 /// Whether the record is of another inode than that which has the number.
 fn is_other(now: &LoadedInode, said: &Said) -> bool {
-    let is_used = now.mode() != 0;
-    is_used
-        && (now.generation() != said.inode.generation()
-            || now.file_type() != said.inode.file_type())
+    now.generation() != said.inode.generation() || now.file_type() != said.inode.file_type()
 }
 
 impl<'a> Replay<'a> {
@@ -110,8 +107,11 @@ impl<'a> Replay<'a> {
     fn delete_replaced(&mut self) -> Result<(), Error> {
         let mut has_deleted = false;
         for (ino, said) in &self.everything.inodes {
+            if said.inode.mode() == 0 || !self.is_in_use(*ino)? {
+                continue;
+            }
             let now = self.icache.load(*ino)?;
-            if said.inode.mode() == 0 || !is_other(&now, said) {
+            if !is_other(&now, said) {
                 continue;
             }
             if now.is(FileType::Directory) || self.orphans.contains(ino) {
@@ -143,9 +143,29 @@ impl<'a> Replay<'a> {
         }
     }
 
+    /// Whether a number is an inode's, before the replay or through it. The bitmap says so: the record of a deleted one
+    /// is as Linux left it, with its mode.
+    fn is_in_use(&self, ino: Ino) -> Result<bool, Error> {
+        if self.fresh.contains(&ino) {
+            return Ok(true);
+        }
+        let (volume, groups) = (self.icache.volume(), self.icache.groups());
+        let number = volume.geometry().group_of_ino(ino);
+        let (group, index) = number.ok_or(Error::NotFound)?;
+        if !groups.inode_bits(volume, group)?.is_in_image(index) {
+            return Ok(false);
+        }
+        let now = self.icache.load(ino)?;
+        let is_deleted = now.links_count() == 0 && !self.orphans.contains(&ino);
+        match now.mode() == 0 || is_deleted {
+            true => Err(Corrupt::at(Site::FastCommitDeleted).ino(ino).into()),
+            false => Ok(true),
+        }
+    }
+
     /// What a name stands for now.
     fn stands_for(&self, (parent, name): &Place) -> Result<Option<Ino>, Error> {
-        if !self.icache.load(*parent)?.is(FileType::Directory) {
+        if !self.is_in_use(*parent)? || !self.icache.load(*parent)?.is(FileType::Directory) {
             return Ok(None);
         }
         match dir::lookup_in(self.icache, *parent, name) {
@@ -207,13 +227,13 @@ impl<'a> Replay<'a> {
     /// Whether an inode's map is what records say: a directory's is its own affair.
     fn has_runs(&self, ino: Ino) -> Result<bool, Error> {
         let said = self.everything.inodes.get(&ino);
+        if !self.is_in_use(ino)? || said.is_some_and(|said| said.inode.links_count() == 0) {
+            return Ok(false);
+        }
         let inode = match said {
             Some(said) if self.fresh.contains(&ino) => said.inode,
             _ => *self.icache.load(ino)?,
         };
-        if inode.mode() == 0 || said.is_some_and(|said| said.inode.links_count() == 0) {
-            return Ok(false);
-        }
         match inode.file_type() {
             Some(FileType::Regular) if inode.flags().contains(Flags::EXTENTS) => Ok(true),
             Some(FileType::Directory) => Ok(false),
@@ -236,7 +256,13 @@ impl<'a> Replay<'a> {
         }
         volume.check_unowned(ino, at, to.end - first)?;
         let mut missing = Vec::new();
-        for run in self.mapped(ino, first, to.end)? {
+        let is_fresh = self.fresh.contains(&ino);
+        let before = match is_fresh {
+            // It is not made yet.
+            true => vec![Mapping::hole(first..to.end)],
+            false => self.mapped(ino, first, to.end)?,
+        };
+        for run in before {
             let wanted = FsBlock(at.0 + (run.logical - first));
             if run.physical != Some(wanted) {
                 missing.extend(self.by_group(Mapping {
@@ -249,16 +275,8 @@ impl<'a> Replay<'a> {
         Ok(missing)
     }
 
-    /// How a range is mapped now; a fresh inode has nothing.
+    /// How a range is mapped now.
     fn mapped(&self, ino: Ino, first: u64, end: u64) -> Result<Vec<Mapping>, Error> {
-        if self.fresh.contains(&ino) && self.icache.load(ino)?.mode() == 0 {
-            return Ok(vec![Mapping {
-                logical: first,
-                len: end - first,
-                physical: None,
-                unwritten: false,
-            }]);
-        }
         let inode = self.icache.load(ino)?;
         Mappings::new(self.icache.volume(), &inode, first..end)?.collect()
     }
@@ -343,15 +361,21 @@ impl<'a> Replay<'a> {
     }
 
     /// Lets a name stand for an inode, or nothing.
-    fn name(&mut self, (parent, name): &Place, ino: Option<Ino>) -> Result<(), Error> {
+    fn name(&mut self, place: &Place, ino: Option<Ino>) -> Result<(), Error> {
+        let (parent, name) = place;
+        // The directory may be gone too, or have come and gone.
+        if self.stands_for(place)? == ino {
+            return Ok(());
+        }
+        for named in ino.iter().chain([parent]) {
+            if !self.is_in_use(*named)? {
+                return Err(Corrupt::at(Site::FastCommitName).ino(*named).into());
+            }
+        }
         let live = self.icache.get(*parent)?;
         let above = &live.write_lock();
         let mut draft = dir::Draft::new(self.icache, above)?;
         let place = draft.find(name)?;
-        let before = place.as_ref().map(|place| place.ino);
-        if before == ino {
-            return Ok(());
-        }
         let mut subdirectories = 0;
         if let Some(place) = place {
             subdirectories -= i64::from(self.icache.load(place.ino)?.is(FileType::Directory));
@@ -458,12 +482,12 @@ impl<'a> Replay<'a> {
             .copied()
             .collect();
         for ino in touched {
+            if !self.is_in_use(ino)? {
+                continue;
+            }
             let live = self.icache.get(ino)?;
             let locked = live.write_lock();
             let now = live.snapshot();
-            if now.mode() == 0 {
-                continue;
-            }
             let links = self.links_of(&now);
             let said = self.everything.inodes.get(&ino);
             self.change(&locked, |inode| {

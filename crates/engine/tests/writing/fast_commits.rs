@@ -3,17 +3,18 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use device::{BlockDevice, FileDevice, MemoryDevice, Scratch};
-use lanefs_engine::{Fs, OpenOptions};
+use lanefs_engine::{Fs, Ino, OpenOptions};
 use rustix::fs::FallocateFlags;
 use simulate::Cut;
 use sync::Arc;
 use testkit::{Manifest, Mounted};
 
-use crate::image::{clock, record};
+use crate::fsync_log;
+use crate::image::{clock, open, record};
 use crate::interop::manifest;
 
 /// An image with an area for fast commits, mounted, and with some files in a full commit.
@@ -224,6 +225,64 @@ fn what_linux_logs_and_can_not_replay_is_taken_for_what_it_means() {
     linux.fsync("old2");
     let (seen, _) = by_lanefs(&linux.crashed("removed.img"));
     assert_eq!(seen.entries[&b"dir/old2"[..]].size, 30_000);
+}
+
+#[test]
+fn a_new_file_whose_number_belonged_to_one_that_linux_deleted_is_found_again() {
+    let Some(linux) = Linux::new("4096") else {
+        return;
+    };
+    // Linux leaves the mode of a deleted inode where it is.
+    let number = |path: &Path| fs::metadata(path).unwrap().ino();
+    let old = number(&linux.at("old7"));
+    fs::remove_file(linux.at("old7")).unwrap();
+    let root = linux.mounted.path();
+    testkit::run("sync", &["-f", root.to_str().unwrap()]);
+    fs::write(linux.at("new"), [9; 5000]).unwrap();
+    assert_eq!(
+        number(&linux.at("new")),
+        old,
+        "Linux takes the number again"
+    );
+    linux.fsync("new");
+    let seen = agree(&linux);
+    assert_eq!(seen.entries[&b"dir/new"[..]].size, 5000);
+    // And one that came and went with its directory.
+    fs::create_dir(linux.at("made")).unwrap();
+    fs::write(linux.at("made/file"), [7; 9000]).unwrap();
+    fs::remove_dir_all(linux.at("made")).unwrap();
+    linux.write("old2", 0, &[8; 10]);
+    linux.fsync("old2");
+    let (seen, _) = by_lanefs(&linux.crashed("gone.img"));
+    assert!(!seen.entries.contains_key(&b"dir/made"[..]));
+}
+
+#[test]
+fn what_lanefs_logs_of_a_file_whose_number_linux_freed_is_found_again_by_everyone() {
+    let Some(linux) = Linux::new("4096") else {
+        return;
+    };
+    let number = fs::metadata(linux.at("old0")).unwrap().ino();
+    for old in 0..8 {
+        fs::remove_file(linux.at(&format!("old{old}"))).unwrap();
+    }
+    let Linux {
+        directory,
+        image,
+        mounted,
+    } = linux;
+    drop(mounted);
+    let device = fsync_log::device(fs::read(&image).unwrap());
+    let fs = open(fsync_log::shared(&device));
+    let dir = fs.lookup(Ino::ROOT, b"dir").unwrap();
+    let new = fs.create(dir, b"new", fsync_log::NEW).unwrap();
+    assert_eq!(u64::from(new.0), number, "lanefs takes the number again");
+    fs.write(new, 0, &[2; 30_000]).unwrap();
+    fs.fsync(new).unwrap();
+    assert_eq!(fsync_log::count(&fs, "fsync.log_commits"), 1);
+    let seen = fsync_log::after_a_cut(&device);
+    assert_eq!(seen.entries[&b"dir/new"[..]].size, 30_000);
+    drop(directory);
 }
 
 #[test]
