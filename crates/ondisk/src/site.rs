@@ -177,6 +177,7 @@ sites! {
     FastCommitSize = 909, "a fast commit gives a file an impossible size";
     FastCommitName = 907, "a fast commit names an inode that is not in use";
     FastCommitDeleted = 910, "a fast commit names an inode that was deleted, and its number is not free";
+    FastCommitMap = 911, "a fast commit gives a file other blocks than its ranges say";
 
     // 10xx: orphan file, multi-mount protection.
     OrphanMagic = 1000, "a block of the orphan file has no magic number";

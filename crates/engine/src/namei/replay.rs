@@ -18,19 +18,16 @@ use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
 use super::create::{self, Content};
 use super::lock;
 use crate::attr::MODIFIABLE;
-use crate::data;
 use crate::dir;
 use crate::error::Error;
-use crate::extent::{Draft, Mapping, Mappings};
-use crate::group::Run;
 use crate::ialloc::{self, BLOCKS_AN_INODE, InodeNumber};
 use crate::icache::{Exclusive, Icache, LoadedInode};
-use crate::mballoc::{self, Blocks};
 use crate::reap;
 
+mod blocks;
 mod said;
 
-use said::{Everything, Place, Said, To};
+use said::{Everything, Place, Said};
 
 /// Does what complete fast commits say. `orphans`: inodes that an earlier mount left to be deleted; those stay.
 ///
@@ -82,9 +79,10 @@ fn check(icache: &Icache, ino: Ino) -> Result<(), Error> {
     }
 }
 
-/// The flags that a record may change: others say how contents are recorded.
+/// The flags that a record may change: others say how contents or names are recorded.
 fn changeable() -> Flags {
-    MODIFIABLE.into_iter().fold(Flags(0), Flags::with)
+    let all = MODIFIABLE.into_iter().fold(Flags(0), Flags::with);
+    all.without(Flags::EXTENTS).without(Flags::CASEFOLD)
 }
 
 struct Replay<'a> {
@@ -207,119 +205,6 @@ impl<'a> Replay<'a> {
         Ok(numbers)
     }
 
-    /// Takes the blocks that files are to have and have not; by file and the first block in it.
-    fn take_blocks(&self) -> Result<BTreeMap<(Ino, u64), Blocks<'a>>, Error> {
-        let mut taken = BTreeMap::new();
-        for (ino, runs) in &self.everything.runs {
-            if !self.has_runs(*ino)? {
-                continue;
-            }
-            for (first, to) in &runs.0 {
-                for part in self.missing(*ino, *first, *to)? {
-                    let blocks = self.take_run(*ino, &part)?;
-                    taken.insert((*ino, part.logical), blocks);
-                }
-            }
-        }
-        Ok(taken)
-    }
-
-    /// Whether an inode's map is what records say: a directory's is its own affair.
-    fn has_runs(&self, ino: Ino) -> Result<bool, Error> {
-        let said = self.everything.inodes.get(&ino);
-        if !self.is_in_use(ino)? || said.is_some_and(|said| said.inode.links_count() == 0) {
-            return Ok(false);
-        }
-        let inode = match said {
-            Some(said) if self.fresh.contains(&ino) => said.inode,
-            _ => *self.icache.load(ino)?,
-        };
-        match inode.file_type() {
-            Some(FileType::Regular) if inode.flags().contains(Flags::EXTENTS) => Ok(true),
-            Some(FileType::Directory) => Ok(false),
-            Some(FileType::Symlink) => Ok(inode.flags().contains(Flags::EXTENTS)),
-            _ => Err(Error::Unsupported(
-                "a fast commit that maps blocks of such an inode",
-            )),
-        }
-    }
-
-    /// The parts of a run that are not mapped as they should be, each within a group.
-    fn missing(&self, ino: Ino, first: u64, to: To) -> Result<Vec<Mapping>, Error> {
-        let Some((at, unwritten)) = to.at else {
-            return Ok(Vec::new());
-        };
-        let volume = self.icache.volume();
-        if !volume.geometry().contains(at, to.end - first) {
-            let corrupt = Corrupt::at(Site::FastCommitBlocks);
-            return Err(corrupt.ino(ino).block(at).into());
-        }
-        volume.check_unowned(ino, at, to.end - first)?;
-        let mut missing = Vec::new();
-        let is_fresh = self.fresh.contains(&ino);
-        let before = match is_fresh {
-            // It is not made yet.
-            true => vec![Mapping::hole(first..to.end)],
-            false => self.mapped(ino, first, to.end)?,
-        };
-        for run in before {
-            let wanted = FsBlock(at.0 + (run.logical - first));
-            if run.physical != Some(wanted) {
-                missing.extend(self.by_group(Mapping {
-                    physical: Some(wanted),
-                    unwritten,
-                    ..run
-                }));
-            }
-        }
-        Ok(missing)
-    }
-
-    /// How a range is mapped now.
-    fn mapped(&self, ino: Ino, first: u64, end: u64) -> Result<Vec<Mapping>, Error> {
-        let inode = self.icache.load(ino)?;
-        Mappings::new(self.icache.volume(), &inode, first..end)?.collect()
-    }
-
-    fn by_group(&self, run: Mapping) -> Vec<Mapping> {
-        let geometry = self.icache.volume().geometry();
-        let mut parts = Vec::new();
-        let Some(start) = run.physical else {
-            return parts;
-        };
-        let mut done = 0;
-        while done < run.len {
-            let at = FsBlock(start.0 + done);
-            let Some((group, bit)) = geometry.bit_of_block(at) else {
-                break;
-            };
-            let rest = u64::from(geometry.group_clusters(group).saturating_sub(bit)).max(1);
-            let len = rest.min(run.len - done);
-            parts.push(Mapping {
-                logical: run.logical + done,
-                len,
-                physical: Some(at),
-                unwritten: run.unwritten,
-            });
-            done += len;
-        }
-        parts
-    }
-
-    fn take_run(&self, ino: Ino, part: &Mapping) -> Result<Blocks<'a>, Error> {
-        let start = part.physical.unwrap_or(FsBlock(0));
-        let run = Run {
-            start,
-            // Within a group.
-            len: part.len as u32,
-        };
-        let taken = mballoc::take_exact(self.icache.volume(), self.icache.groups(), run)?;
-        taken.ok_or_else(|| {
-            let corrupt = Corrupt::at(Site::FastCommitInUse);
-            corrupt.ino(ino).block(start).into()
-        })
-    }
-
     /// Makes the inodes that are new, without names.
     fn make(&self, numbers: BTreeMap<Ino, InodeNumber<'a>>) -> Result<(), Error> {
         for (ino, number) in numbers {
@@ -405,72 +290,6 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Maps files as records say; `taken` are the blocks for that.
-    fn map(&self, mut taken: BTreeMap<(Ino, u64), Blocks<'a>>) -> Result<(), Error> {
-        for (ino, runs) in &self.everything.runs {
-            if !self.has_runs(*ino)? {
-                continue;
-            }
-            let live = self.icache.get(*ino)?;
-            let locked = &live.write_lock();
-            for (first, to) in &runs.0 {
-                for part in self.mapped(*ino, *first, to.end)? {
-                    let wanted = to.at.map(|(at, _)| FsBlock(at.0 + (part.logical - first)));
-                    if part.physical.is_some() && part.physical != wanted {
-                        self.unmap(locked, part.logical, part.end())?;
-                    }
-                }
-                let Some((_, unwritten)) = to.at else {
-                    continue;
-                };
-                let keys: Vec<_> = taken
-                    .range((*ino, *first)..(*ino, to.end))
-                    .map(|(key, _)| *key)
-                    .collect();
-                for key in keys {
-                    let Some(blocks) = taken.remove(&key) else {
-                        continue;
-                    };
-                    let mut draft = Draft::new(self.icache, locked)?;
-                    draft.insert(key.1, vec![blocks], unwritten)?;
-                    data::apply_cut(self.icache, locked, draft.prepare()?)?;
-                }
-                self.convert(locked, *first, to.end, unwritten)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn unmap(&self, locked: &Exclusive<'_>, first: u64, end: u64) -> Result<(), Error> {
-        let mut at = first;
-        while at < end {
-            let mut draft = Draft::new(self.icache, locked)?;
-            at = draft.remove(at..end)?;
-            data::apply_cut(self.icache, locked, draft.prepare()?)?;
-        }
-        Ok(())
-    }
-
-    fn convert(
-        &self,
-        locked: &Exclusive<'_>,
-        first: u64,
-        end: u64,
-        unwritten: bool,
-    ) -> Result<(), Error> {
-        let inode = locked.inode().snapshot();
-        let runs = Mappings::new(self.icache.volume(), &inode, first..end)?;
-        for run in runs.collect::<Result<Vec<_>, _>>()? {
-            let mut at = run.logical;
-            while run.physical.is_some() && run.unwritten != unwritten && at < run.end() {
-                let mut draft = Draft::new(self.icache, locked)?;
-                at = draft.convert(at..run.end(), unwritten)?;
-                data::apply_cut(self.icache, locked, draft.prepare()?)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Gives inodes the fields of their records and the links of their names; deletes those that have none.
     fn finish(&self) -> Result<(), Error> {
         let named = self.links.keys();
@@ -529,10 +348,18 @@ impl<'a> Replay<'a> {
         record.set_dtime(0);
         let kept = changeable().with(Flags::EXTENTS);
         record.set_flags(Flags(said.inode.flags().0 & kept.0));
+        let is_mapped = match record.file_type() {
+            Some(FileType::Symlink) => !blocks::is_short(&record),
+            Some(FileType::Regular | FileType::Directory) => true,
+            _ => false,
+        };
+        if is_mapped {
+            record.block_area_mut().fill(0);
+        }
         if record.flags().contains(Flags::EXTENTS) {
             extent::encode(record.block_area_mut(), 0, Entries::Extents(&[]));
-            self.set_sectors(&mut record, 0);
         }
+        self.set_sectors(&mut record, 0);
         record
     }
 

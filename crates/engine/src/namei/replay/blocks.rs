@@ -1,0 +1,302 @@
+//! The blocks of files that are replayed: taken before anything else can get them, and mapped.
+//!
+//! What is mapped comes from records of ranges and from the file's own map, never from the words that a record of an
+//! inode has instead of one. Linux changes a map's form (`chattr +e`, `-e`) with no word of it but the record's flag: the
+//! file's own map is then brought into that form. A record's pointers must be those that the file has in the end.
+
+use std::collections::BTreeMap;
+
+use ondisk::extent::{self, Entries};
+use ondisk::inode::{BLOCK_AREA, Inode};
+use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
+
+use super::Replay;
+use super::said::{Said, To};
+use crate::data;
+use crate::error::Error;
+use crate::extent::{Draft, Mapping, Mappings};
+use crate::group::Run;
+use crate::icache::Exclusive;
+use crate::mballoc::{self, Blocks};
+
+/// Pointers in an inode without extents that are those of its first blocks.
+const DIRECT: usize = 12;
+/// The blocks that a file can have.
+const ALL: std::ops::Range<u64> = 0..1 << 32;
+
+impl<'a> Replay<'a> {
+    /// Takes the blocks that files are to have and have not; by file and the first block in it.
+    pub(super) fn take_blocks(&self) -> Result<BTreeMap<(Ino, u64), Blocks<'a>>, Error> {
+        let mut taken = BTreeMap::new();
+        for (ino, runs) in &self.everything.runs {
+            if !self.has_runs(*ino)? {
+                continue;
+            }
+            for (first, to) in &runs.0 {
+                for part in self.missing(*ino, *first, *to)? {
+                    let blocks = self.take_run(*ino, &part)?;
+                    taken.insert((*ino, part.logical), blocks);
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Whether an inode's map is what records say: a directory's is its own affair.
+    fn has_runs(&self, ino: Ino) -> Result<bool, Error> {
+        let said = self.everything.inodes.get(&ino);
+        if !self.is_in_use(ino)? || said.is_some_and(|said| said.inode.links_count() == 0) {
+            return Ok(false);
+        }
+        let inode = match said {
+            Some(said) if self.fresh.contains(&ino) => said.inode,
+            _ => *self.icache.load(ino)?,
+        };
+        match inode.file_type() {
+            Some(FileType::Regular) => Ok(true),
+            Some(FileType::Directory) => Ok(false),
+            Some(FileType::Symlink) => Ok(!is_short(&inode)),
+            _ => Err(Error::Unsupported(
+                "a fast commit that maps blocks of such an inode",
+            )),
+        }
+    }
+
+    /// Whether a file's map is one of extents in the end.
+    fn has_extents(&self, ino: Ino) -> Result<bool, Error> {
+        let flags = match self.everything.inodes.get(&ino) {
+            Some(said) => said.inode.flags(),
+            None => self.icache.load(ino)?.flags(),
+        };
+        Ok(flags.contains(Flags::EXTENTS))
+    }
+
+    /// The parts of a run that are not mapped as they should be, each within a group.
+    fn missing(&self, ino: Ino, first: u64, to: To) -> Result<Vec<Mapping>, Error> {
+        let Some((at, unwritten)) = to.at else {
+            return Ok(Vec::new());
+        };
+        if unwritten && !self.has_extents(ino)? {
+            return Err(Corrupt::at(Site::FastCommitMap).ino(ino).into());
+        }
+        let volume = self.icache.volume();
+        if !volume.geometry().contains(at, to.end - first) {
+            let corrupt = Corrupt::at(Site::FastCommitBlocks);
+            return Err(corrupt.ino(ino).block(at).into());
+        }
+        volume.check_unowned(ino, at, to.end - first)?;
+        let mut missing = Vec::new();
+        let is_fresh = self.fresh.contains(&ino);
+        let before = match is_fresh {
+            // It is not made yet.
+            true => vec![Mapping::hole(first..to.end)],
+            false => self.mapped(ino, first, to.end)?,
+        };
+        for run in before {
+            let wanted = FsBlock(at.0 + (run.logical - first));
+            if run.physical != Some(wanted) {
+                missing.extend(self.by_group(Mapping {
+                    physical: Some(wanted),
+                    unwritten,
+                    ..run
+                }));
+            }
+        }
+        Ok(missing)
+    }
+
+    /// How a range is mapped now.
+    fn mapped(&self, ino: Ino, first: u64, end: u64) -> Result<Vec<Mapping>, Error> {
+        let inode = self.icache.load(ino)?;
+        Mappings::new(self.icache.volume(), &inode, first..end)?.collect()
+    }
+
+    fn by_group(&self, run: Mapping) -> Vec<Mapping> {
+        let geometry = self.icache.volume().geometry();
+        let mut parts = Vec::new();
+        let Some(start) = run.physical else {
+            return parts;
+        };
+        let mut done = 0;
+        while done < run.len {
+            let at = FsBlock(start.0 + done);
+            let Some((group, bit)) = geometry.bit_of_block(at) else {
+                break;
+            };
+            let rest = u64::from(geometry.group_clusters(group).saturating_sub(bit)).max(1);
+            let len = rest.min(run.len - done);
+            parts.push(Mapping {
+                logical: run.logical + done,
+                len,
+                physical: Some(at),
+                unwritten: run.unwritten,
+            });
+            done += len;
+        }
+        parts
+    }
+
+    fn take_run(&self, ino: Ino, part: &Mapping) -> Result<Blocks<'a>, Error> {
+        let start = part.physical.unwrap_or(FsBlock(0));
+        let run = Run {
+            start,
+            // Within a group.
+            len: part.len as u32,
+        };
+        let taken = mballoc::take_exact(self.icache.volume(), self.icache.groups(), run)?;
+        taken.ok_or_else(|| {
+            let corrupt = Corrupt::at(Site::FastCommitInUse);
+            corrupt.ino(ino).block(start).into()
+        })
+    }
+
+    /// Maps files as records say; `taken` are the blocks for that.
+    pub(super) fn map(&self, mut taken: BTreeMap<(Ino, u64), Blocks<'a>>) -> Result<(), Error> {
+        for (ino, said) in &self.everything.inodes {
+            self.bring_into_form(*ino, said)?;
+        }
+        for (ino, runs) in &self.everything.runs {
+            if !self.has_runs(*ino)? {
+                continue;
+            }
+            let live = self.icache.get(*ino)?;
+            let locked = &live.write_lock();
+            for (first, to) in &runs.0 {
+                for part in self.mapped(*ino, *first, to.end)? {
+                    let wanted = to.at.map(|(at, _)| FsBlock(at.0 + (part.logical - first)));
+                    if part.physical.is_some() && part.physical != wanted {
+                        self.unmap(locked, part.logical, part.end())?;
+                    }
+                }
+                let Some((_, unwritten)) = to.at else {
+                    continue;
+                };
+                let keys: Vec<_> = taken
+                    .range((*ino, *first)..(*ino, to.end))
+                    .map(|(key, _)| *key)
+                    .collect();
+                for key in keys {
+                    let Some(blocks) = taken.remove(&key) else {
+                        continue;
+                    };
+                    let mut draft = Draft::new(self.icache, locked)?;
+                    draft.insert(key.1, vec![blocks], unwritten)?;
+                    data::apply_cut(self.icache, locked, draft.prepare()?)?;
+                }
+                self.convert(locked, *first, to.end, unwritten)?;
+            }
+        }
+        for (ino, said) in &self.everything.inodes {
+            self.check_pointers(*ino, said)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the record is of a file that has a map after the replay.
+    fn is_file(&self, ino: Ino, said: &Said) -> Result<bool, Error> {
+        let is_regular = said.inode.file_type() == Some(FileType::Regular);
+        Ok(is_regular && said.inode.links_count() > 0 && self.is_in_use(ino)?)
+    }
+
+    /// Brings a file's map into the form that its record has, as Linux did before it logged that.
+    fn bring_into_form(&self, ino: Ino, said: &Said) -> Result<(), Error> {
+        if !self.is_file(ino, said)? {
+            return Ok(());
+        }
+        let live = self.icache.get(ino)?;
+        let locked = &live.write_lock();
+        let has_extents = said.inode.flags().contains(Flags::EXTENTS);
+        if live.snapshot().flags().contains(Flags::EXTENTS) == has_extents {
+            return Ok(());
+        }
+        if has_extents && !self.icache.volume().has(Feature::EXTENT) {
+            return Err(Corrupt::at(Site::FastCommitMap).ino(ino).into());
+        }
+        let (mut pieces, mut at) = (Vec::new(), ALL.start);
+        while at < ALL.end {
+            let mut draft = Draft::new(self.icache, locked)?;
+            let (some, done) = draft.take(at..ALL.end)?;
+            data::apply_cut(self.icache, locked, draft.prepare()?)?;
+            pieces.extend(some);
+            at = done;
+        }
+        if !has_extents && pieces.iter().any(|piece| piece.unwritten) {
+            return Err(Error::Unsupported(
+                "a fast commit that takes extents from a file with preallocated blocks",
+            ));
+        }
+        self.change(locked, |inode| {
+            inode.block_area_mut().fill(0);
+            if has_extents {
+                extent::encode(inode.block_area_mut(), 0, Entries::Extents(&[]));
+            }
+            let others = inode.flags().without(Flags::EXTENTS);
+            inode.set_flags(Flags(others.0 | said.inode.flags().0 & Flags::EXTENTS.0));
+        })?;
+        for piece in pieces {
+            let mut draft = Draft::new(self.icache, locked)?;
+            draft.put(piece)?;
+            data::apply_cut(self.icache, locked, draft.prepare()?)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a record whose pointers are not those of the file's blocks: a part of what Linux mapped is not known.
+    fn check_pointers(&self, ino: Ino, said: &Said) -> Result<(), Error> {
+        if !self.is_file(ino, said)? || said.inode.flags().contains(Flags::EXTENTS) {
+            return Ok(());
+        }
+        let mut words = [0; DIRECT];
+        for run in self.mapped(ino, 0, DIRECT as u64)? {
+            let Some(start) = run.physical else { continue };
+            for (word, block) in words[run.logical as usize..run.end() as usize]
+                .iter_mut()
+                .zip(start.0..)
+            {
+                *word = block;
+            }
+        }
+        let is_same =
+            |(index, word): (usize, &u64)| u64::from(said.inode.block_word(index)) == *word;
+        match words.iter().enumerate().all(is_same) {
+            true => Ok(()),
+            false => Err(Corrupt::at(Site::FastCommitMap).ino(ino).into()),
+        }
+    }
+
+    fn unmap(&self, locked: &Exclusive<'_>, first: u64, end: u64) -> Result<(), Error> {
+        let mut at = first;
+        while at < end {
+            let mut draft = Draft::new(self.icache, locked)?;
+            at = draft.remove(at..end)?;
+            data::apply_cut(self.icache, locked, draft.prepare()?)?;
+        }
+        Ok(())
+    }
+
+    fn convert(
+        &self,
+        locked: &Exclusive<'_>,
+        first: u64,
+        end: u64,
+        unwritten: bool,
+    ) -> Result<(), Error> {
+        let inode = locked.inode().snapshot();
+        let runs = Mappings::new(self.icache.volume(), &inode, first..end)?;
+        for run in runs.collect::<Result<Vec<_>, _>>()? {
+            let mut at = run.logical;
+            while run.physical.is_some() && run.unwritten != unwritten && at < run.end() {
+                let mut draft = Draft::new(self.icache, locked)?;
+                at = draft.convert(at..run.end(), unwritten)?;
+                data::apply_cut(self.icache, locked, draft.prepare()?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a link's target is in the inode.
+pub(super) fn is_short(inode: &Inode) -> bool {
+    let fits = inode.size(false) < BLOCK_AREA as u64;
+    fits && !inode.flags().contains(Flags::EXTENTS)
+}
