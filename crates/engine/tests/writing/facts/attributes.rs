@@ -14,6 +14,9 @@ const TRIES: usize = 20;
 
 #[test]
 fn f12_e2fsck_does_not_count_the_block_of_attributes() {
+    if !testkit::have("setfattr") {
+        return testkit::skip("needs setfattr");
+    }
     let Some(linux) = Linux::new("4096") else {
         return;
     };
