@@ -178,6 +178,9 @@ sites! {
     FastCommitName = 907, "a fast commit names an inode that is not in use";
     FastCommitDeleted = 910, "a fast commit names an inode that was deleted, and its number is not free";
     FastCommitMap = 911, "a fast commit gives a file other blocks than its ranges say";
+    FastCommitPlace = 912, "a fast commit gives a directory another place than it has";
+    FastCommitFull = 913, "a fast commit takes away a directory that holds names";
+    FastCommitTarget = 914, "a fast commit makes a symbolic link without its target";
 
     // 10xx: orphan file, multi-mount protection.
     OrphanMagic = 1000, "a block of the orphan file has no magic number";

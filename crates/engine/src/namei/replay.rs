@@ -25,6 +25,7 @@ use crate::icache::{Exclusive, Icache, LoadedInode};
 use crate::reap;
 
 mod blocks;
+mod check;
 mod said;
 
 use said::{Everything, Place, Said};
@@ -38,14 +39,6 @@ pub(crate) fn replay(icache: &Icache, area: &[u8], orphans: &BTreeSet<Ino>) -> R
     let everything = Everything::read(area, geometry.block_size(), geometry.inode_size())?;
     for ino in everything.inodes.keys().chain(everything.runs.keys()) {
         check(icache, *ino)?;
-    }
-    // As many blocks as a map can name.
-    let most = ((1 << 32) - 1) << geometry.block_size().bits();
-    for (ino, said) in &everything.inodes {
-        let is_directory = said.inode.file_type() == Some(FileType::Directory);
-        if said.inode.size(false) > most && !is_directory {
-            return Err(Corrupt::at(Site::FastCommitSize).ino(*ino).into());
-        }
     }
     for ((parent, name), ino) in &everything.names {
         check(icache, *parent)?;
@@ -61,12 +54,15 @@ pub(crate) fn replay(icache: &Icache, area: &[u8], orphans: &BTreeSet<Ino>) -> R
     };
     replay.delete_replaced()?;
     let numbers = replay.take_numbers()?;
+    replay.check_records()?;
     let blocks = replay.take_blocks()?;
     replay.make(numbers)?;
     for (place, ino) in &everything.names {
         replay.name(place, *ino)?;
     }
+    replay.check_directories()?;
     replay.map(blocks)?;
+    replay.check_targets()?;
     replay.finish()
 }
 

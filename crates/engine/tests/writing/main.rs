@@ -15,6 +15,7 @@ mod facts;
 mod fast_commits;
 mod faults;
 mod fc_area;
+mod fc_crafted;
 mod files;
 mod first_attribute;
 mod flags;

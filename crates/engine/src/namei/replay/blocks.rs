@@ -106,7 +106,7 @@ impl<'a> Replay<'a> {
     }
 
     /// How a range is mapped now.
-    fn mapped(&self, ino: Ino, first: u64, end: u64) -> Result<Vec<Mapping>, Error> {
+    pub(super) fn mapped(&self, ino: Ino, first: u64, end: u64) -> Result<Vec<Mapping>, Error> {
         let inode = self.icache.load(ino)?;
         Mappings::new(self.icache.volume(), &inode, first..end)?.collect()
     }

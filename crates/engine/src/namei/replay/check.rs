@@ -1,0 +1,123 @@
+//! What fast commits must not make of a file system, whatever their checksums say: links and devices of other sizes than
+//! they can have, directories that are in two places, in none, or within themselves.
+
+use ondisk::inode::Inode;
+use ondisk::{Corrupt, FileType, Ino, Site};
+
+use super::{Replay, blocks};
+use crate::dir;
+use crate::error::Error;
+use crate::limits;
+
+impl Replay<'_> {
+    /// Refuses records that no inode can have. New numbers are taken, and no inode is made.
+    pub(super) fn check_records(&self) -> Result<(), Error> {
+        // As many blocks as a map can name.
+        let block_size = self.icache.volume().geometry().block_size();
+        let most = ((1 << 32) - 1) << block_size.bits();
+        for (ino, said) in &self.everything.inodes {
+            let inode = &said.inode;
+            if inode.mode() == 0 || inode.links_count() == 0 || !self.is_in_use(*ino)? {
+                continue;
+            }
+            let before = match self.fresh.contains(ino) {
+                true => None,
+                false => Some(self.icache.load(*ino)?.size(false)),
+            };
+            let fits = match inode.file_type() {
+                Some(FileType::Directory) => true,
+                Some(FileType::Regular) => inode.size(false) <= most,
+                Some(FileType::Symlink) if before.is_none() => self.can_be_link(inode),
+                // What a name stands for, and a device, stay as they were made.
+                Some(_) => inode.size(false) == before.unwrap_or(0),
+                None => return Err(Corrupt::at(Site::InodeType).ino(*ino).into()),
+            };
+            if !fits {
+                return Err(Corrupt::at(Site::FastCommitSize).ino(*ino).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a new link's record is as long as its target; a long one's target is checked when it is mapped.
+    fn can_be_link(&self, inode: &Inode) -> bool {
+        let area = inode.block_area();
+        let size = inode.size(false);
+        if blocks::is_short(inode) {
+            let end = area.iter().position(|byte| *byte == 0);
+            return size > 0 && end.is_some_and(|end| end as u64 == size);
+        }
+        let block_bytes = self.icache.volume().geometry().block_size().bytes_u64();
+        let most = block_bytes.min(limits::SYMLINK_BYTES + 1);
+        (area.len() as u64..most).contains(&size)
+    }
+
+    /// Refuses new links whose targets are not in their blocks. Everything is mapped.
+    pub(super) fn check_targets(&self) -> Result<(), Error> {
+        let volume = self.icache.volume();
+        let block_size = volume.geometry().block_size();
+        for ino in &self.fresh {
+            let inode = self.icache.load(*ino)?;
+            if !inode.is(FileType::Symlink) || blocks::is_short(&self.everything.inodes[ino].inode)
+            {
+                continue;
+            }
+            let first = self
+                .mapped(*ino, 0, 1)?
+                .into_iter()
+                .find(|run| run.is_data());
+            let mut target = vec![0; block_size.bytes()];
+            if let Some(start) = first.and_then(|run| run.physical) {
+                let device = volume.cache().device();
+                device.read_at(start.offset(block_size), &mut target)?;
+            }
+            let end = target.iter().position(|byte| *byte == 0);
+            let size = self.everything.inodes[ino].inode.size(false);
+            if end.is_none_or(|end| end as u64 != size) {
+                return Err(Corrupt::at(Site::FastCommitTarget).ino(*ino).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses directories that are not where their `..` says, once, and those that lose their name and are not empty.
+    /// All names are replayed.
+    pub(super) fn check_directories(&self) -> Result<(), Error> {
+        for ino in self.links.keys().chain(&self.fresh) {
+            let inode = self.icache.load(*ino)?;
+            if !self.is_in_use(*ino)? || !inode.is(FileType::Directory) {
+                continue;
+            }
+            let before = i64::from(!self.fresh.contains(ino));
+            match before + self.links.get(ino).copied().unwrap_or(0) {
+                0 if *ino != Ino::ROOT && dir::is_empty(self.icache, inode)? => {}
+                0 => return Err(Corrupt::at(Site::FastCommitFull).ino(*ino).into()),
+                1 => {}
+                _ => return Err(Corrupt::at(Site::FastCommitPlace).ino(*ino).into()),
+            }
+        }
+        for ((parent, _), ino) in &self.everything.names {
+            let Some(ino) = *ino else { continue };
+            if !self.icache.load(ino)?.is(FileType::Directory) {
+                continue;
+            }
+            let is_there = ino != Ino::ROOT && dir::lookup_in(self.icache, ino, b"..")? == *parent;
+            if !is_there || !self.hangs_from_old(ino)? {
+                return Err(Corrupt::at(Site::FastCommitPlace).ino(ino).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a directory's parents lead to one that was there before: new ones could lead to each other.
+    fn hangs_from_old(&self, ino: Ino) -> Result<bool, Error> {
+        let mut at = ino;
+        for _ in 0..=self.fresh.len() {
+            if !self.fresh.contains(&at) {
+                return Ok(true);
+            }
+            at = dir::lookup_in(self.icache, at, b"..")?;
+        }
+        Ok(false)
+    }
+}

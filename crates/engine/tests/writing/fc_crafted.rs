@@ -1,0 +1,205 @@
+//! Fast commits with good checksums that no file system could have made: they are refused, and nothing is written.
+
+use device::{BlockDevice, MemoryDevice, Scratch};
+use lanefs_engine::{Error, FileType, Fs, Ino, OpenOptions};
+use sync::Arc;
+
+use crate::fc_area::{FcArea, Kind, Tag};
+use crate::fsync_log::{NEW, count, device, image, shared};
+use crate::image::{clock, open};
+
+/// A number that no inode has.
+const FREE: Ino = Ino(90);
+
+/// An image with one of each kind, and an empty fast commit to write others into.
+struct Base {
+    image: Vec<u8>,
+    area: FcArea,
+    /// `full`, which holds `within` and a file; `empty`; a file, a short link, a long one, a pipe.
+    full: Ino,
+    within: Ino,
+    empty: Ino,
+    file: Ino,
+    short: Ino,
+    long: Ino,
+    pipe: Ino,
+}
+
+impl Base {
+    fn new() -> Option<Base> {
+        let device = device(image("4096")?);
+        let fs = open(shared(&device));
+        let root = Ino::ROOT;
+        let full = fs.mkdir(root, b"full", NEW).unwrap();
+        let within = fs.mkdir(full, b"within", NEW).unwrap();
+        let empty = fs.mkdir(root, b"empty", NEW).unwrap();
+        let file = fs.create(full, b"file", NEW).unwrap();
+        fs.write(file, 0, &[1; 20_000]).unwrap();
+        let short = fs.symlink(root, b"short", b"target", NEW).unwrap();
+        let long = fs.symlink(root, b"long", &[b'l'; 100], NEW).unwrap();
+        let pipe = fs
+            .mknod(root, b"pipe", FileType::Fifo, (0, 0), NEW)
+            .unwrap();
+        fs.sync().unwrap();
+        fs.checkpoint().unwrap();
+        fs.write(file, 20_000, &[2; 5000]).unwrap();
+        fs.fsync(file).unwrap();
+        assert_eq!(count(&fs, "fsync.log_commits"), 1);
+        let image = device.bytes();
+        let area = FcArea::of(&fs, &image);
+        Some(Base {
+            image,
+            area,
+            full,
+            within,
+            empty,
+            file,
+            short,
+            long,
+            pipe,
+        })
+    }
+
+    /// An inode as it is home.
+    fn raw(&self, ino: Ino) -> Vec<u8> {
+        let word = |at: usize| u32::from_le_bytes(self.image[at..at + 4].try_into().unwrap());
+        let a_group = word(1024 + 40);
+        let (group, index) = ((ino.0 - 1) / a_group, (ino.0 - 1) % a_group);
+        let table = word(4096 + 64 * group as usize + 8) as usize;
+        self.image[table * 4096 + 256 * index as usize..][..160].to_vec()
+    }
+
+    fn inode(&self, ino: Ino, size: u32) -> Tag {
+        Tag::Inode(ino, sized(self.raw(ino), size))
+    }
+
+    /// A new inode with the record of another, named in the root directory.
+    fn new_as(&self, of: Ino, change: impl FnOnce(&mut Vec<u8>)) -> Vec<Tag> {
+        let mut raw = self.raw(of);
+        raw[100] ^= 0x55;
+        change(&mut raw);
+        vec![
+            Tag::Inode(FREE, raw.clone()),
+            name(Kind::Creat, Ino::ROOT, "new", FREE),
+            Tag::Inode(FREE, raw),
+        ]
+    }
+
+    /// Opens the image with these records as its one fast commit.
+    fn open(&self, tags: &[Tag]) -> (Result<Fs, Error>, Arc<Scratch>) {
+        let mut image = self.image.clone();
+        self.area.write(&mut image, tags, None);
+        let device = Arc::new(Scratch::new(
+            Arc::new(MemoryDevice::from_bytes(&image)),
+            32 << 20,
+        ));
+        let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        (
+            Fs::open_for_writing(shared, &OpenOptions::default(), clock),
+            device,
+        )
+    }
+
+    fn is_refused(&self, what: &str, tags: &[Tag]) {
+        let (opened, device) = self.open(tags);
+        match opened {
+            Err(Error::Corrupt(_)) => assert!(device.written(4096).is_empty(), "{what}"),
+            Err(error) => panic!("{what}: {error}"),
+            Ok(_) => panic!("{what}: replayed"),
+        }
+    }
+
+    /// What is left is clean.
+    fn is_replayed(&self, what: &str, tags: &[Tag]) {
+        let (opened, device) = self.open(tags);
+        opened
+            .unwrap_or_else(|error| panic!("{what}: {error}"))
+            .close()
+            .unwrap();
+        let mut image = vec![0; self.image.len()];
+        device.read_at(0, &mut image).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("replayed.img");
+        std::fs::write(&path, image).unwrap();
+        testkit::e2fsck(&path);
+    }
+}
+
+fn sized(mut raw: Vec<u8>, size: u32) -> Vec<u8> {
+    raw[4..8].copy_from_slice(&size.to_le_bytes());
+    raw
+}
+
+fn name(kind: Kind, parent: Ino, name: &str, ino: Ino) -> Tag {
+    Tag::Name(kind, parent, name.as_bytes().to_vec(), ino)
+}
+
+#[test]
+fn directories_stay_where_they_are_and_go_when_they_are_empty() {
+    let Some(base) = Base::new() else { return };
+    let root = Ino::ROOT;
+    let link = |parent, new, ino| name(Kind::Link, parent, new, ino);
+    let unlink = |parent, old, ino| name(Kind::Unlink, parent, old, ino);
+    base.is_refused("a second name", &[link(root, "two", base.full)]);
+    base.is_refused("in itself", &[link(base.within, "loop", base.full)]);
+    base.is_refused("the root", &[link(base.full, "root", root)]);
+    base.is_refused("full", &[unlink(root, "full", base.full)]);
+    let deleted = Tag::Inode(base.full, base.raw(base.full)).with_links(0);
+    base.is_refused("deleted", &[unlink(root, "full", base.full), deleted]);
+    let move_it = |parent| {
+        [
+            unlink(root, "empty", base.empty),
+            link(parent, "e", base.empty),
+        ]
+    };
+    base.is_refused("moved", &move_it(base.full));
+    base.is_replayed("renamed", &move_it(root));
+    base.is_replayed("empty", &[unlink(root, "empty", base.empty)]);
+    base.is_replayed("new", &base.new_as(base.empty, |_| {}));
+    let new = |ino: u32| base.new_as(base.empty, |_| {})[0].with_ino(Ino(ino));
+    let named = |parent, ino| name(Kind::Creat, Ino(parent), "new", Ino(ino));
+    let circle = [new(90), new(91), named(90, 91), named(91, 90)];
+    base.is_refused("each in the other", &circle);
+}
+
+#[test]
+fn links_and_pipes_are_as_long_as_they_can_be() {
+    let Some(base) = Base::new() else { return };
+    for size in [0, 5, 59, 60, 4000] {
+        base.is_refused("short", &[base.inode(base.short, size)]);
+        base.is_refused(
+            "new",
+            &base.new_as(base.short, |raw| {
+                *raw = sized(raw.clone(), size);
+            }),
+        );
+    }
+    for size in [0, 30, 99, 101, 50_000] {
+        base.is_refused("long", &[base.inode(base.long, size)]);
+    }
+    base.is_refused("no block", &base.new_as(base.long, |_| {}));
+    base.is_refused("pipe", &[base.inode(base.pipe, 50_000)]);
+    base.is_replayed("as it was", &[base.inode(base.long, 100)]);
+    base.is_replayed("new", &base.new_as(base.short, |_| {}));
+    base.is_replayed("new pipe", &base.new_as(base.pipe, |_| {}));
+}
+
+#[test]
+fn pointers_in_a_record_are_those_of_the_files_ranges() {
+    let Some(base) = Base::new() else { return };
+    let no_extents = |raw: &mut Vec<u8>| raw[32..36].fill(0);
+    base.is_refused("new", &base.new_as(base.file, no_extents));
+    let mut raw = base.raw(base.file);
+    no_extents(&mut raw);
+    base.is_refused("old", &[Tag::Inode(base.file, raw.clone())]);
+    // As `chattr -e` makes it.
+    let first = u32::from_le_bytes(raw[40 + 20..40 + 24].try_into().unwrap());
+    raw[40..100].fill(0);
+    for index in 0..5_u32 {
+        let at = 40 + 4 * index as usize;
+        raw[at..at + 4].copy_from_slice(&(first + index).to_le_bytes());
+    }
+    base.is_replayed("pointers", &[Tag::Inode(base.file, raw.clone())]);
+    raw[40] ^= 1;
+    base.is_refused("others", &[Tag::Inode(base.file, raw)]);
+}
