@@ -325,10 +325,9 @@ fn report_journal(context: &Context, path: &Path, fs: &Fs) {
         return;
     };
     let text = report.to_string();
-    let matters = report.fast_commits_pending > 0 || report.bad_transaction.is_some();
     for line in text.lines() {
         let line = format!("{}: {line}", path.display());
-        if matters {
+        if report.is_incomplete() {
             context.note(line)
         } else {
             context.detail(line)

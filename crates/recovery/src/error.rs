@@ -54,6 +54,9 @@ pub enum Unsupported {
         /// Read-only compatible ones.
         ro_compat: u32,
     },
+    /// Features of the area for fast commits, whose records may then mean anything.
+    #[error("the journal's fast commits have unknown features")]
+    FastCommits,
     /// Several file systems share an external journal.
     #[error(
         "the external journal is shared by {0} file systems, which Linux does not support either"

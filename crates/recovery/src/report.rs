@@ -49,6 +49,17 @@ pub struct Report {
     pub fast_commits: Found,
 }
 
+impl Report {
+    /// Whether the journal holds, or may hold, changes that are not shown. The first fast commit may be damaged, or
+    /// never have been whole: that can't be told apart. One behind others that are whole never was.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        self.fast_commits_pending > 0
+            || self.fast_commits.damage.is_some()
+            || self.bad_transaction.is_some()
+    }
+}
+
 impl fmt::Display for Report {
     /// One line for each thing worth saying; nothing for a journal without content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,7 +94,8 @@ impl fmt::Display for Report {
             writeln!(f, "{commits} fast commits replayed: {replayed} records")?;
         }
         if let Some(damage) = self.fast_commits.damage {
-            writeln!(f, "the fast-commit area is damaged: {damage}")?;
+            let text = "the fast-commit area can't be read, and later changes in it are not shown";
+            writeln!(f, "{text}: {damage}")?;
         }
         Ok(())
     }

@@ -6,10 +6,10 @@
 
 use device::BlockDevice;
 use ondisk::superblock::state;
-use ondisk::{Feature, FsBlock, Geometry, Superblock};
+use ondisk::{Feature, FsBlock, Geometry, Site, Superblock};
 use sync::Arc;
 
-use crate::error::Error;
+use crate::error::{Error, Unsupported};
 use crate::overlay::read_copy;
 use crate::replay::{self, ReadLog};
 use crate::report::Report;
@@ -33,6 +33,12 @@ pub fn replay_to_device(
     let Some(log) = replayed.log else {
         return Ok(report);
     };
+    if let Some(damage) = report.fast_commits.damage
+        && damage.site() == Site::FastCommitFeatures
+    {
+        // They were promised, and what is committed next would take their place; the kernel refuses, too.
+        return Err(Unsupported::FastCommits.into());
+    }
     if report.fast_commits_pending > 0 {
         return Err(Error::FastCommitsPending {
             changes: report.fast_commits_pending,

@@ -203,3 +203,49 @@ fn pointers_in_a_record_are_those_of_the_files_ranges() {
     raw[40] ^= 1;
     base.is_refused("others", &[Tag::Inode(base.file, raw)]);
 }
+
+#[test]
+fn fast_commits_that_can_not_be_read_are_told_of_and_unknown_ones_refused() {
+    let Some(base) = Base::new() else { return };
+    let mut image = base.image.clone();
+    let tags = base.new_as(base.pipe, |_| {});
+    base.area.write(&mut image, &tags, None);
+    let first = base.area.first(&image).to_vec();
+    let open_with = |change: &dyn Fn(&mut Vec<u8>)| {
+        let (mut image, mut first) = (image.clone(), first.clone());
+        change(&mut first);
+        base.area.set_first(&mut image, &first);
+        let device = Arc::new(Scratch::new(
+            Arc::new(MemoryDevice::from_bytes(&image)),
+            32 << 20,
+        ));
+        let shared = || Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let reader = Fs::open(shared(), &OpenOptions::default()).unwrap();
+        let report = *reader.recovery_report().unwrap();
+        drop(reader);
+        let opened = Fs::open_for_writing(shared(), &OpenOptions::default(), clock);
+        if opened.is_err() {
+            assert!(device.written(4096).is_empty());
+        }
+        (report, opened)
+    };
+    // A bit of a record, as a cut may leave it: told, whoever opens it.
+    let (report, opened) = open_with(&|first| first[100] ^= 1);
+    assert!(report.is_incomplete(), "{report}");
+    let report = *opened.unwrap().recovery_report().unwrap();
+    assert!(report.is_incomplete(), "{report}");
+    assert!(report.to_string().contains("not shown"), "{report}");
+    // HEAD's features.
+    let (report, opened) = open_with(&|first| first[4] = 1);
+    assert!(report.is_incomplete(), "{report}");
+    let error = opened.err().unwrap().to_string();
+    assert!(error.contains("unknown features"), "{error}");
+    // lanefs begins its area with a fast commit that is whole: what a cut leaves behind that is nothing to tell of.
+    let (report, opened) = open_with(&|first| {
+        first.copy_from_slice(base.area.first(&base.image));
+        first[100] ^= 1;
+    });
+    assert!(!report.is_incomplete(), "{report}");
+    assert_eq!(report.fast_commits.changes, 0);
+    opened.unwrap().close().unwrap();
+}
