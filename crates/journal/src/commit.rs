@@ -4,7 +4,7 @@
 //! Commit, in numbered steps:
 //! 1. seal the running epoch, wait for its handles, open the next;
 //! 2. stage: objects, then the client's lists; drop the images of blocks that the epoch freed;
-//! 3. write the transaction (log.rs); CRASH: from here on it is found;
+//! 3. write the transaction (log.rs), before that all committed ones home if the log has to begin anew; CRASH: from here on it is found;
 //! 4. put its images up for the checkpoint, cancel those of freed blocks, true up the space;
 //! 5. tell the client, then whoever waits.
 //!
@@ -405,16 +405,12 @@ impl Journal {
             client.committed(epoch);
             return Ok(true);
         };
-        let (held_most, count) = (self.held_most(), images.len().max(revokes.len()));
-        let needed = u32::try_from(count).map(|_| cost(images.len() as u32, revokes.len() as u32));
-        if held_most > 0 && needed.map_or(true, |needed| u64::from(needed) > held_most) {
-            return Err(JournalError::Held);
-        }
+        self.make_fit(log, images.len(), revokes.len())?;
         let transaction = Transaction {
             images: &images,
             revokes: &revokes,
             is_async: self.options.async_commit
-                && held_most == 0
+                && !self.is_held()
                 && revokes.is_empty()
                 && !(self.options.is_ordered && sealed.did.maps_data),
             time: (self.clock)(),
@@ -450,6 +446,34 @@ impl Journal {
         // 5.
         client.committed(epoch);
         Ok(true)
+    }
+
+    /// Sees to it that a transaction of so many blocks and revokes may be written.
+    ///
+    /// Where the log never goes over its end, what is committed goes home first if it would. The committer holds
+    /// nothing, and a checkpoint waits for no commit and no promise, so this ends; and nothing is committed meanwhile,
+    /// so the log is empty then, with room for every transaction that was promised any.
+    fn make_fit(
+        &self,
+        log: &Mutex<Log>,
+        images: usize,
+        revokes: usize,
+    ) -> Result<(), JournalError> {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let needed = cost(count(images), count(revokes));
+        let held_most = self.held_most();
+        if held_most > 0 && u64::from(needed) > held_most {
+            return Err(JournalError::Held);
+        }
+        if !log.lock().has_room_before_its_end(needed) {
+            self.statistics.log_turns.add(1);
+            self.checkpoint()?;
+            if !log.lock().has_room_before_its_end(needed) {
+                let wrong = "a transaction is larger than the log";
+                return Err(JournalError::Aborted(wrong.into()));
+            }
+        }
+        Ok(())
     }
 
     fn write_without_log(&self, images: &Images) -> Result<(), JournalError> {

@@ -1,5 +1,10 @@
 //! The log itself: a ring of blocks into which one transaction after another is written.
 //!
+//! With an area for fast commits behind it, it is no ring: e2fsck 1.47.0, and Linux until 2023, take the area's end for the
+//! log's, and lose every transaction behind the place where the log went back to its first block. So what recovery has
+//! to read never goes over the log's end. Before a transaction would, all that is committed goes home, and the log
+//! begins anew ([`Log::has_room_before_its_end`]); one that is empty begins at its first block.
+//!
 //! Order of a transaction: revoke blocks, then descriptors each followed by its copies; flush; commit record; flush.
 //! (With async commit, where allowed: all of it, then one flush.) The first transaction of an empty log is preceded
 //! by the superblock that names its place, made durable by the first flush. CRASH: before the commit record is
@@ -126,7 +131,18 @@ impl Log {
         self.superblock.log_end() - self.superblock.first()
     }
 
-    /// Writes a transaction; when this returns it is durable.
+    /// Whether what recovery has to read may go over the log's end to its first block.
+    fn is_ring(&self) -> bool {
+        self.superblock.fast_commit_blocks() == 0
+    }
+
+    /// Whether a transaction of at most so many blocks can be written now; if not, it can once all that is committed
+    /// is home.
+    pub(crate) fn has_room_before_its_end(&self, blocks: u32) -> bool {
+        self.is_ring() || self.head.saturating_add(blocks) <= self.superblock.log_end()
+    }
+
+    /// Writes a transaction; when this returns it is durable. It has room before the log's end.
     pub(crate) fn write(
         &mut self,
         transaction: &Transaction<'_>,
@@ -182,10 +198,12 @@ impl Log {
         statistics: &Statistics,
     ) -> Result<(), JournalError> {
         // Fast commits count only behind a log that is in use, even if it is empty.
-        let empty = match self.superblock.fast_commit_blocks() {
-            0 => 0,
-            _ => self.head,
-        };
+        let mut empty = 0;
+        if !self.is_ring() {
+            empty = self.superblock.first();
+            // CRASH: what stands there is of older transactions than the next.
+            self.head = if oldest.is_none() { empty } else { self.head };
+        }
         let (tid, start) = oldest.unwrap_or((self.next_tid, empty));
         if (self.superblock.start(), self.superblock.sequence()) == (start, tid) {
             return Ok(());
@@ -230,6 +248,20 @@ impl Log {
         self.write_superblock()?;
         self.map.device().flush()?;
         Ok(self.next_tid)
+    }
+
+    /// Makes a log that is empty but in use begin at its first block, durably.
+    ///
+    /// What stands there goes first: it may be the end of a transaction that was cut, with the next one's number.
+    fn begin_anew(&mut self) -> Result<(), JournalError> {
+        let first = self.superblock.first();
+        let zeros = vec![0; self.map.block_size().bytes()];
+        self.map.write(first, &zeros)?;
+        self.map.device().flush()?;
+        self.head = first;
+        self.superblock.set_start(first);
+        self.write_superblock()?;
+        Ok(self.map.device().flush()?)
     }
 
     /// Makes the area one without fast commits, durably, and its last block one at which a scan ends.
@@ -292,8 +324,9 @@ impl Log {
         self.format.checksum == JournalChecksum::V1
     }
 
+    /// Of a log that is no ring the last block is followed by none.
     fn after(&self, block: u32) -> u32 {
-        if block + 1 < self.superblock.log_end() {
+        if block + 1 < self.superblock.log_end() || !self.is_ring() {
             block + 1
         } else {
             self.superblock.first()
@@ -322,6 +355,9 @@ pub fn commit_in_place_of_fast_commits(
         return Err(JournalError::Aborted(
             "the log has no room for what its fast commits say".into(),
         ));
+    }
+    if !log.has_room_before_its_end(needed) {
+        log.begin_anew()?;
     }
     let transaction = Transaction {
         images,

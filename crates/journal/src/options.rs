@@ -63,6 +63,9 @@ pub struct Statistics {
     pub lease_recalls: Counter,
     /// Times that `reserve` found no room and waited for a commit or a checkpoint.
     pub room_waits: Counter,
+    /// Times that a commit had to write home all that was committed, for a log that never goes over its end to begin
+    /// anew.
+    pub log_turns: Counter,
     /// For each commit, how long no handle could begin: from the close of its epoch to the opening of the next.
     pub seal_pauses: Histogram,
 }

@@ -23,6 +23,7 @@ impl Fs {
                 ("journal.flushes", journal.flushes.sum()),
                 ("journal.begin_waits", journal.begin_waits.sum()),
                 ("journal.room_waits", journal.room_waits.sum()),
+                ("journal.log_turns", journal.log_turns.sum()),
                 ("journal.lease_recalls", journal.lease_recalls.sum()),
             ]);
         }

@@ -17,6 +17,7 @@ use crate::image::open;
 mod area;
 mod attributes;
 mod case;
+mod end;
 
 use case::{Case, OLD, e2fsck, kernel, shows};
 

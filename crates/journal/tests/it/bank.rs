@@ -185,11 +185,20 @@ impl Bank {
     pub fn on(image: &Image, device: Recorder, options: Options, canary: Option<Canary>) -> Bank {
         let device = Arc::new(device);
         let home = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        let journal = Journal::open(image.map(Arc::clone(&home)), 0, home, options, || {
-            (1_700_000_000, 0)
-        })
-        .unwrap();
-        Bank::with(image, device, journal, canary)
+        Bank::with_home(image, device, home, options, canary)
+    }
+
+    /// A bank whose checkpoints write to another device than its journal.
+    pub fn with_home(
+        image: &Image,
+        device: Arc<Recorder>,
+        home: Arc<dyn BlockDevice>,
+        options: Options,
+        canary: Option<Canary>,
+    ) -> Bank {
+        let log = image.map(Arc::clone(&device) as Arc<dyn BlockDevice>);
+        let journal = Journal::open(log, 0, home, options, || (1_700_000_000, 0));
+        Bank::with(image, device, journal.unwrap(), canary)
     }
 
     /// A bank on an image whose journal is not used.

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use device::BlockDevice;
 use lanefs_journal::{LogMap, Options};
-use ondisk::jbd2::{JournalFeatures, JournalSuperblock};
-use ondisk::{BlockSize, Feature, FsBlock, Geometry, Superblock};
+use ondisk::jbd2::{BlockHeader, JournalFeatures, JournalSuperblock};
+use ondisk::{BlockSize, Feature, FsBlock, Geometry, Superblock, Tid};
 use sync::Arc;
 
 /// An image and where its parts lie.
@@ -17,6 +17,7 @@ pub struct Image {
     /// Blocks of the file that the bank uses.
     pub cells: Vec<FsBlock>,
     features: String,
+    has_area: bool,
 }
 
 /// Blocks of the file.
@@ -36,6 +37,22 @@ fn blocks_of(image: &Path, file: &str) -> Vec<FsBlock> {
 impl Image {
     /// Makes the image, or says why that is not possible here.
     pub fn make(block_size: u32, features: &str) -> Option<Image> {
+        Image::with_journal(block_size, features, 1024)
+    }
+
+    /// The same whose journal has an area for fast commits behind the smallest log.
+    pub fn with_area(block_size: u32, features: &str) -> Option<Image> {
+        let mut image = Image::with_journal(block_size, features, 2048)?;
+        image.has_area = true;
+        let mut sb = image.journal_superblock();
+        sb.set_fast_commit_blocks_raw(1024);
+        sb.seal();
+        let at = image.journal_at();
+        image.bytes[at..at + JournalSuperblock::SIZE].copy_from_slice(sb.bytes());
+        Some(image)
+    }
+
+    fn with_journal(block_size: u32, features: &str, blocks: u32) -> Option<Image> {
         if !testkit::have("mke2fs") || !testkit::have("debugfs") {
             testkit::skip("needs mke2fs and debugfs");
             return None;
@@ -46,9 +63,9 @@ impl Image {
         std::fs::write(&file, vec![1; CELLS * block_size as usize]).unwrap();
         std::fs::File::create(&path)
             .unwrap()
-            .set_len(4096 * u64::from(block_size))
+            .set_len(8192 * u64::from(block_size))
             .unwrap();
-        let journal_mib = (1024 * block_size) >> 20;
+        let journal_mib = (blocks * block_size) >> 20;
         let (size, image) = (block_size.to_string(), path.to_str().unwrap());
         let journal = format!("size={journal_mib}");
         let arguments = [
@@ -83,9 +100,13 @@ impl Image {
             journal: blocks_of(&path, "<8>"),
             cells: blocks_of(&path, "cells"),
             features: features.to_owned(),
+            has_area: false,
         })
         .inspect(|image| {
-            assert_eq!((image.journal.len(), image.cells.len()), (1024, CELLS));
+            assert_eq!(
+                (image.journal.len(), image.cells.len()),
+                (blocks as usize, CELLS)
+            );
         })
     }
 
@@ -95,6 +116,7 @@ impl Image {
         Options {
             has_checksums: has("metadata_csum"),
             is_64bit: has("64bit"),
+            fast_commits: self.has_area,
             ..Options::default()
         }
     }
@@ -127,6 +149,23 @@ impl Image {
             .read_at(self.journal_at() as u64, &mut bytes)
             .unwrap();
         JournalSuperblock::from_bytes(bytes).features()
+    }
+
+    /// The number of the oldest transaction that recovery reads and its place in the log, and those of all blocks there
+    /// that name a transaction as young.
+    pub fn log(&self, device: &dyn BlockDevice) -> ((Tid, u32), Vec<(Tid, u32)>) {
+        let mut bytes = vec![0; self.block_size.bytes()];
+        let at = |position: u32| self.journal[position as usize].offset(self.block_size);
+        device.read_at(at(0), &mut bytes).unwrap();
+        let sb = JournalSuperblock::read(&bytes).unwrap();
+        let mut found = Vec::new();
+        for position in sb.first()..sb.log_end() {
+            device.read_at(at(position), &mut bytes).unwrap();
+            let header =
+                BlockHeader::of(&bytes).filter(|header| header.tid().is_at_or_after(sb.sequence()));
+            found.extend(header.map(|header| (header.tid(), position)));
+        }
+        ((sb.sequence(), sb.start()), found)
     }
 
     /// The image with the flag that says that the journal may hold something.

@@ -6,3 +6,4 @@ mod crash;
 mod image;
 mod interop;
 mod modes;
+mod turn;
