@@ -99,9 +99,20 @@ pub fn open_to_mount(
         true => Fs::open_for_writing_with(place, choices, lanefs::now),
         false => Fs::open_with(place, choices),
     };
+    if let Err(error) = &fs
+        && is_writable
+        && is_of_features(error)
+    {
+        // The lock on it is a writer's still.
+        let why = error.to_string();
+        drop((fs, device));
+        context.note(why);
+        let read = open_to_mount(context, path, options, choices, true)?;
+        return Ok((read.0, false));
+    }
     let fs = fs.map_err(|error| match &error {
         Error::Fs {
-            source: lanefs::FsError::Unwritable(_) | lanefs::FsError::UnwritableFeature(_),
+            source: lanefs::FsError::Unwritable(_),
             ..
         } => cannot_read(path, &error).hint("mount it to be read only: -o ro"),
         _ => cannot_read(path, &error),
@@ -115,6 +126,15 @@ pub fn open_to_mount(
     }
     report_journal(context, path, &fs);
     Ok((fs, is_writable))
+}
+
+/// Whether the image has features that are read and not written.
+fn is_of_features(error: &Error) -> bool {
+    let source = match error {
+        Error::Fs { source, .. } => source,
+        _ => return false,
+    };
+    matches!(source, lanefs::FsError::UnwritableFeature(_))
 }
 
 /// Whether opening failed for want of the right to write.

@@ -2,7 +2,8 @@
 //!
 //! Who writes holds an exclusive advisory lock (flock) on the file, who reads a shared one, for as long as the
 //! device is open: two writers, or a writer beside readers, are refused at the door. The lock ends with the process,
-//! so a crash leaves nothing behind. A block device that the kernel has mounted is refused to writers too. No lock of
+//! so a crash leaves nothing behind. A loop device is locked with the file behind it, so that who opens the file, or
+//! another loop device on it, is met. A block device that the kernel has mounted is refused to writers too. No lock of
 //! ours is held in any method; reads and writes run in parallel.
 //! After a crash, what was written since the last `flush` may be there in part.
 
@@ -18,6 +19,7 @@ use rustix::ioctl::{Getter, Opcode, opcode};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::clock::Duration;
 
+use crate::attached::Attached;
 use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
 
 /// One transfer is at most this long; the kernel cuts longer ones anyway.
@@ -27,10 +29,15 @@ const TRANSFER_BYTES_MAX: usize = 1 << 30;
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
+/// How many loop devices are followed that lie on each other.
+const BEHIND_MOST: usize = 8;
+
 /// A regular file or block device that holds an image.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
+    /// What is behind it, if it is a loop device, for the locks on that.
+    _behind: Vec<File>,
     path: String,
     read_only: bool,
     is_regular: bool,
@@ -112,10 +119,15 @@ impl FileDevice {
             return Err(DeviceError::WriteProtected { path: name });
         }
         lock(&file, read_only, &name)?;
+        let behind = match is_regular {
+            true => Vec::new(),
+            false => lock_behind(stat.st_rdev, read_only, &name)?,
+        };
         // For a block device fstat has no size, but its end can be sought.
         let size = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(failed)?;
         Ok(FileDevice {
             file,
+            _behind: behind,
             path: name,
             read_only,
             is_regular,
@@ -205,6 +217,30 @@ fn kind_of(file_type: FileType) -> Kind {
         FileType::Socket => Kind::Other("a socket"),
         _ => Kind::Other("of an unknown type"),
     }
+}
+
+/// Takes the advisory locks on what is behind a loop device. What can't be opened here (a file that was removed, or is
+/// in another mount namespace) goes without.
+fn lock_behind(number: u64, shared: bool, path: &str) -> Result<Vec<File>, DeviceError> {
+    let mut behind: Vec<File> = Vec::new();
+    let mut number = number;
+    while let Some(attached) = Attached::to(number).filter(|_| behind.len() < BEHIND_MOST) {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let Ok(file) = retry(|| rustix::fs::open(&attached.file, flags, Mode::empty())) else {
+            break;
+        };
+        let file = File::from(file);
+        lock(&file, shared, path)?;
+        let stat = rustix::fs::fstat(&file);
+        behind.push(file);
+        match stat {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice => {
+                number = stat.st_rdev;
+            }
+            _ => break,
+        }
+    }
+    Ok(behind)
 }
 
 /// Takes the advisory lock, exclusive for writers. File systems without such locks go without.

@@ -4,12 +4,14 @@
 //! device with changes in memory. [`Slice`],
 //! [`ReadOnly`] and [`Counted`] wrap another device. Nothing here knows ext4.
 
+mod attached;
 mod block_device;
 mod file;
 mod memory;
 mod scratch;
 mod view;
 
+pub use attached::Attached;
 pub use block_device::{BlockDevice, DeviceError, Resize};
 pub use file::FileDevice;
 pub use memory::MemoryDevice;

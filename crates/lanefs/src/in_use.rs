@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use device::{DeviceError, FileDevice};
+use device::{Attached, DeviceError, FileDevice};
 
 use crate::Error;
 
@@ -30,7 +30,9 @@ pub fn open_unchanging(path: impl AsRef<Path>) -> Result<FileDevice, Error> {
 
 fn unused(path: &Path, opened: Result<FileDevice, DeviceError>) -> Result<FileDevice, Error> {
     let user = match opened {
-        Err(DeviceError::InUse { .. }) => user_of(path).or_else(|| lock_holder(path)),
+        Err(DeviceError::InUse { .. }) => user_of(path)
+            .or_else(|| lock_holder(path))
+            .or_else(|| lock_holder(&behind(path)?.file)),
         Err(_) => None,
         Ok(_) => user_of(path),
     };
@@ -67,17 +69,31 @@ fn lock_on(list: &str, file: &str) -> Option<u32> {
     })
 }
 
-/// How `path` is in use, as a clause: mounted somewhere, or attached to a loop device. `None` also where the host
-/// does not tell.
+/// How `path` is in use, as a clause: mounted somewhere, or attached to a loop device; a loop device also by another one
+/// on the same bytes of the same file. `None` also where the host does not tell.
 #[must_use]
 pub fn user_of(path: &Path) -> Option<String> {
     let metadata = fs::metadata(path).ok()?;
     if metadata.file_type().is_block_device() {
         let number = metadata.rdev();
         let number = format!("{}:{}", major(number), minor(number));
-        return mount_point(&fs::read_to_string("/proc/self/mountinfo").ok()?, &number);
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let other = || {
+            let own = Attached::to(metadata.rdev())?;
+            loop_device(&own.file, |other| {
+                other.name != own.name && other.overlaps(&own)
+            })
+        };
+        return mount_point(&mounts, &number).or_else(other);
     }
-    loop_device(&path.canonicalize().ok()?, &metadata)
+    loop_device(&path.canonicalize().ok()?, |_| true)
+}
+
+/// What is behind a loop device.
+fn behind(path: &Path) -> Option<Attached> {
+    let metadata = fs::metadata(path).ok()?;
+    let is_device = metadata.file_type().is_block_device();
+    Attached::to(metadata.rdev()).filter(|_| is_device)
 }
 
 /// Linux's encoding of device numbers for programs.
@@ -97,24 +113,17 @@ fn mount_point(table: &str, number: &str) -> Option<String> {
     Some(format!("mounted on {place}"))
 }
 
-/// The loop device that a file is attached to, under this name or another.
-fn loop_device(file: &Path, metadata: &fs::Metadata) -> Option<String> {
-    let is_same = |other: &Path| {
-        other == file
-            || fs::metadata(other)
-                .is_ok_and(|other| (other.dev(), other.ino()) == (metadata.dev(), metadata.ino()))
+/// A loop device of this kind that a file is attached to, under this name or another.
+fn loop_device(file: &Path, is_wanted: impl Fn(&Attached) -> bool) -> Option<String> {
+    let number_of = |file: &Path| {
+        let metadata = fs::metadata(file).ok()?;
+        Some((metadata.dev(), metadata.ino()))
     };
-    let entries = fs::read_dir("/sys/block").ok()?;
-    for entry in entries.flatten() {
-        let backing = fs::read_to_string(entry.path().join("loop/backing_file"));
-        if backing.is_ok_and(|backing| is_same(Path::new(backing.trim_end_matches('\n')))) {
-            return Some(format!(
-                "attached to /dev/{}",
-                entry.file_name().to_string_lossy()
-            ));
-        }
-    }
-    None
+    let number = number_of(file);
+    let is_same = |other: &Path| other == file || number.is_some() && number_of(other) == number;
+    Attached::all()
+        .find(|attached| is_wanted(attached) && is_same(&attached.file))
+        .map(|attached| format!("attached to /dev/{}", attached.name))
 }
 
 #[cfg(test)]

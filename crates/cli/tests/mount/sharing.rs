@@ -121,25 +121,32 @@ fn a_clean_image_is_mounted_without_its_journal() {
     assert!(said(&output).contains("e2fsck"), "{}", said(&output));
 }
 
-/// A block device that refuses writes, until dropped.
-struct ReadOnlyLoop(PathBuf);
+/// A loop device, until dropped.
+struct Loop(PathBuf);
 
-impl ReadOnlyLoop {
-    fn over(image: &Path) -> Option<ReadOnlyLoop> {
+impl Loop {
+    fn over(image: &Path, options: &[&str]) -> Option<Loop> {
         let output = Command::new("losetup")
-            .args(["-r", "-f", "--show"])
+            .args(["-f", "--show"])
+            .args(options)
             .arg(image)
             .output()
             .ok()?;
         let name = String::from_utf8(output.stdout).ok()?;
-        output
-            .status
-            .success()
-            .then(|| ReadOnlyLoop(name.trim().into()))
+        output.status.success().then(|| Loop(name.trim().into()))
+    }
+
+    /// Tries to change what is on it.
+    fn touch(&self) -> Output {
+        let mut touch = lanefs();
+        let touch = touch
+            .arg("touch")
+            .arg(format!("{}:/touched", self.0.display()));
+        touch.output().unwrap()
     }
 }
 
-impl Drop for ReadOnlyLoop {
+impl Drop for Loop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
     }
@@ -152,12 +159,10 @@ fn a_device_that_refuses_writes_is_named_and_mounted_to_be_read() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path(), "a.img", SIZE, &[]);
-    let Some(device) = ReadOnlyLoop::over(&image) else {
+    let Some(device) = Loop::over(&image, &["-r"]) else {
         return testkit::skip("no loop device");
     };
-    let mut touch = lanefs();
-    let output = touch.arg("touch").arg(format!("{}:/y", device.0.display()));
-    let output = output.output().unwrap();
+    let output = device.touch();
     assert_eq!(output.status.code(), Some(1));
     let text = said(&output);
     assert!(text.contains("is a read-only block device"), "{text}");
@@ -172,6 +177,80 @@ fn a_device_that_refuses_writes_is_named_and_mounted_to_be_read() {
         said(&output)
     );
     assert!(umount(&place).status.success());
+}
+
+#[test]
+fn an_image_in_use_is_in_use_through_loop_devices_too() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let refused = |output: Output, why: &str| {
+        let text = said(&output);
+        assert!(!output.status.success(), "{text}");
+        assert!(text.contains("in use") && text.contains(why), "{text}");
+    };
+    // The file is mounted by lanefs, and a device is made of it then.
+    let served = Served::start(&image, "rw");
+    let Some(one) = Loop::over(&image, &[]) else {
+        served.unmount();
+        return testkit::skip("no loop device");
+    };
+    refused(one.touch(), "lanefs");
+    let listed = lanefs().arg("ls").arg(&one.0).output().unwrap();
+    refused(listed, "");
+    served.unmount();
+    // Nobody else has it now.
+    let output = one.touch();
+    assert!(output.status.success(), "{}", said(&output));
+    // Two devices on the same bytes, one of them mounted by lanefs, then by the kernel.
+    let served = Served::start(&one.0, "rw");
+    let two = Loop::over(&image, &[]).unwrap();
+    refused(two.touch(), "");
+    served.unmount();
+    {
+        let _kernel = Mounted::with(&one.0, "rw").unwrap();
+        refused(two.touch(), one.0.to_str().unwrap());
+    }
+    drop(two);
+    // Other bytes are another image.
+    let beyond = fs::File::options().write(true).open(&image).unwrap();
+    beyond.set_len(2 * SIZE).unwrap();
+    let behind = SIZE.to_string();
+    let two = Loop::over(&image, &["-o", &behind]).unwrap();
+    drop(one);
+    let one = Loop::over(&image, &["--sizelimit", &behind]).unwrap();
+    testkit::run("mke2fs", &["-q", "-t", "ext4", two.0.to_str().unwrap()]);
+    for device in [&one, &two] {
+        let output = device.touch();
+        assert!(output.status.success(), "{}", said(&output));
+        testkit::e2fsck(&device.0);
+    }
+}
+
+#[test]
+fn an_image_with_features_that_are_only_read_is_mounted_to_be_read() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &["-O", "quota"]);
+    let before = fs::read(&image).unwrap();
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let output = mount(&image, "noatime", &place);
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(
+        text.contains("quota") && text.contains("mounted read-only"),
+        "{text}"
+    );
+    assert!(place.join("lost+found").exists());
+    let refused = fs::write(place.join("x"), "x").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    assert!(umount(&place).status.success());
+    assert!(fs::read(&image).unwrap() == before);
 }
 
 /// An image that may not be written to is said to be so, not to be unreadable.
