@@ -4,7 +4,8 @@
 //! Commit, in numbered steps:
 //! 1. seal the running epoch, wait for its handles, open the next;
 //! 2. stage: objects, then the client's lists; drop the images of blocks that the epoch freed;
-//! 3. write the transaction (log.rs), before that all committed ones home if the log has to begin anew; CRASH: from here on it is found;
+//! 3. write the transaction (log.rs), before that all committed ones home if the log has to begin anew; CRASH: from
+//!    here on it is found;
 //! 4. put its images up for the checkpoint, cancel those of freed blocks, true up the space;
 //! 5. tell the client, then whoever waits.
 //!

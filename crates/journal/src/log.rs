@@ -1,8 +1,8 @@
 //! The log itself: a ring of blocks into which one transaction after another is written.
 //!
-//! With an area for fast commits behind it, it is no ring: e2fsck 1.47.0, and Linux until 2023, take the area's end for the
-//! log's, and lose every transaction behind the place where the log went back to its first block. So what recovery has
-//! to read never goes over the log's end. Before a transaction would, all that is committed goes home, and the log
+//! With an area for fast commits behind it, it is no ring: e2fsck 1.47.0, and Linux until 2023, take the area's end for
+//! the log's, and lose every transaction behind the place where the log went back to its first block. So what recovery
+//! has to read never goes over the log's end. Before a transaction would, all that is committed goes home, and the log
 //! begins anew ([`Log::has_room_before_its_end`]); one that is empty begins at its first block.
 //!
 //! Order of a transaction: revoke blocks, then descriptors each followed by its copies; flush; commit record; flush.

@@ -69,8 +69,8 @@ fn lock_on(list: &str, file: &str) -> Option<u32> {
     })
 }
 
-/// How `path` is in use, as a clause: mounted somewhere, or attached to a loop device; a loop device also by another one
-/// on the same bytes of the same file. `None` also where the host does not tell.
+/// How `path` is in use, as a clause: mounted somewhere, or attached to a loop device; a loop device also by another
+/// one on the same bytes of the same file. `None` also where the host does not tell.
 #[must_use]
 pub fn user_of(path: &Path) -> Option<String> {
     let metadata = fs::metadata(path).ok()?;
