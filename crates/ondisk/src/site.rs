@@ -181,6 +181,7 @@ sites! {
     FastCommitPlace = 912, "a fast commit gives a directory another place than it has";
     FastCommitFull = 913, "a fast commit takes away a directory that holds names";
     FastCommitTarget = 914, "a fast commit makes a symbolic link without its target";
+    FastCommitType = 915, "a fast commit makes an inode of no known type";
 
     // 10xx: orphan file, multi-mount protection.
     OrphanMagic = 1000, "a block of the orphan file has no magic number";

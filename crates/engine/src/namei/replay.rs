@@ -75,6 +75,11 @@ fn check(icache: &Icache, ino: Ino) -> Result<(), Error> {
     }
 }
 
+/// The refusal of a name for what is no inode.
+fn no_inode(ino: Ino) -> Error {
+    Corrupt::at(Site::FastCommitName).ino(ino).into()
+}
+
 /// The flags that a record may change: others say how contents or names are recorded.
 fn changeable() -> Flags {
     let all = MODIFIABLE.into_iter().fold(Flags(0), Flags::with);
@@ -250,7 +255,7 @@ impl<'a> Replay<'a> {
         }
         for named in ino.iter().chain([parent]) {
             if !self.is_in_use(*named)? {
-                return Err(Corrupt::at(Site::FastCommitName).ino(*named).into());
+                return Err(no_inode(*named));
             }
         }
         let live = self.icache.get(*parent)?;
@@ -265,7 +270,7 @@ impl<'a> Replay<'a> {
         }
         if let Some(ino) = ino {
             let file_type = self.icache.load(ino)?.file_type();
-            let file_type = file_type.ok_or(Corrupt::at(Site::FastCommitName).ino(ino))?;
+            let file_type = file_type.ok_or_else(|| no_inode(ino))?;
             subdirectories += i64::from(file_type == FileType::Directory);
             *self.links.entry(ino).or_insert(0) += 1;
             draft.add(name, ino, file_type)?;

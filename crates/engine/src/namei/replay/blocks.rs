@@ -1,8 +1,8 @@
 //! The blocks of files that are replayed: taken before anything else can get them, and mapped.
 //!
 //! What is mapped comes from records of ranges and from the file's own map, never from the words that a record of an
-//! inode has instead of one. Linux changes a map's form (`chattr +e`, `-e`) with no word of it but the record's flag: the
-//! file's own map is then brought into that form. A record's pointers must be those that the file has in the end.
+//! inode has instead of one. Linux changes a map's form (`chattr +e`, `-e`) with no word of it but the record's flag:
+//! the file's own map is then brought into that form. A record's pointers must be those that the file has in the end.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ impl<'a> Replay<'a> {
             return Ok(Vec::new());
         };
         if unwritten && !self.has_extents(ino)? {
-            return Err(Corrupt::at(Site::FastCommitMap).ino(ino).into());
+            return Err(other_blocks(ino));
         }
         let volume = self.icache.volume();
         if !volume.geometry().contains(at, to.end - first) {
@@ -210,7 +210,7 @@ impl<'a> Replay<'a> {
             return Ok(());
         }
         if has_extents && !self.icache.volume().has(Feature::EXTENT) {
-            return Err(Corrupt::at(Site::FastCommitMap).ino(ino).into());
+            return Err(other_blocks(ino));
         }
         let (mut pieces, mut at) = (Vec::new(), ALL.start);
         while at < ALL.end {
@@ -260,7 +260,7 @@ impl<'a> Replay<'a> {
             |(index, word): (usize, &u64)| u64::from(said.inode.block_word(index)) == *word;
         match words.iter().enumerate().all(is_same) {
             true => Ok(()),
-            false => Err(Corrupt::at(Site::FastCommitMap).ino(ino).into()),
+            false => Err(other_blocks(ino)),
         }
     }
 
@@ -293,6 +293,11 @@ impl<'a> Replay<'a> {
         }
         Ok(())
     }
+}
+
+/// The refusal of a record whose blocks the file can't have.
+fn other_blocks(ino: Ino) -> Error {
+    Corrupt::at(Site::FastCommitMap).ino(ino).into()
 }
 
 /// Whether a link's target is in the inode.

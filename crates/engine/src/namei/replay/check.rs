@@ -1,5 +1,5 @@
-//! What fast commits must not make of a file system, whatever their checksums say: links and devices of other sizes than
-//! they can have, directories that are in two places, in none, or within themselves.
+//! What fast commits must not make of a file system, whatever their checksums say: links and devices of other sizes
+//! than they can have, directories that are in two places, in none, or within themselves.
 
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, FileType, Ino, Site};
@@ -30,7 +30,7 @@ impl Replay<'_> {
                 Some(FileType::Symlink) if before.is_none() => self.can_be_link(inode),
                 // What a name stands for, and a device, stay as they were made.
                 Some(_) => inode.size(false) == before.unwrap_or(0),
-                None => return Err(Corrupt::at(Site::InodeType).ino(*ino).into()),
+                None => return Err(Corrupt::at(Site::FastCommitType).ino(*ino).into()),
             };
             if !fits {
                 return Err(Corrupt::at(Site::FastCommitSize).ino(*ino).into());
@@ -91,9 +91,9 @@ impl Replay<'_> {
             let before = i64::from(!self.fresh.contains(ino));
             match before + self.links.get(ino).copied().unwrap_or(0) {
                 0 if *ino != Ino::ROOT && dir::is_empty(self.icache, inode)? => {}
-                0 => return Err(Corrupt::at(Site::FastCommitFull).ino(*ino).into()),
+                0 => return Err(full(*ino)),
                 1 => {}
-                _ => return Err(Corrupt::at(Site::FastCommitPlace).ino(*ino).into()),
+                _ => return Err(elsewhere(*ino)),
             }
         }
         for ((parent, _), ino) in &self.everything.names {
@@ -103,7 +103,7 @@ impl Replay<'_> {
             }
             let is_there = ino != Ino::ROOT && dir::lookup_in(self.icache, ino, b"..")? == *parent;
             if !is_there || !self.hangs_from_old(ino)? {
-                return Err(Corrupt::at(Site::FastCommitPlace).ino(ino).into());
+                return Err(elsewhere(ino));
             }
         }
         Ok(())
@@ -120,4 +120,14 @@ impl Replay<'_> {
         }
         Ok(false)
     }
+}
+
+/// The refusal to take away a directory that is not empty.
+pub(super) fn full(ino: Ino) -> Error {
+    Corrupt::at(Site::FastCommitFull).ino(ino).into()
+}
+
+/// The refusal of a directory that would be where it can't be.
+fn elsewhere(ino: Ino) -> Error {
+    Corrupt::at(Site::FastCommitPlace).ino(ino).into()
 }
