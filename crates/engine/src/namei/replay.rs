@@ -49,6 +49,7 @@ pub(crate) fn replay(icache: &Icache, area: &[u8], orphans: &BTreeSet<Ino>) -> R
         icache,
         everything: &everything,
         orphans,
+        gone: BTreeSet::new(),
         fresh: BTreeSet::new(),
         links: BTreeMap::new(),
     };
@@ -90,6 +91,8 @@ struct Replay<'a> {
     icache: &'a Icache,
     everything: &'a Everything,
     orphans: &'a BTreeSet<Ino>,
+    /// Inodes that were deleted because others got their numbers.
+    gone: BTreeSet<Ino>,
     /// Inodes that were made here.
     fresh: BTreeSet<Ino>,
     /// Names that inodes got, less those that they lost.
@@ -104,7 +107,6 @@ fn is_other(now: &LoadedInode, said: &Said) -> bool {
 impl<'a> Replay<'a> {
     /// Deletes inodes whose numbers others got in the same transaction, with their names.
     fn delete_replaced(&mut self) -> Result<(), Error> {
-        let mut has_deleted = false;
         for (ino, said) in &self.everything.inodes {
             if said.inode.mode() == 0 || !self.is_in_use(*ino)? {
                 continue;
@@ -113,40 +115,54 @@ impl<'a> Replay<'a> {
             if !is_other(&now, said) {
                 continue;
             }
-            if now.is(FileType::Directory) || self.orphans.contains(ino) {
+            if self.orphans.contains(ino) {
                 return Err(Error::Unsupported(
                     "a fast commit that reuses such a number",
                 ));
             }
-            let mut names = Vec::new();
-            for place in self.everything.names.keys() {
-                if self.stands_for(place)? == Some(*ino) {
-                    names.push(place);
-                }
-            }
-            if names.len() != usize::from(now.links_count()) {
-                // A name that no record takes away would stand for the new one.
-                return Err(Corrupt::at(Site::FastCommitReuse).ino(*ino).into());
-            }
-            for place in names {
+            self.take_names_away(&now)?;
+            self.delete(*ino)?;
+            self.gone.insert(*ino);
+        }
+        match self.gone.is_empty() {
+            true => Ok(()),
+            // From here on the numbers are free.
+            false => self.icache.sync_all(),
+        }
+    }
+
+    /// Takes away the names of an inode that is to be deleted, and those in it.
+    fn take_names_away(&mut self, now: &LoadedInode) -> Result<(), Error> {
+        let ino = now.ino();
+        let is_directory = now.is(FileType::Directory);
+        for place in self.everything.names.keys() {
+            let target = self.stands_for(place)?;
+            let is_within = is_directory && place.0 == ino && target.is_some();
+            if is_within || target == Some(ino) {
                 self.name(place, None)?;
             }
-            self.links.remove(ino);
-            self.delete(*ino)?;
-            has_deleted = true;
         }
-        match has_deleted {
-            // From here on the numbers are free.
-            true => self.icache.sync_all(),
-            false => Ok(()),
+        if is_directory && !dir::is_empty(self.icache, self.icache.load(ino)?)? {
+            return Err(check::full(ino));
+        }
+        let had = if is_directory {
+            1
+        } else {
+            i64::from(now.links_count())
+        };
+        // Some may have gone with the directory that they were in.
+        match self.links.remove(&ino).unwrap_or(0) + had {
+            0 => Ok(()),
+            // A name that no record takes away would stand for the new one.
+            _ => Err(Corrupt::at(Site::FastCommitReuse).ino(ino).into()),
         }
     }
 
     /// Whether a number is an inode's, before the replay or through it. The bitmap says so: the record of a deleted one
     /// is as Linux left it, with its mode.
     fn is_in_use(&self, ino: Ino) -> Result<bool, Error> {
-        if self.fresh.contains(&ino) {
-            return Ok(true);
+        if self.fresh.contains(&ino) || self.gone.contains(&ino) {
+            return Ok(self.fresh.contains(&ino));
         }
         let (volume, groups) = (self.icache.volume(), self.icache.groups());
         let number = volume.geometry().group_of_ino(ino);

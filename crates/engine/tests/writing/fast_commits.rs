@@ -253,6 +253,46 @@ fn a_new_file_whose_number_belonged_to_one_that_linux_deleted_is_found_again() {
 }
 
 #[test]
+fn a_new_file_or_directory_that_has_the_number_of_a_removed_one_is_found_again() {
+    let Some(linux) = Linux::new("4096") else {
+        return;
+    };
+    let number = |name: &str| fs::metadata(linux.at(name)).unwrap().ino();
+    let make = |name: &str| {
+        fs::create_dir_all(linux.at(name)).unwrap();
+        fs::write(linux.at(name).join("file"), [7; 9000]).unwrap();
+    };
+    make("one");
+    make("one/two");
+    let old = (number("one"), number("one/file"), number("one/two"));
+    let root = linux.mounted.path();
+    testkit::run("sync", &["-f", root.to_str().unwrap()]);
+    fs::remove_dir_all(linux.at("one")).unwrap();
+    // A directory with its number, and in it, a file with a file's; then a file with a directory's.
+    make("new");
+    fs::write(linux.at("other"), [8; 5000]).unwrap();
+    assert_eq!((number("new"), number("new/file")), (old.0, old.1));
+    assert_eq!(number("other"), old.2);
+    linux.fsync("new/file");
+    let (seen, records) = by_lanefs(&linux.crashed("reused.img"));
+    assert!(records > 0, "Linux made no fast commit");
+    assert_eq!(seen.entries[&b"dir/new/file"[..]].size, 9000);
+    assert_eq!(
+        seen.entries[&b"dir/other"[..]].size,
+        0,
+        "it was not fsynced"
+    );
+    assert!(!seen.entries.contains_key(&b"dir/one"[..]));
+    // A file's number, and then that of the next, is a directory's.
+    fs::remove_file(linux.at("old0")).unwrap();
+    fs::remove_file(linux.at("old1")).unwrap();
+    make("made");
+    linux.fsync("made/file");
+    let (seen, _) = by_lanefs(&linux.crashed("again.img"));
+    assert_eq!(seen.entries[&b"dir/made/file"[..]].size, 9000);
+}
+
+#[test]
 fn what_lanefs_logs_of_a_file_whose_number_linux_freed_is_found_again_by_everyone() {
     let Some(linux) = Linux::new("4096") else {
         return;
