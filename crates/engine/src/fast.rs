@@ -7,6 +7,8 @@
 //!
 //! What a crash leaves: whatever the log commits say; see [`logtree`].
 
+mod room;
+
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,6 +22,8 @@ use ondisk::{Ino, Tid};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank, RwLock};
 
+use self::room::Leaf;
+pub(crate) use self::room::Placed;
 use crate::variants::{Chosen, LogUpdate, LogUse, Variants};
 
 const SHARDS: usize = 64;
@@ -88,6 +92,8 @@ struct OfDirectory {
     unlogged: BTreeSet<Box<[u8]>>,
     /// The last batch that has one of the others.
     logged: Option<Batch>,
+    /// Blocks that changed.
+    leaves: BTreeMap<u32, Leaf>,
 }
 
 #[derive(Default)]
@@ -170,6 +176,17 @@ impl EpochChanges {
         };
         name.now = now;
         name.inodes.extend(before.into_iter().chain(now));
+    }
+
+    /// Names are put into a block of a directory, which holds `before` so far; whether a replay surely has room for
+    /// all that were put there in this epoch.
+    fn note_placed(&self, directory: Ino, placed: &Placed, before: &[u8]) -> bool {
+        let mut shard = self.shard(directory).lock();
+        let leaves = &mut shard.directories.entry(directory).or_default().leaves;
+        let leaf = leaves
+            .entry(placed.leaf)
+            .or_insert_with(|| Leaf::of(before, placed.form));
+        leaf.place(placed)
     }
 
     /// What a changed name stood for at first and stands for now.
@@ -395,6 +412,19 @@ impl FastLog {
         if !changes.has_too_many() {
             changes.note_name((place.0, place.1.into()), before, now);
         }
+    }
+
+    /// Names are put into a block of a directory from this handle on, which holds `before` so far; whether a replay of
+    /// fast commits surely has room for them. Before [`FastLog::note_name`].
+    pub(crate) fn note_placed(
+        &self,
+        handle: &Handle<'_>,
+        directory: Ino,
+        placed: &Placed,
+        before: &[u8],
+    ) -> bool {
+        let changes = self.changes(handle.epoch());
+        changes.has_too_many() || changes.note_placed(directory, placed, before)
     }
 
     /// Blocks of a file are mapped otherwise from this handle on.

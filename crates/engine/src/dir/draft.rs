@@ -22,6 +22,7 @@ use super::search::{Place, Seen};
 use super::{Directory, index};
 use crate::error::Error;
 use crate::extent::{self, Change};
+use crate::fast::Placed;
 use crate::icache::{Exclusive, Icache, LoadedInode};
 use crate::limits;
 use crate::live::{Pin, Seal};
@@ -40,16 +41,20 @@ pub(crate) struct Draft<'a> {
     flags: Flags,
     /// Whether names moved from their places.
     is_reshaped: bool,
+    /// Names put into blocks, and bytes of the longest one's record.
+    placed: (usize, usize),
 }
 
 /// Changes of a directory, ready to be applied.
 pub(crate) struct PreparedNames<'a> {
+    icache: &'a Icache,
     locked: &'a Exclusive<'a>,
     blocks: Vec<(Pin, Seal, Arc<Block>)>,
     /// The map with the new blocks, if there are any.
     grown: Option<Change<'a>>,
     size: u64,
     flags: Flags,
+    placed: Placed,
 }
 
 /// Whether a directory holds no names but `.` and `..`. The caller holds its lock.
@@ -91,6 +96,7 @@ impl<'a> Draft<'a> {
             taken: Vec::new(),
             flags,
             is_reshaped: false,
+            placed: (0, 0),
         })
     }
 
@@ -180,9 +186,21 @@ impl<'a> Draft<'a> {
     ) -> Result<(), Error> {
         // `..` of an indexed directory lies in a block without a tail of entries.
         let form = self.directory.form.without_checksum();
+        let mut record_len = 0;
         self.edit(place.block, |bytes| {
+            let entry = dirent::entries_from(bytes, form, place.offset).next();
+            record_len = form.record_len(entry.transpose()?.map_or(&[], |entry| entry.name));
             dirent::retarget(bytes, form, place.offset, ino, Some(file_type))
-        })
+        })?;
+        // A replay takes the name away first, and others may come where it was.
+        self.place(record_len);
+        Ok(())
+    }
+
+    /// Counts a name for fast commits.
+    fn place(&mut self, record_len: usize) {
+        let (names, longest) = self.placed;
+        self.placed = (names + 1, longest.max(record_len));
     }
 
     /// Lets `..` name another directory.
@@ -212,6 +230,7 @@ impl<'a> Draft<'a> {
         let Some(room) = room.map_err(|corrupt| self.directory.corrupt(corrupt))? else {
             return Ok(false);
         };
+        self.place(form.record_len(name));
         // Nobody changes the block meanwhile, so its copy is as it was looked at.
         self.edit(number, |bytes| {
             dirent::insert(bytes, form, room, ino, name, Some(file_type));
@@ -331,6 +350,14 @@ impl<'a> Draft<'a> {
     /// `NoSpace`, `Unsupported` when new blocks can't be mapped; `Corrupt`, `Io`.
     pub(crate) fn finish(mut self) -> Result<PreparedNames<'a>, Error> {
         let mut blocks = Vec::with_capacity(self.pins.len());
+        // Of one block only; more are not told by fast commits.
+        let leaf = self.pins.keys().next().copied();
+        let placed = Placed {
+            leaf: leaf.filter(|_| self.directory.is_indexed()).unwrap_or(0),
+            form: self.directory.form,
+            names: self.placed.0,
+            longest: self.placed.1,
+        };
         for (number, pin) in std::mem::take(&mut self.pins) {
             if let Some(bytes) = self.directory.changed.get(&number) {
                 blocks.push((pin, self.seal(LBlock(number), bytes), Arc::clone(bytes)));
@@ -346,11 +373,13 @@ impl<'a> Draft<'a> {
             }
         };
         Ok(PreparedNames {
+            icache: self.icache,
             locked: self.locked,
             blocks,
             grown,
             size: self.directory.blocks << self.directory.form.block_size.bits(),
             flags: self.flags,
+            placed,
         })
     }
 }
@@ -364,12 +393,26 @@ impl PreparedNames<'_> {
         grown + self.blocks.len() as u32
     }
 
+    /// Whether e2fsck, which replays names first fit, surely finds room for all that came since the last full commit.
+    fn has_room_in_a_replay(&self, handle: &Handle<'_>) -> bool {
+        let Some(fast) = self.icache.fast() else {
+            return true;
+        };
+        match &*self.blocks {
+            [] => true,
+            [(pin, ..)] if self.grown.is_none() => {
+                let directory = self.locked.inode().ino();
+                fast.note_placed(handle, directory, &self.placed, &pin.bytes())
+            }
+            _ => false,
+        }
+    }
+
     /// Applies the changes, under the lock under which they were prepared. Times and the number of links are the
     /// caller's affair.
     pub(crate) fn apply(self, handle: &Handle<'_>) {
         let locked = self.locked;
-        if self.blocks.len() > 1 || self.grown.is_some() {
-            // e2fsck, which replays names first fit, might find no room for one.
+        if !self.has_room_in_a_replay(handle) {
             locked.inode().set_unloggable(handle);
         }
         // A directory's data are its names.

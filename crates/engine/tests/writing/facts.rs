@@ -18,6 +18,7 @@ mod area;
 mod attributes;
 mod case;
 mod end;
+mod room;
 
 use case::{Case, OLD, e2fsck, kernel, shows};
 
