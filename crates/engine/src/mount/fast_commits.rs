@@ -67,13 +67,19 @@ pub(super) fn commit(
     clock: fn() -> Timestamp,
 ) -> Result<recovery::Report, Error> {
     let scanned = recovery::scan_and_overlay(Arc::clone(device), superblock, geometry, None)?;
-    let scratch = tried(scanned.device, &scanned.fast_commits, clock)?;
+    let scratch = tried(Arc::clone(&scanned.device), &scanned.fast_commits, clock)?;
     let size = geometry.block_size();
     let mut images = Vec::new();
+    let mut before = vec![0; size.bytes()];
     for block in scratch.written(size.bytes()) {
         let mut image = vec![0; size.bytes()];
         let block = FsBlock(block);
         scratch.read_at(block.offset(size), &mut image)?;
+        scanned.device.read_at(block.offset(size), &mut before)?;
+        if image == before {
+            // The device in memory keeps more than was written: a neighbour, which may be the log's own.
+            continue;
+        }
         images.push((block, Arc::from(image)));
     }
     let sb = sb::read_superblock(&*scratch, None)?;

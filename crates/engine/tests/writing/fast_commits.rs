@@ -26,18 +26,18 @@ pub struct Linux {
 
 impl Linux {
     pub fn new(block_bytes: &str) -> Option<Linux> {
-        Linux::with(block_bytes, "fast_commit")
+        Linux::with(block_bytes, "fast_commit", "size=8", 64)
     }
 
-    fn with(block_bytes: &str, features: &str) -> Option<Linux> {
+    fn with(block_bytes: &str, features: &str, journal: &str, mib: u64) -> Option<Linux> {
         if !testkit::is_root() || !testkit::have("mke2fs") {
             testkit::skip("needs root and mke2fs");
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
         let image = directory.path().join("live.img");
-        File::create(&image).unwrap().set_len(64 << 20).unwrap();
-        let options = ["-q", "-F", "-t", "ext4", "-J", "size=8"];
+        File::create(&image).unwrap().set_len(mib << 20).unwrap();
+        let options = ["-q", "-F", "-t", "ext4", "-J", journal];
         let mut arguments = options.to_vec();
         arguments.extend(["-O", features, "-b", block_bytes, image.to_str().unwrap()]);
         testkit::run("mke2fs", &arguments);
@@ -351,8 +351,27 @@ fn a_file_is_found_again_with_extents_and_without_whatever_it_had_before() {
 }
 
 #[test]
+fn a_new_directory_right_behind_the_log_is_found_again() {
+    // Blocks smaller than a page, and the log's end within one.
+    let journal = "size=5,fast_commit_size=512";
+    let Some(linux) = Linux::with("1024", "fast_commit", journal, 16) else {
+        return;
+    };
+    let root = linux.mounted.path();
+    fs::remove_dir_all(root.join("dir")).unwrap();
+    testkit::run("sync", &["-f", root.to_str().unwrap()]);
+    for name in ["a", "b", "c", "d"] {
+        fs::create_dir(root.join(name)).unwrap();
+    }
+    File::create(root.join("new")).unwrap().sync_all().unwrap();
+    let (seen, records) = by_lanefs(&linux.crashed("behind.img"));
+    assert!(records > 0, "Linux made no fast commit");
+    assert!(seen.entries.contains_key(&b"d"[..]));
+}
+
+#[test]
 fn files_without_extents_are_found_again() {
-    let Some(linux) = Linux::with("4096", "fast_commit,^extent,^64bit") else {
+    let Some(linux) = Linux::with("4096", "fast_commit,^extent,^64bit", "size=8", 64) else {
         return;
     };
     fs::write(linux.at("new"), vec![9; 500_000]).unwrap();
