@@ -107,12 +107,12 @@ fn is_other(now: &LoadedInode, said: &Said) -> bool {
 impl<'a> Replay<'a> {
     /// Deletes inodes whose numbers others got in the same transaction, with their names.
     fn delete_replaced(&mut self) -> Result<(), Error> {
+        let mut replaced: BTreeMap<Ino, Vec<&'a Place>> = BTreeMap::new();
         for (ino, said) in &self.everything.inodes {
             if said.inode.mode() == 0 || !self.is_in_use(*ino)? {
                 continue;
             }
-            let now = self.icache.load(*ino)?;
-            if !is_other(&now, said) {
+            if !is_other(&self.icache.load(*ino)?, said) {
                 continue;
             }
             if self.orphans.contains(ino) {
@@ -120,25 +120,37 @@ impl<'a> Replay<'a> {
                     "a fast commit that reuses such a number",
                 ));
             }
-            self.take_names_away(&now)?;
-            self.delete(*ino)?;
-            self.gone.insert(*ino);
+            replaced.insert(*ino, Vec::new());
         }
-        match self.gone.is_empty() {
-            true => Ok(()),
-            // From here on the numbers are free.
-            false => self.icache.sync_all(),
+        if replaced.is_empty() {
+            return Ok(());
         }
+        // Names are only taken away here, so all are looked up once.
+        for place in self.everything.names.keys() {
+            if let Some(target) = self.stands_for(place)?
+                && let Some(names) = replaced.get_mut(&target)
+            {
+                names.push(place);
+            }
+        }
+        for (ino, names) in replaced {
+            self.take_names_away(ino, &names)?;
+            self.delete(ino)?;
+            self.gone.insert(ino);
+        }
+        // From here on the numbers are free.
+        self.icache.sync_all()
     }
 
     /// Takes away the names of an inode that is to be deleted, and those in it.
-    fn take_names_away(&mut self, now: &LoadedInode) -> Result<(), Error> {
-        let ino = now.ino();
+    fn take_names_away(&mut self, ino: Ino, names: &[&Place]) -> Result<(), Error> {
+        let now = self.icache.load(ino)?;
         let is_directory = now.is(FileType::Directory);
-        for place in self.everything.names.keys() {
-            let target = self.stands_for(place)?;
-            let is_within = is_directory && place.0 == ino && target.is_some();
-            if is_within || target == Some(ino) {
+        let everything = self.everything;
+        let within = (ino, Box::default())..(Ino(ino.0.saturating_add(1)), Box::default());
+        let within = everything.names.range(within).map(|(place, _)| place);
+        for place in within.filter(|_| is_directory).chain(names.iter().copied()) {
+            if self.stands_for(place)?.is_some() {
                 self.name(place, None)?;
             }
         }
