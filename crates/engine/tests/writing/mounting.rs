@@ -84,7 +84,7 @@ fn what_cannot_be_written_to_is_refused_and_left_as_it_was() {
             superblock.set_features(superblock.features().without(Feature::HAS_JOURNAL));
             superblock.set_state(0);
         },
-        "not closed",
+        "not marked as closed",
     );
     for change in [
         |superblock: &mut Superblock| {
@@ -99,7 +99,7 @@ fn what_cannot_be_written_to_is_refused_and_left_as_it_was() {
     ] {
         refused(change, "can't be written to yet");
     }
-    refused(|superblock| superblock.set_state(0), "not closed");
+    refused(|superblock| superblock.set_state(0), "not marked as closed");
 }
 
 /// `noload`: a journal that holds nothing is left alone, and the image is one without a journal meanwhile.
