@@ -101,7 +101,7 @@ pub fn open_to_mount(
     };
     if let Err(error) = &fs
         && is_writable
-        && is_of_features(error)
+        && is_only_read(error)
     {
         // The lock on it is a writer's still.
         let why = error.to_string();
@@ -128,13 +128,12 @@ pub fn open_to_mount(
     Ok((fs, is_writable))
 }
 
-/// Whether the image has features that are read and not written.
-fn is_of_features(error: &Error) -> bool {
-    let source = match error {
-        Error::Fs { source, .. } => source,
-        _ => return false,
-    };
-    matches!(source, lanefs::FsError::UnwritableFeature(_))
+/// Whether the image is of a kind that is only read.
+fn is_only_read(error: &Error) -> bool {
+    match error {
+        Error::Fs { source, .. } => source.is_only_read(),
+        _ => false,
+    }
 }
 
 /// Whether opening failed for want of the right to write.

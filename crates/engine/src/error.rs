@@ -119,6 +119,22 @@ pub enum Error {
     Io(#[from] DeviceError),
 }
 
+/// Why images can't be written to that can always be read.
+pub(crate) const EXTERNAL_JOURNAL: &str = "its journal is on another device";
+pub(crate) const OF_THE_HURD: &str = "it was made for the Hurd, whose inodes have other fields";
+
+impl Error {
+    /// Whether it says that the image is of a kind that is only read, whatever is done to it first.
+    #[must_use]
+    pub fn is_only_read(&self) -> bool {
+        match self {
+            Error::UnwritableFeature(_) => true,
+            Error::Unwritable(why) => [EXTERNAL_JOURNAL, OF_THE_HURD].contains(why),
+            _ => false,
+        }
+    }
+}
+
 impl From<GeometryError> for Error {
     fn from(error: GeometryError) -> Error {
         match error {

@@ -9,7 +9,7 @@ use sync::Arc;
 use sync::clock::Duration;
 
 use crate::attr;
-use crate::error::Error;
+use crate::error::{self, Error};
 use crate::extent::Mappings;
 use crate::group::{Said, Survey};
 use crate::icache::Icache;
@@ -555,13 +555,10 @@ fn refuse_unwritable(
             superblock.state() & state::VALID == 0,
             "it is not marked as closed after a use without a journal, so e2fsck comes first",
         ),
-        (
-            superblock.creator_os() == HURD,
-            "it was made for the Hurd, whose inodes have other fields",
-        ),
+        (superblock.creator_os() == HURD, error::OF_THE_HURD),
         (
             features.has(Feature::HAS_JOURNAL) && superblock.journal_ino().is_none(),
-            "its journal is on another device",
+            error::EXTERNAL_JOURNAL,
         ),
     ];
     if let Some((_, reason)) = reasons.into_iter().find(|(is_so, _)| *is_so) {

@@ -235,22 +235,29 @@ fn an_image_with_features_that_are_only_read_is_mounted_to_be_read() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let image = image(folder.path(), "a.img", SIZE, &["-O", "quota"]);
-    let before = fs::read(&image).unwrap();
     let place = folder.path().join("place");
     fs::create_dir(&place).unwrap();
-    let output = mount(&image, "noatime", &place);
-    let text = said(&output);
-    assert!(output.status.success(), "{text}");
-    assert!(
-        text.contains("quota") && text.contains("mounted read-only"),
-        "{text}"
-    );
-    assert!(place.join("lost+found").exists());
-    let refused = fs::write(place.join("x"), "x").unwrap_err();
-    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    assert!(umount(&place).status.success());
-    assert!(fs::read(&image).unwrap() == before);
+    let kinds = [
+        ("quota", ["-O", "quota"]),
+        ("bigalloc", ["-O", "bigalloc"]),
+        ("Hurd", ["-o", "hurd"]),
+    ];
+    for (named, options) in kinds {
+        let image = image(folder.path(), "a.img", SIZE, &options);
+        let before = fs::read(&image).unwrap();
+        let output = mount(&image, "noatime", &place);
+        let text = said(&output);
+        assert!(output.status.success(), "{named}: {text}");
+        assert!(
+            text.contains(named) && text.contains("mounted read-only"),
+            "{text}"
+        );
+        assert!(place.join("lost+found").exists());
+        let refused = fs::write(place.join("x"), "x").unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        assert!(umount(&place).status.success());
+        assert!(fs::read(&image).unwrap() == before, "{named}");
+    }
 }
 
 /// An image that may not be written to is said to be so, not to be unreadable.
