@@ -19,8 +19,8 @@ use rustix::ioctl::{Getter, Opcode, opcode};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::clock::Duration;
 
-use crate::attached::Attached;
 use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
+use crate::ground::Ground;
 
 /// One transfer is at most this long; the kernel cuts longer ones anyway.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
@@ -28,9 +28,6 @@ const TRANSFER_BYTES_MAX: usize = 1 << 30;
 /// How often, and how far apart, a taken lock is asked for again: udev holds one for a moment on new block devices.
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
-
-/// How many loop devices are followed that lie on each other.
-const BEHIND_MOST: usize = 8;
 
 /// A regular file or block device that holds an image.
 #[derive(Debug)]
@@ -119,10 +116,7 @@ impl FileDevice {
             return Err(DeviceError::WriteProtected { path: name });
         }
         lock(&file, read_only, &name)?;
-        let behind = match is_regular {
-            true => Vec::new(),
-            false => lock_behind(stat.st_rdev, read_only, &name)?,
-        };
+        let behind = lock_behind(&Ground::of(&stat), read_only, &name)?;
         // For a block device fstat has no size, but its end can be sought.
         let size = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(failed)?;
         Ok(FileDevice {
@@ -219,25 +213,17 @@ fn kind_of(file_type: FileType) -> Kind {
     }
 }
 
-/// Takes the advisory locks on what is behind a loop device. What can't be opened here (a file that was removed, or is
-/// in another mount namespace) goes without.
-fn lock_behind(number: u64, shared: bool, path: &str) -> Result<Vec<File>, DeviceError> {
-    let mut behind: Vec<File> = Vec::new();
-    let mut number = number;
-    while let Some(attached) = Attached::to(number).filter(|_| behind.len() < BEHIND_MOST) {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let Ok(file) = retry(|| rustix::fs::open(&attached.file, flags, Mode::empty())) else {
-            break;
-        };
-        let file = File::from(file);
-        lock(&file, shared, path)?;
-        let stat = rustix::fs::fstat(&file);
-        behind.push(file);
-        match stat {
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice => {
-                number = stat.st_rdev;
-            }
-            _ => break,
+/// Locks what is behind a loop device, as far as it can be opened: all of it, though only a range may be reached. There
+/// is no lock of a range that readers of the whole would meet.
+fn lock_behind(ground: &Ground, read_only: bool, path: &str) -> Result<Vec<File>, DeviceError> {
+    let mut behind = Vec::new();
+    for layer in ground.layers() {
+        let opened = layer.open(read_only).map_err(|_| DeviceError::InUse {
+            path: path.to_owned(),
+        })?;
+        if let Some(file) = opened {
+            lock(&file, read_only, path)?;
+            behind.push(file);
         }
     }
     Ok(behind)

@@ -2,18 +2,19 @@
 //!
 //! [`FileDevice`] is a regular file or a block device, [`MemoryDevice`] a sparse one in memory, [`Scratch`] another
 //! device with changes in memory. [`Slice`],
-//! [`ReadOnly`] and [`Counted`] wrap another device. Nothing here knows ext4.
+//! [`ReadOnly`] and [`Counted`] wrap another device. [`Ground`] tells which names stand for the same bytes. Nothing
+//! here knows ext4.
 
-mod attached;
 mod block_device;
 mod file;
+mod ground;
 mod memory;
 mod scratch;
 mod view;
 
-pub use attached::Attached;
 pub use block_device::{BlockDevice, DeviceError, Resize};
 pub use file::FileDevice;
+pub use ground::{Ground, Layer};
 pub use memory::MemoryDevice;
 pub use scratch::Scratch;
 pub use view::{Counted, Counts, ReadOnly, Slice};

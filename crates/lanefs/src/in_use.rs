@@ -2,10 +2,10 @@
 //! truth, asked before writing; against other programs that ask for it, an advisory lock (flock) keeps it true.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use device::{Attached, DeviceError, FileDevice};
+use device::{DeviceError, FileDevice, Ground, Layer};
 
 use crate::Error;
 
@@ -30,9 +30,7 @@ pub fn open_unchanging(path: impl AsRef<Path>) -> Result<FileDevice, Error> {
 
 fn unused(path: &Path, opened: Result<FileDevice, DeviceError>) -> Result<FileDevice, Error> {
     let user = match opened {
-        Err(DeviceError::InUse { .. }) => user_of(path)
-            .or_else(|| lock_holder(path))
-            .or_else(|| lock_holder(&behind(path)?.file)),
+        Err(DeviceError::InUse { .. }) => user_of(path).or_else(|| lock_holder_behind(path)),
         Err(_) => None,
         Ok(_) => user_of(path),
     };
@@ -43,6 +41,13 @@ fn unused(path: &Path, opened: Result<FileDevice, DeviceError>) -> Result<FileDe
         }),
         None => Ok(opened?),
     }
+}
+
+/// Who holds a lock on a file or device, or on what is behind it.
+fn lock_holder_behind(path: &Path) -> Option<String> {
+    let ground = Ground::of_path(path)?;
+    let mut behind = ground.layers().iter().map(Layer::path);
+    lock_holder(path).or_else(|| behind.find_map(lock_holder))
 }
 
 /// Who holds a lock (flock) on a file, as a clause.
@@ -69,31 +74,16 @@ fn lock_on(list: &str, file: &str) -> Option<u32> {
     })
 }
 
-/// How `path` is in use, as a clause: mounted somewhere, or attached to a loop device; a loop device also by another
-/// one on the same bytes of the same file. `None` also where the host does not tell.
+/// How `path` is in use, as a clause: mounted somewhere, or attached to a loop device; for a loop device or a partition
+/// also how the bytes behind it are, other than through it. `None` also where the host does not tell.
 #[must_use]
 pub fn user_of(path: &Path) -> Option<String> {
-    let metadata = fs::metadata(path).ok()?;
-    if metadata.file_type().is_block_device() {
-        let number = metadata.rdev();
-        let number = format!("{}:{}", major(number), minor(number));
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let other = || {
-            let own = Attached::to(metadata.rdev())?;
-            loop_device(&own.file, |other| {
-                other.name != own.name && other.overlaps(&own)
-            })
-        };
-        return mount_point(&mounts, &number).or_else(other);
-    }
-    loop_device(&path.canonicalize().ok()?, |_| true)
-}
-
-/// What is behind a loop device.
-fn behind(path: &Path) -> Option<Attached> {
-    let metadata = fs::metadata(path).ok()?;
-    let is_device = metadata.file_type().is_block_device();
-    Attached::to(metadata.rdev()).filter(|_| is_device)
+    let ground = Ground::of_path(path)?;
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut devices = ground.devices();
+    let mounted =
+        devices.find_map(|(major, minor)| mount_point(&table, &format!("{major}:{minor}")));
+    mounted.or_else(|| Some(format!("attached to /dev/{}", ground.other_loop_device()?)))
 }
 
 /// Linux's encoding of device numbers for programs.
@@ -111,19 +101,6 @@ fn mount_point(table: &str, number: &str) -> Option<String> {
     let mut found = lines.find_map(|mut words| (words.nth(2)? == number).then_some(words))?;
     let place = found.nth(1)?;
     Some(format!("mounted on {place}"))
-}
-
-/// A loop device of this kind that a file is attached to, under this name or another.
-fn loop_device(file: &Path, is_wanted: impl Fn(&Attached) -> bool) -> Option<String> {
-    let number_of = |file: &Path| {
-        let metadata = fs::metadata(file).ok()?;
-        Some((metadata.dev(), metadata.ino()))
-    };
-    let number = number_of(file);
-    let is_same = |other: &Path| other == file || number.is_some() && number_of(other) == number;
-    Attached::all()
-        .find(|attached| is_wanted(attached) && is_same(&attached.file))
-        .map(|attached| format!("attached to /dev/{}", attached.name))
 }
 
 #[cfg(test)]

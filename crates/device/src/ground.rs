@@ -1,0 +1,294 @@
+//! What a block device lies on: the file behind a loop device, the disk around a partition, and what is behind those.
+//!
+//! Two names may lead to the same bytes: a file and a loop device on it, two loop devices on one file. Each name has
+//! one ground, a file or disk that is not part of another, and a range of its bytes; who shares them is told by that.
+//! It is read from sysfs and asked of the loop devices; what neither tells is unknown.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rustix::fs::{FileType, Mode, OFlags, Stat, major, makedev, minor};
+use rustix::io::Errno;
+use rustix::ioctl::{Getter, Opcode, opcode};
+
+/// So many devices are followed: loop devices may lie on loop devices.
+const STEPS_MAX: u32 = 16;
+
+/// Sectors in sysfs have this many bytes, whatever the device's own have.
+const SECTOR_BYTES: u64 = 512;
+
+const LOOP_MAJOR: u32 = 7;
+
+/// A file or device, whatever the name it was found by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Identity {
+    File {
+        device: u64,
+        inode: u64,
+    },
+    BlockDevice(u64),
+    /// Only the name is known that the kernel has for it, which need not lead there.
+    Named(OsString),
+}
+
+impl Identity {
+    fn of(stat: &Stat) -> Identity {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice => Identity::BlockDevice(stat.st_rdev),
+            _ => Identity::File {
+                device: stat.st_dev,
+                inode: stat.st_ino,
+            },
+        }
+    }
+}
+
+/// What is behind a loop device.
+#[derive(Debug)]
+pub struct Layer {
+    path: PathBuf,
+    identity: Identity,
+}
+
+impl Layer {
+    /// The name that the kernel has for it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens it, to be locked; a block device for writers so that the kernel refuses those that are taken. `None` where
+    /// the name does not lead there (a file that was deleted, another mount namespace), or may not be opened.
+    pub(crate) fn open(&self, read_only: bool) -> Result<Option<File>, Errno> {
+        let is_it = |stat: rustix::io::Result<Stat>| {
+            stat.is_ok_and(|stat| Identity::of(&stat) == self.identity)
+        };
+        if !is_it(rustix::fs::stat(&self.path)) {
+            return Ok(None);
+        }
+        let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+        if !read_only && matches!(self.identity, Identity::BlockDevice(_)) {
+            flags |= OFlags::EXCL;
+        }
+        // Some file systems give an exclusive lock only to who may write.
+        let ways: &[OFlags] = match read_only {
+            true => &[OFlags::RDONLY],
+            false => &[OFlags::RDWR, OFlags::RDONLY],
+        };
+        for way in ways {
+            let open = || rustix::fs::open(&self.path, flags | *way, Mode::empty());
+            match rustix::io::retry_on_intr(open) {
+                Ok(file) => return Ok(is_it(rustix::fs::fstat(&file)).then(|| file.into())),
+                Err(Errno::BUSY) => return Err(Errno::BUSY),
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The bytes that a file or block device stands for.
+#[derive(Debug)]
+pub struct Ground {
+    identity: Identity,
+    range: Range<u64>,
+    /// The block devices on the way, the first one among them.
+    devices: Vec<u64>,
+    layers: Vec<Layer>,
+}
+
+impl Ground {
+    /// That of the file or device with this name; `None` when there is none.
+    #[must_use]
+    pub fn of_path(path: &Path) -> Option<Ground> {
+        rustix::fs::stat(path).ok().map(|stat| Ground::of(&stat))
+    }
+
+    pub(crate) fn of(stat: &Stat) -> Ground {
+        Ground::below(Identity::of(stat))
+    }
+
+    fn below(identity: Identity) -> Ground {
+        let mut ground = Ground {
+            identity,
+            range: 0..u64::MAX,
+            devices: Vec::new(),
+            layers: Vec::new(),
+        };
+        for _ in 0..STEPS_MAX {
+            let Identity::BlockDevice(number) = ground.identity else {
+                break;
+            };
+            ground.devices.push(number);
+            if ground.descend(number).is_none() {
+                break;
+            }
+        }
+        ground
+    }
+
+    /// Goes on to what the device is a part of, or what is behind it.
+    fn descend(&mut self, number: u64) -> Option<()> {
+        let name = format!("/sys/dev/block/{}:{}", major(number), minor(number));
+        let folder = fs::canonicalize(name).ok()?;
+        if folder.join("partition").exists() {
+            let start: u64 = value(&folder.join("start"))?;
+            let sectors: u64 = value(&folder.join("size"))?;
+            let disk = device_number(folder.parent()?)?;
+            self.narrow(
+                start.saturating_mul(SECTOR_BYTES),
+                sectors.saturating_mul(SECTOR_BYTES),
+            );
+            self.identity = Identity::BlockDevice(disk);
+            return Some(());
+        }
+        let path = PathBuf::from(line(&folder.join("loop/backing_file"))?);
+        // Not told: everything counts as reached.
+        let offset = value(&folder.join("loop/offset")).unwrap_or(0);
+        let limit = value(&folder.join("loop/sizelimit")).filter(|limit| *limit != 0);
+        self.narrow(offset, limit.unwrap_or(u64::MAX));
+        let identity = backing(&folder, number)
+            .or_else(|| Some(Identity::of(&rustix::fs::stat(&path).ok()?)))
+            .unwrap_or_else(|| Identity::Named(path.clone().into_os_string()));
+        self.layers.push(Layer {
+            path,
+            identity: identity.clone(),
+        });
+        self.identity = identity;
+        Some(())
+    }
+
+    /// The same bytes, counted in what has them from `offset` on, `len` at most.
+    fn narrow(&mut self, offset: u64, len: u64) {
+        let end = offset.saturating_add(len);
+        self.range.start = self.range.start.saturating_add(offset).min(end);
+        self.range.end = self.range.end.saturating_add(offset).min(end);
+    }
+
+    /// What is behind the loop devices on the way, from the top down.
+    #[must_use]
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// The numbers (major, minor) of the block devices on the way, from the top down.
+    pub fn devices(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.devices
+            .iter()
+            .map(|number| (major(*number), minor(*number)))
+    }
+
+    /// The name of a loop device that some of the bytes are reached through, other than those on the way.
+    #[must_use]
+    pub fn other_loop_device(&self) -> Option<String> {
+        let disks = fs::read_dir("/sys/block").ok()?;
+        disks.flatten().find_map(|disk| {
+            let folder = disk.path();
+            if !folder.join("loop/backing_file").exists() {
+                return None;
+            }
+            let number = device_number(&folder)?;
+            let other = Ground::below(Identity::BlockDevice(number));
+            let is_other = !self.devices.contains(&number) && other.overlaps(self);
+            is_other.then(|| disk.file_name().to_string_lossy().into_owned())
+        })
+    }
+
+    fn overlaps(&self, other: &Ground) -> bool {
+        self.identity == other.identity
+            && self.range.start < other.range.end
+            && other.range.start < self.range.end
+    }
+}
+
+/// A file of one line in sysfs. Names of files in it are as they are, byte by byte.
+fn line(path: &Path) -> Option<OsString> {
+    let bytes = fs::read(path).ok()?;
+    let text = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    Some(OsStr::from_bytes(text).to_owned())
+}
+
+fn value<N: FromStr>(path: &Path) -> Option<N> {
+    line(path)?.to_str()?.parse().ok()
+}
+
+/// The number of the device with this folder in sysfs.
+fn device_number(folder: &Path) -> Option<u64> {
+    let text = line(&folder.join("dev"))?;
+    let (major, minor) = text.to_str()?.split_once(':')?;
+    Some(makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// What is behind a loop device, as the device itself says: true also where its name leads elsewhere. `None` for who
+/// may not open it.
+fn backing(folder: &Path, number: u64) -> Option<Identity> {
+    // LOOP_GET_STATUS64, which fills in a struct loop_info64.
+    const STATUS: Opcode = opcode::none(b'L', 5);
+    const STATUS_BYTES: usize = 232;
+    if major(number) != LOOP_MAJOR {
+        return None;
+    }
+    let node = Path::new("/dev").join(folder.file_name()?);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(node, flags, Mode::empty()).ok()?;
+    if Identity::of(&rustix::fs::fstat(&file).ok()?) != Identity::BlockDevice(number) {
+        return None;
+    }
+    #[allow(unsafe_code)]
+    // SAFETY: this is a loop device (major 7), and for those the operation takes a pointer to a struct loop_info64,
+    // 232 bytes that any value is good for, which it writes.
+    let status = unsafe {
+        let getter = Getter::<STATUS, [u64; STATUS_BYTES / 8]>::new();
+        rustix::ioctl::ioctl(&file, getter)
+    };
+    let [device, inode, node, ..] = status.ok()?;
+    // Its third word is not 0 for what is a device itself.
+    Some(match node {
+        0 => Identity::File { device, inode },
+        number => Identity::BlockDevice(number),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(inode: u64) -> Ground {
+        Ground::below(Identity::File { device: 1, inode })
+    }
+
+    #[test]
+    fn ranges_are_counted_in_the_ground() {
+        // A partition at 1000 with 500 bytes, on a loop device at 300 that ends after 1200.
+        let mut part = file(1);
+        part.narrow(1000, 500);
+        assert_eq!(part.range, 1000..1500);
+        part.narrow(300, 1200);
+        assert_eq!(part.range, 1300..1500);
+        // What lies beyond the end is nothing.
+        let mut beyond = file(1);
+        beyond.narrow(1000, 500);
+        beyond.narrow(300, 600);
+        assert!(beyond.range.is_empty());
+        let mut open = file(1);
+        open.narrow(0, u64::MAX);
+        assert_eq!(open.range, 0..u64::MAX);
+        open.narrow(1500, u64::MAX);
+        assert_eq!(open.range, 1500..u64::MAX);
+        assert!(!open.overlaps(&part) && !part.overlaps(&open));
+        assert!(part.overlaps(&file(1)) && file(1).overlaps(&part));
+        assert!(!part.overlaps(&file(2)));
+    }
+
+    #[test]
+    fn a_regular_file_is_its_own_ground() {
+        let ground = Ground::of_path(Path::new("/proc/self/exe")).unwrap();
+        assert!(ground.layers().is_empty());
+        assert_eq!(ground.devices().count(), 0);
+        assert!(Ground::of_path(Path::new("/nonexistent")).is_none());
+    }
+}
