@@ -50,9 +50,12 @@ pub enum Error {
     /// The image has a feature that lanefs can read but not write yet.
     #[error("file systems with the feature {0} can't be written to yet")]
     UnwritableFeature(ondisk::Feature),
-    /// The image can be read but not written to, and why.
+    /// The image can be read but not written to as it is, or as it was to be opened, and why.
     #[error("it can't be written to: {0}")]
     Unwritable(&'static str),
+    /// Images of this kind can be read and not written to, and why.
+    #[error("it can't be written to: {0}")]
+    OnlyRead(&'static str),
     /// No inode has the number and the generation of a handle any more.
     #[error("stale file handle")]
     Stale,
@@ -119,19 +122,11 @@ pub enum Error {
     Io(#[from] DeviceError),
 }
 
-/// Why images can't be written to that can always be read.
-pub(crate) const EXTERNAL_JOURNAL: &str = "its journal is on another device";
-pub(crate) const OF_THE_HURD: &str = "it was made for the Hurd, whose inodes have other fields";
-
 impl Error {
     /// Whether it says that the image is of a kind that is only read, whatever is done to it first.
     #[must_use]
     pub fn is_only_read(&self) -> bool {
-        match self {
-            Error::UnwritableFeature(_) => true,
-            Error::Unwritable(why) => [EXTERNAL_JOURNAL, OF_THE_HURD].contains(why),
-            _ => false,
-        }
+        matches!(self, Error::UnwritableFeature(_) | Error::OnlyRead(_))
     }
 }
 

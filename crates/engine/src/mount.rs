@@ -9,7 +9,7 @@ use sync::Arc;
 use sync::clock::Duration;
 
 use crate::attr;
-use crate::error::{self, Error};
+use crate::error::Error;
 use crate::extent::Mappings;
 use crate::group::{Said, Survey};
 use crate::icache::Icache;
@@ -555,14 +555,22 @@ fn refuse_unwritable(
             superblock.state() & state::VALID == 0,
             "it is not marked as closed after a use without a journal, so e2fsck comes first",
         ),
-        (superblock.creator_os() == HURD, error::OF_THE_HURD),
+    ];
+    let kinds = [
+        (
+            superblock.creator_os() == HURD,
+            "it was made for the Hurd, whose inodes have other fields",
+        ),
         (
             features.has(Feature::HAS_JOURNAL) && superblock.journal_ino().is_none(),
-            error::EXTERNAL_JOURNAL,
+            "its journal is on another device",
         ),
     ];
     if let Some((_, reason)) = reasons.into_iter().find(|(is_so, _)| *is_so) {
         return Err(Error::Unwritable(reason));
+    }
+    if let Some((_, kind)) = kinds.into_iter().find(|(is_so, _)| *is_so) {
+        return Err(Error::OnlyRead(kind));
     }
     // A compatible feature asks nothing of those who don't know it.
     let asking = Features {

@@ -45,7 +45,11 @@ fn of_engine(error: &engine::Error) -> Errno {
         E::Unsupported(_) | E::UnsupportedImage(_) | E::NotSupported(_) | E::Journal(_) => {
             Errno::OPNOTSUPP
         }
-        E::UnwritableFeature(_) | E::Unwritable(_) | E::ReadOnly | E::Stopped(_) => Errno::ROFS,
+        E::UnwritableFeature(_)
+        | E::Unwritable(_)
+        | E::OnlyRead(_)
+        | E::ReadOnly
+        | E::Stopped(_) => Errno::ROFS,
         E::NoSpace | E::DirectoryFull => Errno::NOSPC,
         E::Stale => Errno::STALE,
         E::Exists => Errno::EXIST,

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use device::BlockDevice;
 use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions};
 use ondisk::Superblock;
 use ondisk::superblock::{flags, mount_options};
-use simulate::CowDevice;
+use simulate::{CowDevice, Event, Recorder};
 use sync::Arc;
 
 use crate::files::opened;
@@ -87,7 +88,7 @@ fn an_image_of_the_hurd_is_read_and_not_written() {
     drop(fs);
     let refused = Fs::open_for_writing(device.clone(), &OpenOptions::default(), clock);
     let refused = refused.map(drop).unwrap_err();
-    assert!(matches!(refused, Error::Unwritable(_)), "{refused}");
+    assert!(matches!(refused, Error::OnlyRead(_)), "{refused}");
     assert!(refused.to_string().contains("Hurd"), "{refused}");
     assert!(device.bytes() == image, "nothing was written");
 }
@@ -188,5 +189,35 @@ fn a_file_is_as_large_as_linux_lets_it_be() {
             assert_eq!(refused.raw_os_error(), Some(27), "{form:?}: {refused}");
             file.set_len(0).unwrap();
         });
+    }
+}
+
+#[test]
+fn the_device_is_told_what_is_free_where_the_superblock_or_the_options_say_so() {
+    let Some(image) = make(&["-b", "1024"], 16 << 20) else {
+        return;
+    };
+    let image = tuned(image, |superblock| {
+        superblock
+            .set_default_mount_options(superblock.default_mount_options() | mount_options::DISCARD);
+    });
+    for (asked, is_told) in [(None, true), (Some(false), false)] {
+        let recorder = Arc::new(Recorder::new(&image));
+        let options = OpenOptions {
+            discard: asked,
+            ..OpenOptions::default()
+        };
+        let shared = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
+        let fs = Fs::open_for_writing(shared, &options, clock).unwrap();
+        let file = fs.create(Ino::ROOT, b"file", OF_ROOT).unwrap();
+        fs.write(file, 0, &[1; 500_000]).unwrap();
+        fs.sync().unwrap();
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        fs.close().unwrap();
+        let (_, events) = recorder.recording();
+        let discards = events
+            .iter()
+            .filter(|event| matches!(event, Event::Discard(_)));
+        assert_eq!(discards.count() > 0, is_told, "{asked:?}");
     }
 }
