@@ -82,10 +82,8 @@ pub(crate) struct Inodes {
     lanes: Lanes<Lane>,
     /// How many are kept. [const]
     most: u64,
-    /// How many there may be before the next trim. [atomic: Relaxed, hint]
-    trim_at: CachePadded<AtomicU64>,
-    /// Whether many stayed at the last trim whose changes a commit makes durable. [atomic: Relaxed, hint]
-    commit_helps: AtomicBool,
+    /// Written by trims only, and read by all who add.
+    next_trim: CachePadded<NextTrim>,
     /// Inodes that another thread had added in between.
     pub(super) lost: Counter,
     /// Inodes that were loaded for nothing, for one was let go in between.
@@ -94,6 +92,14 @@ pub(crate) struct Inodes {
     gone: Counter,
     /// Looks that waited for an inode to be made or deleted.
     waits: Counter,
+}
+
+/// When too many are looked for again.
+struct NextTrim {
+    /// How many there may be before. [atomic: Relaxed, hint]
+    at: AtomicU64,
+    /// Whether many stayed at the last trim whose changes a commit makes durable. [atomic: Relaxed, hint]
+    commit_helps: AtomicBool,
 }
 
 /// What a thread counts for itself. If two share it for a moment, a count may be lost.
@@ -136,8 +142,10 @@ impl Inodes {
             lookup: Chosen::new(lookup),
             lanes: Lanes::new(),
             most: most as u64,
-            trim_at: CachePadded::new(AtomicU64::new(most as u64)),
-            commit_helps: AtomicBool::new(false),
+            next_trim: CachePadded::new(NextTrim {
+                at: AtomicU64::new(most as u64),
+                commit_helps: AtomicBool::new(false),
+            }),
             lost: Counter::new(),
             stale: Counter::new(),
             gone: Counter::new(),
@@ -217,7 +225,7 @@ impl Inodes {
     pub(crate) fn excess(&self) -> Option<usize> {
         let len = self.table.len();
         // Relaxed: a hint.
-        if len <= self.trim_at.load(Ordering::Relaxed) {
+        if len <= self.next_trim.at.load(Ordering::Relaxed) {
             return None;
         }
         let kept = self.most / 16 * 15;
@@ -228,11 +236,11 @@ impl Inodes {
     /// What many inodes stayed for at the last trim is committed: the next one does not wait until there are more.
     pub(crate) fn committed(&self) {
         // Relaxed: a hint.
-        if self.commit_helps.load(Ordering::Relaxed) {
+        if self.next_trim.commit_helps.load(Ordering::Relaxed) {
             // Relaxed: as above.
-            self.commit_helps.store(false, Ordering::Relaxed);
+            self.next_trim.commit_helps.store(false, Ordering::Relaxed);
             // Relaxed: a hint, too.
-            self.trim_at.store(self.most, Ordering::Relaxed);
+            self.next_trim.at.store(self.most, Ordering::Relaxed);
         }
     }
 
@@ -248,16 +256,17 @@ impl Inodes {
         self.gone.add(gone as u64);
         let len = self.table.len();
         // Relaxed: a hint.
-        self.commit_helps
+        self.next_trim
+            .commit_helps
             .store(refused > self.most / 8, Ordering::Relaxed);
         let trim_at = match len > self.most {
             true => len / 4 * 5,
             false => self.most,
         };
         // Relaxed: a hint, both; written where it changes only.
-        if self.trim_at.load(Ordering::Relaxed) != trim_at {
+        if self.next_trim.at.load(Ordering::Relaxed) != trim_at {
             // Relaxed: as above.
-            self.trim_at.store(trim_at, Ordering::Relaxed);
+            self.next_trim.at.store(trim_at, Ordering::Relaxed);
         }
     }
 
