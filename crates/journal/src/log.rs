@@ -202,7 +202,9 @@ impl Log {
         if !self.is_ring() {
             empty = self.superblock.first();
             // CRASH: what stands there is of older transactions than the next.
-            self.head = if oldest.is_none() { empty } else { self.head };
+            if oldest.is_none() {
+                self.head = empty;
+            }
         }
         let (tid, start) = oldest.unwrap_or((self.next_tid, empty));
         if (self.superblock.start(), self.superblock.sequence()) == (start, tid) {

@@ -40,13 +40,13 @@ pub(super) struct Live<'a> {
 struct Batch {
     /// Where their names are.
     blocks: Vec<Arc<Block>>,
-    entries: Vec<Seen>,
+    entries: Vec<Listed>,
     /// Behind which cookie to look for more.
     next: Option<u64>,
 }
 
 /// An entry in a batch; its name is copied when it is given.
-struct Seen {
+struct Listed {
     cookie: u64,
     ino: Ino,
     /// Which of the batch's blocks it is in, and where its name begins there.
@@ -77,7 +77,7 @@ impl Batch {
                 continue;
             };
             dirent::verify_name(entry.name).map_err(broken)?;
-            self.entries.push(Seen {
+            self.entries.push(Listed {
                 cookie,
                 ino: entry.ino,
                 block: index,
@@ -91,9 +91,9 @@ impl Batch {
         Ok(())
     }
 
-    fn name(&self, seen: &Seen) -> &[u8] {
-        let at = seen.at as usize;
-        &self.blocks[seen.block as usize][at..at + usize::from(seen.len)]
+    fn name(&self, listed: &Listed) -> &[u8] {
+        let at = listed.at as usize;
+        &self.blocks[listed.block as usize][at..at + usize::from(listed.len)]
     }
 
     /// Sorts the entries from `first` on by their hashes, alike ones by the bytes of their names, and leaves out those
@@ -105,16 +105,16 @@ impl Batch {
             by_hash.then_with(|| self.name(a).cmp(self.name(b)))
         });
         let mut alike = (0, 0);
-        for mut seen in hashed {
+        for mut listed in hashed {
             alike = match alike {
-                (before, count) if before == seen.cookie => {
+                (before, count) if before == listed.cookie => {
                     (before, (count + 1).min(ALIKE - PARENT - 1))
                 }
-                _ => (seen.cookie, 0),
+                _ => (listed.cookie, 0),
             };
-            seen.cookie += alike.1;
-            if seen.cookie > after {
-                self.entries.push(seen);
+            listed.cookie += alike.1;
+            if listed.cookie > after {
+                self.entries.push(listed);
             }
         }
     }
@@ -139,13 +139,13 @@ impl<'a> Live<'a> {
 
     pub(super) fn next(&mut self) -> Option<Result<DirEntry, Error>> {
         loop {
-            if let Some(seen) = self.batch.entries.get(self.given) {
+            if let Some(listed) = self.batch.entries.get(self.given) {
                 self.given += 1;
                 return Some(Ok(DirEntry {
-                    ino: seen.ino,
-                    name: self.batch.name(seen).to_vec(),
-                    file_type: seen.file_type,
-                    cookie: seen.cookie,
+                    ino: listed.ino,
+                    name: self.batch.name(listed).to_vec(),
+                    file_type: listed.file_type,
+                    cookie: listed.cookie,
                     // Encrypted directories are not changed.
                     is_encrypted: false,
                 }));
