@@ -53,6 +53,11 @@ const OVER: u8 = b'.';
   noatime, relatime, strictatime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
   threads=N            how many requests are answered at once
+  inode_cache=SIZE, metadata_cache=SIZE, live_cache=SIZE (default 32M each),
+  group_cache=SIZE, staged_cache=SIZE (default 64M each)
+                       memory for inodes; metadata as read; metadata that changed; which blocks
+                       are free; what is committed and not yet written home. What is in use stays
+                       beyond it
   orphan=lockless|locked|list, stream_goal=hashed|inode|global, group_lock=try|wait,
   mb_optimize_scan=1|0, prealloc=on|off, inode_lookup=rcu|locked,
   dir_ireserve=auto|off|low|normal|high|N, log_update=inplace|insert,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fuse::Access;
 use lanefs::{Atime, DataMode, Journal, MountOptions, Variants};
 
+use crate::args::parse_size;
 use crate::failure::Failure;
 
 /// The exit status of mount(8) for a call that can't be understood.
@@ -13,6 +14,8 @@ const USAGE: u8 = 1;
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 /// The most threads that make sense to ask for.
 const THREADS_MAX: usize = 1024;
+/// Bytes of memory that an inode is reckoned with: some 900, and its share of the table.
+const INODE_BYTES: usize = 1024;
 
 /// Words that are true of every mount here, or that speak to mount(8) alone.
 const WITHOUT_EFFECT: &[&str] = &[
@@ -107,6 +110,7 @@ impl Settings {
                 self.threads = Some(threads);
                 return Ok(());
             }
+            known if known.ends_with("_cache") => return self.take_memory(name, value),
             "discard" | "nodiscard" => self.open.discard = Some(name == "discard"),
             "grpid" | "bsdgroups" => self.open.bsd_groups = Some(true),
             "nogrpid" | "sysvgroups" => self.open.bsd_groups = Some(false),
@@ -137,10 +141,34 @@ impl Settings {
             "strictatime" => self.open.atime = Atime::Always,
             "lazytime" | "nolazytime" => self.open.lazytime = name == "lazytime",
             known if WITHOUT_EFFECT.contains(&known) || known.starts_with("x-") => return Ok(()),
-            _ => return Err(wrong(format!("{name} is no option of lanefs mount"))),
+            _ => return Err(unknown(name)),
         }
         no_value(name, value)
     }
+
+    /// What memory there is for.
+    fn take_memory(&mut self, name: &str, value: Option<&str>) -> Result<(), Failure> {
+        let bytes = match name {
+            "metadata_cache" => &mut self.open.cache_bytes,
+            "live_cache" => &mut self.open.live_bytes,
+            "group_cache" => &mut self.open.group_bytes,
+            "inode_cache" => {
+                self.open.live_inodes = size(name, value)? / INODE_BYTES;
+                return Ok(());
+            }
+            "staged_cache" => {
+                self.open.staged_bytes = size(name, value)? as u64;
+                return Ok(());
+            }
+            _ => return Err(unknown(name)),
+        };
+        *bytes = size(name, value)?;
+        Ok(())
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    wrong(format!("{name} is no option of lanefs mount"))
 }
 
 fn wrong(message: impl std::fmt::Display) -> Failure {
@@ -163,9 +191,37 @@ fn number<N: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<N, Fa
         .map_err(|_| wrong(format!("{name}={value}: a number was expected")))
 }
 
+/// Bytes of memory.
+fn size(name: &str, value: Option<&str>) -> Result<usize, Failure> {
+    let value = value.unwrap_or_default();
+    let bytes = parse_size(value).map_err(|said| wrong(format!("{name}={value}: {said}")))?;
+    usize::try_from(bytes).map_err(|_| wrong(format!("{name}={value}: more than memory can have")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_bounded_by_sizes() {
+        let list = "inode_cache=4M,metadata_cache=512K,live_cache=1048576,group_cache=2MiB,staged_cache=16M";
+        let open = Settings::parse([list]).unwrap().open;
+        assert_eq!((open.live_inodes, open.cache_bytes), (4096, 512 << 10));
+        assert_eq!((open.live_bytes, open.group_bytes), (1 << 20, 2 << 20));
+        assert_eq!(open.staged_bytes, 16 << 20);
+        for wrong in [
+            "inode_cache",
+            "metadata_cache=",
+            "live_cache=much",
+            "group_cache=-1",
+            "staged_cache=16X",
+            "other_cache=1M",
+        ] {
+            let failure = Settings::parse([wrong]).err().unwrap();
+            let name = wrong.split('=').next().unwrap();
+            assert!(failure.text().contains(name), "{}", failure.text());
+        }
+    }
 
     #[test]
     fn options_are_those_of_mount_and_ext4() {
