@@ -165,6 +165,17 @@ fn the_benches_of_orphans_have_every_form_and_the_directory() {
     assert!((operations - 512.0).abs() < 0.1, "{operations}");
     let distance = table(&tables, "orphan-distance");
     assert!(distance.columns.iter().any(|column| column.label == "none"));
+    let (rates, distance) = (
+        table(&tables, "orphan-open-unlink"),
+        table(&tables, "orphan-open-unlink-distance"),
+    );
+    let none = rates
+        .columns
+        .iter()
+        .position(|column| column.label == "none");
+    let median = |column: usize| rates.cells[0][column].spread().unwrap().median;
+    let longer = distance.cells[0][0].spread().unwrap().median;
+    assert!((longer - 100.0 * (median(none.unwrap()) / median(0) - 1.0)).abs() < 1e-6);
     let pairs = table(&tables, "orphan-rate-pairs");
     assert!((pairs.cells[0][3].spread().unwrap().median - 2.0).abs() < 0.1);
     let tables = measure("create-close");

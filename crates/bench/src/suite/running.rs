@@ -177,7 +177,12 @@ pub(super) fn orphan(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
     }
     tables.extend(distance_to_none(&tables[0]));
     for running in [rate, open] {
-        tables.push(running.table(setup, &contenders, progress)?);
+        let rates = running.table(setup, &contenders, progress)?;
+        // Of the truncates the fixed work has it.
+        let distance =
+            distance_to_none(&rates).filter(|_| running.workload == Workload::OpenUnlink);
+        tables.push(rates);
+        tables.extend(distance);
         let own: Vec<_> = forms(setup, &contenders).to_vec();
         if let Some(first) = contenders.first() {
             tables.extend(running.pairs(setup, first, &own, progress)?);
@@ -209,10 +214,17 @@ fn distance_to_none(table: &Table) -> Option<Table> {
         .columns
         .iter()
         .position(|column| column.label == "none")?;
+    let about = match table.less_is_better {
+        true => "Median time of the fixed work by that of `orphan=none`, less one, in percent.",
+        false => "Median time of an operation by that of `orphan=none`, less one, in percent.",
+    };
     let mut distance = Table::new(
-        "orphan-distance",
-        "Orphans: how much longer than without noting them down",
-        "Median time of the fixed work by that of `orphan=none`, less one, in percent.",
+        &format!("{}-distance", table.key),
+        &format!(
+            "{}: how much longer than without noting them down",
+            table.title
+        ),
+        about,
         table.rows.clone(),
         table.columns.clone(),
     );
@@ -220,7 +232,10 @@ fn distance_to_none(table: &Table) -> Option<Table> {
     for (row, cells) in distance.cells.iter_mut().zip(&table.cells) {
         let base = cells[none].spread()?.median;
         for (cell, from) in row.iter_mut().zip(cells) {
-            let percent = |spread: Spread| 100.0 * (spread.median / base - 1.0);
+            let percent = |spread: Spread| match table.less_is_better {
+                true => 100.0 * (spread.median / base - 1.0),
+                false => 100.0 * (base / spread.median - 1.0),
+            };
             *cell = from.spread().map(percent).map(Cell::of).unwrap_or_default();
         }
     }
