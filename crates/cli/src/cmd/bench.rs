@@ -36,7 +36,7 @@ use crate::json;
 ///   fsync, create-unlink, write-truncate, stat, readdir, rename, append, overwrite, mkdir
 ///   all             those above, up to fsync, into a report
 #[derive(clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, allow_negative_numbers = true)]
 pub struct Args {
     /// The bench
     #[arg(value_name = "NAME", value_parser = choice, hide_possible_values = false)]

@@ -145,6 +145,10 @@ fn what_can_not_be_measured_is_refused_before_anything_is_made() {
         ),
         ("bench stat --threads 0", "from 1 to 1024"),
         ("bench stat --time 0", "from 0.001"),
+        ("bench stat --time -1", "from 0.001"),
+        ("bench stat --time=-1", "from 0.001"),
+        ("bench stat --scale -0.5", "from 0.0001"),
+        ("bench stat --rounds -1", "1..=1000"),
     ] {
         let output = run(words.split(' '));
         assert_eq!(output.status.code(), Some(2), "{words}");
