@@ -11,6 +11,7 @@
 
 mod directory;
 mod in_process;
+mod leavings;
 mod machine;
 mod measure;
 mod random;
@@ -25,6 +26,7 @@ mod workload;
 
 pub use directory::Directory;
 pub use in_process::{InProcess, OpenFile};
+pub use leavings::clear as clear_leavings;
 pub use machine::describe as describe_machine;
 pub use measure::{Contender, Plan, Stop, pairs, run};
 pub use spindle::MODEL as DISK_MODEL;

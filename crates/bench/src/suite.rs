@@ -21,6 +21,7 @@ use lanefs::Error;
 
 use crate::directory::Directory;
 use crate::in_process::InProcess;
+use crate::leavings;
 use crate::measure::Contender;
 use crate::table::Table;
 use crate::workload::Workload;
@@ -292,7 +293,7 @@ impl Suite {
     /// Runs it.
     ///
     /// # Errors
-    /// The first error of any file system; what was made there by then stays.
+    /// The first error of any file system; what was made by then in the setup's directories is removed, if it can be.
     pub fn measure(self, setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
         if let Some(path) = setup.image.as_ref().filter(|path| path.exists()) {
             return Err(Error::Host {
@@ -302,7 +303,7 @@ impl Suite {
             });
         }
         let _scratch = setup.image.as_deref().map(Scratch);
-        match self.kind {
+        let outcome = match self.kind {
             Kind::Single(workload) => running::single(self, workload, setup, progress),
             Kind::Core => core::tables(setup, progress),
             Kind::Orphan => running::orphan(setup, progress),
@@ -313,7 +314,12 @@ impl Suite {
             Kind::SourceTree => source_tree::tables(setup, progress),
             Kind::Mix => running::mix(setup, progress),
             Kind::Fsync => fsync::tables(setup, progress),
+        };
+        if outcome.is_err() {
+            // The error says more than what can't be removed would.
+            let _ = leavings::clear(&setup.on);
         }
+        outcome
     }
 }
 

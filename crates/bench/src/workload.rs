@@ -9,6 +9,7 @@ use lanefs::Error;
 
 use sync::clock;
 
+use crate::leavings;
 use crate::random::Random;
 use crate::target::Target;
 
@@ -142,7 +143,7 @@ pub(crate) trait Job: Send {
 
 impl<'t, T: Target> Place<'t, T> {
     fn new(target: &'t T, number: usize, seed: u64) -> Result<Self, Error> {
-        let name = format!("lanefs-bench.{}.{number}", std::process::id());
+        let name = leavings::name(number);
         let directory = target.mkdir(target.root(), &name)?;
         Ok(Place {
             target,

@@ -14,6 +14,7 @@ use super::tree::{remove, small_file};
 use super::{Progress, Setup, label};
 use crate::directory::Directory;
 use crate::in_process::{InProcess, unknown};
+use crate::leavings;
 use crate::machine::{cpu_time, time_of};
 use crate::regions::Survey;
 use crate::spindle::{Account, MODEL, Spindle};
@@ -270,7 +271,7 @@ fn e2fsck(disk: &Spindle) -> Result<Option<f64>, Error> {
     } else {
         std::env::temp_dir()
     };
-    let path = place.join(format!("lanefs-bench.{}.img", std::process::id()));
+    let path = place.join(leavings::name("img"));
     let copied = FileDevice::create_new(&path, disk.memory().size())
         .and_then(|file| disk.memory().copy_to(&file))
         .map_err(|error| Error::from(lanefs::make::MakeError::from(error)));
@@ -285,7 +286,7 @@ fn directory(number: usize) -> String {
 }
 
 fn base() -> String {
-    format!("lanefs-bench.{}.dirs", std::process::id())
+    leavings::name("dirs")
 }
 
 /// A phase, synced.

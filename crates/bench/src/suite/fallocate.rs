@@ -10,6 +10,7 @@ use super::running::{Running, plain};
 use super::{Progress, Setup, label};
 use crate::directory::Directory;
 use crate::in_process::{InProcess, unknown};
+use crate::leavings;
 use crate::measure::{Contender, by_operation};
 use crate::random::Random;
 use crate::regions::Survey;
@@ -270,7 +271,7 @@ fn prepare(target: &InProcess, fill: Fill, size: u64, seed: u64) -> Result<(), E
 
 /// Has files grow by steps in turn; nothing where their pieces can't be counted.
 fn grow<T: Target>(target: &T, bytes: u64) -> Result<Option<Sample>, Error> {
-    let name = format!("lanefs-bench.{}.grow", std::process::id());
+    let name = leavings::name("grow");
     let directory = target.mkdir(target.root(), &name)?;
     let named = |number: usize| format!("file-{number:02}");
     let make = |number| target.creat(&directory, &named(number));

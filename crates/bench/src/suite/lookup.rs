@@ -10,6 +10,7 @@ use sync::{Arc, Barrier, OnceLock, clock, thread};
 use super::{Progress, Setup, label};
 use crate::directory::Directory;
 use crate::in_process::InProcess;
+use crate::leavings;
 use crate::machine::{cpu_time, user_and_system};
 use crate::measure::by_operation;
 use crate::table::{Column, Sample, Table};
@@ -82,7 +83,7 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
     let open = |path| Directory::open(path, setup.remount);
     let opened: Result<Vec<_>, Error> = setup.on.iter().map(|path| open(path).map(Some)).collect();
     let mut directories = opened?;
-    let base = format!("lanefs-bench.{}.trees", std::process::id());
+    let base = leavings::name("trees");
     if let Some(engine) = &engine {
         make(engine, &base, &trees)?;
     }

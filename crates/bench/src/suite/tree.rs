@@ -3,6 +3,7 @@
 
 use lanefs::Error;
 
+use crate::leavings;
 use crate::random::Random;
 use crate::target::Target;
 
@@ -30,7 +31,7 @@ impl Tree {
         let mut random = Random::new(seed);
         let mut nodes = vec![Node {
             parent: None,
-            name: format!("lanefs-bench.{}.sources", std::process::id()),
+            name: leavings::name("sources"),
             files: Vec::new(),
         }];
         let mut depths = vec![0];

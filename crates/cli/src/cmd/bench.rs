@@ -3,6 +3,7 @@
 
 mod chart;
 mod figures;
+mod interrupted;
 mod raw;
 mod report;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use bench::{Setup, Shape, Suite, Table, mechanisms};
 
+use self::interrupted::Interrupted;
 use crate::args::parse_size;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -161,6 +163,7 @@ impl Args {
         }
         let setup = self.setup();
         let machine = bench::describe_machine();
+        let interrupted = Interrupted::watch(setup.on.clone())?;
         let mut failed = None;
         let mut measured = Vec::new();
         let suites: Vec<Suite> = match self.bench {
@@ -169,7 +172,11 @@ impl Args {
         };
         for suite in suites {
             let begin = sync::clock::now();
-            let outcome = suite.measure(&setup, &mut |line| context.detail(line));
+            let outcome = suite.measure(&setup, &mut |line| {
+                interrupted.stay_if_so();
+                context.detail(line);
+            });
+            interrupted.stay_if_so();
             match outcome {
                 Ok(tables) => measured.push(Measured { suite, tables }),
                 // One that fails does not hide what the others found.

@@ -1,10 +1,13 @@
 //! `lanefs bench`: every bench, tiny, on memory: figures, charts and the report are there and hang together.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::fixture::{error, ok, run};
+use crate::fixture::{error, lanefs, ok, run};
 
 /// The elements of an SVG file by name, with their text; every one is closed, and nothing is left unescaped.
 fn elements(svg: &str) -> Vec<(String, String)> {
@@ -161,6 +164,46 @@ fn what_can_not_be_measured_is_refused_before_anything_is_made() {
     let output = run(words.into_iter().chain([image.clone().into_os_string()]));
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(std::fs::read(&image).unwrap(), b"precious");
+}
+
+/// What lies in a directory.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    names.collect()
+}
+
+#[test]
+fn a_bench_that_fails_leaves_nothing_in_the_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("lanefs-bench.1.0"), b"another's").unwrap();
+    let program = lanefs().get_program().to_owned();
+    // Each worker has its directory open: of so many some can't be.
+    let script = "ulimit -n 40; exec \"$0\" bench stat --no-engine -t 64 --rounds 1 --time 0.001 --on \"$1\"";
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", script])
+        .args([&*program, folder.path().as_os_str()]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    assert_eq!(names(folder.path()), ["lanefs-bench.1.0"]);
+}
+
+#[test]
+fn a_bench_that_is_interrupted_leaves_nothing_in_the_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = "bench create-unlink --no-engine -t 2 --time 600 --on";
+    let mut command = lanefs();
+    command.args(words.split(' ')).arg(folder.path());
+    let mut child = command.spawn().unwrap();
+    while names(folder.path()).is_empty() {
+        assert_eq!(child.try_wait().unwrap(), None);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(2));
+    assert!(names(folder.path()).is_empty());
 }
 
 #[test]

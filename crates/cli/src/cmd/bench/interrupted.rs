@@ -1,0 +1,55 @@
+//! Interrupting a run: what it made in the directories that it measures goes, and then the signal does what it would
+//! have done.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+use sync::atomic::{AtomicBool, Ordering};
+use sync::{Arc, thread};
+
+use crate::failure::Failure;
+
+/// Workers that are at it may make more, until they see that their directory is gone: so often it is tried again.
+const TRIES: u32 = 40;
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Knows whether the run was interrupted.
+pub struct Interrupted(Arc<AtomicBool>);
+
+impl Interrupted {
+    /// From here on a signal ends the process when what it made in these directories is removed.
+    pub fn watch(directories: Vec<PathBuf>) -> Result<Interrupted, Failure> {
+        let said = |error| Failure::new(format!("signals can't be caught: {error}"));
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(said)?;
+        let flag = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&flag);
+        thread::spawn(move || {
+            let Some(signal) = signals.forever().next() else {
+                return;
+            };
+            // Relaxed: nothing but the flag itself is passed on.
+            seen.store(true, Ordering::Relaxed);
+            for _ in 0..TRIES {
+                if bench::clear_leavings(&directories) {
+                    break;
+                }
+                thread::sleep(PAUSE);
+            }
+            // Does not return: each of the two ends a process.
+            let _ = emulate_default_handler(signal);
+        });
+        Ok(Interrupted(flag))
+    }
+
+    /// Does not return once the run was interrupted: whoever removes what it made ends the process.
+    pub fn stay_if_so(&self) {
+        // Relaxed: as above.
+        while self.0.load(Ordering::Relaxed) {
+            thread::sleep(PAUSE);
+        }
+    }
+}
