@@ -443,7 +443,7 @@ impl FsyncLog {
             let begin = clock::now();
             let stepped = self.step(used, ready, area, statistics);
             leader = self.leader.lock();
-            leader.took = begin.elapsed();
+            leader.took = clock::now() - begin;
             leader.is_touched |= match &stepped {
                 Ok(stepped) => stepped.blocks > 0,
                 Err(error) => matches!(error, Unlogged::Failed(_)),
@@ -488,7 +488,7 @@ impl FsyncLog {
         self.awaited.store(expected, Ordering::Relaxed);
         // Relaxed: as above.
         while self.members.load(Ordering::Relaxed) < expected {
-            let left = patience.saturating_sub(begin.elapsed());
+            let left = patience.saturating_sub(clock::now() - begin);
             if left.is_zero() {
                 break;
             }

@@ -180,3 +180,93 @@ fn threads_that_write_and_fsync_never_show_data_that_may_be_lost() {
         schedule::run(plan, work).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
 }
+
+const FLUSH: Duration = Duration::from_millis(8);
+/// More than the steps take that the schedule's clock counts.
+const SLACK: Duration = Duration::from_micros(300);
+
+/// On a schedule's clock: two files are overwritten and logged with one flush of this time, so that two are expected
+/// back.
+fn with_two_expected(
+    seed: u64,
+    flush: Duration,
+    then: impl Fn(&FsyncLog, &Disk<'_>, &Statistics) + Sync,
+) {
+    let work = || {
+        let (log, statistics) = (log(), Statistics::default());
+        let takes_time = |_| sync::thread::sleep(flush);
+        let disk = Disk::new(&takes_time);
+        for ino in [12, 13] {
+            disk.write_data(Ino(ino), 1);
+        }
+        disk.contents.lock().durable = [(Ino(12), 1), (Ino(13), 1)].into();
+        log.add(&closure(12, 1, false), &statistics).unwrap();
+        let batch = log.add(&closure(13, 1, false), &statistics).unwrap();
+        log.sync(batch, &disk, &statistics).unwrap();
+        assert_eq!(disk.contents.lock().flushes, 1);
+        then(&log, &disk, &statistics);
+    };
+    let plan = Plan {
+        seed,
+        points: 1_000_000,
+    };
+    schedule::run(plan, work).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+}
+
+/// How long an fsync of a file takes that was overwritten, a moment from now.
+fn overwrite(ino: u32, log: &FsyncLog, disk: &Disk<'_>, statistics: &Statistics) -> Duration {
+    let begin = clock::now();
+    let batch = log.add(&closure(ino, 1, false), statistics).unwrap();
+    log.sync(batch, disk, statistics).unwrap();
+    clock::now() - begin
+}
+
+#[test]
+fn a_leader_waits_for_who_comes_back_within_an_eighth_of_a_flush_and_serves_both_with_one() {
+    for seed in 0..100 {
+        // In time, and too late.
+        for (late, flushes) in [(FLUSH / 16, 1), (FLUSH / 4, 2)] {
+            with_two_expected(seed, FLUSH, |log, disk, statistics| {
+                let begin = clock::now();
+                workers(2, |thread| match thread {
+                    0 => {
+                        let took = overwrite(12, log, disk, statistics);
+                        assert!(took < FLUSH + FLUSH / 8 + SLACK, "{took:?}");
+                    }
+                    _ => {
+                        sync::thread::sleep(late);
+                        overwrite(13, log, disk, statistics);
+                    }
+                });
+                let took = clock::now() - begin;
+                assert!(took < (FLUSH + FLUSH / 8) * flushes + SLACK, "{took:?}");
+                assert_eq!(disk.contents.lock().flushes, 1 + flushes, "{late:?}");
+                // Who was in time did nothing but wait for the leader; who was not leads once that one is done.
+                let followers = u64::from(flushes == 1);
+                assert_eq!(statistics.followers.sum(), followers, "{late:?}");
+                assert_eq!(statistics.log_commits.sum(), 1 + u64::from(flushes));
+            });
+        }
+    }
+}
+
+#[test]
+fn a_leader_whose_followers_stay_away_waits_once_and_not_for_long() {
+    let (least, most) = (SHORTEST_WAIT * PATIENCE, LONGEST_WAIT * PATIENCE);
+    for (flush, patience) in [
+        (FLUSH, FLUSH / PATIENCE),
+        (most * 4, LONGEST_WAIT),
+        (least / 2, Duration::ZERO),
+    ] {
+        with_two_expected(1, flush, |log, disk, statistics| {
+            let took = overwrite(12, log, disk, statistics);
+            assert!(took >= flush + patience, "{flush:?}: {took:?}");
+            assert!(took < flush + patience + SLACK, "{flush:?}: {took:?}");
+            // By now it is known to be alone.
+            let took = overwrite(12, log, disk, statistics);
+            assert!(took < flush + SLACK, "{flush:?}: {took:?}");
+            assert_eq!(disk.contents.lock().flushes, 3);
+            assert_eq!(statistics.followers.sum(), 0);
+        });
+    }
+}
