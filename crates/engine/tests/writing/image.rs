@@ -110,7 +110,7 @@ pub fn e2fsck(state: &CowDevice, cut: Cut) {
 
 /// Whether a cut left the superblock with a sum that is not its own: e2fsck and the kernel then know no remedy but
 /// another group's copy, which a small image does not have; lanefs takes it from the journal.
-fn has_torn_superblock(state: &CowDevice) -> bool {
+pub fn has_torn_superblock(state: &CowDevice) -> bool {
     let mut bytes = [0; Superblock::SIZE];
     state.read_at(SUPERBLOCK, &mut bytes).unwrap();
     Superblock::view(&bytes).verify().is_err()

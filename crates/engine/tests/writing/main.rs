@@ -32,6 +32,7 @@ mod interop;
 mod journaling;
 mod known;
 mod large;
+mod log_turns;
 mod mounting;
 mod names;
 mod orphan_slots;
