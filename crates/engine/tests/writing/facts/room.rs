@@ -4,7 +4,7 @@ use lanefs_engine::{Fs, Ino, RenameFlag};
 
 use super::case::{e2fsck_at_boot, kernel};
 use crate::fsync_log::{NEW, after_a_cut, count, device, image, shared};
-use crate::image::open;
+use crate::image::{make, open};
 
 /// Bytes of the names' records, and how many of them a block of entries holds beside `.` and `..`.
 const RECORD: usize = 104;
@@ -116,4 +116,59 @@ fn f8_names_of_different_lengths_fit_in_any_order() {
         fs.fsync(new).unwrap();
         is_promised(&device, &[b"dir/", name.as_bytes()].concat());
     }
+}
+
+/// In a directory with an index, a name can go to one leaf only: it is that leaf's room that counts, however much there
+/// is in others.
+#[test]
+fn f8_in_an_indexed_directory_each_leaf_has_gaps_of_its_own() {
+    // The same hashes each time.
+    let seed = "hash_seed=6c616e65-6673-4000-8000-000000000008";
+    let options = [
+        "-O",
+        "fast_commit",
+        "-J",
+        "size=8",
+        "-b",
+        "4096",
+        "-E",
+        seed,
+    ];
+    let Some(image) = make(&options, 64 << 20) else {
+        return;
+    };
+    let device = device(image);
+    let fs = open(shared(&device));
+    let names = 8 * FULL;
+    let dir = directory(&fs, names);
+    let is_indexed = || {
+        let flags = fs.metadata(dir).unwrap().flags;
+        flags.contains(lanefs_engine::Flags::INDEX)
+    };
+    assert!(is_indexed());
+    let size = fs.metadata(dir).unwrap().size;
+    // One of the blocks is the index.
+    let gaps = (size / 4096 - 1) as usize * FULL - names;
+    // Mails come and go, until a leaf has had as many as it had gaps for.
+    let mut number = 0;
+    loop {
+        fs.unlink(dir, &name(number)).unwrap();
+        let new = fs.create(dir, &name(names + number), NEW).unwrap();
+        fs.write(new, 0, b"promised").unwrap();
+        fs.fsync(new).unwrap();
+        if number % 50 == 0 {
+            is_promised(&device, &path(names + number));
+        }
+        if count(&fs, "fsync.full_unloggable") > 0 {
+            break;
+        }
+        number += 1;
+    }
+    assert_eq!(count(&fs, "fsync.log_commits"), number as u64);
+    assert!((1..gaps).contains(&number), "{number} of {gaps}");
+    // No leaf was split: what has no room for sure is in the replay, not in the directory.
+    assert_eq!(fs.metadata(dir).unwrap().size, size);
+    is_promised(&device, &path(names + number));
+    assert!(is_indexed());
+    fs.close().unwrap();
 }
