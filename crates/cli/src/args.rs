@@ -65,11 +65,15 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
             ));
         }
     };
-    let number: u64 = number
-        .parse()
-        .map_err(|_| format!("`{text}` is no size: it needs to begin with a number"))?;
+    if number.is_empty() {
+        return Err(format!(
+            "`{text}` is no size: it needs to begin with a number"
+        ));
+    }
+    // Digits only: what fails is too large.
+    let number: Option<u64> = number.parse().ok();
     number
-        .checked_mul(factor)
+        .and_then(|number| number.checked_mul(factor))
         .ok_or_else(|| format!("`{text}` is more bytes than there can be"))
 }
 
@@ -85,6 +89,9 @@ mod tests {
         assert_eq!(parse_size("1MiB"), Ok(1 << 20));
         assert!(parse_size("K").is_err());
         assert!(parse_size("1X").is_err());
-        assert!(parse_size("99999999999T").is_err());
+        for size in ["99999999999T", "99999999999999999999"] {
+            let refused = parse_size(size).unwrap_err();
+            assert!(refused.contains("more bytes"), "{refused}");
+        }
     }
 }
