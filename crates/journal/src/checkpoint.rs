@@ -13,7 +13,6 @@ use sync::Arc;
 
 use crate::abort::JournalError;
 use crate::commit::{Images, Job, Journal, Lead};
-use crate::epoch::Epoch;
 
 /// Blocks that a checkpoint writes between two flushes.
 const BATCH: usize = 1024;
@@ -97,38 +96,6 @@ impl Journal {
         if !gathered.is_empty() {
             self.home.write_at(first * bytes as u64, &gathered)?;
         }
-        Ok(())
-    }
-
-    /// Makes data durable that were written to the file system's device before this call: for who needs no commit.
-    /// Callers share: one flushes, the rest wait for a flush that began after they asked. While the journal is frozen
-    /// all is durable already, for nobody may write.
-    ///
-    /// # Errors
-    /// When the journal is aborted, or the flush fails, which aborts it: what was lost nobody knows.
-    pub fn flush_data(&self) -> Result<(), JournalError> {
-        let mut leaders = self.leaders.lock();
-        // One that is under way may have begun before the data were written.
-        let needed = leaders.flushes.0 + 1;
-        loop {
-            self.abort.check()?;
-            let (begun, ended) = leaders.flushes;
-            if ended >= needed || leaders.frozen.is_some() {
-                return Ok(());
-            }
-            if begun == ended {
-                break;
-            }
-            self.changed.wait(&mut leaders);
-        }
-        leaders.flushes.0 += 1;
-        drop(leaders);
-        let mut lead = Lead::of(self, Job::Flush);
-        // Of the running epoch, a part may come later.
-        let before = Epoch(self.current_epoch().0 - 1);
-        self.statistics.flushes.add(1);
-        self.home.flush().map_err(|error| self.fail(error.into()))?;
-        lead.flushed = Some(before);
         Ok(())
     }
 }

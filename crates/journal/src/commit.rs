@@ -28,6 +28,7 @@ use crate::canary::{self, Canary};
 use crate::client::{Client, Folded};
 use crate::epoch::{Epoch, Epochs};
 use crate::fast::FastArea;
+use crate::flush::Flushes;
 use crate::handle::LongHandles;
 use crate::lists::EpochLists;
 use crate::log::{Log, Transaction};
@@ -63,6 +64,8 @@ pub struct Journal {
     /// [journal leader]
     pub(crate) leaders: Mutex<Leaders>,
     pub(crate) changed: Condvar,
+    /// For the leader of a flush of data, that all came whom it waits for.
+    pub(crate) gathered: Condvar,
     pub(crate) attendant: Attendant,
     /// Blocks of a transaction that is held back, at most; 0 if none is. [atomic: Relaxed, changed while one thread
     /// uses the journal]
@@ -83,8 +86,7 @@ pub(crate) struct Leaders {
     is_committing: bool,
     pub(crate) is_checkpointing: bool,
     pub(crate) is_making_room: bool,
-    /// Flushes of data begun and ended; one is under way while they differ.
-    pub(crate) flushes: (u64, u64),
+    pub(crate) flushes: Flushes,
     /// The sealed epoch after which none runs until the thaw; all that was written before is durable.
     pub(crate) frozen: Option<Epoch>,
     /// All epochs up to this one are durable.
@@ -150,7 +152,7 @@ impl Drop for Lead<'_> {
             Job::Commit => leaders.is_committing = leaders.frozen.is_some(),
             Job::Checkpoint => leaders.is_checkpointing = false,
             Job::Room => leaders.is_making_room = false,
-            Job::Flush => leaders.flushes.1 += 1,
+            Job::Flush => leaders.flushes.end(),
         }
         leaders.committed = self.committed.unwrap_or(leaders.committed);
         leaders.flushed = leaders.flushed.max(self.flushed.unwrap_or_default());
@@ -222,6 +224,7 @@ impl Journal {
             home,
             leaders: Mutex::new(Rank::JournalLeader, Leaders::default()),
             changed: Condvar::new(),
+            gathered: Condvar::new(),
             attendant: Attendant::default(),
             held_most: AtomicU64::new(0),
             abort: Abort::default(),
@@ -560,7 +563,7 @@ impl Journal {
         self.say_empty(false)?;
         lead.closed = None;
         let mut leaders = self.leaders.lock();
-        while leaders.flushes.0 != leaders.flushes.1 {
+        while leaders.flushes.is_under_way() {
             self.changed.wait(&mut leaders);
         }
         leaders.frozen = Some(sealed.epoch);

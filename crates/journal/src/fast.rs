@@ -8,6 +8,7 @@
 //! the client said that nobody writes it any more. CRASH: as [`crate::Journal::write_fast`] says.
 
 use ondisk::Tid;
+use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 
 use crate::abort::JournalError;
@@ -95,13 +96,17 @@ impl Journal {
     }
 
     /// Makes all data durable that were written to the device before the call: before blocks of the area are written
-    /// that make them readable.
+    /// that make them readable. Shares its flush with [`Journal::flush_data`]: two at a time would take turns on the
+    /// device, and each caller wait for both.
     ///
     /// # Errors
     /// When the device fails, or the journal is aborted.
     pub fn flush_before_fast(&self) -> Result<(), JournalError> {
         self.abort.check()?;
         let area = self.fast.as_ref().ok_or(JournalError::NoLog)?;
+        if Arc::ptr_eq(area.map.device(), &self.home) {
+            return self.flush_data();
+        }
         self.statistics.flushes.add(1);
         // A flush that failed may have lost data of anybody.
         let flushed = area.map.device().flush();

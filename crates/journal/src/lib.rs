@@ -24,6 +24,7 @@ mod client;
 mod commit;
 mod epoch;
 mod fast;
+mod flush;
 mod handle;
 mod hold;
 mod lists;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use device::BlockDevice;
+use device::{BlockDevice, DeviceError};
 use lanefs_journal::{JournalError, Options};
 use model::Random;
 use simulate::{Cut, Cuts, Event, Fault, Recorder};
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::schedule::Plan;
 
 use crate::bank::{Bank, Canary, THREADS, check, check_data};
 use crate::crash::sweep;
@@ -268,4 +269,90 @@ fn flushes_of_data_are_shared_and_a_failing_one_aborts() {
         assert!(bank.journal.check().is_err());
     }
     assert!(bank.transfer(0, &mut Random::new(1)).is_err());
+}
+
+/// A device whose flushes take their time.
+struct Slow(Arc<Recorder>);
+
+/// By the schedule's clock.
+const FLUSH: Duration = Duration::from_millis(8);
+/// More than the steps take that it counts.
+const SLACK: Duration = Duration::from_millis(1);
+
+impl BlockDevice for Slow {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        sync::thread::sleep(FLUSH);
+        self.0.flush()
+    }
+
+    fn discard(&self, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
+        self.0.discard(range)
+    }
+}
+
+/// One thread flushes, waits and flushes again; another asks during the first flush. How many flushes there were; each
+/// ends in time.
+fn flushes_of_two(image: &Image, seed: u64, late: Duration) -> u64 {
+    let work = || {
+        let device = Arc::new(Recorder::new(&Bank::contents(image)));
+        let home = Arc::new(Slow(Arc::clone(&device)));
+        let bank = Bank::with_home(image, device, home, image.options(), None);
+        let flush = |flushes: u32| {
+            let begin = sync::clock::now();
+            bank.journal.flush_data().unwrap();
+            let took = sync::clock::now() - begin;
+            assert!(took < FLUSH * flushes + FLUSH / 8 + SLACK, "{took:?}");
+        };
+        sync::thread::workers(2, |thread| match thread {
+            0 => {
+                flush(1);
+                sync::thread::sleep(late);
+                flush(2);
+            }
+            _ => {
+                sync::thread::sleep(FLUSH / 2);
+                // What is left of the first, and one of its own.
+                flush(2);
+            }
+        });
+        let flushes = bank.journal.statistics().flushes.sum();
+        // Who comes back alone waits for the other once.
+        flush(1);
+        let begin = sync::clock::now();
+        flush(1);
+        let took = sync::clock::now() - begin;
+        assert!(took < FLUSH + SLACK, "{took:?}");
+        flushes
+    };
+    let plan = Plan {
+        seed,
+        points: 1_000_000,
+    };
+    let run = sync::schedule::run(plan, work);
+    run.unwrap_or_else(|why| panic!("seed {seed}: {why}")).0
+}
+
+#[test]
+fn a_flush_waits_for_who_comes_back_within_an_eighth_of_its_time_and_no_longer() {
+    let Some(image) = small() else { return };
+    for seed in 0..50 {
+        assert_eq!(flushes_of_two(&image, seed, FLUSH / 16), 2, "seed {seed}");
+        assert_eq!(flushes_of_two(&image, seed, FLUSH / 4), 3, "seed {seed}");
+    }
 }
