@@ -13,6 +13,9 @@ use sync::{Condvar, Mutex};
 use crate::client::Client;
 use crate::commit::{Journal, Leaders};
 
+/// The longest interval; a time further off may be none that the clock can tell.
+const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
+
 /// What the attendant and those who call it share.
 #[derive(Default)]
 pub(crate) struct Attendant {
@@ -48,6 +51,7 @@ impl Journal {
     /// else.
     pub fn attend(&self, client: &dyn Client, interval: Duration) {
         let attendant = &self.attendant;
+        let interval = interval.min(LONGEST);
         // Relaxed: a hint to those who would do its work themselves; here and at the end.
         attendant.is_there.store(true, Ordering::Relaxed);
         let mut last = now();

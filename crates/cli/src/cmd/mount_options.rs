@@ -91,7 +91,8 @@ impl Settings {
         match name {
             "noload" | "norecovery" => self.open.journal = Journal::Ignore,
             "commit" => {
-                let interval = Duration::from_secs(number(name, value)?);
+                let seconds: u32 = number(name, value)?;
+                let interval = Duration::from_secs(seconds.into());
                 self.open.commit_interval = match interval.is_zero() {
                     true => Some(COMMIT_INTERVAL),
                     false => Some(interval),
@@ -241,6 +242,7 @@ mod tests {
             "errors=never",
             "ro=1",
             "commit=soon",
+            "commit=99999999999",
             "commit",
             "threads=0",
             "errors=ignore",

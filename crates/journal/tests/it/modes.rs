@@ -238,6 +238,19 @@ fn an_attendant_commits_what_nobody_syncs_and_goes_when_sent_away() {
 }
 
 #[test]
+fn an_attendant_may_have_no_interval_to_speak_of() {
+    let Some(image) = small() else { return };
+    let bank = Bank::open(&image, image.options(), None);
+    sync::thread::scope(|scope| {
+        let bank = &bank;
+        let attendant = scope.spawn(move || bank.journal.attend(bank, Duration::MAX));
+        bank.journal.dismiss();
+        attendant.join().unwrap();
+    });
+    bank.journal.close(&bank).unwrap();
+}
+
+#[test]
 fn flushes_of_data_are_shared_and_a_failing_one_aborts() {
     let Some(image) = small() else { return };
     let bank = Bank::open(&image, image.options(), None);
