@@ -3,20 +3,23 @@
 //! In each round every contender runs every number of workers once, one after the other, and each round begins with
 //! another contender. Workers are made ready before the clock runs, begin together, and stop after the batch in which
 //! the time is over, which is the same moment for all, or their work done. A rate is all operations by the time from
-//! the first worker's begin to the last one's end, so that workers who wait for a core count as waiting. What a
-//! workload must do between batches is taken out in proportion.
+//! the first worker's begin to the last one's end, so that workers who wait for a core count as waiting. Where a
+//! workload must do something between batches that is not timed, its workers go in step: all begin a batch together,
+//! and its time is from the first one's begin to the last one's end.
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use lanefs::Error;
-use sync::clock::Instant;
-use sync::{Barrier, OnceLock, clock, thread};
+use sync::thread;
 
-use crate::machine::thread_time;
 use crate::table::{Cell, Column, Sample};
 use crate::target::{Counters, Target};
 use crate::workload::{Job, Workload, job};
+
+mod pace;
+
+use pace::{Pace, freely, in_step};
 
 /// Details of workloads that sync files.
 pub(crate) const FSYNCS: &str = "fsyncs/operation";
@@ -182,21 +185,8 @@ pub fn pairs(
 struct Done<'t> {
     job: Box<dyn Job + 't>,
     operations: u64,
-    /// Of batches.
-    wall: Duration,
-    /// Of batches and what came between.
-    elapsed: Duration,
     /// Of batches, in seconds.
     cpu: f64,
-    /// From the common begin to its end.
-    span: Duration,
-}
-
-/// When all begin.
-struct Start {
-    barrier: Barrier,
-    /// The first worker's begin.
-    begin: OnceLock<Instant>,
 }
 
 impl<T: Target> Measured for T {
@@ -210,15 +200,18 @@ impl<T: Target> Measured for T {
             .collect();
         let jobs = jobs?;
         self.settle()?;
-        let start = Start {
-            barrier: Barrier::new(workers),
-            begin: OnceLock::new(),
-        };
+        let pauses = jobs.iter().any(|job| job.pauses());
+        let pace = Pace::new(workers, plan.stop);
         let before = self.counters();
         let results: Vec<_> = thread::scope(|scope| {
             let running: Vec<_> = jobs
                 .into_iter()
-                .map(|job| scope.spawn(|| work(job, &start, plan.stop)))
+                .map(|job| {
+                    scope.spawn(|| match pauses {
+                        true => in_step(job, &pace),
+                        false => freely(job, &pace),
+                    })
+                })
                 .collect();
             // Gone only if a worker panicked, which is passed on.
             let join = |handle: thread::ScopedJoinHandle<'_, _>| match handle.join() {
@@ -229,20 +222,15 @@ impl<T: Target> Measured for T {
         });
         let counted = self.counters();
         let (mut operations, mut cpu, mut waits) = (0, 0.0, Vec::new());
-        let (mut span, mut wall, mut elapsed) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for result in results {
             let mut done = result?;
             waits.append(&mut done.job.waits());
             operations += done.operations;
             cpu += done.cpu;
-            wall += done.wall;
-            elapsed += done.elapsed;
-            span = span.max(done.span);
             done.job.finish()?;
         }
         self.settle()?;
-        let seconds =
-            span.as_secs_f64().max(1e-9) * wall.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
+        let seconds = pace.seconds().max(1e-9);
         let value = match plan.stop {
             Stop::Time(_) => operations as f64 / seconds,
             Stop::Operations(_) => seconds,
@@ -293,34 +281,4 @@ pub(crate) fn by_operation(
         (*name, count as f64 / operations.max(1) as f64)
     });
     each.collect()
-}
-
-/// Batches until the worker has done enough.
-fn work<'t>(mut job: Box<dyn Job + 't>, start: &Start, stop: Stop) -> Result<Done<'t>, Error> {
-    start.barrier.wait();
-    let begin = *start.begin.get_or_init(clock::now);
-    let own = clock::now();
-    let (mut operations, mut wall, mut cpu) = (0, Duration::ZERO, 0.0);
-    loop {
-        let (from, cpu_from) = (clock::now(), thread_time());
-        let batch = job.batch();
-        wall += from.elapsed();
-        cpu += thread_time() - cpu_from;
-        operations += batch?;
-        let is_enough = match stop {
-            Stop::Time(time) => begin.elapsed() >= time,
-            Stop::Operations(wanted) => operations >= wanted,
-        };
-        if is_enough {
-            return Ok(Done {
-                job,
-                operations,
-                wall,
-                elapsed: own.elapsed(),
-                cpu,
-                span: begin.elapsed(),
-            });
-        }
-        job.between()?;
-    }
 }

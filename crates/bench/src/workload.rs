@@ -127,7 +127,12 @@ pub(crate) trait Job: Send {
     /// Some operations, which are timed; says how many.
     fn batch(&mut self) -> Result<u64, Error>;
 
-    /// What must be done before the next batch and is not timed.
+    /// Whether something must be done between batches often, so that it is not to be timed.
+    fn pauses(&self) -> bool {
+        false
+    }
+
+    /// What must be done before the next batch; timed only where it is rare.
     fn between(&mut self) -> Result<(), Error> {
         Ok(())
     }

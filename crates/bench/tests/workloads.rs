@@ -70,6 +70,31 @@ fn e2fsck_replays(image: &Path) -> bool {
 }
 
 #[test]
+fn more_workers_than_cores_do_no_more_than_the_cores_can() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let engine = InProcess::in_memory(64 << 20, &OpenOptions::default()).unwrap();
+    let contenders = [Contender::new("engine", "functions", engine)];
+    for workload in [
+        Workload::ByteTruncate,
+        Workload::Create,
+        Workload::CreateClose,
+    ] {
+        let plan = Plan {
+            workload,
+            workers: vec![8 * cores],
+            rounds: 1,
+            stop: Stop::Time(Duration::from_millis(100)),
+            seed: 1,
+        };
+        let cells = run(&plan, &contenders, &mut |_| {}).unwrap();
+        let used = cells[0][0].detail("CPU us/operation").unwrap().median / 1e6;
+        let busy = cells[0][0].samples[0].value * used;
+        // What reads the clocks is counted with one and not with the other.
+        assert!(busy <= 1.2 * cores as f64, "{workload:?}: {busy} cores");
+    }
+}
+
+#[test]
 fn an_error_of_the_file_system_ends_the_run_and_is_told() {
     let engine = InProcess::in_memory(2 << 20, &OpenOptions::default()).unwrap();
     let plan = Plan {

@@ -92,6 +92,15 @@ impl<T: Target> Job for Growing<'_, T> {
         }
     }
 
+    fn pauses(&self) -> bool {
+        let pauses = [
+            Workload::ByteTruncate,
+            Workload::Append,
+            Workload::Fallocate,
+        ];
+        pauses.contains(&self.workload)
+    }
+
     fn between(&mut self) -> Result<(), Error> {
         match self.workload {
             Workload::ByteTruncate if self.size == 0 => self.write(WRITE as u64),
@@ -133,6 +142,10 @@ impl<T: Target> Job for Emptying<'_, T> {
             self.place.target.truncate(file, 0)?;
         }
         Ok(FILES as u64)
+    }
+
+    fn pauses(&self) -> bool {
+        true
     }
 
     fn between(&mut self) -> Result<(), Error> {

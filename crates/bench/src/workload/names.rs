@@ -75,6 +75,11 @@ impl<T: Target> Job for Making<'_, T> {
         Ok(BATCH as u64)
     }
 
+    fn pauses(&self) -> bool {
+        let pauses = [Workload::Unlink, Workload::Create, Workload::MakeDirs];
+        pauses.contains(&self.workload)
+    }
+
     fn between(&mut self) -> Result<(), Error> {
         match (self.workload, self.there) {
             (Workload::Unlink, false) => self.make(),
