@@ -31,6 +31,8 @@ pub enum Rank {
     LogBatch,
     /// A node of the log tree, from the root down.
     LogTree,
+    /// Who draws back what is kept for files and threads; held until all of it can be had by others.
+    DrawBack,
     /// Blocks kept for one file, or for one thread's small files, that are in use by nobody yet; held for a look.
     Preallocation,
     /// Making records of inode tables readable; held across that I/O, alone.

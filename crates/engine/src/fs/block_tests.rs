@@ -15,6 +15,7 @@ use super::*;
 use crate::error::Error;
 use crate::group::{Run, Wanted};
 use crate::mballoc::{self, Blocks, Target};
+use crate::sb::Purpose;
 
 fn clock() -> Timestamp {
     Timestamp {
@@ -325,4 +326,40 @@ fn groups_leave_memory_and_come_back_as_they_were() {
     assert_eq!(fs.icache.groups().blocks.sum(), free);
     fs.close().unwrap();
     judge(&device);
+}
+
+/// Nothing is free but what is kept, and two threads want some of it at once: whoever comes second waits until the
+/// first has given everything back.
+#[test]
+fn two_who_find_no_space_at_once_both_get_what_was_kept() {
+    let Some(image) = image() else { return };
+    for seed in 0..60 {
+        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let points = 5_000_000;
+        let run = schedule::run(Plan { seed, points }, || {
+            let fs = open(&device);
+            let owners = Owners::new();
+            let mut worker = Worker::new(&fs, &owners, seed);
+            while worker.take(256) {}
+            let longest = |blocks: &Blocks<'_>| blocks.run().len;
+            worker.taken.sort_by_key(longest);
+            let kept = worker.taken.pop().unwrap();
+            // Enough for two rows, wherever the first one lies in it.
+            assert!(kept.run().len >= 32);
+            let icache = &fs.icache;
+            let over = icache.preallocations().keep_near(0, kept.set_aside());
+            assert_eq!((over, icache.groups().blocks.sum()), (None, 0));
+            let taken = Mutex::new(Rank::Leaf, Vec::new());
+            sync::thread::workers(2, |_| {
+                let blocks = icache.take_blocks(Purpose::Freeing, FsBlock(1), 8);
+                taken.lock().push(blocks.unwrap().set_aside());
+            });
+            for blocks in taken.into_inner() {
+                assert_eq!(blocks.run().len, 8);
+                drop(icache.take_up(blocks));
+            }
+            drop(worker);
+        });
+        run.unwrap_or_else(|cause| panic!("seed {seed}: {cause}"));
+    }
 }

@@ -1,6 +1,7 @@
 //! Giving back what is kept for files and directories: by their owners when they are done, by anyone who finds no
 //! space, and all of it when keeping is switched off, and at the end. While preparing only, without a handle; of locks,
-//! those of what is kept and of groups, one at a time.
+//! those of what is kept and of groups, one at a time, and around all of it that of who draws back
+//! ([`Rank::DrawBack`](sync::Rank)).
 
 use ondisk::Ino;
 
@@ -56,8 +57,10 @@ impl Icache {
         count
     }
 
-    /// Gives back all that is kept for any file or thread; how many runs.
+    /// Gives back all that is kept for any file or thread; how many runs. What another gives back is there when this
+    /// returns.
     pub(crate) fn give_back_all(&self) -> u64 {
+        let _alone = self.preallocations.alone();
         let runs = self.preallocations.take_runs();
         let count = runs.len() as u64;
         runs.into_iter().for_each(|run| drop(self.take_up(run)));

@@ -3,14 +3,15 @@
 //! A file keeps pieces for logical ranges ([`OfFile`], with its inode in memory); a thread keeps runs for small files,
 //! one behind the other, and for its directories ([`Lane`], [`beside`]). Each lies under a lock of its own
 //! ([`Rank::Preallocation`]), held for a look: who takes a part owns it alone, others find what is left. Which files
-//! keep anything is on their threads' lists, so that who finds no space can draw everything back; a list has room for a
+//! keep anything is on their threads' lists, so that who finds no space can draw everything back, one at a time
+//! ([`Rank::DrawBack`]): another who finds none meanwhile waits for what the first has in hand. A list has room for a
 //! few hundred files, and the one that is longest on it gives back first.
 
 use std::collections::VecDeque;
 
 use ondisk::{FsBlock, Ino};
 use sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use sync::{Counter, Lanes, Mutex, Rank};
+use sync::{Counter, Lanes, Mutex, MutexGuard, Rank};
 
 use super::Aside;
 use crate::variants::{Chosen, Preallocation};
@@ -200,6 +201,8 @@ impl Default for Shelf {
 pub(crate) struct Preallocations {
     form: Chosen<Preallocation>,
     lanes: Lanes<Lane>,
+    /// [draw back]
+    drawing_back: Mutex<()>,
     /// Requests answered from what a file kept.
     pub(crate) hits: Counter,
     /// Requests answered from what a thread keeps.
@@ -217,6 +220,7 @@ impl Preallocations {
         Preallocations {
             form: Chosen::new(form),
             lanes: Lanes::new(),
+            drawing_back: Mutex::new(Rank::DrawBack, ()),
             hits: Counter::new(),
             lane_hits: Counter::new(),
             refills: Counter::new(),
@@ -347,6 +351,12 @@ impl Preallocations {
             self.count(over, -1);
         }
         over
+    }
+
+    /// The right to draw everything back: nobody else has any of it in hand.
+    #[track_caller]
+    pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
+        self.drawing_back.lock()
     }
 
     /// Takes all that threads keep for small files and for directories.
