@@ -164,14 +164,25 @@ pub fn pairs(
     second: &Contender<'_>,
     count: usize,
 ) -> Result<Vec<(f64, f64)>, Error> {
+    in_pairs(count, |is_first| {
+        let contender = if is_first { first } else { second };
+        Ok(contender.sample(plan, 1)?.value)
+    })
+}
+
+/// As [`pairs`], with what gives the first's value, or the second's.
+pub(crate) fn in_pairs(
+    count: usize,
+    mut value: impl FnMut(bool) -> Result<f64, Error>,
+) -> Result<Vec<(f64, f64)>, Error> {
     let mut pairs = Vec::with_capacity(count);
     // The first pair warms up.
     for number in 0..=count {
         let pair = match number % 2 {
-            0 => (first.sample(plan, 1)?.value, second.sample(plan, 1)?.value),
+            0 => (value(true)?, value(false)?),
             _ => {
-                let value = second.sample(plan, 1)?.value;
-                (first.sample(plan, 1)?.value, value)
+                let second = value(false)?;
+                (value(true)?, second)
             }
         };
         if number > 0 {

@@ -266,6 +266,11 @@ fn the_bench_of_lookup_has_cold_repeated_and_warm_walks() {
             .len(),
         1
     );
+    let pairs = table(&tables, "lookup-pairs");
+    assert_eq!(pairs.rows, ["warm, locked", "by handle, locked"]);
+    for row in &pairs.cells {
+        assert!((row[3].spread().unwrap().median - 2.0).abs() < 0.1);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The inode cache: trees of each worker's own, walked with a stat of every file: with an empty cache that has room for
-//! three quarters of them, once more, and with room for all, warm. And inodes found by handle, without names.
+//! three quarters of them, once more, and with room for all, warm. And inodes found by handle, without names. The forms
+//! in pairs at one worker, warm.
 
 use device::MemoryDevice;
 use engine::OpenOptions;
@@ -7,12 +8,13 @@ use lanefs::Error;
 use sync::clock::{Duration, Instant};
 use sync::{Arc, Barrier, OnceLock, clock, thread};
 
+use super::running::ratios;
 use super::{Progress, Setup, label};
 use crate::directory::Directory;
-use crate::in_process::InProcess;
+use crate::in_process::{InProcess, unknown};
 use crate::leavings;
 use crate::machine::{cpu_time, user_and_system};
-use crate::measure::by_operation;
+use crate::measure::{by_operation, in_pairs};
 use crate::table::{Column, Sample, Table};
 use crate::target::{Handle, Remount, Target};
 
@@ -129,7 +131,60 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
     for directory in directories.iter().flatten() {
         remove(directory, &base, &trees)?;
     }
+    if let Some(target) = engine {
+        tables.extend(pairs(setup, target, &base, &trees, &forms, progress)?);
+    }
     Ok(tables)
+}
+
+/// Pairs at one worker, everything in memory: how far the first form is from each other one.
+fn pairs(
+    setup: &Setup,
+    target: InProcess,
+    base: &str,
+    trees: &Trees,
+    forms: &[Vec<String>],
+    progress: &mut Progress<'_>,
+) -> Result<Option<Table>, Error> {
+    let [first, others @ ..] = forms else {
+        return Ok(None);
+    };
+    if setup.pairs == 0 || others.is_empty() {
+        return Ok(None);
+    }
+    let trees = Trees {
+        workers: 1,
+        ..trees.clone()
+    };
+    let target = target.remount(None, first)?.target;
+    let mut rows = Vec::new();
+    for is_walk in [true, false] {
+        let kind = if is_walk { "warm" } else { "by handle" };
+        for other in others {
+            progress(&format!("lookup-pairs: {kind}, {}", label(other)));
+            let pairs = in_pairs(setup.pairs, |is_first| {
+                for option in if is_first { first } else { other } {
+                    target.fs().choose(option).map_err(unknown)?;
+                }
+                let sample = match is_walk {
+                    true => walk(&target, base, &trees)?,
+                    // The engine's all have one.
+                    false => find(&target, base, &trees)?.unwrap_or_default(),
+                };
+                Ok(sample.value)
+            })?;
+            rows.push((format!("{kind}, {}", label(other)), pairs));
+        }
+    }
+    let first = label(first);
+    let about = format!(
+        "Files a second of {first} by those of each other form, one worker, everything in memory, in pairs that take \
+         turns; geometric mean, and the interval that a bootstrap gives. Warm: a walk of the tree; by handle: its \
+         inodes found by handle."
+    );
+    let title = format!("Lookup: {first} by others, one worker");
+    let said = ["lookup-pairs", &title, &about];
+    Ok(Some(ratios(said, &rows, setup.seed)))
 }
 
 fn names(word: &str, count: usize) -> Vec<String> {

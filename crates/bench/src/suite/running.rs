@@ -89,11 +89,6 @@ impl Running<'_> {
         }
         let mut plan = self.plan(setup);
         plan.stop = Stop::Time(setup.time / 2);
-        let columns = ["ratio", "95% from", "to", "pairs"].map(|label| Column {
-            label: label.into(),
-            way: "of the same run".into(),
-        });
-        let names = others.iter().map(|other| other.column.label.clone());
         let about = format!(
             "Operations a second of {} by those of each other form, one worker, in pairs that take turns; geometric \
              mean, and the interval that a bootstrap gives. An operation: {}.",
@@ -105,19 +100,38 @@ impl Running<'_> {
             "{}: {} by others, one worker",
             self.title, first.column.label
         );
-        let mut table = Table::new(&key, &title, &about, names.collect(), columns.to_vec());
-        (table.unit, table.rows_are) = ("ratio", "form");
-        table.shape = Shape::Intervals;
-        for (other, row) in others.iter().zip(&mut table.cells) {
+        let mut rows = Vec::new();
+        for other in others {
             progress(&format!("{key}: {}", other.column.label));
             let pairs = pairs(&plan, first, other, setup.pairs)?;
-            if let Some(found) = ratio(&pairs, setup.seed) {
-                let figures = [found.mean, found.low, found.high, found.pairs as f64];
-                *row = figures.map(Cell::of).to_vec();
-            }
+            rows.push((other.column.label.clone(), pairs));
         }
+        let table = ratios([&key, &title, &about], &rows, setup.seed);
         Ok(Some(table))
     }
+}
+
+/// The table with this key, title and text of what each row's pairs say.
+pub(super) fn ratios(
+    [key, title, about]: [&str; 3],
+    rows: &[(String, Vec<(f64, f64)>)],
+    seed: u64,
+) -> Table {
+    let columns = ["ratio", "95% from", "to", "pairs"].map(|label| Column {
+        label: label.into(),
+        way: "of the same run".into(),
+    });
+    let names = rows.iter().map(|(name, _)| name.clone());
+    let mut table = Table::new(key, title, about, names.collect(), columns.to_vec());
+    (table.unit, table.rows_are) = ("ratio", "form");
+    table.shape = Shape::Intervals;
+    for ((_, pairs), row) in rows.iter().zip(&mut table.cells) {
+        if let Some(found) = ratio(pairs, seed) {
+            let figures = [found.mean, found.low, found.high, found.pairs as f64];
+            *row = figures.map(Cell::of).to_vec();
+        }
+    }
+    table
 }
 
 /// The contenders that are forms of ours, but the first.
