@@ -211,36 +211,46 @@ fn we_finish_the_orphans_that_we_left_and_the_file_is_empty_then() {
 
 #[test]
 fn orphans_in_blocks_of_other_sizes_are_finished_by_e2fsck_and_by_us() {
-    for (block, megabytes) in [(2048, 16), (16_384, 36), (65_536, 140)] {
-        let block = format!("{block}");
-        let options = [
-            "-b",
-            &block,
-            "-O",
-            "orphan_file",
-            "-E",
-            "orphan_file_size=2",
-        ];
-        let Some(image) = make(&options, megabytes << 20) else {
-            return;
-        };
-        let (device, fs) = opened(&image);
-        let free = fs.statfs().unwrap().free_files;
-        leave_orphans(&fs, 20);
-        fs.sync().unwrap();
-        drop(fs);
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("image");
-        std::fs::write(&path, device.bytes()).unwrap();
-        let (status, text) = e2fsck(&path, &["-fy"]);
-        assert!(status <= 1, "{text}");
-        assert_eq!(text.matches("Clearing orphaned inode").count(), 20);
-        assert_eq!(free_inodes(&path), free);
-        let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
-        assert_eq!(fs.statfs().unwrap().free_files, free);
-        fs.close().unwrap();
-        judge_image(&device);
+    for (block, megabytes) in [(2048, 16), (16_384, 48), (65_536, 160)] {
+        for features in ["orphan_file", "orphan_file,^metadata_csum", "^orphan_file"] {
+            finish_orphans(block, features, megabytes << 20);
+        }
     }
+}
+
+/// More orphans than a range has slots, so that each block of the file has some; or all of them on the list.
+fn finish_orphans(block: usize, features: &str, size: u64) {
+    let (case, block) = (format!("{block}, {features}"), format!("{block}"));
+    let mut options = vec!["-b", &block, "-O", features];
+    if features.starts_with("orphan_file") {
+        options.extend(["-E", "orphan_file_size=2"]);
+    }
+    let Some(image) = make(&options, size) else {
+        return;
+    };
+    let count = 300;
+    let (device, fs) = opened(&image);
+    let free = fs.statfs().unwrap().free_files;
+    leave_orphans(&fs, count);
+    if features.starts_with("orphan_file") {
+        assert_eq!(counter(&fs, "orphan.slots_taken"), count as u64, "{case}");
+        // Neighbouring ranges are in different blocks.
+        assert!(counter(&fs, "orphan.ranges_skipped") > 0, "{case}");
+    }
+    fs.sync().unwrap();
+    drop(fs);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::write(&path, device.bytes()).unwrap();
+    let (status, text) = e2fsck(&path, &["-fy"]);
+    assert!(status <= 1, "{case}: {text}");
+    let cleared = text.matches("Clearing orphaned inode").count();
+    assert_eq!(cleared, count, "{case}: {text}");
+    assert_eq!(free_inodes(&path), free, "{case}");
+    let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
+    assert_eq!(fs.statfs().unwrap().free_files, free, "{case}");
+    fs.close().unwrap();
+    judge_image(&device);
 }
 
 #[test]
