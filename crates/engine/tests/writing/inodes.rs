@@ -5,8 +5,8 @@ use device::BlockDevice;
 use lanefs_engine::{Error, Fs, Generation, Ino, NewInode, OpenOptions};
 use model::Random;
 use simulate::CowDevice;
-use sync::Arc;
 use sync::thread::workers;
+use sync::{Arc, Mutex, Rank};
 
 use crate::files::{contents, judge_image};
 use crate::image::{clock, make};
@@ -342,6 +342,68 @@ fn under_schedules_no_inode_is_there_twice_or_leads_to_another() {
             judge_image(&device);
         }
     }
+}
+
+/// One takes a file's last name away while another finds it by handle.
+#[test]
+fn who_finds_a_file_that_is_being_deleted_waits_and_holds_it_or_is_told_that_it_is_gone() {
+    let Some(image) = make(&["-b", "1024", "-N", "64"], 4 << 20) else {
+        return;
+    };
+    let (mut waits, mut gone, mut held) = (0, 0, 0);
+    for seed in 0..100 {
+        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let plan = sync::schedule::Plan {
+            seed,
+            points: 1_000_000,
+        };
+        let work = || {
+            let fs = open(&device, 4);
+            let file = fs.create(Ino::ROOT, b"file", NEW).unwrap();
+            fs.write(file, 0, b"text").unwrap();
+            let handle = handle(&fs, file);
+            let found = Mutex::new(Rank::Leaf, Vec::new());
+            workers(2, |thread| {
+                if thread == 0 {
+                    return fs.unlink(Ino::ROOT, b"file").unwrap();
+                }
+                let looks: Vec<bool> = (0..4).map(|_| opened_by(&fs, handle)).collect();
+                *found.lock() = looks;
+            });
+            assert!(is_stale(&fs, handle));
+            let waits = counter(&fs, "icache.waits");
+            fs.close().unwrap();
+            (waits, found.into_inner())
+        };
+        let run = sync::schedule::run(plan, work);
+        let ((waited, found), _) = run.unwrap_or_else(|cause| panic!("seed {seed}: {cause}"));
+        // Gone is gone.
+        assert!(
+            found.is_sorted_by(|one, next| one >= next),
+            "{seed}: {found:?}"
+        );
+        waits += waited;
+        held += found.iter().filter(|is_there| **is_there).count();
+        gone += found.iter().filter(|is_there| !**is_there).count();
+        if seed % 10 == 0 {
+            judge_image(&device);
+        }
+    }
+    assert!(waits > 0 && held > 0 && gone > 0, "{waits} {held} {gone}");
+}
+
+/// Whether a handle leads to the file, which is then as it was until it is let go.
+fn opened_by(fs: &Fs, (ino, generation): Handle) -> bool {
+    let opened = match fs.open_by_handle(ino, generation) {
+        Err(Error::Stale) => return false,
+        opened => opened.unwrap(),
+    };
+    let mut text = [0; 8];
+    let len = opened.read(0, &mut text).unwrap();
+    assert_eq!(text[..len], *b"text");
+    drop(opened);
+    fs.release(ino).unwrap();
+    true
 }
 
 #[test]
