@@ -95,6 +95,46 @@ fn forms_are_switched_on_a_mount_while_files_come_and_go() {
     testkit::e2fsck(&path);
 }
 
+fn counter(mount: &Path, name: &str) -> u64 {
+    tune(mount, &[name]).trim().parse().unwrap()
+}
+
+#[test]
+fn memory_for_inodes_and_for_metadata_is_bounded_as_the_options_say() {
+    if !can_mount() {
+        return;
+    }
+    const FILES: usize = 2000;
+    const APART: usize = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path(), "image", 64 << 20, &["-N", "4096"]);
+    let served = Served::start(&path, "");
+    for number in 0..FILES {
+        std::fs::File::create(served.path().join(number.to_string())).unwrap();
+    }
+    served.unmount();
+    // Every file once, neighbours in the inode table far from each other: inodes in memory, and blocks that were read.
+    let look = |options| {
+        let served = Served::start(&path, options);
+        for first in 0..APART {
+            for number in (first..FILES).step_by(APART) {
+                std::fs::metadata(served.path().join(number.to_string())).unwrap();
+            }
+        }
+        let kept = counter(served.path(), "icache.inodes");
+        let read = counter(served.path(), "buffer.misses");
+        served.unmount();
+        (kept, read)
+    };
+    let (all, once) = look("");
+    let (few, often) = look("inode_cache=64K,metadata_cache=32K");
+    assert!(all >= FILES as u64, "{all}");
+    // 64, and what threads add before they look.
+    assert!(few <= 128, "{few}");
+    assert!(often > 4 * once, "{often} {once}");
+    testkit::e2fsck(&path);
+}
+
 #[test]
 fn others_may_look_but_not_switch_and_lists_show_nothing() {
     if !can_mount() {
