@@ -10,7 +10,7 @@ use journal::{Folded, Handle, JournalError};
 use ondisk::inode::{self, Inode};
 use ondisk::xattr::{self, Area, Value};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Generation, Ino, Site};
-use sync::{Arc, Mutex, OnceLock, Rank};
+use sync::{Arc, Lanes, Mutex, OnceLock, Rank};
 
 use crate::error::Error;
 use crate::fast::FastLog;
@@ -44,8 +44,8 @@ pub(crate) struct Icache {
     inodes: Inodes,
     /// Likewise.
     orphans: Orphans,
-    /// Inodes with a time of access that waits for a change. [leaf]
-    lazy: Mutex<Vec<Arc<LiveInode>>>,
+    /// Inodes with a time of access that waits for a change.
+    lazy: Lanes<Lazy>,
     /// Likewise.
     doomed: Doomed,
     /// Likewise.
@@ -57,6 +57,15 @@ pub(crate) struct Icache {
     known_names: known_names::Parts,
     /// Which form of each mechanism is used; each keeps its own besides. [leaf]
     variants: Mutex<Variants>,
+}
+
+/// A thread's list of inodes with a time of access that waits: others take it only to write all of them. [leaf]
+struct Lazy(Mutex<Vec<Arc<LiveInode>>>);
+
+impl Default for Lazy {
+    fn default() -> Lazy {
+        Lazy(Mutex::new(Rank::Leaf, Vec::new()))
+    }
 }
 
 /// An inode as it is on the device.
@@ -108,7 +117,7 @@ impl Icache {
             groups,
             inodes: Inodes::new(most, variants.inode_lookup),
             orphans,
-            lazy: Mutex::new(Rank::Leaf, Vec::new()),
+            lazy: Lanes::new(),
             doomed: Doomed::new(),
             goals,
             preallocations: Preallocations::new(variants.prealloc),
@@ -165,16 +174,19 @@ impl Icache {
         }
     }
 
-    /// Remembers an inode with a time of access that waits for a change; says how many there are.
+    /// Remembers an inode with a time of access that waits for a change; says how many the calling thread remembered.
     pub(crate) fn add_lazy(&self, inode: Arc<LiveInode>) -> usize {
-        let mut lazy = self.lazy.lock();
+        let mut lazy = self.lazy.mine().0.lock();
         lazy.push(inode);
         lazy.len()
     }
 
-    /// The inodes that were remembered; no more are then.
+    /// The inodes that any thread remembered; no more are then.
     pub(crate) fn take_lazy(&self) -> Vec<Arc<LiveInode>> {
-        std::mem::take(&mut *self.lazy.lock())
+        let lanes = self.lazy.iter();
+        lanes
+            .flat_map(|lane| std::mem::take(&mut *lane.0.lock()))
+            .collect()
     }
 
     /// The volume.

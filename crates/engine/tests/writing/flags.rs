@@ -17,7 +17,8 @@ use simulate::CowDevice;
 use sync::Arc;
 use testkit::Mounted;
 
-use crate::image::{finish, make, open};
+use crate::files::{judge_image, opened};
+use crate::image::{clock, finish, make, open};
 
 const NEW: NewInode = NewInode {
     mode: 0o644,
@@ -433,6 +434,53 @@ fn times_of_access_follow_the_policy() {
         );
         fs.close().unwrap();
     }
+}
+
+fn later() -> Timestamp {
+    Timestamp {
+        seconds: clock().seconds + 1000,
+        nanoseconds: 0,
+    }
+}
+
+#[test]
+fn times_of_access_of_more_files_than_threads_remember_are_all_written() {
+    let Some(image) = make(&["-b", "1024", "-N", "1024"], 4 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let name = |number: usize| format!("{number}").into_bytes();
+    let files: Vec<Ino> = (0..700)
+        .map(|number| fs.create(Ino::ROOT, &name(number), NEW).unwrap())
+        .collect();
+    fs.close().unwrap();
+    let options = OpenOptions {
+        lazytime: true,
+        ..OpenOptions::default()
+    };
+    let shared = || Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let fs = Fs::open_for_writing(shared(), &options, later).unwrap();
+    let seconds = |fs: &Fs, ino: Ino| fs.metadata(ino).unwrap().atime.seconds;
+    // A thread's list is full twice over.
+    sync::thread::workers(2, |thread| {
+        for ino in files.iter().skip(thread).step_by(2) {
+            fs.read(*ino, 0, &mut [0; 5]).unwrap();
+        }
+    });
+    assert!(
+        files
+            .iter()
+            .all(|ino| seconds(&fs, *ino) == later().seconds)
+    );
+    fs.close().unwrap();
+    let fs = open(shared());
+    assert!(
+        files
+            .iter()
+            .all(|ino| seconds(&fs, *ino) == later().seconds)
+    );
+    fs.close().unwrap();
+    judge_image(&device);
 }
 
 /// Times at the ends of what inodes with and without extra fields hold, inside and outside.
