@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use device::{BlockDevice, DeviceError, MemoryDevice};
+use device::{BlockDevice, MemoryDevice};
 use lanefs_engine::{DataMode, Error, FileType, Fs, Ino, NewInode, OpenOptions, SetAttributes};
 use model::Random;
 use ondisk::Feature;
-use simulate::{CowDevice, Cut, Event, Fault, Recorder};
+use simulate::{CowDevice, Cut, Event, Fault, Recorder, SlowFlush};
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 
@@ -119,31 +119,6 @@ fn fsync_of_a_directory_makes_its_names_durable() {
     fs.close().unwrap();
 }
 
-/// A device whose flushes take as long as a disk's.
-struct Slow(MemoryDevice);
-
-impl BlockDevice for Slow {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.0.write_at(offset, bytes)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        sync::thread::sleep(Duration::from_millis(2));
-        self.0.flush()
-    }
-    fn discard(&self, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
-        self.0.discard(range)
-    }
-}
-
 #[test]
 fn threads_that_fsync_their_files_at_once_share_commits() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -152,7 +127,7 @@ fn threads_that_fsync_their_files_at_once_share_commits() {
     };
     let device = MemoryDevice::new(image.len() as u64);
     device.write_at(0, &image).unwrap();
-    let fs = open(Arc::new(Slow(device)));
+    let fs = open(Arc::new(SlowFlush::new(device, Duration::from_millis(2))));
     let rounds = 40;
     sync::thread::workers(names.len(), |thread| {
         let ino = fs.resolve(names[thread].as_bytes(), true).unwrap();

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use device::{BlockDevice, DeviceError};
 use lanefs_engine::{Fs, Ino};
-use simulate::{Area, CowDevice, Cut, Cuts, Event, Recorder};
+use simulate::{Area, CowDevice, Cut, Cuts, Event, Recorder, SlowFlush};
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::clock::Duration;
 
 use crate::files::contents;
 use crate::fsync_log::{NEW, count, shared};
@@ -20,6 +20,10 @@ const STEP: usize = 700;
 /// Turns of the log that end the work, and steps that a thread may take until then: 1,300 to 2,600 did in eight runs.
 const TURNS: u64 = 1;
 const STEPS: u64 = 8000;
+
+/// Flushes take so long that others commit meanwhile: else each checkpoint leaves an empty log, which begins anew by
+/// itself.
+const FLUSH: Duration = Duration::from_micros(300);
 
 /// What a step makes durable beside the thread's own file, and how.
 enum Kind {
@@ -44,37 +48,6 @@ fn own(thread: usize, steps: u64) -> Vec<u8> {
 
 fn directory(thread: usize) -> String {
     format!("thread{thread}")
-}
-
-/// A device whose flushes take so long that others commit meanwhile: else each checkpoint leaves an empty log, which
-/// begins anew by itself.
-struct Slow(Arc<Recorder>);
-
-impl BlockDevice for Slow {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.0.write_at(offset, bytes)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        sync::thread::sleep(sync::clock::Duration::from_micros(300));
-        self.0.flush()
-    }
-
-    fn discard(&self, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
-        self.0.discard(range)
-    }
 }
 
 /// One thread's work until the log has turned often enough: its file grows by each step, and a new file or directory
@@ -204,7 +177,7 @@ fn what_threads_fsync_while_the_log_turns_is_there_after_every_cut() {
         return;
     };
     let device = Arc::new(Recorder::new(&image));
-    let fs = open(Arc::new(Slow(Arc::clone(&device))));
+    let fs = open(Arc::new(SlowFlush::new(Arc::clone(&device), FLUSH)));
     for thread in 0..THREADS {
         let name = directory(thread);
         fs.mkdir(Ino::ROOT, name.as_bytes(), NEW).unwrap();

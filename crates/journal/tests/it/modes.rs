@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use device::{BlockDevice, DeviceError};
+use device::BlockDevice;
 use lanefs_journal::{JournalError, Options};
 use model::Random;
-use simulate::{Cut, Cuts, Event, Fault, Recorder};
+use simulate::{Cut, Cuts, Event, Fault, Recorder, SlowFlush};
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::schedule::Plan;
@@ -284,47 +284,17 @@ fn flushes_of_data_are_shared_and_a_failing_one_aborts() {
     assert!(bank.transfer(0, &mut Random::new(1)).is_err());
 }
 
-/// A device whose flushes take their time.
-struct Slow(Arc<Recorder>);
-
-/// By the schedule's clock.
+/// How long a flush takes, by the schedule's clock.
 const FLUSH: Duration = Duration::from_millis(8);
 /// More than the steps take that it counts.
 const SLACK: Duration = Duration::from_millis(1);
-
-impl BlockDevice for Slow {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.0.write_at(offset, bytes)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        sync::thread::sleep(FLUSH);
-        self.0.flush()
-    }
-
-    fn discard(&self, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
-        self.0.discard(range)
-    }
-}
 
 /// One thread flushes, waits and flushes again; another asks during the first flush. How many flushes there were; each
 /// ends in time.
 fn flushes_of_two(image: &Image, seed: u64, late: Duration) -> u64 {
     let work = || {
         let device = Arc::new(Recorder::new(&Bank::contents(image)));
-        let home = Arc::new(Slow(Arc::clone(&device)));
+        let home = Arc::new(SlowFlush::new(Arc::clone(&device), FLUSH));
         let bank = Bank::with_home(image, device, home, image.options(), None);
         let flush = |flushes: u32| {
             let begin = sync::clock::now();
