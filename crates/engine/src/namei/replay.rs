@@ -99,11 +99,6 @@ struct Replay<'a> {
     links: BTreeMap<Ino, i64>,
 }
 
-/// Whether the record is of another inode than that which has the number.
-fn is_other(now: &LoadedInode, said: &Said) -> bool {
-    now.generation() != said.inode.generation() || now.file_type() != said.inode.file_type()
-}
-
 impl<'a> Replay<'a> {
     /// Deletes inodes whose numbers others got in the same transaction, with their names.
     fn delete_replaced(&mut self) -> Result<(), Error> {
@@ -112,7 +107,7 @@ impl<'a> Replay<'a> {
             if said.inode.mode() == 0 || !self.is_in_use(*ino)? {
                 continue;
             }
-            if !is_other(&self.icache.load(*ino)?, said) {
+            if !said::is_another(&*self.icache.load(*ino)?, &said.inode) {
                 continue;
             }
             if self.orphans.contains(ino) {

@@ -3,12 +3,13 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use device::{BlockDevice, FileDevice, MemoryDevice, Scratch};
 use lanefs_engine::{Fs, Ino, OpenOptions};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use simulate::Cut;
 use sync::Arc;
 use testkit::{Manifest, Mounted};
@@ -290,6 +291,82 @@ fn a_new_file_or_directory_that_has_the_number_of_a_removed_one_is_found_again()
     linux.fsync("made/file");
     let (seen, _) = by_lanefs(&linux.crashed("again.img"));
     assert_eq!(seen.entries[&b"dir/made/file"[..]].size, 9000);
+}
+
+#[test]
+fn a_new_file_that_has_the_number_of_one_in_the_log_has_none_of_its_blocks() {
+    let Some(linux) = Linux::new("4096") else {
+        return;
+    };
+    let number = |name: &str| fs::metadata(linux.at(name)).unwrap().ino();
+    fs::write(linux.at("first"), [7; 60_000]).unwrap();
+    linux.fsync("first");
+    let (first, old) = (number("first"), number("old3"));
+    linux.write("old3", 30_000, &[7; 50_000]);
+    linux.fsync("old3");
+    for name in ["first", "old3"] {
+        fs::remove_file(linux.at(name)).unwrap();
+    }
+    // Each has holes where the other had data, and less behind its end.
+    for name in ["sparse", "other"] {
+        let file = File::create_new(linux.at(name)).unwrap();
+        file.write_all_at(&[1; 4096], 16_384).unwrap();
+        linux.fsync(name);
+    }
+    let mut numbers = [number("sparse"), number("other")];
+    numbers.sort_unstable();
+    assert_eq!(numbers, [old.min(first), old.max(first)], "used again");
+    let (seen, records) = by_lanefs(&linux.crashed("replayed.img"));
+    assert!(records > 0, "Linux made no fast commit");
+    assert_eq!(seen.entries[&b"dir/sparse"[..]].size, 20_480);
+    let fs = Fs::open_for_writing(
+        device(&linux.crashed("long.img")),
+        &OpenOptions::default(),
+        clock,
+    )
+    .unwrap();
+    let dir = fs.lookup(Ino::ROOT, b"dir").unwrap();
+    for name in ["sparse", "other"] {
+        let ino = fs.lookup(dir, name.as_bytes()).unwrap();
+        fs.truncate(ino, 90_000).unwrap();
+        let mut bytes = vec![0; 90_000];
+        assert_eq!(fs.read(ino, 0, &mut bytes).unwrap(), 90_000);
+        assert!(bytes[16_384..20_480].iter().all(|byte| *byte == 1));
+        bytes[16_384..20_480].fill(0);
+        let shown = bytes.iter().filter(|byte| **byte != 0).count();
+        assert_eq!(shown, 0, "bytes of the removed file in {name}");
+    }
+}
+
+#[test]
+fn a_file_that_was_made_without_a_name_and_has_a_number_of_the_log_keeps_its_blocks() {
+    let Some(linux) = Linux::new("4096") else {
+        return;
+    };
+    fs::write(linux.at("first"), [7; 60_000]).unwrap();
+    linux.fsync("first");
+    let old = fs::metadata(linux.at("first")).unwrap().ino();
+    fs::remove_file(linux.at("first")).unwrap();
+    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let nameless = rustix::fs::open(linux.at(""), flags, Mode::RUSR).unwrap();
+    let nameless = File::from(nameless);
+    assert_eq!(nameless.metadata().unwrap().ino(), old, "used again");
+    nameless.write_all_at(&[1; 8192], 4096).unwrap();
+    nameless.sync_all().unwrap();
+    let path = format!("/proc/self/fd/{}", nameless.as_raw_fd());
+    let here = rustix::fs::CWD;
+    let named = linux.at("named");
+    rustix::fs::linkat(here, &path, here, &named, AtFlags::SYMLINK_FOLLOW).unwrap();
+    nameless.write_all_at(&[2; 4096], 20_480).unwrap();
+    linux.fsync("named");
+    let (seen, records) = by_lanefs(&linux.crashed("named.img"));
+    assert!(records > 0, "Linux made no fast commit");
+    let here = Manifest::of(&linux.mounted.path()).unwrap();
+    let (ours, theirs) = (
+        &seen.entries[&b"dir/named"[..]],
+        &here.entries[&b"dir/named"[..]],
+    );
+    assert_eq!((ours.size, &ours.contents), (theirs.size, &theirs.contents));
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! What the records of fast commits say in the end: of each inode its last record, of each name what it stands for, of
 //! each file how its blocks are mapped. Pure; bounded by the area that the records fill.
+//!
+//! A number may be one file's in a fast commit and another's in a later one. What was said of the first one's blocks is
+//! nothing to the other, which would show their data. A fast commit tells of one inode a number, its ranges before its
+//! record or after it, so records are taken in commit by commit.
 
 use std::collections::BTreeMap;
 
@@ -37,6 +41,11 @@ pub(super) struct Everything {
     pub(super) runs: BTreeMap<Ino, Runs>,
 }
 
+/// Whether two inodes of one number are not the same file.
+pub(super) fn is_another(one: &Inode, other: &Inode) -> bool {
+    one.generation() != other.generation() || one.file_type() != other.file_type()
+}
+
 impl Runs {
     /// Says something new of a run; the last word counts.
     fn say(&mut self, first: u64, end: u64, at: Option<(FsBlock, bool)>) {
@@ -68,21 +77,41 @@ impl Everything {
         inode_size: usize,
     ) -> Result<Everything, Corrupt> {
         let mut everything = Everything::default();
+        let mut commit = Vec::new();
         for block in area.chunks(size.bytes()) {
             for record in records(block, inode_size) {
-                everything.say(&record?)?;
+                let record = record?;
+                let is_end = matches!(record, Record::Tail { .. });
+                commit.push(record);
+                if is_end {
+                    everything.say_commit(&commit)?;
+                    commit.clear();
+                }
             }
         }
+        // Who gave the area cut it behind the last end, so nothing is left.
+        everything.say_commit(&commit)?;
         Ok(everything)
     }
 
-    fn say(&mut self, record: &Record<'_>) -> Result<(), Corrupt> {
-        match *record {
-            Record::Inode { ino, raw } => {
+    /// Takes in one fast commit.
+    fn say_commit(&mut self, commit: &[Record<'_>]) -> Result<(), Corrupt> {
+        for record in commit {
+            if let Record::Inode { ino, raw } = *record {
                 let inode = Inode::parse(raw).map_err(|corrupt| corrupt.ino(ino))?;
                 let raw = raw.into();
-                self.inodes.insert(ino, Said { inode, raw });
+                let before = self.inodes.insert(ino, Said { inode, raw });
+                if before.is_some_and(|before| is_another(&before.inode, &inode)) {
+                    self.runs.remove(&ino);
+                }
             }
+        }
+        commit.iter().try_for_each(|record| self.say(record))
+    }
+
+    /// Takes in a record that is not an inode's.
+    fn say(&mut self, record: &Record<'_>) -> Result<(), Corrupt> {
+        match *record {
             Record::Unlink(named) => {
                 let place = (named.parent, named.name.into());
                 self.names.insert(place, None);
@@ -107,7 +136,7 @@ impl Everything {
                 let runs = self.runs.entry(ino).or_default();
                 runs.say(extent.block().into(), extent.end(), at);
             }
-            Record::Pad(_) | Record::Tail { .. } | Record::Head { .. } => {}
+            Record::Inode { .. } | Record::Pad(_) | Record::Tail { .. } | Record::Head { .. } => {}
         }
         Ok(())
     }
