@@ -353,13 +353,13 @@ pub(crate) struct FastLog {
 }
 
 impl FastLog {
-    pub(crate) fn new() -> FastLog {
+    pub(crate) fn new(variants: &Variants) -> FastLog {
         FastLog {
             epochs: [EpochChanges::new(), EpochChanges::new()],
             running: RwLock::new(Rank::LogRunning, None),
             known: Lanes::new(),
-            update: Chosen::new(LogUpdate::default()),
-            when: Chosen::new(LogUse::default()),
+            update: Chosen::new(variants.log_update),
+            when: Chosen::new(variants.log_use),
             worth: Mutex::new(Rank::Leaf, Worth::default()),
             declined: AtomicU64::new(0),
             statistics: logtree::Statistics::default(),

@@ -326,6 +326,7 @@ fn raise(
             .unwrap_or(by_default(mount_options::BSD_GROUPS)),
         atime: options.atime,
         lazytime: options.lazytime,
+        variants: options.variants,
         group_bytes: options.group_bytes,
         live_blocks: options.live_bytes / volume.geometry().block_size().bytes(),
     };

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::fast::FastLog;
 use crate::freeze::Gate;
 use crate::live::{Live, Pin, Seal};
+use crate::variants::Variants;
 
 mod discard;
 mod errors;
@@ -119,7 +120,7 @@ impl Writing {
         choices: Choices,
     ) -> Writing {
         Writing {
-            fast: (journal.fast_blocks() > 0).then(FastLog::new).map(Box::new),
+            fast: (journal.fast_blocks() > 0).then(|| Box::new(FastLog::new(&choices.variants))),
             journal,
             live: Live::new(seal_image, choices.live_blocks),
             group_bytes: choices.group_bytes,
@@ -167,6 +168,8 @@ pub(crate) struct Choices {
     pub(crate) bsd_groups: bool,
     pub(crate) atime: Atime,
     pub(crate) lazytime: bool,
+    /// Which forms of the fsync log.
+    pub(crate) variants: Variants,
 }
 
 /// Changes the superblock in the image of its block.

@@ -46,6 +46,41 @@ fn open(device: &Arc<CowDevice>, variants: Variants, reaper_thread: bool) -> Fs 
 }
 
 #[test]
+fn the_forms_of_the_log_that_are_given_at_open_are_used() {
+    let Some(image) = make(&["-b", "4096", "-O", "fast_commit"], 16 << 20) else {
+        return;
+    };
+    for (option, is_in_place, is_left_out) in [
+        ("log_update=inplace", true, true),
+        ("log_update=insert", false, true),
+        ("log_use=auto", true, true),
+        ("log_use=always", true, false),
+    ] {
+        let mut variants = Variants::default();
+        variants.set(option).unwrap();
+        let fs = open(
+            &Arc::new(CowDevice::new(image.clone().into())),
+            variants,
+            false,
+        );
+        let file = fs.create(Ino::ROOT, b"file", NEW).unwrap();
+        for round in 0..12 {
+            for half in 0..2 {
+                fs.write(file, (2 * round + half) * 4096, &[1; 4096])
+                    .unwrap();
+                fs.fsync(file).unwrap();
+            }
+            // Two fsyncs a log are not worth making it ready.
+            fs.sync().unwrap();
+        }
+        let in_place = count(&fs, "fsync.items_in_place");
+        assert_eq!(in_place > 0, is_in_place, "{option}: {in_place}");
+        let not_worth = count(&fs, "fsync.full_not_worth");
+        assert_eq!(not_worth > 0, is_left_out, "{option}: {not_worth}");
+    }
+}
+
+#[test]
 fn what_one_form_leaves_the_others_take_up() {
     let Some(image) = make(&["-b", "1024", "-O", "orphan_file"], 12 << 20) else {
         return;
