@@ -59,7 +59,7 @@ impl Journal {
             if now() - last >= interval || self.is_commit_due() {
                 last = now();
                 // A failure aborts, and whoever asks next is told.
-                let _ = self.commit(client, self.current_epoch());
+                let _ = self.commit_now(client, self.current_epoch());
             }
             if self.is_checkpoint_due() {
                 let _ = self.checkpoint();

@@ -29,6 +29,7 @@ use crate::client::{Client, Folded};
 use crate::epoch::{Epoch, Epochs};
 use crate::fast::FastArea;
 use crate::flush::Flushes;
+use crate::gather::{Company, Served};
 use crate::handle::LongHandles;
 use crate::lists::EpochLists;
 use crate::log::{Log, Transaction};
@@ -64,8 +65,9 @@ pub struct Journal {
     /// [journal leader]
     pub(crate) leaders: Mutex<Leaders>,
     pub(crate) changed: Condvar,
-    /// For the leader of a flush of data, that all came whom it waits for.
-    pub(crate) gathered: Condvar,
+    /// For the leader of a commit, and for that of a flush of data, that all came whom it waits for.
+    pub(crate) commit_gathered: Condvar,
+    pub(crate) flush_gathered: Condvar,
     pub(crate) attendant: Attendant,
     /// Blocks of a transaction that is held back, at most; 0 if none is. [atomic: Relaxed, changed while one thread
     /// uses the journal]
@@ -86,6 +88,8 @@ pub(crate) struct Leaders {
     is_committing: bool,
     pub(crate) is_checkpointing: bool,
     pub(crate) is_making_room: bool,
+    /// Who shares commits.
+    commits: Company,
     pub(crate) flushes: Flushes,
     /// The sealed epoch after which none runs until the thaw; all that was written before is durable.
     pub(crate) frozen: Option<Epoch>,
@@ -93,6 +97,13 @@ pub(crate) struct Leaders {
     committed: Epoch,
     /// Data written before this epoch ended are durable.
     flushed: Epoch,
+}
+
+/// Whether who leads a commit waits for others who may want it as well.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    ForCompany,
+    ForNobody,
 }
 
 /// Which job is led.
@@ -114,6 +125,8 @@ pub(crate) struct Lead<'a> {
     pub(crate) flushed: Option<Epoch>,
     /// An epoch that was closed, after which the next is opened.
     closed: Option<Epoch>,
+    /// For whom a commit is.
+    served: Option<Served>,
 }
 
 impl<'a> Lead<'a> {
@@ -124,6 +137,7 @@ impl<'a> Lead<'a> {
             committed: None,
             flushed: None,
             closed: None,
+            served: None,
         }
     }
 }
@@ -156,6 +170,9 @@ impl Drop for Lead<'_> {
         }
         leaders.committed = self.committed.unwrap_or(leaders.committed);
         leaders.flushed = leaders.flushed.max(self.flushed.unwrap_or_default());
+        if let Some(served) = &self.served {
+            leaders.commits.end(served);
+        }
         self.journal.changed.notify_all();
     }
 }
@@ -224,7 +241,8 @@ impl Journal {
             home,
             leaders: Mutex::new(Rank::JournalLeader, Leaders::default()),
             changed: Condvar::new(),
-            gathered: Condvar::new(),
+            commit_gathered: Condvar::new(),
+            flush_gathered: Condvar::new(),
             attendant: Attendant::default(),
             held_most: AtomicU64::new(0),
             abort: Abort::default(),
@@ -300,25 +318,51 @@ impl Journal {
         self.abort.check()
     }
 
-    /// Makes everything up to `target` durable; returns at once if it is. Callers share: one leads, the rest wait.
+    /// Makes everything up to `target` durable; returns at once if it is. Callers share: one leads, the rest wait. Who
+    /// leads gives those a moment who shared the last commit, an eighth of its time at most.
     /// Call it without a handle and without any lock that a handle may be held under.
     ///
     /// # Errors
     /// When the journal is or becomes aborted; what was promised before still holds.
     pub fn commit(&self, client: &dyn Client, target: Epoch) -> Result<(), JournalError> {
-        if self.is_held() && self.committed_epoch() < target {
-            return Err(JournalError::Held);
-        }
+        self.refuse_held(target)?;
+        self.commit_led(client, target, Wait::ForCompany)
+    }
+
+    /// [`Journal::commit`] that waits for nobody: what is due, or makes room, keeps others waiting.
+    pub(crate) fn commit_now(
+        &self,
+        client: &dyn Client,
+        target: Epoch,
+    ) -> Result<(), JournalError> {
+        self.refuse_held(target)?;
         self.commit_any(client, target)
     }
 
-    /// [`Journal::commit`], also of what is held back.
+    fn refuse_held(&self, target: Epoch) -> Result<(), JournalError> {
+        match self.is_held() && self.committed_epoch() < target {
+            true => Err(JournalError::Held),
+            false => Ok(()),
+        }
+    }
+
+    /// [`Journal::commit_now`], also of what is held back.
     pub(crate) fn commit_any(
         &self,
         client: &dyn Client,
         target: Epoch,
     ) -> Result<(), JournalError> {
-        let Some(mut lead) = self.lead_commit(|leaders| leaders.committed >= target)? else {
+        self.commit_led(client, target, Wait::ForNobody)
+    }
+
+    fn commit_led(
+        &self,
+        client: &dyn Client,
+        target: Epoch,
+        wait: Wait,
+    ) -> Result<(), JournalError> {
+        let lead = self.lead_commit(wait, |leaders| leaders.committed >= target)?;
+        let Some(mut lead) = lead else {
             return Ok(());
         };
         let sealed = self.seal();
@@ -335,24 +379,37 @@ impl Journal {
     /// Waits until `is_done`, and gives nothing then, or until nobody commits, and gives the lead.
     fn lead_commit(
         &self,
+        wait: Wait,
         is_done: impl Fn(&Leaders) -> bool,
     ) -> Result<Option<Lead<'_>>, JournalError> {
         let mut leaders = self.leaders.lock();
-        let mut has_waited = false;
-        loop {
+        if is_done(&leaders) {
+            return Ok(None);
+        }
+        self.abort.check()?;
+        leaders.commits.ask(&self.commit_gathered);
+        self.statistics.syncs.add(1);
+        while leaders.is_committing {
+            self.changed.wait(&mut leaders);
             if is_done(&leaders) {
-                self.statistics.syncs.add(u64::from(has_waited));
                 return Ok(None);
             }
             self.abort.check()?;
-            if !leaders.is_committing {
-                self.statistics.syncs.add(1);
-                leaders.is_committing = true;
-                return Ok(Some(Lead::of(self, Job::Commit)));
-            }
-            has_waited = true;
-            self.changed.wait(&mut leaders);
         }
+        leaders.is_committing = true;
+        if wait == Wait::ForCompany {
+            self.gather(&mut leaders, &self.commit_gathered, |leaders| {
+                &mut leaders.commits
+            });
+        }
+        let served = leaders.commits.begin();
+        // What ends with the lead is done under the lock.
+        drop(leaders);
+        let mut lead = Lead::of(self, Job::Commit);
+        lead.served = Some(served);
+        // Much may have failed meanwhile.
+        self.abort.check()?;
+        Ok(Some(lead))
     }
 
     /// Step 1, without the opening.
@@ -526,7 +583,7 @@ impl Journal {
     /// As [`Journal::commit`] and [`Journal::checkpoint`].
     pub fn close(&self, client: &dyn Client) -> Result<(), JournalError> {
         self.thaw();
-        self.commit(client, self.current_epoch())?;
+        self.commit_now(client, self.current_epoch())?;
         self.checkpoint()?;
         self.say_empty(true)
     }
@@ -548,7 +605,9 @@ impl Journal {
         if self.is_held() {
             return Err(JournalError::Held);
         }
-        let Some(mut lead) = self.lead_commit(|leaders| leaders.frozen.is_some())? else {
+        let Some(mut lead) =
+            self.lead_commit(Wait::ForNobody, |leaders| leaders.frozen.is_some())?
+        else {
             return Ok(());
         };
         let sealed = self.seal();

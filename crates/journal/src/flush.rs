@@ -1,40 +1,24 @@
 //! Flushes of data that need no commit, shared by all who ask for one at the same time.
 //!
-//! One leads a flush, the rest wait for one that began after they asked. Whom the last flush let go often comes back at
-//! once, and who comes too late waits for a whole flush: so a leader gives them an eighth of a flush's time to come
-//! before it begins. Who is alone waits for nobody.
+//! One leads a flush, the rest wait for one that began after they asked; a leader gives those a moment who shared the
+//! last one ([`crate::gather`]).
 //!
 //! Locks: [`Rank::JournalLeader`] for looks, never across a flush. A crash leaves of the data what the device had made
 //! durable; nothing here is on disk.
 //!
 //! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
 
-use sync::MutexGuard;
-use sync::clock::{self, Duration};
-
 use crate::abort::JournalError;
-use crate::commit::{Job, Journal, Lead, Leaders};
+use crate::commit::{Job, Journal, Lead};
 use crate::epoch::Epoch;
-
-/// The part of a flush's time that a leader waits for others, at most so long; and the least that is worth it: below it
-/// a switch to another thread takes as long.
-const PATIENCE: u32 = 8;
-const LONGEST_WAIT: Duration = Duration::from_millis(2);
-const SHORTEST_WAIT: Duration = Duration::from_micros(10);
+use crate::gather::{Company, Served};
 
 /// Flushes of data: what those who ask for one share. Changed under the leaders' lock.
 #[derive(Default)]
 pub(crate) struct Flushes {
     begun: u64,
     ended: u64,
-    /// The leader of the next one waits for others to come.
-    is_gathering: bool,
-    /// Who waits for the next one to begin, its leader among them.
-    asking: u64,
-    /// So many may come: whom the last one let go, and who asked during it.
-    expected: u64,
-    /// How long the last one took.
-    took: Duration,
+    company: Company,
 }
 
 impl Flushes {
@@ -59,10 +43,7 @@ impl Journal {
         let mut leaders = self.leaders.lock();
         // One that is under way may have begun before the data were written.
         let needed = leaders.flushes.begun + 1;
-        leaders.flushes.asking += 1;
-        if leaders.flushes.is_gathering && leaders.flushes.asking >= leaders.flushes.expected {
-            self.gathered.notify_all();
-        }
+        leaders.flushes.company.ask(&self.flush_gathered);
         loop {
             self.abort.check()?;
             let flushes = &leaders.flushes;
@@ -70,58 +51,40 @@ impl Journal {
                 return Ok(());
             }
             if leaders.frozen.is_some() {
-                leaders.flushes.asking = 0;
+                leaders.flushes.company.give_up();
                 return Ok(());
             }
-            if !flushes.is_under_way() && !flushes.is_gathering {
+            if !flushes.is_under_way() && !flushes.company.is_gathering() {
                 break;
             }
             self.changed.wait(&mut leaders);
         }
-        self.gather(&mut leaders);
+        self.gather(&mut leaders, &self.flush_gathered, |leaders| {
+            &mut leaders.flushes.company
+        });
         let checked = self.abort.check();
         if checked.is_err() || leaders.frozen.is_some() {
-            leaders.flushes.asking = 0;
+            leaders.flushes.company.give_up();
             // Who came meanwhile finds out as well.
             self.changed.notify_all();
             return checked;
         }
         leaders.flushes.begun += 1;
-        let served = std::mem::take(&mut leaders.flushes.asking);
+        let served = leaders.flushes.company.begin();
         drop(leaders);
         let lead = Lead::of(self, Job::Flush);
-        self.lead_flush(lead, served)
-    }
-
-    /// Gives those a moment to come who are expected.
-    fn gather(&self, leaders: &mut MutexGuard<'_, Leaders>) {
-        let patience = (leaders.flushes.took / PATIENCE).min(LONGEST_WAIT);
-        if patience < SHORTEST_WAIT || leaders.flushes.asking >= leaders.flushes.expected {
-            return;
-        }
-        let begin = clock::now();
-        leaders.flushes.is_gathering = true;
-        while leaders.flushes.asking < leaders.flushes.expected && leaders.frozen.is_none() {
-            let left = patience.saturating_sub(clock::now() - begin);
-            if left.is_zero() {
-                break;
-            }
-            self.gathered.wait_for(leaders, left);
-        }
-        leaders.flushes.is_gathering = false;
+        self.lead_flush(lead, &served)
     }
 
     /// The flush, for so many.
-    fn lead_flush(&self, mut lead: Lead<'_>, served: u64) -> Result<(), JournalError> {
+    fn lead_flush(&self, mut lead: Lead<'_>, served: &Served) -> Result<(), JournalError> {
         // Of the running epoch, a part may come later.
         let before = Epoch(self.current_epoch().0 - 1);
         self.statistics.flushes.add(1);
-        let begin = clock::now();
         self.home.flush().map_err(|error| self.fail(error.into()))?;
         lead.flushed = Some(before);
         let mut leaders = self.leaders.lock();
-        leaders.flushes.took = clock::now() - begin;
-        leaders.flushes.expected = served + leaders.flushes.asking;
+        leaders.flushes.company.end(served);
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ impl Journal {
         if self.log.is_none() {
             return Err(JournalError::NoLog);
         }
-        self.commit(client, self.current_epoch())?;
+        self.commit_now(client, self.current_epoch())?;
         self.checkpoint()?;
         let room = self.space.free_without_leases(&self.statistics);
         let most = room.min(self.options.staged_bytes / self.block_bytes as u64);

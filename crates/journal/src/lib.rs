@@ -25,6 +25,7 @@ mod commit;
 mod epoch;
 mod fast;
 mod flush;
+mod gather;
 mod handle;
 mod hold;
 mod lists;

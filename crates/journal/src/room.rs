@@ -121,7 +121,7 @@ impl Journal {
             self.checkpoint()?;
         }
         if self.is_commit_due() && !self.is_committing() {
-            self.commit(client, self.current_epoch())?;
+            self.commit_now(client, self.current_epoch())?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Journal {
             }
             let running = self.current_epoch();
             if self.space.is_used(running) || self.is_commit_due() {
-                self.commit(client, running)?;
+                self.commit_now(client, running)?;
             }
             if self.space.take_pressed(wanted, &self.statistics) {
                 return Ok(());

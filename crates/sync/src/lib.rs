@@ -7,7 +7,8 @@
 //!
 //! [`Counter`] counts without two threads writing one cache line. [`Queue`] hands work from thread to thread with
 //! bounded memory. [`rcu`] is a table that is read without a lock, [`Latest`] a few words. [`thread`] and [`clock`] are
-//! the standard library's, in one place. [`gauge`] tells a simulation how far other threads are.
+//! the standard library's, in one place; [`company`] is how long leaders wait for others. [`gauge`] tells a simulation
+//! how far other threads are.
 //!
 //! With the feature `simulate`, threads started within `schedule::run` run one at a time, and a seed decides which one
 //! at each lock, wait and atomic; all other threads run as ever, a little slower.
@@ -16,6 +17,7 @@
 #[path = "atomic_points.rs"]
 pub mod atomic;
 pub mod clock;
+pub mod company;
 mod counter;
 pub mod gauge;
 mod held;

@@ -10,7 +10,8 @@ use lanefs_journal::{
 };
 use model::Random;
 use ondisk::FsBlock;
-use simulate::Recorder;
+use simulate::{Recorder, SlowFlush};
+use sync::clock::Duration;
 use sync::{Arc, Mutex, OnceLock, Rank};
 
 use crate::image::{CELLS, Image};
@@ -199,6 +200,15 @@ impl Bank {
         let log = image.map(Arc::clone(&device) as Arc<dyn BlockDevice>);
         let journal = Journal::open(log, 0, home, options, || (1_700_000_000, 0));
         Bank::with(image, device, journal.unwrap(), canary)
+    }
+
+    /// A bank on a device whose flushes take so long.
+    pub fn slow(image: &Image, flush: Duration) -> Bank {
+        let device = Arc::new(Recorder::new(&Bank::contents(image)));
+        let slow: Arc<dyn BlockDevice> = Arc::new(SlowFlush::new(Arc::clone(&device), flush));
+        let log = image.map(Arc::clone(&slow));
+        let journal = Journal::open(log, 0, slow, image.options(), || (1_700_000_000, 0));
+        Bank::with(image, device, journal.unwrap(), None)
     }
 
     /// A bank on an image whose journal is not used.

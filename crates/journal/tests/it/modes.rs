@@ -5,7 +5,7 @@ use std::time::Duration;
 use device::BlockDevice;
 use lanefs_journal::{JournalError, Options};
 use model::Random;
-use simulate::{Cut, Cuts, Event, Fault, Recorder, SlowFlush};
+use simulate::{Cut, Cuts, Event, Fault, Recorder};
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::schedule::Plan;
@@ -289,39 +289,17 @@ const FLUSH: Duration = Duration::from_millis(8);
 /// More than the steps take that it counts.
 const SLACK: Duration = Duration::from_millis(1);
 
-/// One thread flushes, waits and flushes again; another asks during the first flush. How many flushes there were; each
-/// ends in time.
-fn flushes_of_two(image: &Image, seed: u64, late: Duration) -> u64 {
+/// Runs two threads by a schedule, on a bank on a slow device; gives what `count` says then.
+fn of_two(
+    image: &Image,
+    seed: u64,
+    work: impl Fn(&Bank, usize) + Sync,
+    count: impl Fn(&Bank) -> u64,
+) -> u64 {
     let work = || {
-        let device = Arc::new(Recorder::new(&Bank::contents(image)));
-        let home = Arc::new(SlowFlush::new(Arc::clone(&device), FLUSH));
-        let bank = Bank::with_home(image, device, home, image.options(), None);
-        let flush = |flushes: u32| {
-            let begin = sync::clock::now();
-            bank.journal.flush_data().unwrap();
-            let took = sync::clock::now() - begin;
-            assert!(took < FLUSH * flushes + FLUSH / 8 + SLACK, "{took:?}");
-        };
-        sync::thread::workers(2, |thread| match thread {
-            0 => {
-                flush(1);
-                sync::thread::sleep(late);
-                flush(2);
-            }
-            _ => {
-                sync::thread::sleep(FLUSH / 2);
-                // What is left of the first, and one of its own.
-                flush(2);
-            }
-        });
-        let flushes = bank.journal.statistics().flushes.sum();
-        // Who comes back alone waits for the other once.
-        flush(1);
-        let begin = sync::clock::now();
-        flush(1);
-        let took = sync::clock::now() - begin;
-        assert!(took < FLUSH + SLACK, "{took:?}");
-        flushes
+        let bank = Bank::slow(image, FLUSH);
+        sync::thread::workers(2, |thread| work(&bank, thread));
+        count(&bank)
     };
     let plan = Plan {
         seed,
@@ -331,11 +309,91 @@ fn flushes_of_two(image: &Image, seed: u64, late: Duration) -> u64 {
     run.unwrap_or_else(|why| panic!("seed {seed}: {why}")).0
 }
 
+/// Does this in so many flushes and an eighth of them, at most.
+fn in_time(flushes: u32, work: impl FnOnce()) {
+    let begin = sync::clock::now();
+    work();
+    let took = sync::clock::now() - begin;
+    assert!(
+        took < FLUSH * flushes + FLUSH / 8 * flushes + SLACK,
+        "{took:?}"
+    );
+}
+
+/// One thread flushes, waits and flushes again; another asks during the first flush. How many flushes there were; each
+/// ends in time.
+fn flushes_of_two(image: &Image, seed: u64, late: Duration) -> u64 {
+    let work = |bank: &Bank, thread: usize| {
+        let flush = |flushes| in_time(flushes, || bank.journal.flush_data().unwrap());
+        if thread == 0 {
+            flush(1);
+            sync::thread::sleep(late);
+            flush(2);
+        } else {
+            sync::thread::sleep(FLUSH / 2);
+            // What is left of the first, and one of its own.
+            flush(2);
+        }
+    };
+    of_two(image, seed, work, |bank| {
+        let flushes = bank.journal.statistics().flushes.sum();
+        // Who comes back alone waits for the other once.
+        in_time(1, || bank.journal.flush_data().unwrap());
+        let begin = sync::clock::now();
+        bank.journal.flush_data().unwrap();
+        let took = sync::clock::now() - begin;
+        assert!(took < FLUSH + SLACK, "{took:?}");
+        flushes
+    })
+}
+
 #[test]
 fn a_flush_waits_for_who_comes_back_within_an_eighth_of_its_time_and_no_longer() {
     let Some(image) = small() else { return };
     for seed in 0..50 {
         assert_eq!(flushes_of_two(&image, seed, FLUSH / 16), 2, "seed {seed}");
         assert_eq!(flushes_of_two(&image, seed, FLUSH / 4), 3, "seed {seed}");
+    }
+}
+
+/// Changes something and makes it durable; a commit has two flushes.
+fn transfer(bank: &Bank, thread: usize) {
+    bank.transfer(thread, &mut Random::new(1)).unwrap();
+    let target = bank.journal.current_epoch();
+    bank.journal.commit(bank, target).unwrap();
+}
+
+/// As [`flushes_of_two`], with commits.
+fn commits_of_two(image: &Image, seed: u64, late: Duration) -> u64 {
+    let work = |bank: &Bank, thread: usize| {
+        if thread == 0 {
+            in_time(2, || transfer(bank, thread));
+            sync::thread::sleep(late);
+            in_time(4, || transfer(bank, thread));
+        } else {
+            sync::thread::sleep(FLUSH);
+            in_time(4, || transfer(bank, thread));
+        }
+    };
+    of_two(image, seed, work, |bank| {
+        let statistics = bank.journal.statistics();
+        let commits = statistics.commits.sum();
+        // What makes others wait, waits for nobody, though two shared the last one.
+        bank.transfer(0, &mut Random::new(1)).unwrap();
+        let (flushes, begin) = (statistics.flushes.sum(), sync::clock::now());
+        bank.journal.freeze(bank).unwrap();
+        let flushes = (statistics.flushes.sum() - flushes) as u32;
+        let took = sync::clock::now() - begin;
+        assert!(flushes >= 2 && took < FLUSH * flushes + SLACK, "{took:?}");
+        commits
+    })
+}
+
+#[test]
+fn a_commit_waits_for_who_comes_back_within_an_eighth_of_its_time_and_no_longer() {
+    let Some(image) = small() else { return };
+    for seed in 0..50 {
+        assert_eq!(commits_of_two(&image, seed, FLUSH / 16), 2, "seed {seed}");
+        assert_eq!(commits_of_two(&image, seed, FLUSH / 2), 3, "seed {seed}");
     }
 }

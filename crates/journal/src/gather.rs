@@ -1,0 +1,98 @@
+//! Who shares a job: commits and flushes of data are led by one for all who asked before it began.
+//!
+//! Those who share one come in two halves that take turns, if nothing is done about it: while one half is served the
+//! other asks, and it is served alone. So a leader gives those a moment who shared the last one
+//! ([`company::patience`]). Who is alone waits for nobody.
+//!
+//! Under [`Rank::JournalLeader`], which is let go of while the leader waits. Nothing here is on disk.
+//!
+//! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
+
+use sync::clock::{self, Duration, Instant};
+use sync::{Condvar, MutexGuard, company};
+
+use crate::commit::{Journal, Leaders};
+
+/// Those who ask for one kind of job. Changed under the leaders' lock.
+#[derive(Default)]
+pub(crate) struct Company {
+    /// The leader of the next one waits for others to come.
+    is_gathering: bool,
+    /// Who waits for the next one to begin, its leader among them.
+    asking: u64,
+    /// So many may come: whom the last one let go, and who asked during it.
+    expected: u64,
+    /// How long the last one took.
+    took: Duration,
+}
+
+/// One that is under way.
+pub(crate) struct Served {
+    count: u64,
+    since: Instant,
+}
+
+impl Company {
+    /// One more asks; `gathered` is what the leader waits by.
+    pub(crate) fn ask(&mut self, gathered: &Condvar) {
+        self.asking += 1;
+        if self.is_gathering && self.is_complete() {
+            gathered.notify_all();
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.asking >= self.expected
+    }
+
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.is_gathering
+    }
+
+    /// Nobody asks any more: there is nothing to wait for, or no sense in it.
+    pub(crate) fn give_up(&mut self) {
+        self.asking = 0;
+    }
+
+    /// It begins for all who asked.
+    pub(crate) fn begin(&mut self) -> Served {
+        Served {
+            count: std::mem::take(&mut self.asking),
+            since: clock::now(),
+        }
+    }
+
+    /// It is done.
+    pub(crate) fn end(&mut self, served: &Served) {
+        self.took = clock::now() - served.since;
+        self.expected = served.count + self.asking;
+    }
+}
+
+impl Journal {
+    /// Gives those a moment to come who are expected. A freeze may come meanwhile, where jobs of this kind don't keep
+    /// it waiting.
+    pub(crate) fn gather(
+        &self,
+        leaders: &mut MutexGuard<'_, Leaders>,
+        gathered: &Condvar,
+        of: fn(&mut Leaders) -> &mut Company,
+    ) {
+        let Some(patience) = company::patience(of(leaders).took) else {
+            return;
+        };
+        if of(leaders).is_complete() {
+            return;
+        }
+        let begin = clock::now();
+        of(leaders).is_gathering = true;
+        while !of(leaders).is_complete() && leaders.frozen.is_none() {
+            let left = patience.saturating_sub(clock::now() - begin);
+            if left.is_zero() {
+                break;
+            }
+            gathered.wait_for(leaders, left);
+        }
+        of(leaders).is_gathering = false;
+    }
+}
