@@ -527,6 +527,7 @@ impl FastLog {
             ("fsync.log_commits_of_one_block", said.one_block.sum()),
             ("fsync.already_logged", said.already_logged.sum()),
             ("fsync.followers", said.followers.sum()),
+            ("fsync.joined", said.joined.sum()),
             ("fsync.surprises", said.surprises.sum()),
             ("fsync.full_not_next", self.not_next.sum()),
             ("fsync.full_unloggable", self.unloggable.sum()),

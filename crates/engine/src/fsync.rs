@@ -3,7 +3,8 @@
 //! Whatever changes a file's map, size or attributes changes the inode in the same step, so its stamps say which epoch
 //! must be durable: the last that changed it at all (fsync), or the last that changed what it takes to read its data
 //! (fdatasync: not times, owner or permissions). Data written to blocks that were the file's before are in no epoch: if
-//! no flush that began after them has ended ([`LiveInode::overwritten`]), the device is flushed, without a commit.
+//! no flush that began after them has ended ([`LiveInode::overwritten`]), the device is flushed, without a commit: with
+//! the log's next step where one is worth waiting for.
 //!
 //! Where the journal has an area for fast commits, the inode is logged there with what belongs to it ([`logged`]); what
 //! can't be, or not now, is committed in full.
@@ -54,7 +55,7 @@ pub(crate) fn fsync(
     if changed <= journal.committed_epoch() || !logged::log(icache, &inode, changed)? {
         journal.commit(icache, changed)?;
         if overwritten > journal.flushed_epoch() {
-            journal.flush_data()?;
+            logged::flush_data(icache)?;
         }
     }
     let mut told = inode.told();

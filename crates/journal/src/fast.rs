@@ -97,15 +97,17 @@ impl Journal {
 
     /// Makes all data durable that were written to the device before the call: before blocks of the area are written
     /// that make them readable. Shares its flush with [`Journal::flush_data`]: two at a time would take turns on the
-    /// device, and each caller wait for both.
+    /// device, and each caller wait for both. Where the log is on another device than the file system, both are
+    /// flushed.
     ///
     /// # Errors
     /// When the device fails, or the journal is aborted.
     pub fn flush_before_fast(&self) -> Result<(), JournalError> {
         self.abort.check()?;
         let area = self.fast.as_ref().ok_or(JournalError::NoLog)?;
+        self.flush_data()?;
         if Arc::ptr_eq(area.map.device(), &self.home) {
-            return self.flush_data();
+            return Ok(());
         }
         self.statistics.flushes.add(1);
         // A flush that failed may have lost data of anybody.

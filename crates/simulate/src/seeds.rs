@@ -12,6 +12,7 @@ use device::BlockDevice;
 use engine::{Fs, Journal, OpenOptions};
 use model::{Op, Path, Random, Tree};
 use sync::atomic::AtomicBool;
+use sync::clock::Duration;
 use sync::gauge::Reading;
 use sync::schedule::{self, Plan};
 use sync::{Arc, Mutex, Rank};
@@ -25,7 +26,7 @@ use crate::image::{Image, Profile, open_with};
 use crate::setting::Setting;
 use crate::sweep::{Explains, Sweep, read};
 use crate::trace::{Call, Trace};
-use crate::{CowDevice, Fault, Recorder, Refusal, recover};
+use crate::{CowDevice, Fault, Recorder, Refusal, SlowFlush, recover};
 
 const DIRECTORIES: [&str; 6] = ["d0", "d1", "d2", "d3", "d4", "d5"];
 /// The bit of the superblock's state that says that the file system was closed.
@@ -40,6 +41,8 @@ const FAULTS: u64 = 0xfa17_0000;
 const CLOSING_ONE_IN: u64 = 8;
 /// Points after which a run counts as a livelock.
 const POINTS: u64 = 3_000_000;
+/// How long slow flushes take, by the schedule's clock.
+const SLOW_FLUSH: Duration = Duration::from_millis(1);
 
 /// What a run left.
 pub struct Recorded {
@@ -86,7 +89,10 @@ pub fn record(image: &Image, setting: &Setting) -> Result<Recorded, String> {
 fn record_on(recorder: Recorder, profile: Profile, setting: &Setting) -> Result<Recorded, String> {
     let seed = setting.seed;
     let recorder = Arc::new(recorder);
-    let shared: Arc<dyn BlockDevice> = Arc::clone(&recorder) as _;
+    let shared: Arc<dyn BlockDevice> = match setting.has_slow_flushes {
+        true => Arc::new(SlowFlush::new(Arc::clone(&recorder), SLOW_FLUSH)),
+        false => Arc::clone(&recorder) as _,
+    };
     let plan = Plan {
         seed,
         points: POINTS,

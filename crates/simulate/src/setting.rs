@@ -1,5 +1,5 @@
 //! How a run of random work is set up, all of it from its seed: which form of each mechanism it begins with, which it
-//! switches to meanwhile, how its journal commits, and how time goes in it.
+//! switches to meanwhile, how its journal commits, how long flushes take, and how time goes in it.
 
 use std::fmt;
 
@@ -19,6 +19,9 @@ const SETTINGS: u64 = 0x5e77_1465;
 const ASYNC_OF_EIGHT: u64 = 2;
 /// Of four runs, those that switch forms while they work.
 const SWITCHING_OF_FOUR: u64 = 3;
+
+/// Of four runs, those whose flushes take so long that leaders wait for others and fsyncs of data join the log's steps.
+const SLOW_OF_FOUR: u64 = 1;
 
 /// What the first of four threads mostly does to its file, while the others fsync and sync it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +47,8 @@ pub struct Setting {
     pub is_syncing: bool,
     /// What becomes of the one file that all of them are about, if they are.
     pub focus: Option<Focus>,
+    /// Whether flushes take their time.
+    pub has_slow_flushes: bool,
     /// How its clock goes, and whether anybody looks at the times of files.
     pub times: Times,
 }
@@ -72,6 +77,7 @@ impl Setting {
                 && profile.has_log,
             is_syncing: false,
             focus: None,
+            has_slow_flushes: random.below(4) < SLOW_OF_FOUR,
             times: Times::of(seed),
         }
     }
@@ -116,6 +122,9 @@ impl fmt::Display for Setting {
                 Some(Focus::Grows) => ", fsyncs of a file that grows",
                 Some(Focus::IsWrittenOver) => ", fsyncs of a file that is written over",
             })?;
+        }
+        if self.has_slow_flushes {
+            f.write_str(", slow flushes")?;
         }
         write!(f, ", {}", self.times)
     }

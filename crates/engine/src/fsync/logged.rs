@@ -51,7 +51,7 @@ pub(super) fn log(icache: &Icache, inode: &Arc<LiveInode>, changed: Epoch) -> Re
     let snapshot = inode.snapshot();
     if snapshot.links_count() == 0 {
         // Nothing of it is there after a crash.
-        journal.flush_data()?;
+        flush_data(icache)?;
         return Ok(true);
     }
     let sync = |log: &FsyncLog, batch| {
@@ -66,7 +66,7 @@ pub(super) fn log(icache: &Icache, inode: &Arc<LiveInode>, changed: Epoch) -> Re
         let is_flushed = inode.overwritten() <= journal.flushed_epoch()
             || canary::makes(Canary::OverwrittenUnflushed);
         if is_synced && !is_flushed {
-            journal.flush_data()?;
+            flush_data(icache)?;
         }
         return Ok(is_synced);
     }
@@ -100,6 +100,30 @@ pub(super) fn log(icache: &Icache, inode: &Arc<LiveInode>, changed: Epoch) -> Re
     }
     fast.unloggable.add(1);
     Ok(false)
+}
+
+/// Makes data durable that were written before this call: with the next step of the log if one runs whose steps take
+/// long enough for others to come meanwhile, else by a flush of their own.
+///
+/// # Errors
+/// As [`Journal::flush_data`].
+///
+/// [`Journal::flush_data`]: journal::Journal::flush_data
+pub(super) fn flush_data(icache: &Icache) -> Result<(), Error> {
+    let journal = &icache.volume().writing()?.journal;
+    let running = (icache.fast())
+        .and_then(|fast| Some((fast, fast.running(journal.current_epoch())?)))
+        .filter(|(_, log)| log.gathers());
+    if let Some((fast, log)) = running {
+        let batch = log.join(&fast.statistics);
+        let flushed = log.flush(batch, &JournalArea(journal), &fast.statistics);
+        // As above: a log that was closed has flushed nothing for the caller.
+        journal.check()?;
+        if flushed.is_ok() {
+            return Ok(());
+        }
+    }
+    Ok(journal.flush_data()?)
 }
 
 /// Puts a directory's changed names into the log, with all that they bring. Those that are there as they are, because a

@@ -4,8 +4,11 @@
 use ondisk::fast_commit::{Record, records};
 use ondisk::inode::Inode;
 use ondisk::{FsBlock, LBlock};
+use sync::clock::{self, Duration};
 use sync::schedule::{self, Plan};
 use sync::thread::workers;
+
+use std::collections::BTreeSet;
 
 use super::*;
 
@@ -168,16 +171,71 @@ fn threads_that_write_and_fsync_never_show_data_that_may_be_lost() {
                     let contents = disk.contents.lock();
                     assert!(contents.shown.contains(&(ino, size)));
                     assert!(contents.durable.contains(&(ino, size)));
+                    drop(contents);
+                    if (step + thread as u64).is_multiple_of(2) {
+                        // Others' bytes in the same blocks.
+                        disk.write_data(ino, 100 + size);
+                        flush(&log, &disk, &statistics);
+                        let durable = &disk.contents.lock().durable;
+                        assert!(durable.contains(&(ino, 100 + size)));
+                    }
                 }
             });
-            // Alone they would take two flushes to grow and one to be overwritten.
-            assert!(disk.contents.lock().flushes <= 3 * (3 * 2 + 1));
+            // Alone they would take two flushes to grow and one to be overwritten, and one for the bytes.
+            assert!(disk.contents.lock().flushes <= 3 * (3 * 2 + 1 + 2));
         };
         let plan = Plan {
             seed,
             points: 1_000_000,
         };
         schedule::run(plan, work).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+/// Makes data durable that were written over others.
+fn flush(log: &FsyncLog, disk: &Disk<'_>, statistics: &Statistics) {
+    let batch = log.join(statistics);
+    log.flush(batch, disk, statistics).unwrap();
+}
+
+#[test]
+fn who_joins_is_served_by_the_next_flush_whatever_the_batch_shows() {
+    let (log, statistics) = (log(), Statistics::default());
+    let disk = Disk::new(&|_| ());
+    // Alone: a flush, and nothing is logged.
+    disk.write_data(Ino(12), 1);
+    flush(&log, &disk, &statistics);
+    assert_eq!(disk.contents.lock().flushes, 1);
+    assert!(disk.contents.lock().durable.contains(&(Ino(12), 1)));
+    // With a file that was overwritten: the flush of its block.
+    let over = log.add(&closure(12, 1, false), &statistics).unwrap();
+    disk.write_data(Ino(13), 1);
+    flush(&log, &disk, &statistics);
+    assert_eq!(disk.contents.lock().flushes, 2);
+    assert!(disk.contents.lock().durable.contains(&(Ino(13), 1)));
+    log.sync(over, &disk, &statistics).unwrap();
+    assert_eq!(disk.contents.lock().flushes, 2, "it is logged by now");
+    // With one that grew: the flush of its data, not that of its block.
+    disk.write_data(Ino(14), 1);
+    let grown = log.add(&closure(14, 1, true), &statistics).unwrap();
+    flush(&log, &disk, &statistics);
+    assert_eq!(disk.contents.lock().flushes, 3);
+    log.sync(grown, &disk, &statistics).unwrap();
+    assert_eq!(disk.contents.lock().flushes, 4);
+    assert_eq!(
+        (statistics.log_commits.sum(), statistics.joined.sum()),
+        (2, 3)
+    );
+    let ended = log.close();
+    assert_eq!((ended.is_touched, ended.closures), (true, 2));
+    let late = log.join(&statistics);
+    assert_eq!(log.flush(late, &disk, &statistics), Err(Unlogged::Closed));
+}
+
+#[test]
+fn nobody_joins_where_steps_are_short() {
+    for (flush, gathers) in [(FLUSH, true), (Duration::ZERO, false)] {
+        with_two_expected(1, flush, |log, _, _| assert_eq!(log.gathers(), gathers));
     }
 }
 
@@ -251,12 +309,37 @@ fn a_leader_waits_for_who_comes_back_within_an_eighth_of_a_flush_and_serves_both
 }
 
 #[test]
+fn a_leader_waits_for_who_joins_again_as_for_who_logs_again() {
+    for seed in 0..100 {
+        with_two_expected(seed, FLUSH, |log, disk, statistics| {
+            workers(2, |thread| match thread {
+                0 => {
+                    overwrite(12, log, disk, statistics);
+                }
+                _ => {
+                    sync::thread::sleep(FLUSH / 16);
+                    flush(log, disk, statistics);
+                }
+            });
+            // One flush for both, and then, as two are known, for both again.
+            assert_eq!(disk.contents.lock().flushes, 2);
+            workers(2, |thread| {
+                sync::thread::sleep(FLUSH / 16 * thread as u32);
+                flush(log, disk, statistics);
+            });
+            assert_eq!(disk.contents.lock().flushes, 3);
+            assert_eq!(statistics.joined.sum(), 3);
+        });
+    }
+}
+
+#[test]
 fn a_leader_whose_followers_stay_away_waits_once_and_not_for_long() {
-    let (least, most) = (SHORTEST_WAIT * PATIENCE, LONGEST_WAIT * PATIENCE);
+    let micros = Duration::from_micros;
     for (flush, patience) in [
-        (FLUSH, FLUSH / PATIENCE),
-        (most * 4, LONGEST_WAIT),
-        (least / 2, Duration::ZERO),
+        (FLUSH, FLUSH / 8),
+        (micros(64_000), micros(2000)),
+        (micros(40), Duration::ZERO),
     ] {
         with_two_expected(1, flush, |log, disk, statistics| {
             let took = overwrite(12, log, disk, statistics);

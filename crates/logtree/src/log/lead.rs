@@ -1,0 +1,346 @@
+//! Who leads writes for all: steps of one flush each, and whom each lets go.
+//!
+//! Before its flush a leader ends the running batch: if that one shows no data it is written before the flush, too; if
+//! it does, the flush makes its data durable, and it is written in the next step. So each flush may serve two batches,
+//! the data of one and the blocks of the one before, and who waits for new blocks of a file waits for two flushes that
+//! begin after its call, however many there are. Who joined a batch for its data's sake alone waits for the flush after
+//! its end. Whom the last flush let go often comes back at once: the leader gives them a moment
+//! ([`company::patience`]).
+//!
+//! Locks: [`Rank::LogLeader`] for a look, never across I/O; the running batch alone while it is encoded.
+//!
+//! What a crash leaves: as the module above says.
+//!
+//! [`Rank::LogLeader`]: sync::Rank::LogLeader
+
+use std::collections::BTreeSet;
+
+use sync::atomic::Ordering;
+use sync::clock::{self, Duration};
+use sync::{MutexGuard, company};
+
+use super::{Area, FsyncLog, Statistics, Unlogged, gather};
+use crate::area::Packer;
+use crate::item::Batch;
+use crate::records::Said;
+
+/// A batch that ended.
+struct Encoded {
+    batch: Batch,
+    /// Closures in it.
+    closures: u64,
+    /// Whole blocks; none if it has no closure.
+    bytes: Vec<u8>,
+    /// Data must be durable before it is written.
+    shows_data: bool,
+}
+
+/// What a step did.
+struct Stepped {
+    /// Blocks of the area that it wrote.
+    blocks: u32,
+    ready: Option<Encoded>,
+    expected: u64,
+    /// Closures in what it wrote.
+    closures: u64,
+}
+
+/// What there was of a log that ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// The area was written: its first block is to be wiped once the full commit is durable.
+    pub is_touched: bool,
+    /// Closures that are in its log commits.
+    pub closures: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Leader {
+    is_leading: bool,
+    is_closed: bool,
+    /// Blocks of the area in use.
+    used: u32,
+    /// A batch that ended and whose data are durable, to be written next.
+    ready: Option<Encoded>,
+    /// Members that the running batch will have when all are back whom the last flush let go.
+    expected: u64,
+    /// How long the last step took.
+    took: Duration,
+    /// Whether anything was written there, be it in vain.
+    is_touched: bool,
+    /// Closures in what was written.
+    closures: u64,
+}
+
+/// What a caller waits for.
+#[derive(Clone, Copy)]
+enum Until {
+    /// Its batch is on disk.
+    Synced(Batch),
+    /// The data of its batch's members are durable.
+    Flushed(Batch),
+}
+
+impl FsyncLog {
+    /// Returns when a batch is on disk: at once and without a lock if it is. Callers share: one leads, the rest wait.
+    /// With nothing held.
+    ///
+    /// # Errors
+    /// When the transaction must be committed in full instead.
+    pub fn sync(
+        &self,
+        batch: Batch,
+        area: &dyn Area,
+        statistics: &Statistics,
+    ) -> Result<(), Unlogged> {
+        if self.is_done(Until::Synced(batch)) {
+            statistics.already_logged.add(1);
+            return Ok(());
+        }
+        self.share(Until::Synced(batch), area, statistics)
+    }
+
+    /// Returns when the data are durable that were written before the batch was joined ([`FsyncLog::join`]). As
+    /// [`FsyncLog::sync`] otherwise.
+    ///
+    /// # Errors
+    /// When that is not known, for the log was closed or given up: the caller flushes by itself.
+    pub fn flush(
+        &self,
+        batch: Batch,
+        area: &dyn Area,
+        statistics: &Statistics,
+    ) -> Result<(), Unlogged> {
+        self.share(Until::Flushed(batch), area, statistics)
+    }
+
+    fn share(
+        &self,
+        until: Until,
+        area: &dyn Area,
+        statistics: &Statistics,
+    ) -> Result<(), Unlogged> {
+        let mut leader = self.leader.lock();
+        while leader.is_leading {
+            self.changed.wait(&mut leader);
+            if self.is_done(until) {
+                statistics.followers.add(1);
+                return Ok(());
+            }
+        }
+        if self.is_done(until) {
+            return Ok(());
+        }
+        if leader.is_closed {
+            return Err(Unlogged::Closed);
+        }
+        leader.is_leading = true;
+        loop {
+            let (again, stepped) = self.lead_step(leader, area, statistics);
+            leader = again;
+            let is_done = self.is_done(until);
+            leader.is_leading = stepped.is_ok() && !is_done;
+            leader.is_closed |= stepped.is_err();
+            // Whose batch was written may go, and if the leader's was, one of the others leads.
+            self.changed.notify_all();
+            stepped?;
+            if is_done {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A step, with the leader's lock let go of meanwhile.
+    fn lead_step<'a>(
+        &'a self,
+        mut leader: MutexGuard<'a, Leader>,
+        area: &dyn Area,
+        statistics: &Statistics,
+    ) -> (MutexGuard<'a, Leader>, Result<(), Unlogged>) {
+        let (used, ready) = (leader.used, leader.ready.take());
+        let (expected, took) = (leader.expected, leader.took);
+        drop(leader);
+        self.wait_for_members(expected, company::patience(took));
+        let begin = clock::now();
+        let stepped = self.step(used, ready, area, statistics);
+        let took = clock::now() - begin;
+        leader = self.leader.lock();
+        leader.took = took;
+        let is_slow = company::patience(took).is_some();
+        // Relaxed: a hint; pairs with the load in `gathers`.
+        self.is_slow.store(is_slow, Ordering::Relaxed);
+        let stepped = match stepped {
+            Ok(stepped) => {
+                leader.is_touched |= stepped.blocks > 0;
+                leader.used += stepped.blocks;
+                leader.ready = stepped.ready;
+                leader.expected = stepped.expected;
+                leader.closures += stepped.closures;
+                Ok(())
+            }
+            Err(error) => {
+                leader.is_touched |= matches!(error, Unlogged::Failed(_));
+                Err(error)
+            }
+        };
+        (leader, stepped)
+    }
+
+    fn is_done(&self, until: Until) -> bool {
+        let (done, batch) = match until {
+            Until::Synced(batch) => (&self.synced, batch),
+            Until::Flushed(batch) => (&self.flushed, batch),
+        };
+        // Acquire: pairs with the Release in `step`: who returns sees what the leader wrote.
+        done.load(Ordering::Acquire) >= batch.0
+    }
+
+    /// Gives those who are expected a moment to come. With nothing held.
+    fn wait_for_members(&self, expected: u64, patience: Option<Duration>) {
+        let Some(patience) = patience else {
+            return;
+        };
+        let begin = clock::now();
+        let mut gathering = self.gathering.lock();
+        // Relaxed: a hint; who misses it costs the wait's time, no more. So for all that follow.
+        self.awaited.store(expected, Ordering::Relaxed);
+        // Relaxed: as above.
+        while self.members.load(Ordering::Relaxed) < expected {
+            let left = patience.saturating_sub(clock::now() - begin);
+            if left.is_zero() {
+                break;
+            }
+            self.arrived.wait_for(&mut gathering, left);
+        }
+        // Relaxed: as above.
+        self.awaited.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// One flush, by the only leader, behind `used` blocks of the area: writes the batch that is ready, and the running
+    /// one if it may.
+    fn step(
+        &self,
+        used: u32,
+        ready: Option<Encoded>,
+        area: &dyn Area,
+        statistics: &Statistics,
+    ) -> Result<Stepped, Unlogged> {
+        // What begins the area; and a leader whose batch is ready may be alone.
+        let (ended, joined) = self.end_batch(used == 0 && ready.is_none(), ready.is_some())?;
+        let blocks_of = |encoded: &Encoded| encoded.bytes.len() / self.block_bytes;
+        let needed: usize = ready.iter().chain(&ended).map(blocks_of).sum();
+        // The area has at most as many blocks as the journal.
+        if u32::try_from(needed).unwrap_or(u32::MAX) > area.blocks().saturating_sub(used) {
+            return Err(Unlogged::Full);
+        }
+        let flushed = ended.as_ref().map(|encoded| encoded.batch);
+        let (ended, later): (Option<Encoded>, _) = match ended {
+            Some(ended) if ended.shows_data => (None, Some(ended)),
+            ended => (ended, None),
+        };
+        let synced = ended.as_ref().or(ready.as_ref());
+        let synced = synced.map(|encoded| encoded.batch);
+        let mut bytes = Vec::new();
+        let (mut counted, mut closures) = (0, 0);
+        for encoded in ready.into_iter().chain(ended) {
+            let blocks = blocks_of(&encoded) as u64;
+            statistics.log_commits.add(u64::from(blocks > 0));
+            statistics.log_blocks.add(blocks);
+            statistics.one_block.add(u64::from(blocks == 1));
+            // It was found to fit above.
+            counted += blocks as u32;
+            closures += encoded.closures;
+            match bytes.is_empty() {
+                true => bytes = encoded.bytes,
+                false => bytes.extend_from_slice(&encoded.bytes),
+            }
+        }
+        let done = match bytes.is_empty() {
+            true => area.flush_data(),
+            false => area.write(used, &bytes),
+        };
+        done.map_err(Unlogged::Failed)?;
+        let expected = match synced {
+            // Relaxed: a hint. Nobody whom this flush lets go is among them yet.
+            Some(_) => closures + joined + self.members.load(Ordering::Relaxed),
+            // Others wait for what is ready.
+            None => 0,
+        };
+        for (done, batch) in [(&self.synced, synced), (&self.flushed, flushed)] {
+            if let Some(batch) = batch {
+                // Release: pairs with the Acquire in `is_done`.
+                done.store(batch.0, Ordering::Release);
+            }
+        }
+        Ok(Stepped {
+            blocks: counted,
+            ready: later,
+            expected,
+            closures,
+        })
+    }
+
+    /// Ends the running batch and encodes it; with `may_be_none` not if nobody takes part in it. And how many joined it
+    /// without a closure.
+    fn end_batch(
+        &self,
+        is_first: bool,
+        may_be_none: bool,
+    ) -> Result<(Option<Encoded>, u64), Unlogged> {
+        let mut running = self.running.write();
+        // Relaxed: the lock orders it; pairs with the store in `add`.
+        if self.is_broken.load(Ordering::Relaxed) {
+            return Err(Unlogged::Closed);
+        }
+        let mut keys = BTreeSet::new();
+        for lane in self.touched.iter() {
+            keys.extend(lane.0.lock().drain(..));
+        }
+        // Relaxed: the lock orders it; pairs with the addition in `join`.
+        let joined = self.joined.swap(0, Ordering::Relaxed);
+        if may_be_none && keys.is_empty() && joined == 0 {
+            return Ok((None, 0));
+        }
+        let batch = *running;
+        *running = Batch(batch.0 + 1);
+        // Relaxed: as in `add`.
+        let shows_data = self.shows_data.swap(false, Ordering::Relaxed);
+        // Relaxed: a hint.
+        let members = self.members.swap(0, Ordering::Relaxed);
+        let is_empty = keys.is_empty();
+        let mut said = Said::default();
+        for key in keys {
+            self.tree.get(&key, |item| gather(&mut said, key, item));
+        }
+        // What is added from here on belongs to the next batch.
+        drop(running);
+        let mut bytes = Vec::new();
+        if !is_empty {
+            let mut packer = Packer::new(self.tid, self.block_bytes, is_first);
+            let records = said.records(batch, |record| packer.push(record));
+            records.map_err(Unlogged::Corrupt)?;
+            bytes = packer.finish();
+        }
+        let encoded = Encoded {
+            batch,
+            closures: members - joined,
+            bytes,
+            shows_data,
+        };
+        Ok((Some(encoded), joined))
+    }
+
+    /// Nothing is logged any more; waits for the log commit under way. Before the transaction's commit record is
+    /// written.
+    pub fn close(&self) -> Ended {
+        let mut leader = self.leader.lock();
+        leader.is_closed = true;
+        while leader.is_leading {
+            self.changed.wait(&mut leader);
+        }
+        Ended {
+            is_touched: leader.is_touched,
+            closures: leader.closures,
+        }
+    }
+}
