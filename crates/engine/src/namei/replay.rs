@@ -36,15 +36,16 @@ use said::{Everything, Place, Said};
 /// `Corrupt` for records that contradict the file system; `Unsupported` for what can't be replayed; `NoSpace`, `Io`.
 pub(crate) fn replay(icache: &Icache, area: &[u8], orphans: &BTreeSet<Ino>) -> Result<(), Error> {
     let geometry = icache.volume().geometry();
-    let everything = Everything::read(area, geometry.block_size(), geometry.inode_size())?;
+    let mut everything = Everything::read(area, geometry.block_size(), geometry.inode_size())?;
     for ino in everything.inodes.keys().chain(everything.runs.keys()) {
         check(icache, *ino)?;
     }
     for ((parent, name), ino) in &everything.names {
         check(icache, *parent)?;
         ino.map_or(Ok(()), |ino| check(icache, ino))?;
-        lock::verify_new_name(name)?;
+        lock::verify_new_name(name).map_err(|_| bad_name(*parent))?;
     }
+    blocks::trim(icache, &mut everything)?;
     let mut replay = Replay {
         icache,
         everything: &everything,
@@ -76,8 +77,8 @@ fn check(icache: &Icache, ino: Ino) -> Result<(), Error> {
     }
 }
 
-/// The refusal of a name for what is no inode.
-fn no_inode(ino: Ino) -> Error {
+/// The refusal of a name that stands for no inode, or that its directory can't have.
+fn bad_name(ino: Ino) -> Error {
     Corrupt::at(Site::FastCommitName).ino(ino).into()
 }
 
@@ -278,7 +279,7 @@ impl<'a> Replay<'a> {
         }
         for named in ino.iter().chain([parent]) {
             if !self.is_in_use(*named)? {
-                return Err(no_inode(*named));
+                return Err(bad_name(*named));
             }
         }
         let live = self.icache.get(*parent)?;
@@ -293,7 +294,7 @@ impl<'a> Replay<'a> {
         }
         if let Some(ino) = ino {
             let file_type = self.icache.load(ino)?.file_type();
-            let file_type = file_type.ok_or_else(|| no_inode(ino))?;
+            let file_type = file_type.ok_or_else(|| bad_name(ino))?;
             subdirectories += i64::from(file_type == FileType::Directory);
             *self.links.entry(ino).or_insert(0) += 1;
             draft.add(name, ino, file_type)?;

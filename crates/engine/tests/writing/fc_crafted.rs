@@ -204,6 +204,45 @@ fn pointers_in_a_record_are_those_of_the_files_ranges() {
     base.is_refused("others", &[Tag::Inode(base.file, raw)]);
 }
 
+/// A record of a range: where it begins in its file, how many blocks it has, and where they are.
+fn add(ino: Ino, first: u32, blocks: u16, at: u32) -> Tag {
+    let mut extent = [0; 12];
+    extent[0..4].copy_from_slice(&first.to_le_bytes());
+    extent[4..6].copy_from_slice(&blocks.to_le_bytes());
+    extent[8..12].copy_from_slice(&at.to_le_bytes());
+    Tag::Add(ino, extent)
+}
+
+#[test]
+fn what_is_written_behind_a_files_end_is_left_out() {
+    let Some(base) = Base::new() else { return };
+    let free = (base.image.len() / 4096 - 20) as u32;
+    let unwritten = 1 << 15;
+    for (what, first, blocks) in [
+        ("behind", 100, 4),
+        ("across", 4, 4),
+        ("preallocated", 100, unwritten + 4),
+    ] {
+        let tags = [
+            add(base.file, first, blocks, free),
+            base.inode(base.file, 20_000),
+        ];
+        base.is_replayed(what, &tags);
+    }
+}
+
+#[test]
+fn what_is_no_name_is_refused_as_damage() {
+    let Some(base) = Base::new() else { return };
+    for wrong in [".", "..", "a/b", "a\0b"] {
+        let tags = [
+            Tag::Inode(base.file, base.raw(base.file)),
+            name(Kind::Link, Ino::ROOT, wrong, base.file),
+        ];
+        base.is_refused(wrong, &tags);
+    }
+}
+
 #[test]
 fn fast_commits_that_can_not_be_read_are_told_of_and_unknown_ones_refused() {
     let Some(base) = Base::new() else { return };

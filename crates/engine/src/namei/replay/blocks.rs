@@ -11,18 +11,35 @@ use ondisk::inode::{BLOCK_AREA, Inode};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
 
 use super::Replay;
-use super::said::{Said, To};
+use super::said::{Everything, Said, To};
 use crate::data;
 use crate::error::Error;
 use crate::extent::{Draft, Mapping, Mappings};
 use crate::group::Run;
-use crate::icache::Exclusive;
+use crate::icache::{Exclusive, Icache};
 use crate::mballoc::{self, Blocks};
 
 /// Pointers in an inode without extents that are those of its first blocks.
 const DIRECT: usize = 12;
 /// The blocks that a file can have.
 const ALL: std::ops::Range<u64> = 0..1 << 32;
+
+/// Takes away what records say of written blocks behind a file's end: nobody can read those, and no file system leaves
+/// any but fs-verity, of which there are no records.
+pub(super) fn trim(icache: &Icache, everything: &mut Everything) -> Result<(), Error> {
+    let block_size = icache.volume().geometry().block_size();
+    for (ino, runs) in &mut everything.runs {
+        let inode = match everything.inodes.get(ino) {
+            Some(said) if said.inode.mode() != 0 => said.inode,
+            _ => *icache.load(*ino)?,
+        };
+        let is_file = inode.file_type() == Some(FileType::Regular);
+        if is_file && !inode.flags().contains(Flags::VERITY) {
+            runs.trim(inode.size_both_words().div_ceil(block_size.bytes() as u64));
+        }
+    }
+    Ok(())
+}
 
 impl<'a> Replay<'a> {
     /// Takes the blocks that files are to have and have not; by file and the first block in it.

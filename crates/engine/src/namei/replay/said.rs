@@ -67,6 +67,17 @@ impl Runs {
         }
         self.0.insert(first, To { end, at });
     }
+
+    /// Unmaps what is written from this block on.
+    pub(super) fn trim(&mut self, from: u64) {
+        let behind: Vec<(u64, u64)> = (self.0.iter())
+            .filter(|(_, to)| to.end > from && matches!(to.at, Some((_, false))))
+            .map(|(first, to)| ((*first).max(from), to.end))
+            .collect();
+        for (first, end) in behind {
+            self.say(first, end, None);
+        }
+    }
 }
 
 impl Everything {
@@ -170,5 +181,21 @@ mod tests {
             (25, 30, at(205)),
         ];
         assert_eq!(seen, expected);
+        // Behind a file of 23 blocks.
+        runs.say(40, 50, Some((FsBlock(900), true)));
+        runs.trim(23);
+        let behind: Vec<_> = runs
+            .0
+            .range(10..)
+            .map(|(first, to)| (*first, to.end, to.at))
+            .collect();
+        let unwritten = Some((FsBlock(900), true));
+        let expected = [
+            (10, 23, at(502)),
+            (23, 25, None),
+            (25, 30, None),
+            (40, 50, unwritten),
+        ];
+        assert_eq!(behind, expected);
     }
 }
