@@ -83,6 +83,8 @@ struct Built {
 
 /// Pairs of unusual places that are tried before a run counts as unexplained.
 const TRIES: usize = 2000;
+/// Places of all calls under way that are tried then.
+const TRIES_UNDER_WAY: usize = 20_000;
 /// How often one more unusual place is sought that explains more.
 const ROUNDS: usize = 8;
 
@@ -214,7 +216,43 @@ impl Trace {
             };
             places = changed;
         }
-        self.explain_by_pairs(&choices, &attempt).ok_or(why)
+        let explained = self.explain_by_pairs(&choices, &attempt);
+        explained
+            .or_else(|| self.explain_by_those_under_way(position, &choices, &attempt))
+            .ok_or(why)
+    }
+
+    /// Changes the places of any of the calls that were under way when the power failed, as far as
+    /// [`TRIES_UNDER_WAY`] allows: each thread has one at most.
+    fn explain_by_those_under_way(
+        &self,
+        position: usize,
+        choices: &[(usize, usize)],
+        attempt: &dyn Fn(&Places) -> Result<(), Unexplained>,
+    ) -> Option<()> {
+        let end = self.timeline.get(position).map_or(u64::MAX, |(at, _)| *at);
+        let mut of_calls: BTreeMap<usize, Vec<Option<usize>>> = BTreeMap::new();
+        for (index, place) in choices {
+            if self.calls[*index].returned >= end {
+                // At first the usual place.
+                let places = of_calls.entry(*index).or_insert_with(|| vec![None]);
+                places.push(Some(*place));
+            }
+        }
+        let all: usize = of_calls.values().map(Vec::len).product();
+        let changed = (0..all.min(TRIES_UNDER_WAY))
+            .map(|mut number| {
+                let mut changed = Places::new();
+                for (index, places) in &of_calls {
+                    let place = places[number % places.len()];
+                    number /= places.len();
+                    changed.extend(place.map(|place| (*index, place)));
+                }
+                changed
+            })
+            .find(|changed| attempt(changed).is_ok())?;
+        self.known.replace(changed);
+        Some(())
     }
 
     /// Changes two places at once, as far as [`TRIES`] allows.
@@ -430,5 +468,67 @@ fn usual(op: &Op, handles: usize) -> usize {
         Op::Write { .. } | Op::Fallocate { .. } => handles.saturating_sub(1),
         // The rest frees what nobody sees any more.
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Path, RenameFlag};
+
+    use super::*;
+    use crate::image::FAST;
+
+    /// Three renames are under way, each between its two handles, while a fourth thread makes a file and syncs.
+    #[test]
+    fn three_calls_that_are_under_way_may_all_be_undone() {
+        let mut start = Tree::new();
+        let mut calls = Vec::new();
+        let mut handled = Vec::new();
+        let call = |thread, op, called, returned| Call {
+            thread,
+            op,
+            called,
+            returned,
+            result: Ok(()),
+        };
+        let create = |name: &str| Op::Create {
+            path: Path::new(name),
+            mode: 0o644,
+        };
+        for thread in 0..3 {
+            let (from, to) = (format!("a{thread}"), format!("b{thread}"));
+            start.apply(&create(&from)).unwrap();
+            let op = Op::Rename {
+                from: Path::new(&from),
+                to: Path::new(&to),
+                flag: RenameFlag::NoReplace,
+            };
+            let at = thread as u64;
+            calls.push(call(thread, op, 10 + at, 100 + at));
+            for begun in [20 + at, 90 + at] {
+                let ended = begun;
+                handled.push(Handled {
+                    thread,
+                    begun,
+                    ended,
+                });
+            }
+        }
+        calls.push(call(3, create("new"), 30, 40));
+        let (begun, ended) = (35, 35);
+        handled.push(Handled {
+            thread: 3,
+            begun,
+            ended,
+        });
+        calls.push(call(3, Op::Sync, 50, 60));
+        let trace = Trace::new(calls, &handled, (FAST, Times::of(0)));
+        let position = trace.position(70);
+        let mut found = start.clone();
+        found.apply(&create("new")).unwrap();
+        trace.check(&start, position, &found).unwrap();
+        // What nobody made is there in no order.
+        found.apply(&create("other")).unwrap();
+        assert!(trace.check(&start, position, &found).is_err());
     }
 }
