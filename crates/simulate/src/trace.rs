@@ -476,9 +476,10 @@ mod tests {
     use model::{Path, RenameFlag};
 
     use super::*;
-    use crate::image::FAST;
+    use crate::image::PROFILES;
 
-    /// Three renames are under way, each between its two handles, while a fourth thread makes a file and syncs.
+    /// With full commits. Three renames are under way, each between its two handles, while a fourth thread makes a file
+    /// and syncs.
     #[test]
     fn three_calls_that_are_under_way_may_all_be_undone() {
         let mut start = Tree::new();
@@ -522,7 +523,7 @@ mod tests {
             ended,
         });
         calls.push(call(3, Op::Sync, 50, 60));
-        let trace = Trace::new(calls, &handled, (FAST, Times::of(0)));
+        let trace = Trace::new(calls, &handled, (PROFILES[0], Times::of(0)));
         let position = trace.position(70);
         let mut found = start.clone();
         found.apply(&create("new")).unwrap();
