@@ -4,180 +4,110 @@
 //! A disk is a loop device over a file in /dev/shm. Where its flushes are to take time, the file is seen through
 //! `slow-disk` (crates/fuse/examples), whose fsyncs wait that long; reads and writes pass it by. Each file system has a
 //! disk of its own, ours too; ours is also measured on such a file itself. What can't be had is left
-//! out, and that is said. Needs root. Tables and charts go to docs/scaling/fsync.md and beside it.
+//! out, and that is said. A flush time that fails takes nothing from the others: the page has theirs, and the run fails
+//! at its end. Needs root. Tables and charts go to docs/scaling/fsync.md and beside it.
+
+mod disks;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use self::disks::{Disks, PEERS};
 
 /// How long flushes take, in microseconds, and for which of these fio runs.
 const FLUSHES: [u32; 3] = [0, 20, 1000];
 const FIO_FLUSHES: [u32; 2] = [0, 1000];
-/// A disk's size.
-const DISK_BYTES: u64 = 2 << 30;
 /// What `lanefs bench` is told otherwise.
 const USUAL: [&str; 4] = ["--rounds", "2", "--time", "0.1"];
-/// How long is waited for a server to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A file system of the kernel: its name here, what makes it, and how it is mounted.
-struct Peer {
-    name: &'static str,
-    make: &'static [&'static str],
-    mount: &'static [&'static str],
+/// What a run is asked for.
+#[derive(PartialEq, Eq, Debug)]
+struct Request<'a> {
+    /// Each once, in the order of the command line.
+    flushes: Vec<u32>,
+    /// For `lanefs bench fsync`.
+    options: &'a [&'a str],
 }
 
-const PEERS: [Peer; 3] = [
-    Peer {
-        name: "ext4",
-        make: &["lanefs", "mkfs", "-q"],
-        mount: &["-t", "ext4", "-o", "noinit_itable"],
-    },
-    Peer {
-        name: "ext4-fast_commit",
-        make: &["lanefs", "mkfs", "-q", "-O", "fast_commit"],
-        mount: &["-t", "ext4", "-o", "noinit_itable"],
-    },
-    Peer {
-        name: "btrfs",
-        make: &["mkfs.btrfs", "-q", "-K", "-d", "single", "-m", "single"],
-        mount: &["-t", "btrfs", "-o", "ssd"],
-    },
-];
-
-/// Disks of ours: in process with the log, with full commits, and mounted.
-const OURS: [&str; 3] = ["engine.log", "engine.full", "lanefs"];
-/// And in process with the log, without a loop device.
-const IMAGE_FILE: &str = "engine.file";
-
-/// Disks of one flush time and what is mounted on them; undone when it goes.
-struct Disks {
-    place: PathBuf,
-    lanefs: PathBuf,
-    server: Option<Child>,
-    devices: Vec<(String, String)>,
-    mounted: Vec<PathBuf>,
-}
-
-impl Disks {
-    fn new(lanefs: &Path, slow_disk: &Path, micros: u32) -> Result<Disks, String> {
-        let place = PathBuf::from(format!("/dev/shm/lanefs-fsync.{}", std::process::id()));
-        let mut disks = Disks {
-            place: place.clone(),
-            lanefs: lanefs.to_owned(),
-            server: None,
-            devices: Vec::new(),
-            mounted: Vec::new(),
-        };
-        let said = |error: std::io::Error| format!("{}: {error}", place.display());
-        let files = place.join("files");
-        fs::create_dir_all(&files).map_err(said)?;
-        let names = || PEERS.iter().map(|peer| peer.name).chain(OURS);
-        for name in names().chain([IMAGE_FILE]) {
-            let file = fs::File::create(files.join(name)).map_err(said)?;
-            file.set_len(DISK_BYTES).map_err(said)?;
-        }
-        let seen = match micros {
-            0 => files,
-            _ => disks.serve(slow_disk, &files, micros)?,
-        };
-        for name in names() {
-            let attach = ["--find", "--show"];
-            let device = output(Command::new("losetup").args(attach).arg(seen.join(name)))?;
-            disks.devices.push((name.to_owned(), device));
-        }
-        for name in OURS {
-            std::os::unix::fs::symlink(disks.device(name)?, place.join(name)).map_err(said)?;
-        }
-        std::os::unix::fs::symlink(seen.join(IMAGE_FILE), place.join(IMAGE_FILE)).map_err(said)?;
-        Ok(disks)
-    }
-
-    /// Has the files served by a disk that is slow, and says where.
-    fn serve(&mut self, slow_disk: &Path, files: &Path, micros: u32) -> Result<PathBuf, String> {
-        let seen = self.place.join("slow");
-        fs::create_dir(&seen).map_err(|error| format!("{}: {error}", seen.display()))?;
-        let mut server = Command::new(slow_disk);
-        server.args([files, &seen]).arg(micros.to_string());
-        let child = server.spawn();
-        self.server = Some(child.map_err(|error| format!("{server:?}: {error}"))?);
-        let begin = Instant::now();
-        while !seen.join(OURS[0]).exists() {
-            if begin.elapsed() > PATIENCE {
-                return Err(format!("{server:?} serves nothing"));
+impl<'a> Request<'a> {
+    /// The first argument is a list of flush times unless it is an option.
+    fn of(arguments: &'a [&'a str]) -> Result<Request<'a>, String> {
+        let (list, options) = match arguments.split_first() {
+            Some((list, options)) if !list.starts_with('-') => (*list, options),
+            _ => {
+                return Ok(Request {
+                    flushes: FLUSHES.to_vec(),
+                    options: if arguments.is_empty() {
+                        &USUAL
+                    } else {
+                        arguments
+                    },
+                });
             }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(seen)
-    }
-
-    fn device(&self, name: &str) -> Result<&str, String> {
-        let found = self.devices.iter().find(|(known, _)| known == name);
-        found
-            .map(|(_, device)| device.as_str())
-            .ok_or_else(|| format!("no disk for {name}"))
-    }
-
-    /// Makes and mounts a peer's file system.
-    fn mount(&mut self, peer: &Peer) -> Result<(), String> {
-        let device = self.device(peer.name)?.to_owned();
-        let (program, arguments) = peer.make.split_first().ok_or("no program")?;
-        let mut make = match *program {
-            "lanefs" => Command::new(&self.lanefs),
-            program => Command::new(program),
         };
-        output(make.args(arguments).arg(&device))?;
-        let mut mount = Command::new("mount");
-        mount.args(peer.mount).arg(&device);
-        self.mounted_by(peer.name, mount)
-    }
-
-    /// Mounts ours through FUSE.
-    fn mount_ours(&mut self) -> Result<(), String> {
-        let device = self.device("lanefs")?.to_owned();
-        let lanefs = self.lanefs.clone();
-        let mut make = Command::new(&lanefs);
-        output(make.args(["mkfs", "-q", "-O", "fast_commit"]).arg(&device))?;
-        let mut mount = Command::new(&lanefs);
-        mount.arg("mount").arg(&device);
-        self.mounted_by("lanefs-mount", mount)
-    }
-
-    fn mounted_by(&mut self, name: &str, mut mount: Command) -> Result<(), String> {
-        let at = self.place.join(name);
-        fs::create_dir(&at).map_err(|error| format!("{}: {error}", at.display()))?;
-        output(mount.arg(&at))?;
-        self.mounted.push(at);
-        Ok(())
-    }
-}
-
-impl Drop for Disks {
-    fn drop(&mut self) {
-        let mut undo = Vec::new();
-        for at in self.mounted.drain(..) {
-            undo.push(output(Command::new("umount").arg(at)));
-        }
-        for (_, device) in self.devices.drain(..) {
-            undo.push(output(Command::new("losetup").args(["-d", &device])));
-        }
-        if let Some(mut server) = self.server.take() {
-            let seen = self.place.join("slow");
-            undo.push(output(Command::new("umount").arg(seen)));
-            // It ends when it is unmounted; if that failed it must not be waited for.
-            if undo.iter().all(Result::is_ok) {
-                let _ = server.wait();
+        let mut flushes = Vec::new();
+        for text in list.split(',') {
+            let micros = text.parse();
+            let micros = micros.map_err(|_| format!("{text}: not a number of microseconds"))?;
+            if !flushes.contains(&micros) {
+                flushes.push(micros);
             }
         }
-        let is_undone = undo.iter().all(Result::is_ok);
-        for error in undo.into_iter().filter_map(Result::err) {
-            eprintln!("{error}");
-        }
-        if is_undone && let Err(error) = fs::remove_dir_all(&self.place) {
-            eprintln!("{}: {error}", self.place.display());
-        }
+        Ok(Request {
+            flushes,
+            options: if options.is_empty() { &USUAL } else { options },
+        })
     }
+}
+
+/// What a run found, in the order in which it was asked for.
+#[derive(Default)]
+struct Findings {
+    measured: Vec<u32>,
+    tables: String,
+    fio: String,
+    /// What a flush time was measured without.
+    left_out: Vec<String>,
+    /// Flush times that were not measured, each with the reason.
+    failed: Vec<String>,
+}
+
+impl Findings {
+    fn page(&self) -> String {
+        let mut page = String::from("# fsync, measured\n\nMade by `cargo xtask bench-fsync`; ");
+        page.push_str("[logtree.md](../logtree.md) says what it means.\n\n");
+        page.push_str(&format!(
+            "Flush times on this page, in microseconds: {}.",
+            list(&self.measured)
+        ));
+        let is_absent = |micros: &u32| !self.measured.contains(micros);
+        let absent: Vec<u32> = FLUSHES.into_iter().filter(is_absent).collect();
+        if !absent.is_empty() {
+            page.push_str(&format!(" Not in this run: {}.", list(&absent)));
+        }
+        page.push_str("\n\n");
+        for line in self.told() {
+            page.push_str(&format!("- {line}\n"));
+        }
+        page.push_str(&format!(
+            "\n## The source's fio job\n\n{FIO_ABOUT}\n\n{}{}",
+            self.fio, self.tables
+        ));
+        page.replace("\n\n\n", "\n\n")
+    }
+
+    /// What a reader of the figures must know is not among them.
+    fn told(&self) -> impl Iterator<Item = String> {
+        let left_out = self.left_out.iter().map(|line| format!("left out: {line}"));
+        let failed = self.failed.iter().map(|line| format!("failed: {line}"));
+        left_out.chain(failed)
+    }
+}
+
+fn list(times: &[u32]) -> String {
+    let times: Vec<String> = times.iter().map(u32::to_string).collect();
+    times.join(", ")
 }
 
 /// Runs a program; what it printed, or its error text as the error.
@@ -205,70 +135,84 @@ fn build(root: &Path, what: &[&str]) -> Result<(), String> {
 
 /// Measures; the first argument may be flush times, the rest goes to `lanefs bench fsync`.
 pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
+    let request = Request::of(arguments)?;
     // Together, so that nothing is built twice.
     let (command, server) = (["--bin", "lanefs"], ["--example", "slow-disk"]);
     let packages = ["--package", "lanefs-cli", "--package", "lanefs-fuse"];
     build(root, &[&packages[..], &command, &server].concat())?;
+    let mut findings = Findings::default();
+    for &micros in &request.flushes {
+        match measure(root, micros, request.options, &mut findings) {
+            Ok(()) => findings.measured.push(micros),
+            Err(error) => {
+                let line = format!("a flush of {micros} microseconds: {error}");
+                findings.failed.push(line);
+            }
+        }
+    }
+    for line in findings.told() {
+        eprintln!("{line}");
+    }
+    // A page of nothing is worse than the one that is there.
+    if !findings.measured.is_empty() {
+        let page = findings.page();
+        let path = root.join("docs/scaling/fsync.md");
+        fs::write(&path, &page).map_err(|error| format!("{}: {error}", path.display()))?;
+        println!("{page}");
+        eprintln!("written to {}", path.display());
+    }
+    match findings.failed.len() {
+        0 => Ok(()),
+        failed => Err(format!(
+            "{failed} of {} flush times failed",
+            request.flushes.len()
+        )),
+    }
+}
+
+/// One flush time; all that was made for it is undone whatever came of it.
+fn measure(
+    root: &Path,
+    micros: u32,
+    options: &[&str],
+    findings: &mut Findings,
+) -> Result<(), String> {
     let programs = root.join("target/release");
     let (lanefs, slow_disk) = (programs.join("lanefs"), programs.join("examples/slow-disk"));
-    let reports = root.join("target/bench-fsync");
-    let mut page = String::from(
-        "# fsync, measured\n\nMade by `cargo xtask bench-fsync`; [logtree.md](../logtree.md) says what it means.\n\n",
-    );
-    let mut left_out = Vec::new();
-    let mut fio = String::new();
-    let mut tables = String::new();
-    let chosen = arguments.first().and_then(|first| {
-        let times = first.split(',').map(str::parse::<u32>);
-        times.collect::<Result<Vec<u32>, _>>().ok()
-    });
-    let arguments = &arguments[usize::from(chosen.is_some())..];
-    for micros in chosen.unwrap_or(FLUSHES.to_vec()) {
-        let mut disks = Disks::new(&lanefs, &slow_disk, micros)?;
-        for peer in &PEERS {
-            if let Err(error) = disks.mount(peer) {
-                left_out.push(format!(
-                    "{} with a flush of {micros} us: {error}",
-                    peer.name
-                ));
-            }
+    let mut disks = Disks::new(&lanefs, &slow_disk, micros)?;
+    let mut left_out = |what: &str, error| {
+        let line = format!("{what} with a flush of {micros} microseconds: {error}");
+        findings.left_out.push(line);
+    };
+    for peer in &PEERS {
+        if let Err(error) = disks.mount(peer) {
+            left_out(peer.name, error);
         }
-        let report = reports.join(format!("{micros}us"));
-        bench(&disks, micros, &report, arguments)?;
-        let text = fs::read_to_string(report.join("tables.md"));
-        tables.push_str(&format!(
-            "## A flush takes {micros} microseconds\n\n{}\n",
-            text.map_err(|error| format!("{}: {error}", report.display()))?
-        ));
-        if FIO_FLUSHES.contains(&micros) {
-            if let Err(error) = disks.mount_ours() {
-                left_out.push(format!("lanefs mount: {error}"));
-            }
-            match seeds_job(&disks) {
-                Ok(table) => fio.push_str(&format!(
-                    "### A flush takes {micros} microseconds (MiB/s)\n\n{table}\n"
-                )),
-                Err(error) => left_out.push(format!("fio: {error}")),
-            }
+    }
+    let report = root.join(format!("target/bench-fsync/{micros}us"));
+    bench(&disks, micros, &report, options)?;
+    let text = fs::read_to_string(report.join("tables.md"));
+    let text = text.map_err(|error| format!("{}: {error}", report.display()))?;
+    copy_charts(&report, &root.join("docs/scaling"))?;
+    let title = format!("A flush takes {micros} microseconds");
+    findings.tables.push_str(&format!("## {title}\n\n{text}\n"));
+    if FIO_FLUSHES.contains(&micros) {
+        if let Err(error) = disks.mount_ours() {
+            left_out("lanefs mount", error);
         }
-        copy_charts(&report, &root.join("docs/scaling"))?;
+        match seeds_job(&disks) {
+            Ok(table) => {
+                let table = format!("### {title} (MiB/s)\n\n{table}\n");
+                findings.fio.push_str(&table);
+            }
+            Err(error) => left_out("fio", error),
+        }
     }
-    for line in &left_out {
-        eprintln!("left out: {line}");
-        page.push_str(&format!("- left out: {line}\n"));
-    }
-    page.push_str(&format!(
-        "## The source's fio job\n\n{FIO_ABOUT}\n\n{fio}{tables}"
-    ));
-    let path = root.join("docs/scaling/fsync.md");
-    fs::write(&path, &page).map_err(|error| format!("{}: {error}", path.display()))?;
-    println!("{page}");
-    eprintln!("written to {}", path.display());
     Ok(())
 }
 
 /// One flush time: the bench in process and on the mounts.
-fn bench(disks: &Disks, micros: u32, report: &Path, arguments: &[&str]) -> Result<(), String> {
+fn bench(disks: &Disks, micros: u32, report: &Path, options: &[&str]) -> Result<(), String> {
     let mut bench = Command::new(&disks.lanefs);
     bench.current_dir(&disks.place);
     bench.args(["bench", "fsync", "-v", "--size", "1G", "--image", "engine"]);
@@ -277,12 +221,7 @@ fn bench(disks: &Disks, micros: u32, report: &Path, arguments: &[&str]) -> Resul
     for at in &disks.mounted {
         bench.arg("--on").arg(at.file_name().unwrap_or_default());
     }
-    let arguments = if arguments.is_empty() {
-        &USUAL
-    } else {
-        arguments
-    };
-    let status = bench.args(arguments).stdin(Stdio::null());
+    let status = bench.args(options).stdin(Stdio::null());
     // The tables are in the report.
     let status = status.stdout(Stdio::null()).status();
     match status.map_err(|error| format!("{bench:?}: {error}"))? {
@@ -343,4 +282,34 @@ fn copy_charts(from: &Path, to: &Path) -> Result<(), String> {
         Ok(())
     };
     copy().map_err(|error| format!("{}: {error}", to.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flush_times_of_the_command_line_are_the_ones_that_are_measured() {
+        let all = Request::of(&[]).unwrap();
+        assert_eq!((all.flushes, all.options), (FLUSHES.to_vec(), &USUAL[..]));
+        let some = Request::of(&["1000,20,0,20", "--time", "0.02"]).unwrap();
+        assert_eq!(some.flushes, [1000, 20, 0]);
+        assert_eq!(some.options, ["--time", "0.02"]);
+        let option = Request::of(&["--quick"]).unwrap();
+        assert_eq!(option.flushes, FLUSHES);
+        assert_eq!(option.options, ["--quick"]);
+        assert!(Request::of(&["1000,2o"]).is_err());
+    }
+
+    #[test]
+    fn a_page_says_which_flush_times_it_holds_and_what_failed() {
+        let page = Findings {
+            measured: vec![1000, 0],
+            failed: vec!["a flush of 20 microseconds: no room".to_owned()],
+            ..Findings::default()
+        }
+        .page();
+        assert!(page.contains("in microseconds: 1000, 0. Not in this run: 20.\n"));
+        assert!(page.contains("- failed: a flush of 20 microseconds: no room\n"));
+    }
 }

@@ -35,7 +35,7 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
                           output, with charts to docs/scaling, a page in target/bench-scaling; 25 minutes, --quick 3
        cargo xtask bench-fsync [MICROSECONDS,...] [OPTION of lanefs bench ...]
                           fsyncs beside the kernel's ext4 and btrfs on disks with slow flushes, and fio (as root):
-                          tables and charts to docs/scaling/fsync.md; flushes of 0, 20 and 1000, 8 minutes";
+                          tables and charts to docs/scaling/fsync.md; flushes of 0, 20 and 1000: 10 minutes";
 
 fn main() -> ExitCode {
     if let Some(code) = sharing::as_compiler() {
