@@ -27,6 +27,9 @@ fn is_cleared(directory: &Path) -> bool {
         let name = entry.file_name();
         name.as_encoded_bytes().starts_with(prefix.as_bytes())
     });
-    let kept = ours.filter(|entry| std::fs::remove_dir_all(entry.path()).is_err());
+    let kept = ours.filter(|entry| {
+        let path = entry.path();
+        std::fs::remove_dir_all(&path).is_err() && std::fs::remove_file(&path).is_err()
+    });
     kept.count() == 0
 }

@@ -21,6 +21,14 @@ impl Random {
         (self.bits() % end as u64) as usize
     }
 
+    /// Bytes that no file system finds shorter.
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+        for piece in bytes.chunks_mut(8) {
+            let bits = self.bits().to_le_bytes();
+            piece.copy_from_slice(&bits[..piece.len()]);
+        }
+    }
+
     /// How often a coin falls on the same side: at most `most`.
     pub(crate) fn doublings(&mut self, most: u32) -> u32 {
         self.bits().trailing_zeros().min(most)

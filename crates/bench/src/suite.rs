@@ -290,6 +290,22 @@ impl Suite {
         Suite::ALL.iter().copied().find(|suite| suite.name == name)
     }
 
+    /// Block devices and files that are there and that it makes file systems on.
+    pub(crate) fn used_as_it_is(self, setup: &Setup) -> Vec<PathBuf> {
+        match self.kind {
+            Kind::Fsync => fsync::used_as_it_is(setup),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether the image is a new file for it.
+    pub(crate) fn makes_image(self, setup: &Setup) -> bool {
+        match self.kind {
+            Kind::Fsync => fsync::makes_image(setup),
+            _ => setup.image.is_some(),
+        }
+    }
+
     /// Runs it.
     ///
     /// # Errors

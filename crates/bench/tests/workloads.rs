@@ -7,6 +7,7 @@ use std::time::Duration;
 use engine::OpenOptions;
 use lanefs_bench::{
     Contender, Directory, InProcess, Plan, Setup, Stop, Suite, Table, Workload, mechanisms, run,
+    speeds,
 };
 
 #[test]
@@ -310,6 +311,50 @@ fn the_other_benches_have_their_tables() {
     let tables = append.measure(&thrice, &mut |_| ()).unwrap();
     let cells = tables[0].cells.iter().flatten();
     assert!(cells.map(|cell| cell.samples.len()).all(|count| count == 3));
+}
+
+#[test]
+fn each_device_beneath_is_measured_and_nothing_that_was_there_is_changed() {
+    let (folder, on) = (directory(), directory());
+    let image = folder.path().join("engine");
+    let (kept, other) = (image.with_extension("file"), on.path().join("other"));
+    let bytes: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    std::fs::write(&kept, &bytes).unwrap();
+    std::fs::write(&other, b"precious").unwrap();
+    let setup = Setup {
+        image: Some(image.clone()),
+        ..tiny(on.path())
+    };
+    let mut heard = 0;
+    let of = |name: &str| [Suite::named(name).unwrap()];
+    let found = speeds(&of("fsync"), &setup, |_| heard += 1);
+    let names: Vec<&str> = found.iter().map(|speed| speed.of.as_str()).collect();
+    let paths = [&kept, &image, on.path()].map(|path: &Path| path.to_str().unwrap());
+    assert_eq!(names, [&["memory"][..], &paths].concat());
+    assert_eq!(heard, 4);
+    for speed in &found {
+        let figures = speed.figures.as_ref().unwrap();
+        let all = [figures.write, figures.read, figures.flush];
+        assert!(all.iter().all(|figure| *figure > 0.0), "{speed:?}");
+        assert!(figures.flushes > 0 && figures.batch > 0, "{speed:?}");
+    }
+    assert!(std::fs::read(&kept).unwrap() == bytes);
+    assert_eq!(std::fs::read(&other).unwrap(), b"precious");
+    for place in [folder.path(), on.path()] {
+        assert_eq!(place.read_dir().unwrap().count(), 1);
+    }
+    // Where a bench leaves that file alone, so does this; what can't be measured says so.
+    let nowhere = Setup {
+        on: vec![folder.path().join("nowhere")],
+        ..setup
+    };
+    let found = speeds(&of("stat"), &nowhere, |_| ());
+    assert!(
+        found
+            .iter()
+            .all(|speed| *speed.of != *kept.to_str().unwrap())
+    );
+    assert!(found.last().unwrap().figures.is_err());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod goals;
 
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use device::{FileDevice, MemoryDevice};
@@ -248,7 +248,7 @@ fn open(setup: &Setup, flush: Flush, fast_commits: bool) -> Result<InProcess, Er
         };
         return in_memory(setup, time, fast_commits);
     };
-    let path = path.with_extension(if fast_commits { "log" } else { "full" });
+    let path = path.with_extension(ending(fast_commits));
     if is_block_device(&path) {
         return open_at(&path, fast_commits);
     }
@@ -268,9 +268,31 @@ fn open_at(path: &Path, fast_commits: bool) -> Result<InProcess, Error> {
 
 /// Beside block devices: a file with the image's name and this ending, if there is one, is an image without the
 /// kernel's block layer in between.
-fn image_file(setup: &Setup) -> Option<std::path::PathBuf> {
+fn image_file(setup: &Setup) -> Option<PathBuf> {
     let path = setup.image.as_ref()?.with_extension("file");
     path.exists().then_some(path)
+}
+
+/// An image's ending with the log, and with full commits.
+fn ending(fast_commits: bool) -> &'static str {
+    if fast_commits { "log" } else { "full" }
+}
+
+/// Block devices and files that are there and become images.
+pub(super) fn used_as_it_is(setup: &Setup) -> Vec<PathBuf> {
+    let paths = setup.image.iter().flat_map(|path| {
+        let of = |fast_commits| path.with_extension(ending(fast_commits));
+        [true, false].map(of)
+    });
+    let devices = paths.filter(|path| is_block_device(path));
+    devices.chain(image_file(setup)).collect()
+}
+
+/// Whether there is an image that becomes a new file.
+pub(super) fn makes_image(setup: &Setup) -> bool {
+    let is_made = |path: &PathBuf, log| !is_block_device(&path.with_extension(ending(log)));
+    let image = setup.image.as_ref();
+    image.is_some_and(|path| is_made(path, true) || is_made(path, false))
 }
 
 fn is_block_device(path: &Path) -> bool {

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bench::{Setup, Shape, Suite, Table, mechanisms};
+use bench::{Setup, Shape, Speed, Suite, Table, mechanisms};
 
 use self::interrupted::Interrupted;
 use crate::args::parse_size;
@@ -24,7 +24,9 @@ use crate::json;
 /// Without --on, the engine alone is measured: on a fresh file system in memory, called by inode
 /// number; columns are the forms of the mechanisms that the bench is about. Each --on adds a
 /// directory, which is used by system calls. All take turns in each round; tables show medians, and
-/// half the range of the samples in percent.
+/// half the range of the samples in percent. Above them stands how fast each device beneath is, as
+/// measured before, in half a second: sequential writes and reads, and a flush. Memory, files and
+/// directories are measured with new files or bytes, devices with what they hold.
 ///
 /// Benches:
 ///   core            everyday operations, and their ratios to the first directory
@@ -150,6 +152,12 @@ fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
+/// What a run ran on.
+struct Beneath {
+    machine: Vec<(&'static str, String)>,
+    devices: Vec<Speed>,
+}
+
 /// The tables of one bench.
 struct Measured {
     suite: Suite,
@@ -162,7 +170,10 @@ impl Args {
             return Err(Failure::usage("--threads: from 1 to 1024"));
         }
         let setup = self.setup();
-        let machine = bench::describe_machine();
+        let mut beneath = Beneath {
+            machine: bench::describe_machine(),
+            devices: Vec::new(),
+        };
         let interrupted = Interrupted::watch(setup.on.clone())?;
         let mut failed = None;
         let mut measured = Vec::new();
@@ -170,6 +181,10 @@ impl Args {
             Choice::One(suite) => vec![suite],
             Choice::All => Suite::of_report().collect(),
         };
+        beneath.devices = bench::speeds(&suites, &setup, |speed| {
+            interrupted.stay_if_so();
+            context.detail(figures::speed(speed));
+        });
         for suite in suites {
             let begin = sync::clock::now();
             let outcome = suite.measure(&setup, &mut |line| {
@@ -193,16 +208,21 @@ impl Args {
             draw(path, &measured)?;
         }
         if let Some(path) = &self.report {
-            report::write(path, &setup, &machine, &measured)?;
+            report::write(path, &setup, &beneath, &measured)?;
         }
         let mut output = context.stdout();
         if self.json {
             json::write(
                 &mut output,
                 "bench",
-                raw::json_of(&setup, &machine, &measured),
+                raw::json_of(&setup, &beneath, &measured),
             )?;
         } else {
+            for device in &beneath.devices {
+                let mark = if self.markdown { "- " } else { "" };
+                writeln!(output, "{mark}device {}", figures::speed(device))?;
+            }
+            writeln!(output)?;
             for table in measured.iter().flat_map(|one| &one.tables) {
                 match self.markdown {
                     true => figures::markdown(&mut output, table, None)?,

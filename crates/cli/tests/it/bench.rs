@@ -67,6 +67,18 @@ fn a_report_has_every_bench_with_all_samples_and_a_chart_for_each_table() {
     let value = &value["bench"];
     assert!(!value["machine"]["processor"].as_str().unwrap().is_empty());
     let page = std::fs::read_to_string(report.join("index.html")).unwrap();
+    let [memory] = array(value, "devices") else {
+        panic!("{}", value["devices"]);
+    };
+    assert_eq!(memory["device"], "memory");
+    for name in [
+        "write_mib_per_second",
+        "read_mib_per_second",
+        "flush_microseconds",
+    ] {
+        assert!(memory[name].as_f64() > Some(0.0), "{memory}");
+    }
+    assert!(page.contains("<td>device</td><td>memory: writes "));
     let mut names = Vec::new();
     for bench in array(value, "benches") {
         names.push(bench["name"].as_str().unwrap());
@@ -86,6 +98,7 @@ fn a_report_has_every_bench_with_all_samples_and_a_chart_for_each_table() {
     let expected = "core orphan create-close fallocate lookup dir-reserve source-tree mix fsync";
     assert_eq!(names.join(" "), expected);
     let tables = std::fs::read_to_string(report.join("tables.md")).unwrap();
+    assert!(tables.contains("\n- device: memory: writes "), "{tables}");
     assert!(
         tables.contains("| workers | lockless | locked | list |"),
         "{tables}"
@@ -164,6 +177,38 @@ fn what_can_not_be_measured_is_refused_before_anything_is_made() {
     let output = run(words.into_iter().chain([image.clone().into_os_string()]));
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(std::fs::read(&image).unwrap(), b"precious");
+}
+
+#[test]
+fn above_the_tables_stands_how_fast_each_device_beneath_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, on) = (folder.path().join("image"), folder.path().join("on"));
+    std::fs::create_dir(&on).unwrap();
+    let words = "bench append -t 1 --rounds 1 --time 0.001 --pairs 0 --size 16M --image";
+    let words = words.split(' ').map(Into::into);
+    let paths = [
+        image.clone().into(),
+        "--on".into(),
+        on.clone().into_os_string(),
+    ];
+    let text = ok(words.chain(paths));
+    let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
+    let named = |path: &Path| format!("device {}: writes ", path.display());
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].starts_with("device memory: writes "), "{text}");
+    assert!(lines[1].starts_with(&named(&image)), "{text}");
+    assert!(lines[2].starts_with(&named(&on)), "{text}");
+    for line in lines {
+        let parts = [
+            "MiB/s, reads ",
+            " MiB/s, a flush ",
+            " us (",
+            "KiB one after the other",
+        ];
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+    }
+    assert_eq!(names(folder.path()), ["on"]);
+    assert!(names(&on).is_empty());
 }
 
 /// What lies in a directory.

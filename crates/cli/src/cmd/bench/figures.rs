@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use bench::{Cell, Shape, Spread, Table};
+use bench::{Cell, Shape, Speed, Spread, Table};
 
 /// More lines of other figures than this are cut to the first row's and the last row's.
 const LINES: usize = 48;
@@ -145,6 +145,23 @@ pub fn unit(table: &Table) -> String {
         unit => unit,
     };
     format!("{unit}{better}")
+}
+
+/// How fast a device is, and how that was measured.
+pub fn speed(speed: &Speed) -> String {
+    let (of, how) = (&speed.of, &speed.how);
+    match &speed.figures {
+        Ok(found) => format!(
+            "{of}: writes {} MiB/s, reads {} MiB/s, a flush {} us ({how}; {} KiB one after the other and a flush; \
+             median of {} flushes after 4 KiB each)",
+            figure(found.write),
+            figure(found.read),
+            figure(found.flush),
+            found.batch >> 10,
+            found.flushes
+        ),
+        Err(error) => format!("{of}: not measured: {error} ({how})"),
+    }
 }
 
 /// Which way calls take, a sentence for all columns that have the same.

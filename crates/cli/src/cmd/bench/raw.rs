@@ -1,9 +1,9 @@
 //! Everything as JSON: every sample with all its figures.
 
-use bench::{Cell, Sample, Setup, Table};
+use bench::{Cell, Sample, Setup, Speed, Table};
 use serde_json::{Map, Value};
 
-use super::Measured;
+use super::{Beneath, Measured};
 
 fn object<const N: usize>(entries: [(&str, Value); N]) -> Value {
     let entries = entries.map(|(name, value)| (name.to_owned(), value));
@@ -63,9 +63,31 @@ fn table(table: &Table) -> Value {
     ])
 }
 
+fn device(speed: &Speed) -> Value {
+    let found = speed.figures.as_ref();
+    let of =
+        |value: fn(&bench::Figures) -> f64| found.map_or(Value::Null, |found| value(found).into());
+    object([
+        ("device", speed.of.clone().into()),
+        ("how", speed.how.clone().into()),
+        ("write_mib_per_second", of(|found| found.write)),
+        ("read_mib_per_second", of(|found| found.read)),
+        ("flush_microseconds", of(|found| found.flush)),
+        ("flushes", of(|found| found.flushes as f64)),
+        ("batch_bytes", of(|found| found.batch as f64)),
+        (
+            "error",
+            found
+                .err()
+                .map_or(Value::Null, |error| error.clone().into()),
+        ),
+    ])
+}
+
 /// All that was measured.
-pub fn json_of(setup: &Setup, machine: &[(&'static str, String)], measured: &[Measured]) -> Value {
-    let machine = machine
+pub fn json_of(setup: &Setup, beneath: &Beneath, measured: &[Measured]) -> Value {
+    let machine = beneath
+        .machine
         .iter()
         .map(|(name, value)| ((*name).to_owned(), value.clone().into()));
     let suites = measured.iter().map(|one| {
@@ -76,6 +98,7 @@ pub fn json_of(setup: &Setup, machine: &[(&'static str, String)], measured: &[Me
     });
     object([
         ("machine", Value::Object(machine.collect())),
+        ("devices", beneath.devices.iter().map(device).collect()),
         ("rounds", setup.rounds.into()),
         ("seconds", setup.time.as_secs_f64().into()),
         ("pairs", setup.pairs.into()),

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use bench::{Setup, Shape, Table};
 
-use super::Measured;
 use super::chart::{draw, escape};
-use super::figures::{markdown, parts, unit, ways};
+use super::figures::{markdown, parts, speed, unit, ways};
 use super::raw::json_of;
+use super::{Beneath, Measured};
 use crate::failure::Failure;
 use crate::json;
 
@@ -24,7 +24,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#212529;max-w
 pub fn write(
     directory: &Path,
     setup: &Setup,
-    machine: &[(&'static str, String)],
+    beneath: &Beneath,
     measured: &[Measured],
 ) -> Result<(), Failure> {
     let put = |name: &str, bytes: &[u8]| {
@@ -33,9 +33,9 @@ pub fn write(
     };
     std::fs::create_dir_all(directory)
         .map_err(|error| Failure::new(error).at(directory.display()))?;
-    put("index.html", page(setup, machine, measured).as_bytes())?;
+    put("index.html", page(setup, beneath, measured).as_bytes())?;
     let mut text = Vec::new();
-    for (name, value) in machine {
+    for (name, value) in lines(beneath) {
         text.extend_from_slice(format!("- {name}: {value}\n").as_bytes());
     }
     text.extend_from_slice(format!("- {}\n\n", how(setup)).as_bytes());
@@ -49,8 +49,19 @@ pub fn write(
     }
     put("tables.md", &text)?;
     let mut samples = Vec::new();
-    json::write(&mut samples, "bench", json_of(setup, machine, measured))?;
+    json::write(&mut samples, "bench", json_of(setup, beneath, measured))?;
     put("samples.json", &samples)
+}
+
+/// What a report says of the machine and of the devices, by name.
+fn lines(beneath: &Beneath) -> impl Iterator<Item = (&'static str, String)> {
+    let machine = beneath.machine.iter().cloned();
+    machine.chain(
+        beneath
+            .devices
+            .iter()
+            .map(|device| ("device", speed(device))),
+    )
 }
 
 /// How it was measured.
@@ -66,15 +77,15 @@ fn how(setup: &Setup) -> String {
     )
 }
 
-fn page(setup: &Setup, machine: &[(&'static str, String)], measured: &[Measured]) -> String {
+fn page(setup: &Setup, beneath: &Beneath, measured: &[Measured]) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>lanefs, measured</title>\
          <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style></head><body>\n\
          <h1>lanefs, measured</h1>\n<table>"
     );
     // Writing to a string does not fail, here and below.
-    for (name, value) in machine {
-        let _ = write!(page, "<tr><td>{name}</td><td>{}</td></tr>", escape(value));
+    for (name, value) in lines(beneath) {
+        let _ = write!(page, "<tr><td>{name}</td><td>{}</td></tr>", escape(&value));
     }
     let _ = write!(page, "</table>\n<p>{}.</p>\n<ul>", escape(&how(setup)));
     for one in measured {
