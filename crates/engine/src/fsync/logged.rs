@@ -115,7 +115,7 @@ pub(super) fn flush_data(icache: &Icache) -> Result<(), Error> {
         .and_then(|fast| Some((fast, fast.running(journal.current_epoch())?)))
         .filter(|(_, log)| log.gathers());
     if let Some((fast, log)) = running {
-        let batch = log.join(&fast.statistics);
+        let batch = log.join();
         let flushed = log.flush(batch, &JournalArea(journal), &fast.statistics);
         // As above: a log that was closed has flushed nothing for the caller.
         journal.check()?;

@@ -288,3 +288,23 @@ fn fast_commits_that_can_not_be_read_are_told_of_and_unknown_ones_refused() {
     assert_eq!(report.fast_commits.changes, 0);
     opened.unwrap().close().unwrap();
 }
+
+/// A file without extents that Linux was truncating: its record has the new size, and the old pointers still; its
+/// ranges are those that are mapped still. As in the middle of `truncate`, when any fsync logs all changed inodes.
+#[test]
+fn pointers_behind_a_files_end_are_left_out_with_their_blocks() {
+    let Some(base) = Base::new() else { return };
+    let mut raw = base.raw(base.file);
+    raw[32..36].fill(0);
+    let first = u32::from_le_bytes(raw[40 + 20..40 + 24].try_into().unwrap());
+    raw[40..100].fill(0);
+    for index in 0..5_u32 {
+        let at = 40 + 4 * index as usize;
+        raw[at..at + 4].copy_from_slice(&(first + index).to_le_bytes());
+    }
+    let tags = [
+        add(base.file, 0, 5, first),
+        Tag::Inode(base.file, sized(raw, 12_288)),
+    ];
+    base.is_replayed("truncated", &tags);
+}

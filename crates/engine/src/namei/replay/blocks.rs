@@ -25,20 +25,34 @@ const DIRECT: usize = 12;
 const ALL: std::ops::Range<u64> = 0..1 << 32;
 
 /// Takes away what records say of written blocks behind a file's end: nobody can read those, and no file system leaves
-/// any but fs-verity, of which there are no records.
+/// any but fs-verity.
 pub(super) fn trim(icache: &Icache, everything: &mut Everything) -> Result<(), Error> {
-    let block_size = icache.volume().geometry().block_size();
+    let (volume, groups) = (icache.volume(), icache.groups());
     for (ino, runs) in &mut everything.runs {
-        let inode = match everything.inodes.get(ino) {
-            Some(said) if said.inode.mode() != 0 => said.inode,
-            _ => *icache.load(*ino)?,
+        let number = volume.geometry().group_of_ino(*ino);
+        let (group, index) = number.ok_or(Error::NotFound)?;
+        let home = match groups.inode_bits(volume, group)?.is_in_image(index) {
+            true => Some(*icache.load(*ino)?),
+            false => None,
+        };
+        let said = everything.inodes.get(ino).map(|said| said.inode);
+        let Some(inode) = said.filter(|said| said.mode() != 0).or(home) else {
+            continue;
         };
         let is_file = inode.file_type() == Some(FileType::Regular);
-        if is_file && !inode.flags().contains(Flags::VERITY) {
-            runs.trim(inode.size_both_words().div_ceil(block_size.bytes() as u64));
+        // The flag is not taken from a record.
+        let has_tail = home.is_some_and(|home| home.flags().contains(Flags::VERITY));
+        if is_file && !has_tail {
+            runs.trim(blocks_of(icache, &inode));
         }
     }
     Ok(())
+}
+
+/// The blocks up to a file's end.
+fn blocks_of(icache: &Icache, inode: &Inode) -> u64 {
+    let block_bytes = icache.volume().geometry().block_size().bytes();
+    inode.size_both_words().div_ceil(block_bytes as u64)
 }
 
 impl<'a> Replay<'a> {
@@ -258,7 +272,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Refuses a record whose pointers are not those of the file's blocks: a part of what Linux mapped is not known.
+    /// Refuses a record whose pointers, up to the file's end, are not those of the file's blocks: a part of what Linux
+    /// mapped is not known.
     fn check_pointers(&self, ino: Ino, said: &Said) -> Result<(), Error> {
         if !self.is_file(ino, said)? || said.inode.flags().contains(Flags::EXTENTS) {
             return Ok(());
@@ -275,7 +290,9 @@ impl<'a> Replay<'a> {
         }
         let is_same =
             |(index, word): (usize, &u64)| u64::from(said.inode.block_word(index)) == *word;
-        match words.iter().enumerate().all(is_same) {
+        // What it has behind its end, as in the middle of a truncation, is left out.
+        let end = blocks_of(self.icache, &said.inode).min(DIRECT as u64) as usize;
+        match words[..end].iter().enumerate().all(is_same) {
             true => Ok(()),
             false => Err(other_blocks(ino)),
         }

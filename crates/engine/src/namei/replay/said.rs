@@ -3,9 +3,10 @@
 //!
 //! A number may be one file's in a fast commit and another's in a later one. What was said of the first one's blocks is
 //! nothing to the other, which would show their data. A fast commit tells of one inode a number, its ranges before its
-//! record or after it, so records are taken in commit by commit.
+//! record or after it, so records are taken in commit by commit. Another generation alone makes no other file
+//! (`FS_IOC_SETVERSION`): the first one's names are taken away by then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ondisk::extent::Extent;
 use ondisk::fast_commit::{Record, records};
@@ -39,6 +40,8 @@ pub(super) struct Everything {
     pub(super) inodes: BTreeMap<Ino, Said>,
     pub(super) names: BTreeMap<Place, Option<Ino>>,
     pub(super) runs: BTreeMap<Ino, Runs>,
+    /// How many of the names stand for an inode.
+    named: BTreeMap<Ino, u64>,
 }
 
 /// Whether two inodes of one number are not the same file.
@@ -107,12 +110,15 @@ impl Everything {
 
     /// Takes in one fast commit.
     fn say_commit(&mut self, commit: &[Record<'_>]) -> Result<(), Corrupt> {
+        let renamed = self.renamed_by(commit);
         for record in commit {
             if let Record::Inode { ino, raw } = *record {
                 let inode = Inode::parse(raw).map_err(|corrupt| corrupt.ino(ino))?;
                 let raw = raw.into();
                 let before = self.inodes.insert(ino, Said { inode, raw });
-                if before.is_some_and(|before| is_another(&before.inode, &inode)) {
+                let is_other = before.is_some_and(|before| is_another(&before.inode, &inode));
+                let of = |names: &BTreeMap<Ino, u64>| names.get(&ino).copied().unwrap_or(0);
+                if is_other && of(&self.named) == of(&renamed) {
                     self.runs.remove(&ino);
                 }
             }
@@ -120,16 +126,49 @@ impl Everything {
         commit.iter().try_for_each(|record| self.say(record))
     }
 
+    /// How many of each inode's names so far a fast commit says something of.
+    fn renamed_by(&self, commit: &[Record<'_>]) -> BTreeMap<Ino, u64> {
+        let mut renamed = BTreeMap::new();
+        let mut met = BTreeSet::new();
+        for record in commit {
+            let (Record::Unlink(named) | Record::Creat(named) | Record::Link(named)) = record
+            else {
+                continue;
+            };
+            let place = (named.parent, named.name.into());
+            let before = self.names.get(&place).copied().flatten();
+            if met.insert(place)
+                && let Some(ino) = before
+            {
+                *renamed.entry(ino).or_insert(0) += 1;
+            }
+        }
+        renamed
+    }
+
+    fn say_name(&mut self, place: Place, ino: Option<Ino>) {
+        let before = self.names.insert(place, ino).flatten();
+        for (ino, by) in before
+            .map(|ino| (ino, -1))
+            .into_iter()
+            .chain(ino.map(|ino| (ino, 1)))
+        {
+            let count = self.named.entry(ino).or_insert(0);
+            // What is taken away was added before.
+            *count = count.saturating_add_signed(by);
+        }
+    }
+
     /// Takes in a record that is not an inode's.
     fn say(&mut self, record: &Record<'_>) -> Result<(), Corrupt> {
         match *record {
             Record::Unlink(named) => {
                 let place = (named.parent, named.name.into());
-                self.names.insert(place, None);
+                self.say_name(place, None);
             }
             Record::Creat(named) | Record::Link(named) => {
                 let place = (named.parent, named.name.into());
-                self.names.insert(place, Some(named.ino));
+                self.say_name(place, Some(named.ino));
             }
             Record::DelRange { ino, first, blocks } => {
                 let first = u64::from(first.0);
@@ -197,5 +236,50 @@ mod tests {
             (40, 50, unwritten),
         ];
         assert_eq!(behind, expected);
+    }
+
+    /// A record of a file of four blocks with this generation.
+    fn file(generation: u32) -> Vec<u8> {
+        let mut raw = vec![0; 160];
+        raw[0..2].copy_from_slice(&0o100_644_u16.to_le_bytes());
+        raw[4..8].copy_from_slice(&16_384_u32.to_le_bytes());
+        raw[26..28].copy_from_slice(&1_u16.to_le_bytes());
+        raw[100..104].copy_from_slice(&generation.to_le_bytes());
+        raw
+    }
+
+    /// One fast commit, which fills a block.
+    fn commit(records: &[Record<'_>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for record in records {
+            record.write(&mut bytes);
+        }
+        let rest = vec![0; 4096 - bytes.len() - 12];
+        let (tid, crc) = (ondisk::Tid(7), 0);
+        let rest = &rest[..];
+        Record::Tail { tid, crc, rest }.write(&mut bytes);
+        bytes
+    }
+
+    /// `FS_IOC_SETVERSION`, which Linux allows without `metadata_csum` and logs as a record of the inode: no name
+    /// changes, and no range.
+    #[test]
+    fn a_new_file_whose_generation_was_set_keeps_its_blocks() {
+        let (one, two, ino) = (file(1), file(2), Ino(20));
+        let extent = Extent::new(ondisk::LBlock(0), 4, FsBlock(1000), false).to_bytes();
+        let named = ondisk::fast_commit::Named {
+            parent: Ino(2),
+            ino,
+            name: b"file",
+        };
+        let mut area = commit(&[
+            Record::Inode { ino, raw: &one },
+            Record::Creat(named),
+            Record::AddRange { ino, extent },
+        ]);
+        area.extend(commit(&[Record::Inode { ino, raw: &two }]));
+        let everything = Everything::read(&area, BlockSize::K4, 256).unwrap();
+        assert!(everything.names.values().all(|named| *named == Some(ino)));
+        assert!(everything.runs.contains_key(&ino), "its blocks are lost");
     }
 }
