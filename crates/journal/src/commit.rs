@@ -90,6 +90,8 @@ pub(crate) struct Leaders {
     pub(crate) is_making_room: bool,
     /// Who shares commits.
     commits: Company,
+    /// The epoch that is committed while one is.
+    committing: Epoch,
     pub(crate) flushes: Flushes,
     /// The sealed epoch after which none runs until the thaw; all that was written before is durable.
     pub(crate) frozen: Option<Epoch>,
@@ -361,7 +363,7 @@ impl Journal {
         target: Epoch,
         wait: Wait,
     ) -> Result<(), JournalError> {
-        let lead = self.lead_commit(wait, |leaders| leaders.committed >= target)?;
+        let lead = self.lead_commit(wait, target, |leaders| leaders.committed >= target)?;
         let Some(mut lead) = lead else {
             return Ok(());
         };
@@ -376,10 +378,12 @@ impl Journal {
         self.leaders.lock().is_committing
     }
 
-    /// Waits until `is_done`, and gives nothing then, or until nobody commits, and gives the lead.
+    /// Waits until `is_done`, when `target` is durable at the latest, and gives nothing then, or until nobody commits,
+    /// and gives the lead.
     fn lead_commit(
         &self,
         wait: Wait,
+        target: Epoch,
         is_done: impl Fn(&Leaders) -> bool,
     ) -> Result<Option<Lead<'_>>, JournalError> {
         let mut leaders = self.leaders.lock();
@@ -387,8 +391,13 @@ impl Journal {
             return Ok(None);
         }
         self.abort.check()?;
-        leaders.commits.ask(&self.commit_gathered);
         self.statistics.syncs.add(1);
+        if wait == Wait::ForNobody {
+            leaders.commits.hurry(&self.commit_gathered);
+        } else if !leaders.is_committing || target > leaders.committing {
+            // Who wants no more than what is being committed is not there for the next one.
+            leaders.commits.ask(&self.commit_gathered);
+        }
         while leaders.is_committing {
             self.changed.wait(&mut leaders);
             if is_done(&leaders) {
@@ -403,6 +412,8 @@ impl Journal {
             });
         }
         let served = leaders.commits.begin();
+        // The leader seals it.
+        leaders.committing = self.current_epoch();
         // What ends with the lead is done under the lock.
         drop(leaders);
         let mut lead = Lead::of(self, Job::Commit);
@@ -605,8 +616,9 @@ impl Journal {
         if self.is_held() {
             return Err(JournalError::Held);
         }
-        let Some(mut lead) =
-            self.lead_commit(Wait::ForNobody, |leaders| leaders.frozen.is_some())?
+        let Some(mut lead) = self.lead_commit(Wait::ForNobody, Epoch(u64::MAX), |leaders| {
+            leaders.frozen.is_some()
+        })?
         else {
             return Ok(());
         };

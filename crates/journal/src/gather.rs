@@ -2,14 +2,15 @@
 //!
 //! Those who share one come in two halves that take turns, if nothing is done about it: while one half is served the
 //! other asks, and it is served alone. So a leader gives those a moment who shared the last one
-//! ([`company::patience`]). Who is alone waits for nobody.
+//! ([`company::patience`]). Who is alone waits for nobody, nor does who waited in vain lately ([`Doubt`]).
 //!
 //! Under [`Rank::JournalLeader`], which is let go of while the leader waits. Nothing here is on disk.
 //!
 //! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
 
 use sync::clock::{self, Duration, Instant};
-use sync::{Condvar, MutexGuard, company};
+use sync::company::{self, Doubt};
+use sync::{Condvar, MutexGuard};
 
 use crate::commit::{Journal, Leaders};
 
@@ -24,6 +25,7 @@ pub(crate) struct Company {
     expected: u64,
     /// How long the last one took.
     took: Duration,
+    doubt: Doubt,
 }
 
 /// One that is under way.
@@ -37,6 +39,14 @@ impl Company {
     pub(crate) fn ask(&mut self, gathered: &Condvar) {
         self.asking += 1;
         if self.is_gathering && self.is_complete() {
+            gathered.notify_all();
+        }
+    }
+
+    /// Someone is here who can't wait: the next one begins.
+    pub(crate) fn hurry(&mut self, gathered: &Condvar) {
+        self.expected = 0;
+        if self.is_gathering {
             gathered.notify_all();
         }
     }
@@ -81,10 +91,10 @@ impl Journal {
         let Some(patience) = company::patience(of(leaders).took) else {
             return;
         };
-        if of(leaders).is_complete() {
+        if of(leaders).is_complete() || !of(leaders).doubt.waits() {
             return;
         }
-        let begin = clock::now();
+        let (begin, there) = (clock::now(), of(leaders).asking);
         of(leaders).is_gathering = true;
         while !of(leaders).is_complete() && leaders.frozen.is_none() {
             let left = patience.saturating_sub(clock::now() - begin);
@@ -93,6 +103,8 @@ impl Journal {
             }
             gathered.wait_for(leaders, left);
         }
-        of(leaders).is_gathering = false;
+        let company = of(leaders);
+        company.is_gathering = false;
+        company.doubt.came(company.asking > there);
     }
 }

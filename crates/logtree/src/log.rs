@@ -257,14 +257,13 @@ impl FsyncLog {
 
     /// Takes part in the running batch with nothing to log: the data that the caller wrote before are durable when that
     /// batch is flushed ([`FsyncLog::flush`]).
-    pub fn join(&self, statistics: &Statistics) -> Batch {
+    pub fn join(&self) -> Batch {
         let running = self.running.read();
         let batch = *running;
         // Relaxed: the lock on the running batch orders it before the look in `end_batch`.
         self.joined.fetch_add(1, Ordering::Relaxed);
         let members = self.count_in();
         drop(running);
-        statistics.joined.add(1);
         self.tell_leader(members);
         batch
     }

@@ -20,9 +20,55 @@ pub fn patience(took: Duration) -> Option<Duration> {
     (patience >= SHORTEST).then_some(patience)
 }
 
+/// Whether waits are worth it: after one that nobody came to the next is left out, and twice as many and one after each
+/// more, for there are those who never come in time.
+#[derive(Default, Debug)]
+pub struct Doubt {
+    /// So many are left out before the next.
+    left: u32,
+    /// And were after the last.
+    last: u32,
+}
+
+/// Waits that are left out one after the other, at most.
+const LEFT_OUT: u32 = 15;
+
+impl Doubt {
+    /// Whether to wait this time.
+    pub fn waits(&mut self) -> bool {
+        let waits = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        waits
+    }
+
+    /// What came of a wait.
+    pub fn came(&mut self, anybody: bool) {
+        self.last = match anybody {
+            true => 0,
+            false => (2 * self.last + 1).min(LEFT_OUT),
+        };
+        self.left = self.last;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_each_wait_in_vain_more_are_left_out() {
+        let mut doubt = Doubt::default();
+        let mut left_out = |came| {
+            let left_out = (0..).take_while(|_| !doubt.waits()).count();
+            doubt.came(came);
+            left_out
+        };
+        let waits = [
+            false, false, false, false, false, false, true, true, false, true,
+        ];
+        let expected = [0, 1, 3, 7, 15, 15, 15, 0, 0, 1];
+        assert_eq!(waits.map(&mut left_out), expected);
+    }
 
     #[test]
     fn an_eighth_is_waited_between_the_bounds() {

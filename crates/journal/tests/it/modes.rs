@@ -397,3 +397,69 @@ fn a_commit_waits_for_who_comes_back_within_an_eighth_of_its_time_and_no_longer(
         assert_eq!(commits_of_two(&image, seed, FLUSH / 2), 3, "seed {seed}");
     }
 }
+
+/// One thread commits; another asks, during each commit, for what that one makes durable, and never for more. Two
+/// threads are all there are, and three are waited for.
+#[test]
+fn who_was_served_by_the_commit_under_way_is_not_waited_for_before_each_next_one() {
+    let Some(image) = small() else { return };
+    for seed in 0..10 {
+        let is_done = AtomicBool::new(false);
+        let work = |bank: &Bank, thread: usize| {
+            if thread == 0 {
+                for round in 0..8 {
+                    let begin = sync::clock::now();
+                    transfer(bank, thread);
+                    let took = sync::clock::now() - begin;
+                    // Once may be a mistake.
+                    assert!(round < 4 || took < FLUSH * 2 + SLACK, "{round}: {took:?}");
+                    sync::thread::sleep(FLUSH);
+                }
+                // Relaxed: a flag to end the test.
+                is_done.store(true, Ordering::Relaxed);
+                return;
+            }
+            // Relaxed: as above.
+            while !is_done.load(Ordering::Relaxed) {
+                let journal = &bank.journal;
+                let (running, committed) = (journal.current_epoch(), journal.committed_epoch());
+                if running.0 - committed.0 == 2 {
+                    // One is sealed, and being written.
+                    let sealed = lanefs_journal::Epoch(running.0 - 1);
+                    journal.commit(bank, sealed).unwrap();
+                }
+                sync::thread::sleep(FLUSH / 8);
+            }
+        };
+        of_two(&image, seed, work, |_| 0);
+    }
+}
+
+/// Two threads that take turns and come back a quarter of a commit later: each commit waits for nobody that comes.
+#[test]
+fn who_never_comes_in_time_is_not_waited_for_for_ever() {
+    let Some(image) = small() else { return };
+    for seed in 0..3 {
+        let work = || {
+            let bank = Bank::slow(&image, FLUSH);
+            let begin = sync::clock::now();
+            sync::thread::workers(2, |thread| {
+                sync::thread::sleep(FLUSH * thread as u32);
+                for _ in 0..20 {
+                    transfer(&bank, thread);
+                    sync::thread::sleep(FLUSH / 2);
+                }
+            });
+            let commits = bank.journal.statistics().commits.sum() as u32;
+            (sync::clock::now() - begin) / commits
+        };
+        let plan = Plan {
+            seed,
+            points: 1_000_000,
+        };
+        let run = sync::schedule::run(plan, work);
+        let (each, _) = run.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        // The first few may be mistakes.
+        assert!(each < FLUSH * 2 + SLACK, "{each:?} for each commit");
+    }
+}

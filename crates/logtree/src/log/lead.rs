@@ -17,7 +17,8 @@ use std::collections::BTreeSet;
 
 use sync::atomic::Ordering;
 use sync::clock::{self, Duration};
-use sync::{MutexGuard, company};
+use sync::company::{self, Doubt};
+use sync::{MutexGuard, thread};
 
 use super::{Area, FsyncLog, Statistics, Unlogged, gather};
 use crate::area::Packer;
@@ -70,6 +71,21 @@ pub(super) struct Leader {
     is_touched: bool,
     /// Closures in what was written.
     closures: u64,
+    doubt: Doubt,
+}
+
+/// While a leader is at work: should it panic, the log is given up, and those who wait for it go on.
+struct AtWork<'a>(&'a FsyncLog);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let mut leader = self.0.leader.lock();
+            leader.is_leading = false;
+            leader.is_closed = true;
+            self.0.changed.notify_all();
+        }
+    }
 }
 
 /// What a caller waits for.
@@ -111,7 +127,9 @@ impl FsyncLog {
         area: &dyn Area,
         statistics: &Statistics,
     ) -> Result<(), Unlogged> {
-        self.share(Until::Flushed(batch), area, statistics)
+        self.share(Until::Flushed(batch), area, statistics)?;
+        statistics.joined.add(1);
+        Ok(())
     }
 
     fn share(
@@ -158,15 +176,25 @@ impl FsyncLog {
         statistics: &Statistics,
     ) -> (MutexGuard<'a, Leader>, Result<(), Unlogged>) {
         let (used, ready) = (leader.used, leader.ready.take());
-        let (expected, took) = (leader.expected, leader.took);
+        let expected = leader.expected;
+        // Who is alone needs no doubt.
+        let is_expecting = self.is_expecting(expected);
+        let patience =
+            company::patience(leader.took).filter(|_| is_expecting && leader.doubt.waits());
         drop(leader);
-        self.wait_for_members(expected, company::patience(took));
+        let at_work = AtWork(self);
+        let came = patience.map(|patience| self.wait_for_members(expected, patience));
         let begin = clock::now();
         let stepped = self.step(used, ready, area, statistics);
         let took = clock::now() - begin;
+        drop(at_work);
         leader = self.leader.lock();
+        if let Some(came) = came {
+            leader.doubt.came(came);
+        }
         leader.took = took;
-        let is_slow = company::patience(took).is_some();
+        // A log that was given up takes nobody.
+        let is_slow = stepped.is_ok() && company::patience(took).is_some();
         // Relaxed: a hint; pairs with the load in `gathers`.
         self.is_slow.store(is_slow, Ordering::Relaxed);
         let stepped = match stepped {
@@ -195,17 +223,21 @@ impl FsyncLog {
         done.load(Ordering::Acquire) >= batch.0
     }
 
-    /// Gives those who are expected a moment to come. With nothing held.
-    fn wait_for_members(&self, expected: u64, patience: Option<Duration>) {
-        let Some(patience) = patience else {
-            return;
-        };
+    /// Whether not all are there that may come.
+    fn is_expecting(&self, expected: u64) -> bool {
+        // Relaxed: a hint, as in `wait_for_members`.
+        self.members.load(Ordering::Relaxed) < expected
+    }
+
+    /// Gives those who are expected a moment to come; whether anybody did. With nothing held.
+    fn wait_for_members(&self, expected: u64, patience: Duration) -> bool {
         let begin = clock::now();
         let mut gathering = self.gathering.lock();
+        // Relaxed: as below.
+        let there = self.members.load(Ordering::Relaxed);
         // Relaxed: a hint; who misses it costs the wait's time, no more. So for all that follow.
         self.awaited.store(expected, Ordering::Relaxed);
-        // Relaxed: as above.
-        while self.members.load(Ordering::Relaxed) < expected {
+        while self.is_expecting(expected) {
             let left = patience.saturating_sub(clock::now() - begin);
             if left.is_zero() {
                 break;
@@ -214,6 +246,8 @@ impl FsyncLog {
         }
         // Relaxed: as above.
         self.awaited.store(u64::MAX, Ordering::Relaxed);
+        // Relaxed: as above.
+        self.members.load(Ordering::Relaxed) > there
     }
 
     /// One flush, by the only leader, behind `used` blocks of the area: writes the batch that is ready, and the running
@@ -338,6 +372,8 @@ impl FsyncLog {
         while leader.is_leading {
             self.changed.wait(&mut leader);
         }
+        // Relaxed: a hint; pairs with the load in `gathers`.
+        self.is_slow.store(false, Ordering::Relaxed);
         Ended {
             is_touched: leader.is_touched,
             closures: leader.closures,

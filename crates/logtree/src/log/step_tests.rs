@@ -194,7 +194,7 @@ fn threads_that_write_and_fsync_never_show_data_that_may_be_lost() {
 
 /// Makes data durable that were written over others.
 fn flush(log: &FsyncLog, disk: &Disk<'_>, statistics: &Statistics) {
-    let batch = log.join(statistics);
+    let batch = log.join();
     log.flush(batch, disk, statistics).unwrap();
 }
 
@@ -228,7 +228,7 @@ fn who_joins_is_served_by_the_next_flush_whatever_the_batch_shows() {
     );
     let ended = log.close();
     assert_eq!((ended.is_touched, ended.closures), (true, 2));
-    let late = log.join(&statistics);
+    let late = log.join();
     assert_eq!(log.flush(late, &disk, &statistics), Err(Unlogged::Closed));
 }
 
@@ -352,4 +352,44 @@ fn a_leader_whose_followers_stay_away_waits_once_and_not_for_long() {
             assert_eq!(statistics.followers.sum(), 0);
         });
     }
+}
+
+/// Who waits for a leader that panics goes on: with an error, so that it flushes by itself or commits in full.
+#[test]
+fn who_joined_under_a_leader_that_panics_does_not_wait_for_ever() {
+    for seed in 0..20 {
+        let work = || {
+            let (log, statistics) = (log(), Statistics::default());
+            let fails = |_| {
+                sync::thread::sleep(FLUSH);
+                panic!("the device's own");
+            };
+            let disk = Disk::new(&fails);
+            workers(2, |thread| {
+                sync::thread::sleep(FLUSH / 2 * thread as u32);
+                let batch = log.join();
+                let flush = || log.flush(batch, &disk, &statistics);
+                let flushed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(flush));
+                let panicked = flushed.is_err();
+                assert!(panicked == (thread == 0) && (panicked || flushed.unwrap().is_err()));
+            });
+            log.close();
+        };
+        let plan = Plan {
+            seed,
+            points: 1_000_000,
+        };
+        schedule::run(plan, work).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+/// Who comes to a log that takes nobody takes part in nothing.
+#[test]
+fn who_is_turned_away_did_not_join() {
+    let (log, statistics) = (log(), Statistics::default());
+    let disk = Disk::new(&|_| ());
+    log.close();
+    let late = log.join();
+    assert_eq!(log.flush(late, &disk, &statistics), Err(Unlogged::Closed));
+    assert_eq!(statistics.joined.sum(), 0);
 }
