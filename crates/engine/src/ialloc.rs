@@ -48,6 +48,8 @@ pub(crate) struct Neighbours {
     pub(crate) numbers: Vec<Ino>,
     /// About how many names the directory has, `.` and `..` not counted.
     pub(crate) names: u32,
+    /// It has hardly more, where that is known: who counts names that are made does not see them go.
+    pub(crate) most: Option<u32>,
 }
 
 /// What a number is wanted for.

@@ -65,9 +65,18 @@ impl Slot<'_> {
         }
         let blocks = shown.blocks.saturating_sub(u64::from(shown.is_indexed()));
         let names = u64::saturating_mul(names, blocks.max(1));
+        let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        // All that there are; as in this leaf of an index, of which some have more; or the last of many blocks, which
+        // says nothing about the others.
+        let most = match blocks {
+            0 | 1 => Some(names),
+            _ if shown.is_indexed() => Some(names.saturating_add(names / 2)),
+            _ => None,
+        };
         Ok(Neighbours {
             numbers,
-            names: u32::try_from(names).unwrap_or(u32::MAX),
+            names: number(names),
+            most: most.map(number),
         })
     }
 }

@@ -4,16 +4,23 @@
 //! Under the window's own lock ([`Rank::InodeWindow`]), which only those who make files in that directory take, and who
 //! draws windows back. Filling it changes the group's words; taking from it touches nothing that others use. A window
 //! belongs to the directory's inode in memory ([`super::OfInode`]), and its numbers go back when that leaves memory.
+//!
+//! It remembers which numbers it had and which the directory's files have, so that numbers which come back are used
+//! again before others: a directory in which files come and go keeps to the blocks of the inode table that it has.
 
 use ondisk::Group;
 use sync::{Arc, CachePadded, Mutex, Rank};
 
 use crate::group::{Chunk, InodeBits, Inodes};
 
-/// So many free numbers beside a directory's own are used up before others are set aside.
+/// So many free numbers among and beside a directory's own are used up before others are set aside.
 const ENOUGH_BESIDE: u32 = 4;
 /// Words of a group that are looked at for free numbers beside a directory's own.
 const WORDS_BESIDE: usize = 8;
+/// Words of a group in which a directory's own numbers are remembered: those of 4,096 numbers.
+const WORDS_OWN: usize = 64;
+/// Numbers of a block of the inode table, as large as that usually is.
+const BLOCK: u32 = 16;
 
 /// Numbers of one word.
 struct Piece {
@@ -31,10 +38,15 @@ struct State {
     pieces: Vec<Piece>,
     /// How many are left in all of them.
     left: u32,
-    /// Behind the last number.
+    /// Behind the last number that was set aside and is not one of those again; 0 if there is none.
     end: u32,
+    /// Numbers of the group that were set aside for the directory, or that its files were seen to have: at most
+    /// [`WORDS_OWN`] words of them, in ascending order.
+    own: Vec<Chunk>,
     /// About how many names the directory has.
     names: u32,
+    /// How many it had at most when numbers were set aside behind the last ones.
+    most_names: u32,
     /// In which tick a number was taken last.
     used: u32,
 }
@@ -108,12 +120,12 @@ impl Window {
         if let Some(taken) = self.take_locked(&mut state, hash, tick) {
             return (Some(taken), filling.share, 0);
         }
-        let behind = Some(state.end).filter(|end| state.group == filling.group && *end > 0);
-        let (chunks, looked) = filling.gather(behind);
+        state.see(filling.group, filling.beside);
+        let (chunks, looked) = filling.gather(&mut state);
         let count = chunks.iter().map(|chunk| chunk.len()).sum();
         self.inodes.enter_window(count);
-        state.put(filling.group, chunks, count);
-        state.names = state.names.max(filling.names);
+        state.put(chunks, count);
+        state.names = filling.names;
         let taken = self.take_locked(&mut state, hash, tick);
         (taken, filling.share - count, looked)
     }
@@ -196,7 +208,40 @@ impl State {
         None
     }
 
-    fn put(&mut self, group: Group, mut chunks: Vec<Chunk>, count: u32) {
+    /// The directory's files are in this group, and have these numbers.
+    fn see(&mut self, group: Group, numbers: &[u32]) {
+        if self.group != group {
+            (self.group, self.end, self.most_names) = (group, 0, 0);
+            self.own.clear();
+        }
+        for index in numbers {
+            let (word, bits) = (index / 64, 1 << (index % 64));
+            match self.place(word) {
+                Ok(at) => self.own[at].bits |= bits,
+                Err(at) if self.own.len() < WORDS_OWN => self.own.insert(at, Chunk { word, bits }),
+                Err(_) => (),
+            }
+        }
+    }
+
+    /// Where a word is among the directory's own, or would be.
+    fn place(&self, word: u32) -> Result<usize, usize> {
+        self.own.binary_search_by_key(&word, |own| own.word)
+    }
+
+    /// Numbers are the directory's own now. Where there are too many words, that with the fewest is forgotten.
+    fn remember(&mut self, chunk: Chunk) {
+        match self.place(chunk.word) {
+            Ok(at) => self.own[at].bits |= chunk.bits,
+            Err(at) => self.own.insert(at, chunk),
+        }
+        if self.own.len() > WORDS_OWN {
+            let fewest = (0..self.own.len()).min_by_key(|at| self.own[*at].len());
+            fewest.map(|at| self.own.remove(at));
+        }
+    }
+
+    fn put(&mut self, mut chunks: Vec<Chunk>, count: u32) {
         chunks.sort_unstable_by_key(|chunk| chunk.first());
         let piece = |chunk: &Chunk| Piece {
             word: chunk.word,
@@ -205,9 +250,9 @@ impl State {
         };
         self.pieces = chunks.iter().map(piece).collect();
         self.left = count;
-        self.group = group;
-        let end = |chunk: &Chunk| chunk.word * 64 + 64 - chunk.bits.leading_zeros();
-        self.end = chunks.last().map_or(0, end);
+        for chunk in chunks {
+            self.remember(chunk);
+        }
     }
 }
 
@@ -220,20 +265,55 @@ fn nth_bit(bits: u64, rank: u32) -> u32 {
     rest.trailing_zeros().min(63)
 }
 
+/// Of a directory's own numbers in a word those that are taken again: where they are most of a block of the inode
+/// table, all of that block, for the rest is nobody's or will be the directory's; where they are at least so many, just
+/// them; else nothing, so that its files leave blocks where they are few among others'.
+fn worth_taking(own: Chunk, least: u32) -> Chunk {
+    let of_block = |block: u32| {
+        let all = 0xffff << (block * BLOCK);
+        match (own.bits & all).count_ones() {
+            count if count > BLOCK / 2 => all,
+            count if count >= least => own.bits & all,
+            _ => 0,
+        }
+    };
+    let bits = (0..64 / BLOCK).map(of_block).sum();
+    Chunk { bits, ..own }
+}
+
 impl Filling<'_> {
-    /// Takes numbers: free ones beside those that the directory's files have; else behind the last window; else a chunk
-    /// of its own, and what follows it.
-    fn gather(&self, behind: Option<u32>) -> (Vec<Chunk>, u32) {
-        let (mut chunks, mut looked) = self.gather_beside();
-        let taken: u32 = chunks.iter().map(|chunk| chunk.len()).sum();
-        if taken >= self.enough_beside() {
+    /// Takes numbers: those of the directory's own that are free again, so that a directory in which files come and go
+    /// keeps to its blocks of the inode table; else free ones beside those that its files have; else behind the last
+    /// window; else a chunk of its own, and what follows it.
+    fn gather(&self, state: &mut State) -> (Vec<Chunk>, u32) {
+        let mut chunks = Vec::new();
+        let mut looked = self.gather_own(&state.own, &mut chunks);
+        if self.is_enough(&chunks) {
             return (chunks, looked);
         }
-        let mut rest = self.share - taken;
-        let mut end = behind;
+        // Where all of the directory's own are known, what is beside them is others'.
+        if state.end == 0 || state.own.len() == WORDS_OWN {
+            looked += self.gather_beside(&mut chunks);
+        }
+        if !self.is_enough(&chunks) {
+            looked += self.gather_behind(state, &mut chunks);
+        }
+        (chunks, looked)
+    }
+
+    /// Behind the last window; else a chunk of its own, and what follows it. Gives how many words were looked at.
+    fn gather_behind(&self, state: &mut State, chunks: &mut Vec<Chunk>) -> u32 {
+        let mut looked = 0;
+        let mut rest = self.rest(chunks);
+        if state.most_names >= self.names.max(1) {
+            // It does not grow: its own numbers only wait for a commit.
+            rest = rest.min(BLOCK);
+        }
+        state.most_names = state.most_names.max(self.names);
         while rest > 0 {
             let size = (1 << rest.ilog2()).min(64);
-            let next = end.and_then(|end| self.bits.take_behind(end, size));
+            let behind = Some(state.end).filter(|end| *end > 0);
+            let next = behind.and_then(|end| self.bits.take_behind(end, size));
             let chunk = match next {
                 None if chunks.is_empty() => {
                     let (chunk, words) = self.bits.take_chunk(size);
@@ -244,35 +324,55 @@ impl Filling<'_> {
             };
             let Some(chunk) = chunk else { break };
             rest -= chunk.len();
-            end = Some(chunk.word * 64 + 64 - chunk.bits.leading_zeros());
+            state.end = chunk.end();
             chunks.push(chunk);
         }
-        (chunks, looked)
+        looked
     }
 
-    fn enough_beside(&self) -> u32 {
-        (self.share / 2).clamp(1, ENOUGH_BESIDE)
+    /// What is left of the share.
+    fn rest(&self, chunks: &[Chunk]) -> u32 {
+        self.share - chunks.iter().map(|chunk| chunk.len()).sum::<u32>()
     }
 
-    fn gather_beside(&self) -> (Vec<Chunk>, u32) {
-        let (mut chunks, mut seen) = (Vec::new(), Vec::new());
-        let mut rest = self.share;
-        for index in self.beside.iter().rev().copied() {
-            if seen.contains(&(index / 64)) {
-                continue;
-            }
-            seen.push(index / 64);
-            if let Some(chunk) = self.bits.take_beside(index, rest) {
-                rest -= chunk.len();
-                chunks.push(chunk);
-            }
-            let is_enough = self.share - rest >= self.enough_beside();
-            if rest == 0 || is_enough || seen.len() == WORDS_BESIDE {
+    /// Whether others need not be set aside.
+    fn is_enough(&self, chunks: &[Chunk]) -> bool {
+        self.share - self.rest(chunks) >= (self.share / 2).clamp(1, ENOUGH_BESIDE)
+    }
+
+    /// Of the directory's own; gives how many words were looked at.
+    fn gather_own(&self, own: &[Chunk], chunks: &mut Vec<Chunk>) -> u32 {
+        let least = (self.names / 4).clamp(1, BLOCK / 2);
+        let own = own.iter().map(|own| worth_taking(*own, least));
+        let mut looked = 0;
+        // The lowest ones first, so that its files get together where they are apart.
+        for these in own.filter(|these| these.bits != 0) {
+            let rest = self.rest(chunks);
+            if rest == 0 {
                 break;
             }
+            looked += 1;
+            chunks.extend(self.bits.take_among(these, rest));
         }
-        // Eight at most.
-        (chunks, seen.len() as u32)
+        looked
+    }
+
+    /// Beside those of the directory's files; gives how many words were looked at.
+    fn gather_beside(&self, chunks: &mut Vec<Chunk>) -> u32 {
+        // Words of which the directory's own were taken: what else is free there is others'.
+        let mut seen: Vec<u32> = chunks.iter().map(|chunk| chunk.word).collect();
+        let mut looked = 0;
+        for index in self.beside.iter().rev().copied() {
+            if self.is_enough(chunks) || seen.len() >= WORDS_BESIDE {
+                break;
+            }
+            if !seen.contains(&(index / 64)) {
+                seen.push(index / 64);
+                looked += 1;
+                chunks.extend(self.bits.take_beside(index, self.rest(chunks)));
+            }
+        }
+        looked
     }
 }
 

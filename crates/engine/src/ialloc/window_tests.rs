@@ -71,9 +71,39 @@ fn numbers_beside_those_of_the_slot_come_first() {
     fill(&inodes, &b, 64, &[]);
     a.draw_back();
     b.draw_back();
-    // The directory's file is 64: what is free behind it in its block of the table, not the hole before.
-    assert_eq!(fill(&inodes, &a, 16, &[64]), Some(65));
-    assert_eq!(drain(&a), (66..80).collect::<Vec<_>>());
+    // A directory that was not in memory has the file 64: what is free behind it in its block of the table, not the
+    // hole before.
+    let window = Window::new(&inodes);
+    assert_eq!(fill(&inodes, &window, 16, &[64]), Some(65));
+    assert_eq!(drain(&window), (66..80).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_directorys_own_numbers_are_taken_again_and_not_its_neighbours() {
+    let inodes = inodes();
+    let (a, b) = (Window::new(&inodes), Window::new(&inodes));
+    fill(&inodes, &a, 8, &[]);
+    fill(&inodes, &b, 8, &[]);
+    drain(&a);
+    drain(&b);
+    let free = |numbers: &[u32]| {
+        for index in numbers {
+            inodes.loaded(GROUP).unwrap().give_back_one(*index);
+            inodes.give_back_share(1);
+        }
+    };
+    // Of both in turns, in one block of the table.
+    free(&[1, 3, 4, 6, 9, 11, 12, 14]);
+    assert_eq!(fill(&inodes, &b, 8, &[8]), Some(9));
+    assert_eq!(drain(&b), [11, 12, 14]);
+    assert_eq!(fill(&inodes, &a, 8, &[0]), Some(1));
+    assert_eq!(drain(&a), [3, 4, 6]);
+    // When none is free, others are set aside; those that the window had are known after it was drawn back.
+    assert_eq!(fill(&inodes, &a, 8, &[0]), Some(16));
+    assert_eq!(a.draw_back(), 7);
+    free(&[9, 10]);
+    assert_eq!(fill(&inodes, &a, 8, &[0]), Some(17));
+    assert_eq!(drain(&a), (18..24).collect::<Vec<_>>());
 }
 
 #[test]

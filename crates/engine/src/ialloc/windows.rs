@@ -4,15 +4,15 @@
 //!
 //! ```text
 //! auto        a directory's first file takes a number of its thread's window; from the second on the directory has a
-//!             window, a quarter as large as it has names: 2 to 128 numbers, to 512 for an indexed directory;
+//!             window, about a quarter as large as it has names: 2 to 128 numbers, to 512 if it is indexed;
 //!             directories take numbers of the thread's window, one behind the other
 //! low, ...    16, 64, 128 or N numbers a directory: it takes the first and its files the others; then as many again
 //! ```
 //!
-//! A window is filled with numbers beside those that the files around the new name's slot have, else behind the last
-//! window, else with an aligned chunk: of the directory's own group while that has any. Nobody gets a window that would
-//! leave fewer numbers for all others than a thirty-second; then one number is taken at a time, and when there is none,
-//! every window is drawn back.
+//! A window is filled with the directory's own numbers that are free again, else with those beside the ones that the
+//! files around the new name's slot have, else behind the last window, else with an aligned chunk: of the directory's
+//! own group while that has any. Nobody gets a window that would leave fewer numbers for all others than a
+//! thirty-second; then one number is taken at a time, and when there is none, every window is drawn back.
 //!
 //! Locks: a window's ([`Rank::InodeWindow`](sync::Rank)), the list of windows ([`Rank::InodeWindows`]); bitmaps are
 //! read with neither held.
@@ -170,8 +170,8 @@ impl Windows {
             None => {
                 let least = LEAST[usize::from(names >= 4)];
                 let quarter = (names / 4).clamp(least, MOST[usize::from(is_indexed)]);
-                // The power of two below.
-                1 << quarter.ilog2()
+                // The power of two that is nearest to it.
+                1 << (quarter + quarter / 3).ilog2()
             }
         }
     }
@@ -297,8 +297,9 @@ impl Windows {
         };
         let window = wanted.directory.window();
         let names = window.map_or(0, |window| window.names());
+        let most = around.most.unwrap_or(u32::MAX);
         let around = Neighbours {
-            names: names.max(around.names),
+            names: names.max(around.names).min(most),
             ..around
         };
         match self.size(around.names, hash.is_some()) {

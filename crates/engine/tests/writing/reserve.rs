@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions};
+use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, SetAttributes};
 use ondisk::GroupDesc;
 use simulate::CowDevice;
 use sync::{Arc, Mutex, Rank};
@@ -209,6 +209,114 @@ fn numbers_beside_a_directorys_files_are_found_after_a_remount() {
         );
         fs.close().unwrap();
         judge_image(&device);
+    }
+}
+
+/// Which of 64 names a file server's client removes, or makes, next: random and always the same.
+struct Client {
+    seed: u32,
+    files: BTreeMap<usize, Ino>,
+}
+
+impl Client {
+    fn new(seed: u32) -> Client {
+        let files = BTreeMap::new();
+        Client { seed, files }
+    }
+
+    fn below(&mut self, below: u32) -> u32 {
+        self.seed = self
+            .seed
+            .wrapping_mul(1_664_525)
+            .wrapping_add(1_013_904_223);
+        (self.seed >> 16) % below
+    }
+
+    /// A file is made if its name is not there, else removed now and then, else changed.
+    fn step(&mut self, fs: &Fs, directory: Ino) {
+        let number = self.below(64) as usize;
+        let Some(ino) = self.files.get(&number).copied() else {
+            let ino = fs.create(directory, &name("file", number), NEW).unwrap();
+            self.files.insert(number, ino);
+            return;
+        };
+        match self.below(5) {
+            0 => {
+                fs.unlink(directory, &name("file", number)).unwrap();
+                self.files.remove(&number);
+            }
+            more => {
+                let mode = SetAttributes {
+                    mode: Some(0o600 + more as u16),
+                    ..SetAttributes::default()
+                };
+                fs.set_attributes(ino, &mode).unwrap();
+            }
+        }
+    }
+
+    fn inos(&self) -> Vec<Ino> {
+        self.files.values().copied().collect()
+    }
+}
+
+/// Clients at work, each in a directory of its own, in turns, with a commit now and then; how many blocks of the inode
+/// table the files of one of them lie in, and how many blocks a commit logs, each on average and times ten.
+fn churn(fs: &Fs, clients: &mut [(Ino, Client)], rounds: u64) -> (u64, u64) {
+    let logged = |fs: &Fs| fs.journal_statistics().unwrap().logged_blocks.sum();
+    let (mut blocks, before) = (0, logged(fs));
+    for _ in 0..rounds {
+        for _ in 0..50 {
+            for (directory, client) in clients.iter_mut() {
+                client.step(fs, *directory);
+            }
+        }
+        fs.sync().unwrap();
+        let of = |(_, client): &(Ino, Client)| table_blocks(fs, &client.inos()) as u64;
+        blocks += clients.iter().map(of).sum::<u64>();
+    }
+    let all = rounds * clients.len() as u64;
+    (blocks * 10 / all, (logged(fs) - before) * 10 / rounds)
+}
+
+#[test]
+fn files_made_where_others_were_removed_lie_where_those_lay() {
+    let Some(image) = make(&["-b", "4096", "-N", "16384"], 64 << 20) else {
+        return;
+    };
+    let mut seen = BTreeMap::new();
+    for form in ["off", "auto", "low"] {
+        for count in [1, 4] {
+            let device = device(&image);
+            let fs = open(&device, form);
+            let directories = directories(&fs, count);
+            let client = |(seed, directory): (usize, &Ino)| (*directory, Client::new(seed as u32));
+            let mut clients: Vec<_> = directories.iter().enumerate().map(client).collect();
+            churn(&fs, &mut clients, 60);
+            let first = churn(&fs, &mut clients, 60);
+            fs.close().unwrap();
+            judge_image(&device);
+            let fs = open(&device, form);
+            churn(&fs, &mut clients, 5);
+            let second = churn(&fs, &mut clients, 60);
+            fs.close().unwrap();
+            judge_image(&device);
+            seen.insert((form, count), [first, second]);
+        }
+    }
+    // Without windows the files of one directory are in as few blocks as can be, and those of four lie among each
+    // other's, which is the least for the log. With them each of four is by itself.
+    for form in ["auto", "low"] {
+        for (count, times) in [(1, 12), (4, 13)] {
+            for (with, without) in seen[&(form, count)].iter().zip(seen[&("off", count)]) {
+                let (alone, _) = seen[&("off", 1)][0];
+                assert!(with.0 * 10 <= alone * 14, "{form}, {count}: {seen:?}");
+                assert!(
+                    with.1 * 10 <= without.1 * times,
+                    "{form}, {count}: {seen:?}"
+                );
+            }
+        }
     }
 }
 

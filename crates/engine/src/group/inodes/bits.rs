@@ -71,6 +71,11 @@ impl Chunk {
     pub(crate) fn first(self) -> u32 {
         self.word * 64 + self.bits.trailing_zeros()
     }
+
+    /// Behind the highest number.
+    pub(crate) fn end(self) -> u32 {
+        self.word * 64 + 64 - self.bits.leading_zeros()
+    }
 }
 
 /// One group's inode numbers.
@@ -237,7 +242,7 @@ impl InodeBits {
     fn took(&self, chunk: Chunk) -> Chunk {
         // Relaxed: a hint; here and in `give_back`.
         self.head.free.fetch_sub(chunk.len(), Ordering::Relaxed);
-        let end = chunk.word * 64 + 64 - chunk.bits.leading_zeros();
+        let end = chunk.end();
         if end > self.used_end() {
             // Relaxed: a bound, which only grows.
             self.head.used_end.fetch_max(end, Ordering::Relaxed);
@@ -301,6 +306,14 @@ impl InodeBits {
                 (behind, _) => lowest(first_run(behind), count),
             }
         })
+    }
+
+    /// Takes up to `count` of these numbers, the lowest first.
+    pub(crate) fn take_among(&self, these: Chunk, count: u32) -> Option<Chunk> {
+        match these.word < self.words() {
+            true => self.take_of_word(these.word, |free| lowest(free & these.bits, count)),
+            false => None,
+        }
     }
 
     /// Takes the chunk of `size` numbers (a power of two, at most 64) that begins at or behind `index`, if all of it
