@@ -208,6 +208,9 @@ pub(crate) fn mount_for_writing(
 ) -> Result<(Arc<Icache>, Met), Error> {
     let mut found = superblock::read(&device, options)?;
     refuse_unwritable(&*device, &found.superblock, options)?;
+    if found.is_rebuilt {
+        refuse_unreplayable(&device, &found.superblock, options, clock)?;
+    }
     superblock::put_back(&*device, &mut found)?;
     let mut superblock = found.superblock;
     let mut report = None;
@@ -232,6 +235,26 @@ pub(crate) fn mount_for_writing(
         lost_superblock: found.is_rebuilt,
     };
     Ok((icache, met))
+}
+
+/// Refuses a journal that can't be replayed before anything is written, a superblock found elsewhere among it.
+fn refuse_unreplayable(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    options: &OpenOptions,
+    clock: fn() -> Timestamp,
+) -> Result<(), Error> {
+    if !needs_replay(superblock) {
+        return Ok(());
+    }
+    let device = superblock::laid_over(Arc::clone(device), superblock)?;
+    let geometry = Geometry::new(superblock, device.size())?;
+    let external = options.journal_device.clone();
+    let scanned = recovery::scan_and_overlay(device, superblock, &geometry, external)?;
+    if !scanned.fast_commits.is_empty() {
+        fast_commits::tried(scanned.device, &scanned.fast_commits, clock)?;
+    }
+    Ok(())
 }
 
 /// Writes home what the journal holds, fast commits included.

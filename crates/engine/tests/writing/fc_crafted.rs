@@ -232,6 +232,28 @@ fn what_is_written_behind_a_files_end_is_left_out() {
 }
 
 #[test]
+fn where_fast_commits_are_refused_a_torn_superblock_is_not_put_back() {
+    let Some(base) = Base::new() else { return };
+    let bad = [
+        Tag::Inode(base.file, base.raw(base.file)),
+        name(Kind::Link, Ino::ROOT, "a/b", base.file),
+    ];
+    let good = [Tag::Inode(base.file, base.raw(base.file))];
+    for (tags, is_refused) in [(&bad[..], true), (&good[..], false)] {
+        let mut image = base.image.clone();
+        base.area.write(&mut image, tags, None);
+        // As a cut leaves it that tears it.
+        image[1024 + 0x88] ^= 1;
+        let below = Arc::new(MemoryDevice::from_bytes(&image));
+        let device = Arc::new(Scratch::new(below, 32 << 20));
+        let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let opened = Fs::open_for_writing(shared, &OpenOptions::default(), clock);
+        assert_eq!(opened.is_err(), is_refused, "{:?}", opened.err());
+        assert_eq!(device.written(4096).is_empty(), is_refused);
+    }
+}
+
+#[test]
 fn what_is_no_name_is_refused_as_damage() {
     let Some(base) = Base::new() else { return };
     for wrong in [".", "..", "a/b", "a\0b"] {
