@@ -37,6 +37,10 @@ pub(crate) trait Slot {
     /// The name's hash, where the directory is indexed by it.
     fn hash(&self) -> Option<u32>;
 
+    /// How often names of the directory had changed when it was found, since the directory came into memory; `None` if
+    /// they changed meanwhile.
+    fn changes(&self) -> Option<u64>;
+
     /// What is around it.
     fn neighbours(&self) -> Neighbours;
 }
@@ -50,6 +54,8 @@ pub(crate) struct Neighbours {
     pub(crate) names: u32,
     /// It has hardly more, where that is known: who counts names that are made does not see them go.
     pub(crate) most: Option<u32>,
+    /// How often names had changed, if these are all the names that the directory had then.
+    pub(crate) all_at: Option<u64>,
 }
 
 /// What a number is wanted for.

@@ -128,6 +128,11 @@ impl Seen {
         self.looked.ino
     }
 
+    /// The version of the directory's names at which it was seen, if nobody changed them meanwhile.
+    pub(super) fn version(&self) -> Option<u64> {
+        self.version
+    }
+
     /// The directory.
     pub(super) fn directory(&self) -> &LiveInode {
         &self.directory

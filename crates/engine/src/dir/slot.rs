@@ -52,7 +52,8 @@ impl Slot<'_> {
         let Some(block) = shown.block(number)? else {
             return Ok(Neighbours::default());
         };
-        let mut numbers: Vec<Ino> = Vec::new();
+        // As many as names of some length are.
+        let mut numbers: Vec<Ino> = Vec::with_capacity(block.len() / 64);
         let mut names = 0;
         for entry in dirent::entries(&block, shown.form_of(number, &block)) {
             let entry = entry?;
@@ -77,6 +78,10 @@ impl Slot<'_> {
             numbers,
             names: number(names),
             most: most.map(number),
+            all_at: match blocks {
+                0 | 1 => ialloc::Slot::changes(self),
+                _ => None,
+            },
         })
     }
 }
@@ -84,6 +89,11 @@ impl Slot<'_> {
 impl ialloc::Slot for Slot<'_> {
     fn hash(&self) -> Option<u32> {
         self.seen.hint().map(|leaf| leaf.hash)
+    }
+
+    fn changes(&self) -> Option<u64> {
+        // A change moves the version when it begins and when it ends.
+        self.seen.version().map(|version| version / 2)
     }
 
     fn neighbours(&self) -> Neighbours {

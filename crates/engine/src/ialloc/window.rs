@@ -45,6 +45,9 @@ struct State {
     own: Vec<Chunk>,
     /// About how many names the directory has.
     names: u32,
+    /// How often its names will have changed once all numbers that were taken have theirs, if every change since they
+    /// were all seen is one of those. Too many where a number that was taken got no name, so it is a hint.
+    changes: Option<u64>,
     /// How many it had at most when numbers were set aside behind the last ones.
     most_names: u32,
     /// In which tick a number was taken last.
@@ -70,6 +73,8 @@ pub(super) struct Filling<'a> {
     pub(super) beside: &'a [u32],
     /// About how many names the directory has, if that is news.
     pub(super) names: u32,
+    /// How often its names had changed when these were all of them, if that was seen now.
+    pub(super) all_at: Option<u64>,
 }
 
 impl Window {
@@ -98,14 +103,19 @@ impl Window {
         let index = piece.word * 64 + bit;
         state.left -= 1;
         state.names = state.names.saturating_add(1);
+        state.changes = state.changes.map(|changes| changes.saturating_add(1));
         state.used = tick;
         self.inodes.leave_window(1);
         Some((state.group, index))
     }
 
-    /// About how many names the directory has; 0 if that is not known.
-    pub(super) fn names(&self) -> u32 {
-        self.state.lock().names
+    /// About how many names the directory has, 0 if that is not known; and whether a look at its blocks would tell
+    /// nothing to who fills the window: since one saw all names, they only got more, with numbers of the window's.
+    pub(super) fn names(&self, changes: Option<u64>) -> (u32, bool) {
+        let state = self.state.lock();
+        let only_grew = changes.zip(state.changes);
+        let only_grew = only_grew.is_some_and(|(now, counted)| now <= counted);
+        (state.names, only_grew && !state.goes_beside())
     }
 
     /// Fills the window, unless others did meanwhile, and takes a number. Gives what of the share was not used, and how
@@ -121,6 +131,7 @@ impl Window {
             return (Some(taken), filling.share, 0);
         }
         state.see(filling.group, filling.beside);
+        state.changes = filling.all_at.or(state.changes);
         let (chunks, looked) = filling.gather(&mut state);
         let count = chunks.iter().map(|chunk| chunk.len()).sum();
         self.inodes.enter_window(count);
@@ -213,15 +224,29 @@ impl State {
         if self.group != group {
             (self.group, self.end, self.most_names) = (group, 0, 0);
             self.own.clear();
+            // Those that it has there are not known.
+            self.changes = None;
         }
-        for index in numbers {
-            let (word, bits) = (index / 64, 1 << (index % 64));
+        let mut numbers = numbers.iter().peekable();
+        while let Some(index) = numbers.next() {
+            let word = index / 64;
+            let mut bits = 1 << (index % 64);
+            // Most lie together, so a word is looked for once for all of them that follow one another.
+            while let Some(next) = numbers.next_if(|next| **next / 64 == word) {
+                bits |= 1 << (next % 64);
+            }
             match self.place(word) {
                 Ok(at) => self.own[at].bits |= bits,
                 Err(at) if self.own.len() < WORDS_OWN => self.own.insert(at, Chunk { word, bits }),
                 Err(_) => (),
             }
         }
+    }
+
+    /// Whether numbers beside the directory's files are looked for: where all of its own are known, what is beside them
+    /// is others'.
+    fn goes_beside(&self) -> bool {
+        self.end == 0 || self.own.len() == WORDS_OWN
     }
 
     /// Where a word is among the directory's own, or would be.
@@ -291,8 +316,7 @@ impl Filling<'_> {
         if self.is_enough(&chunks) {
             return (chunks, looked);
         }
-        // Where all of the directory's own are known, what is beside them is others'.
-        if state.end == 0 || state.own.len() == WORDS_OWN {
+        if state.goes_beside() {
             looked += self.gather_beside(&mut chunks);
         }
         if !self.is_enough(&chunks) {

@@ -30,10 +30,25 @@ fn fill(inodes: &Inodes, window: &Window, size: u32, beside: &[u32]) -> Option<u
         share,
         beside,
         names: 0,
+        all_at: None,
     };
     let (taken, rest, _) = window.fill_and_take(&filling, None, 0);
     inodes.give_back_share(rest);
     taken.map(|(_, index)| index)
+}
+
+/// As [`fill`], of a directory whose names were all seen when they had changed so often.
+fn fill_all_seen(inodes: &Inodes, window: &Window, size: u32, names: u32, at: u64) {
+    let filling = Filling {
+        group: GROUP,
+        bits: inodes.loaded(GROUP).unwrap(),
+        share: inodes.share_for_window(size),
+        beside: &[],
+        names,
+        all_at: Some(at),
+    };
+    let (_, rest, _) = window.fill_and_take(&filling, None, 0);
+    inodes.give_back_share(rest);
 }
 
 fn drain(window: &Window) -> Vec<u32> {
@@ -61,6 +76,32 @@ fn windows_of_two_directories_do_not_mix() {
     assert_eq!(inodes.sum(), u64::from(LEN - 32 - 200 - 2));
     assert_eq!(a.draw_back(), 7);
     assert_eq!(inodes.sum(), u64::from(LEN - 32 - 200 - 2));
+}
+
+#[test]
+fn a_directory_that_only_got_files_of_its_window_is_known() {
+    let inodes = inodes();
+    let window = Window::new(&inodes);
+    assert_eq!(window.names(Some(0)), (0, false));
+    fill_all_seen(&inodes, &window, 4, 3, 7);
+    // The number that was taken got a name, or will.
+    assert_eq!(window.names(Some(8)), (4, true));
+    assert_eq!(window.names(Some(7)), (4, true));
+    // Another name came, or one went; or there is no telling.
+    assert_eq!(window.names(Some(9)), (4, false));
+    assert_eq!(window.names(None), (4, false));
+    assert_eq!(drain(&window).len(), 3);
+    assert_eq!(window.names(Some(11)), (7, true));
+    assert_eq!(window.names(Some(12)), (7, false));
+    // Filled again, and not all were seen.
+    fill(&inodes, &window, 4, &[]);
+    assert!(!window.names(Some(13)).1);
+    // They were.
+    drain(&window);
+    fill_all_seen(&inodes, &window, 4, 6, 20);
+    assert_eq!(window.names(Some(21)), (7, true));
+    window.forget();
+    assert_eq!(window.names(Some(0)), (0, false));
 }
 
 #[test]

@@ -26,7 +26,7 @@ use super::core_window::{self, CoreWindows};
 use super::orlov::{self, Choice};
 use super::plain;
 use super::window::{Filling, Window};
-use super::{Neighbours, Place, Source, Taken, Wanted};
+use super::{Neighbours, OfInode, Place, Slot, Source, Taken, Wanted};
 use crate::error::Error;
 use crate::group::Inodes;
 use crate::variants::{Chosen, DirReserve};
@@ -225,6 +225,7 @@ impl Windows {
                 share,
                 beside: &beside,
                 names: around.names,
+                all_at: around.all_at,
             };
             let (taken, rest, looked) = window.fill_and_take(&filling, hash, self.tick());
             inodes.give_back_share(rest);
@@ -292,27 +293,36 @@ impl Windows {
                 return self.take_with_window(place, choice, wanted.parent, numbers);
             }
             _ if choice.is_spread() => return Ok(None),
-            (Some(slot), _) if !wanted.is_directory => slot.neighbours(),
+            (Some(slot), _) if !wanted.is_directory => look_around(slot, wanted.directory),
             _ => return self.take_of_core(place, choice),
-        };
-        let window = wanted.directory.window();
-        let names = window.map_or(0, |window| window.names());
-        let most = around.most.unwrap_or(u32::MAX);
-        let around = Neighbours {
-            names: names.max(around.names).min(most),
-            ..around
         };
         match self.size(around.names, hash.is_some()) {
             0 => self.take_of_core(place, choice),
             size => {
                 let new = || self.window(&place.groups.inodes, wanted.parent);
-                let window = match window {
+                let window = match wanted.directory.window() {
                     Some(window) => window,
                     None => wanted.directory.set(new()),
                 };
                 self.fill(place, choice, window, size, &around, hash)
             }
         }
+    }
+}
+
+/// What is around a slot, as far as the directory's window does not know it: the directory's block is not looked at for
+/// each window of one that grows. With about how many names it has, as the window or the block says.
+fn look_around(slot: &dyn Slot, directory: &OfInode) -> Neighbours {
+    let window = directory.window();
+    let (names, is_known) = window.map_or((0, false), |window| window.names(slot.changes()));
+    let around = match is_known {
+        true => Neighbours::default(),
+        false => slot.neighbours(),
+    };
+    let most = around.most.unwrap_or(u32::MAX);
+    Neighbours {
+        names: names.max(around.names).min(most),
+        ..around
     }
 }
 
