@@ -15,7 +15,7 @@ use journal::Epoch;
 use journal::canary::{self, Canary};
 use logtree::closure::{self, Changes, Members, Place};
 use logtree::{Batch, Closure, FsyncLog, InodeState, NameState};
-use ondisk::{FileType, Flags, Ino, LBlock, inode};
+use ondisk::{FileType, Flags, Ino, LBlock, extent, inode};
 use sync::Arc;
 
 use crate::error::Error;
@@ -72,7 +72,9 @@ pub(super) fn log(icache: &Icache, inode: &Arc<LiveInode>, changed: Epoch) -> Re
     }
     let is_directory = snapshot.is(FileType::Directory);
     // Before what may have to be written for the log's sake.
-    if logging.is_unloggable(changed) || !(is_directory || has_record(&snapshot)) {
+    let has_new_index = has_index(&snapshot) && inode.data_stamp() == changed;
+    let is_loggable = is_directory || has_record(&snapshot) && !has_new_index;
+    if logging.is_unloggable(changed) || !is_loggable {
         fast.unloggable.add(1);
         return Ok(false);
     }
@@ -228,6 +230,13 @@ fn has_record(inode: &LoadedInode) -> bool {
     inode.is(FileType::Regular) && is_mapped && inode.xattr_block().0 == 0
 }
 
+/// Whether a file's map takes blocks of its own. Its ranges can't be told to e2fsck, which makes the map anew when it
+/// replays them: it takes blocks for that which are free so far, though a record further on says that they are data of
+/// another file (F15).
+fn has_index(inode: &LoadedInode) -> bool {
+    extent::depth(inode.block_area()) > 0
+}
+
 /// A closure while it is put together.
 struct Gathered<'a> {
     icache: &'a Icache,
@@ -260,6 +269,9 @@ impl Gathered<'_> {
         let Some((ranges, is_known)) = self.changes.ranges(live.ino()) else {
             return Ok(false);
         };
+        if has_index(&loaded) && ranges.iter().next().is_some() {
+            return Ok(false);
+        }
         let Some(fields) = inode::fields(loaded.slot()) else {
             return Ok(false);
         };

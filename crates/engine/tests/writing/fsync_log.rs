@@ -164,6 +164,49 @@ fn a_file_created_written_and_fsynced_is_found_again_by_everyone() {
     }
 }
 
+/// e2fsck makes a map anew for each file whose ranges it replays. Where that takes a block for an index, it takes one
+/// that is free so far, be it another file's further on in the area.
+#[test]
+fn f15_a_map_with_an_index_is_committed_in_full() {
+    for block_bytes in ["1024", "4096"] {
+        let Some(image) = image(block_bytes) else {
+            return;
+        };
+        let device = device(image);
+        let fs = open(shared(&device));
+        let size: u64 = block_bytes.parse().unwrap();
+        let block = |byte: u8| vec![byte; size as usize];
+        let sparse = fs.create(Ino::ROOT, b"sparse", NEW).unwrap();
+        for place in 0..6 {
+            fs.write(sparse, 2 * place * size, &block(b's')).unwrap();
+        }
+        fs.fsync(sparse).unwrap();
+        assert_eq!(count(&fs, "fsync.full_unloggable"), 1);
+        for round in 0..10_u8 {
+            let name = format!("file{round}");
+            let file = fs.create(Ino::ROOT, name.as_bytes(), NEW).unwrap();
+            fs.write(file, 0, &block(b'0' + round)).unwrap();
+            fs.fsync(file).unwrap();
+        }
+        let logged = count(&fs, "fsync.log_commits");
+        assert_eq!(logged, 10);
+        let seen = after_a_cut(&device);
+        assert_eq!(seen.entries[&b"file9"[..]].size, size);
+        // Written over where its blocks are, it is logged, for no range is.
+        fs.write(sparse, 0, &block(b't')).unwrap();
+        fs.fsync(sparse).unwrap();
+        after_a_cut(&device);
+        // Four pieces need no index.
+        let few = fs.create(Ino::ROOT, b"few", NEW).unwrap();
+        for place in 0..4 {
+            fs.write(few, 2 * place * size, &block(b'f')).unwrap();
+        }
+        fs.fsync(few).unwrap();
+        assert!(count(&fs, "fsync.log_commits") > logged);
+        after_a_cut(&device);
+    }
+}
+
 /// A directory with files of 20,000 bytes in a full commit, and what came of fsyncs since.
 struct Directory {
     device: Arc<CowDevice>,
