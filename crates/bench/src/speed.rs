@@ -220,7 +220,7 @@ fn flushes(device: &dyn BlockDevice, written: u64) -> Result<Vec<f64>, DeviceErr
 
 /// MiB read a second from the begin on, as far as was written or until time is up.
 fn read(device: &dyn BlockDevice, written: u64) -> Result<f64, DeviceError> {
-    let mut bytes = vec![0; CALL.min(BATCH_FIRST)];
+    let mut bytes = vec![0; BATCH_FIRST];
     let len = bytes.len() as u64;
     let mut end = 0;
     let begin = clock::now();

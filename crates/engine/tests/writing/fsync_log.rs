@@ -196,6 +196,20 @@ fn f15_a_map_with_an_index_is_committed_in_full() {
         fs.write(sparse, 0, &block(b't')).unwrap();
         fs.fsync(sparse).unwrap();
         after_a_cut(&device);
+        // Nor does one that grows piece by piece, as long as the pieces meet: e2fsck joins them.
+        let grown = fs.create(Ino::ROOT, b"grown", NEW).unwrap();
+        for round in 0..6_u8 {
+            fs.write(grown, u64::from(round) * size, &block(b'g'))
+                .unwrap();
+            fs.fsync(grown).unwrap();
+            let name = format!("beside{round}");
+            let file = fs.create(Ino::ROOT, name.as_bytes(), NEW).unwrap();
+            fs.write(file, 0, &block(b'b')).unwrap();
+            fs.fsync(file).unwrap();
+        }
+        assert!(count(&fs, "fsync.log_commits") >= logged + 12);
+        after_a_cut(&device);
+        let logged = count(&fs, "fsync.log_commits");
         // Four pieces need no index.
         let few = fs.create(Ino::ROOT, b"few", NEW).unwrap();
         for place in 0..4 {

@@ -106,8 +106,8 @@ fn log() -> FsyncLog {
     FsyncLog::new(Tid(7), BLOCK, LogUpdate::InPlace)
 }
 
-#[test]
-fn a_flush_makes_one_batch_durable_and_the_data_of_the_next() {
+/// Two files grow, and one is logged; the other's closure comes while the first one's data are flushed.
+fn with_one_late(then: impl Fn(&FsyncLog, &Disk<'_>, &Statistics, Batch)) {
     let (log, statistics) = (log(), Statistics::default());
     let late = Mutex::new(Rank::Leaf, None);
     let add_late = |flush| {
@@ -120,36 +120,32 @@ fn a_flush_makes_one_batch_durable_and_the_data_of_the_next() {
     disk.write_data(Ino(13), 1);
     let first = log.add(&closure(12, 1, true), &statistics).unwrap();
     log.sync(first, &disk, &statistics).unwrap();
-    assert_eq!(disk.contents.lock().flushes, 2);
     let late = late.lock().take().unwrap();
-    // Its data went with the first one's block.
-    log.sync(late, &disk, &statistics).unwrap();
-    assert_eq!(disk.contents.lock().flushes, 3);
-    assert_eq!(statistics.log_commits.sum(), 2);
-    // Nothing is new about an overwritten file's blocks.
-    let over = log.add(&closure(12, 1, false), &statistics).unwrap();
-    log.sync(over, &disk, &statistics).unwrap();
-    assert_eq!(disk.contents.lock().flushes, 4);
+    then(&log, &disk, &statistics, late);
+}
+
+#[test]
+fn a_flush_makes_one_batch_durable_and_the_data_of_the_next() {
+    with_one_late(|log, disk, statistics, late| {
+        assert_eq!(disk.contents.lock().flushes, 2);
+        // Its data went with the first one's block.
+        log.sync(late, disk, statistics).unwrap();
+        assert_eq!(disk.contents.lock().flushes, 3);
+        assert_eq!(statistics.log_commits.sum(), 2);
+        // Nothing is new about an overwritten file's blocks.
+        let over = log.add(&closure(12, 1, false), statistics).unwrap();
+        log.sync(over, disk, statistics).unwrap();
+        assert_eq!(disk.contents.lock().flushes, 4);
+    });
 }
 
 #[test]
 fn what_is_ready_when_the_log_is_closed_was_promised_to_nobody() {
-    let (log, statistics) = (log(), Statistics::default());
-    let late = Mutex::new(Rank::Leaf, None);
-    let add_late = |flush| {
-        if flush == 1 {
-            *late.lock() = Some(log.add(&closure(13, 1, true), &statistics).unwrap());
-        }
-    };
-    let disk = Disk::new(&add_late);
-    disk.write_data(Ino(12), 1);
-    disk.write_data(Ino(13), 1);
-    let first = log.add(&closure(12, 1, true), &statistics).unwrap();
-    log.sync(first, &disk, &statistics).unwrap();
-    assert!(log.close().is_touched);
-    let late = late.lock().take().unwrap();
-    assert_eq!(log.sync(late, &disk, &statistics), Err(Unlogged::Closed));
-    assert_eq!(disk.contents.lock().shown, [(Ino(12), 1)].into());
+    with_one_late(|log, disk, statistics, late| {
+        assert!(log.close().is_touched);
+        assert_eq!(log.sync(late, disk, statistics), Err(Unlogged::Closed));
+        assert_eq!(disk.contents.lock().shown, [(Ino(12), 1)].into());
+    });
 }
 
 #[test]
