@@ -1,9 +1,10 @@
 //! A sparse device in memory: a 64 TiB one costs what is written to it, and zeros written where nothing was are free.
 //!
-//! Bytes live in chunks of 4 KiB, in tables sharded by ranges of chunks, so that who writes here shares nothing with
-//! who writes elsewhere; a read holds one shard's lock ([`Rank::Device`]) for reading, a write for writing, one chunk
-//! at a time. Chunks lie in slabs: to ask the host's allocator for each would be a system call each, which threads wait
-//! for each other in. Nothing survives the process.
+//! Bytes live in chunks of 4 KiB, in tables of rows, sharded by rows, so that who writes here shares nothing with who
+//! writes elsewhere; a read holds one shard's lock ([`Rank::Device`]) for reading, a write for writing, one chunk at a
+//! time. A row's places lie side by side: who goes from chunk to chunk finds the next where the last was. Chunks lie in
+//! slabs: to ask the host's allocator for each would be a system call each, which threads wait for each other in.
+//! Nothing survives the process.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,21 +17,36 @@ use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
 const CHUNK_BYTES: usize = 4096;
 const CHUNK: u64 = CHUNK_BYTES as u64;
 const SHARDS: u64 = 64;
-/// Chunks in a row that are in one shard.
-const ROW: u64 = 64;
+/// Chunks of a row, which are in one shard.
+const ROW_CHUNKS: usize = 64;
+const ROW: u64 = ROW_CHUNKS as u64;
 /// Chunks of a shard's first slab, and of the largest: each is twice as long as the one before.
 const SLAB_LEAST: usize = 4;
 const SLAB_MOST: usize = 256;
 static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 
 /// Where a chunk's bytes are: a slab, and the chunk in it.
-type Place = (u32, u32);
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    slab: u32,
+    index: u32,
+}
+
+/// Where the bytes of the chunks of a row are; without a place: zeros.
+type Row = [Option<Place>; ROW_CHUNKS];
+
+/// A chunk's row, and its number in it.
+fn row_of(chunk: u64) -> (u64, usize) {
+    // The remainder is below the chunks of a row, so it fits.
+    #[allow(clippy::cast_possible_truncation)]
+    (chunk / ROW, (chunk % ROW) as usize)
+}
 
 /// The chunks of a shard.
 #[derive(Debug, Default)]
 struct Shard {
-    /// Chunk numbers are small and come from nobody hostile: a fast hash is enough.
-    places: HashMap<u64, Place, foldhash::fast::FixedState>,
+    /// Rows that have a place. Their numbers are small and come from nobody hostile: a fast hash is enough.
+    rows: HashMap<u64, Box<Row>, foldhash::fast::FixedState>,
     slabs: Vec<Box<[u8]>>,
     /// Places that no chunk has, those of the last slab that were never used aside.
     free: Vec<Place>,
@@ -39,23 +55,35 @@ struct Shard {
 }
 
 impl Shard {
-    fn bytes(&self, (slab, index): Place) -> &[u8] {
-        let at = index as usize * CHUNK_BYTES;
-        &self.slabs[slab as usize][at..at + CHUNK_BYTES]
+    fn place(&self, chunk: u64) -> Option<Place> {
+        let (row, index) = row_of(chunk);
+        self.rows.get(&row).and_then(|row| row[index])
     }
 
-    fn bytes_mut(&mut self, (slab, index): Place) -> &mut [u8] {
-        let at = index as usize * CHUNK_BYTES;
-        &mut self.slabs[slab as usize][at..at + CHUNK_BYTES]
+    fn bytes(&self, place: Place) -> &[u8] {
+        let at = place.index as usize * CHUNK_BYTES;
+        &self.slabs[place.slab as usize][at..at + CHUNK_BYTES]
+    }
+
+    fn bytes_mut(&mut self, place: Place) -> &mut [u8] {
+        let at = place.index as usize * CHUNK_BYTES;
+        &mut self.slabs[place.slab as usize][at..at + CHUNK_BYTES]
     }
 
     fn get(&self, chunk: u64) -> Option<&[u8]> {
-        self.places.get(&chunk).map(|place| self.bytes(*place))
+        self.place(chunk).map(|place| self.bytes(place))
     }
 
     fn get_mut(&mut self, chunk: u64) -> Option<&mut [u8]> {
-        let place = self.places.get(&chunk).copied()?;
-        Some(self.bytes_mut(place))
+        self.place(chunk).map(|place| self.bytes_mut(place))
+    }
+
+    /// The numbers of the chunks that have a place, row by row.
+    fn chunks(&self) -> impl Iterator<Item = u64> {
+        self.rows
+            .iter()
+            .flat_map(|(number, row)| (number * ROW..).zip(row.iter()))
+            .filter_map(|(chunk, place)| place.map(|_| chunk))
     }
 
     /// A place for a chunk that has none; what is there is of no meaning.
@@ -73,7 +101,10 @@ impl Shard {
         self.used += 1;
         // Slabs of a megabyte each: fewer than 2^32.
         #[allow(clippy::cast_possible_truncation)]
-        (self.slabs.len() as u32 - 1, self.used as u32 - 1)
+        Place {
+            slab: self.slabs.len() as u32 - 1,
+            index: self.used as u32 - 1,
+        }
     }
 
     /// Adds a chunk that is not there: these bytes at `start`, zeros elsewhere.
@@ -84,20 +115,26 @@ impl Shard {
         target[..start].fill(0);
         target[start..end].copy_from_slice(bytes);
         target[end..].fill(0);
-        self.places.insert(chunk, place);
+        let (row, index) = row_of(chunk);
+        let row = self
+            .rows
+            .entry(row)
+            .or_insert_with(|| Box::new([None; ROW_CHUNKS]));
+        row[index] = Some(place);
     }
 
     /// Drops the chunks that are said to go; without any left, their memory too.
     fn retain(&mut self, mut stays: impl FnMut(u64) -> bool) {
         let free = &mut self.free;
-        self.places.retain(|chunk, place| {
-            let stays = stays(*chunk);
-            if !stays {
-                free.push(*place);
+        self.rows.retain(|number, row| {
+            for (chunk, place) in (number * ROW..).zip(row.iter_mut()) {
+                if !stays(chunk) {
+                    free.extend(place.take());
+                }
             }
-            stays
+            row.iter().any(Option::is_some)
         });
-        if self.places.is_empty() {
+        if self.rows.is_empty() {
             *self = Shard::default();
         }
     }
@@ -169,7 +206,7 @@ impl MemoryDevice {
         let chunks: usize = self
             .shards
             .iter()
-            .map(|shard| shard.read().places.len())
+            .map(|shard| shard.read().chunks().count())
             .sum();
         chunks as u64 * CHUNK
     }
@@ -182,7 +219,7 @@ impl MemoryDevice {
     pub fn copy_to(&self, target: &dyn BlockDevice) -> Result<(), DeviceError> {
         let mut chunks: Vec<u64> = Vec::new();
         for shard in &self.shards {
-            chunks.extend(shard.read().places.keys());
+            chunks.extend(shard.read().chunks());
         }
         chunks.sort_unstable();
         let mut buf = vec![0; CHUNK_BYTES];
