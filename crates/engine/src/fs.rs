@@ -359,8 +359,8 @@ impl Fs {
         Some(writing.journal.statistics())
     }
 
-    /// The places in the code whose steps had a handle open for more than a millisecond, and how often: what a commit
-    /// may have waited for. Empty for a file system that is not written to.
+    /// The places in the code whose steps a commit waited for more than a millisecond for, and how often. Empty for a
+    /// file system that is not written to.
     #[must_use]
     pub fn long_handles(&self) -> Vec<(String, u64)> {
         let writing = self.icache.volume().writing();

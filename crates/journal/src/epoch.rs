@@ -35,6 +35,8 @@ const LOOKS_BEFORE_YIELD: u32 = 64;
 pub(crate) struct Epochs {
     /// The running epoch, or that which drains with [`CLOSED`]. [atomic: written by the one sealer]
     word: CachePadded<AtomicU64>,
+    /// When the last epoch was closed. [leaf lock; taken by who closes, and by who ends a handle in a closed one]
+    closed_at: Mutex<Instant>,
     /// For each thread the epoch of its open handle, or 0. [atomic: written by that thread]
     slots: Lanes<AtomicU64>,
     /// Beginners wait here while an epoch drains. [epoch gate]
@@ -69,6 +71,7 @@ impl Epochs {
     pub(crate) fn new() -> Epochs {
         Epochs {
             word: CachePadded::new(AtomicU64::new(1)),
+            closed_at: Mutex::new(Rank::Leaf, now()),
             slots: Lanes::new(),
             gate: Mutex::new(Rank::EpochGate, ()),
             opened: Condvar::new(),
@@ -80,6 +83,16 @@ impl Epochs {
     pub(crate) fn current(&self) -> Epoch {
         // Acquire: pairs with the Release in `open`, so that what the sealer did before is seen.
         Epoch(self.word.load(Ordering::Acquire) & !CLOSED)
+    }
+
+    /// For how long a sealer has waited for handles; nothing when none does. No clock is read then.
+    #[inline]
+    pub(crate) fn waited_for(&self) -> Duration {
+        // Relaxed: only for what is counted; the lock orders the time, which may be that of the epoch before.
+        if self.word.load(Ordering::Relaxed) & CLOSED == 0 {
+            return Duration::ZERO;
+        }
+        now().saturating_duration_since(*self.closed_at.lock())
     }
 
     /// Enters the running epoch; waits while one drains.
@@ -136,6 +149,7 @@ impl Epochs {
             sync::thread::yield_now();
         }
         let closed_at = now();
+        *self.closed_at.lock() = closed_at;
         self.close(epoch);
         if self.is_idle(epoch) {
             statistics.seals_when_idle.add(1);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 
 use ondisk::FsBlock;
-use sync::clock::{Duration, Instant, now};
+use sync::clock::Duration;
 use sync::{Lanes, Mutex, Rank};
 
 use crate::canary::{self, Canary};
@@ -28,12 +28,11 @@ pub struct Handle<'a> {
     revoked: Cell<u32>,
     /// Whether the step makes blocks of data part of a file.
     maps_data: Cell<bool>,
-    begun: Instant,
     /// The place in the code that began it.
     site: &'static Location<'static>,
 }
 
-/// A handle that is open for longer than this is counted: whoever seals waits for it.
+/// A handle that a sealer has waited for longer than this is counted when it ends.
 const LONG: Duration = Duration::from_millis(1);
 
 /// A file, a line, and how often.
@@ -61,8 +60,8 @@ impl Default for Table {
 }
 
 impl Journal {
-    /// The places in the code (file, line) that began handles which were open for more than a millisecond, and how
-    /// often each did.
+    /// The places in the code (file, line) that began handles which a seal waited for more than a millisecond for, and
+    /// how often each did.
     pub fn long_handles(&self) -> Vec<(String, u64)> {
         let mut all = Places::new();
         for table in self.long_handles.0.iter() {
@@ -92,7 +91,6 @@ impl<'a> Handle<'a> {
             dirtied: Cell::new(0),
             revoked: Cell::new(0),
             maps_data: Cell::new(false),
-            begun: now(),
             site: Location::caller(),
         }
     }
@@ -159,7 +157,7 @@ impl Drop for Handle<'_> {
         self.journal
             .space
             .end(self.epoch(), self.asked, did, self.maps_data.get());
-        if now() - self.begun > LONG {
+        if self.journal.epochs.waited_for() > LONG {
             let place = (self.site.file(), self.site.line());
             let table = &self.journal.long_handles.0.mine().0;
             *table.lock().entry(place).or_insert(0) += 1;

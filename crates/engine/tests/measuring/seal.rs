@@ -86,7 +86,7 @@ fn seal_pauses() {
         );
         let long = fs.long_handles();
         eprintln!(
-            "   {} handles longer than 1 ms",
+            "   {} handles waited for more than 1 ms",
             long.iter().map(|(_, count)| count).sum::<u64>()
         );
         if threads <= cores {

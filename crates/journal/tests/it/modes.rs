@@ -158,22 +158,31 @@ fn threads_that_sync_at_once_share_commits() {
 }
 
 #[test]
-fn a_handle_that_is_open_for_long_is_counted_by_its_place() {
+fn a_handle_that_a_seal_waited_for_is_counted_by_its_place() {
     let Some(image) = small() else { return };
     let bank = Bank::open(&image, image.options(), None);
     let line = line!() + 3;
-    for _ in 0..2 {
+    let begin = || {
         let credits = bank.journal.reserve(&bank, 1, 0).unwrap();
-        let handle = bank.journal.begin(credits);
-        sync::thread::sleep(Duration::from_millis(3));
-        drop(handle);
+        bank.journal.begin(credits)
+    };
+    let long = Duration::from_millis(20);
+    let alone = begin();
+    sync::thread::sleep(long);
+    drop(alone);
+    assert_eq!(bank.journal.long_handles(), [], "no seal waited");
+    for _ in 0..2 {
+        let target = bank.journal.current_epoch();
+        let handle = begin();
+        sync::thread::scope(|scope| {
+            scope.spawn(|| bank.journal.commit(&bank, target).unwrap());
+            // More than a sealer looks for a moment without handles, and what is counted.
+            sync::thread::sleep(long);
+            drop(handle);
+        });
     }
-    let long = bank.journal.long_handles();
-    let place = format!("{}:{line}", file!());
-    assert!(
-        long.iter().any(|(at, count)| *at == place && *count == 2),
-        "{long:?}"
-    );
+    let place = (format!("{}:{line}", file!()), 2);
+    assert_eq!(bank.journal.long_handles(), [place]);
 }
 
 #[test]
