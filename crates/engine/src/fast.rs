@@ -340,11 +340,12 @@ pub(crate) struct FastLog {
     /// So many fsyncs are still to do without the log where it must be made ready first. [atomic: Relaxed, hint]
     declined: AtomicU64,
     pub(crate) statistics: logtree::Statistics,
-    /// Why fsyncs were full commits: the epoch was not the next one, something can't be logged, or the log would not
-    /// have been worth it. [counters]
+    /// Why fsyncs were full commits: the epoch was not the next one, something can't be logged, the log would not have
+    /// been worth it, or was full, or ended meanwhile. [counters]
     pub(crate) not_next: Counter,
     pub(crate) unloggable: Counter,
     not_worth: Counter,
+    pub(crate) ended: Counter,
     /// What the trees of logs that ended counted. [counters]
     updates: Counter,
     inserts: Counter,
@@ -366,6 +367,7 @@ impl FastLog {
             not_next: Counter::new(),
             unloggable: Counter::new(),
             not_worth: Counter::new(),
+            ended: Counter::new(),
             updates: Counter::new(),
             inserts: Counter::new(),
             parent_write_locks: Counter::new(),
@@ -532,6 +534,7 @@ impl FastLog {
             ("fsync.full_not_next", self.not_next.sum()),
             ("fsync.full_unloggable", self.unloggable.sum()),
             ("fsync.full_not_worth", self.not_worth.sum()),
+            ("fsync.full_log_ended", self.ended.sum()),
             (
                 "fsync.items_in_place",
                 self.updates.sum() + of(&|counters| counters.updates.sum()),

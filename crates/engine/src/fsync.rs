@@ -52,7 +52,7 @@ pub(crate) fn fsync(
     };
     let overwritten = inode.overwritten();
     // A log commit flushes all data that were written before it.
-    if changed <= journal.committed_epoch() || !logged::log(icache, &inode, changed)? {
+    if changed <= journal.committed_epoch() || !logged::log(icache, &inode, what, changed)? {
         journal.commit(icache, changed)?;
         if overwritten > journal.flushed_epoch() {
             logged::flush_data(icache)?;

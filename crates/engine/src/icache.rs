@@ -424,6 +424,18 @@ impl Icache {
         Ok(geometry.inode_place(table, index))
     }
 
+    /// Whether a fast commit's record of a new inode leaves nothing of what was in its place. May read a block of the
+    /// inode table.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`.
+    pub(crate) fn is_place_blank(&self, inode: &LiveInode, extra_size: u16) -> Result<bool, Error> {
+        let (block, at) = inode.table_place();
+        let bytes = (self.volume).read_block(block, Kind::InodeTable, Ino(0), |_| Ok(()))?;
+        let slot = bytes.get(at..at + self.volume.geometry().inode_size());
+        Ok(slot.is_some_and(|slot| inode::is_replaced_by_record(slot, extra_size.into())))
+    }
+
     fn load_from_table(&self, ino: Ino) -> Result<LoadedInode, Error> {
         let geometry = self.volume.geometry();
         let (block, at) = self.place(ino)?;

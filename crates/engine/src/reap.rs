@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 
 use journal::Handle;
-use ondisk::inode::{BLOCK_AREA, Inode};
+use ondisk::inode::{BLOCK_AREA, Inode, attribute_area, attribute_area_mut};
 use ondisk::{Corrupt, FileType, Flags, FsBlock, Ino, Site, Timestamp};
 use sync::Arc;
 
@@ -270,6 +270,8 @@ pub(crate) struct Deletion<'a> {
     attributes: xattr::Release<'a>,
     number: FreeingNumber<'a>,
     is_directory: bool,
+    /// It has attributes in its record.
+    has_attributes: bool,
 }
 
 /// A deletion in the next handle.
@@ -279,6 +281,8 @@ pub(crate) struct LockedDeletion<'a> {
     attributes: xattr::LockedRelease<'a>,
     number: FreeingNumber<'a>,
     is_directory: bool,
+    /// It has attributes in its record.
+    has_attributes: bool,
 }
 
 impl<'a> Deletion<'a> {
@@ -310,6 +314,7 @@ impl<'a> Deletion<'a> {
             attributes: xattr::Release::prepare(icache, &inode)?,
             number: ialloc::claim(icache.volume(), icache.groups(), inode.ino(), of_ialloc)?,
             is_directory: inode.is(FileType::Directory),
+            has_attributes: attribute_area(inode.slot()).is_some_and(ondisk::xattr::is_area),
         }))
     }
 
@@ -334,6 +339,7 @@ impl<'a> Deletion<'a> {
             attributes: self.attributes.lock()?,
             number: self.number,
             is_directory: self.is_directory,
+            has_attributes: self.has_attributes,
         })
     }
 }
@@ -346,7 +352,19 @@ impl LockedDeletion<'_> {
         }
         self.attributes.apply(handle);
         self.number.apply(handle, self.is_directory);
-        self.locked.change(handle, |inode| clear(inode, now));
+        match self.has_attributes {
+            // They would be there again with whoever gets the number, once a fast commit is replayed.
+            true => self.locked.change_slot(handle, |slot| {
+                attribute_area_mut(slot)
+                    .into_iter()
+                    .for_each(|area| area.fill(0));
+                // The slot of a live inode parses.
+                let mut inode = Inode::parse(slot).expect("a live inode parses");
+                clear(&mut inode, now);
+                inode.write_to(slot);
+            }),
+            false => self.locked.change(handle, |inode| clear(inode, now)),
+        }
     }
 }
 

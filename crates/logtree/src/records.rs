@@ -5,7 +5,9 @@
 //!    through 0, where Linux deletes the file;
 //! 2. UNLINK of what a name stood for, only where it is there;
 //! 3. CREAT of the first name of an inode that is not on disk, LINK of all others;
-//! 4. DEL_RANGE and ADD_RANGE, which nowhere overlap;
+//! 4. for one inode after the other ADD_RANGE, then DEL_RANGE from the last to the first, which nowhere overlap. e2fsck
+//!    makes an inode's map anew when the next inode's record comes, so it must be whole by then, or a passing one takes
+//!    an index (F15). And where all that it had goes, e2fsck goes wrong with what follows for that inode (F16);
 //! 5. INODE of every inode, its count as it is.
 //!
 //! An inode without links is not logged. Pure: no lock, no I/O.
@@ -65,11 +67,13 @@ impl Said {
                 None => out(&Record::Link(entry)),
             }
         }
-        for is_hole in [true, false] {
-            for (ino, ranges) in &self.ranges {
-                for range in ranges.iter().filter(|range| range.at.is_none() == is_hole) {
-                    map(*ino, range, &mut out);
-                }
+        for (ino, ranges) in &self.ranges {
+            let mut ranges: Vec<&Range> = ranges.iter().collect();
+            ranges.sort_unstable_by_key(|range| (range.at.is_none(), range.first));
+            let holes = ranges.partition_point(|range| range.at.is_some());
+            ranges[holes..].reverse();
+            for range in ranges {
+                map(*ino, range, &mut out);
             }
         }
         for (ino, logged) in &self.inodes {

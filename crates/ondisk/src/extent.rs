@@ -336,6 +336,16 @@ pub fn depth(bytes: &[u8]) -> u16 {
     ExtentHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.depth())
 }
 
+/// Whether an inode's block area is no map, or an ordinary one without entries.
+#[must_use]
+pub fn is_blank(area: &[u8; crate::inode::BLOCK_AREA]) -> bool {
+    // Always: the header is shorter than the area.
+    ExtentHeader::ref_from_prefix(area).is_ok_and(|(header, _)| {
+        let is_ordinary = usize::from(header.max()) == (area.len() - ENTRY) / ENTRY;
+        header.magic() != MAGIC || header.entries() == 0 && header.depth() == 0 && is_ordinary
+    })
+}
+
 /// Entries that fit into a block of so many bytes.
 #[must_use]
 pub fn block_entries(block_bytes: usize) -> u16 {

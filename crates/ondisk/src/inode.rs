@@ -16,9 +16,11 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::csum::crc32c;
+use crate::extent;
 use crate::inode_words::{FileType, Flags, Timestamp};
 use crate::numbers::{BlockSize, FsBlock, Generation, Ino};
 use crate::site::{Corrupt, Site};
+use crate::xattr;
 
 /// Bytes of an inode that every revision has.
 pub const BASE_SIZE: usize = 128;
@@ -461,6 +463,16 @@ pub fn attribute_area(slot: &[u8]) -> Option<&[u8]> {
 pub fn attribute_area_mut(slot: &mut [u8]) -> Option<&mut [u8]> {
     let extra = extra_size_of(slot).filter(|extra| *extra != 0)?;
     slot.get_mut(BASE_SIZE + extra..)
+}
+
+/// Whether nothing of what a slot held shows once a fast commit's INODE record of a file with extents, with so many
+/// bytes of extra fields, was written over it: Linux and e2fsck leave the block area as it was if it begins like a map,
+/// and what lies behind the extra fields in any case.
+#[must_use]
+pub fn is_replaced_by_record(slot: &[u8], extra_size: usize) -> bool {
+    let attributes = slot.get(BASE_SIZE + extra_size..).unwrap_or_default();
+    Inode::parse(slot).is_ok_and(|inode| extent::is_blank(inode.block_area()))
+        && !xattr::is_area(attributes)
 }
 
 /// The checksum seed of everything that belongs to one inode: the slot, extent blocks, directory blocks.

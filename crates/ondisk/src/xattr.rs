@@ -226,6 +226,12 @@ pub fn block_hash(hashes: impl IntoIterator<Item = u32>) -> u32 {
     hash
 }
 
+/// Whether an inode's area begins like a list.
+#[must_use]
+pub fn is_area(bytes: &[u8]) -> bool {
+    U32::ref_from_prefix(bytes).is_ok_and(|(magic, _)| magic.get() == MAGIC)
+}
+
 /// Checks a list and returns its entries in the order on disk; none if an inode's area has no list.
 ///
 /// # Errors

@@ -18,6 +18,7 @@ use logtree::{Batch, Closure, FsyncLog, InodeState, NameState};
 use ondisk::{FileType, Flags, Ino, LBlock, extent, inode};
 use sync::Arc;
 
+use super::What;
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::fast::{EpochChanges, FastLog, JournalArea, Ranges, RunningLog, Unlogged};
@@ -43,7 +44,12 @@ enum Tried {
 ///
 /// # Errors
 /// `Corrupt`, `Io`; `Aborted` when the device failed.
-pub(super) fn log(icache: &Icache, inode: &Arc<LiveInode>, changed: Epoch) -> Result<bool, Error> {
+pub(super) fn log(
+    icache: &Icache,
+    inode: &Arc<LiveInode>,
+    what: What,
+    changed: Epoch,
+) -> Result<bool, Error> {
     let (Some(fast), Some(logging)) = (icache.fast(), inode.logging()) else {
         return Ok(false);
     };
@@ -58,9 +64,14 @@ pub(super) fn log(icache: &Icache, inode: &Arc<LiveInode>, changed: Epoch) -> Re
         let synced = log.sync(batch, &JournalArea(journal), &fast.statistics);
         // A device that failed aborted the journal; all else is left to a full commit.
         journal.check()?;
+        fast.ended.add(synced.is_err().into());
         Ok(synced.is_ok())
     };
-    if let (Some(batch), Some(log)) = (logging.logged(changed), fast.running(changed)) {
+    let logged = match what {
+        What::All => logging.logged(changed),
+        What::Data => logging.logged_data(changed),
+    };
+    if let (Some(batch), Some(log)) = (logged, fast.running(changed)) {
         let is_synced = sync(&log, batch)?;
         // Data written over others since then changed nothing else, and no flush of the log need have come after them.
         let is_flushed = inode.overwritten() <= journal.flushed_epoch()
@@ -265,6 +276,14 @@ impl Gathered<'_> {
         let size = Some(loaded.bytes(self.icache.volume()));
         if !has_record(&loaded) {
             return Ok(false);
+        }
+        // Later its own record is there.
+        if live.is_born_in(self.epoch) && kept.is_place_unseen() {
+            if !self.icache.is_place_blank(live, loaded.extra_size())? {
+                kept.set_unloggable(self.epoch);
+                return Ok(false);
+            }
+            kept.set_place_unseen(false);
         }
         let Some((ranges, is_known)) = self.changes.ranges(live.ino()) else {
             return Ok(false);

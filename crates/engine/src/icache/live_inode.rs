@@ -196,6 +196,17 @@ impl Chained for LiveInode {
     }
 }
 
+/// What a fast commit's record of a new inode finds in its place on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WasInPlace {
+    /// Nothing that lasts.
+    Nothing,
+    /// A map or attributes, which Linux and e2fsck leave there.
+    Lasting,
+    /// Nobody has looked.
+    Unseen,
+}
+
 impl LiveInode {
     /// The inode that was loaded from this place.
     pub(crate) fn new(volume: &Volume, place: (FsBlock, usize), loaded: &LoadedInode) -> LiveInode {
@@ -264,13 +275,32 @@ impl LiveInode {
     }
 
     /// The inode was made under this handle, as its record says. The caller has its lock. All of a file without
-    /// attributes is in its record.
-    pub(crate) fn set_made(&self, handle: &Handle<'_>, file_type: FileType) {
+    /// attributes is in its record, unless a replay would leave something of what was in its place before.
+    pub(crate) fn set_made(&self, handle: &Handle<'_>, file_type: FileType, place: WasInPlace) {
         self.set_born(handle.epoch());
         let logging = self.logging.as_ref();
-        if let Some(logging) = logging.filter(|_| file_type == FileType::Regular) {
+        let is_loggable = file_type == FileType::Regular && place != WasInPlace::Lasting;
+        if let Some(logging) = logging.filter(|_| is_loggable) {
             logging.set_loggable();
+            logging.set_place_unseen(place == WasInPlace::Unseen);
         }
+    }
+
+    /// What was in the place of an inode that has just got its number, before its record is changed; `extra_size` of
+    /// the record to come. The caller has its lock.
+    pub(crate) fn was_in_place(&self, extra_size: u16) -> WasInPlace {
+        if self.logging.is_none() {
+            return WasInPlace::Nothing;
+        }
+        self.slot.read(|slot| {
+            if slot.iter().all(|byte| *byte == 0) {
+                return WasInPlace::Unseen;
+            }
+            match inode::is_replaced_by_record(slot, extra_size.into()) {
+                true => WasInPlace::Nothing,
+                false => WasInPlace::Lasting,
+            }
+        })
     }
 
     /// Something changes under this handle that no fast commit can tell.
@@ -278,6 +308,7 @@ impl LiveInode {
         if let Some(logging) = &self.logging {
             logging.set_unloggable(handle.epoch());
             logging.note();
+            logging.note_data();
         }
     }
 
@@ -301,6 +332,11 @@ impl LiveInode {
         self.place.0
     }
 
+    /// The same, and the byte in it where the inode is.
+    pub(crate) fn table_place(&self) -> (FsBlock, usize) {
+        self.place
+    }
+
     /// The last epoch that may have changed the inode.
     pub(crate) fn stamp(&self) -> Epoch {
         self.slot.stamp()
@@ -316,6 +352,7 @@ impl LiveInode {
     pub(crate) fn stamp_data(&self, handle: &Handle<'_>) {
         // Release: pairs with the Acquire in `data_stamp`.
         self.data_stamp.store(handle.epoch().0, Ordering::Release);
+        self.logging.iter().for_each(Logging::note_data);
     }
 
     /// Data were written in place, and `running` was the epoch after that. Before the write returns to its caller.

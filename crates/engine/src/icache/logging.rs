@@ -7,7 +7,7 @@ use journal::Epoch;
 use logtree::Batch;
 use ondisk::FileType;
 use ondisk::inode::Inode;
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::{Mutex, Rank};
 
 /// Where an inode was put into the log.
@@ -15,8 +15,9 @@ use sync::{Mutex, Rank};
 struct Logged {
     epoch: Epoch,
     batch: Batch,
-    /// How often it had changed by then.
+    /// How often it had changed by then, and how often in what it takes to read its data.
     changes: u64,
+    data_changes: u64,
     /// Bytes that it had.
     size: u64,
 }
@@ -27,6 +28,10 @@ pub(crate) struct Logging {
     unloggable: AtomicU64,
     /// Counts changes. [atomic: Release, Acquire; lock, exclusive]
     changes: AtomicU64,
+    /// Counts changes of size, map, or what no record can tell. [atomic: Release, Acquire; lock, exclusive]
+    data_changes: AtomicU64,
+    /// What was in the new inode's place before has not been looked at. [atomic: Relaxed; lock, exclusive]
+    is_place_unseen: AtomicBool,
     /// [leaf]
     logged: Mutex<Option<Logged>>,
 }
@@ -36,6 +41,8 @@ impl Logging {
         Logging {
             unloggable: AtomicU64::new(0),
             changes: AtomicU64::new(0),
+            data_changes: AtomicU64::new(0),
+            is_place_unseen: AtomicBool::new(false),
             logged: Mutex::new(Rank::Leaf, None),
         }
     }
@@ -44,6 +51,12 @@ impl Logging {
     pub(crate) fn note(&self) {
         // Release: comes after the change; pairs with the Acquire in `logged`.
         self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Something changed that it takes to read the data.
+    pub(crate) fn note_data(&self) {
+        // Release: comes after the change; pairs with the Acquire in `logged_data`.
+        self.data_changes.fetch_add(1, Ordering::Release);
     }
 
     /// Something changed in this epoch that no record can tell.
@@ -58,6 +71,18 @@ impl Logging {
         self.unloggable.store(0, Ordering::Relaxed);
     }
 
+    /// Says whether somebody must look at what was in the new inode's place before its record can be logged.
+    pub(crate) fn set_place_unseen(&self, is_unseen: bool) {
+        // Relaxed: the inode's lock orders it.
+        self.is_place_unseen.store(is_unseen, Ordering::Relaxed);
+    }
+
+    /// What [`Logging::set_place_unseen`] said last.
+    pub(crate) fn is_place_unseen(&self) -> bool {
+        // Relaxed: as above.
+        self.is_place_unseen.load(Ordering::Relaxed)
+    }
+
     /// Whether something changed in this epoch that no record can tell.
     pub(crate) fn is_unloggable(&self, epoch: Epoch) -> bool {
         // Relaxed: as above; a directory's is read without its lock, as a name in it that changed has one that is held.
@@ -68,10 +93,13 @@ impl Logging {
     pub(crate) fn set_logged(&self, epoch: Epoch, batch: Batch, size: u64) {
         // Relaxed: the inode's lock orders it.
         let changes = self.changes.load(Ordering::Relaxed);
+        // Relaxed: as above.
+        let data_changes = self.data_changes.load(Ordering::Relaxed);
         *self.logged.lock() = Some(Logged {
             epoch,
             batch,
             changes,
+            data_changes,
             size,
         });
     }
@@ -88,6 +116,14 @@ impl Logging {
         let logged = (*self.logged.lock()).filter(|logged| logged.epoch == epoch)?;
         // Acquire: pairs with the Release in `note`.
         let is_same = self.changes.load(Ordering::Acquire) == logged.changes;
+        is_same.then_some(logged.batch)
+    }
+
+    /// The batch of the epoch's log in which all is that it takes to read the inode's data as they are now.
+    pub(crate) fn logged_data(&self, epoch: Epoch) -> Option<Batch> {
+        let logged = (*self.logged.lock()).filter(|logged| logged.epoch == epoch)?;
+        // Acquire: pairs with the Release in `note_data`.
+        let is_same = self.data_changes.load(Ordering::Acquire) == logged.data_changes;
         is_same.then_some(logged.batch)
     }
 }

@@ -182,6 +182,7 @@ pub(crate) fn create(
     let handle = icache.begin(credits)?;
     number.apply(&handle, own.inode().of_ialloc());
     own.inode().set_linkable(false);
+    let place = own.inode().was_in_place(record.extra_size());
     if new.held {
         own.inode().hold();
     }
@@ -192,7 +193,7 @@ pub(crate) fn create(
         slot.fill(0);
         record.write_to(slot);
     });
-    own.inode().set_made(&handle, file_type);
+    own.inode().set_made(&handle, file_type, place);
     acls.apply(&handle, own);
     names.apply(&handle);
     icache.note_name(&handle, (parent, name), None, Some(ino));

@@ -1,4 +1,4 @@
-//! What the kernel's and e2fsck's replay of fast commits get wrong (F1 to F15 in docs/logtree.md), each shown on a log
+//! What the kernel's and e2fsck's replay of fast commits get wrong (F1 to F17 in docs/logtree.md), each shown on a log
 //! made for it, and that what lanefs logs avoids it: they and lanefs show the same tree after it.
 //!
 //! A kernel or an e2fsck that has mended one is no failure: the test says `skipped:`.
@@ -19,6 +19,8 @@ mod attributes;
 mod case;
 mod end;
 mod index;
+mod leftovers;
+mod ranges;
 mod room;
 
 use case::{Case, OLD, e2fsck, kernel, shows};

@@ -8,7 +8,7 @@ use device::BlockDevice;
 use lanefs_engine::{Fs, Ino, NewInode, OpenOptions, RenameFlag};
 use simulate::CowDevice;
 use sync::Arc;
-use testkit::{Manifest, Mounted};
+use testkit::{Manifest, Mounted, sha256};
 
 use crate::files::contents;
 use crate::image::{make, open};
@@ -316,6 +316,40 @@ fn an_fsync_of_a_directory_leaves_out_what_the_fsync_of_a_file_logged() {
         assert!(seen.entries.contains_key(name.as_bytes()), "{name}");
     }
     assert!(seen.entries[&b"dir/new"[..]].link_of.is_some());
+}
+
+#[test]
+fn an_fdatasync_of_what_is_in_the_log_logs_no_times_and_no_name() {
+    let Some(dir) = Directory::new("4096") else {
+        return;
+    };
+    let fs = &dir.fs;
+    let took = |work: &dyn Fn()| {
+        let count = || (count(fs, "fsync.log_commits"), count(fs, "journal.flushes"));
+        let before = count();
+        work();
+        let after = count();
+        (after.0 - before.0, after.1 - before.1)
+    };
+    let file = fs.create(dir.ino, b"new", NEW).unwrap();
+    fs.write(file, 0, &[9; 9000]).unwrap();
+    let data = || fs.fdatasync(file).unwrap();
+    assert_eq!(took(&data).0, 1, "the map and the size changed");
+    // Whoever saw the times is to see others.
+    fs.metadata(file).unwrap();
+    fs.write(file, 100, &[8; 3000]).unwrap();
+    assert_eq!(took(&data), (0, 1), "data in place");
+    let flag = RenameFlag::Replace;
+    fs.rename(dir.ino, b"new", dir.ino, b"known", flag).unwrap();
+    assert_eq!(took(&data).0, 0, "a name changed");
+    let seen = after_a_cut(&dir.device);
+    let expected = [&[9; 100][..], &[8; 3000], &[9; 5900]].concat();
+    assert_eq!(seen.entries[&b"dir/new"[..]].contents, sha256(&expected));
+    fs.write(file, 9000, &[7; 100]).unwrap();
+    assert_eq!(took(&data).0, 1, "the size changed");
+    let seen = after_a_cut(&dir.device);
+    let grown = [expected, vec![7; 100]].concat();
+    assert_eq!(seen.entries[&b"dir/known"[..]].contents, sha256(&grown));
 }
 
 #[test]

@@ -78,6 +78,7 @@ fn f13_the_areas_last_block_is_never_used() {
     assert_eq!(count(&fs, "journal.commits"), 0);
     fsync_new(&fs, files);
     assert_eq!(count(&fs, "journal.commits"), 1);
+    assert_eq!(count(&fs, "fsync.full_log_ended"), 1);
     let seen = after_a_cut(&device);
     assert!(has_all(Some(&seen), files + 1));
 }
