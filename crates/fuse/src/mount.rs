@@ -108,13 +108,22 @@ impl Mounted {
         let Mounted {
             session, volume, ..
         } = self;
-        let served = session.run();
+        let served = session.run().or_else(ended);
         // All threads that had it have ended.
         let volume = Arc::into_inner(volume).ok_or(ServeError::StillUsed)?;
         let fs = volume.into_fs();
         let closed = fs.close();
         served.map_err(ServeError::Connection)?;
         Ok(closed?)
+    }
+}
+
+/// What serving came to: a connection that is ended while a request is being read says that to who reads, and to others
+/// that there is none any more.
+fn ended(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::ConnectionAborted => Ok(()),
+        _ => Err(error),
     }
 }
 
