@@ -9,6 +9,8 @@
 //! - `operations`: what a kernel asks of a file system, in lanefs's own types; answered by
 //! - `volume`: a [`lanefs::Fs`], and which inodes the kernel knows.
 //!
+//! Where many fsyncs wait for the disk, `waiters` do so in place of the threads that answer.
+//!
 //! The kernel is told to keep names and attributes for long, for nobody else changes the image. An inode that it knows
 //! is held in the engine, so that files that are open live on without names until they are forgotten.
 
@@ -23,6 +25,7 @@ mod protocol;
 mod times;
 mod tuning;
 mod volume;
+mod waiters;
 
 pub use connect::{Access, MountError, Unmounter};
 pub use mount::{Mounted, Options, ServeError, mount};

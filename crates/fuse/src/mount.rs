@@ -1,8 +1,9 @@
 //! A mounted image: from an open file system to a directory of the host, and back to a closed one.
 //!
-//! Threads: as many as [`Options::threads`] says, each with its own channel where the system allows it. All end before
-//! [`Mounted::serve`] returns. A crash leaves what a crash of the file system leaves: everything up to some moment,
-//! nothing synced lost; how much was not synced is up to [`lanefs::MountOptions::commit_interval`].
+//! Threads: as many as [`Options::threads`] says, each with its own channel where the system allows it, and those that
+//! wait for the disk in their place. All end before the file system is closed and [`Mounted::serve`] returns. A crash
+//! leaves what a crash of the file system leaves: everything up to some moment, nothing synced lost; how much was not
+//! synced is up to [`lanefs::MountOptions::commit_interval`].
 
 use std::io;
 use std::path::Path;
@@ -14,6 +15,7 @@ use sync::{Arc, thread};
 use crate::connect::{self, Access, MountError, Unmounter};
 use crate::protocol::Protocol;
 use crate::volume::Volume;
+use crate::waiters::Waiters;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -22,7 +24,8 @@ pub struct Options {
     pub source: String,
     /// What is allowed to whom.
     pub access: Access,
-    /// Threads that answer requests, at least one.
+    /// Threads that answer requests, at least one. When half of several are in an fsync, more threads are started for
+    /// what else is to be synced.
     pub threads: usize,
 }
 
@@ -45,6 +48,7 @@ impl Default for Options {
 pub struct Mounted {
     session: fuser::Session<Protocol<Volume>>,
     volume: Arc<Volume>,
+    waiters: Arc<Waiters>,
     unmounter: Unmounter,
 }
 
@@ -64,11 +68,14 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
     };
     let volume = Arc::new(Volume::new(fs, is_writable));
     let mut config = fuser::Config::default();
-    config.n_threads = Some(options.threads.max(1));
+    let threads = options.threads.max(1);
+    config.n_threads = Some(threads);
     config.clone_fd = connect::can_clone();
     // Whom the kernel lets through is let in.
     let everyone = fuser::SessionACL::All;
-    let protocol = Protocol::new(Arc::clone(&volume), options.access.default_permissions);
+    let waiters = Arc::new(Waiters::new(threads));
+    let with_acls = options.access.default_permissions;
+    let protocol = Protocol::new(Arc::clone(&volume), Arc::clone(&waiters), with_acls);
     let unmounter = connection.unmounter;
     match fuser::Session::from_fd(protocol, connection.device, everyone, config) {
         Ok(session) => {
@@ -80,6 +87,7 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
             Ok(Mounted {
                 session,
                 volume,
+                waiters,
                 unmounter,
             })
         }
@@ -103,18 +111,28 @@ impl Mounted {
     /// system.
     ///
     /// # Errors
-    /// When the connection broke, or closing failed: then the image's journal is replayed when it is opened next.
+    /// When the connection broke, a request panicked, or closing failed: then the image's journal is replayed when it
+    /// is opened next.
     pub fn serve(self) -> Result<(), ServeError> {
         let Mounted {
-            session, volume, ..
+            session,
+            volume,
+            waiters,
+            ..
         } = self;
         let served = session.run().or_else(ended);
+        // Also when the connection was cut while they waited.
+        let has_panicked = waiters.end();
         // All threads that had it have ended.
         let volume = Arc::into_inner(volume).ok_or(ServeError::StillUsed)?;
         let fs = volume.into_fs();
         let closed = fs.close();
         served.map_err(ServeError::Connection)?;
-        Ok(closed?)
+        closed?;
+        match has_panicked {
+            true => Err(ServeError::Panicked),
+            false => Ok(()),
+        }
     }
 }
 
@@ -137,6 +155,9 @@ pub enum ServeError {
     /// The image could not be closed.
     #[error("closing the image failed: {0}")]
     Close(#[from] lanefs::Error),
+    /// A thread that was to wait for the disk panicked; the image was closed.
+    #[error("a request that waited for the disk ended in a panic")]
+    Panicked,
     /// A thread did not end.
     #[error("a request is still under way, so the image was not closed")]
     StillUsed,

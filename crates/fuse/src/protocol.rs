@@ -1,8 +1,9 @@
 //! The protocol, by the fuser library: each request becomes one call of [`Operations`], its answer one reply.
 //!
-//! Runs on all of the library's threads at once and keeps nothing but the operations. The root is node 1 for the kernel
-//! and inode 2 in the image; every other node has its inode's number. Requests that are not answered here (locks,
-//! polling, block maps) the kernel handles itself or refuses.
+//! Runs on all of the library's threads at once and keeps nothing but the operations and who waits for them: an fsync
+//! may be answered by another thread than the one that read it, all else is answered by that one. The root is node 1
+//! for the kernel and inode 2 in the image; every other node has its inode's number. Requests that are not answered
+//! here (locks, polling, block maps) the kernel handles itself or refuses.
 
 use std::ffi::OsStr;
 use std::io;
@@ -26,6 +27,7 @@ mod convert;
 
 use crate::operations::{Allocation, Answer, Copy, Kind, Operations, Setting};
 use crate::times;
+use crate::waiters::Waiters;
 use convert::{
     BLOCK_SIZE, attr, attr_of_listed, attr_of_nothing, caller, errno, generation, ino, kind, named,
     new, opening, shared_flags, unpacked,
@@ -52,14 +54,16 @@ const SEEK_HOLE: i32 = 4;
 /// What the library calls; see the module.
 pub(crate) struct Protocol<O> {
     operations: Arc<O>,
+    waiters: Arc<Waiters>,
     /// Whether the kernel asks ACLs who may do what, and leaves the umask to them.
     with_acls: bool,
 }
 
 impl<O> Protocol<O> {
-    pub(crate) fn new(operations: Arc<O>, with_acls: bool) -> Protocol<O> {
+    pub(crate) fn new(operations: Arc<O>, waiters: Arc<Waiters>, with_acls: bool) -> Protocol<O> {
         Protocol {
             operations,
+            waiters,
             with_acls,
         }
     }
@@ -405,15 +409,17 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
     }
 
     fn fsync(&self, _: &Request, node: INodeNo, of: FileHandle, data: bool, reply: ReplyEmpty) {
-        let synced = ino(node).and_then(|ino| self.operations.sync(ino, Some(of.0), data));
-        reply_empty(synced, reply);
+        self.waiters.run(&self.operations, move |operations| {
+            let synced = ino(node).and_then(|ino| operations.sync(ino, Some(of.0), data));
+            reply_empty(synced, reply);
+        });
     }
 
     fn fsyncdir(&self, _: &Request, node: INodeNo, _: FileHandle, data: bool, reply: ReplyEmpty) {
-        reply_empty(
-            ino(node).and_then(|ino| self.operations.sync(ino, None, data)),
-            reply,
-        );
+        self.waiters.run(&self.operations, move |operations| {
+            let synced = ino(node).and_then(|ino| operations.sync(ino, None, data));
+            reply_empty(synced, reply);
+        });
     }
 
     fn readdir(

@@ -13,3 +13,4 @@ mod sharing;
 mod syncs;
 mod trees;
 mod tuning;
+mod waiters;

@@ -1,0 +1,427 @@
+//! Threads that wait for the disk in place of those that answer requests: when half of those are in an fsync, the next
+//! ones are handed over, so that there is always somebody to read what the kernel asks for, and many fsyncs gather in
+//! one commit.
+//!
+//! An fsync that finds the others free is done by the thread that read it, for two atomic additions. Nothing waits in
+//! line: what is handed over has a waiter that is idle or was just started, else who read it does it. A waiter that
+//! panics drops what it holds, a reply too, which then says `EIO`; [`Waiters::end`] tells of it.
+//!
+//! One lock, the waiters' list, of rank [`Rank::Queue`]: held for a push or a pop and while a thread is started, never
+//! while one works; who takes it holds none. Nothing of this is on disk: what a crash leaves is up to what is handed
+//! over.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::clock::Duration;
+use sync::{Arc, CachePadded, Condvar, Mutex, Rank, thread};
+
+/// The most waiters at once.
+const MOST: usize = 64;
+/// How long one stays that has nothing to do.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// What is handed over.
+type Work = Box<dyn FnOnce() + Send>;
+
+/// The waiters of one mount.
+pub(crate) struct Waiters {
+    /// Work that is being done by threads that read requests. [atomic: Relaxed]
+    direct: CachePadded<AtomicUsize>,
+    /// From so much on it is handed over.
+    direct_most: usize,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    list: Mutex<List>,
+    /// There is work, or the end has come.
+    changed: Condvar,
+    /// How long a waiter stays idle.
+    patience: Duration,
+}
+
+#[derive(Default)]
+struct List {
+    /// All that run, and those that ended since one was last started.
+    threads: Vec<thread::JoinHandle<()>>,
+    /// Of these so many have nothing to do, or were not seen since they were started.
+    idle: usize,
+    /// What they are to do; never more than are idle.
+    work: VecDeque<Work>,
+    is_closed: bool,
+    has_panicked: bool,
+}
+
+impl Waiters {
+    /// None yet, beside so many threads that read requests.
+    pub(crate) fn new(readers: usize) -> Waiters {
+        Waiters::with(readers, IDLE)
+    }
+
+    fn with(readers: usize, patience: Duration) -> Waiters {
+        Waiters {
+            direct: CachePadded::new(AtomicUsize::new(0)),
+            // Who asked for one thread gets one thing at a time.
+            direct_most: match readers {
+                0 | 1 => usize::MAX,
+                readers => readers / 2,
+            },
+            shared: Arc::new(Shared {
+                list: Mutex::new(Rank::Queue, List::default()),
+                changed: Condvar::new(),
+                patience,
+            }),
+        }
+    }
+
+    /// Does something that may wait for the disk: at once, or in a waiter after this has returned.
+    pub(crate) fn run<T: Send + Sync + 'static>(
+        &self,
+        on: &Arc<T>,
+        work: impl FnOnce(&T) + Send + 'static,
+    ) {
+        let direct = Direct::new(&self.direct);
+        if direct.others < self.direct_most {
+            return work(on);
+        }
+        let on = Arc::clone(on);
+        if let Some(work) = self.shared.hand_over(Box::new(move || work(&on))) {
+            work();
+        }
+    }
+
+    /// Waits until all that was handed over is done and all waiters have ended; what comes later is not handed over.
+    /// Says whether one of them panicked.
+    pub(crate) fn end(&self) -> bool {
+        let threads = {
+            let mut list = self.shared.list.lock();
+            list.is_closed = true;
+            mem::take(&mut list.threads)
+        };
+        self.shared.changed.notify_all();
+        let mut list = List {
+            threads,
+            ..List::default()
+        };
+        list.join(|_| true);
+        list.has_panicked || self.shared.list.lock().has_panicked
+    }
+}
+
+/// Work in a thread that reads requests, while it is done.
+struct Direct<'a> {
+    all: &'a AtomicUsize,
+    /// How much there was before.
+    others: usize,
+}
+
+impl<'a> Direct<'a> {
+    fn new(all: &'a AtomicUsize) -> Direct<'a> {
+        Direct {
+            all,
+            // Relaxed: a number to decide by; nothing else hangs on it.
+            others: all.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Direct<'_> {
+    fn drop(&mut self) {
+        // Relaxed: as in `new`.
+        self.all.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    /// Gives work to a waiter, or back.
+    fn hand_over(self: &Arc<Shared>, work: Work) -> Option<Work> {
+        let mut list = self.list.lock();
+        if list.is_closed {
+            return Some(work);
+        }
+        if list.work.len() >= list.idle {
+            list.join(thread::JoinHandle::is_finished);
+            if list.threads.len() >= MOST {
+                return Some(work);
+            }
+            let shared = Arc::clone(self);
+            let waiter = thread::Builder::new().name("lanefs-waiter".into());
+            match waiter.spawn(move || shared.wait()) {
+                Ok(waiter) => list.threads.push(waiter),
+                // The system has no more; it is done as ever.
+                Err(_) => return Some(work),
+            }
+            list.idle += 1;
+        }
+        list.work.push_back(work);
+        drop(list);
+        self.changed.notify_one();
+        None
+    }
+
+    /// What a waiter does. It begins as one that is idle.
+    fn wait(&self) {
+        let mut list = self.list.lock();
+        let mut is_late = false;
+        loop {
+            // Counted as idle here.
+            if let Some(work) = list.work.pop_front() {
+                list.idle -= 1;
+                drop(list);
+                work();
+                list = self.list.lock();
+                list.idle += 1;
+                is_late = false;
+            } else if list.is_closed || is_late {
+                list.idle -= 1;
+                return;
+            } else {
+                is_late = self.changed.wait_for(&mut list, self.patience);
+            }
+        }
+    }
+}
+
+impl List {
+    /// Waits for the threads of which this is so.
+    fn join(&mut self, is_so: impl Fn(&thread::JoinHandle<()>) -> bool) {
+        for ended in self.threads.extract_if(.., |waiter| is_so(waiter)) {
+            self.has_panicked |= ended.join().is_err();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use sync::atomic::AtomicU64;
+    use sync::clock;
+
+    use super::*;
+
+    /// Far longer than anything takes here.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// A disk whose flushes end when they are let.
+    struct Disk {
+        /// How many flushes have begun, and how many may end. [leaf]
+        flushes: Mutex<(usize, usize)>,
+        changed: Condvar,
+    }
+
+    impl Disk {
+        fn new() -> Arc<Disk> {
+            Arc::new(Disk {
+                flushes: Mutex::new(Rank::Leaf, (0, 0)),
+                changed: Condvar::new(),
+            })
+        }
+
+        fn flush(&self) {
+            let mut flushes = self.flushes.lock();
+            flushes.0 += 1;
+            self.changed.notify_all();
+            let number = flushes.0;
+            while flushes.1 < number {
+                let is_late = self.changed.wait_for(&mut flushes, LONG);
+                assert!(!is_late, "never let end");
+            }
+        }
+
+        fn await_begun(&self, count: usize) {
+            let mut flushes = self.flushes.lock();
+            while flushes.0 < count {
+                let is_late = self.changed.wait_for(&mut flushes, LONG);
+                assert!(!is_late, "{} of {count} begun", flushes.0);
+            }
+        }
+
+        fn let_end(&self, count: usize) {
+            self.flushes.lock().1 += count;
+            self.changed.notify_all();
+        }
+    }
+
+    fn is_waiter() -> bool {
+        std::thread::current().name() == Some("lanefs-waiter")
+    }
+
+    fn until(is_so: impl Fn() -> bool) {
+        let begin = clock::now();
+        while !is_so() {
+            assert!(begin.elapsed() < LONG);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn alone_a_request_is_answered_by_who_read_it() {
+        let waiters = Waiters::new(4);
+        let on = Arc::new(());
+        for _ in 0..10 {
+            waiters.run(&on, |()| assert!(!is_waiter()));
+        }
+        assert!(waiters.shared.list.lock().threads.is_empty());
+        assert!(!waiters.end());
+        let one = Waiters::new(1);
+        let _full = (Direct::new(&one.direct), Direct::new(&one.direct));
+        one.run(&on, |()| assert!(!is_waiter()));
+    }
+
+    #[test]
+    fn when_half_of_the_readers_wait_the_next_requests_are_handed_over() {
+        let (waiters, disk) = (Waiters::new(4), Disk::new());
+        let (answer, answers) = mpsc::channel();
+        let request = || {
+            let answer = answer.clone();
+            move |disk: &Disk| {
+                disk.flush();
+                answer.send(is_waiter()).unwrap();
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| waiters.run(&disk, request()));
+            }
+            disk.await_begun(2);
+            // Each returns though nothing has ended.
+            for _ in 0..5 {
+                waiters.run(&disk, request());
+            }
+            disk.await_begun(7);
+            disk.let_end(7);
+        });
+        let mut by_waiters: Vec<bool> = answers.iter().take(7).collect();
+        by_waiters.sort_unstable();
+        assert_eq!(by_waiters, [false, false, true, true, true, true, true]);
+        // Now half of the readers is free again, and idle waiters are there for what is more.
+        waiters.run(&disk, |_| assert!(!is_waiter()));
+        assert_eq!(waiters.shared.list.lock().threads.len(), 5);
+        assert!(!waiters.end());
+    }
+
+    #[test]
+    fn the_end_comes_when_all_that_was_handed_over_is_done() {
+        let (waiters, disk) = (Waiters::new(2), Disk::new());
+        let done = Arc::new(AtomicU64::new(0));
+        let _full = Direct::new(&waiters.direct);
+        for _ in 0..8 {
+            let done = Arc::clone(&done);
+            waiters.run(&disk, move |disk| {
+                disk.flush();
+                // Relaxed: read after the join.
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        thread::scope(|scope| {
+            let end = scope.spawn(|| waiters.end());
+            until(|| waiters.shared.list.lock().is_closed);
+            // What comes now is done at once.
+            waiters.run(&disk, |_| assert!(!is_waiter()));
+            disk.await_begun(8);
+            disk.let_end(7);
+            assert!(!end.is_finished());
+            disk.let_end(1);
+            assert!(!end.join().unwrap());
+        });
+        // Relaxed: all waiters were joined.
+        assert_eq!(done.load(Ordering::Relaxed), 8);
+        assert_eq!(Arc::strong_count(&disk), 1);
+    }
+
+    #[test]
+    fn what_is_more_than_there_may_be_waiters_is_done_by_who_read_it() {
+        let (waiters, disk) = (Waiters::new(2), Disk::new());
+        let _full = Direct::new(&waiters.direct);
+        for _ in 0..MOST {
+            waiters.run(&disk, Disk::flush);
+        }
+        let (done, was_done) = mpsc::channel();
+        waiters.run(&disk, move |_| done.send(is_waiter()).unwrap());
+        assert_eq!(was_done.try_recv(), Ok(false));
+        assert!(waiters.shared.list.lock().work.len() <= MOST);
+        disk.let_end(MOST);
+        assert!(!waiters.end());
+    }
+
+    /// A reply: says that it failed when it is dropped without an answer, as the library's do.
+    struct Reply(Option<mpsc::Sender<bool>>);
+
+    impl Reply {
+        fn ok(mut self) {
+            self.0.take().unwrap().send(true).unwrap();
+        }
+    }
+
+    impl Drop for Reply {
+        fn drop(&mut self) {
+            if let Some(answer) = self.0.take() {
+                answer.send(false).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_waiter_is_answered_and_told_at_the_end() {
+        let waiters = Waiters::new(2);
+        let on = Arc::new(());
+        let _full = Direct::new(&waiters.direct);
+        let (answer, answers) = mpsc::channel();
+        for round in 0..6 {
+            let reply = Reply(Some(answer.clone()));
+            waiters.run(&on, move |()| match round {
+                1 | 3 => panic!("as this test wants it ({})", reply.0.is_some()),
+                _ => reply.ok(),
+            });
+            assert_eq!(answers.recv_timeout(LONG), Ok(round != 1 && round != 3));
+        }
+        assert!(waiters.end());
+        assert_eq!(Arc::strong_count(&on), 1);
+    }
+
+    #[test]
+    fn a_waiter_with_nothing_to_do_ends() {
+        let waiters = Waiters::with(2, Duration::from_millis(5));
+        let on = Arc::new(());
+        let _full = Direct::new(&waiters.direct);
+        for _ in 0..3 {
+            waiters.run(&on, |()| assert!(is_waiter()));
+            until(|| waiters.shared.list.lock().idle == 0);
+        }
+        until(|| {
+            let list = waiters.shared.list.lock();
+            list.threads.iter().all(thread::JoinHandle::is_finished)
+        });
+        waiters.run(&on, |()| ());
+        assert_eq!(waiters.shared.list.lock().threads.len(), 1);
+        assert!(!waiters.end());
+    }
+
+    #[test]
+    fn nothing_is_lost_while_waiters_come_and_go() {
+        const EACH: u64 = 3000;
+        let waiters = Waiters::with(4, Duration::from_micros(20));
+        let done = Arc::new(AtomicU64::new(0));
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        waiters.run(&done, |done| {
+                            thread::yield_now();
+                            // Relaxed: read after the join.
+                            done.fetch_add(1, Ordering::Relaxed);
+                        });
+                    }
+                });
+            }
+        });
+        assert!(!waiters.end());
+        // Relaxed: all threads were joined.
+        assert_eq!(done.load(Ordering::Relaxed), 8 * EACH);
+        let list = waiters.shared.list.lock();
+        assert_eq!((list.idle, list.work.len()), (0, 0));
+    }
+}
