@@ -127,7 +127,7 @@ impl Groups {
         // A bitmap, and twice as much for the orders.
         let each = geometry.clusters_per_group() as usize / 8 * 3;
         let most = u32::try_from(bytes / each.max(1)).unwrap_or(u32::MAX);
-        let kept = |said: &Said| CachePadded::new(Kept::new(said.blocks));
+        let kept = |said: &Said| CachePadded::new(Kept::new(said));
         let order = |said: &Said| Kept::first_order(said.blocks);
         Groups {
             inode_tables: (0..tables).map(|_| AtomicU64::new(0)).collect(),
@@ -181,26 +181,57 @@ impl Groups {
             }
         }
         let table = descriptor(volume, group)?.inode_table();
-        if let Some(kept) = kept {
-            // Relaxed: pairs with the load above.
+        self.keep_inode_table(group, table);
+        Ok(table)
+    }
+
+    fn keep_inode_table(&self, group: Group, table: FsBlock) {
+        if let Some(kept) = self.inode_tables.get(group.0 as usize) {
+            // Relaxed: pairs with the load in `inode_table`.
             kept.store(table.0, Ordering::Relaxed);
         }
-        Ok(table)
     }
 
     /// A group's inode numbers; reads their bitmap first if that was not done yet. Not with a handle open unless it was
     /// read before. The group must exist.
     ///
     /// # Errors
-    /// When the bitmap can't be read or is broken.
+    /// When the bitmap can't be read or is broken, and no other thread has read it.
     pub(crate) fn inode_bits(&self, volume: &Volume, group: Group) -> Result<&InodeBits, Error> {
         match self.inodes.loaded(group) {
             Some(bits) => Ok(bits),
-            None => Ok(self.inodes.insert(group, load_inode_bits(volume, group)?)),
+            None => {
+                let read = self.load_inode_bits(volume, group);
+                self.inodes.insert(group, read)
+            }
         }
     }
 
-    /// A group's bitmap of inodes is broken: none is taken from it, and the sum goes without it.
+    /// Reads a group's bitmap of inodes; one that was never written has none in use. What it gives, an error too, is
+    /// nothing to go by once another thread's was put in place: a commit may lie between the two reads.
+    fn load_inode_bits(&self, volume: &Volume, group: Group) -> Result<InodeBits, Error> {
+        let geometry = volume.geometry();
+        let desc = newest_descriptor(volume, group)?;
+        let mut inodes = vec![0; geometry.block_size().bytes()];
+        if !desc.has(flags::INODE_UNINIT) {
+            volume.load_newest(desc.inode_bitmap(), &mut inodes)?;
+            desc.verify_inode_bitmap(&inodes, geometry, group)?;
+        }
+        if group.0 == 0 {
+            bitmap::set_range(&mut inodes, 0..geometry.first_ino().0.saturating_sub(1));
+        }
+        self.keep_inode_table(group, desc.inode_table());
+        let (used_end, written) = tables::watermarks(volume, &desc);
+        Ok(InodeBits::new(
+            &inodes,
+            geometry.inodes_per_group(),
+            used_end,
+            written,
+        ))
+    }
+
+    /// A group's bitmap of inodes is broken: none is taken from it, and the sum goes without it. Nothing is done if
+    /// another thread has read it well.
     pub(crate) fn exclude_inodes(&self, group: Group, corrupt: Corrupt) {
         if self.inodes.exclude(group) {
             self.note_broken(corrupt);
@@ -301,12 +332,12 @@ fn newest_descriptor(volume: &Volume, group: Group) -> Result<GroupDesc, Error> 
     Ok(GroupDesc::verify(raw.unwrap_or_default(), geometry, group)?)
 }
 
-/// Reads a group's bitmap of blocks, or computes one that was never written.
-fn load_bits(volume: &Volume, group: Group) -> Result<Bits, Error> {
+/// Reads a group's bitmap of blocks, or computes one that was never written; or may have been, but `is_initial`.
+fn load_bits(volume: &Volume, group: Group, is_initial: bool) -> Result<Bits, Error> {
     let geometry = volume.geometry();
     let desc = newest_descriptor(volume, group)?;
     let mut blocks = vec![0; geometry.block_size().bytes()];
-    if desc.has(flags::BLOCK_UNINIT) {
+    if is_initial || desc.has(flags::BLOCK_UNINIT) {
         initial_block_bitmap(geometry, group, &desc, &mut blocks);
     } else {
         volume.load_newest(desc.block_bitmap(), &mut blocks)?;
@@ -323,27 +354,6 @@ fn load_bits(volume: &Volume, group: Group) -> Result<Bits, Error> {
         );
     }
     Ok(Bits::new(&blocks, geometry.group_clusters(group)))
-}
-
-/// Reads a group's bitmap of inodes; one that was never written has none in use.
-fn load_inode_bits(volume: &Volume, group: Group) -> Result<InodeBits, Error> {
-    let geometry = volume.geometry();
-    let desc = descriptor(volume, group)?;
-    let mut inodes = vec![0; geometry.block_size().bytes()];
-    if !desc.has(flags::INODE_UNINIT) {
-        volume.load_newest(desc.inode_bitmap(), &mut inodes)?;
-        desc.verify_inode_bitmap(&inodes, geometry, group)?;
-    }
-    if group.0 == 0 {
-        bitmap::set_range(&mut inodes, 0..geometry.first_ino().0.saturating_sub(1));
-    }
-    let (used_end, written) = tables::watermarks(volume, &desc);
-    Ok(InodeBits::new(
-        &inodes,
-        geometry.inodes_per_group(),
-        used_end,
-        written,
-    ))
 }
 
 /// The block bitmap of a group that was never written to: its own metadata, and what lies beyond its end.

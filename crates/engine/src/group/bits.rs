@@ -16,6 +16,8 @@ pub(crate) struct Bits {
     /// Runs in use that someone is about to free, or that an epoch freed that is not durable: length by first bit.
     leaving: BTreeMap<u32, u32>,
     outstanding: u32,
+    /// An epoch took or freed some since they were read.
+    has_changed: bool,
 }
 
 impl Bits {
@@ -25,6 +27,7 @@ impl Bits {
             buddy: Buddy::new(used, len),
             leaving: BTreeMap::new(),
             outstanding: 0,
+            has_changed: false,
         }
     }
 
@@ -36,6 +39,11 @@ impl Bits {
     /// Whether the newest image says the same.
     pub(crate) fn may_go(&self) -> bool {
         self.outstanding == 0
+    }
+
+    /// Whether an epoch took or freed some since they were read.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.has_changed
     }
 
     /// Takes blocks that can be had.
@@ -64,6 +72,7 @@ impl Bits {
     /// So many blocks that were taken are in use, durably.
     pub(crate) fn applied(&mut self, count: u32) {
         self.outstanding -= count;
+        self.has_changed |= count > 0;
     }
 
     /// Someone is going to free blocks; the first one that can't be freed, if any: it is free, or being freed.
@@ -89,6 +98,7 @@ impl Bits {
 
     /// Runs that were left are free, durably. Neighbours among them are put in as one.
     pub(crate) fn left(&mut self, mut runs: Vec<Range<u32>>) {
+        self.has_changed |= !runs.is_empty();
         for run in &runs {
             self.stay(run.start);
         }
@@ -136,5 +146,30 @@ mod tests {
         assert!(!bits.may_go());
         bits.stay(8);
         assert!(bits.may_go());
+    }
+
+    #[test]
+    fn it_has_changed_when_an_epoch_took_or_freed_something() {
+        let changed = |work: &dyn Fn(&mut Bits)| {
+            let mut bits = Bits::new(&[0, 0xff], 16);
+            work(&mut bits);
+            bits.has_changed()
+        };
+        assert!(!changed(&|bits| {
+            bits.take(0..6);
+            bits.give_back(0..6);
+            // An epoch that changed inodes of the group only.
+            bits.applied(0);
+            bits.left(Vec::new());
+        }));
+        assert!(changed(&|bits| {
+            bits.take(0..6);
+            bits.applied(6);
+        }));
+        assert!(changed(&|bits| {
+            bits.leave(8..9).unwrap();
+            bits.leave(12..13).unwrap();
+            bits.left(vec![8..9, 12..13]);
+        }));
     }
 }

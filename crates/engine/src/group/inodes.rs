@@ -19,6 +19,7 @@ use sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use sync::{Counter, Lanes, Mutex, OnceLock, Rank};
 
 use super::space::Space;
+use crate::error::Error;
 
 mod bits;
 
@@ -41,6 +42,8 @@ pub(crate) struct Said {
     pub(crate) inodes: u32,
     /// Directories.
     pub(crate) directories: u32,
+    /// No bitmap of its blocks was ever written.
+    pub(crate) is_initial: bool,
 }
 
 /// The part of all numbers that windows leave for others.
@@ -60,7 +63,7 @@ pub(crate) struct Counters {
 /// The inode numbers of all groups.
 pub(crate) struct Inodes {
     /// What each descriptor said is free, until its bitmap is there; 0 for a group whose bitmap can't be used. [atomic:
-    /// Relaxed, hint]
+    /// Relaxed, hint; written under `loading`]
     said: Box<[AtomicU32]>,
     /// Bitmaps, once they were needed; they stay. [group]
     bits: Box<[OnceLock<Box<InodeBits>>]>,
@@ -68,7 +71,7 @@ pub(crate) struct Inodes {
     directories: Box<[AtomicI32]>,
     /// Those that threads made last.
     recent: Lanes<Recent>,
-    /// Who puts a bitmap there. [group]
+    /// Who puts a bitmap there, or does without. [group]
     loading: Mutex<()>,
     /// Who makes records readable. [inode table]
     pub(super) tables: Mutex<()>,
@@ -111,17 +114,27 @@ impl Inodes {
         self.bits.get(group.0 as usize)?.get().map(Box::as_ref)
     }
 
-    /// Puts a group's bitmap there, unless another thread was first; the group must exist. What the image says counts,
-    /// whatever the descriptor said.
-    pub(crate) fn insert(&self, group: Group, loaded: InodeBits) -> &InodeBits {
+    /// Puts a group's bitmap there as it was read, unless another thread was first: then that one's is given, for what
+    /// was read may be older than what others made of it, or half of it, and so may be an error. As long as none is
+    /// there nobody changes the image. The group must exist. What the image says counts, whatever the descriptor said.
+    ///
+    /// # Errors
+    /// That of the reading, if no bitmap is there.
+    pub(crate) fn insert(
+        &self,
+        group: Group,
+        read: Result<InodeBits, Error>,
+    ) -> Result<&InodeBits, Error> {
         let place = &self.bits[group.0 as usize];
         let _alone = self.loading.lock();
-        if place.get().is_none() {
-            // Relaxed: nobody has the group's numbers yet.
-            let said = self.said[group.0 as usize].load(Ordering::Relaxed);
-            self.space.add(i64::from(loaded.free()) - i64::from(said));
+        if let Some(bits) = place.get() {
+            return Ok(bits);
         }
-        place.get_or_init(|| Box::new(loaded))
+        let bits = read?;
+        // Relaxed: changed under the lock only.
+        let said = self.said[group.0 as usize].load(Ordering::Relaxed);
+        self.space.add(i64::from(bits.free()) - i64::from(said));
+        Ok(place.get_or_init(|| Box::new(bits)))
     }
 
     /// Numbers that can be had now in a group. A hint.
@@ -193,8 +206,13 @@ impl Inodes {
         }
     }
 
-    /// A group's bitmap can't be used: nothing is taken from it, and the sum goes without it. Whether that is news.
+    /// A group's bitmap can't be used: nothing is taken from it, and the sum goes without it. Whether that is news; not
+    /// if a bitmap is there, which then counts.
     pub(super) fn exclude(&self, group: Group) -> bool {
+        let _alone = self.loading.lock();
+        if self.loaded(group).is_some() {
+            return false;
+        }
         // Relaxed: whoever swaps the count out takes it off the sum.
         let said = self.said[group.0 as usize].swap(0, Ordering::Relaxed);
         self.space.add(-i64::from(said));

@@ -5,6 +5,10 @@
 //! memory is in use than was allowed, from those on that were used least lately, and only if nothing of them is
 //! outstanding ([`Bits::may_go`]): then the newest image says the same. What is outstanding is bounded by the journal's
 //! largest transaction and by who keeps blocks aside.
+//!
+//! What the image says of a group's blocks is changed by nobody as long as they are not in memory, but for one thing:
+//! an epoch with the first inode in a group writes the bitmap that the group had without one. Nobody reads it before
+//! blocks of the group are taken ([`Slot::is_initial`]).
 
 use std::collections::VecDeque;
 
@@ -14,7 +18,7 @@ use sync::{CachePadded, Counter, Mutex, MutexGuard, Rank};
 
 use super::bits::Bits;
 use super::scan::Wanted;
-use super::{Groups, load_bits};
+use super::{Groups, Said, load_bits};
 use crate::error::Error;
 use crate::sb::Volume;
 
@@ -45,6 +49,9 @@ struct Slot {
     bits: Option<Box<Bits>>,
     /// How often they were put in place.
     loads: u64,
+    /// No epoch changed the group's bitmap since it was made; it may not be written, or be on its way: the first epoch
+    /// with an inode in the group writes it, whether anybody has read it or not.
+    is_initial: bool,
 }
 
 /// Groups whose blocks are in memory, and how much that is.
@@ -108,8 +115,9 @@ fn order_byte(len: u32) -> u8 {
 }
 
 impl Kept {
-    /// Of a group that has so many free; nothing is known about how they lie.
-    pub(super) fn new(free: u32) -> Kept {
+    /// Of a group of which this was said; nothing is known about how its free blocks lie.
+    pub(super) fn new(said: &Said) -> Kept {
+        let free = said.blocks;
         let order = u32::from(order_byte(free));
         Kept {
             free_blocks: AtomicU32::new(free),
@@ -122,6 +130,7 @@ impl Kept {
                 Slot {
                     bits: None,
                     loads: 0,
+                    is_initial: said.is_initial,
                 },
             ),
         }
@@ -187,9 +196,9 @@ impl Groups {
         let kept = &self.kept[group.0 as usize];
         let mut is_new = false;
         while slot.bits.is_none() {
-            let loads = slot.loads;
+            let (loads, is_initial) = (slot.loads, slot.is_initial);
             drop(slot);
-            let loaded = load_bits(volume, group);
+            let loaded = load_bits(volume, group, is_initial);
             slot = self.locks.wait(&kept.slot);
             // Otherwise what was read may be older than what others made of it and let go of meanwhile.
             if slot.bits.is_none() && slot.loads == loads {
@@ -319,8 +328,8 @@ impl Groups {
             return false;
         };
         let may_go = slot.bits.as_ref().is_none_or(|bits| bits.may_go());
-        if may_go {
-            slot.bits = None;
+        if may_go && let Some(bits) = slot.bits.take() {
+            slot.is_initial &= !bits.has_changed();
         }
         may_go
     }

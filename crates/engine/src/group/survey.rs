@@ -1,6 +1,7 @@
 //! What all descriptors say, read once when a volume is opened for writing: where the groups' tables lie, and how much
 //! each group has free. Nothing is written or locked; broken descriptors refuse the mount, as in Linux.
 
+use ondisk::group_desc::flags;
 use ondisk::{Group, Ino};
 
 use super::{Said, descriptor};
@@ -41,6 +42,7 @@ impl Survey {
                 blocks: desc.free_clusters().min(geometry.group_clusters(group)),
                 inodes: desc.free_inodes().min(geometry.inodes_per_group()),
                 directories: desc.used_dirs().min(geometry.inodes_per_group()),
+                is_initial: desc.has(flags::BLOCK_UNINIT),
             });
         }
         Ok(survey)

@@ -10,7 +10,7 @@
 use ondisk::group_desc::flags;
 use ondisk::{Feature, Group, GroupDesc};
 
-use super::{Groups, InodeBits, descriptor};
+use super::{Groups, InodeBits};
 use crate::error::Error;
 use crate::sb::Volume;
 
@@ -88,7 +88,7 @@ impl Groups {
         let per_block = geometry.inodes_per_block();
         let (first, all) = (written.div_ceil(per_block), geometry.inode_table_blocks());
         let end = wanted.div_ceil(per_block).max(first + AHEAD).min(all);
-        let table = descriptor(volume, group)?.inode_table().0;
+        let table = self.inode_table(volume, group)?.0;
         let blocks = table + u64::from(first)..table + u64::from(end);
         let block_bytes = geometry.block_size().bytes();
         let zeros = vec![0; block_bytes * (end - first) as usize];

@@ -17,7 +17,8 @@ fn inodes() -> Arc<Inodes> {
         ..Said::default()
     };
     let inodes = Arc::new(Inodes::new(&[said], 0));
-    inodes.insert(GROUP, InodeBits::new(&[0; 64], LEN, 0, LEN));
+    let bits = InodeBits::new(&[0; 64], LEN, 0, LEN);
+    inodes.insert(GROUP, Ok(bits)).unwrap();
     inodes
 }
 

@@ -42,6 +42,7 @@ mod recovery;
 mod refusals;
 mod reserve;
 mod sizes;
+mod slow_requests;
 mod statfs;
 mod superblocks;
 mod threads;
