@@ -1,11 +1,12 @@
 //! Rounds, threads and the clock.
 //!
-//! In each round every contender runs every number of workers once, one after the other, and each round begins with
-//! another contender. Workers are made ready before the clock runs, begin together, and stop after the batch in which
-//! the time is over, which is the same moment for all, or their work done. A rate is all operations by the time from
-//! the first worker's begin to the last one's end, so that workers who wait for a core count as waiting. Where a
-//! workload must do something between batches that is not timed, its workers go in step: all begin a batch together,
-//! and its time is from the first one's begin to the last one's end.
+//! In each round every contender runs every number of workers once, one after the other, in an order that is drawn for
+//! this round and number of workers, so that none always follows the same other one. Workers are made ready before the
+//! clock runs, begin together, and stop after the batch in which the time is over, which is the same moment for all,
+//! or their work done. A rate is all operations by the time from the first worker's begin to the last one's end, so
+//! that workers who wait for a core count as waiting. Where a workload must do something between batches that is not
+//! timed, its workers go in step: all begin a batch together, and its time is from the first one's begin to the last
+//! one's end.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,8 +19,10 @@ use crate::target::{Counters, Target};
 use crate::workload::{Job, Workload, job};
 
 mod pace;
+mod turns;
 
 use pace::{Pace, freely, in_step};
+pub(crate) use turns::Turns;
 
 /// Details of workloads that sync files.
 pub(crate) const FSYNCS: &str = "fsyncs/operation";
@@ -133,10 +136,11 @@ pub fn run(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Vec<Cell>>, Error> {
     let mut cells = vec![vec![Cell::default(); contenders.len()]; plan.workers.len()];
+    let mut turns = Turns::of_rows(plan.workers.len(), contenders.len(), plan.seed);
     for round in 0..=plan.rounds {
-        for (workers, row) in plan.workers.iter().zip(&mut cells) {
-            for turn in 0..contenders.len() {
-                let index = (turn + round) % contenders.len();
+        let rows = plan.workers.iter().zip(&mut cells).zip(&mut turns);
+        for ((workers, row), turns) in rows {
+            for index in turns.next() {
                 let contender = &contenders[index];
                 let sample = contender.sample(plan, *workers)?;
                 progress(&format!(

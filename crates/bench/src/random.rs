@@ -16,6 +16,11 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// What another source follows from.
+    pub(crate) fn seed(&mut self) -> u64 {
+        self.bits()
+    }
+
     /// A number below `end`, which is not 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.bits() % end as u64) as usize

@@ -16,6 +16,7 @@ use crate::directory::Directory;
 use crate::in_process::{InProcess, unknown};
 use crate::leavings;
 use crate::machine::{cpu_time, time_of};
+use crate::measure::Turns;
 use crate::regions::Survey;
 use crate::spindle::{Account, MODEL, Spindle};
 use crate::table::{Cell, Column, Sample, Table};
@@ -383,28 +384,29 @@ fn by_clock(
         columns,
     )
     .in_seconds("phase");
+    let mut turns = Turns::new(forms.len() + setup.on.len(), setup.seed);
     for round in 0..setup.rounds {
-        for (column, form) in forms.iter().enumerate() {
-            progress(&format!(
-                "dir-reserve by the clock round {round}: {}",
-                label(form)
-            ));
-            let memory = Arc::new(device::MemoryDevice::new(4 << 30));
-            let inodes = load.inodes() * 4 + 1000;
-            let target = InProcess::on(memory, Some(inodes), &options_of(form)?)?;
-            let samples = clocked(target, load)?;
+        for column in turns.next() {
+            let form = forms.get(column);
+            let what = match form {
+                Some(form) => label(form),
+                None => setup.on[column - forms.len()].display().to_string(),
+            };
+            progress(&format!("dir-reserve by the clock round {round}: {what}"));
+            let samples = match form {
+                Some(form) => {
+                    let memory = Arc::new(device::MemoryDevice::new(4 << 30));
+                    let inodes = load.inodes() * 4 + 1000;
+                    let target = InProcess::on(memory, Some(inodes), &options_of(form)?)?;
+                    clocked(target, load)?
+                }
+                None => {
+                    let path = &setup.on[column - forms.len()];
+                    clocked(Directory::open(path, setup.remount)?, load)?
+                }
+            };
             for (row, sample) in samples.into_iter().enumerate() {
                 table.cells[row][column].samples.push(sample);
-            }
-        }
-        for (place, path) in setup.on.iter().enumerate() {
-            progress(&format!(
-                "dir-reserve by the clock round {round}: {}",
-                path.display()
-            ));
-            let samples = clocked(Directory::open(path, setup.remount)?, load)?;
-            for (row, sample) in samples.into_iter().enumerate() {
-                table.cells[row][forms.len() + place].samples.push(sample);
             }
         }
     }

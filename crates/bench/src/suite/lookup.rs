@@ -14,7 +14,7 @@ use crate::directory::Directory;
 use crate::in_process::{InProcess, unknown};
 use crate::leavings;
 use crate::machine::{cpu_time, user_and_system};
-use crate::measure::{by_operation, in_pairs};
+use crate::measure::{Turns, by_operation, in_pairs};
 use crate::table::{Column, Sample, Table};
 use crate::target::{Handle, Remount, Target};
 
@@ -92,6 +92,8 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
     for directory in directories.iter().flatten() {
         make(directory, &base, &trees)?;
     }
+    let columns = forms.len() + directories.len();
+    let mut turns = Turns::of_rows(rows.len(), columns, setup.seed);
     for round in 0..=setup.rounds {
         for (row, workers) in rows.iter().enumerate() {
             let trees = Trees {
@@ -105,24 +107,22 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
                     }
                 }
             };
-            for (column, form) in forms.iter().enumerate() {
-                progress(&format!(
-                    "lookup round {round}: {workers} workers, {}",
-                    label(form)
-                ));
-                if let Some(target) = engine.take() {
-                    let (target, samples) = walks(target, &base, &trees, form)?;
-                    keep(column, samples);
-                    engine = Some(target);
+            for column in turns[row].next() {
+                let form = forms.get(column);
+                let what = form.map_or("a directory".into(), |form| label(form));
+                progress(&format!("lookup round {round}: {workers} workers, {what}"));
+                if let Some(form) = form {
+                    if let Some(target) = engine.take() {
+                        let (target, samples) = walks(target, &base, &trees, form)?;
+                        keep(column, samples);
+                        engine = Some(target);
+                    }
+                    continue;
                 }
-            }
-            for (place, directory) in directories.iter_mut().enumerate() {
-                progress(&format!(
-                    "lookup round {round}: {workers} workers, a directory"
-                ));
+                let directory = &mut directories[column - forms.len()];
                 if let Some(target) = directory.take() {
                     let (target, samples) = walks(target, &base, &trees, &[])?;
-                    keep(forms.len() + place, samples);
+                    keep(column, samples);
                     *directory = Some(target);
                 }
             }

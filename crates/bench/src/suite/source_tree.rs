@@ -7,6 +7,7 @@ use super::tree::{self, Tree};
 use super::{Progress, Setup, label};
 use crate::directory::Directory;
 use crate::machine::cpu_time;
+use crate::measure::Turns;
 use crate::spindle::{Account, MODEL};
 use crate::suite::dir_reserve::{details, on_spindle};
 use crate::table::{Column, Sample, Table};
@@ -27,8 +28,19 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
         false => Vec::new(),
     };
     let (mut on_disk, mut by_clock) = empty(setup, &tree, &forms)?;
+    let mut turns = Turns::new(forms.len() + setup.on.len(), setup.seed);
     for round in 0..setup.rounds.min(3) {
-        for (index, form) in forms.iter().enumerate() {
+        for index in turns.next() {
+            let Some(form) = forms.get(index) else {
+                let path = &setup.on[index - forms.len()];
+                progress(&format!("source-tree round {round}: {}", path.display()));
+                let target = Directory::open(path, setup.remount)?;
+                let (samples, _) = phases(target, &tree, &Account::default)?;
+                for (row, (wall, _)) in samples.into_iter().enumerate() {
+                    by_clock.cells[row][index].samples.push(wall);
+                }
+                continue;
+            };
             progress(&format!("source-tree round {round}: {}", label(form)));
             let (target, disk) = on_spindle(size_for(&tree), None, form)?;
             let (samples, target) = phases(target, &tree, &|| disk.account())?;
@@ -44,14 +56,6 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
                     details,
                     counters: Vec::new(),
                 });
-            }
-        }
-        for (place, path) in setup.on.iter().enumerate() {
-            progress(&format!("source-tree round {round}: {}", path.display()));
-            let target = Directory::open(path, setup.remount)?;
-            let (samples, _) = phases(target, &tree, &Account::default)?;
-            for (row, (wall, _)) in samples.into_iter().enumerate() {
-                by_clock.cells[row][forms.len() + place].samples.push(wall);
             }
         }
     }

@@ -1,0 +1,111 @@
+//! Who follows whom: each round has an order of its own. No locks.
+//!
+//! What ran before a sample leaves its mark on it (caches, the host's memory, a write-back that goes on), so a column
+//! that followed the same other one in each round would bear the mark of that one.
+
+use crate::random::Random;
+
+/// Orders that are drawn for a round at most; the one that repeats least is taken.
+const DRAWS: usize = 32;
+
+/// Gives each round its order of columns.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    random: Random,
+    /// How often a column followed another: by the column, then by the one before it, the first one by itself.
+    followed: Vec<Vec<usize>>,
+}
+
+impl Turns {
+    /// For so many columns.
+    pub(crate) fn new(columns: usize, seed: u64) -> Turns {
+        Turns {
+            random: Random::new(seed),
+            followed: vec![vec![0; columns]; columns],
+        }
+    }
+
+    /// For so many columns in each of so many rows.
+    pub(crate) fn of_rows(rows: usize, columns: usize, seed: u64) -> Vec<Turns> {
+        let mut random = Random::new(seed);
+        let seeds = (0..rows).map(|_| random.seed());
+        seeds.map(|seed| Turns::new(columns, seed)).collect()
+    }
+
+    /// The columns in the order of the next round: a random one that repeats neighbours as little as any drawn.
+    pub(crate) fn next(&mut self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.followed.len()).collect();
+        let mut best = (usize::MAX, Vec::new());
+        for _ in 0..DRAWS {
+            for place in (1..order.len()).rev() {
+                order.swap(place, self.random.below(place + 1));
+            }
+            let repeated = self.repeated(&order);
+            if repeated < best.0 {
+                best = (repeated, order.clone());
+            }
+        }
+        for (column, before) in neighbours(&best.1) {
+            self.followed[column][before] += 1;
+        }
+        best.1
+    }
+
+    /// What an order costs: what was done once more often costs more than two that were done less often.
+    fn repeated(&self, order: &[usize]) -> usize {
+        let of = |(column, before): (usize, usize)| self.followed[column][before].pow(2);
+        neighbours(order).map(of).sum()
+    }
+}
+
+/// Each column and the one before it; the first one stands for itself.
+fn neighbours(order: &[usize]) -> impl Iterator<Item = (usize, usize)> {
+    let before = order.iter().take(1).chain(order);
+    order.iter().copied().zip(before.copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orders(columns: usize, rounds: usize, seed: u64) -> Vec<Vec<usize>> {
+        let mut turns = Turns::new(columns, seed);
+        (0..rounds).map(|_| turns.next()).collect()
+    }
+
+    #[test]
+    fn each_column_has_one_turn_a_round_and_the_order_follows_from_the_seed() {
+        for columns in [1, 2, 3, 5, 12] {
+            for order in orders(columns, 8, 1) {
+                let mut sorted = order;
+                sorted.sort_unstable();
+                assert_eq!(sorted, (0..columns).collect::<Vec<_>>());
+            }
+        }
+        assert!(orders(0, 2, 1).iter().all(Vec::is_empty));
+        assert_eq!(orders(6, 8, 1), orders(6, 8, 1));
+        assert_ne!(orders(6, 8, 1), orders(6, 8, 2));
+    }
+
+    #[test]
+    fn no_column_follows_the_same_one_in_most_rounds() {
+        for (seed, columns) in (0..20).flat_map(|seed| [(seed, 3), (seed, 5), (seed, 12)]) {
+            let rounds = 8;
+            let orders = orders(columns, rounds, seed);
+            for column in 0..columns {
+                let mut before = vec![0; columns];
+                for order in &orders {
+                    let of = neighbours(order).find(|(this, _)| *this == column);
+                    before[of.unwrap().1] += 1;
+                }
+                let most = before.iter().copied().max().unwrap();
+                let different = before.iter().filter(|count| **count > 0).count();
+                assert!(
+                    most <= rounds / 2,
+                    "{columns} columns, seed {seed}: {before:?}"
+                );
+                assert!(different >= 3, "{columns} columns, seed {seed}: {before:?}");
+            }
+        }
+    }
+}
