@@ -21,17 +21,21 @@ const COLORS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#212529",
 ];
 
-/// A column's color.
+/// Lines of one color: whole, then ever more broken.
+const DASHES: [&str; 6] = ["", "7 4", "2 3", "12 4 2 4", "14 6", "7 3 2 3 2 3"];
+/// As many columns can be told apart when each has a color to itself.
+pub const APART: usize = COLORS.len();
+
+/// A column's color. No other has both the same color and the same [`dash`], up to 42 columns.
 pub fn color(column: usize) -> &'static str {
     COLORS[column % COLORS.len()]
 }
 
 /// What tells apart columns of one color.
-pub fn dash(column: usize) -> &'static str {
-    match column / COLORS.len() {
-        0 => "",
-        1 => " stroke-dasharray=\"7 4\"",
-        _ => " stroke-dasharray=\"2 3\"",
+pub fn dash(column: usize) -> String {
+    match DASHES[column / COLORS.len() % DASHES.len()] {
+        "" => String::new(),
+        dashes => format!(" stroke-dasharray=\"{dashes}\""),
     }
 }
 
@@ -157,10 +161,15 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// From 0 to a round number that holds `most`; by powers of ten where the least is far below.
+    /// From 0, or a round number below the least if that is negative, to a round number that holds `most`; by powers of
+    /// ten where the least is far below.
     pub fn new(least: f64, most: f64) -> Scale {
-        let most = if most > 0.0 { most } else { 1.0 };
-        if least > 0.0 && most / least > 40.0 {
+        let most = if most > 0.0 || least < 0.0 {
+            most.max(0.0)
+        } else {
+            1.0
+        };
+        if least > 0.0 && least.is_finite() && most / least > 40.0 {
             let (low, high) = (least.log10().floor(), most.log10().ceil());
             let powers = (0..=(high - low) as i32).map(|power| 10_f64.powi(low as i32 + power));
             return Scale {
@@ -170,15 +179,24 @@ impl Scale {
                 ticks: powers.collect(),
             };
         }
-        let step = round_step(most / 5.0);
-        let steps = (most / step).ceil();
+        let least = least.min(0.0);
+        let step = round_step((most - least) / 5.0);
+        let (low, high) = ((least / step).floor(), (most / step).ceil());
         Scale {
-            from: 0.0,
-            to: steps * step,
+            from: low * step,
+            to: high * step,
             is_log: false,
-            ticks: (0..=steps as i32)
+            ticks: (low as i32..=high as i32)
                 .map(|number| f64::from(number) * step)
                 .collect(),
+        }
+    }
+
+    /// Where the line of nothing is on the axis: at its beginning, if nothing is negative.
+    pub fn zero(&self) -> f64 {
+        match self.is_log {
+            true => 0.0,
+            false => self.at(0.0),
         }
     }
 
@@ -221,4 +239,31 @@ pub fn tick(value: f64) -> String {
         false => number,
     };
     format!("{number}{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_reaches_below_its_zero_for_what_is_negative_and_begins_with_it_else() {
+        let scale = Scale::new(-12.0, 230.0);
+        assert!(scale.at(-12.0) < scale.at(-9.0) && scale.at(-9.0) < scale.zero());
+        assert!(scale.at(-12.0) > 0.0 && scale.at(230.0) <= 1.0);
+        assert!(scale.ticks.contains(&0.0) && scale.ticks[0] < -11.0);
+        let below = Scale::new(-12.0, -3.0);
+        assert!((below.zero() - 1.0).abs() < 1e-9 && below.at(-12.0) < below.at(-3.0));
+        for (least, most) in [(3.0, 40.0), (0.0, 0.0), (f64::INFINITY, 0.0), (1.0, 1e6)] {
+            let scale = Scale::new(least, most);
+            assert!(scale.zero().abs() < 1e-9 && scale.ticks.len() > 1);
+        }
+    }
+
+    #[test]
+    fn no_two_columns_have_the_same_color_and_dashes() {
+        let looks: std::collections::BTreeSet<_> = (0..42)
+            .map(|column| (color(column), dash(column)))
+            .collect();
+        assert_eq!(looks.len(), 42);
+    }
 }

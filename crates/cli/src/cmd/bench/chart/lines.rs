@@ -1,8 +1,9 @@
-//! Lines: numbers of workers across, values up, a line a column with the range of its samples.
+//! Lines: numbers of workers across, values up, a line a column with the range of its samples. Where there are more
+//! columns than colors, the first one, which is the default form, is thick and lies above the others, which are pale.
 
 use bench::{Spread, Table};
 
-use super::frame::{Frame, LEFT, Scale, WIDTH, color, dash, short, tick};
+use super::frame::{APART, Frame, LEFT, Scale, WIDTH, color, dash, short, tick};
 
 const PLOT_LEFT: f64 = 92.0;
 const PLOT_RIGHT: f64 = WIDTH - 270.0;
@@ -13,7 +14,10 @@ const LEGEND: f64 = 20.0;
 pub fn draw(table: &Table) -> String {
     let spreads = || table.cells.iter().flatten().filter_map(bench::Cell::spread);
     let least = spreads()
-        .map(|spread| spread.median)
+        .map(|spread| match spread.least < 0.0 {
+            true => spread.least,
+            false => spread.median,
+        })
         .fold(f64::INFINITY, f64::min);
     let most = spreads().map(|spread| spread.greatest).fold(0.0, f64::max);
     let scale = Scale::new(least, most);
@@ -37,11 +41,8 @@ pub fn draw(table: &Table) -> String {
             "text-anchor=\"end\"",
         );
     }
-    frame.line(
-        (PLOT_LEFT, bottom),
-        (PLOT_RIGHT, bottom),
-        "stroke=\"#495057\"",
-    );
+    let zero = bottom - PLOT_HEIGHT * scale.zero();
+    frame.line((PLOT_LEFT, zero), (PLOT_RIGHT, zero), "stroke=\"#495057\"");
     for (row, name) in table.rows.iter().enumerate() {
         frame.text(x(row), bottom + 20.0, name, "text-anchor=\"middle\"");
     }
@@ -52,25 +53,63 @@ pub fn draw(table: &Table) -> String {
         table.rows_are,
         "text-anchor=\"middle\" font-weight=\"600\"",
     );
-    for column in 0..table.columns.len() {
+    // The first one last, so that it lies above the others.
+    for column in (0..table.columns.len()).rev() {
         let points: Vec<(f64, Spread)> = (0..table.rows.len())
             .filter_map(|row| Some((x(row), table.cells[row][column].spread()?)))
             .collect();
-        trace(&mut frame, column, &points, &y);
+        trace(&mut frame, look(table, column), &points, &y);
     }
     let used = legend(&mut frame, table, top);
     frame.y = (bottom + 58.0).max(used);
-    let words = "Medians; thin lines from the least sample to the greatest.";
+    let words = match table.columns.len() > APART {
+        true => {
+            "Medians; thin lines from the least sample to the greatest. The thick line is the first column."
+        }
+        false => "Medians; thin lines from the least sample to the greatest.",
+    };
     frame.text(LEFT, frame.y, words, "font-size=\"12\" fill=\"#495057\"");
     frame.y += 16.0;
     frame.finish(table)
 }
 
-/// A column's line through its points, and the ranges of their samples.
-fn trace(frame: &mut Frame, column: usize, points: &[(f64, Spread)], y: &dyn Fn(f64) -> f64) {
+/// How a column's line is drawn.
+struct Look {
+    stroke: String,
+    color: &'static str,
+    dot: f64,
+    opacity: f64,
+}
+
+/// The first of many is thick and of full color, the others are thin and pale.
+fn look(table: &Table, column: usize) -> Look {
+    let (width, dot, opacity) = match (table.columns.len() > APART, column) {
+        (false, _) => (2.2, 3.4, 1.0),
+        (true, 0) => (4.5, 5.0, 1.0),
+        (true, _) => (1.6, 2.4, 0.6),
+    };
     let (color, dash) = (color(column), dash(column));
+    Look {
+        stroke: format!(
+            "stroke=\"{color}\" stroke-width=\"{width}\" stroke-opacity=\"{opacity}\"{dash}"
+        ),
+        color,
+        dot,
+        opacity,
+    }
+}
+
+/// A column's line through its points, and the ranges of their samples.
+fn trace(frame: &mut Frame, look: Look, points: &[(f64, Spread)], y: &dyn Fn(f64) -> f64) {
+    let Look {
+        stroke,
+        color,
+        dot,
+        opacity,
+    } = look;
     for (x, spread) in points {
-        let how = format!("stroke=\"{color}\" stroke-opacity=\"0.45\" stroke-width=\"1.5\"");
+        let opacity = 0.45 * opacity;
+        let how = format!("stroke=\"{color}\" stroke-opacity=\"{opacity}\" stroke-width=\"1.5\"");
         frame.line((*x, y(spread.least)), (*x, y(spread.greatest)), &how);
     }
     let path: Vec<String> = points
@@ -78,12 +117,12 @@ fn trace(frame: &mut Frame, column: usize, points: &[(f64, Spread)], y: &dyn Fn(
         .map(|(x, spread)| format!("{x:.1},{:.1}", y(spread.median)))
         .collect();
     frame.put(&format!(
-        "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2.2\"{dash}/>",
+        "<polyline points=\"{}\" fill=\"none\" {stroke}/>",
         path.join(" ")
     ));
     for (x, spread) in points {
         frame.put(&format!(
-            "<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"3.4\" fill=\"{color}\"/>",
+            "<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"{dot}\" fill=\"{color}\" fill-opacity=\"{opacity}\"/>",
             y(spread.median)
         ));
     }
@@ -104,14 +143,13 @@ fn legend(frame: &mut Frame, table: &Table, top: f64) -> f64 {
     let mut y = top + 6.0;
     for column in order {
         let (from, to) = ((PLOT_RIGHT + 18.0, y), (PLOT_RIGHT + 44.0, y));
-        let how = format!(
-            "stroke=\"{}\" stroke-width=\"3\"{}",
-            color(column),
-            dash(column)
-        );
-        frame.line(from, to, &how);
+        frame.line(from, to, &look(table, column).stroke);
         let label = short(&table.columns[column].label);
-        frame.text(PLOT_RIGHT + 52.0, y + 4.5, &label, "");
+        let how = match (table.columns.len() > APART, column) {
+            (true, 0) => "font-weight=\"700\"",
+            _ => "",
+        };
+        frame.text(PLOT_RIGHT + 52.0, y + 4.5, &label, how);
         y += LEGEND;
     }
     y
