@@ -1,6 +1,6 @@
 //! Lines that are known to be shared: the goal is none. An entry excuses lines that are written within its function
-//! and go from one worker to the other no more often than it says; an entry that excuses nothing any more is a failure,
-//! so that the list shrinks. No locks.
+//! and go from one worker to the other no more often than it says, each and all of a pair together; an entry that
+//! excuses nothing any more is a failure, so that the list shrinks. No locks.
 
 use crate::watch::report::{Shared, Use};
 use crate::watch::symbols::Frame;
@@ -16,6 +16,8 @@ pub struct Known {
     pub is_beneath: bool,
     /// In how many rounds such a line may go to a worker.
     pub most: u32,
+    /// How often all such lines of a pair together may go to a worker, for each step of its operation.
+    pub together: u32,
     /// What is shared, and what will end it.
     pub why: &'static str,
 }
@@ -27,6 +29,7 @@ pub const KNOWN: &[Known] = &[
         function: "",
         is_beneath: false,
         most: 4,
+        together: 16,
         why: "windows of both workers are filled from one group: more than 4 refills of 256 only beside mkdir",
     },
     Known {
@@ -34,6 +37,7 @@ pub const KNOWN: &[Known] = &[
         function: "insert",
         is_beneath: true,
         most: 2,
+        together: 64,
         why: "there are fewer buckets than numbers, and a bucket is a line: where one range of numbers falls on \
               another, each such line goes over once",
     },
@@ -76,6 +80,7 @@ mod tests {
             function: "take",
             is_beneath: false,
             most: 2,
+            together: 2,
             why: "",
         };
         let frame = |file: &str, function: &str| Frame {

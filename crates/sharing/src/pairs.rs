@@ -7,7 +7,7 @@ use engine::{Fs, OpenOptions, Timestamp};
 use lanefs_sharing::{Canary, Operation, Worker};
 use sync::{Arc, Condvar, Mutex, Rank};
 
-use crate::known;
+use crate::known::{self, KNOWN};
 use crate::watch::record::{self, ROUNDS, Record, Rounds};
 use crate::watch::report::{self, REFILLS_MOST, Shared};
 use crate::watch::symbols::Symbols;
@@ -172,6 +172,24 @@ impl Pair {
         self.lines.iter().filter_map(|line| line.known)
     }
 
+    /// Lines that an entry of the list excuses, and how often they went to each worker, all together.
+    pub fn excused_by(&self, entry: usize) -> (usize, [u32; 2]) {
+        let lines = self.lines.iter().filter(|line| line.known == Some(entry));
+        lines.fold((0, [0, 0]), |(count, [one, other]), line| {
+            let [to_one, to_other] = line.shared.fetches();
+            (count + 1, [one + to_one, other + to_other])
+        })
+    }
+
+    /// Entries whose lines went over more often than they may together.
+    pub fn excused_too_often(&self) -> impl Iterator<Item = usize> {
+        (0..KNOWN.len()).filter(|entry| {
+            let (_, often) = self.excused_by(*entry);
+            let mut often = often.iter().zip(self.operations);
+            often.any(|(times, operation)| *times > KNOWN[*entry].together * operation.steps())
+        })
+    }
+
     /// The lines that are shared in more rounds than leases are refilled, and not known to be.
     pub fn failures(&self) -> impl Iterator<Item = &Shared> {
         let unknown = |line: &&Line| !line.shared.is_rare() && line.known.is_none();
@@ -186,7 +204,8 @@ impl Pair {
 
     /// Whether nothing is shared that must not be.
     pub fn is_clean(&self) -> bool {
-        self.failures().next().is_none() && !self.refills_too_often()
+        let is_bounded = self.excused_too_often().next().is_none();
+        self.failures().next().is_none() && !self.refills_too_often() && is_bounded
     }
 }
 
@@ -242,4 +261,48 @@ fn fresh(settings: &Settings) -> Result<Fs, String> {
             .map_err(|error| error.to_string())?;
     }
     Fs::open_for_writing(device, &options, clock).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::record::Rounds;
+
+    /// A pair with so many lines that an entry excuses, each gone once to worker 1.
+    fn pair(entry: usize, lines: u32) -> Pair {
+        let line = |number| {
+            let mut fetched = [Rounds::default(); 2];
+            fetched[1].add(number as usize);
+            let shared = Shared {
+                address: 64 * number as usize,
+                written: [Rounds::default(); 2],
+                fetched,
+                is_false: false,
+                uses: Vec::new(),
+            };
+            Line {
+                shared,
+                known: Some(entry),
+            }
+        };
+        Pair {
+            operations: [Operation::Stat; 2],
+            lines: (0..lines).map(line).collect(),
+            refills: [0; 2],
+            touched: [0; 2],
+        }
+    }
+
+    #[test]
+    fn lines_that_are_excused_one_by_one_fail_together() {
+        for (entry, known) in KNOWN.iter().enumerate() {
+            let most = known.together * Operation::Stat.steps();
+            let within = pair(entry, most);
+            assert_eq!(within.excused_by(entry), (most as usize, [0, most]));
+            assert!(within.is_clean());
+            let beyond = pair(entry, most + 1);
+            assert_eq!(beyond.excused_too_often().collect::<Vec<_>>(), [entry]);
+            assert!(!beyond.is_clean() && beyond.failures().next().is_none());
+        }
+    }
 }

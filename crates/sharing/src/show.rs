@@ -17,6 +17,17 @@ fn names(pair: &Pair) -> String {
     format!("{} | {}", one.name(), other.name())
 }
 
+/// All lines of a pair that are excused, and how often they went to each worker.
+fn excused(pair: &Pair) -> (usize, [u32; 2]) {
+    let entries = (0..KNOWN.len()).map(|entry| pair.excused_by(entry));
+    entries.fold(
+        (0, [0, 0]),
+        |(lines, [one, other]), (more, [to_one, to_other])| {
+            (lines + more, [one + to_one, other + to_other])
+        },
+    )
+}
+
 /// The report for people.
 pub fn text(pairs: &[Pair], unneeded: &[usize], settings: &Settings) {
     for pair in pairs {
@@ -28,18 +39,31 @@ pub fn text(pairs: &[Pair], unneeded: &[usize], settings: &Settings) {
                 names(pair)
             ));
         }
+        for entry in pair.excused_too_often() {
+            let (lines, [one, other]) = pair.excused_by(entry);
+            let known = KNOWN[entry];
+            say(&format!(
+                "{}: {lines} known lines of {} {} go over {one} and {other} times, more than {} a step",
+                names(pair),
+                known.file,
+                known.function,
+                known.together
+            ));
+        }
     }
     say(&format!(
-        "{:<24} {:>8} {:>8} {:>8} {:>14} {:>16}",
-        "pair", "shared", "known", "false", "refills/256", "lines touched"
+        "{:<24} {:>8} {:>8} {:>14} {:>8} {:>14} {:>16}",
+        "pair", "shared", "known", "gone over", "false", "refills/256", "lines touched"
     ));
     for pair in pairs {
         let often = || pair.lines.iter().filter(|line| !line.shared.is_rare());
+        let (lines, [one, other]) = excused(pair);
         say(&format!(
-            "{:<24} {:>8} {:>8} {:>8} {:>14} {:>16}",
+            "{:<24} {:>8} {:>8} {:>14} {:>8} {:>14} {:>16}",
             names(pair),
             often().filter(|line| line.known.is_none()).count(),
-            often().filter(|line| line.known.is_some()).count(),
+            lines,
+            format!("{one} {other}"),
             often().filter(|line| line.shared.is_false).count(),
             format!("{} {}", pair.refills[0], pair.refills[1]),
             format!("{} {}", pair.touched[0], pair.touched[1]),
@@ -148,6 +172,8 @@ pub fn json(pairs: &[Pair], unneeded: &[usize], settings: &Settings) -> Value {
             "clean": pair.is_clean(),
             "rounds": ROUNDS,
             "refills": pair.refills,
+            "known_lines": excused(pair).0,
+            "known_lines_went_over": excused(pair).1,
             "lines_touched": pair.touched,
             "lines": pair.lines.iter().map(line_json).collect::<Vec<_>>(),
         })
