@@ -119,7 +119,8 @@ impl InProcess {
         InProcess::made(device, &make, options)
     }
 
-    fn made(
+    /// On a fresh file system, made so.
+    pub(crate) fn made(
         device: Arc<dyn BlockDevice>,
         make: &lanefs::mkfs::Options,
         options: &OpenOptions,

@@ -9,7 +9,7 @@ use sync::{Arc, Mutex, Rank, clock, thread};
 use super::running::{Running, plain};
 use super::{Progress, Setup, label};
 use crate::directory::Directory;
-use crate::in_process::{InProcess, unknown};
+use crate::in_process::{InProcess, said, unknown};
 use crate::leavings;
 use crate::measure::{Contender, by_operation};
 use crate::random::Random;
@@ -29,6 +29,8 @@ const FILES: usize = 16;
 const SHARERS: usize = 2;
 /// Bytes of a step.
 const STEP: u64 = 4096;
+/// Bytes of an image that stay free when it is filled: for the directory of what fills it.
+const LEFT: u64 = 256 << 10;
 /// Bytes that all of them together grow to, at most.
 const GROWTH: usize = 64 << 20;
 
@@ -36,9 +38,9 @@ const GROWTH: usize = 64 << 20;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fill {
     Empty,
-    /// Every second of many small files removed.
+    /// Filled with files of up to 64 KiB, every second removed: half is free, in pieces of about a file.
     Fragmented,
-    /// Of every 20 blocks one is free, in small pieces.
+    /// Filled with files of up to 256 KiB, one of 20 removed: a twentieth is free, in pieces of about a file.
     Full,
 }
 
@@ -162,8 +164,8 @@ fn fragmentation(setup: &Setup, progress: &mut Progress<'_>) -> Result<Table, Er
     }
     let rows = Fill::ALL.map(|fill| fill.name().to_owned()).to_vec();
     let about = format!(
-        "{FILES} files grow in turn by steps of 4 KiB, {SHARERS} workers; pieces of a file in the mean. Directories \
-         begin with what is in them."
+        "{FILES} files grow in turn by steps of 4 KiB, {SHARERS} workers; pieces of a file in the mean. fragmented: \
+         filled with files of up to 64 KiB, every second removed; 95% full: filled, one of 20 removed."
     );
     let mut table = Table::new(
         "fallocate-pieces",
@@ -174,6 +176,10 @@ fn fragmentation(setup: &Setup, progress: &mut Progress<'_>) -> Result<Table, Er
     );
     (table.unit, table.rows_are, table.shape) = ("pieces of a file", "image", Shape::Bars);
     table.less_is_better = true;
+    if !setup.on.is_empty() {
+        let note = "Directories of --on are measured in the first row only: they are not filled.";
+        table.notes.push(note.into());
+    }
     for round in 0..setup.rounds.min(3) {
         for (fill, cells) in Fill::ALL.into_iter().zip(&mut table.cells) {
             for (index, form) in forms.iter().enumerate() {
@@ -213,9 +219,9 @@ fn on_image(setup: &Setup, fill: Fill, form: &[String], round: u64) -> Result<Sa
     };
     let size = setup.scaled(IMAGE, 16 << 20) as u64;
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(size));
-    let target = InProcess::on(Arc::clone(&device), None, &options)?;
-    prepare(&target, fill, size, setup.seed ^ round)?;
-    let free = target.fs().statfs().map_err(crate::in_process::said)?;
+    let target = image(&device, &options)?;
+    prepare(&target, fill, setup.seed ^ round)?;
+    let free = target.fs().statfs().map_err(said)?;
     // At most half of what is left.
     let most = free.available * free.block_size / 2 / FILES as u64 / STEP * STEP;
     let sample = grow(&target, growth(setup).min(most))?;
@@ -233,34 +239,45 @@ fn on_image(setup: &Setup, fill: Fill, form: &[String], round: u64) -> Result<Sa
     Ok(sample)
 }
 
-/// Makes the image what it is to be.
-fn prepare(target: &InProcess, fill: Fill, size: u64, seed: u64) -> Result<(), Error> {
+/// A file system on a fresh device, with no blocks kept for root: they would stay free in one piece.
+fn image(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<InProcess, Error> {
+    let make = lanefs::mkfs::Options {
+        device_is_zero: true,
+        reserved_percent: 0.0,
+        ..lanefs::mkfs::Options::default()
+    };
+    InProcess::made(Arc::clone(device), &make, options)
+}
+
+/// Makes the image what it is to be: filled but for [`LEFT`], and holes made in what fills it.
+fn prepare(target: &InProcess, fill: Fill, seed: u64) -> Result<(), Error> {
     if fill == Fill::Empty {
         return Ok(());
     }
-    let statfs = || target.fs().statfs().map_err(crate::in_process::said);
+    let free = || {
+        let now = target.fs().statfs().map_err(said)?;
+        Ok::<u64, Error>(now.free * now.block_size)
+    };
     let mut random = Random::new(seed);
     let directory = target.mkdir(target.root(), "filled")?;
-    // Three quarters, half of which go again; or all but what one in 20 then leaves.
-    let left = match fill {
-        Fill::Fragmented => size / 4,
-        _ => size / 100,
-    };
-    let mut names = Vec::new();
-    let mut free = statfs()?.available * statfs()?.block_size;
     let most = if fill == Fill::Full { 64 } else { 16 };
-    while free > left {
-        let bytes = 4096 * (1 + random.below(most) as u64);
+    let mut names = Vec::new();
+    // Each file takes at least a block, so that it ends.
+    while let Some(room) = free()?.checked_sub(LEFT).filter(|room| *room > 0) {
+        let bytes = STEP * (1 + random.below(most) as u64);
         let name = format!("{:06}", names.len());
         let file = target.create(&directory, &name)?;
-        target.fallocate(&file, 0, bytes)?;
         names.push(name);
-        free = free.saturating_sub(bytes);
+        // What is counted as free may be set aside for the map of a file: then it is full, too.
+        match target.fallocate(&file, 0, bytes.min(room.next_multiple_of(STEP))) {
+            Err(Error::Fs { source, .. }) if matches!(source, engine::Error::NoSpace) => break,
+            result => result?,
+        }
     }
     for (number, name) in names.iter().enumerate() {
         let goes = match fill {
             Fill::Fragmented => number % 2 == 1,
-            _ => random.below(25) == 0,
+            _ => random.below(20) == 0,
         };
         if goes {
             target.unlink(&directory, name)?;
@@ -324,4 +341,39 @@ fn steps<T: Target>(target: &T, files: &[T::File], bytes: u64) -> Result<(), Err
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Free runs of an image, their blocks, and the longest.
+    fn free_runs(fill: Fill) -> (u64, u64, u64) {
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(512 << 20));
+        let target = image(&device, &OpenOptions::default()).unwrap();
+        prepare(&target, fill, 1).unwrap();
+        target.close().unwrap();
+        Survey::of(device).unwrap().free_runs().unwrap()
+    }
+
+    #[test]
+    fn fragmented_and_full_images_have_no_piece_in_which_the_workload_fits() {
+        let (_, all, _) = free_runs(Fill::Empty);
+        for (fill, of_twentieths, kib) in [(Fill::Fragmented, 9..=11, 64), (Fill::Full, 1..=1, 256)]
+        {
+            let (runs, free, longest) = free_runs(fill);
+            let twentieths = (20 * free + all / 2) / all;
+            assert!(
+                of_twentieths.contains(&twentieths),
+                "{}: {free} of {all}",
+                fill.name()
+            );
+            assert!(4 * free <= kib * runs, "{}: {free} in {runs}", fill.name());
+            assert!(
+                longest * STEP <= GROWTH as u64 / 4,
+                "{}: {longest}",
+                fill.name()
+            );
+        }
+    }
 }
