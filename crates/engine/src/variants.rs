@@ -446,6 +446,12 @@ impl Variants {
             .map(|known| (known.name, (known.values)()))
     }
 
+    /// Every mechanism's option with all that it takes, in words, the default first: `choices` has one number in place
+    /// of many.
+    pub fn all_there() -> impl Iterator<Item = (&'static str, String)> {
+        MECHANISMS.iter().map(|known| (known.name, (known.there)()))
+    }
+
     /// Every mechanism's option with its value.
     pub fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
         MECHANISMS
@@ -520,5 +526,8 @@ mod tests {
         assert_eq!(text, format!("orphan=file is unknown; there is {there}"));
         let text = variants.set("dir_ireserve=5000").unwrap_err().to_string();
         assert!(text.ends_with("there is auto, off, low, normal, high, or 2 to 4096"));
+        let mut there = Variants::all_there();
+        let numbers = there.find(|(name, _)| *name == "dir_ireserve");
+        assert!(numbers.unwrap().1.ends_with("high, or 2 to 4096"));
     }
 }

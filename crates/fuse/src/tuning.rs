@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `lanefs.forms` | `NAME=VALUE`, a line each: the form of each mechanism |
 //! | `lanefs.choices` | `NAME=VALUE,VALUE...`, a line each: what there is, the default first |
+//! | `lanefs.there` | `NAME=WORDS`, a line each: the same in words, where numbers are a range |
 //! | `lanefs.counters` | `NAME VALUE`, a line each: what was counted since the mount |
 //! | `lanefs.NAME` | the form of one mechanism; setting it switches |
 //!
@@ -32,6 +33,9 @@ pub(crate) fn read(fs: &InodeFs, name: &str) -> Answer<Vec<u8>> {
             .collect(),
         "choices" => Variants::choices()
             .map(|(name, values)| format!("{name}={}\n", values.join(",")))
+            .collect(),
+        "there" => Variants::all_there()
+            .map(|(name, words)| format!("{name}={words}\n"))
             .collect(),
         "counters" => fs
             .counters()

@@ -215,19 +215,19 @@ type Live = (Vec<Shown>, Vec<(String, u64)>);
 
 /// What a mount shows.
 fn live(directory: &Path) -> Result<Live, Failure> {
-    let choices = attribute(directory, "choices")?;
-    let choices: Vec<(&str, &str)> = choices
+    let there = attribute(directory, "there")?;
+    let there: Vec<(&str, &str)> = there
         .lines()
         .filter_map(|line| line.split_once('='))
         .collect();
     let forms = attribute(directory, "forms")?;
     let forms = forms.lines().filter_map(|line| line.split_once('='));
     let shown = forms.map(|(name, value)| {
-        let values = choices.iter().find(|(known, _)| *known == name);
+        let values = there.iter().find(|(known, _)| *known == name);
         Shown {
             name: name.to_owned(),
             value: value.to_owned(),
-            values: values.map_or("", |(_, values)| values).replace(',', ", "),
+            values: values.map_or("", |(_, words)| words).to_owned(),
         }
     });
     let counters = attribute(directory, "counters")?;

@@ -42,11 +42,10 @@ fn choices(directory: &Path) -> Vec<(String, Vec<String>)> {
     let shown = tune(directory, &[]);
     let forms = shown.lines().filter_map(|line| {
         let (name, rest) = line.split_once(' ')?;
-        let values = rest.split_once('(')?.1.strip_suffix(')')?;
-        Some((
-            name.to_owned(),
-            values.split(", ").map(str::to_owned).collect(),
-        ))
+        let values = rest.split_once('(')?.1.strip_suffix(')')?.split(", ");
+        // Of "or 2 to 4096" the last number.
+        let last_word = |value: &str| value.rsplit(' ').next().map(str::to_owned);
+        Some((name.to_owned(), values.filter_map(last_word).collect()))
     });
     forms.collect()
 }
@@ -135,6 +134,24 @@ fn memory_for_inodes_and_for_metadata_is_bounded_as_the_options_say() {
     testkit::e2fsck(&path);
 }
 
+/// Says what there is instead.
+fn what_is_not_there_is_refused(mount: &Path) {
+    for (word, text) in [
+        ("orphan=never", "orphan is one of"),
+        (
+            "dir_ireserve=5000",
+            "dir_ireserve is one of auto, off, low, normal, high, or 2 to 4096",
+        ),
+        ("speed=11", "there is no speed to change; there is orphan"),
+        ("label=root", "there is no label to change"),
+        ("speed", "there is no speed"),
+    ] {
+        let output = lanefs().arg("tune").arg(mount).arg(word).output().unwrap();
+        assert!(!output.status.success());
+        assert!(said(&output).contains(text), "{word}: {}", said(&output));
+    }
+}
+
 #[test]
 fn others_may_look_but_not_switch_and_lists_show_nothing() {
     if !can_mount() {
@@ -181,16 +198,7 @@ fn others_may_look_but_not_switch_and_lists_show_nothing() {
         "{}",
         said(&refused)
     );
-    for (word, text) in [
-        ("orphan=never", "orphan is one of"),
-        ("speed=11", "there is no speed to change; there is orphan"),
-        ("label=root", "there is no label to change"),
-        ("speed", "there is no speed"),
-    ] {
-        let output = lanefs().arg("tune").arg(mount).arg(word).output().unwrap();
-        assert!(!output.status.success());
-        assert!(said(&output).contains(text), "{word}: {}", said(&output));
-    }
+    what_is_not_there_is_refused(mount);
     let output = lanefs().arg("tune").arg(folder.path()).output().unwrap();
     assert!(
         said(&output).contains("no image is mounted on"),
