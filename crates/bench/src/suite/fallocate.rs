@@ -268,9 +268,12 @@ fn prepare(target: &InProcess, fill: Fill, seed: u64) -> Result<(), Error> {
         let name = format!("{:06}", names.len());
         let file = target.create(&directory, &name)?;
         names.push(name);
-        // What is counted as free may be set aside for the map of a file: then it is full, too.
+        // The last 2% are set aside for maps of files: without them it is full, too.
         match target.fallocate(&file, 0, bytes.min(room.next_multiple_of(STEP))) {
-            Err(Error::Fs { source, .. }) if matches!(source, engine::Error::NoSpace) => break,
+            Err(Error::Fs {
+                source: engine::Error::NoSpace,
+                ..
+            }) => break,
             result => result?,
         }
     }
