@@ -128,7 +128,10 @@ fn judge(table: &Value, report: &Path, page: &str) {
     let is_interval = key.ends_with("-pairs");
     for column in columns.iter().filter(|_| !is_interval) {
         let label = column["label"].as_str().unwrap();
-        assert!(texts.iter().any(|text| text == label), "{key}: {label}");
+        // In a legend, or behind the value of each of its bars.
+        let behind = format!("   {label}");
+        let names = |text: &String| text == label || text.ends_with(&behind);
+        assert!(texts.iter().any(names), "{key}: {label}");
     }
     for row in array(table, "rows") {
         let name = row["name"].as_str().unwrap();
