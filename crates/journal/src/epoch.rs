@@ -30,6 +30,8 @@ const CLOSED: u64 = 1 << 63;
 const IDLE_LOOK: Duration = Duration::from_millis(1);
 /// Looks at the slots before the sealer lets other threads have its core.
 const LOOKS_BEFORE_YIELD: u32 = 64;
+/// Looks of one who begins at whether the next epoch is open, before it sleeps: some microseconds.
+const LOOKS_BEFORE_SLEEP: u32 = 512;
 
 /// The running epoch and who is in it.
 pub(crate) struct Epochs {
@@ -132,6 +134,12 @@ impl Epochs {
     }
 
     fn wait_until_open(&self) {
+        // Acquire: pairs with the Release in `open`.
+        let is_open = || self.word.load(Ordering::Acquire) & CLOSED == 0;
+        // To sleep and be woken takes longer than most seals.
+        if sync::thread::spin_until(LOOKS_BEFORE_SLEEP, is_open) {
+            return;
+        }
         let mut gate = self.gate.lock();
         // Acquire: pairs with the Release in `open`, which stores before it takes the gate: no lost wake-up.
         while self.word.load(Ordering::Acquire) & CLOSED != 0 {
