@@ -64,6 +64,12 @@ fn mount_kernel(lanefs: &Path, undo: &mut Undo) -> Result<(), String> {
     let mut make = Command::new(lanefs);
     make.args(["mkfs", "-q", "-N", KERNEL_INODES]);
     output(make.arg(&image).arg(KERNEL_SIZE))?;
+    // Without holes, as ours.
+    output(
+        Command::new("fallocate")
+            .args(["--length", KERNEL_SIZE])
+            .arg(&image),
+    )?;
     let attach = ["--find", "--show"];
     let device = output(Command::new("losetup").args(attach).arg(&image))?;
     undo.device = Some(device.clone());

@@ -49,17 +49,41 @@ impl std::fmt::Debug for InProcess {
     }
 }
 
+/// Bytes of a device that is touched, at most.
+const TOUCHED_MOST: u64 = 2 << 30;
+
+/// Gives a device that is all zeros its memory, or its blocks: else what is written first to each place would be
+/// measured with what the host does then, in the first samples more than in the last.
+fn touch(device: &dyn BlockDevice) -> Result<(), device::DeviceError> {
+    if device.size() > TOUCHED_MOST {
+        return Ok(());
+    }
+    let mut bytes = vec![1; 1 << 20];
+    for _ in 0..2 {
+        for start in (0..device.size()).step_by(bytes.len()) {
+            let len = (device.size() - start).min(bytes.len() as u64);
+            // At most the buffer's length.
+            device.write_at(start, &bytes[..len as usize])?;
+        }
+        // Zeros alone would not be kept where nothing is.
+        bytes.fill(0);
+    }
+    Ok(())
+}
+
 impl InProcess {
-    /// Makes a file system of `size` bytes in memory and opens it.
+    /// Makes a file system of `size` bytes in memory and opens it. Its memory is the process's already, up to 2 GiB.
     ///
     /// # Errors
     /// When no file system of that size can be made.
     pub fn in_memory(size: u64, options: &OpenOptions) -> Result<InProcess, Error> {
-        InProcess::on(Arc::new(MemoryDevice::new(size)), None, options)
+        let device = MemoryDevice::new(size);
+        touch(&device).map_err(lanefs::make::MakeError::from)?;
+        InProcess::on(Arc::new(device), None, options)
     }
 
-    /// Makes a file of `size` bytes that was not there, with a file system in it, and opens it. Removing the file is
-    /// the caller's.
+    /// Makes a file of `size` bytes that was not there, with a file system in it, and opens it. Up to 2 GiB it has no
+    /// holes. Removing the file is the caller's.
     ///
     /// # Errors
     /// When the file exists or can't be made, or no file system of that size can be.
@@ -75,6 +99,7 @@ impl InProcess {
         options: &OpenOptions,
     ) -> Result<InProcess, Error> {
         let device = FileDevice::create_new(path, size).map_err(lanefs::make::MakeError::from)?;
+        touch(&device).map_err(lanefs::make::MakeError::from)?;
         InProcess::on_with(Arc::new(device), None, features, options)
     }
 

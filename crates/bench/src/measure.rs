@@ -211,7 +211,7 @@ impl<T: Target> Measured for T {
 
     fn sample(&self, plan: &Plan, workers: usize) -> Result<Sample, Error> {
         let jobs: Result<Vec<_>, Error> = (0..workers)
-            .map(|number| job(self, plan.workload, number, plan.seed))
+            .map(|number| job(self, plan.workload, number, workers, plan.seed))
             .collect();
         let jobs = jobs?;
         self.settle()?;

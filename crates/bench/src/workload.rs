@@ -76,23 +76,23 @@ workloads! {
     MailSpool = "mail-spool",
         "a mail taken in (written under a passing name, synced, renamed), and an older one read and removed";
     /// Makes files.
-    Create = "create", "an empty file made, of 256";
+    Create = "create", "an empty file made, of 256 in each of up to 8 directories";
     /// Removes files.
-    Unlink = "unlink", "an empty file removed, of 256";
+    Unlink = "unlink", "an empty file removed, of 256 in each of up to 8 directories";
     /// Renames files.
     Rename = "rename", "one of 256 files given another name in its directory";
     /// Empties files.
     Truncate = "truncate", "a file of one allocated block truncated to nothing";
     /// Reserves blocks.
-    Fallocate = "fallocate-8k", "8 KiB reserved at the end of a file of up to 1 MiB";
+    Fallocate = "fallocate-8k", "8 KiB reserved at the end of a file of up to 1 MiB, up to 8 files in turn";
     /// Lists a directory.
     ReadDir = "readdir", "a name listed, of 1,000 in a directory";
     /// Appends.
-    Append = "append", "4 KiB written to the end of a file of up to 1 MiB";
+    Append = "append", "4 KiB written to the end of a file of up to 1 MiB, up to 8 files in turn";
     /// Overwrites.
     Overwrite = "overwrite", "4 KiB written over what a file of 1 MiB had";
     /// Makes directories.
-    MakeDirs = "mkdir", "an empty directory made, of 256";
+    MakeDirs = "mkdir", "an empty directory made, of 256 in each of up to 8 directories";
     /// Truncates byte by byte.
     ByteTruncate = "byte-truncate", "a file of 4 KiB truncated by one byte";
     /// Deletes open files.
@@ -112,11 +112,18 @@ workloads! {
     Mongo = "mongo", "a call in a tree of small files: made, copied, appended to, renamed, looked at, removed";
 }
 
+/// Directories or files of all workers' batches, where they wait for each other at the end of each. So many that a
+/// batch is long beside a commit, which one of two workers makes while the other goes on; each worker has half of them
+/// at most.
+const SEVERAL: usize = 16;
+
 /// One worker's place, and its numbers.
 pub(crate) struct Place<'t, T: Target> {
     target: &'t T,
     name: String,
     directory: T::Dir,
+    /// How many directories or files a batch goes through, where the others wait for its end.
+    several: usize,
     random: Random,
     /// How long each fsync took, in nanoseconds.
     waits: Vec<u64>,
@@ -147,13 +154,14 @@ pub(crate) trait Job: Send {
 }
 
 impl<'t, T: Target> Place<'t, T> {
-    fn new(target: &'t T, number: usize, seed: u64) -> Result<Self, Error> {
+    fn new(target: &'t T, number: usize, workers: usize, seed: u64) -> Result<Self, Error> {
         let name = leavings::name(number);
         let directory = target.mkdir(target.root(), &name)?;
         Ok(Place {
             target,
             name,
             directory,
+            several: (SEVERAL / workers.max(1)).clamp(1, SEVERAL / 2),
             random: Random::new(seed ^ number as u64),
             waits: Vec::new(),
         })
@@ -178,9 +186,10 @@ pub(crate) fn job<'t, T: Target>(
     target: &'t T,
     workload: Workload,
     number: usize,
+    workers: usize,
     seed: u64,
 ) -> Result<Box<dyn Job + 't>, Error> {
-    let place = Place::new(target, number, seed)?;
+    let place = Place::new(target, number, workers, seed)?;
     Ok(match workload {
         Workload::CreateUnlink | Workload::Create | Workload::Unlink | Workload::MakeDirs => {
             Box::new(names::Making::new(place, workload)?)

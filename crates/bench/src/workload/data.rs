@@ -20,21 +20,27 @@ const CUTS: u64 = 256;
 
 const BYTES: [u8; WRITE] = [0x5a; WRITE];
 
-/// A file that grows, is overwritten, or shrinks.
+/// A file, or some, that grow, are overwritten, or shrink.
 pub(super) struct Growing<'t, T: Target> {
     place: Place<'t, T>,
     workload: Workload,
-    file: T::File,
+    files: Vec<T::File>,
+    /// Of each.
     size: u64,
 }
 
 impl<'t, T: Target> Growing<'t, T> {
     pub(super) fn new(place: Place<'t, T>, workload: Workload) -> Result<Self, Error> {
-        let file = place.target.create(&place.directory, "file")?;
+        let many = match workload {
+            Workload::Append | Workload::Fallocate => place.several,
+            _ => 1,
+        };
+        let make = |number| place.target.create(&place.directory, &numbered(number));
+        let files = (0..many).map(make).collect::<Result<Vec<_>, Error>>()?;
         let mut growing = Growing {
             place,
             workload,
-            file,
+            files,
             size: 0,
         };
         if workload == Workload::Overwrite {
@@ -44,51 +50,55 @@ impl<'t, T: Target> Growing<'t, T> {
         Ok(growing)
     }
 
-    /// Appends up to that size.
-    fn write(&mut self, size: u64) -> Result<(), Error> {
-        while self.size < size {
-            self.place.target.write(&self.file, self.size, &BYTES)?;
-            self.size += WRITE as u64;
+    /// Writes to each from its beginning, up to that size, by appending; says how often.
+    fn write(&mut self, size: u64) -> Result<u64, Error> {
+        for file in &self.files {
+            for number in 0..size / WRITE as u64 {
+                self.place
+                    .target
+                    .write(file, number * WRITE as u64, &BYTES)?;
+            }
         }
-        Ok(())
+        self.size = size;
+        Ok(self.files.len() as u64 * (size / WRITE as u64))
+    }
+
+    /// Reserves blocks for each, step by step; says how often.
+    fn reserve(&mut self) -> Result<u64, Error> {
+        for file in &self.files {
+            for number in 0..MOST / STEP {
+                self.place.target.fallocate(file, number * STEP, STEP)?;
+            }
+        }
+        self.size = MOST;
+        Ok(self.files.len() as u64 * (MOST / STEP))
+    }
+
+    fn cut(&mut self) -> Result<u64, Error> {
+        for _ in 0..CUTS {
+            self.size -= 1;
+            for file in &self.files {
+                self.place.target.truncate(file, self.size)?;
+            }
+        }
+        Ok(CUTS)
     }
 }
 
 impl<T: Target> Job for Growing<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
-        let (target, file) = (self.place.target, &self.file);
         match self.workload {
             Workload::WriteTruncate => {
-                for number in 0..WRITES {
-                    target.write(file, (number * WRITE) as u64, &BYTES)?;
+                let written = self.write((WRITES * WRITE) as u64)?;
+                for file in &self.files {
+                    self.place.target.truncate(file, 0)?;
                 }
-                target.truncate(file, 0)?;
-                Ok(WRITES as u64)
+                Ok(written)
             }
-            Workload::Overwrite => {
-                for number in 0..MOST / WRITE as u64 {
-                    target.write(file, number * WRITE as u64, &BYTES)?;
-                }
-                Ok(MOST / WRITE as u64)
-            }
-            Workload::Fallocate => {
-                for number in 0..MOST / STEP {
-                    target.fallocate(file, number * STEP, STEP)?;
-                }
-                self.size = MOST;
-                Ok(MOST / STEP)
-            }
-            Workload::ByteTruncate => {
-                for _ in 0..CUTS {
-                    self.size -= 1;
-                    target.truncate(file, self.size)?;
-                }
-                Ok(CUTS)
-            }
-            _ => {
-                self.write(MOST)?;
-                Ok(MOST / WRITE as u64)
-            }
+            Workload::Fallocate => self.reserve(),
+            Workload::ByteTruncate => self.cut(),
+            // Append, and Overwrite over what is there.
+            _ => self.write(MOST),
         }
     }
 
@@ -103,19 +113,22 @@ impl<T: Target> Job for Growing<'_, T> {
 
     fn between(&mut self) -> Result<(), Error> {
         match self.workload {
-            Workload::ByteTruncate if self.size == 0 => self.write(WRITE as u64),
+            Workload::ByteTruncate if self.size == 0 => self.write(WRITE as u64).map(drop),
             Workload::Append | Workload::Fallocate if self.size > 0 => {
                 self.size = 0;
-                self.place.target.truncate(&self.file, 0)
+                let mut files = self.files.iter();
+                files.try_for_each(|file| self.place.target.truncate(file, 0))
             }
             _ => Ok(()),
         }
     }
 
     fn finish(self: Box<Self>) -> Result<(), Error> {
-        let Growing { place, file, .. } = *self;
-        place.target.close(file)?;
-        place.target.unlink(&place.directory, "file")?;
+        let Growing { place, files, .. } = *self;
+        for (number, file) in files.into_iter().enumerate() {
+            place.target.close(file)?;
+            place.target.unlink(&place.directory, &numbered(number))?;
+        }
         place.remove()
     }
 }

@@ -5,7 +5,7 @@ use lanefs::Error;
 use super::{Job, Place, Workload, numbered};
 use crate::target::Target;
 
-/// Files of a batch.
+/// Files of a directory.
 const BATCH: usize = 256;
 /// Files that are looked at.
 const FILES: usize = 1000;
@@ -18,61 +18,66 @@ const RECREATIONS: usize = 1000;
 pub(super) struct Making<'t, T: Target> {
     place: Place<'t, T>,
     workload: Workload,
+    directories: Vec<T::Dir>,
     there: bool,
 }
 
 impl<'t, T: Target> Making<'t, T> {
     pub(super) fn new(place: Place<'t, T>, workload: Workload) -> Result<Self, Error> {
+        let many = match workload {
+            Workload::CreateUnlink => 1,
+            _ => place.several,
+        };
+        let make = |number| place.target.mkdir(&place.directory, &numbered(number));
+        let directories = (0..many).map(make).collect::<Result<Vec<_>, Error>>()?;
         let mut making = Making {
             place,
             workload,
+            directories,
             there: false,
         };
         making.between()?;
         Ok(making)
     }
 
-    fn make(&mut self) -> Result<(), Error> {
-        let Place {
-            target, directory, ..
-        } = &self.place;
-        for number in 0..BATCH {
-            match self.workload {
-                Workload::MakeDirs => drop(target.mkdir(directory, &numbered(number))?),
-                _ => drop(target.create(directory, &numbered(number))?),
+    /// Says how many.
+    fn make(&mut self) -> Result<u64, Error> {
+        let target = self.place.target;
+        for directory in &self.directories {
+            for number in 0..BATCH {
+                match self.workload {
+                    Workload::MakeDirs => drop(target.mkdir(directory, &numbered(number))?),
+                    _ => drop(target.create(directory, &numbered(number))?),
+                }
             }
         }
         self.there = true;
-        Ok(())
+        Ok((self.directories.len() * BATCH) as u64)
     }
 
-    fn remove(&mut self) -> Result<(), Error> {
-        let Place {
-            target, directory, ..
-        } = &self.place;
-        for number in 0..BATCH {
-            match self.workload {
-                Workload::MakeDirs => target.rmdir(directory, &numbered(number))?,
-                _ => target.unlink(directory, &numbered(number))?,
+    /// Says how many.
+    fn remove(&mut self) -> Result<u64, Error> {
+        let target = self.place.target;
+        for directory in &self.directories {
+            for number in 0..BATCH {
+                match self.workload {
+                    Workload::MakeDirs => target.rmdir(directory, &numbered(number))?,
+                    _ => target.unlink(directory, &numbered(number))?,
+                }
             }
         }
         self.there = false;
-        Ok(())
+        Ok((self.directories.len() * BATCH) as u64)
     }
 }
 
 impl<T: Target> Job for Making<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         match self.workload {
-            Workload::CreateUnlink => {
-                self.make()?;
-                self.remove()?;
-                return Ok(2 * BATCH as u64);
-            }
-            Workload::Unlink => self.remove()?,
-            _ => self.make()?,
+            Workload::CreateUnlink => Ok(self.make()? + self.remove()?),
+            Workload::Unlink => self.remove(),
+            _ => self.make(),
         }
-        Ok(BATCH as u64)
     }
 
     fn pauses(&self) -> bool {
@@ -82,8 +87,8 @@ impl<T: Target> Job for Making<'_, T> {
 
     fn between(&mut self) -> Result<(), Error> {
         match (self.workload, self.there) {
-            (Workload::Unlink, false) => self.make(),
-            (Workload::Create | Workload::MakeDirs, true) => self.remove(),
+            (Workload::Unlink, false) => self.make().map(drop),
+            (Workload::Create | Workload::MakeDirs, true) => self.remove().map(drop),
             _ => Ok(()),
         }
     }
@@ -92,7 +97,14 @@ impl<T: Target> Job for Making<'_, T> {
         if self.there {
             self.remove()?;
         }
-        self.place.remove()
+        let Making {
+            place, directories, ..
+        } = *self;
+        for number in 0..directories.len() {
+            place.target.rmdir(&place.directory, &numbered(number))?;
+        }
+        drop(directories);
+        place.remove()
     }
 }
 
