@@ -2,15 +2,19 @@
 //!
 //! Both images lie in /dev/shm: a file for the engine (and memory), and one that the kernel mounts through a loop
 //! device, made by `lanefs mkfs` with its defaults and inodes for all benches. Without root the kernel is left out, and
-//! that is said. Tables go to standard output and with the charts to docs/scaling, the whole report to
-//! target/bench-scaling.
+//! that is said. Tables go to standard output and with the charts to docs/scaling, and from there into
+//! the mechanisms' pages; the whole report to target/bench-scaling.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::measured;
+
 /// The kernel's image: room and inodes for the largest bench.
 const KERNEL_SIZE: &str = "6G";
+/// As large a journal as the engine's smaller image has by default.
+const KERNEL_JOURNAL: &str = "size=32";
 const KERNEL_INODES: &str = "800000";
 /// The engine's file.
 const SIZE: &str = "1G";
@@ -62,7 +66,7 @@ fn mount_kernel(lanefs: &Path, undo: &mut Undo) -> Result<(), String> {
     let (image, at) = (undo.place.join("kernel.img"), undo.place.join("kernel"));
     fs::create_dir(&at).map_err(|error| format!("{}: {error}", at.display()))?;
     let mut make = Command::new(lanefs);
-    make.args(["mkfs", "-q", "-N", KERNEL_INODES]);
+    make.args(["mkfs", "-q", "-N", KERNEL_INODES, "-J", KERNEL_JOURNAL]);
     output(make.arg(&image).arg(KERNEL_SIZE))?;
     // Without holes, as ours.
     output(
@@ -124,6 +128,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     );
     let charts = root.join("docs/scaling");
     copy(&report, &charts).map_err(|error| format!("{}: {error}", charts.display()))?;
+    measured::update(&charts)?;
     eprintln!(
         "tables and charts in {}, all of it in {}",
         charts.display(),

@@ -1,5 +1,6 @@
 //! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`, `cargo xtask bench-build`,
-//! `cargo xtask bench-engine`, `cargo xtask bench-scaling`, `cargo xtask bench-fsync`, `cargo xtask suites`.
+//! `cargo xtask bench-engine`, `cargo xtask bench-scaling`, `cargo xtask bench-fsync`,
+//! `cargo xtask measured`, `cargo xtask suites`.
 
 mod bench_build;
 mod bench_engine;
@@ -8,6 +9,7 @@ mod bench_scaling;
 mod ci;
 mod crash;
 mod demo;
+mod measured;
 mod sharing;
 mod suites;
 mod tidy;
@@ -33,6 +35,8 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
        cargo xtask bench-scaling [--quick] [OPTION of lanefs bench ...]
                           every mechanism beside its plain twins and the kernel's ext4 (as root): tables to standard
                           output, with charts to docs/scaling, a page in target/bench-scaling; 25 minutes, --quick 3
+       cargo xtask measured
+                          the measured parts of the mechanisms' pages once more from docs/scaling/tables.md
        cargo xtask bench-fsync [MICROSECONDS,...] [OPTION of lanefs bench ...]
                           fsyncs beside the kernel's ext4 and btrfs on disks with slow flushes, and fio (as root):
                           tables and charts to docs/scaling/fsync.md; flushes of 0, 20 and 1000: 10 minutes";
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         ["bench-build", only @ ..] => bench_build::run(&root(), only),
         ["bench-engine", options @ ..] => bench_engine::run(&root(), options),
         ["bench-scaling", options @ ..] => bench_scaling::run(&root(), options),
+        ["measured"] => measured::update(&root().join("docs/scaling")),
         ["bench-fsync", options @ ..] => bench_fsync::run(&root(), options),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -79,6 +79,7 @@ fn check(root: &Path) -> std::io::Result<(usize, Vec<Violation>)> {
         .flat_map(|source| &source.lines)
         .filter_map(|line| docs::function(&line.code))
         .collect();
+    docs::check_measured(&pages, &mut violations);
     for page in &pages {
         docs::check_tests(page, &functions, &mut violations);
         docs::check_links(

@@ -7,12 +7,46 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::Violation;
+use crate::measured::fill;
 
 /// The page that lists every command and option.
 pub const CLI_PAGE: &str = "docs/cli.md";
 
+/// The folder of measured tables, and the page that has them all.
+const TABLES: (&str, &str) = ("docs/scaling/", "docs/scaling/tables.md");
+
 /// A page of documentation: its path from the root, and its text.
 pub type Page = (String, String);
+
+/// Checks that the measured parts of pages are what the page of all tables has.
+pub fn check_measured(pages: &[Page], violations: &mut Vec<Violation>) {
+    let Some((_, tables)) = pages.iter().find(|(path, _)| path == TABLES.1) else {
+        return;
+    };
+    for (path, text) in pages {
+        if !path.starts_with(TABLES.0) || path == TABLES.1 {
+            continue;
+        }
+        let wrong = match fill(text, tables) {
+            Ok(filled) if filled == *text => continue,
+            Ok(filled) => {
+                let mut lines = text.lines().zip(filled.lines());
+                let line = lines.position(|(is, should)| is != should);
+                (
+                    line.map_or(0, |line| line + 1),
+                    format!("differs from {}: bench-scaling renews it", TABLES.1),
+                )
+            }
+            Err(error) => (0, error),
+        };
+        violations.push(Violation {
+            path: path.clone(),
+            line: wrong.0,
+            rule: "measured",
+            message: wrong.1,
+        });
+    }
+}
 
 /// Checks the links of a page. `exists` says whether a path from the root does.
 pub fn check_links(
@@ -257,6 +291,28 @@ mod tests {
         assert_eq!(broken_links("[b](c.md)"), 1);
         assert_eq!(broken_links("[b](b.md#small)"), 1);
         assert_eq!(broken_links("```\n[b](c.md)\n```"), 0);
+    }
+
+    #[test]
+    fn a_measured_part_that_is_not_the_tables_is_caught() {
+        let tables = page(
+            "docs/scaling/tables.md",
+            "\n### One\n\n![One](one.svg)\n\n| 1 |\n",
+        );
+        let broken = |text: &str| {
+            let mut violations = Vec::new();
+            let pages = [tables.clone(), page("docs/scaling/one.md", text)];
+            check_measured(&pages, &mut violations);
+            violations
+                .iter()
+                .filter(|found| found.rule == "measured")
+                .count()
+        };
+        let marked = |key: &str| format!("<!-- measured: {key} -->\n<!-- end of measured -->\n");
+        assert_eq!(broken(&fill(&marked("one"), &tables.1).unwrap()), 0);
+        assert_eq!(broken("No mark.\n"), 0);
+        assert_eq!(broken(&marked("one")), 1);
+        assert_eq!(broken(&marked("two")), 1);
     }
 
     #[test]

@@ -20,6 +20,8 @@ use crate::workload::Workload;
 
 /// Containers of the source's table.
 const WORKERS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Those of the table without preallocation.
+const UNKEPT_WORKERS: [usize; 4] = [1, 2, 8, 64];
 /// What its columns are.
 const MECHANISMS: [&str; 3] = ["group_lock", "stream_goal", "mb_optimize_scan"];
 /// Bytes of an image whose files are looked at.
@@ -77,9 +79,47 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
         let others = alone(setup, &contenders);
         tables.extend(running.pairs(setup, first, &others, progress)?);
     }
+    tables.extend(unkept(setup, &contenders, progress)?);
     drop(contenders);
     tables.push(fragmentation(setup, progress)?);
     Ok(tables)
+}
+
+/// The same without blocks kept for files, where each step looks for its own: what the forms of the search cost those
+/// who meet there. Of the default mechanisms only.
+fn unkept(
+    setup: &Setup,
+    contenders: &[Contender<'_>],
+    progress: &mut Progress<'_>,
+) -> Result<Option<Table>, Error> {
+    let Some(off) = without_preallocation(setup) else {
+        return Ok(None);
+    };
+    let mut forms: Vec<Contender<'_>> = contenders.first().into_iter().cloned().collect();
+    forms.extend(alone(setup, contenders));
+    forms.retain(|form| !form.options().is_empty());
+    for form in &mut forms {
+        let options = form.options().iter().cloned().chain([off.clone()]);
+        *form = form.with(form.column.label.clone(), options.collect());
+    }
+    if forms.is_empty() {
+        return Ok(None);
+    }
+    let running = Running {
+        key: "fallocate-unkept",
+        title: "fallocate in steps without preallocation, all workers",
+        workload: Workload::FallocateSteps,
+        workers: &UNKEPT_WORKERS,
+        operations: None,
+    };
+    running.table(setup, &forms, progress).map(Some)
+}
+
+/// The plain form of preallocation, unless other mechanisms are measured than this bench's own.
+fn without_preallocation(setup: &Setup) -> Option<String> {
+    let mut plain = plain().into_iter();
+    let off = plain.find(|option| option.starts_with("prealloc="));
+    off.filter(|_| setup.mechanisms.is_none())
 }
 
 /// A worker's mean instead of the sum.
@@ -135,10 +175,8 @@ fn piece_label(form: &[String]) -> String {
 /// All forms of the mechanisms, and the first of them without preallocation.
 fn forms_of_pieces(setup: &Setup) -> Vec<Vec<String>> {
     let mut forms = setup.forms(&MECHANISMS);
-    let plain = plain()
-        .into_iter()
-        .find(|option| option.starts_with("prealloc="));
-    if let (Some(first), Some(plain), None) = (forms.first(), plain, &setup.mechanisms) {
+    let plain = without_preallocation(setup);
+    if let (Some(first), Some(plain)) = (forms.first(), plain) {
         let without = first.iter().cloned().chain([plain]);
         forms.push(without.collect());
     }
