@@ -140,10 +140,15 @@ fn work(fs: &Fs, number: usize, stop: &AtomicBool) -> usize {
         fs.allocate(ino, Allocate::Grow, 100_000, 50_000).unwrap();
         fs.truncate(ino, 3000).unwrap();
         assert_eq!(contents(fs, ino), [number as u8; 3000]);
+        let generation = fs.metadata(ino).unwrap().generation;
+        let opened = fs.open_by_handle(ino, generation).unwrap().metadata();
+        assert_eq!((opened.ino, opened.size), (ino, 3000));
+        fs.release(ino).unwrap();
         fs.hold(ino).unwrap();
         fs.unlink(directory, b"file").unwrap();
         fs.truncate(ino, 0).unwrap();
         fs.release(ino).unwrap();
+        assert!(fs.open_by_handle(ino, generation).is_err());
         let inner = fs.mkdir(directory, b"inner", NEW).unwrap();
         for name in [b"one", b"two"] {
             fs.create(inner, name, NEW).unwrap();
@@ -161,11 +166,20 @@ fn work(fs: &Fs, number: usize, stop: &AtomicBool) -> usize {
 #[test]
 fn each_form_is_switched_a_thousand_times_under_load() {
     let features = "orphan_file,fast_commit";
-    let Some(image) = make(&["-b", "1024", "-O", features, "-J", "size=4"], 24 << 20) else {
+    // Enough groups for several goals, and to skip one.
+    let geometry = ["-b", "1024", "-g", "1024", "-O", features, "-J", "size=4"];
+    let Some(image) = make(&geometry, 32 << 20) else {
         return;
     };
     let device = Arc::new(CowDevice::new(image.into()));
-    let fs = open(&device, Variants::default(), true);
+    let options = OpenOptions {
+        reaper_thread: true,
+        // Inodes leave memory meanwhile.
+        live_inodes: 16,
+        ..OpenOptions::default()
+    };
+    let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let fs = Fs::open_for_writing(shared, &options, clock).unwrap();
     let before = fs.statfs().unwrap();
     let stop = AtomicBool::new(false);
     let rounds: usize = sync::thread::scope(|scope| {
@@ -190,6 +204,13 @@ fn each_form_is_switched_a_thousand_times_under_load() {
     // The forms of the fsync log were switched while it was in use.
     let logged = count(&fs, "fsync.log_commits");
     assert!(logged > 20, "{logged} log commits only");
+    // So were those of the inode cache, of orphans and of the groups: inodes left memory, slots were taken, and more
+    // groups than one were used.
+    for name in ["icache.evictions", "orphan.slots_taken"] {
+        assert!(count(&fs, name) > 20, "{name}");
+    }
+    let groups = count(&fs, "mballoc.groups_in_memory");
+    assert!(groups >= 4, "{groups} groups only");
     let free = |fs: &Fs| {
         fs.sync().unwrap();
         let found = fs.statfs().unwrap();
