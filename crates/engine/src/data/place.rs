@@ -1,8 +1,8 @@
 //! Which blocks a growing file gets: those kept for it; else, for a small file, the next ones of the calling thread's
-//! run; else a normalised run out of the bitmaps, of which it keeps what it does not need yet.
+//! run; else a normalised run out of the bitmaps, of which it keeps what it does not need yet ([`kept`]). With
+//! `prealloc=off` each request is taken as it is ([`plain`]).
 //!
-//! The holder of the inode's exclusive lock asks while preparing. What is kept is in no image: a crash forgets it. With
-//! `prealloc=off` each request is taken as it is.
+//! The holder of the inode's exclusive lock asks while preparing. What is kept is in no image: a crash forgets it.
 //!
 //! Where: behind what is mapped before; else, for a regular file, in its flexible group, but not in the first block
 //! group of it, which is left to directories and tables; large files behind others ([`crate::mballoc::Goals`]). Threads
@@ -10,12 +10,15 @@
 
 use ondisk::{Flags, FsBlock, Geometry, Group, Ino};
 
-use super::step::{Changing, max_bytes, run_at};
+use super::step::{Changing, run_at};
 use crate::error::Error;
-use crate::extent::{Mapping, Mappings};
+use crate::extent::Mapping;
 use crate::icache::LoadedInode;
-use crate::mballoc::{Aside, Blocks, Request, normalize};
+use crate::mballoc::Blocks;
 use crate::sb::Purpose;
+
+mod kept;
+mod plain;
 
 /// Runs of blocks that one step takes at most.
 const STEP_RUNS: usize = 8;
@@ -23,6 +26,12 @@ const STEP_RUNS: usize = 8;
 const SMALL: u64 = 16;
 /// Block groups of a flexible group from which on the first is left to directories, as in Linux.
 const FLEX_GROUPS: u32 = 4;
+
+/// How a file comes by its blocks.
+trait Supply {
+    /// Takes blocks for the place's `at`, and as many behind it as there are in a row.
+    fn take<'a>(&self, place: &Place<'a, '_>) -> Result<Blocks<'a>, Error>;
+}
 
 /// Takes blocks for a hole, or for a part of it from its start on, near what is mapped before it.
 pub(super) fn take_runs<'a>(
@@ -37,10 +46,14 @@ pub(super) fn take_runs<'a>(
         false => 3 * geometry.block_size().bytes_u64() / 4,
     };
     let end = hole.logical + hole.len.min(most);
-    let keeps = file.icache.preallocations().is_on();
-    if !keeps {
-        file.icache.give_back_kept(file.locked.inode());
-    }
+    let supply: &dyn Supply = match file.icache.preallocations().is_on() {
+        true => &kept::Kept,
+        false => {
+            // From when there was more.
+            file.icache.give_back_kept(file.locked.inode());
+            &plain::Plain
+        }
+    };
     let before = match hole.logical.checked_sub(1) {
         Some(before) => run_at(file.volume(), inode, before, hole.logical)?.physical,
         None => None,
@@ -50,12 +63,11 @@ pub(super) fn take_runs<'a>(
         inode,
         at: hole.logical,
         end,
-        keeps,
         next: before.map(|block| FsBlock(block.0 + 1)),
     };
     let mut taken: Vec<Blocks<'a>> = Vec::new();
     while place.at < end && taken.len() < STEP_RUNS {
-        match place.take() {
+        match supply.take(&place) {
             Ok(blocks) => {
                 let run = blocks.run();
                 place.at += u64::from(run.len);
@@ -77,47 +89,11 @@ struct Place<'a, 'b> {
     at: u64,
     /// Where the request ends.
     end: u64,
-    /// Whether blocks are kept.
-    keeps: bool,
     /// The block behind the one that holds what is before `at`.
     next: Option<FsBlock>,
 }
 
 impl<'a> Place<'a, '_> {
-    /// Takes blocks for `at`, and as many behind it as there are in a row.
-    fn take(&mut self) -> Result<Blocks<'a>, Error> {
-        let (icache, live) = (self.file.icache, self.file.locked.inode());
-        let kept = icache.preallocations();
-        if !self.keeps {
-            let want = self.end - self.at;
-            return self.take_out(self.goal(), want, want);
-        }
-        let want = self.end - self.at;
-        if let Some(blocks) = kept.take(live.kept(), self.at, bounded(want)) {
-            return Ok(icache.take_up(blocks));
-        }
-        let neighbors = live.kept().neighbors(self.at);
-        let want = want.min(neighbors.behind - self.at);
-        let file_end = self.file_end();
-        let is_small = self.end.max(file_end) <= SMALL;
-        if let Some(next) = self.next
-            && let Some(blocks) = kept.take_at(next, bounded(want))
-        {
-            return Ok(icache.take_up(blocks));
-        }
-        if is_small
-            && self.next.is_none()
-            && let Some(blocks) = self.take_from_lane(want)?
-        {
-            return Ok(blocks);
-        }
-        // One write of a whole file, which nobody has open to write more.
-        if self.next.is_none() && self.at == 0 && !live.is_held() {
-            return self.take_out(self.goal(), want, want);
-        }
-        self.refill(want, neighbors.before)
-    }
-
     /// Takes up to `want` blocks, of which `least` will do, out of the bitmaps.
     fn take_out(&self, goal: FsBlock, want: u64, least: u64) -> Result<Blocks<'a>, Error> {
         let icache = self.file.icache;
@@ -131,74 +107,6 @@ impl<'a> Place<'a, '_> {
         Ok(blocks)
     }
 
-    /// Takes a normalised run out of the bitmaps, and keeps what is not wanted of it.
-    fn refill(&mut self, want: u64, kept_before: u64) -> Result<Blocks<'a>, Error> {
-        let (icache, live) = (self.file.icache, self.file.locked.inode());
-        let range = self.normalized(want, kept_before)?;
-        let mut blocks = self.take_out(self.goal(), range.1 - range.0, want)?;
-        icache.preallocations().refills.add(1);
-        let lead = self.at - range.0;
-        // If it does not hold all that is wanted in its place, what is wanted comes first.
-        if lead > 0 && lead + want <= u64::from(blocks.run().len) {
-            let before = blocks.split(bounded(lead));
-            icache.keep_for(live, range.0, before.set_aside());
-        }
-        if u64::from(blocks.run().len) > want {
-            let wanted = blocks.split(bounded(want));
-            icache.keep_for(live, self.at + want, blocks.set_aside());
-            return Ok(wanted);
-        }
-        Ok(blocks)
-    }
-
-    /// The logical blocks to look for.
-    fn normalized(&self, want: u64, kept_before: u64) -> Result<(u64, u64), Error> {
-        let volume = self.file.volume();
-        let geometry = volume.geometry();
-        let bits = geometry.block_size().bits();
-        let mut request = Request {
-            block_bits: bits,
-            logical: self.at,
-            len: want,
-            file_end: self.file_end(),
-            hole: (kept_before, max_bytes(volume, self.inode) >> bits),
-            free: self.file.icache.spare_blocks(),
-            group: geometry.blocks_per_group().into(),
-        };
-        request.hole.1 = request.hole.1.max(self.at + want);
-        let wide = normalize(&request);
-        let asked_end = self.at + want;
-        if self.next.is_some() {
-            request.hole.0 = self.at;
-        } else if wide.start < self.at {
-            for run in Mappings::new(volume, self.inode, wide.start..self.at)? {
-                let run = run?;
-                if run.physical.is_some() {
-                    request.hole.0 = run.end();
-                }
-            }
-        }
-        if wide.end > asked_end {
-            let behind = self.file.run_at(asked_end, wide.end)?;
-            let free_to = if behind.physical.is_some() {
-                asked_end
-            } else {
-                behind.end()
-            };
-            let live = self.file.locked.inode();
-            let kept_behind = live.kept().neighbors(self.at).behind;
-            request.hole.1 = free_to.min(kept_behind).max(asked_end);
-        }
-        let range = normalize(&request);
-        Ok((range.start, range.end))
-    }
-
-    fn file_end(&self) -> u64 {
-        let volume = self.file.volume();
-        let size = volume.geometry().block_size();
-        size.blocks_for(self.inode.bytes(volume))
-    }
-
     /// Where to look for blocks.
     fn goal(&self) -> FsBlock {
         let geometry = self.file.volume().geometry();
@@ -207,37 +115,6 @@ impl<'a> Place<'a, '_> {
         let ino = self.inode.ino();
         self.next
             .unwrap_or_else(|| goals.first(geometry, ino, own(), self.end - self.at))
-    }
-
-    /// Takes the next blocks of the thread's run for small files of this part of the volume, or of a new one. Nothing
-    /// where there is too little free for that.
-    fn take_from_lane(&self, want: u64) -> Result<Option<Blocks<'a>>, Error> {
-        let icache = self.file.icache;
-        let geometry = self.file.volume().geometry();
-        let kept = icache.preallocations();
-        let (home, mut goal) = first_goal(geometry, self.inode.ino(), sync::thread_index());
-        match kept.take_near(home, bounded(want)) {
-            Ok(blocks) => return Ok(Some(icache.take_up(blocks))),
-            Err(Some(rest)) => {
-                goal = rest.run().start;
-                drop(icache.take_up(rest));
-            }
-            Err(None) => {}
-        }
-        let len = icache.kept_at_once();
-        if len < 2 * SMALL {
-            return Ok(None);
-        }
-        let (most, least) = (bounded(len), bounded(want.max(SMALL)));
-        let mut blocks = icache.take_row(Purpose::Growing, goal, most, least)?;
-        kept.lane_refills.add(1);
-        if u64::from(blocks.run().len) <= want {
-            return Ok(Some(blocks));
-        }
-        let wanted = blocks.split(bounded(want));
-        let over: Option<Aside> = kept.keep_near(home, blocks.set_aside());
-        drop(over.map(|over| icache.take_up(over)));
-        Ok(Some(wanted))
     }
 }
 
