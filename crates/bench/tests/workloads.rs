@@ -228,6 +228,29 @@ fn the_bench_of_fallocate_has_rates_and_pieces() {
             .about
             .contains("group_lock stream_goal mb_optimize_scan")
     );
+    let unkept = table(&tables, "fallocate-unkept");
+    let alone = [
+        "try hashed 1",
+        "try hashed 0",
+        "try inode 1",
+        "try global 1",
+        "wait hashed 1",
+        "wait inode 0",
+    ];
+    let labels: Vec<&str> = unkept.columns.iter().map(|column| &*column.label).collect();
+    assert_eq!(labels, alone);
+    for cell in unkept.cells.iter().flatten() {
+        // Each step looks for its own blocks.
+        let searches = cell.samples[0].counters.iter();
+        let searches: f64 = searches
+            .filter(|(name, _)| *name == "mballoc.searches")
+            .map(|(_, count)| *count)
+            .sum();
+        assert!(searches >= 1.0, "{searches} by operation");
+    }
+    let pairs = table(&tables, "fallocate-pairs");
+    assert_eq!(pairs.rows[..5], alone[1..]);
+    assert_eq!(pairs.rows[5], "try hashed 1, prealloc=off");
     let pieces = table(&tables, "fallocate-pieces");
     assert_eq!(pieces.rows, ["empty", "fragmented", "95% full"]);
     let at_least_one = |row: usize| {

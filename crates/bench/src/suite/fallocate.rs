@@ -76,13 +76,40 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
         ..sums
     });
     if let Some(first) = contenders.first() {
-        let others = alone(setup, &contenders);
-        tables.extend(running.pairs(setup, first, &others, progress)?);
+        let (first, others) = paired(setup, first, &contenders);
+        tables.extend(running.pairs(setup, &first, &others, progress)?);
     }
     tables.extend(unkept(setup, &contenders, progress)?);
     drop(contenders);
     tables.push(fragmentation(setup, progress)?);
     Ok(tables)
+}
+
+/// What pairs compare: the first form with those that differ from it in one mechanism, preallocation among them, or in
+/// all.
+fn paired<'t>(
+    setup: &Setup,
+    first: &Contender<'t>,
+    contenders: &[Contender<'t>],
+) -> (Contender<'t>, Vec<Contender<'t>>) {
+    let mut others = alone(setup, contenders);
+    let Some(off) = without_preallocation(setup).filter(|_| !first.options().is_empty()) else {
+        return (first.clone(), others);
+    };
+    // One file system serves all: each chooses it anew.
+    let defaults = Variants::default().to_string();
+    let is_it = |option: &&str| option.starts_with("prealloc=");
+    let on: String = defaults.split(',').filter(is_it).collect();
+    let with = |form: &Contender<'t>, label: String, option: &String| {
+        let options = form.options().iter().cloned().chain([option.clone()]);
+        form.with(label, options.collect())
+    };
+    for other in &mut others {
+        *other = with(other, other.column.label.clone(), &on);
+    }
+    let label = first.column.label.clone();
+    others.push(with(first, format!("{label}, {off}"), &off));
+    (with(first, label, &on), others)
 }
 
 /// The same without blocks kept for files, where each step looks for its own: what the forms of the search cost those
