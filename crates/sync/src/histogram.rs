@@ -30,8 +30,10 @@ impl Histogram {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         // Relaxed: a statistic, it publishes nothing; pairs with the loads in `classes`.
         self.classes[nanoseconds.max(1).ilog2() as usize].fetch_add(1, Ordering::Relaxed);
+        let longer = |most| (most < nanoseconds).then_some(nanoseconds);
+        let most = &self.most;
         // Relaxed: as above, for `most`.
-        self.most.fetch_max(nanoseconds, Ordering::Relaxed);
+        let _ = most.fetch_update(Ordering::Relaxed, Ordering::Relaxed, longer);
     }
 
     /// How many times were counted.

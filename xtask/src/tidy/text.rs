@@ -227,9 +227,28 @@ fn places(source: &Source, report: &mut impl FnMut(usize, &'static str, String))
                 format!("`{word}`: only the command line prints"),
             );
         }
+        unseen(name, number, code, report);
         if has_word(code, "dbg!") {
             report(number, "leftover", "`dbg!` is for the moment only".into());
         }
+    }
+}
+
+/// Atomic operations that the report of shared lines does not see (decision 15), in the crates that it watches.
+fn unseen(
+    crate_name: &str,
+    number: usize,
+    code: &str,
+    report: &mut impl FnMut(usize, &'static str, String),
+) {
+    let is_watched = matches!(
+        crate_name,
+        "sync" | "buffer" | "journal" | "logtree" | "engine"
+    );
+    let calls = [".fetch_max(", ".fetch_min("];
+    if is_watched && let Some(call) = calls.iter().find(|call| code.contains(*call)) {
+        let message = format!("`{call}`: the sharing report does not see it; `fetch_update`");
+        report(number, "sharing", message);
     }
 }
 
@@ -394,6 +413,14 @@ mod tests {
         assert_eq!(body("use std::fs::File;"), ["files"]);
         assert_eq!(body("fn a() { println!(\"a\"); }"), ["print"]);
         assert_eq!(body("fn a() { dbg!(b); }"), ["leftover"]);
+        assert_eq!(body("fn a() { b.fetch_max(1, c); }"), ["sharing"]);
+        assert!(
+            rules(
+                "crates/bench/src/a.rs",
+                "//! A.\nfn a() { b.fetch_min(1, c); }\n"
+            )
+            .is_empty()
+        );
         assert!(
             rules(
                 "crates/device/src/file.rs",

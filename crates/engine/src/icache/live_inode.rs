@@ -357,9 +357,10 @@ impl LiveInode {
 
     /// Data were written in place, and `running` was the epoch after that. Before the write returns to its caller.
     pub(crate) fn set_overwritten(&self, running: Epoch) {
+        let latest = |last: u64| Some(last.max(running.0));
         // Release: comes after the data; pairs with the Acquire in `overwritten`. Also where nothing changes, so that
-        // whoever sees the epoch sees these data.
-        self.overwritten.fetch_max(running.0, Ordering::Release);
+        // whoever sees the epoch sees these data. Relaxed: what is read is only compared.
+        let _ = (self.overwritten).fetch_update(Ordering::Release, Ordering::Relaxed, latest);
     }
 
     /// What [`LiveInode::set_overwritten`] said last; 0 if it never did.

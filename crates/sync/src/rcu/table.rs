@@ -387,11 +387,10 @@ impl<T: Keyed> Table<T> {
 
     /// A bucket got so many entries.
     fn note_chain(&self, entries: u64) {
-        // Relaxed: a statistic; the look keeps the line unwritten.
-        if self.longest.load(Ordering::Relaxed) < entries {
-            // Relaxed: as above.
-            self.longest.fetch_max(entries, Ordering::Relaxed);
-        }
+        let longer = |longest| (longest < entries).then_some(entries);
+        let longest = &self.longest;
+        // Relaxed: a statistic; where it does not grow, nothing is written.
+        let _ = longest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, longer);
     }
 
     /// A bucket got so many lines: it may be time to grow.

@@ -243,10 +243,10 @@ impl InodeBits {
         // Relaxed: a hint; here and in `give_back`.
         self.head.free.fetch_sub(chunk.len(), Ordering::Relaxed);
         let end = chunk.end();
-        if end > self.used_end() {
-            // Relaxed: a bound, which only grows.
-            self.head.used_end.fetch_max(end, Ordering::Relaxed);
-        }
+        let grown = |used_end| (used_end < end).then_some(end);
+        let used_end = &self.head.used_end;
+        // Relaxed: a bound, which only grows; where it does not, nothing is written.
+        let _ = used_end.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);
         chunk
     }
 
