@@ -17,7 +17,7 @@ use ondisk::{Corrupt, FsBlock, Geometry, Group, Ino, Site};
 
 use crate::error::Error;
 use crate::group::{Bits, BlockChange, Groups, Run};
-use crate::sb::Volume;
+use crate::sb::{self, Volume};
 
 mod exact;
 mod goal;
@@ -259,8 +259,7 @@ impl Freeing<'_> {
             handle.use_blocks_for(u64::from(group.0) << 2 | 3, BLOCKS_A_GROUP);
         }
         if !self.runs.is_empty() {
-            // The superblock; no group has this number.
-            handle.use_blocks_for(u64::MAX, 1);
+            handle.use_blocks_for(sb::COUNTED_AS, 1);
         }
         for run in std::mem::take(&mut self.runs) {
             self.groups

@@ -22,7 +22,7 @@ use journal::{Epoch, EpochLists, Folded, Handle, JournalError};
 use ondisk::{FsBlock, Geometry, Ino, orphan_file};
 use sync::{Arc, CachePadded, Mutex, MutexGuard, Rank};
 
-use crate::sb::change_superblock;
+use crate::sb::{self, change_superblock};
 use crate::variants::{Chosen, OrphanForm};
 
 mod counts;
@@ -43,6 +43,8 @@ use slots::{Claim, Shape, Slots, Table};
 /// Blocks of a handle that an entry or its removal uses at most: a slot's block; or the superblock, the inode and its
 /// neighbour on the list.
 const BLOCKS_AN_ORPHAN: u32 = 3;
+/// What a block of slots is counted as, with its place in the file; no group has such a number.
+const SLOTS: u64 = 1 << 62;
 
 /// An inode that can be among the orphans, and on the classic list, where each names the next one in its `dtime`.
 pub(crate) trait Chained: Send + Sync {
@@ -253,7 +255,8 @@ impl Orphans {
     }
 
     fn put(&self, handle: &Handle<'_>, slot: Option<u32>, ino: Ino, version: u32) {
-        handle.use_block();
+        let block = slot.map(|slot| u64::from(slot / self.slots.shape().slots));
+        handle.use_blocks_for(block.map_or(sb::COUNTED_AS, |block| block | SLOTS), 1);
         self.changes.push(handle, Change { slot, ino, version });
     }
 }

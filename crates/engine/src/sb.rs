@@ -303,6 +303,10 @@ fn with_half_of(torn: &Superblock, copy: &Superblock) -> Option<Superblock> {
     Some(mended)
 }
 
+/// What the superblock is counted as ([`Handle::use_blocks_for`](journal::Handle::use_blocks_for)); no group has such a
+/// number.
+pub(crate) const COUNTED_AS: u64 = u64::MAX;
+
 /// Bytes that a device writes whole.
 const SECTOR: usize = 512;
 
