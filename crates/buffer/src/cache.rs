@@ -140,11 +140,21 @@ impl Cache {
             }
             // Each thread begins elsewhere; a hand that is busy is passed by.
             let hand = (added / unseen + turn) % self.hands.len();
-            if let Some(mut hand) = self.hands[hand].try_lock() {
-                self.kept.sweep(&mut hand, 2 * unseen, &mut |_| true);
+            if let Some(mut hand) = self.hands[hand].try_lock()
+                && (self.kept)
+                    .sweep(&mut hand, 2 * unseen, &mut |_| true)
+                    .is_blocked
+            {
+                // What keeps one hand waiting does so with all.
+                break;
             }
         }
-        !is_full()
+        let has_room = !is_full();
+        if !has_room {
+            // Relaxed: as above. The next one looks again, so that nothing is kept beyond the bound.
+            mine.store(added, Ordering::Relaxed);
+        }
+        has_room
     }
 
     /// Keeps a block, unless something was removed in its bucket since `version`.

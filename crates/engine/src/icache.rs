@@ -10,6 +10,7 @@ use journal::{Folded, Handle, JournalError};
 use ondisk::inode::{self, Inode};
 use ondisk::xattr::{self, Area, Value};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Generation, Ino, Site};
+use sync::clock::Duration;
 use sync::{Arc, Lanes, Mutex, OnceLock, Rank};
 
 use crate::error::Error;
@@ -35,6 +36,11 @@ pub(crate) use in_place::InPlace;
 use live_inode::Shared;
 pub(crate) use live_inode::{Exclusive, LiveInode};
 use table::{Inodes, Met, Stale};
+
+/// How often who adds an inode lets readers run and looks again, where there are far too many.
+const TRIES_TO_TRIM: usize = 64;
+/// How long it waits for them from the middle on: 10 ms in all.
+const READERS_TURN: Duration = Duration::from_micros(320);
 
 /// Everything that inodes are loaded with. Shared by all threads; constant but for what is cached.
 pub(crate) struct Icache {
@@ -388,18 +394,27 @@ impl Icache {
     }
 
     fn keep_inodes_bounded(&self, writing: &Writing) {
-        let Some(want) = self.inodes.excess() else {
-            return;
-        };
         let journal = &writing.journal;
         let (committed, flushed) = (journal.committed_epoch(), journal.flushed_epoch());
-        self.inodes.trim(want, &|inode| {
+        let may_go = |inode: &LiveInode| {
             let may_go = inode.may_go(committed, flushed);
             if may_go && inode.stamp().0 > 0 {
                 self.volume.cache().remove(inode.table_block().0);
             }
             may_go
-        });
+        };
+        for time in 0..TRIES_TO_TRIM {
+            let is_behind =
+                (self.inodes.excess()).is_some_and(|want| self.inodes.trim(want, &may_go));
+            if !is_behind {
+                return;
+            }
+            // Readers lost their cores to those who add.
+            match time < TRIES_TO_TRIM / 2 {
+                true => sync::thread::yield_now(),
+                false => sync::thread::sleep(READERS_TURN),
+            }
+        }
     }
 
     /// Lets go of an inode that was held as often, if that takes no look at it: it is not in memory, and so has names.

@@ -237,8 +237,12 @@ impl Live {
         let too_many = (self.table.len() as usize).saturating_sub(self.most / 4 * 3);
         // Who pins a block counts it, and so does an epoch's list; the table lets go of what it alone counts.
         let mut may_go = |block: &LiveBlock| block.contents.stamp() <= committed;
-        self.table.sweep(&mut hand, too_many, &mut may_go);
-        let left = self.table.len() as usize;
+        let swept = self.table.sweep(&mut hand, too_many, &mut may_go);
+        // Who could not look at all of them does not know how few can go.
+        let left = match swept.is_blocked {
+            true => 0,
+            false => self.table.len() as usize,
+        };
         // Relaxed: a hint.
         self.trim_at
             .store(self.most.max(left / 4 * 5), Ordering::Relaxed);

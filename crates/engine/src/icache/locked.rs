@@ -6,7 +6,7 @@ use sync::Arc;
 
 use super::LiveInode;
 use super::rcu::RcuTable;
-use super::table::{InodeTable, Inodes, Met, Stale};
+use super::table::{InodeTable, Inodes, Met, Stale, Trimmed};
 
 /// The form; see the module.
 pub(super) struct LockedTable<'a>(pub(super) &'a Inodes);
@@ -37,7 +37,7 @@ impl InodeTable for LockedTable<'_> {
         RcuTable(self.0).release_absent(ino, times)
     }
 
-    fn trim(&self, want: usize, may_go: &mut dyn FnMut(&LiveInode) -> bool) -> usize {
+    fn trim(&self, want: usize, may_go: &mut dyn FnMut(&LiveInode) -> bool) -> Trimmed {
         let _whole = self.0.whole.lock();
         RcuTable(self.0).trim(want, may_go)
     }

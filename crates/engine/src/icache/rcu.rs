@@ -5,7 +5,7 @@ use ondisk::Ino;
 use sync::Arc;
 
 use super::LiveInode;
-use super::table::{InodeTable, Inodes, Met, Stale};
+use super::table::{InodeTable, Inodes, Met, Stale, Trimmed};
 
 /// The form; see the module.
 pub(super) struct RcuTable<'a>(pub(super) &'a Inodes);
@@ -58,20 +58,24 @@ impl InodeTable for RcuTable<'_> {
         })
     }
 
-    fn trim(&self, want: usize, may_go: &mut dyn FnMut(&LiveInode) -> bool) -> usize {
+    fn trim(&self, want: usize, may_go: &mut dyn FnMut(&LiveInode) -> bool) -> Trimmed {
         let hands = &self.0.hands;
         let first = self.0.first_hand();
-        let mut gone = 0;
+        let mut trimmed = Trimmed::default();
         for hand in (first..first + hands.len()).map(|hand| &hands[hand % hands.len()]) {
-            // Another moves this one.
             let Some(mut hand) = hand.try_lock() else {
+                // Another moves this one.
+                trimmed.is_part = true;
                 continue;
             };
-            gone += self.0.table.sweep(&mut hand, want - gone, may_go).gone;
-            if gone >= want {
+            let swept = (self.0.table).sweep(&mut hand, want - trimmed.gone, may_go);
+            trimmed.gone += swept.gone;
+            // What keeps one hand waiting does so with all.
+            trimmed.is_part |= swept.is_blocked;
+            if trimmed.gone >= want || swept.is_blocked {
                 break;
             }
         }
-        gone
+        trimmed
     }
 }

@@ -63,8 +63,17 @@ pub(crate) trait InodeTable {
     /// and not in memory has names.
     fn release_absent(&self, ino: Ino, times: u32) -> bool;
 
-    /// Lets go of about `want` inodes that nobody uses and for which `may_go` says so; says how many went.
-    fn trim(&self, want: usize, may_go: &mut dyn FnMut(&LiveInode) -> bool) -> usize;
+    /// Lets go of about `want` inodes that nobody uses and for which `may_go` says so.
+    fn trim(&self, want: usize, may_go: &mut dyn FnMut(&LiveInode) -> bool) -> Trimmed;
+}
+
+/// What a trim did.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Trimmed {
+    /// Inodes that went.
+    pub(super) gone: usize,
+    /// Whether it did not look at all, for readers that were in the table since before, or for others who trim.
+    pub(super) is_part: bool,
 }
 
 /// An inode that was loaded is not as it is now.
@@ -244,22 +253,25 @@ impl Inodes {
         }
     }
 
-    /// [`InodeTable::trim`]. If few can go, the next trim waits until there are a quarter more, or for a commit.
-    pub(crate) fn trim(&self, want: usize, may_go: &dyn Fn(&LiveInode) -> bool) {
+    /// [`InodeTable::trim`]; whether there are still far too many, for readers or other trims kept it from going on:
+    /// who adds more must let them run. If few can go, the next trim waits until there are a quarter more, or for a
+    /// commit.
+    pub(crate) fn trim(&self, want: usize, may_go: &dyn Fn(&LiveInode) -> bool) -> bool {
         let mut refused = 0_u64;
         let mut may_go = |inode: &LiveInode| {
             let may_go = may_go(inode);
             refused += u64::from(!may_go);
             may_go && self.absent.keep(inode)
         };
-        let gone = self.with(|table| table.trim(want, &mut may_go));
+        let Trimmed { gone, is_part } = self.with(|table| table.trim(want, &mut may_go));
         self.gone.add(gone as u64);
         let len = self.table.len();
         // Relaxed: a hint.
         self.next_trim
             .commit_helps
             .store(refused > self.most / 8, Ordering::Relaxed);
-        let trim_at = match len > self.most {
+        // Who could not look at all of them does not know how few can go.
+        let trim_at = match len > self.most && !is_part {
             true => len / 4 * 5,
             false => self.most,
         };
@@ -268,6 +280,7 @@ impl Inodes {
             // Relaxed: as above.
             self.next_trim.at.store(trim_at, Ordering::Relaxed);
         }
+        is_part && len > self.most / 4 * 5
     }
 
     /// A look at an inode waited for who made or deleted it.

@@ -35,6 +35,9 @@ pub struct Swept {
     pub gone: usize,
     /// Entries that nobody had found since it marked them, and that stayed: they are in use, or may not go.
     pub stayed: usize,
+    /// Whether it ended because readers from before were still there: a thread that lost its core while it looked keeps
+    /// all hands waiting until it has one again.
+    pub is_blocked: bool,
 }
 
 impl Hand {
@@ -99,6 +102,7 @@ impl<T: Keyed> Table<T> {
             left = left.saturating_sub(STEP);
             let is_led = hand.marked.len() >= hand.lead();
             if is_led && !self.sweep_marked(hand, &mut swept, may_go) {
+                swept.is_blocked = true;
                 break;
             }
             let next = hand.next();
