@@ -2,18 +2,27 @@
 //!
 //! One system call an operation, relative to an open directory.
 
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use lanefs::Error;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RawDir, SeekFrom};
+use rustix::io::Errno;
+use sync::thread;
 
 use crate::target::{Counters, Mounted, Remount, Target};
 
 /// Bytes of names asked for at once.
 const NAMES: usize = 32 << 10;
+/// What libfuse calls a file that was removed while its server had it open; some stay when it is closed.
+const HIDDEN: &str = ".fuse_hidden";
+/// How often a directory that is not empty but for such files is removed once more, and how long after the last time.
+const HIDDEN_TRIES: u32 = 100;
+const HIDDEN_PAUSE: Duration = Duration::from_millis(10);
 
 /// A host's directory.
 #[derive(Debug)]
@@ -56,6 +65,17 @@ impl Directory {
             Some(mount) => format!("system calls; {} on {}", mount.kind, mount.source),
             None => "system calls".into(),
         }
+    }
+}
+
+/// Whether a name that was listed with this type is a directory's; not every file system says so in the list.
+fn is_directory(dir: &OwnedFd, name: &CStr, listed: FileType) -> Result<bool, Errno> {
+    match listed {
+        FileType::Unknown => {
+            let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+        }
+        listed => Ok(listed == FileType::Directory),
     }
 }
 
@@ -108,6 +128,25 @@ fn succeed(path: &Path, command: &mut Command) -> Result<(), Error> {
     }
 }
 
+impl Directory {
+    /// Removes what a FUSE server left of removed files in a directory; says whether there is nothing else.
+    fn unhide(&self, parent: &OwnedFd, name: &str) -> Result<bool, Error> {
+        let dir = self.open_dir(parent, name)?;
+        let mut names = Vec::new();
+        self.read_dir(&dir, &mut |name, _| names.push(name.to_vec()))?;
+        for hidden in names
+            .iter()
+            .filter(|name| name.starts_with(HIDDEN.as_bytes()))
+        {
+            match rustix::fs::unlinkat(&dir, hidden.as_slice(), AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(self.said("removing a file of", errno)),
+            }
+        }
+        Ok(names.iter().all(|name| name.starts_with(HIDDEN.as_bytes())))
+    }
+}
+
 impl Remount for Directory {
     fn remount(self, _: Option<usize>, _: &[String]) -> Result<Mounted<Directory>, Error> {
         let mount = mount_of(&self.path);
@@ -153,8 +192,16 @@ impl Target for Directory {
     }
 
     fn rmdir(&self, parent: &OwnedFd, name: &str) -> Result<(), Error> {
-        rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
-            .map_err(|errno| self.said("removing a directory of", errno))
+        let mut tries = 0..HIDDEN_TRIES;
+        loop {
+            match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+                Ok(()) => return Ok(()),
+                Err(Errno::NOTEMPTY) if tries.next().is_some() && self.unhide(parent, name)? => {
+                    thread::sleep(HIDDEN_PAUSE);
+                }
+                Err(errno) => return Err(self.said("removing a directory of", errno)),
+            }
+        }
     }
 
     fn open_dir(&self, parent: &OwnedFd, name: &str) -> Result<OwnedFd, Error> {
@@ -172,7 +219,10 @@ impl Target for Directory {
             let entry = entry.map_err(said)?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
-                visit(name, entry.file_type() == FileType::Directory);
+                visit(
+                    name,
+                    is_directory(dir, entry.file_name(), entry.file_type()).map_err(said)?,
+                );
             }
         }
         Ok(())

@@ -429,3 +429,89 @@ fn the_bench_of_fsync_has_what_was_to_be_reached() {
     assert_eq!((measured(0), measured(1), measured(2)), (0.0, 0.0, 1.0));
     assert!(measured(3) >= 0.8, "{}", measured(3));
 }
+
+/// A mount by fuse2fs, which does not say what is listed, and keeps what is removed while it is open.
+struct Fuse2fs(tempfile::TempDir);
+
+impl Fuse2fs {
+    /// None where the programs or the rights are not there.
+    fn mount() -> Option<Fuse2fs> {
+        let there = ["mke2fs", "fuse2fs", "umount"]
+            .iter()
+            .all(|name| testkit::have(name));
+        if !there || !testkit::is_root() || !Path::new("/dev/fuse").exists() {
+            testkit::skip("needs mke2fs, fuse2fs and root");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (image, at) = (folder.path().join("image"), folder.path().join("mount"));
+        std::fs::create_dir(&at).unwrap();
+        let [image, at] = [&image, &at].map(|path| path.to_str().unwrap().to_owned());
+        let features = "^orphan_file,^metadata_csum_seed";
+        testkit::run(
+            "mke2fs",
+            &["-q", "-t", "ext4", "-O", features, &image, "64M"],
+        );
+        testkit::run("fuse2fs", &["-o", "rw", &image, &at]);
+        Some(Fuse2fs(folder))
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.0.path().join("mount")
+    }
+}
+
+impl Drop for Fuse2fs {
+    fn drop(&mut self) {
+        let unmounted = std::process::Command::new("umount")
+            .arg(self.path())
+            .status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+    }
+}
+
+#[test]
+fn workloads_run_on_fuse2fs_and_remove_what_they_made() {
+    let Some(mount) = Fuse2fs::mount() else {
+        return;
+    };
+    let directory = Directory::open(&mount.path(), false).unwrap();
+    let contenders = [Contender::new("fuse2fs", "system calls", directory)];
+    for workload in [
+        Workload::Append,
+        Workload::Overwrite,
+        Workload::OpenUnlink,
+        Workload::Mongo,
+    ] {
+        let plan = Plan {
+            workload,
+            workers: vec![1, 2],
+            rounds: 1,
+            stop: Stop::Time(Duration::from_millis(5)),
+            seed: 1,
+        };
+        run(&plan, &contenders, &mut |_| {}).unwrap();
+    }
+    let suite = Suite::named("dir-reserve").unwrap();
+    let setup = Setup {
+        engine: false,
+        ..tiny(&mount.path())
+    };
+    let tables = suite.measure(&setup, &mut |_| {}).unwrap();
+    let samples = |table: &Table| {
+        table
+            .cells
+            .iter()
+            .flatten()
+            .map(|cell| cell.samples.len())
+            .sum::<usize>()
+    };
+    assert!(tables.iter().map(samples).sum::<usize>() > 0);
+    drop(contenders);
+    let left = mount
+        .path()
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["lost+found"]);
+}
