@@ -10,6 +10,16 @@ pub(crate) fn name(of: impl std::fmt::Display) -> String {
     format!("lanefs-bench.{}.{of}", std::process::id())
 }
 
+/// Where images for other programs lie, under such a name.
+#[must_use]
+pub fn scratch() -> PathBuf {
+    let shared = Path::new("/dev/shm");
+    match shared.is_dir() {
+        true => shared.to_path_buf(),
+        false => std::env::temp_dir(),
+    }
+}
+
 /// Removes all that this process made in these directories and that is still there; says whether nothing is left.
 #[must_use]
 pub fn clear(directories: &[PathBuf]) -> bool {

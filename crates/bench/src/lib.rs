@@ -27,7 +27,7 @@ mod workload;
 
 pub use directory::Directory;
 pub use in_process::{InProcess, OpenFile};
-pub use leavings::clear as clear_leavings;
+pub use leavings::{clear as clear_leavings, scratch};
 pub use machine::describe as describe_machine;
 pub use measure::{Contender, Plan, Stop, pairs, run};
 pub use speed::{Figures, Speed, speeds};

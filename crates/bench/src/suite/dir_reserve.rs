@@ -266,13 +266,7 @@ fn options_of(form: &[String]) -> Result<OpenOptions, Error> {
 
 /// What e2fsck needs for a copy of the image; nothing where it is not there.
 fn e2fsck(disk: &Spindle) -> Result<Option<f64>, Error> {
-    let shared = std::path::Path::new("/dev/shm");
-    let place = if shared.is_dir() {
-        shared.to_path_buf()
-    } else {
-        std::env::temp_dir()
-    };
-    let path = place.join(leavings::name("img"));
+    let path = leavings::scratch().join(leavings::name("img"));
     let copied = FileDevice::create_new(&path, disk.memory().size())
         .and_then(|file| disk.memory().copy_to(&file))
         .map_err(|error| Error::from(lanefs::make::MakeError::from(error)));

@@ -170,11 +170,12 @@ impl Args {
             return Err(Failure::usage("--threads: from 1 to 1024"));
         }
         let setup = self.setup();
+        self.check_places()?;
         let mut beneath = Beneath {
             machine: bench::describe_machine(),
             devices: Vec::new(),
         };
-        let interrupted = Interrupted::watch(setup.on.clone())?;
+        let interrupted = Interrupted::watch(setup.on.clone(), setup.image.clone())?;
         let mut failed = None;
         let mut measured = Vec::new();
         let suites: Vec<Suite> = match self.bench {
@@ -204,19 +205,45 @@ impl Args {
             let time = begin.elapsed().as_secs_f64();
             context.detail(format_args!("{} took {time:.1} s", suite.name));
         }
+        // What was measured is told first: whatever comes of the files, it is not lost.
+        self.tell(context, &setup, &beneath, &measured)?;
         if let Some(path) = &self.svg {
             draw(path, &measured)?;
         }
         if let Some(path) = &self.report {
             report::write(path, &setup, &beneath, &measured)?;
         }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Whether charts and report can be written, before anything is measured for them.
+    fn check_places(&self) -> Result<(), Failure> {
+        if let Some(path) = &self.report {
+            std::fs::create_dir_all(path)
+                .map_err(|error| Failure::new(error).at(path.display()))?;
+        }
+        if let Some(path) = &self.svg {
+            let mut options = std::fs::OpenOptions::new();
+            options
+                .create(true)
+                .append(true)
+                .open(path)
+                .map_err(|error| Failure::new(error).at(path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the tables to standard output.
+    fn tell(
+        &self,
+        context: &Context,
+        setup: &Setup,
+        beneath: &Beneath,
+        measured: &[Measured],
+    ) -> Result<(), Failure> {
         let mut output = context.stdout();
         if self.json {
-            json::write(
-                &mut output,
-                "bench",
-                raw::json_of(&setup, &beneath, &measured),
-            )?;
+            json::write(&mut output, "bench", raw::json_of(setup, beneath, measured))?;
         } else {
             for device in &beneath.devices {
                 let mark = if self.markdown { "- " } else { "" };
@@ -231,7 +258,7 @@ impl Args {
             }
         }
         output.flush()?;
-        failed.map_or(Ok(()), Err)
+        Ok(())
     }
 
     fn setup(&self) -> Setup {

@@ -255,6 +255,41 @@ fn a_bench_that_is_interrupted_leaves_nothing_in_the_directory() {
 }
 
 #[test]
+fn an_interrupted_bench_leaves_no_image_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("engine.img");
+    let words = "bench create-unlink -t 1 --time 600 --size 16M --image";
+    let mut command = lanefs();
+    command.args(words.split(' ')).arg(&image);
+    let mut child = command.spawn().unwrap();
+    while !image.exists() {
+        assert_eq!(child.try_wait().unwrap(), None);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(1));
+    assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn where_charts_and_report_can_not_be_written_nothing_is_measured() {
+    let words = "bench readdir --no-engine --time 600 --on /";
+    for option in ["--svg", "--report"] {
+        let begin = std::time::Instant::now();
+        let output = lanefs()
+            .args(words.split(' '))
+            .args([option, "/proc/nothing/here"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("/proc/nothing/here"), "{text}");
+        assert!(begin.elapsed() < Duration::from_secs(60));
+    }
+}
+
+#[test]
 fn charts_of_one_bench_stand_beside_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("readdir.svg");

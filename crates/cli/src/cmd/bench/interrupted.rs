@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use sync::atomic::{AtomicBool, Ordering};
@@ -21,10 +21,17 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct Interrupted(Arc<AtomicBool>);
 
 impl Interrupted {
-    /// From here on a signal ends the process when what it made in these directories is removed.
-    pub fn watch(directories: Vec<PathBuf>) -> Result<Interrupted, Failure> {
+    /// From here on a signal ends the process when what it made in these directories is removed, and the image that it
+    /// makes.
+    pub fn watch(
+        mut directories: Vec<PathBuf>,
+        image: Option<PathBuf>,
+    ) -> Result<Interrupted, Failure> {
+        directories.push(bench::scratch());
+        // One that is there already is not the run's.
+        let image = image.filter(|path| !path.exists());
         let said = |error| Failure::new(format!("signals can't be caught: {error}"));
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(said)?;
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(said)?;
         let flag = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&flag);
         thread::spawn(move || {
@@ -39,7 +46,9 @@ impl Interrupted {
                 }
                 thread::sleep(PAUSE);
             }
-            // Does not return: each of the two ends a process.
+            // It may not be there yet.
+            let _ = image.map(std::fs::remove_file);
+            // Does not return: each of them ends a process.
             let _ = emulate_default_handler(signal);
         });
         Ok(Interrupted(flag))
