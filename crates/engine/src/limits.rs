@@ -41,6 +41,9 @@ pub const LIVE_INODES: usize = 1 << 15;
 pub const LAZY_INODES: usize = 1 << 8;
 /// Orphans found at open that can't be finished, each of which stays in memory; with more of them e2fsck comes first.
 pub const ORPHANS_LEFT: usize = 1 << 10;
+/// Inodes on the list of orphans that an image is opened with, all of which are in memory then, some 1 KiB each; with
+/// more of them e2fsck comes first.
+pub const ORPHANS_LISTED: usize = 1 << 18;
 /// Directories on the way from one to the root, when one of them is moved.
 pub const ANCESTORS: u32 = 1 << 20;
 /// Bytes of metadata that replaying fast commits may change.

@@ -69,6 +69,9 @@ fn read_list(icache: &Icache, first: Option<Ino>) -> Result<Vec<Arc<LiveInode>>,
         if !seen.insert(next.0) {
             return Err(Corrupt::at(Site::OrphanLoop).ino(next).into());
         }
+        if list.len() == limits::ORPHANS_LISTED {
+            return Err(Corrupt::at(Site::OrphanMany).ino(next).into());
+        }
         let inode = icache.get(next)?;
         next = Ino(inode.snapshot().dtime());
         list.push(inode);

@@ -189,6 +189,7 @@ sites! {
     OrphanLength = 1011, "the orphan file is longer than one can be";
     OrphanTwice = 1014, "an orphan is twice on the list of them";
     OrphanLoop = 1012, "the list of orphans comes back to itself";
+    OrphanMany = 1016, "more orphans are on the list than are dealt with at once";
     OrphanNumber = 1013, "an orphan's number is that of no ordinary inode";
     OrphanAgain = 1015, "a slot of the orphan file names an inode that is among the orphans already";
     OrphanChecksum = 1001, "the checksum of a block of the orphan file is wrong";

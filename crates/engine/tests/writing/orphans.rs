@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use device::BlockDevice;
-use lanefs_engine::{Allocate, Error, Fs, Ino};
+use lanefs_engine::{Allocate, Error, Fs, Ino, OpenOptions};
 use simulate::CowDevice;
 use sync::Arc;
 
 use crate::files::{contents, first_difference, judge, opened, with_files};
-use crate::image::{make, open, record, sweep};
+use crate::image::{clock, make, open, record, sweep};
 
 /// Pieces of a file in as many extents.
 const PIECES: u64 = 1400;
@@ -188,4 +188,36 @@ fn what_the_kernel_left_among_the_orphans_is_deleted() {
         fs.close().unwrap();
         judge(&device, &[("file0", Vec::new())]);
     }
+}
+
+/// Little-endian, at this byte.
+fn word(image: &[u8], at: usize) -> usize {
+    // The slice has four bytes.
+    u32::from_le_bytes(image[at..at + 4].try_into().unwrap()) as usize
+}
+
+#[test]
+fn a_list_of_more_orphans_than_memory_may_hold_is_refused_and_left_to_e2fsck() {
+    let features = "^metadata_csum,^orphan_file,^64bit,^uninit_bg,^resize_inode,^has_journal";
+    let words = ["-b", "4096", "-I", "128", "-N", "280000", "-O", features];
+    let Some(mut image) = make(&words, 128 << 20) else {
+        return;
+    };
+    let (count, per_group) = (word(&image, 1024), word(&image, 1024 + 40));
+    assert!(count > 1 << 18);
+    for ino in 12..=count {
+        let group = (ino - 1) / per_group;
+        let table = word(&image, 4096 + group * 32 + 8) * 4096;
+        let inode = table + (ino - 1) % per_group * 128;
+        let next = if ino < count { ino as u32 + 1 } else { 0 };
+        // i_mode: a regular file; i_dtime: the next orphan.
+        image[inode..inode + 2].copy_from_slice(&0o100_644_u16.to_le_bytes());
+        image[inode + 20..inode + 24].copy_from_slice(&next.to_le_bytes());
+    }
+    // s_last_orphan.
+    image[1024 + 0xE8..1024 + 0xEC].copy_from_slice(&12_u32.to_le_bytes());
+    let device = Arc::new(CowDevice::new(image.into())) as Arc<dyn BlockDevice>;
+    let refused = Fs::open_for_writing(device, &OpenOptions::default(), clock);
+    let told = refused.map_or_else(|error| error.to_string(), |_| "opened".into());
+    assert!(told.contains("more orphans are on the list"), "{told}");
 }
