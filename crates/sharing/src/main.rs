@@ -25,6 +25,7 @@ usage: cargo xtask sharing [OPTION ...] [OPERATION[,OPERATION] ...]
   --line 64|128   the cache line's bytes (64)
   --set NAME=FORM uses this form of a mechanism
   --json          the report in JSON
+  --siblings      the workers' directories in one, and so in one group, not in groups apart
   --refills       also lines that are written rarely
   --places N      so many places of each line (6)
   --canary NAME   commit a mistake beside each operation: shared-counter, false-sharing, shared-reference, apart";
@@ -72,6 +73,7 @@ fn parse(words: &[&str]) -> Option<(Settings, Vec<[Operation; 2]>)> {
     while let Some(word) = words.next() {
         match *word {
             "--json" => settings.json = true,
+            "--siblings" => settings.siblings = true,
             "--refills" => settings.shows_refills = true,
             "--line" => {
                 settings.line = words

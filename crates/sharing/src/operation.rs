@@ -104,7 +104,8 @@ pub struct Worker<'fs> {
 }
 
 impl<'fs> Worker<'fs> {
-    /// Makes what `rounds` rounds of the operation need.
+    /// Makes what `rounds` rounds of the operation need: in a directory of the root, as which workers' are spread over
+    /// the groups, or of one that all share (`siblings`).
     ///
     /// # Errors
     /// The engine's.
@@ -113,9 +114,15 @@ impl<'fs> Worker<'fs> {
         operation: Operation,
         number: usize,
         rounds: usize,
+        siblings: bool,
     ) -> Result<Worker<'fs>, Error> {
         let name = format!("worker-{number}");
-        let directory = fs.mkdir(Ino::ROOT, name.as_bytes(), owned(0o755))?;
+        let parent = match (siblings, fs.lookup(Ino::ROOT, b"parent")) {
+            (false, _) => Ino::ROOT,
+            (true, Ok(parent)) => parent,
+            (true, Err(_)) => fs.mkdir(Ino::ROOT, b"parent", owned(0o755))?,
+        };
+        let directory = fs.mkdir(parent, name.as_bytes(), owned(0o755))?;
         let file = fs.create(directory, b"file", owned(0o644))?;
         let names: Vec<String> = (0..rounds + FEW).map(numbered).collect();
         let bytes = vec![0x5a; PIECE];

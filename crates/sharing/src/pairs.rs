@@ -26,6 +26,8 @@ pub struct Settings {
     pub line: usize,
     /// Forms of mechanisms other than the defaults.
     pub variants: Vec<String>,
+    /// Whether the workers' directories lie in one, so that their inodes come from one group.
+    pub siblings: bool,
     /// A mistake that is made beside each operation.
     pub canary: Option<Canary>,
     /// Whether all pairs are run.
@@ -43,6 +45,7 @@ impl Default for Settings {
         Settings {
             line: record::LINE,
             variants: Vec::new(),
+            siblings: false,
             canary: None,
             is_whole: false,
             json: false,
@@ -218,7 +221,9 @@ fn one_worker(
     before: impl FnOnce(),
 ) -> Result<Record, engine::Error> {
     let all = WARM_UP + ROUNDS;
-    let worker = turn.take(number, || Worker::new(fs, operation, number, all));
+    let worker = turn.take(number, || {
+        Worker::new(fs, operation, number, all, settings.siblings)
+    });
     turn.take(2 + number, before);
     let mut worker = worker?;
     for round in 0..all {
