@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "simulate")]
-    fn under_every_schedule_a_copy_is_what_one_replacement_left() {
+    fn under_many_schedules_a_copy_is_what_one_replacement_left() {
         let mut copied = 0;
         for seed in 0..500 {
             let plan = crate::schedule::Plan {

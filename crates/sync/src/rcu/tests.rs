@@ -360,7 +360,7 @@ fn threads_find_add_sweep_and_grow_at_once_and_nothing_is_lost() {
 
 #[test]
 #[cfg(feature = "simulate")]
-fn under_every_schedule_an_entry_has_one_instance_and_loses_nothing() {
+fn under_many_schedules_an_entry_has_one_instance_and_loses_nothing() {
     let (mut stale, mut lost, mut gone, mut grown) = (0, 0, 0, 0);
     for seed in 0..1500 {
         let plan = crate::schedule::Plan {
