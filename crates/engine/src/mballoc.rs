@@ -25,7 +25,7 @@ mod normalize;
 mod prealloc;
 mod search;
 
-pub(crate) use exact::take_exact;
+pub(crate) use exact::{take_exact, take_free};
 pub(crate) use goal::Goals;
 pub(crate) use normalize::{Request, normalize};
 pub(crate) use prealloc::{OfFile, Preallocations};

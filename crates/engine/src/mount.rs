@@ -482,6 +482,8 @@ fn say_clean(icache: &Icache, without_orphans: bool) -> Result<(), Error> {
 /// for the journal will make it so. Without one in use it is not valid meanwhile, and a crash leaves it to e2fsck.
 fn say_in_use(superblock: &mut Superblock, has_log: bool, has_orphan_file: bool) {
     let mut features = superblock.features();
+    // Whoever was replaying fast commits did not end; they are replayed by now.
+    superblock.set_state(superblock.state() & !state::FC_REPLAY);
     match has_log {
         true => features = features.with(Feature::NEEDS_RECOVERY),
         false => superblock.set_state(superblock.state() & !state::VALID),

@@ -182,6 +182,7 @@ sites! {
     FastCommitFull = 913, "a fast commit takes away a directory that holds names";
     FastCommitTarget = 914, "a fast commit makes a symbolic link without its target";
     FastCommitType = 915, "a fast commit makes an inode of no known type";
+    FastCommitHalf = 916, "another program began to replay the fast commits and did not end: e2fsck -fy does";
 
     // 10xx: orphan file, multi-mount protection.
     OrphanMagic = 1000, "a block of the orphan file has no magic number";

@@ -77,6 +77,14 @@ impl Home<'_> {
             Home::New(blocks) => blocks.run().start,
         }
     }
+
+    /// Where the node was before, below the root.
+    pub(super) fn old(&self) -> Option<FsBlock> {
+        match self {
+            Home::Old(block) => Some(*block),
+            Home::Root | Home::New(_) => None,
+        }
+    }
 }
 
 /// What one step may touch, and what it has so far.
@@ -367,6 +375,27 @@ impl<'a> Draft<'a> {
             self.budget.begin();
         }
         Ok(())
+    }
+
+    /// All blocks that the map names or lies in.
+    ///
+    /// # Errors
+    /// As [`Draft::take`].
+    pub(crate) fn into_blocks(mut self) -> Result<Vec<(FsBlock, u64)>, Error> {
+        let (mut blocks, mut at, end) = (Vec::new(), 0, 1 << 32);
+        while at < end {
+            let (pieces, done) = self.take(at..end)?;
+            blocks.extend(pieces.iter().map(|piece| (piece.physical, piece.len)));
+            at = done;
+            self.budget.begin();
+        }
+        // Each was visited.
+        let nodes: Vec<FsBlock> = match &self.form {
+            Form::Tree(tree) => tree.old_nodes().collect(),
+            Form::Map(map) => map.old_nodes().collect(),
+        };
+        blocks.extend(nodes.into_iter().map(|node| (node, 1)));
+        Ok(blocks)
     }
 
     /// Makes what is mapped in a range written or unwritten, or as much of it as one step may, from its start on;

@@ -233,6 +233,11 @@ impl<'a> MapDraft<'a> {
         node
     }
 
+    /// Where blocks of pointers are that were read.
+    pub(super) fn old_nodes(&self) -> impl Iterator<Item = FsBlock> {
+        self.nodes.iter().filter_map(|node| node.home.old())
+    }
+
     /// Drops empty blocks of pointers, and encodes what changed.
     pub(super) fn finish(mut self) -> Outcome<'a> {
         for depth in 0..3 {

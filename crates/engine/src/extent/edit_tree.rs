@@ -432,6 +432,11 @@ impl<'a> TreeDraft<'a> {
         Ok(range.end)
     }
 
+    /// Where nodes are that were read.
+    pub(super) fn old_nodes(&self) -> impl Iterator<Item = FsBlock> {
+        self.nodes.iter().filter_map(|node| node.home.old())
+    }
+
     /// Drops empty nodes, makes keys exact and the tree no deeper than it needs to be, and encodes what changed.
     pub(super) fn finish(mut self) -> Result<Outcome<'a>, Error> {
         for depth in 1..=self.nodes[0].depth {

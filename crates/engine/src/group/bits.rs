@@ -63,6 +63,18 @@ impl Bits {
         is_free
     }
 
+    /// Takes what of a range can be had.
+    pub(crate) fn take_free(&mut self, range: Range<u32>) -> Vec<Range<u32>> {
+        let (mut taken, mut at) = (Vec::new(), range.start);
+        while let Some(first) = self.buddy.first_free(at..range.end)
+            && let Some(run) = self.buddy.run_at(first, range.end - first)
+        {
+            at = run.end;
+            taken.push(self.take(run));
+        }
+        taken
+    }
+
     /// Blocks that were taken can be had again.
     pub(crate) fn give_back(&mut self, range: Range<u32>) {
         self.outstanding -= range.end - range.start;

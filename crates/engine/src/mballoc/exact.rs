@@ -2,6 +2,8 @@
 //!
 //! Waits for the lock of the blocks' group; nothing is on disk until the blocks are applied.
 
+use ondisk::FsBlock;
+
 use crate::error::Error;
 use crate::group::{Groups, Run};
 use crate::mballoc::Blocks;
@@ -35,4 +37,47 @@ pub(crate) fn take_exact<'a>(
         geometry,
         run: Some(run),
     }))
+}
+
+/// Takes what of a run is free, each as a value of its own: for what should be in use and is not. Called while
+/// preparing, without a handle.
+///
+/// # Errors
+/// `NoSpace` where less is free than the bitmap says; `Corrupt`, `Io` from reading bitmaps.
+pub(crate) fn take_free<'a>(
+    volume: &'a Volume,
+    groups: &'a Groups,
+    start: FsBlock,
+    len: u64,
+) -> Result<Vec<Blocks<'a>>, Error> {
+    let geometry = volume.geometry();
+    let (mut all, mut at, end) = (Vec::new(), start.0, start.0.saturating_add(len));
+    while at < end {
+        let Some((group, first)) = geometry.bit_of_block(FsBlock(at)) else {
+            break;
+        };
+        // At most the blocks of a group.
+        let rest = u64::from(geometry.group_clusters(group).saturating_sub(first)).max(1);
+        let rest = rest.min(end - at) as u32;
+        let range = first..first + rest;
+        let taken = groups.with_bits(volume, group, |bits| bits.take_free(range))?;
+        let runs = taken.into_iter().map(|free| Run {
+            start: FsBlock(at + u64::from(free.start - first)),
+            len: free.end - free.start,
+        });
+        for run in runs {
+            // Nobody else takes any: there are as many as bits say, or the descriptors are wrong.
+            let share = groups.blocks.share(run.len, 0);
+            all.push(Blocks {
+                groups,
+                geometry,
+                run: Some(run),
+            });
+            if share < run.len {
+                return Err(Error::NoSpace);
+            }
+        }
+        at += u64::from(rest);
+    }
+    Ok(all)
 }

@@ -12,7 +12,7 @@ use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
 /// How often an operation begins anew because others changed the names meanwhile.
 pub(crate) const TRIES: usize = 1000;
 /// Names that an inode may have, and subdirectories of a directory without an index, the parent's entries included.
-const LINKS_MAX: u16 = 65_000;
+pub(super) const LINKS_MAX: u16 = 65_000;
 
 /// The inodes with these numbers, each once, in the order in which they are locked.
 pub(super) fn load(icache: &Icache, inos: &[Ino]) -> Result<Vec<Arc<LiveInode>>, Error> {

@@ -6,8 +6,11 @@
 //! Link counts are counted from the names, not believed. Every number and every block is one that the file system has,
 //! and is the file's own or free: else the replay is refused.
 //!
-//! Order: inodes whose number was given to another are deleted; numbers and blocks that records name are taken before
-//! anything else can get them; new inodes; names; maps; fields; what has no name left goes.
+//! Someone else may have begun to replay the same log in place, and not have ended: see [`half`].
+//!
+//! Order: blocks of inodes that the log names are marked in use where they are not; inodes whose number was given to
+//! another are deleted; numbers and blocks that records name are taken before anything else can get them; new inodes;
+//! names; maps; fields; what has no name left goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +29,7 @@ use crate::reap;
 
 mod blocks;
 mod check;
+mod half;
 mod said;
 
 use said::{Everything, Place, Said};
@@ -53,7 +57,10 @@ pub(crate) fn replay(icache: &Icache, area: &[u8], orphans: &BTreeSet<Ino>) -> R
         gone: BTreeSet::new(),
         fresh: BTreeSet::new(),
         links: BTreeMap::new(),
+        there: BTreeSet::new(),
+        parents: BTreeSet::new(),
     };
+    replay.keep_blocks()?;
     replay.delete_replaced()?;
     let numbers = replay.take_numbers()?;
     replay.check_records()?;
@@ -98,6 +105,10 @@ struct Replay<'a> {
     fresh: BTreeSet<Ino>,
     /// Names that inodes got, less those that they lost.
     links: BTreeMap<Ino, i64>,
+    /// Inodes that had a name already which they were to get.
+    there: BTreeSet<Ino>,
+    /// Directories in which a new directory had its name already.
+    parents: BTreeSet<Ino>,
 }
 
 impl<'a> Replay<'a> {
@@ -223,6 +234,7 @@ impl<'a> Replay<'a> {
             }
             let is_directory = said.inode.file_type() == Some(FileType::Directory);
             if let Some(number) = ialloc::take_exact(volume, groups, *ino, is_directory)? {
+                self.check_never_used(*ino, said)?;
                 numbers.insert(*ino, number);
                 self.fresh.insert(*ino);
             }
@@ -275,6 +287,8 @@ impl<'a> Replay<'a> {
         let (parent, name) = place;
         // The directory may be gone too, or have come and gone.
         if self.stands_for(place)? == ino {
+            ino.into_iter()
+                .for_each(|ino| self.note_there(*parent, ino));
             return Ok(());
         }
         for named in ino.iter().chain([parent]) {
@@ -323,8 +337,10 @@ impl<'a> Replay<'a> {
             .inodes
             .keys()
             .chain(named)
+            .chain(self.there.union(&self.parents))
             .copied()
             .collect();
+        let counted = self.count_where_in_doubt(&touched)?;
         for ino in touched {
             if !self.is_in_use(ino)? {
                 continue;
@@ -332,12 +348,17 @@ impl<'a> Replay<'a> {
             let live = self.icache.get(ino)?;
             let locked = live.write_lock();
             let now = live.snapshot();
-            let links = self.links_of(&now);
+            let links = counted.get(&ino).copied();
+            let links = links.unwrap_or_else(|| self.links_of(&now));
             let said = self.everything.inodes.get(&ino);
+            let sectors = self.sectors_of(&locked);
             self.change(&locked, |inode| {
                 if let Some(said) = said.filter(|said| said.inode.mode() != 0) {
                     self.take_fields(inode, &said.inode);
                 }
+                sectors
+                    .into_iter()
+                    .for_each(|sectors| self.set_sectors(inode, sectors));
                 inode.set_links_count(links);
             })?;
             if links == 0 && !self.orphans.contains(&ino) {

@@ -40,6 +40,8 @@ pub(super) struct Everything {
     pub(super) inodes: BTreeMap<Ino, Said>,
     pub(super) names: BTreeMap<Place, Option<Ino>>,
     pub(super) runs: BTreeMap<Ino, Runs>,
+    /// The links that inodes with records have in the end, as these say: a record tells of the end of its fast commit.
+    pub(super) links: BTreeMap<Ino, i64>,
     /// How many of the names stand for an inode.
     named: BTreeMap<Ino, u64>,
 }
@@ -123,7 +125,32 @@ impl Everything {
                 }
             }
         }
+        self.say_links(commit);
         commit.iter().try_for_each(|record| self.say(record))
+    }
+
+    /// Takes in what a fast commit says of links.
+    fn say_links(&mut self, commit: &[Record<'_>]) {
+        let mut told = BTreeSet::new();
+        for record in commit {
+            if let Record::Inode { ino, .. } = record {
+                let links = self.inodes[ino].inode.links_count();
+                self.links.insert(*ino, links.into());
+                told.insert(*ino);
+            }
+        }
+        for record in commit {
+            let (ino, by) = match record {
+                Record::Unlink(named) => (named.ino, -1),
+                Record::Creat(named) | Record::Link(named) => (named.ino, 1),
+                _ => continue,
+            };
+            if !told.contains(&ino)
+                && let Some(links) = self.links.get_mut(&ino)
+            {
+                *links += by;
+            }
+        }
     }
 
     /// How many of each inode's names so far a fast commit says something of.
