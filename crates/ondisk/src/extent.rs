@@ -336,6 +336,13 @@ pub fn depth(bytes: &[u8]) -> u16 {
     ExtentHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.depth())
 }
 
+/// Whether the map below a root that was verified before has more than one leaf.
+#[must_use]
+pub fn has_many_leaves(root: &[u8]) -> bool {
+    ExtentHeader::ref_from_prefix(root)
+        .is_ok_and(|(header, _)| header.depth() > 1 || header.depth() == 1 && header.entries() > 1)
+}
+
 /// Whether an inode's block area is no map, or an ordinary one without entries.
 #[must_use]
 pub fn is_blank(area: &[u8; crate::inode::BLOCK_AREA]) -> bool {

@@ -18,6 +18,7 @@ mod area;
 mod attributes;
 mod case;
 mod end;
+mod fields;
 mod half;
 mod index;
 mod leftovers;

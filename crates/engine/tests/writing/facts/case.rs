@@ -193,3 +193,16 @@ pub fn shows(is_there: bool, is_right: bool, seen: &Seen) {
         (false, false) => panic!("neither the defect nor what is right: {seen:?}"),
     }
 }
+
+/// The byte of the image where an inode is, as debugfs says.
+pub fn place(image: &[u8], ino: Ino) -> usize {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::write(&path, image).unwrap();
+    let request = format!("imap <{ino}>");
+    let told = testkit::run("debugfs", &["-R", &request, path.to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    let (_, told) = told.split_once("located at block ").unwrap();
+    let (block, offset) = told.trim().split_once(", offset 0x").unwrap();
+    block.parse::<usize>().unwrap() * 4096 + usize::from_str_radix(offset, 16).unwrap()
+}

@@ -1,28 +1,15 @@
 //! F17 in docs/logtree.md: what a free inode's record still holds, which Linux and e2fsck leave there when they replay
 //! the record of a new file.
 
-use lanefs_engine::{Ino, XattrFlag};
+use lanefs_engine::XattrFlag;
 
-use super::case::{Case, OLD, Seen, e2fsck_at_boot, kernel, shows};
+use super::case::{Case, OLD, Seen, e2fsck_at_boot, kernel, place, shows};
 use crate::fsync_log::{NEW, after_a_cut, count, device, shared};
 use crate::image::open;
 
 /// Where an inode's fields are in its slot of 256 bytes, and what lies behind 32 bytes of extra fields.
 const BLOCK_AREA: usize = 40;
 const ATTRIBUTES: usize = 128 + 32;
-
-/// The byte of the image where an inode is, as debugfs says.
-fn place(image: &[u8], ino: Ino) -> usize {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("image");
-    std::fs::write(&path, image).unwrap();
-    let request = format!("imap <{ino}>");
-    let told = testkit::run("debugfs", &["-R", &request, path.to_str().unwrap()]);
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    let (_, told) = told.split_once("located at block ").unwrap();
-    let (block, offset) = told.trim().split_once(", offset 0x").unwrap();
-    block.parse::<usize>().unwrap() * 4096 + usize::from_str_radix(offset, 16).unwrap()
-}
 
 /// A map of one extent: the first block of a file in its place.
 fn map(physical: u32) -> Vec<u8> {
