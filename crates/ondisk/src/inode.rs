@@ -444,10 +444,13 @@ fn extra_size_of(slot: &[u8]) -> Option<usize> {
 }
 
 /// The part of a slot that holds the inode's fields, without attributes: what a fast commit's INODE record carries.
-/// `None` for a slot shorter than the base, and for a bad extra size.
+///
+/// `None` for a slot shorter than the base, for a bad extra size, and where the slot has room for extra fields but the
+/// inode has none (as `tune2fs -I` leaves it): e2fsck looks for their size in the record, where the next one begins.
 #[must_use]
 pub fn fields(slot: &[u8]) -> Option<&[u8]> {
-    slot.get(..BASE_SIZE + extra_size_of(slot)?)
+    let extra = extra_size_of(slot).filter(|extra| *extra != 0 || slot.len() == BASE_SIZE)?;
+    slot.get(..BASE_SIZE + extra)
 }
 
 /// The part of a slot that holds extended attributes, if it has one.

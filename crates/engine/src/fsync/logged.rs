@@ -235,13 +235,15 @@ fn try_log(
 }
 
 /// Whether records tell an inode's state: a regular file's with extents, whose blocks e2fsck's replay counts right. It
-/// leaves out a block of attributes (F12), and of each level of the map all blocks but one (F19).
+/// leaves out a block of attributes (F12), and of each level of the map all blocks but one (F19). Nor can it read the
+/// record of an inode without extra fields where others have them (F20).
 fn has_record(inode: &LoadedInode) -> bool {
     let is_mapped = inode.flags().contains(Flags::EXTENTS) && !inode.is_inline();
     inode.is(FileType::Regular)
         && is_mapped
         && inode.xattr_block().0 == 0
         && !extent::has_many_leaves(inode.block_area())
+        && inode::fields(inode.slot()).is_some()
 }
 
 /// Whether a file's map takes blocks of its own. Its ranges can't be told to e2fsck, which makes the map anew when it

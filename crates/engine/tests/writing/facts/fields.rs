@@ -3,9 +3,10 @@
 
 use lanefs_engine::{Fs, Ino, SetAttributes};
 
-use super::case::{Case, e2fsck_at_boot, kernel, place, shows};
+use super::case::{Case, OLD, e2fsck_at_boot, kernel, place, shows};
 use crate::fc_area::Tag;
-use crate::fsync_log::{NEW, after_a_cut, count};
+use crate::fsync_log::{NEW, after_a_cut, count, device, shared};
+use crate::image::open;
 
 const BLOCK: u64 = 4096;
 /// Extents that take more than one leaf: a block holds 340.
@@ -90,5 +91,76 @@ fn f19_a_map_of_more_leaves_than_one_is_committed_in_full() {
     assert_eq!(of_one_leaf, 1);
     let seen = e2fsck_at_boot(&case.cut().0);
     assert!(seen.is_clean(), "{seen:?}");
+    after_a_cut(&case.device);
+}
+
+/// The case's image, closed, with `a` as `tune2fs -I 256` would leave it: all of its extra fields are zeros.
+fn without_extra_fields(case: Case) -> Vec<u8> {
+    let Case { device, fs, .. } = case;
+    fs.close().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    std::fs::write(&path, device.bytes()).unwrap();
+    // The size last: without it debugfs finds the others nowhere.
+    for field in [
+        "ctime_extra",
+        "mtime_extra",
+        "atime_extra",
+        "crtime",
+        "crtime_extra",
+        "extra_isize",
+    ] {
+        let request = format!("set_inode_field /dir/a {field} 0");
+        testkit::run("debugfs", &["-w", "-R", &request, path.to_str().unwrap()]);
+    }
+    testkit::e2fsck(&path);
+    std::fs::read(&path).unwrap()
+}
+
+#[test]
+fn f20_e2fsck_reads_the_next_record_as_extra_fields() {
+    let Some(case) = Case::new() else { return };
+    let (a, dir) = (case.ino("a"), case.dir);
+    let device = device(without_extra_fields(case));
+    let fs = open(shared(&device));
+    let b = fs.lookup(dir, b"b").unwrap();
+    change_mode(&fs, b);
+    fs.fsync(b).unwrap();
+    assert_eq!(count(&fs, "fsync.log_commits"), 1);
+    let case = Case { device, fs, dir };
+    let (mut image, area, tags) = case.cut();
+    let of_a = record(&image, a);
+    assert!(matches!(&of_a, Tag::Inode(_, raw) if raw.len() == 128));
+    // INODE is tag 6: no size of extra fields, which is a multiple of 4.
+    let tags = [&[of_a], &tags[..]].concat();
+    area.write(&mut image, &tags, None);
+    let seen = kernel(&image);
+    assert!(seen.is_clean() && seen.has("dir/a"), "{seen:?}");
+    let seen = e2fsck_at_boot(&image);
+    let is_wrong = seen.wrong.contains("has a extra size");
+    shows(is_wrong, seen.is_clean() && seen.has("dir/a"), &seen);
+}
+
+#[test]
+fn f20_an_inode_without_extra_fields_is_committed_in_full() {
+    let Some(case) = Case::new() else { return };
+    let dir = case.dir;
+    let device = device(without_extra_fields(case));
+    let fs = open(shared(&device));
+    let case = Case { device, fs, dir };
+    change_mode(&case.fs, case.ino("a"));
+    case.fsync("a");
+    assert_eq!(count(&case.fs, "fsync.full_unloggable"), 1);
+    case.rename("a", "t");
+    case.rename("b", "a");
+    case.rename("t", "b");
+    case.fsync("a");
+    assert_eq!(count(&case.fs, "fsync.full_unloggable"), 2);
+    assert_eq!(case.log_commits(), 0);
+    let seen = e2fsck_at_boot(&case.cut().0);
+    assert!(
+        seen.is_clean() && seen.holds("dir/b", &[b'a'; OLD]),
+        "{seen:?}"
+    );
     after_a_cut(&case.device);
 }
