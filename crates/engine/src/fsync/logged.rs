@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::extent::Mappings;
 use crate::fast::{EpochChanges, FastLog, JournalArea, Ranges, RunningLog, Unlogged};
 use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
+use crate::sb::needs_large_file;
 
 /// How often the closure is looked for anew because others changed names meanwhile.
 const TRIES: usize = 4;
@@ -278,8 +279,10 @@ impl Gathered<'_> {
         if kept.is_unloggable(self.epoch) {
             return Ok(false);
         }
-        let size = Some(loaded.bytes(self.icache.volume()));
-        if !has_record(&loaded) {
+        let bytes = loaded.bytes(self.icache.volume());
+        let large_file = &self.icache.volume().writing()?.large_file;
+        let lacks_feature = needs_large_file(bytes) && !large_file.was_on_before(self.epoch);
+        if !has_record(&loaded) || lacks_feature {
             return Ok(false);
         }
         // Later its own record is there.
@@ -310,7 +313,8 @@ impl Gathered<'_> {
             is_known,
             ranges,
             // What was logged of this epoch showed its data then.
-            shows_data: live.data_stamp() == self.epoch && kept.logged_size(self.epoch) != size,
+            shows_data: live.data_stamp() == self.epoch
+                && kept.logged_size(self.epoch) != Some(bytes),
         });
         Ok(true)
     }

@@ -2,14 +2,18 @@
 //! does: turned on by the first step that needs it, in the same transaction.
 //!
 //! A step says so under its handle; the committer puts the feature into the superblock's image. An earlier epoch has
-//! drained when a later one begins, so whoever finds it turned on is in the epoch that did so, or behind it. What a
-//! crash leaves: nothing that needs the feature, or the feature.
+//! drained when a later one begins, so whoever finds it turned on is in the epoch that did so, or behind it. No fast
+//! commit tells of it, so who logs what needs the feature asks [`LateFeature::was_on_before`]. What a crash leaves:
+//! nothing that needs the feature, or the feature.
 
 use journal::{Epoch, EpochLists, Folded, Handle, JournalError};
 use ondisk::{Feature, Geometry};
-use sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::{AtomicU64, Ordering};
 
 use super::change_superblock;
+
+/// The epoch that turned on what is off.
+const OFF: u64 = u64::MAX;
 
 /// Bytes of the largest file without `large_file`.
 const MOST_WITHOUT: u64 = (1 << 31) - 1;
@@ -22,8 +26,8 @@ pub(crate) fn needs_large_file(size: u64) -> bool {
 /// A feature, and whether it is on.
 pub(crate) struct LateFeature {
     feature: Feature,
-    /// [atomic: Relaxed, set once; epochs order it]
-    is_on: AtomicBool,
+    /// The epoch that turned it on; 0 if it was on before all, or `OFF`. [atomic: Relaxed, set once; epochs order it]
+    on_since: AtomicU64,
     new: EpochLists<()>,
 }
 
@@ -32,7 +36,10 @@ impl LateFeature {
     pub(crate) fn new(geometry: &Geometry, feature: Feature) -> LateFeature {
         LateFeature {
             feature,
-            is_on: AtomicBool::new(geometry.has(feature)),
+            on_since: AtomicU64::new(match geometry.has(feature) {
+                true => 0,
+                false => OFF,
+            }),
             new: EpochLists::new(),
         }
     }
@@ -40,13 +47,24 @@ impl LateFeature {
     /// Blocks of a handle that [`LateFeature::need`] uses at most.
     pub(crate) fn cost(&self) -> u32 {
         // Relaxed: it is only ever turned on, and costs nothing then.
-        u32::from(!self.is_on.load(Ordering::Relaxed))
+        u32::from(self.on_since.load(Ordering::Relaxed) == OFF)
+    }
+
+    /// Whether the feature was on when an epoch began.
+    pub(crate) fn was_on_before(&self, epoch: Epoch) -> bool {
+        // Relaxed: as in `need`; whoever changed what needs the feature turned it on, or found it on, before.
+        self.on_since.load(Ordering::Relaxed) < epoch.0
     }
 
     /// What the handle's step does needs the feature. The caller took [`LateFeature::cost`] into account.
     pub(crate) fn need(&self, handle: &Handle<'_>) {
         // Relaxed: epochs order it, see the module. Read first, so that what is on is not written by every step.
-        if !self.is_on.load(Ordering::Relaxed) && !self.is_on.swap(true, Ordering::Relaxed) {
+        if self.on_since.load(Ordering::Relaxed) != OFF {
+            return;
+        }
+        let (since, relaxed) = (handle.epoch().0, Ordering::Relaxed);
+        let is_first = self.on_since.compare_exchange(OFF, since, relaxed, relaxed);
+        if is_first.is_ok() {
             handle.use_block();
             self.new.push(handle, ());
         }

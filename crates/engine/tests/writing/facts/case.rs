@@ -158,21 +158,34 @@ pub fn e2fsck_at_boot(image: &[u8]) -> Seen {
     by_e2fsck(image, &["-p"])
 }
 
+/// The same, of files that take too long to read.
+pub fn wrong_after_e2fsck_at_boot(image: &[u8]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("e2fsck.img");
+    fs::write(&path, image).unwrap();
+    replay_by_e2fsck(&path, &["-p"])
+}
+
+/// What is wrong after it.
+fn replay_by_e2fsck(path: &Path, options: &[&str]) -> String {
+    // Whatever it says: what is there afterwards counts.
+    let replay = std::process::Command::new("e2fsck")
+        .args(options)
+        .arg(path)
+        .output()
+        .unwrap();
+    let wrong = found_wrong(path);
+    match wrong.is_empty() {
+        true => wrong,
+        false => String::from_utf8_lossy(&replay.stdout).into_owned() + &wrong,
+    }
+}
+
 fn by_e2fsck(image: &[u8], options: &[&str]) -> Seen {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("e2fsck.img");
     fs::write(&path, image).unwrap();
-    // Whatever it says: what is there afterwards counts.
-    let replay = std::process::Command::new("e2fsck")
-        .args(options)
-        .arg(&path)
-        .output()
-        .unwrap();
-    let wrong = found_wrong(&path);
-    let wrong = match wrong.is_empty() {
-        true => wrong,
-        false => String::from_utf8_lossy(&replay.stdout).into_owned() + &wrong,
-    };
+    let wrong = replay_by_e2fsck(&path, options);
     let all = std::process::Command::new("e2fsck")
         .arg("-fy")
         .arg(&path)

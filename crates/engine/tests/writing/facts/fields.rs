@@ -3,10 +3,10 @@
 
 use lanefs_engine::{Fs, Ino, SetAttributes};
 
-use super::case::{Case, OLD, e2fsck_at_boot, kernel, place, shows};
+use super::case::{Case, OLD, e2fsck_at_boot, kernel, place, shows, wrong_after_e2fsck_at_boot};
 use crate::fc_area::Tag;
 use crate::fsync_log::{NEW, after_a_cut, count, device, shared};
-use crate::image::open;
+use crate::image::{make, open};
 
 const BLOCK: u64 = 4096;
 /// Extents that take more than one leaf: a block holds 340.
@@ -163,4 +163,67 @@ fn f20_an_inode_without_extra_fields_is_committed_in_full() {
         "{seen:?}"
     );
     after_a_cut(&case.device);
+}
+
+/// An image without `large_file`, open, with a file that is home.
+fn without_large_file() -> Option<Case> {
+    if !testkit::is_root() {
+        testkit::skip("mounting needs root");
+        return None;
+    }
+    let features = "fast_commit,^large_file,^resize_inode";
+    let options = ["-b", "4096", "-O", features, "-J", "size=8"];
+    let device = device(make(&options, 64 << 20)?);
+    let fs = open(shared(&device));
+    let dir = fs.mkdir(Ino::ROOT, b"dir", NEW).unwrap();
+    let case = Case { device, fs, dir };
+    case.create("a", b'a', OLD);
+    case.fs.sync().unwrap();
+    case.fs.checkpoint().unwrap();
+    Some(case)
+}
+
+#[test]
+fn f21_e2fsck_does_not_turn_on_large_file() {
+    let Some(case) = without_large_file() else {
+        return;
+    };
+    case.grow("a");
+    let (mut image, area, mut tags) = case.cut();
+    for tag in &mut tags {
+        if let Tag::Inode(_, raw) = tag {
+            // The high half of the size.
+            raw[108] = 1;
+        }
+    }
+    area.write(&mut image, &tags, None);
+    let wrong = wrong_after_e2fsck_at_boot(&image);
+    match wrong.contains("LARGE_FILE") {
+        true => {}
+        false if wrong.is_empty() => testkit::skip("mended in this version"),
+        false => panic!("neither the defect nor what is right: {wrong}"),
+    }
+}
+
+#[test]
+fn f21_a_file_that_needs_large_file_is_committed_in_full_until_it_is_there() {
+    let Some(case) = without_large_file() else {
+        return;
+    };
+    let a = case.ino("a");
+    // Made in one epoch, both need it.
+    let b = case.create("b", b'b', OLD);
+    case.grow("a");
+    assert_eq!(case.log_commits(), 1);
+    case.fs.truncate(b, 3 << 30).unwrap();
+    case.fs.truncate(a, 3 << 30).unwrap();
+    case.fsync("a");
+    assert_eq!(case.log_commits(), 1);
+    assert_eq!(count(&case.fs, "fsync.full_unloggable"), 1);
+    assert_eq!(wrong_after_e2fsck_at_boot(&case.cut().0), "");
+    // Now it is there.
+    change_mode(&case.fs, b);
+    case.fsync("b");
+    assert_eq!(case.log_commits(), 2);
+    assert_eq!(wrong_after_e2fsck_at_boot(&case.cut().0), "");
 }
