@@ -73,6 +73,8 @@ struct OfInode {
     /// Of these, the ones that changed since the inode was put into the log.
     since_log: Ranges,
     has_too_many: bool,
+    /// Its map had an index before or after one of these changes: nobody knows what replays make of it.
+    had_index: bool,
     is_in_log: bool,
 }
 
@@ -242,7 +244,8 @@ impl EpochChanges {
     }
 
     /// The blocks of a file that changed since it was put into the log last, or in the epoch if it is not there; and
-    /// whether it is. `None` if there are too many.
+    /// whether it is. `None` if there are too many, or its map had an index since the epoch began and did not stay as it
+    /// was (F15, F22).
     pub(crate) fn ranges(&self, ino: Ino) -> Option<(Ranges, bool)> {
         let shard = self.shard(ino).lock();
         let Some(changed) = shard.inodes.get(&ino) else {
@@ -252,7 +255,8 @@ impl EpochChanges {
             true => &changed.since_log,
             false => &changed.ranges,
         };
-        (!changed.has_too_many).then(|| (ranges.clone(), changed.is_in_log))
+        let is_told = !changed.has_too_many && !changed.had_index;
+        is_told.then(|| (ranges.clone(), changed.is_in_log))
     }
 
     /// Whether the inode was put into the log.
@@ -429,10 +433,16 @@ impl FastLog {
         changes.has_too_many() || changes.note_placed(directory, placed, before)
     }
 
-    /// Blocks of a file are mapped otherwise from this handle on.
-    pub(crate) fn note_ranges(&self, handle: &Handle<'_>, ino: Ino, ranges: &[Range<u64>]) {
+    /// Blocks of a file are mapped otherwise from this handle on, in a map that has an index, or had one just before.
+    pub(crate) fn note_ranges(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        ranges: &[Range<u64>],
+        has_index: bool,
+    ) {
         let changes = self.changes(handle.epoch());
-        if changes.has_too_many() || ranges.is_empty() {
+        if changes.has_too_many() || ranges.is_empty() && !has_index {
             return;
         }
         let mut shard = changes.shard(ino).lock();
@@ -440,6 +450,7 @@ impl FastLog {
             changes.note();
             OfInode::default()
         });
+        changed.had_index |= has_index;
         for range in ranges {
             changed.ranges.add(range.clone());
             changed.since_log.add(range.clone());

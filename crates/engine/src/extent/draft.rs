@@ -573,17 +573,20 @@ impl Change<'_> {
         for (pin, bytes) in &self.nodes {
             pin.change(handle, |block| block.copy_from_slice(bytes));
         }
-        let result = self.inode.change(handle, |inode| {
+        let (result, has_index) = self.inode.change(handle, |inode| {
+            let had_index = ondisk::extent::depth(inode.block_area()) > 0;
             if let Some(root) = self.root {
                 *inode.block_area_mut() = root;
             }
             // It fits: `finish` tried.
             let _ = inode.set_sectors(self.sectors, huge, size);
-            and(inode)
+            let has_index = had_index || ondisk::extent::depth(inode.block_area()) > 0;
+            (and(inode), has_index)
         });
         if let Some(fast) = self.icache.fast() {
+            let ino = self.inode.inode().ino();
             match &self.touched {
-                Some(touched) => fast.note_ranges(handle, self.inode.inode().ino(), touched),
+                Some(touched) => fast.note_ranges(handle, ino, touched, has_index),
                 None => self.inode.inode().set_unloggable(handle),
             }
         }

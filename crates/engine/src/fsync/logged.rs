@@ -296,9 +296,6 @@ impl Gathered<'_> {
         let Some((ranges, is_known)) = self.changes.ranges(live.ino()) else {
             return Ok(false);
         };
-        if has_index(&loaded) && ranges.iter().next().is_some() {
-            return Ok(false);
-        }
         let Some(fields) = inode::fields(loaded.slot()) else {
             return Ok(false);
         };

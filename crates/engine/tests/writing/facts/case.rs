@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use lanefs_engine::{Fs, Ino, OpenOptions, RenameFlag};
+use lanefs_engine::{Fs, Ino, OpenOptions, RenameFlag, SetAttributes};
 use simulate::CowDevice;
 use sync::Arc;
 use testkit::{Manifest, Mounted, sha256};
@@ -78,6 +78,27 @@ impl Case {
             .write(self.ino(name), OLD as u64, &[b'+'; 5000])
             .unwrap();
         self.fsync(name);
+    }
+
+    /// A file of so many blocks, each behind a hole of one, all home.
+    pub fn pieces(&self, name: &str, number: u64) -> Ino {
+        let file = self.fs.create(self.dir, name.as_bytes(), NEW).unwrap();
+        for piece in 0..number {
+            let offset = (2 * piece + 1) * 4096;
+            self.fs.write(file, offset, &[b'p'; 4096]).unwrap();
+        }
+        self.fs.sync().unwrap();
+        self.fs.checkpoint().unwrap();
+        file
+    }
+
+    /// Changes nothing but an inode's fields.
+    pub fn change_mode(&self, ino: Ino) {
+        let private = SetAttributes {
+            mode: Some(0o600),
+            ..Default::default()
+        };
+        self.fs.set_attributes(ino, &private).unwrap();
     }
 
     /// What a cut leaves, and what its fast commits say.
@@ -218,4 +239,11 @@ pub fn place(image: &[u8], ino: Ino) -> usize {
     let (_, told) = told.split_once("located at block ").unwrap();
     let (block, offset) = told.trim().split_once(", offset 0x").unwrap();
     block.parse::<usize>().unwrap() * 4096 + usize::from_str_radix(offset, 16).unwrap()
+}
+
+/// The record of an inode as it is in an image.
+pub fn record(image: &[u8], ino: Ino) -> Tag {
+    let slot = &image[place(image, ino)..][..256];
+    let extra = usize::from(u16::from_le_bytes([slot[128], slot[129]]));
+    Tag::Inode(ino, slot[..128 + extra].to_vec())
 }

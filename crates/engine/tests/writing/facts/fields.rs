@@ -1,50 +1,20 @@
 //! F19, F20 and F21 in docs/logtree.md: records of inodes whose fields e2fsck reads or counts wrongly, though no range
 //! of theirs changed.
 
-use lanefs_engine::{Fs, Ino, SetAttributes};
+use lanefs_engine::Ino;
 
-use super::case::{Case, OLD, e2fsck_at_boot, kernel, place, shows, wrong_after_e2fsck_at_boot};
+use super::case::{Case, OLD, e2fsck_at_boot, kernel, record, shows, wrong_after_e2fsck_at_boot};
 use crate::fc_area::Tag;
 use crate::fsync_log::{NEW, after_a_cut, count, device, shared};
 use crate::image::{make, open};
 
-const BLOCK: u64 = 4096;
 /// Extents that take more than one leaf: a block holds 340.
 const MANY: u64 = 700;
-
-/// A file of so many pieces, all home.
-fn pieces(case: &Case, name: &str, number: u64) -> Ino {
-    let file = case.fs.create(case.dir, name.as_bytes(), NEW).unwrap();
-    for piece in 0..number {
-        case.fs
-            .write(file, 2 * piece * BLOCK, &[b'p'; BLOCK as usize])
-            .unwrap();
-    }
-    case.fs.sync().unwrap();
-    case.fs.checkpoint().unwrap();
-    file
-}
-
-/// Changes nothing but an inode's fields.
-fn change_mode(fs: &Fs, ino: Ino) {
-    let private = SetAttributes {
-        mode: Some(0o600),
-        ..Default::default()
-    };
-    fs.set_attributes(ino, &private).unwrap();
-}
-
-/// The record of an inode as it is in an image.
-fn record(image: &[u8], ino: Ino) -> Tag {
-    let slot = &image[place(image, ino)..][..256];
-    let extra = usize::from(u16::from_le_bytes([slot[128], slot[129]]));
-    Tag::Inode(ino, slot[..128 + extra].to_vec())
-}
 
 #[test]
 fn f19_e2fsck_counts_one_block_of_a_map_that_has_more() {
     let Some(case) = Case::new() else { return };
-    let many = pieces(&case, "many", MANY);
+    let many = case.pieces("many", MANY);
     case.create("f", b'f', 9000);
     case.fsync("f");
     assert_eq!(case.log_commits(), 1);
@@ -61,15 +31,15 @@ fn f19_e2fsck_counts_one_block_of_a_map_that_has_more() {
 #[test]
 fn f19_a_map_of_more_leaves_than_one_is_committed_in_full() {
     let Some(case) = Case::new() else { return };
-    let many = pieces(&case, "many", MANY);
-    let few = pieces(&case, "few", 20);
+    let many = case.pieces("many", MANY);
+    let few = case.pieces("few", 20);
     let logged = |work: &dyn Fn()| {
         let before = case.log_commits();
         work();
         case.log_commits() - before
     };
     let by_fields = logged(&|| {
-        change_mode(&case.fs, many);
+        case.change_mode(many);
         case.fsync("many");
     });
     assert_eq!(by_fields, 0);
@@ -85,7 +55,7 @@ fn f19_a_map_of_more_leaves_than_one_is_committed_in_full() {
     assert!(seen.is_clean(), "{seen:?}");
     // A map of one leaf is counted right.
     let of_one_leaf = logged(&|| {
-        change_mode(&case.fs, few);
+        case.change_mode(few);
         case.fsync("few");
     });
     assert_eq!(of_one_leaf, 1);
@@ -124,10 +94,10 @@ fn f20_e2fsck_reads_the_next_record_as_extra_fields() {
     let device = device(without_extra_fields(case));
     let fs = open(shared(&device));
     let b = fs.lookup(dir, b"b").unwrap();
-    change_mode(&fs, b);
-    fs.fsync(b).unwrap();
-    assert_eq!(count(&fs, "fsync.log_commits"), 1);
     let case = Case { device, fs, dir };
+    case.change_mode(b);
+    case.fsync("b");
+    assert_eq!(case.log_commits(), 1);
     let (mut image, area, tags) = case.cut();
     let of_a = record(&image, a);
     assert!(matches!(&of_a, Tag::Inode(_, raw) if raw.len() == 128));
@@ -148,7 +118,7 @@ fn f20_an_inode_without_extra_fields_is_committed_in_full() {
     let device = device(without_extra_fields(case));
     let fs = open(shared(&device));
     let case = Case { device, fs, dir };
-    change_mode(&case.fs, case.ino("a"));
+    case.change_mode(case.ino("a"));
     case.fsync("a");
     assert_eq!(count(&case.fs, "fsync.full_unloggable"), 1);
     case.rename("a", "t");
@@ -222,7 +192,7 @@ fn f21_a_file_that_needs_large_file_is_committed_in_full_until_it_is_there() {
     assert_eq!(count(&case.fs, "fsync.full_unloggable"), 1);
     assert_eq!(wrong_after_e2fsck_at_boot(&case.cut().0), "");
     // Now it is there.
-    change_mode(&case.fs, b);
+    case.change_mode(b);
     case.fsync("b");
     assert_eq!(case.log_commits(), 2);
     assert_eq!(wrong_after_e2fsck_at_boot(&case.cut().0), "");

@@ -1,10 +1,16 @@
-//! F15 in docs/logtree.md: a map for which a replay takes a block. That what lanefs logs avoids it shows
-//! `f15_a_map_with_an_index_is_committed_in_full` beside the other tests of the fsync log.
+//! F15 and F22 in docs/logtree.md: maps for which a replay takes a block, or that have some. That what lanefs logs avoids
+//! F15 shows `f15_a_map_with_an_index_is_committed_in_full` beside the other tests of the fsync log.
 
 use std::collections::BTreeSet;
 
-use super::case::{Case, OLD, e2fsck_at_boot, shows};
+use lanefs_engine::{Allocate, Fs, Ino};
+use ondisk::extent::Extent;
+use ondisk::{FsBlock, LBlock};
+
+use super::case::{Case, OLD, e2fsck_at_boot, kernel, record, shows};
 use crate::fc_area::Tag;
+use crate::fsync_log::{after_a_cut, count, device, shared};
+use crate::image::open;
 
 const BLOCK: usize = 4096;
 /// Blocks of the file that has a hole, and of that whose data are to be lost.
@@ -95,4 +101,110 @@ fn f15_e2fsck_puts_an_index_where_another_files_data_are() {
         expected[place * BLOCK..][..BLOCK].fill(b'h');
     }
     assert!(seen.holds("dir/holes", &expected), "{seen:?}");
+}
+
+/// Pieces whose leaves take all four places of the inode's map.
+const PIECES: u64 = 1340;
+
+/// A file of many pieces is made anew with three extents, of which one was never written and lies behind the end.
+fn remade(fs: &Fs, ino: Ino) -> Vec<u8> {
+    let block = BLOCK as u64;
+    fs.truncate(ino, 0).unwrap();
+    fs.write(ino, 2 * block, &[b'n'; BLOCK]).unwrap();
+    fs.write(ino, 170 * block, &[b'n'; 11 * BLOCK]).unwrap();
+    let (from, len) = (300 * block, 700 * block);
+    fs.allocate(ino, Allocate::KeepSize, from, len).unwrap();
+    let mut expected = vec![0; 181 * BLOCK];
+    expected[2 * BLOCK..3 * BLOCK].fill(b'n');
+    expected[170 * BLOCK..].fill(b'n');
+    expected
+}
+
+/// Records that make the map of the file in the last full commit that which it has in another: added first, then taken
+/// from the end on.
+fn ranges(then: &Fs, ino: Ino) -> Vec<Tag> {
+    let (mut added, mut taken) = (Vec::new(), Vec::new());
+    let mut end = 0;
+    for run in then.mappings(ino).unwrap() {
+        let run = run.unwrap();
+        let Some(FsBlock(at)) = run.physical else {
+            continue;
+        };
+        let (first, len) = (u32::try_from(run.logical).unwrap(), run.len);
+        if first > end {
+            taken.push(Tag::Del(ino, end, first - end));
+        }
+        end = first + u32::try_from(len).unwrap();
+        let len = u16::try_from(len).unwrap();
+        let extent = Extent::new(LBlock(first), len, FsBlock(at), run.unwritten);
+        added.push(Tag::Add(ino, extent.to_bytes()));
+    }
+    taken.push(Tag::Del(ino, end, 2 * PIECES as u32 - end));
+    taken.reverse();
+    [added, taken].concat()
+}
+
+#[test]
+fn f22_the_kernel_goes_wrong_where_a_map_had_an_index() {
+    let Some(case) = Case::new() else { return };
+    let file = case.pieces("pieces", PIECES);
+    let then = device(case.device.bytes());
+    let fs = open(shared(&then));
+    let expected = remade(&fs, file);
+    fs.sync().unwrap();
+    fs.checkpoint().unwrap();
+    let mut told = ranges(&fs, file);
+    told.push(record(&then.bytes(), file));
+    case.change_mode(case.ino("b"));
+    case.fsync("b");
+    let (mut image, area, tags) = case.cut();
+    // Its data, which fsync writes before the log.
+    for run in fs.mappings(file).unwrap() {
+        let run = run.unwrap();
+        if let Some(FsBlock(at)) = run.physical.filter(|_| !run.unwritten) {
+            image[at as usize * BLOCK..][..run.len as usize * BLOCK].fill(b'n');
+        }
+    }
+    area.write(&mut image, &[tags, told].concat(), None);
+    let seen = e2fsck_at_boot(&image);
+    assert!(seen.is_clean() && seen.holds("dir/pieces", &expected));
+    let seen = kernel(&image);
+    let is_right = seen.is_clean() && seen.holds("dir/pieces", &expected);
+    let is_wrong = seen.wrong.contains("end of extent exceeds");
+    shows(is_wrong && seen.has("dir/a"), is_right, &seen);
+}
+
+#[test]
+fn f22_a_map_that_had_an_index_is_committed_in_full() {
+    for (pieces, loads_anew) in [(20, false), (20, true), (PIECES, true)] {
+        let Some(mut case) = Case::new() else { return };
+        let file = case.pieces("pieces", pieces);
+        if loads_anew {
+            let image = case.device.bytes();
+            case.device = device(image);
+            case.fs = open(shared(&case.device));
+        }
+        let expected = remade(&case.fs, file);
+        case.fsync("pieces");
+        assert_eq!(case.log_commits(), 0);
+        assert_eq!(count(&case.fs, "fsync.full_unloggable"), 1);
+        for seen in [kernel(&case.cut().0), e2fsck_at_boot(&case.cut().0)] {
+            assert!(seen.is_clean(), "{seen:?}");
+            assert!(seen.holds("dir/pieces", &expected), "{seen:?}");
+        }
+        // From the full commit on it has none.
+        case.fs.write(file, 0, &[b'n'; BLOCK]).unwrap();
+        case.fsync("pieces");
+        assert_eq!(case.log_commits(), 1);
+        after_a_cut(&case.device);
+        // Nor is one logged that comes and goes again.
+        for place in 0..10 {
+            let offset = (1001 + 2 * place) * BLOCK as u64;
+            case.fs.write(file, offset, &[b'p'; BLOCK]).unwrap();
+        }
+        case.fs.truncate(file, 181 * BLOCK as u64).unwrap();
+        case.fsync("pieces");
+        assert_eq!(case.log_commits(), 1);
+        after_a_cut(&case.device);
+    }
 }
