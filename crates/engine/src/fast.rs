@@ -7,6 +7,7 @@
 //!
 //! What a crash leaves: whatever the log commits say; see [`logtree`].
 
+mod budget;
 mod room;
 
 use std::collections::btree_map::Entry;
@@ -22,6 +23,8 @@ use ondisk::{Ino, Tid};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank, RwLock};
 
+use self::budget::Budget;
+pub(crate) use self::budget::Cost;
 use self::room::Leaf;
 pub(crate) use self::room::Placed;
 use crate::variants::{Chosen, LogUpdate, LogUse, Variants};
@@ -75,6 +78,8 @@ struct OfInode {
     has_too_many: bool,
     /// Its map had an index before or after one of these changes: nobody knows what replays make of it.
     had_index: bool,
+    /// The most bytes that it had before it was cut.
+    largest: u64,
     is_in_log: bool,
 }
 
@@ -121,6 +126,8 @@ pub(crate) struct EpochChanges {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     /// How many names and inodes there are. [atomic: Relaxed, hint]
     noted: AtomicU64,
+    /// What a replay of the epoch's log costs.
+    budget: Budget,
 }
 
 impl EpochChanges {
@@ -129,6 +136,7 @@ impl EpochChanges {
         EpochChanges {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             noted: AtomicU64::new(0),
+            budget: Budget::new(),
         }
     }
 
@@ -153,6 +161,23 @@ impl EpochChanges {
         }
         // Relaxed: nobody notes anything in a sealed epoch.
         self.noted.store(0, Ordering::Relaxed);
+        self.budget.renew();
+    }
+
+    /// Takes in what more records of the epoch's log cost a replay; whether they may be logged.
+    pub(crate) fn spend(&self, more: Cost) -> bool {
+        self.budget.spend(more)
+    }
+
+    /// Blocks of a file that changed in the epoch, and the most bytes that it had since the last full commit, beside
+    /// those that it has.
+    pub(crate) fn reach(&self, ino: Ino) -> (u64, u64) {
+        let shard = self.shard(ino).lock();
+        shard.inodes.get(&ino).map_or((0, 0), |changed| {
+            let ranges = changed.ranges.iter();
+            let blocks = ranges.map(|range| range.end - range.start).sum();
+            (blocks, changed.largest)
+        })
     }
 
     /// A name stands for something else.
@@ -244,8 +269,8 @@ impl EpochChanges {
     }
 
     /// The blocks of a file that changed since it was put into the log last, or in the epoch if it is not there; and
-    /// whether it is. `None` if there are too many, or its map had an index since the epoch began and did not stay as it
-    /// was (F15, F22).
+    /// whether it is. `None` if there are too many, or its map had an index since the epoch began and did not stay
+    /// as it was (F15, F22).
     pub(crate) fn ranges(&self, ino: Ino) -> Option<(Ranges, bool)> {
         let shard = self.shard(ino).lock();
         let Some(changed) = shard.inodes.get(&ino) else {
@@ -344,10 +369,11 @@ pub(crate) struct FastLog {
     /// So many fsyncs are still to do without the log where it must be made ready first. [atomic: Relaxed, hint]
     declined: AtomicU64,
     pub(crate) statistics: logtree::Statistics,
-    /// Why fsyncs were full commits: the epoch was not the next one, something can't be logged, the log would not have
-    /// been worth it, or was full, or ended meanwhile. [counters]
+    /// Why fsyncs were full commits: the epoch was not the next one, something can't be logged, a replay of the log
+    /// would take too long, the log would not have been worth it, or was full, or ended meanwhile. [counters]
     pub(crate) not_next: Counter,
     pub(crate) unloggable: Counter,
+    pub(crate) replay_budget: Counter,
     not_worth: Counter,
     pub(crate) ended: Counter,
     /// What the trees of logs that ended counted. [counters]
@@ -370,6 +396,7 @@ impl FastLog {
             statistics: logtree::Statistics::default(),
             not_next: Counter::new(),
             unloggable: Counter::new(),
+            replay_budget: Counter::new(),
             not_worth: Counter::new(),
             ended: Counter::new(),
             updates: Counter::new(),
@@ -431,6 +458,20 @@ impl FastLog {
     ) -> bool {
         let changes = self.changes(handle.epoch());
         changes.has_too_many() || changes.note_placed(directory, placed, before)
+    }
+
+    /// A file is cut from this handle on, which had so many bytes.
+    pub(crate) fn note_cut(&self, handle: &Handle<'_>, ino: Ino, bytes: u64) {
+        let changes = self.changes(handle.epoch());
+        if changes.has_too_many() {
+            return;
+        }
+        let mut shard = changes.shard(ino).lock();
+        let changed = shard.inodes.entry(ino).or_insert_with(|| {
+            changes.note();
+            OfInode::default()
+        });
+        changed.largest = changed.largest.max(bytes);
     }
 
     /// Blocks of a file are mapped otherwise from this handle on, in a map that has an index, or had one just before.
@@ -544,6 +585,7 @@ impl FastLog {
             ("fsync.surprises", said.surprises.sum()),
             ("fsync.full_not_next", self.not_next.sum()),
             ("fsync.full_unloggable", self.unloggable.sum()),
+            ("fsync.full_replay_budget", self.replay_budget.sum()),
             ("fsync.full_not_worth", self.not_worth.sum()),
             ("fsync.full_log_ended", self.ended.sum()),
             (

@@ -2,7 +2,7 @@
 //! name what it stood for on disk and stands for now. Items are stamped with the batch that last wrote them, so that a
 //! batch's log commit finds what is its own and leaves out what is in the area already.
 
-use ondisk::{FsBlock, Ino, LBlock};
+use ondisk::{FsBlock, Ino, LBlock, extent};
 
 use crate::tree::Value;
 
@@ -35,6 +35,23 @@ pub struct Range {
     pub len: u32,
     /// The first block on the device, and whether they read as zeros; `None` for a hole.
     pub at: Option<(FsBlock, bool)>,
+}
+
+impl Range {
+    /// The most blocks that one record tells of.
+    pub(crate) fn record_most(&self) -> u32 {
+        match self.at {
+            None => u32::MAX,
+            // An extent that was not written holds one block less.
+            Some((_, reads_as_zeros)) => u32::from(extent::MAX_LEN) - u32::from(reads_as_zeros),
+        }
+    }
+
+    /// How many records tell it.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.len.div_ceil(self.record_most()).into()
+    }
 }
 
 /// What is kept of an inode, a file's ranges or a name.

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use ondisk::extent::{self, Extent};
+use ondisk::extent::Extent;
 use ondisk::fast_commit::{Named, Record};
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, Ino, LBlock};
@@ -136,11 +136,9 @@ fn map(ino: Ino, range: &Range, out: &mut impl FnMut(&Record<'_>)) {
         });
         return;
     };
-    // An extent that was not written holds one block less.
-    let most = u32::from(extent::MAX_LEN) - u32::from(reads_as_zeros);
     let mut done = 0;
     while done < range.len {
-        let len = (range.len - done).min(most);
+        let len = (range.len - done).min(range.record_most());
         let first = LBlock(range.first.0 + done);
         let start = ondisk::FsBlock(at.0 + u64::from(done));
         // At most `MAX_LEN`.

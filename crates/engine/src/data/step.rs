@@ -94,25 +94,29 @@ impl<'a> Changing<'a> {
         let handle = self.icache.begin(credits)?;
         let has_large_dir = self.volume().has(Feature::LARGE_DIR);
         let change_inode = |inode: &mut Inode| {
+            let before = inode.size(has_large_dir);
             and(inode);
             if stamps {
                 inode.set_mtime(now);
                 inode.stamp(now);
             }
-            inode.size(has_large_dir)
+            (before, inode.size(has_large_dir))
         };
-        let bytes = match change {
+        let (before, bytes) = match change {
             Some(change) => {
-                let bytes = change.apply_and(&handle, change_inode);
+                let sizes = change.apply_and(&handle, change_inode);
                 // Whether it maps data that were just written, it does not know itself.
                 handle.maps_data();
                 live.stamp_data(&handle);
-                bytes
+                sizes
             }
             None => self.locked.change(&handle, change_inode),
         };
         if needs_large_file(bytes) {
             large_file.need(&handle);
+        }
+        if let Some(fast) = self.icache.fast().filter(|_| bytes < before) {
+            fast.note_cut(&handle, live.ino(), before);
         }
         if let Some(entry) = entry {
             entry.apply(&handle, live);

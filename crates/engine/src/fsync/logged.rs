@@ -15,13 +15,14 @@ use journal::Epoch;
 use journal::canary::{self, Canary};
 use logtree::closure::{self, Changes, Members, Place};
 use logtree::{Batch, Closure, FsyncLog, InodeState, NameState};
+use ondisk::extent::{Entries, Node};
 use ondisk::{FileType, Flags, Ino, LBlock, extent, inode};
 use sync::Arc;
 
 use super::What;
 use crate::error::Error;
 use crate::extent::Mappings;
-use crate::fast::{EpochChanges, FastLog, JournalArea, Ranges, RunningLog, Unlogged};
+use crate::fast::{Cost, EpochChanges, FastLog, JournalArea, Ranges, RunningLog, Unlogged};
 use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
 use crate::sb::needs_large_file;
 
@@ -38,6 +39,8 @@ enum Tried {
     Unloggable,
     /// It must be committed in full: fast commits are not about its epoch now.
     NotNext,
+    /// It must be committed in full: the log's replay would take too long.
+    OverBudget,
 }
 
 /// Logs what an fsync of an inode that changed last in an epoch needs, durably; whether that was done. The caller holds
@@ -108,6 +111,10 @@ pub(super) fn log(
             Tried::Unloggable => break,
             Tried::NotNext => {
                 fast.not_next.add(1);
+                return Ok(false);
+            }
+            Tried::OverBudget => {
+                fast.replay_budget.add(1);
                 return Ok(false);
             }
         }
@@ -200,6 +207,7 @@ fn try_log(
         changes,
         epoch: changed,
         closure: Closure::default(),
+        cost: Cost::default(),
     };
     for inode in &locked {
         if Some(inode.inode().ino()) != directory && !gathered.inode(inode)? {
@@ -227,6 +235,9 @@ fn try_log(
     }
     if canary::makes(Canary::UnlinkWithoutLink) {
         gathered.forget_moves();
+    }
+    if !changes.spend(gathered.cost) {
+        return Ok(Tried::OverBudget);
     }
     let Ok(batch) = log.add(&gathered.closure, &fast.statistics) else {
         return Ok(Tried::Unloggable);
@@ -260,6 +271,8 @@ struct Gathered<'a> {
     changes: &'a EpochChanges,
     epoch: Epoch,
     closure: Closure,
+    /// What Linux's replay of it takes.
+    cost: Cost,
 }
 
 impl Gathered<'_> {
@@ -303,6 +316,7 @@ impl Gathered<'_> {
         // A time of access that waits for a change is in the snapshot, not in its bytes.
         loaded.write_to(&mut fields);
         let ranges = self.mapped(&loaded, &ranges)?;
+        self.cost = self.cost.and(self.replayed(&loaded, &ranges));
         self.closure.inodes.push(InodeState {
             ino: live.ino(),
             fields,
@@ -314,6 +328,39 @@ impl Gathered<'_> {
                 && kept.logged_size(self.epoch) != Some(bytes),
         });
         Ok(true)
+    }
+
+    /// What Linux's replay of an inode with these ranges takes at most. A map that has ranges to tell is in the inode,
+    /// and was there since the last full commit; what did not change of it is mapped whatever was replayed so far.
+    fn replayed(&self, inode: &LoadedInode, ranges: &[logtree::Range]) -> Cost {
+        let block_size = self.icache.volume().geometry().block_size();
+        let root = inode.block_area();
+        // With names, its record is there twice.
+        let records = 1 + u64::from(!self.changes.names_of(inode.ino()).is_empty());
+        let extents = match extent::depth(root) {
+            0 => extent::ROOT_ENTRIES,
+            _ => extent::block_entries(block_size.bytes()),
+        };
+        let (touched, largest) = self.changes.reach(inode.ino());
+        let bytes = inode.bytes(self.icache.volume()).max(largest);
+        let blocks = bytes.div_ceil(block_size.bytes_u64());
+        let mapped: u64 = match Node::view(root) {
+            Entries::Extents(extents) => (extents.iter())
+                .map(|extent| {
+                    extent
+                        .end()
+                        .min(blocks)
+                        .saturating_sub(extent.block().into())
+                })
+                .sum(),
+            Entries::Indices(_) => 0,
+        };
+        let holes = blocks.saturating_sub(mapped.saturating_sub(touched));
+        let told: u64 = ranges.iter().map(logtree::Range::records).sum();
+        Cost {
+            holes: told.saturating_mul(holes),
+            extents: records * u64::from(extents),
+        }
     }
 
     /// How ranges are mapped now.

@@ -62,8 +62,10 @@ impl LateFeature {
         if self.on_since.load(Ordering::Relaxed) != OFF {
             return;
         }
-        let (since, relaxed) = (handle.epoch().0, Ordering::Relaxed);
-        let is_first = self.on_since.compare_exchange(OFF, since, relaxed, relaxed);
+        // Relaxed: as above, whether it is the first or finds one.
+        let order = Ordering::Relaxed;
+        let since = handle.epoch().0;
+        let is_first = self.on_since.compare_exchange(OFF, since, order, order);
         if is_first.is_ok() {
             handle.use_block();
             self.new.push(handle, ());

@@ -1,4 +1,4 @@
-//! What the kernel's and e2fsck's replay of fast commits get wrong (F1 to F17 in docs/logtree.md), each shown on a log
+//! What the kernel's and e2fsck's replay of fast commits get wrong (F1 to F23 in docs/logtree.md), each shown on a log
 //! made for it, and that what lanefs logs avoids it: they and lanefs show the same tree after it.
 //!
 //! A kernel or an e2fsck that has mended one is no failure: the test says `skipped:`.
@@ -16,6 +16,7 @@ use crate::image::open;
 
 mod area;
 mod attributes;
+mod budget;
 mod case;
 mod end;
 mod fields;

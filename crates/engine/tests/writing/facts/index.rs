@@ -1,5 +1,5 @@
-//! F15 and F22 in docs/logtree.md: maps for which a replay takes a block, or that have some. That what lanefs logs avoids
-//! F15 shows `f15_a_map_with_an_index_is_committed_in_full` beside the other tests of the fsync log.
+//! F15 and F22 in docs/logtree.md: maps for which a replay takes a block, or that have some. That what lanefs logs
+//! avoids F15 shows `f15_a_map_with_an_index_is_committed_in_full` beside the other tests of the fsync log.
 
 use std::collections::BTreeSet;
 
