@@ -118,7 +118,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
         None => directory.clone(),
     };
     let bench = Bench {
-        lanefs: root.join("target/release/lanefs"),
+        lanefs: crate::built(root).join("release/lanefs"),
         mkext4: root.join("target/bench-build/release/bench-mkext4"),
         directory,
         output,

@@ -79,7 +79,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let mut build = Command::new(crate::cargo());
     build.args(["build", "--release", "--package", "lanefs-cli"]);
     succeed(build.current_dir(root))?;
-    let lanefs = root.join("target/release/lanefs");
+    let lanefs = crate::built(root).join("release/lanefs");
     let place = PathBuf::from(format!("/dev/shm/lanefs-engine.{}", std::process::id()));
     fs::create_dir(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     let scratch = Scratch(place);

@@ -177,7 +177,7 @@ fn measure(
     options: &[&str],
     findings: &mut Findings,
 ) -> Result<(), String> {
-    let programs = root.join("target/release");
+    let programs = crate::built(root).join("release");
     let (lanefs, slow_disk) = (programs.join("lanefs"), programs.join("examples/slow-disk"));
     let mut disks = Disks::new(&lanefs, &slow_disk, micros)?;
     let mut left_out = |what: &str, error| {

@@ -91,7 +91,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     if !built.success() {
         return Err(format!("{build:?}: {built}"));
     }
-    let lanefs = root.join("target/release/lanefs");
+    let lanefs = crate::built(root).join("release/lanefs");
     let report = root.join("target/bench-scaling");
     let place = PathBuf::from(format!("/dev/shm/lanefs-scaling.{}", std::process::id()));
     fs::create_dir(&place).map_err(|error| format!("{}: {error}", place.display()))?;

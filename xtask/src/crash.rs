@@ -20,7 +20,7 @@ pub fn run(root: &Path, words: &[&str]) -> Result<String, String> {
 /// Builds it; where it is then.
 fn build(root: &Path) -> Result<std::path::PathBuf, String> {
     done(cargo(root, "build"))?;
-    Ok(root.join("target").join(PROFILE).join("crash"))
+    Ok(crate::built(root).join(PROFILE).join("crash"))
 }
 
 fn cargo(root: &Path, what: &str) -> Command {

@@ -113,8 +113,7 @@ impl Demo {
     fn prepare(root: &Path) -> Result<Demo, String> {
         let color = io::stdout().is_terminal()
             && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let target = crate::built(root);
         let folder = short(&target.join("demo"));
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let demo = Demo {

@@ -14,7 +14,7 @@ mod sharing;
 mod suites;
 mod tidy;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -82,6 +82,13 @@ fn root() -> PathBuf {
     let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     path.pop();
     path
+}
+
+/// Where cargo puts what it builds, wherever the user lets it: two folders above this program.
+fn built(root: &Path) -> PathBuf {
+    let this = std::env::current_exe().ok();
+    let folder = this.as_deref().and_then(|path| path.parent()?.parent());
+    folder.map_or_else(|| root.join("target"), Path::to_path_buf)
 }
 
 /// The cargo that runs us.
