@@ -46,5 +46,7 @@ pub const ORPHANS_LEFT: usize = 1 << 10;
 pub const ORPHANS_LISTED: usize = 1 << 18;
 /// Directories on the way from one to the root, when one of them is moved.
 pub const ANCESTORS: u32 = 1 << 20;
+/// Inodes of fast commits whose maps can't be read: each may have been read for long before that was found.
+pub const UNREAD_MAPS: u32 = 64;
 /// Bytes of metadata that replaying fast commits may change.
 pub const REPLAY_BYTES: usize = 256 << 20;

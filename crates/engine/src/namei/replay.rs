@@ -244,6 +244,7 @@ impl<'a> Replay<'a> {
 
     /// Makes the inodes that are new, without names.
     fn make(&self, numbers: BTreeMap<Ino, InodeNumber<'a>>) -> Result<(), Error> {
+        let parents = self.first_parents();
         for (ino, number) in numbers {
             let said = &self.everything.inodes[&ino];
             let live = self.icache.get_new(ino)?;
@@ -253,7 +254,7 @@ impl<'a> Replay<'a> {
                 Some(FileType::Directory) => Content::Directory,
                 _ => Content::Empty,
             };
-            let parent = self.parent_of(ino).unwrap_or(Ino::ROOT);
+            let parent = parents.get(&ino).copied().unwrap_or(Ino::ROOT);
             let first = create::first_block(self.icache, ino, parent, content, &mut record)?;
             let blocks = first.as_ref().map_or(0, create::FirstBlock::blocks);
             let credits = self.icache.reserve(1 + BLOCKS_AN_INODE + blocks, 0)?;
@@ -275,11 +276,15 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// The directory in which a new inode gets a name.
-    fn parent_of(&self, ino: Ino) -> Option<Ino> {
-        let mut names = self.everything.names.iter();
-        let found = names.find(|(_, target)| **target == Some(ino));
-        found.map(|((parent, _), _)| *parent)
+    /// The directories in which inodes get their first names.
+    fn first_parents(&self) -> BTreeMap<Ino, Ino> {
+        let mut parents = BTreeMap::new();
+        for ((parent, _), target) in &self.everything.names {
+            if let Some(ino) = target {
+                parents.entry(*ino).or_insert(*parent);
+            }
+        }
+        parents
     }
 
     /// Lets a name stand for an inode, or nothing.

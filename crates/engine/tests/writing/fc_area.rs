@@ -197,6 +197,26 @@ impl FcArea {
         tags
     }
 
+    /// Makes these the fast commits in the area, each block one of the next transaction; a group of records is in one.
+    pub fn write_blocks(&self, image: &mut [u8], groups: &[Vec<Tag>]) {
+        let tid = self.superblock(image).sequence();
+        let mut blocks = vec![Vec::new()];
+        Record::Head { features: 0, tid }.write(&mut blocks[0]);
+        for group in groups {
+            let mut bytes = Vec::new();
+            group.iter().for_each(|tag| tag.write(&mut bytes));
+            match blocks.last_mut() {
+                Some(last) if last.len() + bytes.len() + 16 <= BLOCK => last.extend(bytes),
+                _ => blocks.push(bytes),
+            }
+        }
+        assert!(blocks.len() < self.blocks.len(), "{} blocks", blocks.len());
+        for (at, mut bytes) in self.blocks.iter().zip(blocks) {
+            end(&mut bytes, tid);
+            image[*at..][..BLOCK].copy_from_slice(&bytes);
+        }
+    }
+
     /// Makes these the one fast commit in the area, of the next transaction or another.
     pub fn write(&self, image: &mut [u8], tags: &[Tag], tid: Option<Tid>) {
         let tid = tid.unwrap_or(self.superblock(image).sequence());
@@ -205,21 +225,26 @@ impl FcArea {
         for tag in tags {
             tag.write(&mut bytes);
         }
-        let at = bytes.len();
-        assert!(at + 12 <= BLOCK, "one block");
-        let rest = vec![0; BLOCK - at - 12];
-        let tail = |crc| Record::Tail {
-            tid,
-            crc,
-            rest: &rest,
-        };
-        tail(0).write(&mut bytes);
-        let crc = csum::crc32c(0, &bytes[..at + 8]);
-        bytes.truncate(at);
-        tail(crc).write(&mut bytes);
+        end(&mut bytes, tid);
         self.set_first(image, &bytes);
         for at in &self.blocks[1..] {
             image[*at..][..BLOCK].fill(0);
         }
     }
+}
+
+/// Ends a fast commit where its block does.
+fn end(bytes: &mut Vec<u8>, tid: Tid) {
+    let at = bytes.len();
+    assert!(at + 12 <= BLOCK, "one block");
+    let rest = vec![0; BLOCK - at - 12];
+    let tail = |crc| Record::Tail {
+        tid,
+        crc,
+        rest: &rest,
+    };
+    tail(0).write(bytes);
+    let crc = csum::crc32c(0, &bytes[..at + 8]);
+    bytes.truncate(at);
+    tail(crc).write(bytes);
 }

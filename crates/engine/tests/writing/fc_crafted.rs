@@ -1,12 +1,12 @@
 //! Fast commits with good checksums that no file system could have made: they are refused, and nothing is written.
 
 use device::{BlockDevice, MemoryDevice, Scratch};
-use lanefs_engine::{Error, FileType, Fs, Ino, OpenOptions};
+use lanefs_engine::{Allocate, Error, FileType, Fs, Ino, OpenOptions};
 use sync::Arc;
 
 use crate::fc_area::{FcArea, Kind, Tag};
 use crate::fsync_log::{NEW, count, device, image, shared};
-use crate::image::{clock, open};
+use crate::image::{clock, make, open};
 
 /// A number that no inode has.
 const FREE: Ino = Ino(90);
@@ -27,7 +27,11 @@ struct Base {
 
 impl Base {
     fn new() -> Option<Base> {
-        let device = device(image("4096")?);
+        image("4096").and_then(Base::of)
+    }
+
+    fn of(image: Vec<u8>) -> Option<Base> {
+        let device = device(image);
         let fs = open(shared(&device));
         let root = Ino::ROOT;
         let full = fs.mkdir(root, b"full", NEW).unwrap();
@@ -329,4 +333,86 @@ fn pointers_behind_a_files_end_are_left_out_with_their_blocks() {
         Tag::Inode(base.file, sized(raw, 12_288)),
     ];
     base.is_replayed("truncated", &tags);
+}
+
+/// Each directory in the one before: what is looked at of one that lies so deep does not grow with those above it.
+/// It took minutes.
+#[test]
+fn new_directories_that_lie_deep_in_each_other_are_replayed_in_no_time() {
+    let args = [
+        "-b",
+        "4096",
+        "-O",
+        "fast_commit",
+        "-J",
+        "size=16,fast_commit_size=1024",
+    ];
+    let Some(base) = make(&args, 64 << 20).and_then(Base::of) else {
+        return;
+    };
+    let groups: Vec<Vec<Tag>> = (0..2500)
+        .map(|depth| {
+            let ino = Ino(FREE.0 + depth);
+            let parent = if depth == 0 {
+                Ino::ROOT
+            } else {
+                Ino(ino.0 - 1)
+            };
+            let record = base.new_as(base.empty, |_| {})[0].with_ino(ino);
+            vec![record, name(Kind::Creat, parent, "d", ino)]
+        })
+        .collect();
+    let mut image = base.image.clone();
+    base.area.write_blocks(&mut image, &groups);
+    let device = Arc::new(MemoryDevice::from_bytes(&image));
+    let begun = std::time::Instant::now();
+    let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    let mut ino = Ino::ROOT;
+    for _ in &groups {
+        ino = fs.lookup(ino, b"d").unwrap();
+    }
+}
+
+/// Many inodes with one large map, which was read as often, by whoever looked at the image.
+#[test]
+fn files_that_have_more_blocks_than_there_are_are_not_replayed() {
+    let args = [
+        "-b",
+        "4096",
+        "-O",
+        "fast_commit,^metadata_csum",
+        "-J",
+        "size=8",
+    ];
+    let Some(image) = make(&args, 64 << 20) else {
+        return;
+    };
+    let device = device(image);
+    let fs = open(shared(&device));
+    let files: Vec<Ino> = [&b"one"[..], b"two", b"three"]
+        .iter()
+        .map(|name| fs.create(Ino::ROOT, name, NEW).unwrap())
+        .collect();
+    fs.allocate(files[0], Allocate::KeepSize, 0, 28 << 20)
+        .unwrap();
+    fs.sync().unwrap();
+    fs.checkpoint().unwrap();
+    fs.write(files[1], 0, b"x").unwrap();
+    fs.fsync(files[1]).unwrap();
+    let mut image = device.bytes();
+    let area = FcArea::of(&fs, &image);
+    let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
+    let table = word(4096 + 8) as usize * 4096;
+    let map = |ino: Ino| table + 256 * (ino.0 as usize - 1) + 40;
+    let tags: Vec<Tag> = files.iter().map(|ino| Tag::Del(*ino, 1 << 31, 0)).collect();
+    for (number, is_shown) in [(1, true), (2, false)] {
+        let one = image[map(files[0])..][..60].to_vec();
+        image[map(files[number])..][..60].copy_from_slice(&one);
+        area.write(&mut image, &tags, None);
+        let device = Arc::new(MemoryDevice::from_bytes(&image));
+        let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+        let report = *fs.recovery_report().unwrap();
+        assert_eq!(!report.is_incomplete(), is_shown, "{report}");
+    }
 }

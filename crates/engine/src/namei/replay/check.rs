@@ -1,6 +1,8 @@
 //! What fast commits must not make of a file system, whatever their checksums say: links and devices of other sizes
 //! than they can have, directories that are in two places, in none, or within themselves.
 
+use std::collections::BTreeSet;
+
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, FileType, Ino, Site};
 
@@ -96,29 +98,33 @@ impl Replay<'_> {
                 _ => return Err(elsewhere(*ino)),
             }
         }
+        let mut hanging = BTreeSet::new();
         for ((parent, _), ino) in &self.everything.names {
             let Some(ino) = *ino else { continue };
             if !self.icache.load(ino)?.is(FileType::Directory) {
                 continue;
             }
             let is_there = ino != Ino::ROOT && dir::lookup_in(self.icache, ino, b"..")? == *parent;
-            if !is_there || !self.hangs_from_old(ino)? {
+            if !is_there || !self.hangs_from_old(ino, &mut hanging)? {
                 return Err(elsewhere(ino));
             }
         }
         Ok(())
     }
 
-    /// Whether a directory's parents lead to one that was there before: new ones could lead to each other.
-    fn hangs_from_old(&self, ino: Ino) -> Result<bool, Error> {
+    /// Whether a directory's parents lead to one that was there before: new ones could lead to each other. `hanging`:
+    /// those that are known to do so, so that each is looked at once however deep they lie.
+    fn hangs_from_old(&self, ino: Ino, hanging: &mut BTreeSet<Ino>) -> Result<bool, Error> {
         let mut at = ino;
-        for _ in 0..=self.fresh.len() {
-            if !self.fresh.contains(&at) {
-                return Ok(true);
+        let mut way = BTreeSet::new();
+        while self.fresh.contains(&at) && !hanging.contains(&at) {
+            if !way.insert(at) {
+                return Ok(false);
             }
             at = dir::lookup_in(self.icache, at, b"..")?;
         }
-        Ok(false)
+        hanging.append(&mut way);
+        Ok(true)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::dir::ReadDir;
 use crate::error::Error;
 use crate::extent::{self, Draft};
 use crate::icache::Exclusive;
+use crate::limits;
 use crate::mballoc;
 
 impl Replay<'_> {
@@ -27,9 +28,19 @@ impl Replay<'_> {
         let named = names.flat_map(|((parent, _), ino)| [Some(*parent), *ino]);
         let told = everything.inodes.keys().chain(everything.runs.keys());
         let all: BTreeSet<Ino> = told.copied().chain(named.flatten()).collect();
-        let mut kept = 0;
+        // Each block is one inode's, so all inodes have no more than there are: many that share one large map would keep
+        // us busy for hours.
+        let most = self.icache.volume().geometry().blocks_count();
+        let (mut kept, mut held, mut unread) = (0, 0, 0);
         for ino in all {
-            kept += self.keep_blocks_of(ino)?;
+            let runs = self.runs_of(ino)?;
+            unread += u32::from(runs.is_none());
+            let runs = runs.unwrap_or_default();
+            held += runs.iter().map(|(_, len)| len).sum::<u64>();
+            if held > most || unread > limits::UNREAD_MAPS {
+                return Err(Corrupt::at(Site::FastCommitShared).ino(ino).into());
+            }
+            kept += self.keep_runs(ino, runs)?;
         }
         match kept {
             0 => Ok(()),
@@ -38,22 +49,24 @@ impl Replay<'_> {
         }
     }
 
-    /// How many were free.
-    fn keep_blocks_of(&self, ino: Ino) -> Result<u64, Error> {
+    /// The blocks that an inode has at home; `None` if that can't be read.
+    fn runs_of(&self, ino: Ino) -> Result<Option<Vec<(FsBlock, u64)>>, Error> {
         let (volume, groups) = (self.icache.volume(), self.icache.groups());
         let number = volume.geometry().group_of_ino(ino);
         let (group, index) = number.ok_or(Error::NotFound)?;
         if !groups.inode_bits(volume, group)?.is_in_image(index) {
-            return Ok(0);
+            return Ok(Some(Vec::new()));
         }
-        let live = match self.icache.get(ino) {
-            Err(Error::Corrupt(_)) => return Ok(0),
-            live => live?,
-        };
-        let runs = match self.blocks_of(&live.write_lock()) {
-            Err(Error::Corrupt(_)) => return Ok(0),
-            runs => runs?,
-        };
+        let runs = (self.icache.get(ino)).and_then(|live| self.blocks_of(&live.write_lock()));
+        match runs {
+            Err(Error::Corrupt(_)) => Ok(None),
+            runs => runs.map(Some),
+        }
+    }
+
+    /// How many were free.
+    fn keep_runs(&self, ino: Ino, runs: Vec<(FsBlock, u64)>) -> Result<u64, Error> {
+        let (volume, groups) = (self.icache.volume(), self.icache.groups());
         let mut kept = 0;
         for (start, len) in runs {
             volume.check_unowned(ino, start, len)?;
