@@ -183,7 +183,7 @@ sites! {
     FastCommitTarget = 914, "a fast commit makes a symbolic link without its target";
     FastCommitType = 915, "a fast commit makes an inode of no known type";
     FastCommitHalf = 916, "another program began to replay the fast commits and did not end: e2fsck -fy does";
-    FastCommitShared = 917, "fast commits name files that have more blocks than there are, or too many that can't be read";
+    FastCommitShared = 917, "fast commits name files with more blocks than there are, or too many that can't be read";
 
     // 10xx: orphan file, multi-mount protection.
     OrphanMagic = 1000, "a block of the orphan file has no magic number";

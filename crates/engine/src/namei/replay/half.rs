@@ -28,8 +28,8 @@ impl Replay<'_> {
         let named = names.flat_map(|((parent, _), ino)| [Some(*parent), *ino]);
         let told = everything.inodes.keys().chain(everything.runs.keys());
         let all: BTreeSet<Ino> = told.copied().chain(named.flatten()).collect();
-        // Each block is one inode's, so all inodes have no more than there are: many that share one large map would keep
-        // us busy for hours.
+        // Each block is one inode's, so all inodes have no more than there are: many that share one large map would
+        // keep us busy for hours.
         let most = self.icache.volume().geometry().blocks_count();
         let (mut kept, mut held, mut unread) = (0, 0, 0);
         for ino in all {
