@@ -42,6 +42,12 @@ pub use list::{DirEntry, ReadDir};
 pub(crate) use search::{Place, Seen, glance, lookup_in, see};
 pub(crate) use slot::find_slot;
 
+/// Blocks that a look for a name in a directory reads one after the other; `None` where an index leads to it.
+pub(crate) fn blocks_a_look(volume: &Volume, inode: LoadedInode) -> Result<Option<u64>, Error> {
+    let directory = Directory::new(volume, inode)?;
+    Ok((!directory.is_indexed()).then_some(directory.blocks))
+}
+
 /// An inode that is a directory, and how to read it.
 struct Directory<'a> {
     volume: &'a Volume,

@@ -48,5 +48,7 @@ pub const ORPHANS_LISTED: usize = 1 << 18;
 pub const ANCESTORS: u32 = 1 << 20;
 /// Inodes of fast commits whose maps can't be read: each may have been read for long before that was found.
 pub const UNREAD_MAPS: u32 = 64;
+/// Blocks that are looked through for the names of fast commits in directories without an index: some seconds.
+pub const NAMES_BLOCKS: u64 = 1 << 27;
 /// Bytes of metadata that replaying fast commits may change.
 pub const REPLAY_BYTES: usize = 256 << 20;

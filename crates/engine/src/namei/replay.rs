@@ -61,6 +61,7 @@ pub(crate) fn replay(icache: &Icache, area: &[u8], orphans: &BTreeSet<Ino>) -> R
         parents: BTreeSet::new(),
     };
     replay.keep_blocks()?;
+    replay.check_searches()?;
     replay.delete_replaced()?;
     let numbers = replay.take_numbers()?;
     replay.check_records()?;

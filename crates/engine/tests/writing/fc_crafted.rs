@@ -416,3 +416,37 @@ fn files_that_have_more_blocks_than_there_are_are_not_replayed() {
         assert_eq!(!report.is_incomplete(), is_shown, "{report}");
     }
 }
+
+/// A directory without an index, nearly as long as the file system, of holes: a look at each of them for each name.
+#[test]
+fn names_in_a_directory_that_takes_long_to_look_through_are_not_replayed() {
+    let args = [
+        "-b",
+        "4096",
+        "-O",
+        "fast_commit,^metadata_csum,^dir_index",
+        "-J",
+        "size=16,fast_commit_size=1024",
+    ];
+    let Some(base) = make(&args, 1 << 30).and_then(Base::of) else {
+        return;
+    };
+    let names = (0..8000).map(|number| {
+        let new = format!("n{number}");
+        vec![name(Kind::Link, base.full, &new, base.file)]
+    });
+    let groups: Vec<Vec<Tag>> = names.collect();
+    let mut image = base.image.clone();
+    let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
+    let group = (base.full.0 - 1) / word(1024 + 40);
+    let table = word(4096 + 64 * group as usize + 8) as usize * 4096;
+    let record = table + 256 * ((base.full.0 - 1) % word(1024 + 40)) as usize;
+    for (bytes, is_shown) in [(4096_u32, true), (1 << 29, false)] {
+        image[record + 4..record + 8].copy_from_slice(&bytes.to_le_bytes());
+        base.area.write_blocks(&mut image, &groups);
+        let device = Arc::new(MemoryDevice::from_bytes(&image));
+        let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+        let report = *fs.recovery_report().unwrap();
+        assert_eq!(!report.is_incomplete(), is_shown, "{report}");
+    }
+}

@@ -1,7 +1,7 @@
 //! What fast commits must not make of a file system, whatever their checksums say: links and devices of other sizes
 //! than they can have, directories that are in two places, in none, or within themselves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, FileType, Ino, Site};
@@ -52,6 +52,30 @@ impl Replay<'_> {
         let block_bytes = self.icache.volume().geometry().block_size().bytes_u64();
         let most = block_bytes.min(limits::SYMLINK_BYTES + 1);
         (area.len() as u64..most).contains(&size)
+    }
+
+    /// Refuses more names than can be looked up one by one in directories without an index: these may be as long as the
+    /// file system, of holes at that.
+    pub(super) fn check_searches(&self) -> Result<(), Error> {
+        let volume = self.icache.volume();
+        let mut names = BTreeMap::new();
+        for (parent, _) in self.everything.names.keys() {
+            *names.entry(*parent).or_insert(0_u64) += 1;
+        }
+        let mut searched = 0_u64;
+        for (parent, names) in names {
+            if !self.is_in_use(parent)? || !self.icache.load(parent)?.is(FileType::Directory) {
+                continue;
+            }
+            let blocks = dir::blocks_a_look(volume, self.icache.load(parent)?)?.unwrap_or(0);
+            searched = searched.saturating_add(names.saturating_mul(blocks));
+        }
+        match searched > limits::NAMES_BLOCKS {
+            true => Err(Error::Unsupported(
+                "so many names in fast commits for large directories without an index",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Refuses new links whose targets are not in their blocks. Everything is mapped.
