@@ -217,9 +217,7 @@ impl Groups {
             volume.load_newest(desc.inode_bitmap(), &mut inodes)?;
             desc.verify_inode_bitmap(&inodes, geometry, group)?;
         }
-        if group.0 == 0 {
-            bitmap::set_range(&mut inodes, 0..geometry.first_ino().0.saturating_sub(1));
-        }
+        bitmap::set_range(&mut inodes, 0..reserved_inodes(geometry, group));
         self.keep_inode_table(group, desc.inode_table());
         let (used_end, written) = tables::watermarks(volume, &desc);
         Ok(InodeBits::new(
@@ -354,6 +352,15 @@ fn load_bits(volume: &Volume, group: Group, is_initial: bool) -> Result<Bits, Er
         );
     }
     Ok(Bits::new(&blocks, geometry.group_clusters(group)))
+}
+
+/// How many of a group's first numbers are the file system's own. Groups may be so small that not all of these are in
+/// the first one: mke2fs makes groups of 8 inodes.
+fn reserved_inodes(geometry: &Geometry, group: Group) -> u32 {
+    let len = geometry.inodes_per_group();
+    let before = group.0.saturating_mul(len);
+    let reserved = geometry.first_ino().0.saturating_sub(1);
+    reserved.saturating_sub(before).min(len)
 }
 
 /// The block bitmap of a group that was never written to: its own metadata, and what lies beyond its end.

@@ -400,3 +400,37 @@ fn a_number_of_an_inode_in_use_is_refused_once_and_the_next_one_is_given() {
         }
     }
 }
+
+/// With 8 inodes a group, numbers 9 and 10 are in the second one.
+#[test]
+fn no_file_gets_a_number_of_the_file_systems_own_in_any_group() {
+    let features = "^flex_bg,^resize_inode,^has_journal";
+    let options = [
+        "-b", "1024", "-g", "256", "-N", "16", "-I", "128", "-O", features, "-J", "size=1",
+    ];
+    let Some(image) = make(&options, 12 << 20) else {
+        return;
+    };
+    let commands = [9, 10].map(|ino| format!("freei <{ino}>"));
+    let Some(bad) = debugfs(&image, &commands) else {
+        return;
+    };
+    let device = Arc::new(CowDevice::new(bad.into()));
+    let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
+    assert_eq!(fs.geometry().inodes_per_group(), 8);
+    let mut made = 0;
+    loop {
+        match fs.create(Ino::ROOT, format!("{made}").as_bytes(), NEW) {
+            Ok(ino) => assert!(ino >= fs.geometry().first_ino(), "{ino:?}"),
+            Err(Error::NoSpace) => break,
+            Err(error) => panic!("{error}"),
+        }
+        made += 1;
+    }
+    assert!(made > 40 && fs.statfs().unwrap().free_files == 0, "{made}");
+    for number in 0..made {
+        fs.unlink(Ino::ROOT, format!("{number}").as_bytes())
+            .unwrap();
+    }
+    fs.close().unwrap();
+}
