@@ -8,11 +8,11 @@
 //! group of it, which is left to directories and tables; large files behind others ([`crate::mballoc::Goals`]). Threads
 //! take their runs from different groups.
 
-use ondisk::{Flags, FsBlock, Geometry, Group, Ino};
+use ondisk::{Flags, FsBlock, Geometry, Group};
 
 use super::step::{Changing, run_at};
 use crate::error::Error;
-use crate::extent::Mapping;
+use crate::extent::{Mapping, home_group};
 use crate::icache::LoadedInode;
 use crate::mballoc::Blocks;
 use crate::sb::Purpose;
@@ -110,11 +110,28 @@ impl<'a> Place<'a, '_> {
     /// Where to look for blocks.
     fn goal(&self) -> FsBlock {
         let geometry = self.file.volume().geometry();
-        let own = || first_goal(geometry, self.inode.ino(), 0).1;
         let goals = self.file.icache.goals();
         let ino = self.inode.ino();
-        self.next
-            .unwrap_or_else(|| goals.first(geometry, ino, own(), self.end - self.at))
+        self.next.unwrap_or_else(|| {
+            let own = self.first_goal(0).1;
+            let first = goals.first(geometry, ino, own, self.end - self.at);
+            // Others' files have taken blocks there, which may lie where pointers do not reach.
+            match self.is_tree() || first.0 >> 32 == 0 {
+                true => first,
+                false => own,
+            }
+        })
+    }
+
+    fn is_tree(&self) -> bool {
+        self.inode.flags().contains(Flags::EXTENTS)
+    }
+
+    /// See [`first_goal`].
+    fn first_goal(&self, thread: usize) -> (u32, FsBlock) {
+        let geometry = self.file.volume().geometry();
+        let own = home_group(geometry, self.inode.ino(), self.is_tree());
+        first_goal(geometry, own, thread)
     }
 }
 
@@ -123,11 +140,10 @@ fn bounded(blocks: u64) -> u32 {
     u32::try_from(blocks).unwrap_or(u32::MAX)
 }
 
-/// Which part of the volume a regular file's first blocks belong to, by the number of its first group, and where to
-/// look for them there on the thread with this index: the first thread looks in the second group of a flexible group,
-/// others in those behind it.
-fn first_goal(geometry: &Geometry, ino: Ino, thread: usize) -> (u32, FsBlock) {
-    let own = geometry.group_of_ino(ino).map_or(0, |(group, _)| group.0);
+/// Which part of the volume the first blocks of a regular file of a group belong to, by the number of its first group,
+/// and where to look for them there on the thread with this index: the first thread looks in the second group of a
+/// flexible group, others in those behind it.
+fn first_goal(geometry: &Geometry, Group(own): Group, thread: usize) -> (u32, FsBlock) {
     let flex = geometry.flex_size();
     if flex < FLEX_GROUPS {
         return (own, geometry.group_first_block(Group(own)));

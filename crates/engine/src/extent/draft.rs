@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use journal::Handle;
 use ondisk::inode::{BLOCK_AREA, Inode};
-use ondisk::{Feature, Flags, FsBlock, Group, Ino};
+use ondisk::{Feature, Flags, FsBlock, Geometry, Group, Ino};
 
 use super::edit_map::MapDraft;
 use super::edit_tree::TreeDraft;
@@ -244,14 +244,14 @@ impl<'a> Draft<'a> {
         loaded: &LoadedInode,
     ) -> Result<Draft<'a>, Error> {
         let volume = icache.volume();
+        let is_tree = loaded.flags().contains(Flags::EXTENTS);
         let ground = Ground {
             icache,
             ino: loaded.ino(),
             seed: loaded.seed(),
-            goal: goal_of(icache, loaded.ino()),
+            goal: goal_of(icache, loaded.ino(), is_tree),
             purpose: Purpose::Growing,
         };
-        let is_tree = loaded.flags().contains(Flags::EXTENTS);
         let form = match is_tree {
             true => Form::Tree(TreeDraft::new(ground, loaded.block_area())?),
             false => Form::Map(MapDraft::new(ground, |index| loaded.block_word(index))),
@@ -488,11 +488,19 @@ impl<'a> Draft<'a> {
 }
 
 /// Where nodes of a map should lie at first: in the inode's group.
-fn goal_of(icache: &Icache, ino: Ino) -> FsBlock {
+fn goal_of(icache: &Icache, ino: Ino, is_tree: bool) -> FsBlock {
     let geometry = icache.volume().geometry();
-    match geometry.group_of_ino(ino) {
-        Some((group, _)) => geometry.group_first_block(group),
-        None => geometry.first_data_block(),
+    geometry.group_first_block(home_group(geometry, ino, is_tree))
+}
+
+/// The group that an inode's blocks should lie in at first: its own. Pointers of a map without extents have 32 bits;
+/// an inode beyond the groups that they reach has its blocks in one of these, as many inodes in each.
+pub(crate) fn home_group(geometry: &Geometry, ino: Ino, is_tree: bool) -> Group {
+    let own = geometry.group_of_ino(ino).map_or(0, |(group, _)| group.0);
+    let reached = (1 << 32) / u64::from(geometry.blocks_per_group());
+    match u32::try_from(reached) {
+        Ok(reached) if !is_tree => Group(own % reached.max(1)),
+        _ => Group(own),
     }
 }
 

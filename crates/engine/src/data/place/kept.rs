@@ -1,7 +1,7 @@
 //! `prealloc=on`: what is kept for the file or for small files of the thread, else a normalised run, the rest of which
 //! is kept. What is kept lies under locks of its own, held for a look; no other is taken but those of the groups.
 
-use super::{Place, SMALL, Supply, bounded, first_goal};
+use super::{Place, SMALL, Supply, bounded};
 use crate::data::step::max_bytes;
 use crate::error::Error;
 use crate::extent::Mappings;
@@ -118,9 +118,8 @@ impl<'a> Place<'a, '_> {
     /// where there is too little free for that.
     fn take_from_lane(&self, want: u64) -> Result<Option<Blocks<'a>>, Error> {
         let icache = self.file.icache;
-        let geometry = self.file.volume().geometry();
         let kept = icache.preallocations();
-        let (home, mut goal) = first_goal(geometry, self.inode.ino(), sync::thread_index());
+        let (home, mut goal) = self.first_goal(sync::thread_index());
         match kept.take_near(home, bounded(want)) {
             Ok(blocks) => return Ok(Some(icache.take_up(blocks))),
             Err(Some(rest)) => {
