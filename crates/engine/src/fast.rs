@@ -34,12 +34,13 @@ const SHARDS: usize = 64;
 const RANGES_MAX: usize = 512;
 /// Names that changed in an epoch, and inodes, beyond which nothing more of it is noted: then all commits are full.
 const NOTED_MAX: u64 = 1 << 17;
-/// What is written home for a log's sake costs two flushes: that is worth it if logs serve as many fsyncs before a full
-/// commit ends them, on the average of so many logs. If they do not, so many fsyncs do without before the next trial,
-/// twice as many after each trial that fails.
+/// What is written home for a log's sake costs two flushes: that is worth it if logs let fsyncs go so many times before
+/// a full commit ends them, on the average of so many logs. Those let go together count once: a full commit would have
+/// served them together as well. If they do not, so many fsyncs do without before the next trial, twice as many after
+/// each trial that fails.
 const WORTHWHILE: u64 = 16;
 const TRIED: u64 = 4;
-const DECLINED_FIRST: u64 = 64;
+const DECLINED_FIRST: u64 = 512;
 const DECLINED_MOST: u64 = 4096;
 
 /// Ranges of a file's blocks, joined where they meet: from the first block to the one behind the last.
@@ -331,24 +332,24 @@ impl Default for Mine {
 #[derive(Default)]
 struct Worth {
     logs: u64,
-    closures: u64,
+    syncs: u64,
     /// How many fsyncs did without after the last trial that failed; 0 after one that did not.
     declined: u64,
 }
 
 impl Worth {
-    /// A log ended that had so many closures; how many fsyncs are to do without, if that is decided now.
-    fn ended(&mut self, closures: u64) -> Option<u64> {
+    /// A log ended that let fsyncs go so many times; how many fsyncs are to do without, if that is decided now.
+    fn ended(&mut self, syncs: u64) -> Option<u64> {
         self.logs += 1;
-        self.closures += closures;
+        self.syncs += syncs;
         if self.logs < TRIED {
             return None;
         }
-        self.declined = match self.closures < WORTHWHILE * TRIED {
+        self.declined = match self.syncs < WORTHWHILE * TRIED {
             true => (2 * self.declined).clamp(DECLINED_FIRST, DECLINED_MOST),
             false => 0,
         };
-        (self.logs, self.closures) = (0, 0);
+        (self.logs, self.syncs) = (0, 0);
         Some(self.declined)
     }
 }
@@ -554,7 +555,7 @@ impl FastLog {
             known.0.lock().take_if(|(epoch, _)| *epoch <= sealed);
         }
         let ended = log.close();
-        if let Some(declined) = self.worth.lock().ended(ended.closures) {
+        if let Some(declined) = self.worth.lock().ended(ended.syncs) {
             // Relaxed: a hint.
             self.declined.store(declined, Ordering::Relaxed);
         }
@@ -647,8 +648,8 @@ mod tests {
     #[test]
     fn logs_that_end_early_are_done_without_for_longer_and_longer() {
         let mut worth = Worth::default();
-        let mut tried = |closures: &[u64]| -> Option<u64> {
-            let said: Vec<_> = closures.iter().map(|count| worth.ended(*count)).collect();
+        let mut tried = |syncs: &[u64]| -> Option<u64> {
+            let said: Vec<_> = syncs.iter().map(|count| worth.ended(*count)).collect();
             let (last, before) = said.split_last().unwrap();
             assert!(before.iter().all(Option::is_none));
             *last

@@ -42,8 +42,8 @@ struct Stepped {
     blocks: u32,
     ready: Option<Encoded>,
     expected: u64,
-    /// Closures in what it wrote.
-    closures: u64,
+    /// Some members of a batch need wait no longer.
+    lets_go: bool,
 }
 
 /// What there was of a log that ended.
@@ -51,8 +51,8 @@ struct Stepped {
 pub struct Ended {
     /// The area was written: its first block is to be wiped once the full commit is durable.
     pub is_touched: bool,
-    /// Closures that are in its log commits.
-    pub closures: u64,
+    /// Flushes that let members of a batch go, however many they were.
+    pub syncs: u64,
 }
 
 #[derive(Default)]
@@ -69,8 +69,8 @@ pub(super) struct Leader {
     took: Duration,
     /// Whether anything was written there, be it in vain.
     is_touched: bool,
-    /// Closures in what was written.
-    closures: u64,
+    /// Flushes that let members of a batch go.
+    syncs: u64,
     doubt: Doubt,
 }
 
@@ -203,7 +203,7 @@ impl FsyncLog {
                 leader.used += stepped.blocks;
                 leader.ready = stepped.ready;
                 leader.expected = stepped.expected;
-                leader.closures += stepped.closures;
+                leader.syncs += u64::from(stepped.lets_go);
                 Ok(())
             }
             Err(error) => {
@@ -310,7 +310,7 @@ impl FsyncLog {
             blocks: counted,
             ready: later,
             expected,
-            closures,
+            lets_go: synced.is_some(),
         })
     }
 
@@ -376,7 +376,7 @@ impl FsyncLog {
         self.is_slow.store(false, Ordering::Relaxed);
         Ended {
             is_touched: leader.is_touched,
-            closures: leader.closures,
+            syncs: leader.syncs,
         }
     }
 }
