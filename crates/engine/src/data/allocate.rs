@@ -170,8 +170,9 @@ fn zero(file: Changing<'_>, range: &Range<u64>, grows: bool) -> Result<(), Error
     if grows && file.inode().bytes(file.volume()) < range.end {
         file.zero_tail()?;
     }
-    zero_edges(file, range)?;
+    // A full disk leaves all bytes as they are.
     reserve(file, range, false)?;
+    zero_edges(file, range)?;
     let blocks = whole_blocks(file, range);
     let mut at = blocks.start;
     while at < blocks.end {

@@ -226,6 +226,38 @@ fn an_image_without_free_inodes_gives_each_of_them_once() {
     judge_image(&device);
 }
 
+/// A range that there is no room for is not zeroed in part, its edges included.
+#[test]
+fn zeroing_more_than_there_is_room_for_changes_no_byte() {
+    let Some(image) = make(&["-b", "1024", "-N", "64"], 8 << 20) else {
+        return;
+    };
+    let (device, fs) = opened(&image);
+    let ino = fs.create(Ino::ROOT, b"one", NEW).unwrap();
+    fs.write(ino, 0, &[5; 2048]).unwrap();
+    let end = 2 << 20;
+    fs.write(ino, end, &[6; 1024]).unwrap();
+    let filler = fs.create(Ino::ROOT, b"filler", NEW).unwrap();
+    let mut at = 0;
+    while let Ok(written) = fs.write(filler, at, &[7; 1024]) {
+        at += written as u64;
+    }
+    let before = contents(&fs, ino);
+    for how in [Allocate::Zero, Allocate::ZeroKeepSize] {
+        let refused = fs.allocate(ino, how, 512, end);
+        assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+        assert!(contents(&fs, ino) == before);
+    }
+    fs.unlink(Ino::ROOT, b"filler").unwrap();
+    fs.sync().unwrap();
+    fs.allocate(ino, Allocate::Zero, 512, end).unwrap();
+    let mut after = before;
+    after[512..512 + end as usize].fill(0);
+    assert!(contents(&fs, ino) == after);
+    fs.close().unwrap();
+    judge_image(&device);
+}
+
 /// What is reserved for root is taken by root, and by whom the superblock names.
 #[test]
 fn the_reserve_is_for_root_only() {
