@@ -218,11 +218,13 @@ impl Target for Directory {
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(said)?;
             let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                visit(
-                    name,
-                    is_directory(dir, entry.file_name(), entry.file_type()).map_err(said)?,
-                );
+            if name == b"." || name == b".." {
+                continue;
+            }
+            match is_directory(dir, entry.file_name(), entry.file_type()) {
+                // fuse2fs removes what it kept for the sake of an open file whenever it learns that it was closed.
+                Err(Errno::NOENT) => {}
+                is_directory => visit(name, is_directory.map_err(said)?),
             }
         }
         Ok(())

@@ -105,10 +105,15 @@ impl<'t> Contender<'t> {
         &self.options
     }
 
+    /// Uses a form from now on, `name=value`; false where there is none to choose from.
+    pub(crate) fn select(&self, option: &str) -> bool {
+        self.target.select(option)
+    }
+
     /// Runs one sample.
     fn sample(&self, plan: &Plan, workers: usize) -> Result<Sample, Error> {
         for option in &self.options {
-            if !self.target.select(option) {
+            if !self.select(option) {
                 return Err(Error::Host {
                     operation: "choosing",
                     path: option.into(),

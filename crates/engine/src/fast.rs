@@ -20,7 +20,7 @@ use journal::{Epoch, Handle, Journal};
 use logtree::closure::{Changes, Members, NAMES_MAX, Place};
 use logtree::{Area, Batch, FsyncLog};
 use ondisk::{Ino, Tid};
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank, RwLock};
 
 use self::budget::Budget;
@@ -36,11 +36,11 @@ const RANGES_MAX: usize = 512;
 const NOTED_MAX: u64 = 1 << 17;
 /// What is written home for a log's sake costs two flushes: that is worth it if logs let fsyncs go so many times before
 /// a full commit ends them, on the average of so many logs. Those let go together count once: a full commit would have
-/// served them together as well. If they do not, so many fsyncs do without before the next trial, twice as many after
-/// each trial that fails.
+/// served them together as well. If they do not, so many full commits go without before the next trial, twice as many
+/// after each trial that fails.
 const WORTHWHILE: u64 = 16;
 const TRIED: u64 = 4;
-const DECLINED_FIRST: u64 = 512;
+const DECLINED_FIRST: u64 = 64;
 const DECLINED_MOST: u64 = 4096;
 
 /// Ranges of a file's blocks, joined where they meet: from the first block to the one behind the last.
@@ -333,12 +333,12 @@ impl Default for Mine {
 struct Worth {
     logs: u64,
     syncs: u64,
-    /// How many fsyncs did without after the last trial that failed; 0 after one that did not.
+    /// How many full commits went without after the last trial that failed; 0 after one that did not.
     declined: u64,
 }
 
 impl Worth {
-    /// A log ended that let fsyncs go so many times; how many fsyncs are to do without, if that is decided now.
+    /// A log ended that let fsyncs go so many times; how many commits are to go without, if that is decided now.
     fn ended(&mut self, syncs: u64) -> Option<u64> {
         self.logs += 1;
         self.syncs += syncs;
@@ -367,8 +367,11 @@ pub(crate) struct FastLog {
     when: Chosen<LogUse>,
     /// Touched when a log ends. [leaf]
     worth: Mutex<Worth>,
-    /// So many fsyncs are still to do without the log where it must be made ready first. [atomic: Relaxed, hint]
+    /// So many full commits are still to go without the log where it must be made ready first.
+    /// [atomic: Relaxed, hint]
     declined: AtomicU64,
+    /// What `worth` says is of no use any more. [atomic: Relaxed, hint]
+    forgets: AtomicBool,
     pub(crate) statistics: logtree::Statistics,
     /// Why fsyncs were full commits: the epoch was not the next one, something can't be logged, a replay of the log
     /// would take too long, the log would not have been worth it, or was full, or ended meanwhile. [counters]
@@ -394,6 +397,7 @@ impl FastLog {
             when: Chosen::new(variants.log_use),
             worth: Mutex::new(Rank::Leaf, Worth::default()),
             declined: AtomicU64::new(0),
+            forgets: AtomicBool::new(false),
             statistics: logtree::Statistics::default(),
             not_next: Counter::new(),
             unloggable: Counter::new(),
@@ -407,9 +411,15 @@ impl FastLog {
         }
     }
 
-    /// From the next log on these forms are used.
+    /// From the next log on these forms are used. What `log_use=auto` has learnt is forgotten when it is chosen.
     pub(crate) fn choose(&self, variants: &Variants) {
         self.update.set(variants.log_update);
+        if self.when.get() != variants.log_use {
+            // Relaxed: hints; the first pairs with the swap in `end`.
+            self.forgets.store(true, Ordering::Relaxed);
+            // Relaxed: as above.
+            self.declined.store(0, Ordering::Relaxed);
+        }
         self.when.set(variants.log_use);
     }
 
@@ -418,13 +428,10 @@ impl FastLog {
         if self.when.get() == LogUse::Always {
             return true;
         }
-        // Relaxed: a hint; two at once may count as one.
-        let left = self.declined.load(Ordering::Relaxed);
-        if left == 0 {
+        // Relaxed: a hint; pairs with the stores in `end`.
+        if self.declined.load(Ordering::Relaxed) == 0 {
             return true;
         }
-        // Relaxed: as above.
-        self.declined.store(left - 1, Ordering::Relaxed);
         self.not_worth.add(1);
         false
     }
@@ -549,16 +556,27 @@ impl FastLog {
         drop(running);
         self.changes(sealed).clear();
         let Some((_, log)) = log else {
+            // Relaxed: a hint, which the committer alone counts down.
+            let left = self.declined.load(Ordering::Relaxed);
+            // Relaxed: as above.
+            self.declined
+                .store(left.saturating_sub(1), Ordering::Relaxed);
             return false;
         };
         for known in self.known.iter() {
             known.0.lock().take_if(|(epoch, _)| *epoch <= sealed);
         }
         let ended = log.close();
-        if let Some(declined) = self.worth.lock().ended(ended.syncs) {
+        let mut worth = self.worth.lock();
+        // Relaxed: a hint; pairs with the store in `choose`.
+        if self.forgets.swap(false, Ordering::Relaxed) {
+            *worth = Worth::default();
+        }
+        if let Some(declined) = worth.ended(ended.syncs) {
             // Relaxed: a hint.
             self.declined.store(declined, Ordering::Relaxed);
         }
+        drop(worth);
         let counted = log.counters();
         self.updates.add(counted.updates.sum());
         self.inserts.add(counted.inserts.sum());

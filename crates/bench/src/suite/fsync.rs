@@ -108,6 +108,7 @@ fn compared(setup: &Setup, flush: Flush, progress: &mut Progress<'_>) -> Result<
             workers: jobs,
             operations: None,
         };
+        forget(&contenders);
         let mut table = running.table(setup, &contenders, progress)?;
         table.rows_are = "jobs";
         tables.push(table);
@@ -119,6 +120,14 @@ fn compared(setup: &Setup, flush: Flush, progress: &mut Progress<'_>) -> Result<
     tables.push(alone(&lone, flush));
     tables.extend(goals);
     Ok(tables)
+}
+
+/// What `log_use=auto` learnt from the load before is no part of the next one: it is chosen anew.
+fn forget(contenders: &[Contender<'_>]) {
+    for contender in contenders {
+        // Directories have no forms.
+        let _ = contender.select("log_use=always") && contender.select("log_use=auto");
+    }
 }
 
 /// The writing loads with one job and enough fsyncs to say how long one in a hundred takes: not to be shown.
@@ -141,6 +150,7 @@ fn lone(
             workers: &[1],
             operations: Some(setup.scaled(ALONE, 40) as u64),
         };
+        forget(contenders);
         running.table(&setup, contenders, progress)
     };
     WORKLOADS.iter().map(of).collect()

@@ -77,6 +77,13 @@ fn the_forms_of_the_log_that_are_given_at_open_are_used() {
         assert_eq!(in_place > 0, is_in_place, "{option}: {in_place}");
         let not_worth = count(&fs, "fsync.full_not_worth");
         assert_eq!(not_worth > 0, is_left_out, "{option}: {not_worth}");
+        // What was learnt is forgotten by who chooses anew.
+        fs.choose("log_use=always").unwrap();
+        fs.choose("log_use=auto").unwrap();
+        let logged = count(&fs, "fsync.log_commits");
+        fs.write(file, 1 << 20, &[1; 4096]).unwrap();
+        fs.fsync(file).unwrap();
+        assert_eq!(count(&fs, "fsync.log_commits"), logged + 1, "{option}");
     }
 }
 
