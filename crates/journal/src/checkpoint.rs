@@ -60,7 +60,8 @@ impl Journal {
                     self.statistics.flushes.add(1);
                     self.home.flush()?;
                 }
-                Ok(())
+                // A flush beside it that failed may have lost what was written.
+                self.abort.check()
             });
             // 3.
             let mut log = log.lock();

@@ -486,6 +486,7 @@ impl Journal {
                 && revokes.is_empty()
                 && !(self.options.is_ordered && sealed.did.maps_data),
             time: (self.clock)(),
+            abort: &self.abort,
         };
         let logged = images.len() as u64;
         let freed: Vec<FsBlock> = forgotten.into_iter().collect();
@@ -499,6 +500,7 @@ impl Journal {
         if has_fast_commits {
             self.wipe_fast()?;
         }
+        self.abort.check()?;
         if let Some(fast) = &self.fast {
             fast.committed(written.tid.next());
         }
@@ -551,8 +553,11 @@ impl Journal {
     fn write_without_log(&self, images: &Images) -> Result<(), JournalError> {
         self.statistics.flushes.add(2);
         self.home.flush()?;
+        // As in `Log::write`.
+        self.abort.check()?;
         self.write_blocks(images)?;
         self.home.flush()?;
+        self.abort.check()?;
         self.statistics.commits.add(1);
         self.statistics.checkpointed_blocks.add(images.len() as u64);
         Ok(())
@@ -628,6 +633,7 @@ impl Journal {
             // Nothing but data written over others may have changed.
             self.statistics.flushes.add(1);
             self.home.flush().map_err(|error| self.fail(error.into()))?;
+            self.abort.check()?;
         }
         lead.end(sealed.epoch, true);
         self.checkpoint()?;
@@ -636,6 +642,11 @@ impl Journal {
         let mut leaders = self.leaders.lock();
         while leaders.flushes.is_under_way() {
             self.changed.wait(&mut leaders);
+        }
+        if let Err(error) = self.abort.check() {
+            drop(leaders);
+            lead.closed = Some(sealed.epoch);
+            return Err(error);
         }
         leaders.frozen = Some(sealed.epoch);
         Ok(())

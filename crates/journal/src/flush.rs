@@ -82,6 +82,8 @@ impl Journal {
         let before = Epoch(self.current_epoch().0 - 1);
         self.statistics.flushes.add(1);
         self.home.flush().map_err(|error| self.fail(error.into()))?;
+        // One beside it that failed may have lost what this one was for.
+        self.abort.check()?;
         lead.flushed = Some(before);
         let mut leaders = self.leaders.lock();
         leaders.flushes.company.end(served);

@@ -23,7 +23,7 @@ use ondisk::jbd2::{
 use ondisk::{FsBlock, Tid};
 use sync::Arc;
 
-use crate::abort::JournalError;
+use crate::abort::{Abort, JournalError};
 use crate::canary::{self, Canary};
 use crate::map::LogMap;
 use crate::options::{Options, Statistics};
@@ -61,6 +61,8 @@ pub(crate) struct Transaction<'a> {
     pub(crate) is_async: bool,
     /// Seconds and nanoseconds since 1970, for the commit record.
     pub(crate) time: (i64, u32),
+    /// Set while it is written, the commit record is not.
+    pub(crate) abort: &'a Abort,
 }
 
 /// Where a transaction went.
@@ -171,6 +173,8 @@ impl Log {
             if !canary::makes(Canary::FlushLeftOut) {
                 appender.log.flush(true, statistics)?;
             }
+            // A flush of another's beside it that failed may have lost the copies, or data that they map.
+            transaction.abort.check()?;
         }
         appender.push(&record)?;
         let (blocks, head) = appender.finish()?;
@@ -366,6 +370,7 @@ pub fn commit_in_place_of_fast_commits(
         revokes: &[],
         is_async: false,
         time,
+        abort: &Abort::default(),
     };
     let statistics = Statistics::default();
     log.write(&transaction, &statistics)?;

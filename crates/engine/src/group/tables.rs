@@ -94,7 +94,12 @@ impl Groups {
         let zeros = vec![0; block_bytes * (end - first) as usize];
         let device = volume.cache().device();
         device.write_at(blocks.start * block_bytes as u64, &zeros)?;
-        device.flush()?;
+        // It makes data of anybody durable; what one that failed has lost nobody knows.
+        device.flush().inspect_err(|error| {
+            if let Ok(writing) = volume.writing() {
+                writing.journal.abort(&error.to_string());
+            }
+        })?;
         blocks.for_each(|block| volume.cache().remove(block));
         self.inodes
             .counters

@@ -1,9 +1,10 @@
 //! Who is told of what failed: each handle of a file once of a write that failed behind its back, and whoever opens an
 //! image next of the abort of its journal. And what threads are told of two names that change at once.
 
-use device::BlockDevice;
+use device::{BlockDevice, DeviceError};
 use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, RenameFlag};
 use simulate::{CowDevice, Fault, Recorder};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::schedule::{self, Plan};
 use sync::{Arc, Mutex, Rank};
 
@@ -157,6 +158,148 @@ fn an_abort_while_the_image_said_it_was_clean_is_on_record_too() {
         crate::files::judge_image(&device);
     }
     assert!(aborted > 0);
+}
+
+/// A device may drop what it had when a flush fails, and say of the next one that all is durable.
+#[test]
+fn a_flush_that_fails_while_an_inode_table_is_made_readable_is_an_abort() {
+    let lazy = "nodiscard,lazy_itable_init=1";
+    let Some(image) = make(&["-b", "1024", "-N", "1024", "-E", lazy], 16 << 20) else {
+        return;
+    };
+    let device = Arc::new(CowDevice::new(image.into()));
+    let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
+    let file = fs.create(Ino::ROOT, b"file", NEW).unwrap();
+    fs.write(file, 0, &[1; 4096]).unwrap();
+    fs.close().unwrap();
+    let mut told = 0;
+    for number in 0..12 {
+        let recorder = Arc::new(Recorder::over(&device).fails(Fault::Flush(number), false));
+        let shared = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
+        let Ok(fs) = Fs::open_for_writing(shared, &OpenOptions::default(), clock) else {
+            continue;
+        };
+        fs.write(file, 0, &[2; 4096]).unwrap();
+        // One of these is the first in its group.
+        let made = (0..100).try_for_each(|number| {
+            let name = format!("new{number}");
+            fs.mkdir(Ino::ROOT, name.as_bytes(), NEW).map(drop)
+        });
+        if !recorder.has_failed() {
+            made.unwrap();
+            break;
+        }
+        let synced = fs.fsync(file);
+        assert!(
+            matches!(synced, Err(Error::Aborted(_))),
+            "{number}: {synced:?}"
+        );
+        assert!(made.is_err());
+        assert!(!fs.is_writable() && fs.close().is_err());
+        told += 1;
+    }
+    assert!(told > 0, "no table was made readable");
+}
+
+/// Of two flushes side by side the first fails once the second has begun, and that one then finds nothing to do.
+struct TwoFlushes {
+    device: CowDevice,
+    /// Of flushes since it was armed: how many began, and whether the first has failed.
+    begun: AtomicU64,
+    has_failed: AtomicBool,
+    is_armed: AtomicBool,
+}
+
+impl BlockDevice for TwoFlushes {
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.device.write_at(offset, bytes)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let ms = sync::clock::Duration::from_millis;
+        // SeqCst: a test's own words; each pairs with all the others.
+        if !self.is_armed.load(Ordering::SeqCst) || self.has_failed.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        // SeqCst: as above; so for all that follow.
+        if self.begun.fetch_add(1, Ordering::SeqCst) > 0 {
+            while !self.has_failed.load(Ordering::SeqCst) {
+                sync::thread::sleep(ms(1));
+            }
+            // Until the first has told its caller.
+            sync::thread::sleep(ms(30));
+            return Ok(());
+        }
+        let begin = sync::clock::now();
+        while self.begun.load(Ordering::SeqCst) < 2 && sync::clock::now() - begin < ms(2000) {
+            sync::thread::sleep(ms(1));
+        }
+        // SeqCst: as above.
+        self.has_failed.store(true, Ordering::SeqCst);
+        Err(DeviceError::Io {
+            operation: "flush",
+            offset: 0,
+            len: 0,
+            source: std::io::Error::from_raw_os_error(5),
+        })
+    }
+
+    fn discard(&self, range: std::ops::Range<u64>) -> Result<(), DeviceError> {
+        self.device.discard(range)
+    }
+}
+
+#[test]
+fn who_flushes_beside_one_that_fails_is_told() {
+    let Some(image) = make(&["-b", "1024", "-J", "size=1"], 8 << 20) else {
+        return;
+    };
+    let device = Arc::new(TwoFlushes {
+        device: CowDevice::new(image.into()),
+        begun: AtomicU64::new(0),
+        has_failed: AtomicBool::new(false),
+        is_armed: AtomicBool::new(false),
+    });
+    let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
+    let file = fs.create(Ino::ROOT, b"file", NEW).unwrap();
+    fs.write(file, 0, &[1; 4096]).unwrap();
+    fs.sync().unwrap();
+    fs.write(file, 0, &[2; 4096]).unwrap();
+    fs.create(Ino::ROOT, b"other", NEW).unwrap();
+    // SeqCst: as in the device; so below.
+    device.is_armed.store(true, Ordering::SeqCst);
+    sync::thread::workers(2, |thread| {
+        if thread == 0 {
+            let flushed = fs.fdatasync(file);
+            assert!(flushed.is_err());
+            return;
+        }
+        while device.begun.load(Ordering::SeqCst) == 0 {
+            sync::thread::yield_now();
+        }
+        let synced = fs.sync();
+        assert!(matches!(synced, Err(Error::Aborted(_))), "{synced:?}");
+    });
+    // The record that would make the lost copies count was not written.
+    drop(fs);
+    let left = Arc::new(device.device.clone());
+    let fs = Fs::open(left as Arc<dyn BlockDevice>, &OpenOptions::default()).unwrap();
+    assert!(matches!(
+        fs.lookup(Ino::ROOT, b"other"),
+        Err(Error::NotFound)
+    ));
 }
 
 /// What two threads are told that both rename `p` to `q`.
