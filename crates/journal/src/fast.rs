@@ -135,8 +135,12 @@ impl Journal {
         let Some(area) = &self.fast else {
             return Ok(());
         };
-        area.map.write(area.first, &vec![0; self.block_bytes])?;
-        self.statistics.flushes.add(1);
-        Ok(area.map.device().flush()?)
+        let wipe = || {
+            area.map.write(area.first, &vec![0; self.block_bytes])?;
+            self.statistics.flushes.add(1);
+            Ok(area.map.device().flush()?)
+        };
+        // The error ends the journal, but a device may fail once only: then e2fsck does not find the block after all.
+        wipe().inspect_err(|_: &JournalError| drop(wipe()))
     }
 }

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use device::BlockDevice;
 use lanefs_engine::{Fs, Ino, NewInode, OpenOptions, RenameFlag};
-use simulate::CowDevice;
+use simulate::{CowDevice, Fault, Recorder};
 use sync::Arc;
 use testkit::{Manifest, Mounted, sha256};
 
 use crate::files::contents;
-use crate::image::{make, open};
+use crate::image::{clock, make, open};
 use crate::interop::manifest;
 
 pub const NEW: NewInode = NewInode {
@@ -496,4 +496,34 @@ fn data_written_over_others_are_flushed_by_a_sync_of_all_though_nothing_else_cha
         assert!(count(&fs, "journal.flushes") > before, "{round}");
     }
     fs.close().unwrap();
+}
+
+/// A wipe that failed ends the journal; where the device failed but once, e2fsck finds no old log all the same.
+#[test]
+fn the_log_is_wiped_though_the_device_fails_once() {
+    let Some(image) = image("1024") else {
+        return;
+    };
+    let start = CowDevice::new(image.into());
+    let directory = tempfile::tempdir().unwrap();
+    let mut failed = 0;
+    for number in 0..40 {
+        let recorder = Arc::new(Recorder::over(&start).fails(Fault::Write(number), false));
+        let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
+        let Ok(fs) = Fs::open_for_writing(device, &OpenOptions::default(), clock) else {
+            continue;
+        };
+        let fsynced = fs.create(Ino::ROOT, b"file", NEW).and_then(|file| {
+            fs.write(file, 0, &[7; 5000])?;
+            fs.fsync(file)
+        });
+        if fsynced.is_err() || count(&fs, "fsync.log_commits") == 0 || fs.sync().is_ok() {
+            continue;
+        }
+        drop(fs);
+        failed += 1;
+        let seen = by_e2fsck(&recorder.live(), directory.path());
+        assert!(seen.entries.contains_key(b"file".as_slice()), "{number}");
+    }
+    assert!(failed > 0);
 }
