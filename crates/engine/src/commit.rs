@@ -3,6 +3,8 @@
 //!
 //! Locks: the committer holds none of ours while it calls `fold`; `committed` takes one group's lock after another.
 
+use std::ops::RangeInclusive;
+
 use journal::canary::{self, Canary};
 use journal::{Client, Credits, Epoch, Folded, Handle, JournalError};
 use ondisk::{Corrupt, FsBlock, Group, Ino, Timestamp};
@@ -11,7 +13,7 @@ use crate::error::Error;
 use crate::ialloc::{InodeNumber, Wanted};
 use crate::icache::Icache;
 use crate::limits;
-use crate::mballoc::{self, Blocks, Freeing, Target};
+use crate::mballoc::{self, Blocks, Freeing, Reach, Target};
 use crate::sb::{OnError, Purpose};
 
 /// Blocks that a thread takes at once to keep, at most: as `mb_group_prealloc` in Linux.
@@ -131,7 +133,7 @@ impl Icache {
         goal: FsBlock,
         want: u32,
     ) -> Result<Blocks<'_>, Error> {
-        self.take_row(purpose, goal, want, want)
+        self.take_row(purpose, goal, Reach::Volume, want..=want)
     }
 
     /// Takes a block for a directory or a symbolic link whose inode is in `group`: of those that the calling thread
@@ -153,6 +155,7 @@ impl Icache {
         let most = most as u32;
         let mut blocks = self.take_target(Purpose::Growing, |floor| Target {
             goal,
+            reach: Reach::Volume,
             want: most,
             least: 1,
             is_near: true,
@@ -202,9 +205,9 @@ impl Icache {
         })
     }
 
-    /// Takes up to `want` blocks in a row near `goal`, of which `least` will do: see [`mballoc::take`]. When none can
-    /// be had, what is kept for files is drawn back, then uncommitted frees are committed, and a second look decides.
-    /// Called while preparing, without a handle.
+    /// Takes as many blocks in a row near `goal` as the range's end says, of which its beginning will do, and none
+    /// beyond `reach`: see [`mballoc::take`]. When none can be had, what is kept for files is drawn back, then
+    /// uncommitted frees are committed, and a second look decides. Called while preparing, without a handle.
     ///
     /// # Errors
     /// `NoSpace`; `ReadOnly`, `Aborted`, `Corrupt`, `Io`.
@@ -212,13 +215,14 @@ impl Icache {
         &self,
         purpose: Purpose,
         goal: FsBlock,
-        want: u32,
-        least: u32,
+        reach: Reach,
+        len: RangeInclusive<u32>,
     ) -> Result<Blocks<'_>, Error> {
         self.take_target(purpose, |floor| Target {
             goal,
-            want,
-            least,
+            reach,
+            want: *len.end(),
+            least: *len.start(),
             is_near: false,
             floor,
         })

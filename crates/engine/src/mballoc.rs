@@ -122,9 +122,40 @@ impl Drop for Blocks<'_> {
     }
 }
 
+/// Where blocks may lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    /// Anywhere.
+    Volume,
+    /// In the groups below block 2^32: what pointers of 32 bits reach.
+    Pointers,
+}
+
+impl Reach {
+    /// Of the map of a file, which is a tree of extents or made of pointers.
+    pub(crate) fn of_map(is_tree: bool) -> Reach {
+        match is_tree {
+            true => Reach::Volume,
+            false => Reach::Pointers,
+        }
+    }
+
+    /// In how many groups, from the first on; never none.
+    pub(crate) fn groups(self, geometry: &Geometry) -> u32 {
+        let all = geometry.groups();
+        let below = (1 << 32) / u64::from(geometry.blocks_per_group());
+        match (self, u32::try_from(below)) {
+            (Reach::Pointers, Ok(below)) => all.min(below.max(1)),
+            _ => all,
+        }
+    }
+}
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
+    /// Where they may lie.
+    pub(crate) reach: Reach,
     /// Where the blocks should begin, or else near.
     pub(crate) goal: FsBlock,
     /// How many in a row.

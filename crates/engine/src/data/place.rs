@@ -14,7 +14,7 @@ use super::step::{Changing, run_at};
 use crate::error::Error;
 use crate::extent::{Mapping, home_group};
 use crate::icache::LoadedInode;
-use crate::mballoc::Blocks;
+use crate::mballoc::{Blocks, Reach};
 use crate::sb::Purpose;
 
 mod kept;
@@ -98,7 +98,7 @@ impl<'a> Place<'a, '_> {
     fn take_out(&self, goal: FsBlock, want: u64, least: u64) -> Result<Blocks<'a>, Error> {
         let icache = self.file.icache;
         let (want, least) = (bounded(want), bounded(least));
-        let blocks = icache.take_row(Purpose::Growing, goal, want, least)?;
+        let blocks = icache.take_row(Purpose::Growing, goal, self.reach(), least..=want)?;
         let run = blocks.run();
         let end = FsBlock(run.start.0 + u64::from(run.len));
         let geometry = self.file.volume().geometry();
@@ -125,6 +125,16 @@ impl<'a> Place<'a, '_> {
 
     fn is_tree(&self) -> bool {
         self.inode.flags().contains(Flags::EXTENTS)
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::of_map(self.is_tree())
+    }
+
+    /// Whether blocks of the whole volume can be the file's.
+    fn reaches_all(&self) -> bool {
+        let geometry = self.file.volume().geometry();
+        self.reach().groups(geometry) == geometry.groups()
     }
 
     /// See [`first_goal`].

@@ -17,7 +17,7 @@ use super::edit_tree::TreeDraft;
 use crate::error::Error;
 use crate::icache::{Exclusive, Icache, LoadedInode};
 use crate::live::{Pin, Seal};
-use crate::mballoc::{self, Blocks, Freeing};
+use crate::mballoc::{self, Blocks, Freeing, Reach};
 use crate::sb::{Kind, Purpose};
 
 /// Nodes that one step of removing changes at most, those above the leaves among them.
@@ -179,17 +179,18 @@ pub(super) struct Ground<'a> {
     pub(super) seed: u32,
     /// Where new nodes should lie.
     pub(super) goal: FsBlock,
+    /// And where they must.
+    pub(super) reach: Reach,
     /// What new nodes are for.
     pub(super) purpose: Purpose,
 }
 
 impl<'a> Ground<'a> {
     pub(super) fn new_home(&self) -> Result<Home<'a>, Error> {
-        Ok(Home::New(self.icache.take_blocks(
-            self.purpose,
-            self.goal,
-            1,
-        )?))
+        let blocks = self
+            .icache
+            .take_row(self.purpose, self.goal, self.reach, 1..=1)?;
+        Ok(Home::New(blocks))
     }
 }
 
@@ -250,6 +251,7 @@ impl<'a> Draft<'a> {
             ino: loaded.ino(),
             seed: loaded.seed(),
             goal: goal_of(icache, loaded.ino(), is_tree),
+            reach: Reach::of_map(is_tree),
             purpose: Purpose::Growing,
         };
         let form = match is_tree {
@@ -497,11 +499,7 @@ fn goal_of(icache: &Icache, ino: Ino, is_tree: bool) -> FsBlock {
 /// an inode beyond the groups that they reach has its blocks in one of these, as many inodes in each.
 pub(crate) fn home_group(geometry: &Geometry, ino: Ino, is_tree: bool) -> Group {
     let own = geometry.group_of_ino(ino).map_or(0, |(group, _)| group.0);
-    let reached = (1 << 32) / u64::from(geometry.blocks_per_group());
-    match u32::try_from(reached) {
-        Ok(reached) if !is_tree => Group(own % reached.max(1)),
-        _ => Group(own),
-    }
+    Group(own % Reach::of_map(is_tree).groups(geometry))
 }
 
 /// Puts runs in order and joins those that follow each other, so that each group is visited once for few runs.

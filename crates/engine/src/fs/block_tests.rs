@@ -14,7 +14,7 @@ use sync::{Arc, Mutex, Rank};
 use super::*;
 use crate::error::Error;
 use crate::group::{Run, Wanted};
-use crate::mballoc::{self, Blocks, Target};
+use crate::mballoc::{self, Blocks, Reach, Target};
 use crate::sb::Purpose;
 
 fn clock() -> Timestamp {
@@ -100,6 +100,7 @@ impl<'a> Worker<'a> {
         let want = 1 + self.random.below(most) as u32;
         let target = Target {
             goal: FsBlock(1 + self.random.below(6000)),
+            reach: Reach::Volume,
             want,
             least: 1 + self.random.below(want.into()) as u32,
             is_near: self.random.below(2) == 0,

@@ -10,8 +10,9 @@
 //! | goal length, slow | any with a run as long | that run |
 //! | any | any with a free block, its lock waited for | the longest run, cut to what is wanted |
 //!
-//! For each, groups are looked at from the one behind the goal's to the last, then from the first to the goal's: so
-//! those who take move on to the right, away from groups in which others free. A group whose lock another has is passed
+//! For each, groups are looked at from the one behind the goal's to the last that may be taken from
+//! ([`super::Reach`]), then from the first to the goal's: so those who take move on to the right, away from groups in
+//! which others free. A group whose lock another has is passed
 //! by or waited for as `group_lock` says. Bitmaps are read before a group's lock is taken.
 
 use std::ops::Range;
@@ -34,6 +35,8 @@ const LEAST_CHUNK: u32 = 4;
 struct Search<'a> {
     volume: &'a Volume,
     groups: &'a Groups,
+    /// Behind the last group that may be taken from.
+    end: u32,
     /// The goal's group and bit.
     goal: (Group, u32),
     want: u32,
@@ -52,6 +55,7 @@ pub(super) fn search(
     let search = Search {
         volume,
         groups,
+        end: target.reach.groups(volume.geometry()),
         goal: goal.unwrap_or((Group(0), 0)),
         want: share,
         least: target.least.clamp(1, share),
@@ -67,7 +71,7 @@ impl Search<'_> {
     /// One look by all criteria.
     fn look(&self) -> Result<Option<Run>, Error> {
         let (goal, _) = self.goal;
-        if self.groups.free_blocks(goal) > 0 {
+        if goal.0 < self.end && self.groups.free_blocks(goal) > 0 {
             let found = self.in_group(Criterion::Goal, goal, |bits| self.near_goal(bits))?;
             if found.is_some() {
                 return Ok(found);
@@ -138,8 +142,8 @@ impl Search<'_> {
         wanted: Wanted,
         find: impl Fn(&mut Bits) -> Option<Range<u32>>,
     ) -> Result<Option<Run>, Error> {
-        let behind = self.goal.0.0 + 1;
-        for mut range in [behind..self.volume.geometry().groups(), 0..behind] {
+        let behind = (self.goal.0.0 + 1).min(self.end);
+        for mut range in [behind..self.end, 0..behind] {
             while let Some(group) = self.groups.next_group(range.clone(), wanted) {
                 let found = self.in_group(criterion, group, &find)?;
                 if found.is_some() {

@@ -3,6 +3,7 @@
 mod acls;
 mod atomic;
 mod attributes;
+mod beyond;
 mod by_others;
 mod crowded;
 mod cuts;

@@ -29,6 +29,7 @@ impl<'a> Place<'a, '_> {
         let file_end = self.file_end();
         let is_small = self.end.max(file_end) <= SMALL;
         if let Some(next) = self.next
+            && self.reaches_all()
             && let Some(blocks) = kept.take_at(next, bounded(want))
         {
             return Ok(icache.take_up(blocks));
@@ -120,6 +121,10 @@ impl<'a> Place<'a, '_> {
         let icache = self.file.icache;
         let kept = icache.preallocations();
         let (home, mut goal) = self.first_goal(sync::thread_index());
+        if !self.reaches_all() {
+            // What is kept for others' small files may lie anywhere.
+            return Ok(None);
+        }
         match kept.take_near(home, bounded(want)) {
             Ok(blocks) => return Ok(Some(icache.take_up(blocks))),
             Err(Some(rest)) => {
@@ -133,7 +138,7 @@ impl<'a> Place<'a, '_> {
             return Ok(None);
         }
         let (most, least) = (bounded(len), bounded(want.max(SMALL)));
-        let mut blocks = icache.take_row(Purpose::Growing, goal, most, least)?;
+        let mut blocks = icache.take_row(Purpose::Growing, goal, self.reach(), least..=most)?;
         kept.lane_refills.add(1);
         if u64::from(blocks.run().len) <= want {
             return Ok(Some(blocks));
