@@ -2,7 +2,7 @@
 //! images. Each cell of the second kind has an image of its own.
 
 use device::{BlockDevice, MemoryDevice};
-use engine::{OpenOptions, Variants};
+use engine::{Ino, OpenOptions, Variants};
 use lanefs::Error;
 use sync::{Arc, Mutex, Rank, clock, thread};
 
@@ -319,29 +319,10 @@ fn prepare(target: &InProcess, fill: Fill, seed: u64) -> Result<(), Error> {
     if fill == Fill::Empty {
         return Ok(());
     }
-    let free = || {
-        let now = target.fs().statfs().map_err(said)?;
-        Ok::<u64, Error>(now.free * now.block_size)
-    };
     let mut random = Random::new(seed);
     let directory = target.mkdir(target.root(), "filled")?;
     let most = if fill == Fill::Full { 64 } else { 16 };
-    let mut names = Vec::new();
-    // Each file takes at least a block, so that it ends.
-    while let Some(room) = free()?.checked_sub(LEFT).filter(|room| *room > 0) {
-        let bytes = STEP * (1 + random.below(most) as u64);
-        let name = format!("{:06}", names.len());
-        let file = target.create(&directory, &name)?;
-        names.push(name);
-        // The last 2% are set aside for maps of files: without them it is full, too.
-        match target.fallocate(&file, 0, bytes.min(room.next_multiple_of(STEP))) {
-            Err(Error::Fs {
-                source: engine::Error::NoSpace,
-                ..
-            }) => break,
-            result => result?,
-        }
-    }
+    let names = filled(target, &directory, most, &mut random)?;
     for (number, name) in names.iter().enumerate() {
         let goes = match fill {
             Fill::Fragmented => number % 2 == 1,
@@ -352,6 +333,40 @@ fn prepare(target: &InProcess, fill: Fill, seed: u64) -> Result<(), Error> {
         }
     }
     target.settle()
+}
+
+/// Makes files of up to `most` steps until the image is full but for [`LEFT`], or for what is set aside for maps of files:
+/// its last 2%. Gives their names.
+fn filled(
+    target: &InProcess,
+    directory: &Ino,
+    most: usize,
+    random: &mut Random,
+) -> Result<Vec<String>, Error> {
+    let room = || {
+        let now = target.fs().statfs().map_err(said)?;
+        let free = now.free * now.block_size;
+        Ok::<_, Error>(free.checked_sub(LEFT).filter(|room| *room > 0))
+    };
+    let mut names = Vec::new();
+    // Each file takes at least a block, so that it ends.
+    while let Some(room) = room()? {
+        let bytes = STEP * (1 + random.below(most) as u64);
+        let name = format!("{:06}", names.len());
+        // The directory needs a block now and then, which may be the first that is not there.
+        let made = target.create(directory, &name).and_then(|file| {
+            names.push(name);
+            target.fallocate(&file, 0, bytes.min(room.next_multiple_of(STEP)))
+        });
+        match made {
+            Err(Error::Fs {
+                source: engine::Error::NoSpace,
+                ..
+            }) => break,
+            made => made?,
+        }
+    }
+    Ok(names)
 }
 
 /// Has files grow by steps in turn; nothing where their pieces can't be counted.
@@ -422,6 +437,27 @@ mod tests {
         prepare(&target, fill, 1).unwrap();
         target.close().unwrap();
         Survey::of(device).unwrap().free_runs().unwrap()
+    }
+
+    #[test]
+    fn an_image_is_full_where_the_first_block_that_is_missing_is_the_directorys() {
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(16 << 20));
+        let target = image(&device, &OpenOptions::default()).unwrap();
+        let directory = target.mkdir(target.root(), "filled").unwrap();
+        let file = target.create(&directory, "large").unwrap();
+        let grown = |step| target.fallocate(&file, step * STEP, STEP).is_ok();
+        assert!(
+            (0..4096).position(|step| !grown(step)).is_some(),
+            "never full"
+        );
+        let made = |number| target.create(&directory, &format!("{number}")).is_ok();
+        let names = (1_000_000..1_004_096).position(|number| !made(number));
+        // What a block of the directory holds.
+        assert!(names.is_some_and(|count| count > 10), "{names:?}");
+        assert_eq!(target.fs().statfs().unwrap().available, 0);
+        let names = filled(&target, &directory, 16, &mut Random::new(1)).unwrap();
+        assert_eq!(names.len(), 0);
+        target.close().unwrap();
     }
 
     #[test]
