@@ -81,7 +81,24 @@ impl<'t> Contender<'t> {
                 label: label.into(),
                 way: way.into(),
             },
-            target: Rc::new(target),
+            target: Rc::new(Shared(target)),
+            options: Vec::new(),
+        }
+    }
+
+    /// Names file systems of which each worker has one for itself, so that workers share nothing but the machine: what
+    /// it gives to that many, whatever a file system does. At most as many workers as there are.
+    pub fn apart(
+        label: impl Into<String>,
+        way: impl Into<String>,
+        targets: Vec<impl Target + 't>,
+    ) -> Contender<'t> {
+        Contender {
+            column: Column {
+                label: label.into(),
+                way: way.into(),
+            },
+            target: Rc::new(Apart(targets)),
             options: Vec::new(),
         }
     }
@@ -209,62 +226,121 @@ struct Done<'t> {
     cpu: f64,
 }
 
-impl<T: Target> Measured for T {
+/// A file system for each worker.
+struct Apart<T>(Vec<T>);
+
+impl<T: Target> Measured for Apart<T> {
     fn select(&self, option: &str) -> bool {
-        self.choose(option)
+        self.0.iter().all(|target| target.choose(option))
     }
 
     fn sample(&self, plan: &Plan, workers: usize) -> Result<Sample, Error> {
+        let all = self.0.iter().enumerate().take(workers);
+        let jobs =
+            all.map(|(number, target)| job(target, plan.workload, number, workers, plan.seed));
+        let jobs = jobs.collect::<Result<Vec<_>, Error>>()?;
+        let settle = || self.0.iter().try_for_each(Target::settle);
+        settle()?;
+        let ran = work(jobs, plan.stop, Counters::new)?;
+        settle()?;
+        Ok(ran.sample(plan.stop))
+    }
+}
+
+/// A target that all workers use.
+struct Shared<T>(T);
+
+impl<T: Target> Measured for Shared<T> {
+    fn select(&self, option: &str) -> bool {
+        self.0.choose(option)
+    }
+
+    fn sample(&self, plan: &Plan, workers: usize) -> Result<Sample, Error> {
+        let target = &self.0;
         let jobs: Result<Vec<_>, Error> = (0..workers)
-            .map(|number| job(self, plan.workload, number, workers, plan.seed))
+            .map(|number| job(target, plan.workload, number, workers, plan.seed))
             .collect();
         let jobs = jobs?;
-        self.settle()?;
-        let pauses = jobs.iter().any(|job| job.pauses());
-        let pace = Pace::new(workers, plan.stop);
-        let before = self.counters();
-        let results: Vec<_> = thread::scope(|scope| {
-            let running: Vec<_> = jobs
-                .into_iter()
-                .map(|job| {
-                    scope.spawn(|| match pauses {
-                        true => in_step(job, &pace),
-                        false => freely(job, &pace),
-                    })
+        target.settle()?;
+        let ran = work(jobs, plan.stop, || target.counters())?;
+        target.settle()?;
+        Ok(ran.sample(plan.stop))
+    }
+}
+
+/// What workers did.
+struct Ran {
+    seconds: f64,
+    operations: u64,
+    /// In seconds, of all of them.
+    cpu: f64,
+    /// Of each fsync, in nanoseconds.
+    waits: Vec<u64>,
+    /// Before, and when all had ended.
+    counters: (Counters, Counters),
+}
+
+/// Has workers do their jobs, each on a thread of its own, and looks at the counters before and after.
+fn work(
+    jobs: Vec<Box<dyn Job + '_>>,
+    stop: Stop,
+    counters: impl Fn() -> Counters,
+) -> Result<Ran, Error> {
+    let pauses = jobs.iter().any(|job| job.pauses());
+    let pace = Pace::new(jobs.len(), stop);
+    let before = counters();
+    let results: Vec<_> = thread::scope(|scope| {
+        let running: Vec<_> = jobs
+            .into_iter()
+            .map(|job| {
+                scope.spawn(|| match pauses {
+                    true => in_step(job, &pace),
+                    false => freely(job, &pace),
                 })
-                .collect();
-            // Gone only if a worker panicked, which is passed on.
-            let join = |handle: thread::ScopedJoinHandle<'_, _>| match handle.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-            running.into_iter().map(join).collect()
-        });
-        let counted = self.counters();
-        let (mut operations, mut cpu, mut waits) = (0, 0.0, Vec::new());
-        for result in results {
-            let mut done = result?;
-            waits.append(&mut done.job.waits());
-            operations += done.operations;
-            cpu += done.cpu;
-            done.job.finish()?;
-        }
-        self.settle()?;
-        let seconds = pace.seconds().max(1e-9);
-        let value = match plan.stop {
-            Stop::Time(_) => operations as f64 / seconds,
-            Stop::Operations(_) => seconds,
+            })
+            .collect();
+        // Gone only if a worker panicked, which is passed on.
+        let join = |handle: thread::ScopedJoinHandle<'_, _>| match handle.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
         };
+        running.into_iter().map(join).collect()
+    });
+    let after = counters();
+    let mut ran = Ran {
+        seconds: 0.0,
+        operations: 0,
+        cpu: 0.0,
+        waits: Vec::new(),
+        counters: (before, after),
+    };
+    for result in results {
+        let mut done = result?;
+        ran.waits.append(&mut done.job.waits());
+        ran.operations += done.operations;
+        ran.cpu += done.cpu;
+        done.job.finish()?;
+    }
+    ran.seconds = pace.seconds().max(1e-9);
+    Ok(ran)
+}
+
+impl Ran {
+    fn sample(self, stop: Stop) -> Sample {
+        let operations = self.operations as f64;
         let mut details = vec![
-            ("operations", operations as f64),
-            ("CPU us/operation", cpu * 1e6 / operations.max(1) as f64),
+            ("operations", operations),
+            ("CPU us/operation", self.cpu * 1e6 / operations.max(1.0)),
         ];
-        details.extend(waited(waits, operations));
-        Ok(Sample {
-            value,
+        details.extend(waited(self.waits, self.operations));
+        Sample {
+            value: match stop {
+                Stop::Time(_) => operations / self.seconds,
+                Stop::Operations(_) => self.seconds,
+            },
             details,
-            counters: by_operation(&before, &counted, operations),
-        })
+            counters: by_operation(&self.counters.0, &self.counters.1, self.operations),
+        }
     }
 }
 

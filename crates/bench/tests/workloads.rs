@@ -180,6 +180,57 @@ fn has_forms(table: &Table, mechanism: &str) {
 }
 
 #[test]
+fn everyday_operations_stand_beside_workers_with_a_file_system_each() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    if cores < 2 {
+        testkit::skip("needs two cores");
+        return;
+    }
+    let tables = measure("core");
+    for key in ["core", "core-scaling"] {
+        let table = table(&tables, key);
+        let last = table.columns.last().unwrap();
+        assert_eq!(last.label, "apart", "{key}");
+        for (row, cells) in table.rows.iter().zip(&table.cells) {
+            let sample = &cells.last().unwrap().samples[0];
+            assert!(sample.value > 0.0, "{key}, {row}");
+        }
+    }
+    let columns = &table(&tables, "core-ratios").columns;
+    let labels: Vec<&str> = columns.iter().map(|column| &*column.label).collect();
+    assert_eq!(labels, ["memory, 1 worker", "memory, 2 workers", "goal"]);
+}
+
+#[test]
+fn workers_apart_each_have_a_file_system() {
+    let options = OpenOptions::default();
+    let places = [directory(), directory()];
+    let images = [0, 1].map(|number: usize| places[number].path().join("image"));
+    let engines = images.iter();
+    let engines = engines.map(|image| InProcess::in_file(image, 16 << 20, &options).unwrap());
+    let apart = Contender::apart("apart", "functions", engines.collect());
+    let before = images.each_ref().map(|image| std::fs::read(image).unwrap());
+    let plan = Plan {
+        workload: Workload::Create,
+        workers: vec![1, 2],
+        rounds: 1,
+        stop: Stop::Operations(256),
+        seed: 1,
+    };
+    let cells = run(&plan, std::slice::from_ref(&apart), &mut |_| ()).unwrap();
+    let done = |row: usize| cells[row][0].detail("operations").unwrap().median;
+    assert!(done(0) >= 256.0);
+    assert!((done(1) - 2.0 * done(0)).abs() < 0.1, "{}", done(1));
+    drop(apart);
+    for (image, before) in images.iter().zip(before) {
+        // Its journal holds what the worker made.
+        assert!(std::fs::read(image).unwrap() != before);
+        let fs = lanefs::Fs::open(image).unwrap();
+        assert_eq!(fs.read_dir("/").unwrap().count(), 1, "lost+found");
+    }
+}
+
+#[test]
 fn the_benches_of_orphans_have_every_form_and_the_directory() {
     let tables = measure("orphan");
     let fixed = table(&tables, "orphan");
@@ -411,17 +462,24 @@ fn the_bench_of_fsync_has_what_was_to_be_reached() {
     assert_eq!(alone.rows.len(), 2 * 9);
     let goals = table(&tables, "fsync-goals-0us");
     let measured = |row: usize| goals.cells[row][1].spread().unwrap().median;
-    // A mix of so few operations may do without the log: then there is nothing to say of its log commits.
+    // So few operations may do without the log on a busy machine: then there is nothing to say of its log commits.
+    let logs = |names: &[&str]| {
+        let of = |name: &&str| &table(&tables, &format!("{name}-0us")).cells;
+        let mut cells = names.iter().flat_map(of);
+        cells.any(|row| row[0].counter("fsync.log_commits") > 0.0)
+    };
+    let writing = [
+        "fsync-overwrite",
+        "fsync-fourth",
+        "fsync",
+        "fsync-sparse",
+        "fsync-sparse-fourth",
+    ];
     let mixes = ["varmail", "sqlite-rollback", "sqlite-wal", "mail-spool"];
-    let logged = mixes.iter().any(|name| {
-        let cells = &table(&tables, &format!("{name}-0us")).cells;
-        cells
-            .iter()
-            .any(|row| row[0].counter("fsync.log_commits") > 0.0)
-    });
+    let logged = [logs(&writing), logs(&mixes)];
     assert_eq!(
         goals.rows.len(),
-        4 + usize::from(logged),
+        3 + logged.into_iter().map(usize::from).sum::<usize>(),
         "{:?}",
         goals.rows
     );

@@ -2,6 +2,7 @@
 
 use engine::Variants;
 use lanefs::Error;
+use sync::thread;
 
 use super::{Progress, Setup};
 use crate::measure::{Contender, Plan, Stop, run};
@@ -35,6 +36,7 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
     let ours = contenders.len();
     contenders.extend(setup.directories()?);
     let workers = setup.workers(&[1, 2]);
+    contenders.extend(apart(setup, &workers)?);
     let mut rows = Vec::new();
     let mut cells = Vec::new();
     for (workload, _) in OPERATIONS {
@@ -68,6 +70,19 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
     (table.rows_are, table.shape, table.cells) = ("operation", Shape::Bars, cells);
     let ratios = ratios(&table, &workers, ours);
     Ok(std::iter::once(table).chain(ratios).collect())
+}
+
+/// A file system in memory for each worker, where there are as many cores: what is missing there to twice the rate of one
+/// worker, the machine does not give to two threads that share nothing.
+fn apart(setup: &Setup, workers: &[usize]) -> Result<Option<Contender<'static>>, Error> {
+    let most = workers.iter().copied().max().unwrap_or(0);
+    if !setup.engine || most < 2 || most > thread::available_parallelism() {
+        return Ok(None);
+    }
+    let targets = (0..most).map(|_| setup.open(true, Variants::default()));
+    let targets = targets.collect::<Result<Vec<_>, Error>>()?;
+    let way = "functions in process, by inode number; memory, a file system for each worker";
+    Ok(Some(Contender::apart("apart", way, targets)))
 }
 
 /// Values of a row in one column by those in another, or in another row, round by round.
