@@ -313,11 +313,25 @@ const SECTOR: usize = 512;
 /// Groups in which a copy of the superblock is looked for.
 const MEND_GROUPS: usize = 64;
 
-/// A superblock without what a mount or e2fsck changes in it, or what differs from copy to copy.
+/// Features that come and go in the first superblock while its copies stay as they were made: those of a mount, those
+/// that are turned on by the first file that needs them, and the one that tunes do.
+const CHANGING_FEATURES: [Feature; 6] = [
+    Feature::NEEDS_RECOVERY,
+    Feature::ORPHAN_PRESENT,
+    Feature::EXT_ATTR,
+    Feature::LARGE_FILE,
+    Feature::DIR_NLINK,
+    Feature::FAST_COMMIT,
+];
+
+/// A superblock without what a mount, a tune or e2fsck changes in it, or what differs from copy to copy.
 fn constant(mut superblock: Superblock) -> [u8; Superblock::SIZE] {
-    let changing = [Feature::NEEDS_RECOVERY, Feature::ORPHAN_PRESENT];
     let features = superblock.features();
-    superblock.set_features(changing.into_iter().fold(features, Features::without));
+    superblock.set_features(
+        CHANGING_FEATURES
+            .into_iter()
+            .fold(features, Features::without),
+    );
     let mut bytes = *superblock.bytes();
     for range in CHANGING {
         bytes[range].fill(0);

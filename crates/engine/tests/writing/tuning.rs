@@ -4,7 +4,8 @@
 use std::fs;
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Feature, Fs, Ino, tune};
+use lanefs_engine::{Error, Feature, Fs, Ino, Superblock, tune};
+use ondisk::Features;
 use ondisk::jbd2::{JournalFeatures, JournalSuperblock};
 use simulate::{CowDevice, Cut, Recorder};
 use sync::Arc;
@@ -166,6 +167,47 @@ fn a_cut_while_an_area_is_made_or_taken_away_leaves_it_or_none() {
         }
     }
     assert!(states[0] > 3 && states[1] > 3, "{states:?}");
+}
+
+/// Copies of the superblock stay as they are, so the first one says something else from then on: of it, and of what
+/// other writers turn on when it is needed.
+#[test]
+fn a_superblock_that_is_torn_behind_a_tune_keeps_its_area_and_its_orphans() {
+    let groups: [&[&str]; 2] = [&[], &["-g", "4096"]];
+    for more in groups {
+        let mut options = vec!["-b", "1024", "-J", "size=8"];
+        options.extend(["-O", "^orphan_file,^ext_attr,^large_file,^resize_inode"]);
+        options.extend(more);
+        let Some(image) = make(&options, 24 << 20) else {
+            return;
+        };
+        let device = device(image);
+        let fs = open(shared(&device));
+        let held = fs.create(Ino::ROOT, b"held", NEW).unwrap();
+        fs.write(held, 0, &[2; 20_000]).unwrap();
+        fs.hold(held).unwrap();
+        fs.unlink(Ino::ROOT, b"held").unwrap();
+        fs.sync().unwrap();
+        drop(fs);
+        let before = device.bytes();
+        let turned_on = [Feature::FAST_COMMIT, Feature::EXT_ATTR, Feature::LARGE_FILE];
+        let turn_on = |superblock: &mut Superblock| {
+            let features = superblock.features();
+            superblock.set_features(turned_on.into_iter().fold(features, Features::with));
+            Ok::<(), Error>(())
+        };
+        tune(&shared(&device), clock, turn_on).unwrap();
+        let mut torn = device.bytes();
+        // Its checksum is there.
+        torn[1536..2048].copy_from_slice(&before[1536..2048]);
+        assert!(torn != device.bytes());
+        let torn = Arc::new(CowDevice::new(torn.into()));
+        let fs = open(shared(&torn));
+        let features = fs.superblock().features();
+        assert!(turned_on.into_iter().all(|feature| features.has(feature)));
+        fs.close().unwrap();
+        e2fsck(&torn);
+    }
 }
 
 #[test]
