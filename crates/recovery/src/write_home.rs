@@ -1,8 +1,15 @@
 //! Replay onto the device.
 //!
-//! Three steps with a flush after each: the copies to their homes, the journal's superblock (clean), the file system's
-//! superblock (needs no recovery). CRASH: after a cut in the first step the journal is as it was and replay can be
-//! repeated; after one in the second or third, the journal is clean and the flag alone remains, which means nothing.
+//! Four steps with a flush after each: the log in its place once more, the copies to their homes, the journal's
+//! superblock (clean), the file system's superblock (needs no recovery). What was read of the log may be in the host's
+//! cache only: whoever wrote it was killed before its flush, or that failed, after which a cache counts as written what
+//! it still has to write. A home that is durable before the commit that it belongs to would be half of a transaction.
+//!
+//! CRASH: after a cut in the first two steps the journal is as it was, up to a commit that was promised to nobody, and
+//! replay can be repeated; after one in the third or fourth, the journal is clean and the flag alone remains, which
+//! means nothing.
+
+use std::ops::Range;
 
 use device::BlockDevice;
 use ondisk::superblock::state;
@@ -13,6 +20,9 @@ use crate::error::{Error, Unsupported};
 use crate::overlay::read_copy;
 use crate::replay::{self, ReadLog};
 use crate::report::Report;
+
+/// Bytes of the log that are written at once, where so many are contiguous.
+const REWRITE_BYTES: u32 = 256 * 1024;
 
 /// Writes what the journal holds to its places on `device`, marks the journal clean and clears `needs_recovery`. A
 /// journal that was aborted, or that has a damaged transaction, leaves the file system marked as having errors.
@@ -45,6 +55,7 @@ pub fn replay_to_device(
             tid: report.end,
         });
     }
+    make_durable(&log)?;
     write_copies(device, geometry, &log)?;
     device.flush()?;
     mark_journal_clean(&log, &report)?;
@@ -70,6 +81,7 @@ pub fn empty_log(
     let Some(log) = replayed.log else {
         return Ok(());
     };
+    make_durable(&log)?;
     write_copies(device, geometry, &log)?;
     device.flush()?;
     let mut sb = log.sb;
@@ -79,6 +91,38 @@ pub fn empty_log(
     let (offset, _) = log.map.place(log.map.superblock_at())?;
     log.map.device().write_at(offset, sb.bytes())?;
     Ok(log.map.device().flush()?)
+}
+
+/// Writes the part of the log that was replayed to where it is, so that the flush can't pass over it.
+fn make_durable(log: &ReadLog) -> Result<(), Error> {
+    if log.copies.is_empty() {
+        return Ok(());
+    }
+    let (start, head) = (log.sb.start(), log.head);
+    if start < head {
+        rewrite(log, start..head)?;
+    } else {
+        rewrite(log, start..log.sb.log_end())?;
+        rewrite(log, log.sb.first()..head)?;
+    }
+    Ok(log.map.device().flush()?)
+}
+
+/// Writes blocks of the journal as they are read.
+fn rewrite(log: &ReadLog, blocks: Range<u32>) -> Result<(), Error> {
+    let (device, bits) = (log.map.device(), log.map.block_size().bits());
+    let mut buf = Vec::new();
+    let mut position = blocks.start;
+    while position < blocks.end {
+        let (offset, contiguous) = log.map.place(position)?;
+        let most = (REWRITE_BYTES >> bits).max(1);
+        let count = contiguous.min(most).min(blocks.end - position);
+        buf.resize((count as usize) << bits, 0);
+        device.read_at(offset, &mut buf)?;
+        device.write_at(offset, &buf)?;
+        position += count;
+    }
+    Ok(())
 }
 
 fn write_copies(

@@ -164,6 +164,46 @@ fn a_torn_superblock_is_made_whole_from_what_is_there() {
     }
 }
 
+/// A process that was killed, or whose flush failed, leaves commits that the host's cache has and the device does not,
+/// or not yet. Whoever opens the image next replays them: if the power goes then, each is there whole or not at all.
+#[test]
+fn what_only_the_hosts_cache_has_of_a_commit_is_replayed_whole_or_not_at_all() {
+    let mut states = 0;
+    for form in FORMS {
+        let Some((image, _)) = fragmented(form) else {
+            return;
+        };
+        let mut cuts = record(&image, work);
+        let points: Vec<usize> = cuts
+            .points()
+            .filter(|event| cuts.unflushed(*event) == 1)
+            .collect();
+        for event in points.into_iter().rev().take(6) {
+            let (cached, durable) = (Cut { event, seed: 0 }, Cut { event, seed: 1 });
+            let (cached_state, durable_state) = (cuts.state(cached), cuts.state(durable));
+            let allowed = [
+                recovered(&cached_state, cached),
+                recovered(&durable_state, durable),
+            ];
+            let opening = cuts_of_opening(&cached_state).events().to_vec();
+            // What is read is in the cache, and what a cut leaves is what reached the device.
+            let mut again = Cuts::over(durable_state, opening);
+            let points: Vec<usize> = again.points().collect();
+            for (number, event) in points.into_iter().enumerate() {
+                let second = Cut {
+                    event,
+                    seed: [0, 2, 3, 4, 5][number % 5],
+                };
+                let found = recovered(&again.state(second), second);
+                let is_one = allowed.iter().any(|tree| tree.compare(&found).is_ok());
+                assert!(is_one, "{form:?}: {cached}, then {second}");
+                states += 1;
+            }
+        }
+    }
+    assert!(states > 100, "{states}");
+}
+
 /// Without checksums, whom to believe?
 fn refused(torn: CowDevice) {
     let device = Arc::new(torn);
