@@ -7,7 +7,8 @@
 //! another one.
 //!
 //! Freezing and thawing take their time, and do so one after the other: who comes while another closes or opens the
-//! gate waits until that is over ([`State::Turning`]).
+//! gate waits until that is over ([`State::Turning`]). So does who takes the last of what there is, and must be sure
+//! that nobody else is in a change ([`Gate::enter_alone`]).
 
 use std::marker::PhantomData;
 
@@ -52,6 +53,22 @@ impl Drop for Entered<'_> {
         let count = self.count.load(Ordering::Relaxed);
         // Release: what the change did comes before; pairs with the Acquire in `Gate::close`.
         self.count.store(count.saturating_sub(1), Ordering::Release);
+    }
+}
+
+/// A change that is under way while no other is, until dropped.
+#[must_use = "others go on when this is dropped"]
+pub(crate) struct Alone<'a> {
+    gate: &'a Gate,
+    /// Nothing once it is over.
+    change: Option<Entered<'a>>,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        // First: who opens the gate is in no change.
+        self.change = None;
+        self.gate.open();
     }
 }
 
@@ -150,6 +167,29 @@ impl Gate {
         true
     }
 
+    /// Begins a change when no other is under way, and keeps others from beginning; waits while the gate is closed.
+    /// Nothing is locked. Nothing for a thread that is within a change: it would wait for itself.
+    pub(crate) fn enter_alone(&self) -> Option<Alone<'_>> {
+        let count = self.changes.mine();
+        // Relaxed: only this thread writes its count.
+        if count.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        while !self.close() {
+            // Frozen: until it is thawed.
+            drop(self.enter());
+        }
+        // Relaxed: nobody else looks at it before the gate is open.
+        count.store(1, Ordering::Relaxed);
+        Some(Alone {
+            gate: self,
+            change: Some(Entered {
+                count,
+                not_send: PhantomData,
+            }),
+        })
+    }
+
     /// The gate stays closed, and others may open it.
     pub(crate) fn shut(&self) {
         *self.state.lock() = State::Closed;
@@ -211,6 +251,47 @@ mod tests {
             }
             // Relaxed: a flag to end the test.
             stop.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn who_is_alone_is_so_also_beside_others_who_want_to_be_and_who_freeze() {
+        let gate = Gate::new();
+        let under_way = AtomicU64::new(0);
+        sync::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (gate, under_way) = (&gate, &under_way);
+                scope.spawn(move || {
+                    for turn in 0..300 {
+                        let change = gate.enter();
+                        assert!(gate.enter_alone().is_none());
+                        // Relaxed: the gate orders it; here and below.
+                        under_way.fetch_add(1, Ordering::Relaxed);
+                        sync::thread::yield_now();
+                        // Relaxed: as above.
+                        under_way.fetch_sub(1, Ordering::Relaxed);
+                        drop(change);
+                        if (turn + thread) % 3 == 0 {
+                            let _alone = gate.enter_alone().unwrap();
+                            // It may do what is a change in itself.
+                            let _within = gate.try_enter().unwrap();
+                            // Relaxed: as above.
+                            assert_eq!(under_way.fetch_add(1, Ordering::Relaxed), 0);
+                            sync::thread::yield_now();
+                            // Relaxed: as above.
+                            assert_eq!(under_way.fetch_sub(1, Ordering::Relaxed), 1);
+                        }
+                    }
+                });
+            }
+            for _ in 0..50 {
+                assert!(gate.close());
+                gate.shut();
+                sync::thread::yield_now();
+                assert!(gate.unlock());
+                gate.open();
+                sync::thread::yield_now();
+            }
         });
     }
 }

@@ -107,11 +107,35 @@ impl Fs {
     }
 
     /// Does what changes the file system, with nothing held: while it is frozen nothing begins, and nothing once its
-    /// journal is aborted; where there is no space, all that can be free is made free first; corruption goes on record.
-    fn change<T>(&self, operation: impl FnMut(&Icache) -> Result<T, Error>) -> Result<T, Error> {
-        let _change = self.enter()?;
+    /// journal is aborted; where there is no space, all that can be free is made free first, and in the end no other
+    /// change is under way; corruption goes on record.
+    fn change<T>(
+        &self,
+        mut operation: impl FnMut(&Icache) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let change = self.enter()?;
         reap::catch_up(&self.icache);
-        self.noting(reap::with_room(&self.icache, operation))
+        let done = match reap::with_room(&self.icache, &mut operation) {
+            Ok(Some(done)) => Ok(done),
+            Ok(None) => {
+                drop(change);
+                self.change_alone(operation)
+            }
+            Err(error) => Err(error),
+        };
+        self.noting(done)
+    }
+
+    /// Does what was refused space while others changed the file system, without them: what they have taken and not
+    /// used is back then, and nobody takes what comes back by a commit.
+    fn change_alone<T>(
+        &self,
+        operation: impl FnMut(&Icache) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let writing = self.icache.volume().writing()?;
+        let _alone = writing.gate.enter_alone().ok_or(Error::NoSpace)?;
+        writing.journal.check().map_err(Error::Stopped)?;
+        reap::with_room(&self.icache, operation)?.ok_or(Error::NoSpace)
     }
 
     /// Puts corruption on record that an operation met.

@@ -154,6 +154,11 @@ impl Groups {
         self.scans.choose(variants.group_scan);
     }
 
+    /// How often there was neither a block nor a number for the calling thread.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.blocks.refusals() + self.inodes.refusals()
+    }
+
     /// What was counted so far.
     pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
         let (refills, returns) = self.blocks.counts();

@@ -177,18 +177,25 @@ fn reap(icache: &Icache, doomed: &UnderWay<'_>) -> Result<(), Error> {
 const ROOM_TRIES: usize = 3;
 
 /// Does an operation that may need space; where there is none, all that is doomed is deleted first, and what was freed
-/// becomes durable, before it is tried again. The caller holds nothing.
+/// becomes durable, before it is tried again. Nothing if it was refused space to the last: others may have taken what
+/// came back, or have some that they will not use. The caller holds nothing.
 pub(crate) fn with_room<T>(
     icache: &Icache,
     mut operation: impl FnMut(&Icache) -> Result<T, Error>,
-) -> Result<T, Error> {
+) -> Result<Option<T>, Error> {
     for _ in 0..ROOM_TRIES {
         match operation(icache) {
             Err(Error::NoSpace) if make_room(icache)? => {}
-            done => return done,
+            Err(Error::NoSpace) => break,
+            done => return done.map(Some),
         }
     }
-    operation(icache)
+    let before = icache.groups().refusals();
+    match operation(icache) {
+        // What has no place for another reason needs no room.
+        Err(Error::NoSpace) if icache.groups().refusals() > before => Ok(None),
+        done => done.map(Some),
+    }
 }
 
 /// Whether there may be space now.

@@ -131,7 +131,6 @@ impl Fs {
         new_name: &[u8],
         flag: RenameFlag,
     ) -> Result<(), Error> {
-        let _change = self.enter()?;
         let old = Named {
             directory: parent,
             name,

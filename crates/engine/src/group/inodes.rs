@@ -297,6 +297,11 @@ impl Inodes {
         self.space.sum().saturating_add(windowed.cast_unsigned())
     }
 
+    /// How often there was no number for the calling thread.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.space.refusals()
+    }
+
     /// Whether a commit would give a number to one who found none.
     pub(crate) fn commit_helps(&self) -> bool {
         self.space.commit_helps(0)

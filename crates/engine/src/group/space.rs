@@ -46,6 +46,8 @@ struct Lane {
     lease: Mutex<i64>,
     /// Freed by epochs that were not durable then. [atomic: Relaxed, written by this thread]
     freed: AtomicU64,
+    /// How often there was no share for this thread. [atomic: Relaxed, written by this thread]
+    refused: AtomicU64,
 }
 
 impl Default for Lane {
@@ -53,6 +55,7 @@ impl Default for Lane {
         Lane {
             lease: Mutex::new(Rank::Leaf, 0),
             freed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         }
     }
 }
@@ -98,7 +101,17 @@ impl Space {
         let beyond = self.free.load(Ordering::Relaxed).saturating_sub(self.floor);
         // Relaxed: as in `add`.
         self.is_scarce.store(beyond < PLENTY, Ordering::Relaxed);
+        if share + rest == 0 {
+            // Relaxed: the thread's own number.
+            self.lanes.mine().refused.fetch_add(1, Ordering::Relaxed);
+        }
         share + rest
+    }
+
+    /// How often there was no share for the calling thread.
+    pub(crate) fn refusals(&self) -> u64 {
+        // Relaxed: the thread's own number.
+        self.lanes.mine().refused.load(Ordering::Relaxed)
     }
 
     /// Takes a share out of the thread's lease, which is drawn first if need be; whether there was one.

@@ -116,6 +116,88 @@ fn crowd(options: &[&str], reaper_thread: bool, steps: usize) {
     judge_image(&device);
 }
 
+/// Threads in [`taking_turns`], and how often each takes what it needs.
+const TURNS: (usize, usize) = (8, 200);
+/// Blocks that each of them takes at a time.
+const BLOCKS: u64 = 4;
+
+/// Threads that take what they need, give it back, and do so again, on an image that `fill` leaves just enough for all
+/// of them; how often one was told that there is no space.
+fn taking_turns(
+    form: &str,
+    fill: impl FnOnce(&Fs),
+    turn: impl Fn(&Fs, Ino) -> Result<(), Error> + Sync,
+) -> u64 {
+    let Some(image) = make(&["-b", "1024", "-N", "64", "-m", "0"], 8 << 20) else {
+        return 0;
+    };
+    let device = Arc::new(CowDevice::new(image.into()));
+    let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
+    fs.choose(form).unwrap();
+    let make = |thread| {
+        let name = format!("of{thread}").into_bytes();
+        let directory = fs.mkdir(Ino::ROOT, &name, NEW).unwrap();
+        fs.create(directory, b"there", NEW).unwrap();
+        directory
+    };
+    let directories: Vec<Ino> = (0..TURNS.0).map(make).collect();
+    fill(&fs);
+    let refused = sync::Counter::new();
+    sync::thread::workers(TURNS.0, |thread| {
+        for _ in 0..TURNS.1 {
+            match turn(&fs, directories[thread]) {
+                Err(Error::NoSpace) => refused.add(1),
+                done => done.unwrap(),
+            }
+        }
+    });
+    fs.close().unwrap();
+    judge_image(&device);
+    refused.sum()
+}
+
+/// What one gives back comes back by a commit, and others are as quick to take it.
+#[test]
+fn threads_are_not_told_of_no_space_where_there_is_a_number_for_each() {
+    for form in ["dir_ireserve=auto", "dir_ireserve=off", "dir_ireserve=high"] {
+        let fill = |fs: &Fs| {
+            for number in 0..fs.statfs().unwrap().free_files - TURNS.0 as u64 {
+                let name = format!("filler{number}").into_bytes();
+                fs.create(Ino::ROOT, &name, NEW).unwrap();
+            }
+        };
+        let refused = taking_turns(form, fill, |fs, directory| {
+            fs.create(directory, b"new", NEW)?;
+            fs.unlink(directory, b"new")
+        });
+        assert_eq!(refused, 0, "{form}");
+    }
+}
+
+#[test]
+fn threads_are_not_told_of_no_space_where_there_are_blocks_for_each() {
+    for form in ["prealloc=on", "prealloc=off", "group_lock=wait"] {
+        let fill = |fs: &Fs| {
+            let filler = fs.create(Ino::ROOT, b"filler", NEW).unwrap();
+            let mut at = 0;
+            while fs.statfs().unwrap().available > TURNS.0 as u64 * BLOCKS {
+                at += fs.write(filler, at, &[1; 1024]).unwrap() as u64;
+            }
+            fs.sync().unwrap();
+        };
+        let refused = taking_turns(form, fill, |fs, directory| {
+            let file = fs.lookup(directory, b"there")?;
+            let bytes = [2; BLOCKS as usize * 1024];
+            let mut at = 0;
+            while at < bytes.len() {
+                at += fs.write(file, at as u64, &bytes[at..])?;
+            }
+            fs.truncate(file, 0)
+        });
+        assert_eq!(refused, 0, "{form}");
+    }
+}
+
 #[test]
 fn a_crowded_image_loses_no_block() {
     crowd(&["-b", "1024", "-N", "32"], false, 500);
