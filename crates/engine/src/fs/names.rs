@@ -267,14 +267,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::set_xattr`].
     pub fn set_acl_without_set_gid(&self, ino: Ino, value: &[u8]) -> Result<(), Error> {
-        let _change = self.enter()?;
-        xattr::set_acl(
-            &self.icache,
-            ino,
-            ondisk::xattr::INDEX_ACL_ACCESS,
-            Some(value),
-            true,
-        )
+        let index = ondisk::xattr::INDEX_ACL_ACCESS;
+        self.change(|icache| xattr::set_acl(icache, ino, index, Some(value), true))
     }
 
     /// Removes an extended attribute, by its whole name. One step. An ACL need not be there.

@@ -274,6 +274,44 @@ fn acls_that_say_nothing_sensible_are_refused() {
     });
 }
 
+/// Blocks of a file that nobody holds any more, and that nobody deleted yet, are room for an ACL.
+#[test]
+fn an_acl_that_costs_set_group_id_finds_room_where_any_other_does() {
+    let Some(image) = make(&["-b", "1024", "-N", "64", "-m", "0"], 8 << 20) else {
+        return;
+    };
+    finish(&image, |fs| {
+        let files = [&b"one"[..], b"two"].map(|name| {
+            let file = fs.create(Ino::ROOT, name, new(0o2755)).unwrap();
+            let doomed = fs.create(Ino::ROOT, b"doomed", new(0o600)).unwrap();
+            fs.write(doomed, 0, &[1; 4096]).unwrap();
+            fs.hold(doomed).unwrap();
+            fs.unlink(Ino::ROOT, b"doomed").unwrap();
+            (file, doomed)
+        });
+        let filler = fs.create(Ino::ROOT, b"filler", new(0o600)).unwrap();
+        let fill = || {
+            let mut at = fs.metadata(filler).unwrap().size;
+            while let Ok(written) = fs.write(filler, at, &[1; 1024]) {
+                at += written as u64;
+            }
+        };
+        fill();
+        fs.let_go(files[0].1);
+        let set = fs.set_xattr(files[0].0, ACCESS, &large(), XattrFlag::Any);
+        assert!(set.is_ok(), "{set:?}");
+        fill();
+        fs.let_go(files[1].1);
+        let mut other = large();
+        // Another one, or it would share the first one's block.
+        other[6] = 4;
+        let set = fs.set_acl_without_set_gid(files[1].0, &other);
+        assert!(set.is_ok(), "{set:?}");
+        assert_eq!(fs.metadata(files[1].0).unwrap().mode & 0o2000, 0);
+        fs.close().unwrap();
+    });
+}
+
 #[test]
 fn a_cut_leaves_a_new_file_with_its_acls_or_no_file() {
     let Some(image) = make(&["-b", "1024"], 8 << 20) else {
