@@ -176,14 +176,14 @@ impl Fs {
     /// # Errors
     /// `ReadOnly`, as [`Fs::inode`], `Aborted`; as [`Fs::truncate`] where there is a size.
     pub fn set_attributes(&self, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
-        let _change = self.enter()?;
         if let Some(size) = attributes.size {
             self.truncate(ino, size)?;
             if attributes.is_empty_but_size() {
                 return Ok(());
             }
         }
-        self.noting(attr::set(&self.icache, ino, attributes))
+        // An ACL that follows the permissions may need a block.
+        self.change(|icache| attr::set(icache, ino, attributes))
     }
 
     /// Sets an inode's flags, as far as they can be changed (`FS_IOC_SETFLAGS`; those that can't stay as they are): one

@@ -312,6 +312,40 @@ fn an_acl_that_costs_set_group_id_finds_room_where_any_other_does() {
     });
 }
 
+/// The permissions of one of two files that share a block of attributes change, and it needs a block of its own.
+#[test]
+fn chmod_of_a_file_with_an_acl_finds_room_where_any_other_change_does() {
+    let Some(image) = make(&["-b", "1024", "-N", "64", "-m", "0"], 8 << 20) else {
+        return;
+    };
+    finish(&image, |fs| {
+        let files = [&b"one"[..], b"two"].map(|name| {
+            let file = fs.create(Ino::ROOT, name, new(0o755)).unwrap();
+            fs.set_xattr(file, ACCESS, &large(), XattrFlag::Any)
+                .unwrap();
+            file
+        });
+        let doomed = fs.create(Ino::ROOT, b"doomed", new(0o600)).unwrap();
+        fs.write(doomed, 0, &[1; 4096]).unwrap();
+        fs.hold(doomed).unwrap();
+        fs.unlink(Ino::ROOT, b"doomed").unwrap();
+        let filler = fs.create(Ino::ROOT, b"filler", new(0o600)).unwrap();
+        let mut at = 0;
+        while let Ok(written) = fs.write(filler, at, &[1; 1024]) {
+            at += written as u64;
+        }
+        fs.let_go(doomed);
+        let mode = SetAttributes {
+            mode: Some(0o700),
+            ..SetAttributes::default()
+        };
+        let set = fs.set_attributes(files[0], &mode);
+        assert!(set.is_ok(), "{set:?}");
+        assert_eq!(fs.metadata(files[0]).unwrap().mode & 0o7777, 0o700);
+        fs.close().unwrap();
+    });
+}
+
 #[test]
 fn a_cut_leaves_a_new_file_with_its_acls_or_no_file() {
     let Some(image) = make(&["-b", "1024"], 8 << 20) else {
