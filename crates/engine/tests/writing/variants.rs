@@ -216,7 +216,7 @@ fn each_form_is_switched_a_thousand_times_under_load() {
     for name in ["icache.evictions", "orphan.slots_taken"] {
         assert!(count(&fs, name) > 20, "{name}");
     }
-    let groups = count(&fs, "mballoc.groups_in_memory");
+    let groups = count(&fs, "mballoc.groups_loaded");
     assert!(groups >= 4, "{groups} groups only");
     let free = |fs: &Fs| {
         fs.sync().unwrap();
