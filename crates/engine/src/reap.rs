@@ -6,7 +6,7 @@
 //! so for all that an earlier mount left; nobody else uses the volume then. Takes the inode's lock, and the orphans'
 //! for each last step.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use journal::Handle;
 use ondisk::inode::{BLOCK_AREA, Inode, attribute_area, attribute_area_mut};
@@ -26,6 +26,52 @@ use crate::xattr;
 /// The blocks that a file can have.
 const ALL: std::ops::Range<u64> = 0..1 << 32;
 
+/// Inodes that an earlier mount left to be deleted or cut.
+pub(crate) struct Left<'a> {
+    /// The head of the classic list.
+    pub(crate) first: Option<Ino>,
+    /// Slots of the orphan file with their inodes.
+    pub(crate) slots: &'a [(u32, Ino)],
+}
+
+impl Left<'_> {
+    /// All of them, read and not checked.
+    ///
+    /// # Errors
+    /// `Corrupt` for a list that comes back to where it was; `Io`.
+    pub(crate) fn all(&self, icache: &Icache) -> Result<BTreeSet<Ino>, Error> {
+        let mut orphans = BTreeSet::new();
+        let mut next = self.first.unwrap_or(Ino(0));
+        // An inode is on the list once, so the list ends.
+        while next.0 != 0 {
+            if !orphans.insert(next) {
+                return Err(Corrupt::at(Site::OrphanTwice).ino(next).into());
+            }
+            next = Ino(icache.load(next)?.dtime());
+        }
+        orphans.extend(self.slots.iter().map(|(_, ino)| ino));
+        Ok(orphans)
+    }
+
+    /// Lets some of them know their entries, which then go with them; before any is changed, and once.
+    ///
+    /// # Errors
+    /// As [`recover`].
+    pub(crate) fn recall(&self, icache: &Icache, some: &BTreeSet<Ino>) -> Result<(), Error> {
+        let list = read_list(icache, self.first)?;
+        if list.iter().any(|inode| some.contains(&inode.ino())) {
+            restore(icache, &list);
+        }
+        for (slot, ino) in self.slots.iter().filter(|(_, ino)| some.contains(ino)) {
+            check_number(icache, *ino)?;
+            let live = icache.get(*ino)?;
+            let _locked = live.write_lock();
+            set_slot(icache, &live, *slot)?;
+        }
+        Ok(())
+    }
+}
+
 /// Finishes what an earlier mount left: first what is on the classic list, whose head is `first`, then what is in slots
 /// of the orphan file. Before anyone else uses the volume. What can't be finished is put on record and stays as it is,
 /// for e2fsck: a number that no orphan can have, an inode that is not in use or is there twice.
@@ -38,8 +84,7 @@ pub(crate) fn recover(
     slots: &[(u32, Ino)],
 ) -> Result<(), Error> {
     let list = read_list(icache, first)?;
-    let chained = list.iter().rev().map(|inode| Arc::clone(inode) as _);
-    icache.orphans().restore(chained.collect());
+    restore(icache, &list);
     let mut left = 0;
     let on_list = list.iter().map(|inode| (inode.ino(), None));
     let in_slots = slots.iter().map(|(slot, ino)| (*ino, Some(*slot)));
@@ -79,6 +124,25 @@ fn read_list(icache: &Icache, first: Option<Ino>) -> Result<Vec<Arc<LiveInode>>,
     Ok(list)
 }
 
+/// Says what the classic list holds.
+fn restore(icache: &Icache, list: &[Arc<LiveInode>]) {
+    let chained = list.iter().rev().map(|inode| Arc::clone(inode) as _);
+    icache.orphans().restore(chained.collect());
+}
+
+/// Lets an inode remember its slot. The caller has its lock.
+fn set_slot(icache: &Icache, live: &LiveInode, slot: u32) -> Result<(), Error> {
+    let ino = live.ino();
+    if live.is_orphan() {
+        return Err(Corrupt::at(Site::OrphanAgain).ino(ino).into());
+    }
+    // One that is free is refused.
+    let number = ialloc::claim(icache.volume(), icache.groups(), ino, live.of_ialloc())?;
+    drop(number);
+    live.place().set(Noted::Slot(slot));
+    Ok(())
+}
+
 /// Finishes what was begun with an inode on the list, or in this slot.
 fn finish(icache: &Icache, ino: Ino, slot: Option<u32>) -> Result<(), Error> {
     check_number(icache, ino)?;
@@ -86,13 +150,7 @@ fn finish(icache: &Icache, ino: Ino, slot: Option<u32>) -> Result<(), Error> {
     let locked = live.write_lock();
     let inode = live.snapshot();
     if let Some(slot) = slot {
-        if live.is_orphan() {
-            return Err(Corrupt::at(Site::OrphanAgain).ino(ino).into());
-        }
-        // One that is free is refused.
-        let number = ialloc::claim(icache.volume(), icache.groups(), ino, live.of_ialloc())?;
-        drop(number);
-        live.place().set(Noted::Slot(slot));
+        set_slot(icache, &live, slot)?;
     }
     match inode.links_count() {
         0 => delete(icache, &locked),

@@ -7,17 +7,16 @@
 //! Nobody else uses the device. CRASH: until that transaction is committed the fast commits are valid, from then on it
 //! stands for them.
 
-use std::collections::BTreeSet;
-
 use device::{BlockDevice, Scratch};
-use ondisk::{Corrupt, FsBlock, Geometry, Ino, Site, Superblock, Timestamp};
+use ondisk::{FsBlock, Geometry, Superblock, Timestamp};
 use sync::Arc;
 
-use super::{OpenOptions, Raised, Use, journal_map, raise};
+use super::{OpenOptions, Use, journal_map, raise};
 use crate::error::Error;
 use crate::icache::Icache;
 use crate::limits;
 use crate::namei;
+use crate::reap::Left;
 use crate::sb::{self, Volume};
 
 /// The device as it is with what fast commits say, on top of what the log's replay made of it.
@@ -35,25 +34,13 @@ pub(super) fn tried(
     super::refuse_unwritable(&*scratch, &superblock, &options)?;
     let device = Arc::clone(&scratch) as Arc<dyn BlockDevice>;
     let raised = raise(device, superblock, &options, clock, Use::Trial)?;
-    let orphans = orphans(&raised)?;
-    namei::replay(&raised.icache, area, &orphans)?;
+    let left = Left {
+        first: raised.first_orphan,
+        slots: &raised.in_slots,
+    };
+    namei::replay(&raised.icache, area, &left)?;
     raised.icache.sync_all()?;
     Ok(scratch)
-}
-
-/// Who waits to be deleted, on the list and in the orphan file.
-fn orphans(raised: &Raised) -> Result<BTreeSet<Ino>, Error> {
-    let mut orphans = BTreeSet::new();
-    let mut next = raised.first_orphan.unwrap_or(Ino(0));
-    while next.0 != 0 {
-        // An inode is on the list once, so the list ends.
-        if !orphans.insert(next) {
-            return Err(Corrupt::at(Site::OrphanTwice).ino(next).into());
-        }
-        next = Ino(raised.icache.load(next)?.dtime());
-    }
-    orphans.extend(raised.in_slots.iter().map(|(_, ino)| ino));
-    Ok(orphans)
 }
 
 /// Commits what fast commits say as the next transaction of the log, which is emptied first.

@@ -25,7 +25,7 @@ use crate::dir;
 use crate::error::Error;
 use crate::ialloc::{self, BLOCKS_AN_INODE, InodeNumber};
 use crate::icache::{Exclusive, Icache, LoadedInode};
-use crate::reap;
+use crate::reap::{self, Left};
 
 mod blocks;
 mod check;
@@ -34,11 +34,12 @@ mod said;
 
 use said::{Everything, Place, Said};
 
-/// Does what complete fast commits say. `orphans`: inodes that an earlier mount left to be deleted; those stay.
+/// Does what complete fast commits say. `left`: inodes that an earlier mount left to be deleted; those stay, but for
+/// ones whose numbers others got.
 ///
 /// # Errors
 /// `Corrupt` for records that contradict the file system; `Unsupported` for what can't be replayed; `NoSpace`, `Io`.
-pub(crate) fn replay(icache: &Icache, area: &[u8], orphans: &BTreeSet<Ino>) -> Result<(), Error> {
+pub(crate) fn replay(icache: &Icache, area: &[u8], left: &Left<'_>) -> Result<(), Error> {
     let geometry = icache.volume().geometry();
     let mut everything = Everything::read(area, geometry.block_size(), geometry.inode_size())?;
     for ino in everything.inodes.keys().chain(everything.runs.keys()) {
@@ -53,7 +54,7 @@ pub(crate) fn replay(icache: &Icache, area: &[u8], orphans: &BTreeSet<Ino>) -> R
     let mut replay = Replay {
         icache,
         everything: &everything,
-        orphans,
+        orphans: left.all(icache)?,
         gone: BTreeSet::new(),
         fresh: BTreeSet::new(),
         links: BTreeMap::new(),
@@ -62,7 +63,7 @@ pub(crate) fn replay(icache: &Icache, area: &[u8], orphans: &BTreeSet<Ino>) -> R
     };
     replay.keep_blocks()?;
     replay.check_searches()?;
-    replay.delete_replaced()?;
+    replay.delete_replaced(left)?;
     let numbers = replay.take_numbers()?;
     replay.check_records()?;
     let blocks = replay.take_blocks()?;
@@ -99,7 +100,8 @@ fn changeable() -> Flags {
 struct Replay<'a> {
     icache: &'a Icache,
     everything: &'a Everything,
-    orphans: &'a BTreeSet<Ino>,
+    /// Inodes that wait to be deleted or cut, and stay.
+    orphans: BTreeSet<Ino>,
     /// Inodes that were deleted because others got their numbers.
     gone: BTreeSet<Ino>,
     /// Inodes that were made here.
@@ -114,7 +116,7 @@ struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     /// Deletes inodes whose numbers others got in the same transaction, with their names.
-    fn delete_replaced(&mut self) -> Result<(), Error> {
+    fn delete_replaced(&mut self, left: &Left<'_>) -> Result<(), Error> {
         let mut replaced: BTreeMap<Ino, Vec<&'a Place>> = BTreeMap::new();
         for (ino, said) in &self.everything.inodes {
             if said.inode.mode() == 0 || !self.is_in_use(*ino)? {
@@ -123,15 +125,15 @@ impl<'a> Replay<'a> {
             if !said::is_another(&*self.icache.load(*ino)?, &said.inode) {
                 continue;
             }
-            if self.orphans.contains(ino) {
-                return Err(Error::Unsupported(
-                    "a fast commit that reuses such a number",
-                ));
-            }
             replaced.insert(*ino, Vec::new());
         }
         if replaced.is_empty() {
             return Ok(());
+        }
+        let orphans = self.orphans.iter().copied();
+        let orphans: BTreeSet<Ino> = orphans.filter(|ino| replaced.contains_key(ino)).collect();
+        if !orphans.is_empty() {
+            left.recall(self.icache, &orphans)?;
         }
         // Names are only taken away here, so all are looked up once.
         for place in self.everything.names.keys() {
@@ -144,6 +146,7 @@ impl<'a> Replay<'a> {
         for (ino, names) in replaced {
             self.take_names_away(ino, &names)?;
             self.delete(ino)?;
+            self.orphans.remove(&ino);
             self.gone.insert(ino);
         }
         // From here on the numbers are free.
@@ -165,10 +168,11 @@ impl<'a> Replay<'a> {
         if is_directory && !dir::is_empty(self.icache, self.icache.load(ino)?)? {
             return Err(check::full(ino));
         }
-        let had = if is_directory {
-            1
-        } else {
-            i64::from(now.links_count())
+        let had = match i64::from(now.links_count()) {
+            // It was an orphan.
+            0 => 0,
+            _ if is_directory => 1,
+            links => links,
         };
         // Some may have gone with the directory that they were in.
         match self.links.remove(&ino).unwrap_or(0) + had {

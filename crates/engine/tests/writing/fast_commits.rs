@@ -253,6 +253,37 @@ fn a_new_file_whose_number_belonged_to_one_that_linux_deleted_is_found_again() {
     assert!(!seen.entries.contains_key(&b"dir/made"[..]));
 }
 
+/// As where a file is removed while it is open, and closed a commit later: the number is among the orphans still.
+#[test]
+fn a_new_file_that_has_the_number_of_an_orphan_is_found_again() {
+    for features in ["fast_commit", "fast_commit,orphan_file"] {
+        let Some(linux) = Linux::with("4096", features, "size=8", 64) else {
+            return;
+        };
+        let held = ["old1", "old4", "old6"].map(|name| File::open(linux.at(name)).unwrap());
+        let numbers = held.each_ref().map(|file| file.metadata().unwrap().ino());
+        for name in ["old1", "old4", "old6"] {
+            fs::remove_file(linux.at(name)).unwrap();
+        }
+        let root = linux.mounted.path();
+        testkit::run("sync", &["-f", root.to_str().unwrap()]);
+        let [first, second, _third] = held;
+        drop((first, second));
+        for (name, number) in [("one", numbers[0]), ("two", numbers[1])] {
+            fs::write(linux.at(name), [9; 5000]).unwrap();
+            let now = fs::metadata(linux.at(name)).unwrap().ino();
+            assert_eq!(now, number, "Linux takes the number again");
+        }
+        linux.fsync("two");
+        let (seen, records) = by_lanefs(&linux.crashed("orphans.img"));
+        assert!(records > 0, "Linux made no fast commit");
+        let here = Manifest::of(&linux.mounted.path()).unwrap();
+        let two = &b"dir/two"[..];
+        let (ours, theirs) = (&seen.entries[two], &here.entries[two]);
+        assert_eq!((ours.size, &ours.contents), (theirs.size, &theirs.contents));
+    }
+}
+
 #[test]
 fn a_new_file_or_directory_that_has_the_number_of_a_removed_one_is_found_again() {
     let Some(linux) = Linux::new("4096") else {
