@@ -1,12 +1,15 @@
 //! What each open file was told of writes that failed behind its back: every handle hears of them once, as in Linux.
 //!
-//! A handle's number says how much it counted as told when it was opened; only those that were told of a failure since
-//! are in a table, until they are closed. The table's lock is held for a look.
+//! A handle's number says how much it counted as told when it was opened, and whether it writes synchronously; only
+//! those that were told of a failure since are in a table, until they are closed. The table's lock is held for a look.
 
 use std::collections::HashMap;
 
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sync::{Mutex, Rank};
+
+/// The bit of a handle's number that says so.
+const SYNCHRONOUS: u64 = 1 << 32;
 
 /// The open files of a mount.
 pub(crate) struct Handles {
@@ -27,11 +30,17 @@ impl Handles {
         }
     }
 
-    /// A handle that counts so many failures as told.
-    pub(crate) fn open(&self, seen: u32) -> u64 {
+    /// A handle that counts so many failures as told, of a file that was opened with `O_SYNC` or `O_DSYNC`, or not.
+    pub(crate) fn open(&self, seen: u32, is_synchronous: bool) -> u64 {
         // Relaxed: each number once; nothing else hangs on it.
         let own = self.next.fetch_add(1, Ordering::Relaxed);
-        u64::from(own) << 32 | u64::from(seen)
+        let synchronous = if is_synchronous { SYNCHRONOUS } else { 0 };
+        u64::from(own) << 33 | synchronous | u64::from(seen)
+    }
+
+    /// Whether what is done by a handle is to be durable when it is done.
+    pub(crate) fn is_synchronous(handle: u64) -> bool {
+        handle & SYNCHRONOUS != 0
     }
 
     /// How many failures a handle counts as told.
@@ -68,12 +77,13 @@ mod tests {
     #[test]
     fn each_handle_keeps_its_own_count() {
         let handles = Handles::new();
-        let (one, other) = (handles.open(0), handles.open(0));
+        let (one, other) = (handles.open(0, false), handles.open(0, true));
         assert_ne!(one, other);
         handles.set_seen(one, 3);
         assert_eq!((handles.seen(one), handles.seen(other)), (3, 0));
-        let late = handles.open(3);
+        let late = handles.open(3, false);
         assert_eq!(handles.seen(late), 3);
+        assert!(Handles::is_synchronous(other) && !Handles::is_synchronous(late));
         handles.close(one);
         assert!(handles.told.lock().is_empty());
     }

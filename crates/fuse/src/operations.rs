@@ -37,6 +37,8 @@ pub(crate) struct Opening {
     pub(crate) appends: bool,
     /// Fail if there is one already, when it is created.
     pub(crate) exclusive: bool,
+    /// What is written is durable when that returns.
+    pub(crate) synchronous: bool,
 }
 
 /// Who asks.
@@ -78,6 +80,8 @@ pub(crate) struct Copy {
     pub(crate) from: Ino,
     pub(crate) from_offset: u64,
     pub(crate) to: Ino,
+    /// By this handle.
+    pub(crate) to_handle: u64,
     pub(crate) to_offset: u64,
     pub(crate) len: u64,
 }
@@ -111,7 +115,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn rename(&self, from: Named<'_>, to: Named<'_>, flag: RenameFlag) -> Answer<()>;
     fn open(&self, ino: Ino, how: Opening) -> Answer<()>;
     /// A number for a file that was just opened, by which the calls that take a handle know it.
-    fn handle(&self, ino: Ino) -> u64;
+    fn handle(&self, ino: Ino, how: Opening) -> u64;
     /// A handle was closed; whether it was open to write.
     fn close(&self, ino: Ino, handle: u64, writes: bool);
     /// Fills `buf`; fewer bytes only at the end of the file.
@@ -133,7 +137,8 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn xattr_names(&self, ino: Ino, for_root: bool) -> Answer<Vec<u8>>;
     fn set_xattr(&self, ino: Ino, what: Setting<'_>, caller: Caller) -> Answer<()>;
     fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Answer<()>;
-    fn allocate(&self, ino: Ino, what: Allocation, caller: Caller) -> Answer<()>;
+    /// Durable when it returns, if the handle is synchronous: the kernel asks for that behind a write only. So `copy`.
+    fn allocate(&self, ino: Ino, handle: u64, what: Allocation, caller: Caller) -> Answer<()>;
     /// The next data or hole from `offset` on.
     fn seek(&self, ino: Ino, offset: u64, is_hole: bool) -> Answer<u64>;
     fn copy(&self, what: Copy, caller: Caller) -> Answer<u64>;

@@ -317,8 +317,9 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
 
     fn open(&self, _: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let opened = ino(node).and_then(|ino| {
-            self.operations.open(ino, opening(flags.0))?;
-            Ok(self.operations.handle(ino))
+            let how = opening(flags.0);
+            self.operations.open(ino, how)?;
+            Ok(self.operations.handle(ino, how))
         });
         match opened {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::FOPEN_KEEP_CACHE),
@@ -363,7 +364,7 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
                 &KEPT,
                 &attr(&metadata, BLOCK_SIZE),
                 generation(&metadata),
-                FileHandle(self.operations.handle(metadata.ino)),
+                FileHandle(self.operations.handle(metadata.ino, opening(flags))),
                 FopenFlags::FOPEN_KEEP_CACHE,
             ),
             Err(error) => reply.error(errno(error)),
@@ -568,22 +569,24 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         &self,
         request: &Request,
         node: INodeNo,
-        _: FileHandle,
+        by: FileHandle,
         offset: u64,
         len: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _acting = self.operations.act_for(caller(request));
+        let caller = caller(request);
         let what = Allocation {
             mode: mode.cast_unsigned(),
             offset,
             len,
         };
-        reply_empty(
-            ino(node).and_then(|ino| self.operations.allocate(ino, what, caller(request))),
-            reply,
-        );
+        // Either may wait for the disk.
+        self.waiters.run(&self.operations, move |operations| {
+            let _acting = operations.act_for(caller);
+            let done = ino(node).and_then(|ino| operations.allocate(ino, by.0, what, caller));
+            reply_empty(done, reply);
+        });
     }
 
     fn lseek(
@@ -617,24 +620,27 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
         _: FileHandle,
         from_offset: u64,
         to: INodeNo,
-        _: FileHandle,
+        by: FileHandle,
         to_offset: u64,
         len: u64,
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let _acting = self.operations.act_for(caller(request));
-        let copied = ino(from).and_then(|from| {
-            let to = ino(to)?;
-            let what = Copy {
-                from,
-                from_offset,
-                to,
-                to_offset,
-                len,
-            };
-            self.operations.copy(what, caller(request))
+        let caller = caller(request);
+        self.waiters.run(&self.operations, move |operations| {
+            let _acting = operations.act_for(caller);
+            let copied = ino(from).and_then(|from| {
+                let what = Copy {
+                    from,
+                    from_offset,
+                    to: ino(to)?,
+                    to_handle: by.0,
+                    to_offset,
+                    len,
+                };
+                operations.copy(what, caller)
+            });
+            reply_written(copied, reply);
         });
-        reply_written(copied, reply);
     }
 }

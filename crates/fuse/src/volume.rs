@@ -177,6 +177,14 @@ impl Volume {
         Ok(())
     }
 
+    /// What the kernel sees to behind a write to a file that was opened to be written synchronously.
+    fn sync_if_so_opened(&self, ino: Ino, handle: u64) -> Answer<()> {
+        match Handles::is_synchronous(handle) {
+            true => self.sync(ino, Some(handle), false),
+            false => Ok(()),
+        }
+    }
+
     fn write_bytes(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Answer<usize> {
         self.fs.inodes().write(ino, offset, bytes).map_err(errno)
     }
@@ -317,13 +325,13 @@ impl Operations for Volume {
         may_open(self.attributes(ino)?.flags, how)
     }
 
-    fn handle(&self, ino: Ino) -> u64 {
+    fn handle(&self, ino: Ino, how: Opening) -> u64 {
         // What is known of an inode is told when it is used; a read-only one has no writes that fail.
         let seen = match self.is_writable {
             true => self.fs.inodes().write_failures(ino).unwrap_or(0),
             false => 0,
         };
-        self.handles.open(seen)
+        self.handles.open(seen, how.synchronous)
     }
 
     fn close(&self, ino: Ino, handle: u64, writes: bool) {
@@ -446,11 +454,13 @@ impl Operations for Volume {
         self.fs.inodes().remove_xattr(ino, name).map_err(errno)
     }
 
-    fn allocate(&self, ino: Ino, what: Allocation, caller: Caller) -> Answer<()> {
+    fn allocate(&self, ino: Ino, handle: u64, what: Allocation, caller: Caller) -> Answer<()> {
         let how = allocation(what.mode)?;
         self.before_writing(ino, caller).map_err(errno)?;
         let fs = self.fs.inodes();
-        fs.allocate(ino, how, what.offset, what.len).map_err(errno)
+        fs.allocate(ino, how, what.offset, what.len)
+            .map_err(errno)?;
+        self.sync_if_so_opened(ino, handle)
     }
 
     fn seek(&self, ino: Ino, offset: u64, is_hole: bool) -> Answer<u64> {
@@ -484,6 +494,7 @@ impl Operations for Volume {
                 Err(_) => break,
             }
         }
+        self.sync_if_so_opened(what.to, what.to_handle)?;
         Ok(done)
     }
 

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 
 use crate::served::{Served, can_mount, image, lanefs, said};
 
@@ -85,6 +85,40 @@ fn what_is_synced_on_a_mount_is_in_the_image_without_a_full_commit() {
             assert_eq!(names, ["dsync", "new", "renamed"]);
         });
         assert_eq!(counted(served.path(), "journal.commits"), full, "{form}");
+        served.unmount();
+        testkit::e2fsck(&path);
+    }
+}
+
+/// The kernel asks a FUSE server for an fsync behind a write, and behind nothing else.
+#[test]
+fn what_a_synchronous_handle_allocates_or_copies_is_in_the_image() {
+    if !can_mount() {
+        return;
+    }
+    for (name, flags) in [("sync", OFlags::SYNC), ("dsync", OFlags::DSYNC)] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ["-O", "fast_commit", "-J", "size=8"];
+        let path = image(folder.path(), "image", 64 << 20, &options);
+        let served = Served::start(&path, "commit=300");
+        let from = served.path().join("from");
+        fs::write(&from, [7; 5000]).unwrap();
+        // Within the bits of an open's flags.
+        let flags = flags.bits() as i32;
+        let mut options = File::options();
+        options.create_new(true).write(true).custom_flags(flags);
+        let file = options.open(served.path().join(name)).unwrap();
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 9000).unwrap();
+        crashed(&path, |root| {
+            assert_eq!(fs::metadata(root.join(name)).unwrap().len(), 9000, "{name}");
+        });
+        let from = File::open(&from).unwrap();
+        let copied = rustix::fs::copy_file_range(&from, None, &file, None, 5000).unwrap();
+        crashed(&path, |root| {
+            let bytes = fs::read(root.join(name)).unwrap();
+            assert_eq!(bytes[..copied], [7; 5000][..copied], "{name}");
+        });
+        drop((file, from));
         served.unmount();
         testkit::e2fsck(&path);
     }

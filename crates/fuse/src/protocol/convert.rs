@@ -130,6 +130,8 @@ pub(super) fn opening(flags: i32) -> Opening {
         writes: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
         appends: flags.contains(OFlags::APPEND),
         exclusive: flags.contains(OFlags::EXCL),
+        // A part of `O_SYNC`.
+        synchronous: flags.contains(OFlags::DSYNC),
     }
 }
 
