@@ -72,8 +72,8 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
     Ok(std::iter::once(table).chain(ratios).collect())
 }
 
-/// A file system in memory for each worker, where there are as many cores: what is missing there to twice the rate of one
-/// worker, the machine does not give to two threads that share nothing.
+/// A file system in memory for each worker, where there are as many cores: what is missing there to twice the rate of
+/// one worker, the machine does not give to two threads that share nothing.
 fn apart(setup: &Setup, workers: &[usize]) -> Result<Option<Contender<'static>>, Error> {
     let most = workers.iter().copied().max().unwrap_or(0);
     if !setup.engine || most < 2 || most > thread::available_parallelism() {
