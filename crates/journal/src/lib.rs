@@ -43,7 +43,7 @@ pub use commit::Journal;
 pub use epoch::Epoch;
 pub use handle::Handle;
 pub use lists::EpochLists;
-pub use log::{commit_in_place_of_fast_commits, set_fast_area};
+pub use log::{commit_in_place_of_fast_commits, has_fast_area, set_fast_area};
 pub use map::LogMap;
 pub use object::{Object, Stageable};
 pub use options::{Options, Statistics};

@@ -377,6 +377,22 @@ pub fn commit_in_place_of_fast_commits(
     log.wipe_area()
 }
 
+/// Whether a log that holds nothing has an area for fast commits that leaves the log long enough: one that others made
+/// may not. The log is in the file system itself, whose superblock has the feature. Nothing is written.
+///
+/// # Errors
+/// `NotReplayed`, `OldFormat`; when it can't be read.
+pub fn has_fast_area(map: LogMap, superblock_at: u32) -> Result<bool, JournalError> {
+    let options = Options {
+        fast_commits: true,
+        ..Options::default()
+    };
+    let features = Log::open(map, superblock_at, None, &options)?
+        .superblock
+        .features();
+    Ok(features.incompat & JournalFeatures::INCOMPAT_FAST_COMMIT != 0)
+}
+
 /// Makes an area for fast commits at the end of a log that holds nothing, or takes it away. The log is in the file
 /// system itself, at `superblock_at` of its blocks; nobody uses it.
 ///

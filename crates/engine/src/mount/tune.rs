@@ -6,7 +6,8 @@
 //! tune2fs leaves them: e2fsck brings them up to date.
 //!
 //! The area for fast commits is in the journal: it is made, durably, before the superblock has the feature, and taken
-//! away after that has gone. A crash in between leaves an area that nobody uses.
+//! away after that has gone. A crash in between leaves an area that nobody uses. Where others turned the feature on and
+//! left no room for an area, asking for it again makes one, or says why there can be none.
 
 use device::BlockDevice;
 use ondisk::{Feature, Geometry, Superblock, Timestamp};
@@ -22,7 +23,8 @@ use crate::icache::Icache;
 use crate::limits;
 use crate::sb::{self, Volume};
 
-/// Lets `change` change the superblock of an image that nobody has open. `clock` says when that was.
+/// Lets `change` change the superblock of an image that nobody has open. `clock` says when that was. It may be asked
+/// twice, of two superblocks that differ in a feature.
 ///
 /// # Errors
 /// What `change` said: nothing was written then, but what the journal held; as [`crate::Fs::open_for_writing`] for what
@@ -30,37 +32,53 @@ use crate::sb::{self, Volume};
 pub fn tune<E: From<Error>>(
     device: &Arc<dyn BlockDevice>,
     clock: fn() -> Timestamp,
-    change: impl FnOnce(&mut Superblock) -> Result<(), E>,
+    change: impl Fn(&mut Superblock) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut superblock = replayed(device, clock)?;
     let before = superblock;
     change(&mut superblock)?;
     superblock.set_write_time(seconds(clock()));
     let has_area = |superblock: &Superblock| superblock.features().has(Feature::FAST_COMMIT);
-    if has_area(&superblock) && !has_area(&before) {
-        set_fast_area(device, before, true)?;
+    let must_make = match (has_area(&before), has_area(&superblock)) {
+        (true, true) => {
+            let mut without = before;
+            without.set_features(before.features().without(Feature::FAST_COMMIT));
+            change(&mut without)?;
+            let is_asked_for = has_area(&without);
+            is_asked_for && !on_journal(device, before, true, journal::has_fast_area)?
+        }
+        (had, has) => has && !had,
+    };
+    let set = |is_wanted| {
+        on_journal(device, before, (), move |map, at| {
+            journal::set_fast_area(map, at, is_wanted)
+        })
+    };
+    if must_make {
+        set(true)?;
     }
     write_superblock(&**device, &mut superblock)?;
     if !has_area(&superblock) && has_area(&before) {
-        set_fast_area(device, before, false)?;
+        set(false)?;
     }
     Ok(())
 }
 
-/// Makes the journal's area for fast commits, or takes it away. CRASH: as [`journal::set_fast_area`].
-fn set_fast_area(
+/// Does something with the journal's log, where its superblock is; `without`: where there is no journal.
+fn on_journal<T>(
     device: &Arc<dyn BlockDevice>,
     superblock: Superblock,
-    is_wanted: bool,
-) -> Result<(), Error> {
+    without: T,
+    work: impl FnOnce(journal::LogMap, u32) -> Result<T, journal::JournalError>,
+) -> Result<T, Error> {
     if !superblock.features().has(Feature::HAS_JOURNAL) {
-        return Ok(());
+        return Ok(without);
     }
     let volume = Volume::new(Arc::clone(device), superblock, None, limits::CACHE_BYTES)?;
     let block_size = volume.geometry().block_size();
     let runs = journal_map(&Icache::new(volume))?;
     let map = journal::LogMap::new(Arc::clone(device), block_size, &runs);
-    Ok(journal::set_fast_area(map, 0, is_wanted)?)
+    Ok(work(map, 0)?)
 }
 
 /// The superblock, once the journal holds nothing.

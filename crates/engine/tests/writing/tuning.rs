@@ -136,6 +136,47 @@ fn a_journal_without_room_for_an_area_stays_as_it_is() {
     assert!(device.bytes() == image, "something was written");
 }
 
+/// tune2fs turns the feature on and does not look at the journal: Linux then refuses the mount, or takes what an area
+/// needs from a log that needs it.
+#[test]
+fn asking_again_for_an_area_that_has_no_room_makes_it_or_says_why_not() {
+    if !testkit::have("tune2fs") {
+        return testkit::skip("needs tune2fs");
+    }
+    for (size, has_room) in [("size=4", false), ("size=5", true)] {
+        let Some(image) = make(&["-b", "4096", "-J", size], 32 << 20) else {
+            return;
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        fs::write(&path, image).unwrap();
+        testkit::run("tune2fs", &["-O", "fast_commit", path.to_str().unwrap()]);
+        let image = fs::read(&path).unwrap();
+        let device = device(image.clone());
+        match set_area(&shared(&device), true) {
+            Ok(()) => {
+                assert!(has_room, "{size}");
+                assert_eq!(fsynced(&device, "file"), 1);
+            }
+            Err(error) => {
+                let error = error.to_string();
+                assert!(
+                    !has_room && error.contains("it needs 1040"),
+                    "{size}: {error}"
+                );
+                assert!(device.bytes() == image, "something was written");
+            }
+        }
+        // What does not ask for it changes nothing of it.
+        let label = |superblock: &mut Superblock| {
+            superblock.set_mount_count(7);
+            Ok::<(), Error>(())
+        };
+        tune(&shared(&device), clock, label).unwrap();
+        e2fsck(&device);
+    }
+}
+
 #[test]
 fn a_cut_while_an_area_is_made_or_taken_away_leaves_it_or_none() {
     let Some(none) = make(&["-b", "4096", "-J", "size=8"], 24 << 20) else {
