@@ -396,6 +396,33 @@ fn a_directory_of_which_more_than_names_changed_is_committed_in_full() {
     dir.fs.close().unwrap();
 }
 
+/// The file's own names are as they were, so it brings no directory.
+#[test]
+fn a_file_below_a_directory_that_was_renamed_is_where_that_was_until_a_full_commit() {
+    let Some(image) = image("4096") else {
+        return;
+    };
+    let device = device(image);
+    let fs = open(shared(&device));
+    let directory = fs.mkdir(Ino::ROOT, b"old", NEW).unwrap();
+    let file = fs.create(directory, b"file", NEW).unwrap();
+    fs.sync().unwrap();
+    fs.rename(Ino::ROOT, b"old", Ino::ROOT, b"new", RenameFlag::Replace)
+        .unwrap();
+    fs.write(file, 0, &[1; 9000]).unwrap();
+    let commits = count(&fs, "journal.commits");
+    fs.fsync(file).unwrap();
+    assert_eq!(count(&fs, "journal.commits"), commits);
+    let seen = after_a_cut(&device);
+    assert_eq!(seen.entries[&b"old/file"[..]].size, 9000);
+    fs.fsync(Ino::ROOT).unwrap();
+    assert_eq!(count(&fs, "journal.commits"), commits + 1);
+    let seen = after_a_cut(&device);
+    assert_eq!(seen.entries[&b"new/file"[..]].size, 9000);
+    assert!(!seen.entries.contains_key(&b"old"[..]));
+    fs.close().unwrap();
+}
+
 #[test]
 fn names_that_go_are_gone_after_an_fsync_of_their_directory() {
     let Some(mut dir) = Directory::new("4096") else {
