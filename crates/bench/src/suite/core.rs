@@ -35,6 +35,7 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
     }
     let ours = contenders.len();
     contenders.extend(setup.directories()?);
+    let directories = contenders.len() - ours;
     let workers = setup.workers(&[1, 2]);
     contenders.extend(apart(setup, &workers)?);
     let mut rows = Vec::new();
@@ -68,7 +69,7 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
     );
     table.notes = abouts.to_vec();
     (table.rows_are, table.shape, table.cells) = ("operation", Shape::Bars, cells);
-    let ratios = ratios(&table, &workers, ours);
+    let ratios = ratios(&table, &workers, ours, directories > 0);
     Ok(std::iter::once(table).chain(ratios).collect())
 }
 
@@ -98,7 +99,7 @@ fn by(above: &Cell, below: &Cell) -> Cell {
 }
 
 /// Ratios to the first directory with as many workers, and of two workers to one, round by round.
-fn ratios(table: &Table, workers: &[usize], ours: usize) -> Vec<Table> {
+fn ratios(table: &Table, workers: &[usize], ours: usize, has_peer: bool) -> Vec<Table> {
     let at = |count: usize| workers.iter().position(|known| *known == count);
     let (Some(one), Some(two)) = (at(1), at(2)) else {
         return Vec::new();
@@ -123,7 +124,8 @@ fn ratios(table: &Table, workers: &[usize], ours: usize) -> Vec<Table> {
             *ratio = by(cell(row, two, column), cell(row, one, column));
         }
     }
-    let Some(other) = table.columns.get(ours).filter(|_| ours > 0) else {
+    // What comes behind the directories is no peer.
+    let Some(other) = table.columns.get(ours).filter(|_| ours > 0 && has_peer) else {
         return tables;
     };
     let mut columns = Vec::new();
