@@ -161,6 +161,18 @@ fn direct(source: &str, directory: &Path, access: &Access) -> Result<Option<Owne
     }
 }
 
+/// Why fusermount3 was not started. Where it is nowhere, the error is that of a folder of `PATH` that the user may not
+/// enter, if there is one.
+fn not_started(error: io::Error) -> MountError {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|folder| folder.join(PROGRAM).exists());
+    match error.kind() {
+        io::ErrorKind::NotFound => MountError::NoHelper,
+        io::ErrorKind::PermissionDenied if !is_there => MountError::NoHelper,
+        _ => MountError::system("starting", Path::new(PROGRAM), error),
+    }
+}
+
 /// Mounts by fusermount3, which sends the open device over a socket.
 fn by_program(source: &str, directory: &Path, access: &Access) -> Result<OwnedFd, MountError> {
     let failed = |error: io::Error| MountError::system("mounting on", directory, error);
@@ -186,10 +198,7 @@ fn by_program(source: &str, directory: &Path, access: &Access) -> Result<OwnedFd
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => MountError::NoHelper,
-            _ => MountError::system("starting", Path::new(PROGRAM), error),
-        })?;
+        .map_err(not_started)?;
     drop(theirs);
     let device = receive(&ours);
     let output = child.wait_with_output().map_err(failed)?;
@@ -304,10 +313,7 @@ impl Unmounter {
             .arg(&self.directory)
             .stdin(Stdio::null())
             .output()
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => MountError::NoHelper,
-                _ => MountError::system("starting", Path::new(PROGRAM), error),
-            })?;
+            .map_err(not_started)?;
         let text = said(&output.stderr);
         match output.status.success() {
             true => Ok(()),
