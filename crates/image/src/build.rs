@@ -8,7 +8,7 @@ use std::path::Path;
 use std::os::unix::fs::FileTypeExt;
 
 use device::Resize;
-use mkfs::{Layout, Summary};
+use mkfs::Summary;
 use sync::atomic::AtomicBool;
 
 use crate::error::BuildError;
@@ -118,12 +118,12 @@ fn build_from_pipe(
     output: &Path,
     job: &Job<'_>,
 ) -> Result<Report, BuildError> {
-    let (given, layout) = match options.size {
-        Size::Fixed(bytes) => (bytes, Some(Layout::plan(bytes, &mkfs)?)),
-        Size::Auto(_) => (0, None),
+    let given = match options.size {
+        Size::Fixed(bytes) => Some(bytes),
+        Size::Auto(_) => None,
     };
-    let room = Room::new(&mut mkfs, layout.as_ref())?;
-    let output = Output::create(output, given)?;
+    let room = Room::new(&mut mkfs, given)?;
+    let output = Output::create(output, given.unwrap_or(0))?;
     job.phase(Phase::Copy { total: 0 });
     let mut pipe = Pipe::new(output.device(), room, job);
     let scanned = source::scan_streaming(source, job.cancel(), &mut pipe);
@@ -131,24 +131,16 @@ fn build_from_pipe(
     let tree = job
         .check()
         .and_then(|()| scanned.map_err(stream::received))?;
-    let (taken, space) = pipe.finish(&tree)?;
+    let (taken, geometry) = pipe.finish(&tree)?;
+    mkfs.stream = Some(geometry);
     job.check()?;
     job.phase(Phase::Plan);
     let clamp = reproducible::clamp(options, &tree, &mut mkfs);
-    let plan = match options.size {
-        Size::Fixed(bytes) => {
-            // The same places as before, with the identity that the tree may have given.
-            let layout = Layout::plan(bytes, &mkfs)?;
-            plan::keep_identity(&mut mkfs, &layout);
-            plan::plan_within(&tree, &mkfs, layout, space, &taken)?
-        }
-        Size::Auto(_) => {
-            let end = taken.runs.last().map_or(0, |run| run.end().0);
-            let end = end << mkfs.block_size.map_or(12, ondisk::BlockSize::bits);
-            let guess = (2 * end + (1 << 30)).saturating_add(plan::journal_room(&mkfs));
-            plan::plan_around(&tree, &mkfs, options.size, guess, &taken)?
-        }
-    };
+    let end = taken.runs.last().map_or(0, |run| run.end().0);
+    let end = end << mkfs.block_size.map_or(12, ondisk::BlockSize::bits);
+    let guess = (2 * end + (1 << 30)).saturating_add(plan::journal_room(&mkfs));
+    let guess = given.unwrap_or(guess);
+    let plan = plan::plan_around(&tree, &mkfs, options.size, guess, &taken)?;
     output.device().set_size(plan.layout.size_bytes())?;
     job.phase(Phase::Copy {
         total: copied_bytes(&plan),

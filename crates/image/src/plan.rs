@@ -191,7 +191,13 @@ pub(crate) fn plan_around(
     let demand = settled.demand()?;
     let mut clusters = demand.clusters;
     for _ in 0..GROW_TRIES {
-        let layout = settled.layout(Demand { clusters, ..demand }, size)?;
+        let demand = Demand { clusters, ..demand };
+        let layout = match size {
+            Size::Fixed(bytes) if options.stream.is_some() => {
+                settled.layout_around_stream(bytes, demand)?
+            }
+            _ => settled.layout(demand, size)?,
+        };
         let space = settled.free_space(&layout);
         match settled.place(layout, space) {
             Err(PlanError::Short(Shortage::Clusters(missing))) => clusters += missing,
@@ -201,37 +207,6 @@ pub(crate) fn plan_around(
     Err(PlanError::Short(Shortage::Clusters(
         clusters - demand.clusters,
     )))
-}
-
-/// Places a tree in the space that streams left in a layout.
-///
-/// # Errors
-/// As [`plan`].
-pub(crate) fn plan_within(
-    tree: &Tree,
-    options: &Options,
-    layout: Layout,
-    space: Space,
-    taken: &Taken,
-) -> Result<Plan, PlanError> {
-    let given = layout.size_bytes();
-    let settled = Settled::new(tree, options, given, taken)?;
-    let demand = settled.demand()?;
-    if demand.clusters > space.free() {
-        let missing = (demand.clusters - space.free()) * settled.shape.cluster_bytes();
-        return Err(PlanError::TooSmall {
-            given,
-            needed: given + missing,
-        });
-    }
-    let inodes = u64::from(layout.geometry().inodes_count());
-    if demand.inodes > inodes {
-        return Err(PlanError::TooFewInodes {
-            given: inodes,
-            needed: demand.inodes,
-        });
-    }
-    settled.place(layout, space)
 }
 
 /// What does not depend on the size: the options with all that is random chosen, and what each node needs.
@@ -341,6 +316,19 @@ impl<'a> Settled<'a> {
         }
     }
 
+    /// The layout of a given size around data that is already there, so no other size can be tried.
+    fn layout_around_stream(&self, given: u64, demand: Demand) -> Result<Layout, PlanError> {
+        let layout = layout_for(&self.options, given, demand.inodes, self.taken)?;
+        let free = self.free_space(&layout).free();
+        match demand.clusters.checked_sub(free) {
+            None | Some(0) => Ok(layout),
+            Some(missing) => Err(PlanError::TooSmall {
+                given,
+                needed: given + missing * self.shape.cluster_bytes(),
+            }),
+        }
+    }
+
     /// Places everything in `space` of a layout.
     fn place(&self, layout: Layout, space: Space) -> Result<Plan, PlanError> {
         let shape = Shape::of(&layout, self.options.lost_found);
@@ -370,12 +358,8 @@ impl<'a> Settled<'a> {
         match layout_for(&self.options, bytes, demand.inodes, self.taken) {
             Ok(layout) if self.fits(&layout, demand) => Ok(Some(layout)),
             Ok(_) | Err(PlanError::Mkfs(mkfs::Error::TooSmall { .. })) => Ok(None),
-            // The number of inodes is ours, and the size has too few groups for it.
-            Err(PlanError::Mkfs(mkfs::Error::Option { option, .. }))
-                if option == "-N" && self.options.inodes.is_none() =>
-            {
-                Ok(None)
-            }
+            // The size has too few groups for the inodes.
+            Err(PlanError::Mkfs(mkfs::Error::Option { option, .. })) if option == "-N" => Ok(None),
             Err(error) => Err(error),
         }
     }

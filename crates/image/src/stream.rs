@@ -5,9 +5,11 @@
 //! needs, and the rest is planned around them at the end. Data of entries that a later entry replaces lies in blocks
 //! that are free in the end.
 
+use std::ops::Range;
+
 use device::{BlockDevice, FileDevice, Resize};
 use hashbrown::HashMap;
-use mkfs::{FixedRegions, Layout, Options};
+use mkfs::{Layout, Options, StreamGeometry};
 use ondisk::FsBlock;
 
 use crate::error::BuildError;
@@ -26,14 +28,6 @@ const BUFFER_BYTES: usize = 1 << 20;
 const GROW_BYTES: u64 = 1 << 30;
 /// The end of the places that data of a pipe may get: 16 TiB, the most that many hosts' files can have.
 const PIPE_END_BYTES: u64 = 1 << 44;
-/// The size of the layout that tells a growing image's shape; less where the descriptors of so many groups have no
-/// room.
-const SHAPE_BYTES: u64 = 64 << 30;
-/// Descriptor blocks, with those reserved for growth, of an image whose size is decided last: enough for 2 TiB in
-/// blocks of 4 KiB.
-const DESCRIPTOR_REGION_BYTES: u64 = 1 << 20;
-const DESCRIPTOR_BLOCKS_MAX: u64 = 256;
-
 /// Writes one file after another, each to its runs.
 struct ItemWriter<'a> {
     writer: BlockWriter<'a>,
@@ -232,48 +226,55 @@ pub(crate) struct Room {
     space: Space,
     /// Whether the size is decided last, and the output grows meanwhile.
     growing: bool,
+    geometry: StreamGeometry,
 }
 
 impl Room {
-    /// The free space of a layout, or, without one, whatever is clear of fixed places; then the options are settled
-    /// so that the layout that is made last has these same fixed places.
+    /// All that is clear of the settled places of an image of `given` bytes, or of one whose size is decided last.
+    /// From here on the options hold these settled places.
     ///
     /// # Errors
-    /// When options can't be had for an image whose size is decided last.
-    pub(crate) fn new(options: &mut Options, layout: Option<&Layout>) -> Result<Room, BuildError> {
-        if let Some(layout) = layout {
-            let shape = Shape::of(layout, options.lost_found);
-            let space = shape.free_space(layout);
-            return Ok(Room {
-                shape,
-                space,
-                growing: false,
-            });
-        }
-        let block_size = options.block_size_or(ondisk::BlockSize::K4);
-        options.block_size = Some(block_size);
-        let region = (DESCRIPTOR_REGION_BYTES >> block_size.bits()).min(DESCRIPTOR_BLOCKS_MAX);
-        // At most `DESCRIPTOR_BLOCKS_MAX`.
-        options.descriptor_region = Some(region as u32);
-        let regions = FixedRegions::new(options)?;
-        // The shape of any size; what differs by size is not asked for.
-        let bytes = SHAPE_BYTES.min(regions.most_blocks() << block_size.bits());
-        let shape = Shape::of(&Layout::plan(bytes, options)?, options.lost_found);
-        let end = PIPE_END_BYTES >> block_size.bits();
-        let mut ranges = Vec::new();
-        let mut next = FsBlock(0);
-        while next.0 < end {
-            let clear = regions.next_clear(next);
-            ranges.push(clear.start.0.min(end)..clear.end().0.min(end));
-            next = clear.end();
-        }
-        let space = Space::new(ranges.into_iter(), shape.cluster_bytes());
+    /// When the options can't be had.
+    pub(crate) fn new(options: &mut Options, given: Option<u64>) -> Result<Room, BuildError> {
+        let geometry = match given {
+            Some(bytes) => StreamGeometry::sized(bytes, options)?,
+            None => StreamGeometry::growing(options)?,
+        };
+        options.stream = Some(geometry.clone());
+        // What differs by the number of inodes, and by a size that is decided last, is not asked of this shape.
+        let usual = Options {
+            inodes: given.and(options.inodes),
+            ..options.clone()
+        };
+        let layout = Layout::plan(geometry.size_bytes(), &usual)?;
+        let shape = Shape::of(&layout, options.lost_found);
+        let ranges = clear_ranges(&geometry, &shape);
         Ok(Room {
+            space: Space::new(ranges.into_iter(), shape.cluster_bytes()),
             shape,
-            space,
-            growing: true,
+            growing: given.is_none(),
+            geometry,
         })
     }
+}
+
+/// The clusters of data that a geometry allows, ascending.
+fn clear_ranges(geometry: &StreamGeometry, shape: &Shape) -> Vec<Range<u64>> {
+    let end = geometry
+        .end()
+        .0
+        .min(PIPE_END_BYTES >> shape.block_size.bits());
+    let mut ranges = Vec::new();
+    let mut clear = geometry.next_clear(FsBlock(0));
+    while clear.start.0 < end {
+        let first = clear.start.0.div_ceil(1 << shape.cluster_bits);
+        let last = clear.end().0.min(end) >> shape.cluster_bits;
+        if first < last {
+            ranges.push(first..last);
+        }
+        clear = geometry.next_clear(clear.end());
+    }
+    ranges
 }
 
 /// Takes a pipe's data as it comes.
@@ -284,6 +285,7 @@ pub(crate) struct Pipe<'a> {
     writer: ItemWriter<'a>,
     job: &'a Job<'a>,
     growing: bool,
+    geometry: StreamGeometry,
     files: crate::plan::place::StreamTable,
     current: Current,
 }
@@ -306,6 +308,7 @@ impl<'a> Pipe<'a> {
             space: room.space,
             job,
             growing: room.growing,
+            geometry: room.geometry,
             files: HashMap::new(),
             current: Current::default(),
         }
@@ -313,6 +316,9 @@ impl<'a> Pipe<'a> {
 
     /// Places blocks of the current file, and makes room for them in the output.
     fn place(&mut self, range: (u64, u64)) -> Result<(), BuildError> {
+        // What was asked for at most: the placer takes clusters for less, never for more.
+        let most = (range.1 - range.0).div_ceil(1 << self.shape.cluster_bits) + 1;
+        while self.space.free() < most && self.lower() {}
         let runs = &mut self.writer.runs;
         let placer = &mut self.current.placer;
         placer.place(&mut self.space, &self.shape, range, runs, 0).map_err(|error| match error {
@@ -333,6 +339,22 @@ impl<'a> Pipe<'a> {
             self.output.set_size(end.next_multiple_of(GROW_BYTES))?;
         }
         Ok(())
+    }
+
+    /// Gives data some of the room that is kept for inode tables; false when there is no more of it to give.
+    fn lower(&mut self) -> bool {
+        let Some(lower) = self.geometry.lower() else {
+            return false;
+        };
+        let before = clear_ranges(&self.geometry, &self.shape);
+        let more = Space::new(
+            clear_ranges(&lower, &self.shape).into_iter(),
+            self.shape.cluster_bytes(),
+        );
+        let more = more.without(&before, self.shape.cluster_bytes());
+        self.space.extend(more);
+        self.geometry = lower;
+        true
     }
 
     fn start(
@@ -384,12 +406,12 @@ impl<'a> Pipe<'a> {
         Ok(())
     }
 
-    /// Everything came: what the tree's files have taken, and the space that is left for the rest. Blocks of entries
-    /// that were replaced are free again; where the size is not settled, they are cleared, as metadata may get them.
+    /// Everything came: what the tree's files have taken, and the geometry around which they lie. Blocks of entries
+    /// that were replaced are free again, and are cleared, because metadata may get them.
     ///
     /// # Errors
     /// When the output can't be written.
-    pub(crate) fn finish(mut self, tree: &Tree) -> Result<(Taken, Space), BuildError> {
+    pub(crate) fn finish(mut self, tree: &Tree) -> Result<(Taken, StreamGeometry), BuildError> {
         self.writer.writer.flush()?;
         let mut files = HashMap::with_capacity(self.files.len());
         for id in tree.nodes() {
@@ -407,11 +429,7 @@ impl<'a> Pipe<'a> {
             .collect();
         replaced.sort_unstable_by_key(|run| run.start);
         for run in replaced {
-            if self.growing {
-                self.clear(run)?;
-            } else {
-                self.space.release(run);
-            }
+            self.clear(run)?;
         }
         let mut clusters: Vec<_> = files
             .values()
@@ -429,7 +447,7 @@ impl<'a> Pipe<'a> {
                 _ => runs.push(next),
             }
         }
-        Ok((Taken { runs, files }, self.space))
+        Ok((Taken { runs, files }, self.geometry))
     }
 
     /// Makes clusters zeros.

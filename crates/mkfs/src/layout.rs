@@ -101,8 +101,9 @@ impl Layout {
         Layout::plan_around(size_bytes, options, &[])
     }
 
-    /// As [`Layout::plan`], with blocks that are taken already (ascending, outside [`crate::FixedRegions`], whole
-    /// clusters): bitmaps, inode tables, journal and the other special files go into the gaps and behind.
+    /// As [`Layout::plan`], with blocks that are taken already (ascending, whole clusters, out of those that
+    /// [`crate::StreamGeometry`] gives): bitmaps, inode tables, journal and the other special files go into the gaps
+    /// and behind.
     ///
     /// # Errors
     /// As `plan`; also when what is left is too small or too scattered.
@@ -409,10 +410,13 @@ mod tests {
     fn metadata_go_around_the_data() {
         let options = Options {
             block_size: Some(BlockSize::K4),
-            descriptor_region: Some(127),
             ..Options::default()
         };
-        let taken = [run(128, 32768 - 128), run(32768 + 128, 60_000)];
+        let options = Options {
+            stream: Some(crate::StreamGeometry::growing(&options).unwrap()),
+            ..options
+        };
+        let taken = [run(257, 32768 - 257), run(32768 + 257, 60_000)];
         let layout = Layout::plan_around(1 << 30, &options, &taken).unwrap();
         let overlaps = |one: &Run, other: &Run| one.start < other.end() && other.start < one.end();
         for used in layout.used() {

@@ -5,7 +5,7 @@
 //! outside [`Layout::used`], its inodes from [`Layout::first_free_ino`] on, and calls [`Layout::finish`] with what it
 //! used.
 //!
-//! A stream whose length is not known puts its data around the [`FixedRegions`] first, and has the rest placed around
+//! A stream whose length is not known puts its data around the [`StreamGeometry`] first, and has the rest placed around
 //! the data at the end, with [`Layout::plan_around`].
 //!
 //! No lock is taken and no thread started. A crash in the middle leaves a device without an ext4 superblock, as the
@@ -37,6 +37,6 @@ pub use journal_device::{JournalDevice, format_journal_device, is_journal_device
 pub use layout::{GroupPlace, Layout, Run};
 pub use letters::parse_size;
 pub use options::{BlocksOrBytes, Compat, FsType, JournalOptions, Options, UsageType};
-pub use regions::FixedRegions;
+pub use regions::StreamGeometry;
 pub use special::SpecialInode;
 pub use usage::{GroupUse, Summary, Usage};

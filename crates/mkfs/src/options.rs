@@ -134,9 +134,8 @@ pub struct Options {
     pub stripe_width: Option<u32>,
     /// `-E resize=`: what the file system must be able to grow to online.
     pub resize: Option<BlocksOrBytes>,
-    /// Descriptor blocks and those reserved for growth, together: the same for any size. For images whose size is
-    /// decided last; `None` by mke2fs's rule.
-    pub descriptor_region: Option<u32>,
+    /// What data was streamed around, if it was: the layout then has this geometry.
+    pub stream: Option<crate::StreamGeometry>,
     /// `-E lazy_itable_init=`: leave inode tables that aren't used for the kernel to clear.
     pub lazy_itable_init: bool,
     /// `-E lazy_journal_init=`: don't clear the journal.
@@ -199,7 +198,7 @@ impl Default for Options {
             stride: None,
             stripe_width: None,
             resize: None,
-            descriptor_region: None,
+            stream: None,
             lazy_itable_init: true,
             lazy_journal_init: false,
             packed_meta_blocks: false,

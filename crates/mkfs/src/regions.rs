@@ -1,118 +1,307 @@
-//! The blocks that no size of an image leaves free: what whoever streams data must write around.
+//! What a stream writes around: the places of an image that are settled before its first byte of data.
 
-use ondisk::{BlockSize, Feature, FsBlock};
+use ondisk::{Feature, FsBlock};
 
+use crate::shape::Shape;
 use crate::{Error, Options, Run, features};
 
-/// The blocks that no size of the image leaves free: superblocks and group descriptors at their groups' starts.
+/// The most groups of an image whose size is decided last.
+const GROWING_GROUPS_MAX: u64 = 1 << 20;
+/// Bytes of descriptors, with those reserved for growth, of an image whose size is decided last: enough for 2 TiB in
+/// blocks of 4 KiB.
+const REGION_BYTES: u64 = 1 << 20;
+const REGION_BLOCKS_MAX: u64 = 256;
+/// In so many steps the room that is kept for inode tables can be lowered by a whole group.
+const LOWER_STEPS: u64 = 128;
+/// Bytes of the image whose numbers stand for one whose size is decided last; less where groups are small.
+const GROWING_BYTES: u64 = 64 << 30;
+
+/// What of an image is settled before its data comes through a pipe, and never changes after that: block and cluster
+/// size, blocks a group, and the places of superblocks and group descriptors.
 ///
-/// For writing data before the size is known: blocks outside these regions stay free of fixed metadata, provided
-/// that [`crate::Layout::plan_around`] gets the same options (with `descriptor_region` and `block_size` set).
-#[derive(Clone, Debug)]
-pub struct FixedRegions {
-    blocks_per_group: u64,
-    first_data_block: u64,
-    /// Superblock, descriptors and those reserved.
+/// Data goes to the blocks that [`StreamGeometry::next_clear`] gives. Everything else is decided when the data is
+/// there: the number of inodes, bitmaps, inode tables, journal and, for an image that grows, the number of groups. A
+/// layout under options that hold this geometry ([`Options::stream`]) has the same settled places whatever their
+/// number of inodes is, so what is decided last only goes where no data lies.
+///
+/// Without `flex_bg` each group holds its own bitmaps and inode table. Room for these is kept at the group's start,
+/// and the group has at most as many inodes as that room holds. An image of a given size keeps as much as an inode
+/// table can need, and [`StreamGeometry::lower`] gives some of it to data when all else is full.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StreamGeometry {
+    shape: Shape,
+    /// Descriptor blocks, used and reserved, in a group that has them; unless `meta_bg` spreads them.
     region: u64,
-    is_sparse: bool,
-    /// Groups whose descriptors, of the usual size at most, fit in the region.
-    most_groups: u64,
+    /// Blocks kept in each group for its inode table, where only the group itself can hold it.
+    kept: u64,
+    /// Fewer are not kept: the table for the usual number of inodes.
+    kept_min: u64,
+    is_growing: bool,
 }
 
-impl FixedRegions {
-    /// The fixed regions under these options.
+impl StreamGeometry {
+    /// The geometry of an image of `size_bytes`.
     ///
     /// # Errors
-    /// When `descriptor_region` or `block_size` is not set, or the features move descriptors with the size (`meta_bg`,
-    /// `sparse_super2`) or allocate in clusters (`bigalloc`).
-    pub fn new(options: &Options) -> Result<FixedRegions, Error> {
-        let (Some(region), Some(block_size)) = (options.descriptor_region, options.block_size)
-        else {
-            return Err(Error::option(
-                "descriptor region",
-                "must be set, as must the block size",
-            ));
-        };
-        let features = features::resolve(options)?;
-        for feature in [Feature::META_BG, Feature::SPARSE_SUPER2, Feature::BIGALLOC] {
-            if features.has(feature) {
-                let reason = "can't be used for an image whose size is decided last; give the size";
-                return Err(Error::option(format!("-O {feature}"), reason));
-            }
-        }
-        let descriptor = options.desc_size.map_or(64, u64::from).max(32);
-        let most = (8 * block_size.bytes_u64()).min(65528);
-        Ok(FixedRegions {
-            blocks_per_group: options.blocks_per_group.unwrap_or(most),
-            first_data_block: u64::from(block_size == BlockSize::K1),
-            region: u64::from(region) + 1,
-            is_sparse: features.has(Feature::SPARSE_SUPER),
-            most_groups: (u64::from(region) << block_size.bits()) / descriptor,
+    /// As [`crate::Layout::plan`].
+    pub fn sized(size_bytes: u64, options: &Options) -> Result<StreamGeometry, Error> {
+        let shape = Shape::new(size_bytes, options)?;
+        let usual = shape.table_blocks;
+        let most = (shape.inodes_per_group_max() * shape.inode_size) >> shape.block_size.bits();
+        Ok(StreamGeometry {
+            region: shape.desc_blocks() + shape.reserved_gdt,
+            kept: most.min(shape.blocks_per_group / 2).max(usual),
+            kept_min: usual,
+            shape,
+            is_growing: false,
         })
     }
 
-    /// Blocks of the largest file system whose descriptors have room in the region.
-    #[must_use]
-    pub fn most_blocks(&self) -> u64 {
-        self.first_data_block + self.most_groups * self.blocks_per_group
+    /// The geometry of an image whose size is decided last.
+    ///
+    /// # Errors
+    /// As [`crate::Layout::plan`], for options that no size can have.
+    pub fn growing(options: &Options) -> Result<StreamGeometry, Error> {
+        let mut options = options.clone();
+        // The number of inodes is decided last, too; here it must not make the groups smaller.
+        options.inodes = None;
+        let mut shape = Shape::unsettled(GROWING_BYTES, &options)?;
+        let block = shape.block_size.bytes_u64();
+        let mut region = (REGION_BYTES / block).min(REGION_BLOCKS_MAX);
+        if region > shape.blocks_per_group / 4 && !shape.has(Feature::META_BG) {
+            let asked = ondisk::Features::NONE.apply(&options.features);
+            if asked.is_ok_and(|asked| asked.has(Feature::RESIZE_INODE)) {
+                region = shape.blocks_per_group / 4;
+            } else {
+                // As for a given size: descriptors would fill most of a group.
+                let set = shape.features.with(Feature::META_BG);
+                shape.features = set.without(Feature::RESIZE_INODE);
+            }
+        }
+        let most_groups = match shape.has(Feature::META_BG) {
+            true => GROWING_GROUPS_MAX,
+            false => region * block / shape.desc_size,
+        };
+        let most = shape.first_data_block + most_groups * shape.blocks_per_group;
+        shape.blocks =
+            (GROWING_BYTES / block).min(most) >> shape.cluster_bits << shape.cluster_bits;
+        shape.blocks_given = shape.blocks;
+        shape.groups = most_groups;
+        let mut geometry = StreamGeometry {
+            shape,
+            region,
+            kept: 0,
+            kept_min: 0,
+            is_growing: true,
+        };
+        let bytes = geometry.shape.blocks * block;
+        // The usual number of inodes for the size: without flex_bg it is each group's share for good.
+        let usual = geometry.shape_of(bytes, &options)?;
+        (geometry.kept, geometry.kept_min) = (usual.table_blocks, usual.table_blocks);
+        Ok(geometry)
     }
 
-    /// The next blocks from `from` on that are clear of fixed regions, up to the next region.
+    /// Bytes of the image for a sized one; else of one that stands for all sizes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.shape.blocks_given.max(self.shape.blocks) << self.shape.block_size.bits()
+    }
+
+    /// The block at which the largest such image ends.
+    #[must_use]
+    pub fn end(&self) -> FsBlock {
+        match self.is_growing {
+            true => FsBlock(
+                self.shape.first_data_block + self.shape.groups * self.shape.blocks_per_group,
+            ),
+            false => FsBlock(self.shape.blocks),
+        }
+    }
+
+    /// The next blocks from `from` on that data may get, up to the next settled place; empty at the end.
     #[must_use]
     pub fn next_clear(&self, from: FsBlock) -> Run {
-        let mut start = from.0.saturating_sub(self.first_data_block);
-        let mut group = start / self.blocks_per_group;
-        if self.has_super(group) {
-            start = start.max(group * self.blocks_per_group + self.region);
-        }
-        group += 1;
-        while !self.has_super(group) {
-            group += 1;
+        let end = self.end().0;
+        let first = self.shape.first_data_block;
+        let mut start = from.0.max(self.shape.first_usable());
+        while start < end {
+            let group = (start - first) / self.shape.blocks_per_group;
+            let group_start = first + group * self.shape.blocks_per_group;
+            start = start.max(group_start + self.settled_in(group));
+            // One group's end is the next one's start, which may hold nothing settled.
+            let mut next = group + 1;
+            let mut stop = first + next * self.shape.blocks_per_group;
+            while stop < end && self.settled_in(next) == 0 {
+                next += 1;
+                stop = first + next * self.shape.blocks_per_group;
+            }
+            if start < stop.min(end) {
+                return Run {
+                    start: FsBlock(start),
+                    len: stop.min(end) - start,
+                };
+            }
+            start = stop;
         }
         Run {
-            start: FsBlock(start + self.first_data_block),
-            len: group * self.blocks_per_group - start,
+            start: FsBlock(end),
+            len: 0,
         }
     }
 
-    fn has_super(&self, group: u64) -> bool {
-        !self.is_sparse || is_sparse_backup(group)
-    }
-}
-
-/// Whether this group holds a superblock under sparse_super: 0, 1 and the powers of 3, 5 and 7.
-pub(crate) fn is_sparse_backup(group: u64) -> bool {
-    let is_power_of = |base: u64| {
-        let mut power = base;
-        while power < group {
-            power *= base;
+    /// The same geometry with less room kept for inode tables; nothing where there is no more to give.
+    #[must_use]
+    pub fn lower(&self) -> Option<StreamGeometry> {
+        if self.shape.has(Feature::FLEX_BG) || self.kept <= self.kept_min {
+            return None;
         }
-        power == group
-    };
-    group <= 1 || [3, 5, 7].into_iter().any(is_power_of)
+        let step = (self.shape.blocks_per_group / LOWER_STEPS).max(1);
+        let kept = self.kept.saturating_sub(step).max(self.kept_min);
+        Some(StreamGeometry {
+            kept,
+            ..self.clone()
+        })
+    }
+
+    /// Blocks at a group's start that are settled, or kept for what only this group can hold.
+    fn settled_in(&self, group: u64) -> u64 {
+        let shape = &self.shape;
+        let descriptors = if shape.has(Feature::META_BG) {
+            let per_block = shape.block_size.bytes_u64() / shape.desc_size;
+            let at = group % per_block;
+            u64::from(at <= 1 || at == per_block - 1)
+        } else {
+            self.region
+        };
+        let has_super = match self.is_growing && shape.has(Feature::SPARSE_SUPER2) {
+            // Any group may be the last one, which holds a backup.
+            true => true,
+            false => shape.has_super(group),
+        };
+        let mut settled = match (has_super, shape.has(Feature::META_BG)) {
+            (true, _) => 1 + descriptors,
+            (false, true) => descriptors,
+            (false, false) => 0,
+        };
+        if !shape.has(Feature::FLEX_BG) {
+            settled += 2 + self.kept;
+        }
+        settled.min(shape.blocks_per_group)
+    }
+
+    /// Descriptor blocks, used and reserved, in a group that has them.
+    pub(crate) fn region(&self) -> u64 {
+        self.region
+    }
+
+    /// How many inodes a group of an image of this geometry can have.
+    pub(crate) fn inodes_per_group_max(&self) -> u64 {
+        let most = self.shape.inodes_per_group_max();
+        match self.shape.has(Feature::FLEX_BG) || self.kept == 0 {
+            true => most,
+            false => most.min((self.kept << self.shape.block_size.bits()) / self.shape.inode_size),
+        }
+    }
+
+    /// The numbers of an image of this geometry with as many inodes as the options ask for.
+    ///
+    /// # Errors
+    /// `TooSmall` where the groups can't hold them, and for another size than that of a sized image.
+    pub(crate) fn shape_of(&self, size_bytes: u64, options: &Options) -> Result<Shape, Error> {
+        let mut shape = self.shape.clone();
+        // It moves nothing.
+        if features::resolve(options)?.has(Feature::LARGE_DIR) {
+            shape.features = shape.features.with(Feature::LARGE_DIR);
+        }
+        let bits = shape.block_size.bits();
+        if self.is_growing {
+            shape.blocks = size_bytes >> bits >> shape.cluster_bits << shape.cluster_bits;
+            shape.blocks_given = shape.blocks;
+            shape.check_blocks(size_bytes)?;
+            shape.settle_streamed(size_bytes, self, options)?;
+        } else {
+            if size_bytes >> bits >> shape.cluster_bits << shape.cluster_bits != shape.blocks_given
+            {
+                return Err(shape.too_small("data that is already there", size_bytes));
+            }
+            shape.spread_inodes(size_bytes, self, options)?;
+        }
+        Ok(shape)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use ondisk::BlockSize;
+
     use super::*;
+    use crate::Layout;
+    use crate::place::Placer;
 
     #[test]
     fn data_is_streamed_around_the_backups() {
         let options = Options {
             block_size: Some(BlockSize::K4),
-            descriptor_region: Some(99),
             ..Options::default()
         };
-        let regions = FixedRegions::new(&options).unwrap();
+        let geometry = StreamGeometry::growing(&options).unwrap();
         let clear = |from| {
-            let run = regions.next_clear(FsBlock(from));
+            let run = geometry.next_clear(FsBlock(from));
             (run.start.0, run.end().0)
         };
-        assert_eq!(clear(0), (100, 32768));
+        assert_eq!(clear(0), (257, 32768));
         assert_eq!(clear(32767), (32767, 32768));
-        assert_eq!(clear(32768), (32868, 98304));
+        assert_eq!(clear(32768), (32768 + 257, 98304));
         assert_eq!(clear(65536), (65536, 98304));
         // 64 descriptors of 64 bytes a block.
-        assert_eq!(regions.most_blocks(), 99 * 64 * 32768);
+        assert_eq!(geometry.end().0, 256 * 64 * 32768);
+    }
+
+    /// For features that move superblocks or descriptors: settled places do not depend on inodes, nor on a size that
+    /// is decided last.
+    #[test]
+    fn what_is_settled_is_where_any_number_of_inodes_has_it() {
+        let sizes = [40 << 20, 300 << 20, 3 << 30];
+        for (features, block) in [
+            ("", BlockSize::K1),
+            ("", BlockSize::K4),
+            ("^flex_bg", BlockSize::K4),
+            ("^sparse_super,^resize_inode", BlockSize::K1),
+            ("meta_bg,^resize_inode", BlockSize::K1),
+            ("sparse_super2", BlockSize::K4),
+            ("bigalloc", BlockSize::K4),
+            ("^64bit", BlockSize::K1),
+        ] {
+            let options = Options {
+                block_size: Some(block),
+                features: features.into(),
+                ..Options::default()
+            };
+            for size in sizes {
+                let sized = StreamGeometry::sized(size, &options).unwrap();
+                let growing = StreamGeometry::growing(&options).unwrap();
+                for geometry in [sized, growing] {
+                    for inodes in [None, Some(500), Some(5000)] {
+                        let options = Options {
+                            inodes,
+                            stream: Some(geometry.clone()),
+                            ..options.clone()
+                        };
+                        let Ok(shape) = geometry.shape_of(size, &options) else {
+                            continue;
+                        };
+                        let layout = Layout::plan(size, &options).unwrap();
+                        let placer = Placer::new(&shape, layout.geometry(), &[]);
+                        for run in placer.space.runs(shape.blocks) {
+                            let clear = geometry.next_clear(run.start);
+                            assert!(
+                                clear.start >= run.end(),
+                                "{features} {size} {inodes:?} {run:?} {clear:?}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -6,10 +6,10 @@
 
 use ondisk::{BlockSize, Feature, Features};
 
-use crate::{Error, Options, UsageType, features, tables};
+use crate::{Error, Options, StreamGeometry, UsageType, features, tables};
 
 /// The numbers of an image.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Shape {
     pub features: Features,
     pub block_size: BlockSize,
@@ -54,11 +54,23 @@ impl Shape {
     /// # Errors
     /// Options that can't be; a size that is too small or too large for them.
     pub(crate) fn new(size_bytes: u64, options: &Options) -> Result<Shape, Error> {
+        if let Some(stream) = &options.stream {
+            return stream.shape_of(size_bytes, options);
+        }
+        let mut shape = Shape::unsettled(size_bytes, options)?;
+        shape.check_blocks(size_bytes)?;
+        let inodes = shape.inodes_asked(options)?;
+        shape.settle(size_bytes, inodes, options)?;
+        Ok(shape)
+    }
+
+    /// The numbers that do not depend on how many groups and inodes there are.
+    ///
+    /// # Errors
+    /// As [`Shape::new`].
+    pub(crate) fn unsettled(size_bytes: u64, options: &Options) -> Result<Shape, Error> {
         let features = features::resolve(options)?;
-        let usage = match options.usage_types.as_slice() {
-            [] => vec![UsageType::for_size(size_bytes)],
-            given => given.to_vec(),
-        };
+        let usage = usage_of(size_bytes, options);
         let block_size = options.block_size_or(tables::block_size(&usage));
         let cluster_bits = cluster_bits(options, features, block_size)?;
         let inode_size = inode_size(options, features, block_size)?;
@@ -80,10 +92,13 @@ impl Shape {
             backup_groups: [0; 2],
         };
         shape.blocks_given = shape.blocks;
-        shape.check_blocks(size_bytes)?;
-        let inodes = shape.wanted_inodes(options, &usage)?;
-        shape.settle(size_bytes, inodes, options)?;
         Ok(shape)
+    }
+
+    /// How many inodes the options ask for in an image of this many blocks.
+    pub(crate) fn inodes_asked(&self, options: &Options) -> Result<u64, Error> {
+        let size = self.blocks_given << self.block_size.bits();
+        self.wanted_inodes(options, &usage_of(size, options))
     }
 
     pub(crate) fn has(&self, feature: Feature) -> bool {
@@ -95,7 +110,12 @@ impl Shape {
         (self.groups * self.desc_size).div_ceil(self.block_size.bytes_u64())
     }
 
-    fn check_blocks(&mut self, size_bytes: u64) -> Result<(), Error> {
+    /// The first block that data can have: block 0 belongs to no group with blocks of 1 KiB.
+    pub(crate) fn first_usable(&self) -> u64 {
+        self.first_data_block.max(1)
+    }
+
+    pub(crate) fn check_blocks(&mut self, size_bytes: u64) -> Result<(), Error> {
         if self.blocks >= BLOCKS_32 {
             if !self.has(Feature::BIT64) {
                 return Err(Error::option(
@@ -176,22 +196,97 @@ impl Shape {
                 ));
             }
             self.reserve_descriptors(options)?;
-            if inodes.div_ceil(self.groups) > 8 * self.block_size.bytes_u64() {
+            if inodes.div_ceil(self.groups) > self.inodes_per_group_max() {
                 self.shrink_groups()?;
                 continue;
             }
             self.set_inodes(inodes)?;
-            self.set_backup_groups(options)?;
-            let rest = spread % self.blocks_per_group;
-            let own = self.last_group_metadata();
-            if self.groups == 1 && rest != 0 && rest < own {
-                return Err(self.too_small("the first group's metadata", size_bytes));
-            }
-            if rest == 0 || rest >= own + WORTHWHILE || self.groups == 1 {
+            if self.has_worthwhile_end(size_bytes, options)? {
                 return Ok(());
             }
-            self.blocks -= rest;
         }
+    }
+
+    /// As `settle`, for groups whose size and descriptors are settled: what does not fit them needs more groups.
+    pub(crate) fn settle_streamed(
+        &mut self,
+        size_bytes: u64,
+        stream: &StreamGeometry,
+        options: &Options,
+    ) -> Result<(), Error> {
+        let region = stream.region();
+        loop {
+            let spread = self.blocks.saturating_sub(self.first_data_block);
+            self.groups = spread.div_ceil(self.blocks_per_group);
+            if self.groups == 0 {
+                return Err(self.too_small("the first group", size_bytes));
+            }
+            if !self.has(Feature::META_BG) {
+                let used = self.desc_blocks();
+                if used > region {
+                    return Err(Error::option(
+                        "--size",
+                        "an image this large can't grow while it is written; give its size",
+                    ));
+                }
+                self.reserved_gdt = match self.has(Feature::RESIZE_INODE) {
+                    true => (region - used).min(self.block_size.bytes_u64() / 4),
+                    false => 0,
+                };
+            }
+            self.spread_inodes(size_bytes, stream, options)?;
+            if self.has_worthwhile_end(size_bytes, options)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives each group its share of the inodes; nothing else changes. The usual number of inodes is as many as the
+    /// groups can hold; a number that was asked for is what it is.
+    ///
+    /// # Errors
+    /// `TooSmall` where the groups can't hold them.
+    pub(crate) fn spread_inodes(
+        &mut self,
+        size_bytes: u64,
+        stream: &StreamGeometry,
+        options: &Options,
+    ) -> Result<(), Error> {
+        let most = stream.inodes_per_group_max();
+        let mut inodes = self.inodes_asked(options)?.max(LEAST_INODES);
+        if options.inodes.is_none() {
+            inodes = inodes.min(most * self.groups);
+        }
+        if inodes.div_ceil(self.groups) > most {
+            return Err(self.too_small("the inodes", size_bytes));
+        }
+        self.set_inodes(inodes)?;
+        // Whole blocks of a table may hold more than were asked for, and a group more than its bitmap.
+        if self.inodes_per_group > most {
+            return Err(self.too_small("the inodes", size_bytes));
+        }
+        Ok(())
+    }
+
+    /// How many inodes one bitmap describes.
+    pub(crate) fn inodes_per_group_max(&self) -> u64 {
+        8 * self.block_size.bytes_u64()
+    }
+
+    /// Whether the last group is worth its metadata; if not, the image ends before it.
+    fn has_worthwhile_end(&mut self, size_bytes: u64, options: &Options) -> Result<bool, Error> {
+        self.set_backup_groups(options)?;
+        let spread = self.blocks - self.first_data_block;
+        let rest = spread % self.blocks_per_group;
+        let own = self.last_group_metadata();
+        if self.groups == 1 && rest != 0 && rest < own {
+            return Err(self.too_small("the first group's metadata", size_bytes));
+        }
+        if rest == 0 || rest >= own + WORTHWHILE || self.groups == 1 {
+            return Ok(true);
+        }
+        self.blocks -= rest;
+        Ok(false)
     }
 
     fn shrink_groups(&mut self) -> Result<(), Error> {
@@ -238,16 +333,7 @@ impl Shape {
         if self.has(Feature::RESIZE_INODE) {
             self.reserved_gdt = self.growth(options, used)?;
         }
-        if let Some(region) = options.descriptor_region.map(u64::from) {
-            if region < used || self.has(Feature::META_BG) {
-                return Err(Error::option(
-                    "descriptor region",
-                    format!("{used} blocks of descriptors are needed"),
-                ));
-            }
-        } else if self.reserved_gdt + used > self.blocks_per_group * 3 / 4
-            && !self.has(Feature::META_BG)
-        {
+        if self.reserved_gdt + used > self.blocks_per_group * 3 / 4 && !self.has(Feature::META_BG) {
             // Descriptors would fill most of a group.
             let set = self.features.with(Feature::META_BG);
             self.features = set.without(Feature::RESIZE_INODE);
@@ -256,12 +342,9 @@ impl Shape {
         Ok(())
     }
 
-    /// Descriptor blocks to reserve: enough to grow by 1024, to the size asked for, or to fill the fixed region.
+    /// Descriptor blocks to reserve: enough to grow by 1024, or to the size asked for.
     fn growth(&self, options: &Options, used: u64) -> Result<u64, Error> {
         let pointers = self.block_size.bytes_u64() / 4;
-        if let Some(region) = options.descriptor_region {
-            return Ok(u64::from(region).saturating_sub(used).min(pointers));
-        }
         let reserved = |blocks: u64| {
             let groups = blocks.min(BLOCKS_32 - 1).div_ceil(self.blocks_per_group);
             let per_block = self.block_size.bytes_u64() / self.desc_size;
@@ -307,12 +390,33 @@ impl Shape {
         own
     }
 
-    fn has_super(&self, group: u64) -> bool {
+    /// Whether a group begins with a copy of the superblock.
+    pub(crate) fn has_super(&self, group: u64) -> bool {
         if self.has(Feature::SPARSE_SUPER2) {
             return group == 0 || self.backup_groups.contains(&group);
         }
-        !self.has(Feature::SPARSE_SUPER) || crate::regions::is_sparse_backup(group)
+        !self.has(Feature::SPARSE_SUPER) || is_sparse_backup(group)
     }
+}
+
+/// What the file system is for: as the options say, else by its size.
+fn usage_of(size_bytes: u64, options: &Options) -> Vec<UsageType> {
+    match options.usage_types.as_slice() {
+        [] => vec![UsageType::for_size(size_bytes)],
+        given => given.to_vec(),
+    }
+}
+
+/// Whether this group holds a superblock under sparse_super: 0, 1 and the powers of 3, 5 and 7.
+fn is_sparse_backup(group: u64) -> bool {
+    let is_power_of = |base: u64| {
+        let mut power = base;
+        while power < group {
+            power *= base;
+        }
+        power == group
+    };
+    group <= 1 || [3, 5, 7].into_iter().any(is_power_of)
 }
 
 fn cluster_bits(options: &Options, features: Features, block: BlockSize) -> Result<u32, Error> {

@@ -6,7 +6,7 @@ mod tools;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use device::{BlockDevice, FileDevice, MemoryDevice};
-use lanefs_mkfs::{Error, FixedRegions, Layout, Options, Run, format};
+use lanefs_mkfs::{Error, Layout, Options, Run, StreamGeometry, format};
 use ondisk::{BlockSize, FsBlock};
 
 /// SplitMix64.
@@ -206,13 +206,23 @@ fn metadata_around_data_are_clean() {
         let mut random = Random(0xDA7A_0000 + seed);
         let options = Options {
             block_size: Some([BlockSize::K1, BlockSize::K4][random.below(2) as usize]),
-            descriptor_region: Some(64 + random.below(100) as u32),
+            features: ["", "^flex_bg", "sparse_super2", "meta_bg,^resize_inode"]
+                [random.below(4) as usize]
+                .into(),
             device_is_zero: true,
             ..Options::default()
         };
         let size = (40 << 20) + random.below(600 << 20);
         let blocks = size >> options.block_size.unwrap().bits();
-        let regions = FixedRegions::new(&options).unwrap();
+        let regions = match random.below(2) {
+            0 => StreamGeometry::growing(&options).unwrap(),
+            _ => StreamGeometry::sized(size, &options).unwrap(),
+        };
+        let options = Options {
+            stream: Some(regions.clone()),
+            inodes: Some(100 + random.below(20_000)),
+            ..options
+        };
         let mut taken = Vec::new();
         let mut at = FsBlock(0);
         // Data of three quarters of the image, with gaps of all sizes.

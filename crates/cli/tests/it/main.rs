@@ -11,6 +11,7 @@ mod frag;
 mod hostile;
 mod look;
 mod matrix;
+mod pipe;
 mod read;
 mod status;
 mod tune;
