@@ -123,7 +123,6 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_HAS_IOCTL_DIR,
             InitFlags::FUSE_EXPLICIT_INVAL_DATA,
