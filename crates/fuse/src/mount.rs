@@ -8,12 +8,12 @@
 use std::io;
 use std::path::Path;
 
-use fuser::INodeNo;
 use lanefs::Fs;
 use sync::{Arc, thread};
 
 use crate::connect::{self, Access, MountError, Unmounter};
 use crate::protocol::Protocol;
+use crate::protocol::convert::node;
 use crate::volume::Volume;
 use crate::waiters::Waiters;
 
@@ -82,7 +82,7 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
             let notifier = session.notifier();
             volume.tell_of_stale(move |ino| {
                 // Only attributes, so that nothing waits; an inode that the kernel does not know is not stale.
-                let _ = notifier.inval_inode(INodeNo(ino.0.into()), -1, 0);
+                let _ = notifier.inval_inode(node(ino), -1, 0);
             });
             Ok(Mounted {
                 session,

@@ -21,20 +21,18 @@ use fuser::{
 use lanefs::{FileType, Metadata, RenameFlag, SetAttributes, SetTime};
 use rustix::io::Errno;
 use sync::Arc;
-use sync::clock::{Duration, HostTime};
+use sync::clock::HostTime;
 
-mod convert;
+pub(crate) mod convert;
 
 use crate::operations::{Allocation, Answer, Copy, Kind, Operations, Setting};
 use crate::times;
 use crate::waiters::Waiters;
 use convert::{
-    BLOCK_SIZE, attr, attr_of_listed, attr_of_nothing, caller, errno, generation, ino, kind, named,
-    new, opening, shared_flags, unpacked,
+    BLOCK_SIZE, Entry, KEPT, attr, attr_of_listed, attr_of_nothing, caller, entry, errno, ino,
+    kind, named, new, opening, shared_flags, unpacked,
 };
 
-/// How long the kernel may keep names and attributes: for good, as nobody else changes the image.
-const KEPT: Duration = Duration::from_secs(1 << 30);
 /// Bytes of one read or write: what the kernel takes by default.
 const MAX_IO: u32 = 1 << 20;
 /// Requests in the background (read-ahead, writing back) at once.
@@ -71,7 +69,14 @@ impl<O> Protocol<O> {
 
 fn reply_entry(answer: Answer<Metadata>, reply: ReplyEntry) {
     match answer {
-        Ok(metadata) => reply.entry(&KEPT, &attr(&metadata, BLOCK_SIZE), generation(&metadata)),
+        Ok(metadata) => {
+            let Entry {
+                attr,
+                generation,
+                kept,
+            } = entry(&metadata);
+            reply.entry_with_ttls(&kept, &KEPT, &attr, generation);
+        }
         Err(error) => reply.error(errno(error)),
     }
 }
@@ -359,13 +364,16 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
                 .create(at, new(request, mode, umask), opening(flags))
         });
         match created {
-            Ok(metadata) => reply.created(
-                &KEPT,
-                &attr(&metadata, BLOCK_SIZE),
-                generation(&metadata),
-                FileHandle(self.operations.handle(metadata.ino, opening(flags))),
-                FopenFlags::FOPEN_KEEP_CACHE,
-            ),
+            Ok(metadata) => {
+                let created = entry(&metadata);
+                reply.created(
+                    &created.kept,
+                    &created.attr,
+                    created.generation,
+                    FileHandle(self.operations.handle(metadata.ino, opening(flags))),
+                    FopenFlags::FOPEN_KEEP_CACHE,
+                );
+            }
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -457,8 +465,8 @@ impl<O: Operations> fuser::Filesystem for Protocol<O> {
                 // Without attributes it is listed, but the kernel does not take the inode from here.
                 let (node, generation, attr) = match &entry.metadata {
                     Some(metadata) => {
-                        let attr = attr(metadata, BLOCK_SIZE);
-                        (attr.ino, generation(metadata), attr)
+                        let found = self::entry(metadata);
+                        (found.attr.ino, found.generation, found.attr)
                     }
                     None => (
                         INodeNo(entry.ino.0.into()),

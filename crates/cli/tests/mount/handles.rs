@@ -26,7 +26,12 @@ else:
     handle.data[:len(data)] = data
     root = os.open(sys.argv[2], os.O_RDONLY)
     fd = libc.open_by_handle_at(root, ctypes.byref(handle), os.O_RDONLY)
-    print(os.read(fd, 100).decode() if fd >= 0 else os.strerror(ctypes.get_errno()))
+    if fd < 0:
+        print(os.strerror(ctypes.get_errno()))
+    elif os.path.isdir('/proc/self/fd/%d' % fd):
+        print(os.fstat(fd).st_ino, os.readlink('/proc/self/fd/%d' % fd))
+    else:
+        print(os.read(fd, 100).decode())
 ";
 
 fn python(arguments: &[&str]) -> String {
@@ -91,5 +96,62 @@ fn handles_outlive_the_mount_and_not_the_file() {
     assert_eq!(through(root, &one), "Stale file handle");
     assert_eq!(through(root, &again), "third");
     served.unmount();
+    testkit::e2fsck(&image);
+}
+
+/// Has the kernel forget the directories that nobody uses.
+fn forget_names() {
+    fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+}
+
+#[test]
+fn handles_of_directories_lead_to_their_place_once_the_kernel_has_forgotten_them() {
+    if !can_mount() {
+        return;
+    }
+    if !testkit::have("python3") {
+        return testkit::skip("needs python3");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 16 << 20, &[]);
+    let served = Served::start(&image, "");
+    let root = served.path().to_owned();
+    fs::create_dir_all(root.join("d/sub/deep")).unwrap();
+    fs::create_dir(root.join("gone")).unwrap();
+    let gone = handle(&root.join("gone"));
+    fs::remove_dir(root.join("gone")).unwrap();
+    let names = ["", "d", "d/sub", "d/sub/deep"];
+    let handles = names.map(|name| handle(&root.join(name)));
+    let seen = |root: &Path, name: &str| {
+        let path = root.join(name);
+        let number = fs::metadata(&path).unwrap().ino();
+        let shown = path.to_str().unwrap().trim_end_matches('/').to_owned();
+        format!("{number} {shown}")
+    };
+    for (name, handle) in names.iter().zip(&handles).rev() {
+        forget_names();
+        assert_eq!(through(&root, handle), seen(&root, name), "{name}");
+        assert_eq!(fs::metadata(&root).unwrap().ino(), 2);
+    }
+    assert_eq!(through(&root, &gone), "Stale file handle");
+    // Numbers that are nobody's to open: the journal's inode, the root under its own number.
+    for number in [2_u8, 8, 7, 3] {
+        let made = format!("129 0000000000{number:02x}000000{:08x}", 0);
+        let made = made.replacen("0000000000", "00000000", 1);
+        assert!(through(&root, &made).contains("tale"), "{number}: {made}");
+    }
+    fs::rename(root.join("d/sub"), root.join("moved")).unwrap();
+    forget_names();
+    assert_eq!(through(&root, &handles[3]), seen(&root, "moved/deep"));
+    served.unmount();
+
+    for options in ["ro", ""] {
+        let served = Served::start(&image, options);
+        let root = served.path();
+        for (name, handle) in [("moved/deep", 3), ("moved", 2), ("d", 1), ("", 0)] {
+            assert_eq!(through(root, &handles[handle]), seen(root, name), "{name}");
+        }
+        served.unmount();
+    }
     testkit::e2fsck(&image);
 }

@@ -7,19 +7,60 @@ use fuser::{FileAttr, Generation, INodeNo, Request};
 use lanefs::{FileType, Flags, Ino, Metadata};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use sync::clock::HostTime;
+use sync::clock::{Duration, HostTime};
 
 use crate::operations::{Answer, Caller, Named, New, Opening};
 use crate::times;
 
-/// The number that stands for the root.
+/// How long the kernel may keep names and attributes: for good, because only this mount changes the image.
+pub(super) const KEPT: Duration = Duration::from_secs(1 << 30);
+
+/// The node that stands for the root. Its generation is 0: the kernel makes this node itself, before it asks for
+/// anything.
 const ROOT_NODE: u64 = 1;
 
-/// A kernel's number for an inode.
+/// The inode of a node. The root's own number is never a node: it would be a second inode of one directory.
 pub(super) fn ino(node: INodeNo) -> Answer<Ino> {
     match node.0 {
         ROOT_NODE => Ok(Ino::ROOT),
-        other => u32::try_from(other).map(Ino).map_err(|_| Errno::NOENT),
+        other => u32::try_from(other)
+            .ok()
+            .map(Ino)
+            .filter(|ino| *ino != Ino::ROOT)
+            .ok_or(Errno::NOENT),
+    }
+}
+
+/// The node of an inode.
+pub(crate) fn node(ino: Ino) -> INodeNo {
+    match ino {
+        Ino::ROOT => INodeNo(ROOT_NODE),
+        other => INodeNo(other.0.into()),
+    }
+}
+
+/// An inode as the answer to a look-up names it.
+pub(super) struct Entry {
+    pub(super) attr: FileAttr,
+    pub(super) generation: Generation,
+    /// How long the kernel may keep the attributes.
+    pub(super) kept: Duration,
+}
+
+/// The entry of an inode. The library gives an answer one number for the node and for what stat shows, which differ for
+/// the root; so the kernel does not keep the root's attributes from here, and asks for them when they are wanted.
+pub(super) fn entry(metadata: &Metadata) -> Entry {
+    let mut attr = attr(metadata, BLOCK_SIZE);
+    let is_root = metadata.ino == Ino::ROOT;
+    attr.ino = node(metadata.ino);
+    Entry {
+        attr,
+        generation: Generation(if is_root {
+            0
+        } else {
+            metadata.generation.0.into()
+        }),
+        kept: if is_root { Duration::ZERO } else { KEPT },
     }
 }
 
@@ -77,10 +118,6 @@ pub(super) fn attr(metadata: &Metadata, block_size: u32) -> FileAttr {
 
 /// What stat calls the best size of a read or write; a page, as for ext4 in most cases.
 pub(super) const BLOCK_SIZE: u32 = 4096;
-
-pub(super) fn generation(metadata: &Metadata) -> Generation {
-    Generation(metadata.generation.0.into())
-}
 
 /// An inode's flags, and the bits that all file systems share for them.
 const SHARED: [(Flags, u32); 6] = [
