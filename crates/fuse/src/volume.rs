@@ -110,6 +110,14 @@ impl Volume {
         metadata
     }
 
+    /// Has the kernel forget an inode's attributes and ACLs after a change whose answer does not carry them. Only
+    /// attributes, so that nothing waits: called by the thread that has the request, before the answer.
+    fn attributes_changed(&self, ino: Ino) {
+        if let Some(tell) = self.on_stale.get() {
+            tell(ino);
+        }
+    }
+
     fn let_go(&self, ino: Ino) {
         if self.is_writable {
             // An inode that can't be deleted now is an orphan, for whoever opens the image next.
@@ -171,9 +179,7 @@ impl Volume {
         };
         fs.set_attributes(ino, &without)?;
         // The answer to a write says nothing of the mode.
-        if let Some(tell) = self.on_stale.get() {
-            tell(ino);
-        }
+        self.attributes_changed(ino);
         Ok(())
     }
 
@@ -447,19 +453,25 @@ impl Operations for Volume {
             true => fs.set_acl_without_set_gid(ino, what.value),
             false => fs.set_xattr(ino, what.name, what.value, flag),
         };
+        // The kernel knows of the new time of change, but not of an ACL's mode, nor of blocks.
+        self.attributes_changed(ino);
         set.map_err(errno)
     }
 
     fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Answer<()> {
-        self.fs.inodes().remove_xattr(ino, name).map_err(errno)
+        let removed = self.fs.inodes().remove_xattr(ino, name);
+        self.attributes_changed(ino);
+        removed.map_err(errno)
     }
 
     fn allocate(&self, ino: Ino, handle: u64, what: Allocation, caller: Caller) -> Answer<()> {
         let how = allocation(what.mode)?;
         self.before_writing(ino, caller).map_err(errno)?;
         let fs = self.fs.inodes();
-        fs.allocate(ino, how, what.offset, what.len)
-            .map_err(errno)?;
+        let allocated = fs.allocate(ino, how, what.offset, what.len);
+        // Also where it failed: some blocks may be there.
+        self.attributes_changed(ino);
+        allocated.map_err(errno)?;
         self.sync_if_so_opened(ino, handle)
     }
 
@@ -504,6 +516,8 @@ impl Operations for Volume {
 
     fn set_flags(&self, ino: Ino, flags: u32) -> Answer<()> {
         let fs = self.fs.inodes();
-        fs.set_flags(ino, Flags(flags)).map_err(errno)
+        let set = fs.set_flags(ino, Flags(flags));
+        self.attributes_changed(ino);
+        set.map_err(errno)
     }
 }

@@ -4,6 +4,7 @@
 //! says what they found.
 
 mod basics;
+mod caches;
 mod handles;
 mod kill;
 mod outside;
