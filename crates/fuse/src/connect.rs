@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -241,6 +241,29 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(sent)
 }
 
+/// Ends a connection by its number, in the host's list of connections. Where the host has not mounted that, root
+/// mounts it at no directory, so that nothing else sees it.
+fn abort_connection(number: u32) -> rustix::io::Result<()> {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    use rustix::mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen,
+    };
+    let write = |list: BorrowedFd<'_>, prefix: &str| {
+        let path = format!("{prefix}{number}/abort");
+        let file = openat(list, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(&file, b"1").map(drop)
+    };
+    write(CWD, &format!("{CONNECTIONS}/")).or_else(|error| {
+        let Ok(list) = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC) else {
+            return Err(error);
+        };
+        fsconfig_create(list.as_fd())?;
+        let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+        let list = fsmount(list.as_fd(), flags, MountAttrFlags::empty())?;
+        write(list.as_fd(), "")
+    })
+}
+
 /// Unmounts a directory, from any thread, at any time.
 #[derive(Clone, Debug)]
 pub struct Unmounter {
@@ -276,25 +299,38 @@ impl Unmounter {
         self.run(flags, &["-u", "-z"])
     }
 
-    /// Takes the mount away and ends the connection: requests under way and all later ones fail.
+    /// Whether the mount is still at its directory. After `umount -l` it is not, while files on it are open; another
+    /// may be there then.
+    #[must_use]
+    pub fn is_mounted(&self) -> bool {
+        let now = mounts::mounted_at(&self.directory).map(|mount| mount.connection);
+        now.is_some() && now == self.connection
+    }
+
+    /// Takes the mount away and ends the connection: requests under way and all later ones fail. Also where the mount
+    /// is no longer at its directory, but files on it are open, or another mount namespace has it.
     ///
     /// # Errors
     /// When the system gives no way to.
     pub fn abort(&self) -> Result<(), MountError> {
-        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH;
-        match rustix::mount::unmount(&self.directory, flags) {
-            Err(Errno::PERM) => self.abort_by_number(),
-            Err(error) => Err(MountError::system("unmounting", &self.directory, error)),
-            Ok(()) => Ok(()),
+        if self.is_mounted() {
+            let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH;
+            match rustix::mount::unmount(&self.directory, flags) {
+                Err(Errno::PERM) => self.detach()?,
+                Err(error) => {
+                    return Err(MountError::system("unmounting", &self.directory, error));
+                }
+                Ok(()) => return Ok(()),
+            }
         }
-    }
-
-    /// The way for who may not unmount by force.
-    fn abort_by_number(&self) -> Result<(), MountError> {
-        self.detach()?;
-        let number = self.connection.unwrap_or(0).to_string();
-        let path = Path::new(CONNECTIONS).join(number).join("abort");
-        std::fs::write(&path, "1").map_err(|error| MountError::system("writing to", &path, error))
+        match self.connection.map(abort_connection) {
+            // It is over already.
+            None | Some(Ok(()) | Err(Errno::NOENT)) => Ok(()),
+            Some(Err(error)) => {
+                let path = Path::new(CONNECTIONS);
+                Err(MountError::system("ending a connection in", path, error))
+            }
+        }
     }
 
     fn run(&self, flags: UnmountFlags, options: &[&str]) -> Result<(), MountError> {

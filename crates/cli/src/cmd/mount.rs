@@ -28,6 +28,10 @@ const MOUNT_FAILED: u8 = 32;
 const PAUSE: Duration = Duration::from_millis(250);
 /// How often that is tried.
 const TRIES: u32 = 40;
+/// How long serving may take to end once the connection is cut, before the process ends without it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The exit status of a server that ended without closing the image.
+const NOT_CLOSED: u8 = 1;
 /// What tells that the mount is over; signals write another byte.
 const OVER: u8 = b'.';
 
@@ -139,11 +143,7 @@ impl Args {
             let _ = rustix::process::setsid();
         }
         let (mut events, ours) = UnixStream::pair().map_err(Failure::new)?;
-        for signal in [SIGTERM, SIGINT, SIGHUP] {
-            let end = ours.try_clone().map_err(Failure::new)?;
-            pipe::register(signal, end).map_err(Failure::new)?;
-        }
-        let mounted = self.mount(context, settings)?;
+        let mounted = self.mount(context, settings, &ours)?;
         let unmounter = mounted.unmounter();
         if self.serve {
             tell_ready_and_leave();
@@ -161,7 +161,14 @@ impl Args {
         served.map_err(|error| Failure::new(error).at(self.image.display()))
     }
 
-    fn mount(&self, context: &Context, settings: &Settings) -> Result<Mounted, Failure> {
+    /// Opens the image and mounts it. Until the image is open a signal ends the process as ever: what is there then is
+    /// what a crash leaves. From then on signals are bytes for the other end of `signals`.
+    fn mount(
+        &self,
+        context: &Context,
+        settings: &Settings,
+        signals: &UnixStream,
+    ) -> Result<Mounted, Failure> {
         let (fs, is_writable) = open_to_mount(
             context,
             &self.image,
@@ -170,6 +177,10 @@ impl Args {
             settings.access.read_only,
         )
         .map_err(|failure| failure.status(MOUNT_FAILED))?;
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            let end = signals.try_clone().map_err(Failure::new)?;
+            pipe::register(signal, end).map_err(Failure::new)?;
+        }
         let image = self.image.canonicalize();
         let image = image.unwrap_or_else(|_| self.image.clone());
         let mut options = Options {
@@ -231,46 +242,90 @@ fn tell_ready_and_leave() {
     let _ = std::env::set_current_dir("/");
 }
 
-/// Waits until the mount is over; a signal unmounts. While files are open that is tried again and again, and at last,
-/// or at a second signal, they are cut off.
+/// What a process that was told to end has done about it so far.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// No signal came.
+    No,
+    /// The directory is to be unmounted, unless files there are open: after so many tries.
+    Unmounting(u32),
+    /// The connection to the kernel was cut.
+    Cut,
+}
+
+/// Waits until the mount is over. A signal unmounts; while files are open, or another mount namespace still has the
+/// mount, that is tried again and again, and at last, or at a second signal, the connection is cut. Where serving does
+/// not end even then (a device that does not answer), the process ends at the third signal, or after a minute without a
+/// write.
 fn wait_for_end(
     context: &Context,
     events: &mut UnixStream,
     unmounter: &Unmounter,
 ) -> Result<(), Failure> {
-    let mut tries = 0;
+    let mut ending = Ending::No;
+    let mut written = None;
     loop {
         let mut event = [0];
-        match events.read(&mut event) {
+        let is_signal = match events.read(&mut event) {
             Ok(1) if event[0] == OVER => return Ok(()),
+            Ok(_) => true,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // The first signal, or a pause after it.
-            Ok(1) if tries == 0 => tries = 1,
-            Err(_) if tries < TRIES => tries += 1,
+            Err(_) => false,
+        };
+        ending = match (ending, is_signal) {
+            (Ending::No, _) => Ending::Unmounting(1),
+            (Ending::Unmounting(tries), false) if tries < TRIES => Ending::Unmounting(tries + 1),
+            (Ending::Unmounting(_), _) => Ending::Cut,
+            (Ending::Cut, false) if writes() != written => Ending::Cut,
+            (Ending::Cut, _) => {
+                context.error("serving the mount does not end, so the image was not closed");
+                context.hint("the image's journal is replayed when it is opened next");
+                // The threads that serve wait for a device that may never answer.
+                std::process::exit(NOT_CLOSED.into());
+            }
+        };
+        written = writes();
+        let pause = match ending {
+            Ending::Cut => PATIENCE,
+            _ => PAUSE,
+        };
+        events.set_read_timeout(Some(pause)).map_err(Failure::new)?;
+        match ending {
+            Ending::Unmounting(tries) => try_to_unmount(context, unmounter, tries == 1),
             _ => {
-                events.set_read_timeout(None).map_err(Failure::new)?;
-                unmounter.abort().map_err(|error| {
-                    Failure::new(error)
-                        .hint("the image's journal is replayed when it is opened next")
-                })?;
-                continue;
-            }
-        }
-        match unmounter.unmount() {
-            Ok(()) => events.set_read_timeout(None).map_err(Failure::new)?,
-            Err(MountError::Busy(directory)) => {
-                if tries == 1 {
-                    let (shown, seconds) = (directory.display(), (PAUSE * TRIES).as_secs());
-                    context.note(format_args!(
-                        "{shown} is in use; what is open is cut off in {seconds} s"
-                    ));
+                if let Err(error) = unmounter.abort() {
+                    context.error(error);
                 }
-                events.set_read_timeout(Some(PAUSE)).map_err(Failure::new)?;
-            }
-            Err(error) => {
-                context.error(&error);
-                tries = 0;
             }
         }
+    }
+}
+
+/// How many writes this process has made, as the host counts them.
+fn writes() -> Option<String> {
+    let counts = std::fs::read_to_string("/proc/self/io").ok()?;
+    let mut lines = counts.lines();
+    lines
+        .find(|line| line.starts_with("syscw:"))
+        .map(str::to_owned)
+}
+
+/// Unmounts the directory if this mount is still there: it may have been detached, and be another's by now.
+fn try_to_unmount(context: &Context, unmounter: &Unmounter, is_first: bool) {
+    let busy = match unmounter.is_mounted() {
+        true => unmounter.unmount(),
+        false => Ok(()),
+    };
+    match busy {
+        Ok(()) => {}
+        Err(MountError::Busy(directory)) if is_first => {
+            let (shown, seconds) = (directory.display(), (PAUSE * TRIES).as_secs());
+            context.note(format_args!(
+                "{shown} is in use; what is open is cut off in {seconds} s"
+            ));
+        }
+        Err(MountError::Busy(_)) => {}
+        Err(error) if is_first => context.error(error),
+        Err(_) => {}
     }
 }

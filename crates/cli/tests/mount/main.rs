@@ -5,6 +5,7 @@
 
 mod basics;
 mod caches;
+mod endings;
 mod handles;
 mod kill;
 mod outside;
