@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use clap::Args;
+use syslog::{Facility, Formatter3164, LogFormat, Severity};
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]
@@ -17,11 +18,13 @@ pub struct OutputArgs {
 }
 
 /// What a command knows about its surroundings.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Context {
     quiet: bool,
     verbose: u8,
     color: bool,
+    /// Messages go to the system's log: nobody reads standard error any more.
+    is_in_background: bool,
 }
 
 impl Context {
@@ -32,7 +35,16 @@ impl Context {
         Context {
             quiet: output.quiet,
             verbose: output.verbose,
+            is_in_background: false,
             color: !no_color && !dumb && io::stdout().is_terminal(),
+        }
+    }
+
+    /// The same for a process that has let go of its terminal: it tells the system's log.
+    pub fn in_background(&self) -> Context {
+        Context {
+            is_in_background: true,
+            ..self.clone()
         }
     }
 
@@ -82,36 +94,55 @@ impl Context {
     /// Tells the user something that is no error, unless `-q`.
     pub fn note(&self, text: impl Display) {
         if !self.quiet {
-            self.say("lanefs", &text);
+            self.say(Severity::LOG_NOTICE, "lanefs", &text);
         }
     }
 
     /// Tells the user what only `-v` asks for.
     pub fn detail(&self, text: impl Display) {
         if self.verbose > 0 {
-            self.say("lanefs", &text);
+            self.say(Severity::LOG_INFO, "lanefs", &text);
         }
     }
 
     /// Tells the user what was not done, or not done fully, unless `-q`.
     pub fn warn(&self, text: impl Display) {
         if !self.quiet {
-            self.say("lanefs: warning", &text);
+            self.say(Severity::LOG_WARNING, "lanefs: warning", &text);
         }
     }
 
     /// Tells the user of an error, always.
     pub fn error(&self, text: impl Display) {
-        self.say("lanefs: error", &text);
+        self.say(Severity::LOG_ERR, "lanefs: error", &text);
     }
 
     /// Tells the user what to do about the error before, always.
     pub fn hint(&self, text: impl Display) {
-        self.say("  hint", &text);
+        self.say(Severity::LOG_NOTICE, "  hint", &text);
     }
 
-    fn say(&self, who: &str, text: &dyn Display) {
+    fn say(&self, severity: Severity, who: &str, text: &dyn Display) {
+        if self.is_in_background {
+            return log(severity, text);
+        }
         // Nobody is left to tell when standard error is gone.
         let _ = writeln!(io::stderr().lock(), "{who}: {text}");
     }
+}
+
+/// Tells the system's log. The connection is made anew for each of the few messages, so that one that was restarted
+/// meanwhile hears of them.
+fn log(severity: Severity, text: &dyn Display) {
+    let formatter = Formatter3164 {
+        facility: Facility::LOG_DAEMON,
+        hostname: None,
+        process: "lanefs".to_owned(),
+        pid: std::process::id(),
+    };
+    let Ok(mut logger) = syslog::unix(formatter.clone()) else {
+        // The system has none, and nobody else is left to tell.
+        return;
+    };
+    let _ = formatter.format(&mut logger.backend, severity, text.to_string());
 }

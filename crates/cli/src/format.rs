@@ -110,6 +110,14 @@ pub fn time_short(time: Timestamp, now: i64) -> String {
     zoned.strftime(form).to_string()
 }
 
+/// A time to the second, with the zone's offset: `2026-11-20 12:00:00 +0100`.
+pub fn time_seconds(time: Timestamp) -> String {
+    zoned(time).map_or_else(
+        || time.seconds.to_string(),
+        |zoned| zoned.strftime("%F %T %z").to_string(),
+    )
+}
+
 /// A time in UTC, for JSON: `2026-11-20T12:00:00.123456789Z`.
 pub fn time_json(time: Timestamp) -> String {
     jiff::Timestamp::new(

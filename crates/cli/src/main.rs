@@ -15,6 +15,7 @@ mod glob;
 mod images;
 mod interrupt;
 mod json;
+mod mount_state;
 mod open;
 mod progress;
 mod raw;

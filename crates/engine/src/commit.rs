@@ -102,7 +102,7 @@ impl Icache {
         match writing.errors.policy() {
             OnError::Continue => {}
             OnError::ReadOnly => {
-                writing.errors.set_read_only();
+                writing.errors.set_read_only(corrupt);
                 // A failure is the journal's, which says so to everyone.
                 let _ = self.sync_all();
             }

@@ -14,6 +14,7 @@ mod names;
 #[cfg(test)]
 mod orphan_tests;
 mod statfs;
+mod stopped;
 
 use device::BlockDevice;
 use ondisk::{Flags, Geometry, Ino, Superblock, Timestamp};

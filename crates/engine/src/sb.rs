@@ -28,7 +28,7 @@ mod zones;
 
 pub(crate) use discard::Discard;
 pub(crate) use errors::Errors;
-pub use errors::OnError;
+pub use errors::{OnError, Stopped};
 pub(crate) use late_feature::{LateFeature, needs_large_file};
 pub use reserve::{Acting, Caller};
 pub(crate) use reserve::{Purpose, Reserve};

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 
-use lanefs::Fs;
+use lanefs::{Fs, Stopped};
 use sync::{Arc, thread};
 
 use crate::connect::{self, Access, MountError, Unmounter};
@@ -105,6 +105,12 @@ impl Mounted {
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
+    }
+
+    /// Has it reported when the mount stops accepting changes, by the thread that meets the cause: the hook takes no
+    /// lock and waits for nothing. It may be called more than once.
+    pub fn on_stop(&self, hook: impl Fn(&Stopped) + Send + Sync + 'static) {
+        self.volume.on_stop(hook);
     }
 
     /// Answers the kernel until the directory is unmounted; then deletes what has no names any more and closes the file

@@ -7,11 +7,12 @@
 //! | `lanefs.choices` | `NAME=VALUE,VALUE...`, a line each: what there is, the default first |
 //! | `lanefs.there` | `NAME=WORDS`, a line each: the same in words, where numbers are a range |
 //! | `lanefs.counters` | `NAME VALUE`, a line each: what was counted since the mount |
+//! | `lanefs.state` | `writing`, `read-only`, or three lines: `stopped`, seconds since 1970, the first cause |
 //! | `lanefs.NAME` | the form of one mechanism; setting it switches |
 //!
 //! Only root and who mounted may switch. Takes no lock; nothing of it is on disk.
 
-use lanefs::{InodeFs, VariantError, Variants};
+use lanefs::{InodeFs, Stopped, VariantError, Variants};
 use rustix::io::Errno;
 
 use crate::operations::{Answer, Caller};
@@ -31,6 +32,7 @@ pub(crate) fn read(fs: &InodeFs, name: &str) -> Answer<Vec<u8>> {
         "forms" => options
             .map(|(name, value)| format!("{name}={value}\n"))
             .collect(),
+        "state" => state(fs),
         "choices" => Variants::choices()
             .map(|(name, values)| format!("{name}={}\n", values.join(",")))
             .collect(),
@@ -48,6 +50,17 @@ pub(crate) fn read(fs: &InodeFs, name: &str) -> Answer<Vec<u8>> {
         }
     };
     Ok(text.into_bytes())
+}
+
+/// Whether changes are accepted; if not any more, since when and why.
+fn state(fs: &InodeFs) -> String {
+    match fs.stopped() {
+        Some(Stopped { cause, since }) => {
+            format!("stopped\n{}\n{cause}\n", since.seconds)
+        }
+        None if fs.is_opened_for_writing() => "writing\n".to_owned(),
+        None => "read-only\n".to_owned(),
+    }
 }
 
 /// Switches a mechanism to another form.

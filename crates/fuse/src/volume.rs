@@ -4,7 +4,7 @@
 
 use lanefs::{
     Acting, Allocate, FileType, Flags, Fs, FsError, Ino, Metadata, NewInode, RenameFlag,
-    SetAttributes, SetTime, StatFs, XattrFlag,
+    SetAttributes, SetTime, StatFs, Stopped, XattrFlag,
 };
 use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::io::Errno;
@@ -60,6 +60,11 @@ impl Volume {
     /// Has the kernel told of attributes that change without its asking for it.
     pub(crate) fn tell_of_stale(&self, tell: impl Fn(Ino) + Send + Sync + 'static) {
         let _kept = self.on_stale.get_or_init(|| Box::new(tell));
+    }
+
+    /// Has a stop of all changes reported; as [`lanefs::InodeFs::on_stop`].
+    pub(crate) fn on_stop(&self, hook: impl Fn(&Stopped) + Send + Sync + 'static) {
+        self.fs.inodes().on_stop(hook);
     }
 
     /// The file system, when the kernel knows no inode any more: those without names are deleted.

@@ -67,17 +67,45 @@ impl JournalError {
     }
 }
 
+/// Why and when a journal was aborted.
+#[derive(Clone, Debug)]
+pub struct Aborted {
+    /// The first cause.
+    pub cause: Arc<str>,
+    /// When it was met, by the host's clock: seconds and nanoseconds since 1970.
+    pub at: (i64, u32),
+}
+
+/// What is called with the first cause.
+type Hook = dyn Fn(&Aborted) + Send + Sync;
+
 /// Set once, at the first failure.
-#[derive(Debug, Default)]
-pub(crate) struct Abort(OnceLock<Arc<str>>);
+#[derive(Default)]
+pub(crate) struct Abort {
+    first: OnceLock<Aborted>,
+    /// Called once, by the thread that aborts. [set once]
+    hook: OnceLock<Box<Hook>>,
+}
 
 impl Abort {
     /// Fails if the journal is aborted.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), JournalError> {
-        match self.0.get() {
-            Some(cause) => Err(JournalError::Aborted(Arc::clone(cause))),
+        match self.first.get() {
+            Some(first) => Err(JournalError::Aborted(Arc::clone(&first.cause))),
             None => Ok(()),
+        }
+    }
+
+    pub(crate) fn first(&self) -> Option<&Aborted> {
+        self.first.get()
+    }
+
+    /// Has an abort reported; also one that happened already. An abort at this moment may be reported twice.
+    pub(crate) fn on_abort(&self, hook: Box<Hook>) {
+        let hook = self.hook.get_or_init(|| hook);
+        if let Some(first) = self.first.get() {
+            hook(first);
         }
     }
 
@@ -88,7 +116,11 @@ impl Abort {
             other => other.to_string().into(),
         };
         // An earlier cause stays; this error still goes to whoever met it.
-        let is_first = self.0.set(cause).is_ok();
+        let at = sync::clock::wall();
+        let is_first = self.first.set(Aborted { cause, at }).is_ok();
+        if is_first && let (Some(first), Some(hook)) = (self.first.get(), self.hook.get()) {
+            hook(first);
+        }
         error.on_record().filter(|_| is_first)
     }
 }

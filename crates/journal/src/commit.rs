@@ -22,7 +22,7 @@ use sync::clock::Instant;
 use sync::gauge::{self, Gauge, Under};
 use sync::{Arc, Condvar, Mutex, Rank};
 
-use crate::abort::{Abort, JournalError};
+use crate::abort::{Abort, Aborted, JournalError};
 use crate::attend::Attendant;
 use crate::canary::{self, Canary};
 use crate::client::{Client, Folded};
@@ -260,6 +260,18 @@ impl Journal {
     pub fn abort(&self, cause: &str) {
         // The caller knows the cause.
         let _ = self.fail(JournalError::Aborted(cause.into()));
+    }
+
+    /// Why and when it was aborted.
+    pub fn aborted(&self) -> Option<&Aborted> {
+        self.abort.first()
+    }
+
+    /// Has the first abort reported by the thread that meets it, which may hold locks: the hook takes none and waits
+    /// for nothing. An abort that happened before is reported at once, one at this moment perhaps twice. Only the
+    /// first hook counts.
+    pub fn on_abort(&self, hook: impl Fn(&Aborted) + Send + Sync + 'static) {
+        self.abort.on_abort(Box::new(hook));
     }
 
     /// Whether there is a log; without one what is committed goes home.

@@ -37,7 +37,7 @@ mod room;
 mod space;
 mod table;
 
-pub use abort::JournalError;
+pub use abort::{Aborted, JournalError};
 pub use client::{Client, Folded};
 pub use commit::Journal;
 pub use epoch::Epoch;

@@ -162,8 +162,8 @@ pub use engine::{
     Acting, Allocate, Atime, Caller, DataMode, DirReserve, FileType, Flags, Fs as InodeFs,
     Generation, GroupLock, GroupScan, Ino, InodeLookup, InodeRef, Journal, LogUpdate, LogUse,
     Mapping, Metadata, NewInode, OnError, OpenOptions as MountOptions, OrphanForm, Preallocation,
-    RenameFlag, SetAttributes, SetTime, StatFs, StreamGoal, Superblock, Timestamp, VariantError,
-    Variants, Xattr, XattrFlag,
+    RenameFlag, SetAttributes, SetTime, StatFs, Stopped, StreamGoal, Superblock, Timestamp,
+    VariantError, Variants, Xattr, XattrFlag,
 };
 pub use error::Error;
 pub use file::{File, OpenOptions};

@@ -11,15 +11,16 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fuse::{MountError, Mounted, Options, Unmounter};
-use lanefs::Atime;
+use lanefs::{Atime, Stopped};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
-use sync::thread;
+use sync::{Arc, OnceLock, thread};
 
 use crate::args::ImageArgs;
 use crate::cmd::mount_options::Settings;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::mount_state::{WHAT_IS_LOST, described};
 use crate::open::open_to_mount;
 
 /// The exit status of mount(8) when mounting failed.
@@ -34,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const NOT_CLOSED: u8 = 1;
 /// What tells that the mount is over; signals write another byte.
 const OVER: u8 = b'.';
+/// What tells that the mount stopped accepting changes.
+const STOPPED: u8 = b'!';
 
 /// Mount an image on a directory through FUSE, to be used like any file system
 ///
@@ -145,9 +148,47 @@ impl Args {
         let (mut events, ours) = UnixStream::pair().map_err(Failure::new)?;
         let mounted = self.mount(context, settings, &ours)?;
         let unmounter = mounted.unmounter();
+        let stopped = self.watch(&mounted, &ours)?;
         if self.serve {
             tell_ready_and_leave();
+            let context = context.in_background();
+            let served = self.serve(&context, mounted, &mut events, ours, &unmounter, &stopped);
+            // The process that was started by the user is gone.
+            return served.map_err(|failure| {
+                failure.report(&context);
+                Failure::told()
+            });
         }
+        self.serve(context, mounted, &mut events, ours, &unmounter, &stopped)
+    }
+
+    /// Has a byte sent, and the cause kept, when the mount stops accepting changes.
+    fn watch(
+        &self,
+        mounted: &Mounted,
+        events: &UnixStream,
+    ) -> Result<Arc<OnceLock<Stopped>>, Failure> {
+        let cause = Arc::new(OnceLock::new());
+        let kept = Arc::clone(&cause);
+        let end = events.try_clone().map_err(Failure::new)?;
+        mounted.on_stop(move |stopped| {
+            if kept.set(stopped.clone()).is_ok() {
+                // Whoever reads this is still there.
+                let _ = (&end).write_all(&[STOPPED]);
+            }
+        });
+        Ok(cause)
+    }
+
+    fn serve(
+        &self,
+        context: &Context,
+        mounted: Mounted,
+        events: &mut UnixStream,
+        ours: UnixStream,
+        unmounter: &Unmounter,
+        stopped: &OnceLock<Stopped>,
+    ) -> Result<(), Failure> {
         let mut over = ours;
         let server = thread::spawn(move || {
             let served = mounted.serve();
@@ -155,7 +196,16 @@ impl Args {
             let _ = over.write_all(&[OVER]);
             served
         });
-        wait_for_end(context, &mut events, &unmounter)?;
+        wait_for_end(context, events, unmounter, &|| {
+            if let Some(stopped) = stopped.get() {
+                context.error(format_args!(
+                    "{}: {}",
+                    self.image.display(),
+                    described(stopped)
+                ));
+                context.hint(format_args!("unmount it; {WHAT_IS_LOST}"));
+            }
+        })?;
         let served = server.join();
         let served = served.map_err(|_| Failure::new("serving the mount failed"))?;
         served.map_err(|error| Failure::new(error).at(self.image.display()))
@@ -261,6 +311,7 @@ fn wait_for_end(
     context: &Context,
     events: &mut UnixStream,
     unmounter: &Unmounter,
+    on_stop: &dyn Fn(),
 ) -> Result<(), Failure> {
     let mut ending = Ending::No;
     let mut written = None;
@@ -268,6 +319,10 @@ fn wait_for_end(
         let mut event = [0];
         let is_signal = match events.read(&mut event) {
             Ok(1) if event[0] == OVER => return Ok(()),
+            Ok(1) if event[0] == STOPPED => {
+                on_stop();
+                continue;
+            }
             Ok(_) => true,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => false,

@@ -13,15 +13,20 @@ use crate::args::{FsArgs, ImageArgs};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::json::{self, Object};
+use crate::mount_state::State;
 use crate::open::{open_fs, place_for_writing};
 
 /// Bytes that the longest attribute of a mount may have.
 const ATTRIBUTE_BYTES: usize = 1 << 16;
 
+/// What a mount's state is called.
+const STATE: &str = "state";
+
 /// Show and change how a mounted file system works, or what an image's superblock says
 ///
 /// On the directory of a mount by lanefs: the form of each mechanism, which can be changed at any time by root or who
-/// mounted, and counters. On an image that nobody uses: what tune2fs changes as well; several changes are one write.
+/// mounted; its state (writing, read-only, or stopped, since when and why); and counters. On an image that nobody uses:
+/// what tune2fs changes as well; several changes are one write.
 #[derive(clap::Args)]
 #[command(
     after_help = "Of an image: label, errors, reserved_percent, reserved_blocks, reserved_uid, reserved_gid,
@@ -67,7 +72,12 @@ impl Args {
         let (kind, mut all, counters) = match self.place.is_dir() {
             true => {
                 switch(&self.place, &changes)?;
-                let (forms, counters) = live(&self.place)?;
+                let (mut forms, counters) = live(&self.place)?;
+                forms.extend(State::of(&self.place).map(|state| Shown {
+                    name: STATE.to_owned(),
+                    value: state.to_string(),
+                    values: String::new(),
+                }));
                 ("mount", forms, counters)
             }
             false => {
@@ -133,13 +143,21 @@ impl Args {
 
     fn object(&self, all: &[Shown], counted: &[(String, u64)]) -> Value {
         let mut values = Object::new();
+        let mut state = None;
         for shown in all {
+            if self.place.is_dir() && shown.name == STATE {
+                state = Some(shown.value.clone());
+                continue;
+            }
             values.insert(shown.name.clone(), shown.value.clone().into());
         }
         let mut object = Object::new();
         let place = self.place.to_string_lossy().into_owned();
         object.insert("place".into(), place.into());
         object.insert("values".into(), values.into());
+        if let Some(state) = state {
+            object.insert(STATE.into(), state.into());
+        }
         if self.place.is_dir() {
             let mut counters = Object::new();
             for (name, count) in counted {
@@ -185,7 +203,10 @@ fn write_text(
         values,
     } in all
     {
-        writeln!(output, "{name:<width$}  {value:<wide$}  ({values})")?;
+        match values.is_empty() {
+            true => writeln!(output, "{name:<width$}  {value}")?,
+            false => writeln!(output, "{name:<width$}  {value:<wide$}  ({values})")?,
+        }
     }
     for (name, count) in counted {
         writeln!(output, "{name:<width$}  {count}")?;

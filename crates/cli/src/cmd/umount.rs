@@ -12,6 +12,7 @@ use sync::{Arc, thread};
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::mount_state::{State, WHAT_IS_LOST, described};
 
 /// The exit status of umount(8) when unmounting failed.
 const UNMOUNT_FAILED: u8 = 32;
@@ -22,7 +23,9 @@ const LOOKS_IN_SILENCE: u32 = 100;
 
 /// Unmount a directory that `lanefs mount` mounted, and wait until the image is clean
 #[derive(clap::Args)]
-#[command(after_help = "Exit status: 0 unmounted, 2 usage, 32 not unmounted.")]
+#[command(
+    after_help = "Exit status: 0 unmounted and all is written, 2 usage, 32 not unmounted, or not all could be written."
+)]
 pub struct Args {
     /// The directory
     directory: PathBuf,
@@ -39,6 +42,8 @@ impl Args {
             let failure = Failure::new(format!("no image is mounted on {shown} by lanefs"));
             return Err(failure.status(UNMOUNT_FAILED));
         };
+        // Afterwards nobody is left who knows.
+        let state = State::of(&self.directory);
         let unmounter = Unmounter::new(&self.directory);
         let unmounted = match self.lazy {
             true => unmounter.detach(),
@@ -57,6 +62,14 @@ impl Args {
         }
         let image = mount.source;
         wait_until_closed(context, &image);
+        if let Some(State::Stopped(stopped)) = state {
+            let mut message = described(&stopped);
+            if !is_clean(&image) {
+                message += "; not everything could be written home";
+            }
+            let failure = Failure::new(message).at(image.display());
+            return Err(failure.status(UNMOUNT_FAILED).hint(WHAT_IS_LOST));
+        }
         match is_clean(&image) {
             true => Ok(()),
             false => {

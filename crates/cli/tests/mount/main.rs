@@ -12,6 +12,7 @@ mod outside;
 mod served;
 mod set_gid;
 mod sharing;
+mod stops;
 mod syncs;
 mod trees;
 mod tuning;

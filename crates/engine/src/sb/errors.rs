@@ -9,8 +9,9 @@ use core::str::FromStr;
 
 use journal::{Epoch, EpochLists, Folded, Handle, JournalError};
 use ondisk::superblock::state;
-use ondisk::{Corrupt, Superblock};
+use ondisk::{Corrupt, Superblock, Timestamp};
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use sync::{Arc, OnceLock};
 
 use super::change_superblock;
 use crate::error::Error;
@@ -58,6 +59,35 @@ pub(crate) struct Recorded {
     time: u64,
 }
 
+/// Why and when a file system stopped accepting changes.
+#[derive(Clone, Debug)]
+pub struct Stopped {
+    /// The first cause, as one sentence.
+    pub cause: Arc<str>,
+    /// When it was met, by the host's clock.
+    pub since: Timestamp,
+}
+
+impl From<&journal::Aborted> for Stopped {
+    fn from(aborted: &journal::Aborted) -> Stopped {
+        Stopped {
+            cause: Arc::clone(&aborted.cause),
+            since: at(aborted.at),
+        }
+    }
+}
+
+/// A time of the host's clock.
+fn at((seconds, nanoseconds): (i64, u32)) -> Timestamp {
+    Timestamp {
+        seconds,
+        nanoseconds,
+    }
+}
+
+/// What is called when corruption stops all changes.
+type StopHook = dyn Fn(&Stopped) + Send + Sync;
+
 /// What was met so far.
 pub(crate) struct Errors {
     /// [const after mount]
@@ -67,6 +97,10 @@ pub(crate) struct Errors {
     met: AtomicU32,
     /// Nothing is changed any more. [atomic: Relaxed, set once]
     is_read_only: AtomicBool,
+    /// Why nothing is changed any more, and since when. [set once]
+    stopped: OnceLock<Stopped>,
+    /// Called with that. [set once]
+    hook: OnceLock<Box<StopHook>>,
 }
 
 /// Who found it: where Linux names a function.
@@ -81,6 +115,8 @@ impl Errors {
             new: EpochLists::new(),
             met: AtomicU32::new(0),
             is_read_only: AtomicBool::new(false),
+            stopped: OnceLock::new(),
+            hook: OnceLock::new(),
         }
     }
 
@@ -107,10 +143,32 @@ impl Errors {
         self.new.push(handle, Recorded { corrupt, time });
     }
 
-    /// Nothing is changed any more.
-    pub(crate) fn set_read_only(&self) {
+    /// Nothing is changed any more, for this cause.
+    pub(crate) fn set_read_only(&self, cause: Corrupt) {
         // Relaxed: whoever does not see it yet was first.
         self.is_read_only.store(true, Ordering::Relaxed);
+        let stopped = Stopped {
+            cause: cause.to_string().into(),
+            since: at(sync::clock::wall()),
+        };
+        if self.stopped.set(stopped).is_ok()
+            && let (Some(stopped), Some(hook)) = (self.stopped.get(), self.hook.get())
+        {
+            hook(stopped);
+        }
+    }
+
+    /// Why corruption stopped all changes.
+    pub(crate) fn stopped(&self) -> Option<&Stopped> {
+        self.stopped.get()
+    }
+
+    /// Has that reported, also where it happened already.
+    pub(crate) fn on_stop(&self, hook: Box<StopHook>) {
+        let hook = self.hook.get_or_init(|| hook);
+        if let Some(stopped) = self.stopped.get() {
+            hook(stopped);
+        }
     }
 
     /// Whether nothing is changed any more.

@@ -1,0 +1,66 @@
+//! What a mount by lanefs says of itself: whether it accepts changes, and since when and why not.
+
+use std::fmt;
+use std::path::Path;
+
+use lanefs::{Stopped, Timestamp};
+use rustix::fs::getxattr;
+
+use crate::format;
+
+/// Bytes that the answer may have.
+const ANSWER_BYTES: usize = 1 << 12;
+
+/// Whether a mount accepts changes.
+pub enum State {
+    /// It does.
+    Writing,
+    /// It was mounted to be read only.
+    ReadOnly,
+    /// It did, until something failed.
+    Stopped(Stopped),
+}
+
+impl State {
+    /// Asks a mount; `None` where the directory is no mount by lanefs, or the server is gone.
+    pub fn of(directory: &Path) -> Option<State> {
+        let mut answer = vec![0; ANSWER_BYTES];
+        let len = getxattr(directory, "lanefs.state", &mut answer[..]).ok()?;
+        answer.truncate(len);
+        let answer = String::from_utf8_lossy(&answer);
+        let mut lines = answer.lines();
+        match lines.next()? {
+            "writing" => Some(State::Writing),
+            "read-only" => Some(State::ReadOnly),
+            "stopped" => {
+                let since = Timestamp {
+                    seconds: lines.next()?.parse().ok()?,
+                    nanoseconds: 0,
+                };
+                let cause = lines.next().unwrap_or("").into();
+                Some(State::Stopped(Stopped { cause, since }))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            State::Writing => f.write_str("writing"),
+            State::ReadOnly => f.write_str("read-only"),
+            State::Stopped(stopped) => f.write_str(&described(stopped)),
+        }
+    }
+}
+
+/// That no change is accepted any more, since when and why.
+pub fn described(stopped: &Stopped) -> String {
+    let since = format::time_seconds(stopped.since);
+    format!("stopped accepting changes at {since}: {}", stopped.cause)
+}
+
+/// What became of changes, for a message behind [`described`].
+pub const WHAT_IS_LOST: &str = "what was neither synced nor committed before then is not in the image; all else is, \
+    or is in its journal, which is replayed when it is opened next (without a journal, run e2fsck)";
