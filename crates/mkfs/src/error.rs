@@ -26,6 +26,19 @@ pub enum Error {
         /// What else would help.
         instead: &'static str,
     },
+    /// A journal was asked for, and the file system is too small for one.
+    #[error(
+        "{option}: a file system of {size} bytes is too small for a journal; make it at least {least} bytes, or leave \
+         the journal out (-O ^has_journal)"
+    )]
+    NoRoomForJournal {
+        /// The option that asks for it.
+        option: &'static str,
+        /// The size given, in bytes.
+        size: u64,
+        /// The least size with a journal, in bytes.
+        least: u64,
+    },
     /// The usage given to [`crate::Layout::finish`] contradicts the layout.
     #[error("usage and layout disagree: {0}")]
     Usage(String),

@@ -183,7 +183,13 @@ pub(crate) fn resolve(options: &Options) -> Result<Features, Error> {
         };
         return Err(Error::option(format!("-O {feature}"), reason));
     }
-    imply(options, &mut set);
+    for (option, feature) in implied(options) {
+        if forbids(options, feature) {
+            let reason = format!("contradicts -O ^{feature}; leave one of the two out");
+            return Err(Error::option(option, reason));
+        }
+        set = set.with(feature);
+    }
     refuse_for_compat(options, set)?;
     for (feature, needed) in NEEDS {
         if set.has(*feature) && !set.has(*needed) {
@@ -207,23 +213,73 @@ pub(crate) fn resolve(options: &Options) -> Result<Features, Error> {
             (_, false) => set = set.without(*other),
         }
     }
+    refuse_useless(options, set)?;
     Ok(set)
 }
 
-/// Options that are useless without a feature turn it on, as mke2fs does.
-fn imply(options: &Options, set: &mut Features) {
-    if options.encoding.is_some() {
-        *set = set.with(F::CASEFOLD);
+/// Options that are useless without a feature, each with the feature that it turns on, as in mke2fs.
+fn implied(options: &Options) -> impl Iterator<Item = (&'static str, Feature)> {
+    let given = [
+        (options.encoding.is_some(), "-E encoding", F::CASEFOLD),
+        (options.resize.is_some(), "-E resize", F::RESIZE_INODE),
+        (options.wants_journal, "-j or -J", F::HAS_JOURNAL),
+        (
+            options.backup_superblocks.is_some(),
+            "-E num_backup_sb",
+            F::SPARSE_SUPER2,
+        ),
+    ];
+    let given = given.into_iter().filter(|(is_given, ..)| *is_given);
+    given.map(|(_, option, feature)| (option, feature))
+}
+
+/// Options that are refused where the feature that they are about is missing.
+fn refuse_useless(options: &Options, set: Features) -> Result<(), Error> {
+    let given = [
+        (
+            options.mmp_interval.is_some(),
+            "-E mmp_update_interval",
+            F::MMP,
+        ),
+        (options.strict_encoding, "-E encoding_flags", F::CASEFOLD),
+        (
+            options.packed_meta_blocks,
+            "-E packed_meta_blocks",
+            F::FLEX_BG,
+        ),
+    ];
+    for (is_given, option, feature) in given {
+        if is_given && !set.has(feature) {
+            return Err(Error::option(option, format!("needs -O {feature}")));
+        }
     }
-    if options.resize.is_some() {
-        *set = set.with(F::RESIZE_INODE);
-    }
-    if options.wants_journal {
-        *set = set.with(F::HAS_JOURNAL);
-    }
-    if options.backup_superblocks.is_some() {
-        *set = set.with(F::SPARSE_SUPER2);
-    }
+    Ok(())
+}
+
+/// The option that asks for a journal, if there is one. The default of ext4 does not ask: a file system that is too
+/// small for a journal is made without, as by mke2fs.
+pub(crate) fn asks_for_journal(options: &Options) -> Option<&'static str> {
+    let by_name = |feature| {
+        let set = Features::NONE.apply(&options.features);
+        set.is_ok_and(|set| set.has(feature))
+    };
+    let is_ext3 = options.fs_type == FsType::Ext3 && !forbids(options, F::HAS_JOURNAL);
+    let asked = [
+        (options.wants_journal, "-j or -J"),
+        (by_name(F::HAS_JOURNAL), "-O has_journal"),
+        (by_name(F::FAST_COMMIT), "-O fast_commit"),
+        (by_name(F::ORPHAN_FILE), "-O orphan_file"),
+        (options.orphan_file_size.is_some(), "-E orphan_file_size"),
+        (is_ext3, "-t ext3"),
+    ];
+    let asked = asked.into_iter().find(|(is_asked, _)| *is_asked);
+    asked.map(|(_, option)| option)
+}
+
+/// Whether `-O ^feature` stands last: what stays away even from all features.
+fn forbids(options: &Options, feature: Feature) -> bool {
+    let all = Features::NONE.with(feature).apply(&options.features);
+    all.is_ok_and(|set| !set.has(feature))
 }
 
 fn refuse_for_compat(options: &Options, set: Features) -> Result<(), Error> {
@@ -285,6 +341,35 @@ mod tests {
         ] {
             let message = resolved(features).unwrap_err().to_string();
             assert!(message.contains(word), "{features}: {message}");
+        }
+    }
+
+    #[test]
+    fn options_without_their_feature_are_refused_by_name() {
+        for (letters, word) in [
+            (&[('J', "size=4"), ('O', "^has_journal")][..], "-J"),
+            (
+                &[('E', "resize=1000000"), ('O', "^resize_inode")],
+                "-E resize",
+            ),
+            (
+                &[('E', "num_backup_sb=1"), ('O', "^sparse_super2")],
+                "num_backup_sb",
+            ),
+            (&[('E', "encoding=utf8"), ('O', "^casefold")], "-E encoding"),
+            (&[('E', "mmp_update_interval=5")], "mmp_update_interval"),
+            (&[('E', "encoding_flags=strict")], "encoding_flags"),
+            (
+                &[('E', "packed_meta_blocks=1"), ('O', "^flex_bg")],
+                "packed_meta_blocks",
+            ),
+        ] {
+            let mut options = Options::default();
+            for (letter, value) in letters {
+                options.set(*letter, value).unwrap();
+            }
+            let message = resolve(&options).unwrap_err().to_string();
+            assert!(message.contains(word), "{letters:?}: {message}");
         }
     }
 

@@ -4,7 +4,7 @@ use ondisk::jbd2::JournalSuperblock;
 use ondisk::{BlockSize, Feature};
 
 use crate::shape::Shape;
-use crate::{Error, Options, tables};
+use crate::{Error, Options, features, tables};
 
 /// The size of a journal in blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -16,24 +16,26 @@ pub(crate) struct JournalSize {
 }
 
 impl JournalSize {
-    /// The size for an image of this shape; `None` when it is too small for a journal and nobody insists on one.
+    /// The size for an image of this shape; `None` when it is too small for a journal and no option asks for one.
     ///
     /// # Errors
-    /// A size that jbd2 does not have, or that leaves no room for anything else.
-    pub(crate) fn of(
-        shape: &Shape,
-        options: &Options,
-        insists: bool,
-    ) -> Result<Option<JournalSize>, Error> {
+    /// An option that asks for a journal when there is no room for it; a size that jbd2 does not have, or that leaves
+    /// no room for anything else.
+    pub(crate) fn of(shape: &Shape, options: &Options) -> Result<Option<JournalSize>, Error> {
         let log = match options.journal.size_mib {
             Some(mib) => blocks_of_mib(mib, shape.block_size)?,
             None => match tables::journal_blocks(shape.blocks) {
                 Some(blocks) => blocks,
-                None if insists => {
-                    let what = "-O has_journal: below 2048 blocks there is no journal";
-                    return Err(shape.too_small(what, shape.blocks << shape.block_size.bits()));
+                None => {
+                    return match features::asks_for_journal(options) {
+                        None => Ok(None),
+                        Some(option) => Err(Error::NoRoomForJournal {
+                            option,
+                            size: shape.blocks << shape.block_size.bits(),
+                            least: tables::JOURNAL_FROM << shape.block_size.bits(),
+                        }),
+                    };
                 }
-                None => return Ok(None),
             },
         };
         let fast_commit = if shape.has(Feature::FAST_COMMIT) {

@@ -326,9 +326,7 @@ fn journal_size(shape: &mut Shape, options: &Options) -> Result<JournalSize, Err
     if !shape.has(Feature::HAS_JOURNAL) || options.journal.device.is_some() {
         return Ok(JournalSize::default());
     }
-    let asked = ondisk::Features::NONE.apply(&options.features);
-    let insists = asked.is_ok_and(|set| set.has(Feature::HAS_JOURNAL));
-    if let Some(size) = JournalSize::of(shape, options, insists)? {
+    if let Some(size) = JournalSize::of(shape, options)? {
         return Ok(size);
     }
     for feature in [
@@ -356,7 +354,7 @@ fn habits(options: &Options, identity: &Identity) -> Habits {
         lazy_journal: options.lazy_journal_init,
         device_is_zero: options.device_is_zero,
         lost_found: options.lost_found,
-        root_owner: options.root_owner,
+        root_owner: options.root_owner.unwrap_or_default(),
         time: identity.time,
     }
 }

@@ -199,7 +199,7 @@ impl Options {
             "lazy_journal_init" => self.lazy_journal_init = switch(option, value)?,
             "assume_storage_prezeroed" => self.device_is_zero = switch(option, value)?,
             "test_fs" => self.test_fs = true,
-            "root_owner" => self.root_owner = owner(option, value)?,
+            "root_owner" => self.root_owner = Some(owner(option, value)?),
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             "encoding" => self.encoding = Some(text.into()),
@@ -332,9 +332,11 @@ fn revision(value: &str) -> Result<(), Error> {
     }
 }
 
+/// An owner; without a value the caller, as in mke2fs.
 fn owner(option: &str, value: Option<&str>) -> Result<(u32, u32), Error> {
     let Some(value) = value else {
-        return Err(Error::option(option, "needs UID:GID"));
+        let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+        return Ok((user.as_raw(), group.as_raw()));
     };
     let (uid, gid) = value
         .split_once(':')
@@ -413,7 +415,11 @@ mod tests {
         assert_eq!(options.features, "^has_journal,bigalloc");
         assert_eq!(options.cluster_size, Some(65536));
         assert_eq!((options.stride, options.stripe_width), (Some(16), Some(32)));
-        assert_eq!(options.root_owner, (5, 6));
+        assert_eq!(options.root_owner, Some((5, 6)));
+        options.set('E', "root_owner").unwrap();
+        let caller = (rustix::process::getuid(), rustix::process::getgid());
+        let caller = (caller.0.as_raw(), caller.1.as_raw());
+        assert_eq!(options.root_owner, Some(caller));
         assert_eq!((options.lazy_itable_init, options.discard), (false, false));
         assert_eq!(
             (options.journal.size_mib, options.journal.location),

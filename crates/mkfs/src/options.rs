@@ -144,8 +144,8 @@ pub struct Options {
     pub packed_meta_blocks: bool,
     /// `-E num_backup_sb=`: 0 to 2 (needs sparse_super2).
     pub backup_superblocks: Option<u8>,
-    /// `-E root_owner=`: user and group of the root directory.
-    pub root_owner: (u32, u32),
+    /// `-E root_owner=`: user and group of the root directory; `None` for 0 and 0, or for the source's.
+    pub root_owner: Option<(u32, u32)>,
     /// `-E orphan_file_size=`: 1 to 512 blocks.
     pub orphan_file_size: Option<BlocksOrBytes>,
     /// `-E mmp_update_interval=`: seconds.
@@ -203,7 +203,7 @@ impl Default for Options {
             lazy_journal_init: false,
             packed_meta_blocks: false,
             backup_superblocks: None,
-            root_owner: (0, 0),
+            root_owner: None,
             orphan_file_size: None,
             mmp_interval: None,
             desc_size: None,
@@ -219,6 +219,19 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Whether these options, defaults included, ask for a feature; what the size then decides otherwise is not seen.
+    #[must_use]
+    pub fn has_feature(&self, feature: ondisk::Feature) -> bool {
+        crate::features::resolve(self).is_ok_and(|set| set.has(feature))
+    }
+
+    /// Bytes an inode: as asked for, else as the profile says, or 16 KiB where none is chosen yet.
+    #[must_use]
+    pub fn inode_ratio_or_default(&self) -> u64 {
+        let by_profile = || crate::tables::inode_ratio(&self.usage_types);
+        self.inode_ratio.unwrap_or_else(by_profile)
+    }
+
     /// The block size asked for, else the usual one where that is not less than asked for.
     #[must_use]
     pub fn block_size_or(&self, usual: BlockSize) -> BlockSize {

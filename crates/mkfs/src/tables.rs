@@ -75,6 +75,8 @@ pub(crate) fn block_size(usage: &[UsageType]) -> BlockSize {
     chosen.unwrap_or(BlockSize::K4)
 }
 
+/// The fewest blocks of a file system with a journal.
+pub(crate) const JOURNAL_FROM: u64 = 2048;
 /// The fewest blocks a journal may have.
 pub(crate) const JOURNAL_MIN: u64 = 1024;
 /// The most blocks a journal may have.
@@ -94,7 +96,8 @@ pub(crate) fn journal_blocks(blocks: u64) -> Option<u64> {
         (u64::MAX, 256 << 10),
     ];
     let step = STEPS.iter().find(|(below, _)| blocks < *below);
-    step.filter(|_| blocks >= 2048).map(|(_, journal)| *journal)
+    step.filter(|_| blocks >= JOURNAL_FROM)
+        .map(|(_, journal)| *journal)
 }
 
 /// Blocks of the fast-commit area for a journal of so many blocks.
