@@ -8,7 +8,7 @@ use std::path::Path;
 use std::os::unix::fs::FileTypeExt;
 
 use device::Resize;
-use mkfs::Summary;
+use mkfs::{Layout, Summary};
 use sync::atomic::AtomicBool;
 
 use crate::error::BuildError;
@@ -83,6 +83,13 @@ pub fn build(
             "an image begins at its first byte: no -E offset".into(),
         ));
     }
+    if mkfs.journal.device_path.is_some() {
+        return Err(BuildError::Usage(
+            "-J device: an image is built with its journal inside; leave it out, or attach one later with `tune2fs -J \
+             device=`"
+                .into(),
+        ));
+    }
     match source::reads_once(&source) {
         true => build_from_pipe(options, &source, mkfs, output, &job),
         false => build_planned(options, &source, mkfs, output, &job),
@@ -102,12 +109,24 @@ fn build_planned(
     job.check()?;
     job.phase(Phase::Plan);
     let clamp = reproducible::clamp(options, &tree, &mut mkfs);
+    if let Size::Fixed(bytes) = options.size {
+        // What no tree fits is said of the size itself, by the option's name.
+        check_journal(bytes, &mkfs)?;
+    }
     let plan = plan::plan(&tree, &mkfs, options.size)?;
     job.check()?;
     let output = Output::create(output, plan.layout.size_bytes())?;
     let total = copied_bytes(&plan);
     job.phase(Phase::Copy { total });
     finish(options, &tree, &plan, &mkfs, clamp, output, job)
+}
+
+/// Whether a journal that an option asks for has room in an image of so many bytes.
+fn check_journal(bytes: u64, mkfs: &mkfs::Options) -> Result<(), BuildError> {
+    match Layout::plan(bytes, mkfs) {
+        Err(error @ mkfs::Error::NoRoomForJournal { .. }) => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Builds while a pipe is read: its data goes to the output at once, all else is planned around it.
@@ -197,7 +216,7 @@ fn copied_bytes(plan: &Plan) -> u64 {
 }
 
 impl BuildOptions {
-    /// An ordinary image of one directory, as small as it fits.
+    /// An ordinary image of one directory, with some room beside it.
     #[must_use]
     pub fn from_directory(path: impl AsRef<Path>) -> BuildOptions {
         let input = source::Input {
@@ -210,7 +229,7 @@ impl BuildOptions {
                 ..source::Options::default()
             },
             mkfs: mkfs::Options::default(),
-            size: Size::Auto(plan::Extra::None),
+            size: Size::Auto(plan::Extra::Usable),
             threads: 0,
             reproducible: false,
             newest_time: None,

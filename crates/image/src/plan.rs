@@ -10,6 +10,7 @@ pub(crate) mod inodes;
 pub(crate) mod maps;
 pub(crate) mod place;
 pub(crate) mod shape;
+pub(crate) mod size;
 pub(crate) mod space;
 pub(crate) mod xattrs;
 
@@ -20,6 +21,8 @@ use ondisk::features::Feature;
 use self::inodes::Inodes;
 use self::place::{FilePlace, LOST_FOUND, Placement, Placer, StreamTable, VALUE};
 use self::shape::Shape;
+pub use self::size::{Extra, Size};
+use self::size::{proportional_inodes, usable_bytes};
 use self::space::Space;
 use self::xattrs::XattrPlans;
 use crate::source::Tree;
@@ -80,41 +83,6 @@ impl From<mkfs::Error> for PlanError {
     }
 }
 
-/// How large the image is to be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Size {
-    /// As small as its contents allow, and so much more.
-    Auto(Extra),
-    /// So many bytes.
-    Fixed(u64),
-}
-
-/// Room beyond the smallest size.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Extra {
-    /// None.
-    #[default]
-    None,
-    /// So many bytes.
-    Bytes(u64),
-    /// So many percent of the smallest size.
-    Percent(u64),
-}
-
-impl Extra {
-    /// `bytes` and the extra room.
-    pub(crate) fn add(self, bytes: u64) -> u64 {
-        match self {
-            Extra::None => bytes,
-            Extra::Bytes(more) => bytes.saturating_add(more),
-            Extra::Percent(percent) => {
-                let more = u128::from(bytes) * u128::from(percent) / 100;
-                bytes.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
-            }
-        }
-    }
-}
-
 /// Everything decided.
 pub(crate) struct Plan {
     /// Where the metadata of the file system lies.
@@ -125,6 +93,8 @@ pub(crate) struct Plan {
     pub placement: Placement,
     /// By node: blocks of a directory; 0 for other nodes.
     pub directory_blocks: Vec<u32>,
+    /// The root's owner, where `-E root_owner` says so.
+    pub root_owner: Option<(u32, u32)>,
 }
 
 impl Plan {
@@ -149,6 +119,9 @@ struct Demand {
     journal: bool,
     /// The byte at which what is taken already ends.
     end: u64,
+    /// Blocks a group, where the tree's inodes must not make the groups smaller: a given size is laid out alike from a
+    /// file and from a pipe, whose groups are settled before its inodes are known.
+    group_blocks: Option<u32>,
 }
 
 /// Plans an image of this size.
@@ -201,7 +174,11 @@ pub(crate) fn plan_around(
         let space = settled.free_space(&layout);
         match settled.place(layout, space) {
             Err(PlanError::Short(Shortage::Clusters(missing))) => clusters += missing,
-            result => return result,
+            Ok(plan) => match settled.missing_room(&plan, size) {
+                0 => return Ok(plan),
+                missing => clusters += missing,
+            },
+            Err(error) => return Err(error),
         }
     }
     Err(PlanError::Short(Shortage::Clusters(
@@ -217,6 +194,8 @@ pub(crate) struct Settled<'a> {
     directory_blocks: Vec<u32>,
     xattrs: XattrPlans,
     taken: &'a Taken,
+    /// Bytes of files' data.
+    tree_bytes: u64,
 }
 
 impl<'a> Settled<'a> {
@@ -250,6 +229,7 @@ impl<'a> Settled<'a> {
             directory_blocks,
             xattrs,
             taken,
+            tree_bytes: data_bytes(tree),
         })
     }
 
@@ -276,6 +256,7 @@ impl<'a> Settled<'a> {
             inodes: placement.inodes.used().iter().copied().map(u64::from).sum(),
             journal: self.shape.geometry.has(Feature::HAS_JOURNAL),
             end: end << self.shape.block_size.bits(),
+            group_blocks: None,
         })
     }
 
@@ -286,31 +267,29 @@ impl<'a> Settled<'a> {
 
     /// The layout for what is needed.
     fn layout(&self, demand: Demand, size: Size) -> Result<Layout, PlanError> {
-        let options = &self.options;
         match size {
             Size::Fixed(bytes) => {
-                // Whoever gives a size gets a journal if there is room for one, as from mke2fs.
-                if let Some(layout) = self.attempt(
-                    bytes,
-                    Demand {
-                        journal: false,
-                        ..demand
-                    },
-                )? {
-                    return Ok(layout);
+                // A given size has a journal if there is room for one, as from mke2fs.
+                let demand = Demand {
+                    group_blocks: self.usual_group_blocks(bytes),
+                    ..demand
+                };
+                let modest = Demand {
+                    journal: false,
+                    ..demand
+                };
+                match self.attempt(bytes, modest, Room::Proportional)? {
+                    Some(layout) => Ok(layout),
+                    None => Err(self.too_small(bytes, demand)?),
                 }
-                let needed = self.smallest(demand)?.size_bytes();
-                Err(PlanError::TooSmall {
-                    given: bytes,
-                    needed,
-                })
             }
+            Size::Auto(Extra::None) => self.smallest(demand, Room::None),
+            Size::Auto(Extra::Usable) => self.smallest(demand, Room::Usable),
             Size::Auto(extra) => {
-                let smallest = self.smallest(demand)?;
-                let bytes = extra.add(smallest.size_bytes());
-                match extra {
-                    Extra::None => Ok(smallest),
-                    _ => layout_for(options, bytes, demand.inodes, self.taken),
+                let bytes = extra.add(self.smallest(demand, Room::None)?.size_bytes());
+                match self.attempt(bytes, demand, Room::Proportional)? {
+                    Some(layout) => Ok(layout),
+                    None => Err(self.too_small(bytes, demand)?),
                 }
             }
         }
@@ -318,15 +297,51 @@ impl<'a> Settled<'a> {
 
     /// The layout of a given size around data that is already there, so no other size can be tried.
     fn layout_around_stream(&self, given: u64, demand: Demand) -> Result<Layout, PlanError> {
-        let layout = layout_for(&self.options, given, demand.inodes, self.taken)?;
-        let free = self.free_space(&layout).free();
-        match demand.clusters.checked_sub(free) {
-            None | Some(0) => Ok(layout),
-            Some(missing) => Err(PlanError::TooSmall {
-                given,
-                needed: given + missing * self.shape.cluster_bytes(),
-            }),
+        let modest = Demand {
+            journal: false,
+            ..demand
+        };
+        if let Some(layout) = self.attempt(given, modest, Room::Proportional)? {
+            return Ok(layout);
         }
+        let free = match layout_for(&self.options, given, 0, self.taken) {
+            Ok(layout) => self.free_space(&layout).free(),
+            Err(PlanError::Mkfs(mkfs::Error::TooSmall { .. })) => 0,
+            Err(error) => return Err(error),
+        };
+        let missing = demand.clusters.saturating_sub(free).max(1) * self.shape.cluster_bytes();
+        // Bitmaps of one block describe the inodes of a group.
+        let groups = demand
+            .inodes
+            .div_ceil(8 * self.shape.block_size.bytes_u64());
+        let group = u64::from(self.shape.geometry.blocks_per_group());
+        let for_inodes = (groups * group) << self.shape.block_size.bits();
+        Err(PlanError::TooSmall {
+            given,
+            needed: (given + missing).max(for_inodes),
+        })
+    }
+
+    /// Clusters that the maps of fragmented files took from the room of a usable image.
+    fn missing_room(&self, plan: &Plan, size: Size) -> u64 {
+        if size != Size::Auto(Extra::Usable) {
+            return 0;
+        }
+        let cluster = self.shape.cluster_bytes();
+        let wanted = usable_bytes(plan.layout.size_bytes(), self.tree_bytes).div_ceil(cluster);
+        wanted.saturating_sub(plan.placement.space.free())
+    }
+
+    /// Blocks a group in an image of this size with the usual number of inodes, or with the number that was asked for.
+    fn usual_group_blocks(&self, bytes: u64) -> Option<u32> {
+        let usual = Layout::plan(bytes, &self.options).ok()?;
+        Some(usual.geometry().blocks_per_group())
+    }
+
+    /// The error that names the size that is needed.
+    fn too_small(&self, given: u64, demand: Demand) -> Result<PlanError, PlanError> {
+        let needed = self.smallest(demand, Room::None)?.size_bytes();
+        Ok(PlanError::TooSmall { given, needed })
     }
 
     /// Places everything in `space` of a layout.
@@ -343,36 +358,83 @@ impl<'a> Settled<'a> {
             shape,
             placement,
             directory_blocks: self.directory_blocks.clone(),
+            root_owner: self.options.root_owner,
         })
     }
 
-    /// Whether a layout has what is needed.
-    fn fits(&self, layout: &Layout, demand: Demand) -> bool {
-        self.free_space(layout).free() >= demand.clusters
-            && u64::from(layout.geometry().inodes_count()) >= demand.inodes
+    /// Bytes that a layout leaves free when all that is needed is placed; `None` if it has too little of anything.
+    fn free_beside(&self, layout: &Layout, demand: Demand) -> Option<u64> {
+        let enough = u64::from(layout.geometry().inodes_count()) >= demand.inodes
             && (!demand.journal || layout.geometry().has(Feature::HAS_JOURNAL))
+            && demand
+                .group_blocks
+                .is_none_or(|blocks| layout.geometry().blocks_per_group() >= blocks);
+        let free = self.free_space(layout).free().checked_sub(demand.clusters);
+        free.filter(|_| enough)
+            .map(|free| free * self.shape.cluster_bytes())
     }
 
     /// The layout of so many bytes, if it has what is needed.
-    fn attempt(&self, bytes: u64, demand: Demand) -> Result<Option<Layout>, PlanError> {
-        match layout_for(&self.options, bytes, demand.inodes, self.taken) {
-            Ok(layout) if self.fits(&layout, demand) => Ok(Some(layout)),
-            Ok(_) | Err(PlanError::Mkfs(mkfs::Error::TooSmall { .. })) => Ok(None),
-            // The size has too few groups for the inodes.
-            Err(PlanError::Mkfs(mkfs::Error::Option { option, .. })) if option == "-N" => Ok(None),
+    fn attempt(&self, bytes: u64, demand: Demand, room: Room) -> Result<Option<Layout>, PlanError> {
+        let Some((layout, free)) = self.fitting(bytes, demand, demand.inodes)? else {
+            return Ok(None);
+        };
+        if room == Room::None {
+            return Ok(Some(layout));
+        }
+        let ratio = self.options.inode_ratio_or_default();
+        let inode_size = self.shape.inode_size as u64;
+        let more = proportional_inodes(demand.inodes, free, ratio, inode_size);
+        let (layout, free) = match u64::from(layout.geometry().inodes_count()) < more {
+            // Where so many can't be had, the tree alone still fits.
+            true if self.options.inodes.is_none() => self
+                .fitting(bytes, demand, more)
+                .unwrap_or_default()
+                .unwrap_or((layout, free)),
+            _ => (layout, free),
+        };
+        let is_roomy = room == Room::Proportional
+            || free >= usable_bytes(layout.size_bytes(), self.tree_bytes);
+        Ok(is_roomy.then_some(layout))
+    }
+
+    /// The layout of so many bytes with at least so many inodes, and the bytes that it leaves free.
+    fn fitting(
+        &self,
+        bytes: u64,
+        demand: Demand,
+        inodes: u64,
+    ) -> Result<Option<(Layout, u64)>, PlanError> {
+        match layout_for(&self.options, bytes, inodes, self.taken) {
+            Ok(layout) => Ok(self.free_beside(&layout, demand).map(|free| (layout, free))),
+            Err(PlanError::Mkfs(mkfs::Error::TooSmall { .. })) => Ok(None),
+            // Where the size is ours, a journal that was asked for makes it larger.
+            Err(PlanError::Mkfs(mkfs::Error::NoRoomForJournal { .. })) if demand.journal => {
+                Ok(None)
+            }
+            // The size has too few groups for so many inodes.
+            Err(PlanError::Mkfs(mkfs::Error::Option { option, .. }))
+                if option == "-N"
+                    && self
+                        .options
+                        .inodes
+                        .is_none_or(|number| number <= INODES_MAX) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
 
-    /// The smallest layout that has what is needed.
-    fn smallest(&self, demand: Demand) -> Result<Layout, PlanError> {
+    /// The smallest layout that has what is needed, and the room.
+    fn smallest(&self, demand: Demand, room: Room) -> Result<Layout, PlanError> {
         let unit = self.shape.cluster_bytes();
         // Invariant: `low` units are too few; `found` is enough.
         let mut low = demand.clusters.max(demand.end / unit).saturating_sub(1);
         let mut step = (low / 8).max(256);
         let (mut high, mut found) = loop {
             let high = low + step;
-            match self.attempt(high * unit, demand)? {
+            match self.attempt(high * unit, demand, room)? {
                 Some(layout) => break (high, layout),
                 None if high * unit > SIZE_MAX => {
                     // Asks once more for the error that says why.
@@ -383,13 +445,24 @@ impl<'a> Settled<'a> {
         };
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            match self.attempt(middle * unit, demand)? {
+            match self.attempt(middle * unit, demand, room)? {
                 Some(layout) => (high, found) = (middle, layout),
                 None => low = middle,
             }
         }
         Ok(found)
     }
+}
+
+/// The room that a layout has beside the tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Room {
+    /// None.
+    None,
+    /// Inodes in proportion to what is free, whatever that is.
+    Proportional,
+    /// Also the free bytes of a usable image.
+    Usable,
 }
 
 /// What a layout leaves free, without what is taken.
@@ -422,7 +495,12 @@ pub(crate) fn keep_identity(options: &mut Options, layout: &Layout) {
 /// The shape of an image of about this size. What is random is chosen here, once for all layouts: directories lie
 /// in the order of hashes with a seed.
 fn probe(options: &mut Options, bytes: u64) -> Result<Shape, PlanError> {
-    let layout = layout_for(options, bytes, 0, &Taken::default())?;
+    // How many inodes there are changes nothing that is looked at here, and so many may need a larger size.
+    let any = Options {
+        inodes: None,
+        ..options.clone()
+    };
+    let layout = layout_for(&any, bytes, 0, &Taken::default())?;
     keep_identity(options, &layout);
     Ok(Shape::of(&layout, options.lost_found))
 }
@@ -438,9 +516,13 @@ pub(crate) fn journal_room(options: &Options) -> u64 {
     size.saturating_add(fast_commit.saturating_mul(4 << 10))
 }
 
+fn data_bytes(tree: &Tree) -> u64 {
+    tree.nodes().map(|id| tree.data_bytes(id)).sum()
+}
+
 /// A size that surely holds the tree: for learning the shape only.
 fn first_guess(tree: &Tree) -> u64 {
-    let data: u64 = tree.nodes().map(|id| tree.data_bytes(id)).sum();
+    let data = data_bytes(tree);
     let guess = data + data / 16 + (tree.len() as u64) * 1024 + (64 << 20);
     guess.min(SIZE_MAX)
 }

@@ -25,7 +25,8 @@ pub struct BuildArgs {
     /// tar, with `:/PATH` for the directory in the image that it becomes; the last is the image to write
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... IMAGE")]
     paths: Vec<OsString>,
-    /// `auto` (the smallest that fits), `auto+SIZE`, `auto+N%`, or a size (K, M, G, T)
+    /// `auto` (what is needed, and at least 5% and 4 MiB free), `min` (the smallest that fits), `auto+SIZE`, `auto+N%`
+    /// (the smallest and so much more), or a size (K, M, G, T)
     #[arg(long, default_value = "auto", value_parser = parse_image_size, allow_hyphen_values = true)]
     size: Size,
     /// Owner and group of everything
@@ -59,16 +60,19 @@ pub struct BuildArgs {
     mkfs: super::mkfs_args::MkfsArgs,
 }
 
-/// Reads `auto`, `auto+SIZE`, `auto+N%`, `+SIZE`, `+N%` or a size.
+/// Reads `auto`, `min`, `auto+SIZE`, `auto+N%`, `+SIZE`, `+N%` or a size.
 fn parse_image_size(text: &str) -> Result<Size, String> {
-    let rest = text.strip_prefix("auto").unwrap_or(text);
-    if rest.is_empty() {
-        return Ok(Size::Auto(Extra::None));
+    match text {
+        "auto" => return Ok(Size::Auto(Extra::Usable)),
+        "min" => return Ok(Size::Auto(Extra::None)),
+        _ => {}
     }
+    let rest = text.strip_prefix("auto").unwrap_or(text);
     match rest.strip_prefix('+') {
         Some(percent) if percent.ends_with('%') => {
             let number = percent.trim_end_matches('%').parse();
-            let number = number.map_err(|_| format!("`{text}` is no size: write +10%"))?;
+            let number = number
+                .map_err(|_| format!("invalid size `{text}`: expected one such as auto+10%"))?;
             Ok(Size::Auto(Extra::Percent(number)))
         }
         Some(bytes) => Ok(Size::Auto(Extra::Bytes(parse_size(bytes)?))),
@@ -84,6 +88,7 @@ impl BuildArgs {
             _ => return Err(Failure::usage("name what to build from, and the image")),
         };
         let options = self.options()?;
+        let wants_journal = options.mkfs.has_feature(ondisk::Feature::HAS_JOURNAL);
         let cancel = interrupt::flag()?;
         let begun = sync::clock::now();
         let bar = Bar::new(context);
@@ -96,12 +101,19 @@ impl BuildArgs {
             }
             error => Failure::new(error),
         })?;
+        let made = &report.file_system;
         context.note(format_args!(
-            "{}: {} inodes, {} of data, image of {}, {:.2} s",
+            "{}: {} inodes, {} of data, image of {} with {} and {} inodes free{}, {:.2} s",
             output.display(),
             report.inodes,
             human_bytes(report.data_bytes),
             human_bytes(report.image_bytes),
+            human_bytes(made.free_blocks * u64::from(made.block_size)),
+            made.free_inodes,
+            match wants_journal && !made.features.has(ondisk::Feature::HAS_JOURNAL) {
+                true => ", too small for a journal",
+                false => "",
+            },
             begun.elapsed().as_secs_f64()
         ));
         Ok(())

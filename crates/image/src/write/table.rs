@@ -162,7 +162,12 @@ impl Tables<'_> {
     ) -> Result<(), BuildError> {
         let shape = &self.plan.shape;
         let place = self.plan.placement.nodes[id.index()];
-        let attributes = self.times.clamp.apply(self.tree.attributes(id));
+        let mut attributes = self.times.clamp.apply(self.tree.attributes(id));
+        if id == NodeId::ROOT
+            && let Some((user, group)) = self.plan.root_owner
+        {
+            (attributes.uid, attributes.gid) = (user, group);
+        }
         let mut inode = self.begin(ino, self.tree.mode(id), &attributes);
         // The source allows at most 65,000 links.
         let mut links = self.tree.links(id);

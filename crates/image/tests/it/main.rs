@@ -5,4 +5,5 @@ mod failures;
 mod profiles;
 mod reproducible;
 mod scale;
+mod sizes;
 mod tree;
