@@ -95,21 +95,18 @@ fn apply_line(text: &str, builder: &mut Builder) -> Result<Option<u32>, String> 
     let absent = |text: &str| text == "-" || text == "-1";
     let id = |text: &str| match text {
         text if absent(text) => Ok(None),
-        text => text
-            .parse()
+        text => digits(text)
             .map(Some)
-            .map_err(|_| format!("`{text}` is no uid or gid: use a number")),
+            .ok_or_else(|| format!("`{text}` is no uid or gid: use a number")),
     };
     let number = |at: usize| match rest.get(at) {
         None | Some(&"-") => Ok(0),
-        Some(text) => text
-            .parse::<u32>()
-            .map_err(|_| format!("`{text}` is no number")),
+        Some(text) => digits(text).ok_or_else(|| format!("`{text}` is no number")),
     };
     let mode = match *mode {
         text if absent(text) => None,
         text => match u16::from_str_radix(text, 8) {
-            Ok(mode) if mode <= 0o7777 => Some(mode),
+            Ok(mode) if mode <= 0o7777 && !text.starts_with('+') => Some(mode),
             _ => {
                 return Err(format!(
                     "`{text}` is no mode: use an octal number up to 7777"
@@ -128,10 +125,45 @@ fn apply_line(text: &str, builder: &mut Builder) -> Result<Option<u32>, String> 
         increment: number(3)?,
         count: number(4)?,
     };
+    line.check(&rest.iter().map(|text| *text != "-").collect::<Vec<_>>())?;
     line.apply(name, builder)
 }
 
+/// A number of digits only: no sign.
+fn digits(text: &str) -> Option<u32> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| text.parse().ok()).flatten()
+}
+
 impl Line<'_> {
+    /// Whether the fields that this type of line needs are there; `given` says it of those from the major number on.
+    fn check(&self, given: &[bool]) -> Result<(), String> {
+        let has = |at: usize| given.get(at).copied().unwrap_or(false);
+        let device = matches!(self.kind, "c" | "b");
+        if device && !(has(0) && has(1)) {
+            return Err("a device needs a major and a minor number".into());
+        }
+        if device && self.count > 1 && !(has(2) && has(3)) {
+            return Err("a line with a count above 1 needs a start and an increment".into());
+        }
+        let more = self.major | self.minor | self.start | self.increment | self.count;
+        if !device && more != 0 {
+            return Err(format!(
+                "device numbers, a start, an increment and a count are for the types c and b, not `{}`",
+                self.kind
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether something new gets all it needs.
+    fn check_new(&self) -> Result<(), String> {
+        if self.mode.is_none() || self.uid.is_none() || self.gid.is_none() {
+            return Err("it is new, so that it needs a mode, a uid and a gid".into());
+        }
+        Ok(())
+    }
+
     fn apply(&self, name: &str, builder: &mut Builder) -> Result<Option<u32>, String> {
         let path = clean(name.as_bytes())?;
         match self.kind {
@@ -207,6 +239,9 @@ impl Line<'_> {
                 builder.node_mut(old).key = key;
             }
             return Ok(old);
+        }
+        if kind != S_IFDIR {
+            self.check_new()?;
         }
         let slash = path.iter().rposition(|byte| *byte == b'/');
         let (parent, name) = match slash {
@@ -327,6 +362,18 @@ mod tests {
             ("/home f 755 0 0", 1, "no regular file"),
             ("/home c 755 0 0 1 1", 1, "another type"),
             ("/a/../b d 755 0 0", 1, ".."),
+            ("/d c 666 0 0", 1, "major and a minor"),
+            ("/d b 666 0 0 5", 1, "major and a minor"),
+            ("/d c 666 0 0 - 1 0 0 -", 1, "major and a minor"),
+            ("/d c 666 0 0 5 - 0 0 -", 1, "major and a minor"),
+            ("/d c 666 0 0 5 1 - - 4", 1, "start and an increment"),
+            ("/d c 666 0 0 5 x", 1, "no number"),
+            ("/d c 666 0 0 +5 1", 1, "no number"),
+            ("/d c +666 0 0 5 1", 1, "no mode"),
+            ("/d c - 0 0 5 1", 1, "it is new"),
+            ("/d p 644 - 0", 1, "it is new"),
+            ("/d d 755 0 0 5 1", 1, "types c and b"),
+            ("/d s 644 0 0 - - 0 1 4", 1, "types c and b"),
             ("/d c 666 0 0 5000 0", 1, "device number"),
             ("/d c 666 0 0 5 0 0 4294967295 3", 1, "device number"),
             ("/d c 666 0 0 5 0 0 1 4000000000", 1, "more than"),
