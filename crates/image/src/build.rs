@@ -55,6 +55,8 @@ pub struct Report {
     pub image_bytes: u64,
     /// The file system.
     pub file_system: Summary,
+    /// What is odd about the sources, and was read nevertheless: a sentence each.
+    pub warnings: Vec<String>,
 }
 
 /// Builds an image from the sources, at `output`: a file, replaced only when all is done, or a block device, written
@@ -190,6 +192,7 @@ fn finish(
         data_bytes: tree.nodes().map(|id| tree.data_bytes(id)).sum(),
         image_bytes: plan.layout.size_bytes(),
         file_system: summary,
+        warnings: tree.warnings().to_vec(),
     };
     output.commit(options.sync)?;
     Ok(report)

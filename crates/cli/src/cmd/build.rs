@@ -102,6 +102,9 @@ impl BuildArgs {
             error => Failure::new(error),
         })?;
         let made = &report.file_system;
+        for warning in &report.warnings {
+            context.warn(warning);
+        }
         context.note(format_args!(
             "{}: {} inodes, {} of data, image of {} with {} and {} inodes free{}, {:.2} s",
             output.display(),

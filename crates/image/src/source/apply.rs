@@ -16,6 +16,9 @@ use super::tar::{Entry, Stop, Visitor, What};
 use super::tree::{DataKind, Node, S_IFDIR, S_IFLNK, S_IFREG, SourceId, join};
 use super::xattrs::Xattrs;
 
+/// Files without a name in the tree, which hard links may name: excluded ones, and the targets of AUFS's hard links.
+pub(super) type HiddenLinks = HashMap<Vec<u8>, u32, foldhash::fast::FixedState>;
+
 /// How one archive is applied.
 pub(super) struct Apply<'a> {
     pub(super) builder: &'a mut Builder,
@@ -29,8 +32,8 @@ pub(super) struct Apply<'a> {
     /// Layers: number of entries when it began.
     layer: Option<usize>,
     marks: LayerMarks,
-    /// Excluded files, which links may still name.
-    hidden: HashMap<Vec<u8>, u32, foldhash::fast::FixedState>,
+    /// What is not in the tree, and links may still name.
+    hidden: HiddenLinks,
     /// Links whose target did not come yet: name and target.
     pending: Vec<(Vec<u8>, Vec<u8>)>,
     /// Bytes of names in the two.
@@ -44,6 +47,8 @@ const WHITEOUT: &[u8] = b".wh.";
 /// Names with this prefix are about the directory they are in.
 const WHITEOUT_META: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
+/// Where AUFS keeps the inodes of files with several names. A layer's hard links lead to it; it is no part of the tree.
+const AUFS_LINKS: &[u8] = b".wh..wh.plnk";
 
 impl<'a> Apply<'a> {
     pub(super) fn new(
@@ -80,10 +85,22 @@ impl<'a> Apply<'a> {
         self
     }
 
-    /// The archive is a layer of an image.
-    pub(super) fn layer(mut self) -> Self {
+    /// The archive is a layer of an image; `links` is what [`Apply::finish_layer`] of the layer below it gave.
+    pub(super) fn layer(mut self, links: HiddenLinks) -> Self {
         self.layer = Some(self.builder.mark());
+        self.held = links.keys().map(Vec::len).sum();
+        self.hidden = links;
         self
+    }
+
+    /// As [`Apply::finish`], for a layer: what the hard links of upper layers may name.
+    ///
+    /// # Errors
+    /// Names a link whose target never came.
+    pub(super) fn finish_layer(mut self) -> Result<HiddenLinks, (Vec<u8>, String)> {
+        self.make_pending()?;
+        self.hidden.retain(|path, _| is_aufs_link(path));
+        Ok(self.hidden)
     }
 
     /// Makes the links that wait for their target.
@@ -91,13 +108,18 @@ impl<'a> Apply<'a> {
     /// # Errors
     /// Names a link whose target never came.
     pub(super) fn finish(mut self) -> Result<bool, (Vec<u8>, String)> {
+        self.make_pending()?;
+        Ok(self.image == (true, true))
+    }
+
+    fn make_pending(&mut self) -> Result<(), (Vec<u8>, String)> {
         for (path, target) in std::mem::take(&mut self.pending) {
             let wrong = |problem| (path.clone(), problem);
             // What came later under that name stays.
             if self.builder.find_from(self.base, &path).is_some() {
                 continue;
             }
-            let Some(node) = self.builder.find_from(self.base, &target) else {
+            let Some(node) = self.target(&target) else {
                 return Err(wrong(format!(
                     "it is a hard link to `{}`, which is not there",
                     target.escape_ascii()
@@ -108,11 +130,59 @@ impl<'a> Apply<'a> {
                 .builder
                 .directory_from(self.base, parent)
                 .map_err(wrong)?;
-            self.builder
-                .link(parent, name, node)
+            self.link(parent, name, &target, node)
                 .map_err(|problem| (path.clone(), problem))?;
         }
-        Ok(self.image == (true, true))
+        Ok(())
+    }
+
+    /// The file that a hard link to `target` names.
+    fn target(&mut self, target: &[u8]) -> Option<u32> {
+        if self.layer.is_none() || !is_aufs_link(target) {
+            let found = self.builder.find_from(self.base, target);
+            if found.is_some() {
+                return found;
+            }
+        }
+        self.hidden.get(target).copied()
+    }
+
+    /// Gives `node`, which a link called `target`, a name.
+    fn link(&mut self, parent: u32, name: &[u8], target: &[u8], node: u32) -> Result<(), String> {
+        if self.hidden.get(target) == Some(&node) && self.builder.node(node).links == 0 {
+            self.builder.remove(parent, name);
+            let place = self.builder.add_name(name)?;
+            return self.builder.add_entry(parent, place, node);
+        }
+        self.builder.link(parent, name, node)
+    }
+
+    /// Keeps what a layer has in AUFS's directory of hard links.
+    fn keep_aufs_link(&mut self, path: &[u8], entry: Entry) -> Result<bool, Stop> {
+        let node = match &entry.what {
+            What::File { .. } => return self.file(path, entry, true),
+            What::HardLink(target) => {
+                let target = clean(target)?;
+                let Some(node) = self.target(&target) else {
+                    return Err("it is a hard link to what comes later, or is not there".into());
+                };
+                node
+            }
+            What::Symlink(target) => {
+                let mut node = self.node(S_IFLNK, &entry, &entry.xattrs)?;
+                self.builder.set_target(&mut node, target)?;
+                self.builder.add_node(node)?
+            }
+            What::Special(kind, major, minor) => {
+                let mut node = self.node(*kind, &entry, &entry.xattrs)?;
+                node.key = join(*major, *minor);
+                self.builder.add_node(node)?
+            }
+            What::Directory => return Ok(false),
+        };
+        self.hold(path.len())?;
+        self.hidden.insert(path.to_vec(), node);
+        Ok(false)
     }
 
     /// The directory at `path`, to put something in.
@@ -150,20 +220,14 @@ impl<'a> Apply<'a> {
 
     fn hard_link(&mut self, path: Vec<u8>, target: &[u8]) -> Result<(), Stop> {
         let target = clean(target)?;
-        let node = self.builder.find_from(self.base, &target);
-        let Some(node) = node.or_else(|| self.hidden.get(&target).copied()) else {
+        let Some(node) = self.target(&target) else {
             self.hold(path.len() + target.len())?;
             self.pending.push((path, target));
             return Ok(());
         };
         let (parent, name) = split(&path);
         let parent = self.directory(parent)?;
-        if self.hidden.contains_key(&target) && self.builder.node(node).links == 0 {
-            self.builder.remove(parent, name);
-            let place = self.builder.add_name(name)?;
-            return Ok(self.builder.add_entry(parent, place, node)?);
-        }
-        Ok(self.builder.link(parent, name, node)?)
+        Ok(self.link(parent, name, &target, node)?)
     }
 
     /// Whether `path` was a whiteout, and is dealt with.
@@ -257,6 +321,9 @@ impl Visitor for Apply<'_> {
             let node = self.node(S_IFDIR, &entry, &entry.xattrs)?;
             self.builder.overlay(self.base, &node);
             return Ok(false);
+        }
+        if self.layer.is_some() && is_aufs_link(&path) {
+            return self.keep_aufs_link(&path, entry);
         }
         if self.whiteout(&path) {
             return Ok(false);
@@ -377,6 +444,12 @@ pub(super) fn clean(path: &[u8]) -> Result<Vec<u8>, String> {
         clean.extend_from_slice(part);
     }
     Ok(clean)
+}
+
+/// Whether a clean path of a layer lies in AUFS's directory of hard links.
+fn is_aufs_link(path: &[u8]) -> bool {
+    path.strip_prefix(AUFS_LINKS)
+        .is_some_and(|rest| rest.starts_with(b"/"))
 }
 
 /// Directory and name of a clean path.

@@ -16,7 +16,7 @@ use super::exclude::Excludes;
 use super::origin::{Archive, DataSink, Source};
 use super::pipe::{self, Pipe};
 use super::stream::{Compression, FileStream, Stream, with_thread};
-use super::tar::{self, Rules, Visitor};
+use super::tar::{self, Ending, Rules, Visitor};
 use super::tree::{DataKind, SourceId, Tree, halves};
 
 /// Bytes that tell what a file is.
@@ -112,7 +112,7 @@ fn opened<'c>(
 
 impl Archive {
     /// Reads all entries.
-    pub(super) fn read(&self, visitor: &mut dyn Visitor) -> Result<(), SourceError> {
+    pub(super) fn read(&self, visitor: &mut dyn Visitor) -> Result<Ending, SourceError> {
         if self.compression == Compression::None {
             let mut stream = FileStream::new(Arc::clone(&self.file), self.start, self.len);
             return tar::read(&mut stream, &self.label, self.rules, visitor);
@@ -172,8 +172,8 @@ pub(super) fn add<'a>(
             } else {
                 apply.in_place(archive.start)
             };
-            archive.read(&mut apply)?;
-            finish(apply, &label)
+            let ending = archive.read(&mut apply)?;
+            finish(apply, ending, &label)
         }
         Opened::Pipe(bytes, compression, label) => {
             let Some(sink) = sink else {
@@ -185,15 +185,16 @@ pub(super) fn add<'a>(
                 .add_source(Source::Spent)
                 .map_err(|text| problem(&label, text))?;
             let mut apply = Apply::new(builder, at, source, excludes).streaming(Some(sink));
-            with_thread(bytes, compression, |stream: &mut dyn Stream| {
+            let ending = with_thread(bytes, compression, |stream: &mut dyn Stream| {
                 tar::read(stream, &label, Rules::Strict, &mut apply)
             })?;
-            finish(apply, &label)
+            finish(apply, ending, &label)
         }
     }
 }
 
-pub(super) fn finish(apply: Apply<'_>, label: &str) -> Result<(), SourceError> {
+pub(super) fn finish(apply: Apply<'_>, ending: Ending, label: &str) -> Result<(), SourceError> {
+    apply.builder.tree.warnings.extend(ending.warning(label));
     let image = apply
         .finish()
         .map_err(|(path, text)| SourceError::Archive {
@@ -255,7 +256,8 @@ impl Tree {
             found: 0,
             sink,
         };
-        archive.read(&mut replay)?;
+        // The scan has warned of an archive without its end mark.
+        let _ = archive.read(&mut replay)?;
         if replay.found != wanted.len() {
             return Err(problem(
                 &archive.label,

@@ -71,8 +71,8 @@ pub fn tar(bytes: &[u8]) -> Result<Tree, SourceError> {
         held: 0..0,
         position: 0,
     };
-    tar::read(&mut stream, "bytes", Rules::Strict, &mut apply)?;
-    archive::finish(apply, "bytes")?;
+    let ending = tar::read(&mut stream, "bytes", Rules::Strict, &mut apply)?;
+    archive::finish(apply, ending, "bytes")?;
     let mut tree = builder.finish();
     tree.number_xattrs();
     Ok(tree)

@@ -15,14 +15,14 @@ use std::path::Path;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Condvar, Mutex, Rank};
 
-use super::apply::Apply;
+use super::apply::{Apply, HiddenLinks};
 use super::archive::Range;
 use super::builder::Builder;
 use super::error::SourceError;
 use super::exclude::Excludes;
 use super::origin::{Archive, Source};
 use super::stream::{self, Compression};
-use super::tar::{Entry, Rules, Stop, Visitor};
+use super::tar::{Ending, Entry, Rules, Stop, Visitor};
 use blobs::Blobs;
 use digest::Digest;
 use select::{Layer, Platform};
@@ -49,6 +49,9 @@ pub(super) fn in_archive(archive: &Archive) -> Result<Option<Image>, SourceError
     Ok(Blobs::in_archive(archive)?.map(Image))
 }
 
+/// All entries of a layer, and how it ends.
+type ReadLayer = (Vec<Entry>, Ending);
+
 /// What the threads that read layers share.
 struct Progress {
     /// The next layer to read.
@@ -56,7 +59,7 @@ struct Progress {
     /// Layers applied.
     applied: usize,
     /// Layers read and not yet applied.
-    read: Vec<Option<Result<Vec<Entry>, SourceError>>>,
+    read: Vec<Option<Result<ReadLayer, SourceError>>>,
 }
 
 /// What a layer's digest is of.
@@ -146,10 +149,12 @@ impl Image {
                 scope.spawn(|| reading.work());
             }
             let mut result = Ok(());
+            let mut links = HiddenLinks::default();
             for (number, (archive, _)) in layers.iter().enumerate() {
-                result = reading
-                    .take(number)
-                    .and_then(|entries| apply(builder, at, excludes, archive, entries));
+                result = reading.take(number).and_then(|(entries, ending)| {
+                    builder.tree.warnings.extend(ending.warning(&archive.label));
+                    apply(builder, (at, excludes), archive, entries, &mut links)
+                });
                 if result.is_err() {
                     // Relaxed: pairs with the load in `Keep::entry`, and with the lock below for who waits.
                     reading.stopped.store(true, Ordering::Relaxed);
@@ -222,7 +227,7 @@ impl Reading<'_> {
         }
     }
 
-    fn read(&self, number: usize) -> Result<Vec<Entry>, SourceError> {
+    fn read(&self, number: usize) -> Result<ReadLayer, SourceError> {
         let (archive, verify) = &self.layers[number];
         let range = || Range {
             file: sync::Arc::clone(&archive.file),
@@ -243,13 +248,14 @@ impl Reading<'_> {
             stopped: &self.stopped,
         };
         // An empty layer may have no bytes at all.
-        if archive.len > 0 {
-            archive.read(&mut keep)?;
-        }
-        Ok(keep.entries)
+        let ending = match archive.len {
+            0 => Ending::Marked,
+            _ => archive.read(&mut keep)?,
+        };
+        Ok((keep.entries, ending))
     }
 
-    fn take(&self, number: usize) -> Result<Vec<Entry>, SourceError> {
+    fn take(&self, number: usize) -> Result<ReadLayer, SourceError> {
         let mut progress = self.progress.lock();
         loop {
             if let Some(read) = progress.read[number].take() {
@@ -265,10 +271,10 @@ impl Reading<'_> {
 
 fn apply(
     builder: &mut Builder,
-    at: u32,
-    excludes: &Excludes,
+    (at, excludes): (u32, &Excludes),
     archive: &Archive,
     entries: Vec<Entry>,
+    links: &mut HiddenLinks,
 ) -> Result<(), SourceError> {
     let wrong = |offset, entry: Option<&[u8]>, problem| SourceError::Archive {
         archive: archive.label.clone(),
@@ -278,7 +284,7 @@ fn apply(
     };
     let source = builder.add_source(Source::Archive(archive.clone()));
     let source = source.map_err(|problem| wrong(0, None, problem))?;
-    let mut apply = Apply::new(builder, at, source, excludes).layer();
+    let mut apply = Apply::new(builder, at, source, excludes).layer(std::mem::take(links));
     if archive.compression == Compression::None {
         apply = apply.in_place(archive.start);
     }
@@ -289,8 +295,7 @@ fn apply(
             Stop::Error(error) => error,
         })?;
     }
-    let finished = apply.finish();
-    finished
-        .map(|_| ())
-        .map_err(|(path, problem)| wrong(0, Some(&path), problem))
+    let finished = apply.finish_layer();
+    *links = finished.map_err(|(path, problem)| wrong(0, Some(&path), problem))?;
+    Ok(())
 }

@@ -8,4 +8,4 @@ mod pax;
 mod reader;
 mod sparse;
 
-pub(crate) use reader::{Entry, Rules, Stop, Visitor, What, read};
+pub(crate) use reader::{Ending, Entry, Rules, Stop, Visitor, What, read};

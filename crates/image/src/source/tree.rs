@@ -227,6 +227,8 @@ pub struct Tree {
     pub(crate) sources: Vec<super::origin::Source>,
     /// The attributes of a lost+found that no source has.
     pub(crate) lost_found_xattrs: XattrSet,
+    /// What is odd about the sources, and was read nevertheless.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Tree {
@@ -234,6 +236,12 @@ impl Tree {
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// What is odd about the sources, and was read nevertheless: a sentence each.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Whether there is nothing but the root.

@@ -1,6 +1,8 @@
 //! What is read from directories, archives and container images, against the programs that made them and the kernel.
 
+mod endings;
 mod hostile;
+mod layers;
 mod merge;
 mod oci;
 mod support;

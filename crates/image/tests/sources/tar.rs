@@ -300,7 +300,7 @@ fn what_is_wrong_with_an_archive_is_said() {
     sh(
         at,
         "tar -cf t.tar -C tree dir; size=$(stat -c %s t.tar)
-         head -c 5000 t.tar > cut.tar; head -c 1536 t.tar > unended.tar; (cat t.tar; echo x) > garbage.tar;
+         head -c 5000 t.tar > cut.tar; (cat t.tar; echo x) > garbage.tar;
          cat t.tar t.tar > two.tar
          cp t.tar bad.tar; printf zz | dd of=bad.tar bs=1 seek=0 conv=notrunc status=none
          cp t.tar later.tar; printf zz | dd of=later.tar bs=1 seek=520 conv=notrunc status=none
@@ -315,7 +315,6 @@ fn what_is_wrong_with_an_archive_is_said() {
     );
     for (name, expected) in [
         ("cut.tar", "truncated"),
-        ("unended.tar", "truncated"),
         ("garbage.tar", "something follows the end"),
         ("two.tar", "something follows the end"),
         ("bad.tar", "no tar archive"),

@@ -103,10 +103,33 @@ pub(crate) trait Visitor {
 /// What is an error at the end of an archive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rules {
-    /// An archive that a user names: it must have its end, and nothing but zeros after it.
+    /// An archive that a user names: it must not be empty, and only zeros may follow its end.
     Strict,
-    /// A layer whose digest was verified: as container engines, what follows the end is ignored.
+    /// A layer whose digest was verified: as in container engines, it may be empty or lack its last padding, and what
+    /// follows the end is ignored.
     Layer,
+}
+
+/// How an archive ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Ending {
+    /// As it should: with two blocks of zeros (a layer: with one or more).
+    Marked,
+    /// Without the two blocks of zeros, at this byte. GNU tar reads such an archive.
+    Unmarked(u64),
+}
+
+impl Ending {
+    /// What the user is warned of, if anything.
+    pub(crate) fn warning(self, archive: &str) -> Option<String> {
+        match self {
+            Self::Marked => None,
+            Self::Unmarked(at) => Some(format!(
+                "{archive}: the archive ends at byte {at} without its end mark (zeros): it may be truncated"
+            )),
+        }
+    }
 }
 
 struct Reader<'a> {
@@ -122,6 +145,8 @@ struct Reader<'a> {
     /// The member being read, for messages.
     name: Option<Vec<u8>>,
     header_at: u64,
+    /// Whether the last member may lack its padding.
+    unpadded: bool,
 }
 
 /// Reads all members of `archive`, which is called so in messages.
@@ -130,7 +155,7 @@ pub(crate) fn read(
     archive: &str,
     rules: Rules,
     visitor: &mut dyn Visitor,
-) -> Result<(), SourceError> {
+) -> Result<Ending, SourceError> {
     let mut reader = Reader {
         stream,
         visitor,
@@ -141,6 +166,7 @@ pub(crate) fn read(
         files: 0,
         name: None,
         header_at: 0,
+        unpadded: rules == Rules::Layer,
     };
     reader.run(rules).map_err(|stop| match stop {
         Stop::Error(error) => error,
@@ -159,16 +185,11 @@ pub(crate) fn read(
 }
 
 impl Reader<'_> {
-    fn run(&mut self, rules: Rules) -> Result<(), Stop> {
+    fn run(&mut self, rules: Rules) -> Result<Ending, Stop> {
         loop {
             self.header_at = self.stream.position();
             let Some(header) = self.header()? else {
-                if rules == Rules::Strict {
-                    return Err(
-                        "the archive ends without its end mark: it is truncated, or empty".into(),
-                    );
-                }
-                return Ok(());
+                return self.without_mark(rules);
             };
             if header.is_zero() {
                 self.name = None;
@@ -204,11 +225,27 @@ impl Reader<'_> {
         Ok(Some(Header(block)))
     }
 
-    /// After the first zero block.
-    fn ending(&mut self, rules: Rules) -> Result<(), Stop> {
-        if rules == Rules::Layer {
-            return Ok(());
+    /// At the end of the bytes, where a header or the end mark should be.
+    fn without_mark(&mut self, rules: Rules) -> Result<Ending, Stop> {
+        if self.local.is_some() || self.long_name.is_some() || self.long_link.is_some() {
+            return Err("the archive is truncated: an extension header is its last".into());
         }
+        match (self.header_at, rules) {
+            (0, Rules::Strict) => {
+                self.name = None;
+                Err("the archive is empty".into())
+            }
+            (0, Rules::Layer) => Ok(Ending::Marked),
+            (at, _) => Ok(Ending::Unmarked(at)),
+        }
+    }
+
+    /// After the first zero block.
+    fn ending(&mut self, rules: Rules) -> Result<Ending, Stop> {
+        if rules == Rules::Layer {
+            return Ok(Ending::Marked);
+        }
+        let first = self.stream.position();
         loop {
             let at = self.stream.position();
             let held = self
@@ -217,7 +254,12 @@ impl Reader<'_> {
                 .map_err(|error| Stop::Problem(error.to_string()))?;
             let len = held.len();
             if len == 0 {
-                return Ok(());
+                let lone = at - first < BLOCK as u64;
+                return Ok(if lone {
+                    Ending::Unmarked(at)
+                } else {
+                    Ending::Marked
+                });
             }
             if let Some(garbage) = held.iter().position(|byte| *byte != 0) {
                 self.header_at = at + garbage as u64;
@@ -428,9 +470,24 @@ impl Reader<'_> {
 
     fn skip_padding(&mut self, len: u64) -> Result<(), Stop> {
         let block = BLOCK as u64;
-        self.stream
-            .skip((block - len % block) % block)
-            .map_err(|error| truncated(&error))
+        match self.stream.skip((block - len % block) % block) {
+            // All data are there. The digest of a layer says that nothing was cut off, and container engines read it.
+            Err(error) if self.unpadded && error.kind() == ErrorKind::UnexpectedEof => {
+                self.skip_rest()
+            }
+            result => result.map_err(|error| truncated(&error)),
+        }
+    }
+
+    /// Passes over what is left, less than a block.
+    fn skip_rest(&mut self) -> Result<(), Stop> {
+        loop {
+            let held = self.fill()?;
+            if held == 0 {
+                return Ok(());
+            }
+            self.stream.consume(held);
+        }
     }
 }
 
