@@ -1,5 +1,9 @@
 //! A block map (ext2, ext3) while it is edited: pointers set and cleared, blocks of pointers made when they are needed
 //! and dropped when they are empty. No recursion: a path is at most three blocks.
+//!
+//! An image may come with blocks of pointers that name nothing: older kernels and e2fsck leave such. So what decides
+//! whether a block of pointers is freed is that a change read it and that it names nothing afterwards, whether or not
+//! it named something before.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -38,8 +42,11 @@ enum Place {
         node: usize,
         at: usize,
     },
-    /// No block of pointers; so many blocks from the one asked for on are not mapped.
-    Hole(u64),
+    /// No block of pointers below `node`: this number of blocks from the one asked for on is not mapped.
+    Hole {
+        node: usize,
+        blocks: u64,
+    },
 }
 
 impl<'a> MapDraft<'a> {
@@ -102,12 +109,17 @@ impl<'a> MapDraft<'a> {
             if path.levels() > 0 && logical != range.start && !budget.has_room() {
                 return Ok((pieces, logical));
             }
-            let (node, at) = match self.follow(&path, false)? {
-                Place::Hole(blocks) => {
+            let place = self.follow(&path, false)?;
+            let (Place::Pointer { node, .. } | Place::Hole { node, .. }) = place;
+            if std::mem::replace(&mut last, node) != node {
+                self.note(node, budget);
+            }
+            let at = match place {
+                Place::Hole { blocks, .. } => {
                     logical = logical.saturating_add(blocks);
                     continue;
                 }
-                Place::Pointer { node, at } => (node, at),
+                Place::Pointer { at, .. } => at,
             };
             let pointer = self.nodes[node].words[at];
             if pointer != 0 {
@@ -117,11 +129,6 @@ impl<'a> MapDraft<'a> {
                 }
                 self.nodes[node].words[at] = 0;
                 self.nodes[node].is_dirty = true;
-                if std::mem::replace(&mut last, node) != node {
-                    // It changes or goes, and those above may too.
-                    budget.nodes += 1;
-                    self.note(node, budget);
-                }
                 push(&mut pieces, logical, physical);
             }
             logical += 1;
@@ -129,14 +136,17 @@ impl<'a> MapDraft<'a> {
         Ok((pieces, range.end))
     }
 
-    /// Counts a node whose pointers change, and those above it.
+    /// Counts a node that was read, and those above it: each may change or be freed.
     fn note(&self, node: usize, budget: &mut Budget) {
         let mut here = node;
         while here != 0 {
-            let home = self.nodes[here].home.block();
-            match here == node {
-                true => budget.note(self.ground.icache, home),
-                false => budget.note_above(self.ground.icache, home),
+            let Node { home, depth, .. } = &self.nodes[here];
+            match depth {
+                0 => {
+                    budget.nodes += 1;
+                    budget.note(self.ground.icache, home.block());
+                }
+                _ => budget.note_above(self.ground.icache, home.block()),
             }
             here = self.nodes[here].parent.0;
         }
@@ -173,7 +183,8 @@ impl<'a> MapDraft<'a> {
                 (None, 0) => {
                     let covered = indirect::span(below + 1, self.size);
                     let skipped = path.offset_below(below + 1, self.size);
-                    return Ok(Place::Hole(covered - skipped));
+                    let blocks = covered - skipped;
+                    return Ok(Place::Hole { node, blocks });
                 }
                 (None, pointer) => self.load(node, at, pointer, below)?,
             };
@@ -238,12 +249,12 @@ impl<'a> MapDraft<'a> {
         self.nodes.iter().filter_map(|node| node.home.old())
     }
 
-    /// Drops empty blocks of pointers, and encodes what changed.
+    /// Drops the blocks of pointers that name nothing, and encodes what changed.
     pub(super) fn finish(mut self) -> Outcome<'a> {
         for depth in 0..3 {
             for node in 1..self.nodes.len() {
                 let this = &self.nodes[node];
-                let is_empty = this.is_dirty && this.words.iter().all(|word| *word == 0);
+                let is_empty = this.words.iter().all(|word| *word == 0);
                 if this.depth == depth && is_empty {
                     let (parent, at) = this.parent;
                     self.nodes[node].is_gone = true;

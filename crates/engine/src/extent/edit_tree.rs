@@ -379,7 +379,9 @@ impl<'a> TreeDraft<'a> {
         let icache = self.ground.icache;
         // The extent before the place may reach into the range.
         let mut at = behind.saturating_sub(1);
-        let mut is_first = true;
+        // An image may come with leaves that hold nothing: such a leaf is freed, which the step pays for too.
+        let mut is_counted = self.extents(leaf).is_empty();
+        budget.nodes += usize::from(is_counted);
         while let Some(extent) = self.extents(leaf).get(at).copied() {
             let whole = piece_of(&extent);
             if whole.logical >= range.end {
@@ -396,7 +398,7 @@ impl<'a> TreeDraft<'a> {
             if granted == 0 {
                 return Ok(wanted.logical);
             }
-            if std::mem::take(&mut is_first) {
+            if !std::mem::replace(&mut is_counted, true) {
                 budget.nodes += 1;
             }
             let piece = wanted.cut(&(wanted.logical..wanted.logical + granted));
@@ -426,7 +428,7 @@ impl<'a> TreeDraft<'a> {
                 return Ok(piece.end());
             }
         }
-        if self.extents(leaf).is_empty() && leaf != 0 && !is_first {
+        if self.extents(leaf).is_empty() && leaf != 0 {
             budget.leaf_goes();
         }
         Ok(range.end)

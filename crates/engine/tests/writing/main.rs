@@ -35,6 +35,7 @@ mod known;
 mod large;
 mod log_turns;
 mod mounting;
+mod named_blocks;
 mod names;
 mod orphan_slots;
 mod orphans;
