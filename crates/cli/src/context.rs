@@ -25,10 +25,11 @@ pub struct Context {
     color: bool,
     /// Messages go to the system's log: nobody reads standard error any more.
     is_in_background: bool,
+    umask: u16,
 }
 
 impl Context {
-    /// Looks at the options, the terminal and `NO_COLOR`.
+    /// Looks at the options, the terminal, `NO_COLOR` and the umask. For a process that has only one thread yet.
     pub fn new(output: &OutputArgs) -> Context {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -37,6 +38,7 @@ impl Context {
             verbose: output.verbose,
             is_in_background: false,
             color: !no_color && !dumb && io::stdout().is_terminal(),
+            umask: umask(),
         }
     }
 
@@ -46,6 +48,11 @@ impl Context {
             is_in_background: true,
             ..self.clone()
         }
+    }
+
+    /// Permissions that new files don't get.
+    pub fn umask(&self) -> u16 {
+        self.umask
     }
 
     /// Whether standard output is a terminal that wants colors.
@@ -145,4 +152,13 @@ fn log(severity: Severity, text: &dyn Display) {
         return;
     };
     let _ = formatter.format(&mut logger.backend, severity, text.to_string());
+}
+
+/// The process's umask, which can only be read by setting another one.
+fn umask() -> u16 {
+    use rustix::process::umask;
+    let mask = umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+    umask(mask);
+    // Within 9 bits.
+    mask.as_raw_mode() as u16
 }

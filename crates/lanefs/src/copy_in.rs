@@ -1,8 +1,8 @@
 //! Files and trees of the host copied into an image.
 //!
 //! A file is there whole or not at all ([`Fs::write`]); a tree is copied in the order of its names, each directory
-//! before what is in it, so a cut leaves a part of it. Holes stay holes. Names that are one file in what is copied are
-//! one file in the image.
+//! before what is in it, so a cut leaves a part of it. Holes stay holes. Modes are those that GNU `cp` gives on the
+//! host.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -24,12 +24,19 @@ pub struct CopyOptions {
     pub recursive: bool,
     /// Keep owner and group; else everything belongs to root.
     pub owner: bool,
-    /// Keep set-user-ID, set-group-ID and sticky bits too.
+    /// Keep the whole mode. Otherwise new files get it as `cp -r` gives it: without what is in `umask`, files and
+    /// directories without set-user-ID and set-group-ID, files without the sticky bit; those that exist keep theirs.
     pub mode: bool,
+    /// Permissions that new files don't get without `mode`; the process's own umask is not asked for. Where a directory
+    /// of the image has a default ACL, that counts instead.
+    pub umask: u16,
     /// Keep the times of last access and modification.
     pub times: bool,
     /// Keep extended attributes and ACLs, as far as they can be read.
     pub xattrs: bool,
+    /// Names that are one file in what is copied with `recursive` are one file in the image. Otherwise each becomes a
+    /// file of its own.
+    pub hard_links: bool,
     /// Whether files that exist are replaced; else they stay.
     pub replace: bool,
 }
@@ -40,8 +47,10 @@ impl Default for CopyOptions {
             recursive: false,
             owner: false,
             mode: false,
+            umask: 0,
             times: false,
             xattrs: false,
+            hard_links: false,
             replace: true,
         }
     }
@@ -151,7 +160,7 @@ impl Copy<'_> {
             return Ok(());
         }
         let key = (metadata.dev(), metadata.ino());
-        let is_shared = metadata.nlink() > 1 && self.options.recursive;
+        let is_shared = metadata.nlink() > 1 && self.options.recursive && self.options.hard_links;
         if let Some(original) = self.linked.get(&key).filter(|_| is_shared) {
             if is_there {
                 self.fs.remove_file(to)?;
@@ -345,7 +354,13 @@ impl Copy<'_> {
     }
 
     fn new_inode(&self, metadata: &fs::Metadata) -> NewInode {
-        let kept = if self.options.mode { 0o7777 } else { 0o777 };
+        let kept = match self.options.mode {
+            true => 0o7777,
+            // As open(2), mkdir(2) and mknod(2) take it from `cp`.
+            false if metadata.is_dir() => 0o1777,
+            false if metadata.is_file() || !self.options.recursive => 0o777,
+            false => 0o7777,
+        };
         let (uid, gid) = match self.options.owner {
             true => (metadata.uid(), metadata.gid()),
             false => (0, 0),
@@ -355,7 +370,10 @@ impl Copy<'_> {
             mode: (metadata.mode() & kept) as u16,
             uid,
             gid,
-            umask: 0,
+            umask: match self.options.mode {
+                true => 0,
+                false => self.options.umask,
+            },
             held: false,
         }
     }

@@ -33,12 +33,15 @@ const MAX_ERRORS: usize = 1000;
 pub struct Keep {
     /// The owner and group, and with them the set-user-ID and set-group-ID bits.
     pub owner: bool,
-    /// The permission bits; else they are cut by the umask.
+    /// The permission bits. Otherwise new files get them as `cp -r` gives them, cut by the umask, and those that exist
+    /// keep their own.
     pub mode: bool,
     /// The times of last access and modification.
     pub times: bool,
     /// Extended attributes, and with them ACLs, capabilities and security labels.
     pub xattrs: bool,
+    /// That several names are one file. Otherwise each becomes a file of its own. (A tar always keeps it.)
+    pub hard_links: bool,
 }
 
 impl Keep {
@@ -48,13 +51,15 @@ impl Keep {
         mode: true,
         times: true,
         xattrs: true,
+        hard_links: true,
     };
-    /// Contents only, as `cp` does.
+    /// Contents only, as `cp -r` does.
     pub const NONE: Keep = Keep {
         owner: false,
         mode: false,
         times: false,
         xattrs: false,
+        hard_links: false,
     };
 }
 

@@ -21,7 +21,7 @@ pub struct CopyFlags {
     /// Keep modes, times and, as far as this user may, owners
     #[arg(short, long)]
     pub preserve: bool,
-    /// As -rp, and extended attributes and ACLs too
+    /// As -rp, and extended attributes, ACLs and hard links too
     #[arg(short, long)]
     pub archive: bool,
     /// Do not replace files that exist
@@ -91,8 +91,10 @@ fn copy_all(
         recursive: flags.recursive || flags.archive,
         owner: preserve,
         mode: preserve,
+        umask: context.umask(),
         times: preserve,
         xattrs: flags.archive,
+        hard_links: flags.archive,
         replace: !flags.no_clobber,
     };
     for source in sources {

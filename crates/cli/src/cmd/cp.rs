@@ -107,7 +107,11 @@ impl Args {
             Some(name) => extract::to_name(fs, metadata.ino, &parent, &name, options),
             None => return Err(Failure::new(format!("{} has no name", target.shown()))),
         };
-        let summary = summary.map_err(Failure::new)?;
+        let mut summary = summary.map_err(Failure::new)?;
+        if !rustix::process::geteuid().is_root() {
+            // Owners are kept where they can be, as cp does without a word.
+            summary.lost_owners = 0;
+        }
         report::stopped(&path, &summary)?;
         let seconds = begun.elapsed().as_secs_f64();
         report::report(context, target, is_directory, &summary, seconds)
@@ -127,13 +131,12 @@ impl Args {
 
     fn options(&self) -> Options<'static> {
         let preserve = self.flags.preserve || self.flags.archive;
-        // Owners are kept where they can be, as cp does without a word: only root can.
-        let owner = preserve && rustix::process::geteuid().is_root();
         let keep = Keep {
-            owner,
+            owner: preserve,
             mode: preserve,
             times: preserve,
             xattrs: self.flags.archive,
+            hard_links: self.flags.archive,
         };
         Options {
             keep,

@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod change;
 mod cli_page;
+mod copy_modes;
 mod disks;
 mod extract;
 mod fixture;

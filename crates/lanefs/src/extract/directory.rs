@@ -11,11 +11,12 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
+use rustix::fs::Mode;
 use sync::{Arc, Mutex, Rank};
 
 use super::new_file::NewFile;
 use super::pool::{Pool, Work};
-use super::{Keep, Options, Summary, Tally, host};
+use super::{Options, Summary, Tally, host};
 use crate::{Error, FileType, Fs, Ino, InodeRef, Metadata, Xattr};
 
 /// How many files a batch holds.
@@ -30,6 +31,8 @@ const COPY_BYTES: usize = 1 << 20;
 struct Directory {
     ino: Ino,
     path: Vec<u8>,
+    /// The mode that it gets when it is full, if that is not the image's and not the one it has now.
+    mode: Option<Mode>,
 }
 
 /// Entries of one directory that are no directories.
@@ -79,6 +82,7 @@ impl<'a> Extraction<'a> {
         self.meet(Directory {
             ino: from,
             path: Vec::new(),
+            mode: None,
         });
         Ok(self.run())
     }
@@ -213,7 +217,8 @@ impl<'a> Extraction<'a> {
         if metadata.file_type == FileType::Directory {
             return self.directory(&item);
         }
-        if metadata.nlink > 1 && !self.is_first_name(ino, path) {
+        let is_shared = metadata.nlink > 1 && self.options.keep.hard_links;
+        if is_shared && !self.is_first_name(ino, path) {
             self.links.lock().push((ino, path.to_vec()));
             return Ok(());
         }
@@ -244,17 +249,13 @@ impl<'a> Extraction<'a> {
         if super::is_empty_lost_and_found(self.fs, item.path, item.metadata) {
             return Ok(());
         }
-        // Nobody else looks in while its attributes are still to come.
-        let mode = if self.options.keep.mode {
-            0o700
-        } else {
-            u32::from(item.metadata.mode) & 0o777 | 0o700
-        };
-        host::make_directory(item.parent, item.name, mode, self.options.replace)
-            .map_err(|error| item.failed("creating", error))?;
+        let (keep_mode, replace) = (self.options.keep.mode, self.options.replace);
+        let made = host::make_directory(item.parent, item.name, item.metadata, keep_mode, replace);
+        let mode = made.map_err(|error| item.failed("creating", error))?;
         self.meet(Directory {
             ino,
             path: item.path.to_vec(),
+            mode,
         });
         Ok(())
     }
@@ -272,7 +273,7 @@ impl<'a> Extraction<'a> {
             return Ok(());
         }
         // From here on it stays: its data are whole.
-        file.keep()
+        file.keep(keep)
             .map_err(|error| item.failed("creating", error))?;
         self.tally.files.add(1);
         let xattrs = self.xattrs(item.inode)?;
@@ -350,7 +351,8 @@ impl<'a> Extraction<'a> {
     }
 
     fn node(&self, item: &Item<'_>) -> Result<(), Error> {
-        let create = || host::create_node(item.parent, item.name, item.metadata);
+        let keep_mode = self.options.keep.mode;
+        let create = || host::create_node(item.parent, item.name, item.metadata, keep_mode);
         match host::create(item.parent, item.name, self.options.replace, create) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.tally.lost.devices.add(1);
@@ -419,14 +421,22 @@ impl<'a> Extraction<'a> {
 
     fn finish_directory(&self, directory: &Directory) -> Result<(), Error> {
         let keep = &self.options.keep;
-        if *keep == Keep::NONE {
+        let is_kept = keep.owner || keep.mode || keep.times || keep.xattrs;
+        if !is_kept && directory.mode.is_none() {
             return Ok(());
         }
         let failed = |error| Error::host_bytes(ATTRIBUTES, &directory.path, error);
-        let inode = self.fs.inodes().inode(directory.ino)?;
-        let xattrs = self.xattrs(&inode)?;
         let opened = host::open_beneath(&self.root, &directory.path).map_err(failed)?;
-        host::set_open(&opened, &inode.metadata(), &xattrs, keep, &self.tally.lost).map_err(failed)
+        if is_kept {
+            let inode = self.fs.inodes().inode(directory.ino)?;
+            let xattrs = self.xattrs(&inode)?;
+            let lost = &self.tally.lost;
+            host::set_open(&opened, &inode.metadata(), &xattrs, keep, lost).map_err(failed)?;
+        }
+        match directory.mode {
+            Some(mode) => rustix::fs::fchmod(&opened, mode).map_err(|error| failed(error.into())),
+            None => Ok(()),
+        }
     }
 }
 

@@ -18,12 +18,18 @@ use sync::Counter;
 use super::{Keep, Lost};
 use crate::{Metadata, Xattr};
 
+/// Bytes of all names of a file's attributes, and of one's value, that the host gives at most.
+const XATTR_BYTES: usize = 1 << 16;
+
 /// The most bytes of a path that the kernel takes at once, with room to spare.
 const MAX_PATH: usize = 4000;
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
+
+/// A handle that does not open what it stands for: nothing is read from or written to a device.
+const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Opens the destination, creating it (its last part only) when it is not there.
 pub fn open_destination(path: &Path) -> io::Result<OwnedFd> {
@@ -86,16 +92,42 @@ fn open_part(from: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     Ok(current)
 }
 
-/// Makes a directory that only we can enter until its attributes are set; with `replace`, one that exists will do.
-pub fn make_directory(parent: &OwnedFd, name: &CStr, mode: u32, replace: bool) -> io::Result<()> {
-    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)) {
+/// Makes a directory; with `replace`, one that exists will do. With `keep_mode` only we can enter it until its
+/// attributes are set. Otherwise it gets the mode that `cp -r` gives (less the umask, without set-user-ID; set-group-ID
+/// is the parent's), and where its owner may not fill a directory of that mode, the mode to set in the end is returned.
+pub fn make_directory(
+    parent: &OwnedFd,
+    name: &CStr,
+    metadata: &Metadata,
+    keep_mode: bool,
+    replace: bool,
+) -> io::Result<Option<Mode>> {
+    let wanted = Mode::from_raw_mode(u32::from(metadata.mode) & 0o7777);
+    let first = if keep_mode {
+        Mode::RWXU
+    } else {
+        wanted | Mode::RWXU
+    };
+    match rustix::fs::mkdirat(parent, name, first) {
         Err(Errno::EXIST) if replace => {
             // It must be a directory, not a link to one.
             rustix::fs::openat(parent, name, DIRECTORY, Mode::empty())?;
-            Ok(())
+            return Ok(None);
         }
-        other => Ok(other?),
+        other => other?,
     }
+    if keep_mode {
+        return Ok(None);
+    }
+    let made = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let made = Mode::from_raw_mode(made.st_mode & 0o7777);
+    if !made.contains(Mode::RWXU) {
+        // The umask took the owner's own rights.
+        let handle = rustix::fs::openat(parent, name, PATH | OFlags::DIRECTORY, Mode::empty())?;
+        rustix::fs::chmod(proc_path(&handle), made | Mode::RWXU)?;
+    }
+    let last = made & (wanted | !Mode::RWXU);
+    Ok((!last.contains(Mode::RWXU)).then_some(last))
 }
 
 /// Creates something under a name; with `replace`, what has the name and is no directory goes away first.
@@ -120,12 +152,23 @@ pub fn create_file(parent: &OwnedFd, name: &CStr, mode: u32) -> Result<OwnedFd, 
     rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(mode))
 }
 
-/// Creates a device, FIFO or socket.
-pub fn create_node(parent: &OwnedFd, name: &CStr, metadata: &Metadata) -> Result<(), Errno> {
+/// Creates a device, FIFO or socket. With `keep_mode` only we can use it until its attributes are set; otherwise it
+/// gets all bits of its mode that the umask leaves, as `cp -r` gives them.
+pub fn create_node(
+    parent: &OwnedFd,
+    name: &CStr,
+    metadata: &Metadata,
+    keep_mode: bool,
+) -> Result<(), Errno> {
     let (major, minor) = metadata.rdev;
     let device = rustix::fs::makedev(major, minor);
     let kind = FileType::from_raw_mode(metadata.mode.into());
-    rustix::fs::mknodat(parent, name, kind, Mode::from_raw_mode(0o600), device)
+    let mode = if keep_mode {
+        0o600
+    } else {
+        u32::from(metadata.mode) & 0o7777
+    };
+    rustix::fs::mknodat(parent, name, kind, Mode::from_raw_mode(mode), device)
 }
 
 /// Sets what is to be kept of a file or directory that is open.
@@ -138,7 +181,7 @@ pub fn set_open(
 ) -> io::Result<()> {
     let mut owned = keep.owner;
     if keep.owner {
-        let chowned = rustix::fs::fchown(file, uid(metadata), gid(metadata));
+        let chowned = set_owner(metadata, |uid, gid| rustix::fs::fchown(file, uid, gid));
         owned = permitted(chowned, &lost.owners)?;
     }
     if keep.xattrs {
@@ -171,8 +214,9 @@ pub fn set_named(
 ) -> io::Result<()> {
     let mut owned = keep.owner;
     if keep.owner {
-        let (uid, gid) = (uid(metadata), gid(metadata));
-        let chowned = rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
+        let chowned = set_owner(metadata, |uid, gid| {
+            rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+        });
         owned = permitted(chowned, &lost.owners)?;
     }
     if keep.xattrs && !xattrs.is_empty() {
@@ -187,10 +231,8 @@ pub fn set_named(
         }
     }
     let is_link = metadata.mode & 0o170_000 == 0o120_000;
-    if !is_link {
-        // A handle that is no opening: nothing is read from or written to the device.
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let handle = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    if keep.mode && !is_link {
+        let handle = rustix::fs::openat(parent, name, PATH, Mode::empty())?;
         let mode = Mode::from_raw_mode(mode_bits(metadata, owned));
         permitted(rustix::fs::chmod(proc_path(&handle), mode), &lost.modes)?;
     }
@@ -198,6 +240,75 @@ pub fn set_named(
         rustix::fs::utimensat(parent, name, &times(metadata), AtFlags::SYMLINK_NOFOLLOW)?;
     }
     Ok(())
+}
+
+/// What a file that is about to be replaced leaves to its successor, as if `cp` wrote into it: owner, mode, ACL and
+/// extended attributes.
+pub struct Inheritance {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    xattrs: Vec<(CString, Vec<u8>)>,
+}
+
+impl Inheritance {
+    /// Of the regular file that has a name; `None` if something else has it.
+    pub fn of(parent: &OwnedFd, name: &CStr) -> io::Result<Option<Inheritance>> {
+        let stat = match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(None);
+        }
+        let path = [proc_path(parent).as_bytes(), b"/", name.to_bytes()].concat();
+        let mut names = vec![0; XATTR_BYTES];
+        // A file system without attributes, and attributes that this user may not read, leave none.
+        let len = rustix::fs::llistxattr(&*path, &mut names[..]).unwrap_or(0);
+        let mut value = vec![0; XATTR_BYTES];
+        let mut xattrs = Vec::new();
+        for name in names[..len].split_inclusive(|byte| *byte == 0) {
+            // Writing into a file takes its capabilities away.
+            let kept = CStr::from_bytes_with_nul(name).ok();
+            let Some(name) = kept.filter(|name| *name != c"security.capability") else {
+                continue;
+            };
+            if let Ok(len) = rustix::fs::lgetxattr(&*path, name, &mut value[..]) {
+                xattrs.push((name.to_owned(), value[..len].to_vec()));
+            }
+        }
+        Ok(Some(Inheritance {
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            xattrs,
+        }))
+    }
+
+    /// Gives it to the successor, as far as this user may and `keep` does not ask for what the image has.
+    pub fn give(&self, file: &OwnedFd, keep: &Keep) -> io::Result<()> {
+        let mut mode = self.mode;
+        if !keep.owner {
+            let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+            let made = rustix::fs::fstat(file)?;
+            let is_same = (made.st_uid, made.st_gid) == (self.uid, self.gid);
+            if !is_same && rustix::fs::fchown(file, Some(uid), Some(gid)).is_err() {
+                mode &= 0o1777;
+            }
+        }
+        if !keep.xattrs {
+            let is_taken = |name: &CStr| keep.mode && name == c"system.posix_acl_access";
+            for (name, value) in self.xattrs.iter().filter(|(name, _)| !is_taken(name)) {
+                // Labels of the system may be refused; the file has its directory's then, as any new file.
+                let _ = rustix::fs::fsetxattr(file, name, value, XattrFlags::empty());
+            }
+        }
+        if !keep.mode {
+            rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
+        }
+        Ok(())
+    }
 }
 
 /// The name that the kernel gives to something open.
@@ -224,13 +335,20 @@ fn mode_bits(metadata: &Metadata, owned: bool) -> u32 {
     if owned { mode } else { mode & 0o1777 }
 }
 
-fn uid(metadata: &Metadata) -> Option<Uid> {
+/// Sets owner and group; a user who may not set the owner sets the group alone, as `cp -p` does, and the call fails.
+fn set_owner(
+    metadata: &Metadata,
+    chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
+) -> Result<(), Errno> {
     // The one number that means "leave it".
-    (metadata.uid != u32::MAX).then(|| Uid::from_raw(metadata.uid))
-}
-
-fn gid(metadata: &Metadata) -> Option<Gid> {
-    (metadata.gid != u32::MAX).then(|| Gid::from_raw(metadata.gid))
+    let uid = (metadata.uid != u32::MAX).then(|| Uid::from_raw(metadata.uid));
+    let gid = (metadata.gid != u32::MAX).then(|| Gid::from_raw(metadata.gid));
+    let chowned = chown(uid, gid);
+    if chowned == Err(Errno::PERM) {
+        // The error above is the one to report.
+        let _ = chown(None, gid);
+    }
+    chowned
 }
 
 fn times(metadata: &Metadata) -> Timestamps {

@@ -1,7 +1,8 @@
 //! A regular file that is there whole or not at all: until it is kept, dropping it removes it.
 //!
 //! It is written under its own name where that is free. Where it replaces another file, it has a name of its own beside
-//! it until it is kept, so that the old one stays when the new one fails.
+//! it until it is kept, so that the old one stays when the new one fails. Its successor takes over what `cp` would
+//! leave of it: owner, mode, ACL and extended attributes that are not the image's.
 //!
 //! No locks; names of one directory are created by one thread each. A kill that can't be caught leaves the file that
 //! was being written.
@@ -13,7 +14,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::host;
+use super::Keep;
+use super::host::{self, Inheritance};
 
 /// How many names are tried for a file that replaces another.
 const TRIES: u32 = 100;
@@ -25,6 +27,8 @@ pub struct NewFile<'a> {
     name: &'a CStr,
     /// The name it has until then, if that is another.
     own_name: Option<CString>,
+    /// What the file that has the name leaves to this one.
+    inheritance: Option<Inheritance>,
     file: OwnedFd,
     is_kept: bool,
 }
@@ -40,8 +44,10 @@ impl<'a> NewFile<'a> {
         mode: u32,
         replace: bool,
     ) -> io::Result<NewFile<'a>> {
+        let mut inheritance = None;
         let (own_name, file) = match host::create_file(parent, name, mode) {
             Err(Errno::EXIST) if replace => {
+                inheritance = Inheritance::of(parent, name)?;
                 let (own_name, file) = beside(parent, mode)?;
                 (Some(own_name), file)
             }
@@ -51,6 +57,7 @@ impl<'a> NewFile<'a> {
             parent,
             name,
             own_name,
+            inheritance,
             file,
             is_kept: false,
         })
@@ -61,11 +68,14 @@ impl<'a> NewFile<'a> {
         &self.file
     }
 
-    /// Gives it its name, for good.
+    /// Gives it its name, for good, and what the file that had it leaves.
     ///
     /// # Errors
     /// When what has the name can't be replaced.
-    pub fn keep(&mut self) -> io::Result<()> {
+    pub fn keep(&mut self, keep: &Keep) -> io::Result<()> {
+        if let Some(inheritance) = &self.inheritance {
+            inheritance.give(&self.file, keep)?;
+        }
         if let Some(own_name) = &self.own_name {
             rustix::fs::renameat(self.parent, own_name, self.parent, self.name)?;
         }

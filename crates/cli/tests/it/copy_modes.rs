@@ -1,0 +1,269 @@
+//! `cp -r` out of an image and into one gives the modes that GNU `cp -r` gives on the host, under any umask.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{FileType, Mode, mknodat};
+
+use crate::fixture::{lanefs, mke2fs, ok, tool};
+
+const UMASKS: [&str; 4] = ["022", "077", "002", "000"];
+const NOBODY: u32 = 65534;
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A tree with modes of every kind. Without `devices`, one that a user can copy who owns it.
+fn fill(root: &Path, devices: bool) {
+    fs::create_dir(root).unwrap();
+    let mut directories = vec![0o7777, 0o1777, 0o2775, 0o775, 0o555, 0o500];
+    let mut files = vec![0o4755, 0o2755, 0o1644, 0o666, 0o444];
+    if devices {
+        directories.extend([0o200, 0o000]);
+        files.extend([0o000, 0o6711]);
+    }
+    for mode in files {
+        let name = |kind| root.join(format!("{kind}{mode:o}"));
+        fs::write(name("file"), "contents").unwrap();
+        drop(UnixListener::bind(name("socket")).unwrap());
+        let node = |kind, device| {
+            let path = name(if device == 0 { "fifo" } else { "device" });
+            mknodat(rustix::fs::CWD, path, kind, Mode::empty(), device).unwrap();
+        };
+        node(FileType::Fifo, 0);
+        if devices {
+            node(FileType::CharacterDevice, rustix::fs::makedev(1, 3));
+        }
+        for entry in fs::read_dir(root).unwrap() {
+            let path = entry.unwrap().path();
+            if path.to_str().unwrap().ends_with(&format!("{mode:o}")) {
+                set_mode(&path, mode);
+            }
+        }
+    }
+    fs::hard_link(root.join("file666"), root.join("second-name")).unwrap();
+    symlink("file666", root.join("link")).unwrap();
+    for mode in directories {
+        let path = root.join(format!("directory{mode:o}"));
+        fs::create_dir_all(path.join("below/deep")).unwrap();
+        fs::write(path.join("file"), "inside").unwrap();
+        set_mode(&path.join("below"), 0o511);
+        set_mode(&path, mode);
+    }
+}
+
+/// What a copy is judged by: type and mode, group, device number, and how many names it has.
+type Seen = BTreeMap<PathBuf, (String, u32, u64, u64)>;
+
+fn seen(root: &Path) -> Seen {
+    let mut seen = Seen::new();
+    let mut waiting = vec![PathBuf::new()];
+    while let Some(path) = waiting.pop() {
+        let found = fs::symlink_metadata(root.join(&path)).unwrap();
+        if found.is_dir() {
+            let entries = fs::read_dir(root.join(&path)).unwrap();
+            waiting.extend(entries.map(|entry| path.join(entry.unwrap().file_name())));
+        }
+        let names = if found.is_dir() { 0 } else { found.nlink() };
+        let kind = found.file_type();
+        let is_device = kind.is_char_device() || kind.is_block_device();
+        let device = if is_device { found.rdev() } else { 0 };
+        let mode = format!("{:06o}", found.mode());
+        seen.insert(path, (mode, found.gid(), device, names));
+    }
+    seen
+}
+
+/// Runs a program under a umask, as this user.
+fn under(umask: &str, uid: u32, program: &Path, arguments: &[&str]) {
+    let mut command = Command::new("setpriv");
+    if uid == 0 {
+        command = Command::new("env");
+    } else {
+        let id = uid.to_string();
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
+    }
+    command.args(["sh", "-c", "umask $0; exec \"$@\"", umask]);
+    tool(command.arg(program).args(arguments));
+}
+
+fn assert_as_gnu(gnu: &Path, ours: &Path, what: &str) {
+    let (gnu, ours) = (seen(gnu), seen(ours));
+    let names: Vec<_> = gnu.keys().chain(ours.keys()).collect();
+    for name in names {
+        assert_eq!(gnu.get(name), ours.get(name), "{what}: {}", name.display());
+    }
+}
+
+/// A place where everyone may work, with a tree and an image of it.
+fn place(devices: bool, uid: u32) -> Option<tempfile::TempDir> {
+    if !testkit::is_root() || !testkit::have("mke2fs") || !testkit::have("setpriv") {
+        testkit::skip("this takes root, mke2fs and setpriv");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    set_mode(folder.path(), 0o777);
+    let tree = folder.path().join("tree");
+    fill(&tree, devices);
+    if uid != 0 {
+        let id = uid.to_string();
+        tool(Command::new("chown").args(["-hR", &id]).arg(&tree));
+    }
+    mke2fs(&tree, &folder.path().join("disk.img"));
+    // The build folder may be closed to others, so the program comes along.
+    fs::copy(lanefs().get_program(), folder.path().join("lanefs")).unwrap();
+    Some(folder)
+}
+
+/// A directory to copy into, with a group of its own that is inherited, and something in the way of the copies.
+fn destination(path: &Path, uid: u32, gid: u32) {
+    fs::create_dir(path).unwrap();
+    for name in ["file666", "file4755", "directory775/file"] {
+        let file = path.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "in the way").unwrap();
+        chown(&file, Some(uid), Some(gid)).unwrap();
+        set_mode(&file, 0o1640);
+    }
+    chown(path.join("directory775"), Some(uid), Some(gid)).unwrap();
+    set_mode(&path.join("directory775"), 0o1711);
+    chown(path, Some(uid), Some(gid)).unwrap();
+    set_mode(path, 0o2750);
+}
+
+#[test]
+fn a_tree_out_of_an_image_gets_the_modes_of_gnu_cp() {
+    for (uid, gid) in [(0, 44), (NOBODY, NOBODY)] {
+        let Some(folder) = place(uid == 0, uid) else {
+            return;
+        };
+        let at = |name: String| folder.path().join(name);
+        let image = format!("{}:/.", folder.path().join("disk.img").display());
+        let tree = format!("{}/.", folder.path().join("tree").display());
+        for umask in UMASKS {
+            let (gnu, ours) = (at(format!("gnu{umask}")), at(format!("ours{umask}")));
+            destination(&gnu, uid, gid);
+            destination(&ours, uid, gid);
+            let to = |path: &Path| path.to_str().unwrap().to_owned();
+            under(umask, uid, Path::new("cp"), &["-r", &tree, &to(&gnu)]);
+            let program = folder.path().join("lanefs");
+            under(
+                umask,
+                uid,
+                &program,
+                &["-q", "cp", "-r", &image, &to(&ours)],
+            );
+            fs::remove_dir(ours.join("lost+found")).ok();
+            assert_as_gnu(&gnu, &ours, &format!("umask {umask}, user {uid}"));
+        }
+    }
+}
+
+#[test]
+fn a_tree_into_an_image_gets_the_modes_of_gnu_cp() {
+    let Some(folder) = place(true, 0) else {
+        return;
+    };
+    let tree = format!("{}/.", folder.path().join("tree").display());
+    let image = folder.path().join("into.img");
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    for umask in UMASKS {
+        destination(&empty.join(umask), 0, 44);
+    }
+    mke2fs(&empty, &image);
+    for umask in UMASKS {
+        let to = format!("{}:/{umask}", image.display());
+        let program = lanefs().get_program().to_owned();
+        under(
+            umask,
+            0,
+            Path::new(&program),
+            &["-q", "cp", "-r", &tree, &to],
+        );
+        let gnu = empty.join(umask);
+        under(
+            umask,
+            0,
+            Path::new("cp"),
+            &["-r", &tree, gnu.to_str().unwrap()],
+        );
+    }
+    testkit::e2fsck(&image);
+    let mounted = testkit::Mounted::read_only(&image).unwrap();
+    for umask in UMASKS {
+        let what = format!("umask {umask}");
+        assert_as_gnu(&empty.join(umask), &mounted.path().join(umask), &what);
+    }
+}
+
+#[test]
+fn a_default_acl_counts_instead_of_the_umask() {
+    let Some(folder) = place(false, 0) else {
+        return;
+    };
+    if !testkit::have("setfacl") {
+        return testkit::skip("setfacl is not installed");
+    }
+    let (gnu, ours) = (folder.path().join("gnu"), folder.path().join("ours"));
+    for path in [&gnu, &ours] {
+        fs::create_dir(path).unwrap();
+        let acl = "d:u::rwx,d:u:7:rwx,d:g::rx,d:o::-";
+        tool(Command::new("setfacl").args(["-m", acl]).arg(path));
+    }
+    let image = folder.path().join("into.img");
+    mke2fs(&ours, &image);
+    let tree = format!("{}/.", folder.path().join("tree").display());
+    under(
+        "077",
+        0,
+        Path::new("cp"),
+        &["-r", &tree, gnu.to_str().unwrap()],
+    );
+    let program = folder.path().join("lanefs");
+    let from = format!("{}:/.", folder.path().join("disk.img").display());
+    let to = ours.to_str().unwrap();
+    under("077", 0, &program, &["-q", "cp", "-r", &from, to]);
+    fs::remove_dir(ours.join("lost+found")).ok();
+    // GNU cp withholds a group's right to write from directories, and gives it back less the umask.
+    let no_directory = |root: &Path| {
+        let mut seen = seen(root);
+        seen.retain(|_, found| !found.0.starts_with("04"));
+        seen
+    };
+    assert_eq!(no_directory(&gnu), no_directory(&ours), "out of an image");
+    let to = format!("{}:/", image.display());
+    under("077", 0, &program, &["-q", "cp", "-r", &tree, &to]);
+    testkit::e2fsck(&image);
+    let mounted = testkit::Mounted::read_only(&image).unwrap();
+    let copied = no_directory(&mounted.path());
+    assert_eq!(no_directory(&gnu), copied, "into an image");
+}
+
+#[test]
+fn names_of_one_file_stay_that_with_a_and_not_with_r() {
+    let Some(folder) = place(false, 0) else {
+        return;
+    };
+    let image = folder.path().join("disk.img");
+    let names = |options: &str, to: &str| {
+        let out = folder.path().join(to);
+        let from = format!("{}:/.", image.display());
+        fs::create_dir(&out).unwrap();
+        ok(["-q", "cp", options, &from, out.to_str().unwrap()]);
+        fs::metadata(out.join("second-name")).unwrap().nlink()
+    };
+    assert_eq!((names("-r", "plain"), names("-a", "archive")), (1, 2));
+    let tree = folder.path().join("tree");
+    for (options, to, names) in [("-r", "plain", 1), ("-a", "archive", 2)] {
+        let place = format!("{}:/{to}", image.display());
+        ok(["-q", "cp", options, tree.to_str().unwrap(), &place]);
+        let shown = ok(["stat", "--json", &format!("{place}/second-name")]);
+        assert!(shown.contains(&format!("\"links\": {names}")), "{shown}");
+    }
+}
