@@ -17,6 +17,7 @@ mod interrupt;
 mod json;
 mod mount_state;
 mod open;
+mod preload;
 mod progress;
 mod raw;
 mod table;

@@ -8,6 +8,7 @@
 mod block_device;
 mod file;
 mod ground;
+pub mod host;
 mod memory;
 mod scratch;
 mod view;

@@ -8,13 +8,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lanefs::build::{
-    self, BuildError, BuildOptions, Extra, Input, Size, SourceOptions, parse_owner,
+    self, BuildError, BuildOptions, Extra, Input, Place, Size, SourceOptions, parse_owner,
 };
 
 use crate::args::parse_size;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::preload;
 use crate::progress::{Bar, human_bytes};
 
 /// Build an image from directories, tar archives and OCI images
@@ -60,6 +61,16 @@ pub struct BuildArgs {
     mkfs: super::mkfs_args::MkfsArgs,
 }
 
+/// Whether a source is a directory whose files' owners are asked for.
+fn has_directory(sources: &[OsString]) -> bool {
+    sources
+        .iter()
+        .any(|source| match Input::parse(source).place {
+            Place::Path(path) => path.is_dir() && !path.join("oci-layout").exists(),
+            Place::Stdin => false,
+        })
+}
+
 /// Reads `auto`, `min`, `auto+SIZE`, `auto+N%`, `+SIZE`, `+N%` or a size.
 fn parse_image_size(text: &str) -> Result<Size, String> {
     match text {
@@ -87,6 +98,9 @@ impl BuildArgs {
             Some(output) if !self.paths.is_empty() => PathBuf::from(output),
             _ => return Err(Failure::usage("name what to build from, and the image")),
         };
+        if self.owner.is_none() && self.table.is_none() && has_directory(&self.paths) {
+            preload::refuse_if_static("name owners with --owner or --table, or build from a tar")?;
+        }
         let options = self.options()?;
         let wants_journal = options.mkfs.has_feature(ondisk::Feature::HAS_JOURNAL);
         let cancel = interrupt::flag()?;

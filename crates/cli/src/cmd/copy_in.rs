@@ -10,6 +10,7 @@ use crate::args::ImageArgs;
 use crate::change::{Change, target_of, with_image};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::preload;
 use crate::target::Target;
 
 /// What to copy and to keep, in either direction.
@@ -39,12 +40,23 @@ pub struct CopyIn {
     flags: CopyFlags,
 }
 
+impl CopyFlags {
+    /// Refuses what needs owners and types of the host that this program can't see.
+    pub fn refuse_if_unseen(self) -> Result<(), Failure> {
+        match self.recursive || self.preserve || self.archive {
+            true => preload::refuse_if_static("copy files without -r, -p and -a"),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Change for CopyIn {
     fn places(&mut self) -> &mut Vec<OsString> {
         &mut self.arguments
     }
 
     fn apply(&self, context: &Context, fs: &Fs) -> Result<(), Failure> {
+        self.flags.refuse_if_unseen()?;
         match self.arguments.split_last() {
             Some((destination, sources)) if !sources.is_empty() => {
                 copy_all(context, fs, sources, Path::new(destination), self.flags)

@@ -42,6 +42,7 @@ impl Args {
             Some((destination, sources)) if !sources.is_empty() => (destination, sources),
             _ => return Err(Failure::usage("name what to copy, and where to")),
         };
+        self.flags.refuse_if_unseen()?;
         if copy_in::is_in_image(destination) {
             let image = self.from.for_writing()?;
             return copy_in::run(context, sources, destination, self.flags, image);

@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::format;
 use crate::interrupt::{self, Stoppable};
 use crate::open::open_fs;
+use crate::preload;
 use crate::target::Target;
 
 /// Extract an image into a directory or a tar archive
@@ -88,6 +89,9 @@ impl Args {
         } else if path.extension() == Some(OsStr::new("tar")) {
             self.to_file(&fs, from, target, path, &options)?
         } else {
+            if !self.no_owner {
+                preload::refuse_if_static("extract to a tar, or say --no-owner")?;
+            }
             let cancel = interrupt::flag()?;
             let options = Options {
                 cancel: Some(&cancel),

@@ -13,6 +13,7 @@ mod hostile;
 mod look;
 mod matrix;
 mod pipe;
+mod preload;
 mod read;
 mod status;
 mod tune;

@@ -326,6 +326,20 @@ pub(crate) fn open_beneath(
     open_once(directory.as_ref().map_or(root, |fd| fd.as_fd()), rest, more)
 }
 
+/// As [`open_beneath`], for a directory in which names are asked for through libc.
+pub(crate) fn open_directory(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
+    if !device::host::follows_descriptors() {
+        return open_beneath(root, relative, OFlags::DIRECTORY);
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::DIRECTORY;
+    let mut directory = rustix::fs::openat(root, c".", flags, Mode::empty())?;
+    let parts = relative.split(|byte| *byte == b'/');
+    for part in parts.filter(|part| !part.is_empty() && *part != b".") {
+        directory = rustix::fs::openat(&directory, part, flags, Mode::empty())?;
+    }
+    Ok(directory)
+}
+
 fn open_once(root: BorrowedFd<'_>, relative: &[u8], more: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;

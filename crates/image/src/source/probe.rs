@@ -15,7 +15,7 @@ use super::xattrs::Xattrs;
 /// Mode, owner and times of `stat`.
 pub(super) fn attributes(stat: &Stat) -> Attributes {
     // Times before 1970 come as two's complement in some of the kernel's types.
-    let time = |seconds: i64, nanoseconds: u64| Time::new(seconds, nanoseconds as u32);
+    let time = |seconds: i64, nanoseconds: i64| Time::new(seconds, nanoseconds as u32);
     Attributes {
         mode: (stat.st_mode & 0o7777) as u16,
         uid: stat.st_uid,
@@ -67,6 +67,9 @@ impl Prober {
     /// kernels than 6.13, and through /proc it takes twice as long; so the thread gets a working directory of its own,
     /// where it may. No other thread sees it change.
     pub(super) fn for_own_thread() -> Self {
+        if device::host::follows_descriptors() {
+            return Self::new();
+        }
         // The deprecation is about splitting the table of open files, which this does not.
         #[allow(deprecated)]
         let split = rustix::thread::unshare(rustix::thread::UnshareFlags::FS);

@@ -20,7 +20,7 @@ use sync::{Arc, Condvar, Mutex, Queue, Rank};
 
 use super::error::SourceError;
 use super::exclude::Excludes;
-use super::origin::open_beneath;
+use super::origin::{open_beneath, open_directory};
 use super::probe::{Prober, attributes, extents};
 use super::tree::{DataExtent, DataKind, Node, join};
 use super::xattrs::Xattrs;
@@ -295,7 +295,7 @@ impl<'a> Walk<'a> {
     /// The sorted names of a directory; `None` when it can't be read or has vanished.
     fn list(&self, path: &[u8]) -> Result<Option<Listing>, SourceError> {
         let directory: &[u8] = if path.is_empty() { b"." } else { path };
-        let fd = match open_beneath(self.root, directory, OFlags::DIRECTORY) {
+        let fd = match open_directory(self.root, directory) {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if !path.is_empty() => return Ok(None),
             Err(errno @ (Errno::ACCESS | Errno::PERM)) => {

@@ -434,7 +434,7 @@ impl<'a> Extraction<'a> {
             host::set_open(&opened, &inode.metadata(), &xattrs, keep, lost).map_err(failed)?;
         }
         match directory.mode {
-            Some(mode) => rustix::fs::fchmod(&opened, mode).map_err(|error| failed(error.into())),
+            Some(mode) => host::fchmod(&opened, mode).map_err(|error| failed(error.into())),
             None => Ok(()),
         }
     }

@@ -74,10 +74,12 @@ pub fn open_beneath(root: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
 /// Opens a path of a few parts without following links, in one call where the kernel has openat2.
 fn open_part(from: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    match rustix::fs::openat2(from, path, DIRECTORY, Mode::empty(), resolve) {
-        // Old kernels do not have it, and sandboxes forbid what they do not know.
-        Err(Errno::NOSYS | Errno::PERM) => {}
-        other => return Ok(other?),
+    if !device::host::follows_descriptors() {
+        match rustix::fs::openat2(from, path, DIRECTORY, Mode::empty(), resolve) {
+            // Old kernels do not have it, and sandboxes forbid what they do not know.
+            Err(Errno::NOSYS | Errno::PERM) => {}
+            other => return Ok(other?),
+        }
     }
     let mut current = from.try_clone_to_owned()?;
     for part in path
@@ -181,7 +183,7 @@ pub fn set_open(
 ) -> io::Result<()> {
     let mut owned = keep.owner;
     if keep.owner {
-        let chowned = set_owner(metadata, |uid, gid| rustix::fs::fchown(file, uid, gid));
+        let chowned = set_owner(metadata, |uid, gid| fchown(file, uid, gid));
         owned = permitted(chowned, &lost.owners)?;
     }
     if keep.xattrs {
@@ -194,7 +196,7 @@ pub fn set_open(
         }
     }
     if keep.mode {
-        let chmoded = rustix::fs::fchmod(file, Mode::from_raw_mode(mode_bits(metadata, owned)));
+        let chmoded = fchmod(file, Mode::from_raw_mode(mode_bits(metadata, owned)));
         permitted(chmoded, &lost.modes)?;
     }
     if keep.times {
@@ -293,7 +295,7 @@ impl Inheritance {
             let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
             let made = rustix::fs::fstat(file)?;
             let is_same = (made.st_uid, made.st_gid) == (self.uid, self.gid);
-            if !is_same && rustix::fs::fchown(file, Some(uid), Some(gid)).is_err() {
+            if !is_same && fchown(file, Some(uid), Some(gid)).is_err() {
                 mode &= 0o1777;
             }
         }
@@ -305,7 +307,7 @@ impl Inheritance {
             }
         }
         if !keep.mode {
-            rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
+            fchmod(file, Mode::from_raw_mode(mode))?;
         }
         Ok(())
     }
@@ -333,6 +335,21 @@ fn permitted(result: Result<(), Errno>, lost: &Counter) -> io::Result<bool> {
 fn mode_bits(metadata: &Metadata, owned: bool) -> u32 {
     let mode = u32::from(metadata.mode) & 0o7777;
     if owned { mode } else { mode & 0o1777 }
+}
+
+/// Sets the mode of a file or directory that is open, by libc's function: rustix asks the kernel here, behind a
+/// preloaded library's back.
+pub fn fchmod(file: &OwnedFd, mode: Mode) -> Result<(), Errno> {
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode.as_raw_mode());
+    let file = file.try_clone().map(std::fs::File::from);
+    let done = file.and_then(|file| file.set_permissions(permissions));
+    done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// Sets owner and group, by libc's function as [`fchmod`].
+fn fchown(file: &OwnedFd, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {
+    let done = std::os::unix::fs::fchown(file, uid.map(Uid::as_raw), gid.map(Gid::as_raw));
+    done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// Sets owner and group; a user who may not set the owner sets the group alone, as `cp -p` does, and the call fails.
