@@ -31,16 +31,23 @@ pub struct FsArgs {
     /// Use the copy of the superblock at this place, in units of 1 KiB (as mount's sb=)
     #[arg(long, value_name = "KIB")]
     pub superblock: Option<u64>,
+    /// Read an image that another program uses, with a warning: what is read may be half changed
+    #[arg(long)]
+    pub in_use: bool,
 }
 
 impl FsArgs {
     /// Where the file system lies, for a command that writes to it; what only makes sense for reading is refused.
     pub fn for_writing(&self) -> Result<&ImageArgs, Failure> {
-        match self.journal.is_some() || self.no_replay || self.superblock.is_some() {
-            true => Err(Failure::usage(
-                "--journal, --no-replay and --superblock are for reading only",
-            )),
-            false => Ok(&self.image),
+        let given = [
+            ("--journal", self.journal.is_some()),
+            ("--no-replay", self.no_replay),
+            ("--superblock", self.superblock.is_some()),
+            ("--in-use", self.in_use),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => Err(Failure::usage(format!("{option} is for reading only"))),
+            None => Ok(&self.image),
         }
     }
 }

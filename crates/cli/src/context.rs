@@ -26,6 +26,8 @@ pub struct Context {
     /// Messages go to the system's log: nobody reads standard error any more.
     is_in_background: bool,
     umask: u16,
+    /// The warning that was given last, so that an image that is opened twice is warned of once.
+    warned: std::cell::RefCell<String>,
 }
 
 impl Context {
@@ -39,6 +41,7 @@ impl Context {
             is_in_background: false,
             color: !no_color && !dumb && io::stdout().is_terminal(),
             umask: umask(),
+            warned: std::cell::RefCell::default(),
         }
     }
 
@@ -116,6 +119,15 @@ impl Context {
     pub fn warn(&self, text: impl Display) {
         if !self.quiet {
             self.say(Severity::LOG_WARNING, "lanefs: warning", &text);
+        }
+    }
+
+    /// As [`Context::warn`], but not the same text twice in a row.
+    pub fn warn_once(&self, text: impl Display) {
+        let text = text.to_string();
+        if *self.warned.borrow() != text {
+            self.warn(&text);
+            self.warned.replace(text);
         }
     }
 

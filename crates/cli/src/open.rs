@@ -20,15 +20,40 @@ const UNREADABLE: &str = "it fails where it is read: copy what can be read (ddre
     a superblock that is lost there may still be in the journal or in another group";
 
 /// Opens the place on the device that the options name, for reading, when it holds an ext2/3/4.
-pub fn open_ext(path: &Path, options: &ImageArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
-    let (device, location) = open_at(path, options)?;
+fn open_ext(
+    context: &Context,
+    path: &Path,
+    options: &FsArgs,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let (device, location) = open_at(context, path, options)?;
     locate(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
 }
 
 /// Opens a file or device, and says where on it the file system is said to be.
-fn open_at(path: &Path, options: &ImageArgs) -> Result<(Arc<dyn BlockDevice>, Location), Failure> {
-    let device = FileDevice::open_read_only(path).map_err(|error| cannot_open(path, &error))?;
-    Ok((Arc::new(device), location(options)))
+fn open_at(
+    context: &Context,
+    path: &Path,
+    options: &FsArgs,
+) -> Result<(Arc<dyn BlockDevice>, Location), Failure> {
+    let device = open_to_read(context, path, options)?;
+    Ok((Arc::new(device), location(&options.image)))
+}
+
+/// Opens a file or device to be read. One that somebody uses is refused, or read with a warning.
+fn open_to_read(context: &Context, path: &Path, options: &FsArgs) -> Result<FileDevice, Failure> {
+    let opened = match open_unchanging(path) {
+        Err(error @ Error::InUse { .. }) if options.in_use => {
+            context.warn_once(format_args!("{error}; what is read may be half changed"));
+            FileDevice::open_unlocked(path).map_err(Error::from)
+        }
+        opened => opened,
+    };
+    opened.map_err(|error| match error {
+        Error::InUse { .. } => Failure::new(error)
+            .hint("--in-use reads it all the same, and what is read may be half changed"),
+        Error::Locate(LocateError::Device(error)) => cannot_open(path, &error),
+        error => Failure::new(error).at(path.display()),
+    })
 }
 
 fn location(options: &ImageArgs) -> Location {
@@ -67,7 +92,7 @@ pub fn open_for_writing(
 fn not_to_be_had(path: &Path, error: Error) -> Failure {
     match error {
         Error::InUse { .. } => Failure::new(error)
-            .hint("unmount it, or detach the loop device (losetup -d), or work on a copy"),
+            .hint("end that use of it (umount, losetup -d, swapoff), or work on a copy"),
         Error::Locate(LocateError::Device(error)) => cannot_write(path, &error),
         error => Failure::new(error).at(path.display()),
     }
@@ -298,11 +323,10 @@ fn listing(device: &Arc<dyn BlockDevice>, table: &Table) -> String {
 
 /// Opens the file system that a target is in.
 pub fn open_fs(context: &Context, path: &Path, options: &FsArgs) -> Result<Fs, Failure> {
-    let device = open_for(path, options)?;
+    let device = open_for(context, path, options)?;
     let journal_device = match &options.journal {
         Some(journal) => {
-            let device = FileDevice::open_read_only(journal);
-            let device = device.map_err(|error| cannot_open(journal, &error))?;
+            let device = open_to_read(context, journal, options)?;
             Some(Arc::new(device) as Arc<dyn BlockDevice>)
         }
         None => None,
@@ -324,11 +348,15 @@ pub fn open_fs(context: &Context, path: &Path, options: &FsArgs) -> Result<Fs, F
 }
 
 /// The device; a given copy of the superblock may be all that is left, so then the first one is not asked for.
-pub fn open_for(path: &Path, options: &FsArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
+pub fn open_for(
+    context: &Context,
+    path: &Path,
+    options: &FsArgs,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
     if options.superblock.is_none() {
-        return open_ext(path, &options.image);
+        return open_ext(context, path, options);
     }
-    let (device, location) = open_at(path, &options.image)?;
+    let (device, location) = open_at(context, path, options)?;
     place(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
 }
 

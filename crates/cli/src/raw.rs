@@ -30,8 +30,8 @@ pub struct Raw {
 
 impl Raw {
     /// Opens the image that the options name; the superblock in use must verify.
-    pub fn open(path: &Path, options: &FsArgs) -> Result<Raw, Failure> {
-        let (device, superblock) = read_superblock(path, options)?;
+    pub fn open(context: &Context, path: &Path, options: &FsArgs) -> Result<Raw, Failure> {
+        let (device, superblock) = read_superblock(context, path, options)?;
         let geometry = check(&superblock, &*device).map_err(|error| {
             let failure = Failure::new(error).at(path.display());
             match error {
@@ -201,10 +201,11 @@ impl Raw {
 
 /// The device that the options name, and the superblock in use, unchecked.
 pub fn read_superblock(
+    context: &Context,
     path: &Path,
     options: &FsArgs,
 ) -> Result<(Arc<dyn BlockDevice>, Superblock), Failure> {
-    let device = open_for(path, options)?;
+    let device = open_for(context, path, options)?;
     let offset = match options.superblock {
         None => Superblock::OFFSET,
         Some(kib) => kib.saturating_mul(1024),

@@ -53,11 +53,13 @@ pub enum DeviceError {
         /// What the operating system said.
         source: std::io::Error,
     },
-    /// Another program (or another handle of this one) has the image open in a way that excludes this use.
-    #[error("{path} is in use by another program; wait for it to end, or work on a copy")]
+    /// Another program (or another handle of this one), or the kernel, holds the image in a way that excludes this use.
+    #[error("{path} is in use: {holder}")]
     InUse {
         /// The file's name as given.
         path: String,
+        /// What holds it, as a clause: `mounted on /mnt`, `lanefs (process 7) has it open`.
+        holder: String,
     },
     /// Only regular files and block devices hold images.
     #[error("{path} is {what}, and an image must be a regular file or a block device")]

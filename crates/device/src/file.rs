@@ -10,7 +10,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
@@ -21,6 +21,8 @@ use sync::clock::Duration;
 
 use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
 use crate::ground::Ground;
+use crate::holder::{self, Purpose};
+use crate::record_lock;
 
 /// One transfer is at most this long; the kernel cuts longer ones anyway.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
@@ -35,6 +37,8 @@ pub struct FileDevice {
     file: File,
     /// What is behind it, if it is a loop device, for the locks on that.
     _behind: Vec<File>,
+    /// The bytes that it stands for.
+    ground: Ground,
     path: String,
     read_only: bool,
     is_regular: bool,
@@ -48,7 +52,25 @@ impl FileDevice {
     /// # Errors
     /// When the file can't be opened, is neither a regular file nor a block device, or has a writer.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<FileDevice, DeviceError> {
-        FileDevice::open_with(path.as_ref(), OFlags::RDONLY, "opening")
+        FileDevice::open_with(
+            path.as_ref(),
+            OFlags::RDONLY,
+            "opening",
+            Some(Purpose::Read),
+        )
+    }
+
+    /// As [`FileDevice::open_read_only`], with the lock of a writer: for a file that is to be replaced by another.
+    pub(crate) fn open_to_replace(path: &Path) -> Result<FileDevice, DeviceError> {
+        FileDevice::open_with(path, OFlags::RDONLY, "opening", Some(Purpose::Write))
+    }
+
+    /// Opens an existing image for reading, whoever uses it meanwhile: what is read may change at any time.
+    ///
+    /// # Errors
+    /// When the file can't be opened, or is neither a regular file nor a block device.
+    pub fn open_unlocked(path: impl AsRef<Path>) -> Result<FileDevice, DeviceError> {
+        FileDevice::open_with(path.as_ref(), OFlags::RDONLY, "opening", None)
     }
 
     /// Opens an existing image for reading and writing. Its size stays as it is.
@@ -56,7 +78,7 @@ impl FileDevice {
     /// # Errors
     /// As for [`FileDevice::open_read_only`], and when it has readers.
     pub fn open(path: impl AsRef<Path>) -> Result<FileDevice, DeviceError> {
-        FileDevice::open_with(path.as_ref(), OFlags::RDWR, "opening")
+        FileDevice::open_with(path.as_ref(), OFlags::RDWR, "opening", Some(Purpose::Write))
     }
 
     /// Creates a sparse file of exactly `size` bytes, or empties and resizes an existing one. A block device is
@@ -66,7 +88,7 @@ impl FileDevice {
     /// As for [`FileDevice::open`], and when the file system refuses a file of this size.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<FileDevice, DeviceError> {
         let flags = OFlags::RDWR | OFlags::CREATE;
-        FileDevice::open_with(path.as_ref(), flags, "creating")?.emptied(size)
+        FileDevice::open_with(path.as_ref(), flags, "creating", Some(Purpose::Write))?.emptied(size)
     }
 
     /// As [`FileDevice::create`], but refuses a name that exists.
@@ -75,13 +97,14 @@ impl FileDevice {
     /// As for [`FileDevice::create`], and when the name exists.
     pub fn create_new(path: impl AsRef<Path>, size: u64) -> Result<FileDevice, DeviceError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        FileDevice::open_with(path.as_ref(), flags, "creating")?.emptied(size)
+        FileDevice::open_with(path.as_ref(), flags, "creating", Some(Purpose::Write))?.emptied(size)
     }
 
     fn open_with(
         path: &Path,
         flags: OFlags,
         operation: &'static str,
+        purpose: Option<Purpose>,
     ) -> Result<FileDevice, DeviceError> {
         let name = path.display().to_string();
         let failed = |source: Errno| DeviceError::Open {
@@ -98,9 +121,13 @@ impl FileDevice {
         // NONBLOCK: opening a FIFO must not wait; it changes nothing for files and block devices.
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = Mode::from_raw_mode(0o666);
-        let file: File = match retry(|| rustix::fs::open(path, flags, mode)) {
+        let file: File = match open_waiting(path, flags, mode) {
             Ok(file) => file.into(),
-            Err(Errno::BUSY) => return Err(DeviceError::InUse { path: name }),
+            Err(Errno::WOULDBLOCK) => {
+                let holder = "another program has a lease on it".to_owned();
+                return Err(DeviceError::InUse { path: name, holder });
+            }
+            Err(Errno::BUSY) => return Err(claimed(path, name)),
             Err(source) => return Err(failed(source)),
         };
         let read_only = !flags.contains(OFlags::RDWR);
@@ -115,13 +142,17 @@ impl FileDevice {
         if !read_only && !is_regular && is_write_protected(&file).map_err(failed)? {
             return Err(DeviceError::WriteProtected { path: name });
         }
-        lock(&file, read_only, &name)?;
-        let behind = lock_behind(&Ground::of(&stat), read_only, &name)?;
+        let ground = Ground::of(&stat);
+        let behind = match purpose {
+            Some(purpose) => lock_all(&file, &ground, purpose, &name)?,
+            None => Vec::new(),
+        };
         // For a block device fstat has no size, but its end can be sought.
         let size = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(failed)?;
         Ok(FileDevice {
             file,
             _behind: behind,
+            ground,
             path: name,
             read_only,
             is_regular,
@@ -144,6 +175,11 @@ impl FileDevice {
     #[must_use]
     pub fn is_regular(&self) -> bool {
         self.is_regular
+    }
+
+    /// The bytes that it stands for, whatever other names lead to them.
+    pub(crate) fn ground(&self) -> &Ground {
+        &self.ground
     }
 
     /// The name it was opened by.
@@ -176,6 +212,19 @@ impl AsFd for FileDevice {
 /// Calls again as long as a signal interrupts.
 fn retry<T>(call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     rustix::io::retry_on_intr(call)
+}
+
+/// Opens a file. One on which another program has a lease (`lease`) is asked for again, since a lease is short.
+fn open_waiting(path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    let mut opened = retry(|| rustix::fs::open(path, flags, mode));
+    for _ in 1..LOCK_TRIES {
+        if !matches!(opened, Err(Errno::WOULDBLOCK)) {
+            break;
+        }
+        sync::thread::sleep(LOCK_PAUSE);
+        opened = retry(|| rustix::fs::open(path, flags, mode));
+    }
+    opened
 }
 
 /// Whether the name stands for a block device; a race with its owner only makes the open fail.
@@ -213,36 +262,56 @@ fn kind_of(file_type: FileType) -> Kind {
     }
 }
 
-/// Locks what is behind a loop device, as far as it can be opened: all of it, though only a range may be reached. There
-/// is no lock of a range that readers of the whole would meet.
-fn lock_behind(ground: &Ground, read_only: bool, path: &str) -> Result<Vec<File>, DeviceError> {
+/// The error of a block device that the kernel refuses to a second user.
+fn claimed(path: &Path, name: String) -> DeviceError {
+    let ground = Ground::of_path(path);
+    let known = ground.and_then(|ground| holder::in_kernel(&ground, Purpose::Write));
+    DeviceError::InUse {
+        path: name,
+        holder: known.unwrap_or_else(|| "the kernel or another program has claimed it".to_owned()),
+    }
+}
+
+/// Locks a file or device and what is behind it, if it is a loop device, as far as that can be opened: all of it, though
+/// only a range may be reached. There is no lock of a range that readers of the whole would meet.
+fn lock_all(
+    file: &File,
+    ground: &Ground,
+    purpose: Purpose,
+    path: &str,
+) -> Result<Vec<File>, DeviceError> {
+    let in_use = |holder: String| DeviceError::InUse {
+        path: path.to_owned(),
+        holder,
+    };
+    let locked = |file: &File| match lock(file, purpose, path)? {
+        true => Ok(()),
+        false => Err(in_use(holder::with_lock(ground))),
+    };
+    locked(file)?;
     let mut behind = Vec::new();
     for layer in ground.layers() {
-        let opened = layer.open(read_only).map_err(|_| DeviceError::InUse {
-            path: path.to_owned(),
-        })?;
-        if let Some(file) = opened {
-            lock(&file, read_only, path)?;
+        let opened = layer.open(purpose == Purpose::Read);
+        let claimed = |_| in_use(format!("{} behind it is claimed", layer.path().display()));
+        if let Some(file) = opened.map_err(claimed)? {
+            locked(&file)?;
             behind.push(file);
         }
     }
     Ok(behind)
 }
 
-/// Takes the advisory lock, exclusive for writers. File systems without such locks go without.
-fn lock(file: &File, shared: bool, path: &str) -> Result<(), DeviceError> {
-    let operation = if shared {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
+/// Takes the advisory locks, exclusive for writers. File systems without such locks go without. `false` where another
+/// open file has one that excludes this.
+fn lock(file: &File, purpose: Purpose, path: &str) -> Result<bool, DeviceError> {
+    let operation = match purpose {
+        Purpose::Read => FlockOperation::NonBlockingLockShared,
+        Purpose::Write => FlockOperation::NonBlockingLockExclusive,
     };
     for attempt in 1..=LOCK_TRIES {
-        match retry(|| rustix::fs::flock(file, operation)) {
-            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                return Ok(());
-            }
-            Err(Errno::WOULDBLOCK) if attempt < LOCK_TRIES => sync::thread::sleep(LOCK_PAUSE),
-            Err(Errno::WOULDBLOCK) => break,
+        let is_free = match retry(|| rustix::fs::flock(file, operation)) {
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => true,
+            Err(Errno::WOULDBLOCK) => false,
             Err(source) => {
                 return Err(DeviceError::Open {
                     operation: "locking",
@@ -250,11 +319,16 @@ fn lock(file: &File, shared: bool, path: &str) -> Result<(), DeviceError> {
                     source: source.into(),
                 });
             }
+        };
+        if is_free && !record_lock::is_forbidden(file, purpose) {
+            record_lock::announce(file, purpose);
+            return Ok(true);
+        }
+        if attempt < LOCK_TRIES {
+            sync::thread::sleep(LOCK_PAUSE);
         }
     }
-    Err(DeviceError::InUse {
-        path: path.to_owned(),
-    })
+    Ok(false)
 }
 
 impl BlockDevice for FileDevice {

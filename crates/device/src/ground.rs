@@ -25,7 +25,7 @@ const LOOP_MAJOR: u32 = 7;
 
 /// A file or device, whatever the name it was found by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Identity {
+pub(crate) enum Identity {
     File {
         device: u64,
         inode: u64,
@@ -36,7 +36,7 @@ enum Identity {
 }
 
 impl Identity {
-    fn of(stat: &Stat) -> Identity {
+    pub(crate) fn of(stat: &Stat) -> Identity {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::BlockDevice => Identity::BlockDevice(stat.st_rdev),
             _ => Identity::File {
@@ -48,7 +48,7 @@ impl Identity {
 }
 
 /// What is behind a loop device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Layer {
     path: PathBuf,
     identity: Identity,
@@ -91,14 +91,27 @@ impl Layer {
     }
 }
 
-/// The bytes that a file or block device stands for.
+/// Another block device that stands for some of the same bytes.
 #[derive(Debug)]
+pub(crate) struct Other {
+    /// The kernel's name for it.
+    pub(crate) name: String,
+    pub(crate) number: u64,
+    /// Whether it is a loop device, which somebody attached; else it is a partition, which is there by itself.
+    pub(crate) is_loop: bool,
+    pub(crate) is_read_only: bool,
+}
+
+/// The bytes that a file or block device stands for.
+#[derive(Clone, Debug)]
 pub struct Ground {
     identity: Identity,
     range: Range<u64>,
     /// The block devices on the way, the first one among them.
     devices: Vec<u64>,
     layers: Vec<Layer>,
+    /// What was met on the way to `identity`.
+    way: Vec<Identity>,
 }
 
 impl Ground {
@@ -118,15 +131,18 @@ impl Ground {
             range: 0..u64::MAX,
             devices: Vec::new(),
             layers: Vec::new(),
+            way: Vec::new(),
         };
         for _ in 0..STEPS_MAX {
             let Identity::BlockDevice(number) = ground.identity else {
                 break;
             };
             ground.devices.push(number);
+            let met = ground.identity.clone();
             if ground.descend(number).is_none() {
                 break;
             }
+            ground.way.push(met);
         }
         ground
     }
@@ -175,26 +191,72 @@ impl Ground {
         &self.layers
     }
 
-    /// The numbers (major, minor) of the block devices on the way, from the top down.
-    pub fn devices(&self) -> impl Iterator<Item = (u32, u32)> {
-        self.devices
-            .iter()
-            .map(|number| (major(*number), minor(*number)))
+    /// Whether the other is of the same file or device.
+    pub(crate) fn is_same(&self, other: &Ground) -> bool {
+        self.identities().eq(other.identities())
+    }
+
+    /// Whether it is a regular file that was asked for, not a device.
+    pub(crate) fn is_file(&self) -> bool {
+        self.way.is_empty() && matches!(self.identity, Identity::File { .. })
+    }
+
+    /// The numbers of the block devices on the way, from the top down.
+    pub(crate) fn device_numbers(&self) -> impl Iterator<Item = u64> {
+        self.devices.iter().copied()
+    }
+
+    /// Everything on the way, from the top down.
+    pub(crate) fn identities(&self) -> impl Iterator<Item = &Identity> {
+        self.way.iter().chain([&self.identity])
     }
 
     /// The name of a loop device that some of the bytes are reached through, other than those on the way.
     #[must_use]
     pub fn other_loop_device(&self) -> Option<String> {
-        let disks = fs::read_dir("/sys/block").ok()?;
-        disks.flatten().find_map(|disk| {
+        let mut others = self.others().into_iter();
+        others.find(|other| other.is_loop).map(|other| other.name)
+    }
+
+    /// Other block devices that some of the bytes are reached through: loop devices, and partitions of these and of the
+    /// disks on the way.
+    pub(crate) fn others(&self) -> Vec<Other> {
+        let disks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+        let mut others = Vec::new();
+        for disk in disks {
             let folder = disk.path();
-            if !folder.join("loop/backing_file").exists() {
-                return None;
+            let is_loop = folder.join("loop/backing_file").exists();
+            let Some(number) = device_number(&folder) else {
+                continue;
+            };
+            if is_loop {
+                others.extend(self.other(&folder, number, true));
             }
-            let number = device_number(&folder)?;
-            let other = Ground::below(Identity::BlockDevice(number));
-            let is_other = !self.devices.contains(&number) && other.overlaps(self);
-            is_other.then(|| disk.file_name().to_string_lossy().into_owned())
+            if is_loop || self.devices.contains(&number) {
+                let parts = fs::read_dir(&folder).into_iter().flatten().flatten();
+                let parts = parts.map(|part| part.path());
+                let parts = parts.filter(|part| part.join("partition").exists());
+                others.extend(
+                    parts.filter_map(|part| self.other(&part, device_number(&part)?, false)),
+                );
+            }
+        }
+        others
+    }
+
+    /// The block device with this folder in sysfs, if it is not on the way and stands for some of the bytes.
+    fn other(&self, folder: &Path, number: u64, is_loop: bool) -> Option<Other> {
+        let other = Ground::below(Identity::BlockDevice(number));
+        let is_other = !self.devices.contains(&number) && other.overlaps(self);
+        is_other.then(|| Other {
+            name: folder
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            number,
+            is_loop,
+            is_read_only: value(&folder.join("ro")) == Some(1),
         })
     }
 
@@ -288,7 +350,7 @@ mod tests {
     fn a_regular_file_is_its_own_ground() {
         let ground = Ground::of_path(Path::new("/proc/self/exe")).unwrap();
         assert!(ground.layers().is_empty());
-        assert_eq!(ground.devices().count(), 0);
+        assert_eq!(ground.device_numbers().count(), 0);
         assert!(Ground::of_path(Path::new("/nonexistent")).is_none());
     }
 }

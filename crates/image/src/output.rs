@@ -3,13 +3,17 @@
 //! Whoever drops an [`Output`] without [`Output::commit`] removes the temporary file, so that a failed or interrupted
 //! build leaves nothing, and what was under the final name before stays. A crash of the machine may leave the
 //! temporary file; never a half image under the final name. A block device is written in place.
+//!
+//! What is under the final name is replaced only if nobody uses it: it is locked from the beginning to the rename, and
+//! other users are looked for again just before the rename.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use device::{BlockDevice, FileDevice};
+use device::in_use::{self, Replaced};
+use device::{BlockDevice, FileDevice, Resize};
 
 use crate::error::BuildError;
 
@@ -22,6 +26,8 @@ pub(crate) struct Output {
     /// The temporary name; none for a block device, and after the commit.
     temporary: Option<PathBuf>,
     path: PathBuf,
+    /// The file under the final name, while it is there.
+    replaced: Option<Replaced>,
 }
 
 impl Output {
@@ -42,11 +48,14 @@ impl Output {
         };
         match found {
             Some(kind) if kind.is_block_device() => {
-                let device = FileDevice::create(path, size)?;
+                let device = in_use::open_to_write(path)?;
+                // It keeps its size, which must be enough.
+                device.set_size(size)?;
                 return Ok(Output {
                     device,
                     temporary: None,
                     path: path.into(),
+                    replaced: None,
                 });
             }
             Some(kind) if !kind.is_file() => {
@@ -66,6 +75,7 @@ impl Output {
                 io::ErrorKind::InvalidInput.into(),
             ));
         };
+        let replaced = Some(Replaced::hold(&target)?);
         for number in 0..NAMES {
             let mut temporary = std::ffi::OsString::from(".");
             temporary.push(name);
@@ -79,6 +89,7 @@ impl Output {
                 device,
                 temporary: Some(temporary),
                 path: target,
+                replaced,
             });
         }
         Err(failed(
@@ -101,6 +112,8 @@ impl Output {
             self.device.flush()?;
         }
         if let Some(temporary) = &self.temporary {
+            let replaced = self.replaced.take();
+            let _replaced = replaced.map(|file| file.again(&self.path)).transpose()?;
             fs::rename(temporary, &self.path).map_err(|error| BuildError::Output {
                 path: self.path.display().to_string(),
                 operation: "put the image there",

@@ -35,7 +35,7 @@ pub enum Error {
     Build(BuildError),
     /// A file system was not made.
     Make(MakeError),
-    /// The host's kernel uses the image.
+    /// Another program, or the host's kernel, uses the image.
     InUse {
         /// The image's path.
         path: PathBuf,
@@ -180,7 +180,13 @@ impl From<MakeError> for Error {
 
 impl From<device::DeviceError> for Error {
     fn from(error: device::DeviceError) -> Error {
-        Error::Locate(LocateError::Device(error))
+        match error {
+            device::DeviceError::InUse { path, holder } => Error::InUse {
+                path: path.into(),
+                user: holder,
+            },
+            error => Error::Locate(LocateError::Device(error)),
+        }
     }
 }
 

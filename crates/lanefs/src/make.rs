@@ -22,7 +22,7 @@ pub enum MakeError {
     Device(DeviceError),
     /// There is something already: its name, with an article. `overwrite` goes on.
     Occupied(String),
-    /// The device or the file is mounted, or attached to a loop device: where. Nothing goes on.
+    /// Something holds the device or the file: its holder, as a clause. `overwrite` does not go on.
     InUse(String),
     /// Neither was a size given nor does the file have one.
     NoSize,
@@ -53,7 +53,10 @@ impl From<mkfs::Error> for MakeError {
 
 impl From<DeviceError> for MakeError {
     fn from(error: DeviceError) -> MakeError {
-        MakeError::Device(error)
+        match error {
+            DeviceError::InUse { holder, .. } => MakeError::InUse(holder),
+            error => MakeError::Device(error),
+        }
     }
 }
 
@@ -80,7 +83,9 @@ pub fn rehearse(size: u64, options: &Options) -> Result<Summary, MakeError> {
 pub fn size_for(path: &Path, size: Option<u64>, options: &Options) -> Result<u64, MakeError> {
     match size {
         Some(size) => Ok(size),
-        None if path.exists() => rest_of(FileDevice::open_read_only(path)?.size(), options.offset),
+        None if path.exists() => {
+            rest_of(device::in_use::open_to_read(path)?.size(), options.offset)
+        }
         None => Err(MakeError::NoSize),
     }
 }
@@ -113,10 +118,7 @@ fn make_one(
     if !path.exists() {
         return create(path, size.ok_or(MakeError::NoSize)?, options);
     }
-    if let Some(place) = crate::in_use::user_of(path) {
-        return Err(MakeError::InUse(place));
-    }
-    let file = Arc::new(FileDevice::open(path)?);
+    let file = Arc::new(device::in_use::open_to_write(path)?);
     let end = match size {
         Some(size) => size.saturating_add(options.offset),
         None => file.size(),
@@ -186,7 +188,7 @@ fn with_journal_device(options: &Options) -> Result<(Options, Option<Journal>), 
     let Some(path) = &options.journal.device_path else {
         return Ok((options.clone(), None));
     };
-    let device = FileDevice::open(path)?;
+    let device = device::in_use::open_to_write(path.as_ref())?;
     let journal = JournalDevice::read(&device)?;
     let mut options = options.clone();
     options.journal.device = Some(journal.uuid);

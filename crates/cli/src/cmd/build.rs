@@ -110,6 +110,8 @@ impl BuildArgs {
         bar.finish();
         let report = result.map_err(|error| match error {
             BuildError::Interrupted => Failure::interrupted(),
+            BuildError::Device(error @ lanefs::DeviceError::InUse { .. }) => Failure::new(error)
+                .hint("end that use of it (umount, losetup -d, swapoff), or name another image"),
             BuildError::Device(error) => {
                 Failure::new(format_args!("{}: {error}", output.display()))
             }

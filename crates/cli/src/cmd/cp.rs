@@ -93,6 +93,7 @@ impl Args {
             Some(name) => parent.join(OsStr::from_bytes(name)),
             None => parent.clone(),
         };
+        let _replaced = report::replaced(&path)?;
         let begun = sync::clock::now();
         let summary = match name {
             _ if is_directory => {

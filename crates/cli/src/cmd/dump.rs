@@ -31,6 +31,9 @@ pub struct DumpArgs {
     /// Use the copy of the superblock at this place, in units of 1 KiB (as mount's sb=)
     #[arg(long, value_name = "KIB")]
     superblock: Option<u64>,
+    /// Read an image that another program uses, with a warning: what is read may be half changed
+    #[arg(long)]
+    in_use: bool,
     #[command(subcommand)]
     what: What,
 }
@@ -86,12 +89,13 @@ impl DumpArgs {
         let options = FsArgs {
             image: self.place.clone(),
             superblock: self.superblock,
+            in_use: self.in_use,
             ..FsArgs::default()
         };
         if let What::Superblock { group: 0 } = self.what {
             return self.superblock(context, &options);
         }
-        let raw = Raw::open(&self.image, &options)?;
+        let raw = Raw::open(context, &self.image, &options)?;
         if raw.needs_recovery() && !matches!(self.what, What::Journal) {
             context.note("the journal holds changes that are not shown here");
         }
@@ -113,7 +117,7 @@ impl DumpArgs {
 
     /// Prints the superblock in use, also one that nothing else can be read with.
     fn superblock(&self, context: &Context, options: &FsArgs) -> Result<(), Failure> {
-        let (device, superblock) = read_superblock(&self.image, options)?;
+        let (device, superblock) = read_superblock(context, &self.image, options)?;
         let mut out = context.stdout();
         writeln!(out, "{}", SuperblockText(&superblock))?;
         out.flush()?;

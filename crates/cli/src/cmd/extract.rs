@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use lanefs::extract::{self, Keep, Options, Summary};
+use lanefs::in_use::Replaced;
 use lanefs::{FileType, Fs};
 
 use crate::args::FsArgs;
@@ -97,6 +98,7 @@ impl Args {
                 cancel: Some(&cancel),
                 ..options
             };
+            let _replaced = replaced(path)?;
             let summary = match is_directory {
                 true => extract::to_directory(&fs, from, path, &options),
                 false => extract::to_name(&fs, from, path, target.name(), &options),
@@ -124,6 +126,8 @@ impl Args {
             let failure = Failure::new(format!("{} exists", path.display()));
             return Err(failure.hint("name a new file, or say --overwrite"));
         }
+        // What is there stays while somebody uses it.
+        let _replaced = replaced(path)?;
         let unfinished = Unfinished::beside(path);
         let file = File::create_new(&unfinished.0).map_err(failed)?;
         let mut output =
@@ -137,6 +141,11 @@ impl Args {
         std::fs::rename(&unfinished.0, path).map_err(failed)?;
         Ok(summary)
     }
+}
+
+/// Locks a file that is about to be replaced, which may be an image that somebody uses.
+pub fn replaced(path: &Path) -> Result<Replaced, Failure> {
+    Replaced::hold(path).map_err(Failure::new)
 }
 
 /// A file that goes away unless it is renamed.

@@ -67,7 +67,7 @@ struct Facts<'a> {
 impl InfoArgs {
     /// Runs the command.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let raw = Raw::open(&self.image, &self.place)?;
+        let raw = Raw::open(context, &self.image, &self.place)?;
         let replayed = raw.replayed(context, &self.image, &self.place);
         let newest = replayed.as_ref().unwrap_or(&raw);
         let frag = self.frag.then(|| Frag::look(newest, context)).transpose()?;

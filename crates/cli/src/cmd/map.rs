@@ -40,7 +40,7 @@ pub struct MapArgs {
 impl MapArgs {
     /// Runs the command.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let on_disk = Raw::open(&self.image, &self.place)?;
+        let on_disk = Raw::open(context, &self.image, &self.place)?;
         let raw = on_disk
             .replayed(context, &self.image, &self.place)
             .unwrap_or(on_disk);

@@ -132,7 +132,9 @@ fn explain(path: &Path, error: MakeError) -> Failure {
     };
     match error {
         MakeError::Occupied(_) => failure.hint("-F overwrites it"),
-        MakeError::InUse(_) => failure.hint("unmount it first (umount, losetup -d)"),
+        MakeError::InUse(_) => {
+            failure.hint("end that use of it first (umount, losetup -d, swapoff)")
+        }
         MakeError::NoSize => failure.hint(format!("give one: lanefs mkfs {} 1G", path.display())),
         _ => failure,
     }

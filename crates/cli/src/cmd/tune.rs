@@ -46,6 +46,9 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     image: ImageArgs,
+    /// Show an image that another program uses, with a warning: what is read may be half changed
+    #[arg(long)]
+    in_use: bool,
 }
 
 /// One thing that can be shown: name, value, and what values there are.
@@ -114,6 +117,9 @@ impl Args {
         if changes.is_empty() {
             return Ok(());
         }
+        if self.in_use {
+            return Err(Failure::usage("--in-use is for reading only"));
+        }
         let device = place_for_writing(&self.place, &self.image)?;
         tune(&device, changes).map_err(|error| self.refused(error))
     }
@@ -129,6 +135,7 @@ impl Args {
     fn of_image(&self, context: &Context) -> Result<Vec<Shown>, Failure> {
         let from = FsArgs {
             image: self.image.clone(),
+            in_use: self.in_use,
             ..FsArgs::default()
         };
         let fs = open_fs(context, &self.place, &from)?;

@@ -7,6 +7,7 @@ mod basics;
 mod caches;
 mod endings;
 mod handles;
+mod holders;
 mod kill;
 mod outside;
 mod served;

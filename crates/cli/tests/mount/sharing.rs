@@ -217,6 +217,7 @@ fn an_image_in_use_is_in_use_through_loop_devices_too() {
     // Other bytes are another image.
     let beyond = fs::File::options().write(true).open(&image).unwrap();
     beyond.set_len(2 * SIZE).unwrap();
+    drop(beyond);
     let behind = SIZE.to_string();
     let two = Loop::over(&image, &["-o", &behind]).unwrap();
     drop(one);

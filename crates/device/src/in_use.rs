@@ -1,0 +1,155 @@
+//! Opening a file or block device that nobody else uses, and refusing one that somebody does, by the holder's name.
+//!
+//! A writer is kept away by everything that would be surprised: a lock (flock, fcntl), a mount, a loop device, swap, an
+//! exclusive open of a block device, and a program that has it open for writing without any lock, as some virtual
+//! machine monitors do. A program that only has it open for reading is not surprised. A reader is kept away by what may
+//! write. What is found is true for a moment; [`FileDevice`]'s locks keep other lanefs and QEMU away from then on.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use sync::clock::Duration;
+
+use crate::block_device::DeviceError;
+use crate::file::FileDevice;
+use crate::ground::Ground;
+use crate::holder::{self, in_kernel};
+use crate::lease::has_writer;
+
+pub use crate::holder::Purpose;
+
+/// How often, and how far apart, a holder is looked for again: a loop device is detached a moment after its unmount,
+/// and a program that ended closes its files a moment later.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Opens a file or block device to write to it.
+///
+/// # Errors
+/// `InUse` with its holder; as [`FileDevice::open`].
+pub fn open_to_write(path: &Path) -> Result<FileDevice, DeviceError> {
+    refuse_held(path, Purpose::Write)?;
+    let device = FileDevice::open(path)?;
+    refuse_once(&device, Purpose::Write)?;
+    Ok(device)
+}
+
+/// Opens a file or block device to read it while nobody writes to it.
+///
+/// # Errors
+/// `InUse` with its holder; as [`FileDevice::open_read_only`].
+pub fn open_to_read(path: &Path) -> Result<FileDevice, DeviceError> {
+    refuse_held(path, Purpose::Read)?;
+    let device = FileDevice::open_read_only(path)?;
+    refuse_once(&device, Purpose::Read)?;
+    Ok(device)
+}
+
+/// Refuses what somebody uses, before it is locked. This process must not have it open for writing yet.
+fn refuse_held(path: &Path, purpose: Purpose) -> Result<(), DeviceError> {
+    for _ in 1..TRIES {
+        if holder_of(path, purpose).is_none() {
+            return Ok(());
+        }
+        sync::thread::sleep(PAUSE);
+    }
+    match holder_of(path, purpose) {
+        Some(holder) => Err(in_use(path.display().to_string(), holder)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses what the kernel began to use between the look at it and its lock.
+fn refuse_once(device: &FileDevice, purpose: Purpose) -> Result<(), DeviceError> {
+    match in_kernel(device.ground(), purpose) {
+        Some(holder) => Err(in_use(device.path().to_owned(), holder)),
+        None => Ok(()),
+    }
+}
+
+fn in_use(path: String, holder: String) -> DeviceError {
+    DeviceError::InUse { path, holder }
+}
+
+/// What holds a file or device now, other than by a lock.
+fn holder_of(path: &Path, purpose: Purpose) -> Option<String> {
+    let ground = Ground::of_path(path)?;
+    let known = match ground.is_file() {
+        true => open_for_lease(path).and_then(|file| has_writer(&file)),
+        false => None,
+    };
+    // The kernel's loop devices and swap are writers, too.
+    let may_be_written = known != Some(false);
+    if (may_be_written || purpose == Purpose::Write)
+        && let Some(holder) = in_kernel(&ground, purpose)
+    {
+        return Some(holder);
+    }
+    if !may_be_written {
+        return None;
+    }
+    let hidden = || {
+        let is_unexplained = known == Some(true) && !holder::is_own_writer(&ground);
+        is_unexplained.then(|| "a program out of sight has it open for writing".to_owned())
+    };
+    holder::writer(&ground).or_else(hidden)
+}
+
+fn open_for_lease(path: &Path) -> Option<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    Some(rustix::fs::open(path, flags, Mode::empty()).ok()?.into())
+}
+
+/// A file that is about to be replaced by another one of its name: locked against other users until this is dropped.
+#[derive(Debug)]
+pub struct Replaced {
+    device: Option<FileDevice>,
+}
+
+impl Replaced {
+    /// Locks the file with this name, if there is one.
+    ///
+    /// # Errors
+    /// `InUse` with its holder.
+    pub fn hold(path: &Path) -> Result<Replaced, DeviceError> {
+        match std::fs::metadata(path) {
+            Ok(found) if found.is_file() => {}
+            _ => return Ok(Replaced { device: None }),
+        }
+        refuse_held(path, Purpose::Write)?;
+        let device = match FileDevice::open_to_replace(path) {
+            Ok(device) => device,
+            // A file that may not be read can be replaced all the same, but not be locked.
+            Err(DeviceError::Open { source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                return Ok(Replaced { device: None });
+            }
+            Err(error) => return Err(error),
+        };
+        refuse_once(&device, Purpose::Write)?;
+        Ok(Replaced {
+            device: Some(device),
+        })
+    }
+
+    /// Looks again, just before the file is replaced: also at a file that took its name meanwhile.
+    ///
+    /// # Errors
+    /// `InUse` with its holder.
+    pub fn again(self, path: &Path) -> Result<Replaced, DeviceError> {
+        let is_same = |device: &FileDevice| {
+            let found = Ground::of_path(path);
+            found.is_some_and(|found| found.is_same(device.ground()))
+        };
+        match &self.device {
+            Some(device) if is_same(device) => {
+                refuse_held(path, Purpose::Write)?;
+                Ok(self)
+            }
+            _ => Replaced::hold(path),
+        }
+    }
+}
