@@ -9,6 +9,7 @@ mod args;
 mod change;
 mod cmd;
 mod context;
+mod epoch;
 mod failure;
 mod format;
 mod glob;

@@ -13,6 +13,7 @@ use sync::Arc;
 
 use crate::args::{FsArgs, ImageArgs};
 use crate::context::Context;
+use crate::epoch;
 use crate::failure::Failure;
 
 /// What to do about a place that can't be read.
@@ -81,8 +82,12 @@ pub fn open_for_writing(
     path: &Path,
     options: &ImageArgs,
 ) -> Result<Fs, Failure> {
+    let choices = MountOptions {
+        time: epoch::stamp()?,
+        ..MountOptions::default()
+    };
     let place = place_for_writing(path, options)?;
-    let fs = Fs::open_for_writing_with(place, &MountOptions::default(), lanefs::now)
+    let fs = Fs::open_for_writing_with(place, &choices, lanefs::now)
         .map_err(|error| cannot_read(path, &error))?;
     report_journal(context, path, &fs);
     Ok(fs)

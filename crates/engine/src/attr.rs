@@ -248,7 +248,7 @@ fn note_access(icache: &Icache, ino: Ino) -> Result<(), Error> {
         return Ok(());
     };
     let live = icache.get(ino)?;
-    let now = (writing.clock)();
+    let now = writing.clock.now();
     if !is_stale(&live.snapshot(), writing.atime, now) {
         return Ok(());
     }

@@ -95,7 +95,7 @@ impl Icache {
             // The journal is aborted, or everything is read only already: the first error is on record.
             return;
         };
-        let time = u64::try_from((writing.clock)().seconds).unwrap_or(0);
+        let time = u64::try_from(writing.clock.now().seconds).unwrap_or(0);
         let handle = writing.journal.begin(credits);
         writing.errors.record(&handle, corrupt, time);
         drop(handle);
@@ -284,7 +284,7 @@ impl Icache {
     /// # Errors
     /// `ReadOnly`.
     pub(crate) fn now(&self) -> Result<Timestamp, Error> {
-        Ok((self.volume().writing()?.clock)())
+        Ok(self.volume().writing()?.clock.now())
     }
 
     /// Makes everything that was applied before this call durable. Shared with others that ask at the same time.

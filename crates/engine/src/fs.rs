@@ -35,7 +35,7 @@ use crate::icache::Icache;
 use crate::mount::{self, Met, OpenOptions};
 use crate::namei;
 use crate::reap;
-use crate::sb::{Acting, Caller};
+use crate::sb::{Acting, Caller, Clock};
 use crate::variants::{VariantError, Variants};
 use crate::xattr::{self, Xattr};
 
@@ -80,7 +80,8 @@ impl Fs {
         })
     }
 
-    /// Opens the file system on a device for reading and writing. What its journal holds is written home first.
+    /// Opens the file system on a device for reading and writing. What its journal holds is written home first. `clock`
+    /// gives the times of changes, unless the options fix one.
     ///
     /// # Errors
     /// As [`Fs::open`]; `UnwritableFeature` and `Unsupported` for what can be read only; nothing is changed then.
@@ -89,6 +90,7 @@ impl Fs {
         options: &OpenOptions,
         clock: fn() -> Timestamp,
     ) -> Result<Fs, Error> {
+        let clock = options.time.map_or(Clock::Ask(clock), Clock::Fixed);
         let (icache, met) = mount::mount_for_writing(device, options, clock)?;
         let attendant = match options.commit_interval {
             Some(interval) => Some(Attendant::start(&icache, interval)?),

@@ -53,7 +53,7 @@ pub use ondisk::{
     Timestamp,
 };
 pub use recovery::{Error as RecoveryError, Report as RecoveryReport};
-pub use sb::{Acting, Atime, Caller, OnError, Stopped};
+pub use sb::{Acting, Atime, Caller, Clock, OnError, Stopped};
 pub use variants::{
     DirReserve, GroupLock, GroupScan, InodeLookup, LogUpdate, LogUse, OrphanForm, Preallocation,
     StreamGoal, VariantError, Variants,

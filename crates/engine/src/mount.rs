@@ -16,7 +16,7 @@ use crate::icache::Icache;
 use crate::limits;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::reap;
-use crate::sb::{self, Atime, Choices, OnError, Reserve, Volume, Writing, Zones};
+use crate::sb::{self, Atime, Choices, Clock, OnError, Reserve, Volume, Writing, Zones};
 use crate::variants::{OrphanForm, Variants};
 
 mod fast_commits;
@@ -80,6 +80,9 @@ pub struct OpenOptions {
     pub journal: Journal,
     /// Bytes of metadata blocks to keep.
     pub cache_bytes: usize,
+    /// The time of every change, whenever it is made; `None` for that of the clock. With it, the same changes to the
+    /// same image by one thread give the same bytes, where no other thread commits (`commit_interval`).
+    pub time: Option<Timestamp>,
     /// When reading changes times of last access; only where the file system is opened for writing, as all that
     /// follows.
     pub atime: Atime,
@@ -132,6 +135,7 @@ impl Default for OpenOptions {
             journal_device: None,
             journal: Journal::Replay,
             cache_bytes: limits::CACHE_BYTES,
+            time: None,
             atime: Atime::default(),
             lazytime: false,
             as_root: true,
@@ -182,7 +186,8 @@ pub(crate) fn mount(
         device = scanned.device;
         let mut found = scanned.report;
         if !scanned.fast_commits.is_empty()
-            && let Ok(tried) = fast_commits::tried(Arc::clone(&device), &scanned.fast_commits, wall)
+            && let Ok(tried) =
+                fast_commits::tried(Arc::clone(&device), &scanned.fast_commits, Clock::Ask(wall))
         {
             // What can't be replayed is not shown, and the report says so.
             superblock = sb::read_superblock(&*tried, options.superblock)?;
@@ -204,7 +209,7 @@ pub(crate) fn mount(
 pub(crate) fn mount_for_writing(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
-    clock: fn() -> Timestamp,
+    clock: Clock,
 ) -> Result<(Arc<Icache>, Met), Error> {
     let mut found = superblock::read(&device, options)?;
     refuse_unwritable(&*device, &found.superblock, options)?;
@@ -242,7 +247,7 @@ fn refuse_unreplayable(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
     options: &OpenOptions,
-    clock: fn() -> Timestamp,
+    clock: Clock,
 ) -> Result<(), Error> {
     if !needs_replay(superblock) {
         return Ok(());
@@ -263,7 +268,7 @@ fn replay_home(
     superblock: &Superblock,
     geometry: &Geometry,
     options: &OpenOptions,
-    clock: fn() -> Timestamp,
+    clock: Clock,
 ) -> Result<recovery::Report, Error> {
     let external = || options.journal_device.clone();
     match recovery::replay_to_device(device, superblock, geometry, external()) {
@@ -299,7 +304,7 @@ fn raise(
     device: Arc<dyn BlockDevice>,
     mut superblock: Superblock,
     options: &OpenOptions,
-    clock: fn() -> Timestamp,
+    clock: Clock,
     purpose: Use,
 ) -> Result<Raised, Error> {
     let volume = Volume::new(
@@ -329,7 +334,7 @@ fn raise(
     match purpose {
         Use::Mount => {
             let has_log = journal.has_log();
-            say_mounted(&mut superblock, has_log, file.is_some(), clock());
+            say_mounted(&mut superblock, has_log, file.is_some(), clock.now());
             put_on_record(&*device, &mut superblock, &journal)?;
             journal.begin_fast()?;
         }
@@ -618,7 +623,7 @@ fn open_journal(
     device: &Arc<dyn BlockDevice>,
     zones: &mut Zones,
     options: &OpenOptions,
-    clock: fn() -> Timestamp,
+    clock: Clock,
     purpose: Use,
 ) -> Result<journal::Journal, Error> {
     let (geometry, home) = (icache.volume().geometry(), Arc::clone(device));
@@ -633,7 +638,7 @@ fn open_journal(
         fast_commits: options.fast_commits && geometry.has(Feature::FAST_COMMIT),
     };
     let clock = move || {
-        let now = clock();
+        let now = clock.now();
         (now.seconds, now.nanoseconds)
     };
     let mut map = None;

@@ -87,7 +87,7 @@ pub(crate) struct Writing {
     /// Whether new files are their directory's group's.
     pub(crate) bsd_groups: bool,
     /// The time now, for stamps on inodes.
-    pub(crate) clock: fn() -> Timestamp,
+    pub(crate) clock: Clock,
     /// Which reads change times of access.
     pub(crate) atime: Atime,
     /// Whether times of access wait in memory for the inode's next change, a sync, or the end.
@@ -98,6 +98,26 @@ pub(crate) struct Writing {
     pub(crate) gate: Gate,
     /// Held by a step that changes a block of attributes, from before its handle on.
     pub(crate) attribute_blocks: Mutex<AttributeBlocks>,
+}
+
+/// Where the times of changes come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Clock {
+    /// A function that is asked each time.
+    Ask(fn() -> Timestamp),
+    /// All changes are made at this moment (as SOURCE_DATE_EPOCH asks for).
+    Fixed(Timestamp),
+}
+
+impl Clock {
+    /// The time now.
+    #[must_use]
+    pub fn now(self) -> Timestamp {
+        match self {
+            Clock::Ask(clock) => clock(),
+            Clock::Fixed(time) => time,
+        }
+    }
 }
 
 /// When reading changes a file's time of last access.
@@ -116,7 +136,7 @@ impl Writing {
     pub(crate) fn new(
         geometry: &Geometry,
         journal: Journal,
-        clock: fn() -> Timestamp,
+        clock: Clock,
         choices: Choices,
     ) -> Writing {
         Writing {

@@ -32,6 +32,9 @@ pub struct CopyOptions {
     pub umask: u16,
     /// Keep the times of last access and modification.
     pub times: bool,
+    /// With `times`: no kept time is after this one, and the time of last access, which reading changes, is that of
+    /// last modification. For copies that are to give the same bytes at any time.
+    pub newest_time: Option<Timestamp>,
     /// Keep extended attributes and ACLs, as far as they can be read.
     pub xattrs: bool,
     /// Names that are one file in what is copied with `recursive` are one file in the image. Otherwise each becomes a
@@ -49,6 +52,7 @@ impl Default for CopyOptions {
             mode: false,
             umask: 0,
             times: false,
+            newest_time: None,
             xattrs: false,
             hard_links: false,
             replace: true,
@@ -379,17 +383,20 @@ impl Copy<'_> {
     }
 
     fn times(&self, metadata: &fs::Metadata) -> SetAttributes {
-        let stamp = |seconds, nanoseconds: i64| {
-            let nanoseconds = u32::try_from(nanoseconds).unwrap_or(0);
-            let stamp = Timestamp {
-                seconds,
-                nanoseconds,
-            };
-            Some(SetTime::At(stamp)).filter(|_| self.options.times)
+        let stamp = |seconds, nanoseconds: i64| Timestamp {
+            seconds,
+            nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
         };
+        let mut atime = stamp(metadata.atime(), metadata.atime_nsec());
+        let mut mtime = stamp(metadata.mtime(), metadata.mtime_nsec());
+        if let Some(newest) = self.options.newest_time {
+            mtime = mtime.min(newest);
+            atime = mtime;
+        }
+        let kept = |time| Some(SetTime::At(time)).filter(|_| self.options.times);
         SetAttributes {
-            atime: stamp(metadata.atime(), metadata.atime_nsec()),
-            mtime: stamp(metadata.mtime(), metadata.mtime_nsec()),
+            atime: kept(atime),
+            mtime: kept(mtime),
             ..SetAttributes::default()
         }
     }

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use device::BlockDevice;
+pub use engine::Clock;
 use engine::{Feature, Superblock};
 use sync::Arc;
 
@@ -275,16 +276,21 @@ pub fn tunable(name: &str) -> Result<&'static Tunable, TuneError> {
     }
 }
 
-/// Changes what is named to the values given, all at once, in a file system that nobody has open.
+/// Changes what is named to the values given, all at once, in a file system that nobody has open. `clock` says when
+/// that was.
 ///
 /// # Errors
 /// What can't be changed, by name: then nothing is; what can't be written to.
-pub fn tune(device: &Arc<dyn BlockDevice>, changes: &[(&str, &str)]) -> Result<(), TuneError> {
+pub fn tune(
+    device: &Arc<dyn BlockDevice>,
+    changes: &[(&str, &str)],
+    clock: Clock,
+) -> Result<(), TuneError> {
     let changes: Vec<(&Tunable, &str)> = changes
         .iter()
         .map(|(name, value)| Ok((tunable(name)?, *value)))
         .collect::<Result<_, TuneError>>()?;
-    engine::tune(device, crate::now, |superblock| {
+    engine::tune(device, clock, |superblock| {
         for (tunable, value) in &changes {
             let wrong = |why| TuneError::Value {
                 name: tunable.name,

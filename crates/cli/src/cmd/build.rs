@@ -13,6 +13,7 @@ use lanefs::build::{
 
 use crate::args::parse_size;
 use crate::context::Context;
+use crate::epoch;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::preload;
@@ -143,14 +144,7 @@ impl BuildArgs {
             Some(text) => Some(parse_owner(text).map_err(Failure::usage)?),
             None => None,
         };
-        let newest_time = match std::env::var("SOURCE_DATE_EPOCH") {
-            Ok(text) => Some(text.parse().map_err(|_| {
-                Failure::usage(format!(
-                    "SOURCE_DATE_EPOCH is `{text}`, which is no number of seconds"
-                ))
-            })?),
-            Err(_) => None,
-        };
+        let newest_time = epoch::source_date()?;
         let mut mkfs = self.mkfs.options().map_err(Failure::usage)?;
         mkfs.lost_found = !self.no_lost_found;
         Ok(BuildOptions {

@@ -9,6 +9,7 @@ use lanefs::{CopyOptions, Fs};
 use crate::args::ImageArgs;
 use crate::change::{Change, target_of, with_image};
 use crate::context::Context;
+use crate::epoch;
 use crate::failure::Failure;
 use crate::preload;
 use crate::target::Target;
@@ -105,6 +106,7 @@ fn copy_all(
         mode: preserve,
         umask: context.umask(),
         times: preserve,
+        newest_time: epoch::stamp()?,
         xattrs: flags.archive,
         hard_links: flags.archive,
         replace: !flags.no_clobber,

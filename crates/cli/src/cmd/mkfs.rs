@@ -10,6 +10,7 @@ use lanefs::make::{self, MakeError};
 use lanefs::mkfs::{Options, Summary, parse_size};
 
 use crate::context::Context;
+use crate::epoch;
 use crate::failure::Failure;
 use crate::progress::human_bytes;
 
@@ -110,14 +111,7 @@ impl MkfsCommand {
         for (letter, _) in asked.iter().filter(|(_, asked)| *asked) {
             options.set(*letter, "").map_err(Failure::usage)?;
         }
-        if let Ok(text) = std::env::var("SOURCE_DATE_EPOCH") {
-            let seconds = text.parse().map_err(|_| {
-                Failure::usage(format!(
-                    "SOURCE_DATE_EPOCH is `{text}`, which is no number of seconds"
-                ))
-            })?;
-            options.time = Some(seconds);
-        }
+        options.time = epoch::source_date()?;
         options.lost_found = !self.no_lost_found;
         Ok(options)
     }

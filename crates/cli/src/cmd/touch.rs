@@ -41,7 +41,13 @@ impl Change for Touch {
                 Err(error) => return Err(Failure::new(error)),
                 Ok(_) => {}
             }
-            let time = self.date.unwrap_or_else(lanefs::now);
+            let time = match self.date {
+                Some(time) => time,
+                None => fs
+                    .inodes()
+                    .now()
+                    .map_err(|error| Failure::new(lanefs::Error::from(error)))?,
+            };
             let atime = Some(time).filter(|_| !self.modified);
             let mtime = Some(time).filter(|_| !self.accessed);
             fs.set_times(path, atime, mtime).map_err(Failure::new)?;

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::args::{FsArgs, ImageArgs};
 use crate::context::Context;
+use crate::epoch;
 use crate::failure::Failure;
 use crate::json::{self, Object};
 use crate::mount_state::State;
@@ -120,8 +121,9 @@ impl Args {
         if self.in_use {
             return Err(Failure::usage("--in-use is for reading only"));
         }
+        let clock = epoch::clock()?;
         let device = place_for_writing(&self.place, &self.image)?;
-        tune(&device, changes).map_err(|error| self.refused(error))
+        tune(&device, changes, clock).map_err(|error| self.refused(error))
     }
 
     fn refused(&self, error: TuneError) -> Failure {

@@ -6,6 +6,7 @@ mod change;
 mod cli_page;
 mod copy_modes;
 mod disks;
+mod epoch;
 mod extract;
 mod fixture;
 mod frag;

@@ -8,7 +8,7 @@
 //! stands for them.
 
 use device::{BlockDevice, Scratch};
-use ondisk::{FsBlock, Geometry, Superblock, Timestamp};
+use ondisk::{FsBlock, Geometry, Superblock};
 use sync::Arc;
 
 use super::{OpenOptions, Use, journal_map, raise};
@@ -17,7 +17,7 @@ use crate::icache::Icache;
 use crate::limits;
 use crate::namei;
 use crate::reap::Left;
-use crate::sb::{self, Volume};
+use crate::sb::{self, Clock, Volume};
 
 /// The device as it is with what fast commits say, on top of what the log's replay made of it.
 ///
@@ -26,7 +26,7 @@ use crate::sb::{self, Volume};
 pub(super) fn tried(
     view: Arc<dyn BlockDevice>,
     area: &[u8],
-    clock: fn() -> Timestamp,
+    clock: Clock,
 ) -> Result<Arc<Scratch>, Error> {
     let scratch = Arc::new(Scratch::new(view, limits::REPLAY_BYTES));
     let superblock = sb::read_superblock(&*scratch, None)?;
@@ -51,7 +51,7 @@ pub(super) fn commit(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
     geometry: &Geometry,
-    clock: fn() -> Timestamp,
+    clock: Clock,
 ) -> Result<recovery::Report, Error> {
     let scanned = recovery::scan_and_overlay(Arc::clone(device), superblock, geometry, None)?;
     let scratch = tried(Arc::clone(&scanned.device), &scanned.fast_commits, clock)?;
@@ -74,7 +74,7 @@ pub(super) fn commit(
     let runs = journal_map(&Icache::new(volume))?;
     let map = journal::LogMap::new(Arc::clone(device), size, &runs);
     recovery::empty_log(device, superblock, geometry)?;
-    let now = clock();
+    let now = clock.now();
     let time = (now.seconds, now.nanoseconds);
     journal::commit_in_place_of_fast_commits(map, 0, &images, time)?;
     Ok(scanned.report)

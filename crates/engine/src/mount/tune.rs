@@ -10,7 +10,7 @@
 //! left no room for an area, asking for it again makes one, or says why there can be none.
 
 use device::BlockDevice;
-use ondisk::{Feature, Geometry, Superblock, Timestamp};
+use ondisk::{Feature, Geometry, Superblock};
 use sync::Arc;
 
 use super::{
@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::group::Survey;
 use crate::icache::Icache;
 use crate::limits;
-use crate::sb::{self, Volume};
+use crate::sb::{self, Clock, Volume};
 
 /// Lets `change` change the superblock of an image that nobody has open. `clock` says when that was. It may be asked
 /// twice, of two superblocks that differ in a feature.
@@ -31,13 +31,13 @@ use crate::sb::{self, Volume};
 /// can't be written to.
 pub fn tune<E: From<Error>>(
     device: &Arc<dyn BlockDevice>,
-    clock: fn() -> Timestamp,
+    clock: Clock,
     change: impl Fn(&mut Superblock) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut superblock = replayed(device, clock)?;
     let before = superblock;
     change(&mut superblock)?;
-    superblock.set_write_time(seconds(clock()));
+    superblock.set_write_time(seconds(clock.now()));
     let has_area = |superblock: &Superblock| superblock.features().has(Feature::FAST_COMMIT);
     let must_make = match (has_area(&before), has_area(&superblock)) {
         (true, true) => {
@@ -82,7 +82,7 @@ fn on_journal<T>(
 }
 
 /// The superblock, once the journal holds nothing.
-fn replayed(device: &Arc<dyn BlockDevice>, clock: fn() -> Timestamp) -> Result<Superblock, Error> {
+fn replayed(device: &Arc<dyn BlockDevice>, clock: Clock) -> Result<Superblock, Error> {
     let options = OpenOptions::default();
     let mut found = superblock::read(device, &options)?;
     refuse_unwritable(&**device, &found.superblock, &options)?;

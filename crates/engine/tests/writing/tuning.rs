@@ -4,7 +4,7 @@
 use std::fs;
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Feature, Fs, Ino, Superblock, tune};
+use lanefs_engine::{Clock, Error, Feature, Fs, Ino, Superblock, tune};
 use ondisk::Features;
 use ondisk::jbd2::{JournalFeatures, JournalSuperblock};
 use simulate::{CowDevice, Cut, Recorder};
@@ -16,7 +16,7 @@ use crate::fsync_log::{NEW, after_a_cut, device, shared};
 use crate::image::{clock, make, open};
 
 fn set_area(device: &Arc<dyn BlockDevice>, is_wanted: bool) -> Result<(), Error> {
-    tune(device, clock, |superblock| {
+    tune(device, Clock::Ask(clock), |superblock| {
         let features = superblock.features();
         superblock.set_features(match is_wanted {
             true => features.with(Feature::FAST_COMMIT),
@@ -172,7 +172,7 @@ fn asking_again_for_an_area_that_has_no_room_makes_it_or_says_why_not() {
             superblock.set_mount_count(7);
             Ok::<(), Error>(())
         };
-        tune(&shared(&device), clock, label).unwrap();
+        tune(&shared(&device), Clock::Ask(clock), label).unwrap();
         e2fsck(&device);
     }
 }
@@ -237,7 +237,7 @@ fn a_superblock_that_is_torn_behind_a_tune_keeps_its_area_and_its_orphans() {
             superblock.set_features(turned_on.into_iter().fold(features, Features::with));
             Ok::<(), Error>(())
         };
-        tune(&shared(&device), clock, turn_on).unwrap();
+        tune(&shared(&device), Clock::Ask(clock), turn_on).unwrap();
         let mut torn = device.bytes();
         // Its checksum is there.
         torn[1536..2048].copy_from_slice(&before[1536..2048]);

@@ -1,0 +1,126 @@
+//! With `SOURCE_DATE_EPOCH` the same changes give the same bytes, whenever they are made.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::fixture::{error, lanefs, mke2fs, ok, tool};
+
+const EPOCH: i64 = 1_600_000_000;
+
+/// One of each change; `TREE` is a directory of the host.
+const SCRIPT: &str = "mkdir -p /a/b/c\ncp -r TREE /plain\ncp -a TREE /archive\ncp TREE/big /grown\n\
+    mv /old /a/moved\nln /a/moved /hard\nln -s ../x /a/soft\nchmod 4711 /grown\nchown 5:6 /a\ntouch /new /grown\n\
+    touch -d @1234567890.5 /a/b\ntouch -d @1700000000 /a/b/c\ntruncate -s 5000 /grown\nsetfattr -n user.k -v v /new\n\
+    chattr +i /a/soft-not\nrm -r /gone\nrm /short\n";
+
+/// Changes an image by every command there is; the image as bytes.
+fn changed(folder: &Path, name: &str, options: &[&str]) -> Vec<u8> {
+    let (tree, image) = (folder.join("tree"), folder.join(name));
+    fs::copy(folder.join("before.img"), &image).unwrap();
+    let script = SCRIPT.replace("TREE", tree.to_str().unwrap());
+    let script = script.replace("/a/soft-not", "/new");
+    fs::write(folder.join("script"), script).unwrap();
+    let path = image.to_str().unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = lanefs();
+        command.env("SOURCE_DATE_EPOCH", EPOCH.to_string());
+        tool(command.args(arguments));
+    };
+    let script = folder.join("script");
+    run(&[&["edit"], options, &[path, script.to_str().unwrap()]].concat());
+    let at = |place: &str| format!("{path}:{place}");
+    for directory in 0..20 {
+        run(&["mkdir", &at(&format!("/many{directory}"))]);
+    }
+    run(&["cp", "-rp", tree.to_str().unwrap(), &at("/again")]);
+    run(&["rm", "-r", &at("/again")]);
+    run(&["tune", path, "label=later"]);
+    fs::read(&image).unwrap()
+}
+
+#[test]
+fn the_same_changes_at_two_moments_give_the_same_bytes() {
+    if !testkit::have("mke2fs") {
+        return testkit::skip("mke2fs is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (source, tree) = (folder.path().join("source"), folder.path().join("tree"));
+    fs::create_dir_all(source.join("gone/deep")).unwrap();
+    fs::create_dir_all(tree.join("sub")).unwrap();
+    for (name, len) in [("old", 10), ("short", 3), ("gone/deep/file", 9000)] {
+        fs::write(source.join(name), vec![7; len]).unwrap();
+    }
+    for (name, len) in [("big", 300_000), ("sub/small", 10)] {
+        fs::write(tree.join(name), vec![9; len]).unwrap();
+    }
+    mke2fs(&source, &folder.path().join("before.img"));
+    for options in [&[][..], &["--atomic"]] {
+        let first = changed(folder.path(), "first.img", options);
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        // Reading the tree changed its times of access, too.
+        fs::read(tree.join("big")).unwrap();
+        let second = changed(folder.path(), "second.img", options);
+        let differs = first
+            .iter()
+            .zip(&second)
+            .position(|(one, other)| one != other);
+        assert_eq!(differs, None, "{options:?}: the first byte that differs");
+        testkit::e2fsck(&folder.path().join("second.img"));
+    }
+    let image = folder.path().join("second.img");
+    let asked = ok(["stat", "--json", &format!("{}:/a/b/c", image.display())]);
+    assert!(asked.contains("2023-11-14T22:13:20"), "{asked}");
+    let dumpe2fs = tool(Command::new("dumpe2fs").arg("-h").arg(&image));
+    for line in ["Last mount time", "Last write time"] {
+        let line = dumpe2fs
+            .lines()
+            .find(|found| found.starts_with(line))
+            .unwrap();
+        assert!(line.ends_with("Sun Sep 13 12:26:40 2020"), "{line}");
+    }
+    let moved = ok(["stat", "--json", &format!("{}:/a/moved", image.display())]);
+    assert!(moved.contains("2020-09-13T12:26:40"), "{moved}");
+}
+
+#[test]
+fn a_moment_that_is_none_is_a_usage_error_before_anything_is_changed() {
+    if !testkit::have("mke2fs") {
+        return testkit::skip("mke2fs is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (source, image) = (folder.path().join("source"), folder.path().join("disk.img"));
+    fs::create_dir(&source).unwrap();
+    mke2fs(&source, &image);
+    let before = fs::read(&image).unwrap();
+    let (path, place) = (image.to_str().unwrap(), format!("{}:/x", image.display()));
+    let source = source.to_str().unwrap();
+    let new = folder.path().join("new.img");
+    let new = new.to_str().unwrap();
+    for moment in ["", "now", "1.5", "99999999999", "-9999999999", "12 "] {
+        let all: [&[&str]; 6] = [
+            &["mkdir", &place],
+            &["cp", "-r", source, &place],
+            &["edit", path, "/dev/null"],
+            &["tune", path, "label=x"],
+            &["mkfs", new, "8M"],
+            &["build", source, new],
+        ];
+        for arguments in all {
+            let output = lanefs()
+                .env("SOURCE_DATE_EPOCH", moment)
+                .args(arguments)
+                .output();
+            let output = output.unwrap();
+            let said = error(&output);
+            assert_eq!(
+                output.status.code(),
+                Some(2),
+                "{arguments:?} {moment:?}: {said}"
+            );
+            assert!(said.contains("SOURCE_DATE_EPOCH"), "{said}");
+        }
+    }
+    assert!(before == fs::read(&image).unwrap());
+    assert!(!Path::new(new).exists());
+}
