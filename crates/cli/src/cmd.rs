@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod cat;
 mod chattr;
+mod check;
 mod chmod;
 mod chown;
 mod copy_in;
@@ -64,6 +65,7 @@ pub enum Command {
     Chattr(InImage<chattr::Chattr>),
     Edit(edit::Args),
     Extract(extract::Args),
+    Check(check::CheckArgs),
     Info(info::InfoArgs),
     Map(map::MapArgs),
     Dump(dump::DumpArgs),
@@ -99,6 +101,7 @@ impl Command {
             Command::Chattr(args) => args.run(context),
             Command::Edit(args) => args.run(context),
             Command::Extract(args) => args.run(context),
+            Command::Check(args) => args.run(context),
             Command::Info(args) => args.run(context),
             Command::Map(args) => args.run(context),
             Command::Dump(args) => args.run(context),

@@ -136,6 +136,7 @@
 
 mod attributes;
 pub mod build;
+pub mod check;
 mod contents;
 mod copy_in;
 pub mod errno;

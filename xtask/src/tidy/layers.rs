@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "logtree", "journal", "recovery", "buffer", "ondisk", "device", "sync",
         ],
     ),
-    ("check", &["recovery", "ondisk", "device", "sync"]),
+    ("check", &["ondisk", "device", "sync"]),
     ("mkfs", &["ondisk", "device", "sync"]),
     ("image", &["mkfs", "ondisk", "device", "sync"]),
     (

@@ -1,0 +1,121 @@
+//! Which clusters are in use, as found: one bit for each, in groups that are allocated at first use.
+//!
+//! A cluster that is claimed a second time is put on a list; only for that list are all owners looked for, by a second
+//! scan. Nothing is merged and nothing is sorted while files are read.
+
+use ondisk::{FsBlock, Geometry, Group};
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Mutex, OnceLock, Rank};
+
+use crate::bits::AtomicBits;
+use crate::limits;
+
+/// Groups whose slots are allocated together.
+const CHUNK: usize = 1024;
+
+type Slots = Box<[OnceLock<AtomicBits>]>;
+
+/// The clusters in use.
+pub struct Claims {
+    geometry: Geometry,
+    chunks: Box<[OnceLock<Slots>]>,
+    /// First block and number of blocks of what was claimed more than once. [job]
+    shared: Mutex<Vec<(u64, u64)>>,
+    /// Blocks claimed by files so far. [atomic: Relaxed, a bound only]
+    claimed: AtomicU64,
+}
+
+impl Claims {
+    /// Nothing is claimed.
+    pub fn new(geometry: &Geometry) -> Claims {
+        let chunks = (geometry.groups() as usize).div_ceil(CHUNK);
+        Claims {
+            geometry: *geometry,
+            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+            shared: Mutex::new(Rank::Job, Vec::new()),
+            claimed: AtomicU64::new(0),
+        }
+    }
+
+    fn group(&self, group: Group) -> Option<&AtomicBits> {
+        let index = group.0 as usize;
+        let slots = self.chunks.get(index / CHUNK)?;
+        let slots = slots.get_or_init(|| (0..CHUNK).map(|_| OnceLock::new()).collect());
+        let bits = || AtomicBits::new(self.geometry.clusters_per_group());
+        Some(slots[index % CHUNK].get_or_init(bits))
+    }
+
+    /// The bits of a group; none where nothing is claimed.
+    pub fn claimed_in(&self, group: Group) -> Option<&AtomicBits> {
+        let index = group.0 as usize;
+        self.chunks.get(index / CHUNK)?.get()?[index % CHUNK].get()
+    }
+
+    /// Claims the clusters of `count` blocks from `first` on, which must exist, and tells `met` of runs of blocks that
+    /// were claimed before.
+    pub fn set(&self, first: FsBlock, count: u64, mut met: impl FnMut(u64, u64)) {
+        let ratio_bits = self.geometry.cluster_ratio_bits();
+        let mut at = first.0;
+        let end = first.0.saturating_add(count);
+        while at < end {
+            let Some(group) = self.geometry.group_of_block(FsBlock(at)) else {
+                break;
+            };
+            let start = self.geometry.group_first_block(group).0;
+            let group_end = start + u64::from(self.geometry.blocks_per_group());
+            let last = end.min(group_end) - 1;
+            // Both are below the clusters of a group, which have 32 bits.
+            let (from, to) = ((at - start) >> ratio_bits, (last - start) >> ratio_bits);
+            if let Some(bits) = self.group(group) {
+                bits.set(from as u32, (to - from + 1) as u32, |bit, len| {
+                    met(
+                        start + (u64::from(bit) << ratio_bits),
+                        u64::from(len) << ratio_bits,
+                    );
+                });
+            }
+            at = last + 1;
+        }
+    }
+
+    /// As [`Claims::set`], and what was claimed before is put on the list of shared runs. Returns whether all of it was
+    /// free.
+    pub fn claim(&self, first: FsBlock, count: u64) -> bool {
+        let mut is_free = true;
+        self.set(first, count, |block, len| {
+            is_free = false;
+            let mut shared = self.shared.lock();
+            if shared.len() < limits::SHARED_RUNS {
+                shared.push((block, len));
+            }
+        });
+        is_free
+    }
+
+    /// Takes `blocks` out of what files may claim in all; false once that is used up.
+    pub fn may_claim(&self, blocks: u64) -> bool {
+        // Relaxed: a bound on the work, which need not be exact.
+        let before = self.claimed.fetch_add(blocks, Ordering::Relaxed);
+        before
+            < self
+                .geometry
+                .blocks_count()
+                .saturating_mul(limits::CLAIM_FACTOR)
+    }
+
+    /// The runs that were claimed more than once, sorted and merged.
+    pub fn shared(&self) -> Vec<(u64, u64)> {
+        let mut runs = std::mem::take(&mut *self.shared.lock());
+        runs.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for (first, len) in runs {
+            match merged.last_mut() {
+                Some((start, known)) if first <= *start + *known => {
+                    *known = (*known).max(first + len - *start);
+                }
+                _ => merged.push((first, len)),
+            }
+        }
+        merged
+    }
+}

@@ -1,0 +1,220 @@
+//! The first pass: superblock and descriptors, and the blocks that metadata takes.
+
+use device::BlockDevice;
+use ondisk::{
+    Feature, FsBlock, Geometry, GeometryError, Group, GroupDesc, Superblock, group_desc, superblock,
+};
+
+use crate::claims::Claims;
+use crate::problem::Code;
+use crate::report::{Findings, Problem};
+use crate::run::Error;
+use crate::volume::GroupFacts;
+
+/// Block sizes and groups whose copies of the superblock are tried.
+const BACKUPS: &[(u64, u64)] = &[
+    (1024, 8193),
+    (2048, 16384),
+    (4096, 32768),
+    (1024, 24577),
+    (4096, 98304),
+];
+
+fn read_superblock(device: &dyn BlockDevice, offset: u64) -> Option<Superblock> {
+    let mut bytes = [0; Superblock::SIZE];
+    device.read_at(offset, &mut bytes).ok()?;
+    Some(*Superblock::view(&bytes))
+}
+
+fn geometry_of(sb: &Superblock, device: &dyn BlockDevice) -> Result<Geometry, GeometryError> {
+    sb.verify()?;
+    Geometry::new(sb, device.size())
+}
+
+/// The superblock and its numbers: those in the copy at `asked` KiB, else the first, else the first copy that is sound.
+pub fn superblock(
+    device: &dyn BlockDevice,
+    asked: Option<u64>,
+    findings: &Findings,
+) -> Result<Option<(Superblock, Geometry)>, Error> {
+    let offset = asked.map_or(Superblock::OFFSET, |kib| kib.saturating_mul(1024));
+    let first = read_superblock(device, offset).ok_or(Error::Unreadable)?;
+    let error = match geometry_of(&first, device) {
+        Ok(geometry) => return Ok(Some((first, geometry))),
+        Err(GeometryError::Unsupported(unsupported)) => {
+            return Err(Error::Unsupported(unsupported));
+        }
+        Err(error) => error,
+    };
+    if let GeometryError::Truncated { needed, present } = error {
+        let problem = Problem::new(Code::DeviceTooSmall);
+        findings.add(problem.expected(needed).found(present));
+        return Ok(None);
+    }
+    for (size, block) in BACKUPS.iter().filter(|_| asked.is_none()) {
+        let copy = read_superblock(device, size * block);
+        if let Some(copy) = copy
+            && let Ok(geometry) = geometry_of(&copy, device)
+            && geometry.block_size().bytes_u64() == *size
+        {
+            let problem = Problem::new(Code::SuperblockFromBackup).block(*block);
+            findings.add(problem.name(error.to_string()));
+            return Ok(Some((copy, geometry)));
+        }
+    }
+    findings.add(Problem::new(Code::SuperblockBroken).name(error.to_string()));
+    Ok(None)
+}
+
+/// Checks the superblock's fields that no place follows from.
+pub fn fields(sb: &Superblock, geometry: &Geometry, findings: &Findings) {
+    let reserved = sb.reserved_blocks_count();
+    if reserved > geometry.blocks_count() / 2 {
+        let problem = Problem::new(Code::ReservedBlocks).found(reserved);
+        findings.add(problem.expected(geometry.blocks_count() / 2));
+    }
+    for count in [geometry.inodes_per_group(), geometry.clusters_per_group()] {
+        if !count.is_multiple_of(8) {
+            findings.add(Problem::new(Code::GroupSizeOdd).found(count));
+        }
+    }
+    if sb.uuid() == [0; 16] {
+        findings.add(Problem::new(Code::NoUuid));
+    }
+    if sb.state() & superblock::state::ERROR != 0 {
+        findings.add(Problem::new(Code::ErrorsRecorded).found(sb.state()));
+    }
+    if !geometry.has(Feature::RESIZE_INODE)
+        && geometry.reserved_gdt_blocks() != 0
+        && !geometry.has(Feature::META_BG)
+    {
+        let problem = Problem::new(Code::ResizeWithout);
+        findings.add(problem.found(geometry.reserved_gdt_blocks()));
+    }
+    let needs = [
+        (Feature::CASEFOLD, sb.encoding() == 0, "an encoding"),
+        (Feature::BIGALLOC, !geometry.has(Feature::EXTENT), "extent"),
+        (Feature::BIT64, !geometry.has(Feature::EXTENT), "extent"),
+    ];
+    for (feature, is_missing, name) in needs {
+        if geometry.has(feature) && is_missing && feature != Feature::BIT64 {
+            findings.add(Problem::new(Code::FeatureMissing).name(name));
+        }
+    }
+}
+
+/// Reads all descriptors. None when one names a place that can't be: then nothing behind it can be judged.
+pub fn descriptors(
+    device: &dyn BlockDevice,
+    geometry: &Geometry,
+    findings: &Findings,
+) -> Option<Vec<GroupFacts>> {
+    let mut groups = Vec::new();
+    let mut bytes = vec![0; geometry.block_size().bytes()];
+    for index in 0..geometry.desc_blocks() {
+        let block = geometry.desc_block(index);
+        if device
+            .read_at(block.offset(geometry.block_size()), &mut bytes)
+            .is_err()
+        {
+            findings.add(Problem::new(Code::DescriptorUnreadable).block(block.0));
+            return None;
+        }
+        for raw in bytes.chunks_exact(geometry.desc_size()) {
+            let group = Group(groups.len() as u32);
+            if group.0 >= geometry.groups() {
+                break;
+            }
+            groups.push(descriptor(raw, geometry, group, findings)?);
+        }
+    }
+    Some(groups)
+}
+
+fn descriptor(
+    raw: &[u8],
+    geometry: &Geometry,
+    group: Group,
+    findings: &Findings,
+) -> Option<GroupFacts> {
+    let desc = GroupDesc::load(raw);
+    let problem = |code| Problem::new(code).group(group.0);
+    let sum = group_desc::computed_checksum(raw, geometry, group);
+    let is_sealed = sum.is_none_or(|sum| sum == desc.checksum());
+    if let Some(sum) = sum
+        && !is_sealed
+    {
+        findings.add(
+            problem(Code::DescriptorChecksum)
+                .found(desc.checksum())
+                .expected(sum),
+        );
+    }
+    let fits = |first: FsBlock, blocks: u32| {
+        if geometry.has(Feature::FLEX_BG) {
+            return geometry.contains(first, blocks.into());
+        }
+        let start = geometry.group_first_block(group).0;
+        let end = start + u64::from(geometry.group_blocks(group));
+        first.0 >= start && first.0.saturating_add(blocks.into()) <= end
+    };
+    let places = [
+        (Code::BlockBitmapPlace, desc.block_bitmap(), 1),
+        (Code::InodeBitmapPlace, desc.inode_bitmap(), 1),
+        (
+            Code::InodeTablePlace,
+            desc.inode_table(),
+            geometry.inode_table_blocks(),
+        ),
+    ];
+    let mut is_placed = true;
+    for (code, first, blocks) in places {
+        if !fits(first, blocks) {
+            findings.add(problem(code).found(first.0));
+            is_placed = false;
+        }
+    }
+    if !desc.has_possible_counts(geometry, group) {
+        findings.add(problem(Code::DescriptorCounts));
+    }
+    let uninit = group_desc::flags::INODE_UNINIT | group_desc::flags::BLOCK_UNINIT;
+    if sum.is_none() && (desc.has(uninit) || desc.itable_unused() != 0) {
+        findings.add(problem(Code::DescriptorFlags));
+    }
+    is_placed.then_some(GroupFacts { desc, is_sealed })
+}
+
+/// Claims the blocks of metadata: of all groups per block, so that pieces that share a cluster are no overlap.
+pub fn claim_metadata(
+    geometry: &Geometry,
+    groups: &[GroupFacts],
+    mmp: Option<FsBlock>,
+    claims: &Claims,
+    findings: &Findings,
+) {
+    let mut pieces: Vec<(u64, u64)> = Vec::new();
+    for group in geometry.all_groups() {
+        let start = geometry.group_start(group);
+        pieces.extend(start.superblock.map(|block| (block.0, 1)));
+        for range in [&start.descriptors, &start.reserved] {
+            pieces.push((range.start, range.end - range.start));
+        }
+        let desc = &groups[group.0 as usize].desc;
+        pieces.push((desc.block_bitmap().0, 1));
+        pieces.push((desc.inode_bitmap().0, 1));
+        pieces.push((desc.inode_table().0, geometry.inode_table_blocks().into()));
+    }
+    pieces.extend(mmp.map(|block| (block.0, 1)));
+    pieces.retain(|(_, len)| *len > 0);
+    pieces.sort_unstable();
+    for pair in pieces.windows(2) {
+        if pair[1].0 < pair[0].0 + pair[0].1 {
+            findings.add(Problem::new(Code::MetadataOverlap).block(pair[1].0));
+        }
+    }
+    for (first, len) in pieces {
+        claims.set(FsBlock(first), len, |_, _| {});
+    }
+    // With bigalloc the boot block's cluster is in use even where the superblock lies behind it.
+    claims.set(geometry.first_data_block(), 1, |_, _| {});
+}

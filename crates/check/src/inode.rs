@@ -1,0 +1,558 @@
+//! One inode: its fields, flags, map, size and attributes.
+
+use ondisk::inode::BASE_SIZE;
+use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode};
+use sync::atomic::Ordering;
+
+use crate::extents;
+use crate::indirect;
+use crate::inodes::{Collected, Directory, has_map};
+use crate::limits;
+use crate::map::{Run, Sink, word16, word32};
+use crate::problem::Code;
+use crate::report::Problem;
+use crate::special;
+use crate::table::State;
+use crate::volume::Volume;
+use crate::xattr::{self, Seen};
+
+/// Reads an inode's map in whichever form it has.
+pub fn walk(volume: &Volume<'_>, ino: Ino, inode: &Inode, sink: &mut dyn Sink) {
+    if inode.flags().contains(Flags::INLINE_DATA) || is_fast_symlink(inode) {
+        return;
+    }
+    if !has_map(inode.file_type()) && ino != Ino::BAD {
+        return;
+    }
+    if inode.flags().contains(Flags::EXTENTS) {
+        let walk = extents::Walk {
+            volume,
+            ino,
+            seed: volume.seed(ino, inode),
+            is_directory: inode.file_type() == Some(FileType::Directory),
+        };
+        walk.walk(inode.block_area(), sink);
+    } else {
+        indirect::walk(volume, ino, inode.block_area(), sink);
+    }
+}
+
+/// Whether the inode is a symbolic link whose target is in the inode: as the kernel tells, by its having no blocks.
+fn is_fast_symlink(inode: &Inode) -> bool {
+    inode.file_type() == Some(FileType::Symlink)
+        && inode.size_both_words() < 60
+        && !inode.flags().contains(Flags::EXTENTS)
+}
+
+/// What the walk over a file's map adds up to.
+struct FileMap<'a> {
+    volume: &'a Volume<'a>,
+    ino: Ino,
+    is_directory: bool,
+    claims: bool,
+    /// Clusters, map blocks included.
+    clusters: u64,
+    /// The last logical block, and the last that is written.
+    last: Option<u64>,
+    last_written: Option<u64>,
+    previous: Option<u64>,
+    /// The last cluster of the device, and of the file, that was counted.
+    cluster: Option<(u64, u64)>,
+    is_fragmented: bool,
+    /// Part of the map was not read, so sums say nothing.
+    is_partial: bool,
+    illegal: usize,
+    runs: Vec<Run>,
+    with_indices: bool,
+}
+
+impl FileMap<'_> {
+    fn claim(&mut self, block: u64, count: u64) -> bool {
+        if !self.claims {
+            return true;
+        }
+        if !self.volume.claims.may_claim(count) {
+            let most = self.volume.geometry.blocks_count() * limits::CLAIM_FACTOR;
+            let problem = Problem::new(Code::ClaimsTooMany);
+            if !self.volume.findings.has(Code::ClaimsTooMany) {
+                self.volume.found(problem.expected(most));
+            }
+            self.is_partial = true;
+            return false;
+        }
+        self.volume.claims.claim(FsBlock(block), count)
+    }
+}
+
+impl Sink for FileMap<'_> {
+    fn run(&mut self, run: Run) {
+        if self
+            .previous
+            .is_some_and(|previous| previous + 1 != run.pblk)
+        {
+            self.is_fragmented = true;
+        }
+        self.previous = Some(run.pblk + run.len - 1);
+        let bits = self.volume.geometry.cluster_ratio_bits();
+        let first_data = self.volume.geometry.first_data_block().0;
+        let cluster = |block: u64| (block - first_data) >> bits;
+        let (first, last) = (cluster(run.pblk), cluster(run.pblk + run.len - 1));
+        let mask = (1 << bits) - 1;
+        if ((run.pblk - first_data) & mask) != (run.lblk & mask) && bits > 0 {
+            let problem = Problem::new(Code::MisalignedCluster).ino(self.ino);
+            self.volume.found(problem.lblk(run.lblk));
+        }
+        let is_continued = self.cluster == Some((first, run.lblk >> bits));
+        let skip = match is_continued {
+            true => (((first + 1) << bits) + first_data).saturating_sub(run.pblk),
+            false => 0,
+        };
+        self.clusters += last - first + u64::from(!is_continued);
+        if skip < run.len {
+            self.claim(run.pblk + skip, run.len - skip);
+        }
+        self.cluster = Some((last, (run.lblk + run.len - 1) >> bits));
+        let end = run.lblk + run.len - 1;
+        self.last = self.last.max(Some(end));
+        if !run.unwritten {
+            self.last_written = self.last_written.max(Some(end));
+        }
+        if self.is_directory {
+            self.runs.push(run);
+        }
+    }
+
+    fn node(&mut self, block: u64) -> bool {
+        if self.with_indices {
+            if self.previous.is_some_and(|previous| previous + 1 != block) {
+                self.is_fragmented = true;
+            }
+            self.previous = Some(block);
+        }
+        self.clusters += 1;
+        let is_free = self.claim(block, 1);
+        // A map block is entered once, whoever points to it: what it maps is claimed already.
+        self.is_partial |= !is_free;
+        is_free
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        self.illegal += 1;
+        self.is_partial |= !matches!(problem.code, Code::ExtentChecksum | Code::ExtentIndexStart);
+        if self.illegal <= limits::POINTERS {
+            self.volume.found(problem);
+        }
+    }
+}
+
+/// Checks the inode in this slot.
+pub fn check(volume: &Volume<'_>, collected: &Collected, ino: Ino, slot: &[u8]) {
+    let links = word16(slot, 0x1A);
+    let mode = word16(slot, 0);
+    let is_orphan = volume.orphans.binary_search(&ino.0).is_ok();
+    let is_reserved = ino < volume.geometry.first_ino();
+    let is_blank = slot.iter().all(|byte| *byte == 0);
+    let sealed = !volume.geometry.has_metadata_csum()
+        || is_blank
+        || ondisk::inode::verify_checksum(slot, volume.geometry.csum_seed(), ino).is_ok();
+    if !sealed {
+        volume.inode_has(ino, Code::InodeChecksum);
+    }
+    if links == 0 && !is_orphan && !is_reserved {
+        if word32(slot, 0x14) == 0 && mode != 0 {
+            volume.inode_has(ino, Code::ZeroDtime);
+        }
+        return;
+    }
+    let extra = word16(slot, BASE_SIZE);
+    let room = slot.len() - BASE_SIZE;
+    let is_extra_wrong = room > 0
+        && extra != 0
+        && (extra < 4 || usize::from(extra) > room || !extra.is_multiple_of(4));
+    if is_extra_wrong {
+        let problem = Problem::new(Code::ExtraSize).ino(ino);
+        volume.found(problem.found(extra));
+    }
+    let parsed = match is_extra_wrong {
+        true => Inode::parse(&slot[..BASE_SIZE]),
+        false => Inode::parse(slot),
+    };
+    let Ok(inode) = parsed else { return };
+    if is_reserved && !is_reserved_in_use(volume, ino, &inode) {
+        return;
+    }
+    InodeCheck {
+        volume,
+        collected,
+        ino,
+        inode: &inode,
+        slot,
+        is_orphan,
+    }
+    .run();
+}
+
+/// Whether a reserved inode is checked like a file. One that nothing uses must have no mode.
+fn is_reserved_in_use(volume: &Volume<'_>, ino: Ino, inode: &Inode) -> bool {
+    if ino == Ino::ROOT || special::is_special(volume, ino) {
+        return true;
+    }
+    if ino == Ino::BAD {
+        let is_odd = inode.mode() != 0
+            || inode.size_both_words() != 0 && inode.blocks_lo() == 0
+            || inode.links_count() != 0 && inode.mode() != 0;
+        if is_odd {
+            volume.inode_has(ino, Code::BadBlocksInode);
+        }
+        return inode.blocks_lo() != 0 || (0..15).any(|word| inode.block_word(word) != 0);
+    }
+    if inode.mode() != 0 && ino.0 != 5 || inode.file_type() == Some(FileType::Directory) {
+        let problem = Problem::new(Code::ReservedMode).ino(ino);
+        volume.found(problem.found(inode.mode()));
+    }
+    inode.mode() != 0
+}
+
+struct InodeCheck<'a> {
+    volume: &'a Volume<'a>,
+    collected: &'a Collected,
+    ino: Ino,
+    inode: &'a Inode,
+    slot: &'a [u8],
+    is_orphan: bool,
+}
+
+impl InodeCheck<'_> {
+    fn has(&self, flag: Flags) -> bool {
+        self.inode.flags().contains(flag)
+    }
+
+    fn problem(&self, code: Code) -> Problem {
+        Problem::new(code).ino(self.ino)
+    }
+
+    fn is_directory(&self) -> bool {
+        self.inode.file_type() == Some(FileType::Directory)
+    }
+
+    fn run(&self) {
+        let seen = xattr::check(self.volume, self.ino, self.inode, self.slot);
+        self.times();
+        let is_bad = self.fields(&seen);
+        let is_inline = self.inline(&seen);
+        if !is_inline && self.ino != Ino::RESIZE {
+            self.map(&seen);
+        }
+        if self.ino == Ino::RESIZE && self.volume.has(Feature::RESIZE_INODE) {
+            special::resize_inode(self.volume, self.inode);
+        }
+        let file_type = self.inode.file_type();
+        let mut state = file_type.map_or(0, FileType::dirent_code);
+        if is_bad || file_type.is_none() {
+            state |= State::BAD;
+        }
+        if self.has(Flags::EA_INODE) {
+            state |= State::VALUE;
+        }
+        if self.has(Flags::ENCRYPT) {
+            state |= State::ENCRYPTED;
+        }
+        if self.is_orphan && self.inode.links_count() == 0 {
+            state |= State::ORPHAN;
+        }
+        let links = self.inode.links_count();
+        self.volume.inodes.insert(self.ino, State(state), links);
+    }
+
+    /// Fields that hold for any type. Returns whether the inode is broken where a name leads to it.
+    fn fields(&self, seen: &Seen) -> bool {
+        let (volume, inode) = (self.volume, self.inode);
+        let dtime = inode.dtime();
+        if dtime != 0 && !self.is_orphan {
+            let code = match self.ino {
+                Ino::ROOT => Code::RootDtime,
+                _ if dtime < volume.geometry.inodes_count() => Code::LowDtime,
+                _ => Code::SetDtime,
+            };
+            volume.found(self.problem(code).found(dtime));
+        }
+        if self.ino == Ino::ROOT && !self.is_directory() {
+            volume.inode_has(self.ino, Code::RootNotDirectory);
+        }
+        if self.has(Flags(0x2000)) && !volume.has(Feature::IMAGIC_INODES) {
+            volume.found(self.problem(Code::ImagicFlag).found(0x2000_u64));
+        }
+        if self.has(Flags::ENCRYPT) && volume.has(Feature::ENCRYPT) && !seen.context {
+            volume.inode_has(self.ino, Code::EncryptWithoutContext);
+        }
+        if self.has(Flags::INDEX)
+            && !self.is_directory()
+            && inode.file_type() == Some(FileType::Regular)
+        {
+            volume.inode_has(self.ino, Code::DirectoryFeature);
+        }
+        if inode.file_type() == Some(FileType::Symlink) && !self.is_symlink() {
+            volume.inode_has(self.ino, Code::SymlinkInvalid);
+        }
+        if inode.file_type().is_none() && self.ino != Ino::BAD {
+            volume.found(self.problem(Code::InodeMode).found(inode.mode()));
+        }
+        if !has_map(inode.file_type()) && inode.file_type().is_some() {
+            self.special_file();
+        }
+        let faddr = word32(self.slot, 0x70);
+        let high = word32(self.slot, 0x6C);
+        let is_high_odd = self.is_directory() && !volume.has(Feature::LARGE_DIR) && high != 0;
+        if faddr != 0 || is_high_odd {
+            let problem = self.problem(Code::InodeReserved);
+            volume.found(problem.found(if faddr != 0 { faddr } else { high }));
+            return true;
+        }
+        false
+    }
+
+    fn special_file(&self) {
+        let (volume, inode) = (self.volume, self.inode);
+        let bad = Flags::IMMUTABLE
+            .with(Flags::APPEND)
+            .with(Flags::EXTENTS)
+            .with(Flags::INDEX);
+        let is_device = matches!(
+            inode.file_type(),
+            Some(FileType::CharDevice | FileType::BlockDevice)
+        );
+        let first = if is_device { 2 } else { 0 };
+        let has_blocks = is_device && (first..15).any(|word| inode.block_word(word) != 0);
+        if inode.flags().0 & bad.0 != 0 || has_blocks {
+            volume.inode_has(self.ino, Code::DeviceFlags);
+        }
+        if inode.size_both_words() != 0 {
+            let problem = self.problem(Code::DeviceSize);
+            volume.found(problem.found(inode.size_both_words()));
+        }
+        if inode.blocks_lo() != 0 {
+            let expected = self.xattr_sectors(inode.xattr_block().0 != 0);
+            let found = inode.sectors(volume.has(Feature::HUGE_FILE), volume.geometry.block_size());
+            if found != expected {
+                volume.found(
+                    self.problem(Code::InodeBlocks)
+                        .found(found)
+                        .expected(expected),
+                );
+            }
+        }
+    }
+
+    fn xattr_sectors(&self, has_block: bool) -> u64 {
+        let geometry = &self.volume.geometry;
+        let cluster = u64::from(geometry.cluster_ratio()) << (geometry.block_size().bits() - 9);
+        if has_block { cluster } else { 0 }
+    }
+
+    /// Sectors of the attributes' block and of values in inodes of their own.
+    fn attribute_sectors(&self, seen: &Seen) -> u64 {
+        self.xattr_sectors(seen.block) + seen.value_clusters * self.xattr_sectors(true)
+    }
+
+    fn times(&self) {
+        let extra = word16(self.slot, BASE_SIZE);
+        let fields = [
+            (0x0C_usize, 0x84_usize, 8_u16),
+            (0x10, 0x88, 12),
+            (0x08, 0x8C, 16),
+            (0x90, 0x94, 24),
+        ];
+        let is_value = self.has(Flags::EA_INODE);
+        let is_odd = self.slot.len() > BASE_SIZE
+            && !is_value
+            && fields.iter().any(|(low, high, reach)| {
+                extra >= *reach
+                    && word32(self.slot, *low) >> 31 != 0
+                    && word32(self.slot, *high) & 3 == 3
+            });
+        if is_odd {
+            self.volume.inode_has(self.ino, Code::TimeOutOfRange);
+        }
+    }
+
+    /// Whether a symbolic link's target is there, and as long as the inode says.
+    fn is_symlink(&self) -> bool {
+        let inode = self.inode;
+        let size = inode.size_both_words();
+        let block_bytes = self.volume.geometry.block_size().bytes_u64();
+        if size == 0
+            || inode.flags().0 & Flags::IMMUTABLE.with(Flags::APPEND).with(Flags::INDEX).0 != 0
+        {
+            return false;
+        }
+        if self.has(Flags::INLINE_DATA) || self.has(Flags::ENCRYPT) {
+            return size < block_bytes;
+        }
+        if is_fast_symlink(inode) {
+            let area = inode.block_area();
+            let len = area.iter().position(|byte| *byte == 0);
+            return len == Some(size as usize);
+        }
+        if size >= block_bytes {
+            return false;
+        }
+        let mut target = Target(None);
+        walk(self.volume, self.ino, inode, &mut target);
+        let bytes = target.0.and_then(|block| self.volume.block(block));
+        bytes.is_some_and(|bytes| bytes.iter().position(|byte| *byte == 0) == Some(size as usize))
+    }
+
+    /// Whether the inode's contents are inline, and what is wrong with that.
+    fn inline(&self, seen: &Seen) -> bool {
+        if !self.has(Flags::INLINE_DATA) {
+            return false;
+        }
+        let volume = self.volume;
+        if !volume.has(Feature::INLINE_DATA) || !has_map(self.inode.file_type()) {
+            volume.inode_has(self.ino, Code::InlineFlag);
+            return true;
+        }
+        if self.has(Flags::EXTENTS) {
+            volume.inode_has(self.ino, Code::InlineExtents);
+        }
+        let room = 60 + seen.inline.unwrap_or(0) as u64;
+        let size = self.inode.size_both_words();
+        let is_wrong = match self.is_directory() {
+            true => size != room,
+            false => size > room || seen.inline.is_none() && size > 60,
+        };
+        if is_wrong {
+            let problem = self.problem(Code::InlineSize);
+            volume.found(problem.found(size).expected(room));
+        }
+        self.sectors(self.attribute_sectors(seen));
+        if self.is_directory() {
+            self.collect(Vec::new());
+        }
+        true
+    }
+
+    fn collect(&self, runs: Vec<Run>) {
+        let blocks: u64 = runs.iter().map(|run| run.len).sum();
+        // Relaxed: a sum that is read after the threads are joined.
+        self.collected
+            .directory_blocks
+            .fetch_add(blocks, Ordering::Relaxed);
+        self.collected.directories.lock().push(Directory {
+            ino: self.ino,
+            flags: self.inode.flags(),
+            seed: self.volume.seed(self.ino, self.inode),
+            runs,
+        });
+    }
+
+    fn map(&self, seen: &Seen) {
+        let (volume, inode) = (self.volume, self.inode);
+        if !has_map(inode.file_type()) && self.ino != Ino::BAD {
+            return;
+        }
+        let by_extents = self.has(Flags::EXTENTS);
+        if by_extents && !volume.has(Feature::EXTENT) {
+            volume.inode_has(self.ino, Code::ExtentsFeature);
+        }
+        let looks_extents = extents::is_header(inode.block_area());
+        let is_mapped = !is_fast_symlink(inode) && self.ino != Ino::BAD;
+        if !by_extents && looks_extents && volume.has(Feature::EXTENT) && is_mapped {
+            volume.inode_has(self.ino, Code::ExtentsFlagMissing);
+            return;
+        }
+        let mut map = FileMap {
+            volume,
+            ino: self.ino,
+            is_directory: self.is_directory(),
+            claims: !volume.has(Feature::SHARED_BLOCKS) || self.ino == Ino::JOURNAL,
+            clusters: 0,
+            last: None,
+            last_written: None,
+            previous: None,
+            cluster: None,
+            is_fragmented: false,
+            is_partial: false,
+            illegal: 0,
+            runs: Vec::new(),
+            with_indices: !by_extents,
+        };
+        walk(volume, self.ino, inode, &mut map);
+        if map.illegal > limits::POINTERS {
+            let problem = self.problem(Code::TooManyIllegal);
+            volume.found(problem.found(map.illegal as u64));
+        }
+        if map.is_fragmented {
+            // Relaxed: a sum that is read after the threads are joined.
+            self.collected.fragmented.fetch_add(1, Ordering::Relaxed);
+        }
+        if !map.is_partial {
+            self.size(&map);
+            let cluster = self.xattr_sectors(true);
+            self.sectors(map.clusters * cluster + self.attribute_sectors(seen));
+        }
+        if self.is_directory() {
+            if map.last.is_none() && !map.is_partial {
+                volume.inode_has(self.ino, Code::ZeroLengthDirectory);
+            }
+            self.collect(map.runs);
+        }
+    }
+
+    fn sectors(&self, expected: u64) {
+        let huge = self.volume.has(Feature::HUGE_FILE);
+        let found = self.inode.sectors(huge, self.volume.geometry.block_size());
+        if found != expected {
+            let problem = self.problem(Code::InodeBlocks);
+            self.volume.found(problem.found(found).expected(expected));
+        }
+    }
+
+    /// The size against the last block that the map names.
+    fn size(&self, map: &FileMap<'_>) {
+        let volume = self.volume;
+        let bits = volume.geometry.block_size().bits();
+        let size = self.inode.size(true);
+        let blocks = map.last.map_or(0, |last| last + 1);
+        let is_wrong = if self.is_directory() {
+            size & ((1 << bits) - 1) != 0 || size >> bits != blocks
+        } else if self.inode.file_type() == Some(FileType::Regular) {
+            if size > 0x7FFF_FFFF {
+                // Relaxed: read after the threads are joined.
+                self.collected
+                    .has_large_files
+                    .store(true, Ordering::Relaxed);
+            }
+            let most = match self.has(Flags::EXTENTS) {
+                true => (1_u64 << (32 + bits)) - 1,
+                false => ondisk::indirect::max_blocks(volume.geometry.block_size()) << bits,
+            };
+            let is_short = map.last_written.is_some_and(|last| size < last << bits);
+            is_short && !self.has(Flags::VERITY) || size > most
+        } else {
+            false
+        };
+        if is_wrong {
+            let problem = self.problem(Code::InodeSize).found(size);
+            volume.found(problem.expected(blocks << bits));
+        }
+    }
+}
+
+/// Takes the first block of a map.
+struct Target(Option<u64>);
+
+impl Sink for Target {
+    fn run(&mut self, run: Run) {
+        if run.lblk == 0 {
+            self.0 = Some(run.pblk);
+        }
+    }
+
+    fn node(&mut self, _block: u64) -> bool {
+        // A link's target is one block, which needs no block of pointers.
+        false
+    }
+
+    fn problem(&mut self, _problem: Problem) {}
+}

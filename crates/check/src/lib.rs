@@ -1,0 +1,54 @@
+//! An independent reading of ext4: is this file system sound, and if not, what is wrong with it?
+//!
+//! [`check`] reads a [`BlockDevice`](device::BlockDevice) and reports [`Problem`]s. It uses `ondisk`'s structures,
+//! checksums and hashes, and reads maps and directories by itself: where this crate and the engine disagree about an
+//! image, one of them is wrong. It never writes. The caller replays a journal before it calls.
+//!
+//! # Passes
+//!
+//! ```text
+//! geometry      superblock, descriptors; metadata claims its blocks        one thread, then a unit per group
+//! inodes        every field, map and attribute; files claim their blocks   units of 1 MiB of the tables, any thread
+//! shared        only where a block was claimed twice: who claims it        units as in `inodes`
+//! directories   names, types, hashed trees; each name counts a link        a unit per directory
+//! connectivity  each directory is reached once; link counts                a unit per group
+//! counts        bitmaps and counts against what was found                  a unit per group
+//! ```
+//!
+//! A pass starts when the one before it has ended, so no pass waits for another's data. Inside a pass the threads share
+//! the claims (one atomic bit a cluster) and the inode table (three bytes an inode), both allocated by
+//! groups, and the tables of shared attribute blocks and values. Each thread lists its problems by itself.
+//!
+//! # Hostile images
+//!
+//! Nothing recurses on what the disk says. A map block is entered once: a second pointer to it is a double claim. All
+//! claims together are bounded by [`limits`], and so are the problems that are kept (all are counted).
+
+#![warn(missing_docs)]
+
+mod bits;
+mod claims;
+mod dirs;
+mod extents;
+mod geometry;
+mod htree;
+mod indirect;
+mod inode;
+mod inodes;
+pub mod limits;
+mod links;
+mod map;
+pub mod problem;
+mod report;
+mod run;
+mod shared;
+mod special;
+mod table;
+mod tally;
+mod volume;
+mod work;
+mod xattr;
+
+pub use problem::{Class, Code, Kind, Severity};
+pub use report::{Problem, Report, Totals};
+pub use run::{Error, Options, Stage, check};

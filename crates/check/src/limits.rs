@@ -1,0 +1,15 @@
+//! The bounds that hold whatever an image says.
+
+/// Problems that are kept with their particulars; those beyond are only counted.
+pub const PROBLEMS: usize = 100_000;
+/// Bytes of an inode table that are read at once.
+pub const TABLE_PIECE: usize = 1 << 20;
+/// How many times the file system's blocks all files together may claim before the rest of their maps is left unread.
+/// One is enough for a sound image; sharing (a damaged one) needs more.
+pub const CLAIM_FACTOR: u64 = 4;
+/// Runs of blocks claimed twice whose owners are looked for.
+pub const SHARED_RUNS: usize = 1 << 20;
+/// Illegal pointers of one inode that are listed one by one.
+pub const POINTERS: usize = 8;
+/// The deepest path that is put together for a message.
+pub const PATH_DEPTH: usize = 64;

@@ -1,0 +1,264 @@
+//! Files of the file system itself: the journal, the resize inode, orphans, quota files, the multi-mount block.
+
+use std::collections::BTreeSet;
+
+use ondisk::jbd2::JournalSuperblock;
+use ondisk::mmp::Mmp;
+use ondisk::{Feature, FileType, FsBlock, Ino, Inode, orphan_file};
+
+use crate::extents;
+use crate::inode;
+use crate::map::{Run, Sink, word32};
+use crate::problem::Code;
+use crate::report::Problem;
+use crate::volume::Volume;
+
+/// Whether the inode is one that features use: the journal, the resize inode, quota files, the orphan file.
+pub fn is_special(volume: &Volume<'_>, ino: Ino) -> bool {
+    let sb = &volume.sb;
+    let named = |feature, number: Option<Ino>| volume.has(feature) && number == Some(ino);
+    volume.has(Feature::RESIZE_INODE) && ino == Ino::RESIZE
+        || named(Feature::HAS_JOURNAL, sb.journal_ino())
+        || named(Feature::QUOTA, sb.user_quota_ino())
+        || named(Feature::QUOTA, sb.group_quota_ino())
+        || named(Feature::QUOTA, sb.project_quota_ino())
+        || named(Feature::ORPHAN_FILE, sb.orphan_file_ino())
+}
+
+/// Collects the blocks of a file in order.
+struct Blocks(Vec<Run>);
+
+impl Sink for Blocks {
+    fn run(&mut self, run: Run) {
+        self.0.push(run);
+    }
+
+    fn node(&mut self, _block: u64) -> bool {
+        self.0.len() < crate::limits::SHARED_RUNS
+    }
+
+    fn problem(&mut self, _problem: Problem) {}
+}
+
+fn file(volume: &Volume<'_>, ino: Ino) -> Option<(Inode, Vec<Run>)> {
+    let inode = Inode::parse(&volume.slot(ino)?).ok()?;
+    let mut blocks = Blocks(Vec::new());
+    if inode.file_type() != Some(FileType::Regular) || inode.links_count() == 0 {
+        return None;
+    }
+    if inode.flags().contains(ondisk::Flags::EXTENTS) && !extents::is_header(inode.block_area()) {
+        return None;
+    }
+    inode::walk(volume, ino, &inode, &mut blocks);
+    Some((inode, blocks.0))
+}
+
+/// Checks the journal's inode and superblock.
+pub fn journal(volume: &Volume<'_>) {
+    let sb = &volume.sb;
+    if !volume.has(Feature::HAS_JOURNAL) {
+        if volume.has(Feature::NEEDS_RECOVERY) {
+            volume.found(Problem::new(Code::JournalRecoverWithout));
+        }
+        if let Some(ino) = sb.journal_ino() {
+            volume.found(Problem::new(Code::JournalExtra).found(ino.0));
+        }
+        return;
+    }
+    let Some(ino) = sb.journal_ino() else {
+        let problem = match sb.journal_device() {
+            0 => Problem::new(Code::JournalInode)
+                .found(0_u64)
+                .name("it is not named"),
+            _ => Problem::new(Code::JournalExternal),
+        };
+        return volume.found(problem);
+    };
+    let bad = |why: &str| {
+        volume.found(Problem::new(Code::JournalInode).found(ino.0).name(why));
+    };
+    let Some((_, runs)) = file(volume, ino) else {
+        return bad("it is not a regular file in use");
+    };
+    let mut at = 0;
+    for run in &runs {
+        if run.lblk != at {
+            return bad("its map has holes");
+        }
+        at += run.len;
+    }
+    let Some(first) = runs.first().and_then(|run| volume.block(run.pblk)) else {
+        return bad("it has no blocks");
+    };
+    let Some(journal) = JournalSuperblock::read(&first) else {
+        return bad("it is too short");
+    };
+    if let Some((incompat, ro_compat)) = journal.features().unknown() {
+        let problem = Problem::new(Code::JournalFeatures);
+        volume.found(problem.found(u64::from(incompat) | u64::from(ro_compat) << 32));
+    }
+    if let Err(corrupt) = journal.verify(volume.geometry.block_size(), at) {
+        let problem = Problem::new(Code::JournalSuperblock);
+        volume.found(problem.name(corrupt.to_string()));
+    }
+    let is_replayed = volume.findings.has(Code::JournalReplayed);
+    if journal.start() != 0 && !volume.has(Feature::NEEDS_RECOVERY) && !is_replayed {
+        volume.found(Problem::new(Code::JournalNotReplayed).found(journal.start()));
+    }
+}
+
+/// Compares the resize inode with the geometry, and claims its one double-indirect block.
+pub fn resize_inode(volume: &Volume<'_>, inode: &Inode) {
+    let bad = |why: &str| {
+        volume.found(Problem::new(Code::ResizeInode).ino(Ino::RESIZE).name(why));
+    };
+    let double = u64::from(inode.block_word(13));
+    let others = (0..15).filter(|word| *word != 13);
+    if inode.file_type() != Some(FileType::Regular) || inode.links_count() == 0 {
+        return bad("it is not a regular file in use");
+    }
+    if others.into_iter().any(|word| inode.block_word(word) != 0) {
+        return bad("it has blocks beside the double-indirect one");
+    }
+    if !volume.contains(double, 1) {
+        return bad("its double-indirect block does not exist");
+    }
+    if !volume.claims.claim(FsBlock(double), 1) {
+        let problem = Problem::new(Code::BlockShared).ino(Ino::RESIZE);
+        volume.found(problem.block(double).found(1_u64));
+    }
+    let Some(bytes) = volume.block(double) else {
+        return bad("its double-indirect block can't be read");
+    };
+    let reserved = volume.geometry.group_start(ondisk::Group(0)).reserved;
+    let per_block = volume.geometry.block_size().bytes() / 4;
+    let mut blocks = 1_u64;
+    for block in reserved {
+        // The descriptor block's place modulo the pointers of a block says which pointer names it.
+        let index = (block - volume.geometry.primary_superblock().0 - 1) as usize % per_block;
+        if u64::from(word32(&bytes, 4 * index)) != block {
+            return bad("it does not name all reserved descriptor blocks");
+        }
+        blocks += 1;
+        let Some(backups) = volume.block(block) else {
+            return bad("a reserved descriptor block can't be read");
+        };
+        blocks += (0..per_block)
+            .filter(|i| word32(&backups, 4 * i) != 0)
+            .count() as u64;
+    }
+    let found = inode.sectors(false, volume.geometry.block_size());
+    let expected = blocks << (volume.geometry.block_size().bits() - 9);
+    // With bigalloc how its blocks share clusters decides what it counts.
+    if found != expected && volume.geometry.cluster_ratio() == 1 {
+        let problem = Problem::new(Code::InodeBlocks).ino(Ino::RESIZE);
+        volume.found(problem.found(found).expected(expected));
+    }
+}
+
+/// The inodes that wait to be removed: the list in the superblock and inodes, and the orphan file. Sorted.
+pub fn orphans(volume: &Volume<'_>) -> Vec<u32> {
+    let mut all = BTreeSet::new();
+    let mut next = volume.sb.last_orphan();
+    while let Some(ino) = next {
+        let inode = volume.slot(ino).and_then(|slot| Inode::parse(&slot).ok());
+        let is_possible = ino >= volume.geometry.first_ino();
+        let Some(inode) = inode.filter(|_| is_possible) else {
+            volume.found(Problem::new(Code::OrphanHead).found(ino.0));
+            break;
+        };
+        if !all.insert(ino.0) {
+            volume.found(Problem::new(Code::OrphanLoop).found(ino.0));
+            break;
+        }
+        next = Some(Ino(inode.dtime())).filter(|ino| ino.0 != 0);
+    }
+    if volume.has(Feature::ORPHAN_FILE) {
+        orphan_slots(volume, &mut all);
+    }
+    if !all.is_empty() {
+        volume.found(Problem::new(Code::OrphanCount).found(all.len() as u64));
+    }
+    all.into_iter().collect()
+}
+
+fn orphan_slots(volume: &Volume<'_>, all: &mut BTreeSet<u32>) {
+    let bad = |why: &str| volume.found(Problem::new(Code::OrphanFile).name(why));
+    let Some(ino) = volume.sb.orphan_file_ino() else {
+        return bad("it is not named");
+    };
+    let Some((inode, runs)) = file(volume, ino) else {
+        return bad("it is not a regular file in use");
+    };
+    let seed = volume
+        .geometry
+        .has_metadata_csum()
+        .then(|| volume.seed(ino, &inode));
+    let mut has_any = false;
+    let blocks = runs.iter().flat_map(|run| run.pblk..run.pblk + run.len);
+    for block in blocks.take(orphan_file::BLOCKS_MAX as usize) {
+        let Some(bytes) = volume.block(block) else {
+            return bad("a block can't be read");
+        };
+        if let Err(corrupt) = orphan_file::verify(&bytes, FsBlock(block), seed) {
+            bad(&corrupt.to_string());
+            continue;
+        }
+        for ino in orphan_file::slots(&bytes).flatten() {
+            has_any = true;
+            if ino < volume.geometry.first_ino() || ino.0 > volume.geometry.inodes_count() {
+                volume.found(Problem::new(Code::OrphanHead).found(ino.0));
+            } else {
+                all.insert(ino.0);
+            }
+        }
+    }
+    if has_any && !volume.has(Feature::ORPHAN_PRESENT) {
+        volume.found(Problem::new(Code::OrphanFlag));
+    }
+}
+
+/// Whether quota files that are named are regular files. Their sums are not recomputed yet.
+pub fn quota(volume: &Volume<'_>) {
+    let sb = &volume.sb;
+    let named = [
+        sb.user_quota_ino(),
+        sb.group_quota_ino(),
+        sb.project_quota_ino(),
+    ];
+    for ino in named
+        .into_iter()
+        .flatten()
+        .filter(|_| volume.has(Feature::QUOTA))
+    {
+        if file(volume, ino).is_none() {
+            let problem = Problem::new(Code::QuotaInode).ino(ino);
+            volume.found(problem.name("it is not a regular file in use"));
+        }
+    }
+}
+
+/// Checks the multi-mount block.
+pub fn mmp(volume: &Volume<'_>) {
+    if !volume.has(Feature::MMP) {
+        return;
+    }
+    let block = volume.sb.mmp_block().0;
+    let problem = Problem::new(Code::MmpBlock).block(block);
+    let seed = volume
+        .geometry
+        .has_metadata_csum()
+        .then(|| volume.geometry.csum_seed());
+    let bytes = volume
+        .contains(block, 1)
+        .then(|| volume.block(block))
+        .flatten();
+    match bytes.as_deref().and_then(Mmp::read) {
+        None => volume.found(problem.name("it does not exist or can't be read")),
+        Some(mmp) => {
+            if let Err(corrupt) = mmp.verify(seed) {
+                volume.found(problem.name(corrupt.to_string()));
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Extended attributes: in inodes, in blocks that inodes share, and values in inodes of their own.
+
+use ondisk::xattr::{self, Area, Value};
+use ondisk::{Feature, Flags, Ino, Inode};
+
+use crate::problem::Code;
+use crate::report::Problem;
+use crate::volume::Volume;
+
+/// What an inode's attributes say about the inode.
+#[derive(Clone, Copy, Default)]
+pub struct Seen {
+    /// There is an encryption context.
+    pub context: bool,
+    /// Bytes of inline data behind the block area, where there is such an attribute.
+    pub inline: Option<usize>,
+    /// The inode has an attribute block of its own or a shared one.
+    pub block: bool,
+    /// Clusters of values in inodes of their own, which count as this inode's.
+    pub value_clusters: u64,
+}
+
+/// Checks an inode's attributes, in its slot and in its block.
+pub fn check(volume: &Volume<'_>, ino: Ino, inode: &Inode, slot: &[u8]) -> Seen {
+    let mut seen = Seen::default();
+    let area = ondisk::inode::attribute_area(slot).filter(|area| xattr::is_area(area));
+    if let Some(area) = area {
+        let broken = || Problem::new(Code::XattrList).ino(ino);
+        list(volume, ino, Area::Inode(area), &broken, &mut seen);
+    }
+    let block = match volume.has(Feature::BIT64) {
+        true => inode.xattr_block().0,
+        false => inode.xattr_block().0 & 0xFFFF_FFFF,
+    };
+    if block == 0 {
+        return seen;
+    }
+    if !volume.has(Feature::EXT_ATTR) {
+        volume.inode_has(ino, Code::XattrFeature);
+    }
+    if !volume.contains(block, 1) {
+        volume.found(Problem::new(Code::XattrBlockPlace).ino(ino).found(block));
+        return seen;
+    }
+    seen.block = true;
+    let is_first = volume.shared.xattr_blocks.add(block);
+    if is_first && !volume.claims.claim(ondisk::FsBlock(block), 1) {
+        let problem = Problem::new(Code::BlockShared).ino(ino);
+        volume.found(problem.block(block).found(1_u64));
+    }
+    let Some(bytes) = volume.block(block) else {
+        volume.found(Problem::new(Code::MapUnreadable).ino(ino).block(block));
+        return seen;
+    };
+    let seed = volume.geometry.csum_seed();
+    let sum_is_right = !volume.geometry.has_metadata_csum()
+        || xattr::verify_block_checksum(&bytes, seed, ondisk::FsBlock(block)).is_ok();
+    if is_first && !sum_is_right {
+        let problem = Problem::new(Code::XattrBlockChecksum).ino(ino);
+        volume.found(problem.block(block));
+    }
+    let broken = || Problem::new(Code::XattrBlockList).ino(ino).block(block);
+    list(volume, ino, Area::Block(&bytes), &broken, &mut seen);
+    seen
+}
+
+fn list(
+    volume: &Volume<'_>,
+    ino: Ino,
+    area: Area<'_>,
+    broken: &dyn Fn() -> Problem,
+    seen: &mut Seen,
+) {
+    let entries = match xattr::entries(area) {
+        Ok(entries) => entries,
+        Err(corrupt) => {
+            volume.found(broken().name(corrupt.to_string()));
+            return;
+        }
+    };
+    let in_block = matches!(area, Area::Block(_));
+    let mut spans: Vec<(usize, usize)> = Vec::new();
+    let base = match area {
+        Area::Inode(bytes) | Area::Block(bytes) => bytes.as_ptr() as usize,
+    };
+    for entry in entries {
+        match entry.value {
+            Value::Here(value) => {
+                here(volume, ino, &entry, value, in_block);
+                if !value.is_empty() {
+                    let start = value.as_ptr() as usize - base;
+                    spans.push((start, start + value.len().next_multiple_of(4)));
+                }
+            }
+            Value::Inode { ino: holder, size } => {
+                let ratio = u64::from(volume.geometry.cluster_ratio());
+                let blocks = volume.geometry.block_size().blocks_for(size.into());
+                seen.value_clusters += blocks.div_ceil(ratio);
+                value_inode(volume, ino, &entry, holder);
+            }
+        }
+        if entry.index == xattr::INDEX_ENCRYPTION && entry.name == b"c" {
+            seen.context = true;
+        }
+        if entry.index == xattr::INDEX_SYSTEM && entry.name == b"data" && !in_block {
+            seen.inline = match entry.value {
+                Value::Here(value) => Some(value.len()),
+                Value::Inode { size, .. } => Some(size as usize),
+            };
+        }
+        let is_nameless = entry.name.is_empty() && !matches!(entry.index, 2 | 3 | 8);
+        if is_nameless {
+            volume.found(broken().name("an attribute has no name"));
+        }
+    }
+    spans.sort_unstable();
+    if spans.windows(2).any(|pair| pair[1].0 < pair[0].1) {
+        volume.found(broken().name("two values overlap"));
+    }
+}
+
+fn here(volume: &Volume<'_>, ino: Ino, entry: &xattr::Entry<'_>, value: &[u8], in_block: bool) {
+    if entry.hash == 0 && !in_block {
+        return;
+    }
+    let expected = xattr::entry_hash(entry.name, value);
+    if entry.hash != expected && !is_signed_hash(entry, value) {
+        let problem = Problem::new(Code::XattrHash).ino(ino).name(entry.name);
+        volume.found(problem.found(entry.hash).expected(expected));
+    }
+}
+
+/// Whether the hash is what kernels made whose characters are signed.
+fn is_signed_hash(entry: &xattr::Entry<'_>, value: &[u8]) -> bool {
+    let name = entry.name.iter().fold(0_u32, |hash, byte| {
+        hash.rotate_left(5) ^ i32::from(byte.cast_signed()).cast_unsigned()
+    });
+    let hash = value.chunks(4).fold(name, |hash, chunk| {
+        let mut word = [0; 4];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash.rotate_left(16) ^ u32::from_le_bytes(word)
+    });
+    hash == entry.hash
+}
+
+/// An attribute whose value is in an inode: that inode exists, holds a value, and its hash agrees.
+fn value_inode(volume: &Volume<'_>, ino: Ino, entry: &xattr::Entry<'_>, holder: Ino) {
+    let bad = || {
+        let problem = Problem::new(Code::XattrValueInode).ino(ino);
+        problem.name(entry.name).found(holder.0)
+    };
+    let inode = volume
+        .has(Feature::EA_INODE)
+        .then(|| volume.slot(holder))
+        .flatten()
+        .and_then(|slot| Inode::parse(&slot).ok())
+        .filter(|inode| inode.flags().contains(Flags::EA_INODE) && inode.links_count() > 0);
+    let Some(inode) = inode else {
+        return volume.found(bad());
+    };
+    // Lustre's older form names the owner in the value's inode, and has no counts.
+    let is_lustre = inode.mtime_word() == ino.0;
+    if !is_lustre && !xattr::is_inode_entry_hash(entry.hash, entry.name, inode.value_hash()) {
+        let problem = Problem::new(Code::XattrHash).ino(ino).name(entry.name);
+        volume.found(problem.found(entry.hash).expected(0_u64));
+    }
+    volume.shared.values.add(holder.0.into());
+}
+
+/// Compares what attribute blocks and value inodes say of their references with what was found.
+pub fn check_references(volume: &Volume<'_>) {
+    for (block, expected) in volume.shared.xattr_blocks.all() {
+        let Some(bytes) = volume.block(block) else {
+            continue;
+        };
+        let found = xattr::references(&bytes);
+        if u64::from(found) != expected {
+            let problem = Problem::new(Code::XattrReferences).block(block);
+            volume.found(problem.found(found).expected(expected));
+        }
+    }
+    for (number, expected) in volume.shared.values.all() {
+        // Only numbers of inodes are counted.
+        let ino = Ino(number as u32);
+        let inode = volume.slot(ino).and_then(|slot| Inode::parse(&slot).ok());
+        let Some(inode) = inode else { continue };
+        let is_lustre =
+            inode.value_references() >> 32 != 0 && inode.value_references() & 0xFFFF_FFFF == 0;
+        if inode.value_references() != expected && !is_lustre {
+            let problem = Problem::new(Code::XattrValueReferences).ino(ino);
+            volume.found(problem.found(inode.value_references()).expected(expected));
+        }
+    }
+}

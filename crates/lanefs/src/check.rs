@@ -1,0 +1,52 @@
+//! Checking a file system: the checker's independent reading, on the image as a mount would find it.
+//!
+//! A journal that is to be replayed is replayed in memory first (fast commits too), and the image stays untouched.
+
+use check::problem::Code;
+pub use check::problem::TABLE;
+pub use check::{Class, Error, Kind, Options, Problem, Report, Severity, Stage, Totals};
+use device::BlockDevice;
+use engine::{Fs, OpenOptions};
+use sync::Arc;
+
+/// Checks the file system on `device`. `journal_device` is the device of an external journal, where there is one.
+///
+/// # Errors
+/// When there can be no verdict; what is wrong with the file system is in the report.
+pub fn check(
+    device: &Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+    options: &Options<'_>,
+) -> Result<Report, Error> {
+    if options.superblock.is_some() || !is_dirty(&**device) {
+        return check::check(&**device, options);
+    }
+    let choices = OpenOptions {
+        journal_device,
+        ..OpenOptions::default()
+    };
+    match Fs::open(Arc::clone(device), &choices) {
+        Ok(fs) => {
+            let options = Options {
+                is_replayed: true,
+                ..*options
+            };
+            check::check(&**fs.device(), &options)
+        }
+        Err(error) => {
+            let mut report = check::check(&**device, options)?;
+            report.add(Code::JournalReplayFailed, &error.to_string());
+            Ok(report)
+        }
+    }
+}
+
+/// Whether the first superblock asks for a replay.
+fn is_dirty(device: &dyn BlockDevice) -> bool {
+    use ondisk::{Feature, Superblock};
+    let mut bytes = [0; Superblock::SIZE];
+    device.read_at(Superblock::OFFSET, &mut bytes).is_ok()
+        && Superblock::view(&bytes)
+            .features()
+            .has(Feature::NEEDS_RECOVERY)
+}
