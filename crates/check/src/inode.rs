@@ -303,6 +303,10 @@ impl InodeCheck<'_> {
         let faddr = word32(self.slot, 0x70);
         let high = word32(self.slot, 0x6C);
         let is_high_odd = self.is_directory() && !volume.has(Feature::LARGE_DIR) && high != 0;
+        let acl_high = u32::from(word16(self.slot, 0x76));
+        if acl_high != 0 && !volume.has(Feature::BIT64) {
+            volume.found(self.problem(Code::InodeReserved).found(acl_high));
+        }
         if faddr != 0 || is_high_odd {
             let problem = self.problem(Code::InodeReserved);
             volume.found(problem.found(if faddr != 0 { faddr } else { high }));
@@ -317,13 +321,7 @@ impl InodeCheck<'_> {
             .with(Flags::APPEND)
             .with(Flags::EXTENTS)
             .with(Flags::INDEX);
-        let is_device = matches!(
-            inode.file_type(),
-            Some(FileType::CharDevice | FileType::BlockDevice)
-        );
-        let first = if is_device { 2 } else { 0 };
-        let has_blocks = is_device && (first..15).any(|word| inode.block_word(word) != 0);
-        if inode.flags().0 & bad.0 != 0 || has_blocks {
+        if inode.flags().0 & bad.0 != 0 {
             volume.inode_has(self.ino, Code::DeviceFlags);
         }
         if inode.size_both_words() != 0 {

@@ -132,6 +132,11 @@ pub fn resize_inode(volume: &Volume<'_>, inode: &Inode) {
     };
     let reserved = volume.geometry.group_start(ondisk::Group(0)).reserved;
     let per_block = volume.geometry.block_size().bytes() / 4;
+    let pointers = (0..per_block).map(|index| u64::from(word32(&bytes, 4 * index)));
+    for block in pointers.filter(|block| *block != 0 && !volume.contains(*block, 1)) {
+        let problem = Problem::new(Code::IllegalBlock).ino(Ino::RESIZE);
+        volume.found(problem.lblk(0).found(block));
+    }
     let mut blocks = 1_u64;
     for block in reserved {
         // The descriptor block's place modulo the pointers of a block says which pointer names it.
