@@ -13,7 +13,7 @@ mod structures;
 pub mod targets;
 
 pub use exercise::{Summary, exercise, exercise_with, print_structure};
-pub use mutate::mutant;
+pub use mutate::{mutant, unsealed_mutant};
 pub use overlay::Overlay;
 pub use random::Random;
 pub use seeds::{Seed, seeds};

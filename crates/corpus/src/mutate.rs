@@ -15,6 +15,24 @@ const FRONT: usize = 64;
 /// When `structures` are not those of `base`.
 #[must_use]
 pub fn mutant(base: &Arc<[u8]>, structures: &Structures, number: u64) -> (Overlay, Vec<Structure>) {
+    changed(base, structures, number, true)
+}
+
+/// The same changes as [`mutant`] makes, without right checksums.
+pub fn unsealed_mutant(
+    base: &Arc<[u8]>,
+    structures: &Structures,
+    number: u64,
+) -> (Overlay, Vec<Structure>) {
+    changed(base, structures, number, false)
+}
+
+fn changed(
+    base: &Arc<[u8]>,
+    structures: &Structures,
+    number: u64,
+    seals: bool,
+) -> (Overlay, Vec<Structure>) {
     let mut random = Random::new(number.wrapping_mul(0x1234_5679).wrapping_add(7));
     let mut image = Overlay::new(Arc::clone(base));
     let mut changed = Vec::new();
@@ -30,13 +48,15 @@ pub fn mutant(base: &Arc<[u8]>, structures: &Structures, number: u64) -> (Overla
                 edit(&mut random, &mut bytes, structures);
             }
         }
-        if !random.one_in(16) {
+        if !random.one_in(16) && seals {
             structure.kind.seal(&mut bytes, &structures.geometry);
         }
         // The magic number and the log's place at least must stay, or nothing behind them is ever read.
         if structure.kind == Kind::Superblock {
             bytes[0x38..0x3A].copy_from_slice(&0xEF53_u16.to_le_bytes());
-            structure.kind.seal(&mut bytes, &structures.geometry);
+            if seals {
+                structure.kind.seal(&mut bytes, &structures.geometry);
+            }
         }
         image.set(structure.offset, bytes);
         changed.push(structure);
