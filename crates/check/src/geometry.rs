@@ -78,6 +78,12 @@ pub fn fields(sb: &Superblock, geometry: &Geometry, findings: &Findings) {
             findings.add(Problem::new(Code::GroupSizeOdd).found(count));
         }
     }
+    let is_clustered = sb.clusters_per_group() != sb.blocks_per_group()
+        || sb.log_cluster_size() != sb.log_block_size();
+    if is_clustered && !geometry.has(Feature::BIGALLOC) {
+        let problem = Problem::new(Code::ClusterSize).found(sb.clusters_per_group());
+        findings.add(problem.expected(sb.blocks_per_group()));
+    }
     if sb.uuid() == [0; 16] {
         findings.add(Problem::new(Code::NoUuid));
     }
@@ -174,7 +180,7 @@ fn descriptor(
             is_placed = false;
         }
     }
-    if !desc.has_possible_counts(geometry, group) {
+    if sum.is_some() && desc.itable_unused() > geometry.inodes_per_group() {
         findings.add(problem(Code::DescriptorCounts));
     }
     let uninit = group_desc::flags::INODE_UNINIT | group_desc::flags::BLOCK_UNINIT;

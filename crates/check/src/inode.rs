@@ -413,11 +413,14 @@ impl InodeCheck<'_> {
         if self.has(Flags::EXTENTS) {
             volume.inode_has(self.ino, Code::InlineExtents);
         }
+        if seen.inline.is_none() {
+            volume.inode_has(self.ino, Code::InlineAttribute);
+        }
         let room = 60 + seen.inline.unwrap_or(0) as u64;
         let size = self.inode.size_both_words();
         let is_wrong = match self.is_directory() {
             true => size != room,
-            false => size > room || seen.inline.is_none() && size > 60,
+            false => size > room,
         };
         if is_wrong {
             let problem = self.problem(Code::InlineSize);

@@ -1,7 +1,7 @@
 //! The table of problems: every kind that the checker reports, in one place.
 //!
-//! A number is e2fsck's own where the problem is the same one, so that it can be searched for; numbers from 0x4C0000 on
-//! are this checker's. `docs/check-problems.md` is made from this table.
+//! A number below 0x80000000 is e2fsck's own for the same problem, so that it can be searched for: each one was observed
+//! in e2fsck's problem log beside the message that means the same. Numbers from 0x80000000 on are this checker's. `docs/check-problems.md` is made from this table.
 
 /// What part of the file system a problem is in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -128,166 +128,169 @@ macro_rules! problems {
 }
 
 problems! {
-    SuperblockBroken 0x4C0001 Superblock Fatal false "the superblock can't be used: {name}";
-    SuperblockFromBackup 0x4C0002 Superblock Damage false
+    SuperblockBroken 0x80000001 Superblock Fatal false "the superblock can't be used: {name}";
+    SuperblockFromBackup 0x80000002 Superblock Damage false
         "the first superblock can't be used ({name}); the copy in block {block} is read instead";
     DeviceTooSmall 0x000005 Superblock Fatal false "the file system has {expected} bytes, the device {found}";
     ReservedBlocks 0x00000B Superblock Damage false "{found} blocks are reserved, more than half of all ({expected})";
-    GroupSizeOdd 0x4C0004 Superblock Damage false
+    GroupSizeOdd 0x80000003 Superblock Damage false
         "a group has {found} blocks or inodes, which is not a multiple of 8";
-    NoUuid 0x000009 Superblock Damage true "the file system has no UUID";
-    FeatureMissing 0x4C0005 Superblock Damage false "the feature {name} is missing, which another feature needs";
-    ErrorsRecorded 0x4C0006 Superblock Damage false "errors are on record (state {found})";
-    DescriptorChecksum 0x000031 Descriptor Damage true
+    ClusterSize 0x80000036 Superblock Damage false
+        "clusters differ from blocks ({found} of them in a group, not {expected}) without the bigalloc feature";
+    NoUuid 0x80000004 Superblock Damage true "the file system has no UUID";
+    FeatureMissing 0x80000005 Superblock Damage false "the feature {name} is missing, which another feature needs";
+    ErrorsRecorded 0x80000006 Superblock Note false "errors are on record (state {found})";
+    DescriptorChecksum 0x000035 Descriptor Damage true
         "the descriptor's checksum is {found}, it should be {expected}";
     BlockBitmapPlace 0x000001 Descriptor Fatal false
         "the block bitmap lies at block {found}, outside of where it may";
     InodeBitmapPlace 0x000002 Descriptor Fatal false
         "the inode bitmap lies at block {found}, outside of where it may";
     InodeTablePlace 0x000003 Descriptor Fatal false "the inode table lies at block {found}, outside of where it may";
-    DescriptorCounts 0x4C0010 Descriptor Damage true "a count in the descriptor exceeds what a group holds";
-    DescriptorFlags 0x4C0011 Descriptor Damage true
+    DescriptorCounts 0x000038 Descriptor Damage true "the descriptor counts more unused inodes than the group has";
+    DescriptorFlags 0x000036 Descriptor Note true
         "the descriptor has flags (or unused inodes) that need descriptor checksums";
-    DescriptorUnreadable 0x4C0012 Descriptor Fatal false "descriptor block {block} can't be read";
-    MetadataOverlap 0x010007 Descriptor Damage false "block {block} is claimed by two pieces of metadata";
+    DescriptorUnreadable 0x80000007 Descriptor Fatal false "descriptor block {block} can't be read";
+    MetadataOverlap 0x80000008 Descriptor Damage false "block {block} is claimed by two pieces of metadata";
     JournalInode 0x00000F Journal Damage false "inode {found} can't be the journal: {name}";
     JournalSuperblock 0x000015 Journal Damage false "the journal's superblock is wrong: {name}";
-    JournalFeatures 0x000026 Journal Damage false "the journal has features that are not known ({found})";
-    JournalExtra 0x000016 Journal Damage false
+    JournalFeatures 0x80000009 Journal Damage false "the journal has features that are not known ({found})";
+    JournalExtra 0x000016 Journal Note false
         "the superblock names a journal (inode {found}), but the feature is off";
     JournalRecoverWithout 0x000017 Journal Damage true "the journal is to be replayed, but there is no journal";
     JournalNotReplayed 0x000018 Journal Damage true
         "the journal's log begins at block {found}, but the superblock does not ask for a replay";
-    JournalReplayFailed 0x4C0020 Journal Damage false "the journal can't be replayed: {name}";
-    JournalReplayed 0x4C0021 Journal Note true
+    JournalReplayFailed 0x8000000A Journal Damage false "the journal can't be replayed: {name}";
+    JournalReplayed 0x8000000B Journal Note true
         "the journal was replayed in memory; what is reported is the state after it";
-    JournalExternal 0x4C0022 Journal Note false "the journal is on another device, and was not looked at";
+    JournalExternal 0x8000000C Journal Note false "the journal is on another device, and was not looked at";
     ResizeInode 0x000030 Resize Note false "the resize inode is wrong: {name}";
-    ResizeWithout 0x4C0030 Resize Damage false
+    ResizeWithout 0x00002E Resize Note false
         "blocks are reserved for growth ({found}) without the resize_inode feature";
-    OrphanHead 0x000023 Orphan Damage false "the list of orphans begins with inode {found}, which can't be an orphan";
-    OrphanLoop 0x4C0040 Orphan Damage false "the list of orphans is wrong at inode {found}";
-    OrphanFile 0x4C0041 Orphan Damage false "the orphan file is wrong: {name}";
-    OrphanCount 0x4C0042 Orphan Note true "{found} orphans wait to be removed by the next mount";
-    OrphanFlag 0x4C0043 Orphan Damage true "the orphan file has orphans, but the superblock does not say so";
-    MmpBlock 0x4C0050 Mmp Damage false "the multi-mount block {block} is wrong: {name}";
-    TableUnreadable 0x4C0060 Inode Fatal false "block {block} of the inode table can't be read";
+    OrphanHead 0x8000000D Orphan Damage false "the list of orphans begins with inode {found}, which can't be an orphan";
+    OrphanLoop 0x8000000E Orphan Damage false "the list of orphans is wrong at inode {found}";
+    OrphanFile 0x8000000F Orphan Damage false "the orphan file is wrong: {name}";
+    OrphanCount 0x80000010 Orphan Note true "{found} orphans wait to be removed by the next mount";
+    OrphanFlag 0x80000011 Orphan Damage true "the orphan file has orphans, but the superblock does not say so";
+    MmpBlock 0x80000012 Mmp Damage false "the multi-mount block {block} is wrong: {name}";
+    TableUnreadable 0x80000013 Inode Fatal false "block {block} of the inode table can't be read";
     RootNotDirectory 0x010001 Inode Damage false "the root is not a directory";
     RootDtime 0x010002 Inode Damage true "the root has a deletion time";
     ReservedMode 0x010003 Inode Damage false "the reserved inode has mode {found}";
     ZeroDtime 0x010004 Inode Damage true "the inode is deleted but has no deletion time";
     SetDtime 0x010005 Inode Damage true "the inode is in use but has a deletion time ({found})";
-    LowDtime 0x010047 Orphan Damage true "the inode was part of a list of orphans that is broken";
+    LowDtime 0x010037 Orphan Damage true "the inode was part of a list of orphans that is broken";
     ZeroLengthDirectory 0x010006 Inode Damage false "the directory has no blocks";
     InodeSize 0x01000C Inode Damage false "the size is {found}, but the blocks say {expected}";
     InodeBlocks 0x01000D Inode Damage false "the inode counts {found} sectors, its map has {expected}";
-    IllegalBlock 0x01000F Map Damage false
+    IllegalBlock 0x01000E Map Damage false
         "logical block {lblk} points to block {found}, which does not exist or may not be used";
-    TooManyIllegal 0x010011 Map Damage false "{found} pointers of the inode lead to blocks that do not exist";
-    TooBigDirectory 0x01003B Map Damage false "the directory has a block {lblk}, beyond what a directory may have";
-    TooBigFile 0x01003C Map Damage false "the file has a block {lblk}, beyond what its kind of map may have";
-    ImagicFlag 0x010018 Inode Damage false "the inode has a flag of a feature that is off ({found})";
-    DeviceFlags 0x010036 Inode Damage false "the special file has flags or blocks that it can't have";
-    DeviceSize 0x01003A Inode Damage false "the special file has a size ({found})";
+    TooManyIllegal 0x80000014 Map Damage false "{found} pointers of the inode lead to blocks that do not exist";
+    TooBigDirectory 0x80000015 Map Damage false "the directory has a block {lblk}, beyond what a directory may have";
+    TooBigFile 0x80000016 Map Damage false "the file has a block {lblk}, beyond what its kind of map may have";
+    ImagicFlag 0x01002F Inode Damage false "the inode has a flag of a feature that is off ({found})";
+    DeviceFlags 0x010030 Inode Note false "the special file has flags or blocks that it can't have";
+    DeviceSize 0x010032 Inode Damage false "the special file has a size ({found})";
     ExtraSize 0x01004F Inode Damage false "the inode has {found} bytes of extra fields, which can't be";
-    TimeOutOfRange 0x010082 Inode Damage false "a time of the inode lies beyond the year 2310";
+    TimeOutOfRange 0x010082 Inode Note false "a time of the inode lies beyond the year 2310";
     InodeChecksum 0x010068 Inode Damage false "the inode's checksum is wrong";
     EncryptWithoutContext 0x01008A Inode Damage false "the inode is encrypted but has no encryption context";
-    InlineFlag 0x4C0070 Inode Damage false "the inode has inline data, which it can't have";
-    InlineExtents 0x4C0071 Inode Damage false "the inode has both inline data and a map";
-    InlineSize 0x4C0072 Inode Damage false "the inode has {found} bytes, its inline data {expected}";
+    InlineFlag 0x80000017 Inode Damage false "the inode has inline data, which it can't have";
+    InlineAttribute 0x010075 Inode Damage false "the inode has inline data, but not the attribute that goes with it";
+    InlineExtents 0x010078 Inode Damage false "the inode has both inline data and a map";
+    InlineSize 0x80000018 Inode Damage false "the inode has {found} bytes, its inline data {expected}";
     BadBlocksInode 0x010065 Inode Damage false "the bad block inode has a mode or other fields set";
-    ExtentsFeature 0x01004C Map Damage false "the inode has extents, but the feature is off";
-    ExtentsFlagMissing 0x01004D Map Damage false "the inode has an extent tree but not the flag";
-    ExtentHeader 0x010055 Map Damage false "an extent header is wrong (node in block {block}, 0 for the root)";
-    ExtentDepth 0x4C0080 Map Damage false
+    ExtentsFeature 0x01005A Map Damage false "the inode has extents, but the feature is off";
+    ExtentsFlagMissing 0x01005C Map Damage false "the inode has an extent tree but not the flag";
+    ExtentHeader 0x80000019 Map Damage false "an extent header is wrong (node in block {block}, 0 for the root)";
+    ExtentDepth 0x8000001A Map Damage false
         "the extent node in block {block} has depth {found}, it should be {expected}";
-    ExtentOrder 0x01004E Map Damage false "the extents are out of order at logical block {lblk}";
-    ExtentPointer 0x010057 Map Damage false
+    ExtentOrder 0x8000001B Map Damage false "the extents are out of order at logical block {lblk}";
+    ExtentPointer 0x010058 Map Damage false
         "an extent at logical block {lblk} points to block {found}, which does not exist";
-    ExtentEnd 0x010056 Map Damage false "an extent at logical block {lblk} ends beyond what it may";
-    ExtentEmpty 0x010059 Map Damage false "an extent at logical block {lblk} has no blocks";
-    ExtentIndexStart 0x01006D Map Damage false
+    ExtentEnd 0x01006E Map Damage false "an extent at logical block {lblk} ends beyond what it may";
+    ExtentEmpty 0x8000001C Map Damage false "an extent at logical block {lblk} has no blocks";
+    ExtentIndexStart 0x8000001D Map Damage false
         "an index says logical block {expected}, the node below begins with {found}";
     ExtentChecksum 0x01006A Map Damage false "the checksum of the extent block {block} is wrong";
-    ExtentUnwrittenDirectory 0x010074 Map Damage false "the directory has unwritten blocks at logical block {lblk}";
-    MisalignedCluster 0x010073 Map Damage false "the cluster of logical block {lblk} is not aligned";
-    MapUnreadable 0x4C0081 Map Damage false "map block {block} can't be read";
-    BlockShared 0x4C0082 Map Damage false "{found} blocks from block {block} on are claimed by others too";
-    BlockSharedRun 0x4C0083 Map Damage false "{found} blocks from block {block} on are claimed more than once";
-    ClaimsTooMany 0x4C0084 Map Fatal false
+    ExtentUnwrittenDirectory 0x8000001E Map Damage false "the directory has unwritten blocks at logical block {lblk}";
+    MisalignedCluster 0x8000001F Map Damage false "the cluster of logical block {lblk} is not aligned";
+    MapUnreadable 0x80000020 Map Damage false "map block {block} can't be read";
+    BlockShared 0x80000021 Map Damage false "{found} blocks from block {block} on are claimed by others too";
+    BlockSharedRun 0x80000022 Map Damage false "{found} blocks from block {block} on are claimed more than once";
+    ClaimsTooMany 0x80000023 Map Fatal false
         "all files together claim more than {expected} blocks; the rest was not looked at";
-    XattrFeature 0x4C0090 Xattr Damage false "the inode has an attribute block, but the feature is off";
-    XattrBlockPlace 0x020025 Xattr Damage false "the attribute block {found} does not exist";
-    XattrList 0x01003E Xattr Damage false "the attributes are broken: {name}";
+    XattrFeature 0x02000E Xattr Damage false "the inode has an attribute block, but the feature is off";
+    XattrBlockPlace 0x020032 Xattr Damage false "the attribute block {found} does not exist";
+    XattrList 0x80000024 Xattr Damage false "the attributes are broken: {name}";
     XattrHash 0x010054 Xattr Damage false "the hash of attribute {name} is {found}, it should be {expected}";
-    XattrBlockList 0x01001B Xattr Damage false "the attribute block {block} is broken: {name}";
+    XattrBlockList 0x80000025 Xattr Damage false "the attribute block {block} is broken: {name}";
     XattrBlockChecksum 0x01006C Xattr Damage false "the checksum of the attribute block {block} is wrong";
-    XattrReferences 0x01001A Xattr Damage false
+    XattrReferences 0x01003C Xattr Damage false
         "the attribute block {block} says {found} references, there are {expected}";
     XattrValueInode 0x010083 Xattr Damage false
         "the value of attribute {name} is in inode {found}, which does not hold one";
-    XattrValueReferences 0x4C0091 Xattr Damage false "the value inode says {found} references, there are {expected}";
-    LargeFile 0x020010 Superblock Damage true "a file is larger than 2 GiB, but the feature large_file is off";
-    DirectoryFeature 0x010029 Htree Damage false "the inode has an index that it can't have";
-    DirectoryHole 0x02001A Directory Damage false "block {lblk} of the directory is a hole";
-    DirectoryUnreadable 0x02000F Directory Damage false "block {lblk} of the directory (block {block}) can't be read";
+    XattrValueReferences 0x80000026 Xattr Damage false "the value inode says {found} references, there are {expected}";
+    LargeFile 0x020033 Superblock Damage true "a file is larger than 2 GiB, but the feature large_file is off";
+    DirectoryFeature 0x010048 Htree Damage false "the inode has an index that it can't have";
+    DirectoryHole 0x020015 Directory Damage false "block {lblk} of the directory is a hole";
+    DirectoryUnreadable 0x80000027 Directory Damage false "block {lblk} of the directory (block {block}) can't be read";
     DirectoryCorrupt 0x020013 Directory Damage false "block {lblk} of the directory is broken at byte {found}";
     DirectoryChecksum 0x02004D Directory Damage false "the checksum of block {lblk} of the directory is wrong";
     DirectoryNoChecksum 0x02004C Directory Damage false "block {lblk} of the directory has no checksum";
     DotMissing 0x02000B Directory Damage false "the first entry is '{name}', not '.'";
-    DotInode 0x020006 Directory Damage false "'.' names inode {found}";
+    DotInode 0x020001 Directory Damage false "'.' names inode {found}";
     DotDotMissing 0x02000C Directory Damage false "the second entry is '{name}', not '..'";
-    DotAgain 0x020008 Directory Damage false "'{name}' stands where it may not (block {lblk})";
+    DotAgain 0x80000028 Directory Damage false "'{name}' stands where it may not (block {lblk})";
     EntryInode 0x020002 Directory Damage false "'{name}' names inode {found}, which can't be";
     EntryRoot 0x020007 Directory Damage false "'{name}' is a link to the root";
     EntryUnused 0x020003 Directory Damage false "'{name}' names inode {found}, which is not in use";
-    EntryUninit 0x02003B Directory Damage false
+    EntryUninit 0x80000029 Directory Damage false
         "'{name}' names inode {found}, which lies in the unused part of its table";
-    EntryName 0x020005 Directory Damage false "'{name}' (inode {found}) is not a name";
-    EntryEncryptedName 0x02004E Directory Damage false "'{name}' (inode {found}) is too short for an encrypted name";
-    EntryNoName 0x02000A Directory Damage false "an entry for inode {found} has no name";
-    EntryCasefold 0x020052 Directory Damage false
+    EntryName 0x020008 Directory Damage false "'{name}' (inode {found}) is not a name";
+    EntryEncryptedName 0x8000002A Directory Damage false "'{name}' (inode {found}) is too short for an encrypted name";
+    EntryNoName 0x020030 Directory Damage false "an entry for inode {found} has no name";
+    EntryCasefold 0x8000002B Directory Damage false
         "'{name}' (inode {found}) is not UTF-8, which the file system asks for";
     EntryType 0x020028 Directory Damage true "'{name}' says type {found}, its inode {expected}";
-    EntryTwice 0x020030 Directory Damage false "'{name}' stands twice in block {lblk}";
-    DirectoryLinked 0x02001C Directory Damage false "'{name}' is a second name of directory {found}";
-    InodeMode 0x02001F Inode Damage false "the mode {found} names no type of file";
-    InodeReserved 0x020014 Inode Damage false "a field that must be zero holds {found}";
-    SymlinkInvalid 0x020040 Inode Damage false "the symbolic link is not valid";
-    HtreeRoot 0x01002A Htree Damage false "the root of the index is wrong: {name}";
-    HtreeNode 0x4C00B0 Htree Damage false "the index node in block {lblk} is wrong: {name}";
+    EntryTwice 0x8000002C Directory Damage false "'{name}' stands twice in block {lblk}";
+    DirectoryLinked 0x020006 Directory Damage false "'{name}' is a second name of directory {found}";
+    InodeMode 0x020012 Inode Damage false "the mode {found} names no type of file";
+    InodeReserved 0x8000002D Inode Damage false "a field that must be zero holds {found}";
+    SymlinkInvalid 0x020031 Inode Damage false "the symbolic link is not valid";
+    HtreeRoot 0x8000002E Htree Damage false "the root of the index is wrong: {name}";
+    HtreeNode 0x8000002F Htree Damage false "the index node in block {lblk} is wrong: {name}";
     HtreePointer 0x02003A Htree Damage false "the index points to block {found}, which is not in the directory";
     HtreeUnreferenced 0x020034 Htree Damage false "the index does not lead to block {lblk}";
-    HtreeTwice 0x020035 Htree Damage false "the index leads to block {lblk} twice";
-    HtreeOrder 0x02003D Htree Damage false "the hashes are not in order in block {lblk}";
+    HtreeTwice 0x80000030 Htree Damage false "the index leads to block {lblk} twice";
+    HtreeOrder 0x80000031 Htree Damage false "the hashes are not in order in block {lblk}";
     HtreeMin 0x020036 Htree Damage false "block {lblk} holds a hash below its range";
     HtreeMax 0x020037 Htree Damage false "block {lblk} holds a hash above its range";
-    HtreeChecksum 0x020049 Htree Damage false "the checksum of the index in block {lblk} is wrong";
+    HtreeChecksum 0x80000032 Htree Damage false "the checksum of the index in block {lblk} is wrong";
     NoRoot 0x030001 Connectivity Fatal false "there is no root directory";
-    NoLostFound 0x030004 Connectivity Note true "there is no lost+found";
+    NoLostFound 0x80000033 Connectivity Note true "there is no lost+found";
     Unconnected 0x030003 Connectivity Damage false "the directory can't be reached from the root";
-    DotDotParent 0x030009 Connectivity Damage false "'..' names inode {found}, the parent is {expected}";
+    DotDotParent 0x030005 Connectivity Damage false "'..' names inode {found}, the parent is {expected}";
     Unattached 0x040002 Connectivity Damage false "the inode has no name";
     Links 0x040003 Count Damage false "the link count is {found}, there are {expected}";
-    BlockBitmapUnreadable 0x4C00C0 Bitmap Damage false "a bitmap in block {block} can't be read";
-    BlockBitmapChecksum 0x4C00C1 Bitmap Damage true "the block bitmap's checksum is wrong";
-    InodeBitmapChecksum 0x4C00C2 Bitmap Damage true "the inode bitmap's checksum is wrong";
-    BlockFreeUsed 0x050003 Bitmap Damage false
+    BlockBitmapUnreadable 0x80000034 Bitmap Damage false "a bitmap in block {block} can't be read";
+    BlockBitmapChecksum 0x05001B Bitmap Damage true "the block bitmap's checksum is wrong";
+    InodeBitmapChecksum 0x05001A Bitmap Damage true "the inode bitmap's checksum is wrong";
+    BlockFreeUsed 0x050005 Bitmap Damage false
         "{found} clusters in use are free in the bitmap, from block {block} on";
-    BlockUsedFree 0x050005 Bitmap Damage true
+    BlockUsedFree 0x050004 Bitmap Damage true
         "{found} clusters that nobody uses are in use in the bitmap, from block {block} on";
-    InodeFreeUsed 0x050007 Bitmap Damage false "{found} inodes in use are free in the bitmap, the first is {other}";
-    InodeUsedFree 0x050009 Bitmap Damage true
+    InodeFreeUsed 0x050009 Bitmap Damage false "{found} inodes in use are free in the bitmap, the first is {other}";
+    InodeUsedFree 0x050008 Bitmap Damage true
         "{found} inodes that are free are in use in the bitmap, the first is {other}";
     BlockPadding 0x050002 Bitmap Damage true "the bits beyond the group's end are not all set in the block bitmap";
     InodePadding 0x050001 Bitmap Damage true "the bits beyond the group's end are not all set in the inode bitmap";
     GroupFreeBlocks 0x05000E Count Damage true "the descriptor says {found} free clusters, there are {expected}";
-    GroupFreeInodes 0x05000C Count Damage true "the descriptor says {found} free inodes, there are {expected}";
-    GroupDirectories 0x05000A Count Damage true "the descriptor says {found} directories, there are {expected}";
+    GroupFreeInodes 0x05000B Count Damage true "the descriptor says {found} free inodes, there are {expected}";
+    GroupDirectories 0x05000C Count Damage true "the descriptor says {found} directories, there are {expected}";
     FreeBlocks 0x05000F Count Note true "the superblock says {found} free blocks, there are {expected}";
     FreeInodes 0x05000D Count Note true "the superblock says {found} free inodes, there are {expected}";
-    QuotaInode 0x4C00D0 Quota Damage false "the quota inode is wrong: {name}";
+    QuotaInode 0x80000035 Quota Damage false "the quota inode is wrong: {name}";
 }
 
 impl Code {

@@ -77,7 +77,7 @@ pub fn journal(volume: &Volume<'_>) {
     let bad = |why: &str| {
         volume.found(Problem::new(Code::JournalInode).found(ino.0).name(why));
     };
-    let Some((_, runs)) = file(volume, ino) else {
+    let Some((inode, runs)) = file(volume, ino) else {
         return bad("it is not a regular file in use");
     };
     let mut at = 0;
@@ -86,6 +86,9 @@ pub fn journal(volume: &Volume<'_>) {
             return bad("its map has holes");
         }
         at += run.len;
+    }
+    if inode.size(true) > at << volume.geometry.block_size().bits() {
+        return bad("it is longer than its map");
     }
     let Some(first) = runs.first().and_then(|run| volume.block(run.pblk)) else {
         return bad("it has no blocks");
@@ -132,26 +135,22 @@ pub fn resize_inode(volume: &Volume<'_>, inode: &Inode) {
     };
     let reserved = volume.geometry.group_start(ondisk::Group(0)).reserved;
     let per_block = volume.geometry.block_size().bytes() / 4;
-    let pointers = (0..per_block).map(|index| u64::from(word32(&bytes, 4 * index)));
-    for block in pointers.filter(|block| *block != 0 && !volume.contains(*block, 1)) {
-        let problem = Problem::new(Code::IllegalBlock).ino(Ino::RESIZE);
-        volume.found(problem.lblk(0).found(block));
+    let primary = volume.geometry.primary_superblock().0 + 1;
+    // The descriptor block's place modulo the pointers of a block says which pointer names it.
+    let is_named = |block: u64| {
+        let index = (block - primary) as usize % per_block;
+        u64::from(word32(&bytes, 4 * index)) == block
+    };
+    if !reserved.clone().all(is_named) {
+        bad("it does not name all reserved descriptor blocks");
     }
-    let mut blocks = 1_u64;
-    for block in reserved {
-        // The descriptor block's place modulo the pointers of a block says which pointer names it.
-        let index = (block - volume.geometry.primary_superblock().0 - 1) as usize % per_block;
-        if u64::from(word32(&bytes, 4 * index)) != block {
-            return bad("it does not name all reserved descriptor blocks");
-        }
-        blocks += 1;
-        let Some(backups) = volume.block(block) else {
-            return bad("a reserved descriptor block can't be read");
-        };
-        blocks += (0..per_block)
-            .filter(|i| word32(&backups, 4 * i) != 0)
-            .count() as u64;
-    }
+    let Some(blocks) = pointers(volume, &bytes, &|block| {
+        let backups = volume.block(block)?;
+        pointers(volume, &backups, &|_| Some(0))
+    }) else {
+        return bad("a reserved descriptor block can't be read");
+    };
+    let blocks = 1 + blocks;
     let found = inode.sectors(false, volume.geometry.block_size());
     let expected = blocks << (volume.geometry.block_size().bits() - 9);
     // With bigalloc how its blocks share clusters decides what it counts.
@@ -159,6 +158,21 @@ pub fn resize_inode(volume: &Volume<'_>, inode: &Inode) {
         let problem = Problem::new(Code::InodeBlocks).ino(Ino::RESIZE);
         volume.found(problem.found(found).expected(expected));
     }
+}
+
+/// Counts the blocks that a block of the resize inode points to, with those below; reports pointers to no block.
+fn pointers(volume: &Volume<'_>, bytes: &[u8], below: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
+    let mut blocks = 0;
+    for word in 0..bytes.len() / 4 {
+        let block = u64::from(word32(bytes, 4 * word));
+        if block != 0 && !volume.contains(block, 1) {
+            let problem = Problem::new(Code::IllegalBlock).ino(Ino::RESIZE);
+            volume.found(problem.lblk(0).found(block));
+        } else if block != 0 {
+            blocks += 1 + below(block)?;
+        }
+    }
+    Some(blocks)
 }
 
 /// The inodes that wait to be removed: the list in the superblock and inodes, and the orphan file. Sorted.

@@ -1,0 +1,262 @@
+//! Verdicts beside e2fsck's: on the images of tests/corpus and on mutants of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use corpus::{Overlay, Structures};
+use device::{BlockDevice, MemoryDevice};
+use lanefs_check::problem::Code;
+use lanefs_check::{Options, Report};
+use sync::Arc;
+use sync::atomic::AtomicBool;
+
+mod made;
+
+fn check(bytes: &[u8], threads: usize) -> Result<Report, lanefs_check::Error> {
+    check_device(&MemoryDevice::from_bytes(bytes), threads)
+}
+
+fn check_device(device: &dyn BlockDevice, threads: usize) -> Result<Report, lanefs_check::Error> {
+    let cancelled = AtomicBool::new(false);
+    let options = Options {
+        threads,
+        superblock: None,
+        is_replayed: false,
+        cancelled: &cancelled,
+        stage: &|_| {},
+    };
+    lanefs_check::check(device, &options)
+}
+
+/// What e2fsck -fn says of an image.
+struct Verdict {
+    /// The exit status; -1 when it was killed.
+    status: i32,
+    /// The output.
+    text: String,
+    /// The numbers of its problem log.
+    numbers: BTreeSet<u32>,
+}
+
+impl Verdict {
+    /// Whether e2fsck found damage. It exits with 0 where descriptor checksums alone are wrong (with which the kernel
+    /// does not mount) or where a copy of the superblock serves; it logs both.
+    fn is_damage(&self) -> bool {
+        const NAMED: [u32; 2] = [0x3E, 0x44];
+        self.status != 0 || NAMED.iter().any(|number| self.numbers.contains(number))
+    }
+}
+
+/// Runs e2fsck -fn. None where it is missing.
+fn e2fsck(bytes: &[u8]) -> Option<Verdict> {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, config, log] = ["image", "config", "log"].map(|name| folder.path().join(name));
+    std::fs::write(&path, bytes).unwrap();
+    let options = format!("[options]\nproblem_log_filename = {}\n", log.display());
+    std::fs::write(&config, options).unwrap();
+    let mut command = Command::new("timeout");
+    let output = command
+        .args(["-s", "KILL", "10", "e2fsck", "-fn"])
+        .arg(&path)
+        .env("E2FSCK_CONFIG", &config)
+        .output()
+        .ok()?;
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    let numbers = log.lines().filter(|line| line.starts_with("<problem "));
+    let numbers = numbers.filter_map(|line| {
+        let (number, _) = line.split_once("code=\"0x")?.1.split_once('"')?;
+        u32::from_str_radix(number, 16).ok()
+    });
+    Some(Verdict {
+        status: output.status.code().unwrap_or(-1),
+        text: String::from_utf8_lossy(&output.stdout).into_owned(),
+        numbers: numbers.collect(),
+    })
+}
+
+fn shown(report: &Report) -> String {
+    let lines = report.problems.iter().take(12);
+    lines.map(|problem| format!("    {problem}\n")).collect()
+}
+
+#[test]
+fn every_image_of_the_corpus_is_judged_as_by_e2fsck() {
+    for seed in corpus::seeds().filter(|seed| !seed.name.starts_with("dirty")) {
+        let Some(Verdict { status, text, .. }) = e2fsck(&seed.bytes) else {
+            return testkit::skip("e2fsck is missing");
+        };
+        let report = check(&seed.bytes, 2).unwrap();
+        assert_eq!(
+            report.is_clean(),
+            status == 0,
+            "{}:\n{}{text}",
+            seed.name,
+            shown(&report)
+        );
+        let totals = report.totals.unwrap();
+        let line = format!("{}/{} files", totals.files, totals.inodes);
+        assert!(text.contains(&line), "{}: {line}\n{text}", seed.name);
+        let line = format!("{}/{} blocks", totals.used_blocks, totals.blocks);
+        assert!(text.contains(&line), "{}: {line}\n{text}", seed.name);
+    }
+}
+
+/// The sums of a run over mutants.
+#[derive(Default)]
+struct Sums {
+    runs: u32,
+    missed: u32,
+    false_alarms: u32,
+    /// For each kind that was reported: in how many mutants, and which numbers e2fsck logged for how many of those.
+    numbers: BTreeMap<Code, (u32, BTreeMap<u32, u32>)>,
+}
+
+impl Sums {
+    /// Compares the verdicts of one mutant; the disagreement in words, where there is one.
+    fn judge(&mut self, bytes: &[u8], verdict: &Verdict) -> Option<String> {
+        let ours = check(bytes, 2);
+        let is_clean = ours.as_ref().is_ok_and(Report::is_clean);
+        self.runs += 1;
+        for code in ours.iter().flat_map(|report| report.counts.keys()) {
+            let (runs, numbers) = self.numbers.entry(*code).or_default();
+            *runs += 1;
+            for number in &verdict.numbers {
+                *numbers.entry(*number).or_default() += 1;
+            }
+        }
+        if is_clean != verdict.is_damage() {
+            return None;
+        }
+        let what = if is_clean { "missed" } else { "false alarm" };
+        self.missed += u32::from(is_clean);
+        self.false_alarms += u32::from(!is_clean);
+        let ours = ours.map_or_else(|error| error.to_string(), |report| shown(&report));
+        let theirs = verdict
+            .text
+            .lines()
+            .filter(|line| !line.starts_with("Pass"));
+        let theirs: String = theirs.take(8).map(|line| format!("    {line}\n")).collect();
+        let status = verdict.status;
+        Some(format!(
+            "{what}:\n  ours:\n{ours}  e2fsck ({status}):\n{theirs}"
+        ))
+    }
+
+    /// Prints which numbers e2fsck logged beside each kind.
+    fn print_numbers(&self) {
+        for (code, (runs, numbers)) in &self.numbers {
+            let mut numbers: Vec<_> = numbers
+                .iter()
+                .map(|(number, runs)| (*runs, *number))
+                .collect();
+            numbers.sort_unstable_by(|a, b| b.cmp(a));
+            let numbers: Vec<_> = numbers
+                .iter()
+                .take(4)
+                .map(|(runs, number)| format!("{number:#08x} {runs}"))
+                .collect();
+            println!(
+                "{code:?} {:#08x}, in {runs}: {}",
+                code.kind().number,
+                numbers.join(", ")
+            );
+        }
+    }
+}
+
+fn number_from(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Mutants of every profile, most with right checksums. LANEFS_CHECK_MUTANTS sets how many of each, LANEFS_CHECK_SAVE
+/// the folder for those that are judged differently.
+#[test]
+fn mutants_are_judged_as_by_e2fsck() {
+    let asked = number_from("LANEFS_CHECK_MUTANTS");
+    let first = number_from("LANEFS_CHECK_FIRST").unwrap_or(0);
+    let mut sums = [Sums::default(), Sums::default()];
+    for seed in corpus::seeds().filter(|seed| !seed.name.starts_with("dirty")) {
+        let structures = Structures::of(&Overlay::new(Arc::clone(&seed.bytes)));
+        for (sums, mutate) in sums
+            .iter_mut()
+            .zip([corpus::mutant, corpus::unsealed_mutant])
+        {
+            for number in first..first + asked.unwrap_or(3) {
+                let (mutant, changed) = mutate(&seed.bytes, &structures, number);
+                let bytes = mutant.get(0, mutant.len());
+                let Some(verdict) = e2fsck(&bytes) else {
+                    return testkit::skip("e2fsck is missing");
+                };
+                if let Some(words) = sums.judge(&bytes, &verdict)
+                    && asked.is_some()
+                {
+                    let kinds: Vec<_> = changed.iter().map(|it| (it.kind, it.offset)).collect();
+                    if let Some(folder) = std::env::var_os("LANEFS_CHECK_SAVE") {
+                        let name = format!("{}-{number}-{}.img", seed.name, sums.runs);
+                        std::fs::write(std::path::Path::new(&folder).join(name), &bytes).unwrap();
+                    }
+                    println!("{} {number} {kinds:?} {words}", seed.name);
+                }
+            }
+        }
+    }
+    for (sums, seals) in sums.iter().zip(["right", "stale"]) {
+        let Sums {
+            runs,
+            missed,
+            false_alarms,
+            ..
+        } = sums;
+        println!(
+            "{runs} mutants with {seals} checksums, {missed} missed, {false_alarms} false alarms"
+        );
+        if asked.is_some() {
+            sums.print_numbers();
+        }
+    }
+    let [sealed, unsealed] = sums;
+    assert!(
+        asked.is_some()
+            || sealed.false_alarms <= sealed.runs / 20 && sealed.missed <= sealed.runs / 4
+    );
+    assert!(
+        asked.is_some()
+            || unsealed.false_alarms <= unsealed.runs / 20 && unsealed.missed <= unsealed.runs / 4
+    );
+}
+
+const HEAD: &str = "# Problems that `lanefs check` reports
+
+Generated from the table in `crates/check/src/problem.rs` and tested: after a change, run
+`LANEFS_UPDATE=1 cargo test -p lanefs-check --test judged the_page`.
+
+A number below 0x80000000 is e2fsck's own for the same problem: each one was observed in the problem log of e2fsck 1.47.0
+(`problem_log_filename` in e2fsck.conf) beside the message that means the same. Numbers from 0x80000000 on are this
+checker's. A *note* leaves the file system clean; *fatal* means that what depends on it is not judged. The last column says whether a careful repair
+(`-p`, not available yet) would mend it.
+
+| number | class | severity | sentence | -p |
+|---|---|---|---|---|
+";
+
+#[test]
+fn the_page_of_problems_is_what_the_table_says() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/check-problems.md");
+    let lines = lanefs_check::problem::TABLE.iter().map(|kind| {
+        let preen = if kind.preen { "yes" } else { "no" };
+        let (class, severity) = (kind.class.name(), kind.severity.name());
+        format!(
+            "| {:#08x} | {class} | {severity} | {} | {preen} |\n",
+            kind.number, kind.sentence
+        )
+    });
+    let page = HEAD.to_owned() + &lines.collect::<String>();
+    if std::env::var_os("LANEFS_UPDATE").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/check-problems.md is out of date; LANEFS_UPDATE=1 writes it anew"
+    );
+}
