@@ -3,6 +3,7 @@
 mod bench;
 mod build;
 mod change;
+mod check;
 mod cli_page;
 mod copy_modes;
 mod disks;

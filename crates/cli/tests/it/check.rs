@@ -1,0 +1,136 @@
+//! `lanefs check`: the exit statuses of fsck(8), and what it prints.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::fixture::{Fixture, error, lanefs, run, tool};
+
+fn check(options: &[&str], image: &Path) -> std::process::Output {
+    let mut command = lanefs();
+    command.arg("check").args(options).arg(image);
+    command.output().unwrap()
+}
+
+fn printed(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Sets the link count of `/hello.txt` to 9, where it has 2 names.
+fn damage(fixture: &Fixture) {
+    let mut command = Command::new("debugfs");
+    command.args(["-w", "-R", "set_inode_field /hello.txt links_count 9"]);
+    tool(command.arg(&fixture.image));
+}
+
+#[test]
+fn a_clean_image_is_0_and_its_last_line_is_that_of_e2fsck() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let before = fs::read(&fixture.image).unwrap();
+    let e2fsck = tool(Command::new("e2fsck").arg("-fn").arg(&fixture.image));
+    let last = e2fsck.lines().last().unwrap();
+    for options in [&[][..], &["-n"], &["-f"], &["-fn", "--threads", "2"]] {
+        let output = check(options, &fixture.image);
+        assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+        assert_eq!(printed(&output).trim_end(), last, "{options:?}");
+    }
+    assert!(
+        fs::read(&fixture.image).unwrap() == before,
+        "the image was written to"
+    );
+}
+
+#[test]
+fn damage_is_4_and_is_named_and_stays() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    damage(&fixture);
+    let before = fs::read(&fixture.image).unwrap();
+    let output = check(&[], &fixture.image);
+    assert_eq!(output.status.code(), Some(4), "{}", error(&output));
+    let text = printed(&output);
+    assert!(text.contains("the link count is 9, there are 2"), "{text}");
+    assert!(text.contains("the file system has errors"), "{text}");
+    assert!(
+        fs::read(&fixture.image).unwrap() == before,
+        "the image was written to"
+    );
+}
+
+#[test]
+fn a_repair_is_refused_with_16_and_changes_nothing() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    damage(&fixture);
+    let before = fs::read(&fixture.image).unwrap();
+    for option in ["-p", "-a", "-y", "-fy"] {
+        let output = check(&[option], &fixture.image);
+        assert_eq!(output.status.code(), Some(16), "{option}");
+        let text = error(&output);
+        assert!(text.contains("can't repair a file system yet"), "{text}");
+        assert!(text.contains("e2fsck"), "what to do instead: {text}");
+        assert!(output.stdout.is_empty(), "{option}");
+    }
+    assert!(
+        fs::read(&fixture.image).unwrap() == before,
+        "the image was written to"
+    );
+}
+
+#[test]
+fn what_is_not_an_ext4_is_8() {
+    let folder = tempfile::tempdir().unwrap();
+    let zeros = folder.path().join("zeros.img");
+    fs::write(&zeros, vec![0; 1 << 20]).unwrap();
+    let text = folder.path().join("text");
+    fs::write(&text, "not a file system\n").unwrap();
+    let empty = folder.path().join("empty");
+    fs::write(&empty, "").unwrap();
+    let missing = folder.path().join("missing");
+    for image in [&zeros, &text, &empty, &missing] {
+        let output = check(&[], image);
+        let (status, text) = (output.status.code(), error(&output));
+        assert_eq!(status, Some(8), "{image:?}: {text}{}", printed(&output));
+        assert!(text.contains(image.to_str().unwrap()), "{image:?}: {text}");
+    }
+}
+
+#[test]
+fn json_has_verdict_problems_and_sums() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let read = |status| {
+        let output = check(&["--json"], &fixture.image);
+        assert_eq!(output.status.code(), Some(status), "{}", error(&output));
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(value["version"], 1, "{value}");
+        value["check"].clone()
+    };
+    let clean = read(0);
+    assert_eq!(clean["clean"], true, "{clean}");
+    assert_eq!(clean["problems"].as_array().unwrap().len(), 0, "{clean}");
+    assert!(clean["totals"]["files"].as_u64().unwrap() > 11, "{clean}");
+    damage(&fixture);
+    let damaged = read(4);
+    assert_eq!(damaged["clean"], false, "{damaged}");
+    let problems = damaged["problems"].as_array().unwrap();
+    let problem = problems.iter().find(|problem| problem["class"] == "count");
+    let problem = problem.unwrap_or_else(|| panic!("{damaged}"));
+    assert_eq!(problem["found"], 9, "{damaged}");
+    assert_eq!(problem["expected"], 2, "{damaged}");
+    assert!(problem["inode"].is_u64(), "{damaged}");
+}
+
+#[test]
+fn options_that_make_no_sense_are_usage() {
+    let output = run(["check", "-n", "-y", "image"]);
+    assert_ne!(output.status.code(), Some(0));
+    assert!(error(&output).contains("-y"), "{}", error(&output));
+}
