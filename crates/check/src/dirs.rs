@@ -212,9 +212,8 @@ impl Reader<'_> {
 
     fn entries(&self, bytes: &[u8], form: Form, spot: Spot, index: Option<&Index>) {
         let mut names = HashSet::new();
-        let mut number = spot.number;
         let mut reached = 0;
-        for entry in dirent::entries(bytes, form) {
+        for (number, entry) in (spot.number..).zip(dirent::entries(bytes, form)) {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(_) => {
@@ -238,7 +237,6 @@ impl Reader<'_> {
                     index.entry(self, spot.lblk, &entry);
                 }
             }
-            number += 1;
         }
     }
 

@@ -8,6 +8,8 @@ use crate::report::Problem;
 use crate::volume::Volume;
 
 const ENTRY: usize = 12;
+/// Where a header has its depth.
+const DEPTH: usize = 6;
 /// Entries that a block may leave unused at its end, for its tail.
 const SLACK: usize = 2;
 
@@ -26,7 +28,7 @@ fn entries(bytes: &[u8]) -> usize {
 }
 
 fn depth(bytes: &[u8]) -> u16 {
-    word16(bytes, 6)
+    word16(bytes, DEPTH)
 }
 
 /// Whether a node's header can be believed.
@@ -137,7 +139,7 @@ impl Walk<'_> {
         if !sink.node(leaf) {
             return None;
         }
-        let Some(node) = self.volume.block(leaf) else {
+        let Some(mut node) = self.volume.block(leaf) else {
             sink.problem(self.problem(Code::MapUnreadable).block(leaf));
             return None;
         };
@@ -153,7 +155,8 @@ impl Walk<'_> {
         if depth(&node) != wanted {
             let problem = self.problem(Code::ExtentDepth).block(leaf);
             sink.problem(problem.found(depth(&node)).expected(wanted));
-            return None;
+            // The depth is known from above: what the node maps is in use all the same.
+            node[DEPTH..DEPTH + 2].copy_from_slice(&wanted.to_le_bytes());
         }
         let first = u64::from(word32(&node, ENTRY));
         if entries(&node) > 0 && first != lblk {

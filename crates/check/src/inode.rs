@@ -197,6 +197,11 @@ fn is_reserved_in_use(volume: &Volume<'_>, ino: Ino, inode: &Inode) -> bool {
     if ino == Ino::ROOT || special::is_special(volume, ino) {
         return true;
     }
+    if ino == Ino::RESIZE && inode.links_count() != 0 {
+        volume.inode_has(ino, Code::ResizeLeft);
+        special::resize_inode(volume, inode);
+        return false;
+    }
     if ino == Ino::BAD {
         let is_odd = inode.mode() != 0
             || inode.size_both_words() != 0 && inode.blocks_lo() == 0

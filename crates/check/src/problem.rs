@@ -1,7 +1,8 @@
 //! The table of problems: every kind that the checker reports, in one place.
 //!
-//! A number below 0x80000000 is e2fsck's own for the same problem, so that it can be searched for: each one was observed
-//! in e2fsck's problem log beside the message that means the same. Numbers from 0x80000000 on are this checker's. `docs/check-problems.md` is made from this table.
+//! A number below 0x80000000 is e2fsck's own for the same problem, so that it can be searched for: each one was
+//! observed in e2fsck's problem log beside the message that means the same. Numbers from 0x80000000 on are this
+//! checker's. `docs/check-problems.md` is made from this table.
 
 /// What part of the file system a problem is in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -154,6 +155,8 @@ problems! {
     MetadataOverlap 0x80000008 Descriptor Damage false "block {block} is claimed by two pieces of metadata";
     JournalInode 0x00000F Journal Damage false "inode {found} can't be the journal: {name}";
     JournalSuperblock 0x000015 Journal Damage false "the journal's superblock is wrong: {name}";
+    JournalFirst 0x80000037 Journal Damage false
+        "the journal's log has no room: the kernel refuses to mount this (e2fsck does not look for it)";
     JournalFeatures 0x80000009 Journal Damage false "the journal has features that are not known ({found})";
     JournalExtra 0x000016 Journal Note false
         "the superblock names a journal (inode {found}), but the feature is off";
@@ -167,6 +170,7 @@ problems! {
     ResizeInode 0x000030 Resize Note false "the resize inode is wrong: {name}";
     ResizeWithout 0x00002E Resize Note false
         "blocks are reserved for growth ({found}) without the resize_inode feature";
+    ResizeLeft 0x00002F Resize Note false "the resize inode is in use, but the resize_inode feature is off";
     OrphanHead 0x8000000D Orphan Damage false "the list of orphans begins with inode {found}, which can't be an orphan";
     OrphanLoop 0x8000000E Orphan Damage false "the list of orphans is wrong at inode {found}";
     OrphanFile 0x8000000F Orphan Damage false "the orphan file is wrong: {name}";
@@ -223,6 +227,8 @@ problems! {
     XattrFeature 0x02000E Xattr Damage false "the inode has an attribute block, but the feature is off";
     XattrBlockPlace 0x020032 Xattr Damage false "the attribute block {found} does not exist";
     XattrList 0x80000024 Xattr Damage false "the attributes are broken: {name}";
+    XattrName 0x80000038 Xattr Damage false
+        "an attribute's name contains a zero byte: the kernel can't read the file (e2fsck does not look for it)";
     XattrHash 0x010054 Xattr Damage false "the hash of attribute {name} is {found}, it should be {expected}";
     XattrBlockList 0x80000025 Xattr Damage false "the attribute block {block} is broken: {name}";
     XattrBlockChecksum 0x01006C Xattr Damage false "the checksum of the attribute block {block} is wrong";

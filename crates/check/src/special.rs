@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ondisk::jbd2::JournalSuperblock;
 use ondisk::mmp::Mmp;
-use ondisk::{Feature, FileType, FsBlock, Ino, Inode, orphan_file};
+use ondisk::{Feature, FileType, FsBlock, Ino, Inode, Site, orphan_file};
 
 use crate::extents;
 use crate::inode;
@@ -18,7 +18,8 @@ pub fn is_special(volume: &Volume<'_>, ino: Ino) -> bool {
     let sb = &volume.sb;
     let named = |feature, number: Option<Ino>| volume.has(feature) && number == Some(ino);
     volume.has(Feature::RESIZE_INODE) && ino == Ino::RESIZE
-        || named(Feature::HAS_JOURNAL, sb.journal_ino())
+        // A journal that is named without the feature is noted; its blocks are in use all the same.
+        || sb.journal_ino() == Some(ino)
         || named(Feature::QUOTA, sb.user_quota_ino())
         || named(Feature::QUOTA, sb.group_quota_ino())
         || named(Feature::QUOTA, sb.project_quota_ino())
@@ -101,8 +102,11 @@ pub fn journal(volume: &Volume<'_>) {
         volume.found(problem.found(u64::from(incompat) | u64::from(ro_compat) << 32));
     }
     if let Err(corrupt) = journal.verify(volume.geometry.block_size(), at) {
-        let problem = Problem::new(Code::JournalSuperblock);
-        volume.found(problem.name(corrupt.to_string()));
+        let code = match corrupt.site() {
+            Site::JournalFirst => Code::JournalFirst,
+            _ => Code::JournalSuperblock,
+        };
+        volume.found(Problem::new(code).name(corrupt.to_string()));
     }
     let is_replayed = volume.findings.has(Code::JournalReplayed);
     if journal.start() != 0 && !volume.has(Feature::NEEDS_RECOVERY) && !is_replayed {

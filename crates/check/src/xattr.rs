@@ -1,7 +1,7 @@
 //! Extended attributes: in inodes, in blocks that inodes share, and values in inodes of their own.
 
 use ondisk::xattr::{self, Area, Value};
-use ondisk::{Feature, Flags, Ino, Inode};
+use ondisk::{Feature, Flags, Ino, Inode, Site};
 
 use crate::problem::Code;
 use crate::report::Problem;
@@ -73,6 +73,9 @@ fn list(
 ) {
     let entries = match xattr::entries(area) {
         Ok(entries) => entries,
+        Err(corrupt) if corrupt.site() == Site::XattrName => {
+            return volume.found(Problem::new(Code::XattrName).ino(ino));
+        }
         Err(corrupt) => {
             volume.found(broken().name(corrupt.to_string()));
             return;

@@ -6,11 +6,12 @@ use std::process::Command;
 use corpus::{Overlay, Structures};
 use device::{BlockDevice, MemoryDevice};
 use lanefs_check::problem::Code;
-use lanefs_check::{Options, Report};
+use lanefs_check::{Options, Report, Severity};
 use sync::Arc;
 use sync::atomic::AtomicBool;
 
 mod made;
+mod numbers;
 
 fn check(bytes: &[u8], threads: usize) -> Result<Report, lanefs_check::Error> {
     check_device(&MemoryDevice::from_bytes(bytes), threads)
@@ -107,6 +108,8 @@ struct Sums {
     runs: u32,
     missed: u32,
     false_alarms: u32,
+    /// Damage that the kernel refuses and e2fsck does not look for: no false alarms.
+    beyond: u32,
     /// For each kind that was reported: in how many mutants, and which numbers e2fsck logged for how many of those.
     numbers: BTreeMap<Code, (u32, BTreeMap<u32, u32>)>,
 }
@@ -123,6 +126,15 @@ impl Sums {
             for number in &verdict.numbers {
                 *numbers.entry(*number).or_default() += 1;
             }
+        }
+        let beyond = [Code::JournalFirst, Code::XattrName, Code::ExtentDepth];
+        let is_beyond = ours
+            .iter()
+            .flat_map(|report| report.counts.keys())
+            .all(|code| code.kind().severity == Severity::Note || beyond.contains(code));
+        if !is_clean && !verdict.is_damage() && is_beyond && ours.is_ok() {
+            self.beyond += 1;
+            return None;
         }
         if is_clean != verdict.is_damage() {
             return None;
@@ -201,28 +213,20 @@ fn mutants_are_judged_as_by_e2fsck() {
         }
     }
     for (sums, seals) in sums.iter().zip(["right", "stale"]) {
-        let Sums {
-            runs,
-            missed,
-            false_alarms,
-            ..
-        } = sums;
-        println!(
-            "{runs} mutants with {seals} checksums, {missed} missed, {false_alarms} false alarms"
-        );
+        let (missed, false_alarms, beyond) = (sums.missed, sums.false_alarms, sums.beyond);
+        let counts =
+            format!("{missed} missed, {false_alarms} false alarms, {beyond} beyond e2fsck");
+        println!("{} mutants with {seals} checksums, {counts}", sums.runs);
         if asked.is_some() {
             sums.print_numbers();
         }
     }
-    let [sealed, unsealed] = sums;
-    assert!(
-        asked.is_some()
-            || sealed.false_alarms <= sealed.runs / 20 && sealed.missed <= sealed.runs / 4
-    );
-    assert!(
-        asked.is_some()
-            || unsealed.false_alarms <= unsealed.runs / 20 && unsealed.missed <= unsealed.runs / 4
-    );
+    for sums in sums {
+        // In 1840 mutants each none was missed, and none was a false alarm; the rest is a margin.
+        let most = 1 + sums.runs / 200;
+        let is_bounded = sums.missed <= most && sums.false_alarms <= most;
+        assert!(asked.is_some() || is_bounded, "see LANEFS_CHECK_MUTANTS");
+    }
 }
 
 const HEAD: &str = "# Problems that `lanefs check` reports
