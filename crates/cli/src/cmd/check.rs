@@ -68,7 +68,7 @@ impl CheckArgs {
             );
         }
         let failed = |failure: Failure| failure.status(OPERATIONAL);
-        let device = open_for(&self.image, &self.place).map_err(failed)?;
+        let device = open_for(context, &self.image, &self.place).map_err(failed)?;
         let journal = self.journal_device().map_err(failed)?;
         // Nothing sets it: a signal ends the program at once, which leaves nothing behind, as a check never writes.
         let cancelled = AtomicBool::new(false);

@@ -211,6 +211,10 @@ fn others_may_look_but_not_switch_and_lists_show_nothing() {
         .arg("label=x")
         .output()
         .unwrap();
-    assert!(said(&output).contains("has it mounted on"), "{}", said(&output));
+    assert!(
+        said(&output).contains("has it mounted on"),
+        "{}",
+        said(&output)
+    );
     served.unmount();
 }
