@@ -272,8 +272,8 @@ fn claimed(path: &Path, name: String) -> DeviceError {
     }
 }
 
-/// Locks a file or device and what is behind it, if it is a loop device, as far as that can be opened: all of it, though
-/// only a range may be reached. There is no lock of a range that readers of the whole would meet.
+/// Locks a file or device and what is behind it, if it is a loop device, as far as that can be opened: all of it,
+/// though only a range may be reached. There is no lock of a range that readers of the whole would meet.
 fn lock_all(
     file: &File,
     ground: &Ground,

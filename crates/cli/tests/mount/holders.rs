@@ -150,14 +150,12 @@ fn prepared() -> (tempfile::TempDir, PathBuf) {
     (folder, image)
 }
 
-#[test]
-fn a_command_heeds_every_holder_of_an_image() {
-    if !can_mount() || !have("losetup") {
-        return skip("holding an image in every way needs root");
-    }
+type Hold = Box<dyn Fn(&Path) -> Option<Holder>>;
+
+/// Every way to hold an image: its name, whether the image may change meanwhile, and how it is held.
+fn holders() -> Vec<(&'static str, bool, Hold)> {
     let mount = |source: &str, options: &str| Mounted::with(Path::new(source), options).unwrap();
-    type Hold<'a> = Box<dyn Fn(&Path) -> Option<Holder> + 'a>;
-    let holders: Vec<(&str, bool, Hold<'_>)> = vec![
+    vec![
         (
             "lanefs",
             true,
@@ -199,7 +197,7 @@ fn a_command_heeds_every_holder_of_an_image() {
         (
             "Linux, by a loop device of its own",
             true,
-            Box::new(|i| {
+            Box::new(move |i| {
                 let device = Loop::new(&[], i);
                 Some(Holder::MountedLoop(
                     mount(&device.0, "rw,noinit_itable"),
@@ -222,9 +220,16 @@ fn a_command_heeds_every_holder_of_an_image() {
             true,
             Box::new(|i| Some(Holder::Process(Process::with(read_write(i))))),
         ),
-    ];
+    ]
+}
+
+#[test]
+fn a_command_heeds_every_holder_of_an_image() {
+    if !can_mount() || !have("losetup") {
+        return skip("holding an image in every way needs root");
+    }
     let (folder, image) = prepared();
-    for (name, is_changing, hold) in &holders {
+    for (name, is_changing, hold) in &holders() {
         let held = hold(&image);
         check(name, &image, folder.path(), *is_changing);
         drop(held);
