@@ -234,10 +234,10 @@ const HEAD: &str = "# Problems that `lanefs check` reports
 Generated from the table in `crates/check/src/problem.rs` and tested: after a change, run
 `LANEFS_UPDATE=1 cargo test -p lanefs-check --test judged the_page`.
 
-A number below 0x80000000 is e2fsck's own for the same problem: each one was observed in the problem log of e2fsck 1.47.0
-(`problem_log_filename` in e2fsck.conf) beside the message that means the same. Numbers from 0x80000000 on are this
-checker's. A *note* leaves the file system clean; *fatal* means that what depends on it is not judged. The last column says whether a careful repair
-(`-p`, not available yet) would mend it.
+A number below 0x80000000 is e2fsck's own for the same problem: each one was observed in the problem log of e2fsck
+1.47.0 (`problem_log_filename` in e2fsck.conf) beside the message that means the same. Numbers from 0x80000000 on are
+this checker's. A *note* leaves the file system clean; *fatal* means that what depends on it is not judged. The last
+column says whether a careful repair (`-p`, not available yet) would mend it.
 
 | number | class | severity | sentence | -p |
 |---|---|---|---|---|
