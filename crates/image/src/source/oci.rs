@@ -6,6 +6,8 @@
 
 mod blobs;
 mod digest;
+mod documents;
+mod platform;
 mod select;
 
 use std::os::unix::ffi::OsStrExt;
@@ -25,7 +27,8 @@ use super::stream::{self, Compression};
 use super::tar::{Ending, Entry, Rules, Stop, Visitor};
 use blobs::Blobs;
 use digest::Digest;
-use select::{Layer, Platform};
+use platform::Platform;
+use select::Layer;
 
 /// An image that was opened.
 pub(super) struct Image(Blobs);
@@ -62,13 +65,12 @@ struct Progress {
     read: Vec<Option<Result<ReadLayer, SourceError>>>,
 }
 
-/// What a layer's digest is of.
-enum Verify {
-    Nothing,
-    /// The bytes as they are stored.
-    Stored(Digest),
-    /// The bytes without their compression.
-    Plain(Digest),
+/// The digests that a layer is compared with.
+struct Verify {
+    /// Of the bytes as they are stored.
+    stored: Option<Digest>,
+    /// Of the bytes without their compression.
+    plain: Option<Digest>,
 }
 
 struct Reading<'a> {
@@ -169,7 +171,12 @@ impl Image {
 }
 
 fn archive_of(blobs: &Blobs, layer: Layer) -> Result<(Archive, Verify), SourceError> {
-    let Layer { name, blob, digest } = layer;
+    let Layer {
+        name,
+        blob,
+        stored,
+        plain,
+    } = layer;
     let label = format!("{}: layer {name}", blobs.label());
     let mut magic = [0; 512];
     let held = blob.len.min(512) as usize;
@@ -180,15 +187,10 @@ fn archive_of(blobs: &Blobs, layer: Layer) -> Result<(Archive, Verify), SourceEr
     let read = blob.file.read_exact_at(&mut magic[..held], blob.start);
     read.map_err(|error| wrong(format!("it can't be read: {error}")))?;
     let compression = Compression::of(&magic[..held]).map_err(wrong)?;
-    let verify = match digest {
-        None => Verify::Nothing,
-        // A blob of a layout has the name that its digest gives it; docker-save images know the digest of the
-        // uncompressed layer, whether or not they hold it so.
-        Some(digest) if compression == Compression::None || name == digest.to_string() => {
-            Verify::Stored(digest)
-        }
-        Some(digest) => Verify::Plain(digest),
-    };
+    // Of an uncompressed layer both are the same: it is hashed once.
+    let both = compression == Compression::None && stored.as_ref() == Some(&plain);
+    let plain = (!both).then_some(plain);
+    let verify = Verify { stored, plain };
     let (file, start, len) = (blob.file, blob.start, blob.len);
     let rules = Rules::Layer;
     Ok((
@@ -234,13 +236,12 @@ impl Reading<'_> {
             at: archive.start,
             left: archive.len,
         };
-        match verify {
-            Verify::Nothing => {}
-            Verify::Stored(digest) => self.blobs.verify(range(), digest)?,
-            Verify::Plain(digest) => {
-                let plain = stream::decompressed(range(), archive.compression);
-                self.blobs.verify(plain, digest)?;
-            }
+        if let Some(digest) = &verify.stored {
+            self.blobs.verify(range(), digest)?;
+        }
+        if let Some(digest) = &verify.plain {
+            let plain = stream::decompressed(range(), archive.compression);
+            self.blobs.verify_layer(plain, digest, &archive.label)?;
         }
         let mut keep = Keep {
             entries: Vec::new(),

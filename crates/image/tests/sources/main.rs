@@ -1,5 +1,6 @@
 //! What is read from directories, archives and container images, against the programs that made them and the kernel.
 
+mod documents;
 mod endings;
 mod hostile;
 mod layers;

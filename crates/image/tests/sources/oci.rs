@@ -49,7 +49,8 @@ oci = "application/vnd.oci.image."
 rootfs = dict(type="layers", diff_ids=["sha256:" + hashlib.sha256(r).hexdigest() for r in raw])
 layers = [put(s, oci + "layer.v1." + k) for s, k in zip(stored, kinds)]
 def image(arch, layers, **more):
-    config = dict(os="linux", architecture=arch, rootfs=rootfs, **more)
+    own = dict(rootfs, diff_ids=rootfs["diff_ids"][:len(layers)])
+    config = dict(os="linux", architecture=arch, rootfs=own, **more)
     c = put(json.dumps(config).encode(), oci + "config.v1+json")
     m = dict(schemaVersion=2, mediaType=oci + "manifest.v1+json", config=c, layers=layers)
     return put(json.dumps(m).encode(), oci + "manifest.v1+json", platform=dict(os="linux", architecture=arch, **more))

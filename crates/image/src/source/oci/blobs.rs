@@ -211,6 +211,27 @@ impl Blobs {
         }
     }
 
+    /// Whether the uncompressed `bytes` of layer `name` are what the configuration says.
+    pub(super) fn verify_layer(
+        &self,
+        bytes: impl Read,
+        digest: &Digest,
+        name: &str,
+    ) -> Result<(), SourceError> {
+        let wrong = |problem: String| SourceError::Image {
+            image: name.into(),
+            problem,
+        };
+        match digest.fits(bytes) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(wrong(format!(
+                "uncompressed it has another digest than {digest}, which the configuration has for it (diff_ids): it \
+                 is damaged, or a layer of another image"
+            ))),
+            Err(error) => Err(wrong(format!("it can't be read: {error}"))),
+        }
+    }
+
     /// A small file as text.
     pub(super) fn text(&self, blob: &Blob, name: &str) -> Result<Vec<u8>, SourceError> {
         if blob.len > limits::JSON {

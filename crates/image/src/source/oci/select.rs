@@ -6,132 +6,17 @@ use super::super::error::SourceError;
 use super::super::limits;
 use super::blobs::{Blob, Blobs};
 use super::digest::Digest;
-
-#[derive(Deserialize, Clone)]
-#[serde(rename_all = "camelCase")]
-struct Descriptor {
-    #[serde(default)]
-    media_type: String,
-    digest: String,
-    size: Option<u64>,
-    platform: Option<Platform>,
-    #[serde(default)]
-    annotations: std::collections::BTreeMap<String, String>,
-}
-
-/// `os/architecture[/variant]`.
-#[derive(Deserialize, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Platform {
-    os: String,
-    architecture: String,
-    #[serde(default)]
-    variant: String,
-}
-
-/// An index and a manifest in one: what a blob is shows in what it has.
-#[derive(Deserialize)]
-struct Document {
-    manifests: Option<Vec<Descriptor>>,
-    config: Option<Descriptor>,
-    layers: Option<Vec<Descriptor>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Saved {
-    config: String,
-    #[serde(default)]
-    repo_tags: Option<Vec<String>>,
-    layers: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Config {
-    #[serde(flatten)]
-    platform: Option<Platform>,
-    rootfs: Option<RootFs>,
-}
-
-#[derive(Deserialize)]
-struct RootFs {
-    #[serde(default)]
-    diff_ids: Vec<String>,
-}
+use super::documents::{Config, Descriptor, Document, SavedImages};
+use super::platform::Platform;
 
 /// One layer.
 pub(super) struct Layer {
     pub(super) name: String,
     pub(super) blob: Blob,
-    /// Of the bytes as they are stored.
-    pub(super) digest: Option<Digest>,
-}
-
-impl Platform {
-    /// Reads `os/architecture[/variant]`.
-    pub(super) fn parse(text: &str) -> Result<Self, SourceError> {
-        let parts: Vec<&str> = text.split('/').collect();
-        let (os, architecture, variant) = match parts[..] {
-            [os, architecture] => (os, architecture, ""),
-            [os, architecture, variant] => (os, architecture, variant),
-            _ => ("", "", ""),
-        };
-        if os.is_empty() || architecture.is_empty() {
-            return Err(SourceError::Usage(format!(
-                "`{text}` is no platform in the form os/architecture[/variant], such as linux/arm64"
-            )));
-        }
-        let (os, variant) = (os.to_lowercase(), variant.to_lowercase());
-        Ok(Self {
-            os,
-            architecture: spelled(&architecture.to_lowercase()),
-            variant,
-        })
-    }
-
-    /// This machine's.
-    pub(super) fn own() -> Self {
-        let architecture = spelled(std::env::consts::ARCH);
-        Self {
-            os: std::env::consts::OS.into(),
-            architecture,
-            variant: String::new(),
-        }
-    }
-
-    /// Whether `offered` is what `self` asks for.
-    fn accepts(&self, offered: &Self) -> bool {
-        // arm64 is always v8, which some images say and others do not.
-        let same_variant = self.variant == offered.variant
-            || self.architecture == "arm64"
-                && matches!((&*self.variant, &*offered.variant), ("v8", "") | ("", "v8"));
-        self.os == offered.os
-            && self.architecture == offered.architecture
-            && (self.variant.is_empty() || same_variant)
-    }
-}
-
-/// The name that images use for an architecture.
-fn spelled(architecture: &str) -> String {
-    match architecture {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "x86" | "i686" | "i386" => "386",
-        "powerpc64" => "ppc64le",
-        "loongarch64" => "loong64",
-        other => other,
-    }
-    .into()
-}
-
-impl std::fmt::Display for Platform {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.os, self.architecture)?;
-        if self.variant.is_empty() {
-            Ok(())
-        } else {
-            write!(f, "/{}", self.variant)
-        }
-    }
+    /// Digest of the bytes as they are stored, where the manifest has it.
+    pub(super) stored: Option<Digest>,
+    /// Digest of the uncompressed bytes: the configuration's `diff_id`.
+    pub(super) plain: Digest,
 }
 
 /// How deep indexes may lie in indexes.
@@ -185,6 +70,7 @@ impl Choice<'_> {
         let mut open: Vec<(Descriptor, usize)> = index
             .manifests
             .unwrap_or_default()
+            .0
             .into_iter()
             .map(|one| (one, 0))
             .collect();
@@ -204,27 +90,20 @@ impl Choice<'_> {
             let attestation = offered
                 .as_ref()
                 .is_some_and(|platform| platform.os == "unknown")
-                || descriptor
-                    .annotations
-                    .contains_key("vnd.docker.reference.type");
+                || descriptor.annotation("vnd.docker.reference.type").is_some();
             let refused = match (&self.asked, &offered) {
                 (Some(asked), Some(offered)) => !asked.accepts(offered),
                 _ => false,
             };
-            if attestation || refused && descriptor.media_type.contains("manifest.v") {
+            if attestation || refused && descriptor.media_type().contains("manifest.v") {
                 if refused && !attestation {
-                    let nothing = Document {
-                        manifests: None,
-                        config: None,
-                        layers: None,
-                    };
-                    found.push((descriptor, nothing, offered));
+                    found.push((descriptor, Document::default(), offered));
                 }
                 continue;
             }
             let document = self.document(&descriptor)?;
             if let Some(manifests) = document.manifests {
-                let below = manifests.into_iter().rev().map(|one| (one, depth + 1));
+                let below = manifests.0.into_iter().rev().map(|one| (one, depth + 1));
                 open.extend(below);
             } else if !found
                 .iter()
@@ -261,10 +140,7 @@ impl Choice<'_> {
             .iter()
             .map(|(descriptor, _, platform)| {
                 let platform = platform.as_ref().map_or("?".into(), Platform::to_string);
-                match descriptor
-                    .annotations
-                    .get("org.opencontainers.image.ref.name")
-                {
+                match descriptor.annotation("org.opencontainers.image.ref.name") {
                     Some(name) => format!("{name} ({platform})"),
                     None => platform,
                 }
@@ -303,17 +179,45 @@ impl Choice<'_> {
             )));
         }
         let (_, manifest, _) = fitting.swap_remove(0);
-        let layers = manifest.layers.unwrap_or_default();
-        if layers.len() > limits::LAYERS {
-            return Err(self
-                .blobs
-                .wrong(format!("it has more than {} layers", limits::LAYERS)));
-        }
-        layers.iter().map(|layer| self.layer(layer)).collect()
+        let layers = manifest.layers.unwrap_or_default().0;
+        let ids = match &manifest.config {
+            Some(config) => {
+                let (blob, digest) = self.verified(config)?;
+                let name = digest.to_string();
+                let config: Config = self.parse(&self.blobs.text(&blob, &name)?, &name)?;
+                self.diff_ids(&config, layers.len())?
+            }
+            None => {
+                return Err(self
+                    .blobs
+                    .wrong("its manifest names no configuration".into()));
+            }
+        };
+        let layers = layers.iter().zip(ids);
+        layers.map(|(layer, id)| self.layer(layer, id)).collect()
     }
 
-    fn layer(&self, descriptor: &Descriptor) -> Result<Layer, SourceError> {
-        let kind = &descriptor.media_type;
+    /// The digests that the configuration has for its uncompressed layers: as many as there are layers.
+    fn diff_ids(&self, config: &Config, layers: usize) -> Result<Vec<Digest>, SourceError> {
+        let ids = config.diff_ids();
+        if ids.len() != layers {
+            return Err(self.blobs.wrong(format!(
+                "its manifest names {layers} layers, but its configuration has {} digests of layers (diff_ids): they \
+                 belong to different images, or the image is incomplete",
+                ids.len()
+            )));
+        }
+        let parsed = ids.iter().enumerate().map(|(number, id)| {
+            Digest::parse(id).map_err(|problem| {
+                let problem = format!("layer {} can't be verified: {problem}", number + 1);
+                self.blobs.wrong(problem)
+            })
+        });
+        parsed.collect()
+    }
+
+    fn layer(&self, descriptor: &Descriptor, plain: Digest) -> Result<Layer, SourceError> {
+        let kind = descriptor.media_type();
         if kind.contains("encrypted") {
             return Err(self
                 .blobs
@@ -331,22 +235,23 @@ impl Choice<'_> {
         Ok(Layer {
             name: digest.to_string(),
             blob,
-            digest: Some(digest),
+            stored: Some(digest),
+            plain,
         })
     }
 
     fn of_saved(&self, manifest: &Blob) -> Result<Vec<Layer>, SourceError> {
         let text = self.blobs.text(manifest, "manifest.json")?;
-        let images: Vec<Saved> = self.parse(&text, "manifest.json")?;
+        let images: SavedImages = self.parse(&text, "manifest.json")?;
         let mut fitting = Vec::new();
         let mut offers = Vec::new();
-        for image in &images {
+        for image in &images.0 {
             let Some(config) = self.blobs.open(&image.config)? else {
                 return Err(self.blobs.wrong(format!("`{}` is missing", image.config)));
             };
             let config: Config =
                 self.parse(&self.blobs.text(&config, &image.config)?, &image.config)?;
-            let tags = image.repo_tags.as_deref().unwrap_or_default().join(" ");
+            let tags = image.repo_tags.0.join(" ");
             let platform = config
                 .platform
                 .as_ref()
@@ -373,26 +278,17 @@ impl Choice<'_> {
                 "it holds {what}: {offers}; save only the one that is meant, or choose with --platform"
             )));
         };
-        if image.layers.len() > limits::LAYERS {
-            return Err(self
-                .blobs
-                .wrong(format!("it has more than {} layers", limits::LAYERS)));
-        }
-        let ids = config
-            .rootfs
-            .as_ref()
-            .map_or(&[][..], |rootfs| &rootfs.diff_ids);
+        let ids = self.diff_ids(config, image.layers.0.len())?;
         let mut layers = Vec::new();
-        for (number, name) in image.layers.iter().enumerate() {
+        for (name, plain) in image.layers.0.iter().zip(ids) {
             let Some(blob) = self.blobs.open(name)? else {
                 return Err(self.blobs.wrong(format!("the layer `{name}` is missing")));
             };
-            // The configuration has digests of the uncompressed layers, as docker saves them.
-            let digest = ids.get(number).and_then(|id| Digest::parse(id).ok());
             layers.push(Layer {
                 name: name.clone(),
                 blob,
-                digest,
+                stored: None,
+                plain,
             });
         }
         Ok(layers)

@@ -1,0 +1,121 @@
+//! The JSON documents of an image: index, manifest, configuration, and the `manifest.json` of docker-save.
+//!
+//! Go writes `null` for an empty list, and other tools leave empty members out: both read as empty here. Every list has
+//! a bound, so that a small document can't make us hold much.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+
+use super::super::limits;
+use super::platform::Platform;
+
+/// A list of at most `MAX` items; `null` is the empty list.
+#[derive(Clone, Debug)]
+pub(super) struct List<T, const MAX: usize>(pub(super) Vec<T>);
+
+impl<T, const MAX: usize> Default for List<T, MAX> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'d, T: Deserialize<'d>, const MAX: usize> Deserialize<'d> for List<T, MAX> {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items<T, const MAX: usize>(PhantomData<T>);
+
+        impl<'d, T: Deserialize<'d>, const MAX: usize> Visitor<'d> for Items<T, MAX> {
+            type Value = List<T, MAX>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "a list or null")
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+                Ok(List::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'d>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    if items.len() == MAX {
+                        return Err(A::Error::custom(format!("a list of more than {MAX} items")));
+                    }
+                    items.push(item);
+                }
+                Ok(List(items))
+            }
+        }
+
+        deserializer.deserialize_any(Items(PhantomData))
+    }
+}
+
+/// What an index says of a document, and a manifest of its configuration and layers.
+#[derive(Deserialize, Clone)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Descriptor {
+    media_type: Option<String>,
+    pub(super) digest: String,
+    pub(super) size: Option<u64>,
+    pub(super) platform: Option<Platform>,
+    annotations: Option<BTreeMap<String, Option<String>>>,
+}
+
+impl Descriptor {
+    /// Its media type; empty when it has none.
+    pub(super) fn media_type(&self) -> &str {
+        self.media_type.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key)?.as_deref()
+    }
+}
+
+/// An index or a manifest: what a blob is shows in what it has.
+#[derive(Deserialize, Default)]
+pub(super) struct Document {
+    pub(super) manifests: Option<List<Descriptor, { limits::MANIFESTS }>>,
+    pub(super) config: Option<Descriptor>,
+    pub(super) layers: Option<List<Descriptor, { limits::LAYERS }>>,
+}
+
+/// One image of a `manifest.json`.
+#[derive(Deserialize, Clone)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Saved {
+    pub(super) config: String,
+    #[serde(default)]
+    pub(super) repo_tags: List<String, { limits::MANIFESTS }>,
+    #[serde(default)]
+    pub(super) layers: List<String, { limits::LAYERS }>,
+}
+
+/// A `manifest.json`.
+pub(super) type SavedImages = List<Saved, { limits::MANIFESTS }>;
+
+/// An image's configuration.
+#[derive(Deserialize)]
+pub(super) struct Config {
+    #[serde(flatten)]
+    pub(super) platform: Option<Platform>,
+    rootfs: Option<RootFs>,
+}
+
+#[derive(Deserialize, Default)]
+struct RootFs {
+    #[serde(default)]
+    diff_ids: List<String, { limits::LAYERS }>,
+}
+
+impl Config {
+    /// Digests of the uncompressed layers, lowest first.
+    pub(super) fn diff_ids(&self) -> &[String] {
+        self.rootfs
+            .as_ref()
+            .map_or(&[], |rootfs| &rootfs.diff_ids.0)
+    }
+}
