@@ -46,6 +46,9 @@ pub struct BuildArgs {
     /// Which image of a multi-platform OCI index
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
     platform: Option<String>,
+    /// Which of several container images: a tag, name or digest
+    #[arg(long, value_name = "NAME")]
+    image: Option<String>,
     /// Make no lost+found
     #[arg(long)]
     no_lost_found: bool,
@@ -155,6 +158,7 @@ impl BuildArgs {
                 table: self.table.clone(),
                 file_contexts: self.file_contexts.clone(),
                 platform: self.platform.clone(),
+                image: self.image.clone(),
                 ..SourceOptions::default()
             },
             mkfs,

@@ -462,7 +462,12 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 /// Whether a name may be one in an OCI or docker-save archive.
 pub(super) fn is_image_name(path: &[u8]) -> bool {
-    let first = path.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let mut parts = path.split(|byte| *byte == b'/');
+    // AppleDouble files, which macOS's tar writes beside others.
+    if parts.clone().any(|part| part.starts_with(b"._")) {
+        return true;
+    }
+    let first = parts.next().unwrap_or_default();
     let stem = first.strip_prefix(b"sha256:").unwrap_or(first);
     let digits = stem
         .iter()

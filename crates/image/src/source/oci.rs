@@ -28,7 +28,7 @@ use super::tar::{Ending, Entry, Rules, Stop, Visitor};
 use blobs::Blobs;
 use digest::Digest;
 use platform::Platform;
-use select::Layer;
+use select::{Asked, Layer};
 
 /// An image that was opened.
 pub(super) struct Image(Blobs);
@@ -44,7 +44,7 @@ pub(super) fn in_directory(path: &Path) -> Result<Option<Image>, SourceError> {
     Ok(Some(Image(Blobs::in_directory(path.to_path_buf())?)))
 }
 
-/// The image in an uncompressed archive, if it is one: all its names are such as images have.
+/// The image in an uncompressed archive, if it is one.
 pub(super) fn in_archive(archive: &Archive) -> Result<Option<Image>, SourceError> {
     if archive.compression != Compression::None {
         return Ok(None);
@@ -123,11 +123,12 @@ impl Image {
         builder: &mut Builder,
         at: u32,
         excludes: &Excludes,
-        platform: Option<&str>,
+        (platform, image): (Option<&str>, Option<&str>),
         threads: usize,
     ) -> Result<(), SourceError> {
         let blobs = &self.0;
-        let asked = platform.map(Platform::parse).transpose()?;
+        let platform = platform.map(Platform::parse).transpose()?;
+        let asked = Asked { platform, image };
         let layers = select::layers(blobs, asked)?;
         let layers: Vec<_> = layers
             .into_iter()

@@ -62,6 +62,8 @@ pub struct Options {
     pub file_contexts: Option<PathBuf>,
     /// Which image of a multi-platform OCI index: `os/architecture[/variant]`; this machine's when absent.
     pub platform: Option<String>,
+    /// Which of several container images of one source: a tag, name or digest.
+    pub image: Option<String>,
     /// The image that will be written, and its temporary file: left out of directory sources. A name that does not
     /// exist is ignored.
     pub outputs: Vec<PathBuf>,

@@ -67,7 +67,7 @@ fn scan_with(
         0 => sync::thread::available_parallelism(),
         threads => threads,
     };
-    let platform = options.platform.as_deref();
+    let asked = (options.platform.as_deref(), options.image.as_deref());
     for input in &options.inputs {
         let wrong = |problem| SourceError::Tree {
             path: String::from_utf8_lossy(&input.at).into_owned(),
@@ -78,7 +78,7 @@ fn scan_with(
         match &input.place {
             Place::Path(path) if path.is_dir() => {
                 if let Some(image) = oci::in_directory(path)? {
-                    image.add(&mut builder, at, &excludes, platform, threads)?;
+                    image.add(&mut builder, at, &excludes, asked, threads)?;
                     continue;
                 }
                 let scan = Scan {
@@ -97,7 +97,7 @@ fn scan_with(
                 if let Opened::File(archive) = &opened
                     && let Some(image) = oci::in_archive(archive)?
                 {
-                    image.add(&mut builder, at, &excludes, platform, threads)?;
+                    image.add(&mut builder, at, &excludes, asked, threads)?;
                     continue;
                 }
                 archive::add(opened, &mut builder, at, &excludes, sink)?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::*;
+use lanefs_image::source::Options;
 
 /// `sha256:` and the digest of `bytes`.
 fn digest(bytes: &[u8]) -> String {
@@ -288,6 +289,301 @@ fn layers_are_compared_with_the_configuration_in_every_form() {
                         assert!(message.contains(part), "{diff_ids}: {message}");
                     }
                 }
+            }
+        }
+    }
+}
+
+/// A configuration for layers of these contents.
+fn config_of(layers: &[&[u8]]) -> String {
+    let ids: Vec<String> = layers.iter().map(|layer| digest(layer)).collect();
+    let rootfs = json!({ "type": "layers", "diff_ids": ids });
+    json!({ "os": "linux", "architecture": "amd64", "rootfs": rootfs }).to_string()
+}
+
+fn saved_list(config: &str, layers: &[&str]) -> String {
+    json!([{ "Config": config, "RepoTags": ["x:1"], "Layers": layers }]).to_string()
+}
+
+#[test]
+fn a_manifest_json_makes_an_archive_a_docker_save_archive() {
+    let (a, b) = (layer_with("a"), layer_with("b"));
+    let config = config_of(&[&a, &b]);
+    let (config, a, b) = (config.as_bytes(), &a[..], &b[..]);
+    let list = |config: &str, layers: &[&str]| saved_list(config, layers).into_bytes();
+    let plain = list("config.json", &["l0/layer.tar", "l1/layer.tar"]);
+    let repeated = list("c", &["a", "b"]);
+    let linked = list("c", &["links/hard", "links/to/b"]);
+    let outside = list("c", &["up", "b"]);
+    let object = br#"{ "name": "an app", "icons": [] }"#;
+    let array = br#"[{ "name": "not an image" }]"#;
+    type Member<'a> = (&'a str, u8, &'a [u8]);
+    let cases: &[(&str, &[Member], Result<&str, &str>)] = &[
+        (
+            "names of its own",
+            &[
+                ("config.json", b'0', config),
+                ("l0", b'5', b""),
+                ("l0/layer.tar", b'0', a),
+                ("l1/layer.tar", b'0', b),
+                ("manifest.json", b'0', &plain),
+            ],
+            Ok("a b"),
+        ),
+        (
+            "with ./, AppleDouble and other files",
+            &[
+                ("./._manifest.json", b'0', b"x"),
+                ("./manifest.json", b'0', &plain),
+                ("./._config.json", b'0', b"x"),
+                ("./config.json", b'0', config),
+                ("./l0/._layer.tar", b'0', b"x"),
+                ("./l0/layer.tar", b'0', a),
+                ("./l1/layer.tar", b'0', b),
+                ("./README", b'0', b"text"),
+            ],
+            Ok("a b"),
+        ),
+        (
+            "hard and symbolic links, also to directories and later members",
+            &[
+                ("manifest.json", b'0', &linked),
+                ("links/hard", b'1', b"a"),
+                ("links/to", b'2', b"../dir/./x/.."),
+                ("a", b'0', a),
+                ("dir/b", b'2', b"/b"),
+                ("b", b'0', b),
+                ("c", b'0', config),
+            ],
+            Ok("a b"),
+        ),
+        (
+            "a link that leads out ends at the archive's root",
+            &[
+                ("manifest.json", b'0', &outside),
+                ("up", b'2', b"../../../a"),
+                ("a", b'0', a),
+                ("b", b'0', b),
+                ("c", b'0', config),
+            ],
+            Ok("a b"),
+        ),
+        (
+            "its manifest.json is a link",
+            &[
+                ("m", b'0', &repeated),
+                ("manifest.json", b'2', b"m"),
+                ("a", b'0', a),
+                ("b", b'0', b),
+                ("c", b'0', config),
+            ],
+            Ok("a b"),
+        ),
+        (
+            "the last member of a name counts",
+            &[
+                ("a", b'2', b"b"),
+                ("a", b'0', a),
+                ("b", b'0', b),
+                ("c", b'0', config),
+                ("manifest.json", b'0', &repeated),
+            ],
+            Ok("a b"),
+        ),
+        (
+            "a loop of links",
+            &[
+                ("a", b'2', b"a2"),
+                ("a2", b'2', b"a"),
+                ("b", b'0', b),
+                ("c", b'0', config),
+                ("manifest.json", b'0', &repeated),
+            ],
+            Err("the layer `a` is missing"),
+        ),
+        (
+            "a layer is missing",
+            &[
+                ("a", b'0', a),
+                ("c", b'0', config),
+                ("manifest.json", b'0', &repeated),
+            ],
+            Err("the layer `b` is missing"),
+        ),
+        (
+            "the configuration is missing",
+            &[("a", b'0', a), ("manifest.json", b'0', &repeated)],
+            Err("the configuration `c` is missing"),
+        ),
+        (
+            "another program's manifest.json",
+            &[("manifest.json", b'0', object), ("x", b'0', b"x")],
+            Ok("manifest.json x"),
+        ),
+        (
+            "another program's list",
+            &[("manifest.json", b'0', array), ("x", b'0', b"x")],
+            Ok("manifest.json x"),
+        ),
+        (
+            "a manifest.json further below",
+            &[("app/manifest.json", b'0', &plain), ("x", b'0', b"x")],
+            Ok("app x"),
+        ),
+    ];
+    for (what, members, expected) in cases {
+        match (built_from(&tar_of(members)), expected) {
+            (Ok(names), Ok(expected)) => assert_eq!(&names, expected, "{what}"),
+            (Err(message), Err(part)) => assert!(message.contains(part), "{what}: {message}"),
+            (built, _) => panic!("{what}: {built:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_layer_may_be_there_twice() {
+    let a = layer_with("a");
+    let (config, again) = (config_of(&[&a, &a]), saved_list("c", &["a", "a"]));
+    let twice = [
+        ("a", b'0', &*a),
+        ("c", b'0', config.as_bytes()),
+        ("manifest.json", b'0', again.as_bytes()),
+    ];
+    assert_eq!(built_from(&tar_of(&twice)).as_deref(), Ok("a"));
+    let linked = saved_list("c", &["a", "also"]);
+    let linked = [
+        ("a", b'0', &*a),
+        ("also", b'1', b"a"),
+        ("c", b'0', config.as_bytes()),
+        ("manifest.json", b'0', linked.as_bytes()),
+    ];
+    assert_eq!(built_from(&tar_of(&linked)).as_deref(), Ok("a"));
+}
+
+/// An image of the one layer `name`, as a docker-save entry and as a descriptor.
+fn both(files: &mut Files, name: &str, tags: &Value) -> (Value, Value) {
+    let layer = layer_with(name);
+    let image = files.image(&[layer.clone()], json!([digest(&layer)]));
+    let path = |digest: &str| format!("blobs/{}", digest.replace(':', "/"));
+    let manifest = path(image["digest"].as_str().unwrap());
+    let manifest: Value = serde_json::from_slice(&files.0[&manifest]).unwrap();
+    let config = path(manifest["config"]["digest"].as_str().unwrap());
+    let saved = json!({ "Config": config, "RepoTags": tags, "Layers": [path(&digest(&layer))] });
+    (saved, image)
+}
+
+#[test]
+fn an_index_beside_a_manifest_json_must_name_the_same_image() {
+    let mut files = Files::default();
+    let (a, image_a) = both(&mut files, "a", &json!(["x:1"]));
+    let (_, image_b) = both(&mut files, "b", &Value::Null);
+    let layer = layer_with("a");
+    let without = {
+        let config = config_of(&[&layer]);
+        let config = files.blob(config);
+        files.blob(json!({ "config": config, "layers": [] }).to_string())
+    };
+    let absent = json!({ "digest": digest(b"absent"), "size": 6 });
+    files.put("manifest.json", json!([a]).to_string());
+    let nested = files.blob(json!({ "manifests": [absent, image_a] }).to_string());
+    for (manifests, expected) in [
+        (json!([image_a]), Ok("a")),
+        (json!([image_b, image_a]), Ok("a")),
+        (json!([without]), Ok("a")),
+        (json!([nested]), Ok("a")),
+        (Value::Null, Ok("a")),
+        (json!([image_b]), Err("name different images")),
+    ] {
+        files.index(manifests.clone());
+        for built in files.built() {
+            match (built, expected) {
+                (Ok(names), Ok(expected)) => assert_eq!(names, expected, "{manifests}"),
+                (Err(message), Err(part)) => assert!(message.contains(part), "{message}"),
+                (built, _) => panic!("{manifests}: {built:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn an_image_is_chosen_by_its_name_or_digest() {
+    let mut files = Files::default();
+    let (saved_a, mut a) = both(&mut files, "a", &json!(["alpine:latest", "local/a:1"]));
+    let (saved_b, mut b) = both(&mut files, "b", &json!(["local/b:1"]));
+    let digest_b = b["digest"].as_str().unwrap().to_string();
+    let config_b = saved_b["Config"]
+        .as_str()
+        .unwrap()
+        .rsplit('/')
+        .next()
+        .unwrap()
+        .to_string();
+    let platform = json!({ "os": "linux", "architecture": "amd64" });
+    (a["platform"], b["platform"]) = (platform.clone(), platform);
+    let mut again = a.clone();
+    a["annotations"] = json!({ "org.opencontainers.image.ref.name": "latest",
+        "io.containerd.image.name": "docker.io/library/alpine:latest" });
+    again["annotations"] = json!({ "org.opencontainers.image.ref.name": "local/a:1" });
+    let nested = files.blob(json!({ "manifests": [b] }).to_string());
+    let mut layout = files.clone();
+    let mut named = nested.clone();
+    named["annotations"] = json!({ "org.opencontainers.image.ref.name": "local/b:1" });
+    layout.index(json!([a, again, named]));
+    files.put("manifest.json", json!([saved_a, saved_b]).to_string());
+    let mut mixed = layout.clone();
+    mixed.put("manifest.json", &files.0["manifest.json"]);
+    let directory = tempfile::tempdir().unwrap();
+    let build = |files: &Files, image: Option<&str>| {
+        let path = directory.path().join("tar");
+        std::fs::write(&path, files.tar()).unwrap();
+        let image = image.map(String::from);
+        let options = Options {
+            image,
+            ..options(&[&path])
+        };
+        let tree = lanefs_image::source::scan(&options).map_err(|error| error.to_string())?;
+        Ok::<_, String>(if tree.find(b"a").is_some() { "a" } else { "b" })
+    };
+    for (form, files) in [
+        ("layout", &layout),
+        ("docker-save", &files),
+        ("both", &mixed),
+    ] {
+        for (image, expected) in [
+            ("alpine", "a"),
+            ("alpine:latest", "a"),
+            ("docker.io/library/alpine", "a"),
+            ("local/a:1", "a"),
+            ("docker.io/local/b:1", "b"),
+            (&config_b, "b"),
+            (&format!("sha256:{config_b}"), "b"),
+        ] {
+            assert_eq!(
+                build(files, Some(image)).as_deref(),
+                Ok(expected),
+                "{form}: {image}"
+            );
+        }
+        if form != "docker-save" {
+            assert_eq!(build(files, Some(&digest_b)).as_deref(), Ok("b"), "{form}");
+            assert_eq!(
+                build(files, nested["digest"].as_str()).as_deref(),
+                Ok("b"),
+                "{form}"
+            );
+        }
+        for (image, part) in [
+            (None, "several images"),
+            (Some("local/b"), "no image `local/b`"),
+            (Some(""), "no image ``"),
+        ] {
+            let message = build(files, image).unwrap_err();
+            assert!(
+                message.contains(part) && message.contains("--image"),
+                "{form}: {message}"
+            );
+            for name in ["alpine:latest", "local/a:1", "local/b:1"] {
+                assert!(message.contains(name), "{form}: {message}");
             }
         }
     }

@@ -215,7 +215,7 @@ fn the_platform_chooses_among_the_images_of_an_index() {
         .err()
         .unwrap();
     assert!(
-        message.contains("no fitting image: x:1 (linux/amd64)"),
+        message.contains("no image for linux/arm64, only: x:1 (linux/amd64)"),
         "{message}"
     );
     // As a plain directory when that is what is meant.

@@ -14,8 +14,10 @@ use super::super::archive::Range;
 use super::super::error::SourceError;
 use super::super::limits;
 use super::super::origin::{Archive, open_beneath};
+use super::super::resolve::components;
 use super::super::tar::{Entry, Stop, Visitor, What};
 use super::digest::Digest;
+use super::documents;
 
 /// A file of an image: a range of an open file.
 #[derive(Clone)]
@@ -45,47 +47,100 @@ pub(super) enum Blobs {
 /// Members of an archive by name.
 #[derive(Default)]
 pub(super) struct Members {
-    files: HashMap<Vec<u8>, (u64, u64)>,
-    /// Symbolic and hard links, to a name from the archive's root.
-    links: HashMap<Vec<u8>, Vec<u8>>,
-    other: bool,
+    by_name: HashMap<Vec<u8>, Member>,
+    /// Bytes of their names and of the targets of links.
+    bytes: usize,
+    /// A name is not one that OCI or docker-save gives to its files.
+    foreign: bool,
+    /// The archive is beyond a limit, or a name leads out of it.
+    given_up: bool,
 }
 
-/// How many links lead to one file.
-const FOLLOWED: usize = 8;
+#[derive(Clone)]
+enum Member {
+    /// Where its bytes begin in the archive, and how many it has.
+    File(u64, u64),
+    /// A symbolic link; a hard link to a later member is one from the archive's root.
+    Link(Vec<u8>),
+    /// Neither a file that lies in one piece, nor a link.
+    Other,
+}
+
+/// Links that lead to one file: as many as Linux follows.
+const FOLLOWED: usize = 40;
+
+impl Members {
+    /// The member `name`, by links within the archive: its root is above everything, as for `chroot`.
+    fn resolve(&self, name: &[u8]) -> Option<&Member> {
+        if name.len() > limits::TARGET {
+            return None;
+        }
+        let mut left: Vec<&[u8]> = components(name).rev().collect();
+        let mut path = Vec::new();
+        let mut followed = 0;
+        while let Some(part) = left.pop() {
+            let parent = path.len();
+            if part == b".." {
+                let kept = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                path.truncate(kept);
+                continue;
+            }
+            if parent > 0 {
+                path.push(b'/');
+            }
+            path.extend_from_slice(part);
+            if let Some(Member::Link(target)) = self.by_name.get(&path) {
+                followed += 1;
+                if followed > FOLLOWED || target.len() > limits::TARGET {
+                    return None;
+                }
+                path.truncate(if target.starts_with(b"/") { 0 } else { parent });
+                left.extend(components(target).rev());
+            }
+        }
+        self.by_name.get(&path)
+    }
+
+    fn has_file(&self, name: &[u8]) -> bool {
+        matches!(self.resolve(name), Some(Member::File(..)))
+    }
+}
 
 impl Visitor for Members {
     fn entry(&mut self, entry: Entry) -> Result<bool, Stop> {
+        self.given_up = true;
         let path = clean(&entry.path)?;
-        if !is_image_name(&path) || self.files.len() + self.links.len() >= limits::BLOBS {
-            // No image: the caller reads it as a plain archive.
-            self.other = true;
-            return Err("not an image".into());
-        }
-        match entry.what {
+        self.foreign |= !is_image_name(&path);
+        let member = match entry.what {
             What::File {
                 size,
                 offset,
                 extents: None,
                 ..
-            } => {
-                self.links.remove(&path);
-                self.files.insert(path, (offset, size));
-            }
+            } => Member::File(offset, size),
             What::HardLink(target) => {
-                self.links.insert(path, clean(&target)?);
+                let target = clean(&target)?;
+                match self.by_name.get(&target) {
+                    Some(known) => known.clone(),
+                    None => Member::Link([b"/", &*target].concat()),
+                }
             }
-            What::Symlink(target) => {
-                let directory = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-                // Old docker-save archives have `../ID/layer.tar`, from a directory of the root.
-                let target = match target.strip_prefix(b"../") {
-                    Some(target) => target.to_vec(),
-                    None => [&path[..directory], b"/", &target].concat(),
-                };
-                self.links.insert(path, clean(&target)?);
+            What::Symlink(target) => Member::Link(target),
+            What::Directory => {
+                self.given_up = false;
+                return Ok(false);
             }
-            _ => {}
+            _ => Member::Other,
+        };
+        if let Member::Link(target) = &member {
+            self.bytes += target.len();
         }
+        self.bytes += path.len();
+        if self.by_name.len() >= limits::BLOBS || self.bytes > limits::HELD_NAMES {
+            return Err("more files than an image has".into());
+        }
+        self.by_name.insert(path, member);
+        self.given_up = false;
         Ok(false)
     }
 
@@ -110,17 +165,31 @@ impl Blobs {
         }
     }
 
-    /// The members of `archive`; `None` when it is no image.
+    /// The members of `archive`; `None` when it is not an image.
+    ///
+    /// A `manifest.json` in the form of docker-save makes it one, whatever else it holds; so does an `index.json`
+    /// beside an `oci-layout`. Without either, all names must be such as images have.
     pub(super) fn in_archive(archive: &Archive) -> Result<Option<Self>, SourceError> {
         let mut members = Members::default();
         let read = archive.read(&mut members);
-        let has = |name: &[u8]| members.files.contains_key(name);
-        if members.other || !(has(b"index.json") || has(b"manifest.json")) {
+        if members.given_up {
+            return Ok(None);
+        }
+        let index = members.has_file(b"index.json");
+        let foreign = members.foreign;
+        let layout = index && (!foreign || members.has_file(b"oci-layout"));
+        let blobs = Self::Archive(archive.clone(), members);
+        let image = match documents::saved(&blobs) {
+            Ok(Some(images)) => layout || !foreign || !images.0.is_empty(),
+            Ok(None) => layout,
+            Err(_) => layout || !foreign,
+        };
+        if !image {
             return Ok(None);
         }
         // The names are all that is looked at; a layer within says for itself how it ends.
         let _ = read?;
-        Ok(Some(Self::Archive(archive.clone(), members)))
+        Ok(Some(blobs))
     }
 
     /// What messages call it.
@@ -164,25 +233,18 @@ impl Blobs {
                     len: found.len(),
                 }))
             }
-            Self::Archive(archive, members) => {
-                let mut name = clean(name.as_bytes()).map_err(|text| self.wrong(text))?;
-                for _ in 0..FOLLOWED {
-                    if let Some((offset, len)) = members.files.get(&name) {
-                        let start = archive.start + offset;
-                        let file = Arc::clone(&archive.file);
-                        return Ok(Some(Blob {
-                            file,
-                            start,
-                            len: *len,
-                        }));
-                    }
-                    let Some(target) = members.links.get(&name) else {
-                        break;
-                    };
-                    name.clone_from(target);
-                }
-                Ok(None)
-            }
+            Self::Archive(archive, members) => match members.resolve(name.as_bytes()) {
+                None | Some(Member::Link(_)) => Ok(None),
+                Some(Member::Other) => Err(self.wrong(format!(
+                    "`{}` is not a file that the archive holds in one piece",
+                    name.escape_debug()
+                ))),
+                Some(Member::File(offset, len)) => Ok(Some(Blob {
+                    file: Arc::clone(&archive.file),
+                    start: archive.start + offset,
+                    len: *len,
+                })),
+            },
         }
     }
 

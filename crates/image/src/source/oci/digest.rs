@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use sha2::{Sha256, Sha512};
+use sha2::{Digest as _, Sha256, Sha512};
 
 /// A digest as an image names it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -25,6 +25,20 @@ impl Digest {
             ));
         }
         Ok(Self(text.into()))
+    }
+
+    /// The digests of every kind that `bytes` have, as text.
+    pub(super) fn all_of(bytes: &[u8]) -> Vec<String> {
+        let digits = |hash: &[u8]| {
+            hash.iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
+        let (short, long) = (Sha256::digest(bytes), Sha512::digest(bytes));
+        vec![
+            format!("sha256:{}", digits(&short)),
+            format!("sha512:{}", digits(&long)),
+        ]
     }
 
     /// Where a layout keeps the blob.

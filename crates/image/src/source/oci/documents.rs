@@ -9,7 +9,9 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
+use super::super::error::SourceError;
 use super::super::limits;
+use super::blobs::Blobs;
 use super::platform::Platform;
 
 /// A list of at most `MAX` items; `null` is the empty list.
@@ -118,4 +120,19 @@ impl Config {
             .as_ref()
             .map_or(&[], |rootfs| &rootfs.diff_ids.0)
     }
+}
+
+/// The images of `manifest.json`; `None` when there is no such file, or it is not a list: other programs have a file
+/// of this name, too.
+pub(super) fn saved(blobs: &Blobs) -> Result<Option<SavedImages>, SourceError> {
+    let Some(blob) = blobs.open("manifest.json")? else {
+        return Ok(None);
+    };
+    let text = blobs.text(&blob, "manifest.json")?;
+    if !text.trim_ascii_start().starts_with(b"[") {
+        return Ok(None);
+    }
+    let images = serde_json::from_slice(&text)
+        .map_err(|error| blobs.wrong(format!("`manifest.json` can't be understood: {error}")))?;
+    Ok(Some(images))
 }

@@ -6,7 +6,7 @@ use super::super::error::SourceError;
 use super::super::limits;
 use super::blobs::{Blob, Blobs};
 use super::digest::Digest;
-use super::documents::{Config, Descriptor, Document, SavedImages};
+use super::documents::{Config, Descriptor, Document, List, Saved, SavedImages, saved};
 use super::platform::Platform;
 
 /// One layer.
@@ -22,22 +22,115 @@ pub(super) struct Layer {
 /// How deep indexes may lie in indexes.
 const DEPTH: usize = 8;
 
-struct Choice<'a> {
-    blobs: &'a Blobs,
-    asked: Option<Platform>,
+/// Annotations that name an image.
+const NAMES: [&str; 2] = [
+    "io.containerd.image.name",
+    "org.opencontainers.image.ref.name",
+];
+
+/// What is asked for.
+pub(super) struct Asked<'a> {
+    pub(super) platform: Option<Platform>,
+    /// A name, tag or digest.
+    pub(super) image: Option<&'a str>,
 }
 
-/// The layers of the image for platform `asked`, lowest first, and this machine's platform when none is asked for and
-/// there are several.
-pub(super) fn layers(blobs: &Blobs, asked: Option<Platform>) -> Result<Vec<Layer>, SourceError> {
-    let choice = Choice { blobs, asked };
-    match blobs.open("index.json")? {
-        Some(index) => choice.of_index(&index),
-        None => match blobs.open("manifest.json")? {
-            Some(manifest) => choice.of_saved(&manifest),
-            None => Err(blobs.wrong("it has neither an index.json nor a manifest.json".into())),
-        },
+struct Choice<'a> {
+    blobs: &'a Blobs,
+    asked: Asked<'a>,
+}
+
+/// One image that the layout or archive holds.
+struct Candidate {
+    /// Tags and annotations.
+    names: Vec<String>,
+    /// Digests of its indexes, its manifest and its configuration.
+    digests: Vec<String>,
+    platform: Option<Platform>,
+    content: Content,
+}
+
+enum Content {
+    /// A manifest that is not read: it is for another platform, or missing.
+    Unread(Descriptor),
+    Manifest(Document),
+    Saved(Saved, Config),
+}
+
+impl Candidate {
+    fn is_named(&self, asked: &str) -> bool {
+        let digest = |digest: &String| digest == asked || digest.split(':').nth(1) == Some(asked);
+        let name = |name: &String| name == asked || full_name(name) == full_name(asked);
+        self.digests.iter().any(digest) || self.names.iter().any(name)
     }
+
+    /// Whether a name or tag of it is one of `other`, or neither has any.
+    fn shares_name(&self, other: &Self) -> bool {
+        self.names == other.names || self.names.iter().any(|name| other.names.contains(name))
+    }
+
+    /// Adds names and digests of the same image that another document has.
+    fn merge(&mut self, names: &[String], digests: &[String]) {
+        let add = |to: &mut Vec<String>, from: &[String]| {
+            for one in from {
+                if !to.contains(one) {
+                    to.push(one.clone());
+                }
+            }
+        };
+        add(&mut self.names, names);
+        add(&mut self.digests, digests);
+    }
+}
+
+impl std::fmt::Display for Candidate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let platform = self
+            .platform
+            .as_ref()
+            .map_or("?".into(), Platform::to_string);
+        if self.names.is_empty() {
+            return write!(f, "{platform}");
+        }
+        let names = self.names.join(" ");
+        write!(f, "{} ({platform})", names.escape_debug())
+    }
+}
+
+/// A name with what Docker leaves out of it: `docker.io/library/` and `:latest`.
+fn full_name(name: &str) -> String {
+    let name = name.strip_prefix("docker.io/").unwrap_or(name);
+    let name = name.strip_prefix("library/").unwrap_or(name);
+    let last = name.rsplit('/').next().unwrap_or_default();
+    let tag = if last.contains([':', '@']) {
+        ""
+    } else {
+        ":latest"
+    };
+    format!("{name}{tag}")
+}
+
+/// The layers of the image that is asked for, lowest first; of several platforms this machine's when none is asked
+/// for. A `manifest.json` comes before the index: Docker 25 wrote indexes without manifests and without layers.
+pub(super) fn layers(blobs: &Blobs, asked: Asked<'_>) -> Result<Vec<Layer>, SourceError> {
+    let choice = Choice { blobs, asked };
+    let index = match blobs.open("index.json")? {
+        Some(index) => {
+            let text = blobs.text(&index, "index.json")?;
+            Some(choice.parse::<Document>(&text, "index.json")?)
+        }
+        None => None,
+    };
+    let saved = saved(blobs)?.filter(|images| index.is_none() || !images.0.is_empty());
+    let found = match (saved, index) {
+        (Some(saved), index) => choice.of_saved(saved, index)?,
+        (None, Some(index)) => choice.of_index(index, false)?,
+        (None, None) => {
+            let problem = "it has neither an index.json nor a manifest.json with a list of images";
+            return Err(blobs.wrong(problem.into()));
+        }
+    };
+    choice.layers_of(choice.one_of(found)?)
 }
 
 impl Choice<'_> {
@@ -49,152 +142,245 @@ impl Choice<'_> {
     }
 
     /// A document whose digest and size are right.
-    fn document(&self, descriptor: &Descriptor) -> Result<Document, SourceError> {
-        let (blob, digest) = self.verified(descriptor)?;
+    fn document<T: for<'d> Deserialize<'d>>(&self, from: &Descriptor) -> Result<T, SourceError> {
+        let digest = Digest::parse(&from.digest).map_err(|text| self.blobs.wrong(text))?;
+        let blob = self.blobs.find(&digest, from.size)?;
+        self.blobs.verify(blob.bytes(), &digest)?;
         let name = digest.to_string();
         self.parse(&self.blobs.text(&blob, &name)?, &name)
     }
 
-    fn verified(&self, descriptor: &Descriptor) -> Result<(Blob, Digest), SourceError> {
+    fn is_missing(&self, descriptor: &Descriptor) -> Result<bool, SourceError> {
         let digest = Digest::parse(&descriptor.digest).map_err(|text| self.blobs.wrong(text))?;
-        let blob = self.blobs.find(&digest, descriptor.size)?;
-        self.blobs.verify(blob.bytes(), &digest)?;
-        Ok((blob, digest))
+        Ok(self.blobs.open(&digest.path())?.is_none())
     }
 
-    fn of_index(&self, index: &Blob) -> Result<Vec<Layer>, SourceError> {
-        let text = self.blobs.text(index, "index.json")?;
-        let index: Document = self.parse(&text, "index.json")?;
-        // Manifests with the platform they are for, as far as it is known.
-        let mut found: Vec<(Descriptor, Document, Option<Platform>)> = Vec::new();
-        let mut open: Vec<(Descriptor, usize)> = index
-            .manifests
-            .unwrap_or_default()
-            .0
-            .into_iter()
-            .map(|one| (one, 0))
-            .collect();
-        open.reverse();
+    /// All images of an index and of the indexes in it. Beside a `manifest.json` every manifest is read that is there.
+    fn of_index(&self, index: Document, beside: bool) -> Result<Vec<Candidate>, SourceError> {
+        let mut found: Vec<Candidate> = Vec::new();
         let mut seen = std::collections::BTreeSet::new();
-        while let Some((descriptor, depth)) = open.pop() {
-            if !seen.insert(descriptor.digest.clone()) {
+        let mut open = below(index.manifests, &[], &[], 0);
+        // Bytes of the names that members have from the indexes above them.
+        let mut held = 0;
+        while let Some(step) = open.pop() {
+            if !seen.insert(step.descriptor.digest.clone()) {
                 continue;
             }
-            if seen.len() > limits::MANIFESTS || depth > DEPTH {
-                return Err(self
-                    .blobs
-                    .wrong("its indexes are too many or too deep".into()));
+            if seen.len() > limits::MANIFESTS || step.depth > DEPTH {
+                let problem = "its indexes are too many or too deep";
+                return Err(self.blobs.wrong(problem.into()));
             }
-            let offered = descriptor.platform.clone();
-            // Attestations beside an image are said to be for `unknown/unknown`.
-            let attestation = offered
-                .as_ref()
-                .is_some_and(|platform| platform.os == "unknown")
-                || descriptor.annotation("vnd.docker.reference.type").is_some();
-            let refused = match (&self.asked, &offered) {
-                (Some(asked), Some(offered)) => !asked.accepts(offered),
+            if step.is_attestation() {
+                continue;
+            }
+            let missing = self.is_missing(&step.descriptor)?;
+            let offered = step.descriptor.platform.clone();
+            let is_manifest = step.descriptor.media_type().contains("manifest.v");
+            let other = match (&self.asked.platform, &offered) {
+                (Some(asked), Some(offered)) => !beside && !asked.accepts(offered),
                 _ => false,
             };
-            if attestation || refused && descriptor.media_type().contains("manifest.v") {
-                if refused && !attestation {
-                    found.push((descriptor, Document::default(), offered));
-                }
+            // An archive for one platform may have an index that names the manifests for others, too.
+            if missing && beside || is_manifest && (other || missing && offered.is_some()) {
+                found.push(Candidate {
+                    names: step.names,
+                    digests: step.digests,
+                    platform: offered,
+                    content: Content::Unread(step.descriptor),
+                });
                 continue;
             }
-            let document = self.document(&descriptor)?;
-            if let Some(manifests) = document.manifests {
-                let below = manifests.0.into_iter().rev().map(|one| (one, depth + 1));
-                open.extend(below);
-            } else if !found
-                .iter()
-                .any(|(known, ..)| known.digest == descriptor.digest)
-            {
-                let offered = match offered {
-                    Some(offered) => Some(offered),
-                    None => self.platform_of(&document)?,
-                };
-                found.push((descriptor, document, offered));
+            let document: Document = self.document(&step.descriptor)?;
+            let layers = document
+                .layers
+                .as_ref()
+                .is_some_and(|list| !list.0.is_empty());
+            let has_parts = document.config.is_some() || layers;
+            if document.manifests.is_none() && has_parts {
+                found.push(self.candidate(step, document)?);
+            } else if has_parts {
+                let digest = &step.descriptor.digest;
+                let problem = format!("`{digest}` is an index and a manifest at the same time");
+                return Err(self.blobs.wrong(problem));
+            } else {
+                let Step { names, digests, .. } = &step;
+                let members = document.manifests.as_ref().map_or(0, |list| list.0.len());
+                held += members * names.iter().map(String::len).sum::<usize>();
+                if held > limits::HELD_NAMES {
+                    let problem = "the names in its indexes are too many or too long";
+                    return Err(self.blobs.wrong(problem.into()));
+                }
+                open.extend(below(document.manifests, names, digests, step.depth + 1));
             }
         }
-        self.one_of(found)
+        Ok(found)
     }
 
-    /// What a manifest's configuration says.
-    fn platform_of(&self, manifest: &Document) -> Result<Option<Platform>, SourceError> {
-        let Some(config) = &manifest.config else {
-            return Ok(None);
-        };
-        let (blob, digest) = self.verified(config)?;
-        let text = self.blobs.text(&blob, &digest.to_string())?;
-        // Configurations of other things than images are not what is asked for.
-        Ok(serde_json::from_slice::<Config>(&text)
-            .ok()
-            .and_then(|config| config.platform))
+    /// The image of a manifest.
+    fn candidate(&self, step: Step, manifest: Document) -> Result<Candidate, SourceError> {
+        let mut platform = step.descriptor.platform;
+        let mut digests = step.digests;
+        if let Some(config) = &manifest.config {
+            digests.push(config.digest.clone());
+            if platform.is_none() && !self.is_missing(config)? {
+                // Configurations of other things than images have no platform.
+                let config: serde_json::Value = self.document(config)?;
+                let config: Option<Config> = serde_json::from_value(config).ok();
+                platform = config.and_then(|config| config.platform);
+            }
+        }
+        Ok(Candidate {
+            names: step.names,
+            digests,
+            platform,
+            content: Content::Manifest(manifest),
+        })
     }
 
-    fn one_of(
+    /// The images of a `manifest.json`, with what an index beside it says of them.
+    fn of_saved(
         &self,
-        found: Vec<(Descriptor, Document, Option<Platform>)>,
-    ) -> Result<Vec<Layer>, SourceError> {
-        let offers: Vec<String> = found
-            .iter()
-            .map(|(descriptor, _, platform)| {
-                let platform = platform.as_ref().map_or("?".into(), Platform::to_string);
-                match descriptor.annotation("org.opencontainers.image.ref.name") {
-                    Some(name) => format!("{name} ({platform})"),
-                    None => platform,
+        images: SavedImages,
+        index: Option<Document>,
+    ) -> Result<Vec<Candidate>, SourceError> {
+        let mut found: Vec<Candidate> = Vec::new();
+        for image in images.0 {
+            let name = image.config.clone();
+            let Some(blob) = self.blobs.open(&name)? else {
+                let problem = format!("the configuration `{}` is missing", name.escape_debug());
+                return Err(self.blobs.wrong(problem));
+            };
+            let text = self.blobs.text(&blob, &name)?;
+            let digests = Digest::all_of(&text);
+            let known = found.iter_mut().find(|known| known.digests == digests);
+            if let Some(known) = known {
+                known.merge(&image.repo_tags.0, &[]);
+                continue;
+            }
+            let config: Config = self.parse(&text, &name)?;
+            found.push(Candidate {
+                names: image.repo_tags.0.clone(),
+                digests,
+                platform: config.platform.clone(),
+                content: Content::Saved(image, config),
+            });
+        }
+        let indexed = match index {
+            Some(index) => self.of_index(index, true)?,
+            None => Vec::new(),
+        };
+        let mut configs = 0;
+        let mut common = 0;
+        for other in &indexed {
+            let Content::Manifest(Document {
+                config: Some(config),
+                ..
+            }) = &other.content
+            else {
+                continue;
+            };
+            configs += 1;
+            for image in &mut found {
+                if image.digests.contains(&config.digest) {
+                    common += 1;
+                    image.merge(&other.names, &other.digests);
                 }
-            })
-            .collect();
-        let asked = match &self.asked {
-            Some(asked) => Some(asked.clone()),
+            }
+        }
+        if configs > 0 && common == 0 {
+            let problem = "its index.json and its manifest.json name different images: no configuration is in both";
+            return Err(self.blobs.wrong(problem.into()));
+        }
+        Ok(found)
+    }
+
+    /// The one image that fits what is asked for.
+    fn one_of(&self, mut found: Vec<Candidate>) -> Result<Candidate, SourceError> {
+        let offers: Vec<String> = found.iter().map(Candidate::to_string).collect();
+        let offers = match offers.len() {
+            0 => "nothing".into(),
+            _ => offers.join(", "),
+        };
+        if let Some(asked) = self.asked.image {
+            found.retain(|one| one.is_named(asked));
+            if found.is_empty() {
+                let asked = asked.escape_debug();
+                return Err(self.blobs.wrong(format!(
+                    "it holds no image `{asked}`, only: {offers}; choose one of them with --image"
+                )));
+            }
+        }
+        let several = |what: &str| {
+            self.blobs.wrong(format!(
+                "it holds several images{what}: {offers}; choose one with --image NAME, by its name or digest"
+            ))
+        };
+        let first_differs = |list: &[Candidate]| list.iter().any(|one| !one.shares_name(&list[0]));
+        let own = Platform::own();
+        let asked = match &self.asked.platform {
+            Some(asked) => Some(asked),
             // One image is taken whatever it is for.
             None if found.len() == 1 => None,
-            None => Some(Platform::own()),
+            None if first_differs(&found) => return Err(several("")),
+            None => Some(&own),
         };
-        let fits = |platform: &Option<Platform>| match (&asked, platform) {
-            (Some(asked), Some(platform)) => asked.accepts(platform),
-            (Some(_), None) => false,
-            (None, _) => true,
-        };
-        let mut fitting: Vec<_> = found
-            .into_iter()
-            .filter(|(_, _, platform)| fits(platform))
-            .collect();
-        let asked = asked.map_or("?".into(), |asked| asked.to_string());
-        let offers = offers.join(", ");
-        // One platform's variants are a choice, different images are not.
-        let variants = |a: &Option<Platform>, b: &Option<Platform>| match (a, b) {
-            (Some(a), Some(b)) => a.variant != b.variant,
-            _ => false,
-        };
-        if fitting.len() > 1 && !variants(&fitting[0].2, &fitting[1].2) {
-            return Err(self.blobs.wrong(format!(
-                "it holds several images for {asked}: {offers}; save only the one that is meant"
-            )));
+        if let Some(asked) = asked {
+            let fits =
+                |one: &Candidate| one.platform.as_ref().is_some_and(|one| asked.accepts(one));
+            found.retain(fits);
         }
-        if fitting.is_empty() {
+        let asked = asked.map_or("?".into(), Platform::to_string);
+        // One image's variants for a platform are a choice, different images are not.
+        let variant = |one: &Candidate| {
+            one.platform
+                .as_ref()
+                .map(|platform| platform.variant.clone())
+        };
+        if let [first, second, ..] = &found[..]
+            && (first_differs(&found) || variant(first) == variant(second))
+        {
+            return Err(several(&format!(" for {asked}")));
+        }
+        if found.is_empty() {
             return Err(self.blobs.wrong(format!(
                 "it holds no image for {asked}, only: {offers}; choose with --platform"
             )));
         }
-        let (_, manifest, _) = fitting.swap_remove(0);
-        let layers = manifest.layers.unwrap_or_default().0;
-        let ids = match &manifest.config {
-            Some(config) => {
-                let (blob, digest) = self.verified(config)?;
-                let name = digest.to_string();
-                let config: Config = self.parse(&self.blobs.text(&blob, &name)?, &name)?;
-                self.diff_ids(&config, layers.len())?
-            }
-            None => {
-                return Err(self
-                    .blobs
-                    .wrong("its manifest names no configuration".into()));
-            }
+        Ok(found.swap_remove(0))
+    }
+
+    fn layers_of(&self, image: Candidate) -> Result<Vec<Layer>, SourceError> {
+        let manifest = match image.content {
+            Content::Saved(image, config) => return self.saved_layers(&image, &config),
+            Content::Manifest(manifest) => manifest,
+            Content::Unread(descriptor) => self.document(&descriptor)?,
         };
+        let Some(config) = &manifest.config else {
+            let problem = "its manifest names no configuration";
+            return Err(self.blobs.wrong(problem.into()));
+        };
+        let config: Config = self.document(config)?;
+        let layers = manifest.layers.unwrap_or_default().0;
+        let ids = self.diff_ids(&config, layers.len())?;
         let layers = layers.iter().zip(ids);
         layers.map(|(layer, id)| self.layer(layer, id)).collect()
+    }
+
+    fn saved_layers(&self, image: &Saved, config: &Config) -> Result<Vec<Layer>, SourceError> {
+        let ids = self.diff_ids(config, image.layers.0.len())?;
+        let layer = |(name, plain): (&String, Digest)| match self.blobs.open(name)? {
+            None => {
+                let problem = format!("the layer `{}` is missing", name.escape_debug());
+                Err(self.blobs.wrong(problem))
+            }
+            Some(blob) => Ok(Layer {
+                name: name.escape_debug().to_string(),
+                blob,
+                stored: None,
+                plain,
+            }),
+        };
+        image.layers.0.iter().zip(ids).map(layer).collect()
     }
 
     /// The digests that the configuration has for its uncompressed layers: as many as there are layers.
@@ -239,58 +425,58 @@ impl Choice<'_> {
             plain,
         })
     }
+}
 
-    fn of_saved(&self, manifest: &Blob) -> Result<Vec<Layer>, SourceError> {
-        let text = self.blobs.text(manifest, "manifest.json")?;
-        let images: SavedImages = self.parse(&text, "manifest.json")?;
-        let mut fitting = Vec::new();
-        let mut offers = Vec::new();
-        for image in &images.0 {
-            let Some(config) = self.blobs.open(&image.config)? else {
-                return Err(self.blobs.wrong(format!("`{}` is missing", image.config)));
-            };
-            let config: Config =
-                self.parse(&self.blobs.text(&config, &image.config)?, &image.config)?;
-            let tags = image.repo_tags.0.join(" ");
-            let platform = config
-                .platform
-                .as_ref()
-                .map_or("?".into(), Platform::to_string);
-            offers.push(format!("{tags} ({platform})"));
-            let accepts = |asked: &Platform| {
-                config
-                    .platform
-                    .as_ref()
-                    .is_some_and(|platform| asked.accepts(platform))
-            };
-            if self.asked.as_ref().is_none_or(accepts) {
-                fitting.push((image, config));
-            }
-        }
-        let offers = offers.join(", ");
-        let [(image, config)] = &fitting[..] else {
-            let what = if fitting.is_empty() {
-                "no fitting image"
-            } else {
-                "several images"
-            };
-            return Err(self.blobs.wrong(format!(
-                "it holds {what}: {offers}; save only the one that is meant, or choose with --platform"
-            )));
-        };
-        let ids = self.diff_ids(config, image.layers.0.len())?;
-        let mut layers = Vec::new();
-        for (name, plain) in image.layers.0.iter().zip(ids) {
-            let Some(blob) = self.blobs.open(name)? else {
-                return Err(self.blobs.wrong(format!("the layer `{name}` is missing")));
-            };
-            layers.push(Layer {
-                name: name.clone(),
-                blob,
-                stored: None,
-                plain,
-            });
-        }
-        Ok(layers)
+/// A member of an index that is to be looked at.
+struct Step {
+    descriptor: Descriptor,
+    /// Its names, and those of the indexes above it.
+    names: Vec<String>,
+    /// Its digest, and those of the indexes above it.
+    digests: Vec<String>,
+    depth: usize,
+}
+
+impl Step {
+    /// Attestations beside an image are said to be for `unknown/unknown`.
+    fn is_attestation(&self) -> bool {
+        let platform = self.descriptor.platform.as_ref();
+        platform.is_some_and(|platform| platform.os == "unknown")
+            || self
+                .descriptor
+                .annotation("vnd.docker.reference.type")
+                .is_some()
     }
+}
+
+/// The members of an index, the first last. One with several names may be listed once for each of them.
+fn below(
+    manifests: Option<List<Descriptor, { limits::MANIFESTS }>>,
+    names: &[String],
+    digests: &[String],
+    depth: usize,
+) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for descriptor in manifests.unwrap_or_default().0 {
+        let annotations = NAMES.iter().filter_map(|key| descriptor.annotation(key));
+        let mut own: Vec<String> = annotations.map(String::from).collect();
+        let known = steps
+            .iter_mut()
+            .find(|step| step.descriptor.digest == descriptor.digest);
+        if let Some(known) = known {
+            known.names.append(&mut own);
+            continue;
+        }
+        own.extend_from_slice(names);
+        let mut digests = digests.to_vec();
+        digests.push(descriptor.digest.clone());
+        steps.push(Step {
+            descriptor,
+            names: own,
+            digests,
+            depth,
+        });
+    }
+    steps.reverse();
+    steps
 }
