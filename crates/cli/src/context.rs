@@ -1,10 +1,13 @@
 //! Where a command's output goes, and how much of it there is.
 
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use clap::Args;
 use syslog::{Facility, Formatter3164, LogFormat, Severity};
+
+use crate::advice::Opened;
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]
@@ -28,6 +31,8 @@ pub struct Context {
     umask: u16,
     /// The warning that was given last, so that an image that is opened twice is warned of once.
     warned: std::cell::RefCell<String>,
+    /// Images that were opened so far.
+    opened: RefCell<Vec<Opened>>,
 }
 
 impl Context {
@@ -42,6 +47,7 @@ impl Context {
             color: !no_color && !dumb && io::stdout().is_terminal(),
             umask: umask(),
             warned: std::cell::RefCell::default(),
+            opened: RefCell::default(),
         }
     }
 
@@ -56,6 +62,16 @@ impl Context {
     /// Permissions that new files don't get.
     pub fn umask(&self) -> u16 {
         self.umask
+    }
+
+    /// Keeps where an image is that was opened, for [`crate::advice::after_failure`].
+    pub fn opened(&self, opened: Opened) {
+        self.opened.borrow_mut().push(opened);
+    }
+
+    /// The images that were opened, which are no longer kept.
+    pub fn take_opened(&self) -> Vec<Opened> {
+        self.opened.take()
     }
 
     /// Whether standard output is a terminal that wants colors.

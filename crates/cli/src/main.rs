@@ -5,6 +5,7 @@
 //! output, everything else to standard error. Exit status: 0 done, 1 failed, 2 usage, 130 interrupted, and 141 when
 //! the reader of our output went away, as for any program that ends by SIGPIPE.
 
+mod advice;
 mod args;
 mod change;
 mod cmd;
@@ -64,6 +65,10 @@ fn main() -> ExitCode {
     let context = context::Context::new(&arguments.output);
     match arguments.command.run(&context) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(&context),
+        Err(failure) => {
+            let status = failure.report(&context);
+            advice::after_failure(&context);
+            status
+        }
     }
 }

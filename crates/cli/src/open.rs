@@ -6,11 +6,12 @@ use std::path::Path;
 use device::{BlockDevice, DeviceError, FileDevice};
 use lanefs::in_use::{open_unchanging, open_unused};
 use lanefs::locate::{LocateError, Location, locate, place};
-use lanefs::partition::Table;
+use lanefs::partition::{Partition, Table};
 use lanefs::probe::{Content, probe};
 use lanefs::{Error, Fs, Journal, MountOptions};
 use sync::Arc;
 
+use crate::advice;
 use crate::args::{FsArgs, ImageArgs};
 use crate::context::Context;
 use crate::epoch;
@@ -27,7 +28,54 @@ fn open_ext(
     options: &FsArgs,
 ) -> Result<Arc<dyn BlockDevice>, Failure> {
     let (device, location) = open_at(context, path, options)?;
-    locate(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
+    let place = locate(Arc::clone(&device), location)
+        .map_err(|error| explain(path, &device, location, error))?;
+    if let Some(partition) = in_damaged_table(&*device, location) {
+        context.warn(format_args!(
+            "{}: the partition table is damaged (wrong checksum); partition {} is taken to begin at byte {}",
+            path.display(),
+            partition.number,
+            partition.start
+        ));
+    }
+    remember(context, path, location);
+    Ok(place)
+}
+
+/// The partition in use, where no copy of the partition table is whole.
+fn in_damaged_table(device: &dyn BlockDevice, location: Location) -> Option<Partition> {
+    let Location::Partition(number) = location else {
+        return None;
+    };
+    let table = Table::read(device).ok()??;
+    table.find(number).filter(|_| table.is_damaged).cloned()
+}
+
+/// Refuses to write to a place that only a damaged partition table names.
+fn refuse_damaged_table(
+    path: &Path,
+    device: &dyn BlockDevice,
+    location: Location,
+) -> Result<(), Failure> {
+    match in_damaged_table(device, location) {
+        Some(partition) => Err(Failure::new(format!(
+            "{}: the partition table is damaged (wrong checksum), so nothing is written by it",
+            path.display()
+        ))
+        .hint(format!(
+            "mend it (sgdisk), or name the place itself: --offset {}",
+            partition.start
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Keeps the place of a file system, so that a failed command can look for the cause.
+fn remember(context: &Context, path: &Path, location: Location) {
+    context.opened(advice::Opened {
+        path: path.to_path_buf(),
+        location,
+    });
 }
 
 /// Opens a file or device, and says where on it the file system is said to be.
@@ -57,7 +105,8 @@ fn open_to_read(context: &Context, path: &Path, options: &FsArgs) -> Result<File
     })
 }
 
-fn location(options: &ImageArgs) -> Location {
+/// Where the options say that the file system is.
+pub fn location(options: &ImageArgs) -> Location {
     match (options.partition, options.offset) {
         (Some(number), _) => Location::Partition(number),
         (None, Some(offset)) => Location::Offset(offset),
@@ -73,6 +122,7 @@ pub fn place_for_writing(
     let device = open_unused(path).map_err(|error| not_to_be_had(path, error))?;
     let device: Arc<dyn BlockDevice> = Arc::new(device);
     let location = location(options);
+    refuse_damaged_table(path, &*device, location)?;
     locate(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
 }
 
@@ -87,8 +137,9 @@ pub fn open_for_writing(
         ..MountOptions::default()
     };
     let place = place_for_writing(path, options)?;
-    let fs = Fs::open_for_writing_with(place, &choices, lanefs::now)
-        .map_err(|error| cannot_read(path, &error))?;
+    remember(context, path, location(options));
+    let fs = Fs::open_for_writing_with(Arc::clone(&place), &choices, lanefs::now)
+        .map_err(|error| cannot_read(path, &place, options, &error))?;
     report_journal(context, path, &fs);
     Ok(fs)
 }
@@ -123,11 +174,14 @@ pub fn open_to_mount(
     };
     let device = device.map_err(|error| not_to_be_had(path, error))?;
     let device: Arc<dyn BlockDevice> = Arc::new(device);
+    if is_writable {
+        refuse_damaged_table(path, &*device, location(options))?;
+    }
     let place = locate(Arc::clone(&device), location(options))
         .map_err(|error| explain(path, &device, location(options), error))?;
     let fs = match is_writable {
-        true => Fs::open_for_writing_with(place, choices, lanefs::now),
-        false => Fs::open_with(place, choices),
+        true => Fs::open_for_writing_with(Arc::clone(&place), choices, lanefs::now),
+        false => Fs::open_with(Arc::clone(&place), choices),
     };
     if let Err(error) = &fs
         && is_writable
@@ -135,7 +189,7 @@ pub fn open_to_mount(
     {
         // The lock on it is a writer's still.
         let why = error.to_string();
-        drop((fs, device));
+        drop((fs, device, place));
         context.note(why);
         let read = open_to_mount(context, path, options, choices, true)?;
         return Ok((read.0, false));
@@ -144,8 +198,8 @@ pub fn open_to_mount(
         Error::Fs {
             source: lanefs::FsError::Unwritable(_),
             ..
-        } => cannot_read(path, &error).hint("mount it to be read only: -o ro"),
-        _ => cannot_read(path, &error),
+        } => cannot_read(path, &place, options, &error).hint("mount it to be read only: -o ro"),
+        _ => cannot_read(path, &place, options, &error),
     })?;
     let errors = fs.inodes().recorded_errors();
     if errors > 0 {
@@ -173,9 +227,24 @@ fn may_only_read(error: &Error) -> bool {
 }
 
 /// A file system that can't be opened, with the next step where there is one.
-fn cannot_read(path: &Path, error: &Error) -> Failure {
+pub fn cannot_read(
+    path: &Path,
+    place: &Arc<dyn BlockDevice>,
+    options: &ImageArgs,
+    error: &Error,
+) -> Failure {
     let failure = Failure::new(error).at(path.display());
     let text = match error {
+        Error::Fs {
+            source: lanefs::FsError::Truncated { needed, .. },
+            ..
+        } => return failure.hint(advice::of_truncated(path, options, *needed)),
+        Error::Fs {
+            source: lanefs::FsError::Corrupt(_),
+            ..
+        } if !advice::has_superblock(&**place) => {
+            return advice::damaged(failure, path, place, location(options));
+        }
         Error::Fs { source, .. } => hint(source),
         _ => None,
     };
@@ -265,10 +334,17 @@ fn explain(
         }) => failure.hint(UNREADABLE),
         LocateError::NoTable => failure.hint("leave out --partition, or use --offset BYTES"),
         LocateError::NotExt(Content::Foreign(foreign)) => failure.hint(foreign.next_step(path)),
-        LocateError::NotExt(Content::Zeros) => failure.hint(format!(
-            "make a file system on it first: lanefs mkfs {}",
-            make_at(path, device, location)
-        )),
+        LocateError::PartitionBeyondEnd { .. } | LocateError::CutSuperblock(_) => {
+            failure.hint("copy or download the image again: its end is missing")
+        }
+        LocateError::NotExt(Content::Zeros | Content::Unknown) => {
+            match place(Arc::clone(device), location) {
+                Ok(inside) => advice::no_file_system(failure, path, &inside, location, || {
+                    make_at(path, device, location)
+                }),
+                Err(_) => failure,
+            }
+        }
         LocateError::BeyondEnd { .. } => match Table::read(&**device) {
             Ok(Some(table)) if !table.partitions.is_empty() => failure.hint(format!(
                 "choose a partition with --partition N:\n{}",
@@ -277,9 +353,6 @@ fn explain(
             _ => failure
                 .hint("--offset counts bytes from the beginning (with s: sectors of 512 bytes)"),
         },
-        LocateError::NotExt(_) => {
-            failure.hint("a file system that lies within the file is found with --offset BYTES")
-        }
         _ => failure,
     }
 }
@@ -292,7 +365,9 @@ fn make_at(path: &Path, device: &Arc<dyn BlockDevice>, location: Location) -> St
         Location::Partition(number) => {
             let table = Table::read(&**device).ok().flatten();
             let partition = table.as_ref().and_then(|table| table.find(number));
-            partition.map_or((0, 0), |partition| (partition.start, partition.len))
+            partition.map_or((0, 0), |partition| {
+                (partition.start, partition.present(device.size()))
+            })
         }
     };
     let sectors = len / 512;
@@ -310,7 +385,18 @@ fn listing(device: &Arc<dyn BlockDevice>, table: &Table) -> String {
             Some(Content::Ext) => "ext2/3/4".to_owned(),
             Some(Content::Foreign(foreign)) => foreign.name.to_owned(),
             Some(Content::Zeros) => "zeros".to_owned(),
+            None if partition.present(device.size()) == 0 => {
+                "beyond the end of the image".to_owned()
+            }
             _ => "something else".to_owned(),
+        };
+        let holds = match partition.present(device.size()) {
+            0 => holds,
+            present if present < partition.len => format!(
+                "{holds}, of which the last {} MiB are beyond the end of the image",
+                (partition.len - present).div_ceil(1 << 20)
+            ),
+            _ => holds,
         };
         let mib = partition.len.div_ceil(1 << 20);
         let name = if partition.name.is_empty() {
@@ -347,7 +433,8 @@ pub fn open_fs(context: &Context, path: &Path, options: &FsArgs) -> Result<Fs, F
         journal,
         ..MountOptions::default()
     };
-    let fs = Fs::open_with(device, &choices).map_err(|error| cannot_read(path, &error))?;
+    let fs = Fs::open_with(Arc::clone(&device), &choices)
+        .map_err(|error| cannot_read(path, &device, &options.image, &error))?;
     report_journal(context, path, &fs);
     Ok(fs)
 }
@@ -367,6 +454,13 @@ pub fn open_for(
 
 /// Tells what the journal held, when that matters to who reads.
 fn report_journal(context: &Context, path: &Path, fs: &Fs) {
+    if let Some(cut) = fs.inodes().cut() {
+        let more = match cut.lost_journal {
+            true => ", without the changes in the journal, which is not all there",
+            false => "",
+        };
+        advice::warn_of_cut(context, path, cut.needed, cut.present, more);
+    }
     if fs.inodes().had_lost_superblock() {
         let shown = path.display();
         context.note(format_args!(
@@ -394,7 +488,6 @@ fn hint(error: &lanefs::FsError) -> Option<&'static str> {
         E::Io(DeviceError::Io {
             operation: "read", ..
         }) => Some(UNREADABLE),
-        E::Truncated { .. } => Some("copy or download it again: its end is missing"),
         E::Journal(J::ExternalJournalMissing(_)) => {
             Some("name it with --journal FILE, or see what is there without it with --no-replay")
         }
@@ -425,7 +518,8 @@ mod tests {
             Location::Whole,
             LocateError::Device(fails()),
         );
-        let opened = cannot_read(image, &Error::from(lanefs::FsError::Io(fails())));
+        let error = Error::from(lanefs::FsError::Io(fails()));
+        let opened = cannot_read(image, &device, &ImageArgs::default(), &error);
         for failure in [located, opened] {
             let text = format!("{failure:?}");
             assert!(text.contains("disk.img: read of 1024 bytes"), "{text}");

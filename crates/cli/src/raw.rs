@@ -3,16 +3,17 @@
 
 use std::path::Path;
 
-use device::BlockDevice;
+use device::{BlockDevice, DeviceError, Incomplete};
 use ondisk::features::Feature;
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, FsBlock, Geometry, GeometryError, Group, GroupDesc, Ino, Superblock};
 use sync::Arc;
 
+use crate::advice::{damaged, warn_of_cut};
 use crate::args::FsArgs;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::open::{open_for, open_fs};
+use crate::open::{location, open_for, open_fs};
 
 pub mod walk;
 
@@ -22,27 +23,42 @@ const CHUNK: usize = 1 << 20;
 /// An open image.
 pub struct Raw {
     device: Arc<dyn BlockDevice>,
-    /// The first copy of the superblock.
+    /// The superblock in use.
     pub superblock: Superblock,
     /// What follows from it.
     pub geometry: Geometry,
+    /// The block of the superblock's copy that was asked for; the descriptors behind it are used.
+    backup: Option<FsBlock>,
 }
 
 impl Raw {
-    /// Opens the image that the options name; the superblock in use must verify.
+    /// Opens the image that the options name; the superblock in use must verify. An image that ends before its file
+    /// system is shown as far as it goes, with a warning.
     pub fn open(context: &Context, path: &Path, options: &FsArgs) -> Result<Raw, Failure> {
         let (device, superblock) = read_superblock(context, path, options)?;
-        let geometry = check(&superblock, &*device).map_err(|error| {
+        let geometry = check(&superblock).map_err(|error| {
             let failure = Failure::new(error).at(path.display());
-            match error {
-                GeometryError::Corrupt(_) => failure.hint(BACKUP),
+            match (error, options.superblock) {
+                (GeometryError::Corrupt(_), None) => {
+                    damaged(failure, path, &device, location(&options.image))
+                }
                 _ => failure,
             }
         })?;
+        let (needed, present) = (geometry.bytes(), device.size());
+        let device: Arc<dyn BlockDevice> = match present < needed {
+            true => {
+                warn_of_cut(context, path, needed, present, "");
+                Arc::new(Incomplete::new(device, needed))
+            }
+            false => device,
+        };
+        let block = |kib: u64| FsBlock(kib.saturating_mul(1024) >> geometry.block_size().bits());
         Ok(Raw {
             device,
             superblock,
             geometry,
+            backup: options.superblock.map(block),
         })
     }
 
@@ -66,6 +82,7 @@ impl Raw {
             device: Arc::clone(fs.inodes().device()),
             superblock: *fs.inodes().superblock(),
             geometry: *fs.inodes().geometry(),
+            backup: self.backup,
         })
     }
 
@@ -101,10 +118,19 @@ impl Raw {
                 "there is no group {group}: the last is {last}"
             )));
         }
-        let (block, byte) = self.geometry.desc_place(group);
+        let (_, byte) = self.geometry.desc_place(group);
+        let block = self.desc_block(group.0 / self.geometry.descs_per_block());
         let mut bytes = vec![0; self.geometry.desc_size()];
         self.read(block, byte, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Where a block of the descriptors in use lies.
+    fn desc_block(&self, index: u32) -> FsBlock {
+        match self.backup {
+            Some(block) => self.geometry.desc_block_of_copy(block, index),
+            None => self.geometry.desc_block(index),
+        }
     }
 
     /// One group's descriptor, verified.
@@ -114,20 +140,32 @@ impl Raw {
     }
 
     /// Calls `visit` with every group in order; a descriptor that does not verify comes as what is wrong with it.
+    /// Where the image ends before its descriptors do, returns how many groups were not visited.
     pub fn descs(
         &self,
         mut visit: impl FnMut(Group, Result<GroupDesc, Corrupt>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Unvisited>, Failure> {
         let per_block = self.geometry.descs_per_block() as usize;
         let mut groups = self.geometry.all_groups();
+        let mut block = vec![0; self.geometry.block_size().bytes()];
         for index in 0..self.geometry.desc_blocks() {
-            let block = self.block(self.geometry.desc_block(index))?;
+            let offset = self.desc_block(index).offset(self.geometry.block_size());
+            match self.device.read_at(offset, &mut block) {
+                Ok(()) => {}
+                Err(error @ DeviceError::Missing { .. }) => {
+                    return Ok(Some(Unvisited {
+                        groups: groups.len() as u64,
+                        why: error.to_string(),
+                    }));
+                }
+                Err(error) => return Err(Failure::new(error)),
+            }
             let raws = block.chunks_exact(self.geometry.desc_size());
             for (group, raw) in groups.by_ref().take(per_block).zip(raws) {
                 visit(group, GroupDesc::verify(raw, &self.geometry, group))?;
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The bytes of an inode in its table.
@@ -199,6 +237,14 @@ impl Raw {
     }
 }
 
+/// Groups whose descriptors are missing.
+pub struct Unvisited {
+    /// How many.
+    pub groups: u64,
+    /// What is missing.
+    pub why: String,
+}
+
 /// The device that the options name, and the superblock in use, unchecked.
 pub fn read_superblock(
     context: &Context,
@@ -211,15 +257,14 @@ pub fn read_superblock(
         Some(kib) => kib.saturating_mul(1024),
     };
     let mut bytes = [0; Superblock::SIZE];
-    device.read_at(offset, &mut bytes).map_err(Failure::new)?;
+    device
+        .read_at(offset, &mut bytes)
+        .map_err(|error| Failure::new(error).at(path.display()))?;
     Ok((device, *Superblock::view(&bytes)))
 }
 
 /// What follows from a superblock, or what is wrong with it.
-pub fn check(superblock: &Superblock, device: &dyn BlockDevice) -> Result<Geometry, GeometryError> {
+pub fn check(superblock: &Superblock) -> Result<Geometry, GeometryError> {
     superblock.verify()?;
-    Geometry::new(superblock, device.size())
+    Geometry::of(superblock)
 }
-
-const BACKUP: &str =
-    "a copy in another group may be good: --superblock 32768 or 8193, then 131072 or 24577, ...";

@@ -34,6 +34,16 @@ pub enum DeviceError {
         /// Size of the device in bytes.
         size: u64,
     },
+    /// The range lies in what a device that was cut short lost ([`crate::Incomplete`]).
+    #[error("byte {offset} is missing: the image ends after {present} of {size} bytes")]
+    Missing {
+        /// The first byte that is not there.
+        offset: u64,
+        /// Bytes that the device should have.
+        size: u64,
+        /// Bytes that it has.
+        present: u64,
+    },
     /// A write or discard on a device opened for reading only.
     #[error("the device is open for reading only")]
     ReadOnly,
@@ -128,6 +138,12 @@ pub trait BlockDevice: Send + Sync {
     /// When the range is not on the device or the medium fails; `buf`'s contents are then unspecified.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
 
+    /// The first byte at or after `offset` that may hold something other than zero, as far as that is known without
+    /// reading; `None` where only zeros follow. What is not known counts as data.
+    fn data_from(&self, offset: u64) -> Option<u64> {
+        (offset < self.size()).then_some(offset)
+    }
+
     /// Writes `bytes` at `offset`. Durable only after a later `flush`.
     ///
     /// # Errors
@@ -167,6 +183,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         (**self).read_at(offset, buf)
+    }
+    fn data_from(&self, offset: u64) -> Option<u64> {
+        (**self).data_from(offset)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         (**self).write_at(offset, bytes)

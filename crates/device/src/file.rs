@@ -361,6 +361,21 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
+    fn data_from(&self, offset: u64) -> Option<u64> {
+        if offset >= self.size() {
+            return None;
+        }
+        if !self.is_regular {
+            return Some(offset);
+        }
+        match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(found) => Some(found.max(offset)),
+            Err(Errno::NXIO) => None,
+            // The file system does not tell.
+            Err(_) => Some(offset),
+        }
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         if self.read_only {
             return Err(DeviceError::ReadOnly);

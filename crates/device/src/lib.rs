@@ -1,9 +1,9 @@
 //! Block devices: where an image's bytes live. The only crate from the engine down that opens a file.
 //!
 //! [`FileDevice`] is a regular file or a block device, [`MemoryDevice`] a sparse one in memory, [`Scratch`] another
-//! device with changes in memory. [`Slice`],
-//! [`ReadOnly`] and [`Counted`] wrap another device. [`Ground`] tells which names stand for the same bytes, and
-//! [`in_use`] which program holds them. Nothing here knows ext4.
+//! device with changes in memory. [`Slice`], [`ReadOnly`], [`Incomplete`] and [`Counted`] wrap another device.
+//! [`Ground`] tells which names stand for the same bytes, [`in_use`] which program holds them,
+//! and [`signature`] what else than ext2/3/4 they hold. Nothing here knows ext4.
 
 mod block_device;
 mod file;
@@ -11,15 +11,18 @@ mod ground;
 mod holder;
 pub mod host;
 pub mod in_use;
+mod incomplete;
 mod lease;
 mod memory;
 mod record_lock;
 mod scratch;
+pub mod signature;
 mod view;
 
 pub use block_device::{BlockDevice, DeviceError, Resize};
 pub use file::FileDevice;
 pub use ground::{Ground, Layer};
+pub use incomplete::Incomplete;
 pub use memory::MemoryDevice;
 pub use scratch::Scratch;
 pub use view::{Counted, Counts, ReadOnly, Slice};

@@ -47,6 +47,13 @@ impl BlockDevice for Slice {
         self.inner.read_at(self.start + offset, buf)
     }
 
+    fn data_from(&self, offset: u64) -> Option<u64> {
+        let found = self.inner.data_from(self.start.checked_add(offset)?)?;
+        found
+            .checked_sub(self.start)
+            .filter(|found| *found < self.len)
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         check_range("write", offset, bytes.len() as u64, self.len)?;
         self.inner.write_at(self.start + offset, bytes)
@@ -208,6 +215,7 @@ mod tests {
         assert!(slice.write_at(3, b"xy").is_err());
         assert!(slice.read_at(u64::MAX, &mut buf).is_err());
         assert!(Slice::new(whole.clone(), 7, 4).is_err());
+        assert_eq!((slice.data_from(3), slice.data_from(4)), (Some(3), None));
         whole.read_at(4, &mut buf).unwrap();
         assert_eq!(&buf, b"45x7");
     }

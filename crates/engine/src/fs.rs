@@ -435,6 +435,12 @@ impl Fs {
         self.met.recovery.as_ref()
     }
 
+    /// What is missing of a device that ends before the file system; `None` where nothing is.
+    #[must_use]
+    pub fn cut(&self) -> Option<mount::Cut> {
+        self.met.cut
+    }
+
     /// Whether the first superblock was torn or lost when the file system was opened, and was made whole from what the
     /// journal or a copy in another group says. Where it was opened for writing, it is in its place again.
     #[must_use]

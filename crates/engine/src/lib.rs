@@ -46,7 +46,7 @@ pub use fs::{Fs, InodeRef, Metadata, StatFs};
 pub use journal::Statistics as JournalStatistics;
 #[doc(hidden)]
 pub use journal::canary;
-pub use mount::{DataMode, Journal, OpenOptions, is_rebuildable, tune};
+pub use mount::{Cut, DataMode, Journal, OpenOptions, is_rebuildable, tune};
 pub use namei::{NewInode, RenameFlag};
 pub use ondisk::{
     BlockSize, Corrupt, Feature, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock,

@@ -1,6 +1,6 @@
 //! From a device to a volume: the superblock, and the journal if it has something to say.
 
-use device::{BlockDevice, DeviceError, ReadOnly};
+use device::{BlockDevice, DeviceError};
 use ondisk::superblock::{flags, mount_options, state};
 use ondisk::{
     Corrupt, Feature, Features, FsBlock, Geometry, Ino, Site, Superblock, Timestamp, orphan_file,
@@ -21,10 +21,13 @@ use crate::variants::{OrphanForm, Variants};
 
 mod fast_commits;
 mod hold;
+mod reading;
 mod superblock;
 mod tune;
 
 pub(crate) use hold::{abandon, hold, unmount_held};
+pub use reading::Cut;
+pub(crate) use reading::mount;
 pub use superblock::is_rebuildable;
 pub use tune::tune;
 
@@ -163,45 +166,8 @@ pub(crate) struct Met {
     pub(crate) recovery: Option<recovery::Report>,
     /// Whether the first superblock was lost or torn.
     pub(crate) lost_superblock: bool,
-}
-
-/// Opens a volume, with its journal's changes.
-pub(crate) fn mount(
-    device: Arc<dyn BlockDevice>,
-    options: &OpenOptions,
-) -> Result<(Volume, Met), Error> {
-    let found = superblock::read(&device, options)?;
-    let mut superblock = found.superblock;
-    let mut device = match found.is_rebuilt {
-        true => superblock::laid_over(device, &superblock)?,
-        false => device,
-    };
-    let mut report = None;
-    if options.journal == Journal::Replay && needs_replay(&superblock) {
-        let geometry = Geometry::new(&superblock, device.size())?;
-        let external = options.journal_device.clone();
-        let scanned = recovery::scan_and_overlay(device, &superblock, &geometry, external)?;
-        // The journal may hold a newer superblock; a copy that was asked for stays in use.
-        superblock = sb::read_superblock(&*scanned.device, options.superblock)?;
-        device = scanned.device;
-        let mut found = scanned.report;
-        if !scanned.fast_commits.is_empty()
-            && let Ok(tried) =
-                fast_commits::tried(Arc::clone(&device), &scanned.fast_commits, Clock::Ask(wall))
-        {
-            // What can't be replayed is not shown, and the report says so.
-            superblock = sb::read_superblock(&*tried, options.superblock)?;
-            device = Arc::new(ReadOnly::new(tried as Arc<dyn BlockDevice>));
-            found.fast_commits_pending = 0;
-        }
-        report = Some(found);
-    }
-    let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
-    let met = Met {
-        recovery: report,
-        lost_superblock: found.is_rebuilt,
-    };
-    Ok((volume, met))
+    /// What is missing of a device that ends before the file system.
+    pub(crate) cut: Option<Cut>,
 }
 
 /// Opens a volume to be written to: what the journal holds is written home first, and from then on the superblock
@@ -238,6 +204,7 @@ pub(crate) fn mount_for_writing(
     let met = Met {
         recovery: report,
         lost_superblock: found.is_rebuilt,
+        cut: None,
     };
     Ok((icache, met))
 }

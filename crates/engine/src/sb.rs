@@ -283,7 +283,7 @@ pub(crate) fn find_superblock(
 fn mend(device: &dyn BlockDevice, torn: Superblock) -> Option<Superblock> {
     let mut mended = torn;
     mended.seal();
-    let geometry = Geometry::new(&mended, device.size()).ok()?;
+    let geometry = Geometry::of(&mended).ok()?;
     let mut copies = geometry
         .all_groups()
         .skip(1)
@@ -491,10 +491,9 @@ impl Volume {
 
     /// The block with descriptors number `index`, from the copy of them that is in use.
     pub(crate) fn descriptor_block(&self, index: u32) -> FsBlock {
-        let in_meta_group = self.has(Feature::META_BG) && index >= self.superblock.first_meta_bg();
         match self.backup {
-            Some(block) if !in_meta_group => FsBlock(block.0.saturating_add(1 + u64::from(index))),
-            _ => self.geometry.desc_block(index),
+            Some(block) => self.geometry.desc_block_of_copy(block, index),
+            None => self.geometry.desc_block(index),
         }
     }
 

@@ -20,6 +20,8 @@ pub fn of(error: &Error) -> Errno {
             LocateError::NoTable
             | LocateError::NoSuchPartition { .. }
             | LocateError::BeyondEnd { .. }
+            | LocateError::PartitionBeyondEnd { .. }
+            | LocateError::CutSuperblock(_)
             | LocateError::NotExt(_),
         ) => Errno::INVAL,
         Error::Build(error) => of_build(error),
@@ -86,7 +88,7 @@ fn of_make(error: &MakeError) -> Errno {
     match error {
         MakeError::Mkfs(error) => of_mkfs(error),
         MakeError::Device(error) => of_device(error),
-        MakeError::Occupied(_) => Errno::EXIST,
+        MakeError::Occupied(_) | MakeError::NotInPartition { .. } => Errno::EXIST,
         MakeError::InUse(_) => Errno::BUSY,
         MakeError::NoSize | MakeError::Offset(_) => Errno::INVAL,
     }

@@ -138,6 +138,7 @@ mod attributes;
 pub mod build;
 pub mod check;
 mod contents;
+pub mod copies;
 mod copy_in;
 pub mod errno;
 mod error;
@@ -160,7 +161,7 @@ pub use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice};
 pub use engine::Error as FsError;
 pub use engine::RecoveryError;
 pub use engine::{
-    Acting, Allocate, Atime, Caller, DataMode, DirReserve, FileType, Flags, Fs as InodeFs,
+    Acting, Allocate, Atime, Caller, Cut, DataMode, DirReserve, FileType, Flags, Fs as InodeFs,
     Generation, GroupLock, GroupScan, Ino, InodeLookup, InodeRef, Journal, LogUpdate, LogUse,
     Mapping, Metadata, NewInode, OnError, OpenOptions as MountOptions, OrphanForm, Preallocation,
     RenameFlag, SetAttributes, SetTime, StatFs, Stopped, StreamGoal, Superblock, Timestamp,

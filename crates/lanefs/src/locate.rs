@@ -9,6 +9,9 @@ use sync::Arc;
 use crate::partition::Table;
 use crate::probe::{Content, probe};
 
+/// Where the first superblock ends.
+const FIRST_SUPERBLOCK_END: u64 = 2048;
+
 /// Where on a device a file system lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Location {
@@ -36,6 +39,15 @@ pub enum LocateError {
         /// Those there are.
         table: Table,
     },
+    /// The partition begins beyond the end of the device.
+    PartitionBeyondEnd {
+        /// The partition asked for.
+        number: u32,
+        /// The byte at which it begins.
+        start: u64,
+        /// The device's size in bytes.
+        size: u64,
+    },
     /// The offset lies beyond the end of the device.
     BeyondEnd {
         /// The offset asked for, in bytes.
@@ -43,6 +55,8 @@ pub enum LocateError {
         /// The device's size in bytes.
         size: u64,
     },
+    /// The device ends within the superblock, after so many bytes.
+    CutSuperblock(u64),
     /// What is there is something else; never [`Content::Ext`].
     NotExt(Content),
 }
@@ -65,6 +79,18 @@ impl fmt::Display for LocateError {
                     table.partitions.len()
                 )
             }
+            LocateError::PartitionBeyondEnd {
+                number,
+                start,
+                size,
+            } => write!(
+                f,
+                "partition {number} is missing: it begins at byte {start}, and the image ends after {size} bytes"
+            ),
+            LocateError::CutSuperblock(size) => write!(
+                f,
+                "the image is truncated: it ends after {size} bytes, within the superblock, and can't be read"
+            ),
             LocateError::BeyondEnd { offset, size } => {
                 write!(f, "offset {offset} lies beyond the end ({size} bytes)")
             }
@@ -85,7 +111,9 @@ impl fmt::Display for LocateError {
                     "this is {foreign}, not an ext2, ext3 or ext4 file system"
                 )
             }
-            LocateError::NotExt(Content::Zeros) => f.write_str("there is nothing but zeros here"),
+            LocateError::NotExt(Content::Zeros) => {
+                f.write_str("there are only zeros where a file system would begin")
+            }
             LocateError::NotExt(Content::Ext | Content::Unknown) => f.write_str(
                 "this is not an ext2, ext3 or ext4 file system (no magic number at byte 1080)",
             ),
@@ -108,7 +136,7 @@ impl From<DeviceError> for LocateError {
     }
 }
 
-/// The part of `device` at `location`, whatever it holds.
+/// The part of `device` at `location`, whatever it holds. A partition that reaches beyond the device's end ends there.
 ///
 /// # Errors
 /// When there is no such place, or the partition table can't be read.
@@ -128,7 +156,17 @@ pub fn place(
         Location::Partition(number) => {
             let table = Table::read(&*device)?.ok_or(LocateError::NoTable)?;
             match table.find(number) {
-                Some(partition) => (partition.start, partition.len),
+                Some(partition) => match partition.present(device.size()) {
+                    0 => {
+                        let (start, size) = (partition.start, device.size());
+                        return Err(LocateError::PartitionBeyondEnd {
+                            number,
+                            start,
+                            size,
+                        });
+                    }
+                    present => (partition.start, present),
+                },
                 None => return Err(LocateError::NoSuchPartition { number, table }),
             }
         }
@@ -146,6 +184,9 @@ pub fn locate(
 ) -> Result<Arc<dyn BlockDevice>, LocateError> {
     let device = place(device, location)?;
     match probe(&*device)? {
+        Content::Ext if device.size() < FIRST_SUPERBLOCK_END => {
+            Err(LocateError::CutSuperblock(device.size()))
+        }
         Content::Ext => Ok(device),
         // Nothing else is known to be there, so what is left may be a file system that lost its superblock.
         Content::Unknown if is_rebuildable(&device) => Ok(device),

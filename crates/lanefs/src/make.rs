@@ -1,15 +1,19 @@
 //! Making a file system on a file or block device: what `lanefs mkfs` does around [`mkfs::format`].
 //!
 //! Nothing is touched before the plan is known to work and the place to be free: options that can't be are refused, a
-//! known file system, partition table or other known content is named, and what is mounted stays. A file made
-//! here is removed again when anything fails. A crash in the middle leaves a file without a superblock.
+//! known file system, partition table or other known content is named, wherever on the device its signature lies, and
+//! what is mounted stays. At an offset, a file system keeps within the partition that it begins in. A file made here is
+//! removed again when anything fails. A crash in the middle leaves a file without a superblock.
 
 use std::path::Path;
 
+use device::signature::recognize_elsewhere;
 use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice, Resize, Slice};
 use mkfs::{JournalDevice, Layout, Options, Summary};
+use ondisk::{Geometry, Superblock};
 use sync::Arc;
 
+use crate::partition::Table;
 use crate::probe::{Content, probe};
 
 /// Why no file system was made.
@@ -22,6 +26,15 @@ pub enum MakeError {
     Device(DeviceError),
     /// There is something already: its name, with an article. `overwrite` goes on.
     Occupied(String),
+    /// The device has a partition table, and the file system would not lie within a partition. `overwrite` goes on.
+    NotInPartition {
+        /// The file system's first byte.
+        start: u64,
+        /// The byte after its last.
+        end: u64,
+        /// What there is.
+        table: Table,
+    },
     /// Something holds the device or the file: its holder, as a clause. `overwrite` does not go on.
     InUse(String),
     /// Neither was a size given nor does the file have one.
@@ -36,6 +49,10 @@ impl std::fmt::Display for MakeError {
             MakeError::Mkfs(error) => error.fmt(f),
             MakeError::Device(error) => error.fmt(f),
             MakeError::Occupied(what) => write!(f, "there is {what} already"),
+            MakeError::NotInPartition { start, end, .. } => write!(
+                f,
+                "this is a disk with a partition table, and bytes {start} to {end} do not lie within a partition"
+            ),
             MakeError::InUse(place) => write!(f, "it is in use: {place}"),
             MakeError::NoSize => f.write_str("the size of the file system is missing"),
             MakeError::Offset(offset) => write!(f, "byte {offset} is beyond the end"),
@@ -84,7 +101,8 @@ pub fn size_for(path: &Path, size: Option<u64>, options: &Options) -> Result<u64
     match size {
         Some(size) => Ok(size),
         None if path.exists() => {
-            rest_of(device::in_use::open_to_read(path)?.size(), options.offset)
+            let device = device::in_use::open_to_read(path)?;
+            rest_of(end_of_room(&device, options.offset)?, options.offset)
         }
         None => Err(MakeError::NoSize),
     }
@@ -121,11 +139,11 @@ fn make_one(
     let file = Arc::new(device::in_use::open_to_write(path)?);
     let end = match size {
         Some(size) => size.saturating_add(options.offset),
-        None => file.size(),
+        None => end_of_room(&*file, options.offset)?,
     };
     let len = rest_of(end, options.offset)?;
     if !overwrite {
-        refuse_occupied(&file, options.offset)?;
+        refuse_occupied(&file, options.offset, end)?;
     }
     // Nothing is destroyed for a plan that can't be.
     check_plan(len, options)?;
@@ -212,22 +230,109 @@ struct Journal {
     journal: JournalDevice,
 }
 
-fn refuse_occupied(file: &Arc<FileDevice>, offset: u64) -> Result<(), MakeError> {
-    let device: Arc<dyn BlockDevice> = Arc::<FileDevice>::clone(file);
-    let Some(len) = file.size().checked_sub(offset).filter(|len| *len > 0) else {
-        return Ok(());
+/// Where a file system without a given size ends: with the partition that holds its first byte, else with the device.
+fn end_of_room(device: &dyn BlockDevice, offset: u64) -> Result<u64, DeviceError> {
+    let table = match offset {
+        0 => None,
+        _ => Table::read(device)?,
     };
-    match probe(&Slice::new(device, offset, len)?)? {
-        Content::Ext => Err(MakeError::Occupied("an ext2/3/4 file system".into())),
-        Content::Disk(table) => {
-            let partitions = table.partitions.len();
-            Err(MakeError::Occupied(format!(
-                "a disk with {partitions} partitions"
-            )))
-        }
-        Content::Foreign(foreign) => Err(MakeError::Occupied(foreign.name.into())),
-        _ => Ok(()),
+    let partition = table.and_then(|table| table.holding(offset..offset + 1).cloned());
+    Ok(partition.map_or(device.size(), |partition| {
+        partition.start + partition.present(device.size())
+    }))
+}
+
+/// Refuses to overwrite what is known to be on the device: on the whole of it, or where the file system would lie.
+fn refuse_occupied(file: &Arc<FileDevice>, offset: u64, end: u64) -> Result<(), MakeError> {
+    let device: Arc<dyn BlockDevice> = Arc::<FileDevice>::clone(file);
+    let size = device.size();
+    if size <= offset {
+        return Ok(());
     }
+    let mut part = 0..size;
+    let whole = occupant(&*device)?;
+    if let Some(Occupant::Table(table)) = &whole
+        && offset > 0
+    {
+        let Some(partition) = table.holding(offset..end.max(offset + 1)) else {
+            return Err(MakeError::NotInPartition {
+                start: offset,
+                end,
+                table: table.clone(),
+            });
+        };
+        part = partition.start..partition.start + partition.present(size);
+    } else {
+        refuse_overlap(whole, 0, offset)?;
+    }
+    // What begins with the partition, then what begins at the offset itself.
+    for start in [part.start, offset] {
+        if start > 0 && start < part.end {
+            let slice = Slice::new(Arc::clone(&device), start, part.end.min(size) - start)?;
+            refuse_overlap(occupant(&slice)?, start, offset)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses an occupant that begins at `start` and reaches `offset`.
+fn refuse_overlap(occupant: Option<Occupant>, start: u64, offset: u64) -> Result<(), MakeError> {
+    match occupant {
+        Some(Occupant::Ext(bytes)) if start.saturating_add(bytes) <= offset => Ok(()),
+        Some(occupant) => Err(MakeError::Occupied(occupant.to_string())),
+        None => Ok(()),
+    }
+}
+
+/// What a device holds that must not be overwritten unasked.
+enum Occupant {
+    /// An ext2/3/4 file system of so many bytes.
+    Ext(u64),
+    Table(Table),
+    Other(&'static str),
+}
+
+impl std::fmt::Display for Occupant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Occupant::Ext(_) => f.write_str("an ext2/3/4 file system"),
+            Occupant::Table(table) => {
+                let count = table.partitions.len();
+                let s = if count == 1 { "" } else { "s" };
+                write!(f, "a disk with {count} partition{s}")
+            }
+            Occupant::Other(name) => f.write_str(name),
+        }
+    }
+}
+
+fn occupant(device: &dyn BlockDevice) -> Result<Option<Occupant>, DeviceError> {
+    Ok(match probe(device)? {
+        Content::Ext => {
+            // One that a disk's partition table or an array's superblock overlaps is less than these.
+            if let Some(table) = Table::read(device)? {
+                return Ok(Some(Occupant::Table(table)));
+            }
+            if let Some(format) = recognize_elsewhere(device)? {
+                return Ok(Some(Occupant::Other(format.name)));
+            }
+            Some(Occupant::Ext(ext_bytes(device)?))
+        }
+        Content::Disk(table) => Some(Occupant::Table(table)),
+        Content::Foreign(foreign) => Some(Occupant::Other(foreign.name)),
+        _ => None,
+    })
+}
+
+/// The bytes of the ext2/3/4 at the start of a device; all where its superblock is damaged.
+fn ext_bytes(device: &dyn BlockDevice) -> Result<u64, DeviceError> {
+    let mut bytes = [0; Superblock::SIZE];
+    if device.size() < Superblock::OFFSET + Superblock::SIZE as u64 {
+        return Ok(device.size());
+    }
+    device.read_at(Superblock::OFFSET, &mut bytes)?;
+    let geometry = Geometry::of(Superblock::view(&bytes));
+    Ok(geometry.map_or(device.size(), |geometry| geometry.bytes()))
 }
 
 fn rest_of(end: u64, offset: u64) -> Result<u64, MakeError> {

@@ -1,7 +1,8 @@
 //! Partition tables: MBR with its extended partitions, and GPT with its backup.
 //!
 //! The tables are hostile input: every count is bounded by a constant below, a chain of extended partitions ends
-//! after so many links, and a partition that does not lie on the disk is left out.
+//! after so many links. A partition may reach beyond the disk's end, or lie there, where the disk's image was cut: it
+//! is listed, and read as far as the disk goes, as Linux does.
 
 use std::fmt;
 
@@ -32,7 +33,7 @@ pub struct Partition {
     pub number: u32,
     /// The byte at which it begins.
     pub start: u64,
-    /// Its length in bytes.
+    /// Its length in bytes, by the table; it may reach beyond the disk's end.
     pub len: u64,
     /// What its table says it holds.
     pub kind: String,
@@ -48,6 +49,16 @@ pub struct Table {
     pub scheme: Scheme,
     /// Its partitions, in the order of the table.
     pub partitions: Vec<Partition>,
+    /// Whether the checksum of the partitions is wrong, and no copy of the table has a right one.
+    pub is_damaged: bool,
+}
+
+impl Partition {
+    /// How many of its bytes lie on a disk of `size` bytes.
+    #[must_use]
+    pub fn present(&self, size: u64) -> u64 {
+        self.len.min(size.saturating_sub(self.start))
+    }
 }
 
 impl Table {
@@ -62,6 +73,11 @@ impl Table {
         let mut boot = [0; SECTOR as usize];
         disk.read_at(0, &mut boot)?;
         if boot[510..] != [0x55, 0xAA] {
+            // Of a GPT whose protective MBR was wiped, the rest may be there.
+            return read_gpt(disk);
+        }
+        // What looks like a table but has other flags is code, as Linux sees it.
+        if (0..4).any(|entry| boot[446 + 16 * entry] & 0x7F != 0) {
             return Ok(None);
         }
         let entries = mbr_entries(&boot);
@@ -71,6 +87,15 @@ impl Table {
             return Ok(Some(table));
         }
         read_mbr(disk, &entries)
+    }
+
+    /// The partition that these bytes lie in.
+    #[must_use]
+    pub fn holding(&self, bytes: std::ops::Range<u64>) -> Option<&Partition> {
+        self.partitions.iter().find(|partition| {
+            let end = partition.start.saturating_add(partition.len);
+            partition.start <= bytes.start && bytes.end <= end
+        })
     }
 
     /// The partition of this number.
@@ -114,12 +139,12 @@ impl MbrEntry {
         matches!(self.kind, 0x05 | 0x0F | 0x85)
     }
 
-    /// The partition, if it is one and lies on a disk of `size` bytes; `base` is what its start counts from.
-    fn partition(self, number: u32, base: u64, size: u64) -> Option<Partition> {
+    /// The partition, if it is one; `base` is what its start counts from.
+    fn partition(self, number: u32, base: u64) -> Option<Partition> {
         let start = base.checked_add(self.start)?.checked_mul(SECTOR)?;
         let len = self.sectors.checked_mul(SECTOR)?;
-        let fits = self.kind != 0 && len > 0 && start < size && len <= size - start;
-        fits.then(|| Partition {
+        let is_one = self.kind != 0 && len > 0 && start > 0;
+        is_one.then(|| Partition {
             number,
             start,
             len,
@@ -144,7 +169,7 @@ fn read_mbr(disk: &dyn BlockDevice, entries: &[MbrEntry; 4]) -> Result<Option<Ta
     let mut partitions = Vec::new();
     for (number, entry) in (1..).zip(entries) {
         if !entry.is_extended() {
-            partitions.extend(entry.partition(number, 0, disk.size()));
+            partitions.extend(entry.partition(number, 0));
         }
     }
     for extended in entries.iter().filter(|entry| entry.is_extended()) {
@@ -153,6 +178,7 @@ fn read_mbr(disk: &dyn BlockDevice, entries: &[MbrEntry; 4]) -> Result<Option<Ta
     let table = Table {
         scheme: Scheme::Mbr,
         partitions,
+        is_damaged: false,
     };
     Ok((!table.partitions.is_empty()).then_some(table))
 }
@@ -177,7 +203,7 @@ fn read_logical(
             break;
         }
         let [logical, next, ..] = mbr_entries(&sector);
-        partitions.extend(logical.partition(number, record, disk.size()));
+        partitions.extend(logical.partition(number, record));
         if !next.is_extended() || next.start == 0 {
             break;
         }
@@ -186,20 +212,24 @@ fn read_logical(
     Ok(())
 }
 
-/// Reads the GPT behind a protective MBR, trying both sector sizes and then the backup at the disk's end.
+/// Reads a GPT, trying both sector sizes and the backup at the disk's end. Where none is whole, one whose header is
+/// has to do.
 fn read_gpt(disk: &dyn BlockDevice) -> Result<Option<Table>, DeviceError> {
+    let mut damaged = None;
     for sector in [SECTOR, 4096] {
         let last = (disk.size() / sector).saturating_sub(1);
         for header in [1, last] {
-            if let Some(table) = read_gpt_at(disk, sector, header)? {
-                return Ok(Some(table));
+            match read_gpt_at(disk, sector, header)? {
+                Some(table) if table.is_damaged => damaged = damaged.or(Some(table)),
+                Some(table) => return Ok(Some(table)),
+                None => {}
             }
         }
     }
-    Ok(None)
+    Ok(damaged)
 }
 
-/// Reads the GPT whose header is this sector, if its checksums are right.
+/// Reads the GPT whose header is this sector, if the header's checksum is right.
 fn read_gpt_at(disk: &dyn BlockDevice, sector: u64, at: u64) -> Result<Option<Table>, DeviceError> {
     let Some(mut header) = read_bounded(disk, at.saturating_mul(sector), SECTOR)? else {
         return Ok(None);
@@ -223,20 +253,18 @@ fn read_gpt_at(disk: &dyn BlockDevice, sector: u64, at: u64) -> Result<Option<Ta
     let Some(entries) = read_bounded(disk, first.saturating_mul(sector), len)? else {
         return Ok(None);
     };
-    if crc32(&entries) != entries_crc {
-        return Ok(None);
-    }
     let partitions = (1..)
         .zip(entries.chunks_exact(entry_size as usize))
-        .filter_map(|(number, entry)| gpt_partition(number, entry, sector, disk.size()))
+        .filter_map(|(number, entry)| gpt_partition(number, entry, sector))
         .collect();
     Ok(Some(Table {
         scheme: Scheme::Gpt,
         partitions,
+        is_damaged: crc32(&entries) != entries_crc,
     }))
 }
 
-fn gpt_partition(number: u32, entry: &[u8], sector: u64, size: u64) -> Option<Partition> {
+fn gpt_partition(number: u32, entry: &[u8], sector: u64) -> Option<Partition> {
     if entry[..16] == [0; 16] {
         return None;
     }
@@ -246,9 +274,6 @@ fn gpt_partition(number: u32, entry: &[u8], sector: u64, size: u64) -> Option<Pa
         .checked_sub(first)?
         .checked_add(1)?
         .checked_mul(sector)?;
-    if start >= size || len > size - start {
-        return None;
-    }
     let units: Vec<u16> = entry[56..128]
         .chunks_exact(2)
         .map(|unit| u16::from_le_bytes([unit[0], unit[1]]))

@@ -148,6 +148,14 @@ fn corrupt(site: Site) -> GeometryError {
 }
 
 impl Geometry {
+    /// Checks a superblock's numbers against each other, whatever the size of the device.
+    ///
+    /// # Errors
+    /// As [`Geometry::new`], except `Truncated`.
+    pub fn of(sb: &Superblock) -> Result<Geometry, GeometryError> {
+        Geometry::new(sb, u64::MAX)
+    }
+
     /// Checks a superblock's numbers against each other and against the device's size in bytes. The superblock's
     /// own checksum is [`Superblock::verify`]'s affair.
     ///

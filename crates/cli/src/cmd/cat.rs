@@ -11,6 +11,8 @@ use crate::target::Target;
 
 /// How many bytes are read at once.
 const COPY_BYTES: usize = 1 << 20;
+/// How many bytes are read at once before a place that can't be read.
+const PIECE_BYTES: usize = 512;
 
 /// Print files of an image
 #[derive(clap::Args)]
@@ -63,6 +65,11 @@ pub fn copy(
         match file.read_at(at, &mut buffer) {
             Ok(0) => return Ok(true),
             Ok(read) => output.write_all(&buffer[..read])?,
+            // What precedes the byte that can't be read is read in small pieces.
+            Err(_) if buffer.len() > PIECE_BYTES => {
+                buffer.truncate(PIECE_BYTES);
+                continue;
+            }
             Err(error) => {
                 output.flush()?;
                 context.error(format_args!("{}: {error}", target.shown()));

@@ -117,11 +117,11 @@ impl DumpArgs {
 
     /// Prints the superblock in use, also one that nothing else can be read with.
     fn superblock(&self, context: &Context, options: &FsArgs) -> Result<(), Failure> {
-        let (device, superblock) = read_superblock(context, &self.image, options)?;
+        let (_, superblock) = read_superblock(context, &self.image, options)?;
         let mut out = context.stdout();
         writeln!(out, "{}", SuperblockText(&superblock))?;
         out.flush()?;
-        if let Err(error) = check(&superblock, &*device) {
+        if let Err(error) = check(&superblock) {
             context.warn(error);
         }
         Ok(())

@@ -98,7 +98,7 @@ impl InfoArgs {
         }
         if let Some(error) = &facts.groups.first_error {
             context.warn(format!(
-                "{} group descriptors are broken, so the sums are too low; the first: {error}",
+                "{} group descriptors are broken or missing, so the sums are too low; the first: {error}",
                 facts.groups.broken
             ));
         }
@@ -108,7 +108,7 @@ impl InfoArgs {
 
 fn count(raw: &Raw) -> Result<Groups, Failure> {
     let mut sums = Groups::default();
-    raw.descs(|group, desc| {
+    let unvisited = raw.descs(|group, desc| {
         match desc {
             Ok(desc) => {
                 sums.free_clusters += u64::from(desc.free_clusters());
@@ -126,6 +126,10 @@ fn count(raw: &Raw) -> Result<Groups, Failure> {
         }
         Ok(())
     })?;
+    if let Some(unvisited) = unvisited {
+        sums.broken += unvisited.groups;
+        sums.first_error.get_or_insert(unvisited.why);
+    }
     Ok(sums)
 }
 

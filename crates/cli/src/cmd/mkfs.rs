@@ -129,6 +129,18 @@ fn explain(path: &Path, error: MakeError) -> Failure {
         MakeError::InUse(_) => {
             failure.hint("end that use of it first (umount, losetup -d, swapoff)")
         }
+        MakeError::NotInPartition { table, .. } => {
+            let lines = table.partitions.iter().map(|partition| {
+                format!(
+                    "  {:>4}  -E offset={}  {} bytes",
+                    partition.number, partition.start, partition.len
+                )
+            });
+            failure.hint(format!(
+                "-F goes on nevertheless; these partitions are there:\n{}",
+                lines.collect::<Vec<_>>().join("\n")
+            ))
+        }
         MakeError::NoSize => failure.hint(format!("give one: lanefs mkfs {} 1G", path.display())),
         _ => failure,
     }

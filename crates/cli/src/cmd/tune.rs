@@ -15,7 +15,7 @@ use crate::epoch;
 use crate::failure::Failure;
 use crate::json::{self, Object};
 use crate::mount_state::State;
-use crate::open::{open_fs, place_for_writing};
+use crate::open::{cannot_read, open_fs, place_for_writing};
 
 /// Bytes that the longest attribute of a mount may have.
 const ATTRIBUTE_BYTES: usize = 1 << 16;
@@ -123,7 +123,10 @@ impl Args {
         }
         let clock = epoch::clock()?;
         let device = place_for_writing(&self.place, &self.image)?;
-        tune(&device, changes, clock).map_err(|error| self.refused(error))
+        tune(&device, changes, clock).map_err(|error| match error {
+            TuneError::Fs(error) => cannot_read(&self.place, &device, &self.image, &error),
+            error => self.refused(error),
+        })
     }
 
     fn refused(&self, error: TuneError) -> Failure {

@@ -6,6 +6,7 @@ mod change;
 mod check;
 mod cli_page;
 mod copy_modes;
+mod damaged;
 mod disks;
 mod epoch;
 mod extract;

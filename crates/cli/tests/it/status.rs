@@ -1,7 +1,7 @@
 //! Exit statuses, and messages that say what, where, and what to do.
 
 use std::io::Read;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::fixture::{Fixture, error, lanefs, mke2fs, ok, run};
 
@@ -79,7 +79,7 @@ const FOREIGN: &[Foreign] = &[
     ("a.img.xz", 0, b"\xfd7zXZ\0", "an xz file", "xz -dk"),
     ("a.img.zst", 0, b"\x28\xb5\x2f\xfd", "a zstd file", "zstd -dk"),
     ("a.tar", 257, b"ustar", "a tar archive", "lanefs build"),
-    ("zeros", 0, b"", "nothing but zeros", "lanefs mkfs"),
+    ("zeros", 0, b"", "only zeros where a file system would begin", "lanefs mkfs"),
     ("noise", 0, &[0xA5; 4096], "not an ext2, ext3 or ext4", "--offset"),
 ];
 
@@ -371,4 +371,86 @@ fn a_missing_external_journal_is_asked_for() {
     );
     assert!(ok(["ls", "--journal", device, name]).contains("lost+found"));
     assert!(ok(["ls", "--no-replay", name]).contains("lost+found"));
+}
+
+/// A name, where its signature lies, the signature, what it is called as a source of a build, and what is advised.
+#[rustfmt::skip]
+const SOURCES: &[Foreign] = &[
+    ("a.qcow2", 0, b"QFI\xfb", "a qcow2 disk image", "qemu-img"),
+    ("a.squashfs", 0, b"hsqs", "a squashfs file system", "unsquashfs"),
+    ("a.iso", 0x8001, b"CD001", "an ISO 9660 file system", "directory"),
+    ("a.xfs", 0, b"XFSB", "an XFS file system", "directory"),
+    ("a.btrfs", 0x1_0040, b"_BHRfS_M", "a btrfs file system", "directory"),
+    ("a.rpm", 0, b"\xed\xab\xee\xdb", "an RPM package", "rpm2archive"),
+    ("a.deb", 0, b"!<arch>\ndebian-binary", "a Debian package", "dpkg-deb"),
+    ("disk", 510, b"\x55\xaa", "a whole disk", "--partition"),
+    ("script", 0, b"#!/bin/sh\n", "a script", "tars"),
+];
+
+/// Sources that are something else, as a file and through a pipe, and an image also compressed.
+#[test]
+fn a_source_that_is_no_archive_is_named_and_nothing_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (image, out, packed) = (path("disk.img"), path("out.img"), path("disk.img.gz"));
+    ok(["mkfs", "-q", &image, "16M"]);
+    let gzip = std::fs::File::create(&packed).unwrap();
+    let gzip = Command::new("gzip")
+        .arg("-c")
+        .arg(&image)
+        .stdout(gzip)
+        .status();
+    assert!(gzip.unwrap().success());
+    let ext = "an ext2, ext3 or ext4 file system";
+    let images = [&image, &packed].map(|name| (name.clone(), ext, "lanefs extract"));
+    let others = SOURCES.iter().map(|(name, at, signature, what, next)| {
+        let mut bytes = vec![0; 1 << 20];
+        bytes[*at..at + signature.len()].copy_from_slice(signature);
+        std::fs::write(path(name), bytes).unwrap();
+        (path(name), *what, *next)
+    });
+    std::fs::write(&out, "kept").unwrap();
+    for (source, what, next) in images.into_iter().chain(others) {
+        let stdin = std::fs::File::open(&source).unwrap();
+        let mut cat = Command::new("cat")
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pipe = cat.stdout.take().unwrap();
+        let piped = lanefs()
+            .args(["build", "-", &out])
+            .stdin(pipe)
+            .output()
+            .unwrap();
+        cat.wait().unwrap();
+        for output in [run(["build", &source, &out]), piped] {
+            let said = error(&output);
+            assert_eq!(output.status.code(), Some(1), "{source}: {said}");
+            assert!(
+                said.contains(what) && said.contains(next),
+                "{source}: {said}"
+            );
+        }
+        assert_eq!(std::fs::read_to_string(&out).unwrap(), "kept");
+    }
+    // A tar whose only file is an image is a tar.
+    let (tar, here) = (path("image.tar"), folder.path().to_str().unwrap());
+    testkit::run("tar", &["-cf", &tar, "-C", here, "disk.img"]);
+    ok(["build", "-q", &tar, &out]);
+}
+
+#[test]
+fn an_option_that_does_not_apply_is_refused_by_name() {
+    for option in [
+        &["--superblock", "1"][..],
+        &["--no-replay"],
+        &["--journal", "x"],
+    ] {
+        let words = [&["cp"][..], option, &["file", "image:/"]].concat();
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(2));
+        let said = error(&output);
+        assert!(said.contains(&format!("{} can't", option[0])), "{said}");
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Takes no lock; on a file system that is only read it may read descriptors.
 
+use device::DeviceError;
 use ondisk::{Feature, Group, Ino};
 
 use crate::error::Error;
@@ -57,11 +58,11 @@ impl Fs {
             );
             held_back = writing.reserve.held_back();
         } else if geometry.groups() <= limits::SUMMED_GROUPS {
-            (free, free_files) = (0, 0);
-            for group in geometry.all_groups() {
-                let desc = group::descriptor(volume, group)?;
-                free += u64::from(desc.free_clusters()) << geometry.cluster_ratio_bits();
-                free_files += u64::from(desc.free_inodes());
+            match self.summed() {
+                Ok(sums) => (free, free_files) = sums,
+                // The superblock's own sums are the best that is left.
+                Err(Error::Io(DeviceError::Missing { .. })) => {}
+                Err(error) => return Err(error),
             }
         }
         let overhead = self.overhead();
@@ -75,6 +76,18 @@ impl Fs {
             free_files,
             is_read_only: !self.is_writable(),
         })
+    }
+
+    /// Free blocks and inodes by all group descriptors.
+    fn summed(&self) -> Result<(u64, u64), Error> {
+        let geometry = self.geometry();
+        let (mut free, mut free_files) = (0, 0);
+        for group in geometry.all_groups() {
+            let desc = group::descriptor(self.icache.volume(), group)?;
+            free += u64::from(desc.free_clusters()) << geometry.cluster_ratio_bits();
+            free_files += u64::from(desc.free_inodes());
+        }
+        Ok((free, free_files))
     }
 
     /// Blocks that Linux keeps for extents whose conversion needs a new tree block: a fiftieth of the clusters, at

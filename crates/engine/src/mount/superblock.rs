@@ -180,7 +180,7 @@ fn proven(
     let mut found = candidate;
     let mut seen = laid_over(Arc::clone(device), &candidate).ok()?;
     if options.journal == Journal::Replay && needs_replay(&candidate) {
-        let geometry = Geometry::new(&candidate, device.size()).ok()?;
+        let geometry = Geometry::of(&candidate).ok()?;
         let external = options.journal_device.clone();
         // Why it can't be replayed, whoever opens the image is told.
         if let Ok(scanned) =
@@ -192,7 +192,7 @@ fn proven(
             seen = scanned.device;
         }
     }
-    let geometry = Geometry::new(&found, device.size()).ok()?;
+    let geometry = Geometry::of(&found).ok()?;
     let is_same = found.log_block_size() == candidate.log_block_size();
     (is_same && has_root(&*seen, &geometry)).then_some(found)
 }

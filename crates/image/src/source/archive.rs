@@ -1,11 +1,12 @@
 //! Tar archives as sources: from a file or a pipe, and again when their data is needed in order.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
+use device::signature::{Kind, START_BYTES, recognize};
 use sync::Arc;
 use sync::atomic::AtomicBool;
 
@@ -20,7 +21,7 @@ use super::tar::{self, Ending, Rules, Visitor};
 use super::tree::{DataKind, SourceId, Tree, halves};
 
 /// Bytes that tell what a file is.
-const MAGIC: usize = 512;
+const MAGIC: usize = START_BYTES;
 
 /// An archive that was opened.
 pub(super) enum Opened<'c> {
@@ -71,7 +72,7 @@ fn opened<'c>(
 ) -> Result<Opened<'c>, SourceError> {
     let label = path.display().to_string();
     let kind = file.metadata().map_err(io("look at", path))?.file_type();
-    let mut magic = [0; MAGIC];
+    let mut magic = vec![0; MAGIC];
     if kind.is_file() || kind.is_block_device() {
         let at = file.stream_position().map_err(io("look at", path))?;
         let end = file.seek(SeekFrom::End(0)).map_err(io("look at", path))?;
@@ -81,7 +82,7 @@ fn opened<'c>(
         let held = len.min(MAGIC as u64) as usize;
         file.read_exact_at(&mut magic[..held], start)
             .map_err(io("read", path))?;
-        let compression = Compression::of(&magic[..held]).map_err(|text| problem(&label, text))?;
+        let compression = compression(&magic[..held], &label)?;
         let file = Arc::new(file);
         return Ok(Opened::File(Archive {
             file,
@@ -102,6 +103,9 @@ fn opened<'c>(
         }
     }
     let compression = Compression::of(&magic[..held]).map_err(|text| problem(&label, text))?;
+    if compression == Compression::None {
+        check_tar(&magic[..held], &label, "FILE")?;
+    }
     let start = std::io::Cursor::new(magic).take(held as u64);
     Ok(Opened::Pipe(
         Box::new(start.chain(file)),
@@ -109,6 +113,75 @@ fn opened<'c>(
         label,
     ))
 }
+
+/// How what begins with these bytes is compressed, unless it is known to be something else than an archive.
+fn compression(start: &[u8], label: &str) -> Result<Compression, SourceError> {
+    let compression = Compression::of(start).map_err(|text| problem(label, text))?;
+    if compression == Compression::None {
+        check_tar(start, label, label)?;
+    }
+    Ok(compression)
+}
+
+/// Refuses by name what is not a tar, by its first bytes, and says what to do with `file`, which holds it.
+fn check_tar(start: &[u8], label: &str, file: &str) -> Result<(), SourceError> {
+    let holds = |at: usize, bytes: &[u8]| start.get(at..at + bytes.len()) == Some(bytes);
+    let from_files =
+        format!("to build from its files: lanefs extract {file} - | lanefs build - IMAGE");
+    let refuse = |name: &str, next: &str| Err(problem(label, format!("this is {name}; {next}")));
+    if tar::is_header(start) {
+        return Ok(());
+    }
+    if holds(EXT_MAGIC.0, &EXT_MAGIC.1) {
+        return refuse("an ext2, ext3 or ext4 file system", &from_files);
+    }
+    let Some(format) = recognize(start) else {
+        return match holds(510, &[0x55, 0xAA]) {
+            true => refuse(
+                "a whole disk",
+                &format!("{from_files} (with --partition N)"),
+            ),
+            false if start.starts_with(b"#!") => refuse(
+                "a script",
+                "sources are directories, tars and container images",
+            ),
+            false => Ok(()),
+        };
+    };
+    match format.kind {
+        Kind::Tar => Ok(()),
+        Kind::Disk => refuse(
+            format.name,
+            &format!("make it raw first: qemu-img convert -O raw {file} {file}.raw"),
+        ),
+        Kind::Archive { unpack } | Kind::Compressed { unpack } => refuse(
+            format.name,
+            &format!("unpack it first ({unpack} {file}), and build from what is in it"),
+        ),
+        Kind::Other => refuse(
+            format.name,
+            "sources are directories, tars and container images",
+        ),
+        _ => refuse(
+            format.name,
+            "mount or unpack it, and build from the directory",
+        ),
+    }
+}
+
+/// As [`check_tar`], of what comes out of a pipe or a decompressor, which must be a file to be worked on.
+fn check_first(stream: &mut dyn Stream, label: &str) -> Result<(), SourceError> {
+    match stream.fill() {
+        Ok(first) => check_tar(first, label, "UNCOMPRESSED-FILE"),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof && error.get_ref().is_none() => {
+            Err(problem(label, "the archive is truncated".into()))
+        }
+        Err(error) => Err(problem(label, error.to_string())),
+    }
+}
+
+/// Where ext2, ext3 and ext4 have their magic number.
+const EXT_MAGIC: (usize, [u8; 2]) = (1080, [0x53, 0xEF]);
 
 impl Archive {
     /// Reads all entries.
@@ -123,6 +196,7 @@ impl Archive {
             left: self.len,
         };
         with_thread(bytes, self.compression, |stream| {
+            check_first(stream, &self.label)?;
             tar::read(stream, &self.label, self.rules, visitor)
         })
     }
@@ -186,6 +260,7 @@ pub(super) fn add<'a>(
                 .map_err(|text| problem(&label, text))?;
             let mut apply = Apply::new(builder, at, source, excludes).streaming(Some(sink));
             let ending = with_thread(bytes, compression, |stream: &mut dyn Stream| {
+                check_first(stream, &label)?;
                 tar::read(stream, &label, Rules::Strict, &mut apply)
             })?;
             finish(apply, ending, &label)

@@ -32,7 +32,7 @@ impl Compression {
     /// # Errors
     /// Names a format that is known and not read.
     pub(crate) fn of(start: &[u8]) -> std::result::Result<Self, String> {
-        let other: [(&[u8], &str); 9] = [
+        let other: [(&[u8], &str); 5] = [
             (
                 b"BZh",
                 "bzip2-compressed: decompress it with `bunzip2` first",
@@ -53,19 +53,6 @@ impl Compression {
                 b"\x5d\x00\x00",
                 "lzma-compressed: decompress it with `unlzma` first",
             ),
-            (
-                b"PK\x03\x04",
-                "a zip file: unpack it and build from the directory",
-            ),
-            (
-                b"hsqs",
-                "a squashfs image: unpack it with `unsquashfs` first",
-            ),
-            (
-                b"070701",
-                "a cpio archive: unpack it and build from the directory",
-            ),
-            (b"!<arch>\n", "an ar archive: unpack it with `ar x` first"),
         ];
         if let Some((_, name)) = other.iter().find(|(magic, _)| start.starts_with(magic)) {
             return Err(format!("this is {name}"));

@@ -8,4 +8,5 @@ mod pax;
 mod reader;
 mod sparse;
 
+pub(crate) use header::is_header;
 pub(crate) use reader::{Ending, Entry, Rules, Stop, Visitor, What, read};

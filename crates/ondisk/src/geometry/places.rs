@@ -162,6 +162,24 @@ impl Geometry {
         FsBlock(self.group_start(group).descriptors.start)
     }
 
+    /// Where the copy of a descriptor block lies that belongs to the copy of the superblock at this block. A meta
+    /// group's descriptors have their second copy in its second group.
+    #[must_use]
+    pub fn desc_block_of_copy(&self, superblock: FsBlock, index: u32) -> FsBlock {
+        if superblock == self.primary_superblock() {
+            return self.desc_block(index);
+        }
+        let first = Group(index.saturating_mul(self.descs_per_block()));
+        if self.own_meta_group(first).is_none() {
+            return FsBlock(superblock.0.saturating_add(1 + u64::from(index)));
+        }
+        let second = Group(first.0.saturating_add(1));
+        match second.0 < self.groups && self.descs_per_block() > 1 {
+            true => FsBlock(self.group_start(second).descriptors.start),
+            false => self.desc_block(index),
+        }
+    }
+
     /// The block of a group's descriptor (its first copy) and the byte in it.
     #[must_use]
     pub fn desc_place(&self, group: Group) -> (FsBlock, usize) {

@@ -120,12 +120,16 @@ impl Frag {
     pub fn look(raw: &Raw, context: &Context) -> Result<Frag, Failure> {
         let mut frag = Frag::default();
         let progress = Progress::new(context, raw.geometry.groups());
-        raw.descs(|group, desc| {
+        let unvisited = raw.descs(|group, desc| {
             progress.at(group);
             frag.group(raw, group, desc);
             Ok(())
         })?;
         progress.done();
+        if let Some(unvisited) = unvisited {
+            frag.broken += unvisited.groups;
+            frag.first_error.get_or_insert(unvisited.why);
+        }
         frag.free.end_run();
         Ok(frag)
     }

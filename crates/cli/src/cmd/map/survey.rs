@@ -11,8 +11,8 @@ use ondisk::{Corrupt, FileType, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap
 use super::grid::{Grid, Kind, Sums};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::raw::Raw;
 use crate::raw::walk::{Go, Piece, walk};
+use crate::raw::{Raw, Unvisited};
 
 /// Inodes looked at, at most: a hostile image may claim all of 2^32 in the space of one.
 const INODES_MAX: u64 = 1 << 24;
@@ -68,12 +68,15 @@ impl Survey {
             first_error: None,
         };
         let progress = Progress::new(context, raw.geometry.groups());
-        raw.descs(|group, desc| {
+        let unvisited = raw.descs(|group, desc| {
             progress.at(group);
             survey.group(raw, group, desc);
             Ok(())
         })?;
         progress.done();
+        if let Some(unvisited) = unvisited {
+            survey.unvisited(&raw.geometry, unvisited);
+        }
         if raw.geometry.has(Feature::MMP) {
             survey.add(Kind::Metadata, raw.superblock.mmp_block(), 1);
         }
@@ -94,6 +97,16 @@ impl Survey {
 
     fn broken(&mut self, what: impl std::fmt::Display) {
         self.first_error.get_or_insert_with(|| what.to_string());
+    }
+
+    /// Counts the last groups, whose descriptors are missing.
+    fn unvisited(&mut self, geometry: &Geometry, unvisited: Unvisited) {
+        self.broken_groups += unvisited.groups;
+        self.broken(unvisited.why);
+        let first = u64::from(geometry.groups()) - unvisited.groups;
+        // A number of groups has 32 bits.
+        let start = geometry.group_first_block(Group(first as u32));
+        self.add(Kind::Unknown, start, geometry.blocks_count() - start.0);
     }
 
     fn group(&mut self, raw: &Raw, group: Group, desc: Result<GroupDesc, Corrupt>) {

@@ -14,6 +14,12 @@ pub(super) enum Format {
     Gnu,
 }
 
+/// Whether a tar begins with these bytes: with a header, not with its end.
+pub(crate) fn is_header(start: &[u8]) -> bool {
+    let first = start.first_chunk().map(|block| Header(*block));
+    first.is_some_and(|header| !header.is_zero() && header.checksum_fits())
+}
+
 impl Header {
     /// Whether the block is all zeros, as the end of an archive is.
     pub(super) fn is_zero(&self) -> bool {
