@@ -74,7 +74,7 @@ impl Files {
         json!({ "digest": digest, "size": bytes.as_ref().len() })
     }
 
-    /// Keeps an image of `layers`, each as it is stored, with what its configuration has for `diff_ids`; its descriptor.
+    /// Keeps an image of `layers`, as they are stored, whose configuration has these `diff_ids`; its descriptor.
     fn image(&mut self, layers: &[Vec<u8>], diff_ids: Value) -> Value {
         let rootfs = json!({ "type": "layers", "diff_ids": diff_ids });
         let config = json!({ "os": "linux", "architecture": "amd64", "rootfs": rootfs });
@@ -124,14 +124,7 @@ fn names(path: &Path) -> Result<String, String> {
 fn null_and_absent_lists_are_empty() {
     let layer = layer_with("a");
     let mut plain = Files::default();
-    let image = plain.image(&[layer.clone()], json!([digest(&layer)]));
-    let config = plain
-        .0
-        .values()
-        .find(|text| text.starts_with(b"{\"arch"))
-        .unwrap()
-        .clone();
-    let config: Value = serde_json::from_slice(&config).unwrap();
+    let image = plain.image(std::slice::from_ref(&layer), json!([digest(&layer)]));
     // Each of them is set to null in a document of an image that is fine otherwise.
     let platform = json!({ "os": "linux", "architecture": "amd64", "variant": null });
     for (key, value) in [
@@ -152,6 +145,11 @@ fn null_and_absent_lists_are_empty() {
             assert_eq!(built.as_deref(), Ok("a"), "{key}: {value}");
         }
     }
+}
+
+#[test]
+fn an_image_may_have_no_layers() {
+    let config: Value = serde_json::from_str(&config_of(&[])).unwrap();
     // An image without layers, whose lists are null, absent or empty.
     let lists = [Some(Value::Null), None, Some(json!([]))];
     for layers in &lists {
@@ -188,10 +186,16 @@ fn null_and_absent_lists_are_empty() {
             );
         }
     }
+}
+
+#[test]
+fn an_index_without_images_and_a_list_beyond_its_bound_are_refused() {
+    let plain = Files::default();
+    let config = config_of(&[]);
     // An index without images holds none, and a list has a bound.
     let image_of = |layers: Value| {
         let mut files = plain.clone();
-        let manifest = json!({ "config": files.blob(config.to_string()), "layers": layers });
+        let manifest = json!({ "config": files.blob(&config), "layers": layers });
         let image = files.blob(manifest.to_string());
         files.index(json!([image]));
         files
@@ -318,118 +322,31 @@ fn a_manifest_json_makes_an_archive_a_docker_save_archive() {
     let object = br#"{ "name": "an app", "icons": [] }"#;
     let array = br#"[{ "name": "not an image" }]"#;
     type Member<'a> = (&'a str, u8, &'a [u8]);
+    #[rustfmt::skip]
     let cases: &[(&str, &[Member], Result<&str, &str>)] = &[
-        (
-            "names of its own",
-            &[
-                ("config.json", b'0', config),
-                ("l0", b'5', b""),
-                ("l0/layer.tar", b'0', a),
-                ("l1/layer.tar", b'0', b),
-                ("manifest.json", b'0', &plain),
-            ],
-            Ok("a b"),
-        ),
-        (
-            "with ./, AppleDouble and other files",
-            &[
-                ("./._manifest.json", b'0', b"x"),
-                ("./manifest.json", b'0', &plain),
-                ("./._config.json", b'0', b"x"),
-                ("./config.json", b'0', config),
-                ("./l0/._layer.tar", b'0', b"x"),
-                ("./l0/layer.tar", b'0', a),
-                ("./l1/layer.tar", b'0', b),
-                ("./README", b'0', b"text"),
-            ],
-            Ok("a b"),
-        ),
-        (
-            "hard and symbolic links, also to directories and later members",
-            &[
-                ("manifest.json", b'0', &linked),
-                ("links/hard", b'1', b"a"),
-                ("links/to", b'2', b"../dir/./x/.."),
-                ("a", b'0', a),
-                ("dir/b", b'2', b"/b"),
-                ("b", b'0', b),
-                ("c", b'0', config),
-            ],
-            Ok("a b"),
-        ),
-        (
-            "a link that leads out ends at the archive's root",
-            &[
-                ("manifest.json", b'0', &outside),
-                ("up", b'2', b"../../../a"),
-                ("a", b'0', a),
-                ("b", b'0', b),
-                ("c", b'0', config),
-            ],
-            Ok("a b"),
-        ),
-        (
-            "its manifest.json is a link",
-            &[
-                ("m", b'0', &repeated),
-                ("manifest.json", b'2', b"m"),
-                ("a", b'0', a),
-                ("b", b'0', b),
-                ("c", b'0', config),
-            ],
-            Ok("a b"),
-        ),
-        (
-            "the last member of a name counts",
-            &[
-                ("a", b'2', b"b"),
-                ("a", b'0', a),
-                ("b", b'0', b),
-                ("c", b'0', config),
-                ("manifest.json", b'0', &repeated),
-            ],
-            Ok("a b"),
-        ),
-        (
-            "a loop of links",
-            &[
-                ("a", b'2', b"a2"),
-                ("a2", b'2', b"a"),
-                ("b", b'0', b),
-                ("c", b'0', config),
-                ("manifest.json", b'0', &repeated),
-            ],
-            Err("the layer `a` is missing"),
-        ),
-        (
-            "a layer is missing",
-            &[
-                ("a", b'0', a),
-                ("c", b'0', config),
-                ("manifest.json", b'0', &repeated),
-            ],
-            Err("the layer `b` is missing"),
-        ),
-        (
-            "the configuration is missing",
-            &[("a", b'0', a), ("manifest.json", b'0', &repeated)],
-            Err("the configuration `c` is missing"),
-        ),
-        (
-            "another program's manifest.json",
-            &[("manifest.json", b'0', object), ("x", b'0', b"x")],
-            Ok("manifest.json x"),
-        ),
-        (
-            "another program's list",
-            &[("manifest.json", b'0', array), ("x", b'0', b"x")],
-            Ok("manifest.json x"),
-        ),
-        (
-            "a manifest.json further below",
-            &[("app/manifest.json", b'0', &plain), ("x", b'0', b"x")],
-            Ok("app x"),
-        ),
+        ("names of its own", &[("config.json", b'0', config), ("l0", b'5', b""), ("l0/layer.tar", b'0', a),
+            ("l1/layer.tar", b'0', b), ("manifest.json", b'0', &plain)], Ok("a b")),
+        ("with ./, AppleDouble and other files", &[("./._manifest.json", b'0', b"x"), ("./manifest.json", b'0', &plain),
+            ("./._config.json", b'0', b"x"), ("./config.json", b'0', config), ("./l0/._layer.tar", b'0', b"x"),
+            ("./l0/layer.tar", b'0', a), ("./l1/layer.tar", b'0', b), ("./README", b'0', b"text")], Ok("a b")),
+        ("hard and symbolic links, also to directories and later members", &[("manifest.json", b'0', &linked),
+            ("links/hard", b'1', b"a"), ("links/to", b'2', b"../dir/./x/.."), ("a", b'0', a), ("dir/b", b'2', b"/b"),
+            ("b", b'0', b), ("c", b'0', config)], Ok("a b")),
+        ("a link that leads out ends at the archive's root", &[("manifest.json", b'0', &outside),
+            ("up", b'2', b"../../../a"), ("a", b'0', a), ("b", b'0', b), ("c", b'0', config)], Ok("a b")),
+        ("its manifest.json is a link", &[("m", b'0', &repeated), ("manifest.json", b'2', b"m"), ("a", b'0', a),
+            ("b", b'0', b), ("c", b'0', config)], Ok("a b")),
+        ("the last member of a name counts", &[("a", b'2', b"b"), ("a", b'0', a), ("b", b'0', b), ("c", b'0', config),
+            ("manifest.json", b'0', &repeated)], Ok("a b")),
+        ("a loop of links", &[("a", b'2', b"a2"), ("a2", b'2', b"a"), ("b", b'0', b), ("c", b'0', config),
+            ("manifest.json", b'0', &repeated)], Err("the layer `a` is missing")),
+        ("a layer is missing", &[("a", b'0', a), ("c", b'0', config), ("manifest.json", b'0', &repeated)],
+            Err("the layer `b` is missing")),
+        ("the configuration is missing", &[("a", b'0', a), ("manifest.json", b'0', &repeated)],
+            Err("the configuration `c` is missing")),
+        ("another program's manifest.json", &[("manifest.json", b'0', object), ("x", b'0', b"x")], Ok("manifest.json x")),
+        ("another program's list", &[("manifest.json", b'0', array), ("x", b'0', b"x")], Ok("manifest.json x")),
+        ("a manifest.json further below", &[("app/manifest.json", b'0', &plain), ("x", b'0', b"x")], Ok("app x")),
     ];
     for (what, members, expected) in cases {
         match (built_from(&tar_of(members)), expected) {
@@ -463,7 +380,7 @@ fn a_layer_may_be_there_twice() {
 /// An image of the one layer `name`, as a docker-save entry and as a descriptor.
 fn both(files: &mut Files, name: &str, tags: &Value) -> (Value, Value) {
     let layer = layer_with(name);
-    let image = files.image(&[layer.clone()], json!([digest(&layer)]));
+    let image = files.image(std::slice::from_ref(&layer), json!([digest(&layer)]));
     let path = |digest: &str| format!("blobs/{}", digest.replace(':', "/"));
     let manifest = path(image["digest"].as_str().unwrap());
     let manifest: Value = serde_json::from_slice(&files.0[&manifest]).unwrap();
@@ -505,6 +422,20 @@ fn an_index_beside_a_manifest_json_must_name_the_same_image() {
     }
 }
 
+/// Which of the images `a` and `b` is built.
+fn chosen(files: &Files, image: Option<&str>) -> Result<&'static str, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tar");
+    std::fs::write(&path, files.tar()).unwrap();
+    let image = image.map(String::from);
+    let options = Options {
+        image,
+        ..options(&[&path])
+    };
+    let tree = lanefs_image::source::scan(&options).map_err(|error| error.to_string())?;
+    Ok(tree.find(b"a").map_or("b", |_| "a"))
+}
+
 #[test]
 fn an_image_is_chosen_by_its_name_or_digest() {
     let mut files = Files::default();
@@ -532,18 +463,6 @@ fn an_image_is_chosen_by_its_name_or_digest() {
     files.put("manifest.json", json!([saved_a, saved_b]).to_string());
     let mut mixed = layout.clone();
     mixed.put("manifest.json", &files.0["manifest.json"]);
-    let directory = tempfile::tempdir().unwrap();
-    let build = |files: &Files, image: Option<&str>| {
-        let path = directory.path().join("tar");
-        std::fs::write(&path, files.tar()).unwrap();
-        let image = image.map(String::from);
-        let options = Options {
-            image,
-            ..options(&[&path])
-        };
-        let tree = lanefs_image::source::scan(&options).map_err(|error| error.to_string())?;
-        Ok::<_, String>(if tree.find(b"a").is_some() { "a" } else { "b" })
-    };
     for (form, files) in [
         ("layout", &layout),
         ("docker-save", &files),
@@ -559,15 +478,15 @@ fn an_image_is_chosen_by_its_name_or_digest() {
             (&format!("sha256:{config_b}"), "b"),
         ] {
             assert_eq!(
-                build(files, Some(image)).as_deref(),
+                chosen(files, Some(image)).as_deref(),
                 Ok(expected),
                 "{form}: {image}"
             );
         }
         if form != "docker-save" {
-            assert_eq!(build(files, Some(&digest_b)).as_deref(), Ok("b"), "{form}");
+            assert_eq!(chosen(files, Some(&digest_b)).as_deref(), Ok("b"), "{form}");
             assert_eq!(
-                build(files, nested["digest"].as_str()).as_deref(),
+                chosen(files, nested["digest"].as_str()).as_deref(),
                 Ok("b"),
                 "{form}"
             );
@@ -577,7 +496,7 @@ fn an_image_is_chosen_by_its_name_or_digest() {
             (Some("local/b"), "no image `local/b`"),
             (Some(""), "no image ``"),
         ] {
-            let message = build(files, image).unwrap_err();
+            let message = chosen(files, image).unwrap_err();
             assert!(
                 message.contains(part) && message.contains("--image"),
                 "{form}: {message}"
