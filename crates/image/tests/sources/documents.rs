@@ -344,7 +344,7 @@ fn a_manifest_json_makes_an_archive_a_docker_save_archive() {
             Err("the layer `b` is missing")),
         ("the configuration is missing", &[("a", b'0', a), ("manifest.json", b'0', &repeated)],
             Err("the configuration `c` is missing")),
-        ("another program's manifest.json", &[("manifest.json", b'0', object), ("x", b'0', b"x")], Ok("manifest.json x")),
+        ("another program's file", &[("manifest.json", b'0', object), ("x", b'0', b"x")], Ok("manifest.json x")),
         ("another program's list", &[("manifest.json", b'0', array), ("x", b'0', b"x")], Ok("manifest.json x")),
         ("a manifest.json further below", &[("app/manifest.json", b'0', &plain), ("x", b'0', b"x")], Ok("app x")),
     ];
