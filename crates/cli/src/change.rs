@@ -1,10 +1,13 @@
 //! What commands that change an image have in common: they name places in one image, which is opened for writing,
 //! changed, and closed whatever came of it. In a script the places are paths in the script's image.
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
+use std::ops::Deref;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use device::Held;
 use lanefs::Fs;
 
 use crate::args::ImageArgs;
@@ -18,8 +21,9 @@ pub trait Change {
     /// Those of its arguments that are places in the image.
     fn places(&mut self) -> &mut Vec<OsString>;
 
-    /// Makes the change; the places are absolute paths by now. Stops at the first failure; what was done stays.
-    fn apply(&self, context: &Context, fs: &Fs) -> Result<(), Failure>;
+    /// Makes the change; the places are absolute paths by now. Stops at the first failure; the operands that were done
+    /// before stay ([`Editing::keep`]).
+    fn apply(&self, context: &Context, fs: &Editing<'_>) -> Result<(), Failure>;
 }
 
 // A change with the image given by its arguments. (clap would show a doc comment here instead of the change's own.)
@@ -64,19 +68,82 @@ fn name_image(places: &mut Vec<OsString>) -> Result<OsString, Failure> {
     Ok(image.into())
 }
 
-/// Opens an image for writing, works on it, and closes it whatever came of that.
+/// An image that a command changes.
+pub struct Editing<'a> {
+    fs: &'a Fs,
+    /// Whether something was done that stays, whatever fails after it.
+    is_kept: Cell<bool>,
+}
+
+impl<'a> Editing<'a> {
+    fn of(fs: &'a Fs) -> Editing<'a> {
+        Editing {
+            fs,
+            is_kept: Cell::new(false),
+        }
+    }
+
+    /// An operand, or a line of a script, is done: it stays, although a later one may fail.
+    pub fn keep(&self) {
+        self.is_kept.set(true);
+    }
+}
+
+impl Deref for Editing<'_> {
+    type Target = Fs;
+
+    fn deref(&self) -> &Fs {
+        self.fs
+    }
+}
+
+/// Opens an image for writing, works on it, and closes it. Work of which nothing was done leaves the image byte for
+/// byte as it was: all that is written waits in memory, up to `HELD_BYTES`, until something is done.
 pub fn with_image(
     context: &Context,
     image: &Path,
     options: &ImageArgs,
-    work: impl FnOnce(&Fs) -> Result<(), Failure>,
+    work: impl FnOnce(&Editing<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let fs = open_for_writing(context, image, options)?;
-    let done = work(&fs);
-    let closed = fs
-        .close()
-        .map_err(|error| Failure::new(error).at(image.display()));
+    let (fs, held) = open_for_writing(context, image, options)?;
+    let (done, is_kept) = {
+        let editing = Editing::of(&fs);
+        (work(&editing), editing.is_kept.get())
+    };
+    if done.is_err() && !is_kept && held.is_untouched() {
+        return done;
+    }
+    let failed = |error: lanefs::Error| Failure::new(error).at(image.display());
+    let closed = fs.sync().and_then(|()| {
+        let statistics = fs.inodes().journal_statistics();
+        let has_changed = statistics.is_none_or(|statistics| statistics.commits.sum() > 0);
+        fs.close().map(|()| has_changed)
+    });
+    let closed =
+        closed
+            .map_err(failed)
+            .and_then(|has_changed| match has_changed || !held.is_untouched() {
+                true => release(&held, image),
+                false => Ok(()),
+            });
     done.and(closed)
+}
+
+/// As [`with_image`], with all of the work as one transaction.
+pub fn with_image_atomically(
+    context: &Context,
+    image: &Path,
+    options: &ImageArgs,
+    work: impl FnOnce(&Editing<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (fs, held) = open_for_writing(context, image, options)?;
+    fs.atomically(|fs| work(&Editing::of(fs)))?;
+    release(&held, image)
+}
+
+fn release(held: &Held, image: &Path) -> Result<(), Failure> {
+    let released = held.release();
+    released.map_err(|error| Failure::new(error).at(image.display()))
 }
 
 /// Every place as a path.
@@ -87,7 +154,7 @@ pub fn paths(places: &[OsString]) -> impl Iterator<Item = &Path> {
 /// Calls `visit` with each place, and with `recursive` all below it; links are not followed on the way, and at a place
 /// itself only without `recursive`.
 pub fn each(
-    fs: &Fs,
+    fs: &Editing<'_>,
     places: &[OsString],
     recursive: bool,
     mut visit: impl FnMut(&Path) -> Result<(), lanefs::Error>,
@@ -96,6 +163,7 @@ pub fn each(
         visit(place).map_err(Failure::new)?;
         let metadata = fs.symlink_metadata(place).map_err(Failure::new)?;
         if !recursive || metadata.file_type != lanefs::FileType::Directory {
+            fs.keep();
             continue;
         }
         for step in fs.walk(place).map_err(Failure::new)? {
@@ -105,6 +173,7 @@ pub fn each(
                 visit(&place.join(OsStr::from_bytes(&entry.path))).map_err(Failure::new)?;
             }
         }
+        fs.keep();
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use device::{BlockDevice, DeviceError, FileDevice};
+use device::{BlockDevice, DeviceError, FileDevice, Held};
 use lanefs::in_use::{open_unchanging, open_unused};
 use lanefs::locate::{LocateError, Location, locate, place};
 use lanefs::partition::{Partition, Table};
@@ -16,6 +16,10 @@ use crate::args::{FsArgs, ImageArgs};
 use crate::context::Context;
 use crate::epoch;
 use crate::failure::Failure;
+
+/// Bytes that a command keeps in memory before the first reaches the image: if the command fails until then, the image
+/// is as it was.
+const HELD_BYTES: usize = 64 << 20;
 
 /// What to do about a place that can't be read.
 const UNREADABLE: &str = "it fails where it is read: copy what can be read (ddrescue), and use the copy; \
@@ -126,22 +130,29 @@ pub fn place_for_writing(
     locate(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
 }
 
-/// Opens the file system in an image that nobody else uses, to change it.
+/// Opens the file system in an image that nobody else uses, to change it. Nothing reaches the image before the second
+/// value is released, or more than [`HELD_BYTES`] wait.
 pub fn open_for_writing(
     context: &Context,
     path: &Path,
     options: &ImageArgs,
-) -> Result<Fs, Failure> {
+) -> Result<(Fs, Arc<Held>), Failure> {
     let choices = MountOptions {
         time: epoch::stamp()?,
         ..MountOptions::default()
     };
-    let place = place_for_writing(path, options)?;
+    let held = held(place_for_writing(path, options)?);
     remember(context, path, location(options));
+    let place = Arc::clone(&held) as Arc<dyn BlockDevice>;
     let fs = Fs::open_for_writing_with(Arc::clone(&place), &choices, lanefs::now)
         .map_err(|error| cannot_read(path, &place, options, &error))?;
     report_journal(context, path, &fs);
-    Ok(fs)
+    Ok((fs, held))
+}
+
+/// The place with all that is written to it waiting in memory, until it is known that it is wanted.
+pub fn held(place: Arc<dyn BlockDevice>) -> Arc<Held> {
+    Arc::new(Held::new(place, HELD_BYTES))
 }
 
 /// An image that is in use, or can't be opened.

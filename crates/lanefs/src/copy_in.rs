@@ -122,6 +122,7 @@ impl Fs {
         path: impl AsRef<Path>,
         options: &CopyOptions,
     ) -> Result<CopySummary, Error> {
+        self.refuse_without_room(host.as_ref(), path.as_ref(), options)?;
         let mut copy = Copy {
             fs: self,
             options: *options,

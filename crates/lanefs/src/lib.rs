@@ -152,6 +152,7 @@ mod names;
 pub mod partition;
 pub mod probe;
 mod reach;
+mod room;
 pub mod tune;
 pub mod walk;
 mod write;

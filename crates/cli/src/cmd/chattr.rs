@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use lanefs::{Flags, Fs};
+use lanefs::Flags;
 
-use crate::change::{Change, each};
+use crate::change::{Change, Editing, each};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -38,7 +38,7 @@ impl Change for Chattr {
         &mut self.places
     }
 
-    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+    fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         let is_link = |file_type| file_type == lanefs::FileType::Symlink;
         each(fs, &self.places, self.recursive, |path| {
             let metadata = fs.symlink_metadata(path)?;

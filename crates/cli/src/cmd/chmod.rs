@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use lanefs::{FileType, Fs};
+use lanefs::FileType;
 
-use crate::change::{Change, each};
+use crate::change::{Change, Editing, each};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -27,7 +27,7 @@ impl Change for Chmod {
         &mut self.places
     }
 
-    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+    fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         each(fs, &self.places, self.recursive, |path| {
             let metadata = match self.recursive {
                 true => fs.symlink_metadata(path)?,

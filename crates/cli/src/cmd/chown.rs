@@ -2,9 +2,7 @@
 
 use std::ffi::OsString;
 
-use lanefs::Fs;
-
-use crate::change::{Change, each};
+use crate::change::{Change, Editing, each};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -59,7 +57,7 @@ impl Change for Chown {
         &mut self.places
     }
 
-    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+    fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         let Owner { uid, gid } = self.owner;
         each(fs, &self.places, self.recursive, |path| {
             match self.recursive || self.no_dereference {

@@ -4,10 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use lanefs::{CopyOptions, Fs};
+use lanefs::CopyOptions;
 
 use crate::args::ImageArgs;
-use crate::change::{Change, target_of, with_image};
+use crate::change::{Change, Editing, target_of, with_image};
 use crate::context::Context;
 use crate::epoch;
 use crate::failure::Failure;
@@ -56,7 +56,7 @@ impl Change for CopyIn {
         &mut self.arguments
     }
 
-    fn apply(&self, context: &Context, fs: &Fs) -> Result<(), Failure> {
+    fn apply(&self, context: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         self.flags.refuse_if_unseen()?;
         match self.arguments.split_last() {
             Some((destination, sources)) if !sources.is_empty() => {
@@ -94,7 +94,7 @@ pub fn is_in_image(argument: &OsStr) -> bool {
 
 fn copy_all(
     context: &Context,
-    fs: &Fs,
+    fs: &Editing<'_>,
     sources: &[OsString],
     destination: &Path,
     flags: CopyFlags,
@@ -116,6 +116,7 @@ fn copy_all(
             let mut input = std::io::stdin().lock();
             fs.write_from(destination, &mut input)
                 .map_err(Failure::new)?;
+            fs.keep();
             continue;
         }
         let from = Path::new(source);
@@ -128,6 +129,7 @@ fn copy_all(
             false => target_of(fs, from, destination, sources.len(), from.is_dir())?,
         };
         let copied = fs.copy_in(from, to, &options).map_err(Failure::new)?;
+        fs.keep();
         if copied.lost_xattrs > 0 {
             let lost = copied.lost_xattrs;
             context.warn(format_args!(

@@ -1,7 +1,7 @@
 //! `lanefs edit`: a script of changes to one image, a command a line.
 //!
 //! The whole script is read and understood before anything is changed. Each command is journaled; the script stops at
-//! the first that fails, and what was done before stays. With `--atomic` the script is one transaction of the journal:
+//! the first that fails, and what the lines before it did stays. With `--atomic` the script is one transaction of the journal:
 //! a failure, and a crash at any moment, leave all of it or nothing.
 
 use std::ffi::OsString;
@@ -10,14 +10,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
-use lanefs::Fs;
 
 use super::{chattr, chmod, chown, copy_in, ln, mkdir, mv, rm, setfattr, touch, truncate};
 use crate::args::ImageArgs;
-use crate::change::{Change, with_image};
+use crate::change::{Change, Editing, with_image, with_image_atomically};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::open::open_for_writing;
 use crate::words;
 
 const AFTER: &str = "Words are quoted as in sh; # begins a comment. Nothing is expanded. Paths are the image's, those \
@@ -108,7 +106,7 @@ impl Args {
             false => with_image(context, &self.image, &self.at, |fs| {
                 run_all(context, fs, &lines)
             }),
-            true => open_for_writing(context, &self.image, &self.at)?.atomically(|fs| {
+            true => with_image_atomically(context, &self.image, &self.at, |fs| {
                 let done = run_all(context, fs, &lines);
                 done.map_err(|failure| failure.hint("nothing was changed"))
             }),
@@ -116,10 +114,15 @@ impl Args {
     }
 }
 
-fn run_all(context: &Context, fs: &Fs, lines: &[(String, Command)]) -> Result<(), Failure> {
+fn run_all(
+    context: &Context,
+    fs: &Editing<'_>,
+    lines: &[(String, Command)],
+) -> Result<(), Failure> {
     for (place, command) in lines {
         let done = command.change().apply(context, fs);
         done.map_err(|failure| failure.at(place))?;
+        fs.keep();
     }
     Ok(())
 }

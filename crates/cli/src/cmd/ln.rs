@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lanefs::Fs;
 
-use crate::change::{Change, target_of};
+use crate::change::{Change, Editing, target_of};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -34,7 +34,7 @@ impl Change for Ln {
         &mut self.places
     }
 
-    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+    fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         let (target, link) = match (&self.target, &self.places[..]) {
             (Some(target), [link]) | (None, [target, link]) => (target, link),
             _ => return Err(Failure::usage("name one target and one link")),

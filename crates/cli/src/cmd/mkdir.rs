@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 
-use lanefs::{FileType, Fs, NewInode};
+use lanefs::{FileType, NewInode};
 
 use super::chmod::{Mode, parse};
-use crate::change::{Change, paths};
+use crate::change::{Change, Editing, paths};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -28,7 +28,7 @@ impl Change for Mkdir {
         &mut self.places
     }
 
-    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+    fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         let new = NewInode {
             mode: self.mode.of(0o777, true),
             uid: 0,
@@ -45,6 +45,7 @@ impl Change for Mkdir {
                 fs.create_dir_all(parent).map_err(Failure::new)?;
             }
             fs.create_dir_with(path, new).map_err(Failure::new)?;
+            fs.keep();
         }
         Ok(())
     }

@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use lanefs::{Fs, RenameFlag};
+use lanefs::RenameFlag;
 
-use crate::change::{Change, paths, target_of};
+use crate::change::{Change, Editing, paths, target_of};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -25,7 +25,7 @@ impl Change for Mv {
         &mut self.places
     }
 
-    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+    fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         let (destination, sources) = match self.places.split_last() {
             Some((destination, sources)) if !sources.is_empty() => (destination, sources),
             _ => return Err(Failure::usage("name what to move, and where to")),
@@ -39,6 +39,7 @@ impl Change for Mv {
             let destination = Path::new(destination);
             let to = target_of(fs, from, destination, sources.len(), is_directory)?;
             fs.rename_with(from, to, flag).map_err(Failure::new)?;
+            fs.keep();
         }
         Ok(())
     }

@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use lanefs::{FileType, Fs};
+use lanefs::FileType;
 
-use crate::change::{Change, paths};
+use crate::change::{Change, Editing, paths};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -30,7 +30,7 @@ impl Change for Rm {
         &mut self.places
     }
 
-    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+    fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         for path in paths(&self.places) {
             let metadata = match fs.symlink_metadata(path) {
                 Err(error) if self.force && error.is_not_found() => continue,
@@ -49,6 +49,7 @@ impl Change for Rm {
                     false => failure,
                 }
             })?;
+            fs.keep();
         }
         Ok(())
     }

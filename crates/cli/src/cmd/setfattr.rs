@@ -5,9 +5,7 @@ use base64::{Engine as _, alphabet};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use lanefs::Fs;
-
-use crate::change::{Change, paths};
+use crate::change::{Change, Editing, paths};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -48,7 +46,7 @@ impl Change for Setfattr {
         &mut self.places
     }
 
-    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+    fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         let empty = Value::default();
         let value = &self.value.as_ref().unwrap_or(&empty).0;
         for path in paths(&self.places) {
@@ -60,6 +58,7 @@ impl Change for Setfattr {
                 (None, None, _) => Ok(()),
             };
             done.map_err(Failure::new)?;
+            fs.keep();
         }
         Ok(())
     }

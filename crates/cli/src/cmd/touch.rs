@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use lanefs::{Fs, Timestamp};
+use lanefs::Timestamp;
 
-use crate::change::{Change, paths};
+use crate::change::{Change, Editing, paths};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -33,7 +33,7 @@ impl Change for Touch {
         &mut self.places
     }
 
-    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+    fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         for path in paths(&self.places) {
             match fs.metadata(path) {
                 Err(error) if error.is_not_found() && self.no_create => continue,
@@ -51,6 +51,7 @@ impl Change for Touch {
             let atime = Some(time).filter(|_| !self.modified);
             let mtime = Some(time).filter(|_| !self.accessed);
             fs.set_times(path, atime, mtime).map_err(Failure::new)?;
+            fs.keep();
         }
         Ok(())
     }

@@ -2,10 +2,8 @@
 
 use std::ffi::OsString;
 
-use lanefs::Fs;
-
 use crate::args::parse_size;
-use crate::change::{Change, paths};
+use crate::change::{Change, Editing, paths};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -40,7 +38,7 @@ impl Change for Truncate {
         &mut self.places
     }
 
-    fn apply(&self, _: &Context, fs: &Fs) -> Result<(), Failure> {
+    fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         for path in paths(&self.places) {
             let size = match self.size {
                 Size::Set(size) => size,
@@ -53,6 +51,7 @@ impl Change for Truncate {
                 }
             };
             fs.set_len(path, size).map_err(Failure::new)?;
+            fs.keep();
         }
         Ok(())
     }

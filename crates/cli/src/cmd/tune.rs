@@ -4,10 +4,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use device::BlockDevice;
 use lanefs::tune::{TUNABLES, TuneError, tunable, tune};
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
 use serde_json::Value;
+use sync::Arc;
 
 use crate::args::{FsArgs, ImageArgs};
 use crate::context::Context;
@@ -15,7 +17,7 @@ use crate::epoch;
 use crate::failure::Failure;
 use crate::json::{self, Object};
 use crate::mount_state::State;
-use crate::open::{cannot_read, open_fs, place_for_writing};
+use crate::open::{cannot_read, held, open_fs, place_for_writing};
 
 /// Bytes that the longest attribute of a mount may have.
 const ATTRIBUTE_BYTES: usize = 1 << 16;
@@ -122,11 +124,14 @@ impl Args {
             return Err(Failure::usage("--in-use is for reading only"));
         }
         let clock = epoch::clock()?;
-        let device = place_for_writing(&self.place, &self.image)?;
+        let held = held(place_for_writing(&self.place, &self.image)?);
+        let device = Arc::clone(&held) as Arc<dyn BlockDevice>;
         tune(&device, changes, clock).map_err(|error| match error {
             TuneError::Fs(error) => cannot_read(&self.place, &device, &self.image, &error),
             error => self.refused(error),
-        })
+        })?;
+        let released = held.release();
+        released.map_err(|error| Failure::new(error).at(self.place.display()))
     }
 
     fn refused(&self, error: TuneError) -> Failure {

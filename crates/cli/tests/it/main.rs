@@ -20,3 +20,4 @@ mod preload;
 mod read;
 mod status;
 mod tune;
+mod unchanged;

@@ -22,14 +22,14 @@ enum Holder {
     MountedLoop(Mounted, Loop),
     Lock(File),
     Process(Process),
-    Swap(PathBuf),
 }
 
-impl Drop for Holder {
+/// A file that the kernel swaps to until this is dropped.
+struct Swap(PathBuf);
+
+impl Drop for Swap {
     fn drop(&mut self) {
-        if let Holder::Swap(path) = self {
-            testkit::run("swapoff", &[path.to_str().unwrap()]);
-        }
+        testkit::run("swapoff", &[self.0.to_str().unwrap()]);
     }
 }
 
@@ -150,7 +150,7 @@ fn prepared() -> (tempfile::TempDir, PathBuf) {
     (folder, image)
 }
 
-type Hold = Box<dyn Fn(&Path) -> Option<Holder>>;
+type Hold = Box<dyn Fn(&Path) -> Holder>;
 
 /// Every way to hold an image: its name, whether the image may change meanwhile, and how it is held.
 fn holders() -> Vec<(&'static str, bool, Hold)> {
@@ -159,39 +159,35 @@ fn holders() -> Vec<(&'static str, bool, Hold)> {
         (
             "lanefs",
             true,
-            Box::new(|i| Some(Holder::Served(Served::start(i, "")))),
+            Box::new(|i| Holder::Served(Served::start(i, ""))),
         ),
         (
             "lanefs, ro",
             false,
-            Box::new(|i| Some(Holder::Served(Served::start(i, "ro")))),
+            Box::new(|i| Holder::Served(Served::start(i, "ro"))),
         ),
         (
             "Linux, ro",
             false,
-            Box::new(|i| Some(Holder::Mounted(Mounted::read_only(i).unwrap()))),
+            Box::new(|i| Holder::Mounted(Mounted::read_only(i).unwrap())),
         ),
-        (
-            "loop",
-            true,
-            Box::new(|i| Some(Holder::Loop(Loop::new(&[], i)))),
-        ),
+        ("loop", true, Box::new(|i| Holder::Loop(Loop::new(&[], i)))),
         (
             "loop, ro",
             false,
-            Box::new(|i| Some(Holder::Loop(Loop::new(&["-r"], i)))),
+            Box::new(|i| Holder::Loop(Loop::new(&["-r"], i))),
         ),
         (
             "loop of a part",
             true,
-            Box::new(|i| Some(Holder::Loop(Loop::new(&["-o", "4M"], i)))),
+            Box::new(|i| Holder::Loop(Loop::new(&["-o", "4M"], i))),
         ),
         (
             "loop on loop",
             true,
             Box::new(|i| {
                 let below = Loop::new(&[], i);
-                Some(Holder::Loops(Loop::new(&[], Path::new(&below.0)), below))
+                Holder::Loops(Loop::new(&[], Path::new(&below.0)), below)
             }),
         ),
         (
@@ -199,10 +195,7 @@ fn holders() -> Vec<(&'static str, bool, Hold)> {
             true,
             Box::new(move |i| {
                 let device = Loop::new(&[], i);
-                Some(Holder::MountedLoop(
-                    mount(&device.0, "rw,noinit_itable"),
-                    device,
-                ))
+                Holder::MountedLoop(mount(&device.0, "rw,noinit_itable"), device)
             }),
         ),
         (
@@ -212,13 +205,13 @@ fn holders() -> Vec<(&'static str, bool, Hold)> {
                 let file = read_write(i);
                 rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
                     .unwrap();
-                Some(Holder::Lock(file))
+                Holder::Lock(file)
             }),
         ),
         (
             "a writer",
             true,
-            Box::new(|i| Some(Holder::Process(Process::with(read_write(i))))),
+            Box::new(|i| Holder::Process(Process::with(read_write(i)))),
         ),
     ]
 }
@@ -232,7 +225,11 @@ fn a_command_heeds_every_holder_of_an_image() {
     for (name, is_changing, hold) in &holders() {
         let held = hold(&image);
         check(name, &image, folder.path(), *is_changing);
-        drop(held);
+        // A server that is dropped is killed, and leaves an image that Linux does not mount read-only.
+        match held {
+            Holder::Served(served) => served.unmount(),
+            held => drop(held),
+        }
     }
     // Nothing holds it, but a program that only reads.
     let _reader = Process::with(File::open(&image).unwrap());
@@ -255,7 +252,7 @@ fn swap_is_not_overwritten() {
     if !on.status.success() {
         return skip("no swap on this file system");
     }
-    let _swap = Holder::Swap(image.clone());
+    let _swap = Swap(image.clone());
     let before = fs::read(&image).unwrap();
     for line in [
         "build FOLDER/source IMAGE",

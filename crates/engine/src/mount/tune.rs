@@ -37,6 +37,7 @@ pub fn tune<E: From<Error>>(
     let mut superblock = replayed(device, clock)?;
     let before = superblock;
     change(&mut superblock)?;
+    let is_changed = superblock.bytes() != before.bytes();
     superblock.set_write_time(seconds(clock.now()));
     let has_area = |superblock: &Superblock| superblock.features().has(Feature::FAST_COMMIT);
     let must_make = match (has_area(&before), has_area(&superblock)) {
@@ -56,6 +57,9 @@ pub fn tune<E: From<Error>>(
     };
     if must_make {
         set(true)?;
+    }
+    if !is_changed && !must_make {
+        return Ok(());
     }
     write_superblock(&**device, &mut superblock)?;
     if !has_area(&superblock) && has_area(&before) {

@@ -1,0 +1,107 @@
+//! Whether what is to be copied into an image can fit, asked before anything is written.
+//!
+//! Only data are counted, and inodes: what is refused here can't fit, and what passes may still lack a few blocks for
+//! directories and maps. The tree may change meanwhile; the copy itself says so then.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use crate::{CopyOptions, Error, Fs};
+
+/// Bytes of the unit in which the host counts a file's blocks.
+const HOST_BLOCK: u64 = 512;
+
+/// What a copy takes at least.
+#[derive(Default)]
+struct Need {
+    blocks: u64,
+    inodes: u64,
+}
+
+impl Fs {
+    /// Refuses a copy that can't fit. A copy into a tree that exists is not judged: what it replaces becomes free.
+    pub(crate) fn refuse_without_room(
+        &self,
+        host: &Path,
+        path: &Path,
+        options: &CopyOptions,
+    ) -> Result<(), Error> {
+        let failed = |error| Error::host("reading", host, error);
+        let metadata = fs::metadata(host).map_err(failed)?;
+        let is_new = !self.try_exists(path)?;
+        let space = self.statfs()?;
+        let need = match metadata.is_dir() {
+            true if options.recursive && is_new => below(host, space.block_size)?,
+            true => return Ok(()),
+            false if !options.replace && !is_new => return Ok(()),
+            false => Need {
+                blocks: blocks(host, &metadata, space.block_size)?,
+                inodes: 1,
+            },
+        };
+        match need.blocks > space.free || need.inodes > space.free_files {
+            true => self.named(path, Err(engine::Error::NoSpace)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What a tree takes: every file once, whatever number of names it has. A directory that can't be read fails.
+fn below(root: &Path, block_size: u64) -> Result<Need, Error> {
+    let mut need = Need::default();
+    let mut seen = HashSet::new();
+    let mut paths = vec![root.to_path_buf()];
+    while let Some(path) = paths.pop() {
+        let failed = |error| Error::host("reading", &path, error);
+        let metadata = fs::symlink_metadata(&path).map_err(failed)?;
+        let is_shared = !metadata.is_dir() && metadata.nlink() > 1;
+        if is_shared && !seen.insert((metadata.dev(), metadata.ino())) {
+            continue;
+        }
+        need.inodes += 1;
+        if metadata.is_file() {
+            need.blocks += blocks(&path, &metadata, block_size)?;
+        } else if metadata.is_dir() {
+            for entry in fs::read_dir(&path).map_err(failed)? {
+                paths.push(entry.map_err(failed)?.path());
+            }
+        }
+    }
+    Ok(need)
+}
+
+/// The blocks of a file's data, without its holes; 0 for what has no size before it is read.
+fn blocks(path: &Path, metadata: &fs::Metadata, block_size: u64) -> Result<u64, Error> {
+    let size = metadata.len();
+    if !metadata.is_file() || size == 0 {
+        return Ok(0);
+    }
+    let failed = |error| Error::host("reading", path, error);
+    let file = File::open(path).map_err(failed)?;
+    if metadata.blocks().saturating_mul(HOST_BLOCK) >= size {
+        return Ok(size.div_ceil(block_size));
+    }
+    let (mut at, mut counted, mut blocks) = (0, 0, 0);
+    loop {
+        let data = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => return Ok(blocks),
+            // The file system does not tell its holes.
+            Err(_) => return Ok(size.div_ceil(block_size)),
+        };
+        let hole = rustix::fs::seek(&file, SeekFrom::Hole(data));
+        at = hole.map_err(|error| failed(error.into()))?;
+        // Two runs may share a block.
+        let first = (data / block_size).max(counted);
+        counted = at.div_ceil(block_size).max(first);
+        blocks += counted - first;
+        if at <= data {
+            return Ok(blocks);
+        }
+    }
+}
