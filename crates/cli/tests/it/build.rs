@@ -198,17 +198,20 @@ fn a_container_image_on_standard_input_is_built_from_a_file_and_refused_from_a_p
         .replace("layer.tar", &format!("{}/layer.tar", "a".repeat(64)));
     fs::create_dir_all(path("saved").join("a".repeat(64))).unwrap();
     fs::write(path("saved/manifest.json"), manifest).unwrap();
-    fs::write(
-        path("saved/config.json"),
-        r#"{"os":"linux","architecture":"amd64"}"#,
-    )
-    .unwrap();
     let layer = path("saved").join("a".repeat(64)).join("layer.tar");
-    for (from, to) in [("rootfs", &layer), ("saved", &path("saved.tar"))] {
+    let pack = |from: &str, to: &Path| {
         let from = path(from);
         let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
         testkit::run("tar", &["-C", from, "-cf", to, "."]);
-    }
+    };
+    pack("rootfs", &layer);
+    let digest = testkit::sha256(&fs::read(&layer).unwrap());
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let config = format!(
+        r#"{{"os":"linux","architecture":"amd64","rootfs":{{"type":"layers","diff_ids":["sha256:{digest}"]}}}}"#
+    );
+    fs::write(path("saved/config.json"), config).unwrap();
+    pack("saved", &path("saved.tar"));
     let image = path("x.img");
     let build = |input: Stdio| {
         let mut command = lanefs();

@@ -37,10 +37,15 @@ fn image(folder: &Path, options: &[&str], size: &str) -> Option<PathBuf> {
     Some(image)
 }
 
-fn wipe(image: &Path, range: std::ops::Range<u64>) {
+/// Writes to an image, and closes it.
+fn write(image: &Path, bytes: &[u8], at: u64) {
     let file = OpenOptions::new().write(true).open(image).unwrap();
+    file.write_all_at(bytes, at).unwrap();
+}
+
+fn wipe(image: &Path, range: std::ops::Range<u64>) {
     let zeros = vec![0; (range.end - range.start) as usize];
-    file.write_all_at(&zeros, range.start).unwrap();
+    write(image, &zeros, range.start);
 }
 
 fn cut(image: &Path, len: u64) {
@@ -271,6 +276,7 @@ fn a_file_system_in_a_partition_is_found_when_the_start_of_the_disk_is_wiped() {
     file.set_len(80 << 20).unwrap();
     let bytes = fs::read(&image).unwrap();
     file.write_all_at(&bytes, 1 << 20).unwrap();
+    drop(file);
     // The table is gone, the file system whole.
     let said = error(&run(["ls", disk.to_str().unwrap()]));
     assert!(said.contains("--offset 1048576"), "{said}");
@@ -290,11 +296,10 @@ fn only_what_is_blank_is_advised_to_be_made_a_file_system() {
     let said = error(&run(["ls", path.to_str().unwrap()]));
     assert!(said.contains("lanefs mkfs"), "{said}");
     for at in [1 << 20, (4 << 30) - 1] {
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
-        file.write_all_at(b"x", at).unwrap();
+        write(&path, b"x", at);
         let said = error(&run(["ls", path.to_str().unwrap()]));
         assert!(!said.contains("lanefs mkfs"), "{said}");
-        file.write_all_at(b"\0", at).unwrap();
+        write(&path, b"\0", at);
     }
 }
 
@@ -313,9 +318,8 @@ fn damaged_descriptors_lead_to_copies_that_are_whole() {
             let Some(image) = image(folder.path(), &["-b", block], size) else {
                 return;
             };
-            let file = OpenOptions::new().write(true).open(&image).unwrap();
             let garbage = vec![0xA5; (range.end - range.start) as usize];
-            file.write_all_at(&garbage, range.start).unwrap();
+            write(&image, &garbage, range.start);
             let output = run(["df", image.to_str().unwrap()]);
             let said = error(&output);
             assert_eq!(output.status.code(), Some(1), "{said}");

@@ -293,6 +293,7 @@ fn a_cut_gpt_disk_is_read_by_the_table_at_its_start() {
     put(&fixture.image, &disk, 21 << 20);
     let file = fs::OpenOptions::new().write(true).open(&disk).unwrap();
     file.set_len(60 << 20).unwrap();
+    drop(file);
     let target = format!("{}:/hello.txt", disk.display());
     assert_eq!(ok(["cat", "--partition", "2", &target]), "hello, ext4\n");
 }
@@ -366,6 +367,7 @@ fn a_table_of_which_only_the_backup_is_left_is_read_and_kept() {
     put(&fixture.image, &disk, 2 << 20);
     let file = fs::OpenOptions::new().write(true).open(&disk).unwrap();
     file.write_all_at(&vec![0; 1 << 20], 0).unwrap();
+    drop(file);
     let name = disk.to_str().unwrap();
     let target = format!("{name}:/hello.txt");
     let said = error(&run(["ls", name]));
@@ -393,6 +395,7 @@ fn a_table_with_a_wrong_checksum_is_read_with_a_warning_and_not_written_by() {
     file.write_all_at(b"x", 1024 + 60).unwrap();
     file.write_all_at(b"x", (200 << 20) - 33 * 512 + 60)
         .unwrap();
+    drop(file);
     let name = disk.to_str().unwrap();
     let output = run(["cat", "--partition", "1", &format!("{name}:/hello.txt")]);
     assert_eq!(output.stdout, b"hello, ext4\n");
@@ -419,6 +422,7 @@ fn what_only_the_end_of_a_device_tells_is_kept() {
         let file = fs::File::create(&path).unwrap();
         file.set_len(size).unwrap();
         file.write_all_at(bytes, at).unwrap();
+        drop(file);
         let before = fs::read(&path).unwrap();
         let name = path.to_str().unwrap();
         for words in [
