@@ -1,8 +1,8 @@
 //! Writes that are kept in memory until it is known that they are wanted: so that a command that fails has changed no
 //! byte of the device, not even those that opening a file system changes.
 //!
-//! All requests are kept in their order, flushes among them, and are made in that order by [`Held::release`]: a crash at
-//! any moment leaves what it would have left without this device. Until then nothing is durable, whatever a flush
+//! All requests are kept in their order, flushes among them, and are made in that order by [`Held::release`]: a crash
+//! at any moment leaves what it would have left without this device. Until then nothing is durable, whatever a flush
 //! says. Beyond a bound of memory the kept requests are made at once, and all later ones go straight through.
 //!
 //! One lock ([`Rank::DeviceOrder`]) around the kept requests, held across requests to the device below.
