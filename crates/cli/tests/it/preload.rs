@@ -1,5 +1,8 @@
 //! Under fakeroot and pseudo a user who is not root sees owners, types, devices and extended attributes that he has
 //! set, and so does the program: as mke2fs does that reads the same tree, and as stat does of what is extracted.
+//!
+//! fakeroot-tcp is not tried: its server may answer before it has read what another process told it (`cp -a` shows
+//! that, too), and ends at times.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -77,11 +80,6 @@ fn sees_what_others_see(program: &str) {
 #[test]
 fn fakeroot_is_seen_as_mke2fs_and_stat_see_it() {
     sees_what_others_see("fakeroot");
-}
-
-#[test]
-fn fakeroot_through_a_socket_is_seen_as_mke2fs_and_stat_see_it() {
-    sees_what_others_see("fakeroot-tcp");
 }
 
 #[test]
