@@ -178,7 +178,7 @@ pub(crate) fn with_lock(ground: &Ground) -> String {
             ground.identities().next()?,
         ))
     };
-    let unknown = || "another program has a lock on it".to_owned();
+    let unknown = || "another program, or this one, has a lock on it".to_owned();
     locked.or_else(opened).unwrap_or_else(unknown)
 }
 
@@ -195,14 +195,16 @@ fn lock_name(identity: &Identity) -> Option<String> {
     }
 }
 
-/// The process that has a lock on the file, by the list of locks: number, kind, `ADVISORY`, `READ` or `WRITE`,
+/// The process, other than this one, that has a lock on the file, by the list of locks: number, kind, `ADVISORY`, `READ` or `WRITE`,
 /// process, file, first and last byte.
 fn lock_on(list: &str, file: &str) -> Option<u32> {
     list.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let is_it =
             matches!(words.get(1), Some(&"FLOCK" | &"POSIX")) && words.get(5) == Some(&file);
-        is_it.then(|| words[4].parse().ok()).flatten()
+        let process = is_it.then(|| words[4].parse().ok()).flatten();
+        // This process may have taken one of several locks, and was refused another.
+        process.filter(|process| *process != std::process::id())
     })
 }
 
@@ -302,6 +304,11 @@ mod tests {
         assert_eq!(lock_on(list, "fe:00:77"), Some(502));
         assert_eq!(lock_on(list, "fe:00:79"), Some(503));
         assert_eq!(lock_on(list, "fe:00:78"), None);
+        let own = format!(
+            "1: FLOCK ADVISORY WRITE {} fe:00:77 0 EOF",
+            std::process::id()
+        );
+        assert_eq!(lock_on(&own, "fe:00:77"), None);
     }
 
     #[test]

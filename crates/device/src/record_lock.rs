@@ -1,10 +1,10 @@
 //! Locks on ranges of a file (fcntl), by which QEMU and others say that they use an image.
 //!
 //! QEMU locks single bytes, always shared: byte `100 + i` for each permission that it uses, and byte `200 + i` for each
-//! that nobody else may use beside it; whoever opens an image looks for the other's byte. The permissions, by number:
-//! 0 reads contents that do not change, 1 writes, 3 resizes. Here the same bytes are locked, so that QEMU refuses an
-//! image that lanefs has open, and any other range lock is heeded for what it says: an exclusive one keeps readers
-//! away, and every one keeps writers away.
+//! that nobody else may use meanwhile; a program that opens the image looks for the other's byte. The permissions, by
+//! number: 0 reads contents that do not change, 1 writes, 3 resizes. Here the same bytes are locked, so that QEMU
+//! refuses an image that lanefs has open. Any other range lock is heeded for what it says: an exclusive one keeps
+//! readers away, and every one keeps writers away.
 //!
 //! The locks belong to the open file (OFD), and end with it.
 

@@ -154,7 +154,6 @@ type Hold = Box<dyn Fn(&Path) -> Holder>;
 
 /// Every way to hold an image: its name, whether the image may change meanwhile, and how it is held.
 fn holders() -> Vec<(&'static str, bool, Hold)> {
-    let mount = |source: &str, options: &str| Mounted::with(Path::new(source), options).unwrap();
     vec![
         (
             "lanefs",
@@ -193,9 +192,10 @@ fn holders() -> Vec<(&'static str, bool, Hold)> {
         (
             "Linux, by a loop device of its own",
             true,
-            Box::new(move |i| {
+            Box::new(|i| {
                 let device = Loop::new(&[], i);
-                Holder::MountedLoop(mount(&device.0, "rw,noinit_itable"), device)
+                let mounted = Mounted::with(Path::new(&device.0), "rw,noinit_itable");
+                Holder::MountedLoop(mounted.unwrap(), device)
             }),
         ),
         (
@@ -237,6 +237,18 @@ fn a_command_heeds_every_holder_of_an_image() {
     let (_, succeeded, said) = &run_all(&commands)[0];
     assert!(succeeded, "{said}");
     testkit::e2fsck(&image);
+}
+
+#[test]
+fn a_program_with_a_lock_is_named() {
+    let (folder, image) = prepared();
+    let file = File::open(&image).unwrap();
+    rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockShared).unwrap();
+    let (_, succeeded, said) = &run_all(&[words("rm IMAGE:/a", &image, folder.path())])[0];
+    let name = format!("(process {}) has it open", std::process::id());
+    assert!(!succeeded && said.contains(&name), "{said}");
+    let (_, succeeded, said) = &run_all(&[words("ls IMAGE", &image, folder.path())])[0];
+    assert!(succeeded, "{said}");
 }
 
 #[test]
