@@ -165,15 +165,15 @@ fn not_to_be_had(path: &Path, error: Error) -> Failure {
     }
 }
 
-/// Opens the file system in an image that nobody else uses or changes, to mount it. Says whether it can be written to:
-/// not where `read_only` says so, nor where the image may only be read.
+/// Opens the file system in an image that nobody else uses or changes, to mount it. Where it can be written to, gives
+/// what is to be released when it is mounted: not where `read_only` says so, nor where the image may only be read.
 pub fn open_to_mount(
     context: &Context,
     path: &Path,
     options: &ImageArgs,
     choices: &MountOptions,
     read_only: bool,
-) -> Result<(Fs, bool), Failure> {
+) -> Result<(Fs, Option<Arc<Held>>), Failure> {
     let mut is_writable = !read_only;
     let writing = read_only.then(|| open_unchanging(path));
     let device = match writing.unwrap_or_else(|| open_unused(path)) {
@@ -190,9 +190,10 @@ pub fn open_to_mount(
     }
     let place = locate(Arc::clone(&device), location(options))
         .map_err(|error| explain(path, &device, location(options), error))?;
-    let fs = match is_writable {
-        true => Fs::open_for_writing_with(Arc::clone(&place), choices, lanefs::now),
-        false => Fs::open_with(Arc::clone(&place), choices),
+    let waiting = is_writable.then(|| held(Arc::clone(&place)));
+    let fs = match &waiting {
+        Some(held) => Fs::open_for_writing_with(Arc::clone(held) as _, choices, lanefs::now),
+        None => Fs::open_with(Arc::clone(&place), choices),
     };
     if let Err(error) = &fs
         && is_writable
@@ -200,10 +201,10 @@ pub fn open_to_mount(
     {
         // The lock on it is a writer's still.
         let why = error.to_string();
-        drop((fs, device, place));
+        drop((fs, waiting, place, device));
         context.note(why);
         let read = open_to_mount(context, path, options, choices, true)?;
-        return Ok((read.0, false));
+        return Ok((read.0, None));
     }
     let fs = fs.map_err(|error| match &error {
         Error::Fs {
@@ -220,7 +221,7 @@ pub fn open_to_mount(
         ));
     }
     report_journal(context, path, &fs);
-    Ok((fs, is_writable))
+    Ok((fs, waiting))
 }
 
 /// Whether the image is of a kind that is only read.

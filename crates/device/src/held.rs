@@ -84,6 +84,8 @@ impl Held {
         });
         // Release: pairs with the Acquire in `is_untouched`.
         self.is_released.store(true, Ordering::Release);
+        // A reader that is late finds the same below.
+        self.view.forget();
         done
     }
 

@@ -219,7 +219,7 @@ impl Args {
         settings: &Settings,
         signals: &UnixStream,
     ) -> Result<Mounted, Failure> {
-        let (fs, is_writable) = open_to_mount(
+        let (fs, held) = open_to_mount(
             context,
             &self.image,
             &self.place,
@@ -238,6 +238,7 @@ impl Args {
             access: settings.access.clone(),
             ..Options::default()
         };
+        let is_writable = held.is_some();
         options.access.read_only |= !is_writable;
         options.access.no_atime = settings.open.atime == Atime::Never;
         if let Some(threads) = settings.threads {
@@ -245,6 +246,16 @@ impl Args {
         }
         let mounted = fuse::mount(fs, &self.directory, &options)
             .map_err(|error| explained(&self.directory, &error).status(MOUNT_FAILED))?;
+        // A mount that fails has changed nothing; nobody is answered before this.
+        if let Some(held) = held {
+            let released = held.release();
+            released.map_err(|error| {
+                // The directory is not to stay behind; why it failed says more than whether this does.
+                let _ = mounted.unmounter().detach();
+                let failure = Failure::new(error).at(self.image.display());
+                failure.status(MOUNT_FAILED)
+            })?;
+        }
         if !is_writable && !settings.access.read_only {
             let shown = self.image.display();
             context.note(format_args!(

@@ -50,6 +50,8 @@ const FAILING: &[&str] = &[
     "mkfs -F -O nonsense IMAGE",
     "build FOLDER/nowhere IMAGE",
     "build --size 1M FOLDER/tree IMAGE",
+    "mount IMAGE FOLDER/nowhere",
+    "mount IMAGE FOLDER/small",
 ];
 
 /// Commands that succeed and change nothing.
