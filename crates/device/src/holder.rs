@@ -195,8 +195,8 @@ fn lock_name(identity: &Identity) -> Option<String> {
     }
 }
 
-/// The process, other than this one, that has a lock on the file, by the list of locks: number, kind, `ADVISORY`, `READ` or `WRITE`,
-/// process, file, first and last byte.
+/// The process, other than this one, that has a lock on the file, by the list of locks: number, kind, `ADVISORY`,
+/// `READ` or `WRITE`, process, file, first and last byte.
 fn lock_on(list: &str, file: &str) -> Option<u32> {
     list.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
