@@ -17,8 +17,8 @@ use crate::context::Context;
 use crate::epoch;
 use crate::failure::Failure;
 
-/// Bytes that a command keeps in memory before the first reaches the image: if the command fails until then, the image
-/// is as it was.
+/// The most bytes that a command's writes take in memory before they reach the image. A command that fails before
+/// that leaves the image as it was.
 const HELD_BYTES: usize = 64 << 20;
 
 /// What to do about a place that can't be read.

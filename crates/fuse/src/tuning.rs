@@ -52,7 +52,7 @@ pub(crate) fn read(fs: &InodeFs, name: &str) -> Answer<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// Whether changes are accepted; if not any more, since when and why.
+/// Whether the mount accepts changes. If it has stopped doing so: since when, and the first cause.
 fn state(fs: &InodeFs) -> String {
     match fs.stopped() {
         Some(Stopped { cause, since }) => {

@@ -12,8 +12,8 @@ use crate::served::{Served, can_mount, lanefs};
 
 const MIB: u64 = 1 << 20;
 
-/// Something that holds an image until it is dropped. The fields are there for that.
-#[allow(dead_code)]
+/// Something that holds an image until it is dropped.
+#[expect(dead_code, reason = "most fields are only dropped")]
 enum Holder {
     Served(Served),
     Mounted(Mounted),

@@ -147,7 +147,7 @@ impl<'a> Apply<'a> {
         self.hidden.get(target).copied()
     }
 
-    /// Gives `node`, which a link called `target`, a name.
+    /// Adds a hard link: one more name for `node`, which the archive's entry names as `target`.
     fn link(&mut self, parent: u32, name: &[u8], target: &[u8], node: u32) -> Result<(), String> {
         if self.hidden.get(target) == Some(&node) && self.builder.node(node).links == 0 {
             self.builder.remove(parent, name);
