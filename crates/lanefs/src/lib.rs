@@ -3,8 +3,12 @@
 //! [`Fs`] reads and changes ext2, ext3 and ext4 images in the manner of `std::fs`, from any number of threads; an image
 //! that was not unmounted is read as if its journal had been replayed, and stays as it is. [`Fs::inodes`] gives the
 //! same by inode number. [`extract`] copies trees out, [`build`] makes images of directories, tars and OCI images, and
-//! [`make`] makes empty file systems. No thread is started that nobody asked for, nothing is printed,
-//! and there is no global state.
+//! [`make`] makes empty file systems.
+//!
+//! The library prints nothing, installs no signal handler, and starts only the threads that its caller asks for. File
+//! systems share nothing in memory. The process shares the numbers that threads get at their first operation, and what
+//! was read once from the host: whether a preloaded library (pseudo) follows descriptors, and, by the first `build`
+//! whose archive has ACLs with names, `/etc/passwd` and `/etc/group`.
 //!
 //! # Making and reading an image
 //!
@@ -133,6 +137,11 @@
 //! fs.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+
+/// The Rust code in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 mod attributes;
 pub mod build;

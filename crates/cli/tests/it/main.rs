@@ -18,6 +18,7 @@ mod matrix;
 mod pipe;
 mod preload;
 mod read;
+mod readme;
 mod status;
 mod tune;
 mod unchanged;

@@ -92,9 +92,9 @@ impl Fs {
 
     /// Gives an inode one more name.
     ///
-    /// # Errors As [`Fs::create`]; `NotPermitted` for a directory, or an inode that is immutable or append only;
-    /// `LinkLimit` for the
-    /// 65,001st name.
+    /// # Errors
+    /// As [`Fs::create`]; `NotPermitted` for a directory, or an inode that is immutable or append only; `LinkLimit` for
+    /// the 65,001st name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
         self.change(|icache| namei::link(icache, ino, parent, name))?;
         self.settle_names(parent)
@@ -121,7 +121,8 @@ impl Fs {
     /// Gives what is named `name` in `parent` the name `new_name` in `new_parent`. Two names of one inode stay as
     /// they are.
     ///
-    /// # Errors As [`Fs::create`]; `NotFound`; `Exists` (with `NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty`
+    /// # Errors
+    /// As [`Fs::create`]; `NotFound`; `Exists` (with `NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty`
     /// for what can't be replaced; `InvalidArgument` for a directory that would lie in itself.
     pub fn rename(
         &self,

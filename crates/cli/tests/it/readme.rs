@@ -1,0 +1,115 @@
+//! The commands of README.md, run in an empty folder: those in `console` blocks print what the page shows, those in
+//! `sh` blocks succeed. The Rust code of the page is compiled by the documentation test of the library.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::fixture::{error, lanefs, tool};
+
+/// The blocks of a page that are in this language.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let fence = format!("\n```{language}\n");
+    let parts = page.split(fence.as_str()).skip(1);
+    parts
+        .map(|part| part.split("\n```").next().unwrap_or(part))
+        .collect()
+}
+
+fn readme() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    fs::read_to_string(path).unwrap()
+}
+
+/// Runs a line as the reader's shell does, with our program first on the path.
+fn shell(folder: &Path, line: &str) -> Output {
+    let program = Path::new(lanefs().get_program()).to_owned();
+    let path = format!(
+        "{}:/usr/bin:/bin:/usr/sbin:/sbin",
+        program.parent().unwrap().display()
+    );
+    Command::new("sh")
+        .args(["-c", &format!("exec 2>&1\n{line}")])
+        .current_dir(folder)
+        .env("PATH", path)
+        .env("COLUMNS", "100")
+        .output()
+        .unwrap()
+}
+
+/// A line without the seconds that a command took, which differ from run to run.
+fn without_seconds(line: &str) -> &str {
+    match line.rsplit_once(", ") {
+        Some((rest, time)) if time.ends_with(" s") => rest,
+        _ => line,
+    }
+}
+
+/// What the page shows of a command, and what the command printed, must be the same line by line.
+fn run_and_compare(folder: &Path, command: &str, shown: &[&str]) {
+    let output = shell(folder, command);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command}: {printed}");
+    let printed: Vec<&str> = printed.lines().map(without_seconds).collect();
+    let shown: Vec<&str> = shown.iter().map(|line| without_seconds(line)).collect();
+    assert_eq!(printed, shown, "{command}");
+}
+
+#[test]
+fn the_session_in_the_readme_prints_what_the_page_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = readme();
+    let sessions = blocks(&page, "console");
+    assert!(!sessions.is_empty());
+    for session in sessions {
+        let mut command = None;
+        let mut shown = Vec::new();
+        for line in session.lines() {
+            let Some(next) = line.strip_prefix("$ ") else {
+                shown.push(line);
+                continue;
+            };
+            if let Some(command) = command.replace(next) {
+                run_and_compare(folder.path(), command, &shown);
+            }
+            shown.clear();
+        }
+        run_and_compare(folder.path(), command.unwrap(), &shown);
+    }
+}
+
+#[test]
+fn every_command_in_the_readme_succeeds() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    fs::create_dir_all(root.join("rootfs/etc")).unwrap();
+    fs::create_dir(root.join("mnt")).unwrap();
+    fs::write(root.join("rootfs/etc/motd"), "welcome\n").unwrap();
+    fs::write(root.join("changes.txt"), "mkdir -p /etc/app\n").unwrap();
+    let mut tar = Command::new("tar");
+    tool(
+        tar.args(["-cf", "rootfs.tar", "-C", "rootfs", "."])
+            .current_dir(root),
+    );
+    let mounts = Path::new("/dev/fuse").exists() && testkit::is_root();
+    if !mounts {
+        testkit::skip("the mount in the README takes root and /dev/fuse");
+    }
+    let page = readme();
+    let blocks = blocks(&page, "sh");
+    let lines = blocks.iter().flat_map(|block| block.lines());
+    let commands: Vec<&str> = lines.filter(|line| line.starts_with("lanefs ")).collect();
+    assert!(commands.len() > 5, "{commands:?}");
+    for command in commands {
+        if !mounts && command.contains("mount ") {
+            continue;
+        }
+        let output = shell(root, command);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success(),
+            "{command}: {printed}{}",
+            error(&output)
+        );
+    }
+}
