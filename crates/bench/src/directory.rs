@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RawDir, SeekFr
 use rustix::io::Errno;
 use sync::thread;
 
-use crate::target::{Counters, Mounted, Remount, Target};
+use crate::target::{Counters, MountedTarget, Remount, Target};
 
 /// Bytes of names asked for at once.
 const NAMES: usize = 32 << 10;
@@ -26,22 +26,22 @@ const HIDDEN_PAUSE: Duration = Duration::from_millis(10);
 
 /// A host's directory.
 #[derive(Debug)]
-pub struct Directory {
+pub struct HostDirectory {
     path: PathBuf,
     root: OwnedFd,
     may_remount: bool,
 }
 
-impl Directory {
+impl HostDirectory {
     /// Opens a directory. With `may_remount`, where it is a mounted file system's root, it is unmounted and mounted
     /// again for measurements that begin with nothing in memory.
     ///
     /// # Errors
     /// When it can't be opened.
-    pub fn open(path: &Path, may_remount: bool) -> Result<Directory, Error> {
+    pub fn open(path: &Path, may_remount: bool) -> Result<HostDirectory, Error> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty());
-        Ok(Directory {
+        Ok(HostDirectory {
             path: path.to_owned(),
             root: root.map_err(|errno| host("opening", path, errno.into()))?,
             may_remount,
@@ -128,7 +128,7 @@ fn succeed(path: &Path, command: &mut Command) -> Result<(), Error> {
     }
 }
 
-impl Directory {
+impl HostDirectory {
     /// Removes what a FUSE server left of removed files in a directory; says whether there is nothing else.
     fn unhide(&self, parent: &OwnedFd, name: &str) -> Result<bool, Error> {
         let dir = self.open_dir(parent, name)?;
@@ -147,8 +147,12 @@ impl Directory {
     }
 }
 
-impl Remount for Directory {
-    fn remount(self, _: Option<usize>, _: &[String]) -> Result<Mounted<Directory>, Error> {
+impl Remount for HostDirectory {
+    fn remount(
+        self,
+        _: Option<usize>,
+        _: &[String],
+    ) -> Result<MountedTarget<HostDirectory>, Error> {
         let mount = mount_of(&self.path);
         let is_root = |mount: &Mount| {
             let path = self.path.canonicalize();
@@ -157,27 +161,27 @@ impl Remount for Directory {
         let mount = mount.filter(|mount| self.may_remount && is_root(mount));
         let Some(mount) = mount.filter(|mount| mount.source.starts_with("/dev/")) else {
             self.settle()?;
-            return Ok(Mounted {
+            return Ok(MountedTarget {
                 target: self,
                 is_fresh: false,
                 is_bounded: false,
             });
         };
-        let Directory { path, root, .. } = self;
+        let HostDirectory { path, root, .. } = self;
         drop(root);
         succeed(&path, Command::new("umount").arg(&path))?;
         let mut again = Command::new("mount");
         again.args(["-t", &mount.kind, "-o", &mount.options, &mount.source]);
         succeed(&path, again.arg(&path))?;
-        Ok(Mounted {
-            target: Directory::open(&path, true)?,
+        Ok(MountedTarget {
+            target: HostDirectory::open(&path, true)?,
             is_fresh: true,
             is_bounded: false,
         })
     }
 }
 
-impl Target for Directory {
+impl Target for HostDirectory {
     type Dir = OwnedFd;
     type File = OwnedFd;
 

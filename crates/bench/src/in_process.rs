@@ -7,7 +7,7 @@ use engine::{Allocate, Ino, NewInode, OpenOptions, RenameFlag};
 use lanefs::{Error, Fs};
 use sync::Arc;
 
-use crate::target::{Counters, Handle, Mounted, Remount, Target};
+use crate::target::{Counters, FileHandle, MountedTarget, Remount, Target};
 
 /// Whoever owns what workloads make.
 const NEW_FILE: NewInode = NewInode {
@@ -198,7 +198,7 @@ impl Remount for InProcess {
         self,
         inodes: Option<usize>,
         options: &[String],
-    ) -> Result<Mounted<InProcess>, Error> {
+    ) -> Result<MountedTarget<InProcess>, Error> {
         let InProcess {
             fs,
             device,
@@ -213,7 +213,7 @@ impl Remount for InProcess {
         }
         let mut target = InProcess::open(device, mount)?;
         target.inodes = usual;
-        Ok(Mounted {
+        Ok(MountedTarget {
             target,
             is_fresh: true,
             is_bounded: inodes.is_some(),
@@ -367,13 +367,13 @@ impl Target for InProcess {
         self.fs().choose(option).is_ok()
     }
 
-    fn handle(&self, parent: &Ino, name: &str) -> Result<Option<Handle>, Error> {
+    fn handle(&self, parent: &Ino, name: &str) -> Result<Option<FileHandle>, Error> {
         let ino = self.fs().lookup(*parent, name.as_bytes()).map_err(said)?;
         let generation = self.fs().metadata(ino).map_err(said)?.generation;
         Ok(Some((ino.0, generation.0)))
     }
 
-    fn find_by_handle(&self, (ino, generation): Handle) -> Result<bool, Error> {
+    fn find_by_handle(&self, (ino, generation): FileHandle) -> Result<bool, Error> {
         let generation = engine::Generation(generation);
         match self.fs().open_by_handle(Ino(ino), generation) {
             Ok(_) => self.fs().release(Ino(ino)).map(|()| true).map_err(said),

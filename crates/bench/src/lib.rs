@@ -6,8 +6,8 @@
 //! command line calls a bench: some tables, with what they need. Nothing here prints or draws.
 //!
 //! What is measured depends on the way a call takes. [`InProcess`] calls the engine's functions by inode number;
-//! [`Directory`] makes system calls relative to an open directory, which is a kernel's file system, or a FUSE server
-//! with two changes of context a call. Every column says which.
+//! [`HostDirectory`] makes system calls relative to an open directory, which is a kernel's file system, or a FUSE
+//! server with two changes of context a call. Every column says which.
 
 mod directory;
 mod in_process;
@@ -25,15 +25,15 @@ mod table;
 mod target;
 mod workload;
 
-pub use directory::Directory;
+pub use directory::HostDirectory;
 pub use in_process::{InProcess, OpenFile};
 pub use leavings::{clear as clear_leavings, scratch};
 pub use machine::describe as describe_machine;
-pub use measure::{Contender, Plan, Stop, pairs, run};
+pub use measure::{Contender, MeasurePlan, Stop, pairs, run};
 pub use speed::{Figures, Speed, speeds};
 pub use spindle::MODEL as DISK_MODEL;
 pub use statistics::{Ratio, ratio};
 pub use suite::{Progress, Setup, Suite, mechanisms};
-pub use table::{Cell, Column, Sample, Shape, Spread, Table};
-pub use target::{Counters, Handle, Mounted, Remount, Target};
+pub use table::{Cell, Column, Sample, Spread, Table, TableShape};
+pub use target::{Counters, FileHandle, MountedTarget, Remount, Target};
 pub use workload::Workload;

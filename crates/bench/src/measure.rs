@@ -16,7 +16,7 @@ use sync::thread;
 
 use crate::table::{Cell, Column, Sample};
 use crate::target::{Counters, Target};
-use crate::workload::{Job, Workload, job};
+use crate::workload::{WorkerJob, Workload, job};
 
 mod pace;
 mod turns;
@@ -40,7 +40,7 @@ pub enum Stop {
 
 /// What is measured.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct MeasurePlan {
     /// The workload.
     pub workload: Workload,
     /// Numbers of workers, each measured by itself.
@@ -128,7 +128,7 @@ impl<'t> Contender<'t> {
     }
 
     /// Runs one sample.
-    fn sample(&self, plan: &Plan, workers: usize) -> Result<Sample, Error> {
+    fn sample(&self, plan: &MeasurePlan, workers: usize) -> Result<Sample, Error> {
         for option in &self.options {
             if !self.select(option) {
                 return Err(Error::Host {
@@ -144,7 +144,7 @@ impl<'t> Contender<'t> {
 
 /// A target whose types are forgotten.
 trait Measured {
-    fn sample(&self, plan: &Plan, workers: usize) -> Result<Sample, Error>;
+    fn sample(&self, plan: &MeasurePlan, workers: usize) -> Result<Sample, Error>;
     fn select(&self, option: &str) -> bool;
 }
 
@@ -153,7 +153,7 @@ trait Measured {
 /// # Errors
 /// The first error of any contender; what the workers made by then stays.
 pub fn run(
-    plan: &Plan,
+    plan: &MeasurePlan,
     contenders: &[Contender<'_>],
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Vec<Cell>>, Error> {
@@ -185,7 +185,7 @@ pub fn run(
 /// # Errors
 /// As [`run`].
 pub fn pairs(
-    plan: &Plan,
+    plan: &MeasurePlan,
     first: &Contender<'_>,
     second: &Contender<'_>,
     count: usize,
@@ -220,7 +220,7 @@ pub(crate) fn in_pairs(
 
 /// What a worker did.
 struct Done<'t> {
-    job: Box<dyn Job + 't>,
+    job: Box<dyn WorkerJob + 't>,
     operations: u64,
     /// Of batches, in seconds.
     cpu: f64,
@@ -234,7 +234,7 @@ impl<T: Target> Measured for Apart<T> {
         self.0.iter().all(|target| target.choose(option))
     }
 
-    fn sample(&self, plan: &Plan, workers: usize) -> Result<Sample, Error> {
+    fn sample(&self, plan: &MeasurePlan, workers: usize) -> Result<Sample, Error> {
         let all = self.0.iter().enumerate().take(workers);
         let jobs =
             all.map(|(number, target)| job(target, plan.workload, number, workers, plan.seed));
@@ -255,7 +255,7 @@ impl<T: Target> Measured for Shared<T> {
         self.0.choose(option)
     }
 
-    fn sample(&self, plan: &Plan, workers: usize) -> Result<Sample, Error> {
+    fn sample(&self, plan: &MeasurePlan, workers: usize) -> Result<Sample, Error> {
         let target = &self.0;
         let jobs: Result<Vec<_>, Error> = (0..workers)
             .map(|number| job(target, plan.workload, number, workers, plan.seed))
@@ -282,7 +282,7 @@ struct Ran {
 
 /// Has workers do their jobs, each on a thread of its own, and looks at the counters before and after.
 fn work(
-    jobs: Vec<Box<dyn Job + '_>>,
+    jobs: Vec<Box<dyn WorkerJob + '_>>,
     stop: Stop,
     counters: impl Fn() -> Counters,
 ) -> Result<Ran, Error> {

@@ -34,7 +34,7 @@ impl Regions {
 }
 
 /// What lies on a device.
-pub(crate) struct Survey {
+pub(crate) struct RegionSurvey {
     geometry: Geometry,
     descriptors: Vec<GroupDesc>,
     device: Arc<dyn BlockDevice>,
@@ -52,9 +52,9 @@ fn failed(error: DeviceError) -> Error {
     broken(error)
 }
 
-impl Survey {
+impl RegionSurvey {
     /// Reads the superblock and the descriptors of a clean image.
-    pub(crate) fn of(device: Arc<dyn BlockDevice>) -> Result<Survey, Error> {
+    pub(crate) fn of(device: Arc<dyn BlockDevice>) -> Result<RegionSurvey, Error> {
         let fs = lanefs::Fs::open_with(Arc::clone(&device), &OpenOptions::default())?;
         let superblock: Superblock = *fs.inodes().superblock();
         let geometry = Geometry::new(&superblock, device.size()).map_err(broken)?;
@@ -67,7 +67,7 @@ impl Survey {
             let raws = block.chunks_exact(geometry.desc_size());
             descriptors.extend(raws.take(left).map(GroupDesc::load));
         }
-        Ok(Survey {
+        Ok(RegionSurvey {
             geometry,
             descriptors,
             device,

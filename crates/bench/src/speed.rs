@@ -15,7 +15,7 @@ use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice};
 use rustix::fs::Advice;
 use sync::clock;
 
-use crate::directory::Directory;
+use crate::directory::HostDirectory;
 use crate::leavings;
 use crate::random::Random;
 use crate::suite::{Setup, Suite};
@@ -97,7 +97,7 @@ pub fn speeds(suites: &[Suite], setup: &Setup, mut heard: impl FnMut(&Speed)) ->
         }
     }
     for path in &setup.on {
-        let way = Directory::open(path, false).map(|directory| directory.way());
+        let way = HostDirectory::open(path, false).map(|directory| directory.way());
         let way = way.unwrap_or_else(|error| error.to_string());
         let how = format!("a new file in it, by {way}; pages dropped before reading");
         add(path.display().to_string(), &how, in_new_file(path));

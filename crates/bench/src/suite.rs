@@ -19,7 +19,7 @@ use std::time::Duration;
 use engine::{OpenOptions, Variants};
 use lanefs::Error;
 
-use crate::directory::Directory;
+use crate::directory::HostDirectory;
 use crate::in_process::InProcess;
 use crate::leavings;
 use crate::measure::Contender;
@@ -147,7 +147,7 @@ impl Setup {
 
     fn directories(&self) -> Result<Vec<Contender<'static>>, Error> {
         let open = |path: &PathBuf| {
-            let directory = Directory::open(path, self.remount)?;
+            let directory = HostDirectory::open(path, self.remount)?;
             let way = directory.way();
             Ok(Contender::new(path.display().to_string(), way, directory))
         };

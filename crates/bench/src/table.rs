@@ -97,7 +97,7 @@ pub struct Column {
 
 /// How a table is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shape {
+pub enum TableShape {
     /// Rows are numbers of workers: lines.
     Lines,
     /// Rows are kinds of work: bars.
@@ -132,7 +132,7 @@ pub struct Table {
     /// What a reader should know, and what follows from the figures.
     pub notes: Vec<String>,
     /// How it is drawn.
-    pub shape: Shape,
+    pub shape: TableShape,
 }
 
 impl Table {
@@ -157,7 +157,7 @@ impl Table {
             columns,
             cells,
             notes: Vec::new(),
-            shape: Shape::Lines,
+            shape: TableShape::Lines,
         }
     }
 
@@ -168,7 +168,7 @@ impl Table {
             unit: "s",
             less_is_better: true,
             rows_are,
-            shape: Shape::Bars,
+            shape: TableShape::Bars,
             ..self
         }
     }

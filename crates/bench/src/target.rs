@@ -141,7 +141,7 @@ pub trait Target: Sync {
     ///
     /// # Errors
     /// What the file system says.
-    fn handle(&self, _parent: &Self::Dir, _name: &str) -> Result<Option<Handle>, Error> {
+    fn handle(&self, _parent: &Self::Dir, _name: &str) -> Result<Option<FileHandle>, Error> {
         Ok(None)
     }
 
@@ -149,13 +149,13 @@ pub trait Target: Sync {
     ///
     /// # Errors
     /// What the file system says.
-    fn find_by_handle(&self, _handle: Handle) -> Result<bool, Error> {
+    fn find_by_handle(&self, _handle: FileHandle) -> Result<bool, Error> {
         Ok(false)
     }
 }
 
 /// An inode's number and generation.
-pub type Handle = (u32, u32);
+pub type FileHandle = (u32, u32);
 
 /// A target that can be mounted anew.
 pub trait Remount: Target + Sized {
@@ -164,12 +164,16 @@ pub trait Remount: Target + Sized {
     ///
     /// # Errors
     /// What the file system says.
-    fn remount(self, inodes: Option<usize>, options: &[String]) -> Result<Mounted<Self>, Error>;
+    fn remount(
+        self,
+        inodes: Option<usize>,
+        options: &[String],
+    ) -> Result<MountedTarget<Self>, Error>;
 }
 
 /// A target, and whether its memory is empty.
 #[derive(Debug)]
-pub struct Mounted<T> {
+pub struct MountedTarget<T> {
     /// The target, to be used from now on.
     pub target: T,
     /// Whether it was mounted anew; if not, all is as before.

@@ -118,7 +118,7 @@ workloads! {
 const SEVERAL: usize = 16;
 
 /// One worker's place, and its numbers.
-pub(crate) struct Place<'t, T: Target> {
+pub(crate) struct WorkerPlace<'t, T: Target> {
     target: &'t T,
     name: String,
     directory: T::Dir,
@@ -130,7 +130,7 @@ pub(crate) struct Place<'t, T: Target> {
 }
 
 /// What one worker does.
-pub(crate) trait Job: Send {
+pub(crate) trait WorkerJob: Send {
     /// Some operations, which are timed; says how many.
     fn batch(&mut self) -> Result<u64, Error>;
 
@@ -153,11 +153,11 @@ pub(crate) trait Job: Send {
     fn finish(self: Box<Self>) -> Result<(), Error>;
 }
 
-impl<'t, T: Target> Place<'t, T> {
+impl<'t, T: Target> WorkerPlace<'t, T> {
     fn new(target: &'t T, number: usize, workers: usize, seed: u64) -> Result<Self, Error> {
         let name = leavings::name(number);
         let directory = target.mkdir(target.root(), &name)?;
-        Ok(Place {
+        Ok(WorkerPlace {
             target,
             name,
             directory,
@@ -188,8 +188,8 @@ pub(crate) fn job<'t, T: Target>(
     number: usize,
     workers: usize,
     seed: u64,
-) -> Result<Box<dyn Job + 't>, Error> {
-    let place = Place::new(target, number, workers, seed)?;
+) -> Result<Box<dyn WorkerJob + 't>, Error> {
+    let place = WorkerPlace::new(target, number, workers, seed)?;
     Ok(match workload {
         Workload::CreateUnlink | Workload::Create | Workload::Unlink | Workload::MakeDirs => {
             Box::new(names::Making::new(place, workload)?)

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use engine::OpenOptions;
 use lanefs_bench::{
-    Contender, Directory, InProcess, Plan, Setup, Stop, Suite, Table, Workload, mechanisms, run,
-    speeds,
+    Contender, HostDirectory, InProcess, MeasurePlan, Setup, Stop, Suite, Table, Workload,
+    mechanisms, run, speeds,
 };
 
 #[test]
@@ -20,11 +20,11 @@ fn every_workload_runs_on_both_targets_and_removes_what_it_made() {
         Contender::new(
             "directory",
             "system calls",
-            Directory::open(directory.path(), false).unwrap(),
+            HostDirectory::open(directory.path(), false).unwrap(),
         ),
     ];
     for workload in Workload::ALL {
-        let plan = Plan {
+        let plan = MeasurePlan {
             workload: *workload,
             workers: vec![1, 2],
             rounds: 1,
@@ -80,7 +80,7 @@ fn more_workers_than_cores_do_no_more_than_the_cores_can() {
         Workload::Create,
         Workload::CreateClose,
     ] {
-        let plan = Plan {
+        let plan = MeasurePlan {
             workload,
             workers: vec![8 * cores],
             rounds: 1,
@@ -98,7 +98,7 @@ fn more_workers_than_cores_do_no_more_than_the_cores_can() {
 #[test]
 fn an_error_of_the_file_system_ends_the_run_and_is_told() {
     let engine = InProcess::in_memory(2 << 20, &OpenOptions::default()).unwrap();
-    let plan = Plan {
+    let plan = MeasurePlan {
         workload: Workload::Stat,
         workers: vec![2],
         rounds: 1,
@@ -210,7 +210,7 @@ fn workers_apart_each_have_a_file_system() {
     let engines = engines.map(|image| InProcess::in_file(image, 16 << 20, &options).unwrap());
     let apart = Contender::apart("apart", "functions", engines.collect());
     let before = images.each_ref().map(|image| std::fs::read(image).unwrap());
-    let plan = Plan {
+    let plan = MeasurePlan {
         workload: Workload::Create,
         workers: vec![1, 2],
         rounds: 1,
@@ -533,7 +533,7 @@ fn workloads_run_on_fuse2fs_and_remove_what_they_made() {
     let Some(mount) = Fuse2fs::mount() else {
         return;
     };
-    let directory = Directory::open(&mount.path(), false).unwrap();
+    let directory = HostDirectory::open(&mount.path(), false).unwrap();
     let contenders = [Contender::new("fuse2fs", "system calls", directory)];
     for workload in [
         Workload::Append,
@@ -541,7 +541,7 @@ fn workloads_run_on_fuse2fs_and_remove_what_they_made() {
         Workload::OpenUnlink,
         Workload::Mongo,
     ] {
-        let plan = Plan {
+        let plan = MeasurePlan {
             workload,
             workers: vec![1, 2],
             rounds: 1,

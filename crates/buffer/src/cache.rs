@@ -8,7 +8,7 @@ use std::ops::Deref;
 
 use device::{BlockDevice, DeviceError};
 use sync::atomic::{AtomicUsize, Ordering};
-use sync::rcu::{Hand, Keyed, Table};
+use sync::rcu::{CountedTable, Hand, Keyed};
 use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank};
 
 /// The fewest blocks that are kept, whatever the limit.
@@ -59,7 +59,7 @@ impl Deref for Block {
 
 /// How a cache fared so far.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Statistics {
+pub struct CacheStatistics {
     /// Reads that found their block.
     pub hits: u64,
     /// Reads that went to the device.
@@ -84,7 +84,7 @@ pub struct Cache {
     block_size: usize,
     /// Blocks that are kept. [const]
     most: usize,
-    kept: Table<Kept>,
+    kept: CountedTable<Kept>,
     /// Each over a part of the table. [hand]
     hands: Box<[CachePadded<Mutex<Hand>>]>,
     /// Blocks that each thread added. [atomic: Relaxed, written by that thread]
@@ -104,7 +104,7 @@ impl Cache {
             device,
             block_size,
             most,
-            kept: Table::new(Rank::CacheShard, (most / 2).clamp(hands, 1 << 12)),
+            kept: CountedTable::new(Rank::CacheShard, (most / 2).clamp(hands, 1 << 12)),
             hands: (0..hands).map(hand).collect(),
             added: Lanes::new(),
             hits: Counter::new(),
@@ -238,8 +238,8 @@ impl Cache {
 
     /// How the cache fared so far.
     #[must_use]
-    pub fn statistics(&self) -> Statistics {
-        Statistics {
+    pub fn statistics(&self) -> CacheStatistics {
+        CacheStatistics {
             hits: self.hits.sum(),
             misses: self.misses.sum(),
         }
@@ -295,7 +295,7 @@ mod tests {
         }
         assert_eq!(verified, 3);
         assert_eq!(device.counts().reads, 1);
-        assert_eq!(cache.statistics(), Statistics { hits: 4, misses: 1 });
+        assert_eq!(cache.statistics(), CacheStatistics { hits: 4, misses: 1 });
     }
 
     #[test]

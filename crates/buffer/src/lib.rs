@@ -9,4 +9,4 @@
 
 mod cache;
 
-pub use cache::{Block, Cache, Statistics, Tag};
+pub use cache::{Block, Cache, CacheStatistics, Tag};

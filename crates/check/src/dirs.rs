@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ondisk::dirent::{self, Form};
+use ondisk::dirent::{self, DirForm};
 use ondisk::{Feature, Flags, Ino, Inode, xattr};
 use sync::atomic::{AtomicU32, Ordering};
 
@@ -91,9 +91,9 @@ impl Reader<'_> {
         self.node.directory.seed
     }
 
-    pub fn form(&self) -> Form {
+    pub fn form(&self) -> DirForm {
         let flags = self.flags();
-        Form {
+        DirForm {
             block_size: self.volume.geometry.block_size(),
             filetype: self.volume.has(Feature::FILETYPE),
             checksum: self.volume.geometry.has_metadata_csum(),
@@ -199,7 +199,7 @@ impl Reader<'_> {
         };
         self.entries(&area[4..], form, spot, None);
         let rest = ondisk::inode::attribute_area(&slot).unwrap_or_default();
-        let entries = xattr::entries(xattr::Area::Inode(rest));
+        let entries = xattr::entries(xattr::ListPlace::Inode(rest));
         for entry in entries.into_iter().flatten() {
             if let xattr::Value::Here(value) = entry.value
                 && entry.index == xattr::INDEX_SYSTEM
@@ -210,7 +210,7 @@ impl Reader<'_> {
         }
     }
 
-    fn entries(&self, bytes: &[u8], form: Form, spot: Spot, index: Option<&Index>) {
+    fn entries(&self, bytes: &[u8], form: DirForm, spot: Spot, index: Option<&Index>) {
         let mut names = HashSet::new();
         let mut reached = 0;
         for (number, entry) in (spot.number..).zip(dirent::entries(bytes, form)) {
@@ -240,7 +240,7 @@ impl Reader<'_> {
         }
     }
 
-    fn dots(&self, entry: &dirent::Entry<'_>, spot: Spot) {
+    fn dots(&self, entry: &dirent::DirRecord<'_>, spot: Spot) {
         let (wanted, missing): (&[u8], Code) = match spot.number {
             0 => (b".", Code::DotMissing),
             _ => (b"..", Code::DotDotMissing),
@@ -263,7 +263,7 @@ impl Reader<'_> {
     }
 
     /// Whether an entry names an inode that is in use, with the type it says. Counts the link.
-    fn target(&self, entry: &dirent::Entry<'_>) -> Option<State> {
+    fn target(&self, entry: &dirent::DirRecord<'_>) -> Option<State> {
         let volume = self.volume;
         let with = |code| self.problem(code).name(entry.name).found(entry.ino.0);
         let is_reserved = entry.ino < volume.geometry.first_ino() && entry.ino != Ino::ROOT;
@@ -296,7 +296,7 @@ impl Reader<'_> {
         Some(state)
     }
 
-    fn name(&self, entry: &dirent::Entry<'_>, spot: Spot) {
+    fn name(&self, entry: &dirent::DirRecord<'_>, spot: Spot) {
         let volume = self.volume;
         let with = |code| self.problem(code).name(entry.name).found(entry.ino.0);
         if dirent::is_dots(entry.name) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ondisk::casefold::Wanted;
+use ondisk::casefold::FoldedName;
 use ondisk::dirhash::{self, HashVersion};
 use ondisk::htree::{self, Kind, LEVELS_MAX, LEVELS_MAX_LARGE};
 use ondisk::{Feature, Flags, dirent};
@@ -158,7 +158,7 @@ impl Index {
     }
 
     /// Compares an entry's hash with the range of its block.
-    pub fn entry(&self, reader: &Reader<'_>, lblk: u64, entry: &dirent::Entry<'_>) {
+    pub fn entry(&self, reader: &Reader<'_>, lblk: u64, entry: &dirent::DirRecord<'_>) {
         let Some(range) = self.leaves.get(&lblk) else {
             return;
         };
@@ -167,7 +167,7 @@ impl Index {
             reader.flags().contains(Flags::CASEFOLD) && !reader.flags().contains(Flags::ENCRYPT);
         let hash = match (entry.hash, is_folded) {
             (Some(stored), _) => Some(stored),
-            (None, true) => Wanted::new(entry.name).hash(self.version, &seed),
+            (None, true) => FoldedName::new(entry.name).hash(self.version, &seed),
             (None, false) => dirhash::hash(self.version, &seed, entry.name),
         };
         let Some(hash) = hash else { return };

@@ -1,6 +1,6 @@
 //! Extended attributes: in inodes, in blocks that inodes share, and values in inodes of their own.
 
-use ondisk::xattr::{self, Area, Value};
+use ondisk::xattr::{self, ListPlace, Value};
 use ondisk::{Feature, Flags, Ino, Inode, Site};
 
 use crate::problem::Code;
@@ -26,7 +26,7 @@ pub fn check(volume: &Volume<'_>, ino: Ino, inode: &Inode, slot: &[u8]) -> Seen 
     let area = ondisk::inode::attribute_area(slot).filter(|area| xattr::is_area(area));
     if let Some(area) = area {
         let broken = || Problem::new(Code::XattrList).ino(ino);
-        list(volume, ino, Area::Inode(area), &broken, &mut seen);
+        list(volume, ino, ListPlace::Inode(area), &broken, &mut seen);
     }
     let block = match volume.has(Feature::BIT64) {
         true => inode.xattr_block().0,
@@ -60,14 +60,14 @@ pub fn check(volume: &Volume<'_>, ino: Ino, inode: &Inode, slot: &[u8]) -> Seen 
         volume.found(problem.block(block));
     }
     let broken = || Problem::new(Code::XattrBlockList).ino(ino).block(block);
-    list(volume, ino, Area::Block(&bytes), &broken, &mut seen);
+    list(volume, ino, ListPlace::Block(&bytes), &broken, &mut seen);
     seen
 }
 
 fn list(
     volume: &Volume<'_>,
     ino: Ino,
-    area: Area<'_>,
+    area: ListPlace<'_>,
     broken: &dyn Fn() -> Problem,
     seen: &mut Seen,
 ) {
@@ -81,10 +81,10 @@ fn list(
             return;
         }
     };
-    let in_block = matches!(area, Area::Block(_));
+    let in_block = matches!(area, ListPlace::Block(_));
     let mut spans: Vec<(usize, usize)> = Vec::new();
     let base = match area {
-        Area::Inode(bytes) | Area::Block(bytes) => bytes.as_ptr() as usize,
+        ListPlace::Inode(bytes) | ListPlace::Block(bytes) => bytes.as_ptr() as usize,
     };
     for entry in entries {
         match entry.value {
@@ -122,7 +122,13 @@ fn list(
     }
 }
 
-fn here(volume: &Volume<'_>, ino: Ino, entry: &xattr::Entry<'_>, value: &[u8], in_block: bool) {
+fn here(
+    volume: &Volume<'_>,
+    ino: Ino,
+    entry: &xattr::XattrEntry<'_>,
+    value: &[u8],
+    in_block: bool,
+) {
     if entry.hash == 0 && !in_block {
         return;
     }
@@ -134,7 +140,7 @@ fn here(volume: &Volume<'_>, ino: Ino, entry: &xattr::Entry<'_>, value: &[u8], i
 }
 
 /// Whether the hash is what kernels made whose characters are signed.
-fn is_signed_hash(entry: &xattr::Entry<'_>, value: &[u8]) -> bool {
+fn is_signed_hash(entry: &xattr::XattrEntry<'_>, value: &[u8]) -> bool {
     let name = entry.name.iter().fold(0_u32, |hash, byte| {
         hash.rotate_left(5) ^ i32::from(byte.cast_signed()).cast_unsigned()
     });
@@ -147,7 +153,7 @@ fn is_signed_hash(entry: &xattr::Entry<'_>, value: &[u8]) -> bool {
 }
 
 /// An attribute whose value is in an inode: that inode exists, holds a value, and its hash agrees.
-fn value_inode(volume: &Volume<'_>, ino: Ino, entry: &xattr::Entry<'_>, holder: Ino) {
+fn value_inode(volume: &Volume<'_>, ino: Ino, entry: &xattr::XattrEntry<'_>, holder: Ino) {
     let bad = || {
         let problem = Problem::new(Code::XattrValueInode).ino(ino);
         problem.name(entry.name).found(holder.0)

@@ -8,7 +8,7 @@ use lanefs::in_use::{open_unchanging, open_unused};
 use lanefs::locate::{LocateError, Location, locate, place};
 use lanefs::partition::{Partition, Table};
 use lanefs::probe::{Content, probe};
-use lanefs::{Error, Fs, Journal, MountOptions};
+use lanefs::{Error, Fs, MountOptions, ReplayPolicy};
 use sync::Arc;
 
 use crate::advice;
@@ -435,9 +435,9 @@ pub fn open_fs(context: &Context, path: &Path, options: &FsArgs) -> Result<Fs, F
         None => None,
     };
     let journal = if options.no_replay {
-        Journal::Ignore
+        ReplayPolicy::Ignore
     } else {
-        Journal::Replay
+        ReplayPolicy::Replay
     };
     let choices = MountOptions {
         superblock: options.superblock,

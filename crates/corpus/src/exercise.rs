@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use device::BlockDevice;
-use engine::{Error, FileType, Fs, Ino, InodeRef, Journal, OpenOptions};
+use engine::{Error, FileType, Fs, Ino, InodeRef, OpenOptions, ReplayPolicy};
 use ondisk::text::{DirectoryText, GroupText, IndexText, InodeText, LogBlockText, SuperblockText};
 use ondisk::{Geometry, Superblock, htree};
 use sync::Arc;
 
-use crate::overlay::Overlay;
+use crate::overlay::PatchedBytes;
 use crate::structures::{Kind, Structure};
 
 /// Inodes that are looked at, whatever an image says.
@@ -22,7 +22,7 @@ const PART: usize = 64 << 10;
 
 /// What there was.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Summary {
+pub struct ExerciseSummary {
     /// How often the image was opened (of two ways to).
     pub opened: u32,
     /// Inodes in use.
@@ -41,7 +41,7 @@ pub struct Summary {
     pub first_error: Option<String>,
 }
 
-impl Summary {
+impl ExerciseSummary {
     fn take<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -58,16 +58,16 @@ impl Summary {
 
 /// Opens an image with its journal and without, and reads all that there is.
 #[must_use]
-pub fn exercise(image: &Overlay) -> Summary {
-    let mut summary = Summary::default();
-    for journal in [Journal::Replay, Journal::Ignore] {
+pub fn exercise(image: &PatchedBytes) -> ExerciseSummary {
+    let mut summary = ExerciseSummary::default();
+    for journal in [ReplayPolicy::Replay, ReplayPolicy::Ignore] {
         exercise_with(image, journal, &mut summary);
     }
     summary
 }
 
 /// Opens an image in one of the ways to, and reads all that there is.
-pub fn exercise_with(image: &Overlay, journal: Journal, summary: &mut Summary) {
+pub fn exercise_with(image: &PatchedBytes, journal: ReplayPolicy, summary: &mut ExerciseSummary) {
     let device: Arc<dyn BlockDevice> = Arc::new(image.clone());
     let options = OpenOptions {
         journal,
@@ -80,7 +80,7 @@ pub fn exercise_with(image: &Overlay, journal: Journal, summary: &mut Summary) {
     }
 }
 
-fn read_all(fs: &Fs, summary: &mut Summary) {
+fn read_all(fs: &Fs, summary: &mut ExerciseSummary) {
     summary.take(fs.statfs());
     for path in [
         &b"/"[..],
@@ -107,7 +107,7 @@ fn read_all(fs: &Fs, summary: &mut Summary) {
     walk(fs, summary);
 }
 
-fn read_inode(fs: &Fs, ino: Ino, inode: &InodeRef<'_>, summary: &mut Summary) {
+fn read_inode(fs: &Fs, ino: Ino, inode: &InodeRef<'_>, summary: &mut ExerciseSummary) {
     let metadata = inode.metadata();
     summary.xattrs += summary.take(inode.xattrs()).map_or(0, |all| all.len());
     if let Some(runs) = summary.take(inode.mappings()) {
@@ -130,7 +130,7 @@ fn read_inode(fs: &Fs, ino: Ino, inode: &InodeRef<'_>, summary: &mut Summary) {
     }
 }
 
-fn read_directory(fs: &Fs, ino: Ino, summary: &mut Summary) {
+fn read_directory(fs: &Fs, ino: Ino, summary: &mut ExerciseSummary) {
     let Some(entries) = summary.take(fs.read_dir(ino)) else {
         return;
     };
@@ -152,7 +152,7 @@ fn read_directory(fs: &Fs, ino: Ino, summary: &mut Summary) {
 }
 
 /// Goes down the tree as `extract` does: each directory once.
-fn walk(fs: &Fs, summary: &mut Summary) {
+fn walk(fs: &Fs, summary: &mut ExerciseSummary) {
     let mut met = HashSet::from([Ino::ROOT]);
     let mut left = vec![Ino::ROOT];
     while let Some(ino) = left.pop() {

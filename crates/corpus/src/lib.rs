@@ -12,9 +12,9 @@ mod seeds;
 mod structures;
 pub mod targets;
 
-pub use exercise::{Summary, exercise, exercise_with, print_structure};
+pub use exercise::{ExerciseSummary, exercise, exercise_with, print_structure};
 pub use mutate::{mutant, unsealed_mutant};
-pub use overlay::Overlay;
+pub use overlay::PatchedBytes;
 pub use random::Random;
 pub use seeds::{Seed, seeds};
 pub use structures::{Kind, Structure, Structures};

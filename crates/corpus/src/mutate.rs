@@ -2,7 +2,7 @@
 
 use sync::Arc;
 
-use crate::overlay::Overlay;
+use crate::overlay::PatchedBytes;
 use crate::random::Random;
 use crate::structures::{Kind, Structure, Structures};
 
@@ -14,7 +14,11 @@ const FRONT: usize = 64;
 /// # Panics
 /// When `structures` are not those of `base`.
 #[must_use]
-pub fn mutant(base: &Arc<[u8]>, structures: &Structures, number: u64) -> (Overlay, Vec<Structure>) {
+pub fn mutant(
+    base: &Arc<[u8]>,
+    structures: &Structures,
+    number: u64,
+) -> (PatchedBytes, Vec<Structure>) {
     changed(base, structures, number, true)
 }
 
@@ -23,7 +27,7 @@ pub fn unsealed_mutant(
     base: &Arc<[u8]>,
     structures: &Structures,
     number: u64,
-) -> (Overlay, Vec<Structure>) {
+) -> (PatchedBytes, Vec<Structure>) {
     changed(base, structures, number, false)
 }
 
@@ -32,9 +36,9 @@ fn changed(
     structures: &Structures,
     number: u64,
     seals: bool,
-) -> (Overlay, Vec<Structure>) {
+) -> (PatchedBytes, Vec<Structure>) {
     let mut random = Random::new(number.wrapping_mul(0x1234_5679).wrapping_add(7));
-    let mut image = Overlay::new(Arc::clone(base));
+    let mut image = PatchedBytes::new(Arc::clone(base));
     let mut changed = Vec::new();
     for _ in 0..random.pick(&[1, 1, 1, 2, 2, 3, 5]) {
         let class = &structures.classes[random.below(structures.classes.len())];

@@ -8,17 +8,17 @@ use sync::Arc;
 
 /// Bytes with changes over them.
 #[derive(Clone, Debug)]
-pub struct Overlay {
+pub struct PatchedBytes {
     base: Arc<[u8]>,
     /// Changed bytes by where they begin; a later change of the same place replaces the earlier.
     changes: BTreeMap<usize, Vec<u8>>,
 }
 
-impl Overlay {
+impl PatchedBytes {
     /// The bytes unchanged.
     #[must_use]
-    pub fn new(base: Arc<[u8]>) -> Overlay {
-        Overlay {
+    pub fn new(base: Arc<[u8]>) -> PatchedBytes {
+        PatchedBytes {
             base,
             changes: BTreeMap::new(),
         }
@@ -84,7 +84,7 @@ impl Overlay {
     }
 }
 
-impl BlockDevice for Overlay {
+impl BlockDevice for PatchedBytes {
     fn size(&self) -> u64 {
         self.base.len() as u64
     }
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn overlapping_changes_read_as_if_made_in_place() {
         let mut plain = vec![0_u8; 100];
-        let mut overlay = Overlay::new(plain.clone().into());
+        let mut overlay = PatchedBytes::new(plain.clone().into());
         let mut random = Random::new(1);
         for round in 1..200_u8 {
             let at = random.below(100);

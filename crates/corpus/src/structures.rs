@@ -1,7 +1,7 @@
 //! Where an image's structures are, and how each is sealed after a change.
 
-use engine::{Fs, Journal, OpenOptions};
-use ondisk::dirent::{self, Form};
+use engine::{Fs, OpenOptions, ReplayPolicy};
+use ondisk::dirent::{self, DirForm};
 use ondisk::htree;
 use ondisk::jbd2::{self, JournalSuperblock, LogFormat};
 use ondisk::{
@@ -10,7 +10,7 @@ use ondisk::{
 };
 use sync::Arc;
 
-use crate::overlay::Overlay;
+use crate::overlay::PatchedBytes;
 
 /// What a structure is, with what its checksum needs.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -24,9 +24,9 @@ pub enum Kind {
     /// An inode in its table.
     Inode(Ino),
     /// A block of directory entries.
-    Directory(Form, u32),
+    Directory(DirForm, u32),
     /// A block of a directory's index.
-    Index(Form, htree::Kind, u32),
+    Index(DirForm, htree::Kind, u32),
     /// A block of an extent tree.
     Extents(u32),
     /// A block of block numbers.
@@ -70,9 +70,9 @@ impl Structures {
     /// # Panics
     /// When it is not.
     #[must_use]
-    pub fn of(image: &Overlay) -> Structures {
+    pub fn of(image: &PatchedBytes) -> Structures {
         let options = OpenOptions {
-            journal: Journal::Ignore,
+            journal: ReplayPolicy::Ignore,
             ..OpenOptions::default()
         };
         let fs = Fs::open(Arc::new(image.clone()), &options)
@@ -106,7 +106,7 @@ impl Structures {
 }
 
 struct Finder<'a> {
-    image: &'a Overlay,
+    image: &'a PatchedBytes,
     fs: &'a Fs,
     geometry: Geometry,
     found: Vec<Structure>,
@@ -184,7 +184,7 @@ impl Finder<'_> {
             if extent::depth(&node) == 0 {
                 continue;
             }
-            if let extent::Entries::Indices(indices) = extent::Node::view(&node) {
+            if let extent::ExtentEntries::Indices(indices) = extent::ExtentNode::view(&node) {
                 for index in indices {
                     self.push_block(Kind::Extents(seed), index.leaf());
                     below.push(
@@ -207,7 +207,7 @@ impl Finder<'_> {
     }
 
     fn directory(&mut self, inode: &engine::InodeRef<'_>, flags: Flags, seed: u32) {
-        let form = Form {
+        let form = DirForm {
             block_size: self.block_size(),
             filetype: self.geometry.has(Feature::FILETYPE),
             checksum: self.geometry.has_metadata_csum(),

@@ -8,11 +8,11 @@ mod replay;
 
 use std::cell::RefCell;
 
-use engine::Journal;
-use ondisk::casefold::Wanted;
-use ondisk::dirent::{self, BlockWriter, Form};
+use engine::ReplayPolicy;
+use ondisk::casefold::FoldedName;
+use ondisk::dirent::{self, DirBlockWriter, DirForm};
 use ondisk::dirhash::{self, HashVersion};
-use ondisk::extent::{self, Entries, Expect, Node};
+use ondisk::extent::{self, Expect, ExtentEntries, ExtentNode};
 use ondisk::fast_commit;
 use ondisk::htree;
 use ondisk::jbd2::{self, CommitBlock, JournalChecksum, JournalSuperblock, LogFormat};
@@ -20,12 +20,12 @@ use ondisk::text::{
     DirectoryText, ExtentNodeText, GroupText, IndexText, InodeText, JournalText, LogBlockText,
     SuperblockText, XattrsText,
 };
-use ondisk::xattr::{self, Area, Value};
+use ondisk::xattr::{self, ListPlace, Value};
 use ondisk::{BlockSize, Geometry, Group, Ino, Superblock, Tid, acl, inode};
 use sync::Arc;
 
-use crate::exercise::{Summary, exercise_with};
-use crate::overlay::Overlay;
+use crate::exercise::{ExerciseSummary, exercise_with};
+use crate::overlay::PatchedBytes;
 use crate::seeds::{Seed, seeds};
 use crate::structures::{Kind, Structures};
 
@@ -34,10 +34,10 @@ pub use replay::replay;
 
 /// A target's name and its function, which returns whether its input was sound: one that led to a tree, a node, an
 /// opened image and not to an error. Tests count these, so that it shows when inputs stop getting anywhere.
-pub type Target = (&'static str, fn(&[u8]) -> bool);
+pub type FuzzTarget = (&'static str, fn(&[u8]) -> bool);
 
 /// All targets.
-pub const TARGETS: &[Target] = &[
+pub const TARGETS: &[FuzzTarget] = &[
     ("superblock", superblock),
     ("directory", directory),
     ("extents", extents),
@@ -109,7 +109,7 @@ pub fn directory(data: &[u8]) -> bool {
     let Some((choice, block)) = data.split_first() else {
         return false;
     };
-    let form = Form {
+    let form = DirForm {
         block_size: if choice & 16 == 0 {
             BlockSize::K1
         } else {
@@ -122,7 +122,7 @@ pub fn directory(data: &[u8]) -> bool {
     };
     let _ = DirectoryText { block, form }.to_string();
     let mut copy = vec![0; form.block_size.bytes()];
-    let mut writer = BlockWriter::new(&mut copy, form);
+    let mut writer = DirBlockWriter::new(&mut copy, form);
     let mut written = Vec::new();
     for entry in dirent::entries(block, form).flatten() {
         for version in [
@@ -132,7 +132,7 @@ pub fn directory(data: &[u8]) -> bool {
         ] {
             let _ = dirhash::hash(version, &[1, 2, 3, 4], entry.name);
         }
-        assert!(Wanted::new(entry.name).is(entry.name));
+        assert!(FoldedName::new(entry.name).is(entry.name));
         if entry.is_used() && writer.push(entry.ino, entry.name, entry.file_type, entry.hash) {
             written.push((entry.ino, entry.name.to_vec(), entry.file_type, entry.hash));
         }
@@ -169,17 +169,17 @@ pub fn extents(data: &[u8]) -> bool {
         expect.covers = 1000..u64::from(u32::MAX);
     }
     let _ = extent::verify_tail(bytes, 1);
-    let _ = Node::view(bytes);
-    let Ok(node) = Node::verify(bytes, &expect) else {
+    let _ = ExtentNode::view(bytes);
+    let Ok(node) = ExtentNode::verify(bytes, &expect) else {
         return false;
     };
     let _ = ExtentNodeText(&node).to_string();
     match node.entries() {
-        Entries::Extents(all) => {
+        ExtentEntries::Extents(all) => {
             assert!(all.iter().all(|it| it.end() <= 1 << 32));
             assert!(all.iter().all(|it| expect.blocks.contains(&it.start().0)));
         }
-        Entries::Indices(all) => {
+        ExtentEntries::Indices(all) => {
             assert!(!all.is_empty());
             assert!(all.iter().all(|it| expect.blocks.contains(&it.leaf().0)));
         }
@@ -190,7 +190,7 @@ pub fn extents(data: &[u8]) -> bool {
 /// A list of extended attributes, in an inode and in a block; values as ACLs.
 pub fn xattrs(data: &[u8]) -> bool {
     let mut sound = false;
-    for area in [Area::Inode(data), Area::Block(data)] {
+    for area in [ListPlace::Inode(data), ListPlace::Block(data)] {
         let _ = XattrsText(area).to_string();
         let Ok(entries) = xattr::entries(area) else {
             continue;
@@ -271,27 +271,27 @@ pub fn image(data: &[u8]) -> bool {
     KEPT.with_borrow_mut(|kept| {
         if kept.is_empty() {
             kept.extend(seeds().map(|seed| {
-                let structures = Structures::of(&Overlay::new(Arc::clone(&seed.bytes)));
+                let structures = Structures::of(&PatchedBytes::new(Arc::clone(&seed.bytes)));
                 (seed, structures)
             }));
         }
         let (seed, structures) = &kept[usize::from(choice & 127) % kept.len()];
-        let mut image = Overlay::new(Arc::clone(&seed.bytes));
+        let mut image = PatchedBytes::new(Arc::clone(&seed.bytes));
         for edit in edits.chunks_exact(EDIT).take(EDITS) {
             apply(&mut image, structures, edit);
         }
-        let mut summary = Summary::default();
+        let mut summary = ExerciseSummary::default();
         let journal = if choice & 128 == 0 {
-            Journal::Replay
+            ReplayPolicy::Replay
         } else {
-            Journal::Ignore
+            ReplayPolicy::Ignore
         };
         exercise_with(&image, journal, &mut summary);
         summary.opened > 0
     })
 }
 
-fn apply(image: &mut Overlay, structures: &Structures, edit: &[u8]) {
+fn apply(image: &mut PatchedBytes, structures: &Structures, edit: &[u8]) {
     let word = |at: usize| usize::from(u16::from_le_bytes([edit[at], edit[at + 1]]));
     let class = &structures.classes[usize::from(edit[0]) % structures.classes.len()];
     let structure = class[word(1) % class.len()];

@@ -275,12 +275,12 @@ fn make(profile: &Profile, folder: &Path) -> PathBuf {
             path
         }
         Fill::Kernel => {
-            let mounted = testkit::Mounted::with(&path, "loop").expect("mounted");
+            let mounted = testkit::KernelMount::with(&path, "loop").expect("mounted");
             fill(&mounted.path(), true);
             path
         }
         Fill::Dirty => {
-            let mounted = testkit::Mounted::with(&path, "loop,commit=300").expect("mounted");
+            let mounted = testkit::KernelMount::with(&path, "loop,commit=300").expect("mounted");
             fill(&mounted.path(), true);
             rustix::fs::sync();
             fs::remove_file(mounted.path().join("large")).expect("revokes blocks");

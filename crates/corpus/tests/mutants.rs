@@ -1,6 +1,6 @@
 //! Seeds are read without an error; mutants without a panic, and soon.
 
-use lanefs_corpus::{Overlay, Structures, exercise, mutant, print_structure, seeds};
+use lanefs_corpus::{PatchedBytes, Structures, exercise, mutant, print_structure, seeds};
 use sync::clock::{self, Duration};
 
 /// Mutants of each seed; `LANEFS_MUTANTS` asks for more, `LANEFS_FIRST` for others.
@@ -18,7 +18,7 @@ fn seeds_are_read_whole() {
     let seeds = seeds();
     assert!(seeds.len() > 20);
     for seed in seeds {
-        let image = Overlay::new(seed.bytes);
+        let image = PatchedBytes::new(seed.bytes);
         let summary = exercise(&image);
         let structures = Structures::of(&image);
         eprintln!(
@@ -59,7 +59,7 @@ fn mutants_neither_panic_nor_hang_nor_take_much_memory() {
     let mut slowest = Duration::ZERO;
     let (mut mutants, mut opened, mut broken) = (0_u32, 0_u32, 0_u32);
     for seed in seeds() {
-        let structures = Structures::of(&Overlay::new(seed.bytes.clone()));
+        let structures = Structures::of(&PatchedBytes::new(seed.bytes.clone()));
         for number in first..first + count {
             let began = clock::now();
             let run = || {

@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
 use lanefs_corpus::targets::{self, TARGETS};
-use lanefs_corpus::{Kind, Overlay, Random, Structures, seeds};
+use lanefs_corpus::{Kind, PatchedBytes, Random, Structures, seeds};
 use sync::clock::{self, Duration};
 
 /// Mutants of each structure.
@@ -39,7 +39,7 @@ fn targets_bear_real_structures_and_their_mutants() {
     let mut random = Random::new(5);
     let mut runs = 0;
     for seed in seeds() {
-        let image = Overlay::new(seed.bytes);
+        let image = PatchedBytes::new(seed.bytes);
         let structures = Structures::of(&image);
         for class in &structures.classes {
             let Some((target, choice)) = target_of(class[0].kind) else {

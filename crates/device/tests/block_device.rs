@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use lanefs_device::{BlockDevice, DeviceError, FileDevice, Ground, Resize};
-use testkit::{Mounted, have, is_root, run, skip};
+use testkit::{KernelMount, have, is_root, run, skip};
 
 /// A loop device, detached when dropped.
 struct Loop(String);
@@ -57,7 +57,7 @@ fn a_block_device_has_its_size_and_is_refused_to_writers_while_mounted() {
         assert!(FileDevice::create(&block_device.0, 4 << 20).is_err());
     }
     run("mke2fs", &["-q", "-F", "-t", "ext4", &block_device.0]);
-    let mounted = Mounted::with(Path::new(&block_device.0), "rw").unwrap();
+    let mounted = KernelMount::with(Path::new(&block_device.0), "rw").unwrap();
     let refused = FileDevice::open(&block_device.0).unwrap_err();
     assert!(matches!(refused, DeviceError::InUse { .. }), "{refused}");
     assert!(FileDevice::open_read_only(&block_device.0).is_ok());
@@ -169,10 +169,10 @@ fn what_the_kernel_has_mounted_is_refused_through_other_loop_devices() {
     );
     let below = Loop::new(&image);
     let above = Loop::new(Path::new(&below.0));
-    let mounted = Mounted::with(Path::new(&below.0), "rw").unwrap();
+    let mounted = KernelMount::with(Path::new(&below.0), "rw").unwrap();
     assert!(is_in_use(FileDevice::open(&above.0)));
     drop(mounted);
-    let _mounted = Mounted::with(Path::new(&above.0), "rw").unwrap();
+    let _mounted = KernelMount::with(Path::new(&above.0), "rw").unwrap();
     let ground = Ground::of_path(Path::new(&below.0)).unwrap();
     let number = above.0.trim_start_matches("/dev/").to_owned();
     assert_eq!(ground.other_loop_device(), Some(number));

@@ -9,7 +9,7 @@ use ondisk::{FileType, Flags, Ino, Timestamp};
 use sync::Arc;
 
 use crate::error::Error;
-use crate::icache::{Icache, LiveInode, LoadedInode};
+use crate::icache::{LiveInode, LoadedInode, MountedFs};
 use crate::limits;
 use crate::sb::Atime;
 use crate::xattr;
@@ -99,26 +99,26 @@ impl SetAttributes {
 }
 
 /// Changes attributes of an inode that is in use.
-pub(crate) fn set(icache: &Icache, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
-    let live = icache.get(ino)?;
+pub(crate) fn set(mounted: &MountedFs, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
+    let live = mounted.get(ino)?;
     let flags = {
         let locked = live.write_lock();
         // It may have been deleted before the lock.
-        let inode = icache.load_used(ino)?;
+        let inode = mounted.load_used(ino)?;
         attributes.verify(&inode)?;
         live.set_times_seen();
-        let now = icache.now()?;
+        let now = mounted.now()?;
         let lists = match attributes.mode.filter(|_| !inode.is(FileType::Symlink)) {
-            Some(mode) => xattr::follow_mode(icache, &inode, mode)?,
+            Some(mode) => xattr::follow_mode(mounted, &inode, mode)?,
             None => None,
         };
         match lists {
-            Some(lists) => xattr::apply(icache, &locked, &lists, |inode| {
+            Some(lists) => xattr::apply(mounted, &locked, &lists, |inode| {
                 attributes.apply(inode, now);
             })?,
             None => {
-                let credits = icache.reserve(1, 0)?;
-                let handle = icache.begin(credits)?;
+                let credits = mounted.reserve(1, 0)?;
+                let handle = mounted.begin(credits)?;
                 locked.change(&handle, |inode| {
                     attributes.apply(inode, now);
                     inode.stamp(now);
@@ -131,7 +131,7 @@ pub(crate) fn set(icache: &Icache, ino: Ino, attributes: &SetAttributes) -> Resu
         }
         inode.flags()
     };
-    icache.settle(ino, flags)
+    mounted.settle(ino, flags)
 }
 
 /// The flags that can be changed, as Linux has it (`FS_IOC_SETFLAGS`).
@@ -175,11 +175,11 @@ const OF_DIRECTORIES: [Flags; 4] = [
 ];
 
 /// Sets the flags that can be changed as in `flags`; others stay.
-pub(crate) fn set_flags(icache: &Icache, ino: Ino, flags: Flags) -> Result<(), Error> {
-    let live = icache.get(ino)?;
+pub(crate) fn set_flags(mounted: &MountedFs, ino: Ino, flags: Flags) -> Result<(), Error> {
+    let live = mounted.get(ino)?;
     let old = {
         let locked = live.write_lock();
-        let inode = icache.load_used(ino)?;
+        let inode = mounted.load_used(ino)?;
         let old = inode.flags();
         let modifiable = MODIFIABLE.into_iter().fold(Flags(0), Flags::with);
         let new = Flags(old.0 & !modifiable.0 | flags.0 & modifiable.0);
@@ -197,16 +197,16 @@ pub(crate) fn set_flags(icache: &Icache, ino: Ino, flags: Flags) -> Result<(), E
         if let Some((_, what)) = FIXED.iter().find(|(flag, _)| changed.contains(*flag)) {
             return Err(Error::NotSupported(what));
         }
-        let credits = icache.reserve(1, 0)?;
-        let now = icache.now()?;
-        let handle = icache.begin(credits)?;
+        let credits = mounted.reserve(1, 0)?;
+        let now = mounted.now()?;
+        let handle = mounted.begin(credits)?;
         locked.change(&handle, |inode| {
             inode.set_flags(new);
             inode.stamp(now);
         });
         old
     };
-    icache.settle(ino, old)
+    mounted.settle(ino, old)
 }
 
 /// A day: an access time older than that is updated even if nothing changed since.
@@ -231,13 +231,13 @@ fn is_stale(inode: &Inode, policy: Atime, now: Timestamp) -> bool {
 
 /// The inode's contents were read: its access time follows where the mount's policy says so. What fails here fails
 /// nobody's read.
-pub(crate) fn accessed(icache: &Icache, ino: Ino) {
+pub(crate) fn accessed(mounted: &MountedFs, ino: Ino) {
     // The journal tells whoever changes something next.
-    let _ = note_access(icache, ino);
+    let _ = note_access(mounted, ino);
 }
 
-fn note_access(icache: &Icache, ino: Ino) -> Result<(), Error> {
-    let Ok(writing) = icache.volume().writing() else {
+fn note_access(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
+    let Ok(writing) = mounted.volume().writing() else {
         return Ok(());
     };
     if writing.atime == Atime::Never {
@@ -247,22 +247,22 @@ fn note_access(icache: &Icache, ino: Ino) -> Result<(), Error> {
     let Some(_change) = writing.gate.try_enter() else {
         return Ok(());
     };
-    let live = icache.get(ino)?;
+    let live = mounted.get(ino)?;
     let now = writing.clock.now();
     if !is_stale(&live.snapshot(), writing.atime, now) {
         return Ok(());
     }
     if writing.lazytime {
-        let is_full = live.set_lazy_atime(now) && icache.add_lazy(live) >= limits::LAZY_INODES;
-        return if is_full { write_lazy(icache) } else { Ok(()) };
+        let is_full = live.set_lazy_atime(now) && mounted.add_lazy(live) >= limits::LAZY_INODES;
+        return if is_full { write_lazy(mounted) } else { Ok(()) };
     }
     let locked = live.write_lock();
-    let inode = icache.load_used(ino)?;
+    let inode = mounted.load_used(ino)?;
     if !is_stale(&inode, writing.atime, now) {
         return Ok(());
     }
-    let credits = icache.reserve(1, 0)?;
-    let handle = icache.begin(credits)?;
+    let credits = mounted.reserve(1, 0)?;
+    let handle = mounted.begin(credits)?;
     locked.change(&handle, |inode| inode.set_atime(now));
     Ok(())
 }
@@ -271,20 +271,20 @@ fn note_access(icache: &Icache, ino: Ino) -> Result<(), Error> {
 ///
 /// # Errors
 /// `ReadOnly`, `Aborted`: those that are left are forgotten.
-pub(crate) fn write_lazy(icache: &Icache) -> Result<(), Error> {
-    let lazy = icache.take_lazy();
-    lazy.iter().try_for_each(|live| write_one(icache, live))
+pub(crate) fn write_lazy(mounted: &MountedFs) -> Result<(), Error> {
+    let lazy = mounted.take_lazy();
+    lazy.iter().try_for_each(|live| write_one(mounted, live))
 }
 
 /// As [`write_lazy`], for one inode.
 ///
 /// # Errors
 /// As [`write_lazy`]; as loading the inode.
-pub(crate) fn write_lazy_of(icache: &Icache, ino: Ino) -> Result<(), Error> {
-    write_one(icache, &icache.get(ino)?)
+pub(crate) fn write_lazy_of(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
+    write_one(mounted, &mounted.get(ino)?)
 }
 
-fn write_one(icache: &Icache, live: &Arc<LiveInode>) -> Result<(), Error> {
+fn write_one(mounted: &MountedFs, live: &Arc<LiveInode>) -> Result<(), Error> {
     if !live.has_lazy_atime() {
         return Ok(());
     }
@@ -293,8 +293,8 @@ fn write_one(icache: &Icache, live: &Arc<LiveInode>) -> Result<(), Error> {
         // It was deleted.
         return Ok(());
     }
-    let credits = icache.reserve(1, 0)?;
-    let handle = icache.begin(credits)?;
+    let credits = mounted.reserve(1, 0)?;
+    let handle = mounted.begin(credits)?;
     // Any change takes the time along.
     locked.change(&handle, |_| {});
     Ok(())

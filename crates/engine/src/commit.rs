@@ -10,11 +10,11 @@ use journal::{Client, Credits, Epoch, Folded, Handle, JournalError};
 use ondisk::{Corrupt, FsBlock, Group, Ino, Timestamp};
 
 use crate::error::Error;
-use crate::ialloc::{InodeNumber, Wanted};
-use crate::icache::Icache;
+use crate::ialloc::{InodeNumber, InodeRequest};
+use crate::icache::MountedFs;
 use crate::limits;
-use crate::mballoc::{self, Blocks, Freeing, Reach, Target};
-use crate::sb::{OnError, Purpose};
+use crate::mballoc::{self, BlockRequest, Blocks, Freeing, Reach};
+use crate::sb::{BlockPurpose, OnError};
 
 /// Blocks that a thread takes at once to keep, at most: as `mb_group_prealloc` in Linux.
 const LANE_RUN: u64 = 512;
@@ -23,7 +23,7 @@ const FREE_PART: u64 = 64;
 /// And at most this part of a group.
 const GROUP_PART: u64 = 8;
 
-impl Client for Icache {
+impl Client for MountedFs {
     fn fold(&self, sealed: Epoch, folded: &mut Folded<'_>) -> Result<(), JournalError> {
         if canary::makes(Canary::CleanNeighbourFromMemory) {
             self.encode_neighbours(folded)?;
@@ -59,7 +59,7 @@ impl Client for Icache {
     }
 }
 
-impl Icache {
+impl MountedFs {
     /// Log space for a step that changes at most `blocks` metadata blocks and frees at most `revokes`. May commit and
     /// checkpoint: called while preparing, without a handle.
     ///
@@ -123,13 +123,13 @@ impl Icache {
         Ok(self.volume().writing()?.journal.begin(credits))
     }
 
-    /// As [`Icache::take_row`], where fewer will do only if there is no row as long.
+    /// As [`MountedFs::take_row`], where fewer will do only if there is no row as long.
     ///
     /// # Errors
-    /// As [`Icache::take_row`].
+    /// As [`MountedFs::take_row`].
     pub(crate) fn take_blocks(
         &self,
-        purpose: Purpose,
+        purpose: BlockPurpose,
         goal: FsBlock,
         want: u32,
     ) -> Result<Blocks<'_>, Error> {
@@ -140,12 +140,12 @@ impl Icache {
     /// keeps for such, else the first one behind the group's beginning, and with it more to be kept.
     ///
     /// # Errors
-    /// As [`Icache::take_row`].
+    /// As [`MountedFs::take_row`].
     pub(crate) fn take_beside(&self, group: Group) -> Result<Blocks<'_>, Error> {
         let kept = self.preallocations();
         let goal = self.volume().geometry().group_first_block(group);
         if !kept.is_on() {
-            return self.take_blocks(Purpose::Growing, goal, 1);
+            return self.take_blocks(BlockPurpose::Growing, goal, 1);
         }
         let most = match kept.take_beside(group) {
             Ok(blocks) => return Ok(self.take_up(blocks)),
@@ -153,7 +153,7 @@ impl Icache {
         };
         // Not more than before the bound.
         let most = most as u32;
-        let mut blocks = self.take_target(Purpose::Growing, |floor| Target {
+        let mut blocks = self.take_target(BlockPurpose::Growing, |floor| BlockRequest {
             goal,
             reach: Reach::Volume,
             want: most,
@@ -174,7 +174,7 @@ impl Icache {
     /// goal's group, if they lie there, for what is free there begins with them.
     ///
     /// # Errors
-    /// As [`Icache::take_row`].
+    /// As [`MountedFs::take_row`].
     pub(crate) fn take_behind(&self, goal: FsBlock) -> Result<Blocks<'_>, Error> {
         let geometry = self.volume().geometry();
         let kept = geometry.bit_of_block(goal).and_then(|(group, _)| {
@@ -184,7 +184,7 @@ impl Icache {
         });
         match kept {
             Some(blocks) => Ok(self.take_up(blocks)),
-            None => self.take_blocks(Purpose::Growing, goal, 1),
+            None => self.take_blocks(BlockPurpose::Growing, goal, 1),
         }
     }
 
@@ -213,12 +213,12 @@ impl Icache {
     /// `NoSpace`; `ReadOnly`, `Aborted`, `Corrupt`, `Io`.
     pub(crate) fn take_row(
         &self,
-        purpose: Purpose,
+        purpose: BlockPurpose,
         goal: FsBlock,
         reach: Reach,
         len: RangeInclusive<u32>,
     ) -> Result<Blocks<'_>, Error> {
-        self.take_target(purpose, |floor| Target {
+        self.take_target(purpose, |floor| BlockRequest {
             goal,
             reach,
             want: *len.end(),
@@ -230,8 +230,8 @@ impl Icache {
 
     fn take_target(
         &self,
-        purpose: Purpose,
-        target: impl FnOnce(u64) -> Target,
+        purpose: BlockPurpose,
+        target: impl FnOnce(u64) -> BlockRequest,
     ) -> Result<Blocks<'_>, Error> {
         let floor = self.volume().writing()?.reserve.floor(purpose);
         let target = target(floor);
@@ -264,11 +264,11 @@ impl Icache {
         mballoc::claim(self.volume(), self.groups(), ino, runs)
     }
 
-    /// Takes a number for a new inode, as [`Icache::take_blocks`] does for blocks.
+    /// Takes a number for a new inode, as [`MountedFs::take_blocks`] does for blocks.
     ///
     /// # Errors
-    /// As [`Icache::take_blocks`].
-    pub(crate) fn take_inode(&self, wanted: &Wanted<'_>) -> Result<InodeNumber<'_>, Error> {
+    /// As [`MountedFs::take_blocks`].
+    pub(crate) fn take_inode(&self, wanted: &InodeRequest<'_>) -> Result<InodeNumber<'_>, Error> {
         let take = || self.ialloc().take(self.volume(), self.groups(), wanted);
         match take() {
             Err(Error::NoSpace) if self.groups().inodes.commit_helps() => {

@@ -10,7 +10,7 @@ use ondisk::{Corrupt, FileType, Flags, Ino, Site};
 
 use crate::error::Error;
 use crate::extent;
-use crate::icache::{Icache, LoadedInode};
+use crate::icache::{LoadedInode, MountedFs};
 use crate::limits;
 use crate::sb::Volume;
 
@@ -29,27 +29,27 @@ pub(crate) use write::{append, write};
 
 /// Works on an inode as it is while its map does not change.
 fn under_data_lock<R>(
-    icache: &Icache,
+    mounted: &MountedFs,
     ino: Ino,
     work: impl FnOnce(&LoadedInode) -> Result<R, Error>,
 ) -> Result<R, Error> {
-    if !icache.volume().is_writable() {
-        return work(&icache.load_used(ino)?);
+    if !mounted.volume().is_writable() {
+        return work(&mounted.load_used(ino)?);
     }
-    let live = icache.get(ino)?;
+    let live = mounted.get(ino)?;
     let _still = live.data_lock();
-    work(&icache.used(&live)?)
+    work(&mounted.used(&live)?)
 }
 
 /// [`read`] of an inode as it is now.
 pub(crate) fn read_now(
-    icache: &Icache,
+    mounted: &MountedFs,
     ino: Ino,
     offset: u64,
     buf: &mut [u8],
 ) -> Result<usize, Error> {
-    under_data_lock(icache, ino, |inode| {
-        read(icache.volume(), inode, offset, buf)
+    under_data_lock(mounted, ino, |inode| {
+        read(mounted.volume(), inode, offset, buf)
     })
 }
 

@@ -25,7 +25,7 @@ mod slot;
 use std::collections::BTreeMap;
 
 use buffer::Block;
-use ondisk::dirent::{self, Form};
+use ondisk::dirent::{self, DirForm};
 use ondisk::dirhash::HashVersion;
 use ondisk::htree::{self, Kind};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, LBlock, Site};
@@ -37,9 +37,9 @@ use crate::icache::LoadedInode;
 use crate::limits;
 use crate::sb::{self, Volume};
 
-pub(crate) use draft::{Draft, PreparedNames, is_empty};
-pub use list::{DirEntry, ReadDir};
-pub(crate) use search::{Place, Seen, glance, lookup_in, see};
+pub(crate) use draft::{DirDraft, PreparedNames, is_empty};
+pub use list::{ListedEntry, ReadDir};
+pub(crate) use search::{FoundRecord, NameHint, glance, lookup_in, see};
 pub(crate) use slot::find_slot;
 
 /// Blocks that a look for a name in a directory reads one after the other; `None` where an index leads to it.
@@ -52,7 +52,7 @@ pub(crate) fn blocks_a_look(volume: &Volume, inode: LoadedInode) -> Result<Optio
 struct Directory<'a> {
     volume: &'a Volume,
     inode: LoadedInode,
-    form: Form,
+    form: DirForm,
     blocks: u64,
     /// Whether block 0 is the root of an index.
     indexed: bool,
@@ -73,7 +73,7 @@ impl<'a> Directory<'a> {
         let mut directory = Directory {
             volume,
             inode,
-            form: Form {
+            form: DirForm {
                 block_size: geometry.block_size(),
                 filetype: geometry.has(Feature::FILETYPE),
                 checksum: geometry.has_metadata_csum(),
@@ -169,7 +169,7 @@ impl<'a> Directory<'a> {
     }
 
     /// How the entries of a block are written: those of an index block have no checksum among them.
-    fn form_of(&self, number: LBlock, bytes: &[u8]) -> Form {
+    fn form_of(&self, number: LBlock, bytes: &[u8]) -> DirForm {
         match self.index_kind(number, bytes) {
             Some(_) => self.form.without_checksum(),
             None => self.form,

@@ -19,7 +19,7 @@ mod edit_tree;
 mod map;
 mod tree;
 
-pub(crate) use draft::{Change, Draft, home_group};
+pub(crate) use draft::{ExtentDraft, MapChange, home_group};
 
 use map::Map;
 use tree::Tree;

@@ -17,8 +17,8 @@ use std::ops::Range;
 use hashbrown::HashMap;
 use journal::canary::{self, Canary};
 use journal::{Epoch, Handle, Journal};
-use logtree::closure::{Changes, Members, NAMES_MAX, Place};
-use logtree::{Area, Batch, FsyncLog};
+use logtree::closure::{Changes, Members, NAMES_MAX, NamePlace};
+use logtree::{Batch, FsyncLog, LogArea};
 use ondisk::{Ino, Tid};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank, RwLock};
@@ -45,9 +45,9 @@ const DECLINED_MOST: u64 = 4096;
 
 /// Ranges of a file's blocks, joined where they meet: from the first block to the one behind the last.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Ranges(BTreeMap<u64, u64>);
+pub(crate) struct BlockRanges(BTreeMap<u64, u64>);
 
-impl Ranges {
+impl BlockRanges {
     fn add(&mut self, range: Range<u64>) {
         let (mut from, mut to) = (range.start, range.end);
         let met: Vec<(u64, u64)> = (self.0.range(..=to).rev())
@@ -71,11 +71,11 @@ impl Ranges {
 #[derive(Default)]
 struct OfInode {
     /// Names that stood for it before or after a change, and that changed since the log had them with it last.
-    names: BTreeSet<Place>,
+    names: BTreeSet<NamePlace>,
     /// Blocks that changed in the epoch.
-    ranges: Ranges,
+    ranges: BlockRanges,
     /// Of these, the ones that changed since the inode was put into the log.
-    since_log: Ranges,
+    since_log: BlockRanges,
     has_too_many: bool,
     /// Its map had an index before or after one of these changes: nobody knows what replays make of it.
     had_index: bool,
@@ -107,14 +107,14 @@ struct OfDirectory {
 #[derive(Default)]
 struct Shard {
     inodes: HashMap<Ino, OfInode>,
-    names: BTreeMap<Place, OfName>,
+    names: BTreeMap<NamePlace, OfName>,
     directories: HashMap<Ino, OfDirectory>,
 }
 
 /// What is left to log of a directory's names.
-pub(crate) enum Unlogged {
+pub(crate) enum UnloggedNames {
     /// These.
-    Names(Vec<Place>),
+    Names(Vec<NamePlace>),
     /// Nothing once this batch of the log is on disk.
     Nothing(Batch),
     /// It can't be told: they are too many, or no name changed.
@@ -182,7 +182,7 @@ impl EpochChanges {
     }
 
     /// A name stands for something else.
-    fn note_name(&self, place: Place, before: Option<Ino>, now: Option<Ino>) {
+    fn note_name(&self, place: NamePlace, before: Option<Ino>, now: Option<Ino>) {
         for ino in before.into_iter().chain(now) {
             let mut shard = self.shard(ino).lock();
             let inode = shard.inodes.entry(ino).or_default();
@@ -218,38 +218,38 @@ impl EpochChanges {
     }
 
     /// What a changed name stood for at first and stands for now.
-    pub(crate) fn name(&self, place: &Place) -> Option<(Option<Ino>, Option<Ino>)> {
+    pub(crate) fn name(&self, place: &NamePlace) -> Option<(Option<Ino>, Option<Ino>)> {
         let shard = self.shard(place.0).lock();
         shard.names.get(place).map(|name| (name.base, name.now))
     }
 
     /// The names in a directory that the log does not have as they are.
-    pub(crate) fn unlogged_in(&self, directory: Ino) -> Unlogged {
+    pub(crate) fn unlogged_in(&self, directory: Ino) -> UnloggedNames {
         let shard = self.shard(directory).lock();
         match shard.directories.get(&directory) {
-            Some(names) if names.unlogged.len() > NAMES_MAX => Unlogged::Unknown,
+            Some(names) if names.unlogged.len() > NAMES_MAX => UnloggedNames::Unknown,
             Some(names) if !names.unlogged.is_empty() => {
                 let names = names.unlogged.iter();
-                Unlogged::Names(names.map(|name| (directory, name.clone())).collect())
+                UnloggedNames::Names(names.map(|name| (directory, name.clone())).collect())
             }
             names => names
                 .and_then(|names| names.logged)
-                .map_or(Unlogged::Unknown, Unlogged::Nothing),
+                .map_or(UnloggedNames::Unknown, UnloggedNames::Nothing),
         }
     }
 
     /// Whether all that is left to log of a directory's names is among these.
     pub(crate) fn has_all_of(&self, directory: Ino, members: &Members) -> bool {
         match self.unlogged_in(directory) {
-            Unlogged::Names(names) => names.iter().all(|name| members.names.contains(name)),
-            Unlogged::Nothing(_) => true,
-            Unlogged::Unknown => false,
+            UnloggedNames::Names(names) => names.iter().all(|name| members.names.contains(name)),
+            UnloggedNames::Nothing(_) => true,
+            UnloggedNames::Unknown => false,
         }
     }
 
     /// The name was put into the log as standing for this. If it does so no more, it is left to be logged: the caller
     /// has the locks of all that it stood for, but another may be given it meanwhile.
-    pub(crate) fn set_name_in_log(&self, place: &Place, logged: Option<Ino>, batch: Batch) {
+    pub(crate) fn set_name_in_log(&self, place: &NamePlace, logged: Option<Ino>, batch: Batch) {
         let mut shard = self.shard(place.0).lock();
         let Some(name) = shard.names.get_mut(place).filter(|name| name.now == logged) else {
             return;
@@ -272,10 +272,10 @@ impl EpochChanges {
     /// The blocks of a file that changed since it was put into the log last, or in the epoch if it is not there; and
     /// whether it is. `None` if there are too many, or its map had an index since the epoch began and did not stay
     /// as it was (F15, F22).
-    pub(crate) fn ranges(&self, ino: Ino) -> Option<(Ranges, bool)> {
+    pub(crate) fn ranges(&self, ino: Ino) -> Option<(BlockRanges, bool)> {
         let shard = self.shard(ino).lock();
         let Some(changed) = shard.inodes.get(&ino) else {
-            return Some((Ranges::default(), false));
+            return Some((BlockRanges::default(), false));
         };
         let ranges = match changed.is_in_log {
             true => &changed.since_log,
@@ -296,12 +296,12 @@ impl EpochChanges {
         let mut shard = self.shard(ino).lock();
         let changed = shard.inodes.entry(ino).or_default();
         changed.is_in_log = true;
-        changed.since_log = Ranges::default();
+        changed.since_log = BlockRanges::default();
     }
 }
 
 impl Changes for EpochChanges {
-    fn names_of(&self, ino: Ino) -> Vec<Place> {
+    fn names_of(&self, ino: Ino) -> Vec<NamePlace> {
         let shard = self.shard(ino).lock();
         let changed = shard.inodes.get(&ino);
         changed.map_or(Vec::new(), |changed| {
@@ -309,7 +309,7 @@ impl Changes for EpochChanges {
         })
     }
 
-    fn inodes_of(&self, place: &Place) -> Vec<Ino> {
+    fn inodes_of(&self, place: &NamePlace) -> Vec<Ino> {
         let shard = self.shard(place.0).lock();
         let changed = shard.names.get(place);
         changed.map_or(Vec::new(), |name| name.inodes.iter().copied().collect())
@@ -372,7 +372,7 @@ pub(crate) struct FastLog {
     declined: AtomicU64,
     /// What `worth` says is of no use any more. [atomic: Relaxed, hint]
     forgets: AtomicBool,
-    pub(crate) statistics: logtree::Statistics,
+    pub(crate) statistics: logtree::LogStatistics,
     /// Why fsyncs were full commits: the epoch was not the next one, something can't be logged, a replay of the log
     /// would take too long, the log would not have been worth it, or was full, or ended meanwhile. [counters]
     pub(crate) not_next: Counter,
@@ -398,7 +398,7 @@ impl FastLog {
             worth: Mutex::new(Rank::Leaf, Worth::default()),
             declined: AtomicU64::new(0),
             forgets: AtomicBool::new(false),
-            statistics: logtree::Statistics::default(),
+            statistics: logtree::LogStatistics::default(),
             not_next: Counter::new(),
             unloggable: Counter::new(),
             replay_budget: Counter::new(),
@@ -590,7 +590,7 @@ impl FastLog {
     /// What was counted.
     pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
         let running = self.running.read();
-        let of = |count: &dyn Fn(&logtree::Counters) -> u64| {
+        let of = |count: &dyn Fn(&logtree::TreeCounters) -> u64| {
             running.as_ref().map_or(0, |(_, log)| count(log.counters()))
         };
         let said = &self.statistics;
@@ -631,7 +631,7 @@ impl FastLog {
 /// The journal's area.
 pub(crate) struct JournalArea<'a>(pub(crate) &'a Journal);
 
-impl Area for JournalArea<'_> {
+impl LogArea for JournalArea<'_> {
     fn write(&self, first: u32, blocks: &[u8]) -> Result<(), String> {
         let written = self.0.write_fast(first, blocks);
         written.map_err(|error| error.to_string())
@@ -656,7 +656,7 @@ mod tests {
 
     #[test]
     fn ranges_that_meet_are_joined() {
-        let mut ranges = Ranges::default();
+        let mut ranges = BlockRanges::default();
         for range in [10..20, 30..40, 20..25, 5..7, 6..12, 39..39, 41..50, 24..30] {
             ranges.add(range);
         }
@@ -685,7 +685,7 @@ mod tests {
 
     const DIRECTORY: Ino = Ino(2);
 
-    fn place(name: &[u8]) -> Place {
+    fn place(name: &[u8]) -> NamePlace {
         (DIRECTORY, name.into())
     }
 
@@ -697,12 +697,12 @@ mod tests {
         changes.note_name(place(b"a"), None, Some(Ino(13)));
         changes.set_name_in_log(&place(b"a"), None, Batch(1));
         match changes.unlogged_in(DIRECTORY) {
-            Unlogged::Names(names) => assert_eq!(names, [place(b"a")]),
+            UnloggedNames::Names(names) => assert_eq!(names, [place(b"a")]),
             _ => panic!("the new name is not left to be logged"),
         }
         changes.set_name_in_log(&place(b"a"), Some(Ino(13)), Batch(2));
         let unlogged = changes.unlogged_in(DIRECTORY);
-        assert!(matches!(unlogged, Unlogged::Nothing(Batch(2))));
+        assert!(matches!(unlogged, UnloggedNames::Nothing(Batch(2))));
     }
 
     #[test]

@@ -30,30 +30,30 @@ use crate::dir::{self, ReadDir};
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::freeze::Entered;
-use crate::fsync::{self, What};
-use crate::icache::Icache;
-use crate::mount::{self, Met, OpenOptions};
+use crate::fsync::{self, SyncScope};
+use crate::icache::MountedFs;
+use crate::mount::{self, FoundAtOpen, OpenOptions};
 use crate::namei;
 use crate::reap;
-use crate::sb::{Acting, Caller, Clock};
+use crate::sb::{Acting, BlockClaimant, Clock};
 use crate::variants::{VariantError, Variants};
 use crate::xattr::{self, Xattr};
 
 /// An open file system.
 pub struct Fs {
-    icache: Arc<Icache>,
+    mounted: Arc<MountedFs>,
     /// Dropped before the rest: the thread ends.
     attendant: Option<Attendant>,
     /// What was met when it was opened.
-    met: Met,
+    met: FoundAtOpen,
     /// The thread that deletes what lost its names, if the options asked for it.
     reaper: Option<sync::thread::JoinHandle<()>>,
 }
 
 impl Drop for Fs {
     fn drop(&mut self) {
-        self.icache.doomed().serve(false);
-        if let Ok(writing) = self.icache.volume().writing() {
+        self.mounted.doomed().serve(false);
+        if let Ok(writing) = self.mounted.volume().writing() {
             // Its threads may wait for a thaw.
             writing.journal.thaw();
             writing.gate.open();
@@ -73,7 +73,7 @@ impl Fs {
     pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Fs, Error> {
         let (volume, met) = mount::mount(device, options)?;
         Ok(Fs {
-            icache: Icache::new(volume),
+            mounted: MountedFs::new(volume),
             attendant: None,
             met,
             reaper: None,
@@ -91,18 +91,18 @@ impl Fs {
         clock: fn() -> Timestamp,
     ) -> Result<Fs, Error> {
         let clock = options.time.map_or(Clock::Ask(clock), Clock::Fixed);
-        let (icache, met) = mount::mount_for_writing(device, options, clock)?;
+        let (mounted, met) = mount::mount_for_writing(device, options, clock)?;
         let attendant = match options.commit_interval {
-            Some(interval) => Some(Attendant::start(&icache, interval)?),
+            Some(interval) => Some(Attendant::start(&mounted, interval)?),
             None => None,
         };
         let reaper = options.reaper_thread.then(|| {
-            icache.doomed().serve(true);
-            let icache = Arc::clone(&icache);
-            sync::thread::spawn(move || reap::serve(&icache))
+            mounted.doomed().serve(true);
+            let mounted = Arc::clone(&mounted);
+            sync::thread::spawn(move || reap::serve(&mounted))
         });
         Ok(Fs {
-            icache,
+            mounted,
             attendant,
             met,
             reaper,
@@ -114,11 +114,11 @@ impl Fs {
     /// change is under way; corruption goes on record.
     fn change<T>(
         &self,
-        mut operation: impl FnMut(&Icache) -> Result<T, Error>,
+        mut operation: impl FnMut(&MountedFs) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let change = self.enter()?;
-        reap::catch_up(&self.icache);
-        let done = match reap::with_room(&self.icache, &mut operation) {
+        reap::catch_up(&self.mounted);
+        let done = match reap::with_room(&self.mounted, &mut operation) {
             Ok(Some(done)) => Ok(done),
             Ok(None) => {
                 drop(change);
@@ -133,21 +133,21 @@ impl Fs {
     /// used is back then, and nobody takes what comes back by a commit.
     fn change_alone<T>(
         &self,
-        operation: impl FnMut(&Icache) -> Result<T, Error>,
+        operation: impl FnMut(&MountedFs) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let writing = self.icache.volume().writing()?;
+        let writing = self.mounted.volume().writing()?;
         let _alone = writing.gate.enter_alone().ok_or(Error::NoSpace)?;
         writing.journal.check().map_err(Error::Stopped)?;
-        reap::with_room(&self.icache, operation)?.ok_or(Error::NoSpace)
+        reap::with_room(&self.mounted, operation)?.ok_or(Error::NoSpace)
     }
 
     /// Puts corruption on record that an operation met.
     fn noting<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         if let Err(Error::Corrupt(corrupt)) = &outcome {
-            self.icache.note(*corrupt);
+            self.mounted.note(*corrupt);
         }
-        for corrupt in self.icache.groups().take_broken() {
-            self.icache.note(corrupt);
+        for corrupt in self.mounted.groups().take_broken() {
+            self.mounted.note(corrupt);
         }
         outcome
     }
@@ -159,7 +159,7 @@ impl Fs {
         let superblock = self.superblock();
         let is_marked = superblock.state() & ondisk::superblock::state::ERROR != 0;
         let before = superblock.error_count().max(is_marked.into());
-        let met = self.icache.volume().writing();
+        let met = self.mounted.volume().writing();
         before.saturating_add(met.map_or(0, |writing| writing.errors.met()))
     }
 
@@ -169,8 +169,8 @@ impl Fs {
     ///
     /// # Errors
     /// `ReadOnly`.
-    pub fn act_for(&self, caller: Caller<'_>) -> Result<Acting<'_>, Error> {
-        Ok(self.icache.volume().writing()?.reserve.act_for(caller))
+    pub fn act_for(&self, caller: BlockClaimant<'_>) -> Result<Acting<'_>, Error> {
+        Ok(self.mounted.volume().writing()?.reserve.act_for(caller))
     }
 
     /// Changes an inode's permissions, owner or times, and stamps its ctime: one step, after the size where that is
@@ -186,7 +186,7 @@ impl Fs {
             }
         }
         // An ACL that follows the permissions may need a block.
-        self.change(|icache| attr::set(icache, ino, attributes))
+        self.change(|mounted| attr::set(mounted, ino, attributes))
     }
 
     /// Sets an inode's flags, as far as they can be changed (`FS_IOC_SETFLAGS`; those that can't stay as they are): one
@@ -197,7 +197,7 @@ impl Fs {
     /// lanefs can't change.
     pub fn set_flags(&self, ino: Ino, flags: Flags) -> Result<(), Error> {
         let _change = self.enter()?;
-        attr::set_flags(&self.icache, ino, flags)
+        attr::set_flags(&self.mounted, ino, flags)
     }
 
     /// The time now by the file system's clock, for [`SetAttributes`].
@@ -205,7 +205,7 @@ impl Fs {
     /// # Errors
     /// `ReadOnly`.
     pub fn now(&self) -> Result<Timestamp, Error> {
-        self.icache.now()
+        self.mounted.now()
     }
 
     /// Writes `bytes` at byte `offset` of a regular file, which grows to hold them; says how many were written: fewer
@@ -216,8 +216,8 @@ impl Fs {
     /// `ReadOnly`; as [`Fs::inode`]; `IsDirectory`, `NotRegular`, `NotPermitted` (immutable, append-only), `Encrypted`,
     /// `NotSupported` (data in the inode or in the journal), `FileTooLarge`, `NoSpace`, `Aborted`, `Corrupt`, `Io`.
     pub fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
-        let (written, flags) = self.change(|icache| data::write(icache, ino, offset, bytes))?;
-        self.icache.settle(ino, flags)?;
+        let (written, flags) = self.change(|mounted| data::write(mounted, ino, offset, bytes))?;
+        self.mounted.settle(ino, flags)?;
         Ok(written)
     }
 
@@ -227,8 +227,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::write`].
     pub fn append(&self, ino: Ino, bytes: &[u8]) -> Result<(u64, usize), Error> {
-        let (at, written, flags) = self.change(|icache| data::append(icache, ino, bytes))?;
-        self.icache.settle(ino, flags)?;
+        let (at, written, flags) = self.change(|mounted| data::append(mounted, ino, bytes))?;
+        self.mounted.settle(ino, flags)?;
         Ok((at, written))
     }
 
@@ -238,8 +238,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::write`].
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<(), Error> {
-        let flags = self.change(|icache| data::truncate(icache, ino, size))?;
-        self.icache.settle(ino, flags)
+        let flags = self.change(|mounted| data::truncate(mounted, ino, size))?;
+        self.mounted.settle(ino, flags)
     }
 
     /// Reserves, frees, zeroes or moves a part of a regular file (`fallocate`). A cut leaves it done for a prefix of
@@ -250,8 +250,8 @@ impl Fs {
     /// at the end; `NotSupported` for anything but [`Allocate::Punch`] in a file without extents, and for moving more
     /// extents than one step changes.
     pub fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Error> {
-        let flags = self.change(|icache| data::allocate(icache, ino, how, offset, len))?;
-        self.icache.settle(ino, flags)
+        let flags = self.change(|mounted| data::allocate(mounted, ino, how, offset, len))?;
+        self.mounted.settle(ino, flags)
     }
 
     /// The first byte at or behind `offset` that is data; `None` if there is none (`SEEK_DATA`).
@@ -259,7 +259,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::inode`]; `Corrupt`, `Io`.
     pub fn seek_data(&self, ino: Ino, offset: u64) -> Result<Option<u64>, Error> {
-        self.noting(data::seek(&self.icache, ino, offset, false))
+        self.noting(data::seek(&self.mounted, ino, offset, false))
     }
 
     /// The first byte at or behind `offset` that is in a hole, which is also what follows the end; `None` if `offset`
@@ -268,7 +268,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::seek_data`].
     pub fn seek_hole(&self, ino: Ino, offset: u64) -> Result<Option<u64>, Error> {
-        self.noting(data::seek(&self.icache, ino, offset, true))
+        self.noting(data::seek(&self.mounted, ino, offset, true))
     }
 
     /// The runs of a file's blocks in a range of blocks, holes included, all as they were at one moment (`FIEMAP`).
@@ -280,7 +280,7 @@ impl Fs {
         ino: Ino,
         blocks: std::ops::Range<u64>,
     ) -> Result<Vec<crate::Mapping>, Error> {
-        self.noting(data::mappings(&self.icache, ino, blocks))
+        self.noting(data::mappings(&self.mounted, ino, blocks))
     }
 
     /// Makes an inode's data and attributes durable, and all that happened before its last change. Returns at once if
@@ -289,8 +289,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::sync`]; as [`Fs::inode`].
     pub fn fsync(&self, ino: Ino) -> Result<(), Error> {
-        attr::write_lazy_of(&self.icache, ino)?;
-        fsync::fsync(&self.icache, ino, What::All, None)
+        attr::write_lazy_of(&self.mounted, ino)?;
+        fsync::fsync(&self.mounted, ino, SyncScope::All, None)
     }
 
     /// How many writes of a file failed behind their callers' backs, as far as someone was told: what a handle on it
@@ -299,7 +299,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::inode`].
     pub fn write_failures(&self, ino: Ino) -> Result<u32, Error> {
-        Ok(self.icache.get(ino)?.told())
+        Ok(self.mounted.get(ino)?.told())
     }
 
     /// As [`Fs::fsync`], or [`Fs::fdatasync`] with `data_only`, for one handle of several on a file that is held: each
@@ -309,10 +309,10 @@ impl Fs {
     /// As [`Fs::fsync`].
     pub fn fsync_of(&self, ino: Ino, data_only: bool, seen: &mut u32) -> Result<(), Error> {
         if data_only {
-            return fsync::fsync(&self.icache, ino, What::Data, Some(seen));
+            return fsync::fsync(&self.mounted, ino, SyncScope::Data, Some(seen));
         }
-        attr::write_lazy_of(&self.icache, ino)?;
-        fsync::fsync(&self.icache, ino, What::All, Some(seen))
+        attr::write_lazy_of(&self.mounted, ino)?;
+        fsync::fsync(&self.mounted, ino, SyncScope::All, Some(seen))
     }
 
     /// Makes an inode's data durable, and what it takes to read them: not its times, owner or permissions.
@@ -320,7 +320,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::fsync`].
     pub fn fdatasync(&self, ino: Ino) -> Result<(), Error> {
-        fsync::fsync(&self.icache, ino, What::Data, None)
+        fsync::fsync(&self.mounted, ino, SyncScope::Data, None)
     }
 
     /// Makes everything that was done before this call durable.
@@ -328,11 +328,11 @@ impl Fs {
     /// # Errors
     /// `ReadOnly`; `Aborted` when the journal could not be written: then nothing that was not promised before is.
     pub fn sync(&self) -> Result<(), Error> {
-        attr::write_lazy(&self.icache)?;
-        if let Some(_change) = self.icache.volume().writing()?.gate.try_enter() {
-            reap::catch_up(&self.icache);
+        attr::write_lazy(&self.mounted)?;
+        if let Some(_change) = self.mounted.volume().writing()?.gate.try_enter() {
+            reap::catch_up(&self.mounted);
         }
-        self.icache.sync_all()
+        self.mounted.sync_all()
     }
 
     /// Writes home what is durable in the journal, and empties the journal behind it (the ioctl `EXT4_IOC_CHECKPOINT`).
@@ -341,7 +341,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::sync`].
     pub fn checkpoint(&self) -> Result<(), Error> {
-        Ok(self.icache.volume().writing()?.journal.checkpoint()?)
+        Ok(self.mounted.volume().writing()?.journal.checkpoint()?)
     }
 
     /// Writes everything home and leaves a clean image. Without it, dropping the file system leaves one whose journal
@@ -351,12 +351,12 @@ impl Fs {
     /// # Errors
     /// As [`Fs::sync`].
     pub fn close(mut self) -> Result<(), Error> {
-        if self.icache.volume().is_writable() {
-            mount::thaw(&self.icache)?;
-            attr::write_lazy(&self.icache)?;
+        if self.mounted.volume().is_writable() {
+            mount::thaw(&self.mounted)?;
+            attr::write_lazy(&self.mounted)?;
             // It may be in the middle of a commit.
             self.attendant = None;
-            mount::unmount(&self.icache)?;
+            mount::unmount(&self.mounted)?;
         }
         Ok(())
     }
@@ -368,7 +368,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::sync`]; then nothing is frozen.
     pub fn freeze(&self) -> Result<(), Error> {
-        mount::freeze(&self.icache)
+        mount::freeze(&self.mounted)
     }
 
     /// Lets changes begin again; does nothing if they may.
@@ -376,13 +376,13 @@ impl Fs {
     /// # Errors
     /// `ReadOnly`; `Io` when the superblock can't say that the image is in use: then nothing is written any more.
     pub fn thaw(&self) -> Result<(), Error> {
-        mount::thaw(&self.icache)
+        mount::thaw(&self.mounted)
     }
 
     /// What its journal counted so far; `None` for a file system that is not written to.
     #[must_use]
-    pub fn journal_statistics(&self) -> Option<&journal::Statistics> {
-        let writing = self.icache.volume().writing().ok()?;
+    pub fn journal_statistics(&self) -> Option<&journal::JournalStatistics> {
+        let writing = self.mounted.volume().writing().ok()?;
         Some(writing.journal.statistics())
     }
 
@@ -390,14 +390,14 @@ impl Fs {
     /// file system that is not written to.
     #[must_use]
     pub fn long_handles(&self) -> Vec<(String, u64)> {
-        let writing = self.icache.volume().writing();
+        let writing = self.mounted.volume().writing();
         writing.map_or(Vec::new(), |writing| writing.journal.long_handles())
     }
 
     /// Which form of each mechanism is used now.
     #[must_use]
     pub fn variants(&self) -> Variants {
-        self.icache.variants()
+        self.mounted.variants()
     }
 
     /// Uses another form of a mechanism from now on, `name=value` as in [`Variants::set`], on the live file system and
@@ -406,12 +406,12 @@ impl Fs {
     /// # Errors
     /// What can't be chosen, by name; then nothing changes.
     pub fn choose(&self, option: &str) -> Result<(), VariantError> {
-        self.icache.choose(option)
+        self.mounted.choose(option)
     }
 
     /// Begins a change: none is under way while the file system is frozen, or begins once its journal is aborted.
     fn enter(&self) -> Result<Entered<'_>, Error> {
-        let writing = self.icache.volume().writing()?;
+        let writing = self.mounted.volume().writing()?;
         let entered = writing.gate.enter();
         writing.journal.check().map_err(Error::Stopped)?;
         Ok(entered)
@@ -420,24 +420,24 @@ impl Fs {
     /// The superblock.
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
-        self.icache.volume().superblock()
+        self.mounted.volume().superblock()
     }
 
     /// The numbers that places are computed from.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
-        self.icache.volume().geometry()
+        self.mounted.volume().geometry()
     }
 
     /// What was found in the journal; `None` if it did not need replay, or was to be ignored.
     #[must_use]
-    pub fn recovery_report(&self) -> Option<&recovery::Report> {
+    pub fn recovery_report(&self) -> Option<&recovery::ReplayReport> {
         self.met.recovery.as_ref()
     }
 
     /// What is missing of a device that ends before the file system; `None` where nothing is.
     #[must_use]
-    pub fn cut(&self) -> Option<mount::Cut> {
+    pub fn cut(&self) -> Option<mount::CutDevice> {
         self.met.cut
     }
 
@@ -450,14 +450,14 @@ impl Fs {
 
     /// How the cache of metadata blocks fared so far.
     #[must_use]
-    pub fn cache_statistics(&self) -> buffer::Statistics {
-        self.icache.volume().cache().statistics()
+    pub fn cache_statistics(&self) -> buffer::CacheStatistics {
+        self.mounted.volume().cache().statistics()
     }
 
     /// The device that is read, replayed changes included.
     #[must_use]
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
-        self.icache.volume().cache().device()
+        self.mounted.volume().cache().device()
     }
 
     /// An inode that is in use.
@@ -466,15 +466,15 @@ impl Fs {
     /// `NotFound` for a number that no inode has; `Corrupt` for an inode that is free or broken.
     pub fn inode(&self, ino: Ino) -> Result<InodeRef<'_>, Error> {
         let inode = self.in_use(ino)?;
-        self.icache.note_times_seen(ino);
+        self.mounted.note_times_seen(ino);
         Ok(inode)
     }
 
     /// As [`Fs::inode`], for what does not show the times.
     fn in_use(&self, ino: Ino) -> Result<InodeRef<'_>, Error> {
         Ok(InodeRef {
-            icache: &self.icache,
-            inode: self.noting(self.icache.load_used(ino))?,
+            mounted: &self.mounted,
+            inode: self.noting(self.mounted.load_used(ino))?,
         })
     }
 
@@ -483,8 +483,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::inode`].
     pub fn metadata(&self, ino: Ino) -> Result<Metadata, Error> {
-        match self.noting(self.icache.record(ino))? {
-            Some(record) => Ok(Metadata::of(self.icache.volume(), ino, &record)),
+        match self.noting(self.mounted.record(ino))? {
+            Some(record) => Ok(Metadata::of(self.mounted.volume(), ino, &record)),
             None => Ok(self.inode(ino)?.metadata()),
         }
     }
@@ -514,7 +514,7 @@ impl Fs {
     /// `NotFound`, `NotDirectory`, `NameTooLong`; as [`Fs::inode`]; `Corrupt` when the directory is broken where the
     /// name was looked for.
     pub fn lookup(&self, directory: Ino, name: &[u8]) -> Result<Ino, Error> {
-        self.noting(dir::lookup_in(&self.icache, directory, name))
+        self.noting(dir::lookup_in(&self.mounted, directory, name))
     }
 
     /// All entries of a directory, `.` and `..` among them, in the order of its blocks.
@@ -530,8 +530,8 @@ impl Fs {
     /// # Errors
     /// As [`Fs::read_dir`].
     pub fn read_dir_from(&self, directory: Ino, cookie: u64) -> Result<ReadDir<'_>, Error> {
-        let entries = ReadDir::of(&self.icache, directory, cookie)?;
-        attr::accessed(&self.icache, directory);
+        let entries = ReadDir::of(&self.mounted, directory, cookie)?;
+        attr::accessed(&self.mounted, directory);
         Ok(entries)
     }
 
@@ -542,7 +542,7 @@ impl Fs {
     /// As [`Fs::lookup`] and [`Fs::read_link`]; `TooManyLinks` after 40 of them; `NameTooLong` for a path of 4096
     /// bytes.
     pub fn resolve(&self, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
-        self.noting(namei::resolve(&self.icache, path, follow_last))
+        self.noting(namei::resolve(&self.mounted, path, follow_last))
     }
 
     /// The target of a symbolic link.
@@ -559,7 +559,7 @@ impl Fs {
     /// `NoAttribute`; `NameLength`, `InvalidArgument`, `NotSupported` for names that there can't be, as in
     /// [`Fs::set_xattr`]; as [`Fs::xattrs`].
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
-        self.noting(xattr::read_one(&self.icache, ino, name))
+        self.noting(xattr::read_one(&self.mounted, ino, name))
     }
 
     /// All extended attributes of an inode.
@@ -576,8 +576,8 @@ impl Fs {
     /// As [`Fs::inode`] and [`InodeRef::mappings`].
     pub fn mappings(&self, ino: Ino) -> Result<Mappings<'_>, Error> {
         Mappings::new(
-            self.icache.volume(),
-            &self.icache.load_used(ino)?,
+            self.mounted.volume(),
+            &self.mounted.load_used(ino)?,
             0..u64::MAX,
         )
     }

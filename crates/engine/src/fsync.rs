@@ -9,7 +9,7 @@
 //! Where the journal has an area for fast commits, the inode is logged there with what belongs to it ([`logged`]); what
 //! can't be, or not now, is committed in full.
 //!
-//! What is synchronous by a flag of its own ends with an fsync of itself ([`Icache::settle`]).
+//! What is synchronous by a flag of its own ends with an fsync of itself ([`MountedFs::settle`]).
 //!
 //! Takes no lock while it waits, and shares commits and flushes with whoever waits at the same time.
 
@@ -20,13 +20,13 @@ use device::DeviceError;
 use journal::Epoch;
 
 use crate::error::Error;
-use crate::icache::{Icache, LiveInode};
+use crate::icache::{LiveInode, MountedFs};
 
 mod logged;
 
 /// What is to be durable.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum SyncScope {
     /// Everything.
     All,
     /// Data, and what it takes to read them.
@@ -36,26 +36,26 @@ pub(crate) enum What {
 /// Makes an inode durable; returns at once if it is. A write-out that failed behind its caller's back is reported here:
 /// once to each who counts what it was told of in `seen`, and once to all others together (`None`).
 pub(crate) fn fsync(
-    icache: &Icache,
+    mounted: &MountedFs,
     ino: Ino,
-    what: What,
+    what: SyncScope,
     seen: Option<&mut u32>,
 ) -> Result<(), Error> {
-    let journal = &icache.volume().writing()?.journal;
+    let journal = &mounted.volume().writing()?.journal;
     // Who asks after an abort is told, even if the inode was durable before.
     journal.check()?;
-    icache.load_used(ino)?;
-    let inode: Arc<LiveInode> = icache.get(ino)?;
+    mounted.load_used(ino)?;
+    let inode: Arc<LiveInode> = mounted.get(ino)?;
     let changed: Epoch = match what {
-        What::All => inode.stamp(),
-        What::Data => inode.data_stamp(),
+        SyncScope::All => inode.stamp(),
+        SyncScope::Data => inode.data_stamp(),
     };
     let overwritten = inode.overwritten();
     // A log commit flushes all data that were written before it.
-    if changed <= journal.committed_epoch() || !logged::log(icache, &inode, what, changed)? {
-        journal.commit(icache, changed)?;
+    if changed <= journal.committed_epoch() || !logged::log(mounted, &inode, what, changed)? {
+        journal.commit(mounted, changed)?;
         if overwritten > journal.flushed_epoch() {
-            logged::flush_data(icache)?;
+            logged::flush_data(mounted)?;
         }
     }
     let mut told = inode.told();
@@ -65,7 +65,7 @@ pub(crate) fn fsync(
     }
 }
 
-impl Icache {
+impl MountedFs {
     /// Makes what was done to an inode durable before it is reported, if a flag of it asks for that: as an fsync of it
     /// does. With no lock held.
     ///
@@ -76,17 +76,17 @@ impl Icache {
         if is_held || !flags.contains(Flags::SYNC) {
             return Ok(());
         }
-        match fsync(self, ino, What::All, None) {
+        match fsync(self, ino, SyncScope::All, None) {
             // Another removed it meanwhile.
             Err(Error::NotFound) => Ok(()),
             settled => settled,
         }
     }
 
-    /// As [`Icache::settle`], after a change of names in a directory with these flags.
+    /// As [`MountedFs::settle`], after a change of names in a directory with these flags.
     ///
     /// # Errors
-    /// As [`Icache::settle`].
+    /// As [`MountedFs::settle`].
     pub(crate) fn settle_names(&self, directory: Ino, flags: Flags) -> Result<(), Error> {
         match flags.contains(Flags::DIR_SYNC) {
             true => self.settle(directory, flags.with(Flags::SYNC)),

@@ -36,30 +36,30 @@ mod tables;
 
 pub(crate) use bits::Bits;
 pub(crate) use buddy::order_holding;
-pub(crate) use inodes::{Chunk, InodeBits, Inodes, Said};
+pub(crate) use inodes::{Chunk, DescriptorInodes, InodeBits, InodeNumbers};
 use kept::{Kept, Loaded};
 use lock::Locks;
-pub(crate) use scan::Wanted;
+pub(crate) use scan::ScanPurpose;
 use scan::{Orders, Scans};
 pub(crate) use searches::Criterion;
 use searches::Searches;
-use space::Space;
-pub(crate) use survey::Survey;
+use space::ExactSum;
+pub(crate) use survey::DescriptorSurvey;
 
 /// Consecutive blocks of one group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Run {
+pub(crate) struct GroupRun {
     /// The first one.
     pub(crate) start: FsBlock,
     /// How many; not 0.
     pub(crate) len: u32,
 }
 
-impl Run {
+impl GroupRun {
     /// Cuts off the first `len` blocks; `len` is neither 0 nor all of them.
-    pub(crate) fn split(&mut self, len: u32) -> Run {
+    pub(crate) fn split(&mut self, len: u32) -> GroupRun {
         debug_assert!(0 < len && len < self.len);
-        let first = Run { len, ..*self };
+        let first = GroupRun { len, ..*self };
         self.start.0 += u64::from(len);
         self.len -= len;
         first
@@ -69,7 +69,7 @@ impl Run {
 /// A change of block bitmaps.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockChange {
-    pub(crate) run: Run,
+    pub(crate) run: GroupRun,
     pub(crate) is_set: bool,
 }
 
@@ -100,9 +100,9 @@ pub(crate) struct Groups {
     pub(crate) block_changes: EpochLists<BlockChange>,
     pub(crate) inode_changes: EpochLists<InodeChange>,
     /// The sum of free blocks.
-    pub(crate) blocks: Space,
+    pub(crate) blocks: ExactSum,
     /// The numbers of inodes.
-    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) inodes: Arc<InodeNumbers>,
     /// What was wrong with bitmaps that could not be used, until it is put on record. [leaf]
     broken: Mutex<Vec<Corrupt>>,
     /// There may be some. [atomic: Relaxed, hint]
@@ -113,7 +113,7 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// Of the volume's groups; reads nothing. `said`: what each descriptor says, on a volume that is written to.
-    pub(crate) fn new(volume: &Volume, said: &[Said], variants: &Variants) -> Groups {
+    pub(crate) fn new(volume: &Volume, said: &[DescriptorInodes], variants: &Variants) -> Groups {
         let geometry = volume.geometry();
         let groups = geometry.groups();
         let tables = if groups <= limits::KEPT_GROUPS {
@@ -127,8 +127,8 @@ impl Groups {
         // A bitmap, and twice as much for the orders.
         let each = geometry.clusters_per_group() as usize / 8 * 3;
         let most = u32::try_from(bytes / each.max(1)).unwrap_or(u32::MAX);
-        let kept = |said: &Said| CachePadded::new(Kept::new(said));
-        let order = |said: &Said| Kept::first_order(said.blocks);
+        let kept = |said: &DescriptorInodes| CachePadded::new(Kept::new(said));
+        let order = |said: &DescriptorInodes| Kept::first_order(said.blocks);
         Groups {
             inode_tables: (0..tables).map(|_| AtomicU64::new(0)).collect(),
             kept: said.iter().map(kept).collect(),
@@ -140,8 +140,8 @@ impl Groups {
             searches: Searches::default(),
             block_changes: EpochLists::new(),
             inode_changes: EpochLists::new(),
-            blocks: Space::new(said.iter().map(|said| u64::from(said.blocks)).sum(), floor),
-            inodes: Arc::new(Inodes::new(said, geometry.inodes_count())),
+            blocks: ExactSum::new(said.iter().map(|said| u64::from(said.blocks)).sum(), floor),
+            inodes: Arc::new(InodeNumbers::new(said, geometry.inodes_count())),
             broken: Mutex::new(Rank::Leaf, Vec::new()),
             has_broken: AtomicBool::new(false),
             folded: Mutex::new(Rank::EpochList, fold::Folding::default()),
@@ -259,7 +259,7 @@ impl Groups {
     }
 
     /// Puts blocks back that were taken and not applied.
-    pub(crate) fn give_back_blocks(&self, geometry: &Geometry, run: Run) {
+    pub(crate) fn give_back_blocks(&self, geometry: &Geometry, run: GroupRun) {
         if let Some((group, first)) = geometry.bit_of_block(run.start) {
             self.with_loaded(group, |bits| bits.give_back(first..first + run.len));
             self.blocks.give_back(run.len);
@@ -267,7 +267,7 @@ impl Groups {
     }
 
     /// A freed run can be had again.
-    pub(crate) fn leave(&self, geometry: &Geometry, run: Run) {
+    pub(crate) fn leave(&self, geometry: &Geometry, run: GroupRun) {
         if let Some((group, first)) = geometry.bit_of_block(run.start) {
             let freed = first..first + run.len;
             self.with_loaded(group, |bits| bits.left(vec![freed]));

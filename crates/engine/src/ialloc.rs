@@ -33,7 +33,7 @@ use windows::Windows;
 pub(crate) const BLOCKS_AN_INODE: u32 = 4;
 
 /// The place that a new name will have in its directory, found before the number is taken. What it says are hints.
-pub(crate) trait Slot {
+pub(crate) trait SlotHints {
     /// The name's hash, where the directory is indexed by it.
     fn hash(&self) -> Option<u32>;
 
@@ -59,7 +59,7 @@ pub(crate) struct Neighbours {
 }
 
 /// What a number is wanted for.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct InodeRequest<'a> {
     /// The directory that the inode is made in.
     pub(crate) parent: Ino,
     /// What is set aside for that directory.
@@ -71,7 +71,7 @@ pub(crate) struct Wanted<'a> {
     /// The name that it gets; empty if none.
     pub(crate) name: &'a [u8],
     /// Where the name goes; nowhere for an inode without one.
-    pub(crate) slot: Option<&'a dyn Slot>,
+    pub(crate) slot: Option<&'a dyn SlotHints>,
 }
 
 /// Where numbers are taken from.
@@ -105,7 +105,7 @@ impl Taken {
 /// How a number is found.
 trait Source {
     /// Takes a number; nothing if there is none but perhaps in windows.
-    fn take(&self, place: Place<'_>, wanted: &Wanted<'_>) -> Result<Option<Taken>, Error>;
+    fn take(&self, place: Place<'_>, wanted: &InodeRequest<'_>) -> Result<Option<Taken>, Error>;
 }
 
 /// The forms, and which of them is used.
@@ -148,7 +148,7 @@ impl Ialloc {
         &self,
         volume: &'a Volume,
         groups: &'a Groups,
-        wanted: &Wanted<'_>,
+        wanted: &InodeRequest<'_>,
     ) -> Result<InodeNumber<'a>, Error> {
         let place = Place { volume, groups };
         for _ in 0..LOOKS {

@@ -8,14 +8,14 @@ use std::ops::Deref;
 use buffer::{Block, Tag};
 use journal::{Folded, Handle, JournalError};
 use ondisk::inode::{self, Inode};
-use ondisk::xattr::{self, Area, Value};
+use ondisk::xattr::{self, ListPlace, Value};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Generation, Ino, Site};
 use sync::clock::Duration;
 use sync::{Arc, Lanes, Mutex, OnceLock, Rank};
 
 use crate::error::Error;
 use crate::fast::FastLog;
-use crate::group::{Groups, Said};
+use crate::group::{DescriptorInodes, Groups};
 use crate::ialloc::Ialloc;
 use crate::mballoc::{Goals, Preallocations};
 use crate::orphan::{Doomed, Orphans};
@@ -33,9 +33,9 @@ mod rcu;
 mod table;
 
 pub(crate) use in_place::InPlace;
-use live_inode::Shared;
+use live_inode::SharedInode;
 pub(crate) use live_inode::{Exclusive, LiveInode};
-use table::{Inodes, Met, Stale};
+use table::{InodesInMemory, LookOutcome, Stale};
 
 /// How often who adds an inode lets readers run and looks again, where there are far too many.
 const TRIES_TO_TRIM: usize = 64;
@@ -43,11 +43,11 @@ const TRIES_TO_TRIM: usize = 64;
 const READERS_TURN: Duration = Duration::from_micros(320);
 
 /// Everything that inodes are loaded with. Shared by all threads; constant but for what is cached.
-pub(crate) struct Icache {
+pub(crate) struct MountedFs {
     volume: Volume,
     groups: Groups,
     /// Only used on a volume that is written to.
-    inodes: Inodes,
+    inodes: InodesInMemory,
     /// Likewise.
     orphans: Orphans,
     /// Inodes with a time of access that waits for a change.
@@ -100,28 +100,28 @@ impl Deref for LoadedInode {
     }
 }
 
-impl Icache {
+impl MountedFs {
     /// The inodes of a volume that is not written to; reads nothing.
-    pub(crate) fn new(volume: Volume) -> Arc<Icache> {
+    pub(crate) fn new(volume: Volume) -> Arc<MountedFs> {
         let orphans = Orphans::new(volume.geometry(), None, OrphanForm::default());
-        Icache::writable(volume, &[], orphans, 0, Variants::default())
+        MountedFs::writable(volume, &[], orphans, 0, Variants::default())
     }
 
     /// The inodes of a volume that is written to, with what each group has and this orphan file; about `most` are
     /// kept. Reads nothing.
     pub(crate) fn writable(
         volume: Volume,
-        said: &[Said],
+        said: &[DescriptorInodes],
         orphans: Orphans,
         most: usize,
         variants: Variants,
-    ) -> Arc<Icache> {
+    ) -> Arc<MountedFs> {
         let groups = Groups::new(&volume, said, &variants);
         let goals = Goals::new(variants.stream_goal, volume.geometry());
-        Arc::new(Icache {
+        Arc::new(MountedFs {
             volume,
             groups,
-            inodes: Inodes::new(most, variants.inode_lookup),
+            inodes: InodesInMemory::new(most, variants.inode_lookup),
             orphans,
             lazy: Lanes::new(),
             doomed: Doomed::new(),
@@ -211,7 +211,7 @@ impl Icache {
     }
 
     /// The inodes in memory.
-    pub(crate) fn inodes(&self) -> &Inodes {
+    pub(crate) fn inodes(&self) -> &InodesInMemory {
         &self.inodes
     }
 
@@ -247,7 +247,7 @@ impl Icache {
     /// that can't be.
     ///
     /// # Errors
-    /// As [`Icache::load_used`].
+    /// As [`MountedFs::load_used`].
     pub(crate) fn record(&self, ino: Ino) -> Result<Option<Inode>, Error> {
         if !self.volume.is_writable() {
             return Ok(None);
@@ -315,7 +315,7 @@ impl Icache {
     /// which only its lock tells. May block on I/O; what can't be it is not put into memory.
     ///
     /// # Errors
-    /// `Stale` if there is none, or it is being made; as [`Icache::get`].
+    /// `Stale` if there is none, or it is being made; as [`MountedFs::get`].
     pub(crate) fn get_by_handle(
         &self,
         ino: Ino,
@@ -323,9 +323,9 @@ impl Icache {
     ) -> Result<Arc<LiveInode>, Error> {
         loop {
             match self.inodes.find_by(ino, &|inode| inode.may_be(generation)) {
-                Met::Found(inode) => return Ok(inode),
-                Met::Refused => return Err(Error::Stale),
-                Met::Absent => {}
+                LookOutcome::Found(inode) => return Ok(inode),
+                LookOutcome::Refused => return Err(Error::Stale),
+                LookOutcome::Absent => {}
             }
             let version = self.inodes.version(ino);
             match self.load_from_table(ino) {
@@ -342,7 +342,7 @@ impl Icache {
 
     /// The inode's lock, shared; counts a wait for who makes or deletes it.
     #[track_caller]
-    pub(crate) fn settled<'a>(&self, inode: &'a LiveInode) -> Shared<'a> {
+    pub(crate) fn settled<'a>(&self, inode: &'a LiveInode) -> SharedInode<'a> {
         inode.try_read_lock().unwrap_or_else(|| {
             self.inodes.waited();
             inode.read_lock()
@@ -422,7 +422,7 @@ impl Icache {
         self.inodes.release_absent(ino, times)
     }
 
-    /// [`table::InodeTable::insert`], within the bounds.
+    /// [`table::InodesByNumber::insert`], within the bounds.
     fn insert(&self, inode: LiveInode, version: Option<u32>) -> Result<Arc<LiveInode>, Stale> {
         let (inode, is_time) = self.inodes.insert(Arc::new(inode), version);
         if is_time && let Ok(writing) = self.volume.writing() {
@@ -481,7 +481,7 @@ impl Icache {
     /// A live inode as it is now; it must be in use.
     ///
     /// # Errors
-    /// As [`Icache::load_used`], but for I/O.
+    /// As [`MountedFs::load_used`], but for I/O.
     pub(crate) fn used(&self, live: &LiveInode) -> Result<LoadedInode, Error> {
         let inode = live.snapshot();
         self.verify_used(live.ino(), &inode)?;
@@ -574,7 +574,7 @@ impl LoadedInode {
 
     /// The two parts of inline contents: the block area, and the value of `system.data` (empty if there is none).
     pub(crate) fn inline_parts(&self) -> Result<(&[u8], &[u8]), Error> {
-        let area = Area::Inode(inode::attribute_area(self.slot()).unwrap_or_default());
+        let area = ListPlace::Inode(inode::attribute_area(self.slot()).unwrap_or_default());
         let entries = xattr::entries(area).map_err(|corrupt| corrupt.ino(self.ino))?;
         let mut rest = &[][..];
         for entry in entries {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each module may import only from those to its left. [`Fs`] is the face; everything below works on an
-//! `icache::Icache`, which knows the device, the cache of metadata blocks, the geometry and the groups.
+//! `icache::MountedFs`, which knows the device, the cache of metadata blocks, the geometry and the groups.
 //!
 //! Whatever comes from the device is verified where it enters (checksums, bounds, order), so that no number of the
 //! device's is trusted unseen. A file system opened by [`Fs::open`] is not written to, and its readers share nothing
@@ -39,21 +39,21 @@ mod xattr;
 
 pub use attr::{SetAttributes, SetTime};
 pub use data::Allocate;
-pub use dir::{DirEntry, ReadDir};
+pub use dir::{ListedEntry, ReadDir};
 pub use error::Error;
 pub use extent::{Mapping, Mappings};
 pub use fs::{Fs, InodeRef, Metadata, StatFs};
-pub use journal::Statistics as JournalStatistics;
+pub use journal::JournalStatistics;
 #[doc(hidden)]
 pub use journal::canary;
-pub use mount::{Cut, DataMode, Journal, OpenOptions, is_rebuildable, tune};
+pub use mount::{CutDevice, DataMode, OpenOptions, ReplayPolicy, is_rebuildable, tune};
 pub use namei::{NewInode, RenameFlag};
 pub use ondisk::{
     BlockSize, Corrupt, Feature, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock,
     Timestamp,
 };
-pub use recovery::{Error as RecoveryError, Report as RecoveryReport};
-pub use sb::{Acting, Atime, Caller, Clock, OnError, Stopped};
+pub use recovery::{Error as RecoveryError, ReplayReport as RecoveryReport};
+pub use sb::{Acting, Atime, BlockClaimant, Clock, OnError, Stopped};
 pub use variants::{
     DirReserve, GroupLock, GroupScan, InodeLookup, LogUpdate, LogUse, OrphanForm, Preallocation,
     StreamGoal, VariantError, Variants,

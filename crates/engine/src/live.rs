@@ -15,7 +15,7 @@ use buffer::{Block, Tag};
 use journal::{Epoch, Handle, Object, Stageable};
 use ondisk::FsBlock;
 use sync::atomic::{AtomicUsize, Ordering};
-use sync::rcu::{Hand, Keyed, Table};
+use sync::rcu::{CountedTable, Hand, Keyed};
 use sync::{Arc, CachePadded, Lanes, Mutex, Rank};
 
 /// Buckets to begin with.
@@ -117,7 +117,7 @@ impl Pin {
 
 /// The table of live blocks.
 pub(crate) struct Live {
-    table: Table<LiveBlock>,
+    table: CountedTable<LiveBlock>,
     /// Where a trim goes on. [hand]
     hand: Mutex<Hand>,
     /// Blocks that each thread added since it was last time to look. [atomic: Relaxed, written by that thread]
@@ -133,7 +133,7 @@ impl Live {
     /// An empty table that keeps about `most` blocks beyond those in use or not committed.
     pub(crate) fn new(seal_image: SealImage, most: usize) -> Live {
         Live {
-            table: Table::new(Rank::IcacheBucket, BUCKETS),
+            table: CountedTable::new(Rank::IcacheBucket, BUCKETS),
             hand: Mutex::new(Rank::Hand, Hand::new(0, 1)),
             unseen: Lanes::new(),
             trim_at: CachePadded::new(AtomicUsize::new(most)),

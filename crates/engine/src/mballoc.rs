@@ -16,7 +16,7 @@ use journal::canary::{self, Canary};
 use ondisk::{Corrupt, FsBlock, Geometry, Group, Ino, Site};
 
 use crate::error::Error;
-use crate::group::{Bits, BlockChange, Groups, Run};
+use crate::group::{Bits, BlockChange, GroupRun, Groups};
 use crate::sb::{self, Volume};
 
 mod exact;
@@ -41,18 +41,18 @@ pub(crate) struct Blocks<'a> {
     groups: &'a Groups,
     geometry: &'a Geometry,
     /// `None` once it was applied.
-    run: Option<Run>,
+    run: Option<GroupRun>,
 }
 
 /// Blocks taken out of the bitmaps in memory and kept for later, borrowing nothing: dropped as it is, it keeps them
 /// from everyone until the volume is opened again, so whoever keeps one gives it back by [`Aside::take_up`].
 #[must_use = "the blocks are lost to all until the next mount unless it is taken up again"]
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Aside(Run);
+pub(crate) struct Aside(GroupRun);
 
 impl Aside {
     /// Which blocks.
-    pub(crate) fn run(&self) -> Run {
+    pub(crate) fn run(&self) -> GroupRun {
         self.0
     }
 
@@ -73,7 +73,7 @@ impl Aside {
 
 impl Blocks<'_> {
     /// Which blocks.
-    pub(crate) fn run(&self) -> Run {
+    pub(crate) fn run(&self) -> GroupRun {
         // Only `apply` and `set_aside` take the run out, and they consume the value.
         self.run.expect("a run that was not applied")
     }
@@ -99,7 +99,7 @@ impl Blocks<'_> {
     }
 
     /// The blocks are in use from the handle's epoch on. Uses [`BLOCKS_A_RUN`] of the handle's blocks.
-    pub(crate) fn apply(mut self, handle: &Handle<'_>) -> Run {
+    pub(crate) fn apply(mut self, handle: &Handle<'_>) -> GroupRun {
         let run = self.run();
         self.run = None;
         handle.maps_data();
@@ -153,7 +153,7 @@ impl Reach {
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
+pub(crate) struct BlockRequest {
     /// Where they may lie.
     pub(crate) reach: Reach,
     /// Where the blocks should begin, or else near.
@@ -173,12 +173,12 @@ pub(crate) struct Target {
 /// without a handle.
 ///
 /// # Errors
-/// `NoSpace` when no block can be had now ([`crate::icache::Icache`] tries again after a commit); `Corrupt`, `Io`
+/// `NoSpace` when no block can be had now ([`crate::icache::MountedFs`] tries again after a commit); `Corrupt`, `Io`
 /// from reading bitmaps.
 pub(crate) fn take<'a>(
     volume: &'a Volume,
     groups: &'a Groups,
-    target: &Target,
+    target: &BlockRequest,
 ) -> Result<Blocks<'a>, Error> {
     let geometry = volume.geometry();
     let want = target.want.clamp(1, geometry.clusters_per_group());
@@ -207,7 +207,7 @@ pub(crate) struct Freeing<'a> {
     groups: &'a Groups,
     geometry: &'a Geometry,
     /// Each within one group. Empty once they were freed.
-    runs: Vec<Run>,
+    runs: Vec<GroupRun>,
 }
 
 /// Prepares to free runs of blocks that the inode `ino` names. Reads the bitmaps of their groups. Called while
@@ -251,7 +251,7 @@ pub(crate) fn claim<'a>(
         let claim = |bits: &mut Bits| {
             pieces.iter().try_for_each(|(_, range)| {
                 bits.leave(range.clone())?;
-                runs.push(Run {
+                runs.push(GroupRun {
                     start: FsBlock(first + u64::from(range.start)),
                     len: range.end - range.start,
                 });
@@ -270,7 +270,7 @@ pub(crate) fn claim<'a>(
 
 impl Freeing<'_> {
     fn runs_groups(&self) -> BTreeSet<Group> {
-        let of = |run: &Run| self.geometry.group_of_block(run.start);
+        let of = |run: &GroupRun| self.geometry.group_of_block(run.start);
         self.runs.iter().filter_map(of).collect()
     }
 
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_part_is_cut_off_at_the_front() {
-        let run = |start, len| Run {
+        let run = |start, len| GroupRun {
             start: FsBlock(start),
             len,
         };

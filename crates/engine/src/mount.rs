@@ -11,8 +11,8 @@ use sync::clock::Duration;
 use crate::attr;
 use crate::error::Error;
 use crate::extent::Mappings;
-use crate::group::{Said, Survey};
-use crate::icache::Icache;
+use crate::group::{DescriptorInodes, DescriptorSurvey};
+use crate::icache::MountedFs;
 use crate::limits;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::reap;
@@ -26,7 +26,7 @@ mod superblock;
 mod tune;
 
 pub(crate) use hold::{abandon, hold, unmount_held};
-pub use reading::Cut;
+pub use reading::CutDevice;
 pub(crate) use reading::mount;
 pub use superblock::is_rebuildable;
 pub use tune::tune;
@@ -52,7 +52,7 @@ const WRITABLE: &[Feature] = &[
 
 /// What to do with a journal that has changes not yet written home.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Journal {
+pub enum ReplayPolicy {
     /// Replay it in memory; the device is left alone.
     #[default]
     Replay,
@@ -80,7 +80,7 @@ pub struct OpenOptions {
     /// The device that holds the journal, where it is not in the file system.
     pub journal_device: Option<Arc<dyn BlockDevice>>,
     /// What to do with changes in the journal.
-    pub journal: Journal,
+    pub journal: ReplayPolicy,
     /// Bytes of metadata blocks to keep.
     pub cache_bytes: usize,
     /// The time of every change, whenever it is made; `None` for that of the clock. With it, the same changes to the
@@ -136,7 +136,7 @@ impl Default for OpenOptions {
         OpenOptions {
             superblock: None,
             journal_device: None,
-            journal: Journal::Replay,
+            journal: ReplayPolicy::Replay,
             cache_bytes: limits::CACHE_BYTES,
             time: None,
             atime: Atime::default(),
@@ -161,13 +161,13 @@ impl Default for OpenOptions {
 }
 
 /// What was met when a file system was opened.
-pub(crate) struct Met {
+pub(crate) struct FoundAtOpen {
     /// What replaying the journal found, if there was anything to replay.
-    pub(crate) recovery: Option<recovery::Report>,
+    pub(crate) recovery: Option<recovery::ReplayReport>,
     /// Whether the first superblock was lost or torn.
     pub(crate) lost_superblock: bool,
     /// What is missing of a device that ends before the file system.
-    pub(crate) cut: Option<Cut>,
+    pub(crate) cut: Option<CutDevice>,
 }
 
 /// Opens a volume to be written to: what the journal holds is written home first, and from then on the superblock
@@ -176,7 +176,7 @@ pub(crate) fn mount_for_writing(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
     clock: Clock,
-) -> Result<(Arc<Icache>, Met), Error> {
+) -> Result<(Arc<MountedFs>, FoundAtOpen), Error> {
     let mut found = superblock::read(&device, options)?;
     refuse_unwritable(&*device, &found.superblock, options)?;
     if found.is_rebuilt {
@@ -199,14 +199,14 @@ pub(crate) fn mount_for_writing(
         refuse_unwritable(&*device, &superblock, options)?;
     }
     let raised = raise(device, superblock, options, clock, Use::Mount)?;
-    let icache = raised.icache;
-    reap::recover(&icache, raised.first_orphan, &raised.in_slots)?;
-    let met = Met {
+    let mounted = raised.mounted;
+    reap::recover(&mounted, raised.first_orphan, &raised.in_slots)?;
+    let met = FoundAtOpen {
         recovery: report,
         lost_superblock: found.is_rebuilt,
         cut: None,
     };
-    Ok((icache, met))
+    Ok((mounted, met))
 }
 
 /// Refuses a journal that can't be replayed before anything is written, a superblock found elsewhere among it.
@@ -236,7 +236,7 @@ fn replay_home(
     geometry: &Geometry,
     options: &OpenOptions,
     clock: Clock,
-) -> Result<recovery::Report, Error> {
+) -> Result<recovery::ReplayReport, Error> {
     let external = || options.journal_device.clone();
     match recovery::replay_to_device(device, superblock, geometry, external()) {
         Err(recovery::Error::FastCommitsPending { .. }) => {}
@@ -259,7 +259,7 @@ enum Use {
 
 /// A file system that can be changed.
 struct Raised {
-    icache: Arc<Icache>,
+    mounted: Arc<MountedFs>,
     /// The head of the classic list of orphans.
     first_orphan: Option<Ino>,
     /// Slots of the orphan file with their inodes.
@@ -280,8 +280,8 @@ fn raise(
         options.superblock,
         options.cache_bytes,
     )?;
-    let reader = Icache::new(volume);
-    let Survey { mut zones, said } = Survey::read(reader.volume())?;
+    let reader = MountedFs::new(volume);
+    let DescriptorSurvey { mut zones, said } = DescriptorSurvey::read(reader.volume())?;
     let journal = open_journal(&reader, &device, &mut zones, options, clock, purpose)?;
     let file = read_orphan_file(&reader, &superblock)?;
     if let (Some(file), Some(ino)) = (&file, superblock.orphan_file_ino()) {
@@ -329,20 +329,23 @@ fn raise(
     let volume = volume.writable(writing);
     let (kept, variants) = (options.live_inodes, options.variants);
     Ok(Raised {
-        icache: Icache::writable(volume, &said, orphans, kept, variants),
+        mounted: MountedFs::writable(volume, &said, orphans, kept, variants),
         first_orphan,
         in_slots,
     })
 }
 
 /// Reads the orphan file, if the file system has one.
-fn read_orphan_file(icache: &Icache, superblock: &Superblock) -> Result<Option<OrphanFile>, Error> {
-    let volume = icache.volume();
+fn read_orphan_file(
+    mounted: &MountedFs,
+    superblock: &Superblock,
+) -> Result<Option<OrphanFile>, Error> {
+    let volume = mounted.volume();
     let ino = superblock
         .orphan_file_ino()
         .filter(|_| volume.has(Feature::ORPHAN_FILE));
     let Some(ino) = ino else { return Ok(None) };
-    let inode = icache.load_used(ino)?;
+    let inode = mounted.load_used(ino)?;
     let seed = volume.geometry().has_metadata_csum().then(|| inode.seed());
     let mut file = OrphanFile {
         blocks: Vec::new(),
@@ -379,27 +382,27 @@ fn read_orphan_file(icache: &Icache, superblock: &Superblock) -> Result<Option<O
 
 /// Commits and writes home everything, and says in the superblock that the journal holds nothing. Nobody else uses
 /// the volume.
-pub(crate) fn unmount(icache: &Icache) -> Result<(), Error> {
-    reap::drain(icache);
-    icache.give_back_all();
-    icache.volume().writing()?.journal.close(icache)?;
+pub(crate) fn unmount(mounted: &MountedFs) -> Result<(), Error> {
+    reap::drain(mounted);
+    mounted.give_back_all();
+    mounted.volume().writing()?.journal.close(mounted)?;
     // What is still held by someone stays an orphan, for whoever opens the image next.
-    say_clean(icache, icache.orphans().is_empty())
+    say_clean(mounted, mounted.orphans().is_empty())
 }
 
 /// Lets no change begin, and leaves an image that is clean as it is, until [`thaw`]. Frozen twice counts as frozen
 /// once.
-pub(crate) fn freeze(icache: &Icache) -> Result<(), Error> {
-    let writing = icache.volume().writing()?;
+pub(crate) fn freeze(mounted: &MountedFs) -> Result<(), Error> {
+    let writing = mounted.volume().writing()?;
     if !writing.gate.close() {
         return Ok(());
     }
-    reap::drain(icache);
-    icache.give_back_all();
-    let frozen = attr::write_lazy(icache)
-        .and_then(|()| Ok(writing.journal.freeze(icache)?))
+    reap::drain(mounted);
+    mounted.give_back_all();
+    let frozen = attr::write_lazy(mounted)
+        .and_then(|()| Ok(writing.journal.freeze(mounted)?))
         .and_then(|()| {
-            let said = say_clean(icache, icache.orphans().is_empty());
+            let said = say_clean(mounted, mounted.orphans().is_empty());
             // It may say so nevertheless, and nothing may be written to an image that does.
             said.inspect_err(|error| writing.journal.abort(&error.to_string()))
         });
@@ -414,15 +417,15 @@ pub(crate) fn freeze(icache: &Icache) -> Result<(), Error> {
 }
 
 /// Lets changes begin again; does nothing if they may.
-pub(crate) fn thaw(icache: &Icache) -> Result<(), Error> {
-    let writing = icache.volume().writing()?;
+pub(crate) fn thaw(mounted: &MountedFs) -> Result<(), Error> {
+    let writing = mounted.volume().writing()?;
     if !writing.gate.unlock() {
         return Ok(());
     }
-    let device = icache.volume().cache().device();
+    let device = mounted.volume().cache().device();
     let said = sb::read_superblock(&**device, None).and_then(|mut superblock| {
         let has_log = writing.journal.has_log();
-        say_in_use(&mut superblock, has_log, icache.orphans().has_file());
+        say_in_use(&mut superblock, has_log, mounted.orphans().has_file());
         write_superblock(&**device, &mut superblock)
     });
     if let Err(error) = &said {
@@ -435,18 +438,18 @@ pub(crate) fn thaw(icache: &Icache) -> Result<(), Error> {
 }
 
 /// Says in the superblock that the image needs no recovery. Everything is home, and stays so meanwhile.
-fn say_clean(icache: &Icache, without_orphans: bool) -> Result<(), Error> {
-    let device = icache.volume().cache().device();
+fn say_clean(mounted: &MountedFs, without_orphans: bool) -> Result<(), Error> {
+    let device = mounted.volume().cache().device();
     let mut superblock = sb::read_superblock(&**device, None)?;
     let mut features = superblock.features().without(Feature::NEEDS_RECOVERY);
     if without_orphans {
         features = features.without(Feature::ORPHAN_PRESENT);
     }
     superblock.set_features(features);
-    if !icache.volume().writing()?.journal.has_log() {
+    if !mounted.volume().writing()?.journal.has_log() {
         superblock.set_state(superblock.state() | state::VALID);
     }
-    superblock.set_write_time(seconds(icache.now()?));
+    superblock.set_write_time(seconds(mounted.now()?));
     write_superblock(&**device, &mut superblock)
 }
 
@@ -485,7 +488,7 @@ fn say_hash(superblock: &mut Superblock) {
 
 /// Sets the superblock's counts to what the descriptors say of free blocks and inodes: Linux brings these counts up to
 /// date only now and then, and commits only add to them.
-fn count_free(superblock: &mut Superblock, said: &[Said]) {
+fn count_free(superblock: &mut Superblock, said: &[DescriptorInodes]) {
     let blocks = said.iter().map(|said| u64::from(said.blocks)).sum();
     let inodes: u64 = said.iter().map(|said| u64::from(said.inodes)).sum();
     superblock.set_free_blocks_count(blocks);
@@ -541,7 +544,7 @@ fn refuse_unwritable(
             "another than the first superblock was asked for",
         ),
         (
-            options.journal == Journal::Ignore && needs_replay(superblock),
+            options.journal == ReplayPolicy::Ignore && needs_replay(superblock),
             "its journal must be replayed, and was to be ignored",
         ),
         (
@@ -586,16 +589,16 @@ fn refuse_unwritable(
 
 /// Opens the journal in its inode, which the volume can read, or does without.
 fn open_journal(
-    icache: &Icache,
+    mounted: &MountedFs,
     device: &Arc<dyn BlockDevice>,
     zones: &mut Zones,
     options: &OpenOptions,
     clock: Clock,
     purpose: Use,
 ) -> Result<journal::Journal, Error> {
-    let (geometry, home) = (icache.volume().geometry(), Arc::clone(device));
+    let (geometry, home) = (mounted.volume().geometry(), Arc::clone(device));
     let block_size = geometry.block_size();
-    let uses_journal = purpose == Use::Mount && options.journal == Journal::Replay;
+    let uses_journal = purpose == Use::Mount && options.journal == ReplayPolicy::Replay;
     let options = journal::Options {
         staged_bytes: options.staged_bytes,
         async_commit: options.async_commit,
@@ -610,7 +613,7 @@ fn open_journal(
     };
     let mut map = None;
     if geometry.has(Feature::HAS_JOURNAL) {
-        let runs = journal_map(icache)?;
+        let runs = journal_map(mounted)?;
         for (start, len) in &runs {
             zones.add(start.0..start.0 + u64::from(*len), Ino::JOURNAL)?;
         }
@@ -625,10 +628,10 @@ fn open_journal(
 }
 
 /// Where the journal's blocks are.
-fn journal_map(icache: &Icache) -> Result<Vec<(FsBlock, u32)>, Error> {
-    let inode = icache.load_used(Ino::JOURNAL)?;
+fn journal_map(mounted: &MountedFs) -> Result<Vec<(FsBlock, u32)>, Error> {
+    let inode = mounted.load_used(Ino::JOURNAL)?;
     let mut runs = Vec::new();
-    for run in Mappings::new(icache.volume(), &inode, 0..u64::MAX)? {
+    for run in Mappings::new(mounted.volume(), &inode, 0..u64::MAX)? {
         let run = run?;
         let start = run
             .physical

@@ -16,20 +16,20 @@ use ondisk::{FileType, Ino};
 use crate::data;
 use crate::dir;
 use crate::error::Error;
-use crate::icache::{Icache, LiveInode, LoadedInode};
+use crate::icache::{LiveInode, LoadedInode, MountedFs};
 use crate::limits;
 
 pub use create::NewInode;
-pub(crate) use create::{Content, create, create_unnamed};
+pub(crate) use create::{NewContent, create, create_unnamed};
 pub(crate) use link::link;
 use lock::TRIES;
 pub(crate) use remove::{rmdir, unlink};
 pub use rename::RenameFlag;
-pub(crate) use rename::{Named, rename};
+pub(crate) use rename::{NameIn, rename};
 pub(crate) use replay::replay;
 
 /// The inode that a path leads to. `follow_last` says whether a symbolic link at its end is followed.
-pub(crate) fn resolve(icache: &Icache, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
+pub(crate) fn resolve(mounted: &MountedFs, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
     if path.is_empty() {
         return Err(Error::NotFound);
     }
@@ -46,7 +46,7 @@ pub(crate) fn resolve(icache: &Icache, path: &[u8], follow_last: bool) -> Result
         };
         let end = rest[begin..].iter().position(|byte| *byte == b'/');
         let end = end.map_or(rest.len(), |len| begin + len);
-        let directory = icache.load_used(here)?;
+        let directory = mounted.load_used(here)?;
         // The root is its own parent, whatever its entry says.
         let is_above_root =
             &rest[begin..end] == b".." && here == Ino::ROOT && directory.is(FileType::Directory);
@@ -55,9 +55,9 @@ pub(crate) fn resolve(icache: &Icache, path: &[u8], follow_last: bool) -> Result
             false => &rest[begin..end],
         };
         if !follow_last && end == rest.len() {
-            return dir::lookup_in(icache, here, name);
+            return dir::lookup_in(mounted, here, name);
         }
-        let (inode, target) = step(icache, here, name)?;
+        let (inode, target) = step(mounted, here, name)?;
         let found = inode.ino();
         rest.drain(..end);
         if let Some(mut target) = target {
@@ -84,11 +84,11 @@ pub(crate) fn resolve(icache: &Icache, path: &[u8], follow_last: bool) -> Result
 /// What a name stands for, and where that leads if it is a symbolic link: both from one moment at which it had the
 /// name, though others may rename and delete meanwhile.
 fn step(
-    icache: &Icache,
+    mounted: &MountedFs,
     directory: Ino,
     name: &[u8],
 ) -> Result<(LoadedInode, Option<Vec<u8>>), Error> {
-    let volume = icache.volume();
+    let volume = mounted.volume();
     let with_target = |inode: LoadedInode| {
         let target = match inode.is(FileType::Symlink) {
             true => Some(data::read_link(volume, &inode)?),
@@ -96,38 +96,38 @@ fn step(
         };
         Ok((inode, target))
     };
-    let ino = dir::lookup_in(icache, directory, name)?;
-    let loaded = icache.load_used(ino);
+    let ino = dir::lookup_in(mounted, directory, name)?;
+    let loaded = mounted.load_used(ino);
     if !volume.is_writable() {
         return with_target(loaded?);
     }
     if let Ok(inode) = loaded
         && !inode.is(FileType::Symlink)
-        && dir::lookup_in(icache, directory, name).is_ok_and(|now| now == ino)
+        && dir::lookup_in(mounted, directory, name).is_ok_and(|now| now == ino)
     {
         return Ok((inode, None));
     }
-    look_at(icache, directory, name, |_, inode| with_target(inode))
+    look_at(mounted, directory, name, |_, inode| with_target(inode))
 }
 
 /// What `see` makes of the inode that a name stands for, on a volume that is written to. It is called under the inode's
 /// lock, shared, so the inode has the name until it returns.
 pub(crate) fn look_at<T>(
-    icache: &Icache,
+    mounted: &MountedFs,
     directory: Ino,
     name: &[u8],
     see: impl Fn(&LiveInode, LoadedInode) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let above = icache.get(directory)?;
+    let above = mounted.get(directory)?;
     for _ in 0..TRIES {
-        let ino = dir::lookup_in(icache, directory, name)?;
-        let live = icache.get(ino)?;
+        let ino = dir::lookup_in(mounted, directory, name)?;
+        let live = mounted.get(ino)?;
         // Who takes the name away or deletes the inode needs its lock for that. The directory's lock may come before
         // this one, so nobody waits for it here.
         let _locked = live.read_lock();
-        let now = dir::glance(icache, &above, name);
+        let now = dir::glance(mounted, &above, name);
         if now.is_some_and(|now| now.is_ok_and(|now| now == ino)) {
-            return see(&live, icache.load_used(ino)?);
+            return see(&live, mounted.load_used(ino)?);
         }
     }
     Err(Error::Busy)

@@ -3,9 +3,9 @@
 //!
 //! A step that makes an entry, or takes one back, prepares it ([`Orphans::add`], [`Orphans::remove`]) with the inode's
 //! lock held: a slot is claimed then, as a value that gives it back if it is dropped. Then it takes the list's lock
-//! where the list is concerned ([`Entry::lock`]; [`Rank::OrphanList`], before the handle, kept through apply), and
-//! applies ([`LockedEntry::apply`]) in the same handle as the change that needs it: `nlink` 0, a smaller size; or the
-//! one that completes it. The inode remembers its entry ([`Place`]), so an entry goes whatever form made it.
+//! where the list is concerned ([`OrphanChange::lock`]; [`Rank::OrphanList`], before the handle, kept through apply),
+//! and applies ([`LockedEntry::apply`]) in the same handle as the change that needs it: `nlink` 0, a smaller size; or
+//! the one that completes it. The inode remembers its entry ([`OrphanPlace`]), so an entry goes whatever form made it.
 //!
 //! The forms of [`OrphanForm`]: [`lockless`] and [`locked`] differ in how a slot is found, [`list`] uses none, and with
 //! none at all, for measurements, a crash forgets what was under way.
@@ -37,7 +37,7 @@ pub(crate) use doomed::{Doomed, UnderWay};
 use list::List;
 use locked::Locked;
 use lockless::Lockless;
-pub(crate) use place::{Noted, Place};
+pub(crate) use place::{Noted, OrphanPlace};
 use slots::{Claim, Shape, Slots, Table};
 
 /// Blocks of a handle that an entry or its removal uses at most: a slot's block; or the superblock, the inode and its
@@ -52,7 +52,7 @@ pub(crate) trait Chained: Send + Sync {
     fn ino(&self) -> Ino;
 
     /// What it remembers of its entry.
-    fn place(&self) -> &Place;
+    fn place(&self) -> &OrphanPlace;
 
     /// Names the next inode of the list, 0 for none. Uses one of the handle's blocks the first time in an epoch. The
     /// list's lock protects the field.
@@ -93,7 +93,7 @@ pub(crate) struct Orphans {
 }
 
 /// A change of an inode's entry in the next step, prepared. Dropped, nothing has changed.
-pub(crate) struct Entry<'a> {
+pub(crate) struct OrphanChange<'a> {
     orphans: &'a Orphans,
     what: What<'a>,
 }
@@ -111,7 +111,7 @@ enum What<'a> {
     Unlisted(u64),
 }
 
-/// [`Entry`] in the next handle.
+/// [`OrphanChange`] in the next handle.
 pub(crate) struct LockedEntry<'a> {
     orphans: &'a Orphans,
     what: What<'a>,
@@ -187,7 +187,7 @@ impl Orphans {
     }
 
     /// Prepares an entry for an inode, if it has none. The caller has the inode's lock, and keeps it through apply.
-    pub(crate) fn add(&self, inode: &dyn Chained) -> Entry<'_> {
+    pub(crate) fn add(&self, inode: &dyn Chained) -> OrphanChange<'_> {
         let form = self.form.get();
         let what = match (inode.place().get(), form) {
             (Noted::Slot(_) | Noted::List(_), _) | (_, OrphanForm::Nothing) => What::Nothing,
@@ -197,20 +197,20 @@ impl Orphans {
                 claim.map_or(What::Listed, What::Claimed)
             }
         };
-        Entry {
+        OrphanChange {
             orphans: self,
             what,
         }
     }
 
     /// Prepares to take an inode's entry back, if it has one. As [`Orphans::add`].
-    pub(crate) fn remove(&self, inode: &dyn Chained) -> Entry<'_> {
+    pub(crate) fn remove(&self, inode: &dyn Chained) -> OrphanChange<'_> {
         let what = match inode.place().get() {
             Noted::Nowhere => What::Nothing,
             Noted::Slot(slot) => What::Released(slot),
             Noted::List(place) => What::Unlisted(place),
         };
-        Entry {
+        OrphanChange {
             orphans: self,
             what,
         }
@@ -264,7 +264,7 @@ impl Orphans {
 /// For each block of the file (none: the superblock), the newest number in each of its slots that changed.
 type Newest = BTreeMap<Option<u32>, BTreeMap<u32, (u32, Ino)>>;
 
-impl<'a> Entry<'a> {
+impl<'a> OrphanChange<'a> {
     /// Blocks of the handle that it uses at most.
     pub(crate) fn cost(&self) -> u32 {
         match self.what {
@@ -290,7 +290,7 @@ impl<'a> Entry<'a> {
 }
 
 impl LockedEntry<'_> {
-    /// As [`Entry::cost`].
+    /// As [`OrphanChange::cost`].
     pub(crate) fn cost(&self) -> u32 {
         match self.list {
             Some(_) => BLOCKS_AN_ORPHAN,

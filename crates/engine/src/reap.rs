@@ -15,12 +15,12 @@ use sync::Arc;
 
 use crate::data;
 use crate::error::Error;
-use crate::extent::{self, Change};
+use crate::extent::{self, MapChange};
 use crate::ialloc::{self, BLOCKS_AN_INODE, FreeingNumber};
-use crate::icache::{Exclusive, Icache, LiveInode};
+use crate::icache::{Exclusive, LiveInode, MountedFs};
 use crate::limits;
 use crate::orphan::{Chained, Noted, UnderWay};
-use crate::sb::Purpose;
+use crate::sb::BlockPurpose;
 use crate::xattr;
 
 /// The blocks that a file can have.
@@ -39,7 +39,7 @@ impl Left<'_> {
     ///
     /// # Errors
     /// `Corrupt` for a list that comes back to where it was; `Io`.
-    pub(crate) fn all(&self, icache: &Icache) -> Result<BTreeSet<Ino>, Error> {
+    pub(crate) fn all(&self, mounted: &MountedFs) -> Result<BTreeSet<Ino>, Error> {
         let mut orphans = BTreeSet::new();
         let mut next = self.first.unwrap_or(Ino(0));
         // An inode is on the list once, so the list ends.
@@ -47,7 +47,7 @@ impl Left<'_> {
             if !orphans.insert(next) {
                 return Err(Corrupt::at(Site::OrphanTwice).ino(next).into());
             }
-            next = Ino(icache.load(next)?.dtime());
+            next = Ino(mounted.load(next)?.dtime());
         }
         orphans.extend(self.slots.iter().map(|(_, ino)| ino));
         Ok(orphans)
@@ -57,16 +57,16 @@ impl Left<'_> {
     ///
     /// # Errors
     /// As [`recover`].
-    pub(crate) fn recall(&self, icache: &Icache, some: &BTreeSet<Ino>) -> Result<(), Error> {
-        let list = read_list(icache, self.first)?;
+    pub(crate) fn recall(&self, mounted: &MountedFs, some: &BTreeSet<Ino>) -> Result<(), Error> {
+        let list = read_list(mounted, self.first)?;
         if list.iter().any(|inode| some.contains(&inode.ino())) {
-            restore(icache, &list);
+            restore(mounted, &list);
         }
         for (slot, ino) in self.slots.iter().filter(|(_, ino)| some.contains(ino)) {
-            check_number(icache, *ino)?;
-            let live = icache.get(*ino)?;
+            check_number(mounted, *ino)?;
+            let live = mounted.get(*ino)?;
             let _locked = live.write_lock();
-            set_slot(icache, &live, *slot)?;
+            set_slot(mounted, &live, *slot)?;
         }
         Ok(())
     }
@@ -79,21 +79,21 @@ impl Left<'_> {
 /// # Errors
 /// `Corrupt` for a list that is broken, or more than [`limits::ORPHANS_LEFT`] that can't be finished; as [`delete`].
 pub(crate) fn recover(
-    icache: &Icache,
+    mounted: &MountedFs,
     first: Option<Ino>,
     slots: &[(u32, Ino)],
 ) -> Result<(), Error> {
-    let list = read_list(icache, first)?;
-    restore(icache, &list);
+    let list = read_list(mounted, first)?;
+    restore(mounted, &list);
     let mut left = 0;
     let on_list = list.iter().map(|inode| (inode.ino(), None));
     let in_slots = slots.iter().map(|(slot, ino)| (*ino, Some(*slot)));
     for (ino, slot) in on_list.chain(in_slots) {
-        match finish(icache, ino, slot) {
+        match finish(mounted, ino, slot) {
             // It stays among the orphans, and the others need not wait for e2fsck.
             Err(Error::Corrupt(corrupt)) if left < limits::ORPHANS_LEFT => {
                 left += 1;
-                icache.note(corrupt);
+                mounted.note(corrupt);
             }
             // That is what was asked for when corruption is met.
             Err(Error::ReadOnly) if left > 0 => return Ok(()),
@@ -104,20 +104,20 @@ pub(crate) fn recover(
 }
 
 /// The inodes of the classic list, its head first.
-fn read_list(icache: &Icache, first: Option<Ino>) -> Result<Vec<Arc<LiveInode>>, Error> {
+fn read_list(mounted: &MountedFs, first: Option<Ino>) -> Result<Vec<Arc<LiveInode>>, Error> {
     let mut list: Vec<Arc<LiveInode>> = Vec::new();
     let mut seen: HashSet<u32> = HashSet::new();
     let mut next = first.unwrap_or(Ino(0));
     // An inode is on the list once, so the list ends.
     while next.0 != 0 {
-        check_number(icache, next)?;
+        check_number(mounted, next)?;
         if !seen.insert(next.0) {
             return Err(Corrupt::at(Site::OrphanLoop).ino(next).into());
         }
         if list.len() == limits::ORPHANS_LISTED {
             return Err(Corrupt::at(Site::OrphanMany).ino(next).into());
         }
-        let inode = icache.get(next)?;
+        let inode = mounted.get(next)?;
         next = Ino(inode.snapshot().dtime());
         list.push(inode);
     }
@@ -125,36 +125,36 @@ fn read_list(icache: &Icache, first: Option<Ino>) -> Result<Vec<Arc<LiveInode>>,
 }
 
 /// Says what the classic list holds.
-fn restore(icache: &Icache, list: &[Arc<LiveInode>]) {
+fn restore(mounted: &MountedFs, list: &[Arc<LiveInode>]) {
     let chained = list.iter().rev().map(|inode| Arc::clone(inode) as _);
-    icache.orphans().restore(chained.collect());
+    mounted.orphans().restore(chained.collect());
 }
 
 /// Lets an inode remember its slot. The caller has its lock.
-fn set_slot(icache: &Icache, live: &LiveInode, slot: u32) -> Result<(), Error> {
+fn set_slot(mounted: &MountedFs, live: &LiveInode, slot: u32) -> Result<(), Error> {
     let ino = live.ino();
     if live.is_orphan() {
         return Err(Corrupt::at(Site::OrphanAgain).ino(ino).into());
     }
     // One that is free is refused.
-    let number = ialloc::claim(icache.volume(), icache.groups(), ino, live.of_ialloc())?;
+    let number = ialloc::claim(mounted.volume(), mounted.groups(), ino, live.of_ialloc())?;
     drop(number);
     live.place().set(Noted::Slot(slot));
     Ok(())
 }
 
 /// Finishes what was begun with an inode on the list, or in this slot.
-fn finish(icache: &Icache, ino: Ino, slot: Option<u32>) -> Result<(), Error> {
-    check_number(icache, ino)?;
-    let live = icache.get(ino)?;
+fn finish(mounted: &MountedFs, ino: Ino, slot: Option<u32>) -> Result<(), Error> {
+    check_number(mounted, ino)?;
+    let live = mounted.get(ino)?;
     let locked = live.write_lock();
     let inode = live.snapshot();
     if let Some(slot) = slot {
-        set_slot(icache, &live, slot)?;
+        set_slot(mounted, &live, slot)?;
     }
     match inode.links_count() {
-        0 => delete(icache, &locked),
-        _ => finish_cut(icache, &locked),
+        0 => delete(mounted, &locked),
+        _ => finish_cut(mounted, &locked),
     }
 }
 
@@ -162,72 +162,72 @@ fn finish(icache: &Icache, ino: Ino, slot: Option<u32>) -> Result<(), Error> {
 ///
 /// # Errors
 /// As [`delete`].
-pub(crate) fn doom(icache: &Icache, ino: Ino) -> Result<(), Error> {
-    match icache.doomed().push(ino) {
+pub(crate) fn doom(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
+    match mounted.doomed().push(ino) {
         true => Ok(()),
-        false => reap(icache, &icache.doomed().begin(ino)),
+        false => reap(mounted, &mounted.doomed().begin(ino)),
     }
 }
 
 /// Before the caller takes its own locks to doom more: deletes an inode of a full queue.
-pub(crate) fn help(icache: &Icache) {
-    if icache.doomed().is_full()
-        && let Some(doomed) = icache.doomed().take()
+pub(crate) fn help(mounted: &MountedFs) {
+    if mounted.doomed().is_full()
+        && let Some(doomed) = mounted.doomed().take()
     {
-        reap_noting(icache, &doomed);
+        reap_noting(mounted, &doomed);
     }
 }
 
 /// Before a change: deletes what was left in a queue that nobody serves. The caller holds nothing.
-pub(crate) fn catch_up(icache: &Icache) {
-    if icache.doomed().is_served() {
+pub(crate) fn catch_up(mounted: &MountedFs) {
+    if mounted.doomed().is_served() {
         return;
     }
-    while let Some(doomed) = icache.doomed().take() {
-        reap_noting(icache, &doomed);
+    while let Some(doomed) = mounted.doomed().take() {
+        reap_noting(mounted, &doomed);
     }
 }
 
 /// Deletes all that waits, and waits until nothing is being deleted. The caller holds nothing.
-pub(crate) fn drain(icache: &Icache) {
-    while let Some(doomed) = icache.doomed().take() {
-        reap_noting(icache, &doomed);
+pub(crate) fn drain(mounted: &MountedFs) {
+    while let Some(doomed) = mounted.doomed().take() {
+        reap_noting(mounted, &doomed);
     }
-    icache.doomed().wait_idle();
+    mounted.doomed().wait_idle();
 }
 
 /// Deletes what others doom, until the queue is no longer served: the work of a thread of its own.
-pub(crate) fn serve(icache: &Icache) {
-    while let (true, Ok(writing)) = (icache.doomed().wait(), icache.volume().writing()) {
+pub(crate) fn serve(mounted: &MountedFs) {
+    while let (true, Ok(writing)) = (mounted.doomed().wait(), mounted.volume().writing()) {
         // Before the inode counts as being deleted: who freezes waits until none is.
         let _change = writing.gate.enter();
         // Frozen until it was dropped, the file system stays as it is.
-        if icache.doomed().is_served()
-            && let Some(doomed) = icache.doomed().take()
+        if mounted.doomed().is_served()
+            && let Some(doomed) = mounted.doomed().take()
         {
-            reap_noting(icache, &doomed);
+            reap_noting(mounted, &doomed);
         }
     }
 }
 
 /// [`reap`] for those whom nobody asks what came of it.
-fn reap_noting(icache: &Icache, doomed: &UnderWay<'_>) {
+fn reap_noting(mounted: &MountedFs, doomed: &UnderWay<'_>) {
     // A failure of the journal is told to everyone who asks for anything after it. What is left is an orphan, which
     // whoever opens the image next deletes.
-    if let Err(Error::Corrupt(corrupt)) = reap(icache, doomed) {
-        icache.note(corrupt);
+    if let Err(Error::Corrupt(corrupt)) = reap(mounted, doomed) {
+        mounted.note(corrupt);
     }
 }
 
 /// Deletes an inode without names that nobody holds, in as many steps as it takes; leaves any other alone. The caller
 /// holds nothing. What a cut between two steps leaves: an orphan with fewer blocks.
-fn reap(icache: &Icache, doomed: &UnderWay<'_>) -> Result<(), Error> {
-    let live = icache.get(doomed.ino())?;
+fn reap(mounted: &MountedFs, doomed: &UnderWay<'_>) -> Result<(), Error> {
+    let live = mounted.get(doomed.ino())?;
     let locked = live.write_lock();
     let inode = live.snapshot();
     match inode.links_count() > 0 || inode.mode() == 0 || live.is_held() {
         true => Ok(()),
-        false => delete(icache, &locked),
+        false => delete(mounted, &locked),
     }
 }
 
@@ -238,42 +238,42 @@ const ROOM_TRIES: usize = 3;
 /// becomes durable, before it is tried again. Nothing if it was refused space to the last: others may have taken what
 /// came back, or have some that they will not use. The caller holds nothing.
 pub(crate) fn with_room<T>(
-    icache: &Icache,
-    mut operation: impl FnMut(&Icache) -> Result<T, Error>,
+    mounted: &MountedFs,
+    mut operation: impl FnMut(&MountedFs) -> Result<T, Error>,
 ) -> Result<Option<T>, Error> {
     for _ in 0..ROOM_TRIES {
-        match operation(icache) {
-            Err(Error::NoSpace) if make_room(icache)? => {}
+        match operation(mounted) {
+            Err(Error::NoSpace) if make_room(mounted)? => {}
             Err(Error::NoSpace) => break,
             done => return done.map(Some),
         }
     }
-    let before = icache.groups().refusals();
-    match operation(icache) {
+    let before = mounted.groups().refusals();
+    match operation(mounted) {
         // What has no place for another reason needs no room.
-        Err(Error::NoSpace) if icache.groups().refusals() > before => Ok(None),
+        Err(Error::NoSpace) if mounted.groups().refusals() > before => Ok(None),
         done => done.map(Some),
     }
 }
 
 /// Whether there may be space now.
-fn make_room(icache: &Icache) -> Result<bool, Error> {
-    let writing = icache.volume().writing()?;
-    let had_doomed = !icache.doomed().is_idle();
-    drain(icache);
-    let floor = writing.reserve.floor(Purpose::Growing);
-    let groups = icache.groups();
+fn make_room(mounted: &MountedFs) -> Result<bool, Error> {
+    let writing = mounted.volume().writing()?;
+    let had_doomed = !mounted.doomed().is_idle();
+    drain(mounted);
+    let floor = writing.reserve.floor(BlockPurpose::Growing);
+    let groups = mounted.groups();
     if groups.blocks.commit_helps(floor) || groups.inodes.commit_helps() {
-        icache.sync_all()?;
+        mounted.sync_all()?;
         return Ok(true);
     }
     // What others took and gave back meanwhile counts too.
     Ok(had_doomed || groups.blocks.sum() > floor && groups.inodes.sum() > 0)
 }
 
-fn check_number(icache: &Icache, ino: Ino) -> Result<(), Error> {
-    let geometry = icache.volume().geometry();
-    icache.volume().check_ordinary(ino)?;
+fn check_number(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
+    let geometry = mounted.volume().geometry();
+    mounted.volume().check_ordinary(ino)?;
     match ino != Ino::ROOT && ino.0 <= geometry.inodes_count() {
         true => Ok(()),
         false => Err(Corrupt::at(Site::OrphanNumber).ino(ino).into()),
@@ -281,15 +281,15 @@ fn check_number(icache: &Icache, ino: Ino) -> Result<(), Error> {
 }
 
 /// Cuts a locked file to the size that it has, and takes it out of the orphans.
-fn finish_cut(icache: &Icache, locked: &Exclusive<'_>) -> Result<(), Error> {
+fn finish_cut(mounted: &MountedFs, locked: &Exclusive<'_>) -> Result<(), Error> {
     let inode = locked.inode().snapshot();
     if inode.is(FileType::Regular) {
-        data::finish_truncate(icache, locked)?;
+        data::finish_truncate(mounted, locked)?;
     }
-    let entry = icache.orphans().remove(&**locked.inode());
-    let credits = icache.reserve(1 + entry.cost(), 0)?;
+    let entry = mounted.orphans().remove(&**locked.inode());
+    let credits = mounted.reserve(1 + entry.cost(), 0)?;
     let entry = entry.lock();
-    let handle = icache.begin(credits)?;
+    let handle = mounted.begin(credits)?;
     entry.apply(&handle, locked.inode());
     Ok(())
 }
@@ -299,23 +299,23 @@ fn finish_cut(icache: &Icache, locked: &Exclusive<'_>) -> Result<(), Error> {
 ///
 /// # Errors
 /// `Corrupt`, `Io`, `Aborted`; what is left stays among the orphans.
-pub(crate) fn delete(icache: &Icache, locked: &Exclusive<'_>) -> Result<(), Error> {
+pub(crate) fn delete(mounted: &MountedFs, locked: &Exclusive<'_>) -> Result<(), Error> {
     loop {
-        let deletion = match Deletion::prepare(icache, locked)? {
+        let deletion = match Deletion::prepare(mounted, locked)? {
             Prepared::Whole(deletion) => deletion,
             Prepared::Part(change) => {
-                data::apply_cut(icache, locked, change)?;
+                data::apply_cut(mounted, locked, change)?;
                 continue;
             }
         };
         let (blocks, revokes) = deletion.cost();
-        let entry = icache.orphans().remove(&**locked.inode());
-        let credits = icache.reserve(blocks + entry.cost(), revokes)?;
-        let now = icache.now()?;
+        let entry = mounted.orphans().remove(&**locked.inode());
+        let credits = mounted.reserve(blocks + entry.cost(), revokes)?;
+        let now = mounted.now()?;
         let _still = locked.inode().data_lock_exclusive();
         let entry = entry.lock();
         let deletion = deletion.lock()?;
-        let handle = icache.begin(credits)?;
+        let handle = mounted.begin(credits)?;
         // First: on the classic list, the next inode's number is in the record.
         entry.apply(&handle, locked.inode());
         deletion.apply(&handle, now);
@@ -328,13 +328,13 @@ pub(crate) enum Prepared<'a> {
     /// All of it.
     Whole(Deletion<'a>),
     /// Some of its blocks.
-    Part(Change<'a>),
+    Part(MapChange<'a>),
 }
 
 /// The deletion of an inode with all that it has, in one step.
 pub(crate) struct Deletion<'a> {
     locked: &'a Exclusive<'a>,
-    map: Option<Change<'a>>,
+    map: Option<MapChange<'a>>,
     attributes: xattr::Release<'a>,
     number: FreeingNumber<'a>,
     is_directory: bool,
@@ -345,7 +345,7 @@ pub(crate) struct Deletion<'a> {
 /// A deletion in the next handle.
 pub(crate) struct LockedDeletion<'a> {
     locked: &'a Exclusive<'a>,
-    map: Option<Change<'a>>,
+    map: Option<MapChange<'a>>,
     attributes: xattr::LockedRelease<'a>,
     number: FreeingNumber<'a>,
     is_directory: bool,
@@ -359,16 +359,16 @@ impl<'a> Deletion<'a> {
     /// # Errors
     /// `Corrupt` for one that names blocks which it can't have; `Io`.
     pub(crate) fn prepare(
-        icache: &'a Icache,
+        mounted: &'a MountedFs,
         locked: &'a Exclusive<'a>,
     ) -> Result<Prepared<'a>, Error> {
-        icache.give_back_kept(locked.inode());
+        mounted.give_back_kept(locked.inode());
         let inode = locked.inode().snapshot();
         let of_ialloc = locked.inode().of_ialloc();
         of_ialloc.forget();
         let mut map = None;
         if extent::is_mapped(&inode) {
-            let mut draft = extent::Draft::new(icache, locked)?;
+            let mut draft = extent::ExtentDraft::new(mounted, locked)?;
             let done = draft.remove(ALL)?;
             let change = draft.prepare()?;
             if done < ALL.end {
@@ -379,8 +379,8 @@ impl<'a> Deletion<'a> {
         Ok(Prepared::Whole(Deletion {
             locked,
             map,
-            attributes: xattr::Release::prepare(icache, &inode)?,
-            number: ialloc::claim(icache.volume(), icache.groups(), inode.ino(), of_ialloc)?,
+            attributes: xattr::Release::prepare(mounted, &inode)?,
+            number: ialloc::claim(mounted.volume(), mounted.groups(), inode.ino(), of_ialloc)?,
             is_directory: inode.is(FileType::Directory),
             has_attributes: attribute_area(inode.slot()).is_some_and(ondisk::xattr::is_area),
         }))
@@ -388,7 +388,7 @@ impl<'a> Deletion<'a> {
 
     /// Blocks and revokes of the handle that it uses, the inode's own block among them.
     pub(crate) fn cost(&self) -> (u32, u32) {
-        let (blocks, revokes) = self.map.as_ref().map_or((1, 0), Change::cost);
+        let (blocks, revokes) = self.map.as_ref().map_or((1, 0), MapChange::cost);
         let attributes = self.attributes.cost();
         (
             blocks + attributes.0 + BLOCKS_AN_INODE,

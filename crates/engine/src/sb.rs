@@ -30,8 +30,8 @@ pub(crate) use discard::Discard;
 pub(crate) use errors::Errors;
 pub use errors::{OnError, Stopped};
 pub(crate) use late_feature::{LateFeature, needs_large_file};
-pub use reserve::{Acting, Caller};
-pub(crate) use reserve::{Purpose, Reserve};
+pub use reserve::{Acting, BlockClaimant};
+pub(crate) use reserve::{BlockPurpose, Reserve};
 pub(crate) use sharing::AttributeBlocks;
 pub(crate) use zones::Zones;
 
@@ -225,7 +225,7 @@ fn seal_image(seal: Seal, number: FsBlock, image: &mut [u8]) {
 }
 
 /// What is where a superblock should be.
-pub(crate) enum Found {
+pub(crate) enum SuperblockFound {
     /// A superblock.
     Whole(Superblock),
     /// One that was torn, and is whole now.
@@ -243,8 +243,8 @@ pub(crate) fn read_superblock(
     backup: Option<u64>,
 ) -> Result<Superblock, Error> {
     match find_superblock(device, backup)? {
-        Found::Whole(superblock) | Found::Mended(superblock) => Ok(superblock),
-        Found::Damaged(wrong) => Err(wrong),
+        SuperblockFound::Whole(superblock) | SuperblockFound::Mended(superblock) => Ok(superblock),
+        SuperblockFound::Damaged(wrong) => Err(wrong),
     }
 }
 
@@ -255,7 +255,7 @@ pub(crate) fn read_superblock(
 pub(crate) fn find_superblock(
     device: &dyn BlockDevice,
     backup: Option<u64>,
-) -> Result<Found, Error> {
+) -> Result<SuperblockFound, Error> {
     let mut bytes = [0; Superblock::SIZE];
     let offset = backup.map_or(Superblock::OFFSET, |block| block.saturating_mul(1024));
     // What is too short for a superblock is not ext4, and `verify` says so.
@@ -264,13 +264,14 @@ pub(crate) fn find_superblock(
     }
     let superblock = *Superblock::view(&bytes);
     match superblock.verify() {
-        Ok(()) => Ok(Found::Whole(superblock)),
+        Ok(()) => Ok(SuperblockFound::Whole(superblock)),
         Err(wrong) if backup.is_some() => Err(wrong.into()),
         Err(wrong) => Ok(match wrong.site() {
-            Site::SuperblockChecksum => {
-                mend(device, superblock).map_or(Found::Damaged(wrong.into()), Found::Mended)
-            }
-            _ => Found::Damaged(wrong.into()),
+            Site::SuperblockChecksum => mend(device, superblock).map_or(
+                SuperblockFound::Damaged(wrong.into()),
+                SuperblockFound::Mended,
+            ),
+            _ => SuperblockFound::Damaged(wrong.into()),
         }),
     }
 }

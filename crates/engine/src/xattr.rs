@@ -10,12 +10,12 @@ mod lists;
 mod write;
 
 use ondisk::inode::attribute_area;
-use ondisk::xattr::{self, Area, Entry, Value};
+use ondisk::xattr::{self, ListPlace, Value, XattrEntry};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site, acl as acl_format};
 
 use crate::error::Error;
 use crate::extent;
-use crate::icache::{Icache, LoadedInode};
+use crate::icache::{LoadedInode, MountedFs};
 use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::sb::{Kind, Volume};
@@ -24,7 +24,7 @@ pub(crate) use acl::{follow_mode, inherit, set as set_acl};
 pub(crate) use block::{LockedRelease, Release};
 pub(crate) use lists::Lists;
 pub use write::XattrFlag;
-pub(crate) use write::{Change, apply, change};
+pub(crate) use write::{XattrChange, apply, change};
 
 /// An extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,41 +36,53 @@ pub struct Xattr {
 }
 
 /// All attributes of an inode as it is now.
-pub(crate) fn read_now(icache: &Icache, ino: Ino) -> Result<Vec<Xattr>, Error> {
+pub(crate) fn read_now(mounted: &MountedFs, ino: Ino) -> Result<Vec<Xattr>, Error> {
     // Who changes the attributes has the lock, so that no block is freed while it is read.
-    let live = icache.get(ino)?;
+    let live = mounted.get(ino)?;
     let _still = live.read_lock();
-    read_all(icache, &icache.load_used(ino)?)
+    read_all(mounted, &mounted.load_used(ino)?)
 }
 
 /// The value of one attribute of an inode as it is now, by its whole name.
 ///
 /// # Errors
 /// `NoAttribute`; what Linux says of names that no inode, or not this one, can have.
-pub(crate) fn read_one(icache: &Icache, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
-    let found = match icache.volume().is_writable() {
-        true => read_now(icache, ino)?,
-        false => read_all(icache, &icache.load_used(ino)?)?,
+pub(crate) fn read_one(mounted: &MountedFs, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
+    let found = match mounted.volume().is_writable() {
+        true => read_now(mounted, ino)?,
+        false => read_all(mounted, &mounted.load_used(ino)?)?,
     };
     match found.into_iter().find(|xattr| xattr.name == name) {
         Some(xattr) => Ok(xattr.value),
-        None => Err(write::absence(&icache.load_used(ino)?, name)),
+        None => Err(write::absence(&mounted.load_used(ino)?, name)),
     }
 }
 
 /// All attributes of an inode, those in its slot first.
-pub(crate) fn read_all(icache: &Icache, inode: &LoadedInode) -> Result<Vec<Xattr>, Error> {
+pub(crate) fn read_all(mounted: &MountedFs, inode: &LoadedInode) -> Result<Vec<Xattr>, Error> {
     let mut all = Vec::new();
     let mut budget = limits::XATTR_BYTES;
     if let Some(area) = attribute_area(inode.slot()) {
-        collect(icache, inode, Area::Inode(area), &mut budget, &mut all)?;
+        collect(
+            mounted,
+            inode,
+            ListPlace::Inode(area),
+            &mut budget,
+            &mut all,
+        )?;
     }
-    let volume = icache.volume();
+    let volume = mounted.volume();
     let at = block_of(volume, inode);
     if at.0 != 0 {
         let block = read_block(volume, inode, at)?;
-        collect(icache, inode, Area::Block(&block), &mut budget, &mut all)
-            .map_err(|error| place(error, at))?;
+        collect(
+            mounted,
+            inode,
+            ListPlace::Block(&block),
+            &mut budget,
+            &mut all,
+        )
+        .map_err(|error| place(error, at))?;
     }
     Ok(all)
 }
@@ -120,8 +132,8 @@ fn read_block(
 }
 
 /// Pins an inode's block of attributes, verified.
-pub(crate) fn pin(icache: &Icache, inode: &LoadedInode, at: FsBlock) -> Result<Pin, Error> {
-    let volume = icache.volume();
+pub(crate) fn pin(mounted: &MountedFs, inode: &LoadedInode, at: FsBlock) -> Result<Pin, Error> {
+    let volume = mounted.volume();
     let geometry = volume.geometry();
     read_block(volume, inode, at)?;
     let seal = match geometry.has_metadata_csum() {
@@ -132,9 +144,9 @@ pub(crate) fn pin(icache: &Icache, inode: &LoadedInode, at: FsBlock) -> Result<P
 }
 
 fn collect(
-    icache: &Icache,
+    mounted: &MountedFs,
     inode: &LoadedInode,
-    area: Area<'_>,
+    area: ListPlace<'_>,
     budget: &mut u64,
     all: &mut Vec<Xattr>,
 ) -> Result<(), Error> {
@@ -154,7 +166,7 @@ fn collect(
         ))?;
         let value = match entry.value {
             Value::Here(value) => value.to_vec(),
-            Value::Inode { ino, size } => read_value(icache, inode, &entry, ino, size)?,
+            Value::Inode { ino, size } => read_value(mounted, inode, &entry, ino, size)?,
         };
         let value = match entry.index {
             xattr::INDEX_ACL_ACCESS | xattr::INDEX_ACL_DEFAULT => {
@@ -172,14 +184,14 @@ fn collect(
 
 /// The value of an attribute that lies in an inode of its own.
 fn read_value(
-    icache: &Icache,
+    mounted: &MountedFs,
     owner: &LoadedInode,
-    entry: &Entry<'_>,
+    entry: &XattrEntry<'_>,
     ino: Ino,
     size: u32,
 ) -> Result<Vec<u8>, Error> {
-    let volume = icache.volume();
-    let holder = icache.load(ino)?;
+    let volume = mounted.volume();
+    let holder = mounted.load(ino)?;
     let fits = volume.has(Feature::EA_INODE)
         && holder.flags().contains(Flags::EA_INODE)
         && holder.is(FileType::Regular)

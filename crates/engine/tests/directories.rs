@@ -63,7 +63,7 @@ impl Image {
 
     /// Lets the kernel change it.
     fn mounted(&self, change: impl FnOnce(&Path)) {
-        let mounted = testkit::Mounted::with(&self.path, "loop").expect("the kernel mounts it");
+        let mounted = testkit::KernelMount::with(&self.path, "loop").expect("the kernel mounts it");
         change(&mounted.path());
     }
 

@@ -248,7 +248,10 @@ impl Operations for Volume {
     fn act_for(&self, caller: Caller) -> Option<Acting<'_>> {
         let gids = &[caller.gid];
         let uid = caller.uid;
-        self.fs.inodes().act_for(lanefs::Caller { uid, gids }).ok()
+        self.fs
+            .inodes()
+            .act_for(lanefs::BlockClaimant { uid, gids })
+            .ok()
     }
 
     fn lookup(&self, at: Named<'_>) -> Answer<Metadata> {

@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-use ondisk::dirent::{self, BlockWriter, Form};
+use ondisk::dirent::{self, DirBlockWriter, DirForm};
 use ondisk::dirhash::{self, HashVersion};
 use ondisk::features::Feature;
 use ondisk::geometry::Geometry;
@@ -70,8 +70,8 @@ impl Shape {
         }
     }
 
-    fn form(&self) -> Form {
-        Form {
+    fn form(&self) -> DirForm {
+        DirForm {
             block_size: self.block_size,
             filetype: self.filetype,
             checksum: self.checksum,
@@ -363,7 +363,7 @@ impl Plan {
             Some(next) => next.first as usize,
             None => self.order.len(),
         };
-        let mut writer = BlockWriter::new(block, self.shape.form());
+        let mut writer = DirBlockWriter::new(block, self.shape.form());
         let mut push = |ino: Ino, name: &[u8], file_type: FileType| {
             let fits = writer.push(ino, name, Some(file_type), None);
             assert!(fits, "the names of a planned block fit it");
@@ -443,7 +443,7 @@ fn index(at: u64) -> u32 {
 }
 
 /// Distributes names, sorted by hash, over leaves.
-fn pack<'a>(form: Form, hashed: &[u64], name: &impl Fn(usize) -> &'a [u8]) -> Vec<Leaf> {
+fn pack<'a>(form: DirForm, hashed: &[u64], name: &impl Fn(usize) -> &'a [u8]) -> Vec<Leaf> {
     let usable = form.usable();
     let full = usable - usable / 8;
     let mut leaves = vec![Leaf { first: 0, hash: 0 }];

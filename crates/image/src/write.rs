@@ -9,7 +9,7 @@ mod table;
 
 use device::BlockDevice;
 use mkfs::{GroupUse, Run, Summary, Usage};
-use ondisk::xattr::{self, BlockHeader, Entry, Value};
+use ondisk::xattr::{self, Value, XattrBlockHeader, XattrEntry};
 use ondisk::{FsBlock, Generation, Ino};
 use zerocopy::FromBytes;
 
@@ -171,7 +171,7 @@ fn xattr_block(
                 (Value::Here(&attribute.value), hash)
             }
         };
-        entries.push(Entry {
+        entries.push(XattrEntry {
             index: attribute.index,
             name: attribute.name,
             value,
@@ -182,7 +182,7 @@ fn xattr_block(
     if !xattr::encode_block(&mut bytes, &mut entries) {
         return Err(tables.node_error(owner, "its attributes do not fit where they were planned"));
     }
-    if let Ok((header, _)) = BlockHeader::mut_from_prefix(&mut bytes) {
+    if let Ok((header, _)) = XattrBlockHeader::mut_from_prefix(&mut bytes) {
         header.set_references(block.references);
     }
     if let Some(seed) = shape.checksum_seed {

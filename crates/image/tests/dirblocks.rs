@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use lanefs_image::dirblocks::{Identity, Plan, Shape, Target};
-use ondisk::dirent::Form;
+use ondisk::dirent::DirForm;
 use ondisk::dirhash::HashVersion;
 use ondisk::htree;
 use ondisk::{BlockSize, FileType, Generation, Ino};
@@ -133,7 +133,7 @@ fn check(case: &Case, names: &[Vec<u8>]) -> Plan {
         testkit::skip("mounting needs root");
         return plan;
     }
-    let mounted = testkit::Mounted::read_only(&image).expect("the kernel mounts it");
+    let mounted = testkit::KernelMount::read_only(&image).expect("the kernel mounts it");
     let directory = mounted.path().join("d");
     for (i, name) in names.iter().enumerate() {
         let path = directory.join(std::str::from_utf8(name).expect("plain names"));
@@ -299,7 +299,7 @@ fn names_of_one_hash_that_fit_no_leaf_continue_in_the_next() {
     };
     let unused = |_| unreachable!("the root holds no names");
     plan.fill(0, identity, |i| &names[i], unused, &mut root);
-    let form = Form {
+    let form = DirForm {
         block_size: BlockSize::K1,
         filetype: true,
         checksum: true,

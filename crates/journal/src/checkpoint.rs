@@ -12,7 +12,7 @@ use ondisk::FsBlock;
 use sync::Arc;
 
 use crate::abort::JournalError;
-use crate::commit::{Images, Job, Journal, Lead};
+use crate::commit::{BlockImages, Journal, Lead, LedJob};
 
 /// Blocks that a checkpoint writes between two flushes.
 const BATCH: usize = 1024;
@@ -37,7 +37,7 @@ impl Journal {
         self.abort.check()?;
         leaders.is_checkpointing = true;
         drop(leaders);
-        let _lead = Lead::of(self, Job::Checkpoint);
+        let _lead = Lead::of(self, LedJob::Checkpoint);
         if self.table.is_empty() {
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl Journal {
         loop {
             // 1.
             let batch = self.table.begin_batch(BATCH);
-            let images: Images = batch
+            let images: BlockImages = batch
                 .iter()
                 .map(|(block, _, image)| (*block, Arc::clone(image)))
                 .collect();
@@ -78,7 +78,7 @@ impl Journal {
     }
 
     /// Writes images, ascending by block, home: neighbours together.
-    pub(crate) fn write_blocks(&self, images: &Images) -> Result<(), JournalError> {
+    pub(crate) fn write_blocks(&self, images: &BlockImages) -> Result<(), JournalError> {
         let bytes = self.block_bytes;
         let mut gathered: Vec<u8> = Vec::new();
         let mut first = 0;

@@ -35,13 +35,13 @@ use crate::lists::EpochLists;
 use crate::log::{Log, Transaction};
 use crate::map::LogMap;
 use crate::object::Stageable;
-use crate::options::{Options, Statistics};
+use crate::options::{JournalStatistics, Options};
 use crate::room::LARGEST_STEP;
-use crate::space::{Sealed, Space, cost};
-use crate::table::Table;
+use crate::space::{LogSpace, Sealed, cost};
+use crate::table::CopyTables;
 
 /// A transaction's blocks and what they hold.
-pub(crate) type Images = Vec<(FsBlock, Arc<[u8]>)>;
+pub(crate) type BlockImages = Vec<(FsBlock, Arc<[u8]>)>;
 
 /// Of the staged memory's bound, the part that one transaction may take.
 const TRANSACTION_SHARE: u64 = 4;
@@ -51,12 +51,12 @@ const RING_WITHOUT_LOG: u32 = 1 << 16;
 /// A journal, open for writing. Shared by reference between threads.
 pub struct Journal {
     pub(crate) epochs: Epochs,
-    pub(crate) space: Space,
+    pub(crate) space: LogSpace,
     /// Objects first changed in an epoch.
     pub(crate) dirty: EpochLists<Arc<dyn Stageable>>,
     /// Blocks that no longer hold metadata.
     pub(crate) forgotten: EpochLists<FsBlock>,
-    pub(crate) table: Table,
+    pub(crate) table: CopyTables,
     /// `None` for a file system without a journal. [log area]
     pub(crate) log: Option<Mutex<Log>>,
     pub(crate) fast: Option<FastArea>,
@@ -73,7 +73,7 @@ pub struct Journal {
     /// uses the journal]
     pub(crate) held_most: AtomicU64,
     pub(crate) abort: Abort,
-    pub(crate) statistics: Statistics,
+    pub(crate) statistics: JournalStatistics,
     pub(crate) long_handles: LongHandles,
     /// [const]
     pub(crate) options: Options,
@@ -110,7 +110,7 @@ enum Wait {
 
 /// Which job is led.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Job {
+pub(crate) enum LedJob {
     Commit,
     Checkpoint,
     Room,
@@ -120,7 +120,7 @@ pub(crate) enum Job {
 /// The lead of a job; however it ends, those who wait go on. A panic aborts the journal first.
 pub(crate) struct Lead<'a> {
     pub(crate) journal: &'a Journal,
-    pub(crate) job: Job,
+    pub(crate) job: LedJob,
     /// What is durable now.
     pub(crate) committed: Option<Epoch>,
     /// Up to where data are durable now.
@@ -132,7 +132,7 @@ pub(crate) struct Lead<'a> {
 }
 
 impl<'a> Lead<'a> {
-    pub(crate) fn of(journal: &'a Journal, job: Job) -> Lead<'a> {
+    pub(crate) fn of(journal: &'a Journal, job: LedJob) -> Lead<'a> {
         Lead {
             journal,
             job,
@@ -165,10 +165,10 @@ impl Drop for Lead<'_> {
         }
         let mut leaders = self.journal.leaders.lock();
         match self.job {
-            Job::Commit => leaders.is_committing = leaders.frozen.is_some(),
-            Job::Checkpoint => leaders.is_checkpointing = false,
-            Job::Room => leaders.is_making_room = false,
-            Job::Flush => leaders.flushes.end(),
+            LedJob::Commit => leaders.is_committing = leaders.frozen.is_some(),
+            LedJob::Checkpoint => leaders.is_checkpointing = false,
+            LedJob::Room => leaders.is_making_room = false,
+            LedJob::Flush => leaders.flushes.end(),
         }
         leaders.committed = self.committed.unwrap_or(leaders.committed);
         leaders.flushed = leaders.flushed.max(self.flushed.unwrap_or_default());
@@ -234,10 +234,10 @@ impl Journal {
         let most = u32::try_from(most).unwrap_or(u32::MAX).max(LARGEST_STEP);
         Journal {
             epochs: Epochs::new(),
-            space: Space::new(capacity, most),
+            space: LogSpace::new(capacity, most),
             dirty: EpochLists::new(),
             forgotten: EpochLists::new(),
-            table: Table::new(),
+            table: CopyTables::new(),
             fast: log.as_ref().and_then(FastArea::of),
             log: log.map(|log| Mutex::new(Rank::LogArea, log)),
             home,
@@ -248,7 +248,7 @@ impl Journal {
             attendant: Attendant::default(),
             held_most: AtomicU64::new(0),
             abort: Abort::default(),
-            statistics: Statistics::default(),
+            statistics: JournalStatistics::default(),
             long_handles: LongHandles::default(),
             options,
             block_bytes,
@@ -303,7 +303,7 @@ impl Journal {
     }
 
     /// What was counted so far.
-    pub fn statistics(&self) -> &Statistics {
+    pub fn statistics(&self) -> &JournalStatistics {
         &self.statistics
     }
 
@@ -428,7 +428,7 @@ impl Journal {
         leaders.committing = self.current_epoch();
         // What ends with the lead is done under the lock.
         drop(leaders);
-        let mut lead = Lead::of(self, Job::Commit);
+        let mut lead = Lead::of(self, LedJob::Commit);
         lead.served = Some(served);
         // Much may have failed meanwhile.
         self.abort.check()?;
@@ -562,7 +562,7 @@ impl Journal {
         Ok(())
     }
 
-    fn write_without_log(&self, images: &Images) -> Result<(), JournalError> {
+    fn write_without_log(&self, images: &BlockImages) -> Result<(), JournalError> {
         self.statistics.flushes.add(2);
         self.home.flush()?;
         // As in `Log::write`.
@@ -575,7 +575,7 @@ impl Journal {
         Ok(())
     }
 
-    fn stage(&self, client: &dyn Client, sealed: Epoch) -> Result<Images, JournalError> {
+    fn stage(&self, client: &dyn Client, sealed: Epoch) -> Result<BlockImages, JournalError> {
         let base = |block: FsBlock, buf: &mut [u8]| match self.table.newest(block) {
             Some(image) => {
                 buf.copy_from_slice(&image);

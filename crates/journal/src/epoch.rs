@@ -18,7 +18,7 @@ use sync::clock::{Duration, Instant, now};
 use sync::gauge::{self, Gauge, Under};
 use sync::{CachePadded, Condvar, Lanes, Mutex, Rank};
 
-use crate::options::Statistics;
+use crate::options::JournalStatistics;
 
 /// An epoch's number, from 1; 0 is before all.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -101,7 +101,7 @@ impl Epochs {
     ///
     /// # Panics
     /// When this thread is in an epoch already: handles do not nest.
-    pub(crate) fn enter(&self, statistics: &Statistics) -> Presence<'_> {
+    pub(crate) fn enter(&self, statistics: &JournalStatistics) -> Presence<'_> {
         let slot = self.slots.mine();
         // Relaxed: only this thread writes its slot.
         assert_eq!(
@@ -149,7 +149,7 @@ impl Epochs {
 
     /// Closes the running epoch and waits until its last handle has ended. The caller is the only sealer.
     /// Returns the epoch, and when it was closed; none runs until [`Epochs::open`].
-    pub(crate) fn seal(&self, statistics: &Statistics) -> (Epoch, Instant) {
+    pub(crate) fn seal(&self, statistics: &JournalStatistics) -> (Epoch, Instant) {
         let epoch = self.current();
         let start = now();
         // A look costs nobody anything; closing makes new handles wait.
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn seals_see_every_handle() {
-        let (epochs, statistics) = (Epochs::new(), Statistics::default());
+        let (epochs, statistics) = (Epochs::new(), JournalStatistics::default());
         // What the open epoch's handles count; after a drain nobody may count in the sealed one.
         let counts: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
         let stop = AtomicBool::new(false);
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "do not nest")]
     fn handles_do_not_nest() {
-        let (epochs, statistics) = (Epochs::new(), Statistics::default());
+        let (epochs, statistics) = (Epochs::new(), JournalStatistics::default());
         let _one = epochs.enter(&statistics);
         let _two = epochs.enter(&statistics);
     }

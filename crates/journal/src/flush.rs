@@ -9,7 +9,7 @@
 //! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
 
 use crate::abort::JournalError;
-use crate::commit::{Job, Journal, Lead};
+use crate::commit::{Journal, Lead, LedJob};
 use crate::epoch::Epoch;
 use crate::gather::{Company, Served};
 
@@ -72,7 +72,7 @@ impl Journal {
         leaders.flushes.begun += 1;
         let served = leaders.flushes.company.begin();
         drop(leaders);
-        let lead = Lead::of(self, Job::Flush);
+        let lead = Lead::of(self, LedJob::Flush);
         self.lead_flush(lead, &served)
     }
 

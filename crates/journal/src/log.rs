@@ -26,7 +26,7 @@ use sync::Arc;
 use crate::abort::{Abort, JournalError};
 use crate::canary::{self, Canary};
 use crate::map::LogMap;
-use crate::options::{Options, Statistics};
+use crate::options::{JournalStatistics, Options};
 
 /// Blocks that a log has at least (jbd2's `JBD2_MIN_JOURNAL_BLOCKS`), but for its superblock.
 const LOG_BLOCKS_MIN: u32 = 1023;
@@ -148,7 +148,7 @@ impl Log {
     pub(crate) fn write(
         &mut self,
         transaction: &Transaction<'_>,
-        statistics: &Statistics,
+        statistics: &JournalStatistics,
     ) -> Result<Written, JournalError> {
         let (tid, start) = (self.next_tid, self.head);
         if self.superblock.start() == 0 {
@@ -186,7 +186,7 @@ impl Log {
     }
 
     /// Makes the log durable; with `data`, first the device that holds the file system if it is another one.
-    fn flush(&self, data: bool, statistics: &Statistics) -> Result<(), JournalError> {
+    fn flush(&self, data: bool, statistics: &JournalStatistics) -> Result<(), JournalError> {
         if let (true, Some(device)) = (data, &self.data_device) {
             statistics.flushes.add(1);
             device.flush()?;
@@ -199,7 +199,7 @@ impl Log {
     pub(crate) fn move_tail(
         &mut self,
         oldest: Option<(Tid, u32)>,
-        statistics: &Statistics,
+        statistics: &JournalStatistics,
     ) -> Result<(), JournalError> {
         // Fast commits count only behind a log that is in use, even if it is empty.
         let mut empty = 0;
@@ -225,7 +225,7 @@ impl Log {
     pub(crate) fn say_empty(
         &mut self,
         for_good: bool,
-        statistics: &Statistics,
+        statistics: &JournalStatistics,
     ) -> Result<(), JournalError> {
         if self.superblock.fast_commit_blocks() == 0 {
             return Ok(());
@@ -299,7 +299,10 @@ impl Log {
     }
 
     /// Says that it was not, durably: for who put it on record elsewhere.
-    pub(crate) fn forget_error(&mut self, statistics: &Statistics) -> Result<(), JournalError> {
+    pub(crate) fn forget_error(
+        &mut self,
+        statistics: &JournalStatistics,
+    ) -> Result<(), JournalError> {
         self.superblock.set_errno_raw(0);
         self.write_superblock()?;
         self.flush(false, statistics)
@@ -307,7 +310,7 @@ impl Log {
 
     /// Says that the journal was aborted, and with which of Linux's error numbers: Linux and e2fsck then take the file
     /// system for one with errors. What the device refuses is left out. CRASH: where the log begins stays as it was.
-    pub(crate) fn say_aborted(&mut self, errno: u32, statistics: &Statistics) {
+    pub(crate) fn say_aborted(&mut self, errno: u32, statistics: &JournalStatistics) {
         if self.superblock.errno_raw() != 0 {
             return;
         }
@@ -372,7 +375,7 @@ pub fn commit_in_place_of_fast_commits(
         time,
         abort: &Abort::default(),
     };
-    let statistics = Statistics::default();
+    let statistics = JournalStatistics::default();
     log.write(&transaction, &statistics)?;
     log.wipe_area()
 }

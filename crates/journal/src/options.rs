@@ -39,13 +39,13 @@ impl Default for Options {
 
 /// Counts since the journal was opened.
 #[derive(Debug, Default)]
-pub struct Statistics {
+pub struct JournalStatistics {
     /// Transactions committed.
     pub commits: Counter,
     /// Of these, those with one flush.
     pub async_commits: Counter,
     /// Calls of [`crate::Journal::commit`] that had to wait for something to become durable: with
-    /// [`Statistics::commits`] it tells how many shared one.
+    /// [`JournalStatistics::commits`] it tells how many shared one.
     pub syncs: Counter,
     /// Metadata blocks written to the log.
     pub logged_blocks: Counter,

@@ -12,7 +12,7 @@ use sync::clock::Duration;
 
 use crate::abort::JournalError;
 use crate::client::Client;
-use crate::commit::{Job, Journal, Lead};
+use crate::commit::{Journal, Lead, LedJob};
 use crate::handle::Handle;
 use crate::space::cost;
 
@@ -134,7 +134,7 @@ impl Journal {
         }
         leaders.is_making_room = true;
         drop(leaders);
-        let _lead = Lead::of(self, Job::Room);
+        let _lead = Lead::of(self, LedJob::Room);
         self.space.press(true);
         let _pressed = Pressed(self);
         loop {

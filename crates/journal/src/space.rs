@@ -17,7 +17,7 @@ use sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use sync::{CachePadded, Lanes};
 
 use crate::epoch::Epoch;
-use crate::options::Statistics;
+use crate::options::JournalStatistics;
 
 /// Blocks that a descriptor names at least: 1 KiB blocks, checksum v3 and 64-bit numbers.
 const TAGS_A_BLOCK: u32 = 60;
@@ -28,7 +28,7 @@ const CHARGED: usize = 8;
 /// A thread's lease, where the journal is large enough: hundreds of small operations.
 const LEASE_MOST: i64 = 1024;
 
-pub(crate) struct Space {
+pub(crate) struct LogSpace {
     /// [atomic: Relaxed, exact; only moved between places that sum up to the capacity]
     free: CachePadded<AtomicI64>,
     /// Leased since the last seal. [atomic: Relaxed, a bound on what the epoch may use]
@@ -97,12 +97,12 @@ fn cost_of(did: u64) -> u32 {
     cost(did as u32, (did >> 32) as u32)
 }
 
-impl Space {
+impl LogSpace {
     /// An empty log with room for `capacity` blocks, whose transactions may have up to `most` blocks, but at most a
     /// quarter of the log.
-    pub(crate) fn new(capacity: u32, most: u32) -> Space {
+    pub(crate) fn new(capacity: u32, most: u32) -> LogSpace {
         let transaction_most = (capacity / 4).min(most);
-        Space {
+        LogSpace {
             free: CachePadded::new(AtomicI64::new(capacity.into())),
             granted: CachePadded::new(AtomicI64::new(0)),
             pressed: CachePadded::new(AtomicBool::new(false)),
@@ -131,8 +131,8 @@ impl Space {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// As [`Space::free`], with all leases taken back.
-    pub(crate) fn free_without_leases(&self, statistics: &Statistics) -> u64 {
+    /// As [`LogSpace::free`], with all leases taken back.
+    pub(crate) fn free_without_leases(&self, statistics: &JournalStatistics) -> u64 {
         self.recall(statistics);
         u64::try_from(self.free()).unwrap_or(0)
     }
@@ -159,7 +159,7 @@ impl Space {
     }
 
     /// Promises `blocks`; false when there is no room until a commit or a checkpoint, or when the room is pressed.
-    pub(crate) fn take(&self, blocks: u32, statistics: &Statistics) -> bool {
+    pub(crate) fn take(&self, blocks: u32, statistics: &JournalStatistics) -> bool {
         let want = i64::from(blocks);
         // Relaxed: a hint; who comes too early takes a lease more.
         subtract(&self.lanes.mine().lease, want)
@@ -167,8 +167,8 @@ impl Space {
                 && self.refill(want, self.lease(), statistics))
     }
 
-    /// As [`Space::take`], for the one who presses.
-    pub(crate) fn take_pressed(&self, blocks: u32, statistics: &Statistics) -> bool {
+    /// As [`LogSpace::take`], for the one who presses.
+    pub(crate) fn take_pressed(&self, blocks: u32, statistics: &JournalStatistics) -> bool {
         let want = i64::from(blocks);
         subtract(&self.lanes.mine().lease, want) || self.refill(want, 0, statistics)
     }
@@ -187,7 +187,7 @@ impl Space {
             .any(|lane| lane.used[parity(running)].load(Ordering::Relaxed) > 0)
     }
 
-    fn refill(&self, want: i64, lease: i64, statistics: &Statistics) -> bool {
+    fn refill(&self, want: i64, lease: i64, statistics: &JournalStatistics) -> bool {
         // Relaxed: a bound; the transaction is a quarter of the log, so one more lease a thread does not overflow it.
         let granted = self.granted.load(Ordering::Relaxed);
         // Relaxed: changed while one thread uses the journal; pairs with the swap in `lend`.
@@ -217,7 +217,7 @@ impl Space {
     }
 
     /// Takes all leases back, so that the sum is exact.
-    fn recall(&self, statistics: &Statistics) {
+    fn recall(&self, statistics: &JournalStatistics) {
         statistics.lease_recalls.add(1);
         for lane in self.lanes.iter() {
             // Relaxed: blocks move from one counter to another; each is in exactly one of them.
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn what_is_promised_used_and_released_adds_up() {
-        let (space, statistics) = (Space::new(4000, 4000), Statistics::default());
+        let (space, statistics) = (LogSpace::new(4000, 4000), JournalStatistics::default());
         assert!(space.take(cost(45, 0), &statistics));
         assert!(!space.is_used(Epoch(1)));
         space.end(Epoch(1), (45, 0), (10, 0), true);
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_many_small_handles_use_covers_what_their_transaction_takes() {
-        let (space, statistics) = (Space::new(40_000, 10_000), Statistics::default());
+        let (space, statistics) = (LogSpace::new(40_000, 10_000), JournalStatistics::default());
         for _ in 0..500 {
             assert!(space.take(cost(8, 2), &statistics));
             space.end(Epoch(1), (8, 2), (3, 1), false);
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn what_is_changed_again_and_again_is_charged_once_an_epoch() {
-        let space = Space::new(4000, 4000);
+        let space = LogSpace::new(4000, 4000);
         for epoch in [Epoch(1), Epoch(2)] {
             assert!((1..=CHARGED as u64).all(|what| !space.is_charged(epoch, what)));
             assert!((1..=CHARGED as u64).all(|what| space.is_charged(epoch, what)));
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn all_leases_together_take_an_eighth_of_a_transaction() {
-        let space = &Space::new(4000, 4000);
+        let space = &LogSpace::new(4000, 4000);
         let barrier = &sync::Barrier::new(20);
         sync::thread::scope(|scope| {
             for _ in 0..20 {
@@ -383,7 +383,7 @@ mod tests {
                     for _ in 0..3 {
                         barrier.wait();
                         // One after another would do: refills at the same moment may lease more.
-                        let _turn = space.take(1, &Statistics::default());
+                        let _turn = space.take(1, &JournalStatistics::default());
                     }
                     barrier.wait();
                 });
@@ -400,14 +400,14 @@ mod tests {
 
     #[test]
     fn no_more_is_promised_than_there_is_and_leases_come_back_when_needed() {
-        let (space, statistics) = (Space::new(4000, 4000), Statistics::default());
+        let (space, statistics) = (LogSpace::new(4000, 4000), JournalStatistics::default());
         assert!(subtract(&space.free, 3500));
         let mut taken = 0;
         sync::thread::scope(|scope| {
             // Another thread leaves a lease behind.
             let space = &space;
             scope.spawn(move || {
-                assert!(space.take(10, &Statistics::default()));
+                assert!(space.take(10, &JournalStatistics::default()));
                 space.give_back(10);
             });
         });
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn an_epoch_gets_no_more_than_a_transaction_holds() {
-        let (space, statistics) = (Space::new(4000, 4000), Statistics::default());
+        let (space, statistics) = (LogSpace::new(4000, 4000), JournalStatistics::default());
         while space.take(10, &statistics) {}
         let granted = 4000 - space.free();
         assert!((900..=1100).contains(&granted), "{granted}");
@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn while_room_is_made_others_get_what_was_leased_to_them_only() {
-        let (space, statistics) = (Space::new(4000, 4000), Statistics::default());
+        let (space, statistics) = (LogSpace::new(4000, 4000), JournalStatistics::default());
         assert!(space.take(1, &statistics));
         space.press(true);
         let mut leased = 0;
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_transaction_is_no_larger_than_asked_for() {
-        assert_eq!(Space::new(4000, 300).transaction_most(), 300);
-        assert_eq!(Space::new(4000, 3000).transaction_most(), 1000);
+        assert_eq!(LogSpace::new(4000, 300).transaction_most(), 300);
+        assert_eq!(LogSpace::new(4000, 3000).transaction_most(), 1000);
     }
 }

@@ -33,7 +33,7 @@ struct Logged {
 
 /// Where the log begins after a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Tail {
+pub(crate) struct LogTail {
     /// The oldest transaction still needed and its first block; `None` when the log is empty.
     pub(crate) oldest: Option<(Tid, u32)>,
     /// Blocks of the log that are free once the tail is on disk.
@@ -50,7 +50,7 @@ struct Lists {
 }
 
 /// The tables; see the module.
-pub(crate) struct Table {
+pub(crate) struct CopyTables {
     /// [journal lists]
     lists: Mutex<Lists>,
     landed: Condvar,
@@ -58,9 +58,9 @@ pub(crate) struct Table {
     image_bytes: CachePadded<AtomicU64>,
 }
 
-impl Table {
-    pub(crate) fn new() -> Table {
-        Table {
+impl CopyTables {
+    pub(crate) fn new() -> CopyTables {
+        CopyTables {
             lists: Mutex::new(Rank::JournalLists, Lists::default()),
             landed: Condvar::new(),
             image_bytes: CachePadded::new(AtomicU64::new(0)),
@@ -195,7 +195,7 @@ impl Table {
 
     /// The batch is home and flushed (or, with `is_home` false, was not written). Gives the new tail. Under the log's
     /// lock, which is kept until the tail is on disk.
-    pub(crate) fn end_batch(&self, batch: &[(FsBlock, Tid, Arc<[u8]>)], is_home: bool) -> Tail {
+    pub(crate) fn end_batch(&self, batch: &[(FsBlock, Tid, Arc<[u8]>)], is_home: bool) -> LogTail {
         let mut lists = self.lists.lock();
         for (block, tid, _) in batch {
             lists.in_flight.remove(block);
@@ -238,7 +238,7 @@ impl Lists {
     }
 
     /// Drops transactions that nothing waits for, from the oldest on.
-    fn advance(&mut self) -> Tail {
+    fn advance(&mut self) -> LogTail {
         let mut freed = 0;
         while let Some(logged) = self.logged.pop_front_if(|logged| logged.waiting == 0) {
             freed += u64::from(logged.blocks);
@@ -252,7 +252,7 @@ impl Lists {
                 }
             }
         }
-        Tail {
+        LogTail {
             oldest: self.logged.front().map(|logged| (logged.tid, logged.start)),
             freed,
         }
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_transaction_leaves_when_its_newest_copies_are_home() {
-        let table = Table::new();
+        let table = CopyTables::new();
         let (a, b) = (FsBlock(10), FsBlock(20));
         table.committed(Tid(1), 1, 5, vec![(a, image(1)), (b, image(1))], &[]);
         table.committed(Tid(2), 6, 4, vec![(a, image(2))], &[]);
@@ -278,7 +278,7 @@ mod tests {
         // Block b of transaction 1 is not home.
         assert_eq!(
             table.end_batch(&first, true),
-            Tail {
+            LogTail {
                 oldest: Some((Tid(1), 1)),
                 freed: 0
             }
@@ -286,7 +286,7 @@ mod tests {
         let second = table.begin_batch(10);
         assert_eq!(
             table.end_batch(&second, true),
-            Tail {
+            LogTail {
                 oldest: None,
                 freed: 9
             }
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_freed_block_is_cancelled_by_the_freeing_transaction_only() {
-        let table = Table::new();
+        let table = CopyTables::new();
         let block = FsBlock(10);
         table.committed(Tid(1), 1, 3, vec![(block, image(1))], &[]);
         assert!(table.newest(block).is_some());
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_failed_is_still_waiting() {
-        let table = Table::new();
+        let table = CopyTables::new();
         table.committed(Tid(1), 1, 3, vec![(FsBlock(10), image(1))], &[]);
         let batch = table.begin_batch(10);
         assert_eq!(table.end_batch(&batch, false).oldest, Some((Tid(1), 1)));

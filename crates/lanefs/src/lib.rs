@@ -171,11 +171,11 @@ pub use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice};
 pub use engine::Error as FsError;
 pub use engine::RecoveryError;
 pub use engine::{
-    Acting, Allocate, Atime, Caller, Cut, DataMode, DirReserve, FileType, Flags, Fs as InodeFs,
-    Generation, GroupLock, GroupScan, Ino, InodeLookup, InodeRef, Journal, LogUpdate, LogUse,
+    Acting, Allocate, Atime, BlockClaimant, CutDevice, DataMode, DirReserve, FileType, Flags,
+    Fs as InodeFs, Generation, GroupLock, GroupScan, Ino, InodeLookup, InodeRef, LogUpdate, LogUse,
     Mapping, Metadata, NewInode, OnError, OpenOptions as MountOptions, OrphanForm, Preallocation,
-    RenameFlag, SetAttributes, SetTime, StatFs, Stopped, StreamGoal, Superblock, Timestamp,
-    VariantError, Variants, Xattr, XattrFlag,
+    RenameFlag, ReplayPolicy, SetAttributes, SetTime, StatFs, Stopped, StreamGoal, Superblock,
+    Timestamp, VariantError, Variants, Xattr, XattrFlag,
 };
 pub use error::Error;
 pub use file::{File, OpenOptions};

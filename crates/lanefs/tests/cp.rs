@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lanefs::{BlockDevice, CopyOptions, Error, Fs, FsError, MountOptions, Timestamp};
 use simulate::{CowDevice, Cut, Cuts, Recorder};
-use testkit::{Mounted, e2fsck, have, is_root, run, skip};
+use testkit::{KernelMount, e2fsck, have, is_root, run, skip};
 
 const MIB: u64 = 1 << 20;
 const SEEDS: u64 = 3;
@@ -76,7 +76,7 @@ fn others_recover(
     let text = path.to_str().unwrap();
     std::fs::write(&path, state.bytes()).unwrap();
     if mounts {
-        let mounted = Mounted::with(&path, "loop").unwrap();
+        let mounted = KernelMount::with(&path, "loop").unwrap();
         let bytes = std::fs::read(mounted.path().join("file")).ok();
         assert!(is_allowed(bytes.as_deref()), "{cut}: the kernel's recovery");
         drop(mounted);
@@ -184,7 +184,7 @@ fn an_image_in_use_is_refused() {
     if !is_root() {
         return skip("loop devices need root");
     }
-    let mounted = Mounted::read_only(&image).unwrap();
+    let mounted = KernelMount::read_only(&image).unwrap();
     let error = Fs::open_for_writing(&image).err().unwrap();
     assert!(
         error.to_string().contains("attached to /dev/loop"),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corpus::{Overlay, Structures, mutant, seeds};
+use corpus::{PatchedBytes, Structures, mutant, seeds};
 use lanefs::{Fs, Ino, MountOptions, extract};
 
 /// Mutants of each seed that are walked and written as a tar; one in five of them is extracted.
@@ -31,7 +31,7 @@ impl Write for Limited {
     }
 }
 
-fn read(image: Overlay, extracted: bool) {
+fn read(image: PatchedBytes, extracted: bool) {
     let Ok(fs) = Fs::open_with(Arc::new(image), &MountOptions::default()) else {
         return;
     };
@@ -61,7 +61,7 @@ fn read(image: Overlay, extracted: bool) {
 #[test]
 fn mutants_are_extracted_without_a_panic_and_to_nowhere_else() {
     for seed in seeds() {
-        let structures = Structures::of(&Overlay::new(seed.bytes.clone()));
+        let structures = Structures::of(&PatchedBytes::new(seed.bytes.clone()));
         for number in 0..MUTANTS {
             // Other numbers than the corpus's own test takes.
             let number = 1_000_000 + number;

@@ -126,7 +126,7 @@ fn bytes_on_a_file_that_is_not_zero_are_cleared() {
         make(&image, None, &options(letters), true).unwrap();
         e2fsck(&image);
         if is_root() {
-            let mounted = testkit::Mounted::with(&image, "loop").unwrap();
+            let mounted = testkit::KernelMount::with(&image, "loop").unwrap();
             for file in 0..500 {
                 fs::write(mounted.path().join(file.to_string()), b"content").unwrap();
             }
@@ -228,7 +228,7 @@ fn a_journal_on_a_device_of_its_own_has_one_user() {
     }
     let output = run("losetup", &["-f", "--show", journal.to_str().unwrap()]);
     let device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    let mounted = testkit::Mounted::with(&image, &format!("loop,journal_path={device}"));
+    let mounted = testkit::KernelMount::with(&image, &format!("loop,journal_path={device}"));
     let written = mounted.map(|mounted| File::create(mounted.path().join("file")).is_ok());
     run("losetup", &["-d", &device]);
     assert!(written.unwrap());
@@ -243,7 +243,7 @@ fn what_is_mounted_stays() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
     make(&image, Some(16 * MIB), &Options::default(), false).unwrap();
-    let mounted = testkit::Mounted::with(&image, "loop").unwrap();
+    let mounted = testkit::KernelMount::with(&image, "loop").unwrap();
     let error = make(&image, None, &Options::default(), true).unwrap_err();
     assert!(matches!(error, MakeError::InUse(_)), "{error}");
     drop(mounted);

@@ -10,7 +10,7 @@
 
 use ondisk::Tid;
 use ondisk::csum::crc32c;
-use ondisk::fast_commit::Record;
+use ondisk::fast_commit::FcRecord;
 
 /// What each record begins with, in bytes.
 const HEADER: usize = 4;
@@ -36,7 +36,7 @@ impl Packer {
             start: 0,
         };
         if is_first {
-            packer.push(&Record::Head { features: 0, tid });
+            packer.push(&FcRecord::Head { features: 0, tid });
             packer.end(&[]);
         }
         packer
@@ -53,12 +53,12 @@ impl Packer {
         let room = self.room();
         if len > room {
             let zeros = vec![0; room];
-            Record::Pad(&zeros).write(&mut self.bytes);
+            FcRecord::Pad(&zeros).write(&mut self.bytes);
         }
     }
 
     /// Appends a record, which fits a block.
-    pub(crate) fn push(&mut self, record: &Record<'_>) {
+    pub(crate) fn push(&mut self, record: &FcRecord<'_>) {
         let mut bytes = Vec::new();
         record.write(&mut bytes);
         self.make_room(bytes.len());
@@ -76,7 +76,7 @@ impl Packer {
     /// Appends TAIL, with these zeros behind it.
     fn end(&mut self, rest: &[u8]) {
         let (at, tid) = (self.bytes.len(), self.tid);
-        let tail = |crc| Record::Tail { tid, crc, rest };
+        let tail = |crc| FcRecord::Tail { tid, crc, rest };
         tail(0).write(&mut self.bytes);
         // The checksum covers what is before itself: the record's header and the transaction's number.
         let crc = crc32c(0, &self.bytes[self.start..at + HEADER + TAIL / 2]);
@@ -88,7 +88,7 @@ impl Packer {
 
 #[cfg(test)]
 mod tests {
-    use ondisk::fast_commit::{Found, Named, Scan, Step};
+    use ondisk::fast_commit::{DentryInfo, FcScan, Scan, ScanStep};
     use ondisk::{Ino, LBlock};
 
     use super::*;
@@ -97,13 +97,13 @@ mod tests {
     fn pack(block_bytes: usize, names: usize, is_first: bool) -> Vec<u8> {
         let mut packer = Packer::new(Tid(9), block_bytes, is_first);
         for number in 0..names {
-            packer.push(&Record::Unlink(Named {
+            packer.push(&FcRecord::Unlink(DentryInfo {
                 parent: Ino(2),
                 ino: Ino(12),
                 name: format!("{number:0len$}", len = 1 + number % 200).as_bytes(),
             }));
         }
-        packer.push(&Record::DelRange {
+        packer.push(&FcRecord::DelRange {
             ino: Ino(12),
             first: LBlock(0),
             blocks: 1,
@@ -122,9 +122,9 @@ mod tests {
                 );
                 assert!(one.len() % block_bytes == 0 && two.len() % block_bytes == 0);
                 for block in one.chunks(block_bytes).chain(two.chunks(block_bytes)) {
-                    assert_eq!(scan.block(block), Step::Continue);
+                    assert_eq!(scan.block(block), ScanStep::Continue);
                 }
-                let expected = Found {
+                let expected = FcScan {
                     commits: 2,
                     changes: (names + names / 2 + 2) as u32,
                     blocks: ((one.len() + two.len()) / block_bytes) as u32,
@@ -144,8 +144,8 @@ mod tests {
                 let mut torn = whole[..4096].to_vec();
                 torn[512 * sectors..].fill(old);
                 let mut scan = Scan::new(Tid(9), 256);
-                assert_eq!(scan.block(&torn), Step::Stop);
-                assert_eq!(scan.found(), Found::default());
+                assert_eq!(scan.block(&torn), ScanStep::Stop);
+                assert_eq!(scan.found(), FcScan::default());
             }
         }
     }

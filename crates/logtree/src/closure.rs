@@ -17,16 +17,16 @@ pub const INODES_MAX: usize = 64;
 pub const NAMES_MAX: usize = 256;
 
 /// A directory and a name in it.
-pub type Place = (Ino, Box<[u8]>);
+pub type NamePlace = (Ino, Box<[u8]>);
 
 /// What a transaction changed so far. The caller holds what keeps the answers as they are.
 pub trait Changes {
     /// The names that an inode had or has and that changed in this transaction since they were logged with it.
-    fn names_of(&self, ino: Ino) -> Vec<Place>;
+    fn names_of(&self, ino: Ino) -> Vec<NamePlace>;
 
     /// Every inode that a changed name stood for since it was logged, or else in this transaction: before its first
     /// change and now among them.
-    fn inodes_of(&self, place: &Place) -> Vec<Ino>;
+    fn inodes_of(&self, place: &NamePlace) -> Vec<Ino>;
 }
 
 /// A closure's members.
@@ -35,18 +35,18 @@ pub struct Members {
     /// Inodes.
     pub inodes: BTreeSet<Ino>,
     /// Names.
-    pub names: BTreeSet<Place>,
+    pub names: BTreeSet<NamePlace>,
 }
 
 /// The members that these inodes and names bring. `None` if there are too many.
 pub fn close(
     changes: &dyn Changes,
     inodes: impl IntoIterator<Item = Ino>,
-    names: impl IntoIterator<Item = Place>,
+    names: impl IntoIterator<Item = NamePlace>,
 ) -> Option<Members> {
     let mut members = Members::default();
     let mut inodes_left: Vec<Ino> = inodes.into_iter().collect();
-    let mut names_left: Vec<Place> = names.into_iter().collect();
+    let mut names_left: Vec<NamePlace> = names.into_iter().collect();
     loop {
         if let Some(ino) = inodes_left.pop() {
             if members.inodes.insert(ino) {

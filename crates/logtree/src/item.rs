@@ -4,7 +4,7 @@
 
 use ondisk::{FsBlock, Ino, LBlock, extent};
 
-use crate::tree::Value;
+use crate::tree::LeafValue;
 
 /// A log transaction: the fsyncs that share one log commit; from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -58,8 +58,8 @@ impl Range {
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
     Record(Logged),
-    Ranges(Ranges),
-    Name(Name),
+    Ranges(BatchRanges),
+    Name(NameItem),
 }
 
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ pub(crate) struct Logged {
 
 /// The ranges of one batch: those of batches before are in the area.
 #[derive(Clone, Debug)]
-pub(crate) struct Ranges {
+pub(crate) struct BatchRanges {
     /// None of them overlap.
     pub(crate) ranges: Vec<Range>,
     /// As many fit without making the item heavier.
@@ -82,7 +82,7 @@ pub(crate) struct Ranges {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Name {
+pub(crate) struct NameItem {
     pub(crate) name: Box<[u8]>,
     /// What it stands for once the batches before the stamp are replayed.
     pub(crate) logged: Option<Ino>,
@@ -93,7 +93,7 @@ pub(crate) struct Name {
 /// Ranges for which an item of them has room at first.
 pub(crate) const RANGES_ROOM: usize = 4;
 
-impl Value for Item {
+impl LeafValue for Item {
     fn weight(&self) -> usize {
         size_of::<Item>()
             + match self {
@@ -104,10 +104,10 @@ impl Value for Item {
     }
 }
 
-impl Ranges {
+impl BatchRanges {
     /// Of no range yet.
-    pub(crate) fn new(stamp: Batch, room: usize) -> Ranges {
-        Ranges {
+    pub(crate) fn new(stamp: Batch, room: usize) -> BatchRanges {
+        BatchRanges {
             ranges: Vec::with_capacity(room),
             room,
             stamp,
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_last_word_on_a_block_counts_and_another_batch_begins_anew() {
-        let mut ranges = Ranges::new(Batch(1), 4);
+        let mut ranges = BatchRanges::new(Batch(1), 4);
         ranges.take_in(Batch(1), &[range(0, 8, Some(100)), range(20, 4, Some(200))]);
         ranges.take_in(Batch(1), &[range(2, 3, None), range(22, 10, Some(300))]);
         let expected = [

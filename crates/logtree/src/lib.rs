@@ -22,7 +22,7 @@
 //! what is there now, and writes the difference, closed over names and inodes ([`closure`]), in an order in which no
 //! link count passes through 0 ([`FsyncLog`], `records`). What can't be expressed is committed in full.
 //!
-//! [`Tree`] is the concurrent B+tree under it: a logged inode's item is rewritten with its leaf alone locked.
+//! [`LogTree`] is the concurrent B+tree under it: a logged inode's item is rewritten with its leaf alone locked.
 
 mod area;
 pub mod closure;
@@ -33,6 +33,6 @@ mod tree;
 
 pub use item::{Batch, Range};
 pub use log::{
-    Area, Closure, Ended, FsyncLog, InodeState, LogUpdate, NameState, Statistics, Unlogged,
+    Closure, Ended, FsyncLog, InodeState, LogArea, LogStatistics, LogUpdate, NameState, Unlogged,
 };
-pub use tree::{Counters, Tree, Value};
+pub use tree::{LeafValue, LogTree, TreeCounters};

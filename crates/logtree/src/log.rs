@@ -20,9 +20,9 @@ use ondisk::{Corrupt, Ino, Tid};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::{Condvar, Counter, Lanes, Mutex, Rank, RwLock};
 
-use crate::item::{Batch, Item, Key, Logged, Name, Part, RANGES_ROOM, Range, Ranges};
-use crate::records::Said;
-use crate::tree::{Counters, Tree};
+use crate::item::{Batch, BatchRanges, Item, Key, Logged, NameItem, Part, RANGES_ROOM, Range};
+use crate::records::BatchRecords;
+use crate::tree::{LogTree, TreeCounters};
 
 mod lead;
 
@@ -81,7 +81,7 @@ pub struct Closure {
 }
 
 /// Where the log is written: the fast-commit area, on the journal's device.
-pub trait Area {
+pub trait LogArea {
     /// Writes whole blocks from this one of the area's on. Then flushes, so that these blocks are durable, and all data
     /// that were written before the call.
     ///
@@ -114,7 +114,7 @@ pub enum Unlogged {
 
 /// How often what was done, since the file system was mounted: one for all its logs.
 #[derive(Debug, Default)]
-pub struct Statistics {
+pub struct LogStatistics {
     /// Log commits written.
     pub log_commits: Counter,
     /// Their blocks.
@@ -136,7 +136,7 @@ pub struct FsyncLog {
     tid: Tid,
     block_bytes: usize,
     update: LogUpdate,
-    tree: Tree<Key, Item>,
+    tree: LogTree<Key, Item>,
     /// Shared by who adds; alone for who encodes. What it holds: the running batch. [log batch]
     running: RwLock<Batch>,
     /// The running batch shows data that may not be durable. [atomic: Relaxed, set with `running` shared, taken with it
@@ -182,7 +182,7 @@ impl FsyncLog {
             tid,
             block_bytes,
             update,
-            tree: Tree::new(NODE_BYTES),
+            tree: LogTree::new(NODE_BYTES),
             running: RwLock::new(Rank::LogBatch, Batch(1)),
             shows_data: AtomicBool::new(false),
             members: AtomicU64::new(0),
@@ -208,7 +208,7 @@ impl FsyncLog {
 
     /// What the tree counted.
     #[must_use]
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &TreeCounters {
         self.tree.counters()
     }
 
@@ -217,7 +217,7 @@ impl FsyncLog {
     ///
     /// # Errors
     /// `Closed`, when two names have one hash: then nobody may log any more, as the closure is there in part.
-    pub fn add(&self, closure: &Closure, statistics: &Statistics) -> Result<Batch, Unlogged> {
+    pub fn add(&self, closure: &Closure, statistics: &LogStatistics) -> Result<Batch, Unlogged> {
         let running = self.running.read();
         let batch = *running;
         let mut keys = Vec::with_capacity(closure.names.len() + 2 * closure.inodes.len());
@@ -288,7 +288,7 @@ impl FsyncLog {
         &self,
         inode: &InodeState,
         batch: Batch,
-        statistics: &Statistics,
+        statistics: &LogStatistics,
         keys: &mut Vec<Key>,
     ) {
         let key = |part| Key {
@@ -346,7 +346,7 @@ impl FsyncLog {
             .unwrap_or(new.len())
             .max(RANGES_ROOM)
             .next_power_of_two();
-        let mut ranges = Ranges::new(batch, room);
+        let mut ranges = BatchRanges::new(batch, room);
         ranges.take_in(batch, new);
         self.tree.insert(key, Item::Ranges(ranges), |item, _| {
             if let Item::Ranges(ranges) = item {
@@ -380,7 +380,7 @@ impl FsyncLog {
         {
             return is_it;
         }
-        let item = Item::Name(Name {
+        let item = Item::Name(NameItem {
             name: state.name.clone(),
             logged: state.base,
             now: state.now,
@@ -392,7 +392,7 @@ impl FsyncLog {
     }
 }
 
-fn gather(said: &mut Said, key: Key, item: &Item) {
+fn gather(said: &mut BatchRecords, key: Key, item: &Item) {
     match item {
         Item::Record(logged) => {
             said.inodes.insert(key.ino, logged.clone());

@@ -15,22 +15,22 @@
 use std::collections::BTreeMap;
 
 use ondisk::extent::Extent;
-use ondisk::fast_commit::{Named, Record};
+use ondisk::fast_commit::{DentryInfo, FcRecord};
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, Ino, LBlock};
 
-use crate::item::{Batch, Logged, Name, Range};
+use crate::item::{Batch, Logged, NameItem, Range};
 
 /// What one batch says.
 #[derive(Default, Debug)]
-pub(crate) struct Said {
+pub(crate) struct BatchRecords {
     pub(crate) inodes: BTreeMap<Ino, Logged>,
     pub(crate) ranges: BTreeMap<Ino, Vec<Range>>,
     /// Each with its directory.
-    pub(crate) names: Vec<(Ino, Name)>,
+    pub(crate) names: Vec<(Ino, NameItem)>,
 }
 
-impl Said {
+impl BatchRecords {
     /// Hands over the records in order.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Said {
     pub(crate) fn records(
         &self,
         batch: Batch,
-        mut out: impl FnMut(&Record<'_>),
+        mut out: impl FnMut(&FcRecord<'_>),
     ) -> Result<(), Corrupt> {
         let removed = self.removed();
         let mut named: Vec<Ino> = removed.keys().copied().collect();
@@ -53,7 +53,7 @@ impl Said {
         }
         for (parent, name) in &self.names {
             if let Some(ino) = name.logged.filter(|_| name.now != name.logged) {
-                out(&Record::Unlink(entry(*parent, &name.name, ino)));
+                out(&FcRecord::Unlink(entry(*parent, &name.name, ino)));
             }
         }
         let mut newborn: Vec<Ino> = self.born_in(batch).collect();
@@ -62,9 +62,9 @@ impl Said {
             match newborn.iter().position(|new| *new == ino) {
                 Some(place) => {
                     newborn.swap_remove(place);
-                    out(&Record::Creat(entry));
+                    out(&FcRecord::Creat(entry));
                 }
-                None => out(&Record::Link(entry)),
+                None => out(&FcRecord::Link(entry)),
             }
         }
         for (ino, ranges) in &self.ranges {
@@ -107,15 +107,15 @@ impl Said {
     }
 }
 
-fn entry(parent: Ino, name: &[u8], ino: Ino) -> Named<'_> {
-    Named { parent, ino, name }
+fn entry(parent: Ino, name: &[u8], ino: Ino) -> DentryInfo<'_> {
+    DentryInfo { parent, ino, name }
 }
 
 fn inode(
     ino: Ino,
     logged: &Logged,
     more_links: u16,
-    out: &mut impl FnMut(&Record<'_>),
+    out: &mut impl FnMut(&FcRecord<'_>),
 ) -> Result<(), Corrupt> {
     let mut raw = logged.fields.clone();
     if more_links > 0 {
@@ -123,13 +123,13 @@ fn inode(
         inode.set_links_count(inode.links_count().saturating_add(more_links));
         inode.write_to(&mut raw);
     }
-    out(&Record::Inode { ino, raw: &raw });
+    out(&FcRecord::Inode { ino, raw: &raw });
     Ok(())
 }
 
-fn map(ino: Ino, range: &Range, out: &mut impl FnMut(&Record<'_>)) {
+fn map(ino: Ino, range: &Range, out: &mut impl FnMut(&FcRecord<'_>)) {
     let Some((at, reads_as_zeros)) = range.at else {
-        out(&Record::DelRange {
+        out(&FcRecord::DelRange {
             ino,
             first: range.first,
             blocks: range.len,
@@ -143,7 +143,7 @@ fn map(ino: Ino, range: &Range, out: &mut impl FnMut(&Record<'_>)) {
         let start = ondisk::FsBlock(at.0 + u64::from(done));
         // At most `MAX_LEN`.
         let extent = Extent::new(first, len as u16, start, reads_as_zeros);
-        out(&Record::AddRange {
+        out(&FcRecord::AddRange {
             ino,
             extent: extent.to_bytes(),
         });

@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Locks are coupled: a child's is taken before its parent's is given back, from the anchor down, so nobody sees a node
-//! in the middle of a split. An update ([`Tree::update`], a search with an insertion length of 0) shares every node but
-//! the leaf, and never splits. An insert ([`Tree::insert`]) holds the leaf's parent exclusively and splits a leaf
-//! without room; when the parent has no room either, it begins again one level higher. Nodes are never joined: the tree
-//! lives as long as one transaction. All nodes have rank [`Rank::LogTree`], keyed by their height. Nothing here is on
-//! disk; a crash forgets the tree.
+//! in the middle of a split. An update ([`LogTree::update`], a search with an insertion length of 0) shares every node
+//! but the leaf, and never splits. An insert ([`LogTree::insert`]) holds the leaf's parent exclusively and splits a
+//! leaf without room; when the parent has no room either, it begins again one level higher. Nodes are never joined:
+//! the tree lives as long as one transaction. All nodes have rank [`Rank::LogTree`], keyed by their height. Nothing
+//! here is on disk; a crash forgets the tree.
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, Counter, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -24,14 +24,14 @@ const LEVELS_MAX: u64 = 64;
 const CHILDREN_MIN: usize = 4;
 
 /// What a leaf holds.
-pub trait Value {
+pub trait LeafValue {
     /// Bytes that count towards a node's size.
     fn weight(&self) -> usize;
 }
 
-/// How often what was done; see [`Tree::counters`].
+/// How often what was done; see [`LogTree::counters`].
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct TreeCounters {
     /// Items changed with their leaf alone locked for writing.
     pub updates: Counter,
     /// Items put in, or changed, with the leaf's parent locked for writing.
@@ -47,14 +47,14 @@ pub struct Counters {
 }
 
 /// The tree; see the module.
-pub struct Tree<K, V> {
+pub struct LogTree<K, V> {
     /// Holds the root as its only child.
     anchor: Node<K, V>,
     /// The root's level. [atomic: Relaxed, hint; written with the anchor locked]
     height: AtomicU64,
     /// Bytes of a node. [const]
     node_bytes: usize,
-    counters: Counters,
+    counters: TreeCounters,
 }
 
 struct Node<K, V> {
@@ -88,7 +88,7 @@ enum Inserted<V> {
     Again(u64, V),
 }
 
-impl<K: Ord + Copy, V: Value> Node<K, V> {
+impl<K: Ord + Copy, V: LeafValue> Node<K, V> {
     fn new(level: u64, body: Body<K, V>) -> Node<K, V> {
         // Locks are waited for from the anchor down: higher nodes come first.
         let height = LEVELS_MAX.saturating_sub(level);
@@ -99,7 +99,7 @@ impl<K: Ord + Copy, V: Value> Node<K, V> {
     }
 }
 
-impl<K: Ord + Copy, V: Value> Body<K, V> {
+impl<K: Ord + Copy, V: LeafValue> Body<K, V> {
     /// The child that may hold `key`, and its place; `None` in a leaf.
     fn child(&self, key: &K) -> Option<(usize, &Arc<Node<K, V>>)> {
         let Body::Inner(children) = self else {
@@ -155,13 +155,13 @@ impl<K: Ord + Copy, V: Value> Body<K, V> {
     }
 }
 
-fn weigh<K, V: Value>(items: &[(K, V)]) -> usize {
+fn weigh<K, V: LeafValue>(items: &[(K, V)]) -> usize {
     let of = |(_, value): &(K, V)| value.weight() + size_of::<K>();
     items.iter().map(of).sum()
 }
 
 /// Goes down from a node locked for reading to the leaf that may hold `key`, which alone is locked for writing.
-fn descend<K: Ord + Copy, V: Value, R>(
+fn descend<K: Ord + Copy, V: LeafValue, R>(
     above: RwLockReadGuard<'_, Body<K, V>>,
     key: &K,
     work: impl FnOnce(&mut Vec<(K, V)>) -> Option<R>,
@@ -182,7 +182,7 @@ fn descend<K: Ord + Copy, V: Value, R>(
 
 /// Shows the leaf that may hold `key`, locked for reading, with the least key of the leaf behind it. `end`: the least
 /// key behind the node above.
-fn show<K: Ord + Copy, V: Value, R>(
+fn show<K: Ord + Copy, V: LeafValue, R>(
     above: RwLockReadGuard<'_, Body<K, V>>,
     key: &K,
     end: Option<K>,
@@ -199,21 +199,21 @@ fn show<K: Ord + Copy, V: Value, R>(
     }
 }
 
-impl<K: Ord + Copy + Default, V: Value> Tree<K, V> {
+impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
     /// An empty tree with nodes of about so many bytes.
     #[must_use]
-    pub fn new(node_bytes: usize) -> Tree<K, V> {
+    pub fn new(node_bytes: usize) -> LogTree<K, V> {
         let root = Arc::new(Node::new(0, Body::Leaf(Vec::new())));
-        Tree {
+        LogTree {
             anchor: Node::new(LEVELS_MAX, Body::Inner(vec![(K::default(), root)])),
             height: AtomicU64::new(0),
             node_bytes,
-            counters: Counters::default(),
+            counters: TreeCounters::default(),
         }
     }
 
     /// What was counted so far.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &TreeCounters {
         &self.counters
     }
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sync::schedule::{self, Plan};
+use sync::schedule::{self, SchedulePlan};
 use sync::thread::workers;
 
 use super::*;
 
-impl Value for Vec<u8> {
+impl LeafValue for Vec<u8> {
     fn weight(&self) -> usize {
         self.len()
     }
@@ -17,7 +17,7 @@ impl Value for Vec<u8> {
 /// So small that a few items make several levels.
 const NODE: usize = 64;
 
-fn items(tree: &Tree<u64, Vec<u8>>) -> Vec<(u64, Vec<u8>)> {
+fn items(tree: &LogTree<u64, Vec<u8>>) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
     tree.scan(0, |key, value| {
         all.push((*key, value.clone()));
@@ -31,7 +31,7 @@ proptest! {
     fn it_holds_what_a_map_holds(
         steps in prop::collection::vec((0_u8..4, 0_u64..200, 0_usize..24), 1..600)
     ) {
-        let (tree, mut map) = (Tree::new(NODE), BTreeMap::new());
+        let (tree, mut map) = (LogTree::new(NODE), BTreeMap::new());
         for (what, key, len) in steps {
             let value = vec![len as u8; len];
             match what {
@@ -54,7 +54,7 @@ proptest! {
 
 #[test]
 fn an_update_never_locks_a_parent_for_writing_and_never_splits() {
-    let tree = Tree::new(NODE);
+    let tree = LogTree::new(NODE);
     (0..500).for_each(|key| assert!(!tree.insert(key * 7 % 500, vec![0; 8], |_, _| ())));
     let counters = tree.counters();
     let before = (
@@ -82,7 +82,7 @@ fn an_update_never_locks_a_parent_for_writing_and_never_splits() {
 fn threads_that_insert_update_and_scan_at_once_lose_nothing() {
     for seed in 0..150 {
         let work = || {
-            let tree = Tree::new(NODE);
+            let tree = LogTree::new(NODE);
             (0..12_u64).for_each(|key| {
                 tree.insert(key * 10, vec![0; 8], |_, _| ());
             });
@@ -114,7 +114,7 @@ fn threads_that_insert_update_and_scan_at_once_lose_nothing() {
             let counts = [0, 40, 80].map(|key| tree.get(&key, |value| value[0]));
             assert_eq!(counts, [Some(2); 3]);
         };
-        let plan = Plan {
+        let plan = SchedulePlan {
             seed,
             points: 1_000_000,
         };

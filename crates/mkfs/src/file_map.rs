@@ -1,6 +1,6 @@
 //! Maps of files whose blocks are known from the start: an extent tree of at most two levels, or a block map.
 
-use ondisk::extent::{self, Entries, Extent, ExtentIndex};
+use ondisk::extent::{self, Extent, ExtentEntries, ExtentIndex};
 use ondisk::{BlockSize, FsBlock, Inode, LBlock, indirect};
 
 use crate::Run;
@@ -60,7 +60,7 @@ pub(crate) fn write(
     }
     let list = extent_list(runs);
     if places.is_empty() {
-        extent::encode(inode.block_area_mut(), 0, Entries::Extents(&list));
+        extent::encode(inode.block_area_mut(), 0, ExtentEntries::Extents(&list));
         return Vec::new();
     }
     let per_leaf = usize::from(extent::block_entries(block_size.bytes()));
@@ -68,7 +68,7 @@ pub(crate) fn write(
     let mut blocks = Vec::new();
     for (leaf, place) in list.chunks(per_leaf).zip(places) {
         let mut bytes = vec![0; block_size.bytes()];
-        extent::encode(&mut bytes, 0, Entries::Extents(leaf));
+        extent::encode(&mut bytes, 0, ExtentEntries::Extents(leaf));
         if let Some(seed) = seed {
             extent::set_tail(&mut bytes, seed);
         }
@@ -79,7 +79,7 @@ pub(crate) fn write(
             bytes,
         });
     }
-    extent::encode(inode.block_area_mut(), 1, Entries::Indices(&indices));
+    extent::encode(inode.block_area_mut(), 1, ExtentEntries::Indices(&indices));
     blocks
 }
 

@@ -1,7 +1,7 @@
 //! An empty file system: the layout, a root directory, and lost+found.
 
 use device::{BlockDevice, DeviceError};
-use ondisk::dirent::{self, BlockWriter, Form};
+use ondisk::dirent::{self, DirBlockWriter, DirForm};
 use ondisk::{Feature, FileType, FsBlock, Group, Ino};
 
 use crate::file_map::MapBlock;
@@ -119,9 +119,9 @@ impl FreeBlocks<'_> {
     }
 }
 
-fn form(layout: &Layout) -> Form {
+fn form(layout: &Layout) -> DirForm {
     let geometry = layout.geometry();
-    Form {
+    DirForm {
         block_size: geometry.block_size(),
         filetype: geometry.has(Feature::FILETYPE),
         checksum: geometry.has(Feature::METADATA_CSUM),
@@ -179,7 +179,7 @@ fn write_directory(
     for run in &plan.runs {
         for block in run.start.0..run.end().0 {
             let mut bytes = vec![0; form.block_size.bytes()];
-            let mut writer = BlockWriter::new(&mut bytes, form);
+            let mut writer = DirBlockWriter::new(&mut bytes, form);
             for (name, target) in std::mem::take(&mut names) {
                 let fits = writer.push(*target, name, Some(FileType::Directory), None);
                 debug_assert!(fits);

@@ -5,7 +5,7 @@ mod tools;
 
 use std::path::Path;
 
-use testkit::{Mounted, e2fsck};
+use testkit::{KernelMount, e2fsck};
 use tools::Case;
 
 /// Writes through the kernel: directories, small files, one that needs many blocks, a deleted one.
@@ -43,7 +43,7 @@ fn check_in(place: &Path, case: &Case, mounts: bool) {
         testkit::skip("mounting needs root");
         return;
     }
-    match Mounted::with(&image, "loop") {
+    match KernelMount::with(&image, "loop") {
         Ok(mounted) => {
             if summary.free_inodes > 100 {
                 work_on(&mounted.path());

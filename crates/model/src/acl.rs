@@ -1,8 +1,8 @@
 //! POSIX ACLs as the kernel keeps them beside permission bits: what setting one does to the bits, what chmod does to
 //! one, and what new nodes get of their directory's. In the form of system calls (version 2).
 
-use crate::tree::{Kind, NodeId, Tree};
-use crate::{Errno, Target};
+use crate::tree::{Kind, ModelId, ModelTree};
+use crate::{Errno, OpTarget};
 
 /// The attribute that holds a node's own ACL.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -102,11 +102,11 @@ pub(crate) fn is_acl(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
 }
 
-impl Tree {
+impl ModelTree {
     /// Sets (with a value) or removes an ACL. What changes nothing leaves the node untouched.
     pub(crate) fn set_acl(
         &mut self,
-        file: &Target,
+        file: &OpTarget,
         name: &[u8],
         value: Option<&[u8]>,
     ) -> Result<(), Errno> {
@@ -136,7 +136,7 @@ impl Tree {
     }
 
     /// A node's ACL follows its new permission bits.
-    pub(crate) fn acl_follows(&mut self, id: NodeId) {
+    pub(crate) fn acl_follows(&mut self, id: ModelId) {
         let node = self.change(id);
         let mode = node.mode;
         let Some(mut entries) = node.xattrs.get(ACCESS).and_then(|value| read(value)) else {
@@ -152,7 +152,7 @@ impl Tree {
     }
 
     /// What a new node gets of its directory's default ACL.
-    pub(crate) fn inherit_acl(&mut self, directory: NodeId, id: NodeId) {
+    pub(crate) fn inherit_acl(&mut self, directory: ModelId, id: ModelId) {
         let Some(default) = self.node(directory).xattrs.get(DEFAULT).cloned() else {
             return;
         };

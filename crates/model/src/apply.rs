@@ -1,8 +1,8 @@
 //! One operation on the tree. It succeeds whole or changes nothing.
 
-use crate::{Errno, Kind, Op, Target, Tree};
+use crate::{Errno, Kind, ModelTree, Op, OpTarget};
 
-impl Tree {
+impl ModelTree {
     /// Applies `op`, as Linux would for root.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Tree {
     }
 
     /// Whether a file or directory can be opened for reading.
-    fn openable(&self, file: &Target) -> Result<(), Errno> {
+    fn openable(&self, file: &OpTarget) -> Result<(), Errno> {
         match self.node(self.find(file)?).kind {
             Kind::File(_) | Kind::Directory(_) => Ok(()),
             Kind::Symlink(_) => Err(Errno::ELOOP),

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::{Kind, Node, NodeId, Path, Tree};
+use crate::{Kind, ModelId, ModelNode, ModelPath, ModelTree};
 
 /// The first place where two trees differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
     /// Where.
-    pub path: Path,
+    pub path: ModelPath,
     /// What, as `expected ... found ...`.
     pub what: String,
 }
@@ -21,17 +21,20 @@ impl fmt::Display for Difference {
     }
 }
 
-impl Tree {
+impl ModelTree {
     /// Compares all but contents of files (their sizes are compared). Gives each found node's number here.
     ///
     /// # Errors
     /// The first difference in order of the walk.
-    pub fn compare_metadata(&self, found: &Tree) -> Result<BTreeMap<NodeId, NodeId>, Difference> {
+    pub fn compare_metadata(
+        &self,
+        found: &ModelTree,
+    ) -> Result<BTreeMap<ModelId, ModelId>, Difference> {
         let (mut expected, mut actual) = (self.walk(), found.walk());
         expected.sort();
         actual.sort();
-        let mut numbers: BTreeMap<NodeId, NodeId> = BTreeMap::new();
-        let mut back: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+        let mut numbers: BTreeMap<ModelId, ModelId> = BTreeMap::new();
+        let mut back: BTreeMap<ModelId, ModelId> = BTreeMap::new();
         let mut actual = actual.into_iter().peekable();
         for (path, id) in expected {
             let Some((_, there)) = actual.next_if(|(other, _)| *other == path) else {
@@ -72,7 +75,7 @@ impl Tree {
     ///
     /// # Errors
     /// The first difference.
-    pub fn compare(&self, found: &Tree) -> Result<(), Difference> {
+    pub fn compare(&self, found: &ModelTree) -> Result<(), Difference> {
         let numbers = self.compare_metadata(found)?;
         for (path, there) in found.walk() {
             let (Kind::File(mine), Kind::File(theirs)) =
@@ -94,12 +97,12 @@ impl Tree {
 }
 
 /// All of a node but contents and names.
-fn describe(node: &Node) -> String {
+fn describe(node: &ModelNode) -> String {
     format!("{}, {} links", describe_but_links(node), node.links)
 }
 
 /// All of a node but contents, names and how many there are.
-pub(crate) fn describe_but_links(node: &Node) -> String {
+pub(crate) fn describe_but_links(node: &ModelNode) -> String {
     let kind = match &node.kind {
         Kind::File(content) => format!("file of {} bytes", content.size()),
         Kind::Directory(_) => "directory".into(),

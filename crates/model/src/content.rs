@@ -13,17 +13,17 @@ pub const SECTOR: usize = 512;
 
 /// The bytes of a regular file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Content {
+pub struct FileBytes {
     size: u64,
     /// Allocated blocks by index; `None` is unwritten. Bytes beyond the size are zero.
     blocks: BTreeMap<u64, Option<Rc<[u8]>>>,
 }
 
-impl Content {
+impl FileBytes {
     /// A file that holds these bytes, all of them data.
     #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Content {
-        let mut content = Content::default();
+    pub fn from_bytes(bytes: &[u8]) -> FileBytes {
+        let mut content = FileBytes::default();
         content.write(0, bytes);
         content
     }
@@ -70,7 +70,7 @@ impl Content {
 
     /// Whether some block's bytes stand at another place in `after`, shared and not copied, as collapse and insert
     /// leave them.
-    pub(crate) fn moved_into(&self, after: &Content) -> bool {
+    pub(crate) fn moved_into(&self, after: &FileBytes) -> bool {
         self.blocks.iter().any(|(block, bytes)| {
             let Some(bytes) = bytes else { return false };
             after.blocks.iter().any(|(other, moved)| {
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_cut_tail_reads_as_zeros_when_the_file_grows_again() {
-        let mut content = Content::default();
+        let mut content = FileBytes::default();
         content.write(0, &[7; 6000]);
         content.truncate(5000);
         content.truncate(6000);
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn collapse_and_insert_move_what_follows() {
-        let mut content = Content::default();
+        let mut content = FileBytes::default();
         content.write(0, &[1; 4096]);
         content.write(4096, &[2; 4096]);
         content.write(8192, &[3; 100]);
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn zeroing_keeps_blocks_and_punching_frees_them() {
-        let mut content = Content::default();
+        let mut content = FileBytes::default();
         content.write(0, &[1; 12288]);
         content.zero(0, 5000);
         assert!(content.is_allocated(0) && !content.is_data(0) && content.is_data(1));

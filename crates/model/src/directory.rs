@@ -2,39 +2,44 @@
 
 use std::collections::BTreeMap;
 
-use crate::tree::{Kind, NodeId, Tree};
-use crate::{Errno, Path, RenameFlag, Target};
+use crate::tree::{Kind, ModelId, ModelTree};
+use crate::{Errno, ModelPath, OpTarget, RenameMode};
 
 const S_ISGID: u16 = 0o2000;
 
-impl Tree {
+impl ModelTree {
     /// The directory that is to hold the last name of `path`, and that name.
-    fn parent<'p>(&self, path: &'p Path) -> Result<(NodeId, &'p [u8]), Errno> {
+    fn parent<'p>(&self, path: &'p ModelPath) -> Result<(ModelId, &'p [u8]), Errno> {
         let (name, parents) = path.0.split_last().ok_or(Errno::EBUSY)?;
-        let directory = self.lookup(&Path(parents.to_vec()))?;
+        let directory = self.lookup(&ModelPath(parents.to_vec()))?;
         self.names(directory)?;
         Ok((directory, name))
     }
 
-    fn find_name(&self, directory: NodeId, name: &[u8]) -> Result<Option<NodeId>, Errno> {
+    fn find_name(&self, directory: ModelId, name: &[u8]) -> Result<Option<ModelId>, Errno> {
         if name.len() > 255 {
             return Err(Errno::ENAMETOOLONG);
         }
         Ok(self.names(directory)?.get(name).copied())
     }
 
-    fn names_mut(&mut self, directory: NodeId) -> &mut BTreeMap<Vec<u8>, NodeId> {
+    fn names_mut(&mut self, directory: ModelId) -> &mut BTreeMap<Vec<u8>, ModelId> {
         match &mut self.change(directory).kind {
             Kind::Directory(names) => names,
             _ => unreachable!("callers looked the directory up with names()"),
         }
     }
 
-    fn is_directory(&self, id: NodeId) -> bool {
+    fn is_directory(&self, id: ModelId) -> bool {
         matches!(self.node(id).kind, Kind::Directory(_))
     }
 
-    pub(crate) fn create(&mut self, path: &Path, mode: u16, kind: Kind) -> Result<NodeId, Errno> {
+    pub(crate) fn create(
+        &mut self,
+        path: &ModelPath,
+        mode: u16,
+        kind: Kind,
+    ) -> Result<ModelId, Errno> {
         let (directory, name) = self.parent(path)?;
         if self.find_name(directory, name)?.is_some() {
             return Err(Errno::EEXIST);
@@ -48,7 +53,7 @@ impl Tree {
     }
 
     /// A new node that takes what a new child takes from its directory.
-    fn add_under(&mut self, directory: NodeId, kind: Kind, mode: u16) -> NodeId {
+    fn add_under(&mut self, directory: ModelId, kind: Kind, mode: u16) -> ModelId {
         let (parent_mode, parent_gid) = (self.node(directory).mode, self.node(directory).gid);
         let id = self.add(kind, mode);
         self.inherit_acl(directory, id);
@@ -63,7 +68,7 @@ impl Tree {
         id
     }
 
-    pub(crate) fn link(&mut self, from: &Target, to: &Path) -> Result<(), Errno> {
+    pub(crate) fn link(&mut self, from: &OpTarget, to: &ModelPath) -> Result<(), Errno> {
         let id = self.find(from)?;
         let (directory, name) = self.parent(to)?;
         if self.find_name(directory, name)?.is_some() {
@@ -82,7 +87,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(crate) fn unlink(&mut self, path: &Path) -> Result<(), Errno> {
+    pub(crate) fn unlink(&mut self, path: &ModelPath) -> Result<(), Errno> {
         let (directory, name) = self.parent(path)?;
         let id = self.find_name(directory, name)?.ok_or(Errno::ENOENT)?;
         if self.is_directory(id) {
@@ -93,7 +98,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(crate) fn rmdir(&mut self, path: &Path) -> Result<(), Errno> {
+    pub(crate) fn rmdir(&mut self, path: &ModelPath) -> Result<(), Errno> {
         let (directory, name) = self.parent(path)?;
         let id = self.find_name(directory, name)?.ok_or(Errno::ENOENT)?;
         match &self.node(id).kind {
@@ -106,18 +111,23 @@ impl Tree {
         Ok(())
     }
 
-    fn drop_link(&mut self, id: NodeId) {
+    fn drop_link(&mut self, id: ModelId) {
         self.change(id).links -= 1;
         self.release(id);
     }
 
-    fn remove_directory(&mut self, parent: NodeId, id: NodeId) {
+    fn remove_directory(&mut self, parent: ModelId, id: ModelId) {
         self.change(parent).links -= 1;
         self.change(id).links = 0;
         self.release(id);
     }
 
-    pub(crate) fn rename(&mut self, from: &Path, to: &Path, flag: RenameFlag) -> Result<(), Errno> {
+    pub(crate) fn rename(
+        &mut self,
+        from: &ModelPath,
+        to: &ModelPath,
+        flag: RenameMode,
+    ) -> Result<(), Errno> {
         let (old_directory, old_name) = self.parent(from)?;
         let (new_directory, new_name) = self.parent(to)?;
         let id = self
@@ -125,8 +135,8 @@ impl Tree {
             .ok_or(Errno::ENOENT)?;
         let target = self.find_name(new_directory, new_name)?;
         match (flag, target) {
-            (RenameFlag::NoReplace, Some(_)) => return Err(Errno::EEXIST),
-            (RenameFlag::Exchange, None) => return Err(Errno::ENOENT),
+            (RenameMode::NoReplace, Some(_)) => return Err(Errno::EEXIST),
+            (RenameMode::Exchange, None) => return Err(Errno::ENOENT),
             _ => {}
         }
         // The moved directory must not hold its new place, nor the replaced one the old place.
@@ -137,7 +147,7 @@ impl Tree {
             && from.0.starts_with(&to.0)
             && to != from
         {
-            return Err(if flag == RenameFlag::Exchange {
+            return Err(if flag == RenameMode::Exchange {
                 Errno::EINVAL
             } else {
                 Errno::ENOTEMPTY
@@ -145,7 +155,7 @@ impl Tree {
         }
         match target {
             Some(target) if target == id => Ok(()),
-            Some(target) if flag == RenameFlag::Exchange => {
+            Some(target) if flag == RenameMode::Exchange => {
                 // Both count as changed, as their ctime does.
                 self.change(id);
                 self.change(target);
@@ -177,7 +187,7 @@ impl Tree {
         }
     }
 
-    fn replaceable(&self, id: NodeId, target: Option<NodeId>) -> Result<(), Errno> {
+    fn replaceable(&self, id: ModelId, target: Option<ModelId>) -> Result<(), Errno> {
         let Some(target) = target else { return Ok(()) };
         match (self.is_directory(id), &self.node(target).kind) {
             (true, Kind::Directory(names)) if !names.is_empty() => Err(Errno::ENOTEMPTY),
@@ -190,10 +200,10 @@ impl Tree {
 
     fn move_name(
         &mut self,
-        old: (NodeId, &[u8]),
-        new: (NodeId, &[u8]),
-        id: NodeId,
-        target: Option<NodeId>,
+        old: (ModelId, &[u8]),
+        new: (ModelId, &[u8]),
+        id: ModelId,
+        target: Option<ModelId>,
     ) {
         // The node itself counts as changed, as its ctime does.
         self.change(id);
@@ -210,14 +220,19 @@ impl Tree {
         }
     }
 
-    pub(crate) fn open(&mut self, path: &Path, slot: u8) -> Result<(), Errno> {
-        let id = self.regular(&Target::Path(path.clone()))?;
+    pub(crate) fn open(&mut self, path: &ModelPath, slot: u8) -> Result<(), Errno> {
+        let id = self.regular(&OpTarget::Path(path.clone()))?;
         self.close(slot);
         self.slots.insert(slot, id);
         Ok(())
     }
 
-    pub(crate) fn open_temp(&mut self, directory: &Path, slot: u8, mode: u16) -> Result<(), Errno> {
+    pub(crate) fn open_temp(
+        &mut self,
+        directory: &ModelPath,
+        slot: u8,
+        mode: u16,
+    ) -> Result<(), Errno> {
         let directory = self.lookup(directory)?;
         self.names(directory).map_err(|_| Errno::ENOTDIR)?;
         let id = self.add_under(directory, Kind::File(Default::default()), mode);

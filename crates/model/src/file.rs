@@ -1,17 +1,17 @@
 //! Operations on one inode: contents, attributes, extended attributes.
 
 use crate::acl;
-use crate::content::{BLOCK, Content};
-use crate::tree::{Kind, NodeId, Tree};
-use crate::{Errno, Mode, Target, XattrFlag};
+use crate::content::{BLOCK, FileBytes};
+use crate::tree::{Kind, ModelId, ModelTree};
+use crate::{Errno, FallocateMode, OpTarget, XattrCondition};
 
 const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
 
-impl Tree {
+impl ModelTree {
     /// A regular file's number.
-    pub(crate) fn regular(&self, file: &Target) -> Result<NodeId, Errno> {
+    pub(crate) fn regular(&self, file: &OpTarget) -> Result<ModelId, Errno> {
         let id = self.find(file)?;
         match self.node(id).kind {
             Kind::File(_) => Ok(id),
@@ -22,7 +22,7 @@ impl Tree {
     }
 
     /// The contents of a regular file, to change.
-    pub(crate) fn content(&mut self, file: &Target) -> Result<&mut Content, Errno> {
+    pub(crate) fn content(&mut self, file: &OpTarget) -> Result<&mut FileBytes, Errno> {
         let id = self.regular(file)?;
         match &mut self.change(id).kind {
             Kind::File(content) => Ok(content),
@@ -32,13 +32,13 @@ impl Tree {
 
     pub(crate) fn fallocate(
         &mut self,
-        file: &Target,
-        mode: Mode,
+        file: &OpTarget,
+        mode: FallocateMode,
         offset: u64,
         len: u64,
     ) -> Result<(), Errno> {
         if let Kind::File(content) = &self.node(self.find(file)?).kind
-            && mode == Mode::Punch
+            && mode == FallocateMode::Punch
             && offset >= content.size()
             && len > 0
         {
@@ -54,31 +54,41 @@ impl Tree {
         let whole = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
         match mode {
             _ if len == 0 => return Err(Errno::EINVAL),
-            Mode::Collapse if !whole || end >= content.size() => return Err(Errno::EINVAL),
-            Mode::Insert if !whole || offset >= content.size() => return Err(Errno::EINVAL),
-            Mode::Allocate => {
+            FallocateMode::Collapse if !whole || end >= content.size() => {
+                return Err(Errno::EINVAL);
+            }
+            FallocateMode::Insert if !whole || offset >= content.size() => {
+                return Err(Errno::EINVAL);
+            }
+            FallocateMode::Allocate => {
                 content.allocate(offset, len);
                 content.grow(end);
             }
-            Mode::KeepSize => content.allocate(offset, len),
-            Mode::Punch => {
+            FallocateMode::KeepSize => content.allocate(offset, len),
+            FallocateMode::Punch => {
                 // Linux leaves what was allocated beyond the block that holds the end.
                 let end = end.min(content.size().next_multiple_of(BLOCK));
                 content.punch(offset, end - offset);
             }
-            Mode::Zero => {
+            FallocateMode::Zero => {
                 content.zero(offset, len);
                 content.grow(end);
             }
-            Mode::ZeroKeepSize => content.zero(offset, len),
-            Mode::Collapse => content.collapse(offset, len),
-            Mode::Insert => content.insert(offset, len),
+            FallocateMode::ZeroKeepSize => content.zero(offset, len),
+            FallocateMode::Collapse => content.collapse(offset, len),
+            FallocateMode::Insert => content.insert(offset, len),
         }
         Ok(())
     }
 
     /// Whether what is to be allocated is, and the file as long as it is to be.
-    fn has_room(&self, file: &Target, mode: Mode, offset: u64, len: u64) -> Result<bool, Errno> {
+    fn has_room(
+        &self,
+        file: &OpTarget,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<bool, Errno> {
         let id = self.regular(file)?;
         let Kind::File(content) = &self.node(id).kind else {
             return Ok(false);
@@ -86,18 +96,18 @@ impl Tree {
         let end = offset + len;
         let mut blocks = offset / BLOCK..end.div_ceil(BLOCK);
         Ok(match mode {
-            Mode::Allocate => end <= content.size(),
-            Mode::KeepSize => true,
+            FallocateMode::Allocate => end <= content.size(),
+            FallocateMode::KeepSize => true,
             _ => false,
         } && blocks.all(|block| content.is_allocated(block)))
     }
 
     pub(crate) fn set_xattr(
         &mut self,
-        file: &Target,
+        file: &OpTarget,
         name: &[u8],
         value: &[u8],
-        flag: XattrFlag,
+        flag: XattrCondition,
     ) -> Result<(), Errno> {
         if acl::is_acl(name) {
             return self.set_acl(file, name, Some(value));
@@ -106,15 +116,15 @@ impl Tree {
         self.may_have_xattr(file, name)?;
         let exists = self.node(id).xattrs.contains_key(name);
         match flag {
-            XattrFlag::Create if exists => return Err(Errno::EEXIST),
-            XattrFlag::Replace if !exists => return Err(Errno::ENODATA),
+            XattrCondition::Create if exists => return Err(Errno::EEXIST),
+            XattrCondition::Replace if !exists => return Err(Errno::ENODATA),
             _ => {}
         }
         self.change(id).xattrs.insert(name.to_vec(), value.to_vec());
         Ok(())
     }
 
-    pub(crate) fn remove_xattr(&mut self, file: &Target, name: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn remove_xattr(&mut self, file: &OpTarget, name: &[u8]) -> Result<(), Errno> {
         if acl::is_acl(name) {
             return self.set_acl(file, name, None);
         }
@@ -128,7 +138,7 @@ impl Tree {
     }
 
     /// `user.` attributes belong to files and directories only.
-    fn may_have_xattr(&self, file: &Target, name: &[u8]) -> Result<(), Errno> {
+    fn may_have_xattr(&self, file: &OpTarget, name: &[u8]) -> Result<(), Errno> {
         let kind = &self.node(self.find(file)?).kind;
         if name.starts_with(b"user.") && !matches!(kind, Kind::File(_) | Kind::Directory(_)) {
             return Err(Errno::EPERM);
@@ -136,7 +146,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(crate) fn chmod(&mut self, file: &Target, mode: u16) -> Result<(), Errno> {
+    pub(crate) fn chmod(&mut self, file: &OpTarget, mode: u16) -> Result<(), Errno> {
         let id = self.find(file)?;
         if matches!(self.node(id).kind, Kind::Symlink(_)) {
             return Err(Errno::EOPNOTSUPP);
@@ -146,7 +156,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(crate) fn chown(&mut self, file: &Target, uid: u32, gid: u32) -> Result<(), Errno> {
+    pub(crate) fn chown(&mut self, file: &OpTarget, uid: u32, gid: u32) -> Result<(), Errno> {
         let id = self.find(file)?;
         let node = self.change(id);
         (node.uid, node.gid) = (uid, gid);

@@ -3,11 +3,14 @@
 
 use crate::acl;
 use crate::content::BLOCK;
-use crate::{Device, Kind, Mode, Op, Path, Random, RenameFlag, Target, Tree, XattrFlag};
+use crate::{
+    Device, FallocateMode, Kind, ModelPath, ModelTree, Op, OpTarget, Random, RenameMode,
+    XattrCondition,
+};
 
 /// How large things get.
 #[derive(Clone, Copy, Debug)]
-pub struct Profile {
+pub struct SizeProfile {
     /// How many different names a directory may hold.
     pub names: u64,
     /// How deep directories nest.
@@ -18,9 +21,9 @@ pub struct Profile {
     pub slots: u8,
 }
 
-impl Default for Profile {
-    fn default() -> Profile {
-        Profile {
+impl Default for SizeProfile {
+    fn default() -> SizeProfile {
+        SizeProfile {
             names: 4,
             depth: 3,
             blocks: 12,
@@ -33,13 +36,13 @@ impl Default for Profile {
 #[derive(Clone, Debug)]
 pub struct Generator {
     random: Random,
-    profile: Profile,
+    profile: SizeProfile,
 }
 
 impl Generator {
     /// The same seed and profile give the same operations on the same trees.
     #[must_use]
-    pub fn new(seed: u64, profile: Profile) -> Generator {
+    pub fn new(seed: u64, profile: SizeProfile) -> Generator {
         Generator {
             random: Random::new(seed),
             profile,
@@ -47,7 +50,7 @@ impl Generator {
     }
 
     /// The next operation, which mostly succeeds on `tree`.
-    pub fn next(&mut self, tree: &Tree) -> Op {
+    pub fn next(&mut self, tree: &ModelTree) -> Op {
         match self.random.below(100) {
             0..=29 => self.name_op(tree),
             30..=44 => self.remove_op(tree),
@@ -66,8 +69,8 @@ impl Generator {
         }
     }
 
-    fn existing(&mut self, tree: &Tree, wanted: impl Fn(&Kind) -> bool) -> Option<Path> {
-        let found: Vec<Path> = tree
+    fn existing(&mut self, tree: &ModelTree, wanted: impl Fn(&Kind) -> bool) -> Option<ModelPath> {
+        let found: Vec<ModelPath> = tree
             .walk()
             .into_iter()
             .filter(|(_, id)| wanted(&tree.node(*id).kind))
@@ -76,13 +79,13 @@ impl Generator {
         (!found.is_empty()).then(|| self.random.pick(&found).clone())
     }
 
-    fn directory(&mut self, tree: &Tree) -> Path {
+    fn directory(&mut self, tree: &ModelTree) -> ModelPath {
         self.existing(tree, |kind| matches!(kind, Kind::Directory(_)))
-            .unwrap_or(Path(Vec::new()))
+            .unwrap_or(ModelPath(Vec::new()))
     }
 
     /// A name that may or may not exist, now and then below something that is no directory.
-    fn place(&mut self, tree: &Tree) -> Path {
+    fn place(&mut self, tree: &ModelTree) -> ModelPath {
         let mut parent = if self.random.one_in(30) {
             self.any(tree)
         } else {
@@ -94,8 +97,8 @@ impl Generator {
     }
 
     /// Any existing name but the root.
-    fn any(&mut self, tree: &Tree) -> Path {
-        let names: Vec<Path> = tree
+    fn any(&mut self, tree: &ModelTree) -> ModelPath {
+        let names: Vec<ModelPath> = tree
             .walk()
             .into_iter()
             .skip(1)
@@ -103,28 +106,28 @@ impl Generator {
             .collect();
         if names.is_empty() || self.random.one_in(20) {
             let name = self.name();
-            return Path(vec![name]);
+            return ModelPath(vec![name]);
         }
         self.random.pick(&names).clone()
     }
 
-    fn file(&mut self, tree: &Tree) -> Target {
+    fn file(&mut self, tree: &ModelTree) -> OpTarget {
         if self.random.one_in(4) {
-            return Target::Slot(self.slot());
+            return OpTarget::Slot(self.slot());
         }
         let wanted = if self.random.one_in(20) {
             Some(self.any(tree))
         } else {
             self.existing(tree, |kind| matches!(kind, Kind::File(_)))
         };
-        Target::Path(wanted.unwrap_or_else(|| Path::new("n0")))
+        OpTarget::Path(wanted.unwrap_or_else(|| ModelPath::new("n0")))
     }
 
-    fn any_target(&mut self, tree: &Tree) -> Target {
+    fn any_target(&mut self, tree: &ModelTree) -> OpTarget {
         if self.random.one_in(5) {
-            Target::Slot(self.slot())
+            OpTarget::Slot(self.slot())
         } else {
-            Target::Path(self.any(tree))
+            OpTarget::Path(self.any(tree))
         }
     }
 
@@ -138,7 +141,7 @@ impl Generator {
             .pick(&[0o644, 0o755, 0o600, 0o777, 0o2755, 0o4711, 0o1777, 0])
     }
 
-    fn name_op(&mut self, tree: &Tree) -> Op {
+    fn name_op(&mut self, tree: &ModelTree) -> Op {
         let (path, mode) = (self.place(tree), self.mode());
         match self.random.below(12) {
             0..=3 => Op::Create { path, mode },
@@ -171,11 +174,11 @@ impl Generator {
         }
     }
 
-    fn rename_op(&mut self, tree: &Tree, to: Path) -> Op {
+    fn rename_op(&mut self, tree: &ModelTree, to: ModelPath) -> Op {
         let flag = *self.random.pick(&[
-            RenameFlag::Replace,
-            RenameFlag::NoReplace,
-            RenameFlag::Exchange,
+            RenameMode::Replace,
+            RenameMode::NoReplace,
+            RenameMode::Exchange,
         ]);
         let to = if self.random.one_in(2) {
             self.any(tree)
@@ -189,7 +192,7 @@ impl Generator {
         }
     }
 
-    fn remove_op(&mut self, tree: &Tree) -> Op {
+    fn remove_op(&mut self, tree: &ModelTree) -> Op {
         let path = self.any(tree);
         match self.random.below(5) {
             0 => Op::Rmdir {
@@ -206,7 +209,7 @@ impl Generator {
         }
     }
 
-    fn content_op(&mut self, tree: &Tree) -> Op {
+    fn content_op(&mut self, tree: &ModelTree) -> Op {
         let file = self.file(tree);
         let limit = self.profile.blocks * BLOCK;
         let (offset, len) = (self.random.below(limit), self.random.below(3 * BLOCK));
@@ -228,16 +231,17 @@ impl Generator {
             },
             _ => {
                 let modes = [
-                    Mode::Allocate,
-                    Mode::KeepSize,
-                    Mode::Punch,
-                    Mode::Zero,
-                    Mode::ZeroKeepSize,
-                    Mode::Collapse,
-                    Mode::Insert,
+                    FallocateMode::Allocate,
+                    FallocateMode::KeepSize,
+                    FallocateMode::Punch,
+                    FallocateMode::Zero,
+                    FallocateMode::ZeroKeepSize,
+                    FallocateMode::Collapse,
+                    FallocateMode::Insert,
                 ];
                 let mode = *self.random.pick(&modes);
-                let whole = !self.random.one_in(5) && matches!(mode, Mode::Collapse | Mode::Insert);
+                let whole = !self.random.one_in(5)
+                    && matches!(mode, FallocateMode::Collapse | FallocateMode::Insert);
                 let round = if whole { BLOCK } else { 1 };
                 Op::Fallocate {
                     file,
@@ -249,7 +253,7 @@ impl Generator {
         }
     }
 
-    fn attribute_op(&mut self, tree: &Tree) -> Op {
+    fn attribute_op(&mut self, tree: &ModelTree) -> Op {
         let file = self.any_target(tree);
         match self.random.below(5) {
             0 => Op::Chmod {
@@ -274,10 +278,10 @@ impl Generator {
                 let len = *self.random.pick(&[0_usize, 1, 4, 30, 200]);
                 let value = vec![self.random.bits() as u8; len];
                 let flag = *self.random.pick(&[
-                    XattrFlag::Any,
-                    XattrFlag::Any,
-                    XattrFlag::Create,
-                    XattrFlag::Replace,
+                    XattrCondition::Any,
+                    XattrCondition::Any,
+                    XattrCondition::Create,
+                    XattrCondition::Replace,
                 ]);
                 Op::SetXattr {
                     file,
@@ -289,10 +293,10 @@ impl Generator {
         }
     }
 
-    fn acl_op(&mut self, tree: &Tree) -> Op {
+    fn acl_op(&mut self, tree: &ModelTree) -> Op {
         let is_default = self.random.one_in(2);
         let file = match is_default {
-            true if !self.random.one_in(8) => Target::Path(self.directory(tree)),
+            true if !self.random.one_in(8) => OpTarget::Path(self.directory(tree)),
             _ => self.any_target(tree),
         };
         let name = if is_default {
@@ -312,11 +316,11 @@ impl Generator {
             file,
             name,
             value: acl::encode(self.mode(), named),
-            flag: XattrFlag::Any,
+            flag: XattrCondition::Any,
         }
     }
 
-    fn slot_op(&mut self, tree: &Tree) -> Op {
+    fn slot_op(&mut self, tree: &ModelTree) -> Op {
         let slot = self.slot();
         match self.random.below(4) {
             0 => Op::OpenTemp {
@@ -332,11 +336,11 @@ impl Generator {
         }
     }
 
-    fn sync_op(&mut self, tree: &Tree) -> Op {
+    fn sync_op(&mut self, tree: &ModelTree) -> Op {
         match self.random.below(5) {
             0 => Op::Sync,
             1 => Op::Fsync {
-                file: Target::Path(self.directory(tree)),
+                file: OpTarget::Path(self.directory(tree)),
             },
             2 => Op::Fdatasync {
                 file: self.file(tree),

@@ -17,26 +17,26 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::content::{BLOCK, SECTOR};
-use crate::{Content, Difference, Kind, NodeId, Op, Path, Target, Tree};
+use crate::{Difference, FileBytes, Kind, ModelId, ModelPath, ModelTree, Op, OpTarget};
 
 /// A run's states and promises.
 #[derive(Clone, Debug)]
 pub struct History {
-    states: Vec<Tree>,
+    states: Vec<ModelTree>,
     /// For each node, the states that changed it in ascending order, and what they changed.
-    changed: BTreeMap<NodeId, Vec<(usize, Changed)>>,
+    changed: BTreeMap<ModelId, Vec<(usize, Changed)>>,
     /// No older state may be found.
     durable: usize,
     /// For each file, the state whose data are durable.
-    durable_data: BTreeMap<NodeId, usize>,
+    durable_data: BTreeMap<ModelId, usize>,
     /// Whether a promise about one inode is about no other.
     is_each: bool,
     /// Whether a write in place may leave an inode's times as they are.
     keeps_times: bool,
     /// For each inode, the state that it may not be older than; where promises are about one.
-    synced: BTreeMap<NodeId, usize>,
+    synced: BTreeMap<ModelId, usize>,
     /// The same for its names.
-    synced_names: BTreeMap<NodeId, usize>,
+    synced_names: BTreeMap<ModelId, usize>,
 }
 
 /// What a state changed of a node.
@@ -74,7 +74,7 @@ impl fmt::Display for Mismatch {
 impl History {
     /// A history that begins with a durable state.
     #[must_use]
-    pub fn new(start: Tree) -> History {
+    pub fn new(start: ModelTree) -> History {
         History {
             states: vec![start],
             changed: BTreeMap::new(),
@@ -90,7 +90,7 @@ impl History {
     /// As [`History::new`], where an fsync promises one inode and its names, and what was done before to others may be
     /// lost: rules 1 and 2 hold for each name and each inode by itself, from the last `sync` on.
     #[must_use]
-    pub fn new_of_each(start: Tree) -> History {
+    pub fn new_of_each(start: ModelTree) -> History {
         History {
             is_each: true,
             ..History::new(start)
@@ -109,7 +109,7 @@ impl History {
 
     /// The newest state.
     #[must_use]
-    pub fn last(&self) -> &Tree {
+    pub fn last(&self) -> &ModelTree {
         &self.states[self.states.len() - 1]
     }
 
@@ -121,12 +121,12 @@ impl History {
     }
 
     /// Adds a state that may be found from now on: the effect of an operation, or of a part of one.
-    pub fn push(&mut self, state: Tree) {
+    pub fn push(&mut self, state: ModelTree) {
         self.push_changed(state, Changed::Inode);
     }
 
     /// As [`History::push`], of the effect of this operation, or of a part of it.
-    pub fn push_of(&mut self, op: &Op, state: Tree) {
+    pub fn push_of(&mut self, op: &Op, state: ModelTree) {
         let least = match op {
             Op::Write { .. } if self.keeps_times => Changed::Data,
             _ => Changed::Inode,
@@ -134,7 +134,7 @@ impl History {
         self.push_changed(state, least);
     }
 
-    fn push_changed(&mut self, state: Tree, least: Changed) {
+    fn push_changed(&mut self, state: ModelTree, least: Changed) {
         let index = self.states.len();
         let before = self.last().clone();
         for (id, node) in state.nodes() {
@@ -153,7 +153,7 @@ impl History {
     /// Applies `op`, adds the state after it, and records what it promises; call it when the operation has returned.
     ///
     /// # Errors
-    /// As [`Tree::apply`]; there is no new state then.
+    /// As [`ModelTree::apply`]; there is no new state then.
     pub fn complete(&mut self, op: &Op) -> Result<(), crate::Errno> {
         let mut state = self.last().clone();
         state.apply(op)?;
@@ -173,7 +173,7 @@ impl History {
         let (file, all) = match op {
             Op::Sync => {
                 self.durable = self.durable.max(called);
-                let files: Vec<NodeId> = self.states[called].nodes().map(|(id, _)| id).collect();
+                let files: Vec<ModelId> = self.states[called].nodes().map(|(id, _)| id).collect();
                 for id in files {
                     self.promise_data(id, called);
                 }
@@ -196,7 +196,7 @@ impl History {
             .rev()
             .find(|(index, what)| *index <= called && is_promised(*what));
         let promised = promised.map_or(0, |(index, _)| *index);
-        let is_nameless = |state: &Tree| state.get(id).is_none_or(|node| node.links == 0);
+        let is_nameless = |state: &ModelTree| state.get(id).is_none_or(|node| node.links == 0);
         if self.is_each && self.states[called..].iter().any(is_nameless) {
             // Nothing of it is there after a crash, but perhaps a name that it had in the last full commit: an fsync
             // that finds the file without names, when called or a moment later, makes neither its state nor that
@@ -219,23 +219,23 @@ impl History {
 
     /// Which file an operation synchronises that has returned: what the caller has in a slot stays there meanwhile, but
     /// it may have been put there after `called`. A path that led elsewhere in between promises nothing.
-    fn synced_file(&self, file: &Target, called: usize) -> Option<NodeId> {
+    fn synced_file(&self, file: &OpTarget, called: usize) -> Option<ModelId> {
         let now = self.last().find(file).ok()?;
         let is_sure = match file {
-            Target::Slot(_) => true,
-            Target::Path(_) => self.states[called].find(file) == Ok(now),
+            OpTarget::Slot(_) => true,
+            OpTarget::Path(_) => self.states[called].find(file) == Ok(now),
         };
         is_sure.then_some(now)
     }
 
-    fn promise_data(&mut self, id: NodeId, state: usize) {
+    fn promise_data(&mut self, id: ModelId, state: usize) {
         let durable = self.durable_data.entry(id).or_insert(state);
         *durable = state.max(*durable);
     }
 
     /// A state by its number.
     #[must_use]
-    pub fn state(&self, index: usize) -> &Tree {
+    pub fn state(&self, index: usize) -> &ModelTree {
         &self.states[index]
     }
 
@@ -243,7 +243,7 @@ impl History {
     ///
     /// # Errors
     /// When it is none of those allowed.
-    pub fn check(&self, found: &Tree) -> Result<usize, Mismatch> {
+    pub fn check(&self, found: &ModelTree) -> Result<usize, Mismatch> {
         let newest = self.states.len() - 1;
         if self.is_each {
             return match self.check_each(found) {
@@ -270,7 +270,7 @@ impl History {
             }
         }
         let none = Difference {
-            path: Path(Vec::new()),
+            path: ModelPath(Vec::new()),
             what: "no state is allowed".into(),
         };
         Err(Mismatch {
@@ -281,13 +281,13 @@ impl History {
 
     /// How what was found differs from each state that was allowed: what to read when [`History::check`] fails.
     #[must_use]
-    pub fn differences(&self, found: &Tree) -> Vec<(usize, Difference)> {
+    pub fn differences(&self, found: &ModelTree) -> Vec<(usize, Difference)> {
         (self.durable..self.states.len())
             .filter_map(|index| Some((index, self.check_state(index, found).err()?)))
             .collect()
     }
 
-    fn check_state(&self, index: usize, found: &Tree) -> Result<(), Difference> {
+    fn check_state(&self, index: usize, found: &ModelTree) -> Result<(), Difference> {
         let state = self.states[index].recovered();
         let numbers = state.compare_metadata(found)?;
         for (path, there) in found.walk() {
@@ -309,13 +309,13 @@ impl History {
     /// Rules 3 and 4 for one file.
     fn check_data(
         &self,
-        id: NodeId,
+        id: ModelId,
         index: usize,
         from: usize,
-        expected: &Content,
-        found: &Content,
+        expected: &FileBytes,
+        found: &FileBytes,
     ) -> Result<(), String> {
-        let later: Vec<&Content> = self.states[from.min(self.states.len() - 1)..]
+        let later: Vec<&FileBytes> = self.states[from.min(self.states.len() - 1)..]
             .iter()
             .filter_map(|state| match &state.get(id)?.kind {
                 Kind::File(content) => Some(content),
@@ -348,9 +348,9 @@ impl History {
     }
 
     /// Whether an operation after state `index` may have moved this file's blocks to other places in it.
-    fn shifts_after(&self, id: NodeId, index: usize) -> bool {
+    fn shifts_after(&self, id: ModelId, index: usize) -> bool {
         self.states[index..].windows(2).any(|pair| {
-            let sizes: Vec<Option<&Content>> = pair
+            let sizes: Vec<Option<&FileBytes>> = pair
                 .iter()
                 .map(|state| match &state.get(id)?.kind {
                     Kind::File(content) => Some(content),
@@ -367,8 +367,8 @@ impl History {
 
 /// What the sectors of a block may hold.
 fn candidates(
-    expected: &Content,
-    later: &[&Content],
+    expected: &FileBytes,
+    later: &[&FileBytes],
     block: u64,
     shifted: bool,
 ) -> Vec<std::rc::Rc<[u8]>> {

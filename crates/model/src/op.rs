@@ -4,13 +4,13 @@ use std::fmt;
 
 /// Names from the root down; empty for the root itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Path(pub Vec<Vec<u8>>);
+pub struct ModelPath(pub Vec<Vec<u8>>);
 
-impl Path {
+impl ModelPath {
     /// The path spelled with slashes, relative to the root.
     #[must_use]
-    pub fn new(text: &str) -> Path {
-        Path(
+    pub fn new(text: &str) -> ModelPath {
+        ModelPath(
             text.split('/')
                 .filter(|name| !name.is_empty())
                 .map(|name| name.as_bytes().to_vec())
@@ -20,21 +20,21 @@ impl Path {
 
     /// The directory that holds the last name, and that name; `None` for the root.
     #[must_use]
-    pub fn split(&self) -> Option<(Path, &[u8])> {
+    pub fn split(&self) -> Option<(ModelPath, &[u8])> {
         let (name, parents) = self.0.split_last()?;
-        Some((Path(parents.to_vec()), name))
+        Some((ModelPath(parents.to_vec()), name))
     }
 
     /// This path with one more name.
     #[must_use]
-    pub fn join(&self, name: &[u8]) -> Path {
+    pub fn join(&self, name: &[u8]) -> ModelPath {
         let mut names = self.0.clone();
         names.push(name.to_vec());
-        Path(names)
+        ModelPath(names)
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for ModelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str(".");
@@ -49,7 +49,7 @@ impl fmt::Display for Path {
     }
 }
 
-impl fmt::Debug for Path {
+impl fmt::Debug for ModelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
@@ -57,9 +57,9 @@ impl fmt::Debug for Path {
 
 /// What an operation works on: a name, or a file kept open in a numbered slot.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Target {
+pub enum OpTarget {
     /// The inode with this name now.
-    Path(Path),
+    Path(ModelPath),
     /// The inode that was opened into this slot, whatever its names are now.
     Slot(u8),
 }
@@ -79,7 +79,7 @@ pub enum Device {
 
 /// What `rename` does when the new name exists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum RenameFlag {
+pub enum RenameMode {
     /// Replaces it.
     Replace,
     /// Fails.
@@ -90,7 +90,7 @@ pub enum RenameFlag {
 
 /// The modes of `fallocate`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Mode {
+pub enum FallocateMode {
     /// Allocate, and grow the file.
     Allocate,
     /// Allocate, also beyond the end, and leave the size.
@@ -109,7 +109,7 @@ pub enum Mode {
 
 /// Whether `setxattr` may create or replace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum XattrFlag {
+pub enum XattrCondition {
     /// Either.
     Any,
     /// Only create.
@@ -123,71 +123,71 @@ pub enum XattrFlag {
 #[allow(missing_docs)] // The fields are the arguments of the system call that the variant names.
 pub enum Op {
     /// `open(O_CREAT | O_EXCL)` and close.
-    Create { path: Path, mode: u16 },
+    Create { path: ModelPath, mode: u16 },
     /// `mkdir`.
-    Mkdir { path: Path, mode: u16 },
+    Mkdir { path: ModelPath, mode: u16 },
     /// `mknod`.
     Mknod {
-        path: Path,
+        path: ModelPath,
         mode: u16,
         device: Device,
     },
     /// `symlink`.
-    Symlink { path: Path, target: Vec<u8> },
+    Symlink { path: ModelPath, target: Vec<u8> },
     /// `link` (of a slot: as `linkat` of its `/proc/self/fd` entry).
-    Link { from: Target, to: Path },
+    Link { from: OpTarget, to: ModelPath },
     /// `unlink`.
-    Unlink { path: Path },
+    Unlink { path: ModelPath },
     /// `rmdir`.
-    Rmdir { path: Path },
+    Rmdir { path: ModelPath },
     /// `renameat2`.
     Rename {
-        from: Path,
-        to: Path,
-        flag: RenameFlag,
+        from: ModelPath,
+        to: ModelPath,
+        flag: RenameMode,
     },
     /// `pwrite`.
     Write {
-        file: Target,
+        file: OpTarget,
         offset: u64,
         bytes: Vec<u8>,
     },
     /// `truncate`.
-    Truncate { file: Target, size: u64 },
+    Truncate { file: OpTarget, size: u64 },
     /// `fallocate`.
     Fallocate {
-        file: Target,
-        mode: Mode,
+        file: OpTarget,
+        mode: FallocateMode,
         offset: u64,
         len: u64,
     },
     /// `setxattr`.
     SetXattr {
-        file: Target,
+        file: OpTarget,
         name: Vec<u8>,
         value: Vec<u8>,
-        flag: XattrFlag,
+        flag: XattrCondition,
     },
     /// `removexattr`.
-    RemoveXattr { file: Target, name: Vec<u8> },
+    RemoveXattr { file: OpTarget, name: Vec<u8> },
     /// `chmod`.
-    Chmod { file: Target, mode: u16 },
+    Chmod { file: OpTarget, mode: u16 },
     /// `chown`.
-    Chown { file: Target, uid: u32, gid: u32 },
+    Chown { file: OpTarget, uid: u32, gid: u32 },
     /// `open(O_RDWR)` of a regular file into a slot, closing what was there.
-    Open { path: Path, slot: u8 },
+    Open { path: ModelPath, slot: u8 },
     /// `open(O_TMPFILE)` in a directory into a slot, closing what was there.
     OpenTemp {
-        directory: Path,
+        directory: ModelPath,
         slot: u8,
         mode: u16,
     },
     /// `close`; an empty slot stays empty.
     Close { slot: u8 },
     /// `fsync` of a file or directory.
-    Fsync { file: Target },
+    Fsync { file: OpTarget },
     /// `fdatasync`.
-    Fdatasync { file: Target },
+    Fdatasync { file: OpTarget },
     /// `syncfs`.
     Sync,
 }

@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::{Content, Device, Errno, Path, Target};
+use crate::{Device, Errno, FileBytes, ModelPath, OpTarget};
 
 /// A node's number in the model; never reused, and not the inode number of any image.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NodeId(pub u64);
+pub struct ModelId(pub u64);
 
-impl NodeId {
+impl ModelId {
     /// The root directory.
-    pub const ROOT: NodeId = NodeId(0);
+    pub const ROOT: ModelId = ModelId(0);
 }
 
 /// What a node is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A regular file.
-    File(Content),
+    File(FileBytes),
     /// A directory: its names.
-    Directory(BTreeMap<Vec<u8>, NodeId>),
+    Directory(BTreeMap<Vec<u8>, ModelId>),
     /// A symbolic link: its target.
     Symlink(Vec<u8>),
     /// A device, pipe or socket.
@@ -29,7 +29,7 @@ pub enum Kind {
 
 /// One inode.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Node {
+pub struct ModelNode {
     /// What it is, with its contents.
     pub kind: Kind,
     /// Permission bits, within 0o7777.
@@ -48,45 +48,45 @@ pub struct Node {
 
 /// A whole file system. Clones share what did not change.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tree {
-    pub(crate) nodes: BTreeMap<NodeId, Rc<Node>>,
-    pub(crate) slots: BTreeMap<u8, NodeId>,
+pub struct ModelTree {
+    pub(crate) nodes: BTreeMap<ModelId, Rc<ModelNode>>,
+    pub(crate) slots: BTreeMap<u8, ModelId>,
     next: u64,
 }
 
-impl Default for Tree {
-    fn default() -> Tree {
-        Tree::new()
+impl Default for ModelTree {
+    fn default() -> ModelTree {
+        ModelTree::new()
     }
 }
 
-impl Tree {
+impl ModelTree {
     /// An empty file system: a root directory of mode 0755.
     #[must_use]
-    pub fn new() -> Tree {
-        let mut tree = Tree {
+    pub fn new() -> ModelTree {
+        let mut tree = ModelTree {
             nodes: BTreeMap::new(),
             slots: BTreeMap::new(),
             next: 0,
         };
         let root = tree.add(Kind::Directory(BTreeMap::new()), 0o755);
-        debug_assert_eq!(root, NodeId::ROOT);
+        debug_assert_eq!(root, ModelId::ROOT);
         tree
     }
 
     /// The node with this number. Panics when there is none: numbers come from the tree itself.
     #[must_use]
-    pub fn node(&self, id: NodeId) -> &Node {
+    pub fn node(&self, id: ModelId) -> &ModelNode {
         &self.nodes[&id]
     }
 
     /// All nodes, those without a name included.
-    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+    pub fn nodes(&self) -> impl Iterator<Item = (ModelId, &ModelNode)> {
         self.nodes.iter().map(|(id, node)| (*id, &**node))
     }
 
     /// The names of a directory; none for anything else.
-    pub fn children(&self, id: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> {
+    pub fn children(&self, id: ModelId) -> impl Iterator<Item = (&[u8], ModelId)> {
         let names = match &self.node(id).kind {
             Kind::Directory(names) => Some(names),
             _ => None,
@@ -96,8 +96,8 @@ impl Tree {
 
     /// Every name in the tree with its node, directories before what is in them, in byte order.
     #[must_use]
-    pub fn walk(&self) -> Vec<(Path, NodeId)> {
-        let mut found = vec![(Path(Vec::new()), NodeId::ROOT)];
+    pub fn walk(&self) -> Vec<(ModelPath, ModelId)> {
+        let mut found = vec![(ModelPath(Vec::new()), ModelId::ROOT)];
         let mut next = 0;
         while next < found.len() {
             let (path, id) = found[next].clone();
@@ -115,8 +115,8 @@ impl Tree {
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`.
-    pub fn lookup(&self, path: &Path) -> Result<NodeId, Errno> {
-        let mut id = NodeId::ROOT;
+    pub fn lookup(&self, path: &ModelPath) -> Result<ModelId, Errno> {
+        let mut id = ModelId::ROOT;
         for name in &path.0 {
             let names = self.names(id)?;
             if name.len() > 255 {
@@ -128,7 +128,7 @@ impl Tree {
     }
 
     /// The names of what an earlier part of a path led to.
-    pub(crate) fn names(&self, id: NodeId) -> Result<&BTreeMap<Vec<u8>, NodeId>, Errno> {
+    pub(crate) fn names(&self, id: ModelId) -> Result<&BTreeMap<Vec<u8>, ModelId>, Errno> {
         match &self.node(id).kind {
             Kind::Directory(names) => Ok(names),
             Kind::Symlink(_) => Err(Errno::ENOENT),
@@ -139,23 +139,23 @@ impl Tree {
     /// The node that an operation works on.
     ///
     /// # Errors
-    /// As [`Tree::lookup`]; `EBADF` for an empty slot.
-    pub fn find(&self, target: &Target) -> Result<NodeId, Errno> {
+    /// As [`ModelTree::lookup`]; `EBADF` for an empty slot.
+    pub fn find(&self, target: &OpTarget) -> Result<ModelId, Errno> {
         match target {
-            Target::Path(path) => self.lookup(path),
-            Target::Slot(slot) => self.slots.get(slot).copied().ok_or(Errno::EBADF),
+            OpTarget::Path(path) => self.lookup(path),
+            OpTarget::Slot(slot) => self.slots.get(slot).copied().ok_or(Errno::EBADF),
         }
     }
 
-    pub(crate) fn add(&mut self, kind: Kind, mode: u16) -> NodeId {
-        let id = NodeId(self.next);
+    pub(crate) fn add(&mut self, kind: Kind, mode: u16) -> ModelId {
+        let id = ModelId(self.next);
         self.next += 1;
         let links = if matches!(kind, Kind::Directory(_)) {
             2
         } else {
             1
         };
-        let node = Node {
+        let node = ModelNode {
             kind,
             mode,
             uid: 0,
@@ -169,13 +169,13 @@ impl Tree {
     }
 
     /// A node to change, copied first when another clone shares it.
-    pub(crate) fn change(&mut self, id: NodeId) -> &mut Node {
+    pub(crate) fn change(&mut self, id: ModelId) -> &mut ModelNode {
         // Callers hold an id that lookup or add just gave them.
         Rc::make_mut(self.nodes.get_mut(&id).expect("the node exists"))
     }
 
     /// Forgets a node when neither a name nor a slot leads to it.
-    pub(crate) fn release(&mut self, id: NodeId) {
+    pub(crate) fn release(&mut self, id: ModelId) {
         if self.node(id).links == 0 && !self.slots.values().any(|open| *open == id) {
             self.nodes.remove(&id);
         }
@@ -185,10 +185,10 @@ impl Tree {
     /// names are added.
     ///
     /// # Errors
-    /// As [`Tree::apply`] for a creation.
-    pub fn put(&mut self, path: &Path, node: Node) -> Result<NodeId, Errno> {
+    /// As [`ModelTree::apply`] for a creation.
+    pub fn put(&mut self, path: &ModelPath, node: ModelNode) -> Result<ModelId, Errno> {
         let id = if path.0.is_empty() {
-            NodeId::ROOT
+            ModelId::ROOT
         } else {
             self.create(path, node.mode, node.kind)?
         };
@@ -199,7 +199,7 @@ impl Tree {
     }
 
     /// Whether `id` is the very same in `other`: no operation between the two touched it.
-    pub(crate) fn is_untouched(&self, other: &Tree, id: NodeId) -> bool {
+    pub(crate) fn is_untouched(&self, other: &ModelTree, id: ModelId) -> bool {
         match (self.nodes.get(&id), other.nodes.get(&id)) {
             (Some(mine), Some(theirs)) => Rc::ptr_eq(mine, theirs),
             (None, None) => true,
@@ -208,13 +208,13 @@ impl Tree {
     }
 
     /// The node with this number, if it is there.
-    pub(crate) fn get(&self, id: NodeId) -> Option<&Node> {
+    pub(crate) fn get(&self, id: ModelId) -> Option<&ModelNode> {
         self.nodes.get(&id).map(|node| &**node)
     }
 
     /// The state after a crash and recovery: nothing is open, and what has no name is gone.
     #[must_use]
-    pub fn recovered(&self) -> Tree {
+    pub fn recovered(&self) -> ModelTree {
         let mut tree = self.clone();
         tree.slots.clear();
         tree.nodes.retain(|_, node| node.links > 0);

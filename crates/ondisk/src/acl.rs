@@ -89,7 +89,7 @@ pub fn xattr_to_disk(xattr: &[u8]) -> Option<Vec<u8>> {
 
 /// Whom an entry is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Tag {
+pub enum AclTag {
     /// The owner.
     Owner,
     /// A user by number.
@@ -106,16 +106,16 @@ pub enum Tag {
 
 /// One entry of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct AclEntry {
     /// Whom it is about.
-    pub tag: Tag,
+    pub tag: AclTag,
     /// Read 4, write 2, execute 1; other bits as they were found.
     pub permissions: u16,
 }
 
 /// The entries of a list in the form that is exchanged; `None` if that is malformed.
 #[must_use]
-pub fn parse(xattr: &[u8]) -> Option<Vec<Entry>> {
+pub fn parse(xattr: &[u8]) -> Option<Vec<AclEntry>> {
     let (version, entries) = xattr.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*version) != XATTR_VERSION || !entries.len().is_multiple_of(8) {
         return None;
@@ -123,15 +123,15 @@ pub fn parse(xattr: &[u8]) -> Option<Vec<Entry>> {
     let entry = |bytes: &[u8]| {
         let (word, id) = (u32_at(bytes, 0)?, u32_at(bytes, 4)?);
         let tag = match tag_of(word) {
-            USER_OBJ => Tag::Owner,
-            USER => Tag::User(id),
-            GROUP_OBJ => Tag::OwningGroup,
-            GROUP => Tag::Group(id),
-            MASK => Tag::Mask,
-            OTHER => Tag::Other,
+            USER_OBJ => AclTag::Owner,
+            USER => AclTag::User(id),
+            GROUP_OBJ => AclTag::OwningGroup,
+            GROUP => AclTag::Group(id),
+            MASK => AclTag::Mask,
+            OTHER => AclTag::Other,
             _ => return None,
         };
-        Some(Entry {
+        Some(AclEntry {
             tag,
             permissions: (word >> 16) as u16,
         })
@@ -141,16 +141,16 @@ pub fn parse(xattr: &[u8]) -> Option<Vec<Entry>> {
 
 /// The form on disk of these entries.
 #[must_use]
-pub fn encode(entries: &[Entry]) -> Vec<u8> {
+pub fn encode(entries: &[AclEntry]) -> Vec<u8> {
     let mut disk = DISK_VERSION.to_le_bytes().to_vec();
     for entry in entries {
         let (tag, id) = match entry.tag {
-            Tag::Owner => (USER_OBJ, None),
-            Tag::User(id) => (USER, Some(id)),
-            Tag::OwningGroup => (GROUP_OBJ, None),
-            Tag::Group(id) => (GROUP, Some(id)),
-            Tag::Mask => (MASK, None),
-            Tag::Other => (OTHER, None),
+            AclTag::Owner => (USER_OBJ, None),
+            AclTag::User(id) => (USER, Some(id)),
+            AclTag::OwningGroup => (GROUP_OBJ, None),
+            AclTag::Group(id) => (GROUP, Some(id)),
+            AclTag::Mask => (MASK, None),
+            AclTag::Other => (OTHER, None),
         };
         disk.extend_from_slice(&tag.to_le_bytes());
         disk.extend_from_slice(&entry.permissions.to_le_bytes());
@@ -166,14 +166,14 @@ mod tests {
     #[test]
     fn entries_are_those_of_the_bytes() {
         let entries = parse(&disk_to_xattr(DISK).unwrap()).unwrap();
-        let tags: Vec<(Tag, u16)> = entries.iter().map(|e| (e.tag, e.permissions)).collect();
+        let tags: Vec<(AclTag, u16)> = entries.iter().map(|e| (e.tag, e.permissions)).collect();
         let expected = [
-            (Tag::Owner, 6),
-            (Tag::User(1000), 6),
-            (Tag::OwningGroup, 4),
-            (Tag::Group(7), 4),
-            (Tag::Mask, 6),
-            (Tag::Other, 4),
+            (AclTag::Owner, 6),
+            (AclTag::User(1000), 6),
+            (AclTag::OwningGroup, 4),
+            (AclTag::Group(7), 4),
+            (AclTag::Mask, 6),
+            (AclTag::Other, 4),
         ];
         assert_eq!(tags, expected);
         assert_eq!(encode(&entries), DISK);

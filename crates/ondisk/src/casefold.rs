@@ -172,16 +172,16 @@ fn is_ignored(character: char) -> bool {
 
 /// A name that is looked for in a casefolded directory, folded once.
 #[derive(Clone, Debug)]
-pub struct Wanted<'a> {
+pub struct FoldedName<'a> {
     name: &'a [u8],
     folded: Option<Vec<u8>>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> FoldedName<'a> {
     /// Prepares to look for `name`.
     #[must_use]
-    pub fn new(name: &'a [u8]) -> Wanted<'a> {
-        Wanted {
+    pub fn new(name: &'a [u8]) -> FoldedName<'a> {
+        FoldedName {
             name,
             folded: fold(name),
         }
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn folded_names_hash_as_debugfs_says() {
         for (name, major) in HASHES {
-            let found = Wanted::new(name).hash(HashVersion::HalfMd4, &[0; 4]);
+            let found = FoldedName::new(name).hash(HashVersion::HalfMd4, &[0; 4]);
             let shown = String::from_utf8_lossy(name);
             assert_eq!(found.map(|hash| hash.major), Some(*major), "{shown}");
         }
@@ -252,11 +252,11 @@ mod tests {
 
     #[test]
     fn names_are_the_same_when_their_folded_forms_are() {
-        let wanted = Wanted::new("Größe".as_bytes());
+        let wanted = FoldedName::new("Größe".as_bytes());
         assert!(wanted.is("GRÖSSE".as_bytes()) && wanted.is("gro\u{308}sse".as_bytes()));
         assert!(!wanted.is(b"grosse"));
         // What is not UTF-8 is the same only as itself.
-        let opaque = Wanted::new(b"A\xff");
+        let opaque = FoldedName::new(b"A\xff");
         assert!(opaque.is(b"A\xff") && !opaque.is(b"a\xff"));
         assert!(!is_valid(b"A\xff") && is_valid("\u{378}".as_bytes()));
     }

@@ -24,7 +24,7 @@ use crate::site::{Corrupt, Site};
 mod edit;
 mod walk;
 
-pub use edit::{Room, insert, remove, retarget, room};
+pub use edit::{RecordRoom, insert, remove, retarget, room};
 pub use walk::find;
 
 /// The longest name in bytes.
@@ -61,7 +61,7 @@ pub struct StoredHash {
 /// The checksum at a block's end (`ext4_dir_entry_tail`).
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
-pub struct Tail {
+pub struct DirentTail {
     pub(crate) det_reserved_zero1: U32,
     pub(crate) det_rec_len: U16,
     pub(crate) det_reserved_zero2: u8,
@@ -71,7 +71,7 @@ pub struct Tail {
 
 /// How a directory's records are written, as its superblock and inode flags say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Form {
+pub struct DirForm {
     /// The file system's block size, on which the encoding of record lengths depends.
     pub block_size: BlockSize,
     /// The filetype feature.
@@ -84,11 +84,11 @@ pub struct Form {
     pub max_ino: Ino,
 }
 
-impl Form {
+impl DirForm {
     /// The same form without a checksum at the end, as in inline directories and index blocks.
     #[must_use]
-    pub fn without_checksum(self) -> Form {
-        Form {
+    pub fn without_checksum(self) -> DirForm {
+        DirForm {
             checksum: false,
             ..self
         }
@@ -155,7 +155,7 @@ pub fn verify_name(name: &[u8]) -> Result<(), Corrupt> {
 
 /// One record of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry<'a> {
+pub struct DirRecord<'a> {
     /// The byte of the block at which the record begins.
     pub offset: usize,
     /// Bytes up to the next record.
@@ -170,7 +170,7 @@ pub struct Entry<'a> {
     pub hash: Option<NameHash>,
 }
 
-impl Entry<'_> {
+impl DirRecord<'_> {
     /// Whether the record names something.
     #[must_use]
     pub fn is_used(&self) -> bool {
@@ -182,15 +182,15 @@ impl Entry<'_> {
 ///
 /// `block` is a directory block, or the bytes of an inline directory (then without checksum).
 #[must_use]
-pub fn entries(block: &[u8], form: Form) -> Entries<'_> {
+pub fn entries(block: &[u8], form: DirForm) -> DirRecords<'_> {
     entries_from(block, form, 0)
 }
 
 /// As [`entries`], from the record at byte `offset` on, which an earlier record must have ended at.
 #[must_use]
-pub fn entries_from(block: &[u8], form: Form, offset: usize) -> Entries<'_> {
+pub fn entries_from(block: &[u8], form: DirForm, offset: usize) -> DirRecords<'_> {
     let tail = if form.checksum { TAIL_LEN } else { 0 };
-    Entries {
+    DirRecords {
         bytes: &block[..block.len().saturating_sub(tail)],
         form,
         offset,
@@ -199,14 +199,14 @@ pub fn entries_from(block: &[u8], form: Form, offset: usize) -> Entries<'_> {
 
 /// Iterates over records: [`entries`].
 #[derive(Clone, Debug)]
-pub struct Entries<'a> {
+pub struct DirRecords<'a> {
     bytes: &'a [u8],
-    form: Form,
+    form: DirForm,
     offset: usize,
 }
 
-impl<'a> Iterator for Entries<'a> {
-    type Item = Result<Entry<'a>, Corrupt>;
+impl<'a> Iterator for DirRecords<'a> {
+    type Item = Result<DirRecord<'a>, Corrupt>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.offset >= self.bytes.len() {
@@ -221,9 +221,9 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-impl<'a> Entries<'a> {
+impl<'a> DirRecords<'a> {
     /// The record at the current offset, which is below the end.
-    fn parse(&self) -> Result<Entry<'a>, Corrupt> {
+    fn parse(&self) -> Result<DirRecord<'a>, Corrupt> {
         let rest = &self.bytes[self.offset..];
         let Ok((header, after)) = Header::ref_from_prefix(rest) else {
             return Err(Corrupt::at(Site::DirentTruncated));
@@ -252,7 +252,7 @@ impl<'a> Entries<'a> {
         if ino > self.form.max_ino {
             return Err(Corrupt::at(Site::DirentIno));
         }
-        Ok(Entry {
+        Ok(DirRecord {
             offset: self.offset,
             len,
             ino,
@@ -281,13 +281,13 @@ impl<'a> Entries<'a> {
 /// # Panics
 /// When the record does not fit the block, its length is less than the name takes, or the name is longer than
 /// [`NAME_MAX`]: the caller's mistake.
-pub fn write(block: &mut [u8], form: Form, entry: &Entry<'_>) {
+pub fn write(block: &mut [u8], form: DirForm, entry: &DirRecord<'_>) {
     assert!(entry.name.len() <= NAME_MAX && form.record_len(entry.name) <= entry.len);
     let record = &mut block[entry.offset..entry.offset + entry.len];
     let (header, rest) = record.split_at_mut(HEADER_LEN);
     let fields = Header {
         inode: entry.ino.0.into(),
-        rec_len: Form::length_to_disk(entry.len).into(),
+        rec_len: DirForm::length_to_disk(entry.len).into(),
         // At most 255, asserted above.
         #[allow(clippy::cast_possible_truncation)]
         name_len: entry.name.len() as u8,
@@ -309,25 +309,25 @@ pub fn write(block: &mut [u8], form: Form, entry: &Entry<'_>) {
     }
 }
 
-/// Fills one zeroed block with records, from the front. [`BlockWriter::finish`] makes it whole.
+/// Fills one zeroed block with records, from the front. [`DirBlockWriter::finish`] makes it whole.
 #[derive(Debug)]
-pub struct BlockWriter<'a> {
+pub struct DirBlockWriter<'a> {
     block: &'a mut [u8],
-    form: Form,
+    form: DirForm,
     used: usize,
     last: usize,
 }
 
-impl<'a> BlockWriter<'a> {
+impl<'a> DirBlockWriter<'a> {
     /// Begins a block, which must be of the form's block size, and clears it.
     ///
     /// # Panics
     /// When it has another size.
     #[must_use]
-    pub fn new(block: &'a mut [u8], form: Form) -> BlockWriter<'a> {
+    pub fn new(block: &'a mut [u8], form: DirForm) -> DirBlockWriter<'a> {
         assert_eq!(block.len(), form.block_size.bytes());
         block.fill(0);
-        BlockWriter {
+        DirBlockWriter {
             block,
             form,
             used: 0,
@@ -351,7 +351,7 @@ impl<'a> BlockWriter<'a> {
         if len > self.form.usable() - self.used {
             return false;
         }
-        let entry = Entry {
+        let entry = DirRecord {
             offset: self.used,
             len,
             ino,
@@ -369,7 +369,7 @@ impl<'a> BlockWriter<'a> {
     /// checksums, [`seal`] comes next.
     pub fn finish(self) {
         let end = self.form.usable();
-        let len = Form::length_to_disk(end - self.last);
+        let len = DirForm::length_to_disk(end - self.last);
         let (header, _) = self.block[self.last..].split_at_mut(HEADER_LEN);
         header[4..6].copy_from_slice(&len.to_le_bytes());
         if self.form.checksum {
@@ -383,7 +383,7 @@ impl<'a> BlockWriter<'a> {
 /// # Panics
 /// When the block is shorter than that.
 pub fn write_tail(block: &mut [u8]) {
-    let tail = Tail {
+    let tail = DirentTail {
         det_reserved_zero1: 0.into(),
         det_rec_len: (TAIL_LEN as u16).into(),
         det_reserved_zero2: 0,
@@ -425,8 +425,8 @@ pub fn stored_checksum(block: &[u8]) -> Option<u32> {
     tail(block).map(|tail| tail.det_checksum.get())
 }
 
-fn tail(block: &[u8]) -> Option<&Tail> {
-    let (_, tail) = Tail::ref_from_suffix(block).ok()?;
+fn tail(block: &[u8]) -> Option<&DirentTail> {
+    let (_, tail) = DirentTail::ref_from_suffix(block).ok()?;
     let is_tail = tail.det_reserved_zero1.get() == 0
         && usize::from(tail.det_rec_len.get()) == TAIL_LEN
         && tail.det_reserved_zero2 == 0

@@ -6,7 +6,7 @@
 //!
 //! The root fills the inode's block area; other nodes fill a block. A node of depth 0 holds [`Extent`]s,
 //! a deeper one holds [`ExtentIndex`]es, each covering from its logical block to the next entry's.
-//! [`Node::verify`] is the only way from bytes to a node: what it returns has entries in bounds, in order,
+//! [`ExtentNode::verify`] is the only way from bytes to a node: what it returns has entries in bounds, in order,
 //! without overlap, and inside the part of the file that the parent's entry covers.
 
 use core::ops::Range;
@@ -184,18 +184,18 @@ impl ExtentIndex {
 
 /// The entries of a verified node.
 #[derive(Clone, Copy, Debug)]
-pub enum Entries<'a> {
+pub enum ExtentEntries<'a> {
     /// Depth 0: runs, ascending, without overlap.
     Extents(&'a [Extent]),
     /// Depth 1 and more: pointers, ascending.
     Indices(&'a [ExtentIndex]),
 }
 
-/// A node that passed [`Node::verify`].
+/// A node that passed [`ExtentNode::verify`].
 #[derive(Clone, Copy, Debug)]
-pub struct Node<'a> {
+pub struct ExtentNode<'a> {
     header: &'a ExtentHeader,
-    entries: Entries<'a>,
+    entries: ExtentEntries<'a>,
 }
 
 /// What a node must agree with.
@@ -221,12 +221,12 @@ impl Expect {
     }
 }
 
-impl<'a> Node<'a> {
+impl<'a> ExtentNode<'a> {
     /// Checks a node: `bytes` is a root (60 bytes) or a whole block. Checksums are [`verify_tail`]'s task.
     ///
     /// # Errors
     /// When the magic, the depth, a count, a pointer or the order is wrong.
-    pub fn verify(bytes: &'a [u8], expect: &Expect) -> Result<Node<'a>, Corrupt> {
+    pub fn verify(bytes: &'a [u8], expect: &Expect) -> Result<ExtentNode<'a>, Corrupt> {
         let (header, rest) = ExtentHeader::ref_from_prefix(bytes)
             .ok()
             .filter(|(header, _)| header.magic() == MAGIC)
@@ -248,33 +248,33 @@ impl<'a> Node<'a> {
         let entries = match depth {
             0 => {
                 let extents = <[Extent]>::ref_from_bytes(bytes);
-                Entries::Extents(extents.unwrap_or_else(|_| unreachable!()))
+                ExtentEntries::Extents(extents.unwrap_or_else(|_| unreachable!()))
             }
             _ => {
                 let indices = <[ExtentIndex]>::ref_from_bytes(bytes);
-                Entries::Indices(indices.unwrap_or_else(|_| unreachable!()))
+                ExtentEntries::Indices(indices.unwrap_or_else(|_| unreachable!()))
             }
         };
         match entries {
-            Entries::Extents(extents) => verify_extents(extents, expect)?,
-            Entries::Indices(indices) => verify_indices(indices, expect)?,
+            ExtentEntries::Extents(extents) => verify_extents(extents, expect)?,
+            ExtentEntries::Indices(indices) => verify_indices(indices, expect)?,
         }
-        Ok(Node { header, entries })
+        Ok(ExtentNode { header, entries })
     }
 
     /// The entries of a node that was verified before; any other bytes have none, or wrong ones.
     #[must_use]
-    pub fn view(bytes: &'a [u8]) -> Entries<'a> {
-        let none = Entries::Extents(&[]);
+    pub fn view(bytes: &'a [u8]) -> ExtentEntries<'a> {
+        let none = ExtentEntries::Extents(&[]);
         let Ok((header, rest)) = ExtentHeader::ref_from_prefix(bytes) else {
             return none;
         };
         let count = usize::from(header.entries());
         match header.depth() {
             0 => <[Extent]>::ref_from_prefix_with_elems(rest, count)
-                .map_or(none, |(extents, _)| Entries::Extents(extents)),
+                .map_or(none, |(extents, _)| ExtentEntries::Extents(extents)),
             _ => <[ExtentIndex]>::ref_from_prefix_with_elems(rest, count)
-                .map_or(none, |(indices, _)| Entries::Indices(indices)),
+                .map_or(none, |(indices, _)| ExtentEntries::Indices(indices)),
         }
     }
 
@@ -292,7 +292,7 @@ impl<'a> Node<'a> {
 
     /// The entries.
     #[must_use]
-    pub fn entries(&self) -> Entries<'a> {
+    pub fn entries(&self) -> ExtentEntries<'a> {
         self.entries
     }
 }
@@ -397,14 +397,14 @@ pub fn set_tail(block: &mut [u8], seed: u32) {
 ///
 /// # Panics
 /// When the entries do not fit.
-pub fn encode(bytes: &mut [u8], depth: u16, entries: Entries<'_>) {
+pub fn encode(bytes: &mut [u8], depth: u16, entries: ExtentEntries<'_>) {
     let max = match bytes.len() {
         crate::inode::BLOCK_AREA => ROOT_ENTRIES,
         len => block_entries(len),
     };
     let entries = match entries {
-        Entries::Extents(extents) => extents.as_bytes(),
-        Entries::Indices(indices) => indices.as_bytes(),
+        ExtentEntries::Extents(extents) => extents.as_bytes(),
+        ExtentEntries::Indices(indices) => indices.as_bytes(),
     };
     let count = entries.len() / ENTRY;
     assert!(count <= usize::from(max));

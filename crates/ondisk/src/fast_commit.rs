@@ -49,7 +49,7 @@ pub struct Head {
 /// The value of TAIL (`struct ext4_fc_tail`); zeros follow it to the block's end.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Tail {
+pub struct FcTail {
     pub(crate) fc_tid: U32,
     pub(crate) fc_crc: U32,
 }
@@ -81,7 +81,7 @@ pub struct Dentry {
 
 /// One record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Record<'a> {
+pub enum FcRecord<'a> {
     /// A file's blocks were mapped.
     AddRange {
         /// The file.
@@ -99,11 +99,11 @@ pub enum Record<'a> {
         blocks: u32,
     },
     /// A new inode got its first name.
-    Creat(Named<'a>),
+    Creat(DentryInfo<'a>),
     /// An inode got another name.
-    Link(Named<'a>),
+    Link(DentryInfo<'a>),
     /// A name was removed.
-    Unlink(Named<'a>),
+    Unlink(DentryInfo<'a>),
     /// An inode changed.
     Inode {
         /// Its number.
@@ -133,7 +133,7 @@ pub enum Record<'a> {
 
 /// A name in a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Named<'a> {
+pub struct DentryInfo<'a> {
     /// The directory.
     pub parent: Ino,
     /// What the name stands for.
@@ -142,10 +142,10 @@ pub struct Named<'a> {
     pub name: &'a [u8],
 }
 
-impl<'a> Named<'a> {
-    fn read(value: &'a [u8]) -> Option<Named<'a>> {
+impl<'a> DentryInfo<'a> {
+    fn read(value: &'a [u8]) -> Option<DentryInfo<'a>> {
         let (dentry, name) = Dentry::read_from_prefix(value).ok()?;
-        let named = Named {
+        let named = DentryInfo {
             parent: Ino(dentry.fc_parent_ino.get()),
             ino: Ino(dentry.fc_ino.get()),
             name,
@@ -154,54 +154,54 @@ impl<'a> Named<'a> {
     }
 }
 
-impl<'a> Record<'a> {
+impl<'a> FcRecord<'a> {
     /// Reads the record at the beginning of `bytes` and says how long it is, for inodes of `inode_size` bytes.
     ///
     /// # Errors
     /// When the tag is unknown, the length is not one that the tag can have, or it passes the end of `bytes`.
-    pub fn read(bytes: &'a [u8], inode_size: usize) -> Result<(Record<'a>, usize), Corrupt> {
+    pub fn read(bytes: &'a [u8], inode_size: usize) -> Result<(FcRecord<'a>, usize), Corrupt> {
         let wrong = || Corrupt::at(Site::FastCommitRecord);
         let (header, rest) = RecordHeader::read_from_prefix(bytes).map_err(|_| wrong())?;
         let len = usize::from(header.fc_len.get());
         let value = rest.get(..len).ok_or_else(wrong)?;
-        let record = Record::from_value(header.fc_tag.get(), value, inode_size);
+        let record = FcRecord::from_value(header.fc_tag.get(), value, inode_size);
         Ok((record.ok_or_else(wrong)?, size_of::<RecordHeader>() + len))
     }
 
-    fn from_value(tag: u16, value: &'a [u8], inode_size: usize) -> Option<Record<'a>> {
+    fn from_value(tag: u16, value: &'a [u8], inode_size: usize) -> Option<FcRecord<'a>> {
         Some(match tag {
             ADD_RANGE => {
                 let range = AddRange::read_from_bytes(value).ok()?;
-                Record::AddRange {
+                FcRecord::AddRange {
                     ino: Ino(range.fc_ino.get()),
                     extent: range.fc_ex,
                 }
             }
             DEL_RANGE => {
                 let range = DelRange::read_from_bytes(value).ok()?;
-                Record::DelRange {
+                FcRecord::DelRange {
                     ino: Ino(range.fc_ino.get()),
                     first: LBlock(range.fc_lblk.get()),
                     blocks: range.fc_len.get(),
                 }
             }
-            CREAT => Record::Creat(Named::read(value)?),
-            LINK => Record::Link(Named::read(value)?),
-            UNLINK => Record::Unlink(Named::read(value)?),
+            CREAT => FcRecord::Creat(DentryInfo::read(value)?),
+            LINK => FcRecord::Link(DentryInfo::read(value)?),
+            UNLINK => FcRecord::Unlink(DentryInfo::read(value)?),
             INODE => {
                 let (ino, raw) = U32::read_from_prefix(value).ok()?;
                 if raw.len() < INODE_BYTES_MIN || raw.len() > inode_size {
                     return None;
                 }
-                Record::Inode {
+                FcRecord::Inode {
                     ino: Ino(ino.get()),
                     raw,
                 }
             }
-            PAD => Record::Pad(value),
+            PAD => FcRecord::Pad(value),
             TAIL => {
-                let (tail, rest) = Tail::read_from_prefix(value).ok()?;
-                Record::Tail {
+                let (tail, rest) = FcTail::read_from_prefix(value).ok()?;
+                FcRecord::Tail {
                     tid: Tid(tail.fc_tid.get()),
                     crc: tail.fc_crc.get(),
                     rest,
@@ -209,7 +209,7 @@ impl<'a> Record<'a> {
             }
             HEAD => {
                 let head = Head::read_from_bytes(value).ok()?;
-                Record::Head {
+                FcRecord::Head {
                     features: head.fc_features.get(),
                     tid: Tid(head.fc_tid.get()),
                 }
@@ -220,15 +220,15 @@ impl<'a> Record<'a> {
 
     fn tag(&self) -> u16 {
         match self {
-            Record::AddRange { .. } => ADD_RANGE,
-            Record::DelRange { .. } => DEL_RANGE,
-            Record::Creat(_) => CREAT,
-            Record::Link(_) => LINK,
-            Record::Unlink(_) => UNLINK,
-            Record::Inode { .. } => INODE,
-            Record::Pad(_) => PAD,
-            Record::Tail { .. } => TAIL,
-            Record::Head { .. } => HEAD,
+            FcRecord::AddRange { .. } => ADD_RANGE,
+            FcRecord::DelRange { .. } => DEL_RANGE,
+            FcRecord::Creat(_) => CREAT,
+            FcRecord::Link(_) => LINK,
+            FcRecord::Unlink(_) => UNLINK,
+            FcRecord::Inode { .. } => INODE,
+            FcRecord::Pad(_) => PAD,
+            FcRecord::Tail { .. } => TAIL,
+            FcRecord::Head { .. } => HEAD,
         }
     }
 
@@ -237,14 +237,14 @@ impl<'a> Record<'a> {
         let at = out.len();
         out.extend_from_slice(&[0; size_of::<RecordHeader>()]);
         match *self {
-            Record::AddRange { ino, extent } => {
+            FcRecord::AddRange { ino, extent } => {
                 let range = AddRange {
                     fc_ino: ino.0.into(),
                     fc_ex: extent,
                 };
                 out.extend_from_slice(range.as_bytes());
             }
-            Record::DelRange { ino, first, blocks } => {
+            FcRecord::DelRange { ino, first, blocks } => {
                 let range = DelRange {
                     fc_ino: ino.0.into(),
                     fc_lblk: first.0.into(),
@@ -252,7 +252,7 @@ impl<'a> Record<'a> {
                 };
                 out.extend_from_slice(range.as_bytes());
             }
-            Record::Creat(named) | Record::Link(named) | Record::Unlink(named) => {
+            FcRecord::Creat(named) | FcRecord::Link(named) | FcRecord::Unlink(named) => {
                 let dentry = Dentry {
                     fc_parent_ino: named.parent.0.into(),
                     fc_ino: named.ino.0.into(),
@@ -260,20 +260,20 @@ impl<'a> Record<'a> {
                 out.extend_from_slice(dentry.as_bytes());
                 out.extend_from_slice(named.name);
             }
-            Record::Inode { ino, raw } => {
+            FcRecord::Inode { ino, raw } => {
                 out.extend_from_slice(&ino.0.to_le_bytes());
                 out.extend_from_slice(raw);
             }
-            Record::Pad(bytes) => out.extend_from_slice(bytes),
-            Record::Tail { tid, crc, rest } => {
-                let tail = Tail {
+            FcRecord::Pad(bytes) => out.extend_from_slice(bytes),
+            FcRecord::Tail { tid, crc, rest } => {
+                let tail = FcTail {
                     fc_tid: tid.0.into(),
                     fc_crc: crc.into(),
                 };
                 out.extend_from_slice(tail.as_bytes());
                 out.extend_from_slice(rest);
             }
-            Record::Head { features, tid } => {
+            FcRecord::Head { features, tid } => {
                 let head = Head {
                     fc_features: features.into(),
                     fc_tid: tid.0.into(),
@@ -296,7 +296,7 @@ impl<'a> Record<'a> {
     pub fn is_change(&self) -> bool {
         !matches!(
             self,
-            Record::Pad(_) | Record::Tail { .. } | Record::Head { .. }
+            FcRecord::Pad(_) | FcRecord::Tail { .. } | FcRecord::Head { .. }
         )
     }
 }
@@ -305,13 +305,13 @@ impl<'a> Record<'a> {
 pub fn records(
     block: &[u8],
     inode_size: usize,
-) -> impl Iterator<Item = Result<Record<'_>, Corrupt>> {
+) -> impl Iterator<Item = Result<FcRecord<'_>, Corrupt>> {
     let mut rest = block;
     std::iter::from_fn(move || {
         if rest.len() < size_of::<RecordHeader>() {
             return None;
         }
-        match Record::read(rest, inode_size) {
+        match FcRecord::read(rest, inode_size) {
             Ok((record, len)) => {
                 rest = &rest[len..];
                 Some(Ok(record))
@@ -326,7 +326,7 @@ pub fn records(
 
 /// What a scan of the area found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Found {
+pub struct FcScan {
     /// Fast commits that are complete (their tail is there and its checksum fits) and say that something changed.
     pub commits: u32,
     /// Records that say what changed, in those commits.
@@ -339,7 +339,7 @@ pub struct Found {
 
 /// Whether the scan wants the next block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum ScanStep {
     /// More may follow.
     Continue,
     /// The end was reached.
@@ -359,7 +359,7 @@ pub struct Scan {
     is_valid: bool,
     /// Where the last fast commit that counts ends in its last block.
     end: usize,
-    found: Found,
+    found: FcScan,
 }
 
 impl Scan {
@@ -375,7 +375,7 @@ impl Scan {
             changes: 0,
             is_valid: false,
             end: 0,
-            found: Found::default(),
+            found: FcScan::default(),
         }
     }
 
@@ -387,57 +387,57 @@ impl Scan {
 
     /// What was found so far.
     #[must_use]
-    pub fn found(&self) -> Found {
+    pub fn found(&self) -> FcScan {
         self.found
     }
 
     /// Reads the next block of the area.
-    pub fn block(&mut self, block: &[u8]) -> Step {
+    pub fn block(&mut self, block: &[u8]) -> ScanStep {
         let opens = U16::read_from_prefix(block).is_ok_and(|(tag, _)| tag.get() == HEAD);
         if self.blocks == 0 && !opens {
-            return Step::Stop;
+            return ScanStep::Stop;
         }
         self.blocks = self.blocks.saturating_add(1);
         let mut rest = block;
         while rest.len() >= size_of::<RecordHeader>() {
-            let (record, len) = match Record::read(rest, self.inode_size) {
+            let (record, len) = match FcRecord::read(rest, self.inode_size) {
                 Ok(read) => read,
                 Err(corrupt) => return self.stop(Some(corrupt)),
             };
             let (bytes, after) = rest.split_at(len);
             let before = self.found.commits;
-            if self.record(&record, bytes) == Step::Stop {
-                return Step::Stop;
+            if self.record(&record, bytes) == ScanStep::Stop {
+                return ScanStep::Stop;
             }
             if self.found.commits != before {
                 self.end = block.len() - after.len();
             }
             rest = after;
         }
-        Step::Continue
+        ScanStep::Continue
     }
 
     /// Ends the scan. Anything unreadable after a complete fast commit is what an older one left behind.
-    fn stop(&mut self, damage: Option<Corrupt>) -> Step {
+    fn stop(&mut self, damage: Option<Corrupt>) -> ScanStep {
         if !self.is_valid {
             self.found.damage = damage;
         }
-        Step::Stop
+        ScanStep::Stop
     }
 
-    fn record(&mut self, record: &Record<'_>, bytes: &[u8]) -> Step {
+    fn record(&mut self, record: &FcRecord<'_>, bytes: &[u8]) -> ScanStep {
         match *record {
-            Record::Head { features, tid } => {
+            FcRecord::Head { features, tid } => {
                 if features != 0 {
                     return self.stop(Some(Corrupt::at(Site::FastCommitFeatures)));
                 }
                 if tid != self.expected {
                     // An area that an older transaction used: nothing new is here.
-                    return Step::Stop;
+                    return ScanStep::Stop;
                 }
                 self.crc = csum::crc32c(self.crc, bytes);
             }
-            Record::Tail { tid, crc, .. } => {
+            FcRecord::Tail { tid, crc, .. } => {
                 // All of it but the checksum itself and what follows.
                 self.crc = csum::crc32c(self.crc, &bytes[..bytes.len().min(8)]);
                 if tid != self.expected || crc != self.crc {
@@ -459,7 +459,7 @@ impl Scan {
                 }
             }
         }
-        Step::Continue
+        ScanStep::Continue
     }
 }
 
@@ -471,24 +471,24 @@ mod tests {
     fn block(first: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
         if first {
-            let head = Record::Head {
+            let head = FcRecord::Head {
                 features: 0,
                 tid: Tid(7),
             };
             head.write(&mut bytes);
         }
-        let named = Named {
+        let named = DentryInfo {
             parent: Ino(2),
             ino: Ino(12),
             name: b"file",
         };
-        Record::Inode {
+        FcRecord::Inode {
             ino: Ino(12),
             raw: &[1; 160],
         }
         .write(&mut bytes);
-        Record::Creat(named).write(&mut bytes);
-        Record::DelRange {
+        FcRecord::Creat(named).write(&mut bytes);
+        FcRecord::DelRange {
             ino: Ino(12),
             first: LBlock(1),
             blocks: 2,
@@ -496,7 +496,7 @@ mod tests {
         .write(&mut bytes);
         let rest = [0; 1024];
         let at = bytes.len();
-        let tail = |crc| Record::Tail {
+        let tail = |crc| FcRecord::Tail {
             tid: Tid(7),
             crc,
             rest: &rest[..1024 - at - 12],
@@ -511,12 +511,12 @@ mod tests {
     #[test]
     fn two_fast_commits_are_found_and_old_bytes_after_them_end_the_scan() {
         let mut scan = Scan::new(Tid(7), 256);
-        assert_eq!(scan.block(&block(true)), Step::Continue);
-        assert_eq!(scan.block(&block(false)), Step::Continue);
+        assert_eq!(scan.block(&block(true)), ScanStep::Continue);
+        assert_eq!(scan.block(&block(false)), ScanStep::Continue);
         let mut torn = block(false);
         torn[9] ^= 1;
-        assert_eq!(scan.block(&torn), Step::Stop);
-        let expected = Found {
+        assert_eq!(scan.block(&torn), ScanStep::Stop);
+        let expected = FcScan {
             commits: 2,
             changes: 6,
             blocks: 2,
@@ -530,36 +530,36 @@ mod tests {
         let mut torn = block(true);
         torn[100] ^= 1;
         let mut scan = Scan::new(Tid(7), 256);
-        assert_eq!(scan.block(&torn), Step::Stop);
+        assert_eq!(scan.block(&torn), ScanStep::Stop);
         let damage = scan.found().damage.unwrap();
         assert_eq!(damage.site(), Site::FastCommitTail);
         let mut scan = Scan::new(Tid(8), 256);
-        assert_eq!(scan.block(&block(true)), Step::Stop);
-        assert_eq!(scan.found(), Found::default());
+        assert_eq!(scan.block(&block(true)), ScanStep::Stop);
+        assert_eq!(scan.found(), FcScan::default());
         let mut scan = Scan::new(Tid(8), 256);
-        assert_eq!(scan.block(&[0; 1024]), Step::Stop);
-        assert_eq!(scan.found(), Found::default());
+        assert_eq!(scan.block(&[0; 1024]), ScanStep::Stop);
+        assert_eq!(scan.found(), FcScan::default());
     }
 
     #[test]
     fn behind_an_empty_commit_a_torn_one_is_no_damage_and_what_counts_ends_at_its_tail() {
         let mut bytes = Vec::new();
         let (features, tid) = (0, Tid(7));
-        Record::Head { features, tid }.write(&mut bytes);
+        FcRecord::Head { features, tid }.write(&mut bytes);
         let (at, crc, rest) = (bytes.len(), 0, &[][..]);
-        Record::Tail { tid, crc, rest }.write(&mut bytes);
+        FcRecord::Tail { tid, crc, rest }.write(&mut bytes);
         let crc = csum::crc32c(0, &bytes[..at + 8]);
         bytes.truncate(at);
-        Record::Tail { tid, crc, rest }.write(&mut bytes);
+        FcRecord::Tail { tid, crc, rest }.write(&mut bytes);
         let empty = bytes.len();
         bytes.extend_from_slice(&block(false)[..1024 - empty]);
         let mut scan = Scan::new(Tid(7), 256);
-        assert_eq!(scan.block(&bytes), Step::Stop);
-        assert_eq!(scan.found(), Found::default());
+        assert_eq!(scan.block(&bytes), ScanStep::Stop);
+        assert_eq!(scan.found(), FcScan::default());
         assert_eq!(scan.bytes_of_last_block(), 0);
         // A whole one whose tail is followed by the next one in the same block.
         bytes.truncate(empty);
-        let deleted = Record::DelRange {
+        let deleted = FcRecord::DelRange {
             ino: Ino(12),
             first: LBlock(1),
             blocks: 2,
@@ -567,16 +567,16 @@ mod tests {
         let at = bytes.len();
         deleted.write(&mut bytes);
         let tail = bytes.len();
-        Record::Tail { tid, crc, rest }.write(&mut bytes);
+        FcRecord::Tail { tid, crc, rest }.write(&mut bytes);
         let crc = csum::crc32c(0, &bytes[at..tail + 8]);
         bytes.truncate(tail);
-        Record::Tail { tid, crc, rest }.write(&mut bytes);
+        FcRecord::Tail { tid, crc, rest }.write(&mut bytes);
         let end = bytes.len();
         deleted.write(&mut bytes);
         bytes.resize(1024, 0);
         let mut scan = Scan::new(Tid(7), 256);
-        assert_eq!(scan.block(&bytes), Step::Stop);
-        let expected = Found {
+        assert_eq!(scan.block(&bytes), ScanStep::Stop);
+        let expected = FcScan {
             commits: 1,
             changes: 1,
             blocks: 1,

@@ -17,7 +17,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::csum::crc32c;
-use crate::dirent::{self, Entry, Form};
+use crate::dirent::{self, DirForm, DirRecord};
 use crate::dirhash::HashVersion;
 use crate::inode_words::FileType;
 use crate::numbers::{BlockSize, Ino, LBlock};
@@ -115,7 +115,7 @@ impl Kind {
 
 /// Whether a block of a hashed directory is a node rather than a leaf: one free record fills it.
 #[must_use]
-pub fn is_node(block: &[u8], form: Form) -> bool {
+pub fn is_node(block: &[u8], form: DirForm) -> bool {
     let first = dirent::entries(block, form.without_checksum()).next();
     matches!(first, Some(Ok(entry)) if !entry.is_used() && entry.len == block.len())
 }
@@ -130,7 +130,7 @@ pub fn is_node(block: &[u8], form: Form) -> bool {
 /// that does not fit.
 pub fn root(
     block: &[u8],
-    form: Form,
+    form: DirForm,
     levels_max: u8,
     siphash: bool,
 ) -> Result<(Root, Index<'_>), Corrupt> {
@@ -161,14 +161,14 @@ pub fn root(
 ///
 /// # Errors
 /// When it is no node, or its number of entries does not fit.
-pub fn node(block: &[u8], form: Form) -> Result<Index<'_>, Corrupt> {
+pub fn node(block: &[u8], form: DirForm) -> Result<Index<'_>, Corrupt> {
     if !is_node(block, form) {
         return Err(Corrupt::at(Site::HtreeNode));
     }
     index(block, form, Kind::Node)
 }
 
-fn index(block: &[u8], form: Form, kind: Kind) -> Result<Index<'_>, Corrupt> {
+fn index(block: &[u8], form: DirForm, kind: Kind) -> Result<Index<'_>, Corrupt> {
     let expected = kind.limit(form.block_size, form.checksum);
     let limited = block
         .get(kind.start()..)
@@ -271,7 +271,7 @@ impl Index<'_> {
 /// When there is no entry, more than the limit, or the block has another size than the form's.
 pub fn write_root(
     block: &mut [u8],
-    form: Form,
+    form: DirForm,
     root: Root,
     ino: Ino,
     parent: Ino,
@@ -284,7 +284,7 @@ pub fn write_root(
         (b"..", parent, 12, form.block_size.bytes() - 12),
     ];
     for (name, ino, offset, len) in dots {
-        let dot = Entry {
+        let dot = DirRecord {
             offset,
             len,
             ino,
@@ -311,11 +311,11 @@ pub fn write_root(
 /// As [`write_root`].
 pub fn write_node(
     block: &mut [u8],
-    form: Form,
+    form: DirForm,
     entries: impl ExactSizeIterator<Item = (u32, LBlock)>,
 ) {
     begin(block, form);
-    let whole = Entry {
+    let whole = DirRecord {
         offset: 0,
         len: form.block_size.bytes(),
         ino: Ino(0),
@@ -327,14 +327,14 @@ pub fn write_node(
     write_entries(block, form, Kind::Node, entries);
 }
 
-fn begin(block: &mut [u8], form: Form) {
+fn begin(block: &mut [u8], form: DirForm) {
     assert_eq!(block.len(), form.block_size.bytes());
     block.fill(0);
 }
 
 fn write_entries(
     block: &mut [u8],
-    form: Form,
+    form: DirForm,
     kind: Kind,
     entries: impl ExactSizeIterator<Item = (u32, LBlock)>,
 ) {

@@ -13,20 +13,20 @@ pub const DIRECT: u32 = 12;
 
 /// How to reach a logical block: the word of the inode, then an index into each block on the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Path {
+pub struct PointerPath {
     indices: [u32; 4],
     levels: u8,
 }
 
-impl Path {
+impl PointerPath {
     /// The path to `block`; `None` if three levels do not reach it.
     #[must_use]
-    pub fn to(block: LBlock, size: BlockSize) -> Option<Path> {
+    pub fn to(block: LBlock, size: BlockSize) -> Option<PointerPath> {
         let bits = size.bits() - 2;
         let pointers = 1u64 << bits;
         let mut rest = u64::from(block.0);
         if rest < u64::from(DIRECT) {
-            return Some(Path {
+            return Some(PointerPath {
                 indices: [block.0, 0, 0, 0],
                 levels: 0,
             });
@@ -40,7 +40,7 @@ impl Path {
                     let shift = bits * u32::from(levels - level);
                     indices[usize::from(level)] = (rest >> shift & (pointers - 1)) as u32;
                 }
-                return Some(Path { indices, levels });
+                return Some(PointerPath { indices, levels });
             }
             rest -= reach;
         }
@@ -136,10 +136,10 @@ mod tests {
                 let Ok(start) = u32::try_from(start) else {
                     continue;
                 };
-                let path = Path::to(LBlock(start), size).unwrap();
+                let path = PointerPath::to(LBlock(start), size).unwrap();
                 assert_eq!(path.word(), 12 + level);
                 assert_eq!(path.indices(), vec![0; level + 1]);
-                let before = Path::to(LBlock(start - 1), size).unwrap();
+                let before = PointerPath::to(LBlock(start - 1), size).unwrap();
                 assert_eq!(usize::from(before.levels()), level);
                 let last = (pointers - 1) as u32;
                 assert!(before.indices().iter().all(|index| *index == last));
@@ -165,7 +165,7 @@ mod tests {
         let mut seen = 0;
         for (first, start, len) in MAPPED {
             for index in 0..len {
-                let path = Path::to(LBlock(first + index), BlockSize::K1).unwrap();
+                let path = PointerPath::to(LBlock(first + index), BlockSize::K1).unwrap();
                 let (mut at, mut word) = (0, path.word() as u32);
                 for below in path.indices() {
                     let block = pointer(&GOLDEN[at..], word).unwrap();
@@ -187,15 +187,17 @@ mod tests {
         assert_eq!(max, 12 + 256 + 256 * 256 + 256 * 256 * 256);
         let last = u32::try_from(max - 1).unwrap();
         assert_eq!(
-            Path::to(LBlock(last), BlockSize::K1).unwrap().indices(),
+            PointerPath::to(LBlock(last), BlockSize::K1)
+                .unwrap()
+                .indices(),
             [255, 255, 255]
         );
-        let path = Path::to(LBlock(12 + 256 + 256 * 3 + 7), BlockSize::K1).unwrap();
+        let path = PointerPath::to(LBlock(12 + 256 + 256 * 3 + 7), BlockSize::K1).unwrap();
         assert_eq!(path.indices(), [3, 7]);
         assert_eq!(path.offset_below(1, BlockSize::K1), 7);
         assert_eq!(path.offset_below(2, BlockSize::K1), 3 * 256 + 7);
-        assert_eq!(Path::to(LBlock(last + 1), BlockSize::K1), None);
-        assert!(Path::to(LBlock(u32::MAX), BlockSize::K64).is_some());
+        assert_eq!(PointerPath::to(LBlock(last + 1), BlockSize::K1), None);
+        assert!(PointerPath::to(LBlock(u32::MAX), BlockSize::K64).is_some());
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::csum;
 use crate::numbers::{BlockSize, Tid};
 
 pub use commit::{CommitBlock, CommitChecksum};
-pub use descriptor::{DescriptorWriter, Tag, Tags};
+pub use descriptor::{BlockTag, DescriptorWriter, Tags};
 pub use revoke::{RevokeHeader, RevokeWriter, Revoked, revoked};
 pub use superblock::{JournalFeatures, JournalSuperblock};
 

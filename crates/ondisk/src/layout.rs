@@ -69,7 +69,7 @@ mod superblock {
 mod inode {
     use crate::extent::{Extent, ExtentHeader, ExtentIndex};
     use crate::inode::Inode;
-    use crate::xattr::{BlockHeader, EntryHeader};
+    use crate::xattr::{EntryHeader, XattrBlockHeader};
 
     assert_layout!(
         Inode, 160,
@@ -88,7 +88,7 @@ mod inode {
     assert_layout!(Extent, 12, ee_block @ 0x0, ee_len @ 0x4, ee_start_hi @ 0x6, ee_start_lo @ 0x8);
     assert_layout!(ExtentIndex, 12, ei_block @ 0x0, ei_leaf_lo @ 0x4, ei_leaf_hi @ 0x8, ei_unused @ 0xa);
     assert_layout!(
-        BlockHeader, 32,
+        XattrBlockHeader, 32,
         h_magic @ 0x0, h_refcount @ 0x4, h_blocks @ 0x8, h_hash @ 0xc, h_checksum @ 0x10, h_reserved @ 0x14,
     );
     assert_layout!(
@@ -99,7 +99,7 @@ mod inode {
 }
 assert_layout!(crate::dirent::Header, 8, inode @ 0, rec_len @ 4, name_len @ 6, file_type @ 7);
 assert_layout!(crate::dirent::StoredHash, 8, hash @ 0, minor_hash @ 4);
-assert_layout!(crate::dirent::Tail, 12,
+assert_layout!(crate::dirent::DirentTail, 12,
     det_reserved_zero1 @ 0, det_rec_len @ 4, det_reserved_zero2 @ 6, det_reserved_ft @ 7, det_checksum @ 8);
 assert_layout!(crate::htree::RootInfo, 8,
     reserved_zero @ 0, hash_version @ 4, info_length @ 5, indirect_levels @ 6, unused_flags @ 7);
@@ -126,11 +126,11 @@ assert_layout!(
 assert_layout!(crate::jbd2::RevokeHeader, 16, r_header @ 0x0, r_count @ 0xC);
 assert_layout!(crate::fast_commit::RecordHeader, 4, fc_tag @ 0x0, fc_len @ 0x2);
 assert_layout!(crate::fast_commit::Head, 8, fc_features @ 0x0, fc_tid @ 0x4);
-assert_layout!(crate::fast_commit::Tail, 8, fc_tid @ 0x0, fc_crc @ 0x4);
+assert_layout!(crate::fast_commit::FcTail, 8, fc_tid @ 0x0, fc_crc @ 0x4);
 assert_layout!(crate::fast_commit::AddRange, 16, fc_ino @ 0x0, fc_ex @ 0x4);
 assert_layout!(crate::fast_commit::DelRange, 12, fc_ino @ 0x0, fc_lblk @ 0x4, fc_len @ 0x8);
 assert_layout!(crate::fast_commit::Dentry, 8, fc_parent_ino @ 0x0, fc_ino @ 0x4);
-assert_layout!(crate::orphan_file::Tail, 8, ob_magic @ 0x0, ob_checksum @ 0x4);
+assert_layout!(crate::orphan_file::OrphanTail, 8, ob_magic @ 0x0, ob_checksum @ 0x4);
 assert_layout!(
     crate::mmp::Mmp, 1024,
     mmp_magic @ 0x0, mmp_seq @ 0x4, mmp_time @ 0x8, mmp_nodename @ 0x10, mmp_bdevname @ 0x50,

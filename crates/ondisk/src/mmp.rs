@@ -18,7 +18,7 @@ pub const SEQUENCE_MAX: u32 = 0xE24D_4D4F;
 
 /// What the sequence says about the use of the file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Use {
+pub enum MmpUse {
     /// Nobody has it.
     Clean,
     /// A check works on it, or was interrupted.
@@ -106,12 +106,12 @@ impl Mmp {
 
     /// What the sequence says.
     #[must_use]
-    pub fn used_by(&self) -> Use {
+    pub fn used_by(&self) -> MmpUse {
         match self.sequence() {
-            SEQUENCE_CLEAN => Use::Clean,
-            SEQUENCE_FSCK => Use::Check,
-            number if number <= SEQUENCE_MAX => Use::Mounted(number),
-            number => Use::Unknown(number),
+            SEQUENCE_CLEAN => MmpUse::Clean,
+            SEQUENCE_FSCK => MmpUse::Check,
+            number if number <= SEQUENCE_MAX => MmpUse::Mounted(number),
+            number => MmpUse::Unknown(number),
         }
     }
 
@@ -162,17 +162,17 @@ mod tests {
     fn the_sequence_tells_who_has_it() {
         let mut mmp = Mmp::clean(5, Some(9));
         assert_eq!(mmp.verify(Some(9)), Ok(()));
-        assert_eq!(mmp.used_by(), Use::Clean);
+        assert_eq!(mmp.used_by(), MmpUse::Clean);
         mmp.set_sequence(17);
         mmp.set_node(b"host");
-        assert_eq!(mmp.used_by(), Use::Mounted(17));
+        assert_eq!(mmp.used_by(), MmpUse::Mounted(17));
         assert_eq!(mmp.node(), b"host");
         let stale = mmp.verify(Some(9)).unwrap_err();
         assert_eq!(stale.site(), Site::MmpChecksum);
         assert_eq!(mmp.verify(None), Ok(()));
         mmp.set_sequence(SEQUENCE_FSCK);
-        assert_eq!(mmp.used_by(), Use::Check);
+        assert_eq!(mmp.used_by(), MmpUse::Check);
         mmp.set_sequence(SEQUENCE_MAX + 2);
-        assert_eq!(mmp.used_by(), Use::Unknown(SEQUENCE_MAX + 2));
+        assert_eq!(mmp.used_by(), MmpUse::Unknown(SEQUENCE_MAX + 2));
     }
 }

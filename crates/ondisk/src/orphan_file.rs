@@ -17,14 +17,14 @@ pub const BLOCKS_MAX: u64 = 512;
 /// The last bytes of a block (`struct ext4_orphan_block_tail`).
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Tail {
+pub struct OrphanTail {
     pub(crate) ob_magic: U32,
     pub(crate) ob_checksum: U32,
 }
 
-impl Tail {
+impl OrphanTail {
     /// Bytes the tail takes.
-    pub const SIZE: usize = size_of::<Tail>();
+    pub const SIZE: usize = size_of::<OrphanTail>();
 
     accessors! {
         /// The stored checksum.
@@ -35,7 +35,7 @@ impl Tail {
 /// Slots in a block.
 #[must_use]
 pub fn slots_per_block(size: BlockSize) -> usize {
-    (size.bytes() - Tail::SIZE) / size_of::<U32>()
+    (size.bytes() - OrphanTail::SIZE) / size_of::<U32>()
 }
 
 /// The checksum of a block: over its own place on the device and its slots, from the seed of the orphan file's inode.
@@ -50,7 +50,7 @@ fn computed_checksum(inode_seed: u32, place: FsBlock, slots: &[u8]) -> u32 {
 /// When the magic number is missing or the checksum is wrong.
 pub fn verify(block: &[u8], place: FsBlock, inode_seed: Option<u32>) -> Result<(), Corrupt> {
     let magic = || Corrupt::at(Site::OrphanMagic).block(place);
-    let (slots, tail) = Tail::read_from_suffix(block).map_err(|_| magic())?;
+    let (slots, tail) = OrphanTail::read_from_suffix(block).map_err(|_| magic())?;
     if tail.ob_magic.get() != MAGIC {
         return Err(magic());
     }
@@ -65,9 +65,9 @@ pub fn verify(block: &[u8], place: FsBlock, inode_seed: Option<u32>) -> Result<(
 /// Writes the tail of the block at `place`, with the checksum where the file system has metadata checksums and 0
 /// where not.
 pub fn seal(block: &mut [u8], place: FsBlock, inode_seed: Option<u32>) {
-    if let Some((slots, tail)) = block.split_last_chunk_mut::<{ Tail::SIZE }>() {
+    if let Some((slots, tail)) = block.split_last_chunk_mut::<{ OrphanTail::SIZE }>() {
         let checksum = inode_seed.map_or(0, |seed| computed_checksum(seed, place, slots));
-        let new = Tail {
+        let new = OrphanTail {
             ob_magic: MAGIC.into(),
             ob_checksum: checksum.into(),
         };
@@ -85,7 +85,7 @@ pub fn empty_block(size: BlockSize, place: FsBlock, inode_seed: Option<u32>) -> 
 
 /// The slots of a block in order: `None` for a free one.
 pub fn slots(block: &[u8]) -> impl Iterator<Item = Option<Ino>> + '_ {
-    let bytes = &block[..block.len().saturating_sub(Tail::SIZE)];
+    let bytes = &block[..block.len().saturating_sub(OrphanTail::SIZE)];
     bytes.chunks_exact(size_of::<U32>()).map(|slot| {
         let number = slot
             .first_chunk::<4>()
@@ -99,7 +99,7 @@ pub fn slots(block: &[u8]) -> impl Iterator<Item = Option<Ino>> + '_ {
 /// # Panics
 /// When the block has no such slot.
 pub fn set_slot(block: &mut [u8], slot: usize, ino: Option<Ino>) {
-    let len = block.len().saturating_sub(Tail::SIZE);
+    let len = block.len().saturating_sub(OrphanTail::SIZE);
     let number = ino.map_or(0, |ino| ino.0);
     block[..len][4 * slot..4 * slot + 4].copy_from_slice(&number.to_le_bytes());
 }

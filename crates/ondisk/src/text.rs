@@ -18,7 +18,7 @@ pub use group::GroupText;
 pub use inode::{ExtentNodeText, InodeText, XattrsText};
 pub use journal::{JournalText, LogBlockText, MmpText, RecordText};
 pub use superblock::SuperblockText;
-pub use words::{Bytes, Hex, Name, Utc, Uuid};
+pub use words::{Bytes, Hex, PrintedName, Utc, Uuid};
 
 /// Where values begin.
 const WIDTH: usize = 26;

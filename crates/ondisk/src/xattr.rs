@@ -26,7 +26,7 @@ pub const MAX_NAME: usize = 255;
 /// Bytes before the entries in an inode.
 pub const INODE_HEADER: usize = 4;
 /// Bytes before the entries in a block.
-pub const BLOCK_HEADER: usize = size_of::<BlockHeader>();
+pub const BLOCK_HEADER: usize = size_of::<XattrBlockHeader>();
 /// Bytes of an entry before its name.
 pub const ENTRY_HEADER: usize = size_of::<EntryHeader>();
 /// Where a block's checksum lies.
@@ -35,7 +35,7 @@ const CHECKSUM: usize = 16;
 /// What a block of attributes begins with.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
-pub struct BlockHeader {
+pub struct XattrBlockHeader {
     pub(crate) h_magic: U32,
     pub(crate) h_refcount: U32,
     pub(crate) h_blocks: U32,
@@ -44,7 +44,7 @@ pub struct BlockHeader {
     pub(crate) h_reserved: [U32; 3],
 }
 
-impl BlockHeader {
+impl XattrBlockHeader {
     accessors! {
         /// Should be [`MAGIC`].
         magic, set_magic: u32 = h_magic;
@@ -73,7 +73,7 @@ pub struct EntryHeader {
 
 /// Where a list lies, which decides from where its values' offsets count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Area<'a> {
+pub enum ListPlace<'a> {
     /// The part of an inode's slot after its extra fields.
     Inode(&'a [u8]),
     /// A whole block.
@@ -96,7 +96,7 @@ pub enum Value<'a> {
 
 /// One attribute of a verified list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry<'a> {
+pub struct XattrEntry<'a> {
     /// The number of the name's prefix.
     pub index: u8,
     /// The name after the prefix.
@@ -236,14 +236,14 @@ pub fn is_area(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// When the magic (of a block), an entry, a name or a value is wrong.
-pub fn entries(area: Area<'_>) -> Result<Entries<'_>, Corrupt> {
+pub fn entries(area: ListPlace<'_>) -> Result<XattrEntries<'_>, Corrupt> {
     let (base, list) = match area {
-        Area::Inode(bytes) => match U32::ref_from_prefix(bytes) {
+        ListPlace::Inode(bytes) => match U32::ref_from_prefix(bytes) {
             Ok((magic, rest)) if magic.get() == MAGIC => (rest, rest),
             _ => (&bytes[..0], &bytes[..0]),
         },
-        Area::Block(bytes) => {
-            let (_, rest) = BlockHeader::ref_from_prefix(bytes)
+        ListPlace::Block(bytes) => {
+            let (_, rest) = XattrBlockHeader::ref_from_prefix(bytes)
                 .ok()
                 .filter(|(header, _)| header.magic() == MAGIC && header.blocks() == 1)
                 .ok_or_else(|| Corrupt::at(Site::XattrBlockHeader))?;
@@ -252,7 +252,7 @@ pub fn entries(area: Area<'_>) -> Result<Entries<'_>, Corrupt> {
     };
     let list_start = base.len() - list.len();
     let list_len = list_length(list).ok_or_else(|| Corrupt::at(Site::XattrEntry))?;
-    let all = Entries {
+    let all = XattrEntries {
         base,
         rest: &list[..list_len],
     };
@@ -304,15 +304,15 @@ fn list_length(list: &[u8]) -> Option<usize> {
 
 /// The entries of a verified list.
 #[derive(Clone, Debug)]
-pub struct Entries<'a> {
+pub struct XattrEntries<'a> {
     base: &'a [u8],
     rest: &'a [u8],
 }
 
-impl<'a> Iterator for Entries<'a> {
-    type Item = Entry<'a>;
+impl<'a> Iterator for XattrEntries<'a> {
+    type Item = XattrEntry<'a>;
 
-    fn next(&mut self) -> Option<Entry<'a>> {
+    fn next(&mut self) -> Option<XattrEntry<'a>> {
         let (header, name, next) = split_entry(self.rest)?;
         self.rest = next;
         let size = header.e_value_size.get();
@@ -327,7 +327,7 @@ impl<'a> Iterator for Entries<'a> {
                 size,
             },
         };
-        Some(Entry {
+        Some(XattrEntry {
             index: header.e_name_index,
             name,
             value,
@@ -338,7 +338,7 @@ impl<'a> Iterator for Entries<'a> {
 
 /// Writes the zeros, entries and values of a list over `base`, whose entries begin at `list_start`.
 /// `false` if they do not fit.
-fn encode(base: &mut [u8], list_start: usize, entries: &[Entry<'_>]) -> bool {
+fn encode(base: &mut [u8], list_start: usize, entries: &[XattrEntry<'_>]) -> bool {
     base[list_start..].fill(0);
     let (mut at, mut value_at) = (list_start, base.len());
     for entry in entries {
@@ -379,7 +379,7 @@ fn encode(base: &mut [u8], list_start: usize, entries: &[Entry<'_>]) -> bool {
 /// Writes a list over the area of an inode, in the order given. `false` if it does not fit; the area is
 /// then zeros or worse and must be written again. The hashes of values that lie here should be 0.
 #[must_use]
-pub fn encode_inode_area(area: &mut [u8], entries: &[Entry<'_>]) -> bool {
+pub fn encode_inode_area(area: &mut [u8], entries: &[XattrEntry<'_>]) -> bool {
     if area.len() < INODE_HEADER {
         return entries.is_empty();
     }
@@ -406,9 +406,9 @@ pub fn compare(a: (u8, &[u8]), b: (u8, &[u8])) -> core::cmp::Ordering {
 /// Writes a list over a block: one reference, sorted, with the block's hash, without its checksum.
 /// Each entry's hash must be [`entry_hash`] or [`inode_entry_hash`]. `false` if it does not fit.
 #[must_use]
-pub fn encode_block(block: &mut [u8], entries: &mut [Entry<'_>]) -> bool {
+pub fn encode_block(block: &mut [u8], entries: &mut [XattrEntry<'_>]) -> bool {
     entries.sort_by(|a, b| compare((a.index, a.name), (b.index, b.name)));
-    let header = BlockHeader {
+    let header = XattrBlockHeader {
         h_magic: MAGIC.into(),
         h_refcount: 1.into(),
         h_blocks: 1.into(),
@@ -433,7 +433,7 @@ fn block_checksum(block: &[u8], fs_seed: u32, at: FsBlock) -> u32 {
 /// # Errors
 /// When it differs, or the block is shorter than its header.
 pub fn verify_block_checksum(block: &[u8], fs_seed: u32, at: FsBlock) -> Result<(), Corrupt> {
-    let matches = BlockHeader::ref_from_prefix(block)
+    let matches = XattrBlockHeader::ref_from_prefix(block)
         .is_ok_and(|(header, _)| header.checksum() == block_checksum(block, fs_seed, at));
     match matches {
         true => Ok(()),
@@ -444,18 +444,18 @@ pub fn verify_block_checksum(block: &[u8], fs_seed: u32, at: FsBlock) -> Result<
 /// How many inodes share a block that was verified.
 #[must_use]
 pub fn references(block: &[u8]) -> u32 {
-    BlockHeader::ref_from_prefix(block).map_or(1, |(header, _)| header.references())
+    XattrBlockHeader::ref_from_prefix(block).map_or(1, |(header, _)| header.references())
 }
 
 /// The hash of a block's contents as stored; 0 for one that is not to be shared.
 #[must_use]
 pub fn hash(block: &[u8]) -> u32 {
-    BlockHeader::ref_from_prefix(block).map_or(0, |(header, _)| header.hash())
+    XattrBlockHeader::ref_from_prefix(block).map_or(0, |(header, _)| header.hash())
 }
 
 /// Says how many inodes share a block.
 pub fn set_references(block: &mut [u8], references: u32) {
-    if let Ok((header, _)) = BlockHeader::mut_from_prefix(block) {
+    if let Ok((header, _)) = XattrBlockHeader::mut_from_prefix(block) {
         header.set_references(references);
     }
 }

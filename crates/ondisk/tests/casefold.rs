@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use lanefs_ondisk::casefold::Wanted;
+use lanefs_ondisk::casefold::FoldedName;
 use lanefs_ondisk::dirhash::HashVersion;
 
 /// Names of one character between letters, and of a letter, three characters and a letter.
@@ -62,7 +62,7 @@ fn every_swept_name_hashes_as_debugfs_folds_it() {
         .collect();
     assert_eq!(hashes.len(), names.len());
     for (name, expected) in names.iter().zip(hashes) {
-        let found = Wanted::new(name.as_bytes()).hash(HashVersion::HalfMd4, &[0; 4]);
+        let found = FoldedName::new(name.as_bytes()).hash(HashVersion::HalfMd4, &[0; 4]);
         assert_eq!(found.map(|hash| hash.major), Some(expected), "{name:?}");
     }
 }

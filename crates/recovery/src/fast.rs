@@ -1,27 +1,27 @@
 //! The fast-commit area: read and verified. What its records say is replayed by who knows the file system.
 
 use ondisk::Tid;
-use ondisk::fast_commit::{Found, Scan, Step};
+use ondisk::fast_commit::{FcScan, Scan, ScanStep};
 use ondisk::jbd2::JournalSuperblock;
 
 use crate::error::{Error, Unsupported};
 use crate::limits::FAST_BYTES_MAX;
-use crate::log::Log;
+use crate::log::LogRing;
 
 /// Scans the area for fast commits of the transaction after the last that was committed in full; with what was found
 /// come the blocks that hold all complete ones, up to the end of the last one.
 pub(crate) fn scan(
-    log: &mut Log<'_>,
+    log: &mut LogRing<'_>,
     sb: &JournalSuperblock,
     expected: Tid,
     inode_size: usize,
-) -> Result<(Found, Vec<u8>), Error> {
+) -> Result<(FcScan, Vec<u8>), Error> {
     let mut scan = Scan::new(expected, inode_size);
     let mut blocks = Vec::new();
     if sb.fast_commit_blocks() > 0 {
         for position in sb.fast_commit_first()..sb.blocks_count() {
             let block = log.read(position)?;
-            if scan.block(block) == Step::Stop {
+            if scan.block(block) == ScanStep::Stop {
                 break;
             }
             blocks.extend_from_slice(block);

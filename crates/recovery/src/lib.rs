@@ -26,7 +26,7 @@ mod write_home;
 
 pub use error::{Error, Unsupported};
 pub use overlay::Overlay;
-pub use report::{Journal, Report};
+pub use report::{JournalState, ReplayReport};
 pub use write_home::{empty_log, replay_to_device};
 
 use device::BlockDevice;
@@ -38,7 +38,7 @@ pub struct Scanned {
     /// For reading only; the device itself where nothing needs replay.
     pub device: Arc<dyn BlockDevice>,
     /// What was found.
-    pub report: Report,
+    pub report: ReplayReport,
     /// Blocks of the complete fast commits that follow the log, HEAD first, the last one up to where they end; empty if
     /// there are none. What they say is not in `device`.
     pub fast_commits: Vec<u8>,

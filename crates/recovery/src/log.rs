@@ -11,7 +11,7 @@ use crate::map::JournalMap;
 const WINDOW_BYTES: u32 = 256 * 1024;
 
 /// The ring of blocks between the journal's superblock and its fast-commit area.
-pub(crate) struct Log<'a> {
+pub(crate) struct LogRing<'a> {
     map: &'a JournalMap,
     pub(crate) format: LogFormat,
     first: u32,
@@ -22,10 +22,14 @@ pub(crate) struct Log<'a> {
     window_blocks: u32,
 }
 
-impl<'a> Log<'a> {
+impl<'a> LogRing<'a> {
     /// The log of a journal whose superblock was verified.
-    pub(crate) fn new(map: &'a JournalMap, sb: &JournalSuperblock, format: LogFormat) -> Log<'a> {
-        Log {
+    pub(crate) fn new(
+        map: &'a JournalMap,
+        sb: &JournalSuperblock,
+        format: LogFormat,
+    ) -> LogRing<'a> {
+        LogRing {
             map,
             format,
             first: sb.first(),
@@ -80,21 +84,21 @@ impl<'a> Log<'a> {
 }
 
 /// A walk along the log, block by block, for as long as blocks belong to the transaction expected.
-pub(crate) struct Walk {
+pub(crate) struct LogWalk {
     /// The transaction expected.
     pub(crate) tid: Tid,
     /// Where the next block is.
     pub(crate) position: u32,
     /// How many blocks were passed.
     passed: u64,
-    /// The block that [`Walk::next`] found, whole.
+    /// The block that [`LogWalk::next`] found, whole.
     pub(crate) block: Vec<u8>,
 }
 
-impl Walk {
+impl LogWalk {
     /// Begins at the journal's oldest transaction.
-    pub(crate) fn new(sb: &JournalSuperblock) -> Walk {
-        Walk {
+    pub(crate) fn new(sb: &JournalSuperblock) -> LogWalk {
+        LogWalk {
             tid: sb.sequence(),
             position: sb.start(),
             passed: 0,
@@ -104,7 +108,7 @@ impl Walk {
 
     /// The next block of the expected transaction and what it is; `None` where the log ends. The walk then stands after
     /// that block. Once round the ring is the end too: nothing complete can be longer.
-    pub(crate) fn next(&mut self, log: &mut Log<'_>) -> Result<Option<BlockKind>, Error> {
+    pub(crate) fn next(&mut self, log: &mut LogRing<'_>) -> Result<Option<BlockKind>, Error> {
         if self.passed >= u64::from(log.len()) {
             return Ok(None);
         }
@@ -123,7 +127,7 @@ impl Walk {
     }
 
     /// Passes over blocks.
-    pub(crate) fn skip(&mut self, log: &Log<'_>, blocks: u32) {
+    pub(crate) fn skip(&mut self, log: &LogRing<'_>, blocks: u32) {
         self.position = log.after(self.position, blocks);
         self.passed += u64::from(blocks);
     }

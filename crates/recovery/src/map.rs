@@ -10,7 +10,7 @@ use crate::limits::RUNS_MAX;
 
 /// Contiguous blocks of the journal that are contiguous on the device too.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
+pub(crate) struct JournalRun {
     /// The first, counted from the journal's start.
     pub(crate) logical: u32,
     /// How many.
@@ -24,7 +24,7 @@ pub(crate) struct JournalMap {
     device: Arc<dyn BlockDevice>,
     block_size: BlockSize,
     /// Ascending by logical block.
-    runs: Vec<Run>,
+    runs: Vec<JournalRun>,
     /// An internal journal's runs as block numbers of the device, ascending; empty for an external one.
     own_blocks: Vec<(u64, u64)>,
     /// The block that holds the journal's superblock.
@@ -35,7 +35,7 @@ pub(crate) struct JournalMap {
 
 /// Collects runs in ascending logical order.
 #[derive(Default)]
-pub(crate) struct Runs(Vec<Run>);
+pub(crate) struct Runs(Vec<JournalRun>);
 
 impl Runs {
     /// Adds blocks that follow all added before.
@@ -50,7 +50,7 @@ impl Runs {
         if self.0.len() >= RUNS_MAX {
             return Err(Unsupported::TooLarge("too many fragments").into());
         }
-        self.0.push(Run {
+        self.0.push(JournalRun {
             logical,
             blocks,
             place,
@@ -97,7 +97,7 @@ impl JournalMap {
         JournalMap {
             device,
             block_size,
-            runs: vec![Run {
+            runs: vec![JournalRun {
                 logical: 0,
                 blocks,
                 place: 0,

@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 
 use device::BlockDevice;
-use ondisk::extent::{self, Entries, Expect, Node};
-use ondisk::indirect::{self, Path};
+use ondisk::extent::{self, Expect, ExtentEntries, ExtentNode};
+use ondisk::indirect::{self, PointerPath};
 use ondisk::inode::{checksum_seed, verify_checksum};
 use ondisk::jbd2::{JournalSuperblock, LogFormat};
 use ondisk::{
@@ -22,7 +22,7 @@ use crate::limits::{JOURNAL_BLOCKS_MAX, NODES_MAX};
 use crate::map::{JournalMap, Runs};
 
 /// A journal that was found and whose superblock is right.
-pub(crate) struct Opened {
+pub(crate) struct SoundJournal {
     pub(crate) map: JournalMap,
     pub(crate) sb: JournalSuperblock,
     pub(crate) format: LogFormat,
@@ -36,7 +36,7 @@ pub(crate) fn open(
     sb: &Superblock,
     geometry: &Geometry,
     external: Option<Arc<dyn BlockDevice>>,
-) -> Result<Opened, Error> {
+) -> Result<SoundJournal, Error> {
     let Some(ino) = sb.journal_ino() else {
         return open_external(sb, geometry, external);
     };
@@ -49,7 +49,7 @@ pub(crate) fn open(
         Err(error) => match backup_inode(sb) {
             Some(inode) => map_inode(device, geometry, &inode, None)
                 .and_then(|map| verified(map, false))
-                .map(|opened| Opened {
+                .map(|opened| SoundJournal {
                     used_backup_map: true,
                     ..opened
                 })
@@ -60,7 +60,7 @@ pub(crate) fn open(
 }
 
 /// Reads and checks the journal's superblock.
-fn verified(map: JournalMap, is_external: bool) -> Result<Opened, Error> {
+fn verified(map: JournalMap, is_external: bool) -> Result<SoundJournal, Error> {
     let mut bytes = [0; JournalSuperblock::SIZE];
     map.read_part(map.superblock_at(), 0, &mut bytes)?;
     let sb = JournalSuperblock::from_bytes(bytes);
@@ -72,7 +72,7 @@ fn verified(map: JournalMap, is_external: bool) -> Result<Opened, Error> {
         .into());
     }
     let format = sb.verify(map.block_size(), map.blocks().into())?;
-    Ok(Opened {
+    Ok(SoundJournal {
         map,
         sb,
         format,
@@ -87,7 +87,7 @@ fn open_external(
     sb: &Superblock,
     geometry: &Geometry,
     external: Option<Arc<dyn BlockDevice>>,
-) -> Result<Opened, Error> {
+) -> Result<SoundJournal, Error> {
     let expected = sb.journal_uuid();
     let device = external.ok_or(Error::ExternalJournalMissing(expected))?;
     let wrong = |found| Error::ExternalJournalWrong { expected, found };
@@ -263,14 +263,14 @@ impl Mapper<'_> {
         let mut bytes = inode.block_area().to_vec();
         let mut waiting: Vec<(FsBlock, Expect)> = Vec::new();
         loop {
-            let node = Node::verify(&bytes, &expect)?;
+            let node = ExtentNode::verify(&bytes, &expect)?;
             match node.entries() {
-                Entries::Extents(extents) => {
+                ExtentEntries::Extents(extents) => {
                     for extent in extents.iter().filter(|extent| !extent.is_unwritten()) {
                         self.add(extent.block(), extent.len().into(), extent.start().0)?;
                     }
                 }
-                Entries::Indices(indices) => {
+                ExtentEntries::Indices(indices) => {
                     let mut end = expect.covers.end;
                     for index in indices.iter().rev() {
                         let start = u64::from(index.block());
@@ -301,7 +301,7 @@ impl Mapper<'_> {
         let mut kept: [PointerBlock; 3] = Default::default();
         let mut logical = 0_u32;
         while logical < self.blocks {
-            let Some(path) = Path::to(LBlock(logical), size) else {
+            let Some(path) = PointerPath::to(LBlock(logical), size) else {
                 return Ok(());
             };
             let mut place = u64::from(inode.block_word(path.word()));

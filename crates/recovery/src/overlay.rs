@@ -10,18 +10,22 @@ use sync::Arc;
 
 use crate::error::Error;
 use crate::map::JournalMap;
-use crate::replay::Copy;
+use crate::replay::NewestCopy;
 
 /// A device seen through its journal; refuses writes.
 pub struct Overlay {
     home: Arc<dyn BlockDevice>,
     map: JournalMap,
     /// Ascending by block.
-    copies: Vec<Copy>,
+    copies: Vec<NewestCopy>,
 }
 
 impl Overlay {
-    pub(crate) fn new(home: Arc<dyn BlockDevice>, map: JournalMap, copies: Vec<Copy>) -> Overlay {
+    pub(crate) fn new(
+        home: Arc<dyn BlockDevice>,
+        map: JournalMap,
+        copies: Vec<NewestCopy>,
+    ) -> Overlay {
         Overlay { home, map, copies }
     }
 
@@ -32,7 +36,7 @@ impl Overlay {
     }
 
     /// Reads the part of a block from its byte `skip` as the copy has it.
-    fn read_copy(&self, copy: Copy, skip: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+    fn read_copy(&self, copy: NewestCopy, skip: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         read_copy(&self.map, copy, skip, buf).map_err(|error| match error {
             Error::Io(error) => error,
             // Its place was found before, when the copy was checked.
@@ -49,7 +53,7 @@ impl Overlay {
 /// Reads part of a copy from the block's byte `skip`, undoing its escape.
 pub(crate) fn read_copy(
     map: &JournalMap,
-    copy: Copy,
+    copy: NewestCopy,
     skip: u64,
     buf: &mut [u8],
 ) -> Result<(), Error> {

@@ -8,16 +8,16 @@ use sync::Arc;
 use crate::error::{Error, Unsupported};
 use crate::fast;
 use crate::limits::RECORDS_MAX;
-use crate::log::{Log, Walk};
+use crate::log::{LogRing, LogWalk};
 use crate::map::JournalMap;
-use crate::open::{self, Opened};
-use crate::report::{Journal, Report};
+use crate::open::{self, SoundJournal};
+use crate::report::{JournalState, ReplayReport};
 use crate::revokes::{self, Revokes};
 use crate::scan;
 
 /// The newest copy of a block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Copy {
+pub(crate) struct NewestCopy {
     /// Where it belongs.
     pub(crate) block: u64,
     /// The how-manieth copy in the log this is.
@@ -28,7 +28,7 @@ pub(crate) struct Copy {
 
 const ESCAPED: u32 = 1 << 31;
 
-impl Copy {
+impl NewestCopy {
     /// The block of the journal that holds the copy.
     pub(crate) fn position(self) -> u32 {
         self.place & !ESCAPED
@@ -45,7 +45,7 @@ pub(crate) struct ReadLog {
     pub(crate) map: JournalMap,
     pub(crate) sb: JournalSuperblock,
     /// Ascending by block, one for each.
-    pub(crate) copies: Vec<Copy>,
+    pub(crate) copies: Vec<NewestCopy>,
     /// Where the next transaction would begin.
     pub(crate) head: u32,
 }
@@ -54,13 +54,13 @@ pub(crate) struct ReadLog {
 pub(crate) struct Replayed {
     /// `None` where nothing can need replay.
     pub(crate) log: Option<ReadLog>,
-    pub(crate) report: Report,
+    pub(crate) report: ReplayReport,
     /// Blocks of complete fast commits, which are newer than the log.
     pub(crate) fast_commits: Vec<u8>,
 }
 
 impl Replayed {
-    fn nothing(report: Report) -> Replayed {
+    fn nothing(report: ReplayReport) -> Replayed {
         Replayed {
             log: None,
             report,
@@ -77,21 +77,21 @@ pub(crate) fn run(
     external: Option<Arc<dyn BlockDevice>>,
 ) -> Result<Replayed, Error> {
     if !geometry.has(Feature::HAS_JOURNAL) {
-        return Ok(Replayed::nothing(Report::default()));
+        return Ok(Replayed::nothing(ReplayReport::default()));
     }
     if !geometry.has(Feature::NEEDS_RECOVERY) {
         // Only a look, to say it: what is wrong with a journal that nobody needs is no error.
         let report = open::open(device, sb, geometry, external).map_or_else(
-            |_| Report {
-                journal: Journal::Clean,
-                ..Report::default()
+            |_| ReplayReport {
+                journal: JournalState::Clean,
+                ..ReplayReport::default()
             },
-            |opened| first_report(&opened, Journal::Ignored),
+            |opened| first_report(&opened, JournalState::Ignored),
         );
         return Ok(Replayed::nothing(report));
     }
     let opened = open::open(device, sb, geometry, external)?;
-    let mut report = first_report(&opened, Journal::Replayed);
+    let mut report = first_report(&opened, JournalState::Replayed);
     let mut fast_commits = Vec::new();
     let mut read = ReadLog {
         map: opened.map,
@@ -99,8 +99,8 @@ pub(crate) fn run(
         copies: Vec::new(),
         head: opened.sb.head(),
     };
-    if report.journal == Journal::Replayed {
-        let mut log = Log::new(&read.map, &read.sb, opened.format);
+    if report.journal == JournalState::Replayed {
+        let mut log = LogRing::new(&read.map, &read.sb, opened.format);
         let end = scan::find_end(&mut log, &read.sb)?;
         let revokes = revokes::collect(&mut log, &read.sb, end.tid)?;
         let device_blocks = device.size() >> geometry.block_size().bits();
@@ -137,10 +137,10 @@ pub(crate) fn run(
 }
 
 /// What the journal's superblock says; `dirty` is the state when it holds transactions.
-fn first_report(opened: &Opened, dirty: Journal) -> Report {
-    Report {
+fn first_report(opened: &SoundJournal, dirty: JournalState) -> ReplayReport {
+    ReplayReport {
         journal: match opened.sb.start() {
-            0 => Journal::Clean,
+            0 => JournalState::Clean,
             _ => dirty,
         },
         is_external: opened.is_external,
@@ -149,7 +149,7 @@ fn first_report(opened: &Opened, dirty: Journal) -> Report {
         // Stored as a negative number.
         aborted_with: Some(opened.sb.errno_raw().cast_signed().unsigned_abs())
             .filter(|errno| *errno != 0),
-        ..Report::default()
+        ..ReplayReport::default()
     }
 }
 
@@ -157,7 +157,7 @@ struct Replay<'a> {
     revokes: &'a Revokes,
     map: &'a JournalMap,
     device_blocks: u64,
-    copies: Vec<Copy>,
+    copies: Vec<NewestCopy>,
     /// Copies seen, revoked ones too.
     count: u32,
     revoked: u64,
@@ -165,8 +165,13 @@ struct Replay<'a> {
 
 impl Replay<'_> {
     /// Goes through all transactions before `end`.
-    fn pass(&mut self, log: &mut Log<'_>, sb: &JournalSuperblock, end: Tid) -> Result<(), Error> {
-        let mut walk = Walk::new(sb);
+    fn pass(
+        &mut self,
+        log: &mut LogRing<'_>,
+        sb: &JournalSuperblock,
+        end: Tid,
+    ) -> Result<(), Error> {
+        let mut walk = LogWalk::new(sb);
         while walk.tid != end {
             let Some(kind) = walk.next(log)? else { break };
             match kind {
@@ -181,8 +186,8 @@ impl Replay<'_> {
 
     fn descriptor(
         &mut self,
-        log: &mut Log<'_>,
-        walk: &mut Walk,
+        log: &mut LogRing<'_>,
+        walk: &mut LogWalk,
         sb: &JournalSuperblock,
     ) -> Result<(), Error> {
         let format = log.format;
@@ -229,7 +234,7 @@ impl Replay<'_> {
                 return Err(Unsupported::TooLarge("too many blocks to replay").into());
             }
         }
-        self.copies.push(Copy {
+        self.copies.push(NewestCopy {
             block: block.0,
             order: self.count,
             place: position | if is_escaped { ESCAPED } else { 0 },

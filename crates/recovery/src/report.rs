@@ -3,11 +3,11 @@
 use std::fmt;
 
 use ondisk::Tid;
-use ondisk::fast_commit::Found;
+use ondisk::fast_commit::FcScan;
 
 /// What state the journal was in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Journal {
+pub enum JournalState {
     /// The file system has none.
     #[default]
     None,
@@ -21,9 +21,9 @@ pub enum Journal {
 
 /// What a replay found and did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Report {
+pub struct ReplayReport {
     /// What state the journal was in.
-    pub journal: Journal,
+    pub journal: JournalState,
     /// Whether it is on a device of its own.
     pub is_external: bool,
     /// Whether the journal's inode was unusable and its copy in the superblock took its place.
@@ -46,10 +46,10 @@ pub struct Report {
     /// Changes in the fast-commit area that are newer than what was replayed and not shown: 0 once they are replayed.
     pub fast_commits_pending: u32,
     /// All about the fast-commit area.
-    pub fast_commits: Found,
+    pub fast_commits: FcScan,
 }
 
-impl Report {
+impl ReplayReport {
     /// Whether the journal holds, or may hold, changes that are not shown. The first fast commit may be damaged, or
     /// never have been whole: that can't be told apart. One behind others that are whole never was.
     #[must_use]
@@ -60,15 +60,15 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ReplayReport {
     /// One line for each thing worth saying; nothing for a journal without content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.journal {
-            Journal::None | Journal::Clean => {}
-            Journal::Ignored => f.write_str(
+            JournalState::None | JournalState::Clean => {}
+            JournalState::Ignored => f.write_str(
                 "the journal holds transactions, but the superblock needs no recovery: passed over\n",
             )?,
-            Journal::Replayed => writeln!(
+            JournalState::Replayed => writeln!(
                 f,
                 "journal replayed in memory: {} transactions, {} blocks, {} revoked copies",
                 self.transactions, self.blocks, self.revoked

@@ -6,7 +6,7 @@ use ondisk::{FsBlock, Tid};
 
 use crate::error::{Error, Unsupported};
 use crate::limits::RECORDS_MAX;
-use crate::log::{Log, Walk};
+use crate::log::{LogRing, LogWalk};
 
 /// Revoked blocks with the number of the last transaction that revoked each, counted from the journal's oldest.
 #[derive(Default)]
@@ -53,12 +53,12 @@ impl Revokes {
 
 /// Collects the revokes of all transactions before `end`.
 pub(crate) fn collect(
-    log: &mut Log<'_>,
+    log: &mut LogRing<'_>,
     sb: &JournalSuperblock,
     end: Tid,
 ) -> Result<Revokes, Error> {
     let mut revokes = Revokes::default();
-    let mut walk = Walk::new(sb);
+    let mut walk = LogWalk::new(sb);
     while walk.tid != end {
         let Some(kind) = walk.next(log)? else { break };
         match kind {

@@ -14,7 +14,7 @@ use ondisk::jbd2::{
 use ondisk::{Corrupt, FsBlock, Site, Tid};
 
 use crate::error::Error;
-use crate::log::{Log, Walk};
+use crate::log::{LogRing, LogWalk};
 
 /// Where the log ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,8 +28,8 @@ pub(crate) struct End {
 }
 
 struct Scan<'a, 'b> {
-    log: &'a mut Log<'b>,
-    walk: Walk,
+    log: &'a mut LogRing<'b>,
+    walk: LogWalk,
     is_async: bool,
     /// A block of the current transaction had a wrong checksum.
     is_suspicious: bool,
@@ -44,10 +44,10 @@ struct Scan<'a, 'b> {
 }
 
 /// Finds the end of the log of a journal that is not clean.
-pub(crate) fn find_end(log: &mut Log<'_>, sb: &JournalSuperblock) -> Result<End, Error> {
+pub(crate) fn find_end(log: &mut LogRing<'_>, sb: &JournalSuperblock) -> Result<End, Error> {
     let mut scan = Scan {
         log,
-        walk: Walk::new(sb),
+        walk: LogWalk::new(sb),
         is_async: sb
             .features()
             .has_incompat(JournalFeatures::INCOMPAT_ASYNC_COMMIT),

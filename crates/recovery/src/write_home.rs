@@ -19,7 +19,7 @@ use sync::Arc;
 use crate::error::{Error, Unsupported};
 use crate::overlay::read_copy;
 use crate::replay::{self, ReadLog};
-use crate::report::Report;
+use crate::report::ReplayReport;
 
 /// Bytes of the log that are written at once, where so many are contiguous.
 const REWRITE_BYTES: u32 = 256 * 1024;
@@ -37,7 +37,7 @@ pub fn replay_to_device(
     sb: &Superblock,
     geometry: &Geometry,
     external: Option<Arc<dyn BlockDevice>>,
-) -> Result<Report, Error> {
+) -> Result<ReplayReport, Error> {
     let replayed = replay::run(device, sb, geometry, external)?;
     let report = replayed.report;
     let Some(log) = replayed.log else {
@@ -140,7 +140,7 @@ fn write_copies(
 }
 
 /// The next transaction gets a number that nothing in the log has, so that what is there can never count again.
-fn mark_journal_clean(log: &ReadLog, report: &Report) -> Result<(), Error> {
+fn mark_journal_clean(log: &ReadLog, report: &ReplayReport) -> Result<(), Error> {
     let mut sb = log.sb;
     if sb.start() != 0 {
         sb.set_sequence(report.end.next());
@@ -153,7 +153,7 @@ fn mark_journal_clean(log: &ReadLog, report: &Report) -> Result<(), Error> {
     Ok(log.map.device().write_at(offset, sb.bytes())?)
 }
 
-fn mark_recovered(device: &Arc<dyn BlockDevice>, report: &Report) -> Result<(), Error> {
+fn mark_recovered(device: &Arc<dyn BlockDevice>, report: &ReplayReport) -> Result<(), Error> {
     let mut bytes = [0; Superblock::SIZE];
     device.read_at(Superblock::OFFSET, &mut bytes)?;
     let mut sb = *Superblock::view(&bytes);

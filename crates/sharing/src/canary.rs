@@ -1,5 +1,5 @@
 //! Mistakes made on purpose, which the report must find. Each worker commits them beside its operation. One is none:
-//! [`Canary::Apart`], words on lines of their own, which the report must not find. No locks.
+//! [`PlantedSharing::Apart`], words on lines of their own, which the report must not find. No locks.
 
 use sync::CachePadded;
 use sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ static APART: [CachePadded<AtomicU64>; 2] = [
 
 /// What a worker does beside its operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Canary {
+pub enum PlantedSharing {
     /// Counts in a word that the other worker counts in, too.
     SharedCounter,
     /// Counts in a word of its own, on the other worker's cache line.
@@ -26,39 +26,39 @@ pub enum Canary {
     Apart,
 }
 
-impl Canary {
+impl PlantedSharing {
     /// All of them.
-    pub const ALL: [Canary; 4] = [
-        Canary::SharedCounter,
-        Canary::FalseSharing,
-        Canary::SharedReference,
-        Canary::Apart,
+    pub const ALL: [PlantedSharing; 4] = [
+        PlantedSharing::SharedCounter,
+        PlantedSharing::FalseSharing,
+        PlantedSharing::SharedReference,
+        PlantedSharing::Apart,
     ];
 
     /// Whether the report must find it.
     #[must_use]
     pub fn shares(self) -> bool {
-        self != Canary::Apart
+        self != PlantedSharing::Apart
     }
 
     /// Does it once, as worker 0 or 1.
     #[inline(never)]
     pub fn sing(self, worker: usize) {
         match self {
-            Canary::SharedCounter => {
+            PlantedSharing::SharedCounter => {
                 // Relaxed: only its line matters; pairs with nothing.
                 NEIGHBOURS[0].fetch_add(1, Ordering::Relaxed);
             }
-            Canary::FalseSharing => {
+            PlantedSharing::FalseSharing => {
                 // Relaxed: as above.
                 NEIGHBOURS[worker & 1].store(1, Ordering::Relaxed);
             }
-            Canary::SharedReference => {
+            PlantedSharing::SharedReference => {
                 static SHARED: sync::LazyLock<sync::Arc<u64>> =
                     sync::LazyLock::new(|| sync::Arc::new(7));
                 drop(std::hint::black_box(sync::Arc::clone(&SHARED)));
             }
-            Canary::Apart => {
+            PlantedSharing::Apart => {
                 // Relaxed: as above.
                 APART[worker & 1].fetch_add(1, Ordering::Relaxed);
             }

@@ -2,8 +2,8 @@
 //! and go from one worker to the other no more often than it says, each and all of a pair together; an entry that
 //! excuses nothing any more is a failure, so that the list shrinks. No locks.
 
-use crate::watch::report::{Shared, Use};
-use crate::watch::symbols::Frame;
+use crate::watch::report::{SharedLine, WorkerUse};
+use crate::watch::symbols::SourceFrame;
 
 /// What is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,8 +44,8 @@ pub const KNOWN: &[Known] = &[
 ];
 
 impl Known {
-    fn is_at(&self, used: &Use) -> bool {
-        let is_here = |frame: &Frame| {
+    fn is_at(&self, used: &WorkerUse) -> bool {
+        let is_here = |frame: &SourceFrame| {
             frame.file.ends_with(self.file) && frame.function.contains(self.function)
         };
         let mut frames = used.frames.iter();
@@ -57,14 +57,14 @@ impl Known {
     }
 
     /// Whether it excuses the line: one who writes it does so in its function, and it goes over no more often.
-    pub fn excuses(&self, line: &Shared) -> bool {
+    pub fn excuses(&self, line: &SharedLine) -> bool {
         let is_bounded = line.fetches().iter().all(|rounds| *rounds <= self.most);
         is_bounded && line.uses.iter().any(|used| self.is_at(used))
     }
 }
 
 /// The first entry that excuses the line.
-pub fn excuse(line: &Shared) -> Option<usize> {
+pub fn excuse(line: &SharedLine) -> Option<usize> {
     KNOWN.iter().position(|known| known.excuses(line))
 }
 
@@ -83,17 +83,17 @@ mod tests {
             together: 2,
             why: "",
         };
-        let frame = |file: &str, function: &str| Frame {
+        let frame = |file: &str, function: &str| SourceFrame {
             file: format!("crates/{file}"),
             line: 1,
             function: function.to_owned(),
         };
-        let line = |kind, frames: &[Frame]| Shared {
+        let line = |kind, frames: &[SourceFrame]| SharedLine {
             address: 0,
             written: [Rounds::default(); 2],
             fetched: [Rounds::default(); 2],
             is_false: false,
-            uses: vec![Use {
+            uses: vec![WorkerUse {
                 worker: 0,
                 kind,
                 bytes: (0, 8),

@@ -5,5 +5,5 @@
 mod canary;
 mod operation;
 
-pub use canary::Canary;
+pub use canary::PlantedSharing;
 pub use operation::{Operation, Worker};

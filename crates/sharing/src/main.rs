@@ -11,10 +11,10 @@ use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 
-use lanefs_sharing::{Canary, Operation};
+use lanefs_sharing::{Operation, PlantedSharing};
 
 use known::KNOWN;
-use pairs::{Pair, Settings};
+use pairs::{Pair, PairSettings};
 
 #[global_allocator]
 static HEAP: watch::heap::Heap = watch::heap::Heap;
@@ -56,18 +56,18 @@ fn operation(name: &str) -> Option<Operation> {
     Operation::ALL.into_iter().find(|one| one.name() == name)
 }
 
-fn canary(name: &str) -> Option<Canary> {
+fn canary(name: &str) -> Option<PlantedSharing> {
     match name {
-        "shared-counter" => Some(Canary::SharedCounter),
-        "false-sharing" => Some(Canary::FalseSharing),
-        "shared-reference" => Some(Canary::SharedReference),
-        "apart" => Some(Canary::Apart),
+        "shared-counter" => Some(PlantedSharing::SharedCounter),
+        "false-sharing" => Some(PlantedSharing::FalseSharing),
+        "shared-reference" => Some(PlantedSharing::SharedReference),
+        "apart" => Some(PlantedSharing::Apart),
         _ => None,
     }
 }
 
-fn parse(words: &[&str]) -> Option<(Settings, Vec<[Operation; 2]>)> {
-    let mut settings = Settings::default();
+fn parse(words: &[&str]) -> Option<(PairSettings, Vec<[Operation; 2]>)> {
+    let mut settings = PairSettings::default();
     let mut pairs = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -107,7 +107,7 @@ fn is_of_interest(pair: [Operation; 2]) -> bool {
 }
 
 /// Runs the pairs; whether nothing is shared that is not known to be.
-fn run(settings: &Settings, pairs: &[[Operation; 2]]) -> Result<bool, String> {
+fn run(settings: &PairSettings, pairs: &[[Operation; 2]]) -> Result<bool, String> {
     if settings.canary.is_none() {
         canaries(settings)?;
     }
@@ -130,9 +130,9 @@ fn run(settings: &Settings, pairs: &[[Operation; 2]]) -> Result<bool, String> {
 }
 
 /// The mistakes made on purpose are found, and what is none is not.
-fn canaries(settings: &Settings) -> Result<(), String> {
-    for canary in Canary::ALL {
-        let settings = Settings {
+fn canaries(settings: &PairSettings) -> Result<(), String> {
+    for canary in PlantedSharing::ALL {
+        let settings = PairSettings {
             canary: Some(canary),
             ..settings.clone()
         };

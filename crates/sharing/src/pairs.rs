@@ -4,12 +4,12 @@
 
 use device::{BlockDevice, MemoryDevice};
 use engine::{Fs, OpenOptions, Timestamp};
-use lanefs_sharing::{Canary, Operation, Worker};
+use lanefs_sharing::{Operation, PlantedSharing, Worker};
 use sync::{Arc, Condvar, Mutex, Rank};
 
 use crate::known::{self, KNOWN};
-use crate::watch::record::{self, ROUNDS, Record, Rounds};
-use crate::watch::report::{self, REFILLS_MOST, Shared};
+use crate::watch::record::{self, ROUNDS, Rounds, ThreadRecord};
+use crate::watch::report::{self, REFILLS_MOST, SharedLine};
 use crate::watch::symbols::Symbols;
 
 /// Bytes of the file system.
@@ -21,7 +21,7 @@ const WARM_UP: usize = 64;
 
 /// How pairs are run and shown.
 #[derive(Clone)]
-pub struct Settings {
+pub struct PairSettings {
     /// Bytes of a cache line.
     pub line: usize,
     /// Forms of mechanisms other than the defaults.
@@ -29,7 +29,7 @@ pub struct Settings {
     /// Whether the workers' directories lie in one, so that their inodes come from one group.
     pub siblings: bool,
     /// A mistake that is made beside each operation.
-    pub canary: Option<Canary>,
+    pub canary: Option<PlantedSharing>,
     /// Whether all pairs are run.
     pub is_whole: bool,
     /// Whether the report is in JSON.
@@ -40,9 +40,9 @@ pub struct Settings {
     pub places: usize,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for PairSettings {
+    fn default() -> PairSettings {
+        PairSettings {
             line: record::LINE,
             variants: Vec::new(),
             siblings: false,
@@ -56,9 +56,9 @@ impl Default for Settings {
 }
 
 /// A shared line, and whether it is known to be.
-pub struct Line {
+pub struct JudgedLine {
     /// The line.
-    pub shared: Shared,
+    pub shared: SharedLine,
     /// The entry of the list that excuses it.
     pub known: Option<usize>,
 }
@@ -68,7 +68,7 @@ pub struct Pair {
     /// Who did what.
     pub operations: [Operation; 2],
     /// The lines that both touched and one wrote.
-    pub lines: Vec<Line>,
+    pub lines: Vec<JudgedLine>,
     /// For each worker, rounds in which a line that is rarely shared and not known went to it.
     pub refills: [u32; 2],
     /// Lines that each worker touched.
@@ -113,7 +113,7 @@ impl Drop for Passed<'_> {
 
 impl Pair {
     /// Runs a pair.
-    pub fn run(operations: [Operation; 2], settings: &Settings) -> Result<Pair, String> {
+    pub fn run(operations: [Operation; 2], settings: &PairSettings) -> Result<Pair, String> {
         let fs = fresh(settings)?;
         let commits = || {
             fs.journal_statistics()
@@ -145,7 +145,7 @@ impl Pair {
             return Err("a transaction was committed while the workers were watched".into());
         }
         let [one, other] = records.into_inner();
-        let record = |record: Option<Result<Record, engine::Error>>| match record {
+        let record = |record: Option<Result<ThreadRecord, engine::Error>>| match record {
             Some(Ok(record)) => Ok(record),
             Some(Err(error)) => Err(error.to_string()),
             None => Err("a worker said nothing".to_owned()),
@@ -159,7 +159,7 @@ impl Pair {
                 refills[0].join(&shared.fetched[0]);
                 refills[1].join(&shared.fetched[1]);
             }
-            Line { shared, known }
+            JudgedLine { shared, known }
         });
         let lines = lines.collect();
         Ok(Pair {
@@ -194,8 +194,8 @@ impl Pair {
     }
 
     /// The lines that are shared in more rounds than leases are refilled, and not known to be.
-    pub fn failures(&self) -> impl Iterator<Item = &Shared> {
-        let unknown = |line: &&Line| !line.shared.is_rare() && line.known.is_none();
+    pub fn failures(&self) -> impl Iterator<Item = &SharedLine> {
+        let unknown = |line: &&JudgedLine| !line.shared.is_rare() && line.known.is_none();
         self.lines.iter().filter(unknown).map(|line| &line.shared)
     }
 
@@ -217,9 +217,9 @@ fn one_worker(
     operation: Operation,
     number: usize,
     turn: &Turn,
-    settings: &Settings,
+    settings: &PairSettings,
     before: impl FnOnce(),
-) -> Result<Record, engine::Error> {
+) -> Result<ThreadRecord, engine::Error> {
     let all = WARM_UP + ROUNDS;
     let worker = turn.take(number, || {
         Worker::new(fs, operation, number, all, settings.siblings)
@@ -242,7 +242,7 @@ fn one_worker(
     Ok(record::take())
 }
 
-fn fresh(settings: &Settings) -> Result<Fs, String> {
+fn fresh(settings: &PairSettings) -> Result<Fs, String> {
     let device = MemoryDevice::new(SIZE);
     let mut options = mkfs::Options {
         device_is_zero: true,
@@ -278,14 +278,14 @@ mod tests {
         let line = |number| {
             let mut fetched = [Rounds::default(); 2];
             fetched[1].add(number as usize);
-            let shared = Shared {
+            let shared = SharedLine {
                 address: 64 * number as usize,
                 written: [Rounds::default(); 2],
                 fetched,
                 is_false: false,
                 uses: Vec::new(),
             };
-            Line {
+            JudgedLine {
                 shared,
                 known: Some(entry),
             }

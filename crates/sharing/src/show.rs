@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::known::KNOWN;
-use crate::pairs::{Line, Pair, Settings};
+use crate::pairs::{JudgedLine, Pair, PairSettings};
 use crate::say;
 use crate::watch::record::ROUNDS;
-use crate::watch::report::{REFILLS_MOST, Shared, Use};
-use crate::watch::symbols::Frame;
+use crate::watch::report::{REFILLS_MOST, SharedLine, WorkerUse};
+use crate::watch::symbols::SourceFrame;
 
 /// Frames shown of a place.
 const FRAMES: usize = 4;
@@ -29,7 +29,7 @@ fn excused(pair: &Pair) -> (usize, [u32; 2]) {
 }
 
 /// The report for people.
-pub fn text(pairs: &[Pair], unneeded: &[usize], settings: &Settings) {
+pub fn text(pairs: &[Pair], unneeded: &[usize], settings: &PairSettings) {
     for pair in pairs {
         show_pair(pair, settings);
         if pair.refills_too_often() {
@@ -86,8 +86,8 @@ pub fn text(pairs: &[Pair], unneeded: &[usize], settings: &Settings) {
 }
 
 /// The lines of a pair, those that are written most at one place together.
-fn show_pair(pair: &Pair, settings: &Settings) {
-    let mut groups: Vec<(String, Vec<&Line>)> = Vec::new();
+fn show_pair(pair: &Pair, settings: &PairSettings) {
+    let mut groups: Vec<(String, Vec<&JudgedLine>)> = Vec::new();
     let shown = pair.lines.iter().filter(|line| {
         let is_rare = line.shared.is_rare();
         line.known.is_none() && (!is_rare || settings.shows_refills || pair.refills_too_often())
@@ -106,7 +106,7 @@ fn show_pair(pair: &Pair, settings: &Settings) {
     }
 }
 
-fn show_lines(pair: &Pair, lines: &[&Line], settings: &Settings) {
+fn show_lines(pair: &Pair, lines: &[&JudgedLine], settings: &PairSettings) {
     let shared = &lines[0].shared;
     let [one, other] = shared.writes();
     let [to_one, to_other] = shared.fetches();
@@ -132,7 +132,7 @@ fn show_lines(pair: &Pair, lines: &[&Line], settings: &Settings) {
     }
 }
 
-fn place(used: &Use) -> String {
+fn place(used: &WorkerUse) -> String {
     let frames: Vec<String> = used.frames.iter().take(FRAMES).map(short).collect();
     format!(
         "{} {} x{} bytes {}..{}: {} [{}]",
@@ -146,7 +146,7 @@ fn place(used: &Use) -> String {
     )
 }
 
-fn short(frame: &Frame) -> String {
+fn short(frame: &SourceFrame) -> String {
     let file = frame
         .file
         .trim_start_matches("crates/")
@@ -165,7 +165,7 @@ fn last_part(function: &str) -> &str {
 }
 
 /// The report for programs.
-pub fn json(pairs: &[Pair], unneeded: &[usize], settings: &Settings) -> Value {
+pub fn json(pairs: &[Pair], unneeded: &[usize], settings: &PairSettings) -> Value {
     let pairs = pairs.iter().map(|pair| {
         json!({
             "operations": [pair.operations[0].name(), pair.operations[1].name()],
@@ -190,8 +190,8 @@ pub fn json(pairs: &[Pair], unneeded: &[usize], settings: &Settings) -> Value {
     })
 }
 
-fn line_json(line: &Line) -> Value {
-    let shared: &Shared = &line.shared;
+fn line_json(line: &JudgedLine) -> Value {
+    let shared: &SharedLine = &line.shared;
     let uses = shared.uses.iter().map(|used| {
         json!({
             "worker": used.worker,

@@ -3,7 +3,7 @@
 
 use device::BlockDevice;
 use ondisk::Tid;
-use ondisk::fast_commit::{Record, Scan, Step, records};
+use ondisk::fast_commit::{FcRecord, Scan, ScanStep, records};
 use ondisk::inode::Inode;
 use ondisk::jbd2::{BlockHeader, BlockKind, JournalSuperblock};
 
@@ -11,7 +11,7 @@ use crate::CowDevice;
 
 /// Where a journal's blocks are.
 #[derive(Clone, Default, Debug)]
-pub struct Area {
+pub struct JournalPlace {
     /// The byte at which each of the journal's blocks begins, in order.
     pub blocks: Vec<u64>,
     /// Bytes of a block.
@@ -20,7 +20,7 @@ pub struct Area {
     pub inode_bytes: usize,
 }
 
-impl Area {
+impl JournalPlace {
     fn block(&self, state: &CowDevice, position: u32) -> Option<Vec<u8>> {
         // Positions are few.
         let at = *self.blocks.get(position as usize)?;
@@ -37,8 +37,8 @@ impl Area {
         }
         let first = superblock.fast_commit_first();
         let block = self.block(state, first)?;
-        match Record::read(&block, self.inode_bytes) {
-            Ok((Record::Head { tid, .. }, _)) => Some((first..superblock.blocks_count(), tid)),
+        match FcRecord::read(&block, self.inode_bytes) {
+            Ok((FcRecord::Head { tid, .. }, _)) => Some((first..superblock.blocks_count(), tid)),
             _ => None,
         }
     }
@@ -96,13 +96,13 @@ impl Area {
             blocks.push(block);
             // Blocks of complete fast commits only.
             counts = scan.found().blocks as usize;
-            if step == Step::Stop {
+            if step == ScanStep::Stop {
                 break;
             }
         }
         for block in &blocks[..counts.min(blocks.len())] {
             for record in records(block, self.inode_bytes).map_while(Result::ok) {
-                if let Record::Inode { ino, raw } = record
+                if let FcRecord::Inode { ino, raw } = record
                     && Inode::parse(raw).is_ok_and(|inode| inode.links_count() == 0)
                 {
                     return Err(format!("a fast commit has inode {ino} without links"));

@@ -3,10 +3,10 @@
 pub use engine::canary::Canary;
 
 use engine::canary;
-use model::{Op, Path, Target};
+use model::{ModelPath, Op, OpTarget};
 
 use crate::image::{self, Image};
-use crate::setting::Setting;
+use crate::setting::RunSetting;
 use crate::sweep::{Depth, Sweep, caught};
 use crate::{seeds, sequences};
 
@@ -65,8 +65,8 @@ pub fn run(only: &str, mut tell: impl FnMut(Canary, &str, &str)) -> Result<(), S
 
 /// A directory's block is freed and becomes a file's, while the log holds the directory's.
 fn reuse() -> Vec<Op> {
-    let path = |name: &str| Path::new("d0").join(name.as_bytes());
-    let file = Target::Path(path("file"));
+    let path = |name: &str| ModelPath::new("d0").join(name.as_bytes());
+    let file = OpTarget::Path(path("file"));
     vec![
         Op::Mkdir {
             path: path("gone"),
@@ -95,7 +95,7 @@ fn find(image: &Image) -> Result<Option<(String, String)>, String> {
     }
     for seed in (0..FIRST).chain(THEN..SEEDS) {
         let mut sweep = Sweep::new(image, DEPTH)?;
-        let setting = Setting::of(image.profile, seed);
+        let setting = RunSetting::of(image.profile, seed);
         if let Err(why) = caught(|| seeds::run(&mut sweep, &setting)) {
             return Ok(Some((format!("seed {seed}"), why)));
         }
@@ -135,7 +135,7 @@ impl Fast {
         }
         let mut sweep = Sweep::new(&self.for_seeds, SHALLOW)?;
         for seed in 0..SEEDS {
-            let setting = Setting::syncing(image::FAST, seed);
+            let setting = RunSetting::syncing(image::FAST, seed);
             if let Err(why) = caught(|| seeds::run(&mut sweep, &setting)) {
                 return Ok(Some((format!("fsyncs of seed {seed}"), why)));
             }
@@ -146,7 +146,7 @@ impl Fast {
 
 /// A file that is open loses its name to another one, which is fsynced.
 fn replaced() -> Vec<Op> {
-    let path = |name: &str| Path::new(name);
+    let path = |name: &str| ModelPath::new(name);
     vec![
         Op::Open {
             path: path("d0/f0"),
@@ -155,10 +155,10 @@ fn replaced() -> Vec<Op> {
         Op::Rename {
             from: path("d1/f0"),
             to: path("d0/f0"),
-            flag: model::RenameFlag::Replace,
+            flag: model::RenameMode::Replace,
         },
         Op::Fsync {
-            file: Target::Path(path("d0/f0")),
+            file: OpTarget::Path(path("d0/f0")),
         },
         Op::Close { slot: 0 },
     ]

@@ -8,7 +8,8 @@ use engine::{
     XattrFlag as Attribute,
 };
 use model::{
-    Content, Device, Errno, Kind, Mode, Node, Op, Path, RenameFlag, Target, Tree, XattrFlag,
+    Device, Errno, FallocateMode, FileBytes, Kind, ModelNode, ModelPath, ModelTree, Op, OpTarget,
+    RenameMode, XattrCondition,
 };
 
 /// Why an operation of the model was not done.
@@ -122,7 +123,7 @@ impl<'a> Executor<'a> {
     ///
     /// # Errors
     /// Those of a lookup.
-    pub fn lookup(&self, path: &Path) -> Result<Ino, Refusal> {
+    pub fn lookup(&self, path: &ModelPath) -> Result<Ino, Refusal> {
         let mut here = Ino::ROOT;
         for name in &path.0 {
             self.directory(here)?;
@@ -139,21 +140,21 @@ impl<'a> Executor<'a> {
         }
     }
 
-    fn parent<'p>(&self, path: &'p Path) -> Result<(Ino, &'p [u8]), Refusal> {
+    fn parent<'p>(&self, path: &'p ModelPath) -> Result<(Ino, &'p [u8]), Refusal> {
         let (name, parents) = path.0.split_last().ok_or(Errno::EBUSY)?;
-        let parent = self.lookup(&Path(parents.to_vec()))?;
+        let parent = self.lookup(&ModelPath(parents.to_vec()))?;
         self.directory(parent)?;
         Ok((parent, name))
     }
 
-    fn find(&self, target: &Target) -> Result<Ino, Refusal> {
+    fn find(&self, target: &OpTarget) -> Result<Ino, Refusal> {
         match target {
-            Target::Path(path) => self.lookup(path),
-            Target::Slot(slot) => Ok(self.slot(*slot).ok_or(Errno::EBADF)?),
+            OpTarget::Path(path) => self.lookup(path),
+            OpTarget::Slot(slot) => Ok(self.slot(*slot).ok_or(Errno::EBADF)?),
         }
     }
 
-    fn regular(&self, target: &Target) -> Result<Ino, Refusal> {
+    fn regular(&self, target: &OpTarget) -> Result<Ino, Refusal> {
         let ino = self.find(target)?;
         match self.file_type(ino)? {
             FileType::Regular => Ok(ino),
@@ -222,9 +223,9 @@ impl<'a> Executor<'a> {
                 let (old, name) = self.parent(from)?;
                 let (new, new_name) = self.parent(to)?;
                 let flag = match flag {
-                    RenameFlag::Replace => Flag::Replace,
-                    RenameFlag::NoReplace => Flag::NoReplace,
-                    RenameFlag::Exchange => Flag::Exchange,
+                    RenameMode::Replace => Flag::Replace,
+                    RenameMode::NoReplace => Flag::NoReplace,
+                    RenameMode::Exchange => Flag::Exchange,
                 };
                 fs.rename(old, name, new, new_name, flag)?;
             }
@@ -291,7 +292,7 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    fn write(&mut self, file: &Target, offset: u64, bytes: &[u8]) -> Result<(), Refusal> {
+    fn write(&mut self, file: &OpTarget, offset: u64, bytes: &[u8]) -> Result<(), Refusal> {
         let ino = self.regular(file)?;
         loop {
             let at = offset + self.written as u64;
@@ -358,9 +359,9 @@ impl<'a> Executor<'a> {
             } => {
                 let ino = self.has_attributes(file, name)?;
                 let flag = match flag {
-                    XattrFlag::Any => Attribute::Any,
-                    XattrFlag::Create => Attribute::Create,
-                    XattrFlag::Replace => Attribute::Replace,
+                    XattrCondition::Any => Attribute::Any,
+                    XattrCondition::Create => Attribute::Create,
+                    XattrCondition::Replace => Attribute::Replace,
                 };
                 fs.set_xattr(ino, name, value, flag)?;
             }
@@ -374,7 +375,7 @@ impl<'a> Executor<'a> {
     }
 
     /// The kernel above a file system refuses `user.` attributes of what is neither file nor directory.
-    fn has_attributes(&self, file: &Target, name: &[u8]) -> Result<Ino, Refusal> {
+    fn has_attributes(&self, file: &OpTarget, name: &[u8]) -> Result<Ino, Refusal> {
         let ino = self.find(file)?;
         match self.file_type(ino)? {
             FileType::Regular | FileType::Directory => Ok(ino),
@@ -385,15 +386,15 @@ impl<'a> Executor<'a> {
     }
 }
 
-fn allocate(mode: Mode) -> Allocate {
+fn allocate(mode: FallocateMode) -> Allocate {
     match mode {
-        Mode::Allocate => Allocate::Grow,
-        Mode::KeepSize => Allocate::KeepSize,
-        Mode::Punch => Allocate::Punch,
-        Mode::Zero => Allocate::Zero,
-        Mode::ZeroKeepSize => Allocate::ZeroKeepSize,
-        Mode::Collapse => Allocate::Collapse,
-        Mode::Insert => Allocate::Insert,
+        FallocateMode::Allocate => Allocate::Grow,
+        FallocateMode::KeepSize => Allocate::KeepSize,
+        FallocateMode::Punch => Allocate::Punch,
+        FallocateMode::Zero => Allocate::Zero,
+        FallocateMode::ZeroKeepSize => Allocate::ZeroKeepSize,
+        FallocateMode::Collapse => Allocate::Collapse,
+        FallocateMode::Insert => Allocate::Insert,
     }
 }
 
@@ -425,7 +426,7 @@ pub fn brief(op: &Op) -> String {
 ///
 /// # Errors
 /// What contradicts itself, or can't be read.
-pub fn tree(fs: &Fs) -> Result<Tree, String> {
+pub fn tree(fs: &Fs) -> Result<ModelTree, String> {
     tree_but(fs, false)
 }
 
@@ -434,20 +435,20 @@ pub fn tree(fs: &Fs) -> Result<Tree, String> {
 ///
 /// # Errors
 /// As [`tree`].
-pub fn tree_of_repaired(fs: &Fs) -> Result<Tree, String> {
+pub fn tree_of_repaired(fs: &Fs) -> Result<ModelTree, String> {
     tree_but(fs, true)
 }
 
-fn tree_but(fs: &Fs, may_repeat: bool) -> Result<Tree, String> {
+fn tree_but(fs: &Fs, may_repeat: bool) -> Result<ModelTree, String> {
     let said = |error: Error| error.to_string();
     let refused = |errno: Errno| format!("{errno:?}");
-    let mut tree = Tree::new();
-    let mut found: HashMap<Ino, Path> = HashMap::new();
-    let mut rest = vec![(Path(Vec::new()), Ino::ROOT)];
+    let mut tree = ModelTree::new();
+    let mut found: HashMap<Ino, ModelPath> = HashMap::new();
+    let mut rest = vec![(ModelPath(Vec::new()), Ino::ROOT)];
     let mut repeated: HashMap<Ino, u32> = HashMap::new();
     while let Some((path, ino)) = rest.pop() {
         if let Some(first) = found.get(&ino) {
-            let from = Target::Path(first.clone());
+            let from = OpTarget::Path(first.clone());
             tree.apply(&Op::Link { from, to: path }).map_err(refused)?;
             continue;
         }
@@ -481,14 +482,14 @@ fn tree_but(fs: &Fs, may_repeat: bool) -> Result<Tree, String> {
     Ok(tree)
 }
 
-fn node(fs: &Fs, ino: Ino, names: &mut Vec<(Vec<u8>, Ino)>) -> Result<Node, Error> {
+fn node(fs: &Fs, ino: Ino, names: &mut Vec<(Vec<u8>, Ino)>) -> Result<ModelNode, Error> {
     let inode = fs.metadata(ino)?;
     let kind = match inode.file_type {
         FileType::Regular => {
             let mut bytes = vec![0; usize::try_from(inode.size).unwrap_or(0)];
             let read = fs.read(ino, 0, &mut bytes)?;
             bytes.truncate(read);
-            let mut content = Content::from_bytes(&bytes);
+            let mut content = FileBytes::from_bytes(&bytes);
             content.truncate(inode.size);
             Kind::File(content)
         }
@@ -508,7 +509,7 @@ fn node(fs: &Fs, ino: Ino, names: &mut Vec<(Vec<u8>, Ino)>) -> Result<Node, Erro
         FileType::BlockDevice => Kind::Device(Device::Block(inode.rdev.0, inode.rdev.1)),
     };
     let xattrs = fs.xattrs(ino)?;
-    Ok(Node {
+    Ok(ModelNode {
         kind,
         mode: inode.mode & 0o7777,
         uid: inode.uid,
@@ -525,7 +526,7 @@ fn node(fs: &Fs, ino: Ino, names: &mut Vec<(Vec<u8>, Ino)>) -> Result<Node, Erro
 /// What of a write goes to its place before the rest: what lies within the file's old size. A cut may keep that part
 /// alone, also when the write has returned.
 #[must_use]
-pub fn within(op: &Op, before: &Tree) -> Option<Op> {
+pub fn within(op: &Op, before: &ModelTree) -> Option<Op> {
     let Op::Write {
         file,
         offset,
@@ -549,7 +550,7 @@ pub fn within(op: &Op, before: &Tree) -> Option<Op> {
 /// cut out. `unit` is the image's block size; `before` is what the operation finds: what a write has within the file's
 /// old size goes to its place before the rest.
 #[must_use]
-pub fn parts(op: &Op, unit: u64, before: &Tree) -> Vec<Op> {
+pub fn parts(op: &Op, unit: u64, before: &ModelTree) -> Vec<Op> {
     let ends = |offset: u64, len: u64| -> Vec<u64> {
         let first = offset / unit + 1;
         (first..(offset + len).div_ceil(unit))
@@ -581,20 +582,21 @@ pub fn parts(op: &Op, unit: u64, before: &Tree) -> Vec<Op> {
             offset,
             len,
         } => {
-            let part = |mode: Mode, len: u64| Op::Fallocate {
+            let part = |mode: FallocateMode, len: u64| Op::Fallocate {
                 file: file.clone(),
                 mode,
                 offset: *offset,
                 len,
             };
-            let prefixes = |mode: Mode| ends(*offset, *len).into_iter().map(move |len| (mode, len));
+            let prefixes =
+                |mode: FallocateMode| ends(*offset, *len).into_iter().map(move |len| (mode, len));
             match mode {
-                Mode::Collapse => vec![part(Mode::Punch, *len)],
-                Mode::Zero => prefixes(Mode::ZeroKeepSize)
-                    .chain([(Mode::ZeroKeepSize, *len)])
+                FallocateMode::Collapse => vec![part(FallocateMode::Punch, *len)],
+                FallocateMode::Zero => prefixes(FallocateMode::ZeroKeepSize)
+                    .chain([(FallocateMode::ZeroKeepSize, *len)])
                     .map(|(mode, len)| part(mode, len))
                     .collect(),
-                Mode::Insert => Vec::new(),
+                FallocateMode::Insert => Vec::new(),
                 mode => prefixes(*mode).map(|(mode, len)| part(mode, len)).collect(),
             }
         }

@@ -6,9 +6,9 @@ use model::Op;
 
 use crate::image::Image;
 use crate::judge::Judge;
-use crate::sequences::{Explained, Recorded, record};
-use crate::sweep::{Counts, Explains, caught, read, recover};
-use crate::times::Times;
+use crate::sequences::{Explained, SequenceRecord, record};
+use crate::sweep::{Explains, SweepCounts, caught, read, recover};
+use crate::times::RunTimes;
 use crate::{CowDevice, Fault, Recorder};
 
 const KINDS: [fn(u64) -> Fault; 3] = [Fault::Read, Fault::Write, Fault::Flush];
@@ -21,8 +21,8 @@ pub fn run(
     image: &Image,
     judge: &mut Judge,
     ops: &[Op],
-    times: Times,
-    counts: &mut Counts,
+    times: RunTimes,
+    counts: &mut SweepCounts,
 ) -> Result<(), String> {
     let mut ops = ops.to_vec();
     ops.push(Op::Sync);
@@ -44,7 +44,7 @@ pub fn run(
 fn one(
     image: &Image,
     judge: &mut Judge,
-    run: (&[Op], Times),
+    run: (&[Op], RunTimes),
     fault: Fault,
     sticky: bool,
 ) -> Result<bool, String> {
@@ -64,8 +64,8 @@ fn one(
 fn judge_left(
     image: &Image,
     judge: &mut Judge,
-    (ops, times): (&[Op], Times),
-    recorded: &Recorded,
+    (ops, times): (&[Op], RunTimes),
+    recorded: &SequenceRecord,
 ) -> Result<(), String> {
     let left: CowDevice = recorded.recorder.live();
     let recovered = recover(&left)?;
@@ -88,7 +88,11 @@ fn judge_left(
 ///
 /// # Errors
 /// The first fault after which the next recovery leaves something else.
-pub fn run_recovery(image: &Image, left: &CowDevice, counts: &mut Counts) -> Result<(), String> {
+pub fn run_recovery(
+    image: &Image,
+    left: &CowDevice,
+    counts: &mut SweepCounts,
+) -> Result<(), String> {
     let expected = recover(left)?.digest(&image.journal);
     for kind in KINDS {
         let mut n = 0;

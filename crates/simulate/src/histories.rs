@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use device::BlockDevice;
 use engine::{Fs, Ino};
-use model::{Errno, Op, Path, Random, RenameFlag, Tree};
+use model::{Errno, ModelPath, ModelTree, Op, Random, RenameMode};
 use sync::gauge;
-use sync::schedule::{self, Plan};
+use sync::schedule::{self, SchedulePlan};
 use sync::{Arc, Mutex, Rank};
 
 use crate::executor::{Executor, Refusal};
@@ -23,9 +23,9 @@ const SEARCHED: usize = 200_000;
 enum Asked {
     Change(Op),
     /// Whether a name is there.
-    Lookup(Path),
+    Lookup(ModelPath),
     /// All names.
-    List(Path),
+    List(ModelPath),
 }
 
 /// What it said.
@@ -50,7 +50,7 @@ struct Event {
 /// The calls, when there is none; a panic, a deadlock, a failure of the image.
 pub fn run(image: &Image, seed: u64) -> Result<usize, String> {
     let device: Arc<dyn BlockDevice> = Arc::new(image.device.clone());
-    let plan = Plan {
+    let plan = SchedulePlan {
         seed,
         points: POINTS,
     };
@@ -103,16 +103,16 @@ fn run_thread(
 }
 
 fn ask(random: &mut Random) -> Asked {
-    let mut name = || Path::new("d0").join(format!("n{}", random.below(3)).as_bytes());
+    let mut name = || ModelPath::new("d0").join(format!("n{}", random.below(3)).as_bytes());
     let (path, other) = (name(), name());
     match random.below(10) {
         0..3 => Asked::Change(Op::Create { path, mode: 0o644 }),
         3..5 => Asked::Change(Op::Unlink { path }),
         5..7 => {
             let flags = [
-                RenameFlag::Replace,
-                RenameFlag::NoReplace,
-                RenameFlag::Exchange,
+                RenameMode::Replace,
+                RenameMode::NoReplace,
+                RenameMode::Exchange,
             ];
             Asked::Change(Op::Rename {
                 from: path,
@@ -121,7 +121,7 @@ fn ask(random: &mut Random) -> Asked {
             })
         }
         7..9 => Asked::Lookup(path),
-        _ => Asked::List(Path::new("d0")),
+        _ => Asked::List(ModelPath::new("d0")),
     }
 }
 
@@ -156,7 +156,7 @@ fn tell(
 }
 
 /// What the model says to a question, and the state after it.
-fn answer(tree: &Tree, asked: &Asked) -> (Told, Tree) {
+fn answer(tree: &ModelTree, asked: &Asked) -> (Told, ModelTree) {
     let mut after = tree.clone();
     let told = match asked {
         Asked::Change(op) => Told::Done(after.apply(op)),
@@ -170,7 +170,7 @@ fn answer(tree: &Tree, asked: &Asked) -> (Told, Tree) {
 }
 
 /// Looks for an order in which every answer is the model's.
-fn explain(start: &Tree, events: &[Event]) -> Result<(), String> {
+fn explain(start: &ModelTree, events: &[Event]) -> Result<(), String> {
     let mut seen: HashSet<(u64, String)> = HashSet::new();
     let mut rest = vec![(0_u64, start.clone())];
     let all = (1_u64 << events.len()) - 1;
@@ -215,7 +215,7 @@ fn explain(start: &Tree, events: &[Event]) -> Result<(), String> {
 }
 
 /// What of a tree later answers depend on: which names are there, and which are the same file.
-fn summary(tree: &Tree) -> String {
+fn summary(tree: &ModelTree) -> String {
     let names = tree.walk().into_iter();
     let lines: Vec<String> = names.map(|(path, id)| format!("{path}={}", id.0)).collect();
     lines.join(" ")
@@ -244,19 +244,19 @@ mod tests {
     }
 
     fn created(name: &str, called: u64, returned: u64) -> Event {
-        let path = Path::new("d0").join(name.as_bytes());
+        let path = ModelPath::new("d0").join(name.as_bytes());
         let asked = Asked::Change(Op::Create { path, mode: 0o644 });
         event(0, asked, Told::Done(Ok(())), called, returned)
     }
 
     fn looked_up(name: &str, found: bool, called: u64, returned: u64) -> Event {
         let told = Told::Done(if found { Ok(()) } else { Err(Errno::ENOENT) });
-        let path = Path::new("d0").join(name.as_bytes());
+        let path = ModelPath::new("d0").join(name.as_bytes());
         event(1, Asked::Lookup(path), told, called, returned)
     }
 
-    fn start() -> Tree {
-        let mut tree = Tree::new();
+    fn start() -> ModelTree {
+        let mut tree = ModelTree::new();
         for op in crate::seeds::setup() {
             tree.apply(&op).unwrap();
         }
@@ -293,7 +293,7 @@ mod tests {
     fn a_list_shows_one_moment() {
         let list = |names: &[&str]| {
             let told = Told::Names(names.iter().map(|name| name.as_bytes().to_vec()).collect());
-            event(1, Asked::List(Path::new("d0")), told, 1, 20)
+            event(1, Asked::List(ModelPath::new("d0")), told, 1, 20)
         };
         let changes = [created("a", 2, 3), created("b", 4, 5)];
         for (names, is_one) in [(&["a"][..], true), (&["a", "b"], true), (&["b"], false)] {

@@ -8,12 +8,12 @@ use std::process::Command;
 
 use device::BlockDevice;
 use engine::{Fs, Ino, LogUse, OpenOptions, Variants};
-use model::{History, Op, Path, Target, Tree};
+use model::{History, ModelPath, ModelTree, Op, OpTarget};
 use sync::Arc;
 
 use crate::executor::{Executor, brief};
-use crate::times::{Clock, Times};
-use crate::{Area, CowDevice};
+use crate::times::{RunTimes, SimulatedClock};
+use crate::{CowDevice, JournalPlace};
 
 /// A kind of image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,7 +127,7 @@ pub const WORKED_ON: [Profile; 7] = [FOUR_KIB, ONE_KIB, PLAIN, EXT3, FULL, UNLOG
 impl Profile {
     /// A history that begins with a state of such an image, of a run with such times.
     #[must_use]
-    pub fn history(&self, start: Tree, times: Times) -> History {
+    pub fn history(&self, start: ModelTree, times: RunTimes) -> History {
         let history = match self.has_fast_commits {
             true => History::new_of_each(start),
             false => History::new(start),
@@ -149,11 +149,11 @@ pub struct Image {
     /// Its bytes once more, in one piece.
     pub base: Arc<[u8]>,
     /// What is on it.
-    pub tree: Tree,
+    pub tree: ModelTree,
     /// Where the journal's blocks are: they say nothing on a clean image.
     pub journal: Vec<Range<u64>>,
     /// The same, for what it says: its area for fast commits, and its commit records.
-    pub area: Area,
+    pub area: JournalPlace,
 }
 
 /// Opens a device for writing, with a clock that stands still, so that states differ by what was done and not by when.
@@ -162,7 +162,7 @@ pub struct Image {
 /// # Errors
 /// Those of [`Fs::open_for_writing`].
 pub fn open(device: &Arc<dyn BlockDevice>) -> Result<Fs, engine::Error> {
-    open_with(device, &logging(), Clock::Still)
+    open_with(device, &logging(), SimulatedClock::Still)
 }
 
 /// Options with which all is logged that can be, whether or not it is worth it.
@@ -184,7 +184,7 @@ pub fn logging() -> OpenOptions {
 pub fn open_with(
     device: &Arc<dyn BlockDevice>,
     options: &OpenOptions,
-    clock: Clock,
+    clock: SimulatedClock,
 ) -> Result<Fs, engine::Error> {
     Fs::open_for_writing(Arc::clone(device), options, clock.reader())
 }
@@ -198,7 +198,7 @@ pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
     let device = CowDevice::new(empty.into());
     let shared: Arc<dyn BlockDevice> = Arc::new(device.clone());
     let fs = open(&shared).map_err(|error| error.to_string())?;
-    let mut tree = Tree::new();
+    let mut tree = ModelTree::new();
     let mut executor = Executor::new(&fs);
     let mut ops = setup.to_vec();
     if let Some(left) = profile.left {
@@ -236,15 +236,15 @@ pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
 
 /// A file of nothing that takes so many bytes of the image.
 fn ballast(bytes: u64) -> [Op; 2] {
-    let path = Path::new("ballast");
+    let path = ModelPath::new("ballast");
     [
         Op::Create {
             path: path.clone(),
             mode: 0o600,
         },
         Op::Fallocate {
-            file: Target::Path(path),
-            mode: model::Mode::KeepSize,
+            file: OpTarget::Path(path),
+            mode: model::FallocateMode::KeepSize,
             offset: 0,
             len: bytes,
         },
@@ -266,9 +266,9 @@ fn journal_of(fs: &Fs) -> Result<Vec<Range<u64>>, engine::Error> {
 }
 
 /// Where all of the journal's blocks are; nowhere without one.
-fn area_of(fs: &Fs, profile: Profile) -> Result<Area, engine::Error> {
+fn area_of(fs: &Fs, profile: Profile) -> Result<JournalPlace, engine::Error> {
     let block = fs.geometry().block_size();
-    let mut area = Area {
+    let mut area = JournalPlace {
         blocks: Vec::new(),
         block_bytes: block.bytes(),
         inode_bytes: fs.geometry().inode_size(),
@@ -327,7 +327,7 @@ pub fn memory_folder() -> &'static File {
 pub fn two_directories() -> Vec<Op> {
     let mut ops = Vec::new();
     for (index, directory) in ["d0", "d1"].into_iter().enumerate() {
-        let here = Path::new(directory);
+        let here = ModelPath::new(directory);
         ops.push(Op::Mkdir {
             path: here.clone(),
             mode: 0o755,
@@ -345,15 +345,15 @@ pub fn two_directories() -> Vec<Op> {
             // Sizes within a block, and beyond a few.
             let len = 3000 + 6000 * number + 100 * index;
             ops.push(Op::Write {
-                file: Target::Path(path.clone()),
+                file: OpTarget::Path(path.clone()),
                 offset: 0,
                 bytes: vec![b'0' + (2 * index + number) as u8; len],
             });
             ops.push(Op::SetXattr {
-                file: Target::Path(path),
+                file: OpTarget::Path(path),
                 name: b"user.a".to_vec(),
                 value: b"old".to_vec(),
-                flag: model::XattrFlag::Any,
+                flag: model::XattrCondition::Any,
             });
         }
     }

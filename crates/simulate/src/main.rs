@@ -9,7 +9,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::process::ExitCode;
 
-use lanefs_simulate::Setting;
+use lanefs_simulate::RunSetting;
 use lanefs_simulate::image::{self, PROFILES, Profile, WORKED_ON};
 
 use run::Tally;
@@ -45,8 +45,8 @@ fn option<'a>(words: &mut Vec<&'a str>, name: &str) -> Option<&'a str> {
 }
 
 /// A seed's setting; with forms that were asked for instead of its own, they stay as they are.
-fn setting(profile: Profile, seed: &str, forms: Option<&str>) -> Result<Setting, String> {
-    let mut setting = Setting::of(profile, number(seed)?);
+fn setting(profile: Profile, seed: &str, forms: Option<&str>) -> Result<RunSetting, String> {
+    let mut setting = RunSetting::of(profile, number(seed)?);
     for form in forms.into_iter().flat_map(|forms| forms.split(',')) {
         setting.is_switching = false;
         let chosen = setting.variants.set(form);
@@ -126,7 +126,7 @@ fn asked(words: &mut Vec<&str>, profile: Option<Profile>) -> Option<Result<Tally
         ["--steps", count] => number(count).and_then(|count| run::walk(&profiles, count)),
         ["--seed", seed] => setting(one, seed, forms).and_then(|set| run::seed(one, &set)),
         ["--fsync", seed] => {
-            number(seed).and_then(|seed| run::seed(syncing, &Setting::syncing(syncing, seed)))
+            number(seed).and_then(|seed| run::seed(syncing, &RunSetting::syncing(syncing, seed)))
         }
         ["--faulty", seed] => setting(one, seed, forms).and_then(|set| run::faulty(one, &set)),
         ["--history", seed] => number(seed).and_then(|seed| run::histories(seed..seed + 1)),

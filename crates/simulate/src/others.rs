@@ -2,7 +2,8 @@
 //! file in memory and one loop device over it serve all states, one after another.
 //!
 //! What e2fsck may not agree on: the journal of a cut between the record of a full commit and the wipe of the area's
-//! first block, where e2fsck throws away what both hold ([`crate::area::Area::is_stale`]). Those cuts are counted.
+//! first block, where e2fsck throws away what both hold ([`crate::area::JournalPlace::is_stale`]). Those cuts are
+//! counted.
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -14,7 +15,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use device::BlockDevice;
-use model::{Content, Device, Kind, Node, Op, Path, Target, Tree};
+use model::{Device, FileBytes, Kind, ModelNode, ModelPath, ModelTree, Op, OpTarget};
 use ondisk::{Superblock, Tid};
 use rustix::fs as sys;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -78,7 +79,7 @@ pub struct Others<'a> {
 
 /// What e2fsck made of a state.
 struct Replayed {
-    tree: Tree,
+    tree: ModelTree,
     /// The transaction before which its replay ended.
     leaves_out: Option<Tid>,
 }
@@ -128,7 +129,7 @@ impl<'a> Others<'a> {
     /// Who shows something else than lanefs, or can't replay it; what e2fsck finds afterwards.
     pub fn compare(&mut self, state: &CowDevice) -> Result<bool, String> {
         let ours = read(&recover(state)?)?;
-        let agrees = |theirs: &Tree| {
+        let agrees = |theirs: &ModelTree| {
             let compared = ours.compare(theirs);
             compared.map_err(|difference| difference.to_string())
         };
@@ -195,7 +196,7 @@ impl<'a> Others<'a> {
     }
 
     /// What the kernel shows of a state. What it wrote must be clean.
-    fn by_kernel(&mut self, state: &CowDevice) -> Result<Tree, String> {
+    fn by_kernel(&mut self, state: &CowDevice) -> Result<ModelTree, String> {
         self.lay_out(state)?;
         let Some(kernel) = &self.kernel else {
             return Err("no root, or no loop device".into());
@@ -271,7 +272,7 @@ impl Kernel {
     }
 
     /// Mounts what is in the file, reads it, and unmounts it.
-    fn tree(&self) -> Result<Tree, String> {
+    fn tree(&self) -> Result<ModelTree, String> {
         let (flags, options) = (MountFlags::NOATIME, None::<&std::ffi::CStr>);
         let mounted =
             rustix::mount::mount(&*self.device, self.folder.path(), "ext4", flags, options);
@@ -306,26 +307,26 @@ impl Drop for Kernel {
 }
 
 /// What is mounted somewhere, but for `lost+found`.
-fn tree(root: &File) -> Result<Tree, String> {
-    let mut tree = Tree::new();
+fn tree(root: &File) -> Result<ModelTree, String> {
+    let mut tree = ModelTree::new();
     let mut inodes = std::collections::HashMap::new();
     let mut links = vec![(
-        Path(Vec::new()),
+        ModelPath(Vec::new()),
         fs::symlink_metadata(root).map_err(said)?.nlink(),
     )];
-    put(&mut tree, root, &Path(Vec::new()))?;
-    let mut rest = vec![Path(Vec::new())];
+    put(&mut tree, root, &ModelPath(Vec::new()))?;
+    let mut rest = vec![ModelPath(Vec::new())];
     while let Some(directory) = rest.pop() {
         for entry in fs::read_dir(host(root, &directory)).map_err(said)? {
             let entry = entry.map_err(said)?;
             let path = directory.join(entry.file_name().as_bytes());
-            if path == Path::new("lost+found") {
+            if path == ModelPath::new("lost+found") {
                 links[0].1 -= 1;
                 continue;
             }
             let metadata = entry.metadata().map_err(said)?;
             if let Some(first) = inodes.get(&metadata.ino()) {
-                let from = Target::Path(Path::clone(first));
+                let from = OpTarget::Path(ModelPath::clone(first));
                 let linked = tree.apply(&Op::Link { from, to: path });
                 linked.map_err(|errno| format!("{errno:?}"))?;
                 continue;
@@ -353,18 +354,18 @@ fn said(error: std::io::Error) -> String {
     error.to_string()
 }
 
-fn host(root: &File, path: &Path) -> PathBuf {
+fn host(root: &File, path: &ModelPath) -> PathBuf {
     let names = path.0.iter().map(|name| OsStr::from_bytes(name));
     names.fold(root.to_path_buf(), |at, name| at.join(name))
 }
 
-fn put(tree: &mut Tree, at: &File, path: &Path) -> Result<(), String> {
+fn put(tree: &mut ModelTree, at: &File, path: &ModelPath) -> Result<(), String> {
     let node = node(at).map_err(|error| format!("{path}: {error}"))?;
     let put = tree.put(path, node);
     put.map(drop).map_err(|errno| format!("{path}: {errno:?}"))
 }
 
-fn node(path: &File) -> Result<Node, std::io::Error> {
+fn node(path: &File) -> Result<ModelNode, std::io::Error> {
     let metadata = fs::symlink_metadata(path)?;
     let mut names = vec![0; XATTR_BYTES];
     let len = sys::llistxattr(path, &mut names[..])?;
@@ -376,7 +377,7 @@ fn node(path: &File) -> Result<Node, std::io::Error> {
             xattrs.insert(name.to_vec(), value[..len].to_vec());
         }
     }
-    Ok(Node {
+    Ok(ModelNode {
         kind: kind(path, &metadata)?,
         // Twelve bits.
         mode: (metadata.mode() & 0o7777) as u16,
@@ -400,6 +401,6 @@ fn kind(path: &File, metadata: &Metadata) -> Result<Kind, std::io::Error> {
         () if file_type.is_socket() => Kind::Device(Device::Socket),
         () if file_type.is_char_device() => Kind::Device(Device::Char(major, minor)),
         () if file_type.is_block_device() => Kind::Device(Device::Block(major, minor)),
-        () => Kind::File(Content::from_bytes(&fs::read(path)?)),
+        () => Kind::File(FileBytes::from_bytes(&fs::read(path)?)),
     })
 }

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use lanefs_simulate::image::{self, Image, PROFILES, Profile, WORKED_ON};
 use lanefs_simulate::{
-    Compared, Counts, Depth, Judge, Setting, Sweep, Times, brief, caught, faults as all_faults,
-    histories as all_histories, seeds as random_work, sequences, steps,
+    Compared, Depth, Judge, RunSetting, RunTimes, Sweep, SweepCounts, brief, caught,
+    faults as all_faults, histories as all_histories, seeds as random_work, sequences, steps,
 };
 use sync::clock::{Instant, now};
 
@@ -20,7 +20,7 @@ use crate::say;
 /// The sums of a part.
 #[derive(Default)]
 pub struct Tally {
-    counts: Counts,
+    counts: SweepCounts,
     /// Runs that failed; the first few are told.
     pub failures: u64,
     /// Calls of histories that have an order.
@@ -271,7 +271,7 @@ pub fn faults(profile: Profile, numbers: Range<u64>, every: u64) -> Result<Tally
     for number in chosen(&numbers, every, alphabet.len()) {
         let ops = sequences::sequence(&alphabet, 1, number);
         let say = |why: String| repeat(profile, &format!("--fault 1:{number}"), &why);
-        let times = Times::of(number as u64);
+        let times = RunTimes::of(number as u64);
         let checked = all_faults::run(&image, &mut judge, &ops, times, &mut tally.counts);
         tally.add(checked.map_err(say));
         let left = sequences::left_dirty(&image, &ops);
@@ -298,7 +298,7 @@ pub fn fsyncs(profile: Profile, range: Range<u64>, is_full: bool) -> Result<Tall
     let mut sweep = Sweep::new(&image, depth(is_full))?;
     let mut tally = Tally::default();
     for seed in range {
-        let setting = Setting::syncing(profile, seed);
+        let setting = RunSetting::syncing(profile, seed);
         let checked = caught(|| random_work::run(&mut sweep, &setting));
         tally.add(checked.map_err(|why| repeat_seed(profile, "--fsync", &setting, &why)));
     }
@@ -318,7 +318,7 @@ fn depth(is_full: bool) -> Depth {
     }
 }
 
-fn repeat_seed(profile: Profile, what: &str, setting: &Setting, why: &str) -> String {
+fn repeat_seed(profile: Profile, what: &str, setting: &RunSetting, why: &str) -> String {
     let seed = setting.seed;
     repeat(profile, &format!("{what} {seed}   ({setting})"), why)
 }
@@ -343,7 +343,7 @@ pub fn seeds(profiles: &[Profile], range: Range<u64>, is_full: bool) -> Result<T
         // There are a few.
         let which = (seed % kinds) as usize;
         let (profile, sweep) = (profiles[which], &mut sweeps[which]);
-        let setting = Setting::of(profile, seed);
+        let setting = RunSetting::of(profile, seed);
         let checked = caught(|| random_work::run(sweep, &setting));
         tally.add(checked.map_err(|why| repeat_seed(profile, "--seed", &setting, &why)));
         // Each kind of image in turn.
@@ -368,7 +368,7 @@ pub fn seeds(profiles: &[Profile], range: Range<u64>, is_full: bool) -> Result<T
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn seed(profile: Profile, setting: &Setting) -> Result<Tally, String> {
+pub fn seed(profile: Profile, setting: &RunSetting) -> Result<Tally, String> {
     say(setting);
     let image = image::make(profile, &random_work::setup())?;
     let mut sweep = Sweep::new(&image, depth(true))?;
@@ -382,7 +382,7 @@ pub fn seed(profile: Profile, setting: &Setting) -> Result<Tally, String> {
 }
 
 /// Says what the threads of a run did.
-fn tell(recorded: &random_work::Recorded) {
+fn tell(recorded: &random_work::SeedRecord) {
     for call in recorded.trace.calls() {
         say(&format!(
             "{}..{} thread {}: {} -> {:?}",
@@ -399,7 +399,7 @@ fn tell(recorded: &random_work::Recorded) {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn faulty(profile: Profile, setting: &Setting) -> Result<Tally, String> {
+pub fn faulty(profile: Profile, setting: &RunSetting) -> Result<Tally, String> {
     say(setting);
     let image = image::make(profile, &random_work::setup())?;
     let mut sweep = Sweep::new(&image, depth(true))?;
@@ -423,7 +423,7 @@ pub fn sequence(profile: Profile, at: (u32, u64), with_faults: bool) -> Result<T
     let (length, number) = at;
     let index = usize::try_from(number).map_err(|_| "no such sequence")?;
     let ops = sequences::sequence(&alphabet, length as usize, index);
-    say(&Times::of(number));
+    say(&RunTimes::of(number));
     ops.iter().for_each(|op| say(&brief(op)));
     let mut tally = Tally::default();
     if with_faults {
@@ -432,7 +432,7 @@ pub fn sequence(profile: Profile, at: (u32, u64), with_faults: bool) -> Result<T
             &image,
             &mut judge,
             &ops,
-            Times::of(number),
+            RunTimes::of(number),
             &mut tally.counts,
         )?;
         let left = sequences::left_dirty(&image, &ops)?;
@@ -480,7 +480,7 @@ pub fn walk(profiles: &[Profile], count: u64) -> Result<Tally, String> {
         let index = PROFILES.iter().position(|kind| kind == profile);
         let image = image::make(*profile, &[])?;
         let mut judge = Judge::new(&image)?;
-        let mut walk = steps::Walk::new(&image, index.unwrap_or(0) as u64);
+        let mut walk = steps::StepWalk::new(&image, index.unwrap_or(0) as u64);
         while walk.steps < share {
             let stretch = steps::STRETCH.min(share - walk.steps);
             caught(|| walk.stretch(&image, &mut judge, stretch))

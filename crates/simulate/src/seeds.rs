@@ -9,12 +9,12 @@ mod threads;
 mod work;
 
 use device::BlockDevice;
-use engine::{Fs, Journal, OpenOptions};
-use model::{Op, Path, Random, Tree};
+use engine::{Fs, OpenOptions, ReplayPolicy};
+use model::{ModelPath, ModelTree, Op, Random};
 use sync::atomic::AtomicBool;
 use sync::clock::Duration;
 use sync::gauge::Reading;
-use sync::schedule::{self, Plan};
+use sync::schedule::{self, SchedulePlan};
 use sync::{Arc, Mutex, Rank};
 
 pub use threads::Frozen;
@@ -23,7 +23,7 @@ use work::Work;
 
 use crate::executor::{brief, tree};
 use crate::image::{Image, Profile, open_with};
-use crate::setting::Setting;
+use crate::setting::RunSetting;
 use crate::sweep::{Explains, Sweep, read};
 use crate::trace::{Call, Trace};
 use crate::{CowDevice, Fault, Recorder, Refusal, SlowFlush, recover};
@@ -45,7 +45,7 @@ const POINTS: u64 = 3_000_000;
 const SLOW_FLUSH: Duration = Duration::from_millis(1);
 
 /// What a run left.
-pub struct Recorded {
+pub struct SeedRecord {
     /// The device, with all that happened to it.
     pub recorder: Arc<Recorder>,
     /// What the threads did.
@@ -68,7 +68,7 @@ pub fn setup() -> Vec<Op> {
     DIRECTORIES
         .into_iter()
         .map(|name| Op::Mkdir {
-            path: Path::new(name),
+            path: ModelPath::new(name),
             mode: 0o755,
         })
         .collect()
@@ -78,7 +78,7 @@ pub fn setup() -> Vec<Op> {
 ///
 /// # Errors
 /// A panic, a deadlock, a livelock; an image that does not open or close.
-pub fn record(image: &Image, setting: &Setting) -> Result<Recorded, String> {
+pub fn record(image: &Image, setting: &RunSetting) -> Result<SeedRecord, String> {
     let recorded = record_on(Recorder::over(&image.device), image.profile, setting)?;
     match &recorded.broken {
         Some(why) => Err(why.clone()),
@@ -86,14 +86,18 @@ pub fn record(image: &Image, setting: &Setting) -> Result<Recorded, String> {
     }
 }
 
-fn record_on(recorder: Recorder, profile: Profile, setting: &Setting) -> Result<Recorded, String> {
+fn record_on(
+    recorder: Recorder,
+    profile: Profile,
+    setting: &RunSetting,
+) -> Result<SeedRecord, String> {
     let seed = setting.seed;
     let recorder = Arc::new(recorder);
     let shared: Arc<dyn BlockDevice> = match setting.has_slow_flushes {
         true => Arc::new(SlowFlush::new(Arc::clone(&recorder), SLOW_FLUSH)),
         false => Arc::clone(&recorder) as _,
     };
-    let plan = Plan {
+    let plan = SchedulePlan {
         seed,
         points: POINTS,
     };
@@ -106,7 +110,7 @@ fn record_on(recorder: Recorder, profile: Profile, setting: &Setting) -> Result<
         (worked, schedule::handled())
     };
     let ((worked, handled), _) = schedule::run(plan, run)?;
-    Ok(Recorded {
+    Ok(SeedRecord {
         readings: recorder.readings(),
         recorder,
         worked: worked.until,
@@ -129,7 +133,13 @@ struct Worked {
 }
 
 /// Lets threads work on a file system, and closes it.
-fn work_on(fs: Fs, profile: Profile, setting: &Setting, recorder: &Recorder, worked: &mut Worked) {
+fn work_on(
+    fs: Fs,
+    profile: Profile,
+    setting: &RunSetting,
+    recorder: &Recorder,
+    worked: &mut Worked,
+) {
     let seed = setting.seed;
     let all = Mutex::new(Rank::Job, core::mem::take(worked));
     let threads = match setting.is_syncing {
@@ -172,8 +182,8 @@ fn work_on(fs: Fs, profile: Profile, setting: &Setting, recorder: &Recorder, wor
 
 /// What a cut of a run may leave.
 struct Explained<'a> {
-    recorded: &'a Recorded,
-    start: &'a Tree,
+    recorded: &'a SeedRecord,
+    start: &'a ModelTree,
 }
 
 impl Explains for Explained<'_> {
@@ -184,7 +194,7 @@ impl Explains for Explained<'_> {
             .position(reading.map_or(u64::MAX, |reading| reading.at))
     }
 
-    fn check(&mut self, position: usize, found: &Tree) -> Result<(), String> {
+    fn check(&mut self, position: usize, found: &ModelTree) -> Result<(), String> {
         self.recorded.trace.check(self.start, position, found)
     }
 }
@@ -193,7 +203,7 @@ impl Explains for Explained<'_> {
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn run(sweep: &mut Sweep<'_>, setting: &Setting) -> Result<(), String> {
+pub fn run(sweep: &mut Sweep<'_>, setting: &RunSetting) -> Result<(), String> {
     let seed = setting.seed;
     let recorded = record(sweep.image, setting)?;
     let start = sweep.image.tree.clone();
@@ -229,7 +239,7 @@ pub fn run(sweep: &mut Sweep<'_>, setting: &Setting) -> Result<(), String> {
 }
 
 /// What could be had in the end is what the closed image has free: nothing was lost in memory.
-fn check_left(recorded: &Recorded, closed: &CowDevice) -> Result<(), String> {
+fn check_left(recorded: &SeedRecord, closed: &CowDevice) -> Result<(), String> {
     let free = reopen(closed, &OpenOptions::default())
         .and_then(|fs| fs.statfs())
         .map_err(|error| error.to_string())?;
@@ -246,9 +256,9 @@ fn check_left(recorded: &Recorded, closed: &CowDevice) -> Result<(), String> {
 }
 
 /// What is on a device while the file system is frozen: nothing of it in the journal.
-fn read_frozen(device: &CowDevice) -> Result<Tree, String> {
+fn read_frozen(device: &CowDevice) -> Result<ModelTree, String> {
     let options = OpenOptions {
-        journal: Journal::Ignore,
+        journal: ReplayPolicy::Ignore,
         ..OpenOptions::default()
     };
     let fs = reopen(device, &options).map_err(|error| error.to_string())?;
@@ -268,7 +278,10 @@ fn reopen(device: &CowDevice, options: &OpenOptions) -> Result<Fs, engine::Error
 ///
 /// # Errors
 /// A panic, a deadlock, a livelock.
-pub fn record_with_fault(image: &Image, setting: &Setting) -> Result<(Recorded, String), String> {
+pub fn record_with_fault(
+    image: &Image,
+    setting: &RunSetting,
+) -> Result<(SeedRecord, String), String> {
     let mut random = Random::new(setting.seed ^ FAULTS);
     let fault = match random.below(4) {
         0 => Fault::Read(random.below(60)),
@@ -287,7 +300,7 @@ pub fn record_with_fault(image: &Image, setting: &Setting) -> Result<(Recorded, 
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn run_with_fault(sweep: &mut Sweep<'_>, setting: &Setting) -> Result<bool, String> {
+pub fn run_with_fault(sweep: &mut Sweep<'_>, setting: &RunSetting) -> Result<bool, String> {
     let (mut recorded, said) = record_with_fault(sweep.image, setting)?;
     let say = |why: String| format!("{said}: {why}");
     if !recorded.recorder.has_failed() {
@@ -323,12 +336,12 @@ mod tests {
         }
         let image = make(PROFILES[1], &setup()).unwrap();
         for seed in 0..6 {
-            let setting = Setting::of(image.profile, seed);
+            let setting = RunSetting::of(image.profile, seed);
             let one = record(&image, &setting).unwrap();
             let two = record(&image, &setting).unwrap();
             assert_eq!(one.trace.calls(), two.trace.calls(), "seed {seed}");
             assert_eq!(one.readings, two.readings, "seed {seed}");
-            let events = |recorded: &Recorded| recorded.recorder.cuts().events().to_vec();
+            let events = |recorded: &SeedRecord| recorded.recorder.cuts().events().to_vec();
             assert!(events(&one) == events(&two), "seed {seed}");
         }
     }

@@ -5,37 +5,40 @@
 use std::collections::{HashMap, HashSet};
 
 use device::BlockDevice;
-use model::{Device, History, Mode, Op, Path, Random, RenameFlag, Target, Tree, XattrFlag};
+use model::{
+    Device, FallocateMode, History, ModelPath, ModelTree, Op, OpTarget, Random, RenameMode,
+    XattrCondition,
+};
 use sync::Arc;
-use sync::schedule::{self, Plan};
+use sync::schedule::{self, SchedulePlan};
 
 use crate::executor::{Executor, Refusal, brief, parts, within};
 use crate::image::{Image, Profile, logging, open_with};
 use crate::sweep::{Explains, Sweep, read};
-use crate::times::Times;
+use crate::times::RunTimes;
 use crate::{CowDevice, Cut, Event, Recorder};
 
 /// One operation and the sync behind it, if any.
-pub type Step = Vec<Op>;
+pub type OpAndSync = Vec<Op>;
 
 /// An operation, what a sync of its file names, and its directory.
 struct Letter {
     op: Op,
-    file: Option<Path>,
-    parent: Path,
+    file: Option<ModelPath>,
+    parent: ModelPath,
 }
 
 fn letter(op: Op, file: &str, parent: &str) -> Letter {
     Letter {
         op,
-        file: (!file.is_empty()).then(|| Path::new(file)),
-        parent: Path::new(parent),
+        file: (!file.is_empty()).then(|| ModelPath::new(file)),
+        parent: ModelPath::new(parent),
     }
 }
 
 fn names() -> Vec<Letter> {
-    let path = Path::new;
-    let rename = |from: &str, to: &str, flag: RenameFlag| Op::Rename {
+    let path = ModelPath::new;
+    let rename = |from: &str, to: &str, flag: RenameMode| Op::Rename {
         from: path(from),
         to: path(to),
         flag,
@@ -58,7 +61,7 @@ fn names() -> Vec<Letter> {
         device: Device::Char(1, 3),
     };
     let link = Op::Link {
-        from: Target::Path(path("d0/f0")),
+        from: OpTarget::Path(path("d0/f0")),
         to: path("d1/n"),
     };
     let unlink = |name: &str| Op::Unlink { path: path(name) };
@@ -73,22 +76,22 @@ fn names() -> Vec<Letter> {
         letter(unlink("d0/f0"), "", "d0"),
         letter(unlink("d1/f1"), "", "d1"),
         letter(rmdir, "", "d0"),
-        letter(rename("d0/f0", "d1/n", RenameFlag::NoReplace), "d1/n", "d1"),
-        letter(rename("d0/f1", "d0/n", RenameFlag::Replace), "d0/n", "d0"),
-        letter(rename("d0/e", "d1/n", RenameFlag::Replace), "d1/n", "d1"),
-        letter(rename("d0/f0", "d1/f0", RenameFlag::Replace), "d1/f0", "d1"),
-        letter(rename("d0/e", "d1/e", RenameFlag::Replace), "d1/e", "d0"),
+        letter(rename("d0/f0", "d1/n", RenameMode::NoReplace), "d1/n", "d1"),
+        letter(rename("d0/f1", "d0/n", RenameMode::Replace), "d0/n", "d0"),
+        letter(rename("d0/e", "d1/n", RenameMode::Replace), "d1/n", "d1"),
+        letter(rename("d0/f0", "d1/f0", RenameMode::Replace), "d1/f0", "d1"),
+        letter(rename("d0/e", "d1/e", RenameMode::Replace), "d1/e", "d0"),
         letter(
-            rename("d0/f0", "d1/f1", RenameFlag::Exchange),
+            rename("d0/f0", "d1/f1", RenameMode::Exchange),
             "d1/f1",
             "d1",
         ),
-        letter(rename("d0/f1", "d1/e", RenameFlag::Exchange), "d0/f1", "d0"),
+        letter(rename("d0/f1", "d1/e", RenameMode::Exchange), "d0/f1", "d0"),
     ]
 }
 
 fn contents(has_extents: bool) -> Vec<Letter> {
-    let file = |name: &str| Target::Path(Path::new(name));
+    let file = |name: &str| OpTarget::Path(ModelPath::new(name));
     let write = |name: &str, offset: u64, len: usize, byte: u8| {
         let op = Op::Write {
             file: file(name),
@@ -104,7 +107,7 @@ fn contents(has_extents: bool) -> Vec<Letter> {
         };
         letter(op, name, "d0")
     };
-    let allocate = |mode: Mode, offset: u64, len: u64| {
+    let allocate = |mode: FallocateMode, offset: u64, len: u64| {
         let op = Op::Fallocate {
             file: file("d0/f1"),
             mode,
@@ -122,16 +125,16 @@ fn contents(has_extents: bool) -> Vec<Letter> {
         truncate("d0/f1", 1000),
         truncate("d0/f1", 0),
         truncate("d0/f0", 10_000),
-        allocate(Mode::Punch, 1000, 7500),
+        allocate(FallocateMode::Punch, 1000, 7500),
     ];
     if has_extents {
         letters.extend([
-            allocate(Mode::Allocate, 6000, 14_000),
-            allocate(Mode::KeepSize, 6000, 14_000),
-            allocate(Mode::Zero, 2000, 9000),
-            allocate(Mode::ZeroKeepSize, 2000, 9000),
-            allocate(Mode::Collapse, 0, 4096),
-            allocate(Mode::Insert, 4096, 4096),
+            allocate(FallocateMode::Allocate, 6000, 14_000),
+            allocate(FallocateMode::KeepSize, 6000, 14_000),
+            allocate(FallocateMode::Zero, 2000, 9000),
+            allocate(FallocateMode::ZeroKeepSize, 2000, 9000),
+            allocate(FallocateMode::Collapse, 0, 4096),
+            allocate(FallocateMode::Insert, 4096, 4096),
         ]);
     }
     letters
@@ -140,15 +143,15 @@ fn contents(has_extents: bool) -> Vec<Letter> {
 fn attributes() -> Vec<Letter> {
     let set = |name: &str, attribute: &str, len: usize| {
         let op = Op::SetXattr {
-            file: Target::Path(Path::new(name)),
+            file: OpTarget::Path(ModelPath::new(name)),
             name: attribute.as_bytes().to_vec(),
             value: vec![b'v'; len],
-            flag: XattrFlag::Any,
+            flag: XattrCondition::Any,
         };
         letter(op, name, "d0")
     };
     let remove = Op::RemoveXattr {
-        file: Target::Path(Path::new("d0/f0")),
+        file: OpTarget::Path(ModelPath::new("d0/f0")),
         name: b"user.a".to_vec(),
     };
     vec![
@@ -161,7 +164,7 @@ fn attributes() -> Vec<Letter> {
 
 /// All steps that a sequence may have at each place.
 #[must_use]
-pub fn alphabet(has_extents: bool) -> Vec<Step> {
+pub fn alphabet(has_extents: bool) -> Vec<OpAndSync> {
     let mut letters = names();
     letters.extend(contents(has_extents));
     letters.extend(attributes());
@@ -169,11 +172,11 @@ pub fn alphabet(has_extents: bool) -> Vec<Step> {
     for Letter { op, file, parent } in letters {
         steps.push(vec![op.clone()]);
         if let Some(file) = file {
-            let file = Target::Path(file);
+            let file = OpTarget::Path(file);
             let syncs = [Op::Fsync { file: file.clone() }, Op::Fdatasync { file }];
             steps.extend(syncs.map(|sync| vec![op.clone(), sync]));
         }
-        let parent = Target::Path(parent);
+        let parent = OpTarget::Path(parent);
         let syncs = [Op::Fsync { file: parent }, Op::Sync];
         steps.extend(syncs.map(|sync| vec![op.clone(), sync]));
     }
@@ -183,7 +186,7 @@ pub fn alphabet(has_extents: bool) -> Vec<Step> {
 /// The operations of the sequence of this length and number. What a write writes tells its place in the sequence, so
 /// that one over another shows.
 #[must_use]
-pub fn sequence(alphabet: &[Step], length: usize, number: usize) -> Vec<Op> {
+pub fn sequence(alphabet: &[OpAndSync], length: usize, number: usize) -> Vec<Op> {
     let mut ops = Vec::new();
     let mut rest = number;
     for place in 0..length {
@@ -205,7 +208,7 @@ fn at_place(mut op: Op, place: usize) -> Op {
 
 /// How many sequences there are of a length.
 #[must_use]
-pub fn count(alphabet: &[Step], length: u32) -> usize {
+pub fn count(alphabet: &[OpAndSync], length: u32) -> usize {
     alphabet.len().pow(length)
 }
 
@@ -214,7 +217,7 @@ const SAMPLE: u64 = 0x7472_6970_6c65;
 
 /// So many sequences of a length, no two the same, by their numbers: a longer sample begins with the shorter one.
 #[must_use]
-pub fn sample(alphabet: &[Step], length: u32, size: usize) -> Vec<usize> {
+pub fn sample(alphabet: &[OpAndSync], length: u32, size: usize) -> Vec<usize> {
     let count = count(alphabet, length);
     let mut random = Random::new(SAMPLE + u64::from(length));
     let (mut seen, mut drawn) = (HashSet::new(), Vec::new());
@@ -230,12 +233,12 @@ pub fn sample(alphabet: &[Step], length: u32, size: usize) -> Vec<usize> {
 
 /// The states that may be found when so many operations have returned and the next one was under way.
 pub struct Explained<'a> {
-    start: &'a Tree,
+    start: &'a ModelTree,
     ops: &'a [Op],
     /// Which operations the engine did, as far as it came.
     done: &'a [bool],
     profile: Profile,
-    times: Times,
+    times: RunTimes,
     histories: HashMap<usize, History>,
     marks: Vec<usize>,
 }
@@ -244,10 +247,10 @@ impl<'a> Explained<'a> {
     /// Of a run on such an image with such times; `marks` holds for each event how many operations had returned.
     #[must_use]
     pub fn new(
-        start: &'a Tree,
+        start: &'a ModelTree,
         ops: &'a [Op],
         done: &'a [bool],
-        kind: (Profile, Times),
+        kind: (Profile, RunTimes),
         marks: Vec<usize>,
     ) -> Explained<'a> {
         Explained {
@@ -298,7 +301,7 @@ impl Explains for Explained<'_> {
         self.marks.get(event).copied().unwrap_or(self.ops.len())
     }
 
-    fn check(&mut self, position: usize, found: &Tree) -> Result<(), String> {
+    fn check(&mut self, position: usize, found: &ModelTree) -> Result<(), String> {
         if !self.histories.contains_key(&position) {
             let history = self.history(position)?;
             self.histories.insert(position, history);
@@ -311,7 +314,7 @@ impl Explains for Explained<'_> {
 }
 
 /// What a run of operations left.
-pub struct Recorded {
+pub struct SequenceRecord {
     /// The device.
     pub recorder: Arc<Recorder>,
     /// Whether each operation that returned was done or refused as the model refuses it.
@@ -330,11 +333,11 @@ const POINTS: u64 = 3_000_000;
 /// When the engine and the model say different things.
 pub fn record(
     recorder: Recorder,
-    start: &Tree,
+    start: &ModelTree,
     ops: &[Op],
-    times: Times,
-) -> Result<Recorded, String> {
-    let plan = Plan {
+    times: RunTimes,
+) -> Result<SequenceRecord, String> {
+    let plan = SchedulePlan {
         seed: 0,
         points: POINTS,
     };
@@ -344,13 +347,13 @@ pub fn record(
 
 fn record_scheduled(
     recorder: Recorder,
-    start: &Tree,
+    start: &ModelTree,
     ops: &[Op],
-    times: Times,
-) -> Result<Recorded, String> {
+    times: RunTimes,
+) -> Result<SequenceRecord, String> {
     let recorder = Arc::new(recorder);
     let shared: Arc<dyn BlockDevice> = Arc::clone(&recorder) as _;
-    let mut recorded = Recorded {
+    let mut recorded = SequenceRecord {
         recorder: Arc::clone(&recorder),
         done: Vec::new(),
         broken: None,
@@ -427,7 +430,7 @@ pub fn marks(recorder: &Recorder) -> Vec<usize> {
 /// The first thing that is wrong.
 pub fn run(sweep: &mut Sweep<'_>, ops: &[Op], seed: u64, with_close: bool) -> Result<(), String> {
     let start = sweep.image.tree.clone();
-    let times = Times::of(seed);
+    let times = RunTimes::of(seed);
     let recorded = record(Recorder::over(&sweep.image.device), &start, ops, times)?;
     if let Some((index, why)) = recorded.broken {
         return Err(format!("operation {index} failed without a fault: {why}"));
@@ -470,7 +473,7 @@ pub fn left_dirty(image: &Image, ops: &[Op]) -> Result<CowDevice, String> {
     let mut ops = ops.to_vec();
     ops.push(Op::Sync);
     let recorder = Recorder::over(&image.device);
-    let recorded = record(recorder, &image.tree, &ops, Times::PLAIN)?;
+    let recorded = record(recorder, &image.tree, &ops, RunTimes::PLAIN)?;
     let event = returned(&recorded.recorder, ops.len());
     let event = event.ok_or("the last operation did not return")?;
     Ok(recorded.recorder.cuts().state(Cut { event, seed: 0 }))
@@ -483,7 +486,7 @@ mod tests {
     #[test]
     fn a_write_over_the_same_write_shows() {
         let alphabet = alphabet(true);
-        let is_write = |step: &Step| matches!(step[..], [Op::Write { .. }]);
+        let is_write = |step: &OpAndSync| matches!(step[..], [Op::Write { .. }]);
         let write = alphabet.iter().position(is_write).unwrap();
         let number = write * (alphabet.len() * alphabet.len() + alphabet.len() + 1);
         let ops = sequence(&alphabet, 3, number);

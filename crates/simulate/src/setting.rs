@@ -7,7 +7,7 @@ use engine::{LogUse, OpenOptions, Variants};
 use model::Random;
 
 use crate::image::Profile;
-use crate::times::Times;
+use crate::times::RunTimes;
 
 /// Combinations of forms that are drawn once for all, besides the defaults and each twin alone.
 pub const COMBINATIONS: u64 = 20;
@@ -34,7 +34,7 @@ pub enum Focus {
 
 /// How a run is set up.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Setting {
+pub struct RunSetting {
     /// The seed that all of it follows from.
     pub seed: u64,
     /// The forms at the beginning.
@@ -50,13 +50,13 @@ pub struct Setting {
     /// Whether flushes take their time.
     pub has_slow_flushes: bool,
     /// How its clock goes, and whether anybody looks at the times of files.
-    pub times: Times,
+    pub times: RunTimes,
 }
 
-impl Setting {
+impl RunSetting {
     /// That of a seed on a kind of image.
     #[must_use]
-    pub fn of(profile: Profile, seed: u64) -> Setting {
+    pub fn of(profile: Profile, seed: u64) -> RunSetting {
         let mut random = Random::new(seed ^ SETTINGS);
         let all = all();
         let mut variants = match random.below(3) {
@@ -68,7 +68,7 @@ impl Setting {
             // Else full commits would take the log's place in most of them.
             variants.log_use = LogUse::Always;
         }
-        Setting {
+        RunSetting {
             seed,
             variants,
             is_switching: random.below(4) < SWITCHING_OF_FOUR,
@@ -78,21 +78,21 @@ impl Setting {
             is_syncing: false,
             focus: None,
             has_slow_flushes: random.below(4) < SLOW_OF_FOUR,
-            times: Times::of(seed),
+            times: RunTimes::of(seed),
         }
     }
 
     /// That of a seed whose threads mostly fsync.
     #[must_use]
-    pub fn syncing(profile: Profile, seed: u64) -> Setting {
-        Setting {
+    pub fn syncing(profile: Profile, seed: u64) -> RunSetting {
+        RunSetting {
             is_syncing: true,
             focus: match seed % 4 {
                 1 => Some(Focus::Grows),
                 3 => Some(Focus::IsWrittenOver),
                 _ => None,
             },
-            ..Setting::of(profile, seed)
+            ..RunSetting::of(profile, seed)
         }
     }
 
@@ -107,7 +107,7 @@ impl Setting {
     }
 }
 
-impl fmt::Display for Setting {
+impl fmt::Display for RunSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "forms {}", self.variants)?;
         if self.is_switching {
@@ -175,8 +175,8 @@ mod tests {
     fn seeds_get_the_defaults_every_twin_alone_and_every_combination() {
         let wanted = all();
         assert!(wanted.len() as u64 > COMBINATIONS);
-        let settings: Vec<Setting> = (0..4000)
-            .map(|seed| Setting::of(PROFILES[(seed % 4) as usize], seed))
+        let settings: Vec<RunSetting> = (0..4000)
+            .map(|seed| RunSetting::of(PROFILES[(seed % 4) as usize], seed))
             .collect();
         for variants in wanted {
             assert!(
@@ -184,7 +184,7 @@ mod tests {
                 "{variants}"
             );
         }
-        let count = |is: fn(&Setting) -> bool| settings.iter().filter(|one| is(one)).count();
+        let count = |is: fn(&RunSetting) -> bool| settings.iter().filter(|one| is(one)).count();
         assert!(count(|one| one.variants == Variants::default()) > 1000);
         assert!(count(|one| one.async_commit) > 200);
     }

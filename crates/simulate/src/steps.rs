@@ -3,7 +3,7 @@
 
 use device::BlockDevice;
 use engine::{Fs, Ino};
-use model::{Generator, Kind, Mode, Op, Profile, Random, Target, Tree};
+use model::{FallocateMode, Generator, Kind, ModelTree, Op, OpTarget, Random, SizeProfile};
 use sync::Arc;
 
 use crate::CowDevice;
@@ -17,9 +17,9 @@ pub const STRETCH: u64 = 100_000;
 const COMPARED: u64 = 10_000;
 
 /// A walk under way.
-pub struct Walk {
+pub struct StepWalk {
     device: Arc<CowDevice>,
-    tree: Tree,
+    tree: ModelTree,
     seed: u64,
     /// Steps done.
     pub steps: u64,
@@ -29,11 +29,11 @@ pub struct Walk {
     pub unsupported: u64,
 }
 
-impl Walk {
+impl StepWalk {
     /// At the beginning, on an image.
     #[must_use]
-    pub fn new(image: &Image, seed: u64) -> Walk {
-        Walk {
+    pub fn new(image: &Image, seed: u64) -> StepWalk {
+        StepWalk {
             device: Arc::new(image.device.clone()),
             tree: image.tree.clone(),
             seed,
@@ -55,10 +55,10 @@ impl Walk {
         let mut random = Random::new(seed);
         let mut generators = [
             // Many names, small files; few files, much data.
-            Generator::new(seed, Profile::default()),
+            Generator::new(seed, SizeProfile::default()),
             Generator::new(
                 seed ^ 1,
-                Profile {
+                SizeProfile {
                     names: 3,
                     depth: 1,
                     blocks: 24,
@@ -101,7 +101,7 @@ impl Walk {
         op: &Op,
     ) -> Result<(), String> {
         if !image.profile.has_extents
-            && matches!(op, Op::Fallocate { mode, .. } if *mode != Mode::Punch)
+            && matches!(op, Op::Fallocate { mode, .. } if *mode != FallocateMode::Punch)
         {
             return Ok(());
         }
@@ -132,10 +132,10 @@ impl Walk {
     }
 
     /// The file holds what the model says.
-    fn read_back(&self, fs: &Fs, executor: &Executor<'_>, file: &Target) -> Result<(), String> {
+    fn read_back(&self, fs: &Fs, executor: &Executor<'_>, file: &OpTarget) -> Result<(), String> {
         let ino: Ino = match file {
-            Target::Slot(slot) => executor.slot(*slot).ok_or("an empty slot")?,
-            Target::Path(path) => executor
+            OpTarget::Slot(slot) => executor.slot(*slot).ok_or("an empty slot")?,
+            OpTarget::Path(path) => executor
                 .lookup(path)
                 .map_err(|refusal| format!("{refusal:?}"))?,
         };

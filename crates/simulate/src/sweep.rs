@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use device::BlockDevice;
 use engine::{Fs, OpenOptions};
-use model::{Random, Tree};
+use model::{ModelTree, Random};
 use sync::Arc;
 use sync::gauge::Reading;
 
@@ -26,7 +26,7 @@ const AGAIN_ONE_IN: u64 = 10;
 
 /// What was counted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
+pub struct SweepCounts {
     /// Runs recorded and cut.
     pub runs: u64,
     /// Cut states recovered, no two of a run the same.
@@ -43,9 +43,9 @@ pub struct Counts {
     pub judged: u64,
 }
 
-impl Counts {
+impl SweepCounts {
     /// Adds what another part counted.
-    pub fn add(&mut self, other: &Counts) {
+    pub fn add(&mut self, other: &SweepCounts) {
         self.runs += other.runs;
         self.states += other.states;
         self.busy += other.busy;
@@ -65,7 +65,7 @@ pub trait Explains {
     ///
     /// # Errors
     /// Why not.
-    fn check(&mut self, position: usize, found: &Tree) -> Result<(), String>;
+    fn check(&mut self, position: usize, found: &ModelTree) -> Result<(), String>;
 }
 
 /// How thorough a sweep is.
@@ -102,13 +102,13 @@ pub struct Sweep<'a> {
     pub image: &'a Image,
     judge: Judge,
     /// So far.
-    pub counts: Counts,
+    pub counts: SweepCounts,
     depth: Depth,
     random: Random,
     /// What states were recovered to, by their digests: the runs of a sweep often begin alike.
     recovered: HashMap<u64, u64>,
     /// What is on recovered images, by their digests.
-    trees: HashMap<u64, Tree>,
+    trees: HashMap<u64, ModelTree>,
 }
 
 impl<'a> Sweep<'a> {
@@ -120,7 +120,7 @@ impl<'a> Sweep<'a> {
         Ok(Sweep {
             image,
             judge: Judge::new(image)?,
-            counts: Counts::default(),
+            counts: SweepCounts::default(),
             depth,
             random: Random::new(image.base.len() as u64),
             recovered: HashMap::new(),
@@ -240,7 +240,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// What is on a recovered image.
-    fn tree(&mut self, recovered: &mut Recovered<'_>) -> Result<Tree, String> {
+    fn tree(&mut self, recovered: &mut Recovered<'_>) -> Result<ModelTree, String> {
         let digest = self.digest(recovered)?;
         if let Some(known) = self.trees.get(&digest) {
             return Ok(known.clone());
@@ -254,7 +254,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// Cuts the recovery of a state at one place, and recovers what that leaves: the same as without that cut.
-    fn cut_again(&mut self, state: &CowDevice, once: &Tree) -> Result<(), String> {
+    fn cut_again(&mut self, state: &CowDevice, once: &ModelTree) -> Result<(), String> {
         let recorder = Arc::new(Recorder::over(state));
         let shared: Arc<dyn BlockDevice> = Arc::clone(&recorder) as _;
         close(open(&shared).map_err(|error| format!("recovery: {error}"))?)?;
@@ -319,7 +319,7 @@ fn close(fs: Fs) -> Result<(), String> {
 ///
 /// # Errors
 /// What can't be read.
-pub fn read(closed: &CowDevice) -> Result<Tree, String> {
+pub fn read(closed: &CowDevice) -> Result<ModelTree, String> {
     let device: Arc<dyn BlockDevice> = Arc::new(closed.clone());
     let fs = Fs::open(device, &OpenOptions::default())
         .map_err(|error| format!("opening to read: {error}"))?;

@@ -32,7 +32,7 @@ const START: Timestamp = Timestamp {
 
 /// How a clock goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Clock {
+pub enum SimulatedClock {
     /// Not at all.
     Still,
     /// In ticks of four milliseconds.
@@ -41,14 +41,14 @@ pub enum Clock {
     Running,
 }
 
-impl Clock {
+impl SimulatedClock {
     /// What reads it: within a scheduled run, unless it stands still.
     #[must_use]
     pub fn reader(self) -> fn() -> Timestamp {
         match self {
-            Clock::Still => || START,
-            Clock::Ticking => || time(TICK),
-            Clock::Running => || time(1),
+            SimulatedClock::Still => || START,
+            SimulatedClock::Ticking => || time(TICK),
+            SimulatedClock::Running => || time(1),
         }
     }
 }
@@ -68,42 +68,42 @@ fn time(unit: i128) -> Timestamp {
 
 /// What decides about the times of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Times {
+pub struct RunTimes {
     /// How its clock goes.
-    pub clock: Clock,
+    pub clock: SimulatedClock,
     /// Whether each operation looks at the times of its file.
     pub are_seen: bool,
 }
 
-impl Times {
+impl RunTimes {
     /// Where nothing is said of them: every write changes the inode, to the same times.
-    pub const PLAIN: Times = Times {
-        clock: Clock::Still,
+    pub const PLAIN: RunTimes = RunTimes {
+        clock: SimulatedClock::Still,
         are_seen: true,
     };
 
     /// Those of the run with this number.
     #[must_use]
-    pub fn of(number: u64) -> Times {
+    pub fn of(number: u64) -> RunTimes {
         let mut random = Random::new(number ^ TIMES);
         let clock = match random.below(8) {
-            0..STILL_OF_EIGHT => Clock::Still,
-            drawn if drawn < STILL_OF_EIGHT + TICKING_OF_EIGHT => Clock::Ticking,
-            _ => Clock::Running,
+            0..STILL_OF_EIGHT => SimulatedClock::Still,
+            drawn if drawn < STILL_OF_EIGHT + TICKING_OF_EIGHT => SimulatedClock::Ticking,
+            _ => SimulatedClock::Running,
         };
-        Times {
+        RunTimes {
             clock,
             are_seen: random.below(4) < SEEN_OF_FOUR,
         }
     }
 }
 
-impl fmt::Display for Times {
+impl fmt::Display for RunTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.clock {
-            Clock::Still => "a clock that stands still",
-            Clock::Ticking => "a clock in ticks",
-            Clock::Running => "a clock that runs",
+            SimulatedClock::Still => "a clock that stands still",
+            SimulatedClock::Ticking => "a clock in ticks",
+            SimulatedClock::Running => "a clock that runs",
         })?;
         f.write_str(if self.are_seen {
             ", seen"
@@ -116,14 +116,20 @@ impl fmt::Display for Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sync::schedule::{self, Plan};
+    use sync::schedule::{self, SchedulePlan};
 
     #[test]
     fn runs_get_every_clock_seen_and_not_seen() {
-        for clock in [Clock::Still, Clock::Ticking, Clock::Running] {
+        for clock in [
+            SimulatedClock::Still,
+            SimulatedClock::Ticking,
+            SimulatedClock::Running,
+        ] {
             for are_seen in [false, true] {
-                let wanted = Times { clock, are_seen };
-                let count = (0..1000).filter(|seed| Times::of(*seed) == wanted).count();
+                let wanted = RunTimes { clock, are_seen };
+                let count = (0..1000)
+                    .filter(|seed| RunTimes::of(*seed) == wanted)
+                    .count();
                 assert!(count > 40, "{wanted}: {count}");
             }
         }
@@ -131,11 +137,11 @@ mod tests {
 
     #[test]
     fn a_clock_stands_still_goes_in_ticks_or_runs_as_its_schedule_does() {
-        let plan = Plan {
+        let plan = SchedulePlan {
             seed: 1,
             points: 1_000_000,
         };
-        let read = |clock: Clock| {
+        let read = |clock: SimulatedClock| {
             let run = || {
                 let read = || {
                     sync::thread::yield_now();
@@ -148,9 +154,9 @@ mod tests {
             times.dedup();
             times
         };
-        assert_eq!(read(Clock::Still), [START]);
-        assert_eq!(read(Clock::Running).len(), 1000);
-        let ticks = read(Clock::Ticking);
+        assert_eq!(read(SimulatedClock::Still), [START]);
+        assert_eq!(read(SimulatedClock::Running).len(), 1000);
+        let ticks = read(SimulatedClock::Ticking);
         assert!((20..400).contains(&ticks.len()), "{}", ticks.len());
         let whole = |time: &Timestamp| i128::from(time.nanoseconds) % TICK == 0;
         assert!(ticks.iter().all(whole));

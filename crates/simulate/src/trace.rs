@@ -10,12 +10,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use model::{Errno, History, Op, Tree};
+use model::{Errno, History, ModelTree, Op};
 use sync::schedule::Handled;
 
 use crate::executor::{Refusal, brief, parts, within};
 use crate::image::Profile;
-use crate::times::Times;
+use crate::times::RunTimes;
 
 /// One call of one thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,7 +56,7 @@ pub struct Trace {
     handles: Vec<usize>,
     timeline: Vec<(u64, Step)>,
     profile: Profile,
-    times: Times,
+    times: RunTimes,
     /// What explained something last: tried first.
     known: RefCell<Places>,
 }
@@ -92,7 +92,7 @@ impl Trace {
     /// Of what the threads logged, and the handles that they began ([`sync::schedule::handled`]). On an image of
     /// this kind, with such times.
     #[must_use]
-    pub fn new(mut calls: Vec<Call>, handled: &[Handled], kind: (Profile, Times)) -> Trace {
+    pub fn new(mut calls: Vec<Call>, handled: &[Handled], kind: (Profile, RunTimes)) -> Trace {
         calls.sort_by_key(|call| call.called);
         let mut handles = vec![0; calls.len()];
         let mut timeline = Vec::new();
@@ -152,7 +152,12 @@ impl Trace {
     ///
     /// # Errors
     /// Why not.
-    pub fn check(&self, start: &Tree, position: usize, found: &Tree) -> Result<(), String> {
+    pub fn check(
+        &self,
+        start: &ModelTree,
+        position: usize,
+        found: &ModelTree,
+    ) -> Result<(), String> {
         self.explain(start, position, &|built| {
             let Err(mismatch) = built.history.check(found) else {
                 return Ok(());
@@ -169,7 +174,7 @@ impl Trace {
     ///
     /// # Errors
     /// Why not.
-    pub fn check_whole(&self, start: &Tree, found: &Tree) -> Result<(), String> {
+    pub fn check_whole(&self, start: &ModelTree, found: &ModelTree) -> Result<(), String> {
         self.explain(start, self.timeline.len(), &|built| {
             self.check_refusals(built)?;
             let last = built.history.last().recovered();
@@ -180,7 +185,7 @@ impl Trace {
 
     fn explain(
         &self,
-        start: &Tree,
+        start: &ModelTree,
         position: usize,
         check: &dyn Fn(&Built) -> Result<(), Unexplained>,
     ) -> Result<(), String> {
@@ -276,7 +281,7 @@ impl Trace {
     }
 
     /// Every other place than these, or the usual ones, of calls that others overlap.
-    fn choices(&self, start: &Tree, position: usize, places: &Places) -> Vec<(usize, usize)> {
+    fn choices(&self, start: &ModelTree, position: usize, places: &Places) -> Vec<(usize, usize)> {
         let end = self.timeline.get(position).map_or(u64::MAX, |(at, _)| *at);
         let mut choices = Vec::new();
         for (index, call) in self.calls.iter().enumerate().rev() {
@@ -306,11 +311,16 @@ impl Trace {
     }
 
     /// How many parts, at most, the first handle of a call may have done besides one.
-    fn parts(&self, index: usize, start: &Tree) -> usize {
+    fn parts(&self, index: usize, start: &ModelTree) -> usize {
         parts(&self.calls[index].op, self.profile.unit, start).len() + 1
     }
 
-    fn build(&self, start: &Tree, position: usize, places: &Places) -> Result<Built, Unexplained> {
+    fn build(
+        &self,
+        start: &ModelTree,
+        position: usize,
+        places: &Places,
+    ) -> Result<Built, Unexplained> {
         let mut built = Built {
             history: self.profile.history(start.clone(), self.times),
             called: BTreeMap::new(),
@@ -473,7 +483,7 @@ fn usual(op: &Op, handles: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use model::{Path, RenameFlag};
+    use model::{ModelPath, RenameMode};
 
     use super::*;
     use crate::image::PROFILES;
@@ -482,7 +492,7 @@ mod tests {
     /// and syncs.
     #[test]
     fn three_calls_that_are_under_way_may_all_be_undone() {
-        let mut start = Tree::new();
+        let mut start = ModelTree::new();
         let mut calls = Vec::new();
         let mut handled = Vec::new();
         let call = |thread, op, called, returned| Call {
@@ -493,16 +503,16 @@ mod tests {
             result: Ok(()),
         };
         let create = |name: &str| Op::Create {
-            path: Path::new(name),
+            path: ModelPath::new(name),
             mode: 0o644,
         };
         for thread in 0..3 {
             let (from, to) = (format!("a{thread}"), format!("b{thread}"));
             start.apply(&create(&from)).unwrap();
             let op = Op::Rename {
-                from: Path::new(&from),
-                to: Path::new(&to),
-                flag: RenameFlag::NoReplace,
+                from: ModelPath::new(&from),
+                to: ModelPath::new(&to),
+                flag: RenameMode::NoReplace,
             };
             let at = thread as u64;
             calls.push(call(thread, op, 10 + at, 100 + at));
@@ -523,7 +533,7 @@ mod tests {
             ended,
         });
         calls.push(call(3, Op::Sync, 50, 60));
-        let trace = Trace::new(calls, &handled, (PROFILES[0], Times::of(0)));
+        let trace = Trace::new(calls, &handled, (PROFILES[0], RunTimes::of(0)));
         let position = trace.position(70);
         let mut found = start.clone();
         found.apply(&create("new")).unwrap();

@@ -116,7 +116,7 @@ mod tests {
     fn under_many_schedules_a_copy_is_what_one_replacement_left() {
         let mut copied = 0;
         for seed in 0..500 {
-            let plan = crate::schedule::Plan {
+            let plan = crate::schedule::SchedulePlan {
                 seed,
                 points: 100_000,
             };

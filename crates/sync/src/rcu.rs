@@ -1,5 +1,5 @@
-//! Reading without a lock: a [`Table`] whose readers write no line that another thread reads, and the grace periods
-//! after which what they may still see is freed.
+//! Reading without a lock: a [`CountedTable`] whose readers write no line that another thread reads, and the grace
+//! periods after which what they may still see is freed.
 //!
 //! A reader stands inside a [`Guard`], which is one word on its thread's own line. What is taken out of the table is
 //! given to the table's [`Domain`], and dropped when every guard that was there then is gone. A guard waits for
@@ -8,7 +8,7 @@
 //! The table is an array of buckets, one cache line each, with up to five entries in the line and the others in lines
 //! chained to it. Changes take the one bucket's lock. It grows by a second array, into which buckets move one by one;
 //! a reader that finds its bucket moved looks there. Nobody waits for that. Entries leave by hand
-//! ([`Locked::remove`]) or because a [`Hand`] comes round and finds that nobody used them since it last came.
+//! ([`LockedBucket::remove`]) or because a [`Hand`] comes round and finds that nobody used them since it last came.
 //!
 //! The only unsafe code of this crate is here. Interleavings: `rcu/tests.rs`, under `schedule`, where every link is a
 //! point. What is freed when: `rcu/domain.rs`; why readers see what they should: `rcu/table.rs`.
@@ -20,7 +20,7 @@ mod table;
 
 pub use domain::{Domain, Guard};
 pub use hand::{Hand, Swept};
-pub use table::{Keyed, Locked, Statistics, Table};
+pub use table::{CountedTable, Keyed, LockedBucket, TableStatistics};
 
 #[cfg(test)]
 mod tests;

@@ -7,8 +7,8 @@
 //! microsecond with each point; when all threads wait and one of them with a limit, it jumps to that limit.
 //!
 //! Found out here, not by a time limit: all threads wait (a deadlock, told with every thread's place), and more points
-//! than [`Plan::points`] (a livelock). Then, and when a thread panics, all threads of the run panic and unwind with
-//! the system's locks, and [`run`] gives the first cause.
+//! than [`SchedulePlan::points`] (a livelock). Then, and when a thread panics, all threads of the run panic and unwind
+//! with the system's locks, and [`run`] gives the first cause.
 //!
 //! What is explored is sequentially consistent. A thread that is not part of the run must not hold a lock that the run
 //! wants, and `OnceLock`s must not be initialised by code that gives the baton away. Lock: the state's own, held for a
@@ -32,7 +32,7 @@ const DWELL_TURNS: usize = 200;
 
 /// How a run is scheduled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Plan {
+pub struct SchedulePlan {
     /// Decides everything.
     pub seed: u64,
     /// More points than this are taken for a livelock.
@@ -41,7 +41,7 @@ pub struct Plan {
 
 /// What a run did.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Report {
+pub struct ScheduleReport {
     /// How often a thread could have lost its turn.
     pub points: u64,
     /// How often one did.
@@ -52,7 +52,7 @@ pub struct Report {
 ///
 /// # Errors
 /// The first cause when a thread panicked, or all waited, or there were too many points.
-pub fn run<R>(plan: Plan, main: impl FnOnce() -> R) -> Result<(R, Report), String> {
+pub fn run<R>(plan: SchedulePlan, main: impl FnOnce() -> R) -> Result<(R, ScheduleReport), String> {
     let shared = Arc::new(Shared {
         state: Mutex::new(State::new(plan)),
     });
@@ -150,7 +150,7 @@ struct State {
     random: u64,
     /// Nanoseconds since the run began.
     now: u64,
-    report: Report,
+    report: ScheduleReport,
     points_most: u64,
     /// A thread loses its turn once in so many points.
     switch_one_in: u64,
@@ -192,13 +192,13 @@ impl Task {
 }
 
 impl State {
-    fn new(plan: Plan) -> State {
+    fn new(plan: SchedulePlan) -> State {
         let mut state = State {
             tasks: Vec::new(),
             running: 0,
             random: plan.seed ^ 0x5ced_u64.rotate_left(47),
             now: 0,
-            report: Report::default(),
+            report: ScheduleReport::default(),
             points_most: plan.points,
             switch_one_in: 1,
             dwells_in_handles: false,

@@ -6,5 +6,5 @@
 mod manifest;
 mod programs;
 
-pub use manifest::{Differences, Entry, Manifest, sha256};
-pub use programs::{Mounted, e2fsck, found_nothing, have, is_root, run, skip};
+pub use manifest::{Differences, Manifest, ManifestEntry, sha256};
+pub use programs::{KernelMount, e2fsck, found_nothing, have, is_root, run, skip};

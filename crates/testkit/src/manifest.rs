@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 /// What one path is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct ManifestEntry {
     /// `f`, `d`, `l`, `c`, `b`, `p` or `s`.
     pub kind: char,
     /// Permission bits, with set-uid, set-gid and sticky.
@@ -42,7 +42,7 @@ pub struct Entry {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Manifest {
     /// By path.
-    pub entries: BTreeMap<Vec<u8>, Entry>,
+    pub entries: BTreeMap<Vec<u8>, ManifestEntry>,
 }
 
 /// Where two manifests differ; `Display` prints the first few.
@@ -139,7 +139,7 @@ impl Manifest {
 }
 
 /// The fields in which two entries differ.
-fn describe(expected: &Entry, found: &Entry) -> String {
+fn describe(expected: &ManifestEntry, found: &ManifestEntry) -> String {
     let mut text = String::new();
     let mut field = |name: &str, expected: &dyn fmt::Debug, found: &dyn fmt::Debug| {
         let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
@@ -161,7 +161,7 @@ fn describe(expected: &Entry, found: &Entry) -> String {
 }
 
 /// Everything about one path but its links.
-fn read_entry(path: &Path) -> io::Result<Entry> {
+fn read_entry(path: &Path) -> io::Result<ManifestEntry> {
     let metadata = std::fs::symlink_metadata(path)?;
     let file_type = metadata.file_type();
     let kind = match () {
@@ -178,7 +178,7 @@ fn read_entry(path: &Path) -> io::Result<Entry> {
         'l' => std::fs::read_link(path)?.as_os_str().as_bytes().to_vec(),
         _ => Vec::new(),
     };
-    Ok(Entry {
+    Ok(ManifestEntry {
         kind,
         mode: metadata.mode() & 0o7777,
         uid: metadata.uid(),
@@ -200,7 +200,7 @@ fn read_entry(path: &Path) -> io::Result<Entry> {
     })
 }
 
-/// SHA-256 of these bytes, as an [`Entry`] holds it of a file's.
+/// SHA-256 of these bytes, as a [`ManifestEntry`] holds it of a file's.
 #[must_use]
 pub fn sha256(bytes: &[u8]) -> Vec<u8> {
     Sha256::digest(bytes).to_vec()

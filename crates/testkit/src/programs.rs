@@ -74,24 +74,24 @@ const UNMOUNT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// An image mounted read-only by the kernel, until dropped.
 #[derive(Debug)]
-pub struct Mounted {
+pub struct KernelMount {
     directory: tempfile::TempDir,
 }
 
-impl Mounted {
+impl KernelMount {
     /// Mounts `image` through a loop device. Needs root.
     ///
     /// # Errors
     /// When the kernel refuses; the message is mount's.
-    pub fn read_only(image: &Path) -> io::Result<Mounted> {
-        Mounted::with(image, "ro,loop")
+    pub fn read_only(image: &Path) -> io::Result<KernelMount> {
+        KernelMount::with(image, "ro,loop")
     }
 
     /// Mounts `image` with mount's `-o` options. Needs root.
     ///
     /// # Errors
     /// When the kernel refuses; the message is mount's.
-    pub fn with(image: &Path, options: &str) -> io::Result<Mounted> {
+    pub fn with(image: &Path, options: &str) -> io::Result<KernelMount> {
         let directory = tempfile::tempdir()?;
         let output = Command::new("mount")
             .args(["-t", "ext4", "-o", options])
@@ -99,7 +99,7 @@ impl Mounted {
             .arg(directory.path())
             .output()?;
         if output.status.success() {
-            Ok(Mounted { directory })
+            Ok(KernelMount { directory })
         } else {
             Err(io::Error::other(
                 String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -114,7 +114,7 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for KernelMount {
     fn drop(&mut self) {
         // A program that another test is just starting holds our files for a moment, between fork and exec.
         for _ in 0..UNMOUNT_TRIES {

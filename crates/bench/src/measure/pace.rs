@@ -11,7 +11,7 @@ use sync::thread;
 
 use super::{Done, Stop};
 use crate::machine::thread_time;
-use crate::workload::Job;
+use crate::workload::WorkerJob;
 
 /// Where a number of workers wait for each other, again and again.
 struct Meeting {
@@ -167,7 +167,7 @@ impl Pace {
 }
 
 /// Batches until the worker has done enough, whatever the others do.
-pub(super) fn freely<'t>(mut job: Box<dyn Job + 't>, pace: &Pace) -> Result<Done<'t>, Error> {
+pub(super) fn freely<'t>(mut job: Box<dyn WorkerJob + 't>, pace: &Pace) -> Result<Done<'t>, Error> {
     let _attending = Attending(&pace.meeting);
     pace.meeting.wait();
     pace.begin();
@@ -189,7 +189,10 @@ pub(super) fn freely<'t>(mut job: Box<dyn Job + 't>, pace: &Pace) -> Result<Done
 }
 
 /// Batches that all workers begin together, and what must be done between them, until all have done enough.
-pub(super) fn in_step<'t>(mut job: Box<dyn Job + 't>, pace: &Pace) -> Result<Done<'t>, Error> {
+pub(super) fn in_step<'t>(
+    mut job: Box<dyn WorkerJob + 't>,
+    pace: &Pace,
+) -> Result<Done<'t>, Error> {
     let _attending = Attending(&pace.meeting);
     let (mut operations, mut cpu, mut is_done) = (0, 0.0, false);
     let mut result = Ok(());

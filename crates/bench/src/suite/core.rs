@@ -5,8 +5,8 @@ use lanefs::Error;
 use sync::thread;
 
 use super::{Progress, Setup};
-use crate::measure::{Contender, Plan, Stop, run};
-use crate::table::{Cell, Column, Sample, Shape, Table};
+use crate::measure::{Contender, MeasurePlan, Stop, run};
+use crate::table::{Cell, Column, Sample, Table, TableShape};
 use crate::workload::Workload;
 
 /// What is measured, and how many times the kernel's rate on one core it is to have.
@@ -41,7 +41,7 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
     let mut rows = Vec::new();
     let mut cells = Vec::new();
     for (workload, _) in OPERATIONS {
-        let plan = Plan {
+        let plan = MeasurePlan {
             workload,
             workers: workers.clone(),
             rounds: setup.rounds,
@@ -68,7 +68,7 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
         columns,
     );
     table.notes = abouts.to_vec();
-    (table.rows_are, table.shape, table.cells) = ("operation", Shape::Bars, cells);
+    (table.rows_are, table.shape, table.cells) = ("operation", TableShape::Bars, cells);
     let ratios = ratios(&table, &workers, ours, directories > 0);
     Ok(std::iter::once(table).chain(ratios).collect())
 }
@@ -158,6 +158,6 @@ fn ratios(table: &Table, workers: &[usize], ours: usize, has_peer: bool) -> Vec<
 fn empty(key: &str, title: &str, about: &str, columns: Vec<Column>) -> Table {
     let rows = OPERATIONS.map(|(workload, _)| workload.name().to_owned());
     let mut table = Table::new(key, title, about, rows.to_vec(), columns);
-    (table.unit, table.rows_are, table.shape) = ("ratio", "operation", Shape::Bars);
+    (table.unit, table.rows_are, table.shape) = ("ratio", "operation", TableShape::Bars);
     table
 }

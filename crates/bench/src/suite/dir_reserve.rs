@@ -12,12 +12,12 @@ use sync::Arc;
 use super::running::{Running, forms};
 use super::tree::{remove, small_file};
 use super::{Progress, Setup, label};
-use crate::directory::Directory;
+use crate::directory::HostDirectory;
 use crate::in_process::{InProcess, unknown};
 use crate::leavings;
 use crate::machine::{cpu_time, time_of};
 use crate::measure::Turns;
-use crate::regions::Survey;
+use crate::regions::RegionSurvey;
 use crate::spindle::{Account, MODEL, Spindle};
 use crate::table::{Cell, Column, Sample, Table};
 use crate::target::{Remount, Target};
@@ -79,7 +79,7 @@ pub(super) fn on_spindle(
     };
     let disk = Arc::new(Spindle::new(size));
     InProcess::on(Arc::clone(&disk) as Arc<_>, inodes, &options)?.close()?;
-    let survey = Survey::of(Arc::clone(&disk) as Arc<_>)?;
+    let survey = RegionSurvey::of(Arc::clone(&disk) as Arc<_>)?;
     disk.set_regions(survey.regions()?);
     let target = InProcess::open(Arc::clone(&disk) as Arc<_>, options)?;
     Ok((target, disk))
@@ -238,7 +238,7 @@ fn on_model(load: Load, form: &[String], is_judged: bool) -> Result<[Sample; 3],
         sample.details.extend(details(&account));
         if phase == 1 {
             target.close()?;
-            let survey = Survey::of(Arc::clone(&disk) as Arc<_>)?;
+            let survey = RegionSurvey::of(Arc::clone(&disk) as Arc<_>)?;
             let (groups, scanned) = survey.initialised();
             sample.details.push(("groups initialised", groups as f64));
             sample
@@ -361,7 +361,7 @@ fn by_clock(
     for path in &setup.on {
         columns.push(Column {
             label: path.display().to_string(),
-            way: Directory::open(path, false)?.way(),
+            way: HostDirectory::open(path, false)?.way(),
         });
     }
     let about = format!(
@@ -396,7 +396,7 @@ fn by_clock(
                 }
                 None => {
                     let path = &setup.on[column - forms.len()];
-                    clocked(Directory::open(path, setup.remount)?, load)?
+                    clocked(HostDirectory::open(path, setup.remount)?, load)?
                 }
             };
             for (row, sample) in samples.into_iter().enumerate() {

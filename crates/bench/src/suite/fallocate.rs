@@ -8,13 +8,13 @@ use sync::{Arc, Mutex, Rank, clock, thread};
 
 use super::running::{Running, plain};
 use super::{Progress, Setup, label};
-use crate::directory::Directory;
+use crate::directory::HostDirectory;
 use crate::in_process::{InProcess, said, unknown};
 use crate::leavings;
 use crate::measure::{Contender, by_operation};
 use crate::random::Random;
-use crate::regions::Survey;
-use crate::table::{Column, Sample, Shape, Table};
+use crate::regions::RegionSurvey;
+use crate::table::{Column, Sample, Table, TableShape};
 use crate::target::Target;
 use crate::workload::Workload;
 
@@ -224,7 +224,7 @@ fn fragmentation(setup: &Setup, progress: &mut Progress<'_>) -> Result<Table, Er
     for path in &setup.on {
         columns.push(Column {
             label: path.display().to_string(),
-            way: Directory::open(path, false)?.way(),
+            way: HostDirectory::open(path, false)?.way(),
         });
     }
     let rows = Fill::ALL.map(|fill| fill.name().to_owned()).to_vec();
@@ -239,7 +239,7 @@ fn fragmentation(setup: &Setup, progress: &mut Progress<'_>) -> Result<Table, Er
         rows,
         columns,
     );
-    (table.unit, table.rows_are, table.shape) = ("pieces of a file", "image", Shape::Bars);
+    (table.unit, table.rows_are, table.shape) = ("pieces of a file", "image", TableShape::Bars);
     table.less_is_better = true;
     if !setup.on.is_empty() {
         let note = "Directories of --on are measured in the first row only: they are not filled.";
@@ -258,7 +258,7 @@ fn fragmentation(setup: &Setup, progress: &mut Progress<'_>) -> Result<Table, Er
             }
             for (path, cell) in setup.on.iter().zip(&mut cells[forms.len()..]) {
                 if fill == Fill::Empty {
-                    let directory = Directory::open(path, false)?;
+                    let directory = HostDirectory::open(path, false)?;
                     cell.samples.extend(grow(&directory, growth(setup))?);
                 }
             }
@@ -291,7 +291,7 @@ fn on_image(setup: &Setup, fill: Fill, form: &[String], round: u64) -> Result<Sa
     let most = free.available * free.block_size / 2 / FILES as u64 / STEP * STEP;
     let sample = grow(&target, growth(setup).min(most))?;
     target.close()?;
-    let (runs, blocks, longest) = Survey::of(device)?.free_runs()?;
+    let (runs, blocks, longest) = RegionSurvey::of(device)?.free_runs()?;
     let mut sample = sample.unwrap_or_default();
     sample.details.extend([
         ("free pieces", runs as f64),
@@ -436,7 +436,7 @@ mod tests {
         let target = image(&device, &OpenOptions::default()).unwrap();
         prepare(&target, fill, 1).unwrap();
         target.close().unwrap();
-        Survey::of(device).unwrap().free_runs().unwrap()
+        RegionSurvey::of(device).unwrap().free_runs().unwrap()
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::{Progress, Setup};
 use crate::in_process::InProcess;
 use crate::measure::{Contender, FSYNC_P50, FSYNC_P99};
 use crate::slow_flush::SlowFlush;
-use crate::table::{Cell, Sample, Shape, Table};
+use crate::table::{Cell, Sample, Table, TableShape};
 use crate::workload::Workload;
 
 /// Jobs of the source's table and more.
@@ -179,7 +179,7 @@ fn alone(tables: &[Table], flush: Flush) -> Table {
                  the rounds' percentiles.";
     let mut table = Table::new(&key, &title, about, rows.collect(), columns);
     (table.unit, table.less_is_better) = (unit, true);
-    (table.rows_are, table.shape) = ("fsync", Shape::Bars);
+    (table.rows_are, table.shape) = ("fsync", TableShape::Bars);
     for (number, (from, _)) in of.into_iter().enumerate() {
         for (row, name) in [(2 * number, FSYNC_P50), (2 * number + 1, FSYNC_P99)] {
             for (cell, from) in table.cells[row].iter_mut().zip(&from.cells[0]) {

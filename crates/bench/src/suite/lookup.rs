@@ -10,13 +10,13 @@ use sync::{Arc, Barrier, OnceLock, clock, thread};
 
 use super::running::ratios;
 use super::{Progress, Setup, label};
-use crate::directory::Directory;
+use crate::directory::HostDirectory;
 use crate::in_process::{InProcess, unknown};
 use crate::leavings;
 use crate::machine::{cpu_time, user_and_system};
 use crate::measure::{Turns, by_operation, in_pairs};
 use crate::table::{Column, Sample, Table};
-use crate::target::{Handle, Remount, Target};
+use crate::target::{FileHandle, Remount, Target};
 
 /// Workers that walk; the source has 20.
 const WORKERS: [usize; 5] = [1, 2, 4, 10, 20];
@@ -82,7 +82,7 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
         true => Some(engine_of(&trees)?),
         false => None,
     };
-    let open = |path| Directory::open(path, setup.remount);
+    let open = |path| HostDirectory::open(path, setup.remount);
     let opened: Result<Vec<_>, Error> = setup.on.iter().map(|path| open(path).map(Some)).collect();
     let mut directories = opened?;
     let base = leavings::name("trees");
@@ -211,7 +211,7 @@ fn empty_tables(
     for path in &setup.on {
         columns.push(Column {
             label: path.display().to_string(),
-            way: Directory::open(path, false)?.way(),
+            way: HostDirectory::open(path, false)?.way(),
         });
     }
     let cores = thread::available_parallelism();
@@ -380,7 +380,7 @@ fn walk<T: Target>(target: &T, base: &str, trees: &Trees) -> Result<Sample, Erro
 /// Every worker finds every file of its tree by its handle; nothing where there are none.
 fn find<T: Target>(target: &T, base: &str, trees: &Trees) -> Result<Option<Sample>, Error> {
     let base = target.open_dir(target.root(), base)?;
-    let mut handles: Vec<Vec<Handle>> = Vec::new();
+    let mut handles: Vec<Vec<FileHandle>> = Vec::new();
     for worker in 0..trees.workers {
         let own = target.open_dir(&base, &worker.to_string())?;
         let mut list = Vec::new();

@@ -5,9 +5,9 @@ use lanefs::Error;
 
 use super::{Progress, Setup, Suite};
 use crate::in_process::InProcess;
-use crate::measure::{Contender, Plan, Stop, pairs, run};
+use crate::measure::{Contender, MeasurePlan, Stop, pairs, run};
 use crate::statistics::ratio;
-use crate::table::{Cell, Column, Shape, Spread, Table};
+use crate::table::{Cell, Column, Spread, Table, TableShape};
 use crate::workload::Workload;
 
 /// Truncates of each worker where the work is fixed.
@@ -32,8 +32,8 @@ pub(super) struct Running<'r> {
 }
 
 impl Running<'_> {
-    fn plan(&self, setup: &Setup) -> Plan {
-        Plan {
+    fn plan(&self, setup: &Setup) -> MeasurePlan {
+        MeasurePlan {
             workload: self.workload,
             workers: setup.workers(self.workers),
             rounds: setup.rounds,
@@ -124,7 +124,7 @@ pub(super) fn ratios(
     let names = rows.iter().map(|(name, _)| name.clone());
     let mut table = Table::new(key, title, about, names.collect(), columns.to_vec());
     (table.unit, table.rows_are) = ("ratio", "form");
-    table.shape = Shape::Intervals;
+    table.shape = TableShape::Intervals;
     for ((_, pairs), row) in rows.iter().zip(&mut table.cells) {
         if let Some(found) = ratio(pairs, seed) {
             let figures = [found.mean, found.low, found.high, found.pairs as f64];

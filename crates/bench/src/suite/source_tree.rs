@@ -5,7 +5,7 @@ use lanefs::Error;
 
 use super::tree::{self, Tree};
 use super::{Progress, Setup, label};
-use crate::directory::Directory;
+use crate::directory::HostDirectory;
 use crate::machine::cpu_time;
 use crate::measure::Turns;
 use crate::spindle::{Account, MODEL};
@@ -34,7 +34,7 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
             let Some(form) = forms.get(index) else {
                 let path = &setup.on[index - forms.len()];
                 progress(&format!("source-tree round {round}: {}", path.display()));
-                let target = Directory::open(path, setup.remount)?;
+                let target = HostDirectory::open(path, setup.remount)?;
                 let (samples, _) = phases(target, &tree, &Account::default)?;
                 for (row, (wall, _)) in samples.into_iter().enumerate() {
                     by_clock.cells[row][index].samples.push(wall);
@@ -92,7 +92,7 @@ fn empty(setup: &Setup, tree: &Tree, forms: &[Vec<String>]) -> Result<(Table, Ta
     for path in &setup.on {
         wall_columns.push(Column {
             label: path.display().to_string(),
-            way: Directory::open(path, false)?.way(),
+            way: HostDirectory::open(path, false)?.way(),
         });
     }
     let by_clock = Table::new(

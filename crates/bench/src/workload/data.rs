@@ -2,7 +2,7 @@
 
 use lanefs::Error;
 
-use super::{Job, Place, Workload, numbered};
+use super::{WorkerJob, WorkerPlace, Workload, numbered};
 use crate::target::Target;
 
 /// Bytes of a write.
@@ -22,7 +22,7 @@ const BYTES: [u8; WRITE] = [0x5a; WRITE];
 
 /// A file, or some, that grow, are overwritten, or shrink.
 pub(super) struct Growing<'t, T: Target> {
-    place: Place<'t, T>,
+    place: WorkerPlace<'t, T>,
     workload: Workload,
     files: Vec<T::File>,
     /// Of each.
@@ -30,7 +30,7 @@ pub(super) struct Growing<'t, T: Target> {
 }
 
 impl<'t, T: Target> Growing<'t, T> {
-    pub(super) fn new(place: Place<'t, T>, workload: Workload) -> Result<Self, Error> {
+    pub(super) fn new(place: WorkerPlace<'t, T>, workload: Workload) -> Result<Self, Error> {
         let many = match workload {
             Workload::Append | Workload::Fallocate => place.several,
             _ => 1,
@@ -85,7 +85,7 @@ impl<'t, T: Target> Growing<'t, T> {
     }
 }
 
-impl<T: Target> Job for Growing<'_, T> {
+impl<T: Target> WorkerJob for Growing<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         match self.workload {
             Workload::WriteTruncate => {
@@ -135,12 +135,12 @@ impl<T: Target> Job for Growing<'_, T> {
 
 /// Files with one block each, which are emptied.
 pub(super) struct Emptying<'t, T: Target> {
-    place: Place<'t, T>,
+    place: WorkerPlace<'t, T>,
     files: Vec<T::File>,
 }
 
 impl<'t, T: Target> Emptying<'t, T> {
-    pub(super) fn new(place: Place<'t, T>) -> Result<Self, Error> {
+    pub(super) fn new(place: WorkerPlace<'t, T>) -> Result<Self, Error> {
         let make = |number| place.target.create(&place.directory, &numbered(number));
         let files = (0..FILES).map(make).collect::<Result<Vec<_>, Error>>()?;
         let mut emptying = Emptying { place, files };
@@ -149,7 +149,7 @@ impl<'t, T: Target> Emptying<'t, T> {
     }
 }
 
-impl<T: Target> Job for Emptying<'_, T> {
+impl<T: Target> WorkerJob for Emptying<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         for file in &self.files {
             self.place.target.truncate(file, 0)?;
@@ -180,19 +180,19 @@ impl<T: Target> Job for Emptying<'_, T> {
 
 /// fallocate2 of will-it-scale: an unlinked file that grows by steps and is emptied.
 pub(super) struct Reserving<'t, T: Target> {
-    place: Place<'t, T>,
+    place: WorkerPlace<'t, T>,
     file: T::File,
 }
 
 impl<'t, T: Target> Reserving<'t, T> {
-    pub(super) fn new(place: Place<'t, T>) -> Result<Self, Error> {
+    pub(super) fn new(place: WorkerPlace<'t, T>) -> Result<Self, Error> {
         let file = place.target.creat(&place.directory, "file")?;
         place.target.unlink(&place.directory, "file")?;
         Ok(Reserving { place, file })
     }
 }
 
-impl<T: Target> Job for Reserving<'_, T> {
+impl<T: Target> WorkerJob for Reserving<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         for number in 0..MOST / STEP {
             self.place

@@ -2,7 +2,7 @@
 
 use lanefs::Error;
 
-use super::{Job, Place, numbered};
+use super::{WorkerJob, WorkerPlace, numbered};
 use crate::target::Target;
 
 /// Bytes of a read or write.
@@ -24,12 +24,12 @@ const SYNCED: usize = RENAMED + 2;
 
 /// A file server's client.
 pub(super) struct Dbench<'t, T: Target> {
-    place: Place<'t, T>,
+    place: WorkerPlace<'t, T>,
     there: [bool; NAMES],
 }
 
 impl<'t, T: Target> Dbench<'t, T> {
-    pub(super) fn new(place: Place<'t, T>) -> Self {
+    pub(super) fn new(place: WorkerPlace<'t, T>) -> Self {
         Dbench {
             place,
             there: [false; NAMES],
@@ -83,7 +83,7 @@ impl<'t, T: Target> Dbench<'t, T> {
     }
 }
 
-impl<T: Target> Job for Dbench<'_, T> {
+impl<T: Target> WorkerJob for Dbench<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         for _ in 0..CALLS {
             let number = self.place.random.below(NAMES);
@@ -113,13 +113,13 @@ const LONGEST_MAIL: u64 = 64 << 10;
 
 /// A mail server: as postmark's defaults, transactions of one half that reads or appends and one that makes or removes.
 pub(super) struct Postmark<'t, T: Target> {
-    place: Place<'t, T>,
+    place: WorkerPlace<'t, T>,
     /// Sizes of the files that are there.
     sizes: Vec<Option<u64>>,
 }
 
 impl<'t, T: Target> Postmark<'t, T> {
-    pub(super) fn new(place: Place<'t, T>) -> Result<Self, Error> {
+    pub(super) fn new(place: WorkerPlace<'t, T>) -> Result<Self, Error> {
         let mut postmark = Postmark {
             place,
             sizes: vec![None; MAIL_NAMES],
@@ -176,7 +176,7 @@ impl<'t, T: Target> Postmark<'t, T> {
     }
 }
 
-impl<T: Target> Job for Postmark<'_, T> {
+impl<T: Target> WorkerJob for Postmark<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         for _ in 0..CALLS {
             self.transaction()?;
@@ -199,12 +199,12 @@ const TREE: (usize, usize) = (4, 20);
 /// A tree of small files, whole life in a batch: as mongo's phases, which are made, copied, appended to, renamed,
 /// looked at, removed. Most files have 100 bytes or a few times that, few have up to 16 KiB.
 pub(super) struct Mongo<'t, T: Target> {
-    pub(super) place: Place<'t, T>,
+    pub(super) place: WorkerPlace<'t, T>,
 }
 
 impl<T: Target> Mongo<'_, T> {
     fn directory(&mut self, name: &str) -> Result<u64, Error> {
-        let Place {
+        let WorkerPlace {
             target,
             directory,
             random,
@@ -247,7 +247,7 @@ impl<T: Target> Mongo<'_, T> {
     }
 }
 
-impl<T: Target> Job for Mongo<'_, T> {
+impl<T: Target> WorkerJob for Mongo<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         let mut calls = 0;
         for number in 0..TREE.0 {

@@ -2,7 +2,7 @@
 
 use lanefs::Error;
 
-use super::{Job, Place, Workload, numbered};
+use super::{WorkerJob, WorkerPlace, Workload, numbered};
 use crate::target::Target;
 
 /// Files of a directory.
@@ -16,14 +16,14 @@ const RECREATIONS: usize = 1000;
 
 /// Makes files or directories and removes them; which of it is timed depends.
 pub(super) struct Making<'t, T: Target> {
-    place: Place<'t, T>,
+    place: WorkerPlace<'t, T>,
     workload: Workload,
     directories: Vec<T::Dir>,
     there: bool,
 }
 
 impl<'t, T: Target> Making<'t, T> {
-    pub(super) fn new(place: Place<'t, T>, workload: Workload) -> Result<Self, Error> {
+    pub(super) fn new(place: WorkerPlace<'t, T>, workload: Workload) -> Result<Self, Error> {
         let many = match workload {
             Workload::CreateUnlink => 1,
             _ => place.several,
@@ -71,7 +71,7 @@ impl<'t, T: Target> Making<'t, T> {
     }
 }
 
-impl<T: Target> Job for Making<'_, T> {
+impl<T: Target> WorkerJob for Making<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         match self.workload {
             Workload::CreateUnlink => Ok(self.make()? + self.remove()?),
@@ -110,7 +110,7 @@ impl<T: Target> Job for Making<'_, T> {
 
 /// Looks at files that are there, lists them, or renames them to and fro.
 pub(super) struct Looking<'t, T: Target> {
-    place: Place<'t, T>,
+    place: WorkerPlace<'t, T>,
     workload: Workload,
     /// Which name comes next.
     next: usize,
@@ -118,7 +118,7 @@ pub(super) struct Looking<'t, T: Target> {
 }
 
 impl<'t, T: Target> Looking<'t, T> {
-    pub(super) fn new(place: Place<'t, T>, workload: Workload) -> Result<Self, Error> {
+    pub(super) fn new(place: WorkerPlace<'t, T>, workload: Workload) -> Result<Self, Error> {
         let looking = Looking {
             place,
             workload,
@@ -126,7 +126,7 @@ impl<'t, T: Target> Looking<'t, T> {
             renamed: false,
         };
         for number in 0..looking.files() {
-            let Place {
+            let WorkerPlace {
                 target, directory, ..
             } = &looking.place;
             target.create(directory, &numbered(number))?;
@@ -149,9 +149,9 @@ impl<'t, T: Target> Looking<'t, T> {
     }
 }
 
-impl<T: Target> Job for Looking<'_, T> {
+impl<T: Target> WorkerJob for Looking<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
-        let Place {
+        let WorkerPlace {
             target, directory, ..
         } = &self.place;
         match self.workload {
@@ -181,7 +181,7 @@ impl<T: Target> Job for Looking<'_, T> {
 
     fn finish(self: Box<Self>) -> Result<(), Error> {
         for number in 0..self.files() {
-            let Place {
+            let WorkerPlace {
                 target, directory, ..
             } = &self.place;
             target.unlink(directory, &self.name(number, self.renamed))?;
@@ -192,13 +192,13 @@ impl<T: Target> Job for Looking<'_, T> {
 
 /// Opens, closes and unlinks one name again and again.
 pub(super) struct Opening<'t, T: Target> {
-    pub(super) place: Place<'t, T>,
+    pub(super) place: WorkerPlace<'t, T>,
     pub(super) workload: Workload,
 }
 
-impl<T: Target> Job for Opening<'_, T> {
+impl<T: Target> WorkerJob for Opening<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
-        let Place {
+        let WorkerPlace {
             target, directory, ..
         } = &self.place;
         let name = "file";

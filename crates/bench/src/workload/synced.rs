@@ -4,7 +4,7 @@
 
 use lanefs::Error;
 
-use super::{Job, Place, Workload, numbered};
+use super::{WorkerJob, WorkerPlace, Workload, numbered};
 use crate::target::Target;
 
 /// Bytes of a write, and of a database's page.
@@ -18,7 +18,7 @@ const SPARSE: u64 = 256 << 20;
 
 /// A file that is written and synced.
 pub(super) struct Writing<'t, T: Target> {
-    place: Place<'t, T>,
+    place: WorkerPlace<'t, T>,
     workload: Workload,
     file: T::File,
     /// Writes so far.
@@ -28,7 +28,7 @@ pub(super) struct Writing<'t, T: Target> {
 }
 
 impl<'t, T: Target> Writing<'t, T> {
-    pub(super) fn new(place: Place<'t, T>, workload: Workload) -> Result<Self, Error> {
+    pub(super) fn new(place: WorkerPlace<'t, T>, workload: Workload) -> Result<Self, Error> {
         let file = place.target.create(&place.directory, "file")?;
         let (count, at) = (0, 0);
         let writing = Writing {
@@ -68,7 +68,7 @@ impl<'t, T: Target> Writing<'t, T> {
     }
 }
 
-impl<T: Target> Job for Writing<'_, T> {
+impl<T: Target> WorkerJob for Writing<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         let every = match self.workload {
             Workload::FsyncFourth | Workload::FsyncSparseFourth => 4,
@@ -123,13 +123,13 @@ const LONGEST_MAIL: u64 = 64 << 10;
 /// filebench's varmail: a mail removed; one made, written, synced, closed; one opened, read, appended to, synced,
 /// closed; one opened, read, closed.
 pub(super) struct Varmail<'t, T: Target> {
-    place: Place<'t, T>,
+    place: WorkerPlace<'t, T>,
     /// Sizes of the mails that are there.
     sizes: Vec<Option<u64>>,
 }
 
 impl<'t, T: Target> Varmail<'t, T> {
-    pub(super) fn new(place: Place<'t, T>) -> Result<Self, Error> {
+    pub(super) fn new(place: WorkerPlace<'t, T>) -> Result<Self, Error> {
         let mut varmail = Varmail {
             place,
             sizes: vec![None; MAILS],
@@ -183,7 +183,7 @@ fn read_all<T: Target>(target: &T, file: &T::File, size: u64) -> Result<(), Erro
     Ok(())
 }
 
-impl<T: Target> Job for Varmail<'_, T> {
+impl<T: Target> WorkerJob for Varmail<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         if let Some(number) = self.any(true) {
             self.sizes[number] = None;
@@ -228,14 +228,14 @@ const WAL_PAGES: u64 = 1000;
 /// fsync; new pages into the database, fsync; journal removed. Write-ahead log: new pages to its end, fsync; at 1,000
 /// pages into the database, fsync, and the log is written from its beginning.
 pub(super) struct Sqlite<'t, T: Target> {
-    place: Place<'t, T>,
+    place: WorkerPlace<'t, T>,
     database: T::File,
     /// The write-ahead log and its pages.
     wal: Option<(T::File, u64)>,
 }
 
 impl<'t, T: Target> Sqlite<'t, T> {
-    pub(super) fn new(place: Place<'t, T>, workload: Workload) -> Result<Self, Error> {
+    pub(super) fn new(place: WorkerPlace<'t, T>, workload: Workload) -> Result<Self, Error> {
         let target = place.target;
         let database = target.create(&place.directory, "database")?;
         for page in 0..PAGES {
@@ -280,7 +280,7 @@ impl<'t, T: Target> Sqlite<'t, T> {
     }
 }
 
-impl<T: Target> Job for Sqlite<'_, T> {
+impl<T: Target> WorkerJob for Sqlite<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         let Some((wal, pages)) = &mut self.wal else {
             self.with_rollback()?;
@@ -324,14 +324,14 @@ const SPOOLED: usize = 32;
 
 /// A mail spool: each mail is written under a passing name, synced, renamed; the oldest is read and removed.
 pub(super) struct Spool<'t, T: Target> {
-    place: Place<'t, T>,
+    place: WorkerPlace<'t, T>,
     /// Sizes of the mails that wait, by name.
     waiting: Vec<Option<u64>>,
     next: usize,
 }
 
 impl<'t, T: Target> Spool<'t, T> {
-    pub(super) fn new(place: Place<'t, T>) -> Result<Self, Error> {
+    pub(super) fn new(place: WorkerPlace<'t, T>) -> Result<Self, Error> {
         Ok(Spool {
             place,
             waiting: vec![None; SPOOLED],
@@ -340,7 +340,7 @@ impl<'t, T: Target> Spool<'t, T> {
     }
 }
 
-impl<T: Target> Job for Spool<'_, T> {
+impl<T: Target> WorkerJob for Spool<'_, T> {
     fn batch(&mut self) -> Result<u64, Error> {
         let name = numbered(self.next);
         let target = self.place.target;

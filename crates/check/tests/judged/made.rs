@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use device::FileDevice;
-use testkit::Mounted;
+use testkit::KernelMount;
 
 use crate::{check_device, shown};
 
@@ -300,7 +300,7 @@ fn images_that_the_kernel_fills_are_clean() {
             wrong.push(format!("mke2fs {options} {size}: {error}"));
             continue;
         }
-        let Ok(mounted) = Mounted::with(&image, "rw,loop") else {
+        let Ok(mounted) = KernelMount::with(&image, "rw,loop") else {
             testkit::skip(&format!("the kernel does not mount {options}"));
             continue;
         };

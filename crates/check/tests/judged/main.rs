@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use corpus::{Overlay, Structures};
+use corpus::{PatchedBytes, Structures};
 use device::{BlockDevice, MemoryDevice};
 use lanefs_check::problem::Code;
 use lanefs_check::{Options, Report, Severity};
@@ -188,7 +188,7 @@ fn mutants_are_judged_as_by_e2fsck() {
     let first = number_from("LANEFS_CHECK_FIRST").unwrap_or(0);
     let mut sums = [Sums::default(), Sums::default()];
     for seed in corpus::seeds().filter(|seed| !seed.name.starts_with("dirty")) {
-        let structures = Structures::of(&Overlay::new(Arc::clone(&seed.bytes)));
+        let structures = Structures::of(&PatchedBytes::new(Arc::clone(&seed.bytes)));
         for (sums, mutate) in sums
             .iter_mut()
             .zip([corpus::mutant, corpus::unsealed_mutant])

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bench::{Setup, Shape, Speed, Suite, Table, mechanisms};
+use bench::{Setup, Speed, Suite, Table, TableShape, mechanisms};
 
 use self::interrupted::Interrupted;
 use crate::args::parse_size;
@@ -295,7 +295,7 @@ impl Args {
 /// One file a table: the first has the name that was given.
 fn draw(path: &Path, measured: &[Measured]) -> Result<(), Failure> {
     let tables = measured.iter().flat_map(|one| &one.tables);
-    let drawn = tables.filter(|table| table.shape != Shape::Figures);
+    let drawn = tables.filter(|table| table.shape != TableShape::Figures);
     for (number, table) in drawn.enumerate() {
         let path = match number {
             0 => path.to_owned(),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use ondisk::features::Feature;
 use ondisk::mmp::Mmp;
-use ondisk::text::{GroupText, Hex, MmpText, Name, SuperblockText};
+use ondisk::text::{GroupText, Hex, MmpText, PrintedName, SuperblockText};
 use ondisk::{FsBlock, Group, Superblock, bitmap};
 
 use crate::args::{FsArgs, ImageArgs};
@@ -214,6 +214,6 @@ fn mmp(out: &mut impl Write, raw: &Raw) -> Result<(), Failure> {
 
 /// A line that says what follows.
 fn heading(out: &mut impl Write, text: &str) -> Result<(), Failure> {
-    writeln!(out, "{}", Name(text.as_bytes()))?;
+    writeln!(out, "{}", PrintedName(text.as_bytes()))?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use ondisk::features::{Feature, Features, Word};
 use ondisk::group_desc::flags;
 use ondisk::superblock::state;
-use ondisk::text::{Name, SuperblockText};
+use ondisk::text::{PrintedName, SuperblockText};
 
 use crate::args::FsArgs;
 use crate::context::Context;
@@ -83,7 +83,7 @@ impl InfoArgs {
             serde_json::to_writer_pretty(&mut out, &value).map_err(std::io::Error::from)?;
             writeln!(out)?;
         } else {
-            let image = Name(self.image.as_os_str().as_encoded_bytes());
+            let image = PrintedName(self.image.as_os_str().as_encoded_bytes());
             writeln!(out, "{}", text::text(&facts, &image))?;
             if let Some(frag) = &facts.frag {
                 frag.text(&mut out, &raw.geometry, context.color())?;

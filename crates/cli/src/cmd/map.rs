@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use ondisk::text::Name;
+use ondisk::text::PrintedName;
 
 use crate::args::FsArgs;
 use crate::context::Context;
@@ -45,7 +45,7 @@ impl MapArgs {
             .replayed(context, &self.image, &self.place)
             .unwrap_or(on_disk);
         let name = self.image.file_name().unwrap_or(self.image.as_os_str());
-        let name = Name(name.as_encoded_bytes()).to_string();
+        let name = PrintedName(name.as_encoded_bytes()).to_string();
         let grid = match self.svg {
             Some(_) => Grid::new(&raw.geometry, svg::COLUMNS, svg::ROWS),
             None => {

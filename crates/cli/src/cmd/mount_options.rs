@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fuse::Access;
-use lanefs::{Atime, DataMode, Journal, MountOptions, Variants};
+use lanefs::{Atime, DataMode, MountOptions, ReplayPolicy, Variants};
 
 use crate::args::parse_size;
 use crate::failure::Failure;
@@ -89,7 +89,7 @@ impl Settings {
 
     fn take_other(&mut self, name: &str, value: Option<&str>) -> Result<(), Failure> {
         match name {
-            "noload" | "norecovery" => self.open.journal = Journal::Ignore,
+            "noload" | "norecovery" => self.open.journal = ReplayPolicy::Ignore,
             "commit" => {
                 let seconds: u32 = number(name, value)?;
                 let interval = Duration::from_secs(seconds.into());
@@ -227,11 +227,11 @@ mod tests {
     #[test]
     fn options_are_those_of_mount_and_ext4() {
         let settings = Settings::parse(["ro,noload", "allow_other,commit=30,x-gvfs"]).unwrap();
-        assert!(settings.access.read_only && settings.open.journal == Journal::Ignore);
+        assert!(settings.access.read_only && settings.open.journal == ReplayPolicy::Ignore);
         assert!(settings.access.allow_other && settings.access.default_permissions);
         assert_eq!(settings.open.commit_interval, Some(Duration::from_secs(30)));
         let settings = Settings::parse(["norecovery"]).unwrap();
-        assert!(!settings.access.read_only && settings.open.journal == Journal::Ignore);
+        assert!(!settings.access.read_only && settings.open.journal == ReplayPolicy::Ignore);
         let settings = Settings::parse(["errors=remount-ro,discard,orphan=list"]).unwrap();
         assert_eq!(settings.open.errors, Some(lanefs::OnError::ReadOnly));
         assert_eq!(settings.open.variants.orphan, lanefs::OrphanForm::List);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use device::{DeviceError, FileDevice};
 use fuse::{MountError, Unmounter};
-use lanefs::{Fs, Journal, MountOptions};
+use lanefs::{Fs, MountOptions, ReplayPolicy};
 use ondisk::Feature;
 use ondisk::superblock::state::VALID;
 use sync::{Arc, thread};
@@ -90,7 +90,7 @@ fn is_clean(image: &Path) -> bool {
         return true;
     };
     let options = MountOptions {
-        journal: Journal::Ignore,
+        journal: ReplayPolicy::Ignore,
         ..MountOptions::default()
     };
     match Fs::open_with(Arc::new(device), &options) {

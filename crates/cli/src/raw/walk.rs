@@ -2,7 +2,7 @@
 //! itself, in logical order. A stack instead of recursion; each level is one deeper than the last, and the number
 //! of blocks read is bounded by the caller's budget.
 
-use ondisk::extent::{Entries, Expect, Node};
+use ondisk::extent::{Expect, ExtentEntries, ExtentNode};
 use ondisk::indirect::{self, pointer};
 use ondisk::inode::Inode;
 use ondisk::{FileType, Flags, FsBlock, Ino};
@@ -94,14 +94,16 @@ fn extents(
     let corrupt = |corrupt: ondisk::Corrupt| Failure::new(corrupt.ino(ino));
     // Nodes still to visit, the next one last. At most one node's entries a level.
     let mut stack: Vec<(FsBlock, Expect)> = Vec::new();
-    let root = Node::verify(inode.block_area(), &Expect::root(blocks.clone())).map_err(corrupt)?;
+    let root =
+        ExtentNode::verify(inode.block_area(), &Expect::root(blocks.clone())).map_err(corrupt)?;
     if node(&root, &blocks, 1 << 32, &mut stack, visit)? == Go::Stop {
         return Ok(());
     }
     while let Some((block, expect)) = stack.pop() {
         spend(budget)?;
         let bytes = raw.block(block)?;
-        let checked = Node::verify(&bytes, &expect).map_err(|found| corrupt(found.block(block)))?;
+        let checked =
+            ExtentNode::verify(&bytes, &expect).map_err(|found| corrupt(found.block(block)))?;
         let depth = checked.depth();
         if visit(Piece::Node { block, depth })? == Go::Stop
             || node(&checked, &blocks, expect.covers.end, &mut stack, visit)? == Go::Stop
@@ -113,14 +115,14 @@ fn extents(
 }
 
 fn node(
-    node: &Node<'_>,
+    node: &ExtentNode<'_>,
     blocks: &core::ops::Range<u64>,
     covers_end: u64,
     stack: &mut Vec<(FsBlock, Expect)>,
     visit: Visit<'_>,
 ) -> Result<Go, Failure> {
     match node.entries() {
-        Entries::Extents(extents) => {
+        ExtentEntries::Extents(extents) => {
             for extent in extents {
                 let run = Piece::Run {
                     lblk: extent.block().into(),
@@ -133,7 +135,7 @@ fn node(
                 }
             }
         }
-        Entries::Indices(indices) => {
+        ExtentEntries::Indices(indices) => {
             let mut end = covers_end;
             for index in indices.iter().rev() {
                 let first = u64::from(index.block());

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use testkit::{Manifest, Mounted, e2fsck};
+use testkit::{KernelMount, Manifest, e2fsck};
 
 use crate::fixture::{error, lanefs, ok, run};
 
@@ -59,7 +59,7 @@ fn a_pipe_goes_straight_into_an_image_of_any_size() {
             testkit::skip("mounting needs root");
             continue;
         }
-        let mounted = Mounted::read_only(&image).unwrap();
+        let mounted = KernelMount::read_only(&image).unwrap();
         let found = Manifest::of(&mounted.path()).unwrap().without_lost_found();
         let differences = Manifest::of(&source).unwrap().differences(&found);
         assert!(differences.is_empty(), "{size}: {differences}");

@@ -26,7 +26,7 @@ fn edit_with(image: &Path, script: &str, options: &[&str]) -> std::process::Outp
 
 fn look(fixture: &Fixture, check: impl FnOnce(&Path)) {
     testkit::e2fsck(&fixture.image);
-    let mounted = testkit::Mounted::read_only(&fixture.image).unwrap();
+    let mounted = testkit::KernelMount::read_only(&fixture.image).unwrap();
     check(&mounted.path());
 }
 
@@ -363,7 +363,7 @@ fn an_archived_copy_into_an_image_keeps_attributes_and_acls() {
     let folder = tempfile::tempdir().unwrap();
     let host = folder.path().join("host.img");
     ok(["mkfs", host.to_str().unwrap(), "16M"]);
-    let mounted = testkit::Mounted::with(&host, "loop").unwrap();
+    let mounted = testkit::KernelMount::with(&host, "loop").unwrap();
     let tree = mounted.path().join("tree");
     let script = "mkdir -p tree/sub && echo 1 > tree/f && ln -s f tree/l && setfacl -m u:7:rw tree/f && \
         setfacl -d -m u:8:rx tree/sub && echo 2 > tree/sub/g && setfattr -n user.x -v 1 tree/f tree/sub && \

@@ -195,7 +195,7 @@ fn a_tree_into_an_image_gets_the_modes_of_gnu_cp() {
         );
     }
     testkit::e2fsck(&image);
-    let mounted = testkit::Mounted::read_only(&image).unwrap();
+    let mounted = testkit::KernelMount::read_only(&image).unwrap();
     for umask in UMASKS {
         let what = format!("umask {umask}");
         assert_as_gnu(&empty.join(umask), &mounted.path().join(umask), &what);
@@ -240,7 +240,7 @@ fn a_default_acl_counts_instead_of_the_umask() {
     let to = format!("{}:/", image.display());
     under("077", 0, &program, &["-q", "cp", "-r", &tree, &to]);
     testkit::e2fsck(&image);
-    let mounted = testkit::Mounted::read_only(&image).unwrap();
+    let mounted = testkit::KernelMount::read_only(&image).unwrap();
     let copied = no_directory(&mounted.path());
     assert_eq!(no_directory(&gnu), copied, "into an image");
 }

@@ -6,13 +6,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use testkit::{Manifest, Mounted};
+use testkit::{KernelMount, Manifest};
 
 use crate::fixture::{Fixture, error, lanefs, ok, run};
 
 /// Asserts that a folder holds what the kernel shows of the image.
 fn assert_same(fixture: &Fixture, folder: &Path) {
-    let mounted = Mounted::read_only(&fixture.image).unwrap();
+    let mounted = KernelMount::read_only(&fixture.image).unwrap();
     let theirs = Manifest::of(&mounted.path()).unwrap().without_lost_found();
     let ours = Manifest::of(folder).unwrap();
     let differences = ours.differences(&theirs);

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use corpus::{Overlay, Structures, mutant, seeds};
+use corpus::{PatchedBytes, Structures, mutant, seeds};
 use sync::clock::{self, Duration};
 
 /// What a command may take beyond the cache of metadata (32 MiB), in KiB of private memory.
@@ -125,7 +125,7 @@ fn commands_on_damaged_images_end_within_bounds_of_time_and_memory() {
     let every = usize::try_from(asked("LANEFS_EVERY", 5)).unwrap_or(1);
     let (mut images, mut runs, mut failed) = (0, 0, Vec::new());
     for seed in seeds() {
-        let structures = Structures::of(&Overlay::new(seed.bytes.clone()));
+        let structures = Structures::of(&PatchedBytes::new(seed.bytes.clone()));
         // The image itself comes first.
         for number in std::iter::once(None).chain((first..first + count).map(Some)) {
             let bytes = match number {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use lanefs::Fs;
-use testkit::{Manifest, Mounted, e2fsck};
+use testkit::{KernelMount, Manifest, e2fsck};
 
 use crate::fixture::{Fixture, lanefs, ok, tool};
 
@@ -148,7 +148,7 @@ fn build(inputs: &Inputs, kind: &str, options: &[&str], image: &Path) {
 /// Compares with the source what the kernel shows, or what `extract` restores where the kernel does not mount.
 fn compare_manifests(source: &Manifest, inputs: &Inputs, image: &Path, mounts: bool, case: &str) {
     let found = if mounts {
-        let mounted = Mounted::read_only(image).unwrap();
+        let mounted = KernelMount::read_only(image).unwrap();
         Manifest::of(&mounted.path()).unwrap().without_lost_found()
     } else {
         let out = inputs.fixture.path("out");

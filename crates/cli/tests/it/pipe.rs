@@ -9,7 +9,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use testkit::{Manifest, Mounted};
+use testkit::{KernelMount, Manifest};
 
 use crate::fixture::{error, lanefs};
 
@@ -225,7 +225,7 @@ impl Case {
         assert_eq!(listed("file"), listed("pipe"), "contents differ");
         if with_kernel && testkit::is_root() {
             let manifest = |name: &str| {
-                let mounted = Mounted::read_only(&self.image(name)).unwrap();
+                let mounted = KernelMount::read_only(&self.image(name)).unwrap();
                 Manifest::of(&mounted.path()).unwrap()
             };
             let differences = manifest("file").differences(&manifest("pipe"));

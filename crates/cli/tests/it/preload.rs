@@ -49,7 +49,7 @@ fn sees_what_others_see(program: &str) {
     let seen = |image: &str| {
         let image = folder.path().join(image);
         testkit::e2fsck(&image);
-        let mounted = testkit::Mounted::read_only(&image).unwrap();
+        let mounted = testkit::KernelMount::read_only(&image).unwrap();
         testkit::Manifest::of(&mounted.path()).unwrap().entries
     };
     let (theirs, ours) = (seen("theirs.img"), seen("ours.img"));

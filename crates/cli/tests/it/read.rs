@@ -16,7 +16,7 @@ fn ls_shows_what_ls_shows() {
     let Some(fixture) = Fixture::as_root() else {
         return;
     };
-    let mounted = testkit::Mounted::read_only(&fixture.image).unwrap();
+    let mounted = testkit::KernelMount::read_only(&fixture.image).unwrap();
     for options in [
         "-lA", "-laA", "-liA", "-lsA", "-lhA", "-lAS", "-lAtr", "-A1r", "-lAR", "-lAd", "-R",
     ] {
@@ -54,7 +54,7 @@ fn find_finds_what_find_finds() {
     let Some(fixture) = Fixture::as_root() else {
         return;
     };
-    let mounted = testkit::Mounted::read_only(&fixture.image).unwrap();
+    let mounted = testkit::KernelMount::read_only(&fixture.image).unwrap();
     for expression in [
         "",
         "-name *.txt",
@@ -111,7 +111,7 @@ fn du_and_df_count_as_the_kernel_does() {
     let Some(fixture) = Fixture::as_root() else {
         return;
     };
-    let mounted = testkit::Mounted::read_only(&fixture.image).unwrap();
+    let mounted = testkit::KernelMount::read_only(&fixture.image).unwrap();
     for options in [
         &["-kl"][..],
         &["-kal"],
@@ -161,7 +161,7 @@ fn stat_says_what_the_kernel_says() {
     let Some(fixture) = Fixture::as_root() else {
         return;
     };
-    let mounted = testkit::Mounted::read_only(&fixture.image).unwrap();
+    let mounted = testkit::KernelMount::read_only(&fixture.image).unwrap();
     for path in [
         "hello.txt",
         "dir",

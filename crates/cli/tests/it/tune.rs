@@ -139,7 +139,7 @@ fn an_image_that_linux_left_with_fast_commits_is_tuned_after_their_replay() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = make(folder.path(), &["-O", "fast_commit", "-J", "size=5"]);
-    let mounted = testkit::Mounted::with(&path, "loop").unwrap();
+    let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
     std::fs::write(mounted.path().join("first"), "in a full commit").unwrap();
     testkit::run("sync", &["-f", mounted.path().to_str().unwrap()]);
     let file = mounted.path().join("file");

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use testkit::{Manifest, Mounted};
+use testkit::{KernelMount, Manifest};
 
 use crate::served::{Served, can_mount, image, lanefs, said};
 
@@ -51,7 +51,7 @@ fn what_is_written_to_a_mount_is_there_for_the_kernel() {
     let ours = Manifest::of(root).unwrap();
     served.unmount();
     testkit::e2fsck(&image);
-    let kernel = Mounted::read_only(&image).unwrap();
+    let kernel = KernelMount::read_only(&image).unwrap();
     let theirs = Manifest::of(&kernel.path()).unwrap();
     let differences = ours.differences(&theirs);
     assert!(differences.is_empty(), "{differences}");
@@ -161,7 +161,7 @@ fn an_image_behind_a_loop_device_is_refused_under_any_name() {
     let image = image(folder.path(), "a.img", SIZE, &[]);
     let other = folder.path().join("b.img");
     fs::hard_link(&image, &other).unwrap();
-    let Ok(kernel) = Mounted::read_only(&image) else {
+    let Ok(kernel) = KernelMount::read_only(&image) else {
         testkit::skip("no loop device");
         return;
     };
@@ -357,7 +357,7 @@ fn files_that_grow_in_turns_on_a_mount_lie_in_few_pieces() {
         .output();
     let info: serde_json::Value = serde_json::from_slice(&info.unwrap().stdout).unwrap();
     let ours = info["fragmentation"]["files"]["extents"].as_u64().unwrap();
-    let kernel = Mounted::read_only(&image).unwrap();
+    let kernel = KernelMount::read_only(&image).unwrap();
     let theirs = names.map(|name| {
         let path = kernel.path().join(name);
         let said = testkit::run("filefrag", &[path.to_str().unwrap()]);

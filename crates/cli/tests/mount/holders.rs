@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use testkit::{Mounted, have, is_root, skip};
+use testkit::{KernelMount, have, is_root, skip};
 
 use crate::served::{Served, can_mount, lanefs};
 
@@ -16,10 +16,10 @@ const MIB: u64 = 1 << 20;
 #[expect(dead_code, reason = "most fields are only dropped")]
 enum Holder {
     Served(Served),
-    Mounted(Mounted),
+    Mounted(KernelMount),
     Loop(Loop),
     Loops(Loop, Loop),
-    MountedLoop(Mounted, Loop),
+    MountedLoop(KernelMount, Loop),
     Lock(File),
     Process(Process),
 }
@@ -168,7 +168,7 @@ fn holders() -> Vec<(&'static str, bool, Hold)> {
         (
             "Linux, ro",
             false,
-            Box::new(|i| Holder::Mounted(Mounted::read_only(i).unwrap())),
+            Box::new(|i| Holder::Mounted(KernelMount::read_only(i).unwrap())),
         ),
         ("loop", true, Box::new(|i| Holder::Loop(Loop::new(&[], i)))),
         (
@@ -194,7 +194,7 @@ fn holders() -> Vec<(&'static str, bool, Hold)> {
             true,
             Box::new(|i| {
                 let device = Loop::new(&[], i);
-                let mounted = Mounted::with(Path::new(&device.0), "rw,noinit_itable");
+                let mounted = KernelMount::with(Path::new(&device.0), "rw,noinit_itable");
                 Holder::MountedLoop(mounted.unwrap(), device)
             }),
         ),

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::Mounted;
+use testkit::KernelMount;
 
 use crate::served::{Served, can_mount, image};
 
@@ -202,7 +202,7 @@ fn kill_again_and_again(rounds: u64, options: &[&str]) {
         });
         let copy = copy_of(&image);
         if round % KERNEL_EVERY == 0
-            && let Ok(kernel) = Mounted::with(&copy, "loop")
+            && let Ok(kernel) = KernelMount::with(&copy, "loop")
         {
             check(&kernel.path(), &promised, "the kernel");
             kernels += 1;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use testkit::Mounted;
+use testkit::KernelMount;
 
 use crate::served::{Served, can_mount, image};
 
@@ -103,9 +103,9 @@ fn posix_semantics_are_those_of_the_kernels_ext4() {
     }
     let folder = tempfile::tempdir().unwrap();
     let other = image(folder.path(), "other.img", 64 << 20, &[]);
-    let other = Mounted::with(&other, "loop").unwrap();
+    let other = KernelMount::with(&other, "loop").unwrap();
     let kernel_image = image(folder.path(), "kernel.img", SIZE, &[]);
-    let kernel = Mounted::with(&kernel_image, "loop").unwrap();
+    let kernel = KernelMount::with(&kernel_image, "loop").unwrap();
     let theirs = posix(&kernel.path(), &other.path(), folder.path());
     drop(kernel);
 

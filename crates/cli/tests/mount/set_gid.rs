@@ -67,7 +67,7 @@ fn set_group_id_goes_with_the_changes_with_which_it_goes_on_the_kernels_ext4() {
     let image = image(folder.path(), "a.img", 64 << 20, &[]);
     let copy = folder.path().join("b.img");
     fs::copy(&image, &copy).unwrap();
-    let mounted = testkit::Mounted::with(&copy, "loop").unwrap();
+    let mounted = testkit::KernelMount::with(&copy, "loop").unwrap();
     open_to_all(&mounted.path());
     let expected = modes(&mounted.path());
     drop(mounted);

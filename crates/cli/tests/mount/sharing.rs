@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use testkit::Mounted;
+use testkit::KernelMount;
 
 use crate::served::{Served, can_mount, image, lanefs, said};
 
@@ -29,7 +29,7 @@ fn those_who_only_read_share_an_image_and_nobody_else_does() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path(), "a.img", SIZE, &[]);
     {
-        let Ok(kernel) = Mounted::with(&image, "loop") else {
+        let Ok(kernel) = KernelMount::with(&image, "loop") else {
             return testkit::skip("no loop device");
         };
         fs::write(kernel.path().join("x"), "x").unwrap();
@@ -210,7 +210,7 @@ fn an_image_in_use_is_in_use_through_loop_devices_too() {
     refused(two.touch(), "");
     served.unmount();
     {
-        let _kernel = Mounted::with(&one.0, "rw").unwrap();
+        let _kernel = KernelMount::with(&one.0, "rw").unwrap();
         refused(two.touch(), one.0.to_str().unwrap());
     }
     drop(two);

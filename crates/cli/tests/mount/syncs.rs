@@ -30,7 +30,7 @@ fn crashed(image: &Path, look: impl FnOnce(&Path)) {
     let copy = image.with_extension("crashed");
     let (from, to) = (image.to_str().unwrap(), copy.to_str().unwrap());
     testkit::run("cp", &["--sparse=always", from, to]);
-    let mounted = testkit::Mounted::with(&copy, "loop").unwrap();
+    let mounted = testkit::KernelMount::with(&copy, "loop").unwrap();
     look(&mounted.path());
     drop(mounted);
     testkit::e2fsck(&copy);

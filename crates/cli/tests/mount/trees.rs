@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use testkit::{Manifest, Mounted};
+use testkit::{KernelMount, Manifest};
 
 use crate::served::{Served, can_mount, image};
 
@@ -83,7 +83,7 @@ fn compare(tree: &Path, size: u64, clones: bool) {
     let expected = shell("find . -path ./target -prune -o -print | wc -l", tree);
 
     let kernel_image = image(folder.path(), "kernel.img", size, &[]);
-    let kernel = Mounted::with(&kernel_image, "loop").unwrap();
+    let kernel = KernelMount::with(&kernel_image, "loop").unwrap();
     work("kernel", &kernel.path(), &archive, &expected, clones);
     let theirs = Manifest::of(&kernel.path().join("tree")).unwrap();
     drop(kernel);
@@ -97,7 +97,7 @@ fn compare(tree: &Path, size: u64, clones: bool) {
     served.unmount();
     testkit::e2fsck(&image);
 
-    let kernel = Mounted::read_only(&image).unwrap();
+    let kernel = KernelMount::read_only(&image).unwrap();
     let seen = Manifest::of(&kernel.path().join("tree")).unwrap();
     let differences = seen.differences(&ours);
     assert!(differences.is_empty(), "{differences}");

@@ -87,7 +87,7 @@ fn check(root: &Path, promised: &[usize]) {
 /// The image has what was promised, for the kernel, and e2fsck finds nothing wrong.
 fn check_image(image: &Path, promised: &[usize]) {
     testkit::e2fsck(image);
-    let mounted = testkit::Mounted::with(image, "loop,ro").unwrap();
+    let mounted = testkit::KernelMount::with(image, "loop,ro").unwrap();
     check(&mounted.path(), promised);
 }
 

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use engine::{Fs, Ino, Journal, OpenOptions};
+use engine::{Fs, Ino, OpenOptions, ReplayPolicy};
 use ondisk::jbd2::{
     CommitBlock, DescriptorWriter, JournalFeatures, JournalSuperblock, LogFormat, RevokeWriter,
     TransactionChecksum,
@@ -10,7 +10,7 @@ use ondisk::jbd2::{
 use ondisk::{FsBlock, Geometry, Tid, csum};
 use sync::Arc;
 
-use crate::overlay::Overlay;
+use crate::overlay::PatchedBytes;
 use crate::seeds::{Seed, seeds};
 use crate::structures::blocks_of;
 
@@ -36,9 +36,9 @@ fn dirty_images() -> Vec<Dirty> {
     let dirty = seeds().filter(|seed| seed.name.starts_with("dirty"));
     dirty
         .filter_map(|seed| {
-            let image = Overlay::new(Arc::clone(&seed.bytes));
+            let image = PatchedBytes::new(Arc::clone(&seed.bytes));
             let options = OpenOptions {
-                journal: Journal::Ignore,
+                journal: ReplayPolicy::Ignore,
                 ..OpenOptions::default()
             };
             let fs = Fs::open(Arc::new(image), &options).ok()?;
@@ -84,7 +84,7 @@ impl Input<'_> {
 
 /// A log in the making.
 struct Writer<'a> {
-    image: Overlay,
+    image: PatchedBytes,
     dirty: &'a Dirty,
     format: LogFormat,
     superblock: JournalSuperblock,
@@ -166,7 +166,7 @@ impl<'a> Writer<'a> {
         let format = superblock
             .verify(dirty.geometry.block_size(), blocks)
             .ok()?;
-        let mut image = Overlay::new(Arc::clone(&dirty.seed.bytes));
+        let mut image = PatchedBytes::new(Arc::clone(&dirty.seed.bytes));
         image.set(dirty.places[0], superblock.bytes().to_vec());
         Some(Writer {
             image,
@@ -349,7 +349,7 @@ impl<'a> Writer<'a> {
             }
         }
         let options = OpenOptions {
-            journal: Journal::Replay,
+            journal: ReplayPolicy::Replay,
             cache_bytes: 1 << 20,
             ..OpenOptions::default()
         };

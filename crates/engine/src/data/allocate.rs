@@ -11,7 +11,7 @@ use super::step::{Changing, Orphan, check_regular, max_bytes};
 use super::write::fill_hole;
 use crate::error::Error;
 use crate::extent::Mapping;
-use crate::icache::Icache;
+use crate::icache::MountedFs;
 
 /// What [`crate::Fs::allocate`] does with a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,19 +35,19 @@ pub enum Allocate {
 
 /// Does `how` to `len` bytes from `offset` on; gives the file's flags.
 pub(crate) fn allocate(
-    icache: &Icache,
+    mounted: &MountedFs,
     ino: Ino,
     how: Allocate,
     offset: u64,
     len: u64,
 ) -> Result<Flags, Error> {
-    icache.volume().writing()?;
-    icache.volume().check_ordinary(ino)?;
-    let live = icache.get(ino)?;
-    check_regular(&icache.used(&live)?)?;
+    mounted.volume().writing()?;
+    mounted.volume().check_ordinary(ino)?;
+    let live = mounted.get(ino)?;
+    check_regular(&mounted.used(&live)?)?;
     let locked = &live.write_lock();
-    let file = Changing { icache, locked };
-    let inode = icache.used(&live)?;
+    let file = Changing { mounted, locked };
+    let inode = mounted.used(&live)?;
     check_regular(&inode)?;
     let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
     if len == 0 {
@@ -62,12 +62,12 @@ pub(crate) fn allocate(
             "reserving blocks in a file without extents",
         ));
     }
-    if end > max_bytes(icache.volume(), &inode) && how != Allocate::Punch {
+    if end > max_bytes(mounted.volume(), &inode) && how != Allocate::Punch {
         return Err(Error::FileTooLarge);
     }
     let range = offset..end;
     if matches!(how, Allocate::Punch | Allocate::Collapse | Allocate::Insert) {
-        icache.give_back_kept(&live);
+        mounted.give_back_kept(&live);
     }
     match how {
         Allocate::Grow => reserve(file, &range, true).and_then(|changed| stamp(file, changed)),

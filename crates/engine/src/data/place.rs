@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::extent::{Mapping, home_group};
 use crate::icache::LoadedInode;
 use crate::mballoc::{Blocks, Reach};
-use crate::sb::Purpose;
+use crate::sb::BlockPurpose;
 
 mod kept;
 mod plain;
@@ -46,11 +46,11 @@ pub(super) fn take_runs<'a>(
         false => 3 * geometry.block_size().bytes_u64() / 4,
     };
     let end = hole.logical + hole.len.min(most);
-    let supply: &dyn Supply = match file.icache.preallocations().is_on() {
+    let supply: &dyn Supply = match file.mounted.preallocations().is_on() {
         true => &kept::Kept,
         false => {
             // From when there was more.
-            file.icache.give_back_kept(file.locked.inode());
+            file.mounted.give_back_kept(file.locked.inode());
             &plain::Plain
         }
     };
@@ -96,13 +96,13 @@ struct Place<'a, 'b> {
 impl<'a> Place<'a, '_> {
     /// Takes up to `want` blocks, of which `least` will do, out of the bitmaps.
     fn take_out(&self, goal: FsBlock, want: u64, least: u64) -> Result<Blocks<'a>, Error> {
-        let icache = self.file.icache;
+        let mounted = self.file.mounted;
         let (want, least) = (bounded(want), bounded(least));
-        let blocks = icache.take_row(Purpose::Growing, goal, self.reach(), least..=want)?;
+        let blocks = mounted.take_row(BlockPurpose::Growing, goal, self.reach(), least..=want)?;
         let run = blocks.run();
         let end = FsBlock(run.start.0 + u64::from(run.len));
         let geometry = self.file.volume().geometry();
-        let goals = icache.goals();
+        let goals = mounted.goals();
         goals.took(geometry, self.inode.ino(), end, run.len.into());
         Ok(blocks)
     }
@@ -110,7 +110,7 @@ impl<'a> Place<'a, '_> {
     /// Where to look for blocks.
     fn goal(&self) -> FsBlock {
         let geometry = self.file.volume().geometry();
-        let goals = self.file.icache.goals();
+        let goals = self.file.mounted.goals();
         let ino = self.inode.ino();
         self.next.unwrap_or_else(|| {
             let own = self.first_goal(0).1;

@@ -7,18 +7,18 @@ use ondisk::Ino;
 
 use crate::error::Error;
 use crate::extent::{Mapping, Mappings};
-use crate::icache::Icache;
+use crate::icache::MountedFs;
 
 /// The first byte at or behind `offset` that is data, or in a hole if `hole`; the end of the file is a hole. `None` at
 /// or beyond the end, and where there is no more data.
 pub(crate) fn seek(
-    icache: &Icache,
+    mounted: &MountedFs,
     ino: Ino,
     offset: u64,
     hole: bool,
 ) -> Result<Option<u64>, Error> {
-    super::under_data_lock(icache, ino, |inode| {
-        let volume = icache.volume();
+    super::under_data_lock(mounted, ino, |inode| {
+        let volume = mounted.volume();
         let (size, bytes) = (volume.geometry().block_size(), inode.bytes(volume));
         if offset >= bytes {
             return Ok(None);
@@ -39,11 +39,11 @@ pub(crate) fn seek(
 
 /// The runs of a file's blocks in a range of blocks, as they were at one moment.
 pub(crate) fn mappings(
-    icache: &Icache,
+    mounted: &MountedFs,
     ino: Ino,
     blocks: Range<u64>,
 ) -> Result<Vec<Mapping>, Error> {
-    super::under_data_lock(icache, ino, |inode| {
-        Mappings::new(icache.volume(), inode, blocks)?.collect()
+    super::under_data_lock(mounted, ino, |inode| {
+        Mappings::new(mounted.volume(), inode, blocks)?.collect()
     })
 }

@@ -9,35 +9,35 @@ use ondisk::{Flags, Ino};
 use super::step::{Changing, Orphan, check_regular, max_bytes};
 use crate::error::Error;
 use crate::extent;
-use crate::icache::{Exclusive, Icache};
+use crate::icache::{Exclusive, MountedFs};
 
 /// No map reaches further.
 const MAP_END: u64 = 1 << 32;
 
 /// Sets the size of a regular file; gives its flags.
-pub(crate) fn truncate(icache: &Icache, ino: Ino, size: u64) -> Result<Flags, Error> {
-    icache.volume().writing()?;
-    icache.volume().check_ordinary(ino)?;
-    let live = icache.get(ino)?;
-    check_regular(&icache.used(&live)?)?;
+pub(crate) fn truncate(mounted: &MountedFs, ino: Ino, size: u64) -> Result<Flags, Error> {
+    mounted.volume().writing()?;
+    mounted.volume().check_ordinary(ino)?;
+    let live = mounted.get(ino)?;
+    check_regular(&mounted.used(&live)?)?;
     let locked = &live.write_lock();
-    let file = Changing { icache, locked };
-    let inode = icache.used(&live)?;
+    let file = Changing { mounted, locked };
+    let inode = mounted.used(&live)?;
     check_regular(&inode)?;
     if inode.flags().contains(Flags::APPEND) {
         return Err(Error::NotPermitted);
     }
-    if size > max_bytes(icache.volume(), &inode) {
+    if size > max_bytes(mounted.volume(), &inode) {
         return Err(Error::FileTooLarge);
     }
-    let old = inode.bytes(icache.volume());
+    let old = inode.bytes(mounted.volume());
     if size > old {
         file.zero_tail()?;
         file.apply_inode(|inode| inode.set_size(size))?;
         return Ok(inode.flags());
     }
-    let block_size = icache.volume().geometry().block_size();
-    icache.give_back_kept(&live);
+    let block_size = mounted.volume().geometry().block_size();
+    mounted.give_back_kept(&live);
     if size < old {
         file.zero_data(size, size.next_multiple_of(block_size.bytes_u64()).min(old))?;
     }
@@ -47,8 +47,8 @@ pub(crate) fn truncate(icache: &Icache, ino: Ino, size: u64) -> Result<Flags, Er
 
 /// Frees all blocks of a locked inode from block `from` on, whatever its type. The inode is among the orphans; its
 /// size, its times and its entry there stay.
-fn cut(icache: &Icache, locked: &Exclusive<'_>, from: u64) -> Result<(), Error> {
-    let file = Changing { icache, locked };
+fn cut(mounted: &MountedFs, locked: &Exclusive<'_>, from: u64) -> Result<(), Error> {
+    let file = Changing { mounted, locked };
     if !extent::is_mapped(&file.inode()) {
         return Ok(());
     }
@@ -63,22 +63,22 @@ fn cut(icache: &Icache, locked: &Exclusive<'_>, from: u64) -> Result<(), Error> 
 
 /// Takes a part of a locked inode's blocks away, whatever its type. As [`cut`].
 pub(crate) fn apply_cut(
-    icache: &Icache,
+    mounted: &MountedFs,
     locked: &Exclusive<'_>,
-    change: extent::Change<'_>,
+    change: extent::MapChange<'_>,
 ) -> Result<(), Error> {
-    Changing { icache, locked }.apply_all(Some(change), Orphan::Stays, false, |_| {})
+    Changing { mounted, locked }.apply_all(Some(change), Orphan::Stays, false, |_| {})
 }
 
 /// Does what is left of an interrupted truncation: zeroes what is behind the end in the last block, and frees the
 /// blocks behind it. As [`cut`].
-pub(crate) fn finish_truncate(icache: &Icache, locked: &Exclusive<'_>) -> Result<(), Error> {
-    let file = Changing { icache, locked };
-    let volume = icache.volume();
+pub(crate) fn finish_truncate(mounted: &MountedFs, locked: &Exclusive<'_>) -> Result<(), Error> {
+    let file = Changing { mounted, locked };
+    let volume = mounted.volume();
     file.zero_tail()?;
     let size = file.inode().bytes(volume);
     cut(
-        icache,
+        mounted,
         locked,
         volume.geometry().block_size().blocks_for(size),
     )

@@ -8,9 +8,9 @@ use ondisk::inode::Inode;
 use ondisk::{BlockSize, Feature, FileType, Flags, Ino, indirect};
 
 use crate::error::Error;
-use crate::extent::{self, Change, Draft, Mapping, Mappings};
-use crate::icache::{Exclusive, Icache, LoadedInode};
-use crate::orphan::Entry;
+use crate::extent::{self, ExtentDraft, MapChange, Mapping, Mappings};
+use crate::icache::{Exclusive, LoadedInode, MountedFs};
+use crate::orphan::OrphanChange;
 use crate::sb::{Volume, needs_large_file};
 
 /// What becomes of the inode's entry among the orphans in a step.
@@ -26,13 +26,13 @@ pub(super) enum Orphan {
 /// A file that is being changed.
 #[derive(Clone, Copy)]
 pub(super) struct Changing<'a> {
-    pub(super) icache: &'a Icache,
+    pub(super) mounted: &'a MountedFs,
     pub(super) locked: &'a Exclusive<'a>,
 }
 
 impl<'a> Changing<'a> {
     pub(super) fn volume(&self) -> &'a Volume {
-        self.icache.volume()
+        self.mounted.volume()
     }
 
     /// The inode as it is now; nobody else changes it.
@@ -40,13 +40,13 @@ impl<'a> Changing<'a> {
         self.locked.inode().snapshot()
     }
 
-    pub(super) fn draft(&self) -> Result<Draft<'a>, Error> {
-        Draft::new(self.icache, self.locked)
+    pub(super) fn draft(&self) -> Result<ExtentDraft<'a>, Error> {
+        ExtentDraft::new(self.mounted, self.locked)
     }
 
     /// As [`Changing::draft`], for who has the inode as it is now.
-    pub(super) fn draft_of(&self, inode: &LoadedInode) -> Result<Draft<'a>, Error> {
-        Draft::of(self.icache, self.locked, inode)
+    pub(super) fn draft_of(&self, inode: &LoadedInode) -> Result<ExtentDraft<'a>, Error> {
+        ExtentDraft::of(self.mounted, self.locked, inode)
     }
 
     /// The run that holds a block of the file, or the hole, cut to begin with that block.
@@ -57,7 +57,7 @@ impl<'a> Changing<'a> {
     /// Applies a change of the map, and another of the inode; stamps its times.
     pub(super) fn apply(
         &self,
-        change: Change<'_>,
+        change: MapChange<'_>,
         orphan: Orphan,
         and: impl FnOnce(&mut Inode),
     ) -> Result<(), Error> {
@@ -71,27 +71,27 @@ impl<'a> Changing<'a> {
 
     pub(super) fn apply_all(
         &self,
-        change: Option<Change<'_>>,
+        change: Option<MapChange<'_>>,
         orphan: Orphan,
         stamps: bool,
         and: impl FnOnce(&mut Inode),
     ) -> Result<(), Error> {
-        let (mut blocks, revokes) = change.as_ref().map_or((1, 0), Change::cost);
+        let (mut blocks, revokes) = change.as_ref().map_or((1, 0), MapChange::cost);
         let live = self.locked.inode();
-        let orphans = self.icache.orphans();
+        let orphans = self.mounted.orphans();
         let entry = match orphan {
             Orphan::Stays => None,
             Orphan::Added => Some(orphans.add(&**live)),
             Orphan::Removed => Some(orphans.remove(&**live)),
         };
-        blocks += entry.as_ref().map_or(0, Entry::cost);
+        blocks += entry.as_ref().map_or(0, OrphanChange::cost);
         let large_file = &self.volume().writing()?.large_file;
         blocks += large_file.cost();
-        let credits = self.icache.reserve(blocks, revokes)?;
-        let now = self.icache.now()?;
+        let credits = self.mounted.reserve(blocks, revokes)?;
+        let now = self.mounted.now()?;
         let _still = live.data_lock_exclusive();
-        let entry = entry.map(Entry::lock);
-        let handle = self.icache.begin(credits)?;
+        let entry = entry.map(OrphanChange::lock);
+        let handle = self.mounted.begin(credits)?;
         let has_large_dir = self.volume().has(Feature::LARGE_DIR);
         let change_inode = |inode: &mut Inode| {
             let before = inode.size(has_large_dir);
@@ -115,7 +115,7 @@ impl<'a> Changing<'a> {
         if needs_large_file(bytes) {
             large_file.need(&handle);
         }
-        if let Some(fast) = self.icache.fast().filter(|_| bytes < before) {
+        if let Some(fast) = self.mounted.fast().filter(|_| bytes < before) {
             fast.note_cut(&handle, live.ino(), before);
         }
         if let Some(entry) = entry {
@@ -128,7 +128,7 @@ impl<'a> Changing<'a> {
     pub(super) fn zero_data(&self, from: u64, to: u64) -> Result<(), Error> {
         let inode = self.inode();
         if from < inode.bytes(self.volume()).min(to) {
-            may_write_in_place(self.icache, inode.ino())?;
+            may_write_in_place(self.mounted, inode.ino())?;
         }
         let size = self.volume().geometry().block_size();
         let mut at = from;
@@ -161,9 +161,9 @@ impl<'a> Changing<'a> {
 
 /// Refuses to change bytes of a file where they are, while commits are held back, so that all that happens is one
 /// transaction or never was: unless the file is part of that.
-pub(super) fn may_write_in_place(icache: &Icache, ino: Ino) -> Result<(), Error> {
-    let journal = &icache.volume().writing()?.journal;
-    match journal.is_held() && !icache.get(ino)?.is_born_in(journal.current_epoch()) {
+pub(super) fn may_write_in_place(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
+    let journal = &mounted.volume().writing()?.journal;
+    match journal.is_held() && !mounted.get(ino)?.is_born_in(journal.current_epoch()) {
         true => Err(Error::NotSupported(
             "changing a part of a file's block in what is all or nothing",
         )),

@@ -14,8 +14,8 @@ use sync::Arc;
 use super::place::take_runs;
 use super::step::{Changing, Orphan, check_regular, max_bytes, may_write_in_place, run_at};
 use crate::error::Error;
-use crate::extent::{self, Draft, Mapping};
-use crate::icache::{Icache, InPlace, LiveInode, LoadedInode};
+use crate::extent::{self, ExtentDraft, Mapping};
+use crate::icache::{InPlace, LiveInode, LoadedInode, MountedFs};
 use crate::mballoc::Blocks;
 
 /// Nanoseconds for which writes in place leave the times as they are: as the tick of a kernel's clock.
@@ -28,39 +28,39 @@ const ZEROS: usize = 1 << 20;
 /// Writes `bytes` at `offset` of a regular file; says how many were written, fewer only if an error stopped it, and
 /// the file's flags.
 pub(crate) fn write(
-    icache: &Icache,
+    mounted: &MountedFs,
     ino: Ino,
     offset: u64,
     bytes: &[u8],
 ) -> Result<(usize, Flags), Error> {
-    icache.volume().writing()?;
-    icache.volume().check_ordinary(ino)?;
-    let live = &icache.get(ino)?;
+    mounted.volume().writing()?;
+    mounted.volume().check_ordinary(ino)?;
+    let live = &mounted.get(ino)?;
     let (mut done, mut times) = (0, None);
     if offset < live.bytes_hint() {
         // Mostly all of it is in place, and one look at the inode does.
-        let first = overwrite_shared(icache, live, offset, bytes)?;
+        let first = overwrite_shared(mounted, live, offset, bytes)?;
         if first.bytes == bytes.len() {
-            keep_times(icache, live, first.times)?;
+            keep_times(mounted, live, first.times)?;
             return Ok((first.bytes, first.flags));
         }
         (done, times) = (first.bytes, first.times.filter(|_| first.bytes > 0));
     }
-    let inode = icache.used(live)?;
+    let inode = mounted.used(live)?;
     check_regular(&inode)?;
-    let most = max_bytes(icache.volume(), &inode);
+    let most = max_bytes(mounted.volume(), &inode);
     let room = most.saturating_sub(offset);
     if room == 0 && done == 0 && !bytes.is_empty() {
         return Err(Error::FileTooLarge);
     }
     let len = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-    let mut is_behind = offset >= inode.bytes(icache.volume());
+    let mut is_behind = offset >= inode.bytes(mounted.volume());
     while done < len {
         let at = offset + done as u64;
         if done > 0 {
-            is_behind = at >= live.snapshot().bytes(icache.volume());
+            is_behind = at >= live.snapshot().bytes(mounted.volume());
         }
-        match step(icache, live, is_behind, at, &bytes[done..len]) {
+        match step(mounted, live, is_behind, at, &bytes[done..len]) {
             Ok(step) => {
                 done += step.bytes;
                 times = step.times;
@@ -74,32 +74,32 @@ pub(crate) fn write(
             Err(_) => break,
         }
     }
-    keep_times(icache, live, times)?;
+    keep_times(mounted, live, times)?;
     Ok((done, inode.flags()))
 }
 
 /// Writes `bytes` behind the end of a regular file, in one piece as far as others see: where, how many, fewer only if
 /// an error stopped it, and the file's flags.
 pub(crate) fn append(
-    icache: &Icache,
+    mounted: &MountedFs,
     ino: Ino,
     bytes: &[u8],
 ) -> Result<(u64, usize, Flags), Error> {
-    icache.volume().writing()?;
-    icache.volume().check_ordinary(ino)?;
-    let live = &icache.get(ino)?;
+    mounted.volume().writing()?;
+    mounted.volume().check_ordinary(ino)?;
+    let live = &mounted.get(ino)?;
     let locked = &live.write_lock();
-    let inode = icache.used(live)?;
+    let inode = mounted.used(live)?;
     check_regular(&inode)?;
-    let offset = inode.bytes(icache.volume());
-    let room = max_bytes(icache.volume(), &inode).saturating_sub(offset);
+    let offset = inode.bytes(mounted.volume());
+    let room = max_bytes(mounted.volume(), &inode).saturating_sub(offset);
     if room == 0 && !bytes.is_empty() {
         return Err(Error::FileTooLarge);
     }
     let len = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
     let mut done = 0;
     while done < len {
-        let changing = Changing { icache, locked };
+        let changing = Changing { mounted, locked };
         let later = (done > 0).then(|| changing.inode());
         let now = later.as_ref().unwrap_or(&inode);
         match extend(changing, now, offset + done as u64, &bytes[done..len]) {
@@ -137,23 +137,23 @@ fn may_keep(live: &LiveInode, times: (Timestamp, Timestamp), now: Timestamp) -> 
 
 /// Sets the times after a write in place, which found these, if they may not stay.
 fn keep_times(
-    icache: &Icache,
+    mounted: &MountedFs,
     live: &Arc<LiveInode>,
     times: Option<(Timestamp, Timestamp)>,
 ) -> Result<(), Error> {
     if let Some(times) = times
-        && !may_keep(live, times, icache.now()?)
+        && !may_keep(live, times, mounted.now()?)
     {
         let locked = &live.write_lock();
         live.set_times_unseen();
-        Changing { icache, locked }.apply_inode(|_| {})?;
+        Changing { mounted, locked }.apply_inode(|_| {})?;
     }
     Ok(())
 }
 
 /// Writes some of `bytes`, which lie behind the end unless others write meanwhile, or do not.
 fn step(
-    icache: &Icache,
+    mounted: &MountedFs,
     live: &Arc<LiveInode>,
     mut is_behind: bool,
     offset: u64,
@@ -161,19 +161,19 @@ fn step(
 ) -> Result<Step, Error> {
     loop {
         if !is_behind {
-            let done = overwrite_shared(icache, live, offset, bytes)?;
+            let done = overwrite_shared(mounted, live, offset, bytes)?;
             if done.bytes > 0 {
                 return Ok(done);
             }
         }
         let locked = &live.write_lock();
-        let inode = icache.used(live)?;
+        let inode = mounted.used(live)?;
         check_regular(&inode)?;
-        if is_behind && offset < inode.bytes(icache.volume()) {
+        if is_behind && offset < inode.bytes(mounted.volume()) {
             is_behind = false;
             continue;
         }
-        let changing = Changing { icache, locked };
+        let changing = Changing { mounted, locked };
         return Ok(Step {
             bytes: extend(changing, &inode, offset, bytes)?,
             flags: inode.flags(),
@@ -184,14 +184,14 @@ fn step(
 
 /// Writes what is within the file and its data blocks, beside others that do so.
 fn overwrite_shared(
-    icache: &Icache,
+    mounted: &MountedFs,
     live: &LiveInode,
     offset: u64,
     bytes: &[u8],
 ) -> Result<Step, Error> {
     // Whatever changes the map holds this lock exclusively.
     let still = live.read_lock();
-    let volume = icache.volume();
+    let volume = mounted.volume();
     let journal = &volume.writing()?.journal;
     if let Some(known) = live.in_place(&still)
         && let Some(place) = known.place(offset, bytes.len())
@@ -206,13 +206,13 @@ fn overwrite_shared(
             times: Some((known.changed, known.changed)),
         });
     }
-    let inode = icache.used(live)?;
+    let inode = mounted.used(live)?;
     check_regular(&inode)?;
     if inode.flags().contains(Flags::APPEND) && offset < inode.bytes(volume) {
         return Err(Error::NotPermitted);
     }
     let mut place = None;
-    let written = overwrite(icache, &inode, offset, bytes, &mut place);
+    let written = overwrite(mounted, &inode, offset, bytes, &mut place);
     live.set_overwritten(journal.current_epoch());
     if let Some(place) = place {
         live.set_in_place(&still, &place);
@@ -226,13 +226,13 @@ fn overwrite_shared(
 
 /// Writes what is within the file and its data blocks, in place; says in which part of it the last piece was.
 fn overwrite(
-    icache: &Icache,
+    mounted: &MountedFs,
     inode: &LoadedInode,
     offset: u64,
     bytes: &[u8],
     place: &mut Option<InPlace>,
 ) -> Result<usize, Error> {
-    let volume = icache.volume();
+    let volume = mounted.volume();
     let size = volume.geometry().block_size();
     let file_bytes = inode.bytes(volume);
     let end = file_bytes.min(offset.saturating_add(bytes.len() as u64));
@@ -243,7 +243,7 @@ fn overwrite(
         let Some((run, first)) = run.and_then(|run| Some((run, run.physical?))) else {
             break;
         };
-        may_write_in_place(icache, inode.ino())?;
+        may_write_in_place(mounted, inode.ino())?;
         let stop = end.min(run.end() << size.bits());
         let part = &bytes[(at - offset) as usize..(stop - offset) as usize];
         let start = run.logical << size.bits();
@@ -331,7 +331,7 @@ pub(super) fn fill_hole<'a>(
     inode: &LoadedInode,
     hole: &Mapping,
     unwritten: bool,
-) -> Result<(Draft<'a>, Vec<Mapping>), Error> {
+) -> Result<(ExtentDraft<'a>, Vec<Mapping>), Error> {
     let mut hole = *hole;
     loop {
         let blocks = take_runs(file, inode, &hole)?;
@@ -350,7 +350,7 @@ pub(super) fn fill_hole<'a>(
 
 /// Makes unwritten blocks written in a draft; gives the block up to which that is done. Where the map would need a
 /// block to tell them from their neighbours, and none can be had, the neighbours become zeros on the device.
-fn convert<'a>(file: Changing<'a>, run: &Mapping) -> Result<(Draft<'a>, u64), Error> {
+fn convert<'a>(file: Changing<'a>, run: &Mapping) -> Result<(ExtentDraft<'a>, u64), Error> {
     let mut draft = file.draft()?;
     match draft.convert(run.logical..run.end(), false) {
         Err(Error::NoSpace) => {}

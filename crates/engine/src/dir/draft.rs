@@ -1,15 +1,15 @@
 //! Changing a directory's names: prepared on copies of its blocks, applied by putting the copies in their place.
 //!
-//! A [`Draft`] belongs to whoever holds the directory's lock exclusively. Every change is made on the draft's own
+//! A [`DirDraft`] belongs to whoever holds the directory's lock exclusively. Every change is made on the draft's own
 //! copies and seen by its next searches, so that several changes of one directory (a rename within it) need no
 //! special care. New blocks are taken out of the free space, changed blocks are pinned; dropping the draft gives
-//! everything back. [`Draft::finish`] tells what it costs, and [`PreparedNames::apply`] can't fail.
+//! everything back. [`DirDraft::finish`] tells what it costs, and [`PreparedNames::apply`] can't fail.
 //!
 //! What a cut leaves: all of the changes or none, for they are applied under one handle.
 
 use std::collections::BTreeMap;
 
-use ondisk::dirent::{self, BlockWriter};
+use ondisk::dirent::{self, DirBlockWriter};
 use ondisk::htree::Kind;
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, LBlock, Site};
 use sync::Arc;
@@ -18,20 +18,20 @@ use buffer::Block;
 use journal::Handle;
 
 use super::list::ReadDir;
-use super::search::{Place, Seen};
+use super::search::{FoundRecord, NameHint};
 use super::{Directory, index};
 use crate::error::Error;
-use crate::extent::{self, Change};
+use crate::extent::{self, MapChange};
 use crate::fast::Placed;
-use crate::icache::{Exclusive, Icache, LoadedInode};
+use crate::icache::{Exclusive, LoadedInode, MountedFs};
 use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::mballoc::Blocks;
 use crate::sb;
 
 /// Changes of a directory that are not yet applied.
-pub(crate) struct Draft<'a> {
-    icache: &'a Icache,
+pub(crate) struct DirDraft<'a> {
+    mounted: &'a MountedFs,
     locked: &'a Exclusive<'a>,
     pub(super) directory: Directory<'a>,
     /// The blocks in `directory.changed`.
@@ -47,19 +47,19 @@ pub(crate) struct Draft<'a> {
 
 /// Changes of a directory, ready to be applied.
 pub(crate) struct PreparedNames<'a> {
-    icache: &'a Icache,
+    mounted: &'a MountedFs,
     locked: &'a Exclusive<'a>,
     blocks: Vec<(Pin, Seal, Arc<Block>)>,
     /// The map with the new blocks, if there are any.
-    grown: Option<Change<'a>>,
+    grown: Option<MapChange<'a>>,
     size: u64,
     flags: Flags,
     placed: Placed,
 }
 
 /// Whether a directory holds no names but `.` and `..`. The caller holds its lock.
-pub(crate) fn is_empty(icache: &Icache, inode: LoadedInode) -> Result<bool, Error> {
-    for entry in ReadDir::new(icache.volume(), inode, 0)? {
+pub(crate) fn is_empty(mounted: &MountedFs, inode: LoadedInode) -> Result<bool, Error> {
+    for entry in ReadDir::new(mounted.volume(), inode, 0)? {
         if !dirent::is_dots(&entry?.name) {
             return Ok(false);
         }
@@ -67,19 +67,22 @@ pub(crate) fn is_empty(icache: &Icache, inode: LoadedInode) -> Result<bool, Erro
     Ok(true)
 }
 
-impl<'a> Draft<'a> {
+impl<'a> DirDraft<'a> {
     /// Begins to change the directory whose lock the caller holds.
     ///
     /// # Errors
     /// `NotDirectory`; `NotFound` for one that was removed; `Encrypted`, `Unsupported` for kinds that can't be
     /// changed.
-    pub(crate) fn new(icache: &'a Icache, locked: &'a Exclusive<'a>) -> Result<Draft<'a>, Error> {
+    pub(crate) fn new(
+        mounted: &'a MountedFs,
+        locked: &'a Exclusive<'a>,
+    ) -> Result<DirDraft<'a>, Error> {
         let inode = locked.inode().snapshot();
         if inode.links_count() == 0 {
             return Err(Error::NotFound);
         }
         let flags = inode.flags();
-        let directory = Directory::new(icache.volume(), inode)?;
+        let directory = Directory::new(mounted.volume(), inode)?;
         if directory.is_encrypted() {
             return Err(Error::Encrypted);
         }
@@ -88,8 +91,8 @@ impl<'a> Draft<'a> {
                 "changing an inline or casefolded directory",
             ));
         }
-        Ok(Draft {
-            icache,
+        Ok(DirDraft {
+            mounted,
             locked,
             directory,
             pins: BTreeMap::new(),
@@ -104,28 +107,32 @@ impl<'a> Draft<'a> {
     ///
     /// # Errors
     /// `NameTooLong`; `NotFound` for what can't be a name; `Corrupt`, `Io`.
-    pub(crate) fn find(&self, name: &[u8]) -> Result<Option<Place>, Error> {
+    pub(crate) fn find(&self, name: &[u8]) -> Result<Option<FoundRecord>, Error> {
         self.directory.find_place(name)
     }
 
     /// The record with a name that was looked up before the directory was locked.
     ///
     /// # Errors
-    /// As [`Draft::find`].
-    pub(crate) fn find_seen(&self, seen: &Seen, name: &[u8]) -> Result<Option<Place>, Error> {
+    /// As [`DirDraft::find`].
+    pub(crate) fn find_seen(
+        &self,
+        seen: &NameHint,
+        name: &[u8],
+    ) -> Result<Option<FoundRecord>, Error> {
         match seen.place(self.locked).filter(|_| self.pins.is_empty()) {
             Some(place) => Ok(place),
             None => self.find(name),
         }
     }
 
-    /// As [`Draft::add`], of a name that was looked up before the directory was locked.
+    /// As [`DirDraft::add`], of a name that was looked up before the directory was locked.
     ///
     /// # Errors
-    /// As [`Draft::add`].
+    /// As [`DirDraft::add`].
     pub(crate) fn add_seen(
         &mut self,
-        seen: &Seen,
+        seen: &NameHint,
         name: &[u8],
         ino: Ino,
         file_type: FileType,
@@ -163,24 +170,24 @@ impl<'a> Draft<'a> {
         self.rewrite(number, [(ino, name, Some(file_type))].into_iter())
     }
 
-    /// Removes a record that [`Draft::find`] found, with no change since.
+    /// Removes a record that [`DirDraft::find`] found, with no change since.
     ///
     /// # Errors
     /// `Corrupt`, `Io`; the draft is then good for nothing.
-    pub(crate) fn remove(&mut self, place: Place) -> Result<(), Error> {
+    pub(crate) fn remove(&mut self, place: FoundRecord) -> Result<(), Error> {
         let form = self.directory.form;
         self.edit(place.block, |bytes| {
             dirent::remove(bytes, form, place.offset)
         })
     }
 
-    /// Lets a record that [`Draft::find`] found name another inode.
+    /// Lets a record that [`DirDraft::find`] found name another inode.
     ///
     /// # Errors
-    /// As [`Draft::remove`].
+    /// As [`DirDraft::remove`].
     pub(crate) fn retarget(
         &mut self,
-        place: Place,
+        place: FoundRecord,
         ino: Ino,
         file_type: FileType,
     ) -> Result<(), Error> {
@@ -206,7 +213,7 @@ impl<'a> Draft<'a> {
     /// Lets `..` name another directory.
     ///
     /// # Errors
-    /// As [`Draft::remove`].
+    /// As [`DirDraft::remove`].
     pub(crate) fn set_parent(&mut self, parent: Ino) -> Result<(), Error> {
         match self.find(b"..")? {
             Some(place) => self.retarget(place, parent, FileType::Directory),
@@ -248,7 +255,7 @@ impl<'a> Draft<'a> {
         let form = self.directory.form;
         self.is_reshaped = true;
         self.edit(number, |bytes| {
-            let mut writer = BlockWriter::new(bytes, form);
+            let mut writer = DirBlockWriter::new(bytes, form);
             for (ino, name, file_type) in records {
                 if !writer.push(ino, name, file_type, None) {
                     return Err(Corrupt::at(Site::DraftOverrun));
@@ -325,7 +332,7 @@ impl<'a> Draft<'a> {
             },
         };
         let goal = FsBlock(goal.map_or(0, |block| block.0 + 1));
-        let blocks = self.icache.take_behind(goal)?;
+        let blocks = self.mounted.take_behind(goal)?;
         let kind = sb::Kind::Directory;
         let ino = directory.inode.ino();
         let start = blocks.run().start;
@@ -367,13 +374,13 @@ impl<'a> Draft<'a> {
         let grown = match added {
             0 => None,
             _ => {
-                let mut map = extent::Draft::new(self.icache, self.locked)?;
+                let mut map = extent::ExtentDraft::new(self.mounted, self.locked)?;
                 map.insert(self.directory.blocks - added, self.taken, false)?;
                 Some(map.prepare()?)
             }
         };
         Ok(PreparedNames {
-            icache: self.icache,
+            mounted: self.mounted,
             locked: self.locked,
             blocks,
             grown,
@@ -395,7 +402,7 @@ impl PreparedNames<'_> {
 
     /// Whether e2fsck, which replays names first fit, surely finds room for all that came since the last full commit.
     fn has_room_in_a_replay(&self, handle: &Handle<'_>) -> bool {
-        let Some(fast) = self.icache.fast() else {
+        let Some(fast) = self.mounted.fast() else {
             return true;
         };
         match &*self.blocks {

@@ -4,12 +4,12 @@
 //! says that it continues the first. A full index block is split likewise before; a full root gives its entries to a
 //! new node, as long as the file system allows another level.
 
-use ondisk::dirent::{self, Entry};
+use ondisk::dirent::{self, DirRecord};
 use ondisk::dirhash::{self, HashVersion};
 use ondisk::htree::{self, Index, Kind};
 use ondisk::{Corrupt, Feature, FileType, Ino, LBlock, Site};
 
-use super::draft::Draft;
+use super::draft::DirDraft;
 use super::search::{Frame, Way};
 use crate::error::Error;
 
@@ -29,7 +29,7 @@ type Entries = Vec<(u32, LBlock)>;
 
 /// Adds a name that is not there to an indexed directory.
 pub(super) fn add(
-    draft: &mut Draft<'_>,
+    draft: &mut DirDraft<'_>,
     name: &[u8],
     ino: Ino,
     file_type: FileType,
@@ -49,7 +49,7 @@ pub(super) fn add(
 }
 
 /// Splits what is full: the highest index block that has to be, else the leaf.
-fn make_room(draft: &mut Draft<'_>, way: &Way) -> Result<(), Error> {
+fn make_room(draft: &mut DirDraft<'_>, way: &Way) -> Result<(), Error> {
     let is_full = |frame: &Frame| -> Result<bool, Error> {
         let count = index_of(draft, frame)?.len();
         Ok(count >= limit(draft, frame.number))
@@ -71,7 +71,7 @@ fn make_room(draft: &mut Draft<'_>, way: &Way) -> Result<(), Error> {
     }
 }
 
-fn limit(draft: &Draft<'_>, number: LBlock) -> usize {
+fn limit(draft: &DirDraft<'_>, number: LBlock) -> usize {
     let form = draft.directory.form;
     let kind = match number {
         LBlock(0) => Kind::Root,
@@ -86,7 +86,7 @@ fn entries_of(index: &Index<'_>) -> Entries {
         .collect()
 }
 
-fn index_of(draft: &Draft<'_>, frame: &Frame) -> Result<Entries, Error> {
+fn index_of(draft: &DirDraft<'_>, frame: &Frame) -> Result<Entries, Error> {
     let directory = &draft.directory;
     let index = directory.index(frame.number, &frame.block);
     let index = index.map_err(|corrupt| directory.corrupt(corrupt))?;
@@ -95,7 +95,7 @@ fn index_of(draft: &Draft<'_>, frame: &Frame) -> Result<Entries, Error> {
 
 /// Lets an index block hold these entries.
 fn write_index(
-    draft: &mut Draft<'_>,
+    draft: &mut DirDraft<'_>,
     number: LBlock,
     entries: Entries,
     more_levels: u8,
@@ -120,7 +120,7 @@ fn write_index(
     })
 }
 
-fn parent_of(draft: &Draft<'_>) -> Result<Ino, Error> {
+fn parent_of(draft: &DirDraft<'_>) -> Result<Ino, Error> {
     match draft.find(b"..")? {
         Some(place) => Ok(place.ino),
         None => Err(draft.directory.corrupt(Corrupt::at(Site::IndexSplit))),
@@ -129,7 +129,7 @@ fn parent_of(draft: &Draft<'_>) -> Result<Ino, Error> {
 
 /// Puts an entry behind the one that was taken.
 fn insert_entry(
-    draft: &mut Draft<'_>,
+    draft: &mut DirDraft<'_>,
     frame: &Frame,
     hash: u32,
     block: LBlock,
@@ -139,7 +139,7 @@ fn insert_entry(
     write_index(draft, frame.number, entries, 0)
 }
 
-fn add_level(draft: &mut Draft<'_>) -> Result<(), Error> {
+fn add_level(draft: &mut DirDraft<'_>) -> Result<(), Error> {
     let block = draft.directory.indexed_block(LBlock(0))?;
     let (root, index) = draft
         .directory
@@ -158,7 +158,7 @@ fn add_level(draft: &mut Draft<'_>) -> Result<(), Error> {
     write_index(draft, LBlock(0), vec![(0, below)], 1)
 }
 
-fn split_node(draft: &mut Draft<'_>, above: &Frame, frame: &Frame) -> Result<(), Error> {
+fn split_node(draft: &mut DirDraft<'_>, above: &Frame, frame: &Frame) -> Result<(), Error> {
     let mut lower = index_of(draft, frame)?;
     let upper = lower.split_off(lower.len() / 2);
     // A full node has more than one entry.
@@ -173,7 +173,7 @@ fn split_node(draft: &mut Draft<'_>, above: &Frame, frame: &Frame) -> Result<(),
 
 /// The used records of a leaf with their hashes, but for those in front of byte `from`.
 fn records(
-    draft: &Draft<'_>,
+    draft: &DirDraft<'_>,
     bytes: &[u8],
     from: usize,
     version: HashVersion,
@@ -182,7 +182,7 @@ fn records(
     let seed = directory.volume.geometry().hash_seed();
     let mut records = Vec::new();
     for entry in dirent::entries_from(bytes, directory.form, from) {
-        let entry: Entry<'_> = entry.map_err(|corrupt| directory.corrupt(corrupt))?;
+        let entry: DirRecord<'_> = entry.map_err(|corrupt| directory.corrupt(corrupt))?;
         if entry.is_used() {
             let hash = dirhash::hash(version, &seed, entry.name).unwrap_or_default();
             records.push(Record {
@@ -196,7 +196,7 @@ fn records(
     Ok(records)
 }
 
-fn rewrite(draft: &mut Draft<'_>, number: LBlock, records: &[Record]) -> Result<(), Error> {
+fn rewrite(draft: &mut DirDraft<'_>, number: LBlock, records: &[Record]) -> Result<(), Error> {
     let records = records
         .iter()
         .map(|record| (record.ino, &record.name[..], record.file_type));
@@ -204,7 +204,7 @@ fn rewrite(draft: &mut Draft<'_>, number: LBlock, records: &[Record]) -> Result<
 }
 
 /// Moves the upper half of a leaf's records, by hash, to a new leaf.
-fn split_leaf(draft: &mut Draft<'_>, frame: &Frame, leaf: LBlock) -> Result<(), Error> {
+fn split_leaf(draft: &mut DirDraft<'_>, frame: &Frame, leaf: LBlock) -> Result<(), Error> {
     let root = draft.directory.indexed_block(LBlock(0))?;
     let (root, _) = draft
         .directory
@@ -229,7 +229,7 @@ fn split_leaf(draft: &mut Draft<'_>, frame: &Frame, leaf: LBlock) -> Result<(), 
 
 /// How many records the lower half has, so that both take about the same room; `None` for fewer than two records. The
 /// halves differ by one record at most, and a block has room for more than three of the longest.
-fn half(draft: &Draft<'_>, records: &[Record]) -> Option<usize> {
+fn half(draft: &DirDraft<'_>, records: &[Record]) -> Option<usize> {
     let lens = || {
         records
             .iter()
@@ -249,7 +249,7 @@ fn half(draft: &Draft<'_>, records: &[Record]) -> Option<usize> {
 }
 
 /// Makes a linear directory of one block an indexed one; `false` if the file system's hash takes a key or is unknown.
-pub(super) fn convert(draft: &mut Draft<'_>) -> Result<bool, Error> {
+pub(super) fn convert(draft: &mut DirDraft<'_>) -> Result<bool, Error> {
     let directory = &draft.directory;
     let code = directory.volume.geometry().hash_version();
     let version = HashVersion::from_code(code).map(HashVersion::as_stored);

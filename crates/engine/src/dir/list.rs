@@ -1,7 +1,7 @@
 //! Listing a directory: its entries in the order of its blocks, with a cookie each to go on from.
 
 use buffer::Block;
-use ondisk::dirent::{self, Entry, Form};
+use ondisk::dirent::{self, DirForm, DirRecord};
 use ondisk::{FileType, FsBlock, Ino, LBlock};
 use sync::Arc;
 
@@ -9,12 +9,12 @@ use super::live::Live;
 use super::{Directory, encoded};
 use crate::error::Error;
 use crate::extent::{Mapping, Mappings};
-use crate::icache::{Icache, LoadedInode};
+use crate::icache::{LoadedInode, MountedFs};
 use crate::sb::Volume;
 
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DirEntry {
+pub struct ListedEntry {
     /// The inode it names; not verified to be in use.
     pub ino: Ino,
     /// The name: no slash or NUL in it, not empty; in an encrypted directory an encoded form of it, other than for
@@ -73,7 +73,7 @@ pub(super) struct OpenBlock {
     pub(super) block: Arc<Block>,
     pub(super) number: LBlock,
     pub(super) physical: FsBlock,
-    pub(super) form: Form,
+    pub(super) form: DirForm,
     at: usize,
 }
 
@@ -107,17 +107,17 @@ impl<'a> ReadDir<'a> {
 
 impl<'a> ReadDir<'a> {
     /// Lists the entries of a directory that may change meanwhile. The caller does not hold its lock.
-    pub(crate) fn of(icache: &'a Icache, ino: Ino, start: u64) -> Result<ReadDir<'a>, Error> {
-        let inode = icache.load_used(ino)?;
-        if !icache.volume().is_writable() {
-            return ReadDir::new(icache.volume(), inode, start);
+    pub(crate) fn of(mounted: &'a MountedFs, ino: Ino, start: u64) -> Result<ReadDir<'a>, Error> {
+        let inode = mounted.load_used(ino)?;
+        if !mounted.volume().is_writable() {
+            return ReadDir::new(mounted.volume(), inode, start);
         }
-        let directory = Directory::new(icache.volume(), inode)?;
+        let directory = Directory::new(mounted.volume(), inode)?;
         if directory.is_encrypted() || directory.is_casefolded() || directory.inode.is_inline() {
             // Such directories are not changed.
-            return ReadDir::new(icache.volume(), directory.inode, start);
+            return ReadDir::new(mounted.volume(), directory.inode, start);
         }
-        let live = Live::new(icache, icache.get(ino)?, start);
+        let live = Live::new(mounted, mounted.get(ino)?, start);
         Ok(ReadDir {
             directory,
             start,
@@ -127,7 +127,7 @@ impl<'a> ReadDir<'a> {
 }
 
 impl Iterator for ReadDir<'_> {
-    type Item = Result<DirEntry, Error>;
+    type Item = Result<ListedEntry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -155,7 +155,7 @@ impl<'a> Blocks<'a> {
         })
     }
 
-    fn next(&mut self, directory: &Directory<'_>) -> Option<Result<DirEntry, Error>> {
+    fn next(&mut self, directory: &Directory<'_>) -> Option<Result<ListedEntry, Error>> {
         loop {
             if let Some(open) = &mut self.open {
                 match open.next(directory) {
@@ -205,7 +205,7 @@ impl<'a> Blocks<'a> {
 }
 
 impl OpenBlock {
-    fn next(&mut self, directory: &Directory<'_>) -> Option<Result<DirEntry, Error>> {
+    fn next(&mut self, directory: &Directory<'_>) -> Option<Result<ListedEntry, Error>> {
         let base = u64::from(self.number.0) << self.form.block_size.bits();
         let entry = next_used(directory, &self.block, self.form, base, &mut self.at)?;
         Some(entry.map_err(|corrupt| directory.corrupt(corrupt.block(self.physical))))
@@ -216,10 +216,10 @@ impl OpenBlock {
 fn next_used(
     directory: &Directory<'_>,
     bytes: &[u8],
-    form: Form,
+    form: DirForm,
     base: u64,
     at: &mut usize,
-) -> Option<Result<DirEntry, ondisk::Corrupt>> {
+) -> Option<Result<ListedEntry, ondisk::Corrupt>> {
     for entry in dirent::entries_from(bytes, form, *at) {
         let shown = entry.and_then(|entry| {
             *at = entry.offset + entry.len;
@@ -243,9 +243,9 @@ fn next_used(
 /// An entry as it is given, with its end in the directory as its cookie.
 fn show(
     directory: &Directory<'_>,
-    entry: &Entry<'_>,
+    entry: &DirRecord<'_>,
     base: u64,
-) -> Result<DirEntry, ondisk::Corrupt> {
+) -> Result<ListedEntry, ondisk::Corrupt> {
     let is_encrypted = directory.is_encrypted() && !dirent::is_dots(entry.name);
     let name = if is_encrypted && !entry.name.is_empty() {
         encoded::encode(entry.name)
@@ -253,7 +253,7 @@ fn show(
         dirent::verify_name(entry.name)?;
         entry.name.to_vec()
     };
-    Ok(DirEntry {
+    Ok(ListedEntry {
         ino: entry.ino,
         name,
         file_type: entry.file_type,
@@ -264,11 +264,11 @@ fn show(
 
 impl Inline {
     /// Cookies: 1 behind `.`, 2 behind `..`, then from 4 on the place behind an entry, the two runs taken as one.
-    fn next(&mut self, directory: &Directory<'_>) -> Option<Result<DirEntry, Error>> {
+    fn next(&mut self, directory: &Directory<'_>) -> Option<Result<ListedEntry, Error>> {
         let own = [(&b"."[..], directory.inode.ino()), (b"..", self.parent)];
         if let Some((name, ino)) = own.get(self.dots) {
             self.dots += 1;
-            return Some(Ok(DirEntry {
+            return Some(Ok(ListedEntry {
                 ino: *ino,
                 name: name.to_vec(),
                 file_type: Some(FileType::Directory),

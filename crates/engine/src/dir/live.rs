@@ -7,15 +7,15 @@
 //! blocks as they were, and who changes one meanwhile changes a copy.
 
 use buffer::Block;
-use ondisk::dirent::{self, Entry};
+use ondisk::dirent::{self, DirRecord};
 use ondisk::dirhash::{self, HashVersion, NameHash};
 use ondisk::{Corrupt, Feature, FileType, Ino, LBlock, Site};
 use sync::Arc;
 
-use super::list::DirEntry;
+use super::list::ListedEntry;
 use super::{Directory, search};
 use crate::error::Error;
-use crate::icache::{Icache, LiveInode};
+use crate::icache::{LiveInode, MountedFs};
 
 /// Cookies of `.` and `..` in a listing by hash; those of names come behind.
 const OWN: u64 = 1;
@@ -26,7 +26,7 @@ const ALIKE: u64 = 0xff;
 
 /// A listing of a directory in use.
 pub(super) struct Live<'a> {
-    icache: &'a Icache,
+    mounted: &'a MountedFs,
     live: Arc<LiveInode>,
     batch: Batch,
     /// How many entries of the batch were given.
@@ -63,7 +63,7 @@ impl Batch {
         directory: &Directory<'_>,
         number: LBlock,
         block: Arc<Block>,
-        mut cookie: impl FnMut(&Entry<'_>) -> Option<u64>,
+        mut cookie: impl FnMut(&DirRecord<'_>) -> Option<u64>,
     ) -> Result<(), Error> {
         let broken = |corrupt| directory.corrupt(corrupt);
         // A listing by hash has fewer blocks at once than a directory may have.
@@ -127,9 +127,9 @@ fn cookie(hash: NameHash) -> u64 {
 }
 
 impl<'a> Live<'a> {
-    pub(super) fn new(icache: &'a Icache, live: Arc<LiveInode>, after: u64) -> Live<'a> {
+    pub(super) fn new(mounted: &'a MountedFs, live: Arc<LiveInode>, after: u64) -> Live<'a> {
         Live {
-            icache,
+            mounted,
             live,
             batch: Batch::default(),
             given: 0,
@@ -137,11 +137,11 @@ impl<'a> Live<'a> {
         }
     }
 
-    pub(super) fn next(&mut self) -> Option<Result<DirEntry, Error>> {
+    pub(super) fn next(&mut self) -> Option<Result<ListedEntry, Error>> {
         loop {
             if let Some(listed) = self.batch.entries.get(self.given) {
                 self.given += 1;
-                return Some(Ok(DirEntry {
+                return Some(Ok(ListedEntry {
                     ino: listed.ino,
                     name: self.batch.name(listed).to_vec(),
                     file_type: listed.file_type,
@@ -158,7 +158,7 @@ impl<'a> Live<'a> {
                 }
                 Err(error) => {
                     if let Error::Corrupt(corrupt) = &error {
-                        self.icache.note(*corrupt);
+                        self.mounted.note(*corrupt);
                     }
                     return Some(Err(error));
                 }
@@ -172,7 +172,7 @@ impl<'a> Live<'a> {
         if inode.links_count() == 0 {
             return Ok(Batch::default());
         }
-        let directory = Directory::new(self.icache.volume(), inode)?;
+        let directory = Directory::new(self.mounted.volume(), inode)?;
         match default_version(&directory) {
             _ if directory.is_indexed() => directory.leaf_behind(after),
             Some(version) if directory.blocks == 1 => directory.only_block_behind(version, after),

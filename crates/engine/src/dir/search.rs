@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use buffer::Block;
-use ondisk::casefold::{self, Wanted};
-use ondisk::dirent::{self, Form};
+use ondisk::casefold::{self, FoldedName};
+use ondisk::dirent::{self, DirForm};
 use ondisk::dirhash::{self, HashVersion};
 use ondisk::htree::{self, Index};
 use ondisk::{Corrupt, Feature, Ino, LBlock, Site};
@@ -13,7 +13,7 @@ use sync::Arc;
 use super::list::Blocks;
 use super::{Directory, encoded};
 use crate::error::Error;
-use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
+use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
 use crate::sb::Volume;
 
 /// The inode that `name` names in a directory.
@@ -27,13 +27,13 @@ struct Looked {
     /// The inode that it names, if it is there.
     ino: Option<Ino>,
     /// Its record, where it has one.
-    place: Option<Place>,
+    place: Option<FoundRecord>,
     /// Where it is not there: the leaf of the index that would hold it, if that is known.
     leaf: Option<Leaf>,
 }
 
 impl Looked {
-    fn at(place: Option<Place>) -> Looked {
+    fn at(place: Option<FoundRecord>) -> Looked {
         Looked {
             ino: place.map(|place| place.ino),
             place,
@@ -76,36 +76,40 @@ pub(super) const TRIES: usize = 3;
 
 /// [`lookup`] in the directory with this number as it is now. Others may change it meanwhile: an answer other than
 /// "found" counts only if nobody did; after some tries the directory's lock decides.
-pub(crate) fn lookup_in(icache: &Icache, ino: Ino, name: &[u8]) -> Result<Ino, Error> {
-    let volume = icache.volume();
+pub(crate) fn lookup_in(mounted: &MountedFs, ino: Ino, name: &[u8]) -> Result<Ino, Error> {
+    let volume = mounted.volume();
     if !volume.is_writable() {
-        return lookup(volume, icache.load_used(ino)?, name);
+        return lookup(volume, mounted.load_used(ino)?, name);
     }
-    if let Some(found) = icache.known_name(ino, name) {
+    if let Some(found) = mounted.known_name(ino, name) {
         return Ok(found);
     }
-    let live = icache.get(ino)?;
+    let live = mounted.get(ino)?;
     for _ in 0..TRIES {
-        if let Some(found) = glance(icache, &live, name) {
+        if let Some(found) = glance(mounted, &live, name) {
             return found;
         }
     }
     let _unchanged = live.read_lock();
-    lookup(volume, icache.load_used(ino)?, name)
+    lookup(volume, mounted.load_used(ino)?, name)
 }
 
 /// One try of [`lookup_in`], which takes no lock: `None` if others changed the directory meanwhile.
-pub(crate) fn glance(icache: &Icache, live: &LiveInode, name: &[u8]) -> Option<Result<Ino, Error>> {
+pub(crate) fn glance(
+    mounted: &MountedFs,
+    live: &LiveInode,
+    name: &[u8],
+) -> Option<Result<Ino, Error>> {
     let before = live.names_version();
-    let found = icache.load_used(live.ino()).and_then(|directory| {
-        let blocks = directory.bytes(icache.volume()) / BYTES_A_BLOCK;
-        Ok((lookup(icache.volume(), directory, name)?, blocks))
+    let found = mounted.load_used(live.ino()).and_then(|directory| {
+        let blocks = directory.bytes(mounted.volume()) / BYTES_A_BLOCK;
+        Ok((lookup(mounted.volume(), directory, name)?, blocks))
     });
     let is_still = before & 1 == 0 && live.names_version() == before;
     match found {
         Ok((ino, blocks)) => {
             if is_still && !dirent::is_dots(name) {
-                icache.know_name(live, before, (name, ino), blocks);
+                mounted.know_name(live, before, (name, ino), blocks);
             }
             Some(Ok(ino))
         }
@@ -114,7 +118,7 @@ pub(crate) fn glance(icache: &Icache, live: &LiveInode, name: &[u8]) -> Option<R
 }
 
 /// What a name stood for, looked up without a lock, for whoever looks again with it.
-pub(crate) struct Seen {
+pub(crate) struct NameHint {
     /// The directory. That it is held here keeps its versions apart from those of an instance loaded later.
     directory: Arc<LiveInode>,
     /// The version of its names at which it was seen, if nobody changed them meanwhile.
@@ -122,7 +126,7 @@ pub(crate) struct Seen {
     looked: Looked,
 }
 
-impl Seen {
+impl NameHint {
     /// The inode that the name stood for.
     pub(crate) fn ino(&self) -> Option<Ino> {
         self.looked.ino
@@ -144,7 +148,7 @@ impl Seen {
     }
 
     /// What is still so in a directory whose lock the caller has: the record of the name, or that there is none.
-    pub(super) fn place(&self, locked: &Exclusive<'_>) -> Option<Option<Place>> {
+    pub(super) fn place(&self, locked: &Exclusive<'_>) -> Option<Option<FoundRecord>> {
         let is_record = self.looked.ino.is_some() == self.looked.place.is_some();
         (is_record && self.holds(locked)).then_some(self.looked.place)
     }
@@ -161,18 +165,18 @@ impl Seen {
 }
 
 /// As [`lookup_in`], on a file system that is written to; that a name is not there is no error.
-pub(crate) fn see(icache: &Icache, ino: Ino, name: &[u8]) -> Result<Seen, Error> {
-    let directory = icache.get(ino)?;
-    see_in(icache, directory, name)
+pub(crate) fn see(mounted: &MountedFs, ino: Ino, name: &[u8]) -> Result<NameHint, Error> {
+    let directory = mounted.get(ino)?;
+    see_in(mounted, directory, name)
 }
 
 pub(super) fn see_in(
-    icache: &Icache,
+    mounted: &MountedFs,
     directory: Arc<LiveInode>,
     name: &[u8],
-) -> Result<Seen, Error> {
+) -> Result<NameHint, Error> {
     let look =
-        |directory: &LiveInode| look(icache.volume(), icache.load_used(directory.ino())?, name);
+        |directory: &LiveInode| look(mounted.volume(), mounted.load_used(directory.ino())?, name);
     for _ in 0..TRIES {
         let before = directory.names_version();
         let looked = look(&directory);
@@ -180,7 +184,7 @@ pub(super) fn see_in(
         if is_still || looked.as_ref().is_ok_and(|looked| looked.ino.is_some()) {
             let looked = looked?;
             let version = is_still.then_some(before);
-            return Ok(Seen {
+            return Ok(NameHint {
                 directory,
                 version,
                 looked,
@@ -191,7 +195,7 @@ pub(super) fn see_in(
     let looked = look(&directory)?;
     let version = Some(directory.names_version());
     drop(unchanged);
-    Ok(Seen {
+    Ok(NameHint {
         directory,
         version,
         looked,
@@ -200,7 +204,7 @@ pub(super) fn see_in(
 
 /// A record that has a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct FoundRecord {
     /// The inode that it names.
     pub(crate) ino: Ino,
     pub(super) block: LBlock,
@@ -212,7 +216,7 @@ pub(super) enum Name<'a> {
     /// Byte for byte.
     Exact(Cow<'a, [u8]>),
     /// Without case.
-    Folded(Wanted<'a>),
+    Folded(FoldedName<'a>),
 }
 
 impl<'a> Name<'a> {
@@ -236,7 +240,7 @@ impl<'a> Name<'a> {
         if directory.volume.superblock().encoding() != casefold::ENCODING_UTF8_12_1 {
             return Err(Error::Unsupported("the encoding of casefolded names"));
         }
-        Ok(Name::Folded(Wanted::new(name)))
+        Ok(Name::Folded(FoldedName::new(name)))
     }
 
     fn is(&self, stored: &[u8]) -> bool {
@@ -259,7 +263,7 @@ impl<'a> Name<'a> {
 /// The first record of `bytes` that names what is wanted: the inode, and the byte at which it begins.
 fn find_in_bytes(
     bytes: &[u8],
-    form: Form,
+    form: DirForm,
     wanted: &Name<'_>,
 ) -> Result<Option<(Ino, usize)>, Corrupt> {
     if let Name::Exact(name) = wanted {
@@ -283,7 +287,7 @@ pub(super) struct Leaf {
 
 /// What a search through an index came to.
 enum Searched {
-    Found(Place),
+    Found(FoundRecord),
     /// The leaf for the name does not hold it.
     Absent(Leaf),
     /// The index does not help: it makes no sense, or its hash takes a key.
@@ -345,7 +349,7 @@ impl Directory<'_> {
                 let block = open.number;
                 return Ok(match self.is_indexed() {
                     true => Looked::only(Some(ino)),
-                    false => Looked::at(Some(Place { ino, block, offset })),
+                    false => Looked::at(Some(FoundRecord { ino, block, offset })),
                 });
             }
         }
@@ -353,13 +357,13 @@ impl Directory<'_> {
     }
 
     /// Looks through one block; there is nothing in a hole.
-    fn find_in(&self, number: LBlock, wanted: &Name<'_>) -> Result<Option<Place>, Error> {
+    fn find_in(&self, number: LBlock, wanted: &Name<'_>) -> Result<Option<FoundRecord>, Error> {
         let Some(block) = self.block(number)? else {
             return Ok(None);
         };
         let found = find_in_bytes(&block, self.form_of(number, &block), wanted)
             .map_err(|corrupt| self.corrupt_in(number, corrupt))?;
-        Ok(found.map(|(ino, offset)| Place {
+        Ok(found.map(|(ino, offset)| FoundRecord {
             ino,
             block: number,
             offset,
@@ -368,7 +372,7 @@ impl Directory<'_> {
 
     /// The record with a name, in a directory that is being changed: `..` in block 0, others through the index where
     /// there is one, which must make sense.
-    pub(super) fn find_place(&self, name: &[u8]) -> Result<Option<Place>, Error> {
+    pub(super) fn find_place(&self, name: &[u8]) -> Result<Option<FoundRecord>, Error> {
         let wanted = Name::new(self, name)?;
         if name == b".." {
             return self.find_in(LBlock(0), &wanted);
@@ -474,7 +478,7 @@ impl Directory<'_> {
             let form = self.form_of(leaf, &block);
             let found = find_in_bytes(&block, form, wanted);
             if let Some((ino, offset)) = found.map_err(|corrupt| self.corrupt_in(leaf, corrupt))? {
-                return Ok(Searched::Found(Place {
+                return Ok(Searched::Found(FoundRecord {
                     ino,
                     block: leaf,
                     offset,

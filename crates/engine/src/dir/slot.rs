@@ -7,18 +7,18 @@ use ondisk::{Ino, LBlock};
 use sync::Arc;
 
 use super::Directory;
-use super::search::{self, Seen};
+use super::search::{self, NameHint};
 use crate::error::Error;
 use crate::ialloc::{self, Neighbours};
-use crate::icache::{Icache, LiveInode};
+use crate::icache::{LiveInode, MountedFs};
 
 /// Numbers of inodes that are looked at, at most.
 const NUMBERS: usize = 512;
 
 /// The place of a name that is not there.
-pub(crate) struct Slot<'a> {
-    icache: &'a Icache,
-    seen: Seen,
+pub(crate) struct NameSlot<'a> {
+    mounted: &'a MountedFs,
+    seen: NameHint,
 }
 
 /// The slot for a name in a directory, if it does not have it.
@@ -26,26 +26,26 @@ pub(crate) struct Slot<'a> {
 /// # Errors
 /// `Exists`; what a lookup gives but `NotFound`.
 pub(crate) fn find_slot<'a>(
-    icache: &'a Icache,
+    mounted: &'a MountedFs,
     directory: &Arc<LiveInode>,
     name: &[u8],
-) -> Result<Slot<'a>, Error> {
-    let seen = search::see_in(icache, Arc::clone(directory), name)?;
+) -> Result<NameSlot<'a>, Error> {
+    let seen = search::see_in(mounted, Arc::clone(directory), name)?;
     match seen.ino() {
         Some(_) => Err(Error::Exists),
-        None => Ok(Slot { icache, seen }),
+        None => Ok(NameSlot { mounted, seen }),
     }
 }
 
-impl Slot<'_> {
+impl NameSlot<'_> {
     /// What was seen of the name.
-    pub(crate) fn seen(&self) -> &Seen {
+    pub(crate) fn seen(&self) -> &NameHint {
         &self.seen
     }
 
     fn look_around(&self) -> Result<Neighbours, Error> {
-        let inode = self.icache.load_used(self.seen.directory().ino())?;
-        let shown = Directory::new(self.icache.volume(), inode)?;
+        let inode = self.mounted.load_used(self.seen.directory().ino())?;
+        let shown = Directory::new(self.mounted.volume(), inode)?;
         // At most 2^28 blocks.
         let last = LBlock(shown.blocks.saturating_sub(1) as u32);
         let number = self.seen.hint().map_or(last, |leaf| leaf.block);
@@ -79,14 +79,14 @@ impl Slot<'_> {
             names: number(names),
             most: most.map(number),
             all_at: match blocks {
-                0 | 1 => ialloc::Slot::changes(self),
+                0 | 1 => ialloc::SlotHints::changes(self),
                 _ => None,
             },
         })
     }
 }
 
-impl ialloc::Slot for Slot<'_> {
+impl ialloc::SlotHints for NameSlot<'_> {
     fn hash(&self) -> Option<u32> {
         self.seen.hint().map(|leaf| leaf.hash)
     }

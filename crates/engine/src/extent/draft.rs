@@ -1,9 +1,9 @@
 //! A file's map while a change of it is prepared: the touched nodes as lists of entries, edited in memory, and the
 //! blocks that the change takes and gives up. Nothing live changes here; dropping a draft undoes it.
 //!
-//! The holder of the inode's exclusive lock makes a draft, edits it, and turns it into a [`Change`], whose apply writes
-//! each touched node whole. Reading nodes and taking blocks for new ones may block on I/O and fail; edits bound what
-//! one step touches by [`Budget`].
+//! The holder of the inode's exclusive lock makes a draft, edits it, and turns it into a [`MapChange`], whose apply
+//! writes each touched node whole. Reading nodes and taking blocks for new ones may block on I/O and fail; edits bound
+//! what one step touches by [`Budget`].
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,10 +15,10 @@ use ondisk::{Feature, Flags, FsBlock, Geometry, Group, Ino};
 use super::edit_map::MapDraft;
 use super::edit_tree::TreeDraft;
 use crate::error::Error;
-use crate::icache::{Exclusive, Icache, LoadedInode};
+use crate::icache::{Exclusive, LoadedInode, MountedFs};
 use crate::live::{Pin, Seal};
 use crate::mballoc::{self, Blocks, Freeing, Reach};
-use crate::sb::{Kind, Purpose};
+use crate::sb::{BlockPurpose, Kind};
 
 /// Nodes that one step of removing changes at most, those above the leaves among them.
 const STEP_NODES: usize = 12;
@@ -33,7 +33,7 @@ const STEP_REVOKES: usize = 255;
 
 /// A run of blocks of a file, in a map or on its way into one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct MapPiece {
     /// The first block, counted from the file's start.
     pub(crate) logical: u64,
     /// The first block on the device.
@@ -44,16 +44,16 @@ pub(crate) struct Piece {
     pub(crate) unwritten: bool,
 }
 
-impl Piece {
+impl MapPiece {
     /// The logical block after the run.
     pub(crate) fn end(&self) -> u64 {
         self.logical + self.len
     }
 
     /// The part in `range`, which must overlap the run.
-    pub(super) fn cut(self, range: &Range<u64>) -> Piece {
+    pub(super) fn cut(self, range: &Range<u64>) -> MapPiece {
         let logical = self.logical.max(range.start);
-        Piece {
+        MapPiece {
             logical,
             physical: FsBlock(self.physical.0 + (logical - self.logical)),
             len: self.end().min(range.end) - logical,
@@ -105,8 +105,8 @@ pub(super) struct Budget {
 
 impl Budget {
     /// How many of these blocks may be freed in this step, from the first on.
-    pub(super) fn spend(&mut self, icache: &Icache, start: FsBlock, len: u64) -> u64 {
-        let geometry = icache.volume().geometry();
+    pub(super) fn spend(&mut self, mounted: &MountedFs, start: FsBlock, len: u64) -> u64 {
+        let geometry = mounted.volume().geometry();
         let left = STEP_REVOKES.saturating_sub(self.revokes) as u64;
         if self.puts_back {
             return len;
@@ -140,14 +140,14 @@ impl Budget {
     }
 
     /// A leaf may be freed.
-    pub(super) fn note(&mut self, icache: &Icache, node: FsBlock) {
+    pub(super) fn note(&mut self, mounted: &MountedFs, node: FsBlock) {
         self.groups
-            .extend(icache.volume().geometry().group_of_block(node));
+            .extend(mounted.volume().geometry().group_of_block(node));
     }
 
     /// A node above a leaf may change or be freed.
-    pub(super) fn note_above(&mut self, icache: &Icache, node: FsBlock) {
-        self.note(icache, node);
+    pub(super) fn note_above(&mut self, mounted: &MountedFs, node: FsBlock) {
+        self.note(mounted, node);
         self.above.insert(node);
     }
 
@@ -174,7 +174,7 @@ impl Budget {
 /// What a draft's nodes are made with.
 #[derive(Clone, Copy)]
 pub(super) struct Ground<'a> {
-    pub(super) icache: &'a Icache,
+    pub(super) mounted: &'a MountedFs,
     pub(super) ino: Ino,
     pub(super) seed: u32,
     /// Where new nodes should lie.
@@ -182,13 +182,13 @@ pub(super) struct Ground<'a> {
     /// And where they must.
     pub(super) reach: Reach,
     /// What new nodes are for.
-    pub(super) purpose: Purpose,
+    pub(super) purpose: BlockPurpose,
 }
 
 impl<'a> Ground<'a> {
     pub(super) fn new_home(&self) -> Result<Home<'a>, Error> {
         let blocks = self
-            .icache
+            .mounted
             .take_row(self.purpose, self.goal, self.reach, 1..=1)?;
         Ok(Home::New(blocks))
     }
@@ -210,7 +210,7 @@ enum Form<'a> {
 }
 
 /// A map that is being edited.
-pub(crate) struct Draft<'a> {
+pub(crate) struct ExtentDraft<'a> {
     ground: Ground<'a>,
     inode: &'a Exclusive<'a>,
     /// The space that the file takes before.
@@ -226,39 +226,42 @@ pub(crate) struct Draft<'a> {
     shifts: bool,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> ExtentDraft<'a> {
     /// The map of a locked inode as it is now; reads nothing below its root.
     ///
     /// # Errors
     /// `Corrupt` when the root is broken.
-    pub(crate) fn new(icache: &'a Icache, inode: &'a Exclusive<'a>) -> Result<Draft<'a>, Error> {
-        Draft::of(icache, inode, &inode.inode().snapshot())
+    pub(crate) fn new(
+        mounted: &'a MountedFs,
+        inode: &'a Exclusive<'a>,
+    ) -> Result<ExtentDraft<'a>, Error> {
+        ExtentDraft::of(mounted, inode, &inode.inode().snapshot())
     }
 
-    /// As [`Draft::new`], for who has the locked inode as it is now.
+    /// As [`ExtentDraft::new`], for who has the locked inode as it is now.
     ///
     /// # Errors
-    /// As [`Draft::new`].
+    /// As [`ExtentDraft::new`].
     pub(crate) fn of(
-        icache: &'a Icache,
+        mounted: &'a MountedFs,
         inode: &'a Exclusive<'a>,
         loaded: &LoadedInode,
-    ) -> Result<Draft<'a>, Error> {
-        let volume = icache.volume();
+    ) -> Result<ExtentDraft<'a>, Error> {
+        let volume = mounted.volume();
         let is_tree = loaded.flags().contains(Flags::EXTENTS);
         let ground = Ground {
-            icache,
+            mounted,
             ino: loaded.ino(),
             seed: loaded.seed(),
-            goal: goal_of(icache, loaded.ino(), is_tree),
+            goal: goal_of(mounted, loaded.ino(), is_tree),
             reach: Reach::of_map(is_tree),
-            purpose: Purpose::Growing,
+            purpose: BlockPurpose::Growing,
         };
         let form = match is_tree {
             true => Form::Tree(TreeDraft::new(ground, loaded.block_area())?),
             false => Form::Map(MapDraft::new(ground, |index| loaded.block_word(index))),
         };
-        Ok(Draft {
+        Ok(ExtentDraft {
             ground,
             inode,
             sectors: loaded.sectors(
@@ -300,7 +303,7 @@ impl<'a> Draft<'a> {
         let mut logical = at;
         for blocks in runs {
             let run = blocks.run();
-            let piece = Piece {
+            let piece = MapPiece {
                 logical,
                 physical: run.start,
                 len: run.len.into(),
@@ -315,7 +318,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Maps blocks that are the file's already.
-    pub(crate) fn put(&mut self, piece: Piece) -> Result<(), Error> {
+    pub(crate) fn put(&mut self, piece: MapPiece) -> Result<(), Error> {
         self.touched.push(piece.logical..piece.end());
         match &mut self.form {
             Form::Tree(tree) => tree.insert(piece),
@@ -335,7 +338,7 @@ impl<'a> Draft<'a> {
     ///
     /// # Errors
     /// `NoSpace` when an extent is split and needs a new node; `Corrupt`, `Io`.
-    pub(crate) fn take(&mut self, range: Range<u64>) -> Result<(Vec<Piece>, u64), Error> {
+    pub(crate) fn take(&mut self, range: Range<u64>) -> Result<(Vec<MapPiece>, u64), Error> {
         let (pieces, done) = match &mut self.form {
             Form::Tree(tree) => tree.take(range, &mut self.budget),
             Form::Map(map) => map.take(range, &mut self.budget),
@@ -350,11 +353,11 @@ impl<'a> Draft<'a> {
     /// the range is done.
     ///
     /// # Errors
-    /// As [`Draft::take`].
+    /// As [`ExtentDraft::take`].
     pub(crate) fn remove(&mut self, range: Range<u64>) -> Result<u64, Error> {
         match &mut self.form {
-            Form::Tree(tree) => tree.ground.purpose = Purpose::Freeing,
-            Form::Map(map) => map.ground.purpose = Purpose::Freeing,
+            Form::Tree(tree) => tree.ground.purpose = BlockPurpose::Freeing,
+            Form::Map(map) => map.ground.purpose = BlockPurpose::Freeing,
         }
         let (pieces, done) = self.take(range)?;
         for piece in pieces {
@@ -369,7 +372,7 @@ impl<'a> Draft<'a> {
     /// Unmaps a range in this draft, however much it is, to try what comes after it; such a draft is dropped.
     ///
     /// # Errors
-    /// As [`Draft::take`].
+    /// As [`ExtentDraft::take`].
     pub(crate) fn remove_for_trial(&mut self, range: Range<u64>) -> Result<(), Error> {
         let mut at = range.start;
         while at < range.end {
@@ -382,7 +385,7 @@ impl<'a> Draft<'a> {
     /// All blocks that the map names or lies in.
     ///
     /// # Errors
-    /// As [`Draft::take`].
+    /// As [`ExtentDraft::take`].
     pub(crate) fn into_blocks(mut self) -> Result<Vec<(FsBlock, u64)>, Error> {
         let (mut blocks, mut at, end) = (Vec::new(), 0, 1 << 32);
         while at < end {
@@ -404,12 +407,12 @@ impl<'a> Draft<'a> {
     /// gives the block up to which the range is done.
     ///
     /// # Errors
-    /// As [`Draft::take`].
+    /// As [`ExtentDraft::take`].
     pub(crate) fn convert(&mut self, range: Range<u64>, unwritten: bool) -> Result<u64, Error> {
         self.budget.puts_back = true;
         let (pieces, done) = self.take(range)?;
         for piece in pieces {
-            self.put(Piece { unwritten, ..piece })?;
+            self.put(MapPiece { unwritten, ..piece })?;
         }
         Ok(done)
     }
@@ -418,7 +421,7 @@ impl<'a> Draft<'a> {
     ///
     /// # Errors
     /// `FileTooLarge` when the end would be beyond what a map can name; `NotSupported` when there is more of it than
-    /// one step may change; as [`Draft::take`].
+    /// one step may change; as [`ExtentDraft::take`].
     pub(crate) fn shift(&mut self, from: u64, by: i64) -> Result<(), Error> {
         self.budget.puts_back = true;
         self.budget.most_nodes = SHIFT_NODES;
@@ -433,7 +436,7 @@ impl<'a> Draft<'a> {
         for piece in pieces {
             let logical = piece.logical.checked_add_signed(by);
             let logical = logical.ok_or(Error::FileTooLarge)?;
-            self.put(Piece { logical, ..piece })?;
+            self.put(MapPiece { logical, ..piece })?;
         }
         Ok(())
     }
@@ -442,8 +445,8 @@ impl<'a> Draft<'a> {
     ///
     /// # Errors
     /// `FileTooLarge` when the space does not fit into the inode's count; `Corrupt`, `Io`.
-    pub(crate) fn prepare(self) -> Result<Change<'a>, Error> {
-        let volume = self.ground.icache.volume();
+    pub(crate) fn prepare(self) -> Result<MapChange<'a>, Error> {
+        let volume = self.ground.mounted.volume();
         let outcome = match self.form {
             Form::Tree(tree) => tree.finish()?,
             Form::Map(map) => map.finish(),
@@ -452,8 +455,8 @@ impl<'a> Draft<'a> {
             true => Seal::Extents(self.ground.seed),
             false => Seal::None,
         };
-        let mut change = Change {
-            icache: self.ground.icache,
+        let mut change = MapChange {
+            mounted: self.ground.mounted,
             inode: self.inode,
             root: outcome.root,
             sectors: self.sectors,
@@ -490,8 +493,8 @@ impl<'a> Draft<'a> {
 }
 
 /// Where nodes of a map should lie at first: in the inode's group.
-fn goal_of(icache: &Icache, ino: Ino, is_tree: bool) -> FsBlock {
-    let geometry = icache.volume().geometry();
+fn goal_of(mounted: &MountedFs, ino: Ino, is_tree: bool) -> FsBlock {
+    let geometry = mounted.volume().geometry();
     geometry.group_first_block(home_group(geometry, ino, is_tree))
 }
 
@@ -515,11 +518,11 @@ fn merge(runs: &mut Vec<(FsBlock, u64)>) {
 }
 
 /// A prepared change of a map: everything that its apply needs.
-pub(crate) struct Change<'a> {
-    icache: &'a Icache,
+pub(crate) struct MapChange<'a> {
+    mounted: &'a MountedFs,
     inode: &'a Exclusive<'a>,
     root: Option<[u8; BLOCK_AREA]>,
-    /// The space that the file takes afterwards, in sectors; until [`Change::finish`], before.
+    /// The space that the file takes afterwards, in sectors; until [`MapChange::finish`], before.
     sectors: u64,
     nodes: Vec<(Pin, Box<[u8]>)>,
     taken: Vec<Blocks<'a>>,
@@ -531,9 +534,9 @@ pub(crate) struct Change<'a> {
     touched: Option<Vec<Range<u64>>>,
 }
 
-impl Change<'_> {
+impl MapChange<'_> {
     fn finish(mut self) -> Result<Self, Error> {
-        let volume = self.icache.volume();
+        let volume = self.mounted.volume();
         let (huge, size) = (
             volume.has(Feature::HUGE_FILE),
             volume.geometry().block_size(),
@@ -552,7 +555,7 @@ impl Change<'_> {
             return Err(Error::FileTooLarge);
         }
         merge(&mut self.freed);
-        self.freeing = Some(self.icache.claim_blocks(inode_number, &self.freed)?);
+        self.freeing = Some(self.mounted.claim_blocks(inode_number, &self.freed)?);
         Ok(self)
     }
 
@@ -569,9 +572,9 @@ impl Change<'_> {
         self.apply_and(handle, |_| {});
     }
 
-    /// As [`Change::apply`], and changes the inode otherwise too.
+    /// As [`MapChange::apply`], and changes the inode otherwise too.
     pub(crate) fn apply_and<R>(self, handle: &Handle<'_>, and: impl FnOnce(&mut Inode) -> R) -> R {
-        let volume = self.icache.volume();
+        let volume = self.mounted.volume();
         let (huge, size) = (
             volume.has(Feature::HUGE_FILE),
             volume.geometry().block_size(),
@@ -589,7 +592,7 @@ impl Change<'_> {
             let has_index = had_index || ondisk::extent::depth(inode.block_area()) > 0;
             (and(inode), has_index)
         });
-        if let Some(fast) = self.icache.fast() {
+        if let Some(fast) = self.mounted.fast() {
             let ino = self.inode.inode().ino();
             match &self.touched {
                 Some(touched) => fast.note_ranges(handle, ino, touched, has_index),

@@ -8,11 +8,11 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use ondisk::indirect::{self, Path};
+use ondisk::indirect::{self, PointerPath};
 use ondisk::inode::BLOCK_AREA;
 use ondisk::{BlockSize, Corrupt, FsBlock, Ino, LBlock, Site};
 
-use super::draft::{Budget, Ground, Home, Outcome, Piece};
+use super::draft::{Budget, Ground, Home, MapPiece, Outcome};
 use crate::error::Error;
 use crate::sb::Kind;
 
@@ -63,12 +63,12 @@ impl<'a> MapDraft<'a> {
         MapDraft {
             ground,
             nodes: vec![root],
-            size: ground.icache.volume().geometry().block_size(),
+            size: ground.mounted.volume().geometry().block_size(),
         }
     }
 
     /// Puts a run into the map, where nothing is mapped.
-    pub(super) fn insert(&mut self, piece: Piece) -> Result<(), Error> {
+    pub(super) fn insert(&mut self, piece: MapPiece) -> Result<(), Error> {
         if piece.physical.0 + piece.len > 1 << 32 {
             // Pointers have 32 bits, and the blocks below 2^32 are taken.
             return Err(Error::NoSpace);
@@ -93,13 +93,13 @@ impl<'a> MapDraft<'a> {
         Ok(())
     }
 
-    /// Takes the runs of a range out; see [`super::draft::Draft::take`].
+    /// Takes the runs of a range out; see [`super::draft::ExtentDraft::take`].
     pub(super) fn take(
         &mut self,
         range: Range<u64>,
         budget: &mut Budget,
-    ) -> Result<(Vec<Piece>, u64), Error> {
-        let mut pieces: Vec<Piece> = Vec::new();
+    ) -> Result<(Vec<MapPiece>, u64), Error> {
+        let mut pieces: Vec<MapPiece> = Vec::new();
         let mut logical = range.start;
         let mut last = usize::MAX;
         while logical < range.end {
@@ -124,7 +124,7 @@ impl<'a> MapDraft<'a> {
             let pointer = self.nodes[node].words[at];
             if pointer != 0 {
                 let physical = self.check(pointer)?;
-                if budget.spend(self.ground.icache, physical, 1) == 0 {
+                if budget.spend(self.ground.mounted, physical, 1) == 0 {
                     return Ok((pieces, logical));
                 }
                 self.nodes[node].words[at] = 0;
@@ -144,22 +144,22 @@ impl<'a> MapDraft<'a> {
             match depth {
                 0 => {
                     budget.nodes += 1;
-                    budget.note(self.ground.icache, home.block());
+                    budget.note(self.ground.mounted, home.block());
                 }
-                _ => budget.note_above(self.ground.icache, home.block()),
+                _ => budget.note_above(self.ground.mounted, home.block()),
             }
             here = self.nodes[here].parent.0;
         }
     }
 
-    fn path_to(&self, logical: u64) -> Option<Path> {
+    fn path_to(&self, logical: u64) -> Option<PointerPath> {
         let logical = u32::try_from(logical).ok()?;
-        Path::to(LBlock(logical), self.size)
+        PointerPath::to(LBlock(logical), self.size)
     }
 
     fn check(&self, pointer: u32) -> Result<FsBlock, Error> {
         let block = FsBlock(pointer.into());
-        let volume = self.ground.icache.volume();
+        let volume = self.ground.mounted.volume();
         match volume.blocks().contains(&block.0) {
             true => {
                 volume.check_unowned(self.ground.ino, block, 1)?;
@@ -173,7 +173,7 @@ impl<'a> MapDraft<'a> {
     }
 
     /// Follows a path to its last pointer, making what is missing on the way if `makes`.
-    fn follow(&mut self, path: &Path, makes: bool) -> Result<Place, Error> {
+    fn follow(&mut self, path: &PointerPath, makes: bool) -> Result<Place, Error> {
         let (mut node, mut at) = (0, path.word());
         for (index, below) in path.indices().iter().zip((0..path.levels()).rev()) {
             let known = self.nodes[node].below.get(&at).copied();
@@ -212,7 +212,7 @@ impl<'a> MapDraft<'a> {
             let corrupt = Corrupt::at(Site::MapShared).ino(self.ground.ino);
             return Err(corrupt.block(home).into());
         }
-        let volume = self.ground.icache.volume();
+        let volume = self.ground.mounted.volume();
         let block = volume.read_block(home, Kind::Pointers, Ino(0), |_| Ok(()))?;
         let pointers = 0..(self.size.bytes() / 4) as u32;
         let words = pointers
@@ -285,12 +285,12 @@ impl<'a> MapDraft<'a> {
 }
 
 /// Adds a block to runs.
-fn push(pieces: &mut Vec<Piece>, logical: u64, physical: FsBlock) {
+fn push(pieces: &mut Vec<MapPiece>, logical: u64, physical: FsBlock) {
     match pieces.last_mut() {
         Some(last) if last.end() == logical && last.physical.0 + last.len == physical.0 => {
             last.len += 1;
         }
-        _ => pieces.push(Piece {
+        _ => pieces.push(MapPiece {
             logical,
             physical,
             len: 1,

@@ -8,12 +8,12 @@
 use std::ops::Range;
 
 use ondisk::extent::{
-    self, Entries, Expect, Extent, ExtentIndex, MAX_DEPTH, MAX_LEN, ROOT_ENTRIES,
+    self, Expect, Extent, ExtentEntries, ExtentIndex, MAX_DEPTH, MAX_LEN, ROOT_ENTRIES,
 };
 use ondisk::inode::BLOCK_AREA;
 use ondisk::{FsBlock, LBlock};
 
-use super::draft::{Budget, Ground, Home, Outcome, Piece};
+use super::draft::{Budget, Ground, Home, MapPiece, Outcome};
 use super::tree::read_node;
 use crate::error::Error;
 
@@ -37,10 +37,10 @@ enum Items {
 }
 
 impl Items {
-    fn of(entries: Entries<'_>) -> Items {
+    fn of(entries: ExtentEntries<'_>) -> Items {
         match entries {
-            Entries::Extents(extents) => Items::Extents(extents.to_vec()),
-            Entries::Indices(indices) => {
+            ExtentEntries::Extents(extents) => Items::Extents(extents.to_vec()),
+            ExtentEntries::Indices(indices) => {
                 let child = |index: &ExtentIndex| Child {
                     first: index.block(),
                     link: Link::Disk(index.leaf()),
@@ -112,8 +112,8 @@ fn longest(unwritten: bool) -> u64 {
     u64::from(MAX_LEN) - u64::from(unwritten)
 }
 
-fn piece_of(extent: &Extent) -> Piece {
-    Piece {
+fn piece_of(extent: &Extent) -> MapPiece {
+    MapPiece {
         logical: extent.block().into(),
         physical: extent.start(),
         len: extent.len().into(),
@@ -122,7 +122,7 @@ fn piece_of(extent: &Extent) -> Piece {
 }
 
 /// The extent of a piece that is no longer than one and ends within 2^32 blocks.
-fn extent_of(piece: Piece) -> Extent {
+fn extent_of(piece: MapPiece) -> Extent {
     let (logical, len) = (piece.logical as u32, piece.len as u16);
     Extent::new(LBlock(logical), len, piece.physical, piece.unwritten)
 }
@@ -139,9 +139,9 @@ fn join(left: &Extent, right: &Extent) -> Option<Extent> {
 
 impl<'a> TreeDraft<'a> {
     pub(super) fn new(ground: Ground<'a>, root: &[u8; BLOCK_AREA]) -> Result<TreeDraft<'a>, Error> {
-        let expect = Expect::root(ground.icache.volume().blocks());
+        let expect = Expect::root(ground.mounted.volume().blocks());
         let node =
-            extent::Node::verify(root, &expect).map_err(|corrupt| corrupt.ino(ground.ino))?;
+            extent::ExtentNode::verify(root, &expect).map_err(|corrupt| corrupt.ino(ground.ino))?;
         let root = Node {
             home: Home::Root,
             depth: node.depth(),
@@ -156,7 +156,7 @@ impl<'a> TreeDraft<'a> {
     }
 
     /// Puts a run into the tree, where nothing is mapped.
-    pub(super) fn insert(&mut self, piece: Piece) -> Result<(), Error> {
+    pub(super) fn insert(&mut self, piece: MapPiece) -> Result<(), Error> {
         if piece.end() > u64::from(u32::MAX) {
             return Err(Error::FileTooLarge);
         }
@@ -264,7 +264,7 @@ impl<'a> TreeDraft<'a> {
     }
 
     fn room(&self, node: usize) -> usize {
-        let block_bytes = self.ground.icache.volume().geometry().block_size().bytes();
+        let block_bytes = self.ground.mounted.volume().geometry().block_size().bytes();
         match node {
             0 => ROOT_ENTRIES.into(),
             _ => extent::block_entries(block_bytes).into(),
@@ -319,14 +319,14 @@ impl<'a> TreeDraft<'a> {
         covers: Range<u64>,
     ) -> Result<usize, Error> {
         let Ground {
-            icache, ino, seed, ..
+            mounted, ino, seed, ..
         } = self.ground;
         let depth = self.nodes[parent].depth;
-        let block = read_node(icache.volume(), (ino, seed), home, covers, depth)?;
+        let block = read_node(mounted.volume(), (ino, seed), home, covers, depth)?;
         self.nodes.push(Node {
             home: Home::Old(home),
             depth: extent::depth(&block),
-            items: Items::of(extent::Node::view(&block)),
+            items: Items::of(extent::ExtentNode::view(&block)),
             is_dirty: false,
             is_gone: false,
         });
@@ -337,12 +337,12 @@ impl<'a> TreeDraft<'a> {
         Ok(node)
     }
 
-    /// Takes the runs of a range out; see [`super::draft::Draft::take`].
+    /// Takes the runs of a range out; see [`super::draft::ExtentDraft::take`].
     pub(super) fn take(
         &mut self,
         range: Range<u64>,
         budget: &mut Budget,
-    ) -> Result<(Vec<Piece>, u64), Error> {
+    ) -> Result<(Vec<MapPiece>, u64), Error> {
         let mut pieces = Vec::new();
         let mut at = range.start;
         while at < range.end {
@@ -353,8 +353,8 @@ impl<'a> TreeDraft<'a> {
             for (node, _) in &path.steps {
                 match (&self.nodes[*node].home, self.nodes[*node].depth) {
                     (Home::Root, _) => {}
-                    (home, 0) => budget.note(self.ground.icache, home.block()),
-                    (home, _) => budget.note_above(self.ground.icache, home.block()),
+                    (home, 0) => budget.note(self.ground.mounted, home.block()),
+                    (home, _) => budget.note_above(self.ground.mounted, home.block()),
                 }
             }
             let end = path.end.min(range.end);
@@ -373,10 +373,10 @@ impl<'a> TreeDraft<'a> {
         path: &Path,
         range: Range<u64>,
         budget: &mut Budget,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<MapPiece>,
     ) -> Result<u64, Error> {
         let (leaf, behind) = path.leaf();
-        let icache = self.ground.icache;
+        let mounted = self.ground.mounted;
         // The extent before the place may reach into the range.
         let mut at = behind.saturating_sub(1);
         // An image may come with leaves that hold nothing: such a leaf is freed, which the step pays for too.
@@ -392,9 +392,9 @@ impl<'a> TreeDraft<'a> {
                 continue;
             }
             let wanted = whole.cut(&range);
-            let volume = icache.volume();
+            let volume = mounted.volume();
             volume.check_unowned(self.ground.ino, wanted.physical, wanted.len)?;
-            let granted = budget.spend(icache, wanted.physical, wanted.len);
+            let granted = budget.spend(mounted, wanted.physical, wanted.len);
             if granted == 0 {
                 return Ok(wanted.logical);
             }
@@ -501,7 +501,7 @@ impl<'a> TreeDraft<'a> {
     }
 
     fn encode(self) -> Outcome<'a> {
-        let block_bytes = self.ground.icache.volume().geometry().block_size().bytes();
+        let block_bytes = self.ground.mounted.volume().geometry().block_size().bytes();
         let homes: Vec<FsBlock> = self.nodes.iter().map(|node| node.home.block()).collect();
         let mut outcome = Outcome::default();
         for node in self.nodes {
@@ -516,7 +516,9 @@ impl<'a> TreeDraft<'a> {
                 continue;
             }
             let bytes = |bytes: &mut [u8]| match &node.items {
-                Items::Extents(all) => extent::encode(bytes, node.depth, Entries::Extents(all)),
+                Items::Extents(all) => {
+                    extent::encode(bytes, node.depth, ExtentEntries::Extents(all))
+                }
                 Items::Children(children) => {
                     let index = |child: &Child| {
                         let leaf = match child.link {
@@ -526,7 +528,7 @@ impl<'a> TreeDraft<'a> {
                         ExtentIndex::new(LBlock(child.first), leaf)
                     };
                     let indices: Vec<ExtentIndex> = children.iter().map(index).collect();
-                    extent::encode(bytes, node.depth, Entries::Indices(&indices));
+                    extent::encode(bytes, node.depth, ExtentEntries::Indices(&indices));
                 }
             };
             match node.home {

@@ -1,6 +1,6 @@
 //! Walks a block map: direct pointers, then blocks of pointers of one, two and three levels.
 
-use ondisk::indirect::{self, Path};
+use ondisk::indirect::{self, PointerPath};
 use ondisk::{BlockSize, Corrupt, FsBlock, Ino, LBlock, Site};
 
 use super::Mapping;
@@ -44,7 +44,7 @@ impl Map {
         let mut logical = from;
         // Each step moves forward by at least one block or ends.
         while let Ok(block) = u32::try_from(logical) {
-            let Some(path) = Path::to(LBlock(block), self.size) else {
+            let Some(path) = PointerPath::to(LBlock(block), self.size) else {
                 return Ok(None);
             };
             match self.follow(volume, &path)? {
@@ -75,7 +75,7 @@ impl Map {
         }
     }
 
-    fn follow(&mut self, volume: &Volume, path: &Path) -> Result<End, Error> {
+    fn follow(&mut self, volume: &Volume, path: &PointerPath) -> Result<End, Error> {
         let mut pointer = self.words[path.word()];
         let levels = path.levels();
         if levels == 0 {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use buffer::Block;
 use ondisk::Ino;
-use ondisk::extent::{self, Entries, Expect, Extent, Node};
+use ondisk::extent::{self, Expect, Extent, ExtentEntries, ExtentNode};
 use ondisk::inode::BLOCK_AREA;
 use sync::Arc;
 
@@ -27,8 +27,8 @@ struct Level {
 }
 
 impl Level {
-    fn entries(&self) -> Entries<'_> {
-        Node::view(match &self.bytes {
+    fn entries(&self) -> ExtentEntries<'_> {
+        ExtentNode::view(match &self.bytes {
             Bytes::Root(bytes) => bytes,
             Bytes::Block(block) => block,
         })
@@ -37,8 +37,8 @@ impl Level {
     /// Moves to the entry that covers `from`, or the first one after it.
     fn seek(&mut self, from: u64) {
         self.at = match self.entries() {
-            Entries::Extents(all) => all.partition_point(|extent| extent.end() <= from),
-            Entries::Indices(all) => all
+            ExtentEntries::Extents(all) => all.partition_point(|extent| extent.end() <= from),
+            ExtentEntries::Indices(all) => all
                 .partition_point(|index| u64::from(index.block()) <= from)
                 .saturating_sub(1),
         };
@@ -87,7 +87,8 @@ impl Tree {
     pub(super) fn new(volume: &Volume, inode: &LoadedInode) -> Result<Tree, Error> {
         let root = *inode.block_area();
         let ino = inode.ino();
-        Node::verify(&root, &Expect::root(volume.blocks())).map_err(|corrupt| corrupt.ino(ino))?;
+        ExtentNode::verify(&root, &Expect::root(volume.blocks()))
+            .map_err(|corrupt| corrupt.ino(ino))?;
         let level = Level {
             bytes: Bytes::Root(root),
             end: 1 << 32,
@@ -115,7 +116,7 @@ impl Tree {
         self.at = from;
         while let Some(level) = self.levels.last_mut() {
             match level.entries() {
-                Entries::Extents(all) => {
+                ExtentEntries::Extents(all) => {
                     let Some(extent) = all.get(level.at) else {
                         self.levels.pop();
                         self.step();
@@ -129,8 +130,10 @@ impl Tree {
                         return Ok(Some(run));
                     }
                 }
-                Entries::Indices(all) if level.at < all.len() => self.descend(volume, from)?,
-                Entries::Indices(_) => {
+                ExtentEntries::Indices(all) if level.at < all.len() => {
+                    self.descend(volume, from)?
+                }
+                ExtentEntries::Indices(_) => {
                     self.levels.pop();
                     self.step();
                 }
@@ -154,7 +157,7 @@ impl Tree {
             if level.at == 0 {
                 level.seek(from);
             }
-            let Entries::Indices(all) = level.entries() else {
+            let ExtentEntries::Indices(all) = level.entries() else {
                 return Ok(());
             };
             let Some(index) = all.get(level.at) else {
@@ -204,8 +207,8 @@ pub(super) fn next_in_root(
     from: u64,
 ) -> Result<Option<Mapping>, Error> {
     let (root, ino) = (inode.block_area(), inode.ino());
-    Node::verify(root, &Expect::root(volume.blocks())).map_err(|corrupt| corrupt.ino(ino))?;
-    let Entries::Extents(all) = Node::view(root) else {
+    ExtentNode::verify(root, &Expect::root(volume.blocks())).map_err(|corrupt| corrupt.ino(ino))?;
+    let ExtentEntries::Extents(all) = ExtentNode::view(root) else {
         return Ok(None);
     };
     let at = all.partition_point(|extent| extent.end() <= from);
@@ -239,6 +242,6 @@ pub(super) fn read_node(
         covers,
         blocks: volume.blocks(),
     };
-    Node::verify(&block, &expect).map_err(place)?;
+    ExtentNode::verify(&block, &expect).map_err(place)?;
     Ok(block)
 }

@@ -6,14 +6,14 @@
 //! last full commit, each name as long as the longest, fit in any order. For where one does not, each gap has less
 //! left than the longest takes, and so has as many as fit in it. A name that goes only leaves more room.
 
-use ondisk::dirent::{self, Form};
+use ondisk::dirent::{self, DirForm};
 
 /// Names that a change puts into the one block that it changes; it may put none, or give one to another inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     /// The block of an indexed directory; 0 for all blocks of another one, where a replay takes the first that fits.
     pub(crate) leaf: u32,
-    pub(crate) form: Form,
+    pub(crate) form: DirForm,
     pub(crate) names: usize,
     /// Bytes of the longest one's record.
     pub(crate) longest: usize,
@@ -30,7 +30,7 @@ pub(super) struct Leaf {
 
 impl Leaf {
     /// A block of entries before its first change.
-    pub(super) fn of(block: &[u8], form: Form) -> Leaf {
+    pub(super) fn of(block: &[u8], form: DirForm) -> Leaf {
         // What is broken was found before the change was made; here it is no room.
         let entries = dirent::entries(block, form).map_while(Result::ok);
         let gaps = entries.map(|entry| match entry.is_used() {
@@ -59,13 +59,13 @@ impl Leaf {
 #[cfg(test)]
 mod tests {
     use model::Random;
-    use ondisk::dirent::BlockWriter;
+    use ondisk::dirent::DirBlockWriter;
     use ondisk::{BlockSize, FileType, Ino};
 
     use super::*;
 
-    fn form() -> Form {
-        Form {
+    fn form() -> DirForm {
+        DirForm {
             block_size: BlockSize::from_bytes(1024).unwrap(),
             checksum: true,
             filetype: true,
@@ -101,7 +101,7 @@ mod tests {
                 format!("{number:0>len$}").into_bytes()
             };
             let mut block = vec![0; 1024];
-            BlockWriter::new(&mut block, form()).finish();
+            DirBlockWriter::new(&mut block, form()).finish();
             let old: Vec<_> = (0..200).map(&mut name).collect();
             let old: Vec<_> = old
                 .into_iter()

@@ -9,14 +9,14 @@ impl Fs {
     /// Whether it was opened for writing, whatever became of it.
     #[must_use]
     pub fn is_opened_for_writing(&self) -> bool {
-        self.icache.volume().is_writable()
+        self.mounted.volume().is_writable()
     }
 
     /// Whether it can be changed: it was opened for writing, its journal was not aborted, and no corruption was met
     /// after which nothing is to be changed ([`crate::OnError`]).
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        let writing = self.icache.volume().writing();
+        let writing = self.mounted.volume().writing();
         writing
             .is_ok_and(|writing| writing.journal.check().is_ok() && !writing.errors.is_read_only())
     }
@@ -29,10 +29,10 @@ impl Fs {
     /// # Errors
     /// `ReadOnly`; `Aborted`, also without a journal; `Unwritable` while files are being deleted.
     pub fn begin_atomic(&mut self) -> Result<(), Error> {
-        attr::write_lazy(&self.icache)?;
+        attr::write_lazy(&self.mounted)?;
         // It commits every so often.
         self.attendant = None;
-        mount::hold(&self.icache)
+        mount::hold(&self.mounted)
     }
 
     /// Commits all that was done since [`Fs::begin_atomic`] as one transaction, and closes the file system.
@@ -40,7 +40,7 @@ impl Fs {
     /// # Errors
     /// `Aborted` when it does not fit one; then nothing was changed. As [`Fs::close`].
     pub fn close_atomic(self) -> Result<(), Error> {
-        mount::unmount_held(&self.icache)
+        mount::unmount_held(&self.mounted)
     }
 
     /// Closes the file system as it was at [`Fs::begin_atomic`].
@@ -48,6 +48,6 @@ impl Fs {
     /// # Errors
     /// `ReadOnly`, `Io`; what was done is forgotten all the same.
     pub fn abandon(self) -> Result<(), Error> {
-        mount::abandon(&self.icache)
+        mount::abandon(&self.mounted)
     }
 }

@@ -7,11 +7,11 @@ use sync::clock::Duration;
 use sync::thread::{Builder, JoinHandle};
 
 use crate::error::Error;
-use crate::icache::Icache;
+use crate::icache::MountedFs;
 
 /// The thread; dropping this ends it, after what it is doing.
 pub(super) struct Attendant {
-    icache: Arc<Icache>,
+    mounted: Arc<MountedFs>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -20,9 +20,9 @@ impl Attendant {
     ///
     /// # Errors
     /// `ReadOnly`; `Io` when the system gives no thread.
-    pub(super) fn start(icache: &Arc<Icache>, interval: Duration) -> Result<Attendant, Error> {
-        icache.volume().writing()?;
-        let lent = Arc::clone(icache);
+    pub(super) fn start(mounted: &Arc<MountedFs>, interval: Duration) -> Result<Attendant, Error> {
+        mounted.volume().writing()?;
+        let lent = Arc::clone(mounted);
         let work = move || {
             if let Ok(writing) = lent.volume().writing() {
                 writing.journal.attend(&*lent, interval);
@@ -38,7 +38,7 @@ impl Attendant {
             })
         })?;
         Ok(Attendant {
-            icache: Arc::clone(icache),
+            mounted: Arc::clone(mounted),
             thread: Some(thread),
         })
     }
@@ -46,7 +46,7 @@ impl Attendant {
 
 impl Drop for Attendant {
     fn drop(&mut self) {
-        if let Ok(writing) = self.icache.volume().writing() {
+        if let Ok(writing) = self.mounted.volume().writing() {
             // While the file system is frozen, the thread may wait for its thaw.
             writing.journal.thaw();
             writing.journal.dismiss();

@@ -8,14 +8,14 @@ use device::BlockDevice;
 use model::Random;
 use ondisk::FsBlock;
 use simulate::CowDevice;
-use sync::schedule::{self, Plan};
+use sync::schedule::{self, SchedulePlan};
 use sync::{Arc, Mutex, Rank};
 
 use super::*;
 use crate::error::Error;
-use crate::group::{Run, Wanted};
-use crate::mballoc::{self, Blocks, Reach, Target};
-use crate::sb::Purpose;
+use crate::group::{GroupRun, ScanPurpose};
+use crate::mballoc::{self, BlockRequest, Blocks, Reach};
+use crate::sb::BlockPurpose;
 
 fn clock() -> Timestamp {
     Timestamp {
@@ -62,7 +62,7 @@ impl Owners {
         Owners(Mutex::new(Rank::Leaf, vec![false; 6 << 10]))
     }
 
-    fn change(&self, run: Run, is_owned: bool) {
+    fn change(&self, run: GroupRun, is_owned: bool) {
         let mut owned = self.0.lock();
         for block in run.start.0..run.start.0 + u64::from(run.len) {
             let before = std::mem::replace(&mut owned[block as usize], is_owned);
@@ -81,7 +81,7 @@ struct Worker<'a> {
     owners: &'a Owners,
     random: Random,
     taken: Vec<Blocks<'a>>,
-    applied: Vec<Run>,
+    applied: Vec<GroupRun>,
 }
 
 impl<'a> Worker<'a> {
@@ -96,9 +96,9 @@ impl<'a> Worker<'a> {
     }
 
     fn take(&mut self, most: u64) -> bool {
-        let icache = &self.fs.icache;
+        let mounted = &self.fs.mounted;
         let want = 1 + self.random.below(most) as u32;
-        let target = Target {
+        let target = BlockRequest {
             goal: FsBlock(1 + self.random.below(6000)),
             reach: Reach::Volume,
             want,
@@ -106,7 +106,7 @@ impl<'a> Worker<'a> {
             is_near: self.random.below(2) == 0,
             floor: 0,
         };
-        match mballoc::take(icache.volume(), icache.groups(), &target) {
+        match mballoc::take(mounted.volume(), mounted.groups(), &target) {
             Ok(blocks) => {
                 assert!(blocks.run().len <= want);
                 self.owners.change(blocks.run(), true);
@@ -124,7 +124,10 @@ impl<'a> Worker<'a> {
         };
         if blocks.run().len > 1 && self.random.below(2) == 0 {
             let part = blocks.split(1 + self.random.below(u64::from(blocks.run().len) - 1) as u32);
-            let (groups, geometry) = (self.fs.icache.groups(), self.fs.icache.volume().geometry());
+            let (groups, geometry) = (
+                self.fs.mounted.groups(),
+                self.fs.mounted.volume().geometry(),
+            );
             self.taken.push(part.set_aside().take_up(groups, geometry));
         }
         self.owners.change(blocks.run(), false);
@@ -135,8 +138,8 @@ impl<'a> Worker<'a> {
         let Some(blocks) = self.taken.pop() else {
             return;
         };
-        let credits = self.fs.icache.reserve(8, 0).unwrap();
-        let handle = self.fs.icache.begin(credits).unwrap();
+        let credits = self.fs.mounted.reserve(8, 0).unwrap();
+        let handle = self.fs.mounted.begin(credits).unwrap();
         self.applied.push(blocks.apply(&handle));
     }
 
@@ -144,16 +147,16 @@ impl<'a> Worker<'a> {
         let Some(run) = self.applied.pop() else {
             return;
         };
-        let icache = &self.fs.icache;
+        let mounted = &self.fs.mounted;
         let runs = [(run.start, run.len.into())];
-        let claim = || icache.claim_blocks(Ino(12), &runs).unwrap();
+        let claim = || mounted.claim_blocks(Ino(12), &runs).unwrap();
         if self.random.below(3) == 0 {
             // Changes its mind.
             drop(claim());
         }
         let freeing = claim();
-        let credits = icache.reserve(freeing.cost(), 0).unwrap();
-        let handle = icache.begin(credits).unwrap();
+        let credits = mounted.reserve(freeing.cost(), 0).unwrap();
+        let handle = mounted.begin(credits).unwrap();
         // Nobody gets them before the epoch is durable.
         self.owners.change(run, false);
         freeing.apply(&handle);
@@ -205,9 +208,9 @@ fn judge(device: &CowDevice) {
 fn run_schedule(image: &[u8], seed: u64) -> (u64, u64) {
     let device = Arc::new(CowDevice::new(image.to_vec().into()));
     let points = 5_000_000;
-    let run = schedule::run(Plan { seed, points }, || {
+    let run = schedule::run(SchedulePlan { seed, points }, || {
         let fs = open(&device);
-        let free = fs.icache.groups().blocks.sum();
+        let free = fs.mounted.groups().blocks.sum();
         let owners = Owners::new();
         sync::thread::workers(3, |thread| {
             let mut worker = Worker::new(&fs, &owners, seed * 3 + thread as u64);
@@ -215,7 +218,10 @@ fn run_schedule(image: &[u8], seed: u64) -> (u64, u64) {
             worker.end();
         });
         fs.sync().unwrap();
-        assert_eq!((fs.icache.groups().blocks.sum(), owners.count()), (free, 0));
+        assert_eq!(
+            (fs.mounted.groups().blocks.sum(), owners.count()),
+            (free, 0)
+        );
         // Now all take until nothing is left, and what they have is everything.
         let all = Mutex::new(Rank::Leaf, 0);
         sync::thread::workers(3, |thread| {
@@ -226,7 +232,10 @@ fn run_schedule(image: &[u8], seed: u64) -> (u64, u64) {
                 let _kept = blocks.set_aside();
             });
         });
-        assert_eq!((owners.count(), fs.icache.groups().blocks.sum()), (free, 0));
+        assert_eq!(
+            (owners.count(), fs.mounted.groups().blocks.sum()),
+            (free, 0)
+        );
         let names = ["mballoc.groups_evicted", "mballoc.lock_skips"];
         names.map(|name| counter(&fs, name))
     });
@@ -276,11 +285,12 @@ fn both_ways_to_scan_find_the_same_groups_at_any_time() {
         }
         let next = |form: &str, range: std::ops::Range<u32>, wanted| {
             fs.choose(&format!("mb_optimize_scan={form}")).unwrap();
-            fs.icache.groups().next_group(range, wanted)
+            fs.mounted.groups().next_group(range, wanted)
         };
-        let orders = (0..9).flat_map(|order| [Wanted::Chunk(order), Wanted::Average(order)]);
-        let runs = [1, 2, 3, 7, 64, 100].map(Wanted::Run);
-        for wanted in orders.chain(runs).chain([Wanted::Any]) {
+        let orders =
+            (0..9).flat_map(|order| [ScanPurpose::Chunk(order), ScanPurpose::Average(order)]);
+        let runs = [1, 2, 3, 7, 64, 100].map(ScanPurpose::Run);
+        for wanted in orders.chain(runs).chain([ScanPurpose::Any]) {
             let start = worker.random.below(24) as u32;
             let found = next("1", start..24, wanted);
             assert_eq!(found, next("0", start..24, wanted), "{wanted:?}");
@@ -304,7 +314,7 @@ fn groups_leave_memory_and_come_back_as_they_were() {
     let fs = open(&device);
     let owners = Owners::new();
     let mut worker = Worker::new(&fs, &owners, 1);
-    let free = fs.icache.groups().blocks.sum();
+    let free = fs.mounted.groups().blocks.sum();
     for round in 0..40 {
         (0..4).for_each(|_| {
             worker.take(50);
@@ -318,13 +328,13 @@ fn groups_leave_memory_and_come_back_as_they_were() {
         }
         fs.sync().unwrap();
         assert!(counter(&fs, "mballoc.groups_in_memory") <= 1);
-        let sum = fs.icache.groups().blocks.sum();
+        let sum = fs.mounted.groups().blocks.sum();
         assert_eq!(sum + owners.count(), free);
     }
     assert!(counter(&fs, "mballoc.groups_evicted") > 50);
     worker.end();
     fs.sync().unwrap();
-    assert_eq!(fs.icache.groups().blocks.sum(), free);
+    assert_eq!(fs.mounted.groups().blocks.sum(), free);
     fs.close().unwrap();
     judge(&device);
 }
@@ -337,7 +347,7 @@ fn two_who_find_no_space_at_once_both_get_what_was_kept() {
     for seed in 0..60 {
         let device = Arc::new(CowDevice::new(image.clone().into()));
         let points = 5_000_000;
-        let run = schedule::run(Plan { seed, points }, || {
+        let run = schedule::run(SchedulePlan { seed, points }, || {
             let fs = open(&device);
             let owners = Owners::new();
             let mut worker = Worker::new(&fs, &owners, seed);
@@ -347,17 +357,17 @@ fn two_who_find_no_space_at_once_both_get_what_was_kept() {
             let kept = worker.taken.pop().unwrap();
             // Enough for two rows, wherever the first one lies in it.
             assert!(kept.run().len >= 32);
-            let icache = &fs.icache;
-            let over = icache.preallocations().keep_near(0, kept.set_aside());
-            assert_eq!((over, icache.groups().blocks.sum()), (None, 0));
+            let mounted = &fs.mounted;
+            let over = mounted.preallocations().keep_near(0, kept.set_aside());
+            assert_eq!((over, mounted.groups().blocks.sum()), (None, 0));
             let taken = Mutex::new(Rank::Leaf, Vec::new());
             sync::thread::workers(2, |_| {
-                let blocks = icache.take_blocks(Purpose::Freeing, FsBlock(1), 8);
+                let blocks = mounted.take_blocks(BlockPurpose::Freeing, FsBlock(1), 8);
                 taken.lock().push(blocks.unwrap().set_aside());
             });
             for blocks in taken.into_inner() {
                 assert_eq!(blocks.run().len, 8);
-                drop(icache.take_up(blocks));
+                drop(mounted.take_up(blocks));
             }
             drop(worker);
         });

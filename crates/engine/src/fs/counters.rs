@@ -27,14 +27,14 @@ impl Fs {
                 ("journal.lease_recalls", journal.lease_recalls.sum()),
             ]);
         }
-        if self.icache.volume().is_writable() {
-            counters.extend(self.icache.groups().inodes.counters());
-            counters.extend(self.icache.groups().counters());
-            counters.extend(self.icache.inodes().counters());
-            counters.extend(self.icache.ialloc().counters());
+        if self.mounted.volume().is_writable() {
+            counters.extend(self.mounted.groups().inodes.counters());
+            counters.extend(self.mounted.groups().counters());
+            counters.extend(self.mounted.inodes().counters());
+            counters.extend(self.mounted.ialloc().counters());
         }
-        if self.icache.volume().is_writable() {
-            let kept = self.icache.preallocations();
+        if self.mounted.volume().is_writable() {
+            let kept = self.mounted.preallocations();
             counters.extend([
                 ("prealloc.hits", kept.hits.sum()),
                 ("prealloc.refills", kept.refills.sum()),
@@ -44,8 +44,8 @@ impl Fs {
                 ("prealloc.blocks", kept.blocks()),
             ]);
         }
-        counters.extend(self.icache.orphans().counters());
-        if let Some(fast) = self.icache.fast() {
+        counters.extend(self.mounted.orphans().counters());
+        if let Some(fast) = self.mounted.fast() {
             counters.extend(fast.counters());
         }
         counters

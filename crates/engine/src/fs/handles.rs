@@ -20,25 +20,25 @@ impl Fs {
     }
 
     fn by_handle(&self, ino: Ino, generation: Generation) -> Result<InodeRef<'_>, Error> {
-        let icache = &*self.icache;
-        let used = || match icache.load_used(ino) {
+        let mounted = &*self.mounted;
+        let used = || match mounted.load_used(ino) {
             Err(Error::NotFound) => Err(Error::Stale),
             inode => inode,
         };
         let is_it = |found: Generation| (found == generation).then_some(()).ok_or(Error::Stale);
-        if icache.volume().check_ordinary(ino).is_err() {
+        if mounted.volume().check_ordinary(ino).is_err() {
             // The file system's own is nobody's to open.
             return Err(Error::Stale);
         }
-        if !icache.volume().is_writable() {
-            let found = icache.load(ino);
+        if !mounted.volume().is_writable() {
+            let found = mounted.load(ino);
             let found = found.ok().filter(|inode| inode.mode() != 0);
             is_it(found.ok_or(Error::Stale)?.generation())?;
             let inode = used()?;
-            return Ok(InodeRef { icache, inode });
+            return Ok(InodeRef { mounted, inode });
         }
-        let live = icache.get_by_handle(ino, generation)?;
-        let _settled = icache.settled(&live);
+        let live = mounted.get_by_handle(ino, generation)?;
+        let _settled = mounted.settled(&live);
         let inode = used()?;
         is_it(inode.generation())?;
         if inode.links_count() == 0 && !live.is_held() {
@@ -46,6 +46,6 @@ impl Fs {
             return Err(Error::Stale);
         }
         live.hold();
-        Ok(InodeRef { icache, inode })
+        Ok(InodeRef { mounted, inode })
     }
 }

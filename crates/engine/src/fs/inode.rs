@@ -10,7 +10,7 @@ use crate::attr;
 use crate::data;
 use crate::error::Error;
 use crate::extent::Mappings;
-use crate::icache::{Icache, LoadedInode};
+use crate::icache::{LoadedInode, MountedFs};
 use crate::sb::Volume;
 use crate::xattr::{self, Xattr};
 
@@ -112,7 +112,7 @@ impl Metadata {
 
 /// An inode in hand: its methods find it without looking it up again.
 pub struct InodeRef<'fs> {
-    pub(super) icache: &'fs Icache,
+    pub(super) mounted: &'fs MountedFs,
     pub(super) inode: LoadedInode,
 }
 
@@ -120,7 +120,7 @@ impl InodeRef<'_> {
     /// What `stat` tells.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
-        Metadata::of(self.icache.volume(), self.inode.ino(), &self.inode)
+        Metadata::of(self.mounted.volume(), self.inode.ino(), &self.inode)
     }
 
     /// Fills `buf` from byte `offset`; returns how many bytes there were, fewer than asked for only at the end.
@@ -129,14 +129,14 @@ impl InodeRef<'_> {
     /// `IsDirectory` or `NotRegular` for what is no regular file, `Encrypted` and `Unsupported` (verity) for what
     /// can't be read, `Corrupt` for broken maps, `Io`.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        match self.icache.volume().is_writable() {
+        match self.mounted.volume().is_writable() {
             // The map may have changed since the inode was found.
             true => {
-                let read = data::read_now(self.icache, self.inode.ino(), offset, buf)?;
-                attr::accessed(self.icache, self.inode.ino());
+                let read = data::read_now(self.mounted, self.inode.ino(), offset, buf)?;
+                attr::accessed(self.mounted, self.inode.ino());
                 Ok(read)
             }
-            false => data::read(self.icache.volume(), &self.inode, offset, buf),
+            false => data::read(self.mounted.volume(), &self.inode, offset, buf),
         }
     }
 
@@ -146,7 +146,7 @@ impl InodeRef<'_> {
     /// # Errors
     /// When the root of the extent tree is broken; later errors come from the iterator.
     pub fn mappings(&self) -> Result<Mappings<'_>, Error> {
-        Mappings::new(self.icache.volume(), &self.inode, 0..u64::MAX)
+        Mappings::new(self.mounted.volume(), &self.inode, 0..u64::MAX)
     }
 
     /// Whether contents begin in the inode itself; such a file has no mappings.
@@ -160,8 +160,8 @@ impl InodeRef<'_> {
     /// # Errors
     /// `NotSymlink`, `Encrypted`, `Corrupt`, `Io`.
     pub fn read_link(&self) -> Result<Vec<u8>, Error> {
-        let target = data::read_link(self.icache.volume(), &self.inode)?;
-        attr::accessed(self.icache, self.inode.ino());
+        let target = data::read_link(self.mounted.volume(), &self.inode)?;
+        attr::accessed(self.mounted, self.inode.ino());
         Ok(target)
     }
 
@@ -170,15 +170,15 @@ impl InodeRef<'_> {
     /// # Errors
     /// When a list or a value is broken, there are too many, or the device fails.
     pub fn xattrs(&self) -> Result<Vec<Xattr>, Error> {
-        match self.icache.volume().is_writable() {
-            true => xattr::read_now(self.icache, self.inode.ino()),
-            false => xattr::read_all(self.icache, &self.inode),
+        match self.mounted.volume().is_writable() {
+            true => xattr::read_now(self.mounted, self.inode.ino()),
+            false => xattr::read_all(self.mounted, &self.inode),
         }
     }
 
     /// The block of extended attributes, if the inode has one.
     #[must_use]
     pub fn xattr_block(&self) -> Option<FsBlock> {
-        Some(xattr::block_of(self.icache.volume(), &self.inode)).filter(|block| block.0 != 0)
+        Some(xattr::block_of(self.mounted.volume(), &self.inode)).filter(|block| block.0 != 0)
     }
 }

@@ -9,7 +9,7 @@ use ondisk::{FileType, Ino};
 
 use crate::error::Error;
 use crate::fs::Fs;
-use crate::namei::{self, Content, Named, NewInode, RenameFlag};
+use crate::namei::{self, NameIn, NewContent, NewInode, RenameFlag};
 use crate::reap;
 use crate::xattr::{self, XattrFlag};
 
@@ -19,17 +19,17 @@ impl Fs {
         parent: Ino,
         name: &[u8],
         new: NewInode,
-        content: Content<'_>,
+        content: NewContent<'_>,
     ) -> Result<Ino, Error> {
-        let ino = self.change(|icache| namei::create(icache, parent, name, new, content))?;
+        let ino = self.change(|mounted| namei::create(mounted, parent, name, new, content))?;
         self.settle_names(parent)?;
         Ok(ino)
     }
 
     /// Makes a change of names durable at once, if the directory's flags ask for that.
     fn settle_names(&self, directory: Ino) -> Result<(), Error> {
-        let flags = self.icache.load(directory)?.flags();
-        self.icache.settle_names(directory, flags)
+        let flags = self.mounted.load(directory)?.flags();
+        self.mounted.settle_names(directory, flags)
     }
 
     /// Makes an empty file; gives its number.
@@ -40,7 +40,7 @@ impl Fs {
     /// `NotPermitted` in an immutable directory; `NoSpace`, `DirectoryFull`; `ReadOnly`, `Aborted`, `Corrupt`, `Io`;
     /// `Unsupported` for kinds of directories that can't be changed yet. These are possible for every operation here.
     pub fn create(&self, parent: Ino, name: &[u8], new: NewInode) -> Result<Ino, Error> {
-        self.create_as(parent, name, new, Content::Empty)
+        self.create_as(parent, name, new, NewContent::Empty)
     }
 
     /// Makes an empty directory; gives its number.
@@ -48,7 +48,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::create`]; `LinkLimit` when the parent has as many as can be counted and no index.
     pub fn mkdir(&self, parent: Ino, name: &[u8], new: NewInode) -> Result<Ino, Error> {
-        self.create_as(parent, name, new, Content::Directory)
+        self.create_as(parent, name, new, NewContent::Directory)
     }
 
     /// Makes a symbolic link to `target`; gives its number. Of `new`, Linux takes the permissions to be 0777.
@@ -63,7 +63,7 @@ impl Fs {
         target: &[u8],
         new: NewInode,
     ) -> Result<Ino, Error> {
-        self.create_as(parent, name, new, Content::Symlink(target))
+        self.create_as(parent, name, new, NewContent::Symlink(target))
     }
 
     /// Makes a file of any type but directory and symbolic link; gives its number. `rdev` is a device's major and
@@ -80,11 +80,11 @@ impl Fs {
         new: NewInode,
     ) -> Result<Ino, Error> {
         let content = match file_type {
-            FileType::Regular => Content::Empty,
+            FileType::Regular => NewContent::Empty,
             FileType::CharDevice | FileType::BlockDevice => {
-                Content::Device(file_type, rdev.0, rdev.1)
+                NewContent::Device(file_type, rdev.0, rdev.1)
             }
-            FileType::Fifo | FileType::Socket => Content::Special(file_type),
+            FileType::Fifo | FileType::Socket => NewContent::Special(file_type),
             FileType::Directory | FileType::Symlink => return Err(Error::NotPermitted),
         };
         self.create_as(parent, name, new, content)
@@ -96,7 +96,7 @@ impl Fs {
     /// As [`Fs::create`]; `NotPermitted` for a directory, or an inode that is immutable or append only; `LinkLimit` for
     /// the 65,001st name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
-        self.change(|icache| namei::link(icache, ino, parent, name))?;
+        self.change(|mounted| namei::link(mounted, ino, parent, name))?;
         self.settle_names(parent)
     }
 
@@ -105,7 +105,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::create`]; `NotFound`; `IsDirectory`; `NotPermitted` where a flag forbids it.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
-        self.change(|icache| namei::unlink(icache, parent, name))?;
+        self.change(|mounted| namei::unlink(mounted, parent, name))?;
         self.settle_names(parent)
     }
 
@@ -114,7 +114,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::unlink`]; `NotDirectory`, `NotEmpty`; `InvalidArgument` for `.`.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
-        self.change(|icache| namei::rmdir(icache, parent, name))?;
+        self.change(|mounted| namei::rmdir(mounted, parent, name))?;
         self.settle_names(parent)
     }
 
@@ -132,15 +132,15 @@ impl Fs {
         new_name: &[u8],
         flag: RenameFlag,
     ) -> Result<(), Error> {
-        let old = Named {
+        let old = NameIn {
             directory: parent,
             name,
         };
-        let new = Named {
+        let new = NameIn {
             directory: new_parent,
             name: new_name,
         };
-        self.change(|icache| namei::rename(icache, old, new, flag))?;
+        self.change(|mounted| namei::rename(mounted, old, new, flag))?;
         self.settle_names(parent)?;
         self.settle_names(new_parent)
     }
@@ -151,7 +151,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::create`].
     pub fn create_unnamed(&self, parent: Ino, new: NewInode) -> Result<Ino, Error> {
-        self.change(|icache| namei::create_unnamed(icache, parent, new))
+        self.change(|mounted| namei::create_unnamed(mounted, parent, new))
     }
 
     /// Keeps an inode (an open file, a server's reference) although its last name may go, until it is released as
@@ -160,9 +160,9 @@ impl Fs {
     /// # Errors
     /// `ReadOnly`; as [`Fs::inode`].
     pub fn hold(&self, ino: Ino) -> Result<(), Error> {
-        let live = self.icache.get(ino)?;
+        let live = self.mounted.get(ino)?;
         let _locked = live.read_lock();
-        self.icache.load_used(ino)?;
+        self.mounted.load_used(ino)?;
         live.hold();
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Fs {
     /// As these; `Busy` if the name never stays the same between two looks.
     pub fn lookup_held(&self, directory: Ino, name: &[u8]) -> Result<Ino, Error> {
         self.noting(namei::look_at(
-            &self.icache,
+            &self.mounted,
             directory,
             name,
             |live, inode| {
@@ -198,20 +198,20 @@ impl Fs {
     /// # Errors
     /// As [`Fs::release`].
     pub fn forget(&self, ino: Ino, count: u32) -> Result<(), Error> {
-        if self.icache.release_absent(ino, count) {
+        if self.mounted.release_absent(ino, count) {
             return Ok(());
         }
-        let live = self.icache.get(ino)?;
+        let live = self.mounted.get(ino)?;
         if !live.release(count) {
             return Ok(());
         }
-        self.icache.give_back_kept(&live);
+        self.mounted.give_back_kept(&live);
         match live.snapshot().links_count() {
             0 => {
                 // Here nothing is held yet: who waits for a thaw with locks may keep others, the one who freezes among
                 // them.
                 let _change = self.enter()?;
-                self.noting(reap::doom(&self.icache, ino))
+                self.noting(reap::doom(&self.mounted, ino))
             }
             _ => Ok(()),
         }
@@ -221,17 +221,17 @@ impl Fs {
     /// the reaper thread, where there is one, else by the next change, [`Fs::sync`] or [`Fs::close`]; and without
     /// these, when the file system is opened next.
     pub fn let_go(&self, ino: Ino) {
-        if self.icache.release_absent(ino, 1) {
+        if self.mounted.release_absent(ino, 1) {
             return;
         }
         // Held and not absent, so it is in memory. Were it read and that failed, it would stay held: it has names then.
-        let Ok(live) = self.icache.get(ino) else {
+        let Ok(live) = self.mounted.get(ino) else {
             return;
         };
         if live.release(1) {
-            self.icache.give_back_kept(&live);
+            self.mounted.give_back_kept(&live);
             if live.snapshot().links_count() == 0 {
-                self.icache.doomed().leave(ino);
+                self.mounted.doomed().leave(ino);
             }
         }
     }
@@ -239,7 +239,7 @@ impl Fs {
     /// Says that one who wrote to a file will not go on: blocks that were kept for it, so that it grows in one piece,
     /// are given back. Anyone may still write to it. Waits for no I/O; does nothing for what is not in memory.
     pub fn closed(&self, ino: Ino) {
-        self.icache.closed(ino);
+        self.mounted.closed(ino);
     }
 
     /// Sets an extended attribute, by its whole name: in the inode if there is room, else in a block, which inodes with
@@ -259,7 +259,7 @@ impl Fs {
         value: &[u8],
         flag: XattrFlag,
     ) -> Result<(), Error> {
-        self.change(|icache| xattr::change(icache, ino, name, Some(value), flag))
+        self.change(|mounted| xattr::change(mounted, ino, name, Some(value), flag))
     }
 
     /// Sets an access ACL as [`Fs::set_xattr`] does, and takes set-group-ID off, as Linux does for who is neither
@@ -269,7 +269,7 @@ impl Fs {
     /// As [`Fs::set_xattr`].
     pub fn set_acl_without_set_gid(&self, ino: Ino, value: &[u8]) -> Result<(), Error> {
         let index = ondisk::xattr::INDEX_ACL_ACCESS;
-        self.change(|icache| xattr::set_acl(icache, ino, index, Some(value), true))
+        self.change(|mounted| xattr::set_acl(mounted, ino, index, Some(value), true))
     }
 
     /// Removes an extended attribute, by its whole name. One step. An ACL need not be there.
@@ -277,6 +277,6 @@ impl Fs {
     /// # Errors
     /// `NoAttribute`; as [`Fs::set_xattr`].
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Error> {
-        self.change(|icache| xattr::change(icache, ino, name, None, XattrFlag::Any))
+        self.change(|mounted| xattr::change(mounted, ino, name, None, XattrFlag::Any))
     }
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use device::BlockDevice;
 use simulate::{CowDevice, Cut, Cuts, Recorder};
-use sync::schedule::{self, Plan};
+use sync::schedule::{self, SchedulePlan};
 use sync::{Arc, Mutex, Rank};
 
 use super::*;
@@ -137,7 +137,7 @@ fn steps(device: &Recorder, fs: &Fs, left: usize) {
         device.mark(mark);
     };
     sync();
-    let claims = fs.icache.orphans().occupy(left);
+    let claims = fs.mounted.orphans().occupy(left);
     let unnamed = fs.create_unnamed(Ino::ROOT, NEW).unwrap();
     fs.write(unnamed, 0, &[3; 3000]).unwrap();
     sync();
@@ -237,9 +237,9 @@ fn run_schedule(image: &[u8], seed: u64) -> (Cuts, u64) {
     let device = Arc::new(Recorder::new(image));
     let fallbacks = Mutex::new(Rank::Leaf, 0);
     let points = 3_000_000;
-    let run = schedule::run(Plan { seed, points }, || {
+    let run = schedule::run(SchedulePlan { seed, points }, || {
         let fs = open(&device);
-        let claims = fs.icache.orphans().occupy(seed as usize % 3);
+        let claims = fs.mounted.orphans().occupy(seed as usize % 3);
         device.mark(1);
         sync::thread::workers(3, |thread| scheduled_work(&fs, thread, seed));
         fs.sync().unwrap();

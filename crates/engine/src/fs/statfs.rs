@@ -41,7 +41,7 @@ impl Fs {
     pub fn statfs(&self) -> Result<StatFs, Error> {
         let geometry = self.geometry();
         let superblock = self.superblock();
-        let volume = self.icache.volume();
+        let volume = self.mounted.volume();
         let (mut free, mut free_files) = (
             superblock.free_blocks_count(),
             u64::from(superblock.free_inodes_count()),
@@ -50,8 +50,8 @@ impl Fs {
             .reserved_blocks_count()
             .saturating_add(self.held_back());
         if let Ok(writing) = volume.writing() {
-            let groups = self.icache.groups();
-            let kept = self.icache.preallocations().blocks();
+            let groups = self.mounted.groups();
+            let kept = self.mounted.preallocations().blocks();
             (free, free_files) = (
                 groups.blocks.sum().saturating_add(kept),
                 groups.inodes.sum(),
@@ -83,7 +83,7 @@ impl Fs {
         let geometry = self.geometry();
         let (mut free, mut free_files) = (0, 0);
         for group in geometry.all_groups() {
-            let desc = group::descriptor(self.icache.volume(), group)?;
+            let desc = group::descriptor(self.mounted.volume(), group)?;
             free += u64::from(desc.free_clusters()) << geometry.cluster_ratio_bits();
             free_files += u64::from(desc.free_inodes());
         }
@@ -116,8 +116,8 @@ impl Fs {
         };
         let groups: u64 = geometry.all_groups().map(of_group).sum();
         let journal = match geometry.has(Feature::HAS_JOURNAL) {
-            true => self.icache.load(Ino::JOURNAL).map_or(0, |journal| {
-                journal.bytes(self.icache.volume()) >> geometry.block_size().bits()
+            true => self.mounted.load(Ino::JOURNAL).map_or(0, |journal| {
+                journal.bytes(self.mounted.volume()) >> geometry.block_size().bits()
             }),
             false => 0,
         };

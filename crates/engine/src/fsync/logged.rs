@@ -13,17 +13,19 @@ use std::collections::BTreeSet;
 
 use journal::Epoch;
 use journal::canary::{self, Canary};
-use logtree::closure::{self, Changes, Members, Place};
+use logtree::closure::{self, Changes, Members, NamePlace};
 use logtree::{Batch, Closure, FsyncLog, InodeState, NameState};
-use ondisk::extent::{Entries, Node};
+use ondisk::extent::{ExtentEntries, ExtentNode};
 use ondisk::{FileType, Flags, Ino, LBlock, extent, inode};
 use sync::Arc;
 
-use super::What;
+use super::SyncScope;
 use crate::error::Error;
 use crate::extent::Mappings;
-use crate::fast::{Cost, EpochChanges, FastLog, JournalArea, Ranges, RunningLog, Unlogged};
-use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
+use crate::fast::{
+    BlockRanges, Cost, EpochChanges, FastLog, JournalArea, RunningLog, UnloggedNames,
+};
+use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
 use crate::sb::needs_large_file;
 
 /// How often the closure is looked for anew because others changed names meanwhile.
@@ -49,19 +51,19 @@ enum Tried {
 /// # Errors
 /// `Corrupt`, `Io`; `Aborted` when the device failed.
 pub(super) fn log(
-    icache: &Icache,
+    mounted: &MountedFs,
     inode: &Arc<LiveInode>,
-    what: What,
+    what: SyncScope,
     changed: Epoch,
 ) -> Result<bool, Error> {
-    let (Some(fast), Some(logging)) = (icache.fast(), inode.logging()) else {
+    let (Some(fast), Some(logging)) = (mounted.fast(), inode.logging()) else {
         return Ok(false);
     };
-    let journal = &icache.volume().writing()?.journal;
+    let journal = &mounted.volume().writing()?.journal;
     let snapshot = inode.snapshot();
     if snapshot.links_count() == 0 {
         // Nothing of it is there after a crash.
-        flush_data(icache)?;
+        flush_data(mounted)?;
         return Ok(true);
     }
     let sync = |log: &FsyncLog, batch| {
@@ -72,8 +74,8 @@ pub(super) fn log(
         Ok(synced.is_ok())
     };
     let logged = match what {
-        What::All => logging.logged(changed),
-        What::Data => logging.logged_data(changed),
+        SyncScope::All => logging.logged(changed),
+        SyncScope::Data => logging.logged_data(changed),
     };
     if let (Some(batch), Some(log)) = (logged, fast.running(changed)) {
         let is_synced = sync(&log, batch)?;
@@ -81,7 +83,7 @@ pub(super) fn log(
         let is_flushed = inode.overwritten() <= journal.flushed_epoch()
             || canary::makes(Canary::OverwrittenUnflushed);
         if is_synced && !is_flushed {
-            flush_data(icache)?;
+            flush_data(mounted)?;
         }
         return Ok(is_synced);
     }
@@ -102,8 +104,8 @@ pub(super) fn log(
     }
     for _ in 0..TRIES {
         let tried = match is_directory {
-            true => try_names(icache, fast, inode, changed)?,
-            false => try_log(icache, fast, inode, Vec::new(), changed)?,
+            true => try_names(mounted, fast, inode, changed)?,
+            false => try_log(mounted, fast, inode, Vec::new(), changed)?,
         };
         match tried {
             Tried::Logged(log, batch) => return sync(&log, batch),
@@ -127,12 +129,12 @@ pub(super) fn log(
 /// long enough for others to come meanwhile, else by a flush of their own.
 ///
 /// # Errors
-/// As [`Journal::flush_data`].
+/// As [`ReplayPolicy::flush_data`].
 ///
-/// [`Journal::flush_data`]: journal::Journal::flush_data
-pub(super) fn flush_data(icache: &Icache) -> Result<(), Error> {
-    let journal = &icache.volume().writing()?.journal;
-    let running = (icache.fast())
+/// [`ReplayPolicy::flush_data`]: journal::Journal::flush_data
+pub(super) fn flush_data(mounted: &MountedFs) -> Result<(), Error> {
+    let journal = &mounted.volume().writing()?.journal;
+    let running = (mounted.fast())
         .and_then(|fast| Some((fast, fast.running(journal.current_epoch())?)))
         .filter(|(_, log)| log.gathers());
     if let Some((fast, log)) = running {
@@ -150,22 +152,22 @@ pub(super) fn flush_data(icache: &Icache) -> Result<(), Error> {
 /// Puts a directory's changed names into the log, with all that they bring. Those that are there as they are, because a
 /// file was fsynced, say, are left out.
 fn try_names(
-    icache: &Icache,
+    mounted: &MountedFs,
     fast: &FastLog,
     directory: &Arc<LiveInode>,
     changed: Epoch,
 ) -> Result<Tried, Error> {
     let changes = fast.changes(changed);
     match changes.unlogged_in(directory.ino()) {
-        Unlogged::Names(names) => return try_log(icache, fast, directory, names, changed),
-        Unlogged::Unknown => return Ok(Tried::Unloggable),
-        Unlogged::Nothing(_) => {}
+        UnloggedNames::Names(names) => return try_log(mounted, fast, directory, names, changed),
+        UnloggedNames::Unknown => return Ok(Tried::Unloggable),
+        UnloggedNames::Nothing(_) => {}
     }
     let _locked = directory.write_lock();
     if changes.has_too_many() {
         return Ok(Tried::Unloggable);
     }
-    let Unlogged::Nothing(batch) = changes.unlogged_in(directory.ino()) else {
+    let UnloggedNames::Nothing(batch) = changes.unlogged_in(directory.ino()) else {
         return Ok(Tried::Again);
     };
     // While it runs, what changed is what changed in its epoch.
@@ -183,10 +185,10 @@ fn try_names(
 
 /// Puts a file with its closure into the log, or these names of a directory with theirs.
 fn try_log(
-    icache: &Icache,
+    mounted: &MountedFs,
     fast: &FastLog,
     of: &Arc<LiveInode>,
-    names: Vec<Place>,
+    names: Vec<NamePlace>,
     changed: Epoch,
 ) -> Result<Tried, Error> {
     let changes = fast.changes(changed);
@@ -199,11 +201,11 @@ fn try_log(
     };
     let mut wanted = members.inodes.clone();
     wanted.extend(directory);
-    let found: Result<Vec<_>, Error> = wanted.iter().map(|ino| icache.get(*ino)).collect();
+    let found: Result<Vec<_>, Error> = wanted.iter().map(|ino| mounted.get(*ino)).collect();
     let found = found?;
     let locked: Vec<Exclusive<'_>> = found.iter().map(LiveInode::write_lock).collect();
     let mut gathered = Gathered {
-        icache,
+        mounted,
         changes,
         epoch: changed,
         closure: Closure::default(),
@@ -214,10 +216,10 @@ fn try_log(
             return Ok(Tried::Unloggable);
         }
     }
-    let journal = &icache.volume().writing()?.journal;
+    let journal = &mounted.volume().writing()?.journal;
     // It changes nothing, so it needs no room.
-    let handle = icache.begin(icache.reserve(0, 0)?)?;
-    let block_bytes = icache.volume().geometry().block_size().bytes();
+    let handle = mounted.begin(mounted.reserve(0, 0)?)?;
+    let block_bytes = mounted.volume().geometry().block_size().bytes();
     let is_next = handle.epoch() == changed || canary::makes(Canary::NextEpochInLog);
     let log = match is_next {
         true => fast.log(&handle, journal, block_bytes),
@@ -267,7 +269,7 @@ fn has_index(inode: &LoadedInode) -> bool {
 
 /// A closure while it is put together.
 struct Gathered<'a> {
-    icache: &'a Icache,
+    mounted: &'a MountedFs,
     changes: &'a EpochChanges,
     epoch: Epoch,
     closure: Closure,
@@ -292,15 +294,15 @@ impl Gathered<'_> {
         if kept.is_unloggable(self.epoch) {
             return Ok(false);
         }
-        let bytes = loaded.bytes(self.icache.volume());
-        let large_file = &self.icache.volume().writing()?.large_file;
+        let bytes = loaded.bytes(self.mounted.volume());
+        let large_file = &self.mounted.volume().writing()?.large_file;
         let lacks_feature = needs_large_file(bytes) && !large_file.was_on_before(self.epoch);
         if !has_record(&loaded) || lacks_feature {
             return Ok(false);
         }
         // Later its own record is there.
         if live.is_born_in(self.epoch) && kept.is_place_unseen() {
-            if !self.icache.is_place_blank(live, loaded.extra_size())? {
+            if !self.mounted.is_place_blank(live, loaded.extra_size())? {
                 kept.set_unloggable(self.epoch);
                 return Ok(false);
             }
@@ -333,7 +335,7 @@ impl Gathered<'_> {
     /// What Linux's replay of an inode with these ranges takes at most. A map that has ranges to tell is in the inode,
     /// and was there since the last full commit; what did not change of it is mapped whatever was replayed so far.
     fn replayed(&self, inode: &LoadedInode, ranges: &[logtree::Range]) -> Cost {
-        let block_size = self.icache.volume().geometry().block_size();
+        let block_size = self.mounted.volume().geometry().block_size();
         let root = inode.block_area();
         // With names, its record is there twice.
         let records = 1 + u64::from(!self.changes.names_of(inode.ino()).is_empty());
@@ -342,10 +344,10 @@ impl Gathered<'_> {
             _ => extent::block_entries(block_size.bytes()),
         };
         let (touched, largest) = self.changes.reach(inode.ino());
-        let bytes = inode.bytes(self.icache.volume()).max(largest);
+        let bytes = inode.bytes(self.mounted.volume()).max(largest);
         let blocks = bytes.div_ceil(block_size.bytes_u64());
-        let mapped: u64 = match Node::view(root) {
-            Entries::Extents(extents) => (extents.iter())
+        let mapped: u64 = match ExtentNode::view(root) {
+            ExtentEntries::Extents(extents) => (extents.iter())
                 .map(|extent| {
                     extent
                         .end()
@@ -353,7 +355,7 @@ impl Gathered<'_> {
                         .saturating_sub(extent.block().into())
                 })
                 .sum(),
-            Entries::Indices(_) => 0,
+            ExtentEntries::Indices(_) => 0,
         };
         let holes = blocks.saturating_sub(mapped.saturating_sub(touched));
         let told: u64 = ranges.iter().map(logtree::Range::records).sum();
@@ -364,10 +366,14 @@ impl Gathered<'_> {
     }
 
     /// How ranges are mapped now.
-    fn mapped(&self, inode: &LoadedInode, ranges: &Ranges) -> Result<Vec<logtree::Range>, Error> {
+    fn mapped(
+        &self,
+        inode: &LoadedInode,
+        ranges: &BlockRanges,
+    ) -> Result<Vec<logtree::Range>, Error> {
         let mut mapped = Vec::new();
         for range in ranges.iter() {
-            for run in Mappings::new(self.icache.volume(), inode, range)? {
+            for run in Mappings::new(self.mounted.volume(), inode, range)? {
                 let run = run?;
                 // Within the 2^32 blocks that a map can name.
                 mapped.push(logtree::Range {
@@ -416,7 +422,7 @@ impl Gathered<'_> {
                 self.changes.set_in_log(inode.ino());
             }
             if let Some(kept) = inode.logging() {
-                kept.set_logged(self.epoch, batch, now.bytes(self.icache.volume()));
+                kept.set_logged(self.epoch, batch, now.bytes(self.mounted.volume()));
             }
         }
         for name in &self.closure.names {
@@ -439,7 +445,7 @@ impl Gathered<'_> {
     /// they changed in this epoch.
     fn parents(&self, members: &Members) -> Result<bool, Error> {
         for (parent, _) in &members.names {
-            let live = self.icache.get(*parent)?;
+            let live = self.mounted.get(*parent)?;
             let changed = live
                 .logging()
                 .is_none_or(|kept| kept.is_unloggable(self.epoch));

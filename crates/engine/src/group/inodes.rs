@@ -18,7 +18,7 @@ use ondisk::{Geometry, Group, Ino};
 use sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use sync::{Counter, Lanes, Mutex, OnceLock, Rank};
 
-use super::space::Space;
+use super::space::ExactSum;
 use crate::error::Error;
 
 mod bits;
@@ -35,7 +35,7 @@ struct Recent([AtomicU64; RECENT]);
 
 /// What a group's descriptor says, read once.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Said {
+pub(crate) struct DescriptorInodes {
     /// Free clusters.
     pub(crate) blocks: u32,
     /// Free inodes.
@@ -51,7 +51,7 @@ const FLOOR: u64 = 32;
 
 /// What was counted.
 #[derive(Default)]
-pub(crate) struct Counters {
+pub(crate) struct InodeCounters {
     /// Words of bitmaps that were looked at.
     pub(crate) words_searched: Counter,
     /// Groups of which no inode was in use before.
@@ -61,7 +61,7 @@ pub(crate) struct Counters {
 }
 
 /// The inode numbers of all groups.
-pub(crate) struct Inodes {
+pub(crate) struct InodeNumbers {
     /// What each descriptor said is free, until its bitmap is there; 0 for a group whose bitmap can't be used. [atomic:
     /// Relaxed, hint; written under `loading`]
     said: Box<[AtomicU32]>,
@@ -76,21 +76,21 @@ pub(crate) struct Inodes {
     /// Who makes records readable. [inode table]
     pub(super) tables: Mutex<()>,
     /// How many can be had in all groups together, and are nobody's share.
-    space: Space,
+    space: ExactSum,
     /// How many windows leave for others. [const]
     floor: u64,
     /// How many are in windows, modulo 2^64.
     windowed: Counter,
-    pub(crate) counters: Counters,
+    pub(crate) counters: InodeCounters,
 }
 
-impl Inodes {
+impl InodeNumbers {
     /// Of groups of which this was said; all of them together have so many inodes.
-    pub(crate) fn new(said: &[Said], inodes: u32) -> Inodes {
+    pub(crate) fn new(said: &[DescriptorInodes], inodes: u32) -> InodeNumbers {
         // At most 2^19 inodes a group.
-        let directories = |said: &Said| AtomicI32::new(said.directories as i32);
-        Inodes {
-            space: Space::new(
+        let directories = |said: &DescriptorInodes| AtomicI32::new(said.directories as i32);
+        InodeNumbers {
+            space: ExactSum::new(
                 said.iter().map(|said| u64::from(said.inodes)).sum(),
                 floor_of(inodes),
             ),
@@ -105,7 +105,7 @@ impl Inodes {
             tables: Mutex::new(Rank::InodeTable, ()),
             floor: floor_of(inodes),
             windowed: Counter::new(),
-            counters: Counters::default(),
+            counters: InodeCounters::default(),
         }
     }
 
@@ -176,7 +176,7 @@ impl Inodes {
         recent[0].store((named << 32) + 1, Ordering::Relaxed);
     }
 
-    /// The new directories that [`Inodes::directories`] leaves out.
+    /// The new directories that [`InodeNumbers::directories`] leaves out.
     pub(crate) fn recent_directories(&self) -> BTreeMap<Group, u32> {
         let mut recent = BTreeMap::new();
         for slot in self.recent.iter().flat_map(|lane| &lane.0) {

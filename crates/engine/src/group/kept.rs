@@ -17,8 +17,8 @@ use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sync::{CachePadded, Counter, Mutex, MutexGuard, Rank};
 
 use super::bits::Bits;
-use super::scan::Wanted;
-use super::{Groups, Said, load_bits};
+use super::scan::ScanPurpose;
+use super::{DescriptorInodes, Groups, load_bits};
 use crate::error::Error;
 use crate::sb::Volume;
 
@@ -116,7 +116,7 @@ fn order_byte(len: u32) -> u8 {
 
 impl Kept {
     /// Of a group of which this was said; nothing is known about how its free blocks lie.
-    pub(super) fn new(said: &Said) -> Kept {
+    pub(super) fn new(said: &DescriptorInodes) -> Kept {
         let free = said.blocks;
         let order = u32::from(order_byte(free));
         Kept {
@@ -264,13 +264,13 @@ impl Groups {
     }
 
     /// Whether a group may have what is wanted, by its own line. A hint.
-    pub(super) fn may_have(&self, group: Group, wanted: Wanted) -> bool {
+    pub(super) fn may_have(&self, group: Group, wanted: ScanPurpose) -> bool {
         let kept = &self.kept[group.0 as usize];
         match wanted {
-            Wanted::Chunk(order) => Kept::get(&kept.largest) > order,
-            Wanted::Average(order) => Kept::get(&kept.average) > order,
-            Wanted::Run(want) => Kept::get(&kept.longest) >= want,
-            Wanted::Any => Kept::get(&kept.free_blocks) > 0,
+            ScanPurpose::Chunk(order) => Kept::get(&kept.largest) > order,
+            ScanPurpose::Average(order) => Kept::get(&kept.average) > order,
+            ScanPurpose::Run(want) => Kept::get(&kept.longest) >= want,
+            ScanPurpose::Any => Kept::get(&kept.free_blocks) > 0,
         }
     }
 

@@ -20,7 +20,7 @@ pub(super) use ordered::Orders;
 
 /// What a group is looked at for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum ScanPurpose {
     /// A free chunk of this order.
     Chunk(u32),
     /// Runs of free blocks that are as long as such a chunk on average.
@@ -34,7 +34,7 @@ pub(crate) enum Wanted {
 /// A way to go through groups.
 pub(super) trait Scan: Send + Sync {
     /// The first group of a range that may have what is wanted. A hint: who acts on it looks under the group's lock.
-    fn next(&self, groups: &Groups, range: Range<u32>, wanted: Wanted) -> Option<Group>;
+    fn next(&self, groups: &Groups, range: Range<u32>, wanted: ScanPurpose) -> Option<Group>;
 }
 
 /// Both forms, and which is used.
@@ -60,7 +60,7 @@ impl Scans {
 
 impl Groups {
     /// The first group of a range that may have what is wanted, by the form that is used.
-    pub(crate) fn next_group(&self, range: Range<u32>, wanted: Wanted) -> Option<Group> {
+    pub(crate) fn next_group(&self, range: Range<u32>, wanted: ScanPurpose) -> Option<Group> {
         self.scans.used().next(self, range, wanted)
     }
 }

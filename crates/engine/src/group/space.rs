@@ -23,7 +23,7 @@ const PART: i64 = 16;
 const PLENTY: i64 = 4 * LEASE;
 
 /// The sum; see the module.
-pub(crate) struct Space {
+pub(crate) struct ExactSum {
     /// Free, in no lease, and nobody's share. Below 0 only where descriptors promised more than bitmaps hold. [atomic:
     /// Relaxed, exact]
     free: CachePadded<AtomicI64>,
@@ -60,11 +60,11 @@ impl Default for Lane {
     }
 }
 
-impl Space {
+impl ExactSum {
     /// With so many free, of which nobody must leave more than `floor`.
-    pub(crate) fn new(free: u64, floor: u64) -> Space {
+    pub(crate) fn new(free: u64, floor: u64) -> ExactSum {
         let (free, floor) = (bounded(free), bounded(floor));
-        Space {
+        ExactSum {
             free: CachePadded::new(AtomicI64::new(free)),
             is_scarce: CachePadded::new(AtomicBool::new(free.saturating_sub(floor) < PLENTY)),
             scarcity: Mutex::new(Rank::Scarcity, ()),

@@ -4,27 +4,27 @@
 use ondisk::group_desc::flags;
 use ondisk::{Group, Ino};
 
-use super::{Said, descriptor};
+use super::{DescriptorInodes, descriptor};
 use crate::error::Error;
 use crate::sb::{Volume, Zones};
 
 /// What the descriptors say.
 #[derive(Default)]
-pub(crate) struct Survey {
+pub(crate) struct DescriptorSurvey {
     /// The groups' own blocks; others of the file system's are added before it is finished.
     pub(crate) zones: Zones,
     /// What each group has.
-    pub(crate) said: Vec<Said>,
+    pub(crate) said: Vec<DescriptorInodes>,
 }
 
-impl Survey {
+impl DescriptorSurvey {
     /// Reads all descriptors.
     ///
     /// # Errors
     /// `Corrupt`, `Io`; `Unsupported` for tables in more places than are kept.
-    pub(crate) fn read(volume: &Volume) -> Result<Survey, Error> {
+    pub(crate) fn read(volume: &Volume) -> Result<DescriptorSurvey, Error> {
         let geometry = volume.geometry();
-        let mut survey = Survey::default();
+        let mut survey = DescriptorSurvey::default();
         for group in geometry.all_groups() {
             let desc = descriptor(volume, group)?;
             survey.add_start(volume, group)?;
@@ -38,7 +38,7 @@ impl Survey {
             for range in ranges {
                 survey.zones.add(range, Ino(0))?;
             }
-            survey.said.push(Said {
+            survey.said.push(DescriptorInodes {
                 blocks: desc.free_clusters().min(geometry.group_clusters(group)),
                 inodes: desc.free_inodes().min(geometry.inodes_per_group()),
                 directories: desc.used_dirs().min(geometry.inodes_per_group()),

@@ -2,7 +2,7 @@
 //! given out, the records up to them are made readable, so that none below a table's watermark (`itable_unused`) holds
 //! what the device held before, whichever of them get an inode.
 //!
-//! Under [`Rank::InodeTable`], held across that I/O, with no handle open. Zeros are durable before a number is given
+//! Under [`Rank::InodeLookup`], held across that I/O, with no handle open. Zeros are durable before a number is given
 //! out, and so before a commit that moves the watermark. What a crash leaves: zeros beyond the watermark, which say as
 //! little as what was there. Blocks with records below the watermark are not touched: Linux and mke2fs fill such a
 //! block with zeros when they first use it, and so do we.

@@ -7,7 +7,7 @@ use ondisk::Group;
 use sync::{Lanes, Mutex, Rank};
 
 use super::Place;
-use crate::group::{Chunk, InodeBits, Inodes};
+use crate::group::{Chunk, InodeBits, InodeNumbers};
 
 /// Windows of a thread.
 const PLACES: usize = 4;
@@ -46,7 +46,7 @@ pub(super) struct CoreWindows {
 
 impl CoreWindows {
     /// Takes a number of a group from the calling thread's window there, if it has one.
-    pub(super) fn take(&self, inodes: &Inodes, group: Group) -> Option<u32> {
+    pub(super) fn take(&self, inodes: &InodeNumbers, group: Group) -> Option<u32> {
         let mut parts = self.lanes.mine().0.lock();
         let part = parts.parts.iter_mut().flatten();
         let part = part
@@ -90,7 +90,7 @@ impl CoreWindows {
     }
 
     /// Gives all numbers back; how many.
-    pub(super) fn draw_back(&self, inodes: &Inodes) -> u32 {
+    pub(super) fn draw_back(&self, inodes: &InodeNumbers) -> u32 {
         let of_lane = |lane: &Lane| {
             let mut parts = lane.0.lock();
             let parts = parts.parts.iter_mut();
@@ -100,7 +100,7 @@ impl CoreWindows {
     }
 }
 
-fn give_back(inodes: &Inodes, part: &mut Option<Part>) -> u32 {
+fn give_back(inodes: &InodeNumbers, part: &mut Option<Part>) -> u32 {
     let Some(Part { group, word, left }) = part.take().filter(|part| part.left != 0) else {
         return 0;
     };

@@ -18,7 +18,7 @@
 use ondisk::dirhash::{self, HashVersion};
 use ondisk::{Geometry, Group, Ino};
 
-use super::{Place, Taken, Wanted};
+use super::{InodeRequest, Place, Taken};
 use crate::error::Error;
 use crate::group::InodeBits;
 
@@ -73,7 +73,7 @@ impl<'a> Place<'a> {
 }
 
 /// Chooses a group.
-pub(super) fn choose(place: Place<'_>, wanted: &Wanted<'_>) -> Choice {
+pub(super) fn choose(place: Place<'_>, wanted: &InodeRequest<'_>) -> Choice {
     let flex = Flex::new(place);
     let parent = place.volume.geometry().group_of_ino(wanted.parent);
     let parent = parent.map_or(Group(0), |(group, _)| group);
@@ -103,13 +103,13 @@ pub(super) fn choose(place: Place<'_>, wanted: &Wanted<'_>) -> Choice {
 }
 
 /// Notes down in which group a number was taken.
-pub(super) fn note(place: Place<'_>, wanted: &Wanted<'_>, taken: Taken) -> Taken {
+pub(super) fn note(place: Place<'_>, wanted: &InodeRequest<'_>, taken: Taken) -> Taken {
     wanted.directory.set_last_group(taken.group);
     count(place, wanted, taken)
 }
 
 /// Counts a directory in its group.
-pub(super) fn count(place: Place<'_>, wanted: &Wanted<'_>, taken: Taken) -> Taken {
+pub(super) fn count(place: Place<'_>, wanted: &InodeRequest<'_>, taken: Taken) -> Taken {
     if wanted.is_directory {
         place.groups.inodes.count_directory(taken.group);
     }
@@ -222,7 +222,7 @@ impl<'a> Flex<'a> {
     }
 
     /// For a directory among its like: the first flex group that is not crowded.
-    fn near(&self, parent: Group, wanted: &Wanted<'_>) -> Option<Group> {
+    fn near(&self, parent: Group, wanted: &InodeRequest<'_>) -> Option<Group> {
         let average = self.average();
         let inodes = u64::from(self.geometry.inodes_per_group()) * u64::from(self.size);
         let blocks = u64::from(self.geometry.clusters_per_group()) * u64::from(self.size);
@@ -243,7 +243,7 @@ impl<'a> Flex<'a> {
     }
 
     /// For what is not a directory.
-    fn for_file(&self, parent: Group, wanted: &Wanted<'_>) -> Option<Group> {
+    fn for_file(&self, parent: Group, wanted: &InodeRequest<'_>) -> Option<Group> {
         let groups = self.place.groups;
         let is_free = |group: Group| groups.inodes.free(group) > 0;
         if self.size == 1 {

@@ -2,14 +2,14 @@
 //! one. No lock; each take changes the group's bits and counts, and the sum.
 
 use super::orlov::{self, Choice};
-use super::{LOOKS, Place, Source, Taken, Wanted};
+use super::{InodeRequest, LOOKS, Place, Source, Taken};
 use crate::error::Error;
 
 /// The form; it keeps nothing.
 pub(super) struct FirstFree;
 
 impl Source for FirstFree {
-    fn take(&self, place: Place<'_>, wanted: &Wanted<'_>) -> Result<Option<Taken>, Error> {
+    fn take(&self, place: Place<'_>, wanted: &InodeRequest<'_>) -> Result<Option<Taken>, Error> {
         let choice = orlov::choose(place, wanted);
         let taken = take_one(place, &choice)?;
         Ok(taken.map(|taken| orlov::note(place, wanted, taken)))

@@ -11,7 +11,7 @@
 use ondisk::Group;
 use sync::{Arc, CachePadded, Mutex, Rank};
 
-use crate::group::{Chunk, InodeBits, Inodes};
+use crate::group::{Chunk, InodeBits, InodeNumbers};
 
 /// So many free numbers among and beside a directory's own are used up before others are set aside.
 const ENOUGH_BESIDE: u32 = 4;
@@ -57,7 +57,7 @@ struct State {
 /// Numbers set aside.
 pub(crate) struct Window {
     /// Whose bits they are.
-    inodes: Arc<Inodes>,
+    inodes: Arc<InodeNumbers>,
     /// On lines of its own: makers of files in other directories write the windows beside it. [inode window]
     state: CachePadded<Mutex<State>>,
 }
@@ -79,7 +79,7 @@ pub(super) struct Filling<'a> {
 
 impl Window {
     /// An empty one.
-    pub(super) fn new(inodes: &Arc<Inodes>) -> Window {
+    pub(super) fn new(inodes: &Arc<InodeNumbers>) -> Window {
         Window {
             inodes: Arc::clone(inodes),
             state: CachePadded::new(Mutex::new(Rank::InodeWindow, State::default())),
@@ -170,7 +170,7 @@ impl Drop for Window {
     }
 }
 
-fn give_back(inodes: &Inodes, state: &mut State) -> u32 {
+fn give_back(inodes: &InodeNumbers, state: &mut State) -> u32 {
     for piece in std::mem::take(&mut state.pieces) {
         if piece.left != 0 {
             let (word, bits) = (piece.word, piece.left);

@@ -2,28 +2,28 @@
 //! threads do at once.
 
 use sync::Mutex;
-use sync::schedule::{self, Plan};
+use sync::schedule::{self, SchedulePlan};
 use sync::thread::workers;
 
 use super::*;
-use crate::group::Said;
+use crate::group::DescriptorInodes;
 
 const LEN: u32 = 512;
 const GROUP: Group = Group(0);
 
-fn inodes() -> Arc<Inodes> {
-    let said = Said {
+fn inodes() -> Arc<InodeNumbers> {
+    let said = DescriptorInodes {
         inodes: LEN,
-        ..Said::default()
+        ..DescriptorInodes::default()
     };
-    let inodes = Arc::new(Inodes::new(&[said], 0));
+    let inodes = Arc::new(InodeNumbers::new(&[said], 0));
     let bits = InodeBits::new(&[0; 64], LEN, 0, LEN);
     inodes.insert(GROUP, Ok(bits)).unwrap();
     inodes
 }
 
 /// Fills a window from the group's bits and takes a number.
-fn fill(inodes: &Inodes, window: &Window, size: u32, beside: &[u32]) -> Option<u32> {
+fn fill(inodes: &InodeNumbers, window: &Window, size: u32, beside: &[u32]) -> Option<u32> {
     let share = inodes.share_for_window(size);
     let filling = Filling {
         group: GROUP,
@@ -39,7 +39,7 @@ fn fill(inodes: &Inodes, window: &Window, size: u32, beside: &[u32]) -> Option<u
 }
 
 /// As [`fill`], of a directory whose names were all seen when they had changed so often.
-fn fill_all_seen(inodes: &Inodes, window: &Window, size: u32, names: u32, at: u64) {
+fn fill_all_seen(inodes: &InodeNumbers, window: &Window, size: u32, names: u32, at: u64) {
     let filling = Filling {
         group: GROUP,
         bits: inodes.loaded(GROUP).unwrap(),
@@ -214,7 +214,7 @@ fn no_number_is_given_twice_and_none_is_lost() {
             assert_eq!(inodes.loaded(GROUP).unwrap().free(), LEN - owned);
             assert_eq!(inodes.sum(), u64::from(LEN - owned));
         };
-        let plan = Plan {
+        let plan = SchedulePlan {
             seed,
             points: 200_000,
         };

@@ -26,9 +26,9 @@ use super::core_window::{self, CoreWindows};
 use super::orlov::{self, Choice};
 use super::plain;
 use super::window::{Filling, Window};
-use super::{Neighbours, OfInode, Place, Slot, Source, Taken, Wanted};
+use super::{InodeRequest, Neighbours, OfInode, Place, SlotHints, Source, Taken};
 use crate::error::Error;
-use crate::group::Inodes;
+use crate::group::InodeNumbers;
 use crate::variants::{Chosen, DirReserve};
 
 /// Numbers of the smallest window that grows: of a directory with few names, and of others.
@@ -95,7 +95,7 @@ impl Windows {
     }
 
     /// An empty window, on the list of all.
-    fn window(&self, inodes: &Arc<Inodes>, parent: Ino) -> Arc<Window> {
+    fn window(&self, inodes: &Arc<InodeNumbers>, parent: Ino) -> Arc<Window> {
         let window = Arc::new(Window::new(inodes));
         let mut shard = self.shards[parent.0 as usize % SHARDS].lock();
         if shard.windows.len() >= shard.prune_at {
@@ -107,7 +107,7 @@ impl Windows {
     }
 
     /// Gives the numbers of all windows back; whether there were any.
-    pub(super) fn draw_back(&self, inodes: &Inodes) -> bool {
+    pub(super) fn draw_back(&self, inodes: &InodeNumbers) -> bool {
         let mut count = self.cores.draw_back(inodes);
         for shard in 0..SHARDS {
             for window in self.of_shard(shard) {
@@ -178,7 +178,7 @@ impl Windows {
 
     /// Takes a number that was set aside, if there is one: from the directory's window for a file, from the thread's in
     /// the group that was good last for a directory among its like.
-    fn take_at_once(&self, place: Place<'_>, wanted: &Wanted<'_>) -> Option<Taken> {
+    fn take_at_once(&self, place: Place<'_>, wanted: &InodeRequest<'_>) -> Option<Taken> {
         let slot = wanted.slot?;
         if !wanted.is_directory {
             let window = wanted.directory.window()?;
@@ -284,7 +284,7 @@ impl Windows {
     fn take_anew(
         &self,
         place: Place<'_>,
-        wanted: &Wanted<'_>,
+        wanted: &InodeRequest<'_>,
         choice: &Choice,
     ) -> Result<Option<Taken>, Error> {
         let hash = wanted.slot.and_then(|slot| slot.hash());
@@ -312,7 +312,7 @@ impl Windows {
 
 /// What is around a slot, as far as the directory's window does not know it: the directory's block is not looked at for
 /// each window of one that grows. With about how many names it has, as the window or the block says.
-fn look_around(slot: &dyn Slot, directory: &OfInode) -> Neighbours {
+fn look_around(slot: &dyn SlotHints, directory: &OfInode) -> Neighbours {
     let window = directory.window();
     let (names, is_known) = window.map_or((0, false), |window| window.names(slot.changes()));
     let around = match is_known {
@@ -327,7 +327,7 @@ fn look_around(slot: &dyn Slot, directory: &OfInode) -> Neighbours {
 }
 
 impl Source for Windows {
-    fn take(&self, place: Place<'_>, wanted: &Wanted<'_>) -> Result<Option<Taken>, Error> {
+    fn take(&self, place: Place<'_>, wanted: &InodeRequest<'_>) -> Result<Option<Taken>, Error> {
         if let Some(taken) = self.take_at_once(place, wanted) {
             return Ok(Some(taken));
         }

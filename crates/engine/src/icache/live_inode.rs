@@ -20,7 +20,7 @@ use crate::icache::in_place::{InPlace, LastInPlace};
 use crate::icache::known_names::{KnownNames, Parts};
 use crate::icache::logging::{Logging, is_loggable};
 use crate::mballoc::OfFile;
-use crate::orphan::{Chained, Noted, Place};
+use crate::orphan::{Chained, Noted, OrphanPlace};
 use crate::sb::Volume;
 
 /// An inode in memory, of a volume that is written to.
@@ -47,7 +47,7 @@ pub(crate) struct LiveInode {
     /// Whether it was made without a name, and may get its first. [lock]
     linkable: AtomicBool,
     /// Where it is noted down among the orphans. [lock, exclusive]
-    orphan: Place,
+    orphan: OrphanPlace,
     /// The epoch in which the inode was made; 0 if that was before it came into memory. [atomic: Relaxed; lock]
     born: AtomicU64,
     /// A time of access that is not in the record yet (`lazytime`). [leaf]
@@ -130,7 +130,7 @@ fn split(words: &[u64; WORDS]) -> (Inode, Rest) {
 }
 
 /// The inode's lock, shared.
-pub(crate) struct Shared<'a> {
+pub(crate) struct SharedInode<'a> {
     _lock: RwLockReadGuard<'a, ()>,
 }
 
@@ -175,7 +175,7 @@ impl Chained for LiveInode {
         self.ino
     }
 
-    fn place(&self) -> &Place {
+    fn place(&self) -> &OrphanPlace {
         &self.orphan
     }
 
@@ -227,7 +227,7 @@ impl LiveInode {
             known_names: KnownNames::new(),
             holders: AtomicU32::new(0),
             linkable: AtomicBool::new(false),
-            orphan: Place::default(),
+            orphan: OrphanPlace::default(),
             born: AtomicU64::new(0),
             lazy_atime: Mutex::new(Rank::Leaf, None),
             has_lazy_atime: AtomicBool::new(false),
@@ -581,25 +581,25 @@ impl LiveInode {
     }
 
     /// Where the file was overwritten last, if that is known, and true as long as the lock is held.
-    pub(crate) fn in_place(&self, _still: &Shared<'_>) -> Option<InPlace> {
+    pub(crate) fn in_place(&self, _still: &SharedInode<'_>) -> Option<InPlace> {
         self.in_place.get()
     }
 
     /// Keeps where the file is overwritten, until it changes.
-    pub(crate) fn set_in_place(&self, _still: &Shared<'_>, place: &InPlace) {
+    pub(crate) fn set_in_place(&self, _still: &SharedInode<'_>, place: &InPlace) {
         self.in_place.set(place);
     }
 
     /// As [`LiveInode::read_lock`], if no other thread changes the inode.
-    pub(crate) fn try_read_lock(&self) -> Option<Shared<'_>> {
+    pub(crate) fn try_read_lock(&self) -> Option<SharedInode<'_>> {
         let _lock = self.lock.try_read()?;
-        Some(Shared { _lock })
+        Some(SharedInode { _lock })
     }
 
     /// Waits until no other thread changes the inode; others may read it too.
     #[track_caller]
-    pub(crate) fn read_lock(&self) -> Shared<'_> {
-        Shared {
+    pub(crate) fn read_lock(&self) -> SharedInode<'_> {
+        SharedInode {
             _lock: self.lock.read(),
         }
     }

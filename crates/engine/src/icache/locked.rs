@@ -6,18 +6,18 @@ use sync::Arc;
 
 use super::LiveInode;
 use super::rcu::RcuTable;
-use super::table::{InodeTable, Inodes, Met, Stale, Trimmed};
+use super::table::{InodesByNumber, InodesInMemory, LookOutcome, Stale, Trimmed};
 
 /// The form; see the module.
-pub(super) struct LockedTable<'a>(pub(super) &'a Inodes);
+pub(super) struct LockedTable<'a>(pub(super) &'a InodesInMemory);
 
-impl InodeTable for LockedTable<'_> {
+impl InodesByNumber for LockedTable<'_> {
     fn find(&self, ino: Ino) -> Option<Arc<LiveInode>> {
         let _whole = self.0.whole.lock();
         RcuTable(self.0).find(ino)
     }
 
-    fn find_by(&self, ino: Ino, test: &dyn Fn(&LiveInode) -> bool) -> Met {
+    fn find_by(&self, ino: Ino, test: &dyn Fn(&LiveInode) -> bool) -> LookOutcome {
         let _whole = self.0.whole.lock();
         RcuTable(self.0).find_by(ino, test)
     }

@@ -5,10 +5,10 @@
 
 use ondisk::Ino;
 
-use super::{Icache, LiveInode};
+use super::{LiveInode, MountedFs};
 use crate::mballoc::{Aside, Blocks, Preallocations};
 
-impl Icache {
+impl MountedFs {
     /// What is kept for files that grow.
     pub(crate) fn preallocations(&self) -> &Preallocations {
         &self.preallocations
@@ -68,7 +68,7 @@ impl Icache {
         count + files.map(|ino| self.give_back_listed(ino)).sum::<u64>()
     }
 
-    /// As [`Icache::give_back_all`], for one who found no space: whether there may be some now.
+    /// As [`MountedFs::give_back_all`], for one who found no space: whether there may be some now.
     pub(crate) fn draw_back_kept(&self) -> bool {
         let runs = self.give_back_all();
         self.preallocations.discards.add(runs);

@@ -5,17 +5,17 @@ use ondisk::Ino;
 use sync::Arc;
 
 use super::LiveInode;
-use super::table::{InodeTable, Inodes, Met, Stale, Trimmed};
+use super::table::{InodesByNumber, InodesInMemory, LookOutcome, Stale, Trimmed};
 
 /// The form; see the module.
-pub(super) struct RcuTable<'a>(pub(super) &'a Inodes);
+pub(super) struct RcuTable<'a>(pub(super) &'a InodesInMemory);
 
-impl InodeTable for RcuTable<'_> {
+impl InodesByNumber for RcuTable<'_> {
     fn find(&self, ino: Ino) -> Option<Arc<LiveInode>> {
         self.0.table.find(ino.0.into())
     }
 
-    fn find_by(&self, ino: Ino, test: &dyn Fn(&LiveInode) -> bool) -> Met {
+    fn find_by(&self, ino: Ino, test: &dyn Fn(&LiveInode) -> bool) -> LookOutcome {
         let mut refused = false;
         let found = self.0.table.find_by(ino.0.into(), |inode| {
             let fits = test(inode);
@@ -23,9 +23,9 @@ impl InodeTable for RcuTable<'_> {
             fits
         });
         match found {
-            Some(inode) => Met::Found(inode),
-            None if refused => Met::Refused,
-            None => Met::Absent,
+            Some(inode) => LookOutcome::Found(inode),
+            None if refused => LookOutcome::Refused,
+            None => LookOutcome::Absent,
         }
     }
 

@@ -17,7 +17,7 @@
 
 use ondisk::Ino;
 use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use sync::rcu::{Hand, Keyed, Table};
+use sync::rcu::{CountedTable, Hand, Keyed};
 use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank};
 
 use super::LiveInode;
@@ -34,7 +34,7 @@ const BUCKETS: usize = 1024;
 const ADDED_MOST: u64 = 256;
 
 /// How a look at the inode of a number went.
-pub(crate) enum Met {
+pub(crate) enum LookOutcome {
     /// It is not in memory.
     Absent,
     /// It is, and the test refused it.
@@ -45,18 +45,19 @@ pub(crate) enum Met {
 
 /// Which inodes are in memory: the small face behind which forms of different scalability stand. A test and a look see
 /// an inode that others may be making, changing or deleting; both wait for nothing.
-pub(crate) trait InodeTable {
+pub(crate) trait InodesByNumber {
     /// The inode with this number, if it is in memory.
     fn find(&self, ino: Ino) -> Option<Arc<LiveInode>>;
 
     /// The inode with this number, if it is in memory and the test says yes.
-    fn find_by(&self, ino: Ino, test: &dyn Fn(&LiveInode) -> bool) -> Met;
+    fn find_by(&self, ino: Ino, test: &dyn Fn(&LiveInode) -> bool) -> LookOutcome;
 
     /// Looks at the inode with this number without counting it; false if it is not in memory.
     fn look(&self, ino: Ino, look: &mut dyn FnMut(&LiveInode)) -> bool;
 
     /// Puts an inode there, unless another thread was first; gives the one that is there. `Err` if one was let go in
-    /// the same bucket since it was at `version` ([`Inodes::version`]): what was loaded may be as it was before.
+    /// the same bucket since it was at `version` ([`InodesInMemory::version`]): what was loaded may be as it was
+    /// before.
     fn insert(&self, inode: Arc<LiveInode>, version: Option<u32>) -> Result<Arc<LiveInode>, Stale>;
 
     /// Lets go, as often as said, of an inode that was held and is not in memory; false if it is there. What is held
@@ -80,8 +81,8 @@ pub(super) struct Trimmed {
 pub(crate) struct Stale;
 
 /// The inodes in memory; see the module.
-pub(crate) struct Inodes {
-    pub(super) table: Table<LiveInode>,
+pub(crate) struct InodesInMemory {
+    pub(super) table: CountedTable<LiveInode>,
     pub(super) absent: Absent,
     /// The plain form's one lock. [icache table]
     pub(super) whole: CachePadded<Mutex<()>>,
@@ -138,13 +139,13 @@ fn count(counter: &AtomicU64) {
     counter.store(now + 1, Ordering::Relaxed);
 }
 
-impl Inodes {
+impl InodesInMemory {
     /// No inodes yet; about `most` are kept beyond those in use or not committed.
-    pub(crate) fn new(most: usize, lookup: InodeLookup) -> Inodes {
+    pub(crate) fn new(most: usize, lookup: InodeLookup) -> InodesInMemory {
         let buckets = if most == 0 { HANDS } else { BUCKETS };
         let hand = |part| CachePadded::new(Mutex::new(Rank::IcacheHand, Hand::new(part, HANDS)));
-        Inodes {
-            table: Table::new(Rank::IcacheBucket, buckets),
+        InodesInMemory {
+            table: CountedTable::new(Rank::IcacheBucket, buckets),
             absent: Absent::new(),
             whole: CachePadded::new(Mutex::new(Rank::IcacheTable, ())),
             hands: (0..HANDS).map(hand).collect(),
@@ -168,7 +169,7 @@ impl Inodes {
     }
 
     /// Does something in the form that is used now.
-    fn with<R>(&self, work: impl FnOnce(&dyn InodeTable) -> R) -> R {
+    fn with<R>(&self, work: impl FnOnce(&dyn InodesByNumber) -> R) -> R {
         match self.lookup.get() {
             InodeLookup::Rcu => work(&RcuTable(self)),
             InodeLookup::Locked => work(&LockedTable(self)),
@@ -180,21 +181,21 @@ impl Inodes {
         count(if was_found { &lane.found } else { &lane.failed });
     }
 
-    /// [`InodeTable::find`].
+    /// [`InodesByNumber::find`].
     pub(crate) fn find(&self, ino: Ino) -> Option<Arc<LiveInode>> {
         let found = self.with(|table| table.find(ino));
         self.counted(found.is_some());
         found
     }
 
-    /// [`InodeTable::find_by`].
-    pub(crate) fn find_by(&self, ino: Ino, test: &dyn Fn(&LiveInode) -> bool) -> Met {
+    /// [`InodesByNumber::find_by`].
+    pub(crate) fn find_by(&self, ino: Ino, test: &dyn Fn(&LiveInode) -> bool) -> LookOutcome {
         let met = self.with(|table| table.find_by(ino, test));
-        self.counted(!matches!(met, Met::Absent));
+        self.counted(!matches!(met, LookOutcome::Absent));
         met
     }
 
-    /// [`InodeTable::look`].
+    /// [`InodesByNumber::look`].
     pub(crate) fn look<R>(&self, ino: Ino, look: impl Fn(&LiveInode) -> R) -> Option<R> {
         let mut seen = None;
         let was_found = self.with(|table| table.look(ino, &mut |inode| seen = Some(look(inode))));
@@ -202,12 +203,12 @@ impl Inodes {
         seen
     }
 
-    /// To be read before an inode is loaded, for [`InodeTable::insert`].
+    /// To be read before an inode is loaded, for [`InodesByNumber::insert`].
     pub(crate) fn version(&self, ino: Ino) -> u32 {
         self.table.version(ino.0.into())
     }
 
-    /// [`InodeTable::insert`]; and whether it is time to see if there are too many.
+    /// [`InodesByNumber::insert`]; and whether it is time to see if there are too many.
     pub(crate) fn insert(
         &self,
         inode: Arc<LiveInode>,
@@ -225,7 +226,7 @@ impl Inodes {
         (inserted, is_time)
     }
 
-    /// [`InodeTable::release_absent`].
+    /// [`InodesByNumber::release_absent`].
     pub(crate) fn release_absent(&self, ino: Ino, times: u32) -> bool {
         self.with(|table| table.release_absent(ino, times))
     }
@@ -253,9 +254,9 @@ impl Inodes {
         }
     }
 
-    /// [`InodeTable::trim`]; whether there are still far too many, for readers or other trims kept it from going on:
-    /// who adds more must let them run. If few can go, the next trim waits until there are a quarter more, or for a
-    /// commit.
+    /// [`InodesByNumber::trim`]. True if there are still far too many, because readers or other trims kept it from
+    /// going on: a thread that adds more must let them run. If few can go, the next trim waits until there are a
+    /// quarter more, or for a commit.
     pub(crate) fn trim(&self, want: usize, may_go: &dyn Fn(&LiveInode) -> bool) -> bool {
         let mut refused = 0_u64;
         let mut may_go = |inode: &LiveInode| {

@@ -5,7 +5,7 @@
 use ondisk::FsBlock;
 
 use crate::error::Error;
-use crate::group::{Groups, Run};
+use crate::group::{GroupRun, Groups};
 use crate::mballoc::Blocks;
 use crate::sb::Volume;
 
@@ -16,7 +16,7 @@ use crate::sb::Volume;
 pub(crate) fn take_exact<'a>(
     volume: &'a Volume,
     groups: &'a Groups,
-    run: Run,
+    run: GroupRun,
 ) -> Result<Option<Blocks<'a>>, Error> {
     let geometry = volume.geometry();
     let Some((group, first)) = geometry.bit_of_block(run.start) else {
@@ -61,7 +61,7 @@ pub(crate) fn take_free<'a>(
         let rest = rest.min(end - at) as u32;
         let range = first..first + rest;
         let taken = groups.with_bits(volume, group, |bits| bits.take_free(range))?;
-        let runs = taken.into_iter().map(|free| Run {
+        let runs = taken.into_iter().map(|free| GroupRun {
             start: FsBlock(at + u64::from(free.start - first)),
             len: free.end - free.start,
         });

@@ -19,9 +19,9 @@ use std::ops::Range;
 
 use ondisk::{FsBlock, Group};
 
-use super::Target;
+use super::BlockRequest;
 use crate::error::Error;
-use crate::group::{Bits, Criterion, Groups, Run, Wanted, order_holding};
+use crate::group::{Bits, Criterion, GroupRun, Groups, ScanPurpose, order_holding};
 use crate::sb::Volume;
 
 /// Searches by one who has a share and finds nothing: only others' takes and frees in between hide it.
@@ -48,9 +48,9 @@ struct Search<'a> {
 pub(super) fn search(
     volume: &Volume,
     groups: &Groups,
-    target: &Target,
+    target: &BlockRequest,
     share: u32,
-) -> Result<Option<Run>, Error> {
+) -> Result<Option<GroupRun>, Error> {
     let goal = volume.geometry().bit_of_block(target.goal);
     let search = Search {
         volume,
@@ -69,7 +69,7 @@ pub(super) fn search(
 
 impl Search<'_> {
     /// One look by all criteria.
-    fn look(&self) -> Result<Option<Run>, Error> {
+    fn look(&self) -> Result<Option<GroupRun>, Error> {
         let (goal, _) = self.goal;
         if goal.0 < self.end && self.groups.free_blocks(goal) > 0 {
             let found = self.in_group(Criterion::Goal, goal, |bits| self.near_goal(bits))?;
@@ -79,7 +79,7 @@ impl Search<'_> {
         }
         let want = self.want;
         if want.is_power_of_two() && want >= LEAST_CHUNK {
-            let wanted = Wanted::Chunk(want.ilog2());
+            let wanted = ScanPurpose::Chunk(want.ilog2());
             let found = self.in_groups(Criterion::PowerOfTwo, wanted, |bits| {
                 bits.buddy().find_chunk(want)
             })?;
@@ -87,13 +87,13 @@ impl Search<'_> {
                 return Ok(found);
             }
         }
-        let wanted = Wanted::Average(order_holding(want));
+        let wanted = ScanPurpose::Average(order_holding(want));
         let fast = self.in_groups(Criterion::GoalFast, wanted, |bits| bits.buddy().find(want))?;
         if fast.is_some() {
             return Ok(fast);
         }
         for order in self.trimmed() {
-            let wanted = Wanted::Average(order);
+            let wanted = ScanPurpose::Average(order);
             let found = self.in_groups(Criterion::BestAvailable, wanted, |bits| {
                 bits.buddy().find(1 << order)
             })?;
@@ -101,13 +101,13 @@ impl Search<'_> {
                 return Ok(found);
             }
         }
-        let slow = self.in_groups(Criterion::GoalSlow, Wanted::Run(want), |bits| {
+        let slow = self.in_groups(Criterion::GoalSlow, ScanPurpose::Run(want), |bits| {
             bits.buddy().find(want)
         })?;
         if slow.is_some() {
             return Ok(slow);
         }
-        self.in_groups(Criterion::Any, Wanted::Any, |bits| {
+        self.in_groups(Criterion::Any, ScanPurpose::Any, |bits| {
             let longest = bits.buddy().find_longest()?;
             Some(longest.start..longest.end.min(longest.start.saturating_add(want)))
         })
@@ -139,9 +139,9 @@ impl Search<'_> {
     fn in_groups(
         &self,
         criterion: Criterion,
-        wanted: Wanted,
+        wanted: ScanPurpose,
         find: impl Fn(&mut Bits) -> Option<Range<u32>>,
-    ) -> Result<Option<Run>, Error> {
+    ) -> Result<Option<GroupRun>, Error> {
         let behind = (self.goal.0.0 + 1).min(self.end);
         for mut range in [behind..self.end, 0..behind] {
             while let Some(group) = self.groups.next_group(range.clone(), wanted) {
@@ -161,7 +161,7 @@ impl Search<'_> {
         criterion: Criterion,
         group: Group,
         find: impl Fn(&mut Bits) -> Option<Range<u32>>,
-    ) -> Result<Option<Run>, Error> {
+    ) -> Result<Option<GroupRun>, Error> {
         self.groups.searches.scanned.add(1);
         let take = |bits: &mut Bits| find(bits).map(|range| bits.take(range));
         let taken = match criterion {
@@ -182,7 +182,7 @@ impl Search<'_> {
         Ok(range.map(|range| {
             self.groups.searches.found(criterion);
             let first = self.volume.geometry().group_first_block(group).0;
-            Run {
+            GroupRun {
                 start: FsBlock(first + u64::from(range.start)),
                 len: range.end - range.start,
             }

@@ -13,7 +13,7 @@ use sync::Arc;
 
 use super::{OpenOptions, Use, journal_map, raise};
 use crate::error::Error;
-use crate::icache::Icache;
+use crate::icache::MountedFs;
 use crate::limits;
 use crate::namei;
 use crate::reap::Left;
@@ -38,8 +38,8 @@ pub(super) fn tried(
         first: raised.first_orphan,
         slots: &raised.in_slots,
     };
-    namei::replay(&raised.icache, area, &left)?;
-    raised.icache.sync_all()?;
+    namei::replay(&raised.mounted, area, &left)?;
+    raised.mounted.sync_all()?;
     Ok(scratch)
 }
 
@@ -52,7 +52,7 @@ pub(super) fn commit(
     superblock: &Superblock,
     geometry: &Geometry,
     clock: Clock,
-) -> Result<recovery::Report, Error> {
+) -> Result<recovery::ReplayReport, Error> {
     let scanned = recovery::scan_and_overlay(Arc::clone(device), superblock, geometry, None)?;
     let scratch = tried(Arc::clone(&scanned.device), &scanned.fast_commits, clock)?;
     let size = geometry.block_size();
@@ -71,7 +71,7 @@ pub(super) fn commit(
     }
     let sb = sb::read_superblock(&*scratch, None)?;
     let volume = Volume::new(scratch, sb, None, limits::CACHE_BYTES)?;
-    let runs = journal_map(&Icache::new(volume))?;
+    let runs = journal_map(&MountedFs::new(volume))?;
     let map = journal::LogMap::new(Arc::clone(device), size, &runs);
     recovery::empty_log(device, superblock, geometry)?;
     let now = clock.now();

@@ -6,19 +6,19 @@ use journal::JournalError;
 
 use super::{say_clean, unmount};
 use crate::error::Error;
-use crate::icache::Icache;
+use crate::icache::MountedFs;
 use crate::reap;
 
 /// Makes all that happens from here on one transaction, which [`unmount_held`] commits and [`abandon`] forgets.
 ///
 /// # Errors
 /// `Unwritable` with inodes that are in the middle of being deleted; `ReadOnly`; `Aborted`, also without a journal.
-pub(crate) fn hold(icache: &Icache) -> Result<(), Error> {
-    reap::drain(icache);
-    if !icache.orphans().is_empty() {
+pub(crate) fn hold(mounted: &MountedFs) -> Result<(), Error> {
+    reap::drain(mounted);
+    if !mounted.orphans().is_empty() {
         return Err(Error::Unwritable("files in it are being deleted"));
     }
-    Ok(icache.volume().writing()?.journal.hold(icache)?)
+    Ok(mounted.volume().writing()?.journal.hold(mounted)?)
 }
 
 /// Leaves the image as it was at [`hold`], but for blocks that are free and for what a mount says in the superblock.
@@ -26,24 +26,24 @@ pub(crate) fn hold(icache: &Icache) -> Result<(), Error> {
 ///
 /// # Errors
 /// `Io`: the image is then one that is replayed when it is opened, to the same state.
-pub(crate) fn abandon(icache: &Icache) -> Result<(), Error> {
+pub(crate) fn abandon(mounted: &MountedFs) -> Result<(), Error> {
     // There were no orphans, or it would not have been held.
-    say_clean(icache, true)
+    say_clean(mounted, true)
 }
 
 /// Commits what was held, if all of it is there, and unmounts.
 ///
 /// # Errors
 /// `Aborted` when it does not fit one transaction: nothing was changed then.
-pub(crate) fn unmount_held(icache: &Icache) -> Result<(), Error> {
-    reap::drain(icache);
-    let committed = match icache.orphans().is_empty() {
-        true => icache.volume().writing()?.journal.commit_held(icache),
+pub(crate) fn unmount_held(mounted: &MountedFs) -> Result<(), Error> {
+    reap::drain(mounted);
+    let committed = match mounted.orphans().is_empty() {
+        true => mounted.volume().writing()?.journal.commit_held(mounted),
         false => Err(JournalError::Held),
     };
     match committed {
-        Ok(()) => unmount(icache),
-        Err(JournalError::Held) => abandon(icache).and(Err(JournalError::Held.into())),
+        Ok(()) => unmount(mounted),
+        Err(JournalError::Held) => abandon(mounted).and(Err(JournalError::Held.into())),
         // Whether it is in the log, whoever opens the image next sees.
         Err(error) => Err(error.into()),
     }

@@ -5,13 +5,13 @@ use device::{BlockDevice, DeviceError, Incomplete, ReadOnly};
 use ondisk::{Geometry, Superblock};
 use sync::Arc;
 
-use super::{Journal, Met, OpenOptions, fast_commits, needs_replay, superblock, wall};
+use super::{FoundAtOpen, OpenOptions, ReplayPolicy, fast_commits, needs_replay, superblock, wall};
 use crate::error::Error;
 use crate::sb::{self, Clock, Volume};
 
 /// A device that ends before the file system on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cut {
+pub struct CutDevice {
     /// Bytes of the file system.
     pub needed: u64,
     /// Bytes of the device.
@@ -24,12 +24,12 @@ pub struct Cut {
 fn whole(
     device: Arc<dyn BlockDevice>,
     superblock: &Superblock,
-) -> Result<(Arc<dyn BlockDevice>, Option<Cut>), Error> {
+) -> Result<(Arc<dyn BlockDevice>, Option<CutDevice>), Error> {
     let (needed, present) = (Geometry::of(superblock)?.bytes(), device.size());
     if needed <= present {
         return Ok((device, None));
     }
-    let cut = Cut {
+    let cut = CutDevice {
         needed,
         present,
         lost_journal: false,
@@ -41,7 +41,7 @@ fn whole(
 pub(crate) fn mount(
     device: Arc<dyn BlockDevice>,
     options: &OpenOptions,
-) -> Result<(Volume, Met), Error> {
+) -> Result<(Volume, FoundAtOpen), Error> {
     let found = superblock::read(&device, options)?;
     let mut superblock = found.superblock;
     let device = match found.is_rebuilt {
@@ -50,7 +50,7 @@ pub(crate) fn mount(
     };
     let (mut device, mut cut) = whole(device, &superblock)?;
     let mut report = None;
-    if options.journal == Journal::Replay && needs_replay(&superblock) {
+    if options.journal == ReplayPolicy::Replay && needs_replay(&superblock) {
         match (replayed(&device, &superblock, options), &mut cut) {
             (Ok(done), _) => {
                 (device, superblock) = (done.device, done.superblock);
@@ -62,7 +62,7 @@ pub(crate) fn mount(
         }
     }
     let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
-    let met = Met {
+    let met = FoundAtOpen {
         recovery: report,
         lost_superblock: found.is_rebuilt,
         cut,
@@ -74,7 +74,7 @@ pub(crate) fn mount(
 struct Replayed {
     device: Arc<dyn BlockDevice>,
     superblock: Superblock,
-    report: recovery::Report,
+    report: recovery::ReplayReport,
 }
 
 /// Replays the journal in memory.

@@ -12,9 +12,9 @@ use ondisk::superblock::{MAGIC, state};
 use ondisk::{BlockSize, Feature, Features, FileType, Geometry, GroupDesc, Ino, Inode, Superblock};
 use sync::Arc;
 
-use super::{Journal, OpenOptions, needs_replay, write_superblock};
+use super::{OpenOptions, ReplayPolicy, needs_replay, write_superblock};
 use crate::error::Error;
-use crate::sb::{self, Found};
+use crate::sb::{self, SuperblockFound};
 
 /// Groups that have a copy unless they are asked not to: with `sparse_super` and without.
 const COPIES: [u32; 5] = [1, 3, 5, 7, 9];
@@ -39,14 +39,14 @@ pub(super) struct Whole {
 /// As [`sb::read_superblock`].
 pub(super) fn read(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Whole, Error> {
     let rebuilt = match sb::find_superblock(&**device, options.superblock)? {
-        Found::Whole(superblock) => {
+        SuperblockFound::Whole(superblock) => {
             return Ok(Whole {
                 superblock,
                 is_rebuilt: false,
             });
         }
-        Found::Mended(superblock) => told_by_journal(device, superblock, options),
-        Found::Damaged(wrong) => rebuild(device, options).ok_or(wrong)?,
+        SuperblockFound::Mended(superblock) => told_by_journal(device, superblock, options),
+        SuperblockFound::Damaged(wrong) => rebuild(device, options).ok_or(wrong)?,
     };
     Ok(Whole {
         superblock: rebuilt,
@@ -60,8 +60,8 @@ pub(super) fn read(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Resu
 /// When the device fails.
 pub fn is_rebuildable(device: &Arc<dyn BlockDevice>) -> Result<bool, Error> {
     match sb::find_superblock(&**device, None)? {
-        Found::Whole(_) | Found::Mended(_) => Ok(true),
-        Found::Damaged(_) => Ok(rebuild(device, &OpenOptions::default()).is_some()),
+        SuperblockFound::Whole(_) | SuperblockFound::Mended(_) => Ok(true),
+        SuperblockFound::Damaged(_) => Ok(rebuild(device, &OpenOptions::default()).is_some()),
     }
 }
 
@@ -179,7 +179,7 @@ fn proven(
 ) -> Option<Superblock> {
     let mut found = candidate;
     let mut seen = laid_over(Arc::clone(device), &candidate).ok()?;
-    if options.journal == Journal::Replay && needs_replay(&candidate) {
+    if options.journal == ReplayPolicy::Replay && needs_replay(&candidate) {
         let geometry = Geometry::of(&candidate).ok()?;
         let external = options.journal_device.clone();
         // Why it can't be replayed, whoever opens the image is told.
@@ -187,7 +187,7 @@ fn proven(
             recovery::scan_and_overlay(Arc::clone(&seen), &candidate, &geometry, external)
         {
             found = sb::read_superblock(&*scanned.device, None).ok()?;
-            let is_in_use = scanned.report.journal == recovery::Journal::Replayed;
+            let is_in_use = scanned.report.journal == recovery::JournalState::Replayed;
             set_needs_recovery(&mut found, is_in_use);
             seen = scanned.device;
         }

@@ -18,8 +18,8 @@ use super::{
     write_superblock,
 };
 use crate::error::Error;
-use crate::group::Survey;
-use crate::icache::Icache;
+use crate::group::DescriptorSurvey;
+use crate::icache::MountedFs;
 use crate::limits;
 use crate::sb::{self, Clock, Volume};
 
@@ -80,7 +80,7 @@ fn on_journal<T>(
     }
     let volume = Volume::new(Arc::clone(device), superblock, None, limits::CACHE_BYTES)?;
     let block_size = volume.geometry().block_size();
-    let runs = journal_map(&Icache::new(volume))?;
+    let runs = journal_map(&MountedFs::new(volume))?;
     let map = journal::LogMap::new(Arc::clone(device), block_size, &runs);
     Ok(work(map, 0)?)
 }
@@ -100,6 +100,6 @@ fn replayed(device: &Arc<dyn BlockDevice>, clock: Clock) -> Result<Superblock, E
     let mut superblock = sb::read_superblock(&**device, None)?;
     // Linux brings its sums up to date only now and then.
     let volume = Volume::new(Arc::clone(device), superblock, None, limits::CACHE_BYTES)?;
-    super::count_free(&mut superblock, &Survey::read(&volume)?.said);
+    super::count_free(&mut superblock, &DescriptorSurvey::read(&volume)?.said);
     Ok(superblock)
 }

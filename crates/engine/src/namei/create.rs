@@ -11,8 +11,8 @@
 use buffer::Block;
 use journal::Handle;
 use ondisk::csum::crc32c;
-use ondisk::dirent::{BlockWriter, Form};
-use ondisk::extent::{self, Entries, Extent};
+use ondisk::dirent::{DirBlockWriter, DirForm};
+use ondisk::extent::{self, Extent, ExtentEntries};
 use ondisk::inode::{self, BLOCK_AREA, EXTRA_SIZE, Inode};
 use ondisk::{
     Corrupt, Feature, FileType, Flags, FsBlock, Generation, Ino, LBlock, Site, Timestamp,
@@ -20,10 +20,10 @@ use ondisk::{
 use sync::Arc;
 
 use super::lock::{self, Together};
-use crate::dir::{self, Draft};
+use crate::dir::{self, DirDraft};
 use crate::error::Error;
-use crate::ialloc::{BLOCKS_AN_INODE, InodeNumber, Slot, Wanted};
-use crate::icache::{Icache, LiveInode, LoadedInode};
+use crate::ialloc::{BLOCKS_AN_INODE, InodeNumber, InodeRequest, SlotHints};
+use crate::icache::{LiveInode, LoadedInode, MountedFs};
 use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::mballoc::{BLOCKS_A_RUN, Blocks};
@@ -48,7 +48,7 @@ pub struct NewInode {
 
 /// What an inode is made as.
 #[derive(Clone, Copy)]
-pub(crate) enum Content<'a> {
+pub(crate) enum NewContent<'a> {
     /// A file without blocks.
     Empty,
     /// A directory without names.
@@ -61,25 +61,25 @@ pub(crate) enum Content<'a> {
     Special(FileType),
 }
 
-impl Content<'_> {
+impl NewContent<'_> {
     fn file_type(self) -> FileType {
         match self {
-            Content::Empty => FileType::Regular,
-            Content::Directory => FileType::Directory,
-            Content::Symlink(_) => FileType::Symlink,
-            Content::Device(file_type, ..) | Content::Special(file_type) => file_type,
+            NewContent::Empty => FileType::Regular,
+            NewContent::Directory => FileType::Directory,
+            NewContent::Symlink(_) => FileType::Symlink,
+            NewContent::Device(file_type, ..) | NewContent::Special(file_type) => file_type,
         }
     }
 
-    fn verify(self, icache: &Icache) -> Result<(), Error> {
-        let most = icache.volume().geometry().block_size().bytes() - 1;
+    fn verify(self, mounted: &MountedFs) -> Result<(), Error> {
+        let most = mounted.volume().geometry().block_size().bytes() - 1;
         match self {
-            Content::Symlink(target) if target.len() > most.min(limits::PATH_BYTES) => {
+            NewContent::Symlink(target) if target.len() > most.min(limits::PATH_BYTES) => {
                 Err(Error::NameTooLong)
             }
-            Content::Symlink(b"") => Err(Error::NotFound),
-            Content::Symlink(target) if target.contains(&0) => Err(Error::InvalidArgument),
-            Content::Device(_, major, minor) if major > 0xfff || minor > 0xf_ffff => {
+            NewContent::Symlink(b"") => Err(Error::NotFound),
+            NewContent::Symlink(target) if target.contains(&0) => Err(Error::InvalidArgument),
+            NewContent::Device(_, major, minor) if major > 0xfff || minor > 0xf_ffff => {
                 Err(Error::InvalidArgument)
             }
             _ => Ok(()),
@@ -138,48 +138,48 @@ fn inherited(parent: Flags, file_type: FileType) -> Flags {
 
 /// Makes an inode and names it; gives its number.
 pub(crate) fn create(
-    icache: &Icache,
+    mounted: &MountedFs,
     parent: Ino,
     name: &[u8],
     new: NewInode,
-    content: Content<'_>,
+    content: NewContent<'_>,
 ) -> Result<Ino, Error> {
-    let volume = icache.volume();
+    let volume = mounted.volume();
     volume.writing()?;
-    let above = icache.get(parent)?;
-    let slot = dir::find_slot(icache, &above, name)?;
+    let above = mounted.get(parent)?;
+    let slot = dir::find_slot(mounted, &above, name)?;
     lock::verify_new_name(name)?;
-    content.verify(icache)?;
+    content.verify(mounted)?;
     let file_type = content.file_type();
     let is_directory = file_type == FileType::Directory;
-    let number = take_number(icache, &above, is_directory, name, Some(&slot))?;
-    let (number, own) = blank(icache, number, parent)?;
+    let number = take_number(mounted, &above, is_directory, name, Some(&slot))?;
+    let (number, own) = blank(mounted, number, parent)?;
     let ino = number.ino();
     let mut inodes = vec![Arc::clone(&above), own];
     inodes.sort_by_key(|inode| inode.ino());
     let locked = Together::lock(&inodes);
     let (above, own) = (locked.of(parent), locked.of(ino));
-    let mut draft = Draft::new(icache, above)?;
+    let mut draft = DirDraft::new(mounted, above)?;
     if draft.find_seen(slot.seen(), name)?.is_some() {
         return Err(Error::Exists);
     }
     let directory = above.inode().snapshot();
     lock::may_add(&directory)?;
     if is_directory {
-        lock::may_add_subdirectory(icache, &directory)?;
+        lock::may_add_subdirectory(mounted, &directory)?;
     }
     draft.add_seen(slot.seen(), name, ino, file_type)?;
     let names = draft.finish()?;
-    let now = icache.now()?;
-    let (mut record, acls) = record(icache, own.inode(), &directory, new, content, now)?;
-    let first = first_block(icache, ino, parent, content, &mut record)?;
-    let acls = xattr::Change::prepare(icache, ino, None, &acls)?;
+    let now = mounted.now()?;
+    let (mut record, acls) = record(mounted, own.inode(), &directory, new, content, now)?;
+    let first = first_block(mounted, ino, parent, content, &mut record)?;
+    let acls = xattr::XattrChange::prepare(mounted, ino, None, &acls)?;
 
     let first_blocks = first.as_ref().map_or(0, FirstBlock::blocks);
     let blocks = names.blocks() + 1 + BLOCKS_AN_INODE + first_blocks + acls.cost().0;
-    let credits = icache.reserve(blocks, 0)?;
+    let credits = mounted.reserve(blocks, 0)?;
     let acls = acls.lock()?;
-    let handle = icache.begin(credits)?;
+    let handle = mounted.begin(credits)?;
     number.apply(&handle, own.inode().of_ialloc());
     own.inode().set_linkable(false);
     let place = own.inode().was_in_place(record.extra_size());
@@ -196,7 +196,7 @@ pub(crate) fn create(
     own.inode().set_made(&handle, file_type, place);
     acls.apply(&handle, own);
     names.apply(&handle);
-    icache.note_name(&handle, (parent, name), None, Some(ino));
+    mounted.note_name(&handle, (parent, name), None, Some(ino));
     above.change(&handle, |inode| {
         lock::stamp_names(inode, now);
         if is_directory {
@@ -208,15 +208,15 @@ pub(crate) fn create(
 
 /// Takes a number for an inode in a directory; the slot is where its name goes.
 fn take_number<'a>(
-    icache: &'a Icache,
+    mounted: &'a MountedFs,
     above: &LiveInode,
     is_directory: bool,
     name: &[u8],
-    slot: Option<&dyn Slot>,
+    slot: Option<&dyn SlotHints>,
 ) -> Result<InodeNumber<'a>, Error> {
     let is_root = above.ino() == Ino::ROOT;
     let is_top = is_root || is_directory && above.snapshot().flags().contains(Flags::TOP_DIR);
-    icache.take_inode(&Wanted {
+    mounted.take_inode(&InodeRequest {
         parent: above.ino(),
         directory: above.of_ialloc(),
         is_directory,
@@ -232,12 +232,12 @@ fn take_number<'a>(
 /// `Corrupt` where that is no free number: the bitmap is wrong, and what has the number is known in memory. Whoever
 /// asks next gets another.
 fn blank<'a>(
-    icache: &Icache,
+    mounted: &MountedFs,
     number: InodeNumber<'a>,
     parent: Ino,
 ) -> Result<(InodeNumber<'a>, Arc<LiveInode>), Error> {
     let ino = number.ino();
-    let own = icache.get_new(ino)?;
+    let own = mounted.get_new(ino)?;
     if ino == parent || own.snapshot().links_count() > 0 {
         number.leave_out();
         return Err(Corrupt::at(Site::InodeInUse).ino(ino).into());
@@ -247,30 +247,41 @@ fn blank<'a>(
 
 /// Makes a file without a name in the manner of a directory's files, held by the caller; gives its number. It is an
 /// orphan until it gets a name.
-pub(crate) fn create_unnamed(icache: &Icache, parent: Ino, new: NewInode) -> Result<Ino, Error> {
-    icache.volume().writing()?;
-    let directory = icache.load_used(parent)?;
+pub(crate) fn create_unnamed(
+    mounted: &MountedFs,
+    parent: Ino,
+    new: NewInode,
+) -> Result<Ino, Error> {
+    mounted.volume().writing()?;
+    let directory = mounted.load_used(parent)?;
     if !directory.is(FileType::Directory) {
         return Err(Error::NotDirectory);
     }
     lock::may_add(&directory)?;
-    let above = icache.get(parent)?;
-    let number = take_number(icache, &above, false, b"", None)?;
-    let (number, own) = blank(icache, number, parent)?;
+    let above = mounted.get(parent)?;
+    let number = take_number(mounted, &above, false, b"", None)?;
+    let (number, own) = blank(mounted, number, parent)?;
     let ino = number.ino();
     let inodes = [own];
     let locked = Together::lock(&inodes);
     let own = locked.of(ino);
-    let now = icache.now()?;
-    let (mut record, acls) = record(icache, own.inode(), &directory, new, Content::Empty, now)?;
+    let now = mounted.now()?;
+    let (mut record, acls) = record(
+        mounted,
+        own.inode(),
+        &directory,
+        new,
+        NewContent::Empty,
+        now,
+    )?;
     record.set_links_count(0);
-    let acls = xattr::Change::prepare(icache, ino, None, &acls)?;
-    let entry = icache.orphans().add(&**own.inode());
+    let acls = xattr::XattrChange::prepare(mounted, ino, None, &acls)?;
+    let entry = mounted.orphans().add(&**own.inode());
     let blocks = 1 + BLOCKS_AN_INODE + entry.cost() + acls.cost().0;
-    let credits = icache.reserve(blocks, 0)?;
+    let credits = mounted.reserve(blocks, 0)?;
     let entry = entry.lock();
     let acls = acls.lock()?;
-    let handle = icache.begin(credits)?;
+    let handle = mounted.begin(credits)?;
     number.apply(&handle, own.inode().of_ialloc());
     own.inode().set_born(handle.epoch());
     own.change_slot(&handle, |slot| {
@@ -286,20 +297,20 @@ pub(crate) fn create_unnamed(icache: &Icache, parent: Ino, new: NewInode) -> Res
 
 /// The new inode's record, but for what [`first_block`] adds; and the ACLs that it has from its directory.
 fn record(
-    icache: &Icache,
+    mounted: &MountedFs,
     own: &LiveInode,
     parent: &LoadedInode,
     new: NewInode,
-    content: Content<'_>,
+    content: NewContent<'_>,
     now: Timestamp,
 ) -> Result<(Inode, xattr::Lists), Error> {
-    let volume = icache.volume();
+    let volume = mounted.volume();
     let file_type = content.file_type();
     let mut inode = Inode::zeroed();
-    let extra = extra_size(icache);
+    let extra = extra_size(mounted);
     inode.set_extra_size(extra);
     let asked = (new.mode & 0o7777, new.umask);
-    let (mode, acls) = xattr::inherit(icache, parent, file_type, asked, extra)?;
+    let (mode, acls) = xattr::inherit(mounted, parent, file_type, asked, extra)?;
     // As Linux: with `bsdgroups`, directories don't hand set-group-ID down.
     let bsd_groups = volume.writing()?.bsd_groups;
     let has_bit = parent.mode() & SET_GID != 0;
@@ -315,23 +326,23 @@ fn record(
         1
     });
     inode.set_flags(inherited(parent.flags(), file_type));
-    inode.set_generation(generation(icache, own, now)?);
+    inode.set_generation(generation(mounted, own, now)?);
     inode.set_atime(now);
     inode.set_mtime(now);
     inode.set_ctime(now);
     inode.set_crtime(now);
     let has_extents = match content {
-        Content::Empty | Content::Directory => true,
-        Content::Symlink(target) => target.len() >= BLOCK_AREA,
-        Content::Device(..) | Content::Special(_) => false,
+        NewContent::Empty | NewContent::Directory => true,
+        NewContent::Symlink(target) => target.len() >= BLOCK_AREA,
+        NewContent::Device(..) | NewContent::Special(_) => false,
     };
     if has_extents && volume.has(Feature::EXTENT) {
         inode.set_flags(inode.flags().with(Flags::EXTENTS));
-        extent::encode(inode.block_area_mut(), 0, Entries::Extents(&[]));
+        extent::encode(inode.block_area_mut(), 0, ExtentEntries::Extents(&[]));
     }
     match content {
-        Content::Device(_, major, minor) => inode.set_device_number(major, minor),
-        Content::Symlink(target) if !has_extents => {
+        NewContent::Device(_, major, minor) => inode.set_device_number(major, minor),
+        NewContent::Symlink(target) if !has_extents => {
             inode.block_area_mut()[..target.len()].copy_from_slice(target);
             inode.set_size(target.len() as u64);
         }
@@ -343,9 +354,9 @@ fn record(
 const SET_GID: u16 = 0o2000;
 
 /// Bytes of extra fields that new inodes have.
-fn extra_size(icache: &Icache) -> u16 {
-    let geometry = icache.volume().geometry();
-    let superblock = icache.volume().superblock();
+fn extra_size(mounted: &MountedFs) -> u16 {
+    let geometry = mounted.volume().geometry();
+    let superblock = mounted.volume().superblock();
     let room = geometry.inode_size().saturating_sub(inode::BASE_SIZE);
     let wanted = match geometry.has(Feature::EXTRA_ISIZE) {
         true => superblock
@@ -362,9 +373,9 @@ fn extra_size(icache: &Icache) -> u16 {
 }
 
 /// A generation that the number's last user did not have: a number comes back in a later epoch or mount only.
-fn generation(icache: &Icache, own: &LiveInode, now: Timestamp) -> Result<Generation, Error> {
+fn generation(mounted: &MountedFs, own: &LiveInode, now: Timestamp) -> Result<Generation, Error> {
     let before = own.snapshot().generation();
-    let epoch = icache.volume().writing()?.journal.current_epoch().0;
+    let epoch = mounted.volume().writing()?.journal.current_epoch().0;
     let seed = crc32c(before.0, &own.ino().0.to_le_bytes());
     let seed = crc32c(seed, &epoch.to_le_bytes());
     let seed = crc32c(seed, &now.seconds.to_le_bytes());
@@ -377,32 +388,32 @@ fn generation(icache: &Icache, own: &LiveInode, now: Timestamp) -> Result<Genera
 
 /// Takes and fills the block that a directory or a long symbolic link begins with, and maps it in the record.
 pub(super) fn first_block<'a>(
-    icache: &'a Icache,
+    mounted: &'a MountedFs,
     ino: Ino,
     parent: Ino,
-    content: Content<'_>,
+    content: NewContent<'_>,
     record: &mut Inode,
 ) -> Result<Option<FirstBlock<'a>>, Error> {
-    let volume = icache.volume();
+    let volume = mounted.volume();
     let geometry = volume.geometry();
     let block_bytes = geometry.block_size().bytes();
     let is_needed = match content {
-        Content::Directory => true,
-        Content::Symlink(target) => target.len() >= BLOCK_AREA,
+        NewContent::Directory => true,
+        NewContent::Symlink(target) => target.len() >= BLOCK_AREA,
         _ => false,
     };
     if !is_needed {
         return Ok(None);
     }
     let (group, _) = geometry.group_of_ino(ino).ok_or(Error::NotFound)?;
-    let blocks = icache.take_beside(group)?;
+    let blocks = mounted.take_beside(group)?;
     let at = blocks.run().start;
     let mut first = FirstBlock {
         blocks,
         contents: None,
     };
     let bytes = match content {
-        Content::Symlink(target) => {
+        NewContent::Symlink(target) => {
             let mut padded = vec![0; block_bytes];
             padded[..target.len()].copy_from_slice(target);
             let device = volume.cache().device();
@@ -418,7 +429,7 @@ pub(super) fn first_block<'a>(
             let pin = volume.pin_new(at, sb::Kind::Directory, ino, seal)?;
             let mut contents = pin.bytes();
             let block = Arc::make_mut(&mut contents);
-            dots(block.bytes_mut(), form(icache), ino, parent);
+            dots(block.bytes_mut(), form(mounted), ino, parent);
             first.contents = Some((pin, seal, contents));
             block_bytes
         }
@@ -432,9 +443,9 @@ pub(super) fn first_block<'a>(
     Ok(Some(first))
 }
 
-fn form(icache: &Icache) -> Form {
-    let geometry = icache.volume().geometry();
-    Form {
+fn form(mounted: &MountedFs) -> DirForm {
+    let geometry = mounted.volume().geometry();
+    DirForm {
         block_size: geometry.block_size(),
         filetype: geometry.has(Feature::FILETYPE),
         checksum: geometry.has_metadata_csum(),
@@ -444,8 +455,8 @@ fn form(icache: &Icache) -> Form {
 }
 
 /// The first block of a directory without names.
-fn dots(bytes: &mut [u8], form: Form, ino: Ino, parent: Ino) {
-    let mut writer = BlockWriter::new(bytes, form);
+fn dots(bytes: &mut [u8], form: DirForm, ino: Ino, parent: Ino) {
+    let mut writer = DirBlockWriter::new(bytes, form);
     for (name, ino) in [(&b"."[..], ino), (b"..", parent)] {
         // Two of the shortest records fit any block.
         let _fits = writer.push(ino, name, Some(FileType::Directory), None);
@@ -456,7 +467,7 @@ fn dots(bytes: &mut [u8], form: Form, ino: Ino, parent: Ino) {
 fn map_first(record: &mut Inode, at: FsBlock) -> Result<(), Error> {
     if record.flags().contains(Flags::EXTENTS) {
         let one = [Extent::new(LBlock(0), 1, at, false)];
-        extent::encode(record.block_area_mut(), 0, Entries::Extents(&one));
+        extent::encode(record.block_area_mut(), 0, ExtentEntries::Extents(&one));
         return Ok(());
     }
     // Files without extents lie in the first 2^32 blocks.

@@ -4,23 +4,23 @@
 use ondisk::{FileType, Ino};
 
 use super::lock::{self, Together};
-use crate::dir::{self, Draft};
+use crate::dir::{self, DirDraft};
 use crate::error::Error;
-use crate::icache::Icache;
-use crate::orphan::Entry;
+use crate::icache::MountedFs;
+use crate::orphan::OrphanChange;
 
 /// Gives an inode that is no directory one more name.
-pub(crate) fn link(icache: &Icache, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
-    icache.volume().writing()?;
-    let seen = dir::see(icache, parent, name)?;
+pub(crate) fn link(mounted: &MountedFs, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
+    mounted.volume().writing()?;
+    let seen = dir::see(mounted, parent, name)?;
     if seen.ino().is_some() {
         return Err(Error::Exists);
     }
     lock::verify_new_name(name)?;
-    let inodes = lock::load(icache, &[ino, parent])?;
+    let inodes = lock::load(mounted, &[ino, parent])?;
     let locked = Together::lock(&inodes);
     let above = locked.of(parent);
-    let mut draft = Draft::new(icache, above)?;
+    let mut draft = DirDraft::new(mounted, above)?;
     if draft.find_seen(&seen, name)?.is_some() {
         return Err(Error::Exists);
     }
@@ -38,14 +38,14 @@ pub(crate) fn link(icache: &Icache, ino: Ino, parent: Ino, name: &[u8]) -> Resul
     lock::may_add_link(&target)?;
     draft.add_seen(&seen, name, ino, file_type)?;
     let names = draft.finish()?;
-    let entry = is_first.then(|| icache.orphans().remove(&**own.inode()));
-    let for_entry = entry.as_ref().map_or(0, Entry::cost);
-    let credits = icache.reserve(names.blocks() + 1 + for_entry, 0)?;
-    let entry = entry.map(Entry::lock);
-    let now = icache.now()?;
-    let handle = icache.begin(credits)?;
+    let entry = is_first.then(|| mounted.orphans().remove(&**own.inode()));
+    let for_entry = entry.as_ref().map_or(0, OrphanChange::cost);
+    let credits = mounted.reserve(names.blocks() + 1 + for_entry, 0)?;
+    let entry = entry.map(OrphanChange::lock);
+    let now = mounted.now()?;
+    let handle = mounted.begin(credits)?;
     names.apply(&handle);
-    icache.note_name(&handle, (parent, name), None, Some(ino));
+    mounted.note_name(&handle, (parent, name), None, Some(ino));
     above.change(&handle, |inode| lock::stamp_names(inode, now));
     if let Some(entry) = entry {
         entry.apply(&handle, own.inode());

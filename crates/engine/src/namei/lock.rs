@@ -7,7 +7,7 @@ use ondisk::{Feature, FileType, Flags, Ino, Timestamp};
 use sync::Arc;
 
 use crate::error::Error;
-use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
+use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
 
 /// How often an operation begins anew because others changed the names meanwhile.
 pub(crate) const TRIES: usize = 1000;
@@ -15,13 +15,13 @@ pub(crate) const TRIES: usize = 1000;
 pub(super) const LINKS_MAX: u16 = 65_000;
 
 /// The inodes with these numbers, each once, in the order in which they are locked.
-pub(super) fn load(icache: &Icache, inos: &[Ino]) -> Result<Vec<Arc<LiveInode>>, Error> {
+pub(super) fn load(mounted: &MountedFs, inos: &[Ino]) -> Result<Vec<Arc<LiveInode>>, Error> {
     let mut inos = inos.to_vec();
     inos.sort_unstable();
     inos.dedup();
     inos.iter()
-        .try_for_each(|ino| icache.volume().check_ordinary(*ino))?;
-    inos.into_iter().map(|ino| icache.get(ino)).collect()
+        .try_for_each(|ino| mounted.volume().check_ordinary(*ino))?;
+    inos.into_iter().map(|ino| mounted.get(ino)).collect()
 }
 
 /// Exclusive locks on several inodes.
@@ -80,9 +80,9 @@ pub(super) fn is_fixed(inode: &LoadedInode) -> bool {
 }
 
 /// Whether a directory may get one more subdirectory: with dir_nlink an indexed one always may.
-pub(super) fn may_add_subdirectory(icache: &Icache, parent: &LoadedInode) -> Result<(), Error> {
+pub(super) fn may_add_subdirectory(mounted: &MountedFs, parent: &LoadedInode) -> Result<(), Error> {
     let uncounted =
-        icache.volume().has(Feature::DIR_NLINK) && parent.flags().contains(Flags::INDEX);
+        mounted.volume().has(Feature::DIR_NLINK) && parent.flags().contains(Flags::INDEX);
     match parent.links_count() >= LINKS_MAX && !uncounted {
         true => Err(Error::LinkLimit),
         false => Ok(()),

@@ -11,9 +11,9 @@ use sync::{Arc, RwLockWriteGuard};
 use journal::Handle;
 
 use super::lock::{self, Together};
-use crate::dir::{self, Draft, Seen};
+use crate::dir::{self, DirDraft, NameHint};
 use crate::error::Error;
-use crate::icache::{Exclusive, Icache, LiveInode, LoadedInode};
+use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
 use crate::orphan::LockedEntry;
 use crate::reap::{self, Deletion, LockedDeletion, Prepared};
 
@@ -37,7 +37,7 @@ enum Fate<'a> {
 impl<'a> LostName<'a> {
     /// Prepares for an inode that loses one name, or (a directory) all.
     pub(super) fn prepare(
-        icache: &'a Icache,
+        mounted: &'a MountedFs,
         locked: &'a Exclusive<'a>,
     ) -> Result<LostName<'a>, Error> {
         let live: &'a Arc<LiveInode> = locked.inode();
@@ -52,7 +52,7 @@ impl<'a> LostName<'a> {
         let data = live.data_lock_exclusive();
         let deletion = match live.is_held() || live.is_orphan() {
             true => None,
-            false => Some(Deletion::prepare(icache, locked)?),
+            false => Some(Deletion::prepare(mounted, locked)?),
         };
         let fate = match deletion {
             Some(Prepared::Whole(deletion)) => {
@@ -60,7 +60,7 @@ impl<'a> LostName<'a> {
                 Fate::Deleted(Box::new(deletion.lock()?), cost)
             }
             // What was prepared of a part is done with nothing else locked.
-            None | Some(Prepared::Part(_)) => Fate::Orphan(icache.orphans().add(&**live).lock()),
+            None | Some(Prepared::Part(_)) => Fate::Orphan(mounted.orphans().add(&**live).lock()),
         };
         Ok(LostName {
             locked,
@@ -106,36 +106,36 @@ impl<'a> LostName<'a> {
 
 /// Dooms an inode after the step that took its last name: that was done, whatever comes of this. What fails leaves an
 /// orphan, which whoever opens the file system next deletes.
-pub(super) fn reap_after(icache: &Icache, ino: Ino) {
-    if let Err(Error::Corrupt(corrupt)) = reap::doom(icache, ino) {
-        icache.note(corrupt);
+pub(super) fn reap_after(mounted: &MountedFs, ino: Ino) {
+    if let Err(Error::Corrupt(corrupt)) = reap::doom(mounted, ino) {
+        mounted.note(corrupt);
     }
 }
 
 /// Takes a name of something other than a directory away.
-pub(crate) fn unlink(icache: &Icache, parent: Ino, name: &[u8]) -> Result<(), Error> {
-    remove(icache, parent, name, false)
+pub(crate) fn unlink(mounted: &MountedFs, parent: Ino, name: &[u8]) -> Result<(), Error> {
+    remove(mounted, parent, name, false)
 }
 
 /// Removes a directory that holds no names.
-pub(crate) fn rmdir(icache: &Icache, parent: Ino, name: &[u8]) -> Result<(), Error> {
+pub(crate) fn rmdir(mounted: &MountedFs, parent: Ino, name: &[u8]) -> Result<(), Error> {
     match name {
         b"." => Err(Error::InvalidArgument),
         b".." => Err(Error::NotEmpty),
-        _ => remove(icache, parent, name, true),
+        _ => remove(mounted, parent, name, true),
     }
 }
 
-fn remove(icache: &Icache, parent: Ino, name: &[u8], is_rmdir: bool) -> Result<(), Error> {
-    icache.volume().writing()?;
-    reap::help(icache);
+fn remove(mounted: &MountedFs, parent: Ino, name: &[u8], is_rmdir: bool) -> Result<(), Error> {
+    mounted.volume().writing()?;
+    reap::help(mounted);
     for _ in 0..lock::TRIES {
-        let seen = dir::see(icache, parent, name)?;
+        let seen = dir::see(mounted, parent, name)?;
         let ino = seen.ino().ok_or(Error::NotFound)?;
         if ino == parent || name == b".." {
             return Err(Error::IsDirectory);
         }
-        if try_remove(icache, (parent, name), &seen, ino, is_rmdir)? {
+        if try_remove(mounted, (parent, name), &seen, ino, is_rmdir)? {
             return Ok(());
         }
     }
@@ -145,16 +145,16 @@ fn remove(icache: &Icache, parent: Ino, name: &[u8], is_rmdir: bool) -> Result<(
 /// Whether what was looked up without locks could be removed as what it is: `false` if the name stands for another
 /// inode by now.
 fn try_remove(
-    icache: &Icache,
+    mounted: &MountedFs,
     (parent, name): (Ino, &[u8]),
-    seen: &Seen,
+    seen: &NameHint,
     ino: Ino,
     is_rmdir: bool,
 ) -> Result<bool, Error> {
-    let inodes = lock::load(icache, &[parent, ino])?;
+    let inodes = lock::load(mounted, &[parent, ino])?;
     let locked = Together::lock(&inodes);
     let (above, own) = (locked.of(parent), locked.of(ino));
-    let mut draft = Draft::new(icache, above)?;
+    let mut draft = DirDraft::new(mounted, above)?;
     let place = draft.find_seen(seen, name)?.ok_or(Error::NotFound)?;
     if place.ino != ino {
         return Ok(false);
@@ -162,17 +162,17 @@ fn try_remove(
     let inode = own.inode().snapshot();
     // What flags forbid is said first, as by Linux.
     lock::may_remove(&above.inode().snapshot(), &inode)?;
-    verify_removable(icache, &inode, is_rmdir)?;
+    verify_removable(mounted, &inode, is_rmdir)?;
     draft.remove(place)?;
     let names = draft.finish()?;
-    let lost = LostName::prepare(icache, own)?;
+    let lost = LostName::prepare(mounted, own)?;
     let leaves_orphan = lost.leaves_orphan();
     let (blocks, revokes) = lost.cost();
-    let credits = icache.reserve(names.blocks() + blocks, revokes)?;
-    let now = icache.now()?;
-    let handle = icache.begin(credits)?;
+    let credits = mounted.reserve(names.blocks() + blocks, revokes)?;
+    let now = mounted.now()?;
+    let handle = mounted.begin(credits)?;
     names.apply(&handle);
-    icache.note_name(&handle, (parent, name), Some(ino), None);
+    mounted.note_name(&handle, (parent, name), Some(ino), None);
     above.change(&handle, |inode| {
         lock::stamp_names(inode, now);
         if is_rmdir {
@@ -183,17 +183,17 @@ fn try_remove(
     drop(handle);
     drop(locked);
     if leaves_orphan {
-        reap_after(icache, ino);
+        reap_after(mounted, ino);
     }
     Ok(true)
 }
 
-fn verify_removable(icache: &Icache, inode: &LoadedInode, is_rmdir: bool) -> Result<(), Error> {
+fn verify_removable(mounted: &MountedFs, inode: &LoadedInode, is_rmdir: bool) -> Result<(), Error> {
     let is_directory = lock::type_of(inode)? == FileType::Directory;
     match (is_rmdir, is_directory) {
         (false, true) => Err(Error::IsDirectory),
         (true, false) => Err(Error::NotDirectory),
-        (true, true) if !dir::is_empty(icache, inode.clone())? => Err(Error::NotEmpty),
+        (true, true) if !dir::is_empty(mounted, inode.clone())? => Err(Error::NotEmpty),
         _ => Ok(()),
     }
 }

@@ -13,9 +13,9 @@ use journal::Handle;
 
 use super::lock::{self, Together};
 use super::remove::{self, LostName};
-use crate::dir::{self, Draft, Place, PreparedNames, Seen};
+use crate::dir::{self, DirDraft, FoundRecord, NameHint, PreparedNames};
 use crate::error::Error;
-use crate::icache::{Icache, LoadedInode};
+use crate::icache::{LoadedInode, MountedFs};
 use crate::limits;
 use crate::reap;
 
@@ -33,15 +33,15 @@ pub enum RenameFlag {
 
 /// A directory and a name in it.
 #[derive(Clone, Copy)]
-pub(crate) struct Named<'a> {
+pub(crate) struct NameIn<'a> {
     pub(crate) directory: Ino,
     pub(crate) name: &'a [u8],
 }
 
 /// What the two names stood for when they were looked up.
 struct Found {
-    old: Seen,
-    new: Seen,
+    old: NameHint,
+    new: NameHint,
     moved: Ino,
     replaced: Option<Ino>,
     moved_is_directory: bool,
@@ -50,7 +50,7 @@ struct Found {
 
 impl Found {
     /// Whether a directory gets another parent.
-    fn is_across(&self, old: Named<'_>, new: Named<'_>, flag: RenameFlag) -> bool {
+    fn is_across(&self, old: NameIn<'_>, new: NameIn<'_>, flag: RenameFlag) -> bool {
         let exchanged = flag == RenameFlag::Exchange && self.replaced_is_directory;
         old.directory != new.directory && (self.moved_is_directory || exchanged)
     }
@@ -58,32 +58,32 @@ impl Found {
 
 /// Gives what is named `old` the name `new`.
 pub(crate) fn rename(
-    icache: &Icache,
-    old: Named<'_>,
-    new: Named<'_>,
+    mounted: &MountedFs,
+    old: NameIn<'_>,
+    new: NameIn<'_>,
     flag: RenameFlag,
 ) -> Result<(), Error> {
-    let volume = icache.volume();
+    let volume = mounted.volume();
     volume.writing()?;
     let is_dots = |name: &[u8]| name == b"." || name == b"..";
     if is_dots(old.name) || is_dots(new.name) {
         return Err(Error::InvalidArgument);
     }
-    reap::help(icache);
+    reap::help(mounted);
     for _ in 0..lock::TRIES {
-        let mut found = look_up(icache, old, new)?;
+        let mut found = look_up(mounted, old, new)?;
         let moves = match found.is_across(old, new, flag) {
             true => {
                 let moves = volume.writing()?.renames.lock();
-                found = look_up(icache, old, new)?;
+                found = look_up(mounted, old, new)?;
                 Some(moves)
             }
             false => None,
         };
-        if let Tried::Done { orphan } = try_rename(icache, old, new, flag, &found)? {
+        if let Tried::Done { orphan } = try_rename(mounted, old, new, flag, &found)? {
             drop(moves);
             if let Some(ino) = orphan {
-                remove::reap_after(icache, ino);
+                remove::reap_after(mounted, ino);
             }
             return Ok(());
         }
@@ -91,15 +91,15 @@ pub(crate) fn rename(
     Err(Error::Busy)
 }
 
-fn look_up(icache: &Icache, old: Named<'_>, new: Named<'_>) -> Result<Found, Error> {
-    let old = dir::see(icache, old.directory, old.name)?;
+fn look_up(mounted: &MountedFs, old: NameIn<'_>, new: NameIn<'_>) -> Result<Found, Error> {
+    let old = dir::see(mounted, old.directory, old.name)?;
     let moved = old.ino().ok_or(Error::NotFound)?;
-    let seen = dir::see(icache, new.directory, new.name)?;
+    let seen = dir::see(mounted, new.directory, new.name)?;
     let replaced = seen.ino();
     if replaced.is_none() {
         lock::verify_new_name(new.name)?;
     }
-    let is_directory = |ino| Ok::<_, Error>(icache.load(ino)?.is(FileType::Directory));
+    let is_directory = |ino| Ok::<_, Error>(mounted.load(ino)?.is(FileType::Directory));
     Ok(Found {
         old,
         new: seen,
@@ -114,7 +114,7 @@ fn look_up(icache: &Icache, old: Named<'_>, new: Named<'_>) -> Result<Found, Err
 }
 
 /// Whether `above` is `ino` or a directory that it lies in. Nobody moves directories meanwhile.
-fn is_within(icache: &Icache, ino: Ino, above: Ino) -> Result<bool, Error> {
+fn is_within(mounted: &MountedFs, ino: Ino, above: Ino) -> Result<bool, Error> {
     let mut here = ino;
     for _ in 0..limits::ANCESTORS {
         if here == above {
@@ -123,16 +123,16 @@ fn is_within(icache: &Icache, ino: Ino, above: Ino) -> Result<bool, Error> {
         if here == Ino::ROOT {
             return Ok(false);
         }
-        here = dir::lookup_in(icache, here, b"..")?;
+        here = dir::lookup_in(mounted, here, b"..")?;
     }
     Err(Corrupt::at(Site::ParentEntry).ino(ino).into())
 }
 
 /// Refuses what would make a directory lie in itself.
 fn refuse_loops(
-    icache: &Icache,
-    old: Named<'_>,
-    new: Named<'_>,
+    mounted: &MountedFs,
+    old: NameIn<'_>,
+    new: NameIn<'_>,
     found: &Found,
     flag: RenameFlag,
 ) -> Result<(), Error> {
@@ -144,13 +144,13 @@ fn refuse_loops(
     if old.directory == new.directory {
         return Ok(());
     }
-    if found.moved_is_directory && is_within(icache, new.directory, found.moved)? {
+    if found.moved_is_directory && is_within(mounted, new.directory, found.moved)? {
         return Err(loops);
     }
     match found.replaced {
         // A file is never put over a directory; the walk then only tells why not.
         Some(replaced) if found.replaced_is_directory => {
-            match is_within(icache, old.directory, replaced)? {
+            match is_within(mounted, old.directory, replaced)? {
                 true if flag == RenameFlag::Exchange => Err(loops),
                 true => Err(Error::NotEmpty),
                 false => Ok(()),
@@ -170,9 +170,9 @@ enum Tried {
 
 /// One try, all locks of which are gone when it returns. The caller holds the rename lock if it is needed.
 fn try_rename(
-    icache: &Icache,
-    old: Named<'_>,
-    new: Named<'_>,
+    mounted: &MountedFs,
+    old: NameIn<'_>,
+    new: NameIn<'_>,
     flag: RenameFlag,
     found: &Found,
 ) -> Result<Tried, Error> {
@@ -186,22 +186,22 @@ fn try_rename(
         if old.directory == new.directory {
             return Ok(None);
         }
-        let of = |ino| Ok::<_, Error>(icache.load(ino)?.generation());
+        let of = |ino| Ok::<_, Error>(mounted.load(ino)?.generation());
         Ok(Some((of(old.directory)?, of(new.directory)?)))
     };
     let before = generations()?;
     if !is_taken {
-        refuse_loops(icache, old, new, found, flag)?;
+        refuse_loops(mounted, old, new, found, flag)?;
     }
     let mut inos = vec![old.directory, new.directory, found.moved];
     inos.extend(found.replaced);
-    let inodes = lock::load(icache, &inos)?;
+    let inodes = lock::load(mounted, &inos)?;
     let locked = Together::lock(&inodes);
     if before != generations()? {
         return Ok(Tried::Again);
     }
     let step = Step {
-        icache,
+        mounted,
         locked: &locked,
         old,
         new,
@@ -223,25 +223,25 @@ fn try_rename(
 
 /// A rename whose inodes are locked.
 struct Step<'a> {
-    icache: &'a Icache,
+    mounted: &'a MountedFs,
     locked: &'a Together<'a>,
-    old: Named<'a>,
-    new: Named<'a>,
+    old: NameIn<'a>,
+    new: NameIn<'a>,
     found: &'a Found,
 }
 
 /// The names of one or two directories.
 struct Drafts<'a> {
-    old: Draft<'a>,
+    old: DirDraft<'a>,
     /// `None` when the new name is in the same directory.
-    new: Option<Draft<'a>>,
+    new: Option<DirDraft<'a>>,
     /// The records of both names.
-    places: (Place, Option<Place>),
+    places: (FoundRecord, Option<FoundRecord>),
 }
 
 impl<'a> Drafts<'a> {
     /// The draft of the directory that holds the new name.
-    fn target(&mut self) -> &mut Draft<'a> {
+    fn target(&mut self) -> &mut DirDraft<'a> {
         self.new.as_mut().unwrap_or(&mut self.old)
     }
 }
@@ -256,7 +256,7 @@ impl<'a> Step<'a> {
 
     /// The drafts, if the names still stand for what was found.
     fn drafts(&self) -> Result<Option<Drafts<'a>>, Error> {
-        let draft = |ino| Draft::new(self.icache, self.locked.of(ino));
+        let draft = |ino| DirDraft::new(self.mounted, self.locked.of(ino));
         let old = draft(self.old.directory)?;
         let new = match self.old.directory == self.new.directory {
             true => None,
@@ -290,7 +290,7 @@ impl<'a> Step<'a> {
 
     /// `..` of a directory that gets another parent.
     fn reparent(&self, names: &mut Names<'a>, ino: Ino, parent: Ino) -> Result<(), Error> {
-        let mut draft = Draft::new(self.icache, self.locked.of(ino))?;
+        let mut draft = DirDraft::new(self.mounted, self.locked.of(ino))?;
         draft.set_parent(parent)?;
         names.push((ino, draft.finish()?));
         Ok(())
@@ -322,16 +322,19 @@ impl<'a> Step<'a> {
             self.reparent(&mut names, moved.ino(), self.new.directory)?;
         }
         let lost = match &replaced {
-            Some(inode) => Some(LostName::prepare(self.icache, self.locked.of(inode.ino()))?),
+            Some(inode) => Some(LostName::prepare(
+                self.mounted,
+                self.locked.of(inode.ino()),
+            )?),
             None => None,
         };
         let orphan = lost.as_ref().filter(|lost| lost.leaves_orphan());
         let orphan = orphan.and(self.found.replaced);
         let (blocks, revokes) = lost.as_ref().map_or((0, 0), LostName::cost);
         let blocks = 1 + blocks + names.iter().map(|(_, names)| names.blocks()).sum::<u32>();
-        let credits = self.icache.reserve(blocks, revokes)?;
-        let now = self.icache.now()?;
-        let handle = self.icache.begin(credits)?;
+        let credits = self.mounted.reserve(blocks, revokes)?;
+        let now = self.mounted.now()?;
+        let handle = self.mounted.begin(credits)?;
         self.apply_names(names, &handle, now);
         self.note_names(&handle, None);
         let parents = (self.old.directory, self.new.directory);
@@ -357,7 +360,7 @@ impl<'a> Step<'a> {
         let Some(replaced) = replaced else {
             lock::may_add(&parent)?;
             return match is_across {
-                true => lock::may_add_subdirectory(self.icache, &parent),
+                true => lock::may_add_subdirectory(self.mounted, &parent),
                 false => Ok(()),
             };
         };
@@ -368,7 +371,7 @@ impl<'a> Step<'a> {
         ) {
             (true, false) => Err(Error::NotDirectory),
             (false, true) => Err(Error::IsDirectory),
-            (true, true) if !dir::is_empty(self.icache, replaced.clone())? => Err(Error::NotEmpty),
+            (true, true) if !dir::is_empty(self.mounted, replaced.clone())? => Err(Error::NotEmpty),
             _ => Ok(()),
         }
     }
@@ -392,7 +395,7 @@ impl<'a> Step<'a> {
                 true => &parents.1,
                 false => &parents.0,
             };
-            lock::may_add_subdirectory(self.icache, gains)?;
+            lock::may_add_subdirectory(self.mounted, gains)?;
         }
         let types = (lock::type_of(&one)?, lock::type_of(&other)?);
         let (old, new) = drafts.places;
@@ -407,9 +410,9 @@ impl<'a> Step<'a> {
             self.reparent(&mut names, other.ino(), self.old.directory)?;
         }
         let blocks = 2 + names.iter().map(|(_, names)| names.blocks()).sum::<u32>();
-        let credits = self.icache.reserve(blocks, 0)?;
-        let now = self.icache.now()?;
-        let handle = self.icache.begin(credits)?;
+        let credits = self.mounted.reserve(blocks, 0)?;
+        let now = self.mounted.now()?;
+        let handle = self.mounted.begin(credits)?;
         self.apply_names(names, &handle, now);
         self.note_names(&handle, Some(other.ino()));
         let parents = (self.old.directory, self.new.directory);
@@ -440,9 +443,9 @@ impl<'a> Step<'a> {
     fn note_names(&self, handle: &Handle<'_>, left: Option<Ino>) {
         let (moved, replaced) = (self.found.moved, self.found.replaced);
         let (old, new) = (self.old, self.new);
-        let icache = self.icache;
-        icache.note_name(handle, (new.directory, new.name), replaced, Some(moved));
-        icache.note_name(handle, (old.directory, old.name), Some(moved), left);
+        let mounted = self.mounted;
+        mounted.note_name(handle, (new.directory, new.name), replaced, Some(moved));
+        mounted.note_name(handle, (old.directory, old.name), Some(moved), left);
         if left.is_some() || self.found.moved_is_directory {
             for ino in [Some(moved), left].into_iter().flatten() {
                 self.locked.of(ino).inode().set_unloggable(handle);

@@ -14,17 +14,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ondisk::extent::{self, Entries};
+use ondisk::extent::{self, ExtentEntries};
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
 
-use super::create::{self, Content};
+use super::create::{self, NewContent};
 use super::lock;
 use crate::attr::MODIFIABLE;
 use crate::dir;
 use crate::error::Error;
 use crate::ialloc::{self, BLOCKS_AN_INODE, InodeNumber};
-use crate::icache::{Exclusive, Icache, LoadedInode};
+use crate::icache::{Exclusive, LoadedInode, MountedFs};
 use crate::reap::{self, Left};
 
 mod blocks;
@@ -39,22 +39,22 @@ use said::{Everything, Place, Said};
 ///
 /// # Errors
 /// `Corrupt` for records that contradict the file system; `Unsupported` for what can't be replayed; `NoSpace`, `Io`.
-pub(crate) fn replay(icache: &Icache, area: &[u8], left: &Left<'_>) -> Result<(), Error> {
-    let geometry = icache.volume().geometry();
+pub(crate) fn replay(mounted: &MountedFs, area: &[u8], left: &Left<'_>) -> Result<(), Error> {
+    let geometry = mounted.volume().geometry();
     let mut everything = Everything::read(area, geometry.block_size(), geometry.inode_size())?;
     for ino in everything.inodes.keys().chain(everything.runs.keys()) {
-        check(icache, *ino)?;
+        check(mounted, *ino)?;
     }
     for ((parent, name), ino) in &everything.names {
-        check(icache, *parent)?;
-        ino.map_or(Ok(()), |ino| check(icache, ino))?;
+        check(mounted, *parent)?;
+        ino.map_or(Ok(()), |ino| check(mounted, ino))?;
         lock::verify_new_name(name).map_err(|_| bad_name(*parent))?;
     }
-    blocks::trim(icache, &mut everything)?;
+    blocks::trim(mounted, &mut everything)?;
     let mut replay = Replay {
-        icache,
+        mounted,
         everything: &everything,
-        orphans: left.all(icache)?,
+        orphans: left.all(mounted)?,
         gone: BTreeSet::new(),
         fresh: BTreeSet::new(),
         links: BTreeMap::new(),
@@ -78,9 +78,9 @@ pub(crate) fn replay(icache: &Icache, area: &[u8], left: &Left<'_>) -> Result<()
 }
 
 /// Refuses numbers that no ordinary inode has.
-fn check(icache: &Icache, ino: Ino) -> Result<(), Error> {
-    icache.volume().check_ordinary(ino)?;
-    match icache.volume().geometry().group_of_ino(ino) {
+fn check(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
+    mounted.volume().check_ordinary(ino)?;
+    match mounted.volume().geometry().group_of_ino(ino) {
         Some(_) => Ok(()),
         None => Err(Corrupt::at(Site::FastCommitInode).ino(ino).into()),
     }
@@ -98,7 +98,7 @@ fn changeable() -> Flags {
 }
 
 struct Replay<'a> {
-    icache: &'a Icache,
+    mounted: &'a MountedFs,
     everything: &'a Everything,
     /// Inodes that wait to be deleted or cut, and stay.
     orphans: BTreeSet<Ino>,
@@ -122,7 +122,7 @@ impl<'a> Replay<'a> {
             if said.inode.mode() == 0 || !self.is_in_use(*ino)? {
                 continue;
             }
-            if !said::is_another(&*self.icache.load(*ino)?, &said.inode) {
+            if !said::is_another(&*self.mounted.load(*ino)?, &said.inode) {
                 continue;
             }
             replaced.insert(*ino, Vec::new());
@@ -133,7 +133,7 @@ impl<'a> Replay<'a> {
         let orphans = self.orphans.iter().copied();
         let orphans: BTreeSet<Ino> = orphans.filter(|ino| replaced.contains_key(ino)).collect();
         if !orphans.is_empty() {
-            left.recall(self.icache, &orphans)?;
+            left.recall(self.mounted, &orphans)?;
         }
         // Names are only taken away here, so all are looked up once.
         for place in self.everything.names.keys() {
@@ -150,12 +150,12 @@ impl<'a> Replay<'a> {
             self.gone.insert(ino);
         }
         // From here on the numbers are free.
-        self.icache.sync_all()
+        self.mounted.sync_all()
     }
 
     /// Takes away the names of an inode that is to be deleted, and those in it.
     fn take_names_away(&mut self, ino: Ino, names: &[&Place]) -> Result<(), Error> {
-        let now = self.icache.load(ino)?;
+        let now = self.mounted.load(ino)?;
         let is_directory = now.is(FileType::Directory);
         let everything = self.everything;
         let within = (ino, Box::default())..(Ino(ino.0.saturating_add(1)), Box::default());
@@ -165,7 +165,7 @@ impl<'a> Replay<'a> {
                 self.name(place, None)?;
             }
         }
-        if is_directory && !dir::is_empty(self.icache, self.icache.load(ino)?)? {
+        if is_directory && !dir::is_empty(self.mounted, self.mounted.load(ino)?)? {
             return Err(check::full(ino));
         }
         let had = match i64::from(now.links_count()) {
@@ -188,13 +188,13 @@ impl<'a> Replay<'a> {
         if self.fresh.contains(&ino) || self.gone.contains(&ino) {
             return Ok(self.fresh.contains(&ino));
         }
-        let (volume, groups) = (self.icache.volume(), self.icache.groups());
+        let (volume, groups) = (self.mounted.volume(), self.mounted.groups());
         let number = volume.geometry().group_of_ino(ino);
         let (group, index) = number.ok_or(Error::NotFound)?;
         if !groups.inode_bits(volume, group)?.is_in_image(index) {
             return Ok(false);
         }
-        let now = self.icache.load(ino)?;
+        let now = self.mounted.load(ino)?;
         let is_deleted = now.links_count() == 0 && !self.orphans.contains(&ino);
         match now.mode() == 0 || is_deleted {
             true => Err(Corrupt::at(Site::FastCommitDeleted).ino(ino).into()),
@@ -204,10 +204,10 @@ impl<'a> Replay<'a> {
 
     /// What a name stands for now.
     fn stands_for(&self, (parent, name): &Place) -> Result<Option<Ino>, Error> {
-        if !self.is_in_use(*parent)? || !self.icache.load(*parent)?.is(FileType::Directory) {
+        if !self.is_in_use(*parent)? || !self.mounted.load(*parent)?.is(FileType::Directory) {
             return Ok(None);
         }
-        match dir::lookup_in(self.icache, *parent, name) {
+        match dir::lookup_in(self.mounted, *parent, name) {
             Ok(ino) => Ok(Some(ino)),
             Err(Error::NotFound) => Ok(None),
             Err(error) => Err(error),
@@ -215,23 +215,23 @@ impl<'a> Replay<'a> {
     }
 
     fn delete(&self, ino: Ino) -> Result<(), Error> {
-        let live = self.icache.get(ino)?;
+        let live = self.mounted.get(ino)?;
         let locked = live.write_lock();
         self.change(&locked, |inode| inode.set_links_count(0))?;
-        reap::delete(self.icache, &locked)
+        reap::delete(self.mounted, &locked)
     }
 
     /// Changes an inode's fields.
     fn change(&self, locked: &Exclusive<'_>, change: impl FnOnce(&mut Inode)) -> Result<(), Error> {
-        let credits = self.icache.reserve(1, 0)?;
-        let handle = self.icache.begin(credits)?;
+        let credits = self.mounted.reserve(1, 0)?;
+        let handle = self.mounted.begin(credits)?;
         locked.change(&handle, change);
         Ok(())
     }
 
     /// Takes the numbers of inodes that are new.
     fn take_numbers(&mut self) -> Result<BTreeMap<Ino, InodeNumber<'a>>, Error> {
-        let (volume, groups) = (self.icache.volume(), self.icache.groups());
+        let (volume, groups) = (self.mounted.volume(), self.mounted.groups());
         let mut numbers = BTreeMap::new();
         for (ino, said) in &self.everything.inodes {
             if said.inode.mode() == 0 || said.inode.links_count() == 0 {
@@ -252,18 +252,18 @@ impl<'a> Replay<'a> {
         let parents = self.first_parents();
         for (ino, number) in numbers {
             let said = &self.everything.inodes[&ino];
-            let live = self.icache.get_new(ino)?;
+            let live = self.mounted.get_new(ino)?;
             let locked = live.write_lock();
             let mut record = self.fresh_record(said);
             let content = match record.file_type() {
-                Some(FileType::Directory) => Content::Directory,
-                _ => Content::Empty,
+                Some(FileType::Directory) => NewContent::Directory,
+                _ => NewContent::Empty,
             };
             let parent = parents.get(&ino).copied().unwrap_or(Ino::ROOT);
-            let first = create::first_block(self.icache, ino, parent, content, &mut record)?;
+            let first = create::first_block(self.mounted, ino, parent, content, &mut record)?;
             let blocks = first.as_ref().map_or(0, create::FirstBlock::blocks);
-            let credits = self.icache.reserve(1 + BLOCKS_AN_INODE + blocks, 0)?;
-            let handle = self.icache.begin(credits)?;
+            let credits = self.mounted.reserve(1 + BLOCKS_AN_INODE + blocks, 0)?;
+            let handle = self.mounted.begin(credits)?;
             number.apply(&handle, live.of_ialloc());
             live.set_linkable(false);
             if let Some(first) = first {
@@ -306,27 +306,27 @@ impl<'a> Replay<'a> {
                 return Err(bad_name(*named));
             }
         }
-        let live = self.icache.get(*parent)?;
+        let live = self.mounted.get(*parent)?;
         let above = &live.write_lock();
-        let mut draft = dir::Draft::new(self.icache, above)?;
+        let mut draft = dir::DirDraft::new(self.mounted, above)?;
         let place = draft.find(name)?;
         let mut subdirectories = 0;
         if let Some(place) = place {
-            subdirectories -= i64::from(self.icache.load(place.ino)?.is(FileType::Directory));
+            subdirectories -= i64::from(self.mounted.load(place.ino)?.is(FileType::Directory));
             *self.links.entry(place.ino).or_insert(0) -= 1;
             draft.remove(place)?;
         }
         if let Some(ino) = ino {
-            let file_type = self.icache.load(ino)?.file_type();
+            let file_type = self.mounted.load(ino)?.file_type();
             let file_type = file_type.ok_or_else(|| bad_name(ino))?;
             subdirectories += i64::from(file_type == FileType::Directory);
             *self.links.entry(ino).or_insert(0) += 1;
             draft.add(name, ino, file_type)?;
         }
         let names = draft.finish()?;
-        let credits = self.icache.reserve(names.blocks() + 1, 0)?;
-        let now = self.icache.now()?;
-        let handle = self.icache.begin(credits)?;
+        let credits = self.mounted.reserve(names.blocks() + 1, 0)?;
+        let now = self.mounted.now()?;
+        let handle = self.mounted.begin(credits)?;
         names.apply(&handle);
         above.change(&handle, |inode| {
             lock::stamp_names(inode, now);
@@ -355,7 +355,7 @@ impl<'a> Replay<'a> {
             if !self.is_in_use(ino)? {
                 continue;
             }
-            let live = self.icache.get(ino)?;
+            let live = self.mounted.get(ino)?;
             let locked = live.write_lock();
             let now = live.snapshot();
             let links = counted.get(&ino).copied();
@@ -372,7 +372,7 @@ impl<'a> Replay<'a> {
                 inode.set_links_count(links);
             })?;
             if links == 0 && !self.orphans.contains(&ino) {
-                reap::delete(self.icache, &locked)?;
+                reap::delete(self.mounted, &locked)?;
             }
         }
         Ok(())
@@ -413,7 +413,7 @@ impl<'a> Replay<'a> {
             record.block_area_mut().fill(0);
         }
         if record.flags().contains(Flags::EXTENTS) {
-            extent::encode(record.block_area_mut(), 0, Entries::Extents(&[]));
+            extent::encode(record.block_area_mut(), 0, ExtentEntries::Extents(&[]));
         }
         self.set_sectors(&mut record, 0);
         record
@@ -423,7 +423,7 @@ impl<'a> Replay<'a> {
     /// orphan's `dtime` says.
     fn take_fields(&self, inode: &mut Inode, said: &Inode) {
         let now = *inode;
-        let volume = self.icache.volume();
+        let volume = self.mounted.volume();
         let (huge, size) = (
             volume.has(Feature::HUGE_FILE),
             volume.geometry().block_size(),
@@ -442,7 +442,7 @@ impl<'a> Replay<'a> {
     }
 
     fn set_sectors(&self, inode: &mut Inode, sectors: u64) {
-        let volume = self.icache.volume();
+        let volume = self.mounted.volume();
         let huge = volume.has(Feature::HUGE_FILE);
         // It is a count that an inode held before, or 0.
         let _fits = inode.set_sectors(sectors, huge, volume.geometry().block_size());

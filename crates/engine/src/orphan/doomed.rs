@@ -207,7 +207,7 @@ impl Doomed {
 
 #[cfg(test)]
 mod tests {
-    use sync::schedule::{self, Plan};
+    use sync::schedule::{self, SchedulePlan};
 
     use super::*;
 
@@ -220,7 +220,7 @@ mod tests {
             let doomed = Doomed::new();
             let over = [const { AtomicU64::new(0) }; 2];
             let points = 100_000;
-            let run = schedule::run(Plan { seed, points }, || {
+            let run = schedule::run(SchedulePlan { seed, points }, || {
                 sync::thread::workers(3, |thread| match over.get(thread) {
                     Some(over) => {
                         for round in 0..3 {
@@ -259,7 +259,7 @@ mod tests {
             doomed.serve(true);
             let taken = Mutex::new(Rank::Leaf, Vec::new());
             let points = 100_000;
-            let run = schedule::run(Plan { seed, points }, || {
+            let run = schedule::run(SchedulePlan { seed, points }, || {
                 sync::thread::workers(3, |thread| match thread {
                     0 => {
                         for number in 0..4 {

@@ -48,7 +48,7 @@ impl Slots for Lockless {
 mod tests {
     use std::collections::BTreeMap;
 
-    use sync::schedule::{self, Plan};
+    use sync::schedule::{self, SchedulePlan};
     use sync::{Mutex, Rank};
 
     use super::super::locked::Locked;
@@ -57,7 +57,9 @@ mod tests {
 
     fn scheduled<R>(seed: u64, work: impl FnOnce() -> R) -> R {
         let points = 200_000;
-        schedule::run(Plan { seed, points }, work).unwrap().0
+        schedule::run(SchedulePlan { seed, points }, work)
+            .unwrap()
+            .0
     }
 
     /// Threads that claim and release in a file that is too small for all: no slot has two owners, a look that fails

@@ -16,14 +16,14 @@ pub(crate) enum Noted {
 
 /// An inode's memory of where it is noted down.
 #[derive(Default)]
-pub(crate) struct Place(
+pub(crate) struct OrphanPlace(
     /// 0: nowhere; a slot's number and 1; or a place of the list and [`LIST`]. [lock, exclusive]
     AtomicU64,
 );
 
 const LIST: u64 = 1 << 63;
 
-impl Place {
+impl OrphanPlace {
     /// Where the inode is noted down.
     pub(crate) fn get(&self) -> Noted {
         // Relaxed: the inode's lock orders it.
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_comes_back() {
-        let place = Place::default();
+        let place = OrphanPlace::default();
         assert_eq!(place.get(), Noted::Nowhere);
         for noted in [
             Noted::Slot(0),

@@ -53,7 +53,7 @@ impl OnError {
 }
 
 /// An error for the record.
-pub(crate) struct Recorded {
+pub(crate) struct ErrorRecord {
     corrupt: Corrupt,
     /// Seconds since 1970.
     time: u64,
@@ -92,7 +92,7 @@ type StopHook = dyn Fn(&Stopped) + Send + Sync;
 pub(crate) struct Errors {
     /// [const after mount]
     policy: OnError,
-    new: EpochLists<Recorded>,
+    new: EpochLists<ErrorRecord>,
     /// Errors met since the mount. [atomic: Relaxed, a count]
     met: AtomicU32,
     /// Nothing is changed any more. [atomic: Relaxed, set once]
@@ -140,7 +140,7 @@ impl Errors {
     /// Puts an error on record in the handle's epoch. Uses one of the handle's blocks.
     pub(crate) fn record(&self, handle: &Handle<'_>, corrupt: Corrupt, time: u64) {
         handle.use_block();
-        self.new.push(handle, Recorded { corrupt, time });
+        self.new.push(handle, ErrorRecord { corrupt, time });
     }
 
     /// Nothing is changed any more, for this cause.
@@ -196,7 +196,7 @@ impl Errors {
     }
 }
 
-fn put(sb: &mut Superblock, error: &Recorded) {
+fn put(sb: &mut Superblock, error: &ErrorRecord) {
     let (ino, block) = (error.corrupt.inode(), error.corrupt.block_number());
     let ino = ino.map_or(0, |ino| ino.0);
     let block = block.map_or(0, |block| block.0);

@@ -17,7 +17,7 @@ const POOL_PART: u64 = 50;
 
 /// What blocks are taken for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Purpose {
+pub(crate) enum BlockPurpose {
     /// Data, names, attributes, and the maps they need.
     Growing,
     /// Metadata of an operation that frees more than it takes: never refused for want of space that others may claim.
@@ -26,7 +26,7 @@ pub(crate) enum Purpose {
 
 /// Who asks for blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Caller<'a> {
+pub struct BlockClaimant<'a> {
     /// The user.
     pub uid: u32,
     /// Its groups.
@@ -80,18 +80,18 @@ impl Reserve {
     }
 
     /// Free blocks that an allocation for this purpose, by this thread, must leave.
-    pub(crate) fn floor(&self, purpose: Purpose) -> u64 {
+    pub(crate) fn floor(&self, purpose: BlockPurpose) -> u64 {
         // Relaxed: only this thread writes its lane.
         let is_bounded = self.bounded.mine().load(Ordering::Relaxed) || !self.is_root;
         match purpose {
-            Purpose::Freeing => 0,
-            Purpose::Growing if is_bounded => self.held_back(),
-            Purpose::Growing => self.pool,
+            BlockPurpose::Freeing => 0,
+            BlockPurpose::Growing if is_bounded => self.held_back(),
+            BlockPurpose::Growing => self.pool,
         }
     }
 
     /// The calling thread acts for `caller` until the value is dropped.
-    pub(crate) fn act_for(&self, caller: Caller<'_>) -> Acting<'_> {
+    pub(crate) fn act_for(&self, caller: BlockClaimant<'_>) -> Acting<'_> {
         let in_group = self.gid != 0 && caller.gids.contains(&self.gid);
         let may = caller.uid == 0 || caller.uid == self.uid || in_group;
         let bounded = self.bounded.mine();

@@ -4,7 +4,7 @@
 //! is not kept; the group's bits are the mask where there is one; what is made in a directory with a default ACL gets
 //! its permissions from that, and the umask does not count.
 
-use ondisk::acl::{self, Entry, Tag};
+use ondisk::acl::{self, AclEntry, AclTag};
 use ondisk::xattr::{INDEX_ACL_ACCESS, INDEX_ACL_DEFAULT};
 use ondisk::{FileType, Ino};
 
@@ -12,24 +12,24 @@ use super::lists::Lists;
 use super::write::{apply, may_change};
 use super::{XattrFlag, place_in};
 use crate::error::Error;
-use crate::icache::{Icache, LoadedInode};
+use crate::icache::{LoadedInode, MountedFs};
 
 const SET_GID: u16 = 0o2000;
 const BITS: u16 = 0o7;
 
 /// Whether entries are in their order and complete, and name whom they must.
-fn is_valid(entries: &[Entry]) -> bool {
+fn is_valid(entries: &[AclEntry]) -> bool {
     // What stands at each place: the owner, users, the owning group, groups, the mask, everyone else.
-    let rank = |tag: &Tag| match tag {
-        Tag::Owner => 0,
-        Tag::User(_) => 1,
-        Tag::OwningGroup => 2,
-        Tag::Group(_) => 3,
-        Tag::Mask => 4,
-        Tag::Other => 5,
+    let rank = |tag: &AclTag| match tag {
+        AclTag::Owner => 0,
+        AclTag::User(_) => 1,
+        AclTag::OwningGroup => 2,
+        AclTag::Group(_) => 3,
+        AclTag::Mask => 4,
+        AclTag::Other => 5,
     };
     let count = |wanted: u8| entries.iter().filter(|e| rank(&e.tag) == wanted).count();
-    let is_named = |tag: &Tag| matches!(tag, Tag::User(u32::MAX) | Tag::Group(u32::MAX));
+    let is_named = |tag: &AclTag| matches!(tag, AclTag::User(u32::MAX) | AclTag::Group(u32::MAX));
     let needs_mask = count(1) + count(3) > 0;
     entries.is_sorted_by_key(|e| rank(&e.tag))
         && [0, 2, 5].iter().all(|one| count(*one) == 1)
@@ -41,48 +41,48 @@ fn is_valid(entries: &[Entry]) -> bool {
 }
 
 /// The permission bits that say the same as an ACL as far as bits can, and whether they say all of it.
-fn mode_of(entries: &[Entry]) -> (u16, bool) {
+fn mode_of(entries: &[AclEntry]) -> (u16, bool) {
     let (mut mode, mut is_all) = (0, true);
     for entry in entries {
         let bits = entry.permissions & BITS;
         match entry.tag {
-            Tag::Owner => mode |= bits << 6,
-            Tag::OwningGroup => mode |= bits << 3,
-            Tag::Other => mode |= bits,
-            Tag::Mask => {
+            AclTag::Owner => mode |= bits << 6,
+            AclTag::OwningGroup => mode |= bits << 3,
+            AclTag::Other => mode |= bits,
+            AclTag::Mask => {
                 mode = mode & !0o070 | bits << 3;
                 is_all = false;
             }
-            Tag::User(_) | Tag::Group(_) => is_all = false,
+            AclTag::User(_) | AclTag::Group(_) => is_all = false,
         }
     }
     (mode, is_all)
 }
 
 /// Makes an ACL follow new permission bits.
-fn follow(entries: &mut [Entry], mode: u16) {
-    let has_mask = entries.iter().any(|entry| entry.tag == Tag::Mask);
+fn follow(entries: &mut [AclEntry], mode: u16) {
+    let has_mask = entries.iter().any(|entry| entry.tag == AclTag::Mask);
     for entry in entries {
         match entry.tag {
-            Tag::Owner => entry.permissions = mode >> 6 & BITS,
-            Tag::OwningGroup if !has_mask => entry.permissions = mode >> 3 & BITS,
-            Tag::Mask => entry.permissions = mode >> 3 & BITS,
-            Tag::Other => entry.permissions = mode & BITS,
+            AclTag::Owner => entry.permissions = mode >> 6 & BITS,
+            AclTag::OwningGroup if !has_mask => entry.permissions = mode >> 3 & BITS,
+            AclTag::Mask => entry.permissions = mode >> 3 & BITS,
+            AclTag::Other => entry.permissions = mode & BITS,
             _ => {}
         }
     }
 }
 
 /// Cuts a default ACL to what the maker of a file asked for; gives the file's permission bits.
-fn cut(entries: &mut [Entry], mode: u16) -> u16 {
-    let has_mask = entries.iter().any(|entry| entry.tag == Tag::Mask);
+fn cut(entries: &mut [AclEntry], mode: u16) -> u16 {
+    let has_mask = entries.iter().any(|entry| entry.tag == AclTag::Mask);
     let mut left = mode & 0o777;
     for entry in entries {
         let shift = match entry.tag {
-            Tag::Owner => 6,
-            Tag::OwningGroup if !has_mask => 3,
-            Tag::Mask => 3,
-            Tag::Other => 0,
+            AclTag::Owner => 6,
+            AclTag::OwningGroup if !has_mask => 3,
+            AclTag::Mask => 3,
+            AclTag::Other => 0,
             _ => continue,
         };
         entry.permissions &= left >> shift & BITS | !BITS;
@@ -92,7 +92,7 @@ fn cut(entries: &mut [Entry], mode: u16) -> u16 {
 }
 
 /// An ACL as it lies on disk, read.
-fn stored(lists: &Lists, index: u8) -> Result<Option<Vec<Entry>>, Error> {
+fn stored(lists: &Lists, index: u8) -> Result<Option<Vec<AclEntry>>, Error> {
     let Some(disk) = lists.get(index, b"") else {
         return Ok(None);
     };
@@ -102,18 +102,18 @@ fn stored(lists: &Lists, index: u8) -> Result<Option<Vec<Entry>>, Error> {
 /// Sets (with a value in the form of system calls) or removes an ACL, and with an access ACL the permission bits.
 /// `drops_set_gid` says that set-group-ID goes, as it does for who is neither privileged nor in the group.
 pub(crate) fn set(
-    icache: &Icache,
+    mounted: &MountedFs,
     ino: Ino,
     index: u8,
     value: Option<&[u8]>,
     drops_set_gid: bool,
 ) -> Result<(), Error> {
-    icache.volume().writing()?;
+    mounted.volume().writing()?;
     let entries = parse(value)?;
-    let live = icache.get(ino)?;
+    let live = mounted.get(ino)?;
     let flags = {
         let locked = live.write_lock();
-        let inode = icache.load_used(ino)?;
+        let inode = mounted.load_used(ino)?;
         may_change(&inode)?;
         if inode.is(FileType::Symlink) {
             return Err(Error::NotSupported("an ACL of a symbolic link"));
@@ -137,7 +137,7 @@ pub(crate) fn set(
             }
             kept = kept.filter(|_| !is_all);
         }
-        let mut lists = Lists::of(icache, &inode)?;
+        let mut lists = Lists::of(mounted, &inode)?;
         match kept {
             Some(entries) => lists.set(index, b"", &acl::encode(entries), XattrFlag::Any)?,
             None => {
@@ -147,14 +147,14 @@ pub(crate) fn set(
         if !lists.is_changed() && mode == inode.mode() {
             return Ok(());
         }
-        apply(icache, &locked, &lists, |inode| inode.set_mode(mode))?;
+        apply(mounted, &locked, &lists, |inode| inode.set_mode(mode))?;
         inode.flags()
     };
-    icache.settle(ino, flags)
+    mounted.settle(ino, flags)
 }
 
 /// An ACL as a caller gives it, whatever its entries say together; `None` for none at all, or one without entries.
-fn parse(value: Option<&[u8]>) -> Result<Option<Vec<Entry>>, Error> {
+fn parse(value: Option<&[u8]>) -> Result<Option<Vec<AclEntry>>, Error> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
         return Ok(None);
     };
@@ -171,11 +171,11 @@ fn parse(value: Option<&[u8]>) -> Result<Option<Vec<Entry>>, Error> {
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Io`.
 pub(crate) fn follow_mode(
-    icache: &Icache,
+    mounted: &MountedFs,
     inode: &LoadedInode,
     mode: u16,
 ) -> Result<Option<Lists>, Error> {
-    let mut lists = Lists::of(icache, inode)?;
+    let mut lists = Lists::of(mounted, inode)?;
     let found = stored(&lists, INDEX_ACL_ACCESS).map_err(|error| place_in(error, inode.ino()))?;
     let Some(mut entries) = found else {
         return Ok(None);
@@ -196,17 +196,17 @@ pub(crate) fn follow_mode(
 /// # Errors
 /// `NoSpace` when they fit neither into the inode nor into a block; `Corrupt`, `Io`.
 pub(crate) fn inherit(
-    icache: &Icache,
+    mounted: &MountedFs,
     parent: &LoadedInode,
     file_type: FileType,
     (mode, umask): (u16, u16),
     extra_size: u16,
 ) -> Result<(u16, Lists), Error> {
-    let mut lists = Lists::of_new(icache, extra_size);
+    let mut lists = Lists::of_new(mounted, extra_size);
     if file_type == FileType::Symlink {
         return Ok((mode, lists));
     }
-    let above = Lists::of(icache, parent)?;
+    let above = Lists::of(mounted, parent)?;
     let found = stored(&above, INDEX_ACL_DEFAULT).map_err(|error| place_in(error, parent.ino()))?;
     let Some(default) = found else {
         return Ok((mode & !umask, lists));

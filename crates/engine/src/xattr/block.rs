@@ -7,16 +7,16 @@
 //! What a cut leaves: the inode with its old block or with its new one, each with its count right.
 
 use journal::Handle;
-use ondisk::xattr::{self, Area};
+use ondisk::xattr::{self, ListPlace};
 use ondisk::{Corrupt, FsBlock, Ino, Site};
 use sync::MutexGuard;
 
 use super::{block_of, pin};
 use crate::error::Error;
-use crate::icache::{Icache, LoadedInode};
+use crate::icache::{LoadedInode, MountedFs};
 use crate::live::{Pin, Seal};
 use crate::mballoc::{BLOCKS_A_RUN, Blocks, Freeing};
-use crate::sb::{AttributeBlocks, Kind, Purpose};
+use crate::sb::{AttributeBlocks, BlockPurpose, Kind};
 
 /// Inodes that share one block at most, as in Linux.
 const MAX_REFERENCES: u32 = 1024;
@@ -24,7 +24,7 @@ const MAX_REFERENCES: u32 = 1024;
 /// A reference to a block of attributes that goes, prepared but for the lock: [`Release::lock`] comes before the
 /// handle, [`LockedRelease::apply`] under it.
 pub(crate) struct Release<'a> {
-    icache: &'a Icache,
+    mounted: &'a MountedFs,
     /// Whose reference it is.
     ino: Ino,
     old: Option<(FsBlock, Pin)>,
@@ -44,16 +44,19 @@ impl<'a> Release<'a> {
     ///
     /// # Errors
     /// `Corrupt`, `Io`, `ReadOnly`.
-    pub(crate) fn prepare(icache: &'a Icache, inode: &LoadedInode) -> Result<Release<'a>, Error> {
-        let volume = icache.volume();
+    pub(crate) fn prepare(
+        mounted: &'a MountedFs,
+        inode: &LoadedInode,
+    ) -> Result<Release<'a>, Error> {
+        let volume = mounted.volume();
         let (at, ino) = (block_of(volume, inode), inode.ino());
         if at.0 == 0 {
             let old = None;
-            return Ok(Release { icache, ino, old });
+            return Ok(Release { mounted, ino, old });
         }
-        let pin = pin(icache, inode, at)?;
+        let pin = pin(mounted, inode, at)?;
         let bytes = pin.bytes();
-        xattr::entries(Area::Block(&bytes))
+        xattr::entries(ListPlace::Block(&bytes))
             .map_err(|corrupt| corrupt.ino(inode.ino()).block(at))?;
         if xattr::references(&bytes) == 0 {
             let corrupt = Corrupt::at(Site::XattrReferences).ino(inode.ino());
@@ -61,10 +64,10 @@ impl<'a> Release<'a> {
         }
         // So that no bitmap is read under the lock, where it is decided who frees the block.
         if let Some(group) = volume.geometry().group_of_block(at) {
-            icache.groups().with_bits(volume, group, |_| ())?;
+            mounted.groups().with_bits(volume, group, |_| ())?;
         }
         let old = Some((at, pin));
-        Ok(Release { icache, ino, old })
+        Ok(Release { mounted, ino, old })
     }
 
     /// Blocks and revokes that the apply uses of its handle at most.
@@ -78,7 +81,7 @@ impl<'a> Release<'a> {
     /// Waits for the lock on such blocks, where there is one; before the handle, after all other locks.
     pub(crate) fn lock(self) -> Result<LockedRelease<'a>, Error> {
         let known = match self.old {
-            Some(_) => Some(self.icache.volume().writing()?.attribute_blocks.lock()),
+            Some(_) => Some(self.mounted.volume().writing()?.attribute_blocks.lock()),
             None => None,
         };
         Ok(LockedRelease {
@@ -92,7 +95,7 @@ impl<'a> Release<'a> {
     fn claim(&self) -> Result<Option<Freeing<'a>>, Error> {
         match &self.old {
             Some((at, pin)) if xattr::references(&pin.bytes()) == 1 => {
-                Ok(Some(self.icache.claim_blocks(self.ino, &[(*at, 1)])?))
+                Ok(Some(self.mounted.claim_blocks(self.ino, &[(*at, 1)])?))
             }
             _ => Ok(None),
         }
@@ -161,15 +164,15 @@ impl<'a> BlockChange<'a> {
     /// # Errors
     /// As [`Release::prepare`]; but for `NoSpace`, which [`BlockChange::lock`] gives if a block is needed then.
     pub(super) fn prepare(
-        icache: &'a Icache,
+        mounted: &'a MountedFs,
         ino: Ino,
         old: Option<&LoadedInode>,
         new: Option<Vec<u8>>,
     ) -> Result<BlockChange<'a>, Error> {
         let old = match old {
-            Some(inode) => Release::prepare(icache, inode)?,
+            Some(inode) => Release::prepare(mounted, inode)?,
             None => Release {
-                icache,
+                mounted,
                 ino,
                 old: None,
             },
@@ -177,7 +180,7 @@ impl<'a> BlockChange<'a> {
         if new.is_some()
             && let Some((at, pin)) = &old.old
         {
-            let mut known = icache.volume().writing()?.attribute_blocks.lock();
+            let mut known = mounted.volume().writing()?.attribute_blocks.lock();
             let bytes = pin.bytes();
             if xattr::references(&bytes) == 1 {
                 // From here on nobody finds it, so nobody shares it: it stays this inode's alone.
@@ -188,13 +191,16 @@ impl<'a> BlockChange<'a> {
             }
             known.insert(*at, xattr::hash(&bytes), pin.clone());
         }
-        let geometry = icache.volume().geometry();
+        let geometry = mounted.volume().geometry();
         let (group, _) = geometry.group_of_ino(ino).ok_or(Error::NotFound)?;
         let spare = match &new {
             None => None,
             Some(bytes) => {
-                match icache.take_blocks(purpose(&old, bytes), geometry.group_first_block(group), 1)
-                {
+                match mounted.take_blocks(
+                    purpose(&old, bytes),
+                    geometry.group_first_block(group),
+                    1,
+                ) {
                     Ok(blocks) => Some(blocks),
                     Err(Error::NoSpace) => None,
                     Err(error) => return Err(error),
@@ -220,8 +226,8 @@ impl<'a> BlockChange<'a> {
     /// # Errors
     /// `NoSpace` if a block is needed and there is none.
     pub(super) fn lock(self) -> Result<LockedChange<'a>, Error> {
-        let icache = self.old.icache;
-        let volume = icache.volume();
+        let mounted = self.old.mounted;
+        let volume = mounted.volume();
         let known = volume.writing()?.attribute_blocks.lock();
         let Some(new) = self.new else {
             return Ok(LockedChange {
@@ -300,19 +306,19 @@ impl LockedChange<'_> {
 }
 
 /// What a new block is for: who takes attributes away gets it on a full image too.
-fn purpose(old: &Release<'_>, new: &[u8]) -> Purpose {
-    let count = |block: &[u8]| xattr::entries(Area::Block(block)).map_or(0, Iterator::count);
+fn purpose(old: &Release<'_>, new: &[u8]) -> BlockPurpose {
+    let count = |block: &[u8]| xattr::entries(ListPlace::Block(block)).map_or(0, Iterator::count);
     match &old.old {
-        Some((_, pin)) if count(new) < count(&pin.bytes()) => Purpose::Freeing,
-        _ => Purpose::Growing,
+        Some((_, pin)) if count(new) < count(&pin.bytes()) => BlockPurpose::Freeing,
+        _ => BlockPurpose::Growing,
     }
 }
 
 /// Whether two blocks hold the same attributes, wherever in them.
 fn has_equal_entries(a: &[u8], b: &[u8]) -> bool {
     match (
-        xattr::entries(Area::Block(a)),
-        xattr::entries(Area::Block(b)),
+        xattr::entries(ListPlace::Block(a)),
+        xattr::entries(ListPlace::Block(b)),
     ) {
         (Ok(a), Ok(b)) => a.eq(b),
         _ => false,

@@ -2,11 +2,11 @@
 //! attribute goes is decided as Linux does it. Nothing live changes here.
 
 use ondisk::inode::{BASE_SIZE, attribute_area};
-use ondisk::xattr::{self, Area, BLOCK_HEADER, Entry, INODE_HEADER, Value};
+use ondisk::xattr::{self, BLOCK_HEADER, INODE_HEADER, ListPlace, Value, XattrEntry};
 
 use super::{XattrFlag, block_of, read_block};
 use crate::error::Error;
-use crate::icache::{Icache, LoadedInode};
+use crate::icache::{LoadedInode, MountedFs};
 
 /// One attribute: the number of its prefix, the rest of its name, its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,18 +32,19 @@ impl Lists {
     ///
     /// # Errors
     /// `Corrupt`, `Io`; `Unsupported` for values in inodes of their own.
-    pub(crate) fn of(icache: &Icache, inode: &LoadedInode) -> Result<Lists, Error> {
-        let volume = icache.volume();
+    pub(crate) fn of(mounted: &MountedFs, inode: &LoadedInode) -> Result<Lists, Error> {
+        let volume = mounted.volume();
         let area = attribute_area(inode.slot()).unwrap_or_default();
         let ino = |error: Error| super::place_in(error, inode.ino());
         let mut in_block = Vec::new();
         let at = block_of(volume, inode);
         if at.0 != 0 {
             let block = read_block(volume, inode, at)?;
-            in_block = read(Area::Block(&block)).map_err(|error| ino(super::place(error, at)))?;
+            in_block =
+                read(ListPlace::Block(&block)).map_err(|error| ino(super::place(error, at)))?;
         }
         Ok(Lists {
-            in_inode: read(Area::Inode(area)).map_err(ino)?,
+            in_inode: read(ListPlace::Inode(area)).map_err(ino)?,
             in_block,
             area_bytes: area.len(),
             block_bytes: volume.geometry().block_size().bytes(),
@@ -52,8 +53,8 @@ impl Lists {
     }
 
     /// Those of an inode that is about to be made, with so many bytes of extra fields.
-    pub(crate) fn of_new(icache: &Icache, extra_size: u16) -> Lists {
-        let geometry = icache.volume().geometry();
+    pub(crate) fn of_new(mounted: &MountedFs, extra_size: u16) -> Lists {
+        let geometry = mounted.volume().geometry();
         let used = match extra_size {
             0 => geometry.inode_size(),
             extra => BASE_SIZE + usize::from(extra),
@@ -129,7 +130,7 @@ impl Lists {
     /// The bytes of the inode's list; zeros without attributes, as Linux leaves them.
     pub(super) fn area(&self) -> Vec<u8> {
         let mut area = vec![0; self.area_bytes];
-        let entries: Vec<Entry<'_>> = self.in_inode.iter().map(|a| a.entry(0)).collect();
+        let entries: Vec<XattrEntry<'_>> = self.in_inode.iter().map(|a| a.entry(0)).collect();
         if !entries.is_empty() {
             // `set` saw that they fit, or they came from there.
             let _fits = xattr::encode_inode_area(&mut area, &entries);
@@ -141,7 +142,7 @@ impl Lists {
     pub(super) fn block(&self) -> Option<Vec<u8>> {
         let hashed = |a: &Attribute| xattr::entry_hash(&a.name, &a.value);
         let entries = self.in_block.iter().map(|a| (a, hashed(a)));
-        let mut entries: Vec<Entry<'_>> = entries.map(|(a, hash)| a.entry(hash)).collect();
+        let mut entries: Vec<XattrEntry<'_>> = entries.map(|(a, hash)| a.entry(hash)).collect();
         let mut block = vec![0; self.block_bytes];
         // As for the area.
         let _fits = !entries.is_empty() && xattr::encode_block(&mut block, &mut entries);
@@ -150,8 +151,8 @@ impl Lists {
 }
 
 impl Attribute {
-    fn entry(&self, hash: u32) -> Entry<'_> {
-        Entry {
+    fn entry(&self, hash: u32) -> XattrEntry<'_> {
+        XattrEntry {
             index: self.index,
             name: &self.name,
             value: Value::Here(&self.value),
@@ -160,8 +161,8 @@ impl Attribute {
     }
 }
 
-fn read(area: Area<'_>) -> Result<Vec<Attribute>, Error> {
-    let owned = |entry: Entry<'_>| match entry.value {
+fn read(area: ListPlace<'_>) -> Result<Vec<Attribute>, Error> {
+    let owned = |entry: XattrEntry<'_>| match entry.value {
         Value::Here(value) => Ok(Attribute {
             index: entry.index,
             name: entry.name.to_vec(),
@@ -174,8 +175,8 @@ fn read(area: Area<'_>) -> Result<Vec<Attribute>, Error> {
     let attributes: Vec<Attribute> = xattr::entries(area)?.map(owned).collect::<Result<_, _>>()?;
     // Values of a broken list may overlap, so that they are more than fit when each is written by itself.
     let room = match area {
-        Area::Inode(bytes) => bytes.len().saturating_sub(INODE_HEADER),
-        Area::Block(bytes) => bytes.len() - BLOCK_HEADER,
+        ListPlace::Inode(bytes) => bytes.len().saturating_sub(INODE_HEADER),
+        ListPlace::Block(bytes) => bytes.len() - BLOCK_HEADER,
     };
     match attributes.is_empty() || fits(room, &attributes) {
         true => Ok(attributes),

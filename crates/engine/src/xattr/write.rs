@@ -13,7 +13,7 @@ use super::acl;
 use super::block::{BlockChange, LockedChange};
 use super::lists::Lists;
 use crate::error::Error;
-use crate::icache::{Exclusive, Icache, LoadedInode};
+use crate::icache::{Exclusive, LoadedInode, MountedFs};
 use crate::limits;
 use crate::sb::LateFeature;
 
@@ -37,13 +37,13 @@ const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
 /// Sets (with a value) or removes an attribute.
 pub(crate) fn change(
-    icache: &Icache,
+    mounted: &MountedFs,
     ino: Ino,
     name: &[u8],
     value: Option<&[u8]>,
     flag: XattrFlag,
 ) -> Result<(), Error> {
-    icache.volume().writing()?;
+    mounted.volume().writing()?;
     verify_length(name)?;
     if value.is_some_and(|value| value.len() > limits::XATTR_VALUE_BYTES) {
         return Err(Error::ValueTooLarge);
@@ -51,19 +51,19 @@ pub(crate) fn change(
     if let Some((index @ (xattr::INDEX_ACL_ACCESS | xattr::INDEX_ACL_DEFAULT), _)) =
         xattr::split_name(name)
     {
-        return acl::set(icache, ino, index, value, false);
+        return acl::set(mounted, ino, index, value, false);
     }
-    let live = icache.get(ino)?;
+    let live = mounted.get(ino)?;
     let flags = {
         let locked = live.write_lock();
-        let inode = icache.load_used(ino)?;
+        let inode = mounted.load_used(ino)?;
         may_change(&inode)?;
         if is_refused_user(&inode, name) {
             return Err(Error::NotPermitted);
         }
         // What the inode forbids is said first, as by Linux.
         let (index, rest) = split(name)?;
-        let mut lists = Lists::of(icache, &inode)?;
+        let mut lists = Lists::of(mounted, &inode)?;
         match value {
             Some(value) => lists.set(index, rest, value, flag)?,
             None if lists.remove(index, rest) => {}
@@ -72,10 +72,10 @@ pub(crate) fn change(
         if !lists.is_changed() {
             return Ok(());
         }
-        apply(icache, &locked, &lists, |_| {})?;
+        apply(mounted, &locked, &lists, |_| {})?;
         inode.flags()
     };
-    icache.settle(ino, flags)
+    mounted.settle(ino, flags)
 }
 
 /// What an inode of this type says of a name of which it is asked for the value, if it has none, or can have none.
@@ -134,18 +134,18 @@ pub(super) fn may_change(inode: &LoadedInode) -> Result<(), Error> {
 
 /// Writes an inode's attributes in one step, changes the rest of it with `and`, and stamps its change.
 pub(crate) fn apply(
-    icache: &Icache,
+    mounted: &MountedFs,
     locked: &Exclusive<'_>,
     lists: &Lists,
     and: impl FnOnce(&mut Inode),
 ) -> Result<(), Error> {
     let inode = locked.inode().snapshot();
-    let change = Change::prepare(icache, inode.ino(), Some(&inode), lists)?;
+    let change = XattrChange::prepare(mounted, inode.ino(), Some(&inode), lists)?;
     let (blocks, revokes) = change.cost();
-    let credits = icache.reserve(1 + blocks, revokes)?;
-    let now = icache.now()?;
+    let credits = mounted.reserve(1 + blocks, revokes)?;
+    let now = mounted.now()?;
     let change = change.lock()?;
-    let handle = icache.begin(credits)?;
+    let handle = mounted.begin(credits)?;
     change.apply(&handle, locked);
     locked.change(&handle, |inode| {
         and(inode);
@@ -155,8 +155,8 @@ pub(crate) fn apply(
 }
 
 /// A change of an inode's attributes, prepared but for the lock on blocks of them.
-pub(crate) struct Change<'a> {
-    icache: &'a Icache,
+pub(crate) struct XattrChange<'a> {
+    mounted: &'a MountedFs,
     /// Needed where anything changes.
     feature: Option<&'a LateFeature>,
     area: Option<Vec<u8>>,
@@ -165,36 +165,36 @@ pub(crate) struct Change<'a> {
 }
 
 /// One that the next handle makes.
-pub(crate) struct Locked<'a> {
-    icache: &'a Icache,
+pub(crate) struct LockedXattrs<'a> {
+    mounted: &'a MountedFs,
     feature: Option<&'a LateFeature>,
     area: Option<Vec<u8>>,
     block: Option<LockedChange<'a>>,
     had_block: bool,
 }
 
-impl<'a> Change<'a> {
+impl<'a> XattrChange<'a> {
     /// Prepares the change to these lists of an inode that is there, or (`None`) of one that is about to be made. The
     /// caller holds its lock.
     ///
     /// # Errors
     /// `Corrupt`, `Io`, `ReadOnly`, `Aborted`.
     pub(crate) fn prepare(
-        icache: &'a Icache,
+        mounted: &'a MountedFs,
         ino: Ino,
         old: Option<&LoadedInode>,
         lists: &Lists,
-    ) -> Result<Change<'a>, Error> {
-        let volume = icache.volume();
+    ) -> Result<XattrChange<'a>, Error> {
+        let volume = mounted.volume();
         let feature = &volume.writing()?.ext_attr;
         let (in_inode, in_block) = lists.is_changed;
         let had_block = old.is_some_and(|inode| super::block_of(volume, inode).0 != 0);
         let block = match in_block {
-            true => Some(BlockChange::prepare(icache, ino, old, lists.block())?),
+            true => Some(BlockChange::prepare(mounted, ino, old, lists.block())?),
             false => None,
         };
-        Ok(Change {
-            icache,
+        Ok(XattrChange {
+            mounted,
             feature: lists.is_changed().then_some(feature),
             area: in_inode.then(|| lists.area()),
             block,
@@ -212,9 +212,9 @@ impl<'a> Change<'a> {
     ///
     /// # Errors
     /// `NoSpace`.
-    pub(crate) fn lock(self) -> Result<Locked<'a>, Error> {
-        Ok(Locked {
-            icache: self.icache,
+    pub(crate) fn lock(self) -> Result<LockedXattrs<'a>, Error> {
+        Ok(LockedXattrs {
+            mounted: self.mounted,
             feature: self.feature,
             area: self.area,
             block: self.block.map(BlockChange::lock).transpose()?,
@@ -223,7 +223,7 @@ impl<'a> Change<'a> {
     }
 }
 
-impl Locked<'_> {
+impl LockedXattrs<'_> {
     /// Makes the change, of the inode's record too.
     pub(crate) fn apply(self, handle: &Handle<'_>, locked: &Exclusive<'_>) {
         if let Some(feature) = self.feature {
@@ -238,7 +238,7 @@ impl Locked<'_> {
         }
         let Some(block) = self.block else { return };
         let at = block.apply(handle);
-        let volume = self.icache.volume();
+        let volume = self.mounted.volume();
         let (huge, size) = (
             volume.has(Feature::HUGE_FILE),
             volume.geometry().block_size(),

@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use device::FileDevice;
-use lanefs_engine::{Fs, Ino, Journal, OpenOptions};
+use lanefs_engine::{Fs, Ino, OpenOptions, ReplayPolicy};
 use std::sync::Arc;
-use testkit::Mounted;
+use testkit::KernelMount;
 
 use crate::image::{Image, can_mount, in_memory};
 use crate::oracle;
 use crate::populate::{Abilities, populate};
 
-fn open(path: &Path, journal: Journal) -> Fs {
+fn open(path: &Path, journal: ReplayPolicy) -> Fs {
     let options = OpenOptions {
         journal,
         ..OpenOptions::default()
@@ -37,7 +37,7 @@ fn a_dirty_image_reads_as_after_the_kernels_replay_and_is_left_alone() {
             directory.path().join("kernels"),
         );
         {
-            let mounted = Mounted::with(image.path(), "loop").unwrap();
+            let mounted = KernelMount::with(image.path(), "loop").unwrap();
             let can = Abilities {
                 block,
                 xattr: 700,
@@ -70,16 +70,16 @@ fn a_dirty_image_reads_as_after_the_kernels_replay_and_is_left_alone() {
             ],
         );
         let before = std::fs::read(&ours).unwrap();
-        let fs = open(&ours, Journal::Replay);
+        let fs = open(&ours, ReplayPolicy::Replay);
         let report = fs.recovery_report().expect("the journal needed replay");
         assert!(report.transactions > 0 && report.blocks > 0, "{report:?}");
         // noatime: comparing must not change what is compared.
-        let mounted = Mounted::with(&kernels, "loop,noatime").unwrap();
+        let mounted = KernelMount::with(&kernels, "loop,noatime").unwrap();
         let inodes = oracle::compare_with_mount(&fs, &mounted.path());
         assert!(inodes > 45, "{inodes}");
         assert!(std::fs::read(&ours).unwrap() == before, "the image changed");
         // Without the journal even the root directory is an older one.
-        let stale = open(&ours, Journal::Ignore);
+        let stale = open(&ours, ReplayPolicy::Ignore);
         assert!(stale.recovery_report().is_none());
         let stale = stale.metadata(Ino::ROOT).unwrap();
         assert_ne!(stale, fs.metadata(Ino::ROOT).unwrap());

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use device::{BlockDevice, MemoryDevice};
 use lanefs_engine::{Fs, Ino, OpenOptions};
-use testkit::Mounted;
+use testkit::KernelMount;
 
 use crate::image::{Image, can_mount};
 use crate::populate::pattern;
@@ -24,7 +24,7 @@ struct Victim {
 fn victim(arguments: &str, inline: bool) -> Option<Victim> {
     let image = Image::make(arguments, 4);
     {
-        let mounted = Mounted::with(image.path(), "loop").ok()?;
+        let mounted = KernelMount::with(image.path(), "loop").ok()?;
         let root = mounted.path();
         let file = std::fs::File::create(root.join("fragmented")).unwrap();
         for index in 0..400 {

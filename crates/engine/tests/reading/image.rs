@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use device::{BlockDevice, FileDevice};
 use lanefs_engine::{Fs, OpenOptions};
-use testkit::Mounted;
+use testkit::KernelMount;
 
 /// A file system image and the directory it lies in.
 pub struct Image {
@@ -41,8 +41,8 @@ impl Image {
     }
 
     /// Mounted by the kernel; `None`, and said so, if this kernel can't.
-    pub fn mount(&self, options: &str) -> Option<Mounted> {
-        Mounted::with(&self.path, options)
+    pub fn mount(&self, options: &str) -> Option<KernelMount> {
+        KernelMount::with(&self.path, options)
             .inspect_err(|error| testkit::skip(&format!("this kernel can't mount it: {error}")))
             .ok()
     }

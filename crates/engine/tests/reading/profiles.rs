@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lanefs_engine::Fs;
-use testkit::Mounted;
+use testkit::KernelMount;
 
 use crate::image::{Image, can_mount};
 use crate::oracle;
@@ -96,7 +96,7 @@ fn trees_written_by_the_kernel_read_as_the_kernel_shows_them() {
             };
             populate(&mounted.path(), can);
         }
-        let mounted = Mounted::read_only(image.path()).unwrap();
+        let mounted = KernelMount::read_only(image.path()).unwrap();
         eprintln!("{arguments}");
         compare(&image, &mounted.path());
     }
@@ -160,14 +160,14 @@ fn a_tree_of_depth_three_reads_right() {
     }
     let image = Image::make("-t ext4 -b 1024", 128);
     {
-        let mounted = Mounted::with(image.path(), "loop").unwrap();
+        let mounted = KernelMount::with(image.path(), "loop").unwrap();
         let file = std::fs::File::create(mounted.path().join("deep")).unwrap();
         for index in 0..30_000u64 {
             let bytes = crate::populate::pattern(index, 1024);
             std::os::unix::fs::FileExt::write_all_at(&file, &bytes, index * 2048).unwrap();
         }
     }
-    let mounted = Mounted::read_only(image.path()).unwrap();
+    let mounted = KernelMount::read_only(image.path()).unwrap();
     let fs = image.open();
     oracle::compare_with_mount(&fs, &mounted.path());
     oracle::compare_runs(&image, &fs, &mounted.path(), &["deep"]);

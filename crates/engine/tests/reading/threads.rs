@@ -15,7 +15,7 @@ fn many_threads_read_different_files() {
     }
     let image = Image::make("-t ext4 -b 1024", 64);
     let files: Vec<(Ino, Vec<u8>)> = {
-        let mounted = testkit::Mounted::with(image.path(), "loop").unwrap();
+        let mounted = testkit::KernelMount::with(image.path(), "loop").unwrap();
         (0..200u64)
             .map(|index| {
                 let bytes = pattern(index, (index * 257) as usize);

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use lanefs_engine::{Error, FileType, Fs, Ino, NewInode, SetAttributes, XattrFlag};
 use rustix::fs::{CWD, Mode, XattrFlags, chmod, mkdirat, mknodat, open, removexattr, setxattr};
-use testkit::Mounted;
+use testkit::KernelMount;
 
 use crate::image::{finish, make, record, sweep};
 use crate::xattrs::attributes;
@@ -204,7 +204,7 @@ fn acls_and_permissions_are_those_that_the_kernel_makes() {
         let path = directory.path().join("image");
         std::fs::write(&path, &image).unwrap();
         let expected = {
-            let mounted = Mounted::with(&path, "loop").unwrap();
+            let mounted = KernelMount::with(&path, "loop").unwrap();
             // The umask is the process's, so a child has it.
             let before = rustix::process::umask(Mode::from_raw_mode(UMASK.into()));
             for step in steps() {
@@ -220,7 +220,7 @@ fn acls_and_permissions_are_those_that_the_kernel_makes() {
             fs.close().unwrap();
         });
         std::fs::write(&path, &ours).unwrap();
-        let mounted = Mounted::read_only(&path).unwrap();
+        let mounted = KernelMount::read_only(&path).unwrap();
         let found = told(&mounted.path());
         for (found, expected) in found.lines().zip(expected.lines()) {
             assert_eq!(found, expected, "{options:?}");

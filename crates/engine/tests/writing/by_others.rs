@@ -40,7 +40,7 @@ fn by_kernel(image: &[u8], work: impl FnOnce(&Path)) {
     if !testkit::is_root() || !testkit::have("mount") {
         return testkit::skip("needs root and mount");
     }
-    work(&testkit::Mounted::with(&path, "loop").unwrap().path());
+    work(&testkit::KernelMount::with(&path, "loop").unwrap().path());
     testkit::e2fsck(&path);
 }
 

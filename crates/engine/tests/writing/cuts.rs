@@ -1,18 +1,18 @@
 //! Changes of a file's data cut at every write: what is found is a state that the model allows, and e2fsck agrees.
 
 use lanefs_engine::{Allocate, Fs};
-use model::{Content, History, Mode, Op, Path, Random, Target, Tree};
+use model::{FallocateMode, FileBytes, History, ModelPath, ModelTree, Op, OpTarget, Random};
 
 use crate::files::{self, Change, contents, with_files};
 use crate::image::{record, sweep};
 
-fn file() -> Target {
-    Target::Path(Path::new("one"))
+fn file() -> OpTarget {
+    OpTarget::Path(ModelPath::new("one"))
 }
 
-fn empty() -> Tree {
-    let mut tree = Tree::new();
-    let path = Path::new("one");
+fn empty() -> ModelTree {
+    let mut tree = ModelTree::new();
+    let path = ModelPath::new("one");
     tree.apply(&Op::Create { path, mode: 0o644 }).unwrap();
     tree
 }
@@ -28,13 +28,13 @@ pub fn op(change: &Change) -> Op {
         Change::Truncate(size) => Op::Truncate { file, size },
         Change::Allocate(how, offset, len) => {
             let mode = match how {
-                Allocate::Grow => Mode::Allocate,
-                Allocate::KeepSize => Mode::KeepSize,
-                Allocate::Punch => Mode::Punch,
-                Allocate::Zero => Mode::Zero,
-                Allocate::ZeroKeepSize => Mode::ZeroKeepSize,
-                Allocate::Collapse => Mode::Collapse,
-                Allocate::Insert => Mode::Insert,
+                Allocate::Grow => FallocateMode::Allocate,
+                Allocate::KeepSize => FallocateMode::KeepSize,
+                Allocate::Punch => FallocateMode::Punch,
+                Allocate::Zero => FallocateMode::Zero,
+                Allocate::ZeroKeepSize => FallocateMode::ZeroKeepSize,
+                Allocate::Collapse => FallocateMode::Collapse,
+                Allocate::Insert => FallocateMode::Insert,
             };
             Op::Fallocate {
                 file,
@@ -91,7 +91,7 @@ pub fn history(changes: &[Change], done: usize) -> History {
     history
 }
 
-pub fn found(fs: &Fs) -> Tree {
+pub fn found(fs: &Fs) -> ModelTree {
     let ino = fs.resolve(b"one", true).unwrap();
     let bytes = contents(fs, ino);
     let mut tree = empty();
@@ -118,7 +118,7 @@ fn cut_everywhere(options: &[&str], seed: u64, count: usize) {
     let with_extents = !options.iter().any(|option| option.contains("^extents"));
     let mut random = Random::new(seed);
     let mut changes = Vec::new();
-    let mut content = Content::default();
+    let mut content = FileBytes::default();
     for _ in 0..count {
         let next = files::random(&mut random, content.size(), 200_000, with_extents);
         files::apply(&mut content, &next);
@@ -126,7 +126,7 @@ fn cut_everywhere(options: &[&str], seed: u64, count: usize) {
     }
     let cuts = record(&image, |device, fs| {
         let ino = fs.resolve(b"one", true).unwrap();
-        let mut content = Content::default();
+        let mut content = FileBytes::default();
         for (index, change) in changes.iter().enumerate() {
             files::change(&fs, ino, &mut content, change);
             if index % 3 == 2 {

@@ -1,7 +1,7 @@
 //! Random changes of files' data: the model, e2fsck and the kernel see the same.
 
 use lanefs_engine::{Allocate, Error, Fs, Ino};
-use model::{Content, Random};
+use model::{FileBytes, Random};
 use sync::Arc;
 
 use crate::files::{self, change, contents, first_difference, judge, opened, with_files};
@@ -13,7 +13,7 @@ fn find(fs: &Fs, name: &str) -> Ino {
 }
 
 /// What is data and what is not, for blocks of the model's size.
-fn compare_runs(fs: &Fs, ino: Ino, content: &Content) {
+fn compare_runs(fs: &Fs, ino: Ino, content: &FileBytes) {
     let blocks = content.size().div_ceil(4096);
     if blocks == 0 {
         return;
@@ -38,7 +38,7 @@ fn run(options: &[&str], seed: u64, steps: usize) {
     let with_extents = !options.iter().any(|option| option.contains("^extents"));
     let (device, mut fs) = opened(&image);
     let mut random = Random::new(seed);
-    let mut expected = [Content::default(), Content::default()];
+    let mut expected = [FileBytes::default(), FileBytes::default()];
     for step in 0..steps {
         let which = random.below(2) as usize;
         let (ino, content) = (find(&fs, names[which]), &mut expected[which]);

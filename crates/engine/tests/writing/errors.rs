@@ -106,7 +106,7 @@ fn the_kernel_sees_it(image: &[u8]) {
         }
     }
     if testkit::is_root() {
-        let mounted = testkit::Mounted::read_only(&path).unwrap();
+        let mounted = testkit::KernelMount::read_only(&path).unwrap();
         assert!(mounted.path().join("new").exists());
     }
 }

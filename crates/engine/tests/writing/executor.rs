@@ -1,7 +1,7 @@
 //! The engine beside the model, as tests want it: the simulation's executor, where what the model does not know panics.
 
 use lanefs_engine::Fs;
-use model::{Errno, Op, Tree};
+use model::{Errno, ModelTree, Op};
 use simulate::Refusal;
 
 /// Does the model's operations on a file system.
@@ -31,6 +31,6 @@ impl<'a> Executor<'a> {
 }
 
 /// What is on an image, but for `lost+found`.
-pub fn tree(fs: &Fs) -> Tree {
+pub fn tree(fs: &Fs) -> ModelTree {
     simulate::tree(fs).unwrap()
 }

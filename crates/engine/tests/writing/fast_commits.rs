@@ -12,7 +12,7 @@ use lanefs_engine::{Fs, Ino, OpenOptions};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use simulate::Cut;
 use sync::Arc;
-use testkit::{Manifest, Mounted};
+use testkit::{KernelMount, Manifest};
 
 use crate::fsync_log;
 use crate::image::{clock, open, record};
@@ -22,7 +22,7 @@ use crate::interop::manifest;
 pub struct Linux {
     pub directory: tempfile::TempDir,
     pub image: PathBuf,
-    pub mounted: Mounted,
+    pub mounted: KernelMount,
 }
 
 impl Linux {
@@ -42,7 +42,7 @@ impl Linux {
         let mut arguments = options.to_vec();
         arguments.extend(["-O", features, "-b", block_bytes, image.to_str().unwrap()]);
         testkit::run("mke2fs", &arguments);
-        let mounted = Mounted::with(&image, "loop").unwrap();
+        let mounted = KernelMount::with(&image, "loop").unwrap();
         let root = mounted.path();
         fs::create_dir(root.join("dir")).unwrap();
         for number in 0..8_u8 {
@@ -97,7 +97,7 @@ fn device(path: &Path) -> Arc<dyn BlockDevice> {
 
 /// What Linux makes of an image.
 fn by_linux(image: &Path) -> Manifest {
-    let mounted = Mounted::with(image, "loop").unwrap();
+    let mounted = KernelMount::with(image, "loop").unwrap();
     Manifest::of(&mounted.path()).unwrap().without_lost_found()
 }
 

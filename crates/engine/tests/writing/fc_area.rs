@@ -2,7 +2,7 @@
 //! what the kernel and e2fsck make of records in another order, left out, or changed.
 
 use lanefs_engine::Fs;
-use ondisk::fast_commit::{Named, Record, records};
+use ondisk::fast_commit::{DentryInfo, FcRecord, records};
 use ondisk::jbd2::{JournalFeatures, JournalSuperblock};
 use ondisk::{Ino, LBlock, Tid, csum};
 
@@ -73,25 +73,25 @@ impl Tag {
     fn write(&self, out: &mut Vec<u8>) {
         match self {
             Tag::Name(kind, parent, name, ino) => {
-                let named = Named {
+                let named = DentryInfo {
                     parent: *parent,
                     ino: *ino,
                     name,
                 };
                 match kind {
-                    Kind::Creat => Record::Creat(named),
-                    Kind::Link => Record::Link(named),
-                    Kind::Unlink => Record::Unlink(named),
+                    Kind::Creat => FcRecord::Creat(named),
+                    Kind::Link => FcRecord::Link(named),
+                    Kind::Unlink => FcRecord::Unlink(named),
                 }
                 .write(out);
             }
-            Tag::Inode(ino, raw) => Record::Inode { ino: *ino, raw }.write(out),
-            Tag::Add(ino, extent) => Record::AddRange {
+            Tag::Inode(ino, raw) => FcRecord::Inode { ino: *ino, raw }.write(out),
+            Tag::Add(ino, extent) => FcRecord::AddRange {
                 ino: *ino,
                 extent: *extent,
             }
             .write(out),
-            Tag::Del(ino, first, blocks) => Record::DelRange {
+            Tag::Del(ino, first, blocks) => FcRecord::DelRange {
                 ino: *ino,
                 first: LBlock(*first),
                 blocks: *blocks,
@@ -166,31 +166,31 @@ impl FcArea {
     pub fn read(&self, image: &[u8]) -> Vec<Tag> {
         let mut tags = Vec::new();
         let head = records(self.first(image), 256).next();
-        let Some(Ok(Record::Head { tid: expected, .. })) = head else {
+        let Some(Ok(FcRecord::Head { tid: expected, .. })) = head else {
             return tags;
         };
         for at in &self.blocks {
             let block = &image[*at..][..BLOCK];
             let tail = records(block, 256).filter_map(Result::ok);
             let tids = tail.filter_map(|record| match record {
-                Record::Tail { tid, .. } => Some(tid),
+                FcRecord::Tail { tid, .. } => Some(tid),
                 _ => None,
             });
             if tids.last() != Some(expected) {
                 break;
             }
             for record in records(block, 256) {
-                let name = |kind, named: Named<'_>| {
+                let name = |kind, named: DentryInfo<'_>| {
                     Tag::Name(kind, named.parent, named.name.to_vec(), named.ino)
                 };
                 tags.push(match record.unwrap() {
-                    Record::Creat(named) => name(Kind::Creat, named),
-                    Record::Link(named) => name(Kind::Link, named),
-                    Record::Unlink(named) => name(Kind::Unlink, named),
-                    Record::Inode { ino, raw } => Tag::Inode(ino, raw.to_vec()),
-                    Record::AddRange { ino, extent } => Tag::Add(ino, extent),
-                    Record::DelRange { ino, first, blocks } => Tag::Del(ino, first.0, blocks),
-                    Record::Pad(_) | Record::Tail { .. } | Record::Head { .. } => continue,
+                    FcRecord::Creat(named) => name(Kind::Creat, named),
+                    FcRecord::Link(named) => name(Kind::Link, named),
+                    FcRecord::Unlink(named) => name(Kind::Unlink, named),
+                    FcRecord::Inode { ino, raw } => Tag::Inode(ino, raw.to_vec()),
+                    FcRecord::AddRange { ino, extent } => Tag::Add(ino, extent),
+                    FcRecord::DelRange { ino, first, blocks } => Tag::Del(ino, first.0, blocks),
+                    FcRecord::Pad(_) | FcRecord::Tail { .. } | FcRecord::Head { .. } => continue,
                 });
             }
         }
@@ -201,7 +201,7 @@ impl FcArea {
     pub fn write_blocks(&self, image: &mut [u8], groups: &[Vec<Tag>]) {
         let tid = self.superblock(image).sequence();
         let mut blocks = vec![Vec::new()];
-        Record::Head { features: 0, tid }.write(&mut blocks[0]);
+        FcRecord::Head { features: 0, tid }.write(&mut blocks[0]);
         for group in groups {
             let mut bytes = Vec::new();
             group.iter().for_each(|tag| tag.write(&mut bytes));
@@ -221,7 +221,7 @@ impl FcArea {
     pub fn write(&self, image: &mut [u8], tags: &[Tag], tid: Option<Tid>) {
         let tid = tid.unwrap_or(self.superblock(image).sequence());
         let mut bytes = Vec::new();
-        Record::Head { features: 0, tid }.write(&mut bytes);
+        FcRecord::Head { features: 0, tid }.write(&mut bytes);
         for tag in tags {
             tag.write(&mut bytes);
         }
@@ -238,7 +238,7 @@ fn end(bytes: &mut Vec<u8>, tid: Tid) {
     let at = bytes.len();
     assert!(at + 12 <= BLOCK, "one block");
     let rest = vec![0; BLOCK - at - 12];
-    let tail = |crc| Record::Tail {
+    let tail = |crc| FcRecord::Tail {
         tid,
         crc,
         rest: &rest,

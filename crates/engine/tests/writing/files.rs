@@ -2,7 +2,7 @@
 
 use device::BlockDevice;
 use lanefs_engine::{Allocate, Error, Fs, Ino};
-use model::{Content, Random};
+use model::{FileBytes, Random};
 use simulate::CowDevice;
 use sync::Arc;
 
@@ -77,7 +77,7 @@ fn pattern(random: &mut Random, len: u64) -> Vec<u8> {
 }
 
 /// Does a change; collapse and insert where there is nothing are refused by both.
-pub fn change(fs: &Fs, ino: Ino, content: &mut Content, change: &Change) {
+pub fn change(fs: &Fs, ino: Ino, content: &mut FileBytes, change: &Change) {
     match change {
         Change::Write(offset, bytes) => {
             assert_eq!(fs.write(ino, *offset, bytes).unwrap(), bytes.len());
@@ -103,7 +103,7 @@ pub fn change(fs: &Fs, ino: Ino, content: &mut Content, change: &Change) {
 }
 
 /// What a change does to the model.
-pub fn apply(content: &mut Content, change: &Change) {
+pub fn apply(content: &mut FileBytes, change: &Change) {
     match change {
         Change::Write(offset, bytes) => content.write(*offset, bytes),
         Change::Truncate(size) => content.truncate(*size),
@@ -166,7 +166,7 @@ pub fn judge(device: &CowDevice, files: &[(&str, Vec<u8>)]) {
     if !testkit::is_root() {
         return testkit::skip("mounting needs root");
     }
-    let mounted = testkit::Mounted::read_only(&path).unwrap();
+    let mounted = testkit::KernelMount::read_only(&path).unwrap();
     for (name, expected) in files {
         let found = std::fs::read(mounted.path().join(name)).unwrap();
         assert_eq!(

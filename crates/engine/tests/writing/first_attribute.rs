@@ -51,7 +51,7 @@ fn changed_by_kernel(image: &[u8], change: impl FnOnce(&Path)) -> Option<Vec<u8>
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     std::fs::write(&path, image).unwrap();
-    change(&testkit::Mounted::with(&path, "rw").unwrap().path());
+    change(&testkit::KernelMount::with(&path, "rw").unwrap().path());
     Some(std::fs::read(&path).unwrap())
 }
 

@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, Timespec, Timestamps, Xattr
 use rustix::io::Errno;
 use simulate::CowDevice;
 use sync::Arc;
-use testkit::Mounted;
+use testkit::KernelMount;
 
 use crate::files::{judge_image, opened};
 use crate::image::{clock, finish, make, open};
@@ -91,7 +91,7 @@ fn flags_are_set_and_inherited_as_the_kernel_does_it() {
     std::fs::write(&path, &image).unwrap();
     let mut done = Vec::new();
     let expected = {
-        let mounted = Mounted::with(&path, "loop").unwrap();
+        let mounted = KernelMount::with(&path, "loop").unwrap();
         let root = mounted.path();
         for (letter, _) in LETTERS {
             let name = |kind: &str| root.join(format!("{kind}-{}", hex(letter)));
@@ -122,7 +122,7 @@ fn flags_are_set_and_inherited_as_the_kernel_does_it() {
     });
     assert_eq!(ours_done, done);
     std::fs::write(&path, &ours).unwrap();
-    let mounted = Mounted::read_only(&path).unwrap();
+    let mounted = KernelMount::read_only(&path).unwrap();
     assert_eq!(listed(&mounted.path()), expected);
 }
 
@@ -281,7 +281,7 @@ fn immutable_and_append_only_refuse_what_the_kernel_refuses() {
         for what in TRIED {
             std::fs::write(&path, &flagged).unwrap();
             let expected = {
-                let mounted = Mounted::with(&path, "loop").unwrap();
+                let mounted = KernelMount::with(&path, "loop").unwrap();
                 kernel_tries(&mounted.path(), what)
             };
             let mut found = Ok(());
@@ -547,11 +547,11 @@ fn times_far_away_are_kept_or_cut_as_the_kernel_does_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         std::fs::write(&path, &after).unwrap();
-        let mounted = Mounted::read_only(&path).unwrap();
+        let mounted = KernelMount::read_only(&path).unwrap();
         assert_eq!(times_by_kernel(&mounted.path()), ours, "{inode_size}");
         drop(mounted);
         std::fs::write(&path, &image).unwrap();
-        let mounted = Mounted::with(&path, "loop").unwrap();
+        let mounted = KernelMount::with(&path, "loop").unwrap();
         for (index, seconds) in FAR.into_iter().enumerate() {
             let file = mounted.path().join(index.to_string());
             std::fs::write(&file, "").unwrap();

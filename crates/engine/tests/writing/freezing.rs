@@ -1,10 +1,10 @@
 //! Freezing and thawing by several threads at once, and what is on the device in between.
 
 use device::BlockDevice;
-use lanefs_engine::{Fs, Ino, Journal, NewInode, OpenOptions};
+use lanefs_engine::{Fs, Ino, NewInode, OpenOptions, ReplayPolicy};
 use simulate::{CowDevice, Fault, Recorder};
 use sync::Arc;
-use sync::schedule::{self, Plan};
+use sync::schedule::{self, SchedulePlan};
 
 use crate::files::{contents, judge_image, with_files};
 use crate::image::{clock, make, record_with, sweep};
@@ -23,7 +23,7 @@ const NEEDS_RECOVERY: u32 = 4;
 fn is_in_use(device: &Arc<CowDevice>) -> bool {
     let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
     let options = OpenOptions {
-        journal: Journal::Ignore,
+        journal: ReplayPolicy::Ignore,
         ..OpenOptions::default()
     };
     let fs = Fs::open(shared, &options).unwrap();
@@ -37,7 +37,7 @@ fn threads_that_freeze_and_thaw_at_once_leave_an_image_that_says_what_it_is() {
     };
     for seed in 0..60 {
         let device = Arc::new(CowDevice::new(image.clone().into()));
-        let plan = Plan {
+        let plan = SchedulePlan {
             seed,
             points: 1_000_000,
         };
@@ -158,7 +158,7 @@ fn no_request_of_a_sync_that_was_under_way_comes_after_a_freeze() {
     };
     for seed in 0..100 {
         let device = Arc::new(Recorder::new(&image));
-        let plan = Plan {
+        let plan = SchedulePlan {
             seed,
             points: 1_000_000,
         };
@@ -203,7 +203,7 @@ fn who_lets_go_of_what_has_no_names_waits_for_the_thaw_with_nothing_locked() {
     };
     for seed in 0..100 {
         let device = Arc::new(CowDevice::new(image.clone().into()));
-        let plan = Plan {
+        let plan = SchedulePlan {
             seed,
             points: 1_000_000,
         };

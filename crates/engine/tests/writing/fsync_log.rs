@@ -8,7 +8,7 @@ use device::BlockDevice;
 use lanefs_engine::{Fs, Ino, NewInode, OpenOptions, RenameFlag};
 use simulate::{CowDevice, Fault, Recorder};
 use sync::Arc;
-use testkit::{Manifest, Mounted, sha256};
+use testkit::{KernelMount, Manifest, sha256};
 
 use crate::files::contents;
 use crate::image::{clock, make, open};
@@ -99,7 +99,7 @@ fn by_kernel(cut: &CowDevice, directory: &Path) -> Option<Manifest> {
     }
     let path = directory.join("kernel.img");
     fs::write(&path, cut.bytes()).unwrap();
-    let mounted = Mounted::with(&path, "loop").unwrap();
+    let mounted = KernelMount::with(&path, "loop").unwrap();
     let seen = plain(Manifest::of(&mounted.path()).unwrap());
     drop(mounted);
     testkit::e2fsck(&path);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use device::BlockDevice;
 use lanefs_engine::{
-    Allocate, Caller, Error, Fs, Ino, NewInode, OpenOptions, RenameFlag, XattrFlag,
+    Allocate, BlockClaimant, Error, Fs, Ino, NewInode, OpenOptions, RenameFlag, XattrFlag,
 };
 use simulate::CowDevice;
 use sync::{Arc, Mutex, Rank};
@@ -273,7 +273,7 @@ fn the_reserve_is_for_root_only() {
             Err(error) => panic!("{error}"),
         }
     };
-    let others = Caller {
+    let others = BlockClaimant {
         uid: 1000,
         gids: &[1000, 5],
     };
@@ -284,7 +284,7 @@ fn the_reserve_is_for_root_only() {
     let pool = (fs.geometry().blocks_count() - 1) / 50;
     assert_eq!((found.free, found.available), (reserved + pool, 0));
     {
-        let root = Caller { uid: 0, gids: &[] };
+        let root = BlockClaimant { uid: 0, gids: &[] };
         let _root = fs.act_for(root).unwrap();
         assert!(fs.write(ino, end, &[3; 10_240]).unwrap() == 10_240);
     }

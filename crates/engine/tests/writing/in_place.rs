@@ -2,7 +2,7 @@
 //! where the bytes are then, or be refused, and never where they were.
 
 use lanefs_engine::{Allocate, Error, Fs, Ino, NewInode};
-use model::{Content, Random};
+use model::{FileBytes, Random};
 use ondisk::Flags;
 use sync::thread::workers;
 
@@ -47,7 +47,7 @@ fn overwritten_around_changes(options: &[&str], changes: &[Change]) {
     let (device, fs) = opened(&image);
     let ino = |name: &str| fs.resolve(name.as_bytes(), true).unwrap();
     let files = [ino("one"), ino("two")];
-    let mut expected = [Content::default(), Content::default()];
+    let mut expected = [FileBytes::default(), FileBytes::default()];
     let mut random = Random::new(7);
     let places = [0, 4096, 8192, 9000, 12_288, 20_480, 39_000];
     for (number, next) in changes.iter().enumerate() {
@@ -188,7 +188,7 @@ fn under_schedules_an_overwrite_never_meets_another_files_blocks() {
         return;
     };
     for seed in 0..60 {
-        let plan = sync::schedule::Plan {
+        let plan = sync::schedule::SchedulePlan {
             seed,
             points: 3_000_000,
         };

@@ -11,12 +11,14 @@ use std::path::{Path as StdPath, PathBuf};
 
 use device::BlockDevice;
 use lanefs_engine::{FileType, Fs, Ino, OpenOptions};
-use model::{Device, Generator, Mode, Op, Path, Profile, RenameFlag, Target, Tree};
+use model::{
+    Device, FallocateMode, Generator, ModelPath, ModelTree, Op, OpTarget, RenameMode, SizeProfile,
+};
 use ondisk::jbd2::{JournalFeatures, JournalSuperblock};
 use rustix::fs::{self as sys, AtFlags, CWD, FallocateFlags};
 use simulate::CowDevice;
 use sync::Arc;
-use testkit::{Entry, Manifest, Mounted};
+use testkit::{KernelMount, Manifest, ManifestEntry};
 
 use crate::executor::{Executor, tree};
 use crate::image::{make, open};
@@ -35,15 +37,15 @@ fn mode_bits(mode: u16) -> sys::Mode {
 }
 
 impl ByKernel {
-    fn path(&self, path: &Path) -> PathBuf {
+    fn path(&self, path: &ModelPath) -> PathBuf {
         let names = path.0.iter().map(|name| std::ffi::OsStr::from_bytes(name));
         names.fold(self.root.clone(), |at, name| at.join(name))
     }
 
-    fn file(&self, target: &Target) -> std::fs::File {
+    fn file(&self, target: &OpTarget) -> std::fs::File {
         match target {
-            Target::Slot(slot) => self.open[slot].try_clone().unwrap(),
-            Target::Path(path) => std::fs::File::options()
+            OpTarget::Slot(slot) => self.open[slot].try_clone().unwrap(),
+            OpTarget::Path(path) => std::fs::File::options()
                 .read(true)
                 .write(true)
                 .open(self.path(path))
@@ -68,7 +70,7 @@ impl ByKernel {
                 std::os::unix::fs::symlink(target, self.path(path)).unwrap();
             }
             Op::Link {
-                from: Target::Path(from),
+                from: OpTarget::Path(from),
                 to,
             } => {
                 let (from, to) = (self.path(from), self.path(to));
@@ -78,9 +80,9 @@ impl ByKernel {
             Op::Rmdir { path } => std::fs::remove_dir(self.path(path)).unwrap(),
             Op::Rename { from, to, flag } => {
                 let flags = match flag {
-                    RenameFlag::Replace => sys::RenameFlags::empty(),
-                    RenameFlag::NoReplace => sys::RenameFlags::NOREPLACE,
-                    RenameFlag::Exchange => sys::RenameFlags::EXCHANGE,
+                    RenameMode::Replace => sys::RenameFlags::empty(),
+                    RenameMode::NoReplace => sys::RenameFlags::NOREPLACE,
+                    RenameMode::Exchange => sys::RenameFlags::EXCHANGE,
                 };
                 let (from, to) = (self.path(from), self.path(to));
                 sys::renameat_with(CWD, from, CWD, to, flags).unwrap();
@@ -117,23 +119,23 @@ impl ByKernel {
             } => {
                 let keep = FallocateFlags::KEEP_SIZE;
                 let flags = match mode {
-                    Mode::Allocate => FallocateFlags::empty(),
-                    Mode::KeepSize => keep,
-                    Mode::Punch => keep | FallocateFlags::PUNCH_HOLE,
-                    Mode::Zero => FallocateFlags::ZERO_RANGE,
-                    Mode::ZeroKeepSize => keep | FallocateFlags::ZERO_RANGE,
-                    Mode::Collapse => FallocateFlags::COLLAPSE_RANGE,
-                    Mode::Insert => FallocateFlags::INSERT_RANGE,
+                    FallocateMode::Allocate => FallocateFlags::empty(),
+                    FallocateMode::KeepSize => keep,
+                    FallocateMode::Punch => keep | FallocateFlags::PUNCH_HOLE,
+                    FallocateMode::Zero => FallocateFlags::ZERO_RANGE,
+                    FallocateMode::ZeroKeepSize => keep | FallocateFlags::ZERO_RANGE,
+                    FallocateMode::Collapse => FallocateFlags::COLLAPSE_RANGE,
+                    FallocateMode::Insert => FallocateFlags::INSERT_RANGE,
                 };
                 sys::fallocate(self.file(file), flags, *offset, *len).unwrap();
             }
             Op::Chmod {
-                file: Target::Path(path),
+                file: OpTarget::Path(path),
                 mode,
             } => sys::chmod(self.path(path), mode_bits(*mode)).unwrap(),
             Op::Chmod { file, mode } => sys::fchmod(self.file(file), mode_bits(*mode)).unwrap(),
             Op::Open { path, slot } => {
-                let file = self.file(&Target::Path(path.clone()));
+                let file = self.file(&OpTarget::Path(path.clone()));
                 self.open.insert(*slot, file);
             }
             Op::Close { slot } => drop(self.open.remove(slot)),
@@ -148,7 +150,7 @@ fn is_known(op: &Op) -> bool {
     let is_open = matches!(
         op,
         Op::Link {
-            from: Target::Slot(_),
+            from: OpTarget::Slot(_),
             ..
         } | Op::OpenTemp { .. }
     );
@@ -156,10 +158,10 @@ fn is_known(op: &Op) -> bool {
 }
 
 /// One turn's operations, all of which succeed; `tree` is then as after them.
-fn turn(seed: u64, tree: &mut Tree) -> Vec<Op> {
-    let profile = Profile {
+fn turn(seed: u64, tree: &mut ModelTree) -> Vec<Op> {
+    let profile = SizeProfile {
         names: 8,
-        ..Profile::default()
+        ..SizeProfile::default()
     };
     let mut generator = Generator::new(seed, profile);
     let mut ops = Vec::new();
@@ -224,7 +226,7 @@ pub fn manifest(fs: &Fs) -> Manifest {
         if kind != 'd' {
             links.entry(ino).or_default().push(path.clone());
         }
-        let entry = Entry {
+        let entry = ManifestEntry {
             kind,
             mode: (inode.mode & 0o7777).into(),
             uid: inode.uid,
@@ -319,7 +321,7 @@ impl Shared {
     fn kernels_turn(&mut self, leaves_dirty: bool) {
         self.lend();
         self.seed += 1;
-        let mounted = Mounted::with(&self.path, "loop").unwrap();
+        let mounted = KernelMount::with(&self.path, "loop").unwrap();
         let mut expected = tree(&self.read());
         let mut kernel = ByKernel {
             root: mounted.path(),
@@ -389,7 +391,7 @@ impl Shared {
             self.judge();
         }
         self.lend();
-        let mounted = Mounted::with(&self.path, "loop").unwrap();
+        let mounted = KernelMount::with(&self.path, "loop").unwrap();
         let seen = Manifest::of(&mounted.path()).unwrap().without_lost_found();
         assert_same(&shown, &seen, &what);
         drop(mounted);

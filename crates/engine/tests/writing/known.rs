@@ -150,7 +150,7 @@ fn under_schedules_whoever_looks_a_name_up_finds_where_it_is() {
         return;
     };
     for seed in 0..30 {
-        let plan = sync::schedule::Plan {
+        let plan = sync::schedule::SchedulePlan {
             seed,
             points: 3_000_000,
         };

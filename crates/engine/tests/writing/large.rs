@@ -52,7 +52,7 @@ fn seen_by_kernel(image: &[u8], directory: &str) -> Option<Vec<Vec<u8>>> {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("image");
     std::fs::write(&path, image).unwrap();
-    let mounted = testkit::Mounted::read_only(&path).unwrap();
+    let mounted = testkit::KernelMount::read_only(&path).unwrap();
     let mut names = Vec::new();
     for entry in std::fs::read_dir(mounted.path().join(directory)).unwrap() {
         let entry = entry.unwrap();

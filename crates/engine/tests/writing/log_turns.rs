@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use lanefs_engine::{Fs, Ino};
-use simulate::{Area, CowDevice, Cut, Cuts, Event, Recorder, SlowFlush};
+use simulate::{CowDevice, Cut, Cuts, Event, JournalPlace, Recorder, SlowFlush};
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::clock::Duration;
@@ -156,14 +156,14 @@ fn e2fsck(bytes: Vec<u8>, option: &str) -> (std::process::Output, Vec<u8>) {
 }
 
 /// Where the journal's blocks are.
-fn area(fs: &Fs) -> Area {
+fn area(fs: &Fs) -> JournalPlace {
     let block_bytes = fs.geometry().block_size().bytes();
     let runs = fs.mappings(Ino::JOURNAL).unwrap().map(Result::unwrap);
     let blocks = runs.flat_map(|run| {
         let start = run.physical.unwrap().0;
         start..start + run.len
     });
-    Area {
+    JournalPlace {
         blocks: blocks.map(|at| at * block_bytes as u64).collect(),
         block_bytes,
         inode_bytes: fs.geometry().inode_size(),

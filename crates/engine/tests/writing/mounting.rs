@@ -109,7 +109,7 @@ fn a_clean_image_is_written_to_without_its_journal_where_that_was_asked_for() {
         return;
     };
     let noload = OpenOptions {
-        journal: lanefs_engine::Journal::Ignore,
+        journal: lanefs_engine::ReplayPolicy::Ignore,
         ..OpenOptions::default()
     };
     let device = device(&image);
@@ -168,7 +168,7 @@ fn a_clean_image_is_written_to_without_its_journal_where_that_was_asked_for() {
     std::fs::write(&path, bytes(&device)).unwrap();
     testkit::e2fsck(&path);
     if testkit::is_root() {
-        let mounted = testkit::Mounted::with(&path, "loop").unwrap();
+        let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
         assert!(mounted.path().join("two").is_dir());
     }
 }

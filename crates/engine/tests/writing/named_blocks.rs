@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 
 use device::BlockDevice;
 use lanefs_engine::{Allocate, Fs, Ino, NewInode, RenameFlag};
-use ondisk::extent::{self, Entries, Extent, ExtentIndex};
+use ondisk::extent::{self, Extent, ExtentEntries, ExtentIndex};
 use ondisk::{FsBlock, LBlock, inode};
 use simulate::CowDevice;
 use sync::Arc;
-use testkit::Mounted;
+use testkit::KernelMount;
 
 use crate::image::{make, open};
 
@@ -176,20 +176,20 @@ impl Crafted {
             .collect();
         let generation = fs.inode(ino).unwrap().metadata().generation;
         let seed = inode::checksum_seed(fs.geometry().csum_seed(), ino, generation);
-        let full = self.node(0, Entries::Extents(&extents), seed);
+        let full = self.node(0, ExtentEntries::Extents(&extents), seed);
         let mut indices = vec![ExtentIndex::new(LBlock(0), FsBlock(full.into()))];
         for leaf in 1..=empty as u32 {
-            let block = self.node(0, Entries::Extents(&[]), seed);
+            let block = self.node(0, ExtentEntries::Extents(&[]), seed);
             indices.push(ExtentIndex::new(LBlock(1000 * leaf), FsBlock(block.into())));
         }
         let mut depth = 1;
         if is_deep {
-            let block = self.node(1, Entries::Indices(&indices), seed);
+            let block = self.node(1, ExtentEntries::Indices(&indices), seed);
             indices = vec![ExtentIndex::new(LBlock(0), FsBlock(block.into()))];
             depth = 2;
         }
         let mut root = [0; inode::BLOCK_AREA];
-        extent::encode(&mut root, depth, Entries::Indices(&indices));
+        extent::encode(&mut root, depth, ExtentEntries::Indices(&indices));
         for (index, word) in root.chunks(4).enumerate() {
             let word = u32::from_le_bytes(word.try_into().unwrap());
             self.script += &match index {
@@ -202,7 +202,7 @@ impl Crafted {
         self.add_blocks(name, 1 + empty + usize::from(is_deep));
     }
 
-    fn node(&mut self, depth: u16, entries: Entries<'_>, seed: u32) -> u32 {
+    fn node(&mut self, depth: u16, entries: ExtentEntries<'_>, seed: u32) -> u32 {
         let block = self.take();
         let bytes = self.block_mut(block);
         extent::encode(bytes, depth, entries);
@@ -355,7 +355,7 @@ fn compare_counts(image: &[u8], done: Done, label: &str) -> Vec<u8> {
     fs.close().unwrap();
     let ours = device.bytes();
     let (theirs, ()) = in_file(image, |path| {
-        let mounted = Mounted::with(path, "loop").unwrap();
+        let mounted = KernelMount::with(path, "loop").unwrap();
         done.by_kernel(&mounted.path());
     });
     assert_eq!(free(&ours), free(&theirs), "{label}: {done:?}");
@@ -478,7 +478,7 @@ fn compare_recovery(dirty: &[u8], label: &str) {
     open(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .close()
         .unwrap();
-    let (theirs, ()) = in_file(dirty, |path| drop(Mounted::with(path, "loop").unwrap()));
+    let (theirs, ()) = in_file(dirty, |path| drop(KernelMount::with(path, "loop").unwrap()));
     assert_eq!(free(&device.bytes()), free(&theirs), "{label}");
     in_file(&device.bytes(), testkit::e2fsck);
 }
@@ -517,7 +517,7 @@ fn they_are_freed_with_orphans_too() {
             continue;
         }
         let (_, deleted) = in_file(&image, |path| {
-            let mounted = Mounted::with(path, "loop").unwrap();
+            let mounted = KernelMount::with(path, "loop").unwrap();
             let root = mounted.path();
             let held: Vec<_> = (0..CHAINS.len())
                 .flat_map(|index| [format!("f{index}"), format!("d{index}")])

@@ -1,7 +1,7 @@
 //! Operations on names beside the model, with the power cut at every write.
 
 use lanefs_engine::Fs;
-use model::{Generator, Op, Path, Profile, RenameFlag, Target, Tree};
+use model::{Generator, ModelPath, ModelTree, Op, OpTarget, RenameMode, SizeProfile};
 use simulate::Recorder;
 
 use crate::executor::{Executor, tree};
@@ -23,8 +23,8 @@ const FORMS: [&[&str]; 4] = [
 ];
 
 fn random_ops(seed: u64, steps: usize) -> Vec<Op> {
-    let mut generator = Generator::new(seed, Profile::default());
-    let mut tree = Tree::new();
+    let mut generator = Generator::new(seed, SizeProfile::default());
+    let mut tree = ModelTree::new();
     let mut ops = Vec::new();
     while ops.len() < steps {
         let op = generator.next(&tree);
@@ -36,7 +36,7 @@ fn random_ops(seed: u64, steps: usize) -> Vec<Op> {
     ops
 }
 
-fn assert_same(model: &Tree, fs: &Fs, what: &str) {
+fn assert_same(model: &ModelTree, fs: &Fs, what: &str) {
     if let Err(difference) = model.compare(&tree(fs)) {
         panic!("{what}: {difference}");
     }
@@ -51,7 +51,7 @@ fn random_operations_do_what_the_model_does() {
         for seed in 0..4 {
             let ops = random_ops(seed * 10 + number as u64, 600);
             finish(&image, |fs| {
-                let (mut model, mut executor) = (Tree::new(), Executor::new(&fs));
+                let (mut model, mut executor) = (ModelTree::new(), Executor::new(&fs));
                 for (step, op) in ops.iter().enumerate() {
                     let expected = model.apply(op);
                     let found = executor.apply(op);
@@ -80,7 +80,7 @@ fn random_operations_do_what_the_model_does() {
 
 /// Does `ops`, with a sync after every third; each cut leaves the state after some operation since the last sync.
 fn cut_everywhere(image: &[u8], ops: &[Op], what: &str) {
-    let mut states = vec![Tree::new()];
+    let mut states = vec![ModelTree::new()];
     for op in ops {
         let mut next = states.last().unwrap().clone();
         let _ = next.apply(op);
@@ -116,7 +116,7 @@ fn cut_everywhere(image: &[u8], ops: &[Op], what: &str) {
 
 #[test]
 fn every_operation_survives_any_cut_whole_or_not_at_all() {
-    let path = Path::new;
+    let path = ModelPath::new;
     let create = |name| Op::Create {
         path: path(name),
         mode: 0o644,
@@ -149,15 +149,15 @@ fn every_operation_survives_any_cut_whole_or_not_at_all() {
             device: model::Device::Fifo,
         },
         Op::Link {
-            from: Target::Path(path("a/x")),
+            from: OpTarget::Path(path("a/x")),
             to: path("b/y"),
         },
-        rename("a/x", "a/z", RenameFlag::Replace),
-        rename("a/z", "b/x", RenameFlag::Replace),
+        rename("a/x", "a/z", RenameMode::Replace),
+        rename("a/z", "b/x", RenameMode::Replace),
         mkdir("a/d"),
-        rename("a/d", "b/d", RenameFlag::Replace),
-        rename("b/d", "b/pipe", RenameFlag::Exchange),
-        rename("b/pipe", "a/slow", RenameFlag::Exchange),
+        rename("a/d", "b/d", RenameMode::Replace),
+        rename("b/d", "b/pipe", RenameMode::Exchange),
+        rename("b/pipe", "a/slow", RenameMode::Exchange),
         Op::Unlink { path: path("b/y") },
         Op::Unlink { path: path("b/x") },
         Op::Rmdir {
@@ -165,7 +165,7 @@ fn every_operation_survives_any_cut_whole_or_not_at_all() {
         },
         mkdir("a/e"),
         mkdir("b/e"),
-        rename("a/e", "b/e", RenameFlag::Replace),
+        rename("a/e", "b/e", RenameMode::Replace),
         Op::Unlink {
             path: path("b/pipe"),
         },

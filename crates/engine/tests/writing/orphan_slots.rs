@@ -182,7 +182,7 @@ fn the_kernel_finishes_the_orphans_that_we_leave_in_slots_and_on_the_list() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
         std::fs::write(&path, left.image).unwrap();
-        drop(testkit::Mounted::with(&path, "loop").unwrap());
+        drop(testkit::KernelMount::with(&path, "loop").unwrap());
         assert_eq!(free_inodes(&path), left.free);
     }
 }

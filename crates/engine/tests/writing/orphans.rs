@@ -162,7 +162,7 @@ fn what_the_kernel_left_among_the_orphans_is_deleted() {
         let path = directory.path().join("image");
         std::fs::write(&path, image).unwrap();
         let dirty = {
-            let mounted = testkit::Mounted::with(&path, "loop").unwrap();
+            let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
             let root = mounted.path();
             let mut held = Vec::new();
             for index in 0..6_u8 {

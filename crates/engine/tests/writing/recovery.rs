@@ -2,8 +2,8 @@
 //! superblocks that were torn, and for reading only.
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Fs, Ino, Journal, NewInode, OpenOptions};
-use model::Tree;
+use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, ReplayPolicy};
+use model::ModelTree;
 use ondisk::Feature;
 use simulate::{CowDevice, Cut, Cuts, Recorder};
 use sync::Arc;
@@ -55,7 +55,7 @@ fn device_of(state: &CowDevice) -> Arc<CowDevice> {
 }
 
 /// What is there after opening, and that e2fsck finds nothing wrong.
-fn recovered(state: &CowDevice, cut: Cut) -> Tree {
+fn recovered(state: &CowDevice, cut: Cut) -> ModelTree {
     let device = device_of(state);
     let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
     let found = tree(&fs);
@@ -241,7 +241,7 @@ fn reading_replays_in_memory_and_without_the_journal_shows_what_is_home() {
     }
     fs.close().unwrap();
     let noload = OpenOptions {
-        journal: Journal::Ignore,
+        journal: ReplayPolicy::Ignore,
         ..OpenOptions::default()
     };
     let fs = Fs::open(Arc::clone(&shared), &noload).unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use lanefs_engine::{Error, FileType, Flags, Fs, Ino, NewInode, RenameFlag, XattrFlag};
 use rustix::fs::{AtFlags, CWD, Mode, RenameFlags, XattrFlags};
 use rustix::io::Errno;
-use testkit::Mounted;
+use testkit::KernelMount;
 
 use crate::acls::{ACCESS, DEFAULT, minimal, named};
 use crate::image::{finish, make};
@@ -52,7 +52,7 @@ fn compare<C: std::fmt::Debug>(
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     std::fs::write(&path, image).unwrap();
-    let mounted = Mounted::with(&path, "loop").unwrap();
+    let mounted = KernelMount::with(&path, "loop").unwrap();
     let expected: Vec<Said> = cases
         .iter()
         .map(|case| by_kernel(&mounted.path(), case))

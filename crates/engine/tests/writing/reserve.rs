@@ -517,7 +517,7 @@ fn the_kernel_and_lanefs_fill_directories_in_turns() {
             judge_image(&device);
             std::fs::write(&path, device.bytes()).unwrap();
             {
-                let mounted = testkit::Mounted::with(&path, "loop").unwrap();
+                let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
                 for number in 0..12 {
                     let inside = mounted.path().join(format!("top/d{number}"));
                     for file in 0..8 {
@@ -560,7 +560,7 @@ fn directories_are_spread_over_groups_as_the_kernel_spreads_them() {
         let path = directory.path().join("image");
         std::fs::write(&path, &image).unwrap();
         {
-            let mounted = testkit::Mounted::with(&path, "loop").unwrap();
+            let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
             for top in 0..48 {
                 let inside = mounted.path().join(format!("top{top}/deep/deeper"));
                 std::fs::create_dir_all(&inside).unwrap();

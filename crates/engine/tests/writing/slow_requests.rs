@@ -8,7 +8,7 @@ use ondisk::group_desc::flags;
 use ondisk::{Geometry, Group, GroupDesc};
 use simulate::CowDevice;
 use sync::clock::Duration;
-use sync::schedule::{self, Plan};
+use sync::schedule::{self, SchedulePlan};
 use sync::thread::workers;
 use sync::{Arc, Condvar, Mutex, Rank};
 
@@ -332,7 +332,7 @@ fn under_schedules(features: &str) {
             below: CowDevice::new(image.clone().into()),
             random: Mutex::new(Rank::Leaf, Random::new(seed)),
         });
-        let plan = Plan {
+        let plan = SchedulePlan {
             seed,
             points: 3_000_000,
         };

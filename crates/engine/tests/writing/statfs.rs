@@ -57,7 +57,7 @@ struct Image {
 
 impl Image {
     fn kernels(&self, options: &str) -> [u64; 5] {
-        let mounted = testkit::Mounted::with(&self.path, options).unwrap();
+        let mounted = testkit::KernelMount::with(&self.path, options).unwrap();
         let shown = rustix::fs::statvfs(mounted.path()).unwrap();
         [
             shown.f_blocks,

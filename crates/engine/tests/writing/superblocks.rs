@@ -3,7 +3,7 @@
 
 use device::{BlockDevice, Counted, MemoryDevice};
 use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions};
-use model::{Random, Tree};
+use model::{ModelTree, Random};
 use ondisk::Feature;
 use simulate::{CowDevice, Cut, Recorder};
 use sync::Arc;
@@ -54,7 +54,7 @@ fn device_of(bytes: Vec<u8>) -> Arc<CowDevice> {
 }
 
 /// What is there after opening to write, and that e2fsck finds nothing wrong then.
-fn recovered(bytes: Vec<u8>, cut: Cut) -> Tree {
+fn recovered(bytes: Vec<u8>, cut: Cut) -> ModelTree {
     let device = device_of(bytes);
     let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
     let found = tree(&fs);
@@ -64,7 +64,7 @@ fn recovered(bytes: Vec<u8>, cut: Cut) -> Tree {
 }
 
 /// What a reader sees, who writes nothing.
-fn read(bytes: Vec<u8>) -> (Fs, Tree) {
+fn read(bytes: Vec<u8>) -> (Fs, ModelTree) {
     let device = device_of(bytes.clone());
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
     let fs = Fs::open(shared, &OpenOptions::default()).unwrap();
@@ -273,7 +273,7 @@ fn what_the_kernel_left_dirty_is_replayed_with_the_superblock_of_a_copy() {
         let path = directory.path().join("image");
         std::fs::write(&path, &image).unwrap();
         let mut lost = {
-            let mounted = testkit::Mounted::with(&path, "loop").unwrap();
+            let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
             let file = std::fs::File::create(mounted.path().join("late")).unwrap();
             std::io::Write::write_all(&mut &file, &[7; 10_000]).unwrap();
             file.sync_all().unwrap();

@@ -5,7 +5,7 @@ use device::{BlockDevice, DeviceError};
 use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, RenameFlag};
 use simulate::{CowDevice, Fault, Recorder};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use sync::schedule::{self, Plan};
+use sync::schedule::{self, SchedulePlan};
 use sync::{Arc, Mutex, Rank};
 
 use crate::image::{clock, make};
@@ -304,7 +304,7 @@ fn who_flushes_beside_one_that_fails_is_told() {
 
 /// What two threads are told that both rename `p` to `q`.
 fn both_rename(image: &CowDevice, seed: u64, flag: RenameFlag) -> [Result<(), Error>; 2] {
-    let plan = Plan {
+    let plan = SchedulePlan {
         seed,
         points: 1_000_000,
     };

@@ -9,7 +9,7 @@ use ondisk::Features;
 use ondisk::jbd2::{JournalFeatures, JournalSuperblock};
 use simulate::{CowDevice, Cut, Recorder};
 use sync::Arc;
-use testkit::Mounted;
+use testkit::KernelMount;
 
 use crate::fc_area::FcArea;
 use crate::fsync_log::{NEW, after_a_cut, device, shared};
@@ -61,7 +61,7 @@ fn fsynced_by_kernel(device: &mut Arc<CowDevice>) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     fs::write(&path, device.bytes()).unwrap();
-    let mounted = Mounted::with(&path, "loop").unwrap();
+    let mounted = KernelMount::with(&path, "loop").unwrap();
     let root = mounted.path();
     fs::write(root.join("before"), "in a full commit").unwrap();
     testkit::run("sync", &["-f", root.to_str().unwrap()]);

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 
 use device::BlockDevice;
 use lanefs_engine::Allocate;
-use model::{Content, Random};
+use model::{FileBytes, Random};
 use rustix::fs::FallocateFlags;
 use simulate::CowDevice;
 use sync::Arc;
@@ -54,12 +54,12 @@ fn the_kernel_and_lanefs_change_a_file_in_turns() {
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
-        let mut content = Content::default();
+        let mut content = FileBytes::default();
         let mut random = Random::new(5);
         for round in 0..6 {
             std::fs::write(&path, &image).unwrap();
             {
-                let mounted = testkit::Mounted::with(&path, "loop").unwrap();
+                let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
                 let file = mounted.path().join("one");
                 let file = std::fs::File::options()
                     .read(true)

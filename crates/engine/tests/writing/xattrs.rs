@@ -61,7 +61,7 @@ pub fn judged_by_kernel(image: &[u8], files: &BTreeMap<&str, Attributes>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     std::fs::write(&path, image).unwrap();
-    let mounted = testkit::Mounted::read_only(&path).unwrap();
+    let mounted = testkit::KernelMount::read_only(&path).unwrap();
     for (name, expected) in files {
         assert_eq!(&by_kernel(&mounted.path().join(name)), expected, "{name}");
     }
@@ -320,7 +320,7 @@ fn the_kernel_and_lanefs_change_attributes_in_turns() {
         for _ in 0..3 {
             std::fs::write(&path, &image).unwrap();
             {
-                let mounted = testkit::Mounted::with(&path, "loop").unwrap();
+                let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
                 for _ in 0..80 {
                     let change = random(&mut numbers, FILES.len());
                     let file = mounted.path().join(FILES[change.0]);

@@ -3,7 +3,7 @@
 //! A directory is planned by [`dirblocks`] when its size is asked for and again when it is written, so that nobody has
 //! to keep the order of a million names meanwhile. Both plans are the same: they depend on names and format only.
 
-use ondisk::dirent::{self, BlockWriter, Form};
+use ondisk::dirent::{self, DirBlockWriter, DirForm};
 use ondisk::features::Feature;
 use ondisk::inode::checksum_seed;
 use ondisk::{FileType, Ino};
@@ -219,7 +219,7 @@ pub(crate) fn write_lost_found(
 ) -> Result<(), BuildError> {
     let shape = &plan.shape;
     let identity = identity(shape, shape.lost_found_ino, Ino::ROOT);
-    let form = Form {
+    let form = DirForm {
         block_size: shape.block_size,
         filetype: shape.geometry.has(Feature::FILETYPE),
         checksum: shape.checksum_seed.is_some(),
@@ -228,7 +228,7 @@ pub(crate) fn write_lost_found(
     };
     for number in 0..shape.lost_found_blocks() {
         emit(&mut |block| {
-            let mut writer = BlockWriter::new(block, form);
+            let mut writer = DirBlockWriter::new(block, form);
             let dots: [(&[u8], Ino); 2] = [(b".", identity.ino), (b"..", identity.parent)];
             // Two dots fit any block.
             let dots = dots.iter().filter(|_| number == 0);

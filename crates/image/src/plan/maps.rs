@@ -3,7 +3,7 @@
 //! The blocks of the map are counted first ([`map_blocks`]), so that the planner can place them, and written later
 //! ([`encode`]) once the inode's checksum seed is known. Nodes are full but for the last of each level.
 
-use ondisk::extent::{self, Entries, Extent, ExtentIndex};
+use ondisk::extent::{self, Extent, ExtentEntries, ExtentIndex};
 use ondisk::indirect;
 use ondisk::inode::BLOCK_AREA;
 use ondisk::{BlockSize, FsBlock, LBlock};
@@ -137,14 +137,14 @@ fn encode_extents<E>(
         .collect();
     let mut root = [0; BLOCK_AREA];
     if extents.len() <= usize::from(extent::ROOT_ENTRIES) {
-        extent::encode(&mut root, 0, Entries::Extents(&extents));
+        extent::encode(&mut root, 0, ExtentEntries::Extents(&extents));
         return Ok(root);
     }
     let fit = usize::from(extent::block_entries(size.bytes()));
     let mut places = places.iter().copied();
     let mut block = vec![0; size.bytes()];
     let mut level = Vec::new();
-    let mut write = |depth, entries: Entries<'_>| {
+    let mut write = |depth, entries: ExtentEntries<'_>| {
         // `places` holds `map_blocks` blocks, which counts exactly these nodes.
         let place = places.next().unwrap_or_default();
         extent::encode(&mut block, depth, entries);
@@ -154,20 +154,20 @@ fn encode_extents<E>(
         emit(place, &block).map(|()| FsBlock(place))
     };
     for leaf in extents.chunks(fit) {
-        let place = write(0, Entries::Extents(leaf))?;
+        let place = write(0, ExtentEntries::Extents(leaf))?;
         level.push(ExtentIndex::new(LBlock(leaf[0].block()), place));
     }
     let mut depth = 1;
     while level.len() > usize::from(extent::ROOT_ENTRIES) {
         let mut above = Vec::new();
         for node in level.chunks(fit) {
-            let place = write(depth, Entries::Indices(node))?;
+            let place = write(depth, ExtentEntries::Indices(node))?;
             above.push(ExtentIndex::new(LBlock(node[0].block()), place));
         }
         level = above;
         depth += 1;
     }
-    extent::encode(&mut root, depth, Entries::Indices(&level));
+    extent::encode(&mut root, depth, ExtentEntries::Indices(&level));
     Ok(root)
 }
 
@@ -235,7 +235,7 @@ fn encode_pointers<E>(
                 words[logical as usize] = target;
                 continue;
             };
-            let Some(path) = indirect::Path::to(LBlock(logical), size) else {
+            let Some(path) = indirect::PointerPath::to(LBlock(logical), size) else {
                 continue;
             };
             let indices = path.indices();

@@ -393,7 +393,7 @@ fn write_attributes(all: &[Attribute<'_>], slot: &mut [u8]) -> bool {
     let entries: Vec<_> = all
         .iter()
         .filter(|attribute| attribute.home == Home::Inode)
-        .map(|attribute| ondisk::xattr::Entry {
+        .map(|attribute| ondisk::xattr::XattrEntry {
             index: attribute.index,
             name: attribute.name,
             value: ondisk::xattr::Value::Here(&attribute.value),

@@ -129,7 +129,7 @@ fn later_times_are_moved_to_the_newest_allowed() {
     if !testkit::is_root() {
         return testkit::skip("mounting needs root");
     }
-    let mounted = testkit::Mounted::read_only(&output).unwrap();
+    let mounted = testkit::KernelMount::read_only(&output).unwrap();
     let time = |name: &str| {
         let metadata = fs::metadata(mounted.path().join(name)).unwrap();
         (metadata.mtime(), metadata.mtime_nsec(), metadata.ctime())

@@ -7,7 +7,7 @@ use std::path::Path;
 use lanefs_image::{BuildOptions, Extra, Size};
 use mkfs::Options;
 use ondisk::BlockSize;
-use testkit::{Mounted, e2fsck, is_root};
+use testkit::{KernelMount, e2fsck, is_root};
 
 use crate::tree::{build_image, judge, noise};
 
@@ -18,7 +18,7 @@ fn count(image: &Path, directory: &str) -> Option<(usize, u64)> {
         testkit::skip("mounting needs root");
         return None;
     }
-    let mounted = Mounted::read_only(image).unwrap();
+    let mounted = KernelMount::read_only(image).unwrap();
     let path = mounted.path().join(directory);
     let names = fs::read_dir(&path).unwrap().count();
     Some((names, fs::metadata(&path).unwrap().nlink()))
@@ -40,7 +40,7 @@ fn a_directory_of_a_hundred_thousand_files_is_indexed_and_found_by_name() {
     if !is_root() {
         return testkit::skip("mounting needs root");
     }
-    let mounted = Mounted::read_only(&output).unwrap();
+    let mounted = KernelMount::read_only(&output).unwrap();
     assert_eq!(fs::read_dir(mounted.path()).unwrap().count(), 100_001);
     for number in (0..100_000).step_by(997) {
         assert!(mounted.path().join(format!("entry-{number:07}")).exists());
@@ -121,7 +121,7 @@ fn sparse_files_beyond_four_gigabytes_and_two_terabytes_stay_sparse() {
     if !is_root() {
         return testkit::skip("mounting needs root");
     }
-    let mounted = Mounted::read_only(&output).unwrap();
+    let mounted = KernelMount::read_only(&output).unwrap();
     for (name, size) in [("five-gigabytes", 5u64 << 30), ("three-terabytes", 3 << 40)] {
         let file = File::open(mounted.path().join(name)).unwrap();
         let metadata = file.metadata().unwrap();

@@ -11,7 +11,7 @@ use rustix::fs::{
     mknodat, utimensat,
 };
 use sync::atomic::AtomicBool;
-use testkit::{Manifest, Mounted, e2fsck, is_root};
+use testkit::{KernelMount, Manifest, e2fsck, is_root};
 
 /// Builds, and panics with the error.
 pub fn build_image(options: &BuildOptions, output: &Path) -> Report {
@@ -33,7 +33,7 @@ pub fn judge(source: &Path, output: &Path, kernel: bool) {
         testkit::skip("mounting needs root, and blocks no larger than a page");
         return;
     }
-    let mounted = Mounted::read_only(output).unwrap();
+    let mounted = KernelMount::read_only(output).unwrap();
     let found = Manifest::of(&mounted.path()).unwrap().without_lost_found();
     let expected = Manifest::of(source).unwrap();
     let differences = expected.differences(&found);

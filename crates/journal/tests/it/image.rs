@@ -186,12 +186,14 @@ impl Image {
 }
 
 /// Replays the journal of `device` onto it.
-pub fn replay(device: &Arc<dyn BlockDevice>) -> recovery::Report {
+pub fn replay(device: &Arc<dyn BlockDevice>) -> recovery::ReplayReport {
     try_replay(device).unwrap()
 }
 
 /// As [`replay`], where the log may be one that no crash leaves.
-pub fn try_replay(device: &Arc<dyn BlockDevice>) -> Result<recovery::Report, recovery::Error> {
+pub fn try_replay(
+    device: &Arc<dyn BlockDevice>,
+) -> Result<recovery::ReplayReport, recovery::Error> {
     let mut bytes = [0; Superblock::SIZE];
     device.read_at(1024, &mut bytes).unwrap();
     let sb = Superblock::view(&bytes);

@@ -87,7 +87,7 @@ fn replay_by_others(image: &Image, mut cuts: Cuts) {
         std::fs::write(&path, state.bytes()).unwrap();
         let by_kernel = number % 46 == 0 && testkit::is_root();
         if by_kernel {
-            match testkit::Mounted::with(&path, "loop") {
+            match testkit::KernelMount::with(&path, "loop") {
                 Ok(mounted) => drop(mounted),
                 Err(error) => panic!("cut after event {event}: the kernel refuses: {error}"),
             }

@@ -8,7 +8,7 @@ use model::Random;
 use simulate::{Cut, Cuts, Event, Fault, Recorder};
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use sync::schedule::Plan;
+use sync::schedule::SchedulePlan;
 
 use crate::bank::{Bank, Canary, THREADS, check, check_data};
 use crate::crash::sweep;
@@ -310,7 +310,7 @@ fn of_two(
         sync::thread::workers(2, |thread| work(&bank, thread));
         count(&bank)
     };
-    let plan = Plan {
+    let plan = SchedulePlan {
         seed,
         points: 1_000_000,
     };
@@ -506,7 +506,7 @@ fn who_never_comes_in_time_is_not_waited_for_for_ever() {
             let commits = bank.journal.statistics().commits.sum() as u32;
             (sync::clock::now() - begin) / commits
         };
-        let plan = Plan {
+        let plan = SchedulePlan {
             seed,
             points: 1_000_000,
         };

@@ -20,10 +20,10 @@ use sync::clock::{self, Duration};
 use sync::company::{self, Doubt};
 use sync::{MutexGuard, thread};
 
-use super::{Area, FsyncLog, Statistics, Unlogged, gather};
+use super::{FsyncLog, LogArea, LogStatistics, Unlogged, gather};
 use crate::area::Packer;
 use crate::item::Batch;
-use crate::records::Said;
+use crate::records::BatchRecords;
 
 /// A batch that ended.
 struct Encoded {
@@ -106,8 +106,8 @@ impl FsyncLog {
     pub fn sync(
         &self,
         batch: Batch,
-        area: &dyn Area,
-        statistics: &Statistics,
+        area: &dyn LogArea,
+        statistics: &LogStatistics,
     ) -> Result<(), Unlogged> {
         if self.is_done(Until::Synced(batch)) {
             statistics.already_logged.add(1);
@@ -124,8 +124,8 @@ impl FsyncLog {
     pub fn flush(
         &self,
         batch: Batch,
-        area: &dyn Area,
-        statistics: &Statistics,
+        area: &dyn LogArea,
+        statistics: &LogStatistics,
     ) -> Result<(), Unlogged> {
         self.share(Until::Flushed(batch), area, statistics)?;
         statistics.joined.add(1);
@@ -135,8 +135,8 @@ impl FsyncLog {
     fn share(
         &self,
         until: Until,
-        area: &dyn Area,
-        statistics: &Statistics,
+        area: &dyn LogArea,
+        statistics: &LogStatistics,
     ) -> Result<(), Unlogged> {
         let mut leader = self.leader.lock();
         while leader.is_leading {
@@ -172,8 +172,8 @@ impl FsyncLog {
     fn lead_step<'a>(
         &'a self,
         mut leader: MutexGuard<'a, Leader>,
-        area: &dyn Area,
-        statistics: &Statistics,
+        area: &dyn LogArea,
+        statistics: &LogStatistics,
     ) -> (MutexGuard<'a, Leader>, Result<(), Unlogged>) {
         let (used, ready) = (leader.used, leader.ready.take());
         let expected = leader.expected;
@@ -256,8 +256,8 @@ impl FsyncLog {
         &self,
         used: u32,
         ready: Option<Encoded>,
-        area: &dyn Area,
-        statistics: &Statistics,
+        area: &dyn LogArea,
+        statistics: &LogStatistics,
     ) -> Result<Stepped, Unlogged> {
         // What begins the area; and a leader whose batch is ready may be alone.
         let (ended, joined) = self.end_batch(used == 0 && ready.is_none(), ready.is_some())?;
@@ -342,7 +342,7 @@ impl FsyncLog {
         // Relaxed: a hint.
         let members = self.members.swap(0, Ordering::Relaxed);
         let is_empty = keys.is_empty();
-        let mut said = Said::default();
+        let mut said = BatchRecords::default();
         for key in keys {
             self.tree.get(&key, |item| gather(&mut said, key, item));
         }

@@ -1,11 +1,11 @@
 //! What a leader's flushes make durable, and for whom: data before the blocks that show them, each promise kept, and no
 //! more flushes than it takes.
 
-use ondisk::fast_commit::{Record, records};
+use ondisk::fast_commit::{FcRecord, records};
 use ondisk::inode::Inode;
 use ondisk::{FsBlock, LBlock};
 use sync::clock::{self, Duration};
-use sync::schedule::{self, Plan};
+use sync::schedule::{self, SchedulePlan};
 use sync::thread::workers;
 
 use std::collections::BTreeSet;
@@ -53,11 +53,11 @@ impl<'a> Disk<'a> {
     }
 }
 
-impl Area for Disk<'_> {
+impl LogArea for Disk<'_> {
     fn write(&self, _: u32, blocks: &[u8]) -> Result<(), String> {
         let mut contents = self.contents.lock();
         for record in blocks.chunks(BLOCK).flat_map(|block| records(block, 256)) {
-            if let Record::Inode { ino, raw } = record.unwrap() {
+            if let FcRecord::Inode { ino, raw } = record.unwrap() {
                 let size = Inode::parse(raw).unwrap().size(false);
                 assert!(contents.durable.contains(&(ino, size)), "{ino:?} {size}");
                 contents.shown.insert((ino, size));
@@ -107,8 +107,8 @@ fn log() -> FsyncLog {
 }
 
 /// Two files grow, and one is logged; the other's closure comes while the first one's data are flushed.
-fn with_one_late(then: impl Fn(&FsyncLog, &Disk<'_>, &Statistics, Batch)) {
-    let (log, statistics) = (log(), Statistics::default());
+fn with_one_late(then: impl Fn(&FsyncLog, &Disk<'_>, &LogStatistics, Batch)) {
+    let (log, statistics) = (log(), LogStatistics::default());
     let late = Mutex::new(Rank::Leaf, None);
     let add_late = |flush| {
         if flush == 1 {
@@ -152,7 +152,7 @@ fn what_is_ready_when_the_log_is_closed_was_promised_to_nobody() {
 fn threads_that_write_and_fsync_never_show_data_that_may_be_lost() {
     for seed in 0..200 {
         let work = || {
-            let (log, statistics) = (log(), Statistics::default());
+            let (log, statistics) = (log(), LogStatistics::default());
             let disk = Disk::new(&|_| ());
             workers(3, |thread| {
                 let ino = Ino(12 + thread as u32);
@@ -180,7 +180,7 @@ fn threads_that_write_and_fsync_never_show_data_that_may_be_lost() {
             // Alone they would take two flushes to grow and one to be overwritten, and one for the bytes.
             assert!(disk.contents.lock().flushes <= 3 * (3 * 2 + 1 + 2));
         };
-        let plan = Plan {
+        let plan = SchedulePlan {
             seed,
             points: 1_000_000,
         };
@@ -189,14 +189,14 @@ fn threads_that_write_and_fsync_never_show_data_that_may_be_lost() {
 }
 
 /// Makes data durable that were written over others.
-fn flush(log: &FsyncLog, disk: &Disk<'_>, statistics: &Statistics) {
+fn flush(log: &FsyncLog, disk: &Disk<'_>, statistics: &LogStatistics) {
     let batch = log.join();
     log.flush(batch, disk, statistics).unwrap();
 }
 
 #[test]
 fn who_joins_is_served_by_the_next_flush_whatever_the_batch_shows() {
-    let (log, statistics) = (log(), Statistics::default());
+    let (log, statistics) = (log(), LogStatistics::default());
     let disk = Disk::new(&|_| ());
     // Alone: a flush, and nothing is logged.
     disk.write_data(Ino(12), 1);
@@ -245,10 +245,10 @@ const SLACK: Duration = Duration::from_micros(300);
 fn with_two_expected(
     seed: u64,
     flush: Duration,
-    then: impl Fn(&FsyncLog, &Disk<'_>, &Statistics) + Sync,
+    then: impl Fn(&FsyncLog, &Disk<'_>, &LogStatistics) + Sync,
 ) {
     let work = || {
-        let (log, statistics) = (log(), Statistics::default());
+        let (log, statistics) = (log(), LogStatistics::default());
         let takes_time = |_| sync::thread::sleep(flush);
         let disk = Disk::new(&takes_time);
         for ino in [12, 13] {
@@ -261,7 +261,7 @@ fn with_two_expected(
         assert_eq!(disk.contents.lock().flushes, 1);
         then(&log, &disk, &statistics);
     };
-    let plan = Plan {
+    let plan = SchedulePlan {
         seed,
         points: 1_000_000,
     };
@@ -269,7 +269,7 @@ fn with_two_expected(
 }
 
 /// How long an fsync of a file takes that was overwritten, a moment from now.
-fn overwrite(ino: u32, log: &FsyncLog, disk: &Disk<'_>, statistics: &Statistics) -> Duration {
+fn overwrite(ino: u32, log: &FsyncLog, disk: &Disk<'_>, statistics: &LogStatistics) -> Duration {
     let begin = clock::now();
     let batch = log.add(&closure(ino, 1, false), statistics).unwrap();
     log.sync(batch, disk, statistics).unwrap();
@@ -356,7 +356,7 @@ fn a_leader_whose_followers_stay_away_waits_once_and_not_for_long() {
 fn who_joined_under_a_leader_that_panics_does_not_wait_for_ever() {
     for seed in 0..20 {
         let work = || {
-            let (log, statistics) = (log(), Statistics::default());
+            let (log, statistics) = (log(), LogStatistics::default());
             let fails = |_| {
                 sync::thread::sleep(FLUSH);
                 panic!("the device's own");
@@ -372,7 +372,7 @@ fn who_joined_under_a_leader_that_panics_does_not_wait_for_ever() {
             });
             log.close();
         };
-        let plan = Plan {
+        let plan = SchedulePlan {
             seed,
             points: 1_000_000,
         };
@@ -383,7 +383,7 @@ fn who_joined_under_a_leader_that_panics_does_not_wait_for_ever() {
 /// Who comes to a log that takes nobody takes part in nothing.
 #[test]
 fn who_is_turned_away_did_not_join() {
-    let (log, statistics) = (log(), Statistics::default());
+    let (log, statistics) = (log(), LogStatistics::default());
     let disk = Disk::new(&|_| ());
     log.close();
     let late = log.join();

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ondisk::fast_commit::{Record, Scan, Step, records};
+use ondisk::fast_commit::{FcRecord, Scan, ScanStep, records};
 use ondisk::inode::Inode;
 use ondisk::{FsBlock, LBlock};
 use proptest::prelude::*;
-use sync::schedule::{self, Plan};
+use sync::schedule::{self, SchedulePlan};
 use sync::thread::workers;
 
 use super::*;
-use crate::closure::{self, Changes, Place};
+use crate::closure::{self, Changes, NamePlace};
 
 const BLOCK: usize = 4096;
 
@@ -33,14 +33,14 @@ impl Memory {
         let bytes = self.blocks.lock().clone();
         let mut scan = Scan::new(Tid(7), 256);
         for block in bytes.chunks(BLOCK) {
-            assert_eq!(scan.block(block), Step::Continue);
+            assert_eq!(scan.block(block), ScanStep::Continue);
         }
         assert_eq!(scan.found().blocks as usize * BLOCK, bytes.len());
         bytes
     }
 }
 
-impl Area for Memory {
+impl LogArea for Memory {
     fn write(&self, first: u32, blocks: &[u8]) -> Result<(), String> {
         let mut bytes = self.blocks.lock();
         assert_eq!(bytes.len(), first as usize * BLOCK);
@@ -60,7 +60,7 @@ impl Area for Memory {
 /// A disk as far as the log is about it: names, and how many links each inode in use says that it has.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct Disk {
-    names: BTreeMap<Place, Ino>,
+    names: BTreeMap<NamePlace, Ino>,
     links: BTreeMap<Ino, u16>,
 }
 
@@ -79,9 +79,9 @@ impl Disk {
         }
     }
 
-    fn replay_record(&mut self, record: &Record<'_>, by: By) {
+    fn replay_record(&mut self, record: &FcRecord<'_>, by: By) {
         match record {
-            Record::Inode { ino, raw } => {
+            FcRecord::Inode { ino, raw } => {
                 let links = Inode::parse(raw).unwrap().links_count();
                 assert!(
                     links > 0,
@@ -89,7 +89,7 @@ impl Disk {
                 );
                 self.links.insert(*ino, links);
             }
-            Record::Unlink(named) => {
+            FcRecord::Unlink(named) => {
                 let place = (named.parent, named.name.into());
                 if by == By::E2fsck {
                     let removed = self.names.remove(&place);
@@ -111,7 +111,7 @@ impl Disk {
                     self.links.remove(&named.ino);
                 }
             }
-            Record::Creat(named) | Record::Link(named) => {
+            FcRecord::Creat(named) | FcRecord::Link(named) => {
                 let place = (named.parent, named.name.into());
                 assert!(
                     self.links.contains_key(&named.ino),
@@ -152,26 +152,26 @@ struct Live {
     base: Disk,
     now: Disk,
     /// Names that changed since the log had them last, with all that they stood for since.
-    changed: BTreeMap<Place, BTreeSet<Ino>>,
+    changed: BTreeMap<NamePlace, BTreeSet<Ino>>,
     known: BTreeSet<Ino>,
     /// Names as the log has them.
-    logged: BTreeMap<Place, Option<Ino>>,
+    logged: BTreeMap<NamePlace, Option<Ino>>,
     next: u32,
 }
 
 impl Changes for Live {
-    fn names_of(&self, ino: Ino) -> Vec<Place> {
-        let of = |(_, inodes): &(&Place, &BTreeSet<Ino>)| inodes.contains(&ino);
+    fn names_of(&self, ino: Ino) -> Vec<NamePlace> {
+        let of = |(_, inodes): &(&NamePlace, &BTreeSet<Ino>)| inodes.contains(&ino);
         let names = self.changed.iter().filter(of);
         names.map(|(place, _)| place.clone()).collect()
     }
 
-    fn inodes_of(&self, place: &Place) -> Vec<Ino> {
+    fn inodes_of(&self, place: &NamePlace) -> Vec<Ino> {
         self.changed[place].iter().copied().collect()
     }
 }
 
-fn place(name: u8) -> Place {
+fn place(name: u8) -> NamePlace {
     (Ino(2), vec![b'a' + name].into())
 }
 
@@ -273,7 +273,7 @@ impl Live {
 
 /// Logs what an fsync of a name's file needs, and looks at what each replays.
 fn fsync(live: &mut Live, log: &FsyncLog, area: &Memory, name: u8) {
-    let statistics = Statistics::default();
+    let statistics = LogStatistics::default();
     let Some(ino) = live.at(name) else { return };
     let closure = live.closure(ino);
     for named in &closure.names {
@@ -309,7 +309,7 @@ fn last_commit(bytes: &[u8]) -> &[u8] {
     let ends: Vec<usize> = (bytes.chunks(BLOCK).enumerate())
         .filter(|(_, block)| {
             let last = records(block, 256).last();
-            matches!(last, Some(Ok(Record::Tail { .. })))
+            matches!(last, Some(Ok(FcRecord::Tail { .. })))
         })
         .map(|(place, _)| (place + 1) * BLOCK)
         .collect();
@@ -414,7 +414,7 @@ fn after_the_first_fsync_nothing_locks_a_parent_and_most_log_commits_are_one_blo
     let (log, area, statistics) = (
         log(LogUpdate::InPlace),
         Memory::new(4096),
-        Statistics::default(),
+        LogStatistics::default(),
     );
     let fsync = |ino, step, is_known| {
         let closure = Closure {
@@ -449,7 +449,7 @@ fn a_full_area_and_a_closed_log_ask_for_a_full_commit() {
     let (log, area, statistics) = (
         log(LogUpdate::InPlace),
         Memory::new(2),
-        Statistics::default(),
+        LogStatistics::default(),
     );
     let add = |step| {
         let closure = Closure {
@@ -477,7 +477,7 @@ fn a_full_area_and_a_closed_log_ask_for_a_full_commit() {
 /// An area that can't be written, though something may be there.
 struct Broken;
 
-impl Area for Broken {
+impl LogArea for Broken {
     fn write(&self, _: u32, _: &[u8]) -> Result<(), String> {
         Err("broken".into())
     }
@@ -493,7 +493,7 @@ impl Area for Broken {
 
 #[test]
 fn an_area_that_was_written_in_vain_is_wiped_all_the_same() {
-    let (log, statistics) = (log(LogUpdate::InPlace), Statistics::default());
+    let (log, statistics) = (log(LogUpdate::InPlace), LogStatistics::default());
     let closure = Closure {
         inodes: vec![state(12, 0, false)],
         names: Vec::new(),
@@ -509,7 +509,7 @@ fn threads_that_fsync_at_once_find_their_closures_whole_in_the_area() {
     for seed in 0..150 {
         let work = || {
             let (log, area) = (log(LogUpdate::InPlace), Memory::new(256));
-            let statistics = Statistics::default();
+            let statistics = LogStatistics::default();
             workers(3, |thread| {
                 let own = 12 + thread as u32;
                 for step in 0..3 {
@@ -528,7 +528,7 @@ fn threads_that_fsync_at_once_find_their_closures_whole_in_the_area() {
             assert_eq!(statistics.surprises.sum(), 0);
             assert!(log.close().is_touched);
         };
-        let plan = Plan {
+        let plan = SchedulePlan {
             seed,
             points: 1_000_000,
         };
@@ -542,11 +542,11 @@ fn sizes(bytes: &[u8]) -> BTreeMap<Ino, u64> {
     for block in bytes.chunks(BLOCK) {
         for record in records(block, 256) {
             match record.unwrap() {
-                Record::Inode { ino, raw } => {
+                FcRecord::Inode { ino, raw } => {
                     let size = Inode::parse(raw).unwrap().size(false);
                     sizes.insert(ino, size);
                 }
-                Record::Tail { .. } => {
+                FcRecord::Tail { .. } => {
                     for (ino, size) in sizes.range(..Ino(100)) {
                         assert_eq!(sizes.get(&Ino(ino.0 + 100)), Some(size));
                     }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::History;
 use crate::compare::describe_but_links;
-use crate::{Difference, Kind, NodeId, Path, Tree};
+use crate::{Difference, Kind, ModelId, ModelPath, ModelTree};
 
 /// How many names are tried to stand for something before a tree counts as unexplained.
 const TRIES: u32 = 20_000;
@@ -18,33 +18,33 @@ const TRIES: u32 = 20_000;
 /// Found nodes and the model's, both ways.
 #[derive(Clone)]
 struct Numbers {
-    to_model: BTreeMap<NodeId, NodeId>,
-    taken: BTreeSet<NodeId>,
+    to_model: BTreeMap<ModelId, ModelId>,
+    taken: BTreeSet<ModelId>,
     /// Names that lead to a found node.
-    names: BTreeMap<NodeId, u32>,
+    names: BTreeMap<ModelId, u32>,
     /// The same by the model's node, with the model's directories.
-    places: BTreeMap<NodeId, Names>,
+    places: BTreeMap<ModelId, Names>,
 }
 
 /// Names of an inode, each with its directory.
-type Names = BTreeSet<(NodeId, Vec<u8>)>;
+type Names = BTreeSet<(ModelId, Vec<u8>)>;
 
 /// A name that is yet to be explained.
 #[derive(Clone)]
 struct Name {
-    path: Path,
+    path: ModelPath,
     /// The model's directory, and the name in it.
-    directory: NodeId,
+    directory: ModelId,
     name: Vec<u8>,
     /// What was found there.
-    actual: Option<NodeId>,
+    actual: Option<ModelId>,
 }
 
 /// The search for what each name stands for.
 struct Search<'a> {
-    found: &'a Tree,
+    found: &'a ModelTree,
     /// For each inode, all the sets of names that it had.
-    sets: BTreeMap<NodeId, BTreeSet<Names>>,
+    sets: BTreeMap<ModelId, BTreeSet<Names>>,
     tries: u32,
     /// Why the attempt failed that explained most names, and how many those were.
     nearest: Option<(usize, Difference)>,
@@ -52,7 +52,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// An attempt failed with so many names explained.
-    fn failed(&mut self, explained: usize, path: &Path, what: String) {
+    fn failed(&mut self, explained: usize, path: &ModelPath, what: String) {
         if self
             .nearest
             .as_ref()
@@ -65,10 +65,10 @@ impl Search<'_> {
 }
 
 impl History {
-    pub(super) fn check_each(&self, found: &Tree) -> Result<(), Difference> {
+    pub(super) fn check_each(&self, found: &ModelTree) -> Result<(), Difference> {
         let numbers = Numbers {
-            to_model: BTreeMap::from([(NodeId::ROOT, NodeId::ROOT)]),
-            taken: BTreeSet::from([NodeId::ROOT]),
+            to_model: BTreeMap::from([(ModelId::ROOT, ModelId::ROOT)]),
+            taken: BTreeSet::from([ModelId::ROOT]),
             names: BTreeMap::new(),
             places: BTreeMap::new(),
         };
@@ -78,13 +78,13 @@ impl History {
             tries: 0,
             nearest: None,
         };
-        let names = self.names_below(&Path(Vec::new()), NodeId::ROOT, found, NodeId::ROOT);
+        let names = self.names_below(&ModelPath(Vec::new()), ModelId::ROOT, found, ModelId::ROOT);
         if self.explain(&names, &numbers, 0, &mut search) {
             return Ok(());
         }
         Err(search.nearest.map_or_else(
             || Difference {
-                path: Path(Vec::new()),
+                path: ModelPath(Vec::new()),
                 what: "is of no state".into(),
             },
             |(_, difference)| difference,
@@ -105,7 +105,7 @@ impl History {
             return match check_links(search, numbers) {
                 Ok(()) => true,
                 Err(what) => {
-                    search.failed(explained, &Path(Vec::new()), what);
+                    search.failed(explained, &ModelPath(Vec::new()), what);
                     false
                 }
             };
@@ -144,10 +144,10 @@ impl History {
     /// The names of a directory of the model's that was found as `there`.
     fn names_below(
         &self,
-        path: &Path,
-        directory: NodeId,
-        found: &Tree,
-        there: NodeId,
+        path: &ModelPath,
+        directory: ModelId,
+        found: &ModelTree,
+        there: ModelId,
     ) -> Vec<Name> {
         (self.names_in(directory, found, there).into_iter())
             .map(|name| Name {
@@ -161,10 +161,10 @@ impl History {
 
     /// For each inode since the last full commit, the names that it had in each state. What is logged of an inode is
     /// logged with all names of it that changed, so it can't have some of one state and some of another.
-    fn sets_of_names(&self) -> BTreeMap<NodeId, BTreeSet<Names>> {
+    fn sets_of_names(&self) -> BTreeMap<ModelId, BTreeSet<Names>> {
         let states = &self.states[self.durable..];
-        let of_state: Vec<BTreeMap<NodeId, Names>> = states.iter().map(names_in).collect();
-        let ids: BTreeSet<NodeId> = of_state
+        let of_state: Vec<BTreeMap<ModelId, Names>> = states.iter().map(names_in).collect();
+        let ids: BTreeSet<ModelId> = of_state
             .iter()
             .flat_map(|names| names.keys().copied())
             .collect();
@@ -179,7 +179,7 @@ impl History {
     }
 
     /// All names that a directory had since the last full commit, or has.
-    fn names_in(&self, directory: NodeId, found: &Tree, there: NodeId) -> BTreeSet<Vec<u8>> {
+    fn names_in(&self, directory: ModelId, found: &ModelTree, there: ModelId) -> BTreeSet<Vec<u8>> {
         let states = self.states[self.durable..].iter();
         let had = states.filter(|state| state.get(directory).is_some());
         let had = had.flat_map(|state| state.children(directory).map(|(name, _)| name.to_vec()));
@@ -191,11 +191,11 @@ impl History {
     fn choices(
         &self,
         place: &Name,
-        found: &Tree,
+        found: &ModelTree,
         numbers: &Numbers,
-    ) -> Result<Vec<Option<NodeId>>, String> {
+    ) -> Result<Vec<Option<ModelId>>, String> {
         let floor = self.floor_of_name(place.directory, &place.name);
-        let mut allowed: Vec<Option<NodeId>> = Vec::new();
+        let mut allowed: Vec<Option<ModelId>> = Vec::new();
         for state in self.states[floor..].iter().rev() {
             let stood_for = child(state, place.directory, &place.name);
             if !allowed.contains(&stood_for) {
@@ -232,7 +232,7 @@ impl History {
     }
 
     /// Whether a found node is one of the model's, as it was in some state that it may have.
-    fn check_node(&self, id: NodeId, there: NodeId, found: &Tree) -> Result<(), String> {
+    fn check_node(&self, id: ModelId, there: ModelId, found: &ModelTree) -> Result<(), String> {
         let promised = self.synced.get(&id).copied().unwrap_or(0);
         let floor = self.durable.max(promised);
         let actual = found.node(there);
@@ -259,7 +259,7 @@ impl History {
     }
 
     /// No older state of a name may be found.
-    fn floor_of_name(&self, directory: NodeId, name: &[u8]) -> usize {
+    fn floor_of_name(&self, directory: ModelId, name: &[u8]) -> usize {
         let of_directory = self.synced_names.get(&directory).copied().unwrap_or(0);
         let mut floor = self.durable.max(of_directory);
         for (id, promised) in &self.synced_names {
@@ -295,9 +295,9 @@ fn check_links(search: &Search<'_>, numbers: &Numbers) -> Result<(), String> {
 }
 
 /// The names of each inode of a tree.
-fn names_in(tree: &Tree) -> BTreeMap<NodeId, Names> {
-    let mut names: BTreeMap<NodeId, Names> = BTreeMap::new();
-    let mut rest = vec![NodeId::ROOT];
+fn names_in(tree: &ModelTree) -> BTreeMap<ModelId, Names> {
+    let mut names: BTreeMap<ModelId, Names> = BTreeMap::new();
+    let mut rest = vec![ModelId::ROOT];
     while let Some(directory) = rest.pop() {
         for (name, id) in tree.children(directory) {
             let place = (directory, name.to_vec());
@@ -311,7 +311,7 @@ fn names_in(tree: &Tree) -> BTreeMap<NodeId, Names> {
 }
 
 /// What a name in a directory stands for.
-fn child(tree: &Tree, directory: NodeId, name: &[u8]) -> Option<NodeId> {
+fn child(tree: &ModelTree, directory: ModelId, name: &[u8]) -> Option<ModelId> {
     match &tree.get(directory)?.kind {
         Kind::Directory(names) => names.get(name).copied(),
         _ => None,
@@ -321,10 +321,10 @@ fn child(tree: &Tree, directory: NodeId, name: &[u8]) -> Option<NodeId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Op, RenameFlag};
+    use crate::{Op, RenameMode};
 
     fn history(ops: &[Op]) -> History {
-        let mut history = History::new_of_each(Tree::new());
+        let mut history = History::new_of_each(ModelTree::new());
         for op in ops {
             let mut state = history.last().clone();
             state.apply(op).unwrap();
@@ -335,16 +335,16 @@ mod tests {
 
     fn create(name: &str) -> Op {
         Op::Create {
-            path: Path::new(name),
+            path: ModelPath::new(name),
             mode: 0o644,
         }
     }
 
     fn renamed() -> Op {
         Op::Rename {
-            from: Path::new("a"),
-            to: Path::new("b"),
-            flag: RenameFlag::NoReplace,
+            from: ModelPath::new("a"),
+            to: ModelPath::new("b"),
+            flag: RenameMode::NoReplace,
         }
     }
 
@@ -354,25 +354,25 @@ mod tests {
         let all = history(&[create("a"), renamed(), create("a")]);
         all.check(all.last()).unwrap();
         // "b" was never there without having been "a", but fast commits may bring it alone.
-        let mut only_new = Tree::new();
+        let mut only_new = ModelTree::new();
         only_new.apply(&create("b")).unwrap();
         all.check(&only_new).unwrap();
         let mut foreign = all.last().clone();
         foreign.apply(&create("c")).unwrap();
         assert!(all.check(&foreign).is_err());
         // One inode can't be both.
-        let mut linked = Tree::new();
+        let mut linked = ModelTree::new();
         linked.apply(&create("a")).unwrap();
         let link = Op::Link {
-            from: crate::Target::Path(Path::new("a")),
-            to: Path::new("b"),
+            from: crate::OpTarget::Path(ModelPath::new("a")),
+            to: ModelPath::new("b"),
         };
         linked.apply(&link).unwrap();
         assert!(all.check(&linked).is_err());
         // Nor may it lose its old name before it has the new one.
         assert!(
             history(&[create("a"), renamed()])
-                .check(&Tree::new())
+                .check(&ModelTree::new())
                 .is_ok()
         );
         let mut from_a = history(&[create("a")]);
@@ -381,6 +381,6 @@ mod tests {
         state.apply(&renamed()).unwrap();
         from_a.push(state);
         from_a.check(from_a.last()).unwrap();
-        assert!(from_a.check(&Tree::new()).is_err());
+        assert!(from_a.check(&ModelTree::new()).is_err());
     }
 }

@@ -1,18 +1,18 @@
 //! Each rule of the history, with the state that it allows and the one that it forbids.
 
 use super::*;
-use crate::{Mode, RenameFlag, Target};
+use crate::{FallocateMode, OpTarget, RenameMode};
 
 fn create(path: &str) -> Op {
     Op::Create {
-        path: Path::new(path),
+        path: ModelPath::new(path),
         mode: 0o644,
     }
 }
 
 fn write(path: &str, offset: u64, fill: u8, len: usize) -> Op {
     Op::Write {
-        file: Target::Path(Path::new(path)),
+        file: OpTarget::Path(ModelPath::new(path)),
         offset,
         bytes: vec![fill; len],
     }
@@ -20,40 +20,40 @@ fn write(path: &str, offset: u64, fill: u8, len: usize) -> Op {
 
 fn truncate(path: &str, size: u64) -> Op {
     Op::Truncate {
-        file: Target::Path(Path::new(path)),
+        file: OpTarget::Path(ModelPath::new(path)),
         size,
     }
 }
 
 fn fsync(path: &str) -> Op {
     Op::Fsync {
-        file: Target::Path(Path::new(path)),
+        file: OpTarget::Path(ModelPath::new(path)),
     }
 }
 
 fn fdatasync(path: &str) -> Op {
     Op::Fdatasync {
-        file: Target::Path(Path::new(path)),
+        file: OpTarget::Path(ModelPath::new(path)),
     }
 }
 
 fn rename(from: &str, to: &str) -> Op {
     Op::Rename {
-        from: Path::new(from),
-        to: Path::new(to),
-        flag: RenameFlag::Replace,
+        from: ModelPath::new(from),
+        to: ModelPath::new(to),
+        flag: RenameMode::Replace,
     }
 }
 
 fn history(ops: &[Op]) -> History {
-    let mut history = History::new(Tree::new());
+    let mut history = History::new(ModelTree::new());
     for op in ops {
         history.complete(op).unwrap();
     }
     history
 }
 
-fn tree(ops: &[Op]) -> Tree {
+fn tree(ops: &[Op]) -> ModelTree {
     history(ops).last().clone()
 }
 
@@ -158,8 +158,8 @@ fn data_written_after_a_collapse_may_show_at_the_old_place() {
     ];
     let mut run = history(&base);
     let collapse = Op::Fallocate {
-        file: Target::Path(Path::new("a")),
-        mode: Mode::Collapse,
+        file: OpTarget::Path(ModelPath::new("a")),
+        mode: FallocateMode::Collapse,
         offset: 0,
         len: 4096,
     };
@@ -175,14 +175,14 @@ fn data_written_after_a_collapse_may_show_at_the_old_place() {
 
 fn link(from: &str, to: &str) -> Op {
     Op::Link {
-        from: Target::Path(Path::new(from)),
-        to: Path::new(to),
+        from: OpTarget::Path(ModelPath::new(from)),
+        to: ModelPath::new(to),
     }
 }
 
 fn unlink(path: &str) -> Op {
     Op::Unlink {
-        path: Path::new(path),
+        path: ModelPath::new(path),
     }
 }
 
@@ -225,7 +225,7 @@ fn where_each_fsync_is_for_itself_files_may_be_of_different_states_and_promises_
 
 #[test]
 fn an_fsync_during_which_a_file_loses_its_last_name_promises_nothing() {
-    let mut history = History::new_of_each(Tree::new());
+    let mut history = History::new_of_each(ModelTree::new());
     history.complete(&create("a")).unwrap();
     history.promise(&Op::Sync);
     let old = history.last().clone();
@@ -235,12 +235,12 @@ fn an_fsync_during_which_a_file_loses_its_last_name_promises_nothing() {
     assert!(kept.check(&old).is_err());
     // Whose name is there again has what the last full commit had.
     let unlink = Op::Unlink {
-        path: Path::new("a"),
+        path: ModelPath::new("a"),
     };
     history.complete(&unlink).unwrap();
     history.promise_called(&fsync("a"), called);
     history.check(&old).unwrap();
-    history.check(&Tree::new()).unwrap();
+    history.check(&ModelTree::new()).unwrap();
 }
 
 #[test]
@@ -271,10 +271,10 @@ fn where_times_are_kept_an_fsync_of_data_in_place_promises_them_and_nothing_of_o
 #[test]
 fn an_fsync_is_of_the_file_that_is_in_its_slot_whatever_was_there_when_others_were_last_seen() {
     let open = |path| Op::Open {
-        path: Path::new(path),
+        path: ModelPath::new(path),
         slot: 6,
     };
-    let mut history = History::new_of_each(Tree::new());
+    let mut history = History::new_of_each(ModelTree::new());
     let first = [create("/old"), open("/old"), create("/new")];
     for op in first.iter().chain([&open("/new")]) {
         let mut state = history.last().clone();
@@ -284,10 +284,10 @@ fn an_fsync_is_of_the_file_that_is_in_its_slot_whatever_was_there_when_others_we
     // Called when the second state was the last that is known to have been there: the slot had another file in it.
     history.promise_called(
         &Op::Fsync {
-            file: Target::Slot(6),
+            file: OpTarget::Slot(6),
         },
         2,
     );
     history.check(&tree(&[create("/new")])).unwrap();
-    history.check(&Tree::new()).unwrap();
+    history.check(&ModelTree::new()).unwrap();
 }

@@ -9,8 +9,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path as HostPath, PathBuf};
 
 use lanefs_model::{
-    Content, Device, Errno, Generator, Kind, Mode, Node, NodeId, Op, Path, Profile, RenameFlag,
-    Target, Tree, XattrFlag,
+    Device, Errno, FallocateMode, FileBytes, Generator, Kind, ModelId, ModelNode, ModelPath,
+    ModelTree, Op, OpTarget, RenameMode, SizeProfile, XattrCondition,
 };
 use rustix::fs::{self as sys, AtFlags, FallocateFlags, FileType, OFlags, RenameFlags, XattrFlags};
 
@@ -51,7 +51,7 @@ fn from_io(error: &std::io::Error) -> Errno {
 }
 
 impl Kernel {
-    fn at(&self, path: &Path) -> PathBuf {
+    fn at(&self, path: &ModelPath) -> PathBuf {
         path.0.iter().fold(self.root.clone(), |at, name| {
             at.join(std::ffi::OsStr::from_bytes(name))
         })
@@ -60,13 +60,13 @@ impl Kernel {
     /// Runs `work` on an open file, as the model defines what can be opened.
     fn on_file(
         &self,
-        target: &Target,
+        target: &OpTarget,
         for_sync: bool,
         work: impl FnOnce(&File) -> Outcome,
     ) -> Outcome {
         let path = match target {
-            Target::Slot(slot) => return work(self.slots.get(slot).ok_or(Errno::EBADF)?),
-            Target::Path(path) => self.at(path),
+            OpTarget::Slot(slot) => return work(self.slots.get(slot).ok_or(Errno::EBADF)?),
+            OpTarget::Path(path) => self.at(path),
         };
         let file_type = fs::symlink_metadata(&path)
             .map_err(|error| from_io(&error))?
@@ -103,11 +103,11 @@ impl Kernel {
                 sys::symlink(std::ffi::OsStr::from_bytes(target), self.at(path)).map_err(errno)
             }
             Op::Link {
-                from: Target::Path(from),
+                from: OpTarget::Path(from),
                 to,
             } => sys::link(self.at(from), self.at(to)).map_err(errno),
             Op::Link {
-                from: Target::Slot(slot),
+                from: OpTarget::Slot(slot),
                 to,
             } => {
                 let file = self.slots.get(slot).ok_or(Errno::EBADF)?;
@@ -117,9 +117,9 @@ impl Kernel {
             Op::Rmdir { path } => sys::rmdir(self.at(path)).map_err(errno),
             Op::Rename { from, to, flag } => {
                 let flags = match flag {
-                    RenameFlag::Replace => RenameFlags::empty(),
-                    RenameFlag::NoReplace => RenameFlags::NOREPLACE,
-                    RenameFlag::Exchange => RenameFlags::EXCHANGE,
+                    RenameMode::Replace => RenameFlags::empty(),
+                    RenameMode::NoReplace => RenameFlags::NOREPLACE,
+                    RenameMode::Exchange => RenameFlags::EXCHANGE,
                 };
                 sys::renameat_with(sys::CWD, self.at(from), sys::CWD, self.at(to), flags)
                     .map_err(errno)
@@ -156,7 +156,7 @@ impl Kernel {
         }
     }
 
-    fn mknod(&self, path: &Path, mode: u16, device: Device) -> Outcome {
+    fn mknod(&self, path: &ModelPath, mode: u16, device: Device) -> Outcome {
         let (kind, number) = match device {
             Device::Fifo => (FileType::Fifo, 0),
             Device::Socket => (FileType::Socket, 0),
@@ -182,13 +182,13 @@ impl Kernel {
                 flag,
             } => {
                 let flags = match flag {
-                    XattrFlag::Any => XattrFlags::empty(),
-                    XattrFlag::Create => XattrFlags::CREATE,
-                    XattrFlag::Replace => XattrFlags::REPLACE,
+                    XattrCondition::Any => XattrFlags::empty(),
+                    XattrCondition::Create => XattrFlags::CREATE,
+                    XattrCondition::Replace => XattrFlags::REPLACE,
                 };
                 match file {
-                    Target::Path(path) => sys::lsetxattr(self.at(path), &**name, value, flags),
-                    Target::Slot(slot) => sys::fsetxattr(
+                    OpTarget::Path(path) => sys::lsetxattr(self.at(path), &**name, value, flags),
+                    OpTarget::Slot(slot) => sys::fsetxattr(
                         self.slots.get(slot).ok_or(Errno::EBADF)?,
                         &**name,
                         value,
@@ -197,11 +197,11 @@ impl Kernel {
                 }
             }
             Op::RemoveXattr {
-                file: Target::Path(path),
+                file: OpTarget::Path(path),
                 name,
             } => sys::lremovexattr(self.at(path), &**name),
             Op::RemoveXattr {
-                file: Target::Slot(slot),
+                file: OpTarget::Slot(slot),
                 name,
             } => sys::fremovexattr(self.slots.get(slot).ok_or(Errno::EBADF)?, &**name),
             _ => unreachable!("only attribute operations come here"),
@@ -212,7 +212,7 @@ impl Kernel {
     fn attribute(&self, op: &Op) -> Outcome {
         match op {
             Op::Chmod {
-                file: Target::Path(path),
+                file: OpTarget::Path(path),
                 mode,
             } => {
                 let path = self.at(path);
@@ -225,7 +225,7 @@ impl Kernel {
                 sys::chmod(path, u32::from(*mode).into()).map_err(errno)
             }
             Op::Chmod {
-                file: Target::Slot(slot),
+                file: OpTarget::Slot(slot),
                 mode,
             } => sys::fchmod(
                 self.slots.get(slot).ok_or(Errno::EBADF)?,
@@ -233,13 +233,13 @@ impl Kernel {
             )
             .map_err(errno),
             Op::Chown {
-                file: Target::Path(path),
+                file: OpTarget::Path(path),
                 uid,
                 gid,
             } => std::os::unix::fs::lchown(self.at(path), Some(*uid), Some(*gid))
                 .map_err(|error| from_io(&error)),
             Op::Chown {
-                file: Target::Slot(slot),
+                file: OpTarget::Slot(slot),
                 uid,
                 gid,
             } => {
@@ -255,7 +255,7 @@ impl Kernel {
         match op {
             Op::Open { path, slot } => {
                 let mut opened = None;
-                self.on_file(&Target::Path(path.clone()), false, |file| {
+                self.on_file(&OpTarget::Path(path.clone()), false, |file| {
                     opened = file.try_clone().ok();
                     Ok(())
                 })?;
@@ -280,22 +280,23 @@ impl Kernel {
     }
 
     /// The tree as the kernel shows it.
-    fn tree(&self) -> Tree {
-        let mut tree = Tree::new();
+    fn tree(&self) -> ModelTree {
+        let mut tree = ModelTree::new();
         let mut inodes = HashMap::new();
-        tree.put(&Path(Vec::new()), self.node(&self.root)).unwrap();
-        let mut pending = vec![Path(Vec::new())];
+        tree.put(&ModelPath(Vec::new()), self.node(&self.root))
+            .unwrap();
+        let mut pending = vec![ModelPath(Vec::new())];
         while let Some(directory) = pending.pop() {
             for entry in fs::read_dir(self.at(&directory)).unwrap() {
                 let entry = entry.unwrap();
                 let path = directory.join(entry.file_name().as_bytes());
-                if path == Path::new("lost+found") {
+                if path == ModelPath::new("lost+found") {
                     continue;
                 }
                 let metadata = entry.metadata().unwrap();
                 if let Some(first) = inodes.get(&metadata.ino()) {
                     let link = Op::Link {
-                        from: Target::Path(Path::clone(first)),
+                        from: OpTarget::Path(ModelPath::clone(first)),
                         to: path,
                     };
                     tree.apply(&link).unwrap();
@@ -312,7 +313,7 @@ impl Kernel {
         tree
     }
 
-    fn node(&self, path: &HostPath) -> Node {
+    fn node(&self, path: &HostPath) -> ModelNode {
         let metadata = fs::symlink_metadata(path).unwrap();
         let mut xattrs = BTreeMap::new();
         let mut names = vec![0; 65_536];
@@ -325,7 +326,7 @@ impl Kernel {
             let len = sys::lgetxattr(path, name, &mut value[..]).unwrap();
             xattrs.insert(name.to_vec(), value[..len].to_vec());
         }
-        Node {
+        ModelNode {
             kind: kind(path, &metadata),
             mode: (metadata.mode() & 0o7777) as u16,
             uid: metadata.uid(),
@@ -353,19 +354,19 @@ fn kind(path: &HostPath, metadata: &Metadata) -> Kind {
     } else if file_type.is_block_device() {
         Kind::Device(Device::Block(major, minor))
     } else {
-        Kind::File(Content::from_bytes(&fs::read(path).unwrap()))
+        Kind::File(FileBytes::from_bytes(&fs::read(path).unwrap()))
     }
 }
 
-fn fallocate_flags(mode: Mode) -> FallocateFlags {
+fn fallocate_flags(mode: FallocateMode) -> FallocateFlags {
     match mode {
-        Mode::Allocate => FallocateFlags::empty(),
-        Mode::KeepSize => FallocateFlags::KEEP_SIZE,
-        Mode::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-        Mode::Zero => FallocateFlags::ZERO_RANGE,
-        Mode::ZeroKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
-        Mode::Collapse => FallocateFlags::COLLAPSE_RANGE,
-        Mode::Insert => FallocateFlags::INSERT_RANGE,
+        FallocateMode::Allocate => FallocateFlags::empty(),
+        FallocateMode::KeepSize => FallocateFlags::KEEP_SIZE,
+        FallocateMode::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        FallocateMode::Zero => FallocateFlags::ZERO_RANGE,
+        FallocateMode::ZeroKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+        FallocateMode::Collapse => FallocateFlags::COLLAPSE_RANGE,
+        FallocateMode::Insert => FallocateFlags::INSERT_RANGE,
     }
 }
 
@@ -378,8 +379,8 @@ fn run(mount: &HostPath, seed: u64, steps: usize) -> BTreeMap<String, usize> {
         root,
         slots: HashMap::new(),
     };
-    let mut tree = Tree::new();
-    let mut generator = Generator::new(seed, Profile::default());
+    let mut tree = ModelTree::new();
+    let mut generator = Generator::new(seed, SizeProfile::default());
     let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
     for step in 0..steps {
         let op = generator.next(&tree);
@@ -393,7 +394,7 @@ fn run(mount: &HostPath, seed: u64, steps: usize) -> BTreeMap<String, usize> {
             panic!("seed {seed}, after step {step} ({op:?}): {difference}");
         }
     }
-    assert_eq!(tree.lookup(&Path(Vec::new())), Ok(NodeId::ROOT));
+    assert_eq!(tree.lookup(&ModelPath(Vec::new())), Ok(ModelId::ROOT));
     fs::remove_dir_all(&kernel.root).unwrap();
     outcomes
 }
@@ -418,7 +419,7 @@ fn the_kernel_gives_the_same_outcomes_and_the_same_trees() {
             image.to_str().unwrap(),
         ],
     );
-    let mounted = match testkit::Mounted::with(&image, "loop") {
+    let mounted = match testkit::KernelMount::with(&image, "loop") {
         Ok(mounted) => mounted,
         Err(error) => return testkit::skip(&format!("no loop mount: {error}")),
     };

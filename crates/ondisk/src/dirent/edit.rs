@@ -6,14 +6,14 @@ use core::cell::Cell;
 
 use zerocopy::IntoBytes;
 
-use super::{Entry, Form, Header, NAME_MAX, walk, write};
+use super::{DirForm, DirRecord, Header, NAME_MAX, walk, write};
 use crate::inode_words::FileType;
 use crate::numbers::Ino;
 use crate::site::{Corrupt, Site};
 
 /// Where a new record fits: inside the record at `offset`, which keeps its first `kept` of `len` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Room {
+pub struct RecordRoom {
     offset: usize,
     kept: usize,
     len: usize,
@@ -23,10 +23,11 @@ pub struct Room {
 ///
 /// # Errors
 /// When a record before that place is broken.
-pub fn room(block: &[u8], form: Form, name: &[u8]) -> Result<Option<Room>, Corrupt> {
+pub fn room(block: &[u8], form: DirForm, name: &[u8]) -> Result<Option<RecordRoom>, Corrupt> {
     let needed = form.record_len(name);
-    let fits =
-        |offset, len, kept: usize| (len >= kept + needed).then_some(Room { offset, kept, len });
+    let fits = |offset, len, kept: usize| {
+        (len >= kept + needed).then_some(RecordRoom { offset, kept, len })
+    };
     walk::first(
         block,
         form,
@@ -54,18 +55,18 @@ pub fn room(block: &[u8], form: Form, name: &[u8]) -> Result<Option<Room>, Corru
 /// When the place is another block's, or was found for a shorter name: the caller's mistake.
 pub fn insert(
     block: &mut [u8],
-    form: Form,
-    room: Room,
+    form: DirForm,
+    room: RecordRoom,
     ino: Ino,
     name: &[u8],
     file_type: Option<FileType>,
 ) {
     assert!(name.len() <= NAME_MAX);
-    let Room { offset, kept, len } = room;
+    let RecordRoom { offset, kept, len } = room;
     if kept > 0 {
         set_len(block, offset, kept);
     }
-    let record = Entry {
+    let record = DirRecord {
         offset: offset + kept,
         len: len - kept,
         ino,
@@ -87,7 +88,7 @@ struct Found {
 }
 
 /// The record that begins at `offset`; `None` if none does.
-fn record_at(block: &[u8], form: Form, offset: usize) -> Result<Option<Found>, Corrupt> {
+fn record_at(block: &[u8], form: DirForm, offset: usize) -> Result<Option<Found>, Corrupt> {
     let before = Cell::new(None);
     let is_it = |at, len, named: usize| {
         let before = before.replace(Some((at, len)));
@@ -110,7 +111,7 @@ fn record_at(block: &[u8], form: Form, offset: usize) -> Result<Option<Found>, C
 ///
 /// # Errors
 /// [`Site::EntryToRemove`] when no record begins there; when a record before it is broken.
-pub fn remove(block: &mut [u8], form: Form, offset: usize) -> Result<(), Corrupt> {
+pub fn remove(block: &mut [u8], form: DirForm, offset: usize) -> Result<(), Corrupt> {
     let Some(found) = record_at(block, form, offset)? else {
         return Err(Corrupt::at(Site::EntryToRemove));
     };
@@ -128,7 +129,7 @@ pub fn remove(block: &mut [u8], form: Form, offset: usize) -> Result<(), Corrupt
 /// [`Site::EntryToChange`] when no record begins there; when a record before it is broken.
 pub fn retarget(
     block: &mut [u8],
-    form: Form,
+    form: DirForm,
     offset: usize,
     ino: Ino,
     file_type: Option<FileType>,
@@ -145,16 +146,16 @@ pub fn retarget(
 
 fn set_len(block: &mut [u8], offset: usize, len: usize) {
     let at = offset + core::mem::offset_of!(Header, rec_len);
-    block[at..at + 2].copy_from_slice(Form::length_to_disk(len).as_bytes());
+    block[at..at + 2].copy_from_slice(DirForm::length_to_disk(len).as_bytes());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dirent::{BlockWriter, entries, is_valid_name};
+    use crate::dirent::{DirBlockWriter, entries, is_valid_name};
     use crate::numbers::BlockSize;
 
-    const FORM: Form = Form {
+    const FORM: DirForm = DirForm {
         block_size: BlockSize::K1,
         filetype: true,
         checksum: true,
@@ -165,7 +166,7 @@ mod tests {
     fn names(block: &[u8]) -> Vec<(u32, Vec<u8>)> {
         entries(block, FORM)
             .map(Result::unwrap)
-            .filter(Entry::is_used)
+            .filter(DirRecord::is_used)
             .map(|entry| (entry.ino.0, entry.name.to_vec()))
             .collect()
     }
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn a_block_filled_and_emptied_in_any_order_holds_what_it_should() {
         let mut block = vec![0; 1024];
-        BlockWriter::new(&mut block, FORM).finish();
+        DirBlockWriter::new(&mut block, FORM).finish();
         let mut expected: Vec<(u32, Vec<u8>)> = Vec::new();
         let mut seed = 1_u32;
         let mut full = 0;
@@ -212,7 +213,7 @@ mod tests {
     #[test]
     fn a_record_names_another_inode_and_keeps_its_name() {
         let mut block = vec![0; 1024];
-        let mut writer = BlockWriter::new(&mut block, FORM);
+        let mut writer = DirBlockWriter::new(&mut block, FORM);
         assert!(writer.push(Ino(5), b"one", Some(FileType::Regular), None));
         assert!(writer.push(Ino(6), b"two", Some(FileType::Regular), None));
         writer.finish();

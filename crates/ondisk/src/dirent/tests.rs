@@ -22,8 +22,8 @@ fn seed(generation: u32) -> u32 {
     crc32c(inode, &generation.to_le_bytes())
 }
 
-fn form(block_size: BlockSize) -> Form {
-    Form {
+fn form(block_size: BlockSize) -> DirForm {
+    DirForm {
         block_size,
         filetype: true,
         checksum: true,
@@ -39,22 +39,22 @@ fn golden_64k() -> Vec<u8> {
     block
 }
 
-fn parsed(block: &[u8], form: Form) -> Vec<Entry<'_>> {
+fn parsed(block: &[u8], form: DirForm) -> Vec<DirRecord<'_>> {
     entries(block, form)
         .collect::<Result<_, _>>()
         .expect("a sound block")
 }
 
-fn sites(block: &[u8], form: Form) -> Vec<Site> {
+fn sites(block: &[u8], form: DirForm) -> Vec<Site> {
     entries(block, form)
         .filter_map(|entry| Some(entry.err()?.site()))
         .collect()
 }
 
 /// The same entries, written anew.
-fn rewritten(block: &[u8], form: Form, seed: u32) -> Vec<u8> {
+fn rewritten(block: &[u8], form: DirForm, seed: u32) -> Vec<u8> {
     let mut copy = vec![0xAA; block.len()];
-    let mut writer = BlockWriter::new(&mut copy, form);
+    let mut writer = DirBlockWriter::new(&mut copy, form);
     for entry in parsed(block, form) {
         assert!(writer.push(entry.ino, entry.name, entry.file_type, entry.hash));
     }
@@ -67,7 +67,7 @@ fn rewritten(block: &[u8], form: Form, seed: u32) -> Vec<u8> {
 
 #[test]
 fn blocks_of_mke2fs_are_read_and_written_back_identical() {
-    let plain = Form {
+    let plain = DirForm {
         filetype: false,
         checksum: false,
         ..form(BlockSize::K1)
@@ -186,12 +186,12 @@ fn an_empty_block_is_one_free_record_at_every_block_size() {
     for log in 0..=6 {
         let block_size = BlockSize::from_log(log).expect("a size");
         for checksum in [true, false] {
-            let form = Form {
+            let form = DirForm {
                 checksum,
                 ..form(block_size)
             };
             let mut block = vec![0xFF; block_size.bytes()];
-            BlockWriter::new(&mut block, form).finish();
+            DirBlockWriter::new(&mut block, form).finish();
             let found = parsed(&block, form);
             assert_eq!(found.len(), 1);
             assert_eq!((found[0].len, found[0].is_used()), (form.usable(), false));
@@ -215,7 +215,7 @@ fn hashes_of_a_block_made_by_hand_are_read_and_written_back_identical() {
         2, 1, 0, 0, 0xCC, 3, 16, 7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
         0xFE, 0xFF, 0xFF, 0xFF, 1, 0, 0, 0,
     ];
-    let form = Form {
+    let form = DirForm {
         hashes: true,
         checksum: false,
         ..form(BlockSize::K1)
@@ -243,7 +243,7 @@ fn hashes_of_a_block_made_by_hand_are_read_and_written_back_identical() {
 
 #[test]
 fn hashes_stand_behind_names_but_not_behind_dots() {
-    let form = Form {
+    let form = DirForm {
         hashes: true,
         ..form(BlockSize::K1)
     };
@@ -252,7 +252,7 @@ fn hashes_stand_behind_names_but_not_behind_dots() {
         minor: 0x9ABC_DEF0,
     };
     let mut block = vec![0; 1024];
-    let mut writer = BlockWriter::new(&mut block, form);
+    let mut writer = DirBlockWriter::new(&mut block, form);
     assert!(writer.push(Ino(12), b".", Some(FileType::Directory), None));
     assert!(writer.push(Ino(13), b"hello", Some(FileType::Regular), Some(hash)));
     writer.finish();
@@ -268,7 +268,7 @@ fn hashes_stand_behind_names_but_not_behind_dots() {
 #[test]
 fn a_full_block_takes_no_more() {
     let mut block = vec![0; 1024];
-    let mut writer = BlockWriter::new(&mut block, form(BlockSize::K1));
+    let mut writer = DirBlockWriter::new(&mut block, form(BlockSize::K1));
     let name = [b'x'; 255];
     for _ in 0..3 {
         assert!(writer.push(Ino(12), &name, None, None));
@@ -293,7 +293,7 @@ proptest! {
         }
         for checksum in [true, false] {
             for hashes in [true, false] {
-                let form = Form { checksum, hashes, ..form(BlockSize::K1) };
+                let form = DirForm { checksum, hashes, ..form(BlockSize::K1) };
                 let mut end = 0;
                 for entry in entries(&block, form).flatten() {
                     prop_assert_eq!(entry.offset, end);
@@ -307,7 +307,7 @@ proptest! {
 }
 
 /// [`find`], [`room`] and [`remove`] as their definition says, record by record.
-fn found_slowly(block: &[u8], form: Form, name: &[u8]) -> Result<Option<(Ino, usize)>, Site> {
+fn found_slowly(block: &[u8], form: DirForm, name: &[u8]) -> Result<Option<(Ino, usize)>, Site> {
     for entry in entries(block, form) {
         let entry = entry.map_err(|corrupt| corrupt.site())?;
         if entry.is_used() && entry.name == name {
@@ -317,7 +317,7 @@ fn found_slowly(block: &[u8], form: Form, name: &[u8]) -> Result<Option<(Ino, us
     Ok(None)
 }
 
-fn room_slowly(block: &[u8], form: Form, name: &[u8]) -> Result<bool, Site> {
+fn room_slowly(block: &[u8], form: DirForm, name: &[u8]) -> Result<bool, Site> {
     for entry in entries(block, form) {
         let entry = entry.map_err(|corrupt| corrupt.site())?;
         let kept = if entry.is_used() {
@@ -332,7 +332,7 @@ fn room_slowly(block: &[u8], form: Form, name: &[u8]) -> Result<bool, Site> {
     Ok(false)
 }
 
-fn removed_slowly(block: &[u8], form: Form, offset: usize) -> Result<(), Site> {
+fn removed_slowly(block: &[u8], form: DirForm, offset: usize) -> Result<(), Site> {
     for entry in entries(block, form) {
         if entry.map_err(|corrupt| corrupt.site())?.offset == offset {
             return Ok(());
@@ -348,7 +348,7 @@ proptest! {
         changes in proptest::collection::vec((0..1024_usize, any::<u8>()), 0..6),
         which in 0..8_usize, place in 0..32_usize, hashes in any::<bool>(), checksum in any::<bool>(),
     ) {
-        let form = Form { hashes, checksum, ..form(BlockSize::K1) };
+        let form = DirForm { hashes, checksum, ..form(BlockSize::K1) };
         for golden in [GOLDEN_1K, KERNEL_LEAF] {
             let mut block = golden.to_vec();
             for (at, byte) in &changes {

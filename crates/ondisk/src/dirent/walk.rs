@@ -2,7 +2,7 @@
 //!
 //! The checks are those of [`entries_from`], so that a search sees no record that it would refuse.
 
-use super::{Entry, Form, HEADER_LEN, RECORD_MIN, TAIL_LEN, entries_from};
+use super::{DirForm, DirRecord, HEADER_LEN, RECORD_MIN, TAIL_LEN, entries_from};
 use crate::numbers::{BlockSize, Ino};
 use crate::site::Corrupt;
 
@@ -33,7 +33,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(bytes: &'a [u8], form: Form) -> Walk<'a> {
+    fn new(bytes: &'a [u8], form: DirForm) -> Walk<'a> {
         let is_plain = !form.hashes && form.block_size != BlockSize::K64;
         Walk {
             bytes: if is_plain { bytes } else { &[] },
@@ -77,9 +77,9 @@ impl Iterator for Walk<'_> {
 /// The first record for which `quick` says yes, or, from the first unsound one on, `thorough`.
 pub(super) fn first<T>(
     block: &[u8],
-    form: Form,
+    form: DirForm,
     mut quick: impl FnMut(&[u8], Record) -> Option<T>,
-    mut thorough: impl FnMut(Entry<'_>) -> Option<T>,
+    mut thorough: impl FnMut(DirRecord<'_>) -> Option<T>,
 ) -> Result<Option<T>, Corrupt> {
     let tail = if form.checksum { TAIL_LEN } else { 0 };
     let bytes = &block[..block.len().saturating_sub(tail)];
@@ -103,7 +103,7 @@ pub(super) fn first<T>(
 ///
 /// # Errors
 /// When a record before it is broken.
-pub fn find(block: &[u8], form: Form, name: &[u8]) -> Result<Option<(Ino, usize)>, Corrupt> {
+pub fn find(block: &[u8], form: DirForm, name: &[u8]) -> Result<Option<(Ino, usize)>, Corrupt> {
     // Names beside each other often begin alike, so the ends are compared first.
     let end: Option<[u8; 4]> = name.last_chunk().copied();
     first(

@@ -35,7 +35,7 @@ fn golden_nodes_verify_and_are_written_back_identical() {
         (LEAF, below_root(0), 0, 84),
     ];
     for (bytes, expect, depth, count) in nodes {
-        let node = Node::verify(bytes, &expect).unwrap();
+        let node = ExtentNode::verify(bytes, &expect).unwrap();
         assert_eq!((node.depth(), node.header().entries()), (depth, count));
         let mut written = bytes.to_vec();
         encode(&mut written, node.depth(), node.entries());
@@ -46,10 +46,10 @@ fn golden_nodes_verify_and_are_written_back_identical() {
         // The kernel leaves old entries behind the last one; only what is in use is compared.
         let used = 12 + 12 * usize::from(count);
         assert_eq!(written[..used], bytes[..used]);
-        Node::verify(&written, &expect).unwrap();
+        ExtentNode::verify(&written, &expect).unwrap();
     }
     let mut written = LEAF.to_vec();
-    let node = Node::verify(LEAF, &below_root(0)).unwrap();
+    let node = ExtentNode::verify(LEAF, &below_root(0)).unwrap();
     encode(&mut written, 0, node.entries());
     set_tail(&mut written, seed());
     assert_eq!(written, LEAF);
@@ -57,7 +57,9 @@ fn golden_nodes_verify_and_are_written_back_identical() {
 
 #[test]
 fn extents_are_what_debugfs_says() {
-    let Entries::Extents(extents) = Node::verify(LEAF, &below_root(0)).unwrap().entries() else {
+    let ExtentEntries::Extents(extents) =
+        ExtentNode::verify(LEAF, &below_root(0)).unwrap().entries()
+    else {
         panic!("a leaf has extents");
     };
     for (at, extent) in (0u32..).zip(extents).skip(1) {
@@ -65,8 +67,8 @@ fn extents_are_what_debugfs_says() {
         assert_eq!(extent.start(), FsBlock(10_241 + 2 * u64::from(at)));
     }
     let unwritten = inode(4);
-    let node = Node::verify(unwritten.block_area(), &Expect::root(BLOCKS)).unwrap();
-    let Entries::Extents([extent]) = node.entries() else {
+    let node = ExtentNode::verify(unwritten.block_area(), &Expect::root(BLOCKS)).unwrap();
+    let ExtentEntries::Extents([extent]) = node.entries() else {
         panic!("one extent");
     };
     assert_eq!((extent.len(), extent.is_unwritten()), (64, true));
@@ -88,7 +90,7 @@ fn changed_tails_are_found() {
 }
 
 fn site(bytes: &[u8], expect: &Expect) -> Site {
-    Node::verify(bytes, expect).unwrap_err().site()
+    ExtentNode::verify(bytes, expect).unwrap_err().site()
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn each_kind_of_damage_has_its_site() {
     let extent = |block, len, start| Extent::new(LBlock(block), len, FsBlock(start), false);
     let node = |extents: &[Extent]| {
         let mut bytes = [0; 60];
-        encode(&mut bytes, 0, Entries::Extents(extents));
+        encode(&mut bytes, 0, ExtentEntries::Extents(extents));
         bytes
     };
     let root = Expect::root(BLOCKS);
@@ -125,10 +127,10 @@ fn each_kind_of_damage_has_its_site() {
         site(&node(&[extent(0, 5, 32_764)]), &root),
         Site::ExtentPointer
     );
-    Node::verify(&node(&[extent(0, 5, 32_763)]), &root).unwrap();
+    ExtentNode::verify(&node(&[extent(0, 5, 32_763)]), &root).unwrap();
     let index = |indices: &[ExtentIndex]| {
         let mut bytes = [0; 60];
-        encode(&mut bytes, 1, Entries::Indices(indices));
+        encode(&mut bytes, 1, ExtentEntries::Indices(indices));
         bytes
     };
     let twice = [ExtentIndex::new(LBlock(3), FsBlock(9)); 2];

@@ -21,8 +21,8 @@ fn seed(generation: u32) -> u32 {
     crc32c(inode, &generation.to_le_bytes())
 }
 
-fn form(block_size: BlockSize) -> Form {
-    Form {
+fn form(block_size: BlockSize) -> DirForm {
+    DirForm {
         block_size,
         filetype: true,
         checksum: true,
@@ -38,7 +38,7 @@ fn root_64k() -> Vec<u8> {
     block
 }
 
-fn read_root(block: &[u8], form: Form) -> Result<(Root, Index<'_>), Site> {
+fn read_root(block: &[u8], form: DirForm) -> Result<(Root, Index<'_>), Site> {
     root(block, form, LEVELS_MAX, false).map_err(|corrupt| corrupt.site())
 }
 

@@ -14,7 +14,7 @@ const UUID_BYTES: usize = 16;
 
 /// One block of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tag {
+pub struct BlockTag {
     /// Where the block belongs.
     pub block: FsBlock,
     /// Whether the copy's first four bytes were the journal's magic number and stand as zeros in the log.
@@ -29,9 +29,9 @@ pub struct Tag {
     pub checksum: u32,
 }
 
-impl Tag {
+impl BlockTag {
     /// Reads a tag from exactly as many bytes as the format's tags have.
-    fn read(format: &LogFormat, bytes: &[u8]) -> Tag {
+    fn read(format: &LogFormat, bytes: &[u8]) -> BlockTag {
         let low = u64::from(be32(bytes, 0));
         let high = |at| {
             if format.is_64bit {
@@ -45,7 +45,7 @@ impl Tag {
             JournalChecksum::V2 => (be32(bytes, 4) & 0xFFFF, be32(bytes, 4) >> 16),
             JournalChecksum::None | JournalChecksum::V1 => (be32(bytes, 4) & 0xFFFF, 0),
         };
-        Tag {
+        BlockTag {
             block: FsBlock(low | high(8)),
             is_escaped: flags & FLAG_ESCAPED != 0,
             has_same_uuid: flags & FLAG_SAME_UUID != 0,
@@ -119,11 +119,11 @@ impl<'a> Tags<'a> {
 }
 
 impl Iterator for Tags<'_> {
-    type Item = Tag;
+    type Item = BlockTag;
 
-    fn next(&mut self) -> Option<Tag> {
+    fn next(&mut self) -> Option<BlockTag> {
         let (bytes, rest) = self.rest.split_at_checked(self.format.tag_bytes())?;
-        let tag = Tag::read(&self.format, bytes);
+        let tag = BlockTag::read(&self.format, bytes);
         let skip = if tag.has_same_uuid { 0 } else { UUID_BYTES };
         self.rest = if tag.is_last {
             &[]
@@ -142,7 +142,7 @@ pub struct DescriptorWriter<'a> {
     /// Where the next tag goes.
     next: usize,
     /// Where the newest tag stands.
-    newest: Option<(usize, Tag)>,
+    newest: Option<(usize, BlockTag)>,
 }
 
 impl<'a> DescriptorWriter<'a> {
@@ -177,7 +177,7 @@ impl<'a> DescriptorWriter<'a> {
         if end_with_uuid > self.format.body_bytes().min(self.block.len()) {
             return false;
         }
-        let tag = Tag {
+        let tag = BlockTag {
             block,
             is_escaped,
             has_same_uuid: !is_first,
@@ -197,7 +197,7 @@ impl<'a> DescriptorWriter<'a> {
     /// Marks the newest tag as the last and writes the block's checksum. A block without tags ends in none.
     pub fn finish(self) {
         if let Some((at, tag)) = self.newest {
-            let tag = Tag {
+            let tag = BlockTag {
                 is_last: true,
                 ..tag
             };
@@ -248,7 +248,7 @@ mod tests {
             let room = format.body_bytes() - 12 - 16;
             assert_eq!(count, (room / format.tag_bytes()) as u64);
             assert!(format.verify_tail(&block));
-            let tags: Vec<Tag> = Tags::of(&format, &block).collect();
+            let tags: Vec<BlockTag> = Tags::of(&format, &block).collect();
             assert_eq!(tags.len() as u64, count);
             for (tag, number) in tags.iter().zip(0..) {
                 assert_eq!(tag.block, FsBlock(number * 3));

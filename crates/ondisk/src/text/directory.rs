@@ -2,8 +2,8 @@
 
 use core::fmt::{self, Display, Formatter};
 
-use super::{Lines, Name};
-use crate::dirent::{self, Form};
+use super::{Lines, PrintedName};
+use crate::dirent::{self, DirForm};
 use crate::htree::Index;
 
 /// Prints the records of one directory block, free ones too; ends at the first that is broken.
@@ -12,7 +12,7 @@ pub struct DirectoryText<'a> {
     /// The block, or the bytes of an inline directory.
     pub block: &'a [u8],
     /// How its records are written.
-    pub form: Form,
+    pub form: DirForm,
 }
 
 impl Display for DirectoryText<'_> {
@@ -27,7 +27,7 @@ impl Display for DirectoryText<'_> {
                         entry.offset,
                         entry.len,
                         entry.ino,
-                        Name(entry.name)
+                        PrintedName(entry.name)
                     ))?;
                 }
                 Ok(entry) => {

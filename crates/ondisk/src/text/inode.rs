@@ -2,8 +2,8 @@
 
 use core::fmt::{self, Display, Formatter};
 
-use super::{Lines, Name, Utc};
-use crate::extent::{Entries, Node};
+use super::{Lines, PrintedName, Utc};
+use crate::extent::{ExtentEntries, ExtentNode};
 use crate::features::Feature;
 use crate::geometry::Geometry;
 use crate::inode::{Inode, verify_checksum};
@@ -149,7 +149,7 @@ impl InodeText<'_> {
             Some(FileType::Symlink) if inode.size(false) < area.len() as u64 => {
                 // Below 60, as the guard says.
                 let target = &area[..inode.size(false) as usize];
-                lines.field("target", Name(target))
+                lines.field("target", PrintedName(target))
             }
             _ => {
                 lines.field("contents", "mapped by block pointers")?;
@@ -165,7 +165,7 @@ impl InodeText<'_> {
 
 /// Prints one node of an extent tree, an entry a line.
 #[derive(Clone, Copy)]
-pub struct ExtentNodeText<'a>(pub &'a Node<'a>);
+pub struct ExtentNodeText<'a>(pub &'a ExtentNode<'a>);
 
 impl Display for ExtentNodeText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -174,7 +174,7 @@ impl Display for ExtentNodeText<'_> {
         let (depth, used, max) = (header.depth(), header.entries(), header.max());
         lines.line(format_args!("depth {depth}, {used} of {max} entries"))?;
         match self.0.entries() {
-            Entries::Extents(extents) => extents.iter().try_for_each(|extent| {
+            ExtentEntries::Extents(extents) => extents.iter().try_for_each(|extent| {
                 let unwritten = if extent.is_unwritten() {
                     " unwritten"
                 } else {
@@ -188,7 +188,7 @@ impl Display for ExtentNodeText<'_> {
                     "  {first}..={last} -> {start}..={end} ({len} blocks{unwritten})"
                 ))
             }),
-            Entries::Indices(indices) => indices.iter().try_for_each(|index| {
+            ExtentEntries::Indices(indices) => indices.iter().try_for_each(|index| {
                 lines.line(format_args!(
                     "  from {} -> node in block {}",
                     index.block(),
@@ -201,7 +201,7 @@ impl Display for ExtentNodeText<'_> {
 
 /// Prints a list of attributes, one a line.
 #[derive(Clone, Copy)]
-pub struct XattrsText<'a>(pub xattr::Area<'a>);
+pub struct XattrsText<'a>(pub xattr::ListPlace<'a>);
 
 impl Display for XattrsText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -215,10 +215,10 @@ impl Display for XattrsText<'_> {
                 Some(prefix) => prefix.to_string(),
                 None => format!("({}).", entry.index),
             };
-            let name = Name(entry.name);
+            let name = PrintedName(entry.name);
             match entry.value {
                 Value::Here(value) => {
-                    let (len, shown) = (value.len(), Name(value.get(..64).unwrap_or(value)));
+                    let (len, shown) = (value.len(), PrintedName(value.get(..64).unwrap_or(value)));
                     let more = if len > 64 { "..." } else { "" };
                     lines.line(format_args!("{prefix}{name} ({len} bytes) = {shown}{more}"))?;
                 }

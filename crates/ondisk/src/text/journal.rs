@@ -2,13 +2,13 @@
 
 use core::fmt::{self, Display, Formatter};
 
-use super::{Lines, Name, Utc, Uuid};
-use crate::fast_commit::Record;
+use super::{Lines, PrintedName, Utc, Uuid};
+use crate::fast_commit::FcRecord;
 use crate::jbd2::{
     BlockHeader, BlockKind, CommitBlock, CommitChecksum, JournalFeatures, JournalSuperblock,
     LogFormat, Tags, revoked,
 };
-use crate::mmp::{Mmp, Use};
+use crate::mmp::{Mmp, MmpUse};
 
 /// Prints the journal's superblock, checked or not.
 #[derive(Clone, Copy)]
@@ -181,19 +181,19 @@ impl LogBlockText<'_> {
 
 /// Prints one fast-commit record.
 #[derive(Clone, Copy)]
-pub struct RecordText<'a>(pub &'a Record<'a>);
+pub struct RecordText<'a>(pub &'a FcRecord<'a>);
 
 impl Display for RecordText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut named = |verb: &str, named: &crate::fast_commit::Named<'_>| {
-            let (name, parent, ino) = (Name(named.name), named.parent, named.ino);
+        let mut named = |verb: &str, named: &crate::fast_commit::DentryInfo<'_>| {
+            let (name, parent, ino) = (PrintedName(named.name), named.parent, named.ino);
             write!(f, "{verb} '{name}' in directory {parent}, inode {ino}")
         };
         match self.0 {
-            Record::Creat(entry) => named("create", entry),
-            Record::Link(entry) => named("link", entry),
-            Record::Unlink(entry) => named("unlink", entry),
-            Record::AddRange { ino, extent } => {
+            FcRecord::Creat(entry) => named("create", entry),
+            FcRecord::Link(entry) => named("link", entry),
+            FcRecord::Unlink(entry) => named("unlink", entry),
+            FcRecord::AddRange { ino, extent } => {
                 let [a, b, c, d, e, g, ..] = *extent;
                 let (first, len) = (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, g]));
                 write!(
@@ -201,18 +201,18 @@ impl Display for RecordText<'_> {
                     "map inode {ino} from logical block {first} on (length word {len})"
                 )
             }
-            Record::DelRange { ino, first, blocks } => {
+            FcRecord::DelRange { ino, first, blocks } => {
                 write!(
                     f,
                     "unmap {blocks} blocks of inode {ino} from logical block {first} on"
                 )
             }
-            Record::Inode { ino, raw } => write!(f, "inode {ino}, {} bytes", raw.len()),
-            Record::Pad(bytes) => write!(f, "padding, {} bytes", bytes.len()),
-            Record::Tail { tid, crc, .. } => {
+            FcRecord::Inode { ino, raw } => write!(f, "inode {ino}, {} bytes", raw.len()),
+            FcRecord::Pad(bytes) => write!(f, "padding, {} bytes", bytes.len()),
+            FcRecord::Tail { tid, crc, .. } => {
                 write!(f, "tail of transaction {tid}, checksum {crc:#010x}")
             }
-            Record::Head { features, tid } => {
+            FcRecord::Head { features, tid } => {
                 write!(f, "head of transaction {tid}, features {features:#x}")
             }
         }
@@ -233,17 +233,17 @@ impl Display for MmpText<'_> {
         let mmp = self.mmp;
         let mut lines = Lines::new(f);
         let used = match mmp.used_by() {
-            Use::Clean => "nobody".to_string(),
-            Use::Check => "a check".to_string(),
-            Use::Mounted(_) => "a host that has it mounted, or died".to_string(),
-            Use::Unknown(_) => "unknown".to_string(),
+            MmpUse::Clean => "nobody".to_string(),
+            MmpUse::Check => "a check".to_string(),
+            MmpUse::Mounted(_) => "a host that has it mounted, or died".to_string(),
+            MmpUse::Unknown(_) => "unknown".to_string(),
         };
         lines.field("in use by", used)?;
         lines.field("sequence", format_args!("{:#x}", mmp.sequence()))?;
         let seconds = i64::try_from(mmp.time()).unwrap_or(i64::MAX);
         lines.field("last written", Utc(seconds))?;
-        lines.field("by host", Name(mmp.node()))?;
-        lines.field("on device", Name(mmp.device()))?;
+        lines.field("by host", PrintedName(mmp.node()))?;
+        lines.field("on device", PrintedName(mmp.device()))?;
         lines.field("check interval", format_args!("{} s", mmp.check_interval()))?;
         match mmp.verify(self.seed) {
             Ok(()) => lines.field("checks", "right"),

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Display, Formatter};
 
-use super::{Bytes, Lines, Name, Utc, Uuid};
+use super::{Bytes, Lines, PrintedName, Utc, Uuid};
 use crate::features::Feature;
 use crate::superblock::{Superblock, flags, state};
 
@@ -94,7 +94,7 @@ fn or_none(text: &[u8]) -> String {
     if text.is_empty() {
         "(none)".into()
     } else {
-        Name(text).to_string()
+        PrintedName(text).to_string()
     }
 }
 
@@ -295,7 +295,7 @@ impl SuperblockText<'_> {
         let options = Bits(sb.default_mount_options(), MOUNT_OPTIONS);
         lines.field("default mount options", options)?;
         if !sb.mount_options().is_empty() {
-            lines.field("mount options", Name(sb.mount_options()))?;
+            lines.field("mount options", PrintedName(sb.mount_options()))?;
         }
         lines.field(
             "reserve is for",
@@ -322,7 +322,7 @@ impl SuperblockText<'_> {
             format_args!(
                 "{}, {}:{}, inode {}, block {}",
                 time(sb.first_error_time()),
-                Name(sb.first_error_function()),
+                PrintedName(sb.first_error_function()),
                 sb.first_error_line(),
                 sb.first_error_ino(),
                 sb.first_error_block()
@@ -333,7 +333,7 @@ impl SuperblockText<'_> {
             format_args!(
                 "{}, {}:{}, inode {}, block {}",
                 time(sb.last_error_time()),
-                Name(sb.last_error_function()),
+                PrintedName(sb.last_error_function()),
                 sb.last_error_line(),
                 sb.last_error_ino(),
                 sb.last_error_block()

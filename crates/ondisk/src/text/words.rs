@@ -84,9 +84,9 @@ impl Display for Uuid {
 
 /// Bytes of a name or label: as text where they are harmless UTF-8, `\xNN` where not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Name<'a>(pub &'a [u8]);
+pub struct PrintedName<'a>(pub &'a [u8]);
 
-impl Display for Name<'_> {
+impl Display for PrintedName<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for character in chunk.valid().chars() {
@@ -175,12 +175,12 @@ mod tests {
 
     #[test]
     fn names_cannot_drive_a_terminal() {
-        assert_eq!(Name("grün".as_bytes()).to_string(), "grün");
+        assert_eq!(PrintedName("grün".as_bytes()).to_string(), "grün");
         assert_eq!(
-            Name(b"a\x1b[2J\n\xff\\").to_string(),
+            PrintedName(b"a\x1b[2J\n\xff\\").to_string(),
             "a\\x1b[2J\\x0a\\xff\\\\"
         );
-        assert_eq!(Name("\u{9b}x".as_bytes()).to_string(), "\\xc2\\x9bx");
+        assert_eq!(PrintedName("\u{9b}x".as_bytes()).to_string(), "\\xc2\\x9bx");
     }
 
     #[test]

@@ -21,7 +21,7 @@ fn area(at: usize) -> &'static [u8] {
 #[test]
 fn the_golden_block_verifies_and_is_written_back_identical() {
     verify_block_checksum(BLOCK, seed(), AT).unwrap();
-    let mut all: Vec<_> = entries(Area::Block(BLOCK)).unwrap().collect();
+    let mut all: Vec<_> = entries(ListPlace::Block(BLOCK)).unwrap().collect();
     for entry in &all {
         let Value::Here(value) = entry.value else {
             panic!("no value is elsewhere");
@@ -40,7 +40,7 @@ fn the_golden_block_verifies_and_is_written_back_identical() {
     all.reverse();
     assert!(encode(&mut written, BLOCK_HEADER, &all));
     written[..BLOCK_HEADER].copy_from_slice(&BLOCK[..BLOCK_HEADER]);
-    let back: Vec<_> = entries(Area::Block(&written)).unwrap().collect();
+    let back: Vec<_> = entries(ListPlace::Block(&written)).unwrap().collect();
     assert_eq!(back, all);
     assert!(encode_block(&mut written, &mut all.clone()));
     set_block_checksum(&mut written, seed(), AT);
@@ -50,7 +50,7 @@ fn the_golden_block_verifies_and_is_written_back_identical() {
 
 #[test]
 fn the_golden_access_list_is_converted_and_back_identical() {
-    let mut all = entries(Area::Inode(area(8))).unwrap();
+    let mut all = entries(ListPlace::Inode(area(8))).unwrap();
     let list = all.find(|entry| entry.index == 2).unwrap();
     let Value::Here(disk) = list.value else {
         panic!("no value is elsewhere");
@@ -66,7 +66,7 @@ fn golden_areas_are_read_and_written_back_identical() {
     let mut seen = Vec::new();
     for at in 0..10 {
         let area = area(at);
-        let all: Vec<_> = entries(Area::Inode(area)).unwrap().collect();
+        let all: Vec<_> = entries(ListPlace::Inode(area)).unwrap().collect();
         seen.extend(
             all.iter()
                 .map(|entry| (at, entry.index, entry.name.to_vec())),
@@ -99,7 +99,7 @@ fn a_value_in_an_inode_has_the_hash_of_its_hash() {
         inode::Inode::parse(&SLOTS[256 * 7..]).unwrap().value_hash(),
         hash
     );
-    let entry = entries(Area::Inode(area(6))).unwrap().next().unwrap();
+    let entry = entries(ListPlace::Inode(area(6))).unwrap().next().unwrap();
     let ino = Ino(19);
     assert_eq!(entry.value, Value::Inode { ino, size: 5120 });
     assert_eq!(entry.hash, inode_entry_hash(b"big", hash));
@@ -129,7 +129,7 @@ fn names_split_at_their_prefix() {
 fn broken(change: impl Fn(&mut [u8])) -> Result<usize, Site> {
     let mut block = vec![0; 1024];
     let value = Value::Here(b"abcd");
-    let entry = Entry {
+    let entry = XattrEntry {
         index: 1,
         name: b"n",
         value,
@@ -137,7 +137,7 @@ fn broken(change: impl Fn(&mut [u8])) -> Result<usize, Site> {
     };
     assert!(encode_block(&mut block, &mut [entry]));
     change(&mut block);
-    let result = entries(Area::Block(&block));
+    let result = entries(ListPlace::Block(&block));
     result
         .map(|entries| entries.map(|entry| usize::from(entry.index)).sum())
         .map_err(|corrupt| corrupt.site())
@@ -164,7 +164,7 @@ fn each_kind_of_damage_has_its_site() {
         broken(|block| block[32..].fill(0xff)),
         Err(Site::XattrEntry)
     );
-    assert!(entries(Area::Block(&[0; 10])).is_err());
+    assert!(entries(ListPlace::Block(&[0; 10])).is_err());
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn any_bytes_are_an_error_or_a_list_that_can_be_walked() {
             let at = 32 + (state >> 8) as usize % 80;
             block[at] = (state >> 24) as u8;
         }
-        if let Ok(entries) = entries(Area::Block(&block)) {
+        if let Ok(entries) = entries(ListPlace::Block(&block)) {
             assert!(entries.count() < 64);
         }
     }
@@ -185,7 +185,7 @@ fn any_bytes_are_an_error_or_a_list_that_can_be_walked() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let entry = |name, value| Entry {
+    let entry = |name, value| XattrEntry {
         index: 1,
         name,
         value: Value::Here(value),
@@ -223,7 +223,7 @@ fn whatever_fits_is_read_back_as_it_was_written() {
         let values: Vec<Vec<u8>> = (0..count)
             .map(|_| vec![next(256) as u8; next(90) as usize])
             .collect();
-        let mut all: Vec<Entry<'_>> = Vec::new();
+        let mut all: Vec<XattrEntry<'_>> = Vec::new();
         for (name, value) in names.iter().zip(&values) {
             let value = match next(8) {
                 0 => Value::Inode {
@@ -232,7 +232,7 @@ fn whatever_fits_is_read_back_as_it_was_written() {
                 },
                 _ => Value::Here(value),
             };
-            all.push(Entry {
+            all.push(XattrEntry {
                 index: 1 + next(8) as u8,
                 name,
                 value,
@@ -251,7 +251,7 @@ fn whatever_fits_is_read_back_as_it_was_written() {
         assert_eq!(encode_block(&mut block, &mut all), expected);
         match expected {
             true => {
-                let back: Vec<_> = entries(Area::Block(&block)).unwrap().collect();
+                let back: Vec<_> = entries(ListPlace::Block(&block)).unwrap().collect();
                 assert_eq!(back, all);
                 fitted += 1;
             }
@@ -264,7 +264,7 @@ fn whatever_fits_is_read_back_as_it_was_written() {
             expected || all.is_empty()
         );
         if expected {
-            let back: Vec<_> = entries(Area::Inode(&area)).unwrap().collect();
+            let back: Vec<_> = entries(ListPlace::Inode(&area)).unwrap().collect();
             assert_eq!(back, all);
         }
     }

@@ -3,12 +3,13 @@
 
 use std::path::PathBuf;
 
-use lanefs_ondisk::fast_commit::{self, Record, Scan, Step};
+use lanefs_ondisk::fast_commit::{self, FcRecord, Scan, ScanStep};
 use lanefs_ondisk::jbd2::{
-    self, BlockHeader, BlockKind, CommitBlock, CommitChecksum, DescriptorWriter, JournalChecksum,
-    JournalFeatures, JournalSuperblock, LogFormat, RevokeWriter, Tag, Tags, TransactionChecksum,
+    self, BlockHeader, BlockKind, BlockTag, CommitBlock, CommitChecksum, DescriptorWriter,
+    JournalChecksum, JournalFeatures, JournalSuperblock, LogFormat, RevokeWriter, Tags,
+    TransactionChecksum,
 };
-use lanefs_ondisk::mmp::{Mmp, Use};
+use lanefs_ondisk::mmp::{Mmp, MmpUse};
 use lanefs_ondisk::orphan_file;
 use lanefs_ondisk::{BlockSize, FsBlock, Generation, Ino, Tid, csum, inode};
 
@@ -87,7 +88,7 @@ fn descriptor_blocks_are_written_back_the_same() {
         };
         let tid = tid_of(&original, BlockKind::Descriptor);
         assert!(format.verify_tail(&original), "{name}");
-        let tags: Vec<Tag> = Tags::of(&format, &original).collect();
+        let tags: Vec<BlockTag> = Tags::of(&format, &original).collect();
         assert!(tags.len() >= 3 && tags.last().unwrap().is_last);
         // Linux writes the journal's UUID there, debugfs zeros or whatever; nobody reads it.
         let at = BlockHeader::SIZE + format.tag_bytes();
@@ -182,13 +183,13 @@ fn fast_commits_of_the_kernel_are_read_and_written_back_the_same() {
     let mut scan = Scan::new(Tid(3), 256);
     let mut kinds = Vec::new();
     for block in area.chunks(1024) {
-        assert_eq!(scan.block(block), Step::Continue);
+        assert_eq!(scan.block(block), ScanStep::Continue);
         let mut written = Vec::new();
         for record in fast_commit::records(block, 256) {
             let record = record.unwrap();
             record.write(&mut written);
             kinds.push(std::mem::discriminant(&record));
-            if let Record::Creat(named) = record {
+            if let FcRecord::Creat(named) = record {
                 assert!(named.parent.0 >= 2 && named.ino.0 > 11 && !named.name.is_empty());
             }
         }
@@ -219,7 +220,7 @@ fn damaged_fast_commits_end_the_scan_and_never_count_more() {
         let last = damaged.chunks(1024).map(|block| scan.block(block)).last();
         let found = scan.found();
         assert!(found.commits <= 3 && found.changes <= 30);
-        ended += u32::from(last == Some(Step::Stop));
+        ended += u32::from(last == Some(ScanStep::Stop));
         for block in damaged.chunks(1024) {
             assert!(fast_commit::records(block, 256).count() <= 256);
         }
@@ -254,8 +255,8 @@ fn multi_mount_blocks_say_who_has_the_file_system() {
         let original = golden(name);
         let read = Mmp::read(&original).unwrap();
         assert_eq!(read.verify(Some(fs_seed())), Ok(()), "{name}");
-        assert_eq!(read.used_by() == Use::Clean, is_clean);
-        assert_eq!(matches!(read.used_by(), Use::Mounted(_)), !is_clean);
+        assert_eq!(read.used_by() == MmpUse::Clean, is_clean);
+        assert_eq!(matches!(read.used_by(), MmpUse::Mounted(_)), !is_clean);
         assert_eq!((read.node(), read.device()), (&b"vm"[..], &b"loop0"[..]));
         // The kernel leaves old bytes after the device's name, so not field by field.
         let mut mmp = read;

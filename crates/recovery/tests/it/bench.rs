@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device::{BlockDevice, FileDevice};
-use lanefs_recovery::{self as recovery, Error, Report};
+use lanefs_recovery::{self as recovery, Error, ReplayReport};
 use ondisk::{Geometry, Superblock};
 use sync::Arc;
 use testkit::{have, is_root, run, skip};
@@ -95,7 +95,7 @@ pub fn opened(device: Arc<dyn BlockDevice>) -> Opened {
 pub fn overlay(
     path: &Path,
     external: Option<&Path>,
-) -> Result<(Arc<dyn BlockDevice>, Report), Error> {
+) -> Result<(Arc<dyn BlockDevice>, ReplayReport), Error> {
     let image = opened(Arc::new(FileDevice::open_read_only(path).unwrap()));
     let external = external.map(open_device);
     let scanned = recovery::scan_and_overlay(image.device, &image.sb, &image.geometry, external)?;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lanefs_recovery::Report;
+use lanefs_recovery::ReplayReport;
 use testkit::run;
 
 use crate::bench::{
@@ -56,7 +56,7 @@ impl Written {
     }
 
     /// Compares our view with what e2fsck makes of the image, and blocks from [`FIRST`] with the bytes they must hold.
-    fn assert_replayed(&self, bytes: &[u8]) -> Report {
+    fn assert_replayed(&self, bytes: &[u8]) -> ReplayReport {
         let (view, report) = overlay(&self.image, None).unwrap();
         let by_e2fsck = self.bench.copy(&self.image, "e2fsck.img");
         e2fsck_journal_only(&by_e2fsck, None);

@@ -1,14 +1,14 @@
 //! Random journals against a naive model, and the same journals damaged in thousands of ways with checksums that fit.
 
 use device::{BlockDevice, DeviceError, MemoryDevice};
-use lanefs_recovery::{Error, Journal, Report, replay_to_device, scan_and_overlay};
+use lanefs_recovery::{Error, JournalState, ReplayReport, replay_to_device, scan_and_overlay};
 use ondisk::{FsBlock, Superblock};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, clock};
 
 use crate::written::{Random, Written};
 
-fn overlay(written: &Written) -> Result<(Arc<dyn BlockDevice>, Report), Error> {
+fn overlay(written: &Written) -> Result<(Arc<dyn BlockDevice>, ReplayReport), Error> {
     let device = written.device.clone();
     let scanned = scan_and_overlay(device, &written.sb, &written.geometry, None)?;
     Ok((scanned.device, scanned.report))
@@ -70,7 +70,7 @@ fn assert_home(written: &Written, expected: &[u8], seed: u64) {
     let device: Arc<dyn BlockDevice> = written.device.clone();
     let report =
         lanefs_recovery::replay_to_device(&device, &written.sb, &written.geometry, None).unwrap();
-    assert_eq!(report.journal, Journal::Replayed);
+    assert_eq!(report.journal, JournalState::Replayed);
     let home = read_all(&*device);
     assert!(
         home[2048..journal_at] == expected[2048..journal_at],
@@ -82,10 +82,10 @@ fn assert_home(written: &Written, expected: &[u8], seed: u64) {
     // Were it needed after all, there would be nothing left to do.
     let again = scan_and_overlay(device.clone(), &sb, &geometry, None);
     let again = again.unwrap().report;
-    assert_eq!((again.journal, again.blocks), (Journal::Clean, 0));
+    assert_eq!((again.journal, again.blocks), (JournalState::Clean, 0));
     let forced = scan_and_overlay(device, &written.sb, &written.geometry, None);
     let forced = forced.unwrap().report;
-    assert_eq!((forced.journal, forced.blocks), (Journal::Clean, 0));
+    assert_eq!((forced.journal, forced.blocks), (JournalState::Clean, 0));
 }
 
 /// A device whose power is cut at some write or flush: nothing works afterwards.
@@ -317,7 +317,7 @@ fn an_image_without_a_journal_or_without_need_is_left_alone() {
     written.sb.set_features(needless);
     written.geometry = ondisk::Geometry::new(&written.sb, written.device.size()).unwrap();
     let (view, report) = overlay(&written).unwrap();
-    assert_eq!((report.journal, report.blocks), (Journal::Ignored, 0));
+    assert_eq!((report.journal, report.blocks), (JournalState::Ignored, 0));
     assert!(report.to_string().contains("passed over"));
     assert!(!view.is_read_only(), "the device itself");
     written
@@ -325,7 +325,7 @@ fn an_image_without_a_journal_or_without_need_is_left_alone() {
         .set_features(needless.without(ondisk::Feature::HAS_JOURNAL));
     written.geometry = ondisk::Geometry::new(&written.sb, written.device.size()).unwrap();
     let (_, report) = overlay(&written).unwrap();
-    assert_eq!(report, Report::default());
+    assert_eq!(report, ReplayReport::default());
 }
 
 #[test]

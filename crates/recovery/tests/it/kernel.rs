@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use lanefs_recovery::{self as recovery, Journal};
-use testkit::Mounted;
+use lanefs_recovery::{self as recovery, JournalState};
+use testkit::KernelMount;
 
 use crate::bench::{
     Bench, assert_same_blocks, can_run, e2fsck_journal_only, journal_blocks, open, open_device,
@@ -44,20 +44,20 @@ pub fn work(root: &Path, rounds: usize) {
 /// Makes an image, mounts it, works on it, and copies it as it is then.
 pub fn dirty(bench: &Bench, options: &[&str], mount: &str, rounds: usize) -> PathBuf {
     let image = bench.mke2fs("live.img", 48, options);
-    let mounted = Mounted::with(&image, &format!("loop,{mount}")).unwrap();
+    let mounted = KernelMount::with(&image, &format!("loop,{mount}")).unwrap();
     work(&mounted.path(), rounds);
     bench.copy(&image, "dirty.img")
 }
 
 /// Compares our view of a dirty image, and our replay onto a copy, with what e2fsck and the kernel make of copies.
-fn assert_replayed_as_others_do(bench: &Bench, dirty: &Path) -> recovery::Report {
+fn assert_replayed_as_others_do(bench: &Bench, dirty: &Path) -> recovery::ReplayReport {
     let before = fs::read(dirty).unwrap();
     let by_e2fsck = bench.copy(dirty, "e2fsck.img");
     e2fsck_journal_only(&by_e2fsck, None);
     let by_kernel = bench.copy(dirty, "kernel.img");
     // Not `-o loop,ro`: that makes the loop device read-only, and the kernel would not replay.
     let kernel_loop = Loop::new(&by_kernel);
-    drop(Mounted::with(Path::new(&kernel_loop.0), "ro").unwrap());
+    drop(KernelMount::with(Path::new(&kernel_loop.0), "ro").unwrap());
     drop(kernel_loop);
     let by_us = bench.copy(dirty, "ours.img");
     let ours = open(&by_us);
@@ -66,7 +66,7 @@ fn assert_replayed_as_others_do(bench: &Bench, dirty: &Path) -> recovery::Report
     let (view, report) = overlay(dirty, None).unwrap();
     println!("{report:?}");
     assert_eq!(report, home);
-    assert_eq!(report.journal, Journal::Replayed);
+    assert_eq!(report.journal, JournalState::Replayed);
     assert!(report.transactions > 2 && report.blocks > 10, "{report:?}");
     assert_eq!(report.bad_transaction, None);
     let journal = journal_blocks(&by_e2fsck);
@@ -82,13 +82,13 @@ fn assert_replayed_as_others_do(bench: &Bench, dirty: &Path) -> recovery::Report
     // Sums in the superblock are as the kernel left them, which counts them anew when it mounts.
     testkit::run("e2fsck", &["-fn", by_us.to_str().unwrap()]);
     // The kernel would refuse a read-only loop device that needs recovery.
-    drop(Mounted::read_only(&by_us).unwrap());
+    drop(KernelMount::read_only(&by_us).unwrap());
     let (_, again) = overlay(&by_us, None).unwrap();
-    assert_eq!(again.journal, Journal::Clean);
+    assert_eq!(again.journal, JournalState::Clean);
     report
 }
 
-fn check(options: &[&str], mount: &str) -> Option<recovery::Report> {
+fn check(options: &[&str], mount: &str) -> Option<recovery::ReplayReport> {
     if !can_run(true) {
         return None;
     }
@@ -184,7 +184,7 @@ fn fast_commits_are_counted_and_not_shown() {
     let bench = Bench::new();
     let options = ["-b", "4096", "-O", "fast_commit", "-J", "size=8"];
     let image = bench.mke2fs("live.img", 64, &options);
-    let mounted = Mounted::with(&image, "loop").unwrap();
+    let mounted = KernelMount::with(&image, "loop").unwrap();
     let root = mounted.path();
     fs::write(root.join("first"), b"committed in full").unwrap();
     testkit::run("sync", &["-f", root.to_str().unwrap()]);
@@ -256,7 +256,7 @@ fn external_journal(block_size: &str) {
     let journal_loop = Loop::new(&journal_image);
     let place = format!("device={}", journal_loop.0);
     let image = bench.mke2fs("live.img", 48, &["-b", block_size, "-J", &place]);
-    let mounted = Mounted::with(&image, "loop").unwrap();
+    let mounted = KernelMount::with(&image, "loop").unwrap();
     work(&mounted.path(), 5);
     let dirty = bench.copy(&image, "dirty.img");
     // The file behind the loop device, which the kernel writes through.

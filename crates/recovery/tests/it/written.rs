@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use device::{BlockDevice, MemoryDevice};
-use ondisk::extent::{self, Entries, Extent};
+use ondisk::extent::{self, Extent, ExtentEntries};
 use ondisk::jbd2::{
     BlockHeader, BlockKind, CommitBlock, DescriptorWriter, JournalFeatures, JournalSuperblock,
     LogFormat, MAGIC, RevokeWriter, Tags, TransactionChecksum,
@@ -393,7 +393,7 @@ fn file_system(size: BlockSize, journal_blocks: u32, with_extents: bool) -> Supe
         };
         let mut area = [0; 60];
         let extents = [run(0, half), run(half, journal_blocks)];
-        extent::encode(&mut area, 0, Entries::Extents(&extents));
+        extent::encode(&mut area, 0, ExtentEntries::Extents(&extents));
         for (word, bytes) in words.iter_mut().zip(area.chunks_exact(4)) {
             *word = u32::from_le_bytes(bytes.try_into().unwrap());
         }

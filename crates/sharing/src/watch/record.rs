@@ -76,7 +76,7 @@ impl Rounds {
 
 /// All that one place in the code, reached by one chain of calls, did to one line.
 #[derive(Clone, Debug)]
-pub struct Touch {
+pub struct LineTouch {
     /// Which bytes of the line.
     pub bytes: u64,
     /// When.
@@ -85,20 +85,20 @@ pub struct Touch {
 
 /// Where a touch belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Place {
+pub struct TouchPlace {
     /// The line's address divided by [`LINE`].
     pub line: usize,
     /// What was done.
     pub kind: Kind,
-    /// The chain of calls: an index in [`Record::chains`].
+    /// The chain of calls: an index in [`ThreadRecord::chains`].
     pub chain: usize,
 }
 
 /// What one thread did while it was watched.
 #[derive(Default)]
-pub struct Record {
+pub struct ThreadRecord {
     /// By line and place.
-    pub touches: Table<Place, Touch>,
+    pub touches: Table<TouchPlace, LineTouch>,
     /// Addresses of code, innermost first.
     pub chains: Vec<Vec<usize>>,
     known: Table<Vec<usize>, usize>,
@@ -111,7 +111,7 @@ pub struct Record {
 thread_local! {
     static OWN_MEMORY: Cell<bool> = const { Cell::new(false) };
     static WATCHED: Cell<bool> = const { Cell::new(false) };
-    static RECORD: RefCell<Option<Box<Record>>> = const { RefCell::new(None) };
+    static RECORD: RefCell<Option<Box<ThreadRecord>>> = const { RefCell::new(None) };
 }
 
 /// Whether the calling thread is watched now.
@@ -149,12 +149,14 @@ pub fn watch<R>(round: usize, work: impl FnOnce() -> R) -> R {
 }
 
 /// What the calling thread did so far; then nothing is known of it.
-pub fn take() -> Record {
-    RECORD.take().map_or_else(Record::default, |record| *record)
+pub fn take() -> ThreadRecord {
+    RECORD
+        .take()
+        .map_or_else(ThreadRecord::default, |record| *record)
 }
 
 /// Runs `work` on the thread's record, without watching what that does.
-fn with(work: impl FnOnce(&mut Record)) {
+fn with(work: impl FnOnce(&mut ThreadRecord)) {
     if !is_watched() {
         return;
     }
@@ -186,7 +188,7 @@ pub fn touched(address: usize, bytes: usize, kind: Kind, place: usize) {
     with(|record| record.touched(address, bytes, kind, place));
 }
 
-impl Record {
+impl ThreadRecord {
     fn touched(&mut self, address: usize, bytes: usize, kind: Kind, place: usize) {
         if self.own.contains(&address) || bytes == 0 {
             return;
@@ -208,8 +210,8 @@ impl Record {
             let from = address.max(line * LINE) % LINE;
             let len = end.min((line + 1) * LINE) - address.max(line * LINE);
             let mask = (u64::MAX >> (LINE - len)) << from;
-            let touch = self.touches.entry(Place { line, kind, chain });
-            let touch = touch.or_insert_with(|| Touch {
+            let touch = self.touches.entry(TouchPlace { line, kind, chain });
+            let touch = touch.or_insert_with(|| LineTouch {
                 bytes: 0,
                 rounds: Rounds::default(),
             });
@@ -225,11 +227,11 @@ mod tests {
 
     #[test]
     fn what_crosses_a_line_is_recorded_on_both() {
-        let mut record = Record::default();
+        let mut record = ThreadRecord::default();
         record.touched(64 * 1000 + 60, 8, Kind::Write, 1);
         record.touched(64 * 1000 + 60, 8, Kind::Write, 1);
         let bytes = |line| {
-            let place = Place {
+            let place = TouchPlace {
                 line,
                 kind: Kind::Write,
                 chain: 0,

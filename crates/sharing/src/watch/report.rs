@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::record::{Kind, LINE, ROUNDS, Record, Rounds};
-use super::symbols::{Frame, Symbols};
+use super::record::{Kind, LINE, ROUNDS, Rounds, ThreadRecord};
+use super::symbols::{SourceFrame, Symbols};
 
 /// Calls kept of a place.
 const CALLS: usize = 6;
@@ -14,7 +14,7 @@ pub const REFILLS_MOST: u32 = ROUNDS as u32 / OPERATIONS_A_REFILL;
 
 /// What one worker did to a line, at one place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Use {
+pub struct WorkerUse {
     /// 0 or 1.
     pub worker: usize,
     /// What was done.
@@ -24,14 +24,14 @@ pub struct Use {
     /// In how many rounds.
     pub rounds: u32,
     /// The calls that led there, innermost first; of ours only.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<SourceFrame>,
     /// What was called there, if that is not ours: a lock, a reference count.
     pub by: String,
 }
 
 /// A line that one worker wrote and the other touched.
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct SharedLine {
     /// Its address.
     pub address: usize,
     /// The rounds in which each worker wrote it.
@@ -41,10 +41,10 @@ pub struct Shared {
     /// Whether no byte is touched by both: another layout would part them.
     pub is_false: bool,
     /// The places, most often used first.
-    pub uses: Vec<Use>,
+    pub uses: Vec<WorkerUse>,
 }
 
-impl Shared {
+impl SharedLine {
     /// Whether it goes from one to the other no more often than leases may be refilled.
     pub fn is_rare(&self) -> bool {
         self.fetches().iter().all(|rounds| *rounds <= REFILLS_MOST)
@@ -63,9 +63,9 @@ impl Shared {
 
 /// What was found about a pair.
 #[derive(Default, Debug)]
-pub struct Found {
+pub struct PairFindings {
     /// The lines, those written most often first.
-    pub lines: Vec<Shared>,
+    pub lines: Vec<SharedLine>,
     /// Lines that each worker touched.
     pub touched: [usize; 2],
 }
@@ -79,14 +79,18 @@ struct Side {
 }
 
 /// Lines of `line_bytes` (64 or 128) that both records have and one of them writes.
-pub fn compare(records: &[Record; 2], line_bytes: usize, symbols: &mut Symbols) -> Found {
+pub fn compare(
+    records: &[ThreadRecord; 2],
+    line_bytes: usize,
+    symbols: &mut Symbols,
+) -> PairFindings {
     let sides = [
         by_line(&records[0], line_bytes),
         by_line(&records[1], line_bytes),
     ];
-    let mut found = Found {
+    let mut found = PairFindings {
         touched: [sides[0].len(), sides[1].len()],
-        ..Found::default()
+        ..PairFindings::default()
     };
     for (line, one) in &sides[0] {
         let Some(other) = sides[1].get(line) else {
@@ -95,7 +99,7 @@ pub fn compare(records: &[Record; 2], line_bytes: usize, symbols: &mut Symbols) 
         if one.written.count() + other.written.count() == 0 {
             continue;
         }
-        found.lines.push(Shared {
+        found.lines.push(SharedLine {
             address: line * line_bytes,
             written: [one.written, other.written],
             fetched: fetched([one, other]),
@@ -133,7 +137,7 @@ fn fetched(sides: [&Side; 2]) -> [Rounds; 2] {
     fetched
 }
 
-fn by_line(record: &Record, line_bytes: usize) -> BTreeMap<usize, Side> {
+fn by_line(record: &ThreadRecord, line_bytes: usize) -> BTreeMap<usize, Side> {
     let parts = line_bytes / LINE;
     let mut lines = BTreeMap::new();
     for (place, touch) in &record.touches {
@@ -156,25 +160,25 @@ fn by_line(record: &Record, line_bytes: usize) -> BTreeMap<usize, Side> {
 }
 
 /// The worker, what it did, and the calls of ours.
-type Where = (usize, Kind, Vec<Frame>);
+type Where = (usize, Kind, Vec<SourceFrame>);
 /// The bytes, the rounds, and what was called.
 type What = (u128, Rounds, String);
 
 /// The places of both sides; chains that differ in others' code only, or in the callers of the calls that are kept, are
 /// one place.
-fn uses(sides: [&Side; 2], records: &[Record; 2], symbols: &mut Symbols) -> Vec<Use> {
+fn uses(sides: [&Side; 2], records: &[ThreadRecord; 2], symbols: &mut Symbols) -> Vec<WorkerUse> {
     let mut all: BTreeMap<Where, What> = BTreeMap::new();
     for (worker, side) in sides.iter().enumerate() {
         for (kind, chain, bytes, rounds) in &side.uses {
             let frames = symbols.frames(&records[worker].chains[*chain]);
-            let first = frames.iter().position(Frame::is_ours).unwrap_or(0);
+            let first = frames.iter().position(SourceFrame::is_ours).unwrap_or(0);
             let by = match first.checked_sub(1) {
                 Some(before) => frames[before].function.clone(),
                 None => String::new(),
             };
-            let ours: Vec<Frame> = frames
+            let ours: Vec<SourceFrame> = frames
                 .into_iter()
-                .filter(Frame::is_ours)
+                .filter(SourceFrame::is_ours)
                 .take(CALLS)
                 .collect();
             let place = all.entry((worker, *kind, ours));
@@ -183,7 +187,7 @@ fn uses(sides: [&Side; 2], records: &[Record; 2], symbols: &mut Symbols) -> Vec<
             place.1.join(rounds);
         }
     }
-    let used = |((worker, kind, frames), (bytes, rounds, by)): (Where, What)| Use {
+    let used = |((worker, kind, frames), (bytes, rounds, by)): (Where, What)| WorkerUse {
         worker,
         kind,
         bytes: (bytes.trailing_zeros(), 128 - bytes.leading_zeros()),
@@ -191,29 +195,29 @@ fn uses(sides: [&Side; 2], records: &[Record; 2], symbols: &mut Symbols) -> Vec<
         frames,
         by,
     };
-    let mut all: Vec<Use> = all.into_iter().map(used).collect();
+    let mut all: Vec<WorkerUse> = all.into_iter().map(used).collect();
     all.sort_by_key(|used| std::cmp::Reverse((used.kind.writes(), used.rounds)));
     all
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Place, Touch};
+    use super::super::record::{LineTouch, TouchPlace};
     use super::*;
 
-    fn record(touches: &[(usize, Kind, u64, usize)]) -> Record {
-        let mut record = Record::default();
+    fn record(touches: &[(usize, Kind, u64, usize)]) -> ThreadRecord {
+        let mut record = ThreadRecord::default();
         record.chains.push(vec![0]);
         for (line, kind, bytes, count) in touches {
             let mut rounds = Rounds::default();
             (0..*count).for_each(|round| rounds.add(round));
-            let place = Place {
+            let place = TouchPlace {
                 line: *line,
                 kind: *kind,
                 chain: 0,
             };
             let bytes = *bytes;
-            record.touches.insert(place, Touch { bytes, rounds });
+            record.touches.insert(place, LineTouch { bytes, rounds });
         }
         record
     }

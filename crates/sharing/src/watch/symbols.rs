@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 /// A place in the source.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Frame {
+pub struct SourceFrame {
     /// From `crates/` on, where it is one of ours.
     pub file: String,
     /// Counted from 1.
@@ -13,7 +13,7 @@ pub struct Frame {
     pub function: String,
 }
 
-impl Frame {
+impl SourceFrame {
     /// Whether it is the project's own code, but not the crate of locks and atomics.
     pub fn is_ours(&self) -> bool {
         self.file.starts_with("crates/")
@@ -24,25 +24,25 @@ impl Frame {
 
 /// What was looked up so far.
 #[derive(Default)]
-pub struct Symbols(HashMap<usize, Vec<Frame>>);
+pub struct Symbols(HashMap<usize, Vec<SourceFrame>>);
 
 impl Symbols {
     /// The places that a chain of calls stands for, innermost first.
-    pub fn frames(&mut self, chain: &[usize]) -> Vec<Frame> {
+    pub fn frames(&mut self, chain: &[usize]) -> Vec<SourceFrame> {
         chain
             .iter()
             .flat_map(|address| self.at(*address).to_vec())
             .collect()
     }
 
-    fn at(&mut self, address: usize) -> &[Frame] {
+    fn at(&mut self, address: usize) -> &[SourceFrame] {
         self.0.entry(address).or_insert_with(|| {
             let mut frames = Vec::new();
             // The address is the one returned to; what called ends just before it.
             let within = std::ptr::without_provenance_mut(address.saturating_sub(1));
             backtrace::resolve(within, |symbol| {
                 let file = symbol.filename().map(|file| file.display().to_string());
-                frames.push(Frame {
+                frames.push(SourceFrame {
                     file: shortened(&file.unwrap_or_default()),
                     line: symbol.lineno().unwrap_or(0),
                     function: symbol

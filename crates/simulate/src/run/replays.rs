@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use lanefs_simulate::image::{self, Image, Profile};
 use lanefs_simulate::{
-    Cut, Others, Recorder, Setting, Times, brief, caught, seeds as random_work, sequences,
+    Cut, Others, Recorder, RunSetting, RunTimes, brief, caught, seeds as random_work, sequences,
 };
 use model::{Op, Random};
 use sync::clock::now;
@@ -77,7 +77,7 @@ fn of_threads(
     random: &mut Random,
     others: &mut Others<'_>,
 ) -> Result<(), String> {
-    let setting = Setting::syncing(image.profile, run);
+    let setting = RunSetting::syncing(image.profile, run);
     let recorded = random_work::record(image, &setting)?;
     let name = format!("fsyncs of seed {run} ({setting})");
     cut(&recorded.recorder, &name, random, others)
@@ -103,7 +103,7 @@ fn of_sequence(
         }
     }
     let recorder = Recorder::over(&image.device);
-    let recorded = sequences::record(recorder, &image.tree, &ops, Times::of(run))?;
+    let recorded = sequences::record(recorder, &image.tree, &ops, RunTimes::of(run))?;
     if let Some((_, why)) = recorded.broken {
         return Err(why);
     }

@@ -3,13 +3,13 @@
 //! kept to be looked at.
 
 use engine::Fs;
-use model::{Errno, Mode, Op, Target};
+use model::{Errno, FallocateMode, Op, OpTarget};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{gauge, schedule};
 
 use super::work::{OTHERS, Work};
 use crate::executor::{Executor, Refusal};
-use crate::times::Times;
+use crate::times::RunTimes;
 use crate::trace::Call;
 use crate::{CowDevice, Recorder, setting};
 
@@ -28,7 +28,7 @@ const SLACK_INODES: u64 = 4;
 /// What threads share.
 pub(super) struct Shared<'a> {
     pub(super) fs: &'a Fs,
-    pub(super) times: Times,
+    pub(super) times: RunTimes,
     pub(super) recorder: &'a Recorder,
     /// Whether one of them froze the file system. [atomic: AcqRel]
     pub(super) is_frozen: AtomicBool,
@@ -194,14 +194,14 @@ fn without_space(executor: &Executor<'_>, fs: &Fs, mut op: Op) -> (Op, Result<()
             Ok(())
         }
         Op::Fallocate {
-            file: Target::Slot(slot),
-            mode: mode @ (Mode::Allocate | Mode::KeepSize),
+            file: OpTarget::Slot(slot),
+            mode: mode @ (FallocateMode::Allocate | FallocateMode::KeepSize),
             offset,
             len,
         } => match reached(executor, fs, *slot, *offset..*offset + *len) {
             Ok((_, 0)) => refused,
             Ok((grown, done)) => {
-                if *mode == Mode::Allocate {
+                if *mode == FallocateMode::Allocate {
                     *mode = grown;
                 }
                 *len = done;
@@ -217,7 +217,8 @@ fn without_space(executor: &Executor<'_>, fs: &Fs, mut op: Op) -> (Op, Result<()
         | Op::Rename { .. }
         | Op::Write { .. }
         | Op::Fallocate {
-            mode: Mode::Insert, ..
+            mode: FallocateMode::Insert,
+            ..
         }
         | Op::SetXattr { .. }
         | Op::OpenTemp { .. } => refused,
@@ -235,7 +236,7 @@ fn reached(
     fs: &Fs,
     slot: u8,
     range: std::ops::Range<u64>,
-) -> Result<(Mode, u64), engine::Error> {
+) -> Result<(FallocateMode, u64), engine::Error> {
     let ino = executor.slot(slot).ok_or(engine::Error::NotFound)?;
     let block = fs.geometry().block_size().bytes_u64();
     let size = fs.metadata(ino)?.size;
@@ -247,9 +248,9 @@ fn reached(
         end = range.end.min((run.logical + run.len) * block);
     }
     Ok(match size {
-        size if size >= end => (Mode::Allocate, end - range.start),
+        size if size >= end => (FallocateMode::Allocate, end - range.start),
         // What is behind the size had its blocks before.
-        size if size > range.start => (Mode::Allocate, size - range.start),
-        _ => (Mode::KeepSize, end - range.start),
+        size if size > range.start => (FallocateMode::Allocate, size - range.start),
+        _ => (FallocateMode::KeepSize, end - range.start),
     })
 }

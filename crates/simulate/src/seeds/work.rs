@@ -1,6 +1,8 @@
 //! What the threads of random work do next: operations of the model, drawn from each thread's own numbers.
 
-use model::{Device, Mode, Op, Path, Random, RenameFlag, Target, XattrFlag, acl};
+use model::{
+    Device, FallocateMode, ModelPath, Op, OpTarget, Random, RenameMode, XattrCondition, acl,
+};
 
 use super::DIRECTORIES;
 use crate::image::Profile;
@@ -31,20 +33,20 @@ pub(super) struct Work {
 pub(super) const OTHERS: u8 = 16;
 
 impl Work {
-    fn directory(&mut self) -> Path {
+    fn directory(&mut self) -> ModelPath {
         let count = match (self.is_syncing, self.name_bytes > 0) {
             (true, _) => 2,
             (false, true) => 3,
             (false, false) => 6,
         };
         let name: &&str = self.random.pick(&DIRECTORIES[..count]);
-        Path::new(name)
+        ModelPath::new(name)
     }
 
     /// A name of a thread's family.
-    pub(super) fn own(&mut self, thread: usize) -> Path {
+    pub(super) fn own(&mut self, thread: usize) -> ModelPath {
         if self.focus.is_some() {
-            return Path::new(DIRECTORIES[0]).join(format!("t{thread}").as_bytes());
+            return ModelPath::new(DIRECTORIES[0]).join(format!("t{thread}").as_bytes());
         }
         let name = format!("t{thread}{}", self.random.below(2));
         let name = self.padded(name);
@@ -52,7 +54,7 @@ impl Work {
     }
 
     /// A name that nobody opens.
-    fn shared(&mut self) -> Path {
+    fn shared(&mut self) -> ModelPath {
         let name = format!("n{}", self.random.below(3));
         let name = self.padded(name);
         self.directory().join(&name)
@@ -66,7 +68,7 @@ impl Work {
     }
 
     /// Any thread's name, or a shared one.
-    fn any(&mut self) -> Path {
+    fn any(&mut self) -> ModelPath {
         match self.random.below(6) as usize {
             thread if thread < 4 => self.own(thread),
             _ => self.shared(),
@@ -78,8 +80,8 @@ impl Work {
         (2 * self.thread as u64 + self.random.below(2)) as u8
     }
 
-    fn file(&mut self) -> Target {
-        Target::Slot(self.slot())
+    fn file(&mut self) -> OpTarget {
+        OpTarget::Slot(self.slot())
     }
 
     pub(super) fn next(&mut self) -> Op {
@@ -127,7 +129,7 @@ impl Work {
     fn next_about_one(&mut self, focus: Focus) -> Op {
         // Few threads.
         let slot = OTHERS + self.thread as u8;
-        let (mine, theirs) = (Target::Slot(2 * self.thread as u8), Target::Slot(slot));
+        let (mine, theirs) = (OpTarget::Slot(2 * self.thread as u8), OpTarget::Slot(slot));
         let draw = self.random.below(10);
         match (self.thread, draw) {
             (0, 0) => Op::Fsync { file: mine },
@@ -147,21 +149,21 @@ impl Work {
     }
 
     /// Writes what lies behind all that was written so far.
-    fn longer(&mut self, file: Target) -> Op {
+    fn longer(&mut self, file: OpTarget) -> Op {
         let offset = self.end;
         self.end += 1 + self.random.below(2 * self.profile.unit);
         self.write(file, offset, self.end - offset)
     }
 
     /// Writes over what was written.
-    fn again(&mut self, file: Target) -> Op {
+    fn again(&mut self, file: OpTarget) -> Op {
         let offset = self.random.below(self.end.max(1));
         let len = 1 + self.random.below(self.end.max(1) - offset);
         self.end = self.end.max(offset + len);
         self.write(file, offset, len)
     }
 
-    fn write(&mut self, file: Target, offset: u64, len: u64) -> Op {
+    fn write(&mut self, file: OpTarget, offset: u64, len: u64) -> Op {
         let byte = 1 + (self.random.bits() % 255) as u8;
         Op::Write {
             file,
@@ -184,7 +186,7 @@ impl Work {
     fn next_following(&mut self) -> Op {
         // Few threads.
         let slot = OTHERS + self.thread as u8;
-        let file = Target::Slot(slot);
+        let file = OpTarget::Slot(slot);
         match self.random.below(10) {
             0..3 => Op::Open {
                 path: self.own(0),
@@ -224,9 +226,9 @@ impl Work {
 
     fn rename(&mut self) -> Op {
         let flags = [
-            RenameFlag::Replace,
-            RenameFlag::NoReplace,
-            RenameFlag::Exchange,
+            RenameMode::Replace,
+            RenameMode::NoReplace,
+            RenameMode::Exchange,
         ];
         let flag = *self.random.pick(&flags);
         let (from, to) = match self.random.below(6) as usize {
@@ -261,29 +263,30 @@ impl Work {
         }
     }
 
-    fn fallocate(&mut self, file: Target, offset: u64) -> Op {
+    fn fallocate(&mut self, file: OpTarget, offset: u64) -> Op {
         let modes = [
-            Mode::Punch,
-            Mode::Allocate,
-            Mode::KeepSize,
-            Mode::Zero,
-            Mode::ZeroKeepSize,
-            Mode::Collapse,
-            Mode::Insert,
+            FallocateMode::Punch,
+            FallocateMode::Allocate,
+            FallocateMode::KeepSize,
+            FallocateMode::Zero,
+            FallocateMode::ZeroKeepSize,
+            FallocateMode::Collapse,
+            FallocateMode::Insert,
         ];
         let mode = match (self.profile.has_extents, self.profile.left) {
             // What is done of the others before space ends, nobody can tell from outside.
-            (true, Some(_)) => {
-                *self
-                    .random
-                    .pick(&[Mode::KeepSize, Mode::Allocate, Mode::Insert, Mode::Punch])
-            }
+            (true, Some(_)) => *self.random.pick(&[
+                FallocateMode::KeepSize,
+                FallocateMode::Allocate,
+                FallocateMode::Insert,
+                FallocateMode::Punch,
+            ]),
             (true, None) => *self.random.pick(&modes),
-            (false, _) => Mode::Punch,
+            (false, _) => FallocateMode::Punch,
         };
         // The model's blocks.
         let round = match mode {
-            Mode::Collapse | Mode::Insert => model::BLOCK,
+            FallocateMode::Collapse | FallocateMode::Insert => model::BLOCK,
             _ => 1,
         };
         Op::Fallocate {
@@ -298,8 +301,8 @@ impl Work {
     fn acl(&mut self) -> Op {
         let (file, name) = match self.random.below(3) {
             0 => (self.file(), acl::ACCESS),
-            1 => (Target::Path(self.directory()), acl::ACCESS),
-            _ => (Target::Path(self.directory()), acl::DEFAULT),
+            1 => (OpTarget::Path(self.directory()), acl::ACCESS),
+            _ => (OpTarget::Path(self.directory()), acl::DEFAULT),
         };
         let name = name.to_vec();
         if self.random.one_in(4) {
@@ -311,7 +314,7 @@ impl Work {
             file,
             name,
             value: acl::encode(mode, named),
-            flag: XattrFlag::Any,
+            flag: XattrCondition::Any,
         }
     }
 
@@ -320,7 +323,7 @@ impl Work {
             return self.acl();
         }
         let file = match self.random.below(3) {
-            0 => Target::Path(self.directory()),
+            0 => OpTarget::Path(self.directory()),
             _ => self.file(),
         };
         let name = self.random.pick(&["user.a", "user.b"]).as_bytes().to_vec();
@@ -339,7 +342,7 @@ impl Work {
                 file,
                 name,
                 value: vec![self.random.bits() as u8; *self.random.pick(&[1, 10, 24, 300])],
-                flag: XattrFlag::Any,
+                flag: XattrCondition::Any,
             },
         }
     }
@@ -364,7 +367,7 @@ impl Work {
         match self.random.below(6) {
             0 => Op::Sync,
             1 => Op::Fsync {
-                file: Target::Path(self.directory()),
+                file: OpTarget::Path(self.directory()),
             },
             2 => Op::Fdatasync { file: self.file() },
             _ => Op::Fsync { file: self.file() },

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::rcu::bucket::{self, Bucket};
 use crate::rcu::domain::Guard;
-use crate::rcu::table::{Gone, Keyed, Table};
+use crate::rcu::table::{CountedTable, Gone, Keyed};
 
 /// Buckets that are marked at a time.
 const STEP: usize = 8;
@@ -85,7 +85,7 @@ impl Hand {
     }
 }
 
-impl<T: Keyed> Table<T> {
+impl<T: Keyed> CountedTable<T> {
     /// Takes out up to about `want` entries that nobody has, that nobody found since the hand marked them, and that
     /// `may_go`, which is asked under the bucket's lock and waits for nothing. Goes round once at most; where readers
     /// don't leave, it ends before. Takes one bucket's lock after another.
@@ -147,7 +147,7 @@ impl<T: Keyed> Table<T> {
             return;
         }
         for index in range {
-            Table::at(array, index, &guard, &mut |first| {
+            CountedTable::at(array, index, &guard, &mut |first| {
                 self.visit_bucket(buckets, first, &guard, visit);
             });
         }
@@ -183,7 +183,7 @@ impl<T: Keyed> Table<T> {
                 if entry.is_null() || !bucket::is_marked(entry) {
                     continue;
                 }
-                if Table::is_unused(entry) && may_go(Table::value(entry, guard)) {
+                if CountedTable::is_unused(entry) && may_go(CountedTable::value(entry, guard)) {
                     gone.push(self.take_out(first, line, slot));
                     swept.gone += 1;
                 } else {
@@ -200,7 +200,7 @@ fn mark<T: Keyed>(first: &Bucket<T>) {
     for line in first.lines() {
         for slot in 0..bucket::SLOTS {
             let entry = line.entry(slot);
-            if !entry.is_null() && Table::is_unused(entry) {
+            if !entry.is_null() && CountedTable::is_unused(entry) {
                 line.put(slot, bucket::marked(entry));
             }
         }

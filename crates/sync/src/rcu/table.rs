@@ -38,7 +38,7 @@ pub(super) enum Garbage<T> {
 }
 
 /// Counted entries, found by a number; see the module.
-pub struct Table<T: Keyed> {
+pub struct CountedTable<T: Keyed> {
     rank: Rank,
     /// [growth; read: rcu]
     current: Link<Array<T>>,
@@ -55,7 +55,7 @@ pub struct Table<T: Keyed> {
 
 /// How a table is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Statistics {
+pub struct TableStatistics {
     /// Entries in it.
     pub entries: u64,
     /// Buckets.
@@ -70,12 +70,12 @@ pub struct Statistics {
 
 /// Entries whose slots were emptied. However it is dropped, readers who still see them keep them.
 pub(super) struct Gone<'a, T: Keyed> {
-    table: &'a Table<T>,
+    table: &'a CountedTable<T>,
     entries: Vec<Arc<T>>,
 }
 
 impl<'a, T: Keyed> Gone<'a, T> {
-    pub(super) fn new(table: &'a Table<T>) -> Gone<'a, T> {
+    pub(super) fn new(table: &'a CountedTable<T>) -> Gone<'a, T> {
         let entries = Vec::new();
         Gone { table, entries }
     }
@@ -94,8 +94,8 @@ impl<T: Keyed> Drop for Gone<'_, T> {
 }
 
 /// One key's bucket, locked.
-pub struct Locked<'a, T: Keyed> {
-    table: &'a Table<T>,
+pub struct LockedBucket<'a, T: Keyed> {
+    table: &'a CountedTable<T>,
     bucket: &'a Bucket<T>,
     guard: &'a Guard<'a>,
     key: u64,
@@ -105,14 +105,14 @@ pub struct Locked<'a, T: Keyed> {
     added: (usize, usize),
 }
 
-impl<T: Keyed> Table<T> {
+impl<T: Keyed> CountedTable<T> {
     /// An empty table with this many buckets of 64 bytes to begin with, rounded up to a power of two. The locks of
     /// buckets have this rank.
     #[must_use]
-    pub fn new(rank: Rank, buckets: usize) -> Table<T> {
+    pub fn new(rank: Rank, buckets: usize) -> CountedTable<T> {
         const { assert!(align_of::<T>() >= 2, "the lowest bit of a pointer is free") };
         let array = Array::new(rank, buckets.clamp(1, MOST).next_power_of_two());
-        Table {
+        CountedTable {
             rank,
             current: Link::to(Box::into_raw(Box::new(array))),
             domain: Domain::new(),
@@ -181,7 +181,8 @@ impl<T: Keyed> Table<T> {
     /// The table's count of an entry whose slot was emptied. Once for each entry, under the bucket's lock.
     #[allow(unsafe_code)]
     fn taken(entry: *mut T) -> Arc<T> {
-        // SAFETY: from `Arc::into_raw` in `Locked::insert`, and no slot has it any more: nobody else takes this count.
+        // SAFETY: from `Arc::into_raw` in `LockedBucket::insert`, and no slot has it any more: nobody else takes this
+        // count.
         unsafe { Arc::from_raw(bucket::plain(entry).cast_const()) }
     }
 
@@ -193,12 +194,12 @@ impl<T: Keyed> Table<T> {
         loop {
             let first = &array.buckets[array.index(key)];
             if !first.is_moved() {
-                let is = |entry: *mut T| Table::value(entry, guard).key() == key;
+                let is = |entry: *mut T| CountedTable::value(entry, guard).key() == key;
                 let found = first.lines().find_map(|line| line.find(tag, is));
                 return found.map(|(_, entry)| entry);
             }
             // There is one, or nothing would have moved.
-            array = Table::next(array, guard)?;
+            array = CountedTable::next(array, guard)?;
         }
     }
 
@@ -209,12 +210,12 @@ impl<T: Keyed> Table<T> {
         let entry = self.reach(key, &guard)?;
         match bucket::is_marked(entry) {
             true => self.locked(key, |locked| locked.get()),
-            false => Some(Table::counted(entry, &guard)),
+            false => Some(CountedTable::counted(entry, &guard)),
         }
     }
 
     /// Looks at the entry with this key, which is not counted: nothing is written that others read. The look is short,
-    /// waits for nothing, and may meet an entry that is being changed. As [`Table::find`] otherwise.
+    /// waits for nothing, and may meet an entry that is being changed. As [`CountedTable::find`] otherwise.
     #[track_caller]
     pub fn look<R>(&self, key: u64, look: impl FnOnce(&T) -> R) -> Option<R> {
         let guard = self.domain.enter();
@@ -222,20 +223,20 @@ impl<T: Keyed> Table<T> {
         if bucket::is_marked(entry) {
             entry = self.locked(key, |locked| locked.used())?;
         }
-        Some(look(Table::value(entry, &guard)))
+        Some(look(CountedTable::value(entry, &guard)))
     }
 
-    /// As [`Table::find`], of an entry that a test says yes to; the test is a look as in [`Table::look`].
+    /// As [`CountedTable::find`], of an entry that a test says yes to; the test is a look as in [`CountedTable::look`].
     #[track_caller]
     pub fn find_by(&self, key: u64, test: impl FnOnce(&T) -> bool) -> Option<Arc<T>> {
         let guard = self.domain.enter();
         let entry = self.reach(key, &guard)?;
-        if !test(Table::value(entry, &guard)) {
+        if !test(CountedTable::value(entry, &guard)) {
             return None;
         }
         match bucket::is_marked(entry) {
             true => self.locked(key, |locked| locked.get()),
-            false => Some(Table::counted(entry, &guard)),
+            false => Some(CountedTable::counted(entry, &guard)),
         }
     }
 
@@ -251,7 +252,7 @@ impl<T: Keyed> Table<T> {
             if !first.is_moved() {
                 return version;
             }
-            array = match Table::next(array, &guard) {
+            array = match CountedTable::next(array, &guard) {
                 Some(next) => next,
                 None => return version,
             };
@@ -261,20 +262,20 @@ impl<T: Keyed> Table<T> {
     /// Works on one key's bucket with its lock held. The work waits for nothing but locks of later ranks, and does
     /// nothing else with this table.
     #[track_caller]
-    pub fn locked<R>(&self, key: u64, work: impl FnOnce(&mut Locked<'_, T>) -> R) -> R {
+    pub fn locked<R>(&self, key: u64, work: impl FnOnce(&mut LockedBucket<'_, T>) -> R) -> R {
         let guard = self.domain.enter();
         let mut array = self.array(&guard);
         let (result, gone, (lines, slot)) = loop {
             let first = &array.buckets[array.index(key)];
             let lock = first.lock.lock();
             if first.is_moved()
-                && let Some(next) = Table::next(array, &guard)
+                && let Some(next) = CountedTable::next(array, &guard)
             {
                 drop(lock);
                 array = next;
                 continue;
             }
-            let mut locked = Locked {
+            let mut locked = LockedBucket {
                 table: self,
                 bucket: first,
                 guard: &guard,
@@ -314,9 +315,9 @@ impl<T: Keyed> Table<T> {
 
     /// How the table is.
     #[must_use]
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> TableStatistics {
         let guard = self.domain.enter();
-        Statistics {
+        TableStatistics {
             entries: self.len(),
             buckets: self.array(&guard).buckets.len() as u64,
             // Relaxed: statistics, both.
@@ -333,16 +334,16 @@ impl<T: Keyed> Table<T> {
     }
 
     /// Looks at all entries that are there from the beginning to the end, once each, and at some of the others. The
-    /// looks are as in [`Table::look`]; nothing is freed meanwhile.
+    /// looks are as in [`CountedTable::look`]; nothing is freed meanwhile.
     pub fn for_each(&self, mut look: impl FnMut(&T)) {
         let guard = self.domain.enter();
         let array = self.array(&guard);
         for index in 0..array.buckets.len() {
-            Table::at(array, index, &guard, &mut |bucket| {
+            CountedTable::at(array, index, &guard, &mut |bucket| {
                 for line in bucket.lines() {
                     // Never yes: all are looked at.
                     let looked = line.find(None, |entry| {
-                        look(Table::value(entry, &guard));
+                        look(CountedTable::value(entry, &guard));
                         false
                     });
                     debug_assert!(looked.is_none(), "no entry is asked for");
@@ -365,7 +366,7 @@ impl<T: Keyed> Table<T> {
         let mut places = vec![(array, index)];
         while let Some((array, index)) = places.pop() {
             let bucket = &array.buckets[index];
-            match bucket.is_moved().then(|| Table::next(array, guard)) {
+            match bucket.is_moved().then(|| CountedTable::next(array, guard)) {
                 Some(Some(next)) => {
                     places.push((next, index));
                     places.push((next, index + array.buckets.len()));
@@ -382,7 +383,7 @@ impl<T: Keyed> Table<T> {
         line.clear(slot);
         first.removed();
         self.removed.add(1);
-        Table::taken(entry)
+        CountedTable::taken(entry)
     }
 
     /// A bucket got so many entries.
@@ -420,7 +421,7 @@ impl<T: Keyed> Table<T> {
     fn move_some(&self) {
         let guard = self.domain.enter();
         let array = self.array(&guard);
-        let Some(next) = Table::next(array, &guard) else {
+        let Some(next) = CountedTable::next(array, &guard) else {
             return;
         };
         let buckets = array.buckets.len();
@@ -459,7 +460,7 @@ impl<T: Keyed> Table<T> {
         }
         for line in from.lines() {
             let added = line.find(None, |entry| {
-                let key = Table::value(entry, &guard).key();
+                let key = CountedTable::value(entry, &guard).key();
                 next.buckets[next.index(key)].add(self.rank, bucket::tag(key), entry);
                 false
             });
@@ -469,14 +470,14 @@ impl<T: Keyed> Table<T> {
     }
 }
 
-impl<T: Keyed> Drop for Table<T> {
+impl<T: Keyed> Drop for CountedTable<T> {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         let guard = self.domain.enter();
         let array = self.array(&guard);
         let mut entries = Vec::new();
         for index in 0..array.buckets.len() {
-            Table::at(array, index, &guard, &mut |bucket| {
+            CountedTable::at(array, index, &guard, &mut |bucket| {
                 for line in bucket.lines() {
                     let found = line.find(None, |entry| {
                         entries.push(entry);
@@ -489,7 +490,7 @@ impl<T: Keyed> Drop for Table<T> {
         drop(guard);
         for entry in entries {
             // Nobody else has the table, so nothing is in its slots for anyone.
-            drop(Table::taken(entry));
+            drop(CountedTable::taken(entry));
         }
         let mut array = self.current.load();
         while !array.is_null() {
@@ -501,10 +502,10 @@ impl<T: Keyed> Drop for Table<T> {
     }
 }
 
-impl<T: Keyed> Locked<'_, T> {
+impl<T: Keyed> LockedBucket<'_, T> {
     fn place(&self) -> Option<(&Bucket<T>, usize, *mut T)> {
         let tag = Some(bucket::tag(self.key));
-        let is = |entry: *mut T| Table::value(entry, self.guard).key() == self.key;
+        let is = |entry: *mut T| CountedTable::value(entry, self.guard).key() == self.key;
         self.bucket.lines().find_map(|line| {
             let (slot, entry) = line.find(tag, is)?;
             Some((line, slot, entry))
@@ -523,10 +524,10 @@ impl<T: Keyed> Locked<'_, T> {
     /// The entry with the key, counted.
     #[must_use]
     pub fn get(&self) -> Option<Arc<T>> {
-        Some(Table::counted(self.used()?, self.guard))
+        Some(CountedTable::counted(self.used()?, self.guard))
     }
 
-    /// As [`Table::version`].
+    /// As [`CountedTable::version`].
     #[must_use]
     pub fn version(&self) -> u32 {
         self.bucket.version()
@@ -547,7 +548,7 @@ impl<T: Keyed> Locked<'_, T> {
         if let Some((line, slot, old)) = self.place() {
             line.put(slot, entry);
             self.bucket.removed();
-            let old = Table::taken(old);
+            let old = CountedTable::taken(old);
             self.gone.push(Arc::clone(&old));
             return Some(old);
         }

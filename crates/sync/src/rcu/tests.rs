@@ -28,7 +28,7 @@ impl Drop for Cell {
 }
 
 struct Disk {
-    table: Table<Cell>,
+    table: CountedTable<Cell>,
     home: Vec<AtomicU64>,
     /// How often each was raised.
     truth: Vec<AtomicU64>,
@@ -44,7 +44,7 @@ impl Disk {
     fn new(keys: usize, buckets: usize) -> Disk {
         let zeros = || (0..keys).map(|_| AtomicU64::new(0)).collect();
         Disk {
-            table: Table::new(Rank::IcacheBucket, buckets),
+            table: CountedTable::new(Rank::IcacheBucket, buckets),
             home: zeros(),
             truth: zeros(),
             used: Mutex::new(Rank::Leaf, vec![Vec::new(); keys]),
@@ -363,7 +363,7 @@ fn threads_find_add_sweep_and_grow_at_once_and_nothing_is_lost() {
 fn under_many_schedules_an_entry_has_one_instance_and_loses_nothing() {
     let (mut stale, mut lost, mut gone, mut grown) = (0, 0, 0, 0);
     for seed in 0..1500 {
-        let plan = crate::schedule::Plan {
+        let plan = crate::schedule::SchedulePlan {
             seed,
             points: 1_000_000,
         };

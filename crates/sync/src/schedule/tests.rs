@@ -6,8 +6,8 @@ use crate::clock::{Duration, now};
 use crate::thread::{sleep, workers, yield_now};
 use crate::{Queue, Rank, RwLock};
 
-fn plan(seed: u64) -> Plan {
-    Plan {
+fn plan(seed: u64) -> SchedulePlan {
+    SchedulePlan {
         seed,
         points: 100_000,
     }

@@ -7,7 +7,7 @@ use lanefs::Error;
 use super::{Flush, IMAGE_FILE, WORKLOADS, in_memory};
 use crate::measure::{FSYNC_P99, FSYNCS};
 use crate::suite::Setup;
-use crate::table::{Cell, Column, Shape, Table};
+use crate::table::{Cell, Column, Table, TableShape};
 use crate::target::{Counters, Target};
 use crate::workload::Workload;
 
@@ -95,7 +95,7 @@ pub(super) fn table(
         rows,
         columns.to_vec(),
     );
-    (table.unit, table.rows_are, table.shape) = ("as each goal says", "goal", Shape::Figures);
+    (table.unit, table.rows_are, table.shape) = ("as each goal says", "goal", TableShape::Figures);
     for (goal, row) in goals.iter().zip(&mut table.cells) {
         let met = f64::from(u8::from(goal.is_met()));
         *row = [goal.goal, goal.measured, met].map(Cell::of).to_vec();

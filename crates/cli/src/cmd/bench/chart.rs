@@ -6,17 +6,17 @@ mod frame;
 mod intervals;
 mod lines;
 
-use bench::{Shape, Table};
+use bench::{Table, TableShape};
 
 pub use frame::escape;
 
 /// Draws a table; nothing for one that is only figures.
 pub fn draw(table: &Table) -> String {
     match table.shape {
-        Shape::Lines => lines::draw(table),
-        Shape::Bars => bars::draw(table),
-        Shape::Intervals => intervals::draw(table),
-        Shape::Figures => String::new(),
+        TableShape::Lines => lines::draw(table),
+        TableShape::Bars => bars::draw(table),
+        TableShape::Intervals => intervals::draw(table),
+        TableShape::Figures => String::new(),
     }
 }
 
@@ -26,7 +26,7 @@ mod tests {
     use bench::{Cell, Column};
 
     /// A table of these columns, all rows alike.
-    fn table(shape: Shape, columns: &[f64]) -> Table {
+    fn table(shape: TableShape, columns: &[f64]) -> Table {
         let named = |number| Column {
             label: format!("form {number}"),
             way: String::new(),
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn negative_values_of_lines_lie_below_the_line_of_zero() {
-        let svg = draw(&table(Shape::Lines, &[20.0, -9.0, -12.0]));
+        let svg = draw(&table(TableShape::Lines, &[20.0, -9.0, -12.0]));
         let axis = svg
             .lines()
             .find(|line| line.contains("stroke=\"#495057\"/>"))
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn negative_values_of_bars_lie_to_the_left_of_the_line_of_zero() {
-        let svg = draw(&table(Shape::Bars, &[20.0, -10.0]));
+        let svg = draw(&table(TableShape::Bars, &[20.0, -10.0]));
         let bars = svg
             .lines()
             .filter(|line| line.starts_with("<rect") && line.contains("height=\"13\""));
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn the_first_of_many_columns_stands_out_and_each_is_told_apart() {
         let values: Vec<f64> = (0..14).map(f64::from).collect();
-        let svg = draw(&table(Shape::Lines, &values));
+        let svg = draw(&table(TableShape::Lines, &values));
         let strokes = svg.lines().filter(|line| line.starts_with("<polyline"));
         let strokes: std::collections::BTreeSet<&str> = strokes
             .filter_map(|line| Some(line.split_once("stroke=")?.1))
@@ -111,7 +111,7 @@ mod tests {
                 .count(),
             1
         );
-        let svg = draw(&table(Shape::Bars, &values));
+        let svg = draw(&table(TableShape::Bars, &values));
         for column in 0..14 {
             assert_eq!(svg.matches(&format!("form {column}</text>")).count(), 2);
         }

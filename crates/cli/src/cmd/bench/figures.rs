@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use bench::{Cell, Shape, Speed, Spread, Table};
+use bench::{Cell, Speed, Spread, Table, TableShape};
 
 /// More lines of other figures than this are cut to the first row's and the last row's.
 const LINES: usize = 48;
@@ -100,7 +100,7 @@ pub fn detail_lines(table: &Table) -> Lines {
 /// What was counted by operation in the last row, where it says something about the columns.
 pub fn counter_lines(table: &Table) -> Lines {
     let last = table.rows.iter().zip(&table.cells).next_back();
-    let Some((row, cells)) = last.filter(|_| table.shape == Shape::Lines) else {
+    let Some((row, cells)) = last.filter(|_| table.shape == TableShape::Lines) else {
         return Vec::new();
     };
     let head = format!("counted by operation, {} {row}", table.rows_are);

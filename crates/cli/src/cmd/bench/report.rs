@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bench::{Setup, Shape, Table};
+use bench::{Setup, Table, TableShape};
 
 use super::chart::{draw, escape};
 use super::figures::{markdown, parts, speed, unit, ways};
@@ -41,7 +41,7 @@ pub fn write(
     text.extend_from_slice(format!("- {}\n\n", how(setup)).as_bytes());
     for table in measured.iter().flat_map(|one| &one.tables) {
         let chart = format!("{}.svg", table.key);
-        let is_drawn = table.shape != Shape::Figures;
+        let is_drawn = table.shape != TableShape::Figures;
         markdown(&mut text, table, is_drawn.then_some(&*chart))?;
         if is_drawn {
             put(&chart, draw(table).as_bytes())?;

@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
-use ondisk::dirent::{self, Form};
+use ondisk::dirent::{self, DirForm};
 use ondisk::features::Feature;
 use ondisk::inode::{Inode, attribute_area, checksum_seed};
 use ondisk::text::{DirectoryText, IndexText};
-use ondisk::xattr::{self, Area, INDEX_SYSTEM, Value};
+use ondisk::xattr::{self, INDEX_SYSTEM, ListPlace, Value};
 use ondisk::{FileType, Flags, FsBlock, Generation, Ino, htree};
 
 use super::heading;
@@ -26,7 +26,7 @@ struct Directory<'a> {
     ino: Ino,
     inode: Inode,
     slot: Vec<u8>,
-    form: Form,
+    form: DirForm,
 }
 
 impl<'a> Directory<'a> {
@@ -38,7 +38,7 @@ impl<'a> Directory<'a> {
         }
         let flags = inode.flags();
         let geometry = &raw.geometry;
-        let form = Form {
+        let form = DirForm {
             block_size: geometry.block_size(),
             filetype: geometry.has(Feature::FILETYPE),
             checksum: geometry.has_metadata_csum(),
@@ -80,7 +80,10 @@ impl<'a> Directory<'a> {
     /// The runs of entries of an inline directory: behind the parent's number, and in the attributes.
     fn inline_runs(&self) -> [&[u8]; 2] {
         let area = attribute_area(&self.slot).unwrap_or_default();
-        let entries = xattr::entries(Area::Inode(area)).ok().into_iter().flatten();
+        let entries = xattr::entries(ListPlace::Inode(area))
+            .ok()
+            .into_iter()
+            .flatten();
         let mut data = entries.filter(|entry| entry.index == INDEX_SYSTEM && entry.name == b"data");
         let rest = match data.next().map(|entry| entry.value) {
             Some(Value::Here(bytes)) => bytes,
@@ -98,7 +101,7 @@ impl<'a> Directory<'a> {
 pub fn lookup(raw: &Raw, ino: Ino, name: &[u8]) -> Result<Option<Ino>, Failure> {
     let directory = Directory::open(raw, ino)?;
     let form = directory.form;
-    let search = |block: &[u8], form: Form| {
+    let search = |block: &[u8], form: DirForm| {
         let mut entries = dirent::entries(block, form).filter_map(Result::ok);
         entries
             .find(|entry| entry.is_used() && entry.name == name)

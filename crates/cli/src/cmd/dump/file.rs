@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use ondisk::extent::{Expect, Node, verify_tail};
+use ondisk::extent::{Expect, ExtentNode, verify_tail};
 use ondisk::inode::{Inode, attribute_area, checksum_seed};
 use ondisk::text::{ExtentNodeText, InodeText, XattrsText};
-use ondisk::xattr::{Area, verify_block_checksum};
+use ondisk::xattr::{ListPlace, verify_block_checksum};
 use ondisk::{Flags, Ino};
 
 use super::heading;
@@ -27,13 +27,13 @@ pub fn inode(out: &mut impl Write, raw: &Raw, ino: Ino) -> Result<(), Failure> {
     };
     if inode.flags().contains(Flags::EXTENTS) && !inode.flags().contains(Flags::INLINE_DATA) {
         let blocks = raw.geometry.first_data_block().0..raw.geometry.blocks_count();
-        match Node::verify(inode.block_area(), &Expect::root(blocks)) {
+        match ExtentNode::verify(inode.block_area(), &Expect::root(blocks)) {
             Ok(node) => writeln!(out, "extents:                  {}", ExtentNodeText(&node))?,
             Err(corrupt) => writeln!(out, "{}", corrupt.ino(ino))?,
         }
     }
     let area = attribute_area(&slot).unwrap_or_default();
-    let attributes = XattrsText(Area::Inode(area)).to_string();
+    let attributes = XattrsText(ListPlace::Inode(area)).to_string();
     if !attributes.is_empty() {
         heading(out, "attributes in the inode")?;
         writeln!(out, "{attributes}")?;
@@ -46,7 +46,7 @@ pub fn inode(out: &mut impl Write, raw: &Raw, ino: Ino) -> Result<(), Failure> {
             raw.geometry.has_metadata_csum() && verify_block_checksum(&block, seed, place).is_err();
         let wrong = if is_wrong { ", checksum WRONG" } else { "" };
         heading(out, &format!("attributes in block {place}{wrong}"))?;
-        writeln!(out, "{}", XattrsText(Area::Block(&block)))?;
+        writeln!(out, "{}", XattrsText(ListPlace::Block(&block)))?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What `info --json` prints for programs.
 
 use ondisk::features::{Feature, Word};
-use ondisk::text::{Name, Uuid};
+use ondisk::text::{PrintedName, Uuid};
 use serde_json::{Value, json};
 
 use super::users::{Need, Since};
@@ -29,7 +29,7 @@ pub fn json(facts: &Facts<'_>) -> Value {
     let mut all = json!({
         "version": 1,
         "family": family(geometry.features()),
-        "label": Name(sb.label()).to_string(),
+        "label": PrintedName(sb.label()).to_string(),
         "uuid": Uuid(sb.uuid()).to_string(),
         "state": {
             "clean": facts.state() == "clean",
@@ -55,7 +55,7 @@ pub fn json(facts: &Facts<'_>) -> Value {
         "journal": facts.journal.json(),
         "made": sb.mkfs_time(),
         "last_mounted": sb.mount_time(),
-        "last_mounted_at": Name(sb.last_mounted()).to_string(),
+        "last_mounted_at": PrintedName(sb.last_mounted()).to_string(),
         "features": {
             "compat": names(Word::Compat),
             "incompat": names(Word::Incompat),

@@ -1,7 +1,7 @@
 //! What `info` prints for people.
 
 use ondisk::features::{Feature, Word};
-use ondisk::text::{Bytes, Name, Utc, Uuid};
+use ondisk::text::{Bytes, PrintedName, Utc, Uuid};
 
 use super::users::{Need, Since};
 use super::{Facts, family, in_word};
@@ -16,7 +16,7 @@ impl Lines {
 }
 
 /// All of it, without a final newline.
-pub fn text(facts: &Facts<'_>, image: &Name<'_>) -> String {
+pub fn text(facts: &Facts<'_>, image: &PrintedName<'_>) -> String {
     let family = family(facts.raw.geometry.features());
     let mut lines = Lines(vec![format!("{image}: {family} file system")]);
     identity(facts, &mut lines);
@@ -47,7 +47,7 @@ fn identity(facts: &Facts<'_>, lines: &mut Lines) {
     let label = if label.is_empty() {
         "(none)".into()
     } else {
-        Name(label).to_string()
+        PrintedName(label).to_string()
     };
     lines.field("label", label);
     lines.field("UUID", Uuid(sb.uuid()));
@@ -55,7 +55,7 @@ fn identity(facts: &Facts<'_>, lines: &mut Lines) {
     let date = |seconds: u64| Utc(i64::try_from(seconds).unwrap_or(i64::MAX));
     lines.field("made", date(sb.mkfs_time()));
     if sb.mount_time() != 0 {
-        let at = Name(sb.last_mounted());
+        let at = PrintedName(sb.last_mounted());
         lines.field("last mounted", format!("{} at {at}", date(sb.mount_time())));
     }
 }

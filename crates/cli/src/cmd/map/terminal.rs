@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use ondisk::text::{Bytes, Name};
+use ondisk::text::{Bytes, PrintedName};
 
 use super::grid::{Kind, Sums};
 use super::survey::Survey;
@@ -137,7 +137,7 @@ pub fn title(raw: &Raw, name: &str) -> String {
     let geometry = &raw.geometry;
     let label = match raw.superblock.label() {
         [] => String::new(),
-        label => format!(" \"{}\"", Name(label)),
+        label => format!(" \"{}\"", PrintedName(label)),
     };
     format!(
         "{name}{label}: {}, {}, blocks of {}",

@@ -6,7 +6,7 @@ use crate::data::step::max_bytes;
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::mballoc::{Aside, Blocks, Request, normalize};
-use crate::sb::Purpose;
+use crate::sb::BlockPurpose;
 
 pub(super) struct Kept;
 
@@ -18,11 +18,11 @@ impl Supply for Kept {
 
 impl<'a> Place<'a, '_> {
     fn take_kept(&self) -> Result<Blocks<'a>, Error> {
-        let (icache, live) = (self.file.icache, self.file.locked.inode());
-        let kept = icache.preallocations();
+        let (mounted, live) = (self.file.mounted, self.file.locked.inode());
+        let kept = mounted.preallocations();
         let want = self.end - self.at;
         if let Some(blocks) = kept.take(live.kept(), self.at, bounded(want)) {
-            return Ok(icache.take_up(blocks));
+            return Ok(mounted.take_up(blocks));
         }
         let neighbors = live.kept().neighbors(self.at);
         let want = want.min(neighbors.behind - self.at);
@@ -32,7 +32,7 @@ impl<'a> Place<'a, '_> {
             && self.reaches_all()
             && let Some(blocks) = kept.take_at(next, bounded(want))
         {
-            return Ok(icache.take_up(blocks));
+            return Ok(mounted.take_up(blocks));
         }
         if is_small
             && self.next.is_none()
@@ -49,19 +49,19 @@ impl<'a> Place<'a, '_> {
 
     /// Takes a normalised run out of the bitmaps, and keeps what is not wanted of it.
     fn refill(&self, want: u64, kept_before: u64) -> Result<Blocks<'a>, Error> {
-        let (icache, live) = (self.file.icache, self.file.locked.inode());
+        let (mounted, live) = (self.file.mounted, self.file.locked.inode());
         let range = self.normalized(want, kept_before)?;
         let mut blocks = self.take_out(self.goal(), range.1 - range.0, want)?;
-        icache.preallocations().refills.add(1);
+        mounted.preallocations().refills.add(1);
         let lead = self.at - range.0;
         // If it does not hold all that is wanted in its place, what is wanted comes first.
         if lead > 0 && lead + want <= u64::from(blocks.run().len) {
             let before = blocks.split(bounded(lead));
-            icache.keep_for(live, range.0, before.set_aside());
+            mounted.keep_for(live, range.0, before.set_aside());
         }
         if u64::from(blocks.run().len) > want {
             let wanted = blocks.split(bounded(want));
-            icache.keep_for(live, self.at + want, blocks.set_aside());
+            mounted.keep_for(live, self.at + want, blocks.set_aside());
             return Ok(wanted);
         }
         Ok(blocks)
@@ -78,7 +78,7 @@ impl<'a> Place<'a, '_> {
             len: want,
             file_end: self.file_end(),
             hole: (kept_before, max_bytes(volume, self.inode) >> bits),
-            free: self.file.icache.spare_blocks(),
+            free: self.file.mounted.spare_blocks(),
             group: geometry.blocks_per_group().into(),
         };
         request.hole.1 = request.hole.1.max(self.at + want);
@@ -118,34 +118,35 @@ impl<'a> Place<'a, '_> {
     /// Takes the next blocks of the thread's run for small files of this part of the volume, or of a new one. Nothing
     /// where there is too little free for that.
     fn take_from_lane(&self, want: u64) -> Result<Option<Blocks<'a>>, Error> {
-        let icache = self.file.icache;
-        let kept = icache.preallocations();
+        let mounted = self.file.mounted;
+        let kept = mounted.preallocations();
         let (home, mut goal) = self.first_goal(sync::thread_index());
         if !self.reaches_all() {
             // What is kept for others' small files may lie anywhere.
             return Ok(None);
         }
         match kept.take_near(home, bounded(want)) {
-            Ok(blocks) => return Ok(Some(icache.take_up(blocks))),
+            Ok(blocks) => return Ok(Some(mounted.take_up(blocks))),
             Err(Some(rest)) => {
                 goal = rest.run().start;
-                drop(icache.take_up(rest));
+                drop(mounted.take_up(rest));
             }
             Err(None) => {}
         }
-        let len = icache.kept_at_once();
+        let len = mounted.kept_at_once();
         if len < 2 * SMALL {
             return Ok(None);
         }
         let (most, least) = (bounded(len), bounded(want.max(SMALL)));
-        let mut blocks = icache.take_row(Purpose::Growing, goal, self.reach(), least..=most)?;
+        let mut blocks =
+            mounted.take_row(BlockPurpose::Growing, goal, self.reach(), least..=most)?;
         kept.lane_refills.add(1);
         if u64::from(blocks.run().len) <= want {
             return Ok(Some(blocks));
         }
         let wanted = blocks.split(bounded(want));
         let over: Option<Aside> = kept.keep_near(home, blocks.set_aside());
-        drop(over.map(|over| icache.take_up(over)));
+        drop(over.map(|over| mounted.take_up(over)));
         Ok(Some(wanted))
     }
 }

@@ -96,13 +96,13 @@ fn numbers_whose_records_were_never_written_are_not_given_out() {
 /// Threads that take, give back, leave and stay: every number has one owner at a time, and the counts come out.
 mod schedules {
     use super::*;
-    use sync::schedule::{self, Plan};
+    use sync::schedule::{self, SchedulePlan};
     use sync::thread::workers;
 
     const LEN: u32 = 70;
 
-    fn plan(seed: u64) -> Plan {
-        Plan {
+    fn plan(seed: u64) -> SchedulePlan {
+        SchedulePlan {
             seed,
             points: 100_000,
         }

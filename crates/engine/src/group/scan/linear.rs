@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use ondisk::Group;
 
-use super::{Scan, Wanted};
+use super::{Scan, ScanPurpose};
 use crate::group::Groups;
 
 /// See the module.
 pub(super) struct Linear;
 
 impl Scan for Linear {
-    fn next(&self, groups: &Groups, range: Range<u32>, wanted: Wanted) -> Option<Group> {
+    fn next(&self, groups: &Groups, range: Range<u32>, wanted: ScanPurpose) -> Option<Group> {
         range
             .map(Group)
             .find(|group| groups.may_have(*group, wanted))

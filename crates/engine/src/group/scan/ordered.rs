@@ -13,7 +13,7 @@ use ondisk::Group;
 use sync::CachePadded;
 use sync::atomic::{AtomicU64, Ordering};
 
-use super::{Scan, Wanted};
+use super::{Scan, ScanPurpose};
 use crate::group::Groups;
 
 /// Groups to a word.
@@ -85,14 +85,14 @@ fn place(group: u32) -> (usize, usize, u32) {
 pub(super) struct Ordered;
 
 impl Scan for Ordered {
-    fn next(&self, groups: &Groups, mut range: Range<u32>, wanted: Wanted) -> Option<Group> {
+    fn next(&self, groups: &Groups, mut range: Range<u32>, wanted: ScanPurpose) -> Option<Group> {
         // Orders are below 32.
         let byte = |order: u32| order as u8 + 1;
         match wanted {
-            Wanted::Chunk(order) => groups.largest.next(range, byte(order)),
-            Wanted::Average(order) => groups.average.next(range, byte(order)),
-            Wanted::Any => groups.largest.next(range, 1),
-            Wanted::Run(want) => {
+            ScanPurpose::Chunk(order) => groups.largest.next(range, byte(order)),
+            ScanPurpose::Average(order) => groups.average.next(range, byte(order)),
+            ScanPurpose::Any => groups.largest.next(range, 1),
+            ScanPurpose::Run(want) => {
                 // A run holds an aligned chunk of half its length, rounded down to an order.
                 let order = want.checked_ilog2().unwrap_or(0).saturating_sub(1);
                 loop {

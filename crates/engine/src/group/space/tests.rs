@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn shares_leave_the_floor_and_add_up() {
-    let space = Space::new(100, 50);
+    let space = ExactSum::new(100, 50);
     assert_eq!(space.share(30, 50), 30);
     assert_eq!(space.share(30, 50), 20);
     assert_eq!(space.share(30, 50), 0);
@@ -21,7 +21,7 @@ fn shares_leave_the_floor_and_add_up() {
 
 #[test]
 fn one_word_is_written_for_many_shares_while_there_is_plenty() {
-    let space = Space::new(1 << 20, 5000);
+    let space = ExactSum::new(1 << 20, 5000);
     for _ in 0..6400 {
         assert_eq!(space.share(2, 5000), 2);
     }
@@ -29,7 +29,7 @@ fn one_word_is_written_for_many_shares_while_there_is_plenty() {
     assert_eq!(space.sum(), (1 << 20) - 12_800);
     (0..6400).for_each(|_| space.give_back(2));
     assert_eq!(space.sum(), 1 << 20);
-    let large = Space::new(1 << 30, 0);
+    let large = ExactSum::new(1 << 30, 0);
     (0..6400).for_each(|_| assert_eq!(large.share(2048, 0), 2048));
     assert!(large.counts().0 <= 100);
 }
@@ -37,7 +37,7 @@ fn one_word_is_written_for_many_shares_while_there_is_plenty() {
 #[test]
 fn no_block_is_shared_twice_and_none_is_left() {
     for (free, floor) in [(10_000, 7), (200_000, 1000)] {
-        let space = Space::new(free, floor);
+        let space = ExactSum::new(free, floor);
         let taken = AtomicU64::new(0);
         sync::thread::workers(4, |number| {
             let mut random = Random::new(number as u64);
@@ -63,14 +63,14 @@ fn no_block_is_shared_twice_and_none_is_left() {
 #[test]
 fn under_any_schedule_nobody_is_refused_what_nobody_has() {
     let run = |seed| {
-        let plan = sync::schedule::Plan {
+        let plan = sync::schedule::SchedulePlan {
             seed,
             points: 1_000_000,
         };
         let work = || {
             // Few beyond the floor where leases begin.
             let (floor, total) = (100, 100 + PLENTY as u64 + 60);
-            let space = Space::new(total, floor);
+            let space = ExactSum::new(total, floor);
             let taken = AtomicU64::new(0);
             sync::thread::workers(3, |number| {
                 let mut random = Random::new(seed * 7 + number as u64);

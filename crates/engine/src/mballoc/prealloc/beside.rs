@@ -123,11 +123,11 @@ impl Preallocations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::Run;
+    use crate::group::GroupRun;
     use crate::variants::Preallocation;
 
     fn aside(start: u64, len: u32) -> Aside {
-        Aside(Run {
+        Aside(GroupRun {
             start: FsBlock(start),
             len,
         })

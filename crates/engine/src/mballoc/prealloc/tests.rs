@@ -1,10 +1,10 @@
 //! What is kept: alone, and with several threads in many orders, one of which draws everything back now and then.
 
 use super::*;
-use crate::group::Run;
+use crate::group::GroupRun;
 
 fn aside(start: u64, len: u32) -> Aside {
-    Aside(Run {
+    Aside(GroupRun {
         start: FsBlock(start),
         len,
     })
@@ -98,7 +98,7 @@ fn a_thread_keeps_a_run_for_each_part_of_the_volume() {
 /// Threads that keep, use, draw back and meet the end of space: every block has one owner at a time, and all are used.
 mod schedules {
     use super::*;
-    use sync::schedule::{self, Plan};
+    use sync::schedule::{self, SchedulePlan};
     use sync::thread::workers;
 
     const BLOCKS: usize = 60;
@@ -227,7 +227,7 @@ mod schedules {
                     .filter(|used| used.load(Ordering::Relaxed));
                 assert_eq!(used.count(), BLOCKS);
             };
-            let plan = Plan {
+            let plan = SchedulePlan {
                 seed,
                 points: 100_000,
             };

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use ondisk::extent::{self, Entries};
+use ondisk::extent::{self, ExtentEntries};
 use ondisk::inode::{BLOCK_AREA, Inode};
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
 
@@ -14,9 +14,9 @@ use super::Replay;
 use super::said::{Everything, Said, To};
 use crate::data;
 use crate::error::Error;
-use crate::extent::{Draft, Mapping, Mappings};
-use crate::group::Run;
-use crate::icache::{Exclusive, Icache};
+use crate::extent::{ExtentDraft, Mapping, Mappings};
+use crate::group::GroupRun;
+use crate::icache::{Exclusive, MountedFs};
 use crate::mballoc::{self, Blocks};
 
 /// Pointers in an inode without extents that are those of its first blocks.
@@ -26,13 +26,13 @@ const ALL: std::ops::Range<u64> = 0..1 << 32;
 
 /// Takes away what records say of written blocks behind a file's end: nobody can read those, and no file system leaves
 /// any but fs-verity.
-pub(super) fn trim(icache: &Icache, everything: &mut Everything) -> Result<(), Error> {
-    let (volume, groups) = (icache.volume(), icache.groups());
+pub(super) fn trim(mounted: &MountedFs, everything: &mut Everything) -> Result<(), Error> {
+    let (volume, groups) = (mounted.volume(), mounted.groups());
     for (ino, runs) in &mut everything.runs {
         let number = volume.geometry().group_of_ino(*ino);
         let (group, index) = number.ok_or(Error::NotFound)?;
         let home = match groups.inode_bits(volume, group)?.is_in_image(index) {
-            true => Some(*icache.load(*ino)?),
+            true => Some(*mounted.load(*ino)?),
             false => None,
         };
         let said = everything.inodes.get(ino).map(|said| said.inode);
@@ -43,15 +43,15 @@ pub(super) fn trim(icache: &Icache, everything: &mut Everything) -> Result<(), E
         // The flag is not taken from a record.
         let has_tail = home.is_some_and(|home| home.flags().contains(Flags::VERITY));
         if is_file && !has_tail {
-            runs.trim(blocks_of(icache, &inode));
+            runs.trim(blocks_of(mounted, &inode));
         }
     }
     Ok(())
 }
 
 /// The blocks up to a file's end.
-fn blocks_of(icache: &Icache, inode: &Inode) -> u64 {
-    let block_bytes = icache.volume().geometry().block_size().bytes();
+fn blocks_of(mounted: &MountedFs, inode: &Inode) -> u64 {
+    let block_bytes = mounted.volume().geometry().block_size().bytes();
     inode.size_both_words().div_ceil(block_bytes as u64)
 }
 
@@ -81,7 +81,7 @@ impl<'a> Replay<'a> {
         }
         let inode = match said {
             Some(said) if self.fresh.contains(&ino) => said.inode,
-            _ => *self.icache.load(ino)?,
+            _ => *self.mounted.load(ino)?,
         };
         match inode.file_type() {
             Some(FileType::Regular) => Ok(true),
@@ -97,7 +97,7 @@ impl<'a> Replay<'a> {
     fn has_extents(&self, ino: Ino) -> Result<bool, Error> {
         let flags = match self.everything.inodes.get(&ino) {
             Some(said) => said.inode.flags(),
-            None => self.icache.load(ino)?.flags(),
+            None => self.mounted.load(ino)?.flags(),
         };
         Ok(flags.contains(Flags::EXTENTS))
     }
@@ -110,7 +110,7 @@ impl<'a> Replay<'a> {
         if unwritten && !self.has_extents(ino)? {
             return Err(other_blocks(ino));
         }
-        let volume = self.icache.volume();
+        let volume = self.mounted.volume();
         if !volume.geometry().contains(at, to.end - first) {
             let corrupt = Corrupt::at(Site::FastCommitBlocks);
             return Err(corrupt.ino(ino).block(at).into());
@@ -138,12 +138,12 @@ impl<'a> Replay<'a> {
 
     /// How a range is mapped now.
     pub(super) fn mapped(&self, ino: Ino, first: u64, end: u64) -> Result<Vec<Mapping>, Error> {
-        let inode = self.icache.load(ino)?;
-        Mappings::new(self.icache.volume(), &inode, first..end)?.collect()
+        let inode = self.mounted.load(ino)?;
+        Mappings::new(self.mounted.volume(), &inode, first..end)?.collect()
     }
 
     fn by_group(&self, run: Mapping) -> Vec<Mapping> {
-        let geometry = self.icache.volume().geometry();
+        let geometry = self.mounted.volume().geometry();
         let mut parts = Vec::new();
         let Some(start) = run.physical else {
             return parts;
@@ -169,12 +169,12 @@ impl<'a> Replay<'a> {
 
     fn take_run(&self, ino: Ino, part: &Mapping) -> Result<Blocks<'a>, Error> {
         let start = part.physical.unwrap_or(FsBlock(0));
-        let run = Run {
+        let run = GroupRun {
             start,
             // Within a group.
             len: part.len as u32,
         };
-        let taken = mballoc::take_exact(self.icache.volume(), self.icache.groups(), run)?;
+        let taken = mballoc::take_exact(self.mounted.volume(), self.mounted.groups(), run)?;
         taken.ok_or_else(|| {
             let corrupt = Corrupt::at(Site::FastCommitInUse);
             corrupt.ino(ino).block(start).into()
@@ -190,7 +190,7 @@ impl<'a> Replay<'a> {
             if !self.has_runs(*ino)? {
                 continue;
             }
-            let live = self.icache.get(*ino)?;
+            let live = self.mounted.get(*ino)?;
             let locked = &live.write_lock();
             for (first, to) in &runs.0 {
                 for part in self.mapped(*ino, *first, to.end)? {
@@ -210,9 +210,9 @@ impl<'a> Replay<'a> {
                     let Some(blocks) = taken.remove(&key) else {
                         continue;
                     };
-                    let mut draft = Draft::new(self.icache, locked)?;
+                    let mut draft = ExtentDraft::new(self.mounted, locked)?;
                     draft.insert(key.1, vec![blocks], unwritten)?;
-                    data::apply_cut(self.icache, locked, draft.prepare()?)?;
+                    data::apply_cut(self.mounted, locked, draft.prepare()?)?;
                 }
                 self.convert(locked, *first, to.end, unwritten)?;
             }
@@ -234,20 +234,20 @@ impl<'a> Replay<'a> {
         if !self.is_file(ino, said)? {
             return Ok(());
         }
-        let live = self.icache.get(ino)?;
+        let live = self.mounted.get(ino)?;
         let locked = &live.write_lock();
         let has_extents = said.inode.flags().contains(Flags::EXTENTS);
         if live.snapshot().flags().contains(Flags::EXTENTS) == has_extents {
             return Ok(());
         }
-        if has_extents && !self.icache.volume().has(Feature::EXTENT) {
+        if has_extents && !self.mounted.volume().has(Feature::EXTENT) {
             return Err(other_blocks(ino));
         }
         let (mut pieces, mut at) = (Vec::new(), ALL.start);
         while at < ALL.end {
-            let mut draft = Draft::new(self.icache, locked)?;
+            let mut draft = ExtentDraft::new(self.mounted, locked)?;
             let (some, done) = draft.take(at..ALL.end)?;
-            data::apply_cut(self.icache, locked, draft.prepare()?)?;
+            data::apply_cut(self.mounted, locked, draft.prepare()?)?;
             pieces.extend(some);
             at = done;
         }
@@ -259,15 +259,15 @@ impl<'a> Replay<'a> {
         self.change(locked, |inode| {
             inode.block_area_mut().fill(0);
             if has_extents {
-                extent::encode(inode.block_area_mut(), 0, Entries::Extents(&[]));
+                extent::encode(inode.block_area_mut(), 0, ExtentEntries::Extents(&[]));
             }
             let others = inode.flags().without(Flags::EXTENTS);
             inode.set_flags(Flags(others.0 | said.inode.flags().0 & Flags::EXTENTS.0));
         })?;
         for piece in pieces {
-            let mut draft = Draft::new(self.icache, locked)?;
+            let mut draft = ExtentDraft::new(self.mounted, locked)?;
             draft.put(piece)?;
-            data::apply_cut(self.icache, locked, draft.prepare()?)?;
+            data::apply_cut(self.mounted, locked, draft.prepare()?)?;
         }
         Ok(())
     }
@@ -291,7 +291,7 @@ impl<'a> Replay<'a> {
         let is_same =
             |(index, word): (usize, &u64)| u64::from(said.inode.block_word(index)) == *word;
         // What it has behind its end, as in the middle of a truncation, is left out.
-        let end = blocks_of(self.icache, &said.inode).min(DIRECT as u64) as usize;
+        let end = blocks_of(self.mounted, &said.inode).min(DIRECT as u64) as usize;
         match words[..end].iter().enumerate().all(is_same) {
             true => Ok(()),
             false => Err(other_blocks(ino)),
@@ -301,9 +301,9 @@ impl<'a> Replay<'a> {
     fn unmap(&self, locked: &Exclusive<'_>, first: u64, end: u64) -> Result<(), Error> {
         let mut at = first;
         while at < end {
-            let mut draft = Draft::new(self.icache, locked)?;
+            let mut draft = ExtentDraft::new(self.mounted, locked)?;
             at = draft.remove(at..end)?;
-            data::apply_cut(self.icache, locked, draft.prepare()?)?;
+            data::apply_cut(self.mounted, locked, draft.prepare()?)?;
         }
         Ok(())
     }
@@ -316,13 +316,13 @@ impl<'a> Replay<'a> {
         unwritten: bool,
     ) -> Result<(), Error> {
         let inode = locked.inode().snapshot();
-        let runs = Mappings::new(self.icache.volume(), &inode, first..end)?;
+        let runs = Mappings::new(self.mounted.volume(), &inode, first..end)?;
         for run in runs.collect::<Result<Vec<_>, _>>()? {
             let mut at = run.logical;
             while run.physical.is_some() && run.unwritten != unwritten && at < run.end() {
-                let mut draft = Draft::new(self.icache, locked)?;
+                let mut draft = ExtentDraft::new(self.mounted, locked)?;
                 at = draft.convert(at..run.end(), unwritten)?;
-                data::apply_cut(self.icache, locked, draft.prepare()?)?;
+                data::apply_cut(self.mounted, locked, draft.prepare()?)?;
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ impl Replay<'_> {
     /// Refuses records that no inode can have. New numbers are taken, and no inode is made.
     pub(super) fn check_records(&self) -> Result<(), Error> {
         // As many blocks as a map can name.
-        let block_size = self.icache.volume().geometry().block_size();
+        let block_size = self.mounted.volume().geometry().block_size();
         let most = ((1 << 32) - 1) << block_size.bits();
         for (ino, said) in &self.everything.inodes {
             let inode = &said.inode;
@@ -24,7 +24,7 @@ impl Replay<'_> {
             }
             let before = match self.fresh.contains(ino) {
                 true => None,
-                false => Some(self.icache.load(*ino)?.size(false)),
+                false => Some(self.mounted.load(*ino)?.size(false)),
             };
             let fits = match inode.file_type() {
                 Some(FileType::Directory) => true,
@@ -49,7 +49,7 @@ impl Replay<'_> {
             let end = area.iter().position(|byte| *byte == 0);
             return size > 0 && end.is_some_and(|end| end as u64 == size);
         }
-        let block_bytes = self.icache.volume().geometry().block_size().bytes_u64();
+        let block_bytes = self.mounted.volume().geometry().block_size().bytes_u64();
         let most = block_bytes.min(limits::SYMLINK_BYTES + 1);
         (area.len() as u64..most).contains(&size)
     }
@@ -57,17 +57,17 @@ impl Replay<'_> {
     /// Refuses more names than can be looked up one by one in directories without an index: these may be as long as the
     /// file system, of holes at that.
     pub(super) fn check_searches(&self) -> Result<(), Error> {
-        let volume = self.icache.volume();
+        let volume = self.mounted.volume();
         let mut names = BTreeMap::new();
         for (parent, _) in self.everything.names.keys() {
             *names.entry(*parent).or_insert(0_u64) += 1;
         }
         let mut searched = 0_u64;
         for (parent, names) in names {
-            if !self.is_in_use(parent)? || !self.icache.load(parent)?.is(FileType::Directory) {
+            if !self.is_in_use(parent)? || !self.mounted.load(parent)?.is(FileType::Directory) {
                 continue;
             }
-            let blocks = dir::blocks_a_look(volume, self.icache.load(parent)?)?.unwrap_or(0);
+            let blocks = dir::blocks_a_look(volume, self.mounted.load(parent)?)?.unwrap_or(0);
             searched = searched.saturating_add(names.saturating_mul(blocks));
         }
         match searched > limits::NAMES_BLOCKS {
@@ -80,10 +80,10 @@ impl Replay<'_> {
 
     /// Refuses new links whose targets are not in their blocks. Everything is mapped.
     pub(super) fn check_targets(&self) -> Result<(), Error> {
-        let volume = self.icache.volume();
+        let volume = self.mounted.volume();
         let block_size = volume.geometry().block_size();
         for ino in &self.fresh {
-            let inode = self.icache.load(*ino)?;
+            let inode = self.mounted.load(*ino)?;
             if !inode.is(FileType::Symlink) || blocks::is_short(&self.everything.inodes[ino].inode)
             {
                 continue;
@@ -110,13 +110,13 @@ impl Replay<'_> {
     /// All names are replayed.
     pub(super) fn check_directories(&self) -> Result<(), Error> {
         for ino in self.links.keys().chain(&self.fresh) {
-            let inode = self.icache.load(*ino)?;
+            let inode = self.mounted.load(*ino)?;
             if !self.is_in_use(*ino)? || !inode.is(FileType::Directory) {
                 continue;
             }
             let before = i64::from(!self.fresh.contains(ino));
             match before + self.links.get(ino).copied().unwrap_or(0) {
-                0 if *ino != Ino::ROOT && dir::is_empty(self.icache, inode)? => {}
+                0 if *ino != Ino::ROOT && dir::is_empty(self.mounted, inode)? => {}
                 0 => return Err(full(*ino)),
                 1 => {}
                 _ => return Err(elsewhere(*ino)),
@@ -125,10 +125,10 @@ impl Replay<'_> {
         let mut hanging = BTreeSet::new();
         for ((parent, _), ino) in &self.everything.names {
             let Some(ino) = *ino else { continue };
-            if !self.icache.load(ino)?.is(FileType::Directory) {
+            if !self.mounted.load(ino)?.is(FileType::Directory) {
                 continue;
             }
-            let is_there = ino != Ino::ROOT && dir::lookup_in(self.icache, ino, b"..")? == *parent;
+            let is_there = ino != Ino::ROOT && dir::lookup_in(self.mounted, ino, b"..")? == *parent;
             if !is_there || !self.hangs_from_old(ino, &mut hanging)? {
                 return Err(elsewhere(ino));
             }
@@ -145,7 +145,7 @@ impl Replay<'_> {
             if !way.insert(at) {
                 return Ok(false);
             }
-            at = dir::lookup_in(self.icache, at, b"..")?;
+            at = dir::lookup_in(self.mounted, at, b"..")?;
         }
         hanging.append(&mut way);
         Ok(true)

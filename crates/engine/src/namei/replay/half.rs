@@ -14,7 +14,7 @@ use super::said::{self, Said};
 use super::{Replay, lock};
 use crate::dir::ReadDir;
 use crate::error::Error;
-use crate::extent::{self, Draft};
+use crate::extent::{self, ExtentDraft};
 use crate::icache::Exclusive;
 use crate::limits;
 use crate::mballoc;
@@ -30,7 +30,7 @@ impl Replay<'_> {
         let all: BTreeSet<Ino> = told.copied().chain(named.flatten()).collect();
         // Each block is one inode's, so all inodes have no more than there are: many that share one large map would
         // keep us busy for hours.
-        let most = self.icache.volume().geometry().blocks_count();
+        let most = self.mounted.volume().geometry().blocks_count();
         let (mut kept, mut held, mut unread) = (0, 0, 0);
         for ino in all {
             let runs = self.runs_of(ino)?;
@@ -45,19 +45,19 @@ impl Replay<'_> {
         match kept {
             0 => Ok(()),
             // From here on they can be freed.
-            _ => self.icache.sync_all(),
+            _ => self.mounted.sync_all(),
         }
     }
 
     /// The blocks that an inode has at home; `None` if that can't be read.
     fn runs_of(&self, ino: Ino) -> Result<Option<Vec<(FsBlock, u64)>>, Error> {
-        let (volume, groups) = (self.icache.volume(), self.icache.groups());
+        let (volume, groups) = (self.mounted.volume(), self.mounted.groups());
         let number = volume.geometry().group_of_ino(ino);
         let (group, index) = number.ok_or(Error::NotFound)?;
         if !groups.inode_bits(volume, group)?.is_in_image(index) {
             return Ok(Some(Vec::new()));
         }
-        let runs = (self.icache.get(ino)).and_then(|live| self.blocks_of(&live.write_lock()));
+        let runs = (self.mounted.get(ino)).and_then(|live| self.blocks_of(&live.write_lock()));
         match runs {
             Err(Error::Corrupt(_)) => Ok(None),
             runs => runs.map(Some),
@@ -66,14 +66,14 @@ impl Replay<'_> {
 
     /// How many were free.
     fn keep_runs(&self, ino: Ino, runs: Vec<(FsBlock, u64)>) -> Result<u64, Error> {
-        let (volume, groups) = (self.icache.volume(), self.icache.groups());
+        let (volume, groups) = (self.mounted.volume(), self.mounted.groups());
         let mut kept = 0;
         for (start, len) in runs {
             volume.check_unowned(ino, start, len)?;
             for blocks in mballoc::take_free(volume, groups, start, len)? {
                 kept += u64::from(blocks.run().len);
-                let credits = self.icache.reserve(mballoc::BLOCKS_A_RUN, 0)?;
-                let handle = self.icache.begin(credits)?;
+                let credits = self.mounted.reserve(mballoc::BLOCKS_A_RUN, 0)?;
+                let handle = self.mounted.begin(credits)?;
                 blocks.apply(&handle);
             }
         }
@@ -84,7 +84,7 @@ impl Replay<'_> {
     fn blocks_of(&self, locked: &Exclusive<'_>) -> Result<Vec<(FsBlock, u64)>, Error> {
         let inode = locked.inode().snapshot();
         let mut runs = match extent::is_mapped(&inode) {
-            true => Draft::new(self.icache, locked)?.into_blocks()?,
+            true => ExtentDraft::new(self.mounted, locked)?.into_blocks()?,
             false => Vec::new(),
         };
         let attributes = inode.xattr_block();
@@ -100,7 +100,7 @@ impl Replay<'_> {
             return None;
         }
         let runs = self.blocks_of(locked).ok()?;
-        let size = self.icache.volume().geometry().block_size();
+        let size = self.mounted.volume().geometry().block_size();
         let blocks: u64 = runs.iter().map(|(_, len)| len).sum();
         Some(blocks << (size.bits() - 9))
     }
@@ -117,14 +117,14 @@ impl Replay<'_> {
     /// Refuses to make an inode anew whose record is that of the same file with blocks: its number's bit is lost.
     pub(super) fn check_never_used(&self, ino: Ino, said: &Said) -> Result<(), Error> {
         // What can't be read was never written.
-        let Ok(now) = self.icache.load(ino) else {
+        let Ok(now) = self.mounted.load(ino) else {
             return Ok(());
         };
         let is_there = now.mode() != 0 && now.links_count() > 0 && now.dtime() == 0;
         if !is_there || said::is_another(&now, &said.inode) || self.gone.contains(&ino) {
             return Ok(());
         }
-        let live = self.icache.get(ino)?;
+        let live = self.mounted.get(ino)?;
         match self.blocks_of(&live.write_lock()) {
             Ok(blocks) if blocks.is_empty() => Ok(()),
             _ => Err(half(ino)),
@@ -154,7 +154,7 @@ impl Replay<'_> {
     }
 
     fn is_in_doubt(&self, ino: Ino) -> Result<bool, Error> {
-        let now = self.icache.load(ino)?;
+        let now = self.mounted.load(ino)?;
         let ours = i64::from(self.links_of(&now));
         let said = self.everything.links.get(&ino);
         if now.is(FileType::Directory) {
@@ -171,13 +171,13 @@ impl Replay<'_> {
         let mut met = BTreeSet::from([Ino::ROOT]);
         let mut next = vec![Ino::ROOT];
         while let Some(directory) = next.pop() {
-            for entry in ReadDir::of(self.icache, directory, 0)? {
+            for entry in ReadDir::of(self.mounted, directory, 0)? {
                 let entry = entry?;
                 if entry.name == b"." || entry.name == b".." {
                     continue;
                 }
                 let may_be = entry.file_type.is_none_or(|is| is == FileType::Directory);
-                let is_directory = may_be && self.icache.load(entry.ino)?.is(FileType::Directory);
+                let is_directory = may_be && self.mounted.load(entry.ino)?.is(FileType::Directory);
                 let named = if is_directory { directory } else { entry.ino };
                 if wanted.contains(&named) {
                     let count: &mut u32 = found.entry(named).or_insert(0);
@@ -193,7 +193,7 @@ impl Replay<'_> {
 
     /// The links of an inode that has so many names, or subdirectories.
     fn links_by(&self, ino: Ino, found: u32) -> Result<u16, Error> {
-        let now = self.icache.load(ino)?;
+        let now = self.mounted.load(ino)?;
         let ours = self.links_of(&now);
         if now.is(FileType::Directory) {
             let links = u16::try_from(found.saturating_add(2)).ok();

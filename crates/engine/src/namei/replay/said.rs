@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ondisk::extent::Extent;
-use ondisk::fast_commit::{Record, records};
+use ondisk::fast_commit::{FcRecord, records};
 use ondisk::inode::Inode;
 use ondisk::{BlockSize, Corrupt, FsBlock, Ino, Site};
 
@@ -97,7 +97,7 @@ impl Everything {
         for block in area.chunks(size.bytes()) {
             for record in records(block, inode_size) {
                 let record = record?;
-                let is_end = matches!(record, Record::Tail { .. });
+                let is_end = matches!(record, FcRecord::Tail { .. });
                 commit.push(record);
                 if is_end {
                     everything.say_commit(&commit)?;
@@ -111,10 +111,10 @@ impl Everything {
     }
 
     /// Takes in one fast commit.
-    fn say_commit(&mut self, commit: &[Record<'_>]) -> Result<(), Corrupt> {
+    fn say_commit(&mut self, commit: &[FcRecord<'_>]) -> Result<(), Corrupt> {
         let renamed = self.renamed_by(commit);
         for record in commit {
-            if let Record::Inode { ino, raw } = *record {
+            if let FcRecord::Inode { ino, raw } = *record {
                 let inode = Inode::parse(raw).map_err(|corrupt| corrupt.ino(ino))?;
                 let raw = raw.into();
                 let before = self.inodes.insert(ino, Said { inode, raw });
@@ -130,10 +130,10 @@ impl Everything {
     }
 
     /// Takes in what a fast commit says of links.
-    fn say_links(&mut self, commit: &[Record<'_>]) {
+    fn say_links(&mut self, commit: &[FcRecord<'_>]) {
         let mut told = BTreeSet::new();
         for record in commit {
-            if let Record::Inode { ino, .. } = record {
+            if let FcRecord::Inode { ino, .. } = record {
                 let links = self.inodes[ino].inode.links_count();
                 self.links.insert(*ino, links.into());
                 told.insert(*ino);
@@ -141,8 +141,8 @@ impl Everything {
         }
         for record in commit {
             let (ino, by) = match record {
-                Record::Unlink(named) => (named.ino, -1),
-                Record::Creat(named) | Record::Link(named) => (named.ino, 1),
+                FcRecord::Unlink(named) => (named.ino, -1),
+                FcRecord::Creat(named) | FcRecord::Link(named) => (named.ino, 1),
                 _ => continue,
             };
             if !told.contains(&ino)
@@ -154,11 +154,11 @@ impl Everything {
     }
 
     /// How many of each inode's names so far a fast commit says something of.
-    fn renamed_by(&self, commit: &[Record<'_>]) -> BTreeMap<Ino, u64> {
+    fn renamed_by(&self, commit: &[FcRecord<'_>]) -> BTreeMap<Ino, u64> {
         let mut renamed = BTreeMap::new();
         let mut met = BTreeSet::new();
         for record in commit {
-            let (Record::Unlink(named) | Record::Creat(named) | Record::Link(named)) = record
+            let (FcRecord::Unlink(named) | FcRecord::Creat(named) | FcRecord::Link(named)) = record
             else {
                 continue;
             };
@@ -187,24 +187,24 @@ impl Everything {
     }
 
     /// Takes in a record that is not an inode's.
-    fn say(&mut self, record: &Record<'_>) -> Result<(), Corrupt> {
+    fn say(&mut self, record: &FcRecord<'_>) -> Result<(), Corrupt> {
         match *record {
-            Record::Unlink(named) => {
+            FcRecord::Unlink(named) => {
                 let place = (named.parent, named.name.into());
                 self.say_name(place, None);
             }
-            Record::Creat(named) | Record::Link(named) => {
+            FcRecord::Creat(named) | FcRecord::Link(named) => {
                 let place = (named.parent, named.name.into());
                 self.say_name(place, Some(named.ino));
             }
-            Record::DelRange { ino, first, blocks } => {
+            FcRecord::DelRange { ino, first, blocks } => {
                 let first = u64::from(first.0);
                 let runs = self.runs.entry(ino).or_default();
                 if blocks > 0 {
                     runs.say(first, first + u64::from(blocks), None);
                 }
             }
-            Record::AddRange { ino, extent } => {
+            FcRecord::AddRange { ino, extent } => {
                 let extent = Extent::from_bytes(extent);
                 if extent.is_empty() {
                     return Err(Corrupt::at(Site::FastCommitExtent).ino(ino));
@@ -213,7 +213,10 @@ impl Everything {
                 let runs = self.runs.entry(ino).or_default();
                 runs.say(extent.block().into(), extent.end(), at);
             }
-            Record::Inode { .. } | Record::Pad(_) | Record::Tail { .. } | Record::Head { .. } => {}
+            FcRecord::Inode { .. }
+            | FcRecord::Pad(_)
+            | FcRecord::Tail { .. }
+            | FcRecord::Head { .. } => {}
         }
         Ok(())
     }
@@ -276,7 +279,7 @@ mod tests {
     }
 
     /// One fast commit, which fills a block.
-    fn commit(records: &[Record<'_>]) -> Vec<u8> {
+    fn commit(records: &[FcRecord<'_>]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for record in records {
             record.write(&mut bytes);
@@ -284,7 +287,7 @@ mod tests {
         let rest = vec![0; 4096 - bytes.len() - 12];
         let (tid, crc) = (ondisk::Tid(7), 0);
         let rest = &rest[..];
-        Record::Tail { tid, crc, rest }.write(&mut bytes);
+        FcRecord::Tail { tid, crc, rest }.write(&mut bytes);
         bytes
     }
 
@@ -294,17 +297,17 @@ mod tests {
     fn a_new_file_whose_generation_was_set_keeps_its_blocks() {
         let (one, two, ino) = (file(1), file(2), Ino(20));
         let extent = Extent::new(ondisk::LBlock(0), 4, FsBlock(1000), false).to_bytes();
-        let named = ondisk::fast_commit::Named {
+        let named = ondisk::fast_commit::DentryInfo {
             parent: Ino(2),
             ino,
             name: b"file",
         };
         let mut area = commit(&[
-            Record::Inode { ino, raw: &one },
-            Record::Creat(named),
-            Record::AddRange { ino, extent },
+            FcRecord::Inode { ino, raw: &one },
+            FcRecord::Creat(named),
+            FcRecord::AddRange { ino, extent },
         ]);
-        area.extend(commit(&[Record::Inode { ino, raw: &two }]));
+        area.extend(commit(&[FcRecord::Inode { ino, raw: &two }]));
         let everything = Everything::read(&area, BlockSize::K4, 256).unwrap();
         assert!(everything.names.values().all(|named| *named == Some(ino)));
         assert!(everything.runs.contains_key(&ino), "its blocks are lost");

@@ -1,7 +1,7 @@
 //! F13 in docs/logtree.md: an area that is full of fast commits.
 
 use lanefs_engine::{Fs, Ino};
-use ondisk::fast_commit::Record;
+use ondisk::fast_commit::FcRecord;
 use testkit::Manifest;
 
 use super::case::{e2fsck_at_boot, kernel, shows};
@@ -30,7 +30,7 @@ fn padded() -> Option<(Vec<u8>, FcArea)> {
     let area = FcArea::of(&open(shared(&device(image.clone()))), &image);
     let last = area.block(&mut image, area.len() - 1);
     let mut pad = Vec::new();
-    Record::Pad(&vec![0; last.len() - 4]).write(&mut pad);
+    FcRecord::Pad(&vec![0; last.len() - 4]).write(&mut pad);
     last.copy_from_slice(&pad);
     Some((image, area))
 }

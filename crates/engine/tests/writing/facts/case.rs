@@ -6,7 +6,7 @@ use std::path::Path;
 use lanefs_engine::{Fs, Ino, OpenOptions, RenameFlag, SetAttributes};
 use simulate::CowDevice;
 use sync::Arc;
-use testkit::{Manifest, Mounted, sha256};
+use testkit::{KernelMount, Manifest, sha256};
 
 use crate::fc_area::{FcArea, Tag};
 use crate::fsync_log::{NEW, count, device, image, plain, shared};
@@ -156,7 +156,7 @@ pub fn kernel(image: &[u8]) -> Seen {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kernel.img");
     fs::write(&path, image).unwrap();
-    let mounted = match Mounted::with(&path, "loop") {
+    let mounted = match KernelMount::with(&path, "loop") {
         Ok(mounted) => mounted,
         Err(error) => {
             let wrong = format!("no mount: {error}");

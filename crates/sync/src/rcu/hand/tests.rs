@@ -17,8 +17,8 @@ impl Keyed for Entry {
 }
 
 /// A table of 64 buckets that grows, bucket 3 moved; and the next key, which moves the rest.
-fn growing() -> (Table<Entry>, u64) {
-    let table = Table::new(Rank::IcacheBucket, 64);
+fn growing() -> (CountedTable<Entry>, u64) {
+    let table = CountedTable::new(Rank::IcacheBucket, 64);
     let mut key = 0;
     while table.statistics().grown == 0 {
         add(&table, key);
@@ -29,7 +29,7 @@ fn growing() -> (Table<Entry>, u64) {
     (table, key + 1)
 }
 
-fn add(table: &Table<Entry>, key: u64) {
+fn add(table: &CountedTable<Entry>, key: u64) {
     let copy = 1;
     table.locked(key, |bucket| {
         drop(bucket.insert(Arc::new(Entry { key, copy })))
@@ -51,7 +51,7 @@ fn a_hand_that_comes_late_from_the_smaller_table_marks_nothing() {
             let guard = table.domain().enter();
             let array = table.array(&guard);
             let mut is_first = true;
-            Table::at(array, 3, &guard, &mut |bucket| {
+            CountedTable::at(array, 3, &guard, &mut |bucket| {
                 // Bucket 3 of 64 became two, of which 67 comes first.
                 if std::mem::take(&mut is_first) {
                     late_is_there.send(()).unwrap();
