@@ -160,7 +160,7 @@ problems! {
     JournalFeatures 0x80000009 Journal Damage false "the journal has features that are not known ({found})";
     JournalExtra 0x000016 Journal Note false
         "the superblock names a journal (inode {found}), but the feature is off";
-    JournalRecoverWithout 0x000017 Journal Damage true "the journal is to be replayed, but there is no journal";
+    JournalRecoverWithout 0x000017 Journal Damage true "the journal must be replayed, but the image has no journal";
     JournalNotReplayed 0x000018 Journal Damage true
         "the journal's log begins at block {found}, but the superblock does not ask for a replay";
     JournalReplayFailed 0x8000000A Journal Damage false "the journal can't be replayed: {name}";
@@ -273,8 +273,8 @@ problems! {
     HtreeMin 0x020036 Htree Damage false "block {lblk} holds a hash below its range";
     HtreeMax 0x020037 Htree Damage false "block {lblk} holds a hash above its range";
     HtreeChecksum 0x80000032 Htree Damage false "the checksum of the index in block {lblk} is wrong";
-    NoRoot 0x030001 Connectivity Fatal false "there is no root directory";
-    NoLostFound 0x80000033 Connectivity Note true "there is no lost+found";
+    NoRoot 0x030001 Connectivity Fatal false "the root directory is missing";
+    NoLostFound 0x80000033 Connectivity Note true "lost+found is missing";
     Unconnected 0x030003 Connectivity Damage false "the directory can't be reached from the root";
     DotDotParent 0x030005 Connectivity Damage false "'..' names inode {found}, the parent is {expected}";
     Unattached 0x040002 Connectivity Damage false "the inode has no name";

@@ -22,7 +22,7 @@ pub struct ImageArgs {
 pub struct FsArgs {
     #[command(flatten)]
     pub image: ImageArgs,
-    /// The device of an external journal, when there is something to replay
+    /// The device of an external journal, if it must be replayed
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
     /// Read what is on disk without the changes that are only in the journal
@@ -31,7 +31,7 @@ pub struct FsArgs {
     /// Use the copy of the superblock at this place, in units of 1 KiB (as mount's sb=)
     #[arg(long, value_name = "KIB")]
     pub superblock: Option<u64>,
-    /// Read an image that another program uses, with a warning: what is read may be half changed
+    /// Read an image that another program uses, with a warning: the contents may be half changed
     #[arg(long)]
     pub in_use: bool,
 }
@@ -68,13 +68,13 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "t" | "tb" | "tib" => 1 << 40,
         _ => {
             return Err(format!(
-                "`{text}` is no size: write 4096, 64K, 10M, 2G or 1T"
+                "invalid size `{text}`: write 4096, 64K, 10M, 2G or 1T"
             ));
         }
     };
     if number.is_empty() {
         return Err(format!(
-            "`{text}` is no size: it needs to begin with a number"
+            "invalid size `{text}`: it must begin with a number"
         ));
     }
     // Digits only: what fails is too large.

@@ -200,7 +200,7 @@ pub fn target_of(
             || (!from_is_directory && destination.as_os_str().as_bytes().ends_with(b"/")) =>
         {
             let shown = crate::format::safe(destination.as_os_str().as_bytes());
-            Err(Failure::new(format!("{shown} is no directory")))
+            Err(Failure::new(format!("{shown} is not a directory")))
         }
         _ => Ok(destination.to_path_buf()),
     }

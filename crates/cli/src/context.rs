@@ -12,10 +12,10 @@ use crate::advice::Opened;
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]
 pub struct OutputArgs {
-    /// Say nothing on standard error but errors
+    /// Print only errors on standard error
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
-    /// Say more; twice for still more
+    /// Print more; twice for still more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 }

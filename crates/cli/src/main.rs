@@ -32,7 +32,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Build, make, read and edit ext4 images, without root and without the kernel.
+/// Build, read, edit, mount and check ext4 images, without root and without the kernel.
 #[derive(Parser)]
 #[command(
     name = "lanefs",

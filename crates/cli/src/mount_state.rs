@@ -62,5 +62,5 @@ pub fn described(stopped: &Stopped) -> String {
 }
 
 /// What became of changes, for a message behind [`described`].
-pub const WHAT_IS_LOST: &str = "what was neither synced nor committed before then is not in the image; all else is, \
-    or is in its journal, which is replayed when it is opened next (without a journal, run e2fsck)";
+pub const WHAT_IS_LOST: &str = "changes that were neither synced nor committed before then are lost; all others are in \
+    the image or in its journal, which is replayed when it is opened next (without a journal, run e2fsck)";

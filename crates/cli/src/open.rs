@@ -22,7 +22,7 @@ use crate::failure::Failure;
 const HELD_BYTES: usize = 64 << 20;
 
 /// What to do about a place that can't be read.
-const UNREADABLE: &str = "it fails where it is read: copy what can be read (ddrescue), and use the copy; \
+const UNREADABLE: &str = "the device fails to read it: copy the readable parts (ddrescue), and use the copy; \
     a superblock that is lost there may still be in the journal or in another group";
 
 /// Opens the place on the device that the options name, for reading, when it holds an ext2/3/4.
@@ -96,14 +96,14 @@ fn open_at(
 fn open_to_read(context: &Context, path: &Path, options: &FsArgs) -> Result<FileDevice, Failure> {
     let opened = match open_unchanging(path) {
         Err(error @ Error::InUse { .. }) if options.in_use => {
-            context.warn_once(format_args!("{error}; what is read may be half changed"));
+            context.warn_once(format_args!("{error}; the contents may be half changed"));
             FileDevice::open_unlocked(path).map_err(Error::from)
         }
         opened => opened,
     };
     opened.map_err(|error| match error {
         Error::InUse { .. } => Failure::new(error)
-            .hint("--in-use reads it all the same, and what is read may be half changed"),
+            .hint("--in-use reads it all the same, and the contents may be half changed"),
         Error::Locate(LocateError::Device(error)) => cannot_open(path, &error),
         error => Failure::new(error).at(path.display()),
     })
@@ -311,7 +311,7 @@ fn cannot_write(path: &Path, error: &DeviceError) -> Failure {
                 "it may be read, but not written to: get the right to write (chmod, chattr -i), or work on a copy"
             }
             std::io::ErrorKind::ReadOnlyFilesystem => {
-                "it lies on a file system that is mounted read-only: work on a copy"
+                "it is on a file system that is mounted read-only: work on a copy"
             }
             _ => return cannot_open(path, error),
         },
@@ -476,7 +476,7 @@ fn report_journal(context: &Context, path: &Path, fs: &Fs) {
     if fs.inodes().had_lost_superblock() {
         let shown = path.display();
         context.note(format_args!(
-            "{shown}: the superblock is damaged; what the journal or a copy of it says is used"
+            "{shown}: the superblock is damaged; its copy in the journal or in another group is used"
         ));
     }
     let Some(report) = fs.inodes().recovery_report() else {
@@ -501,7 +501,7 @@ fn hint(error: &lanefs::FsError) -> Option<&'static str> {
             operation: "read", ..
         }) => Some(UNREADABLE),
         E::Journal(J::ExternalJournalMissing(_)) => {
-            Some("name it with --journal FILE, or see what is there without it with --no-replay")
+            Some("name it with --journal FILE, or read the image without it with --no-replay")
         }
         E::Corrupt(_) => {
             Some("e2fsck -fn shows what else is wrong; repair a copy, not the only one")

@@ -103,7 +103,7 @@ impl Raw {
         if block.0 >= self.geometry.blocks_count() {
             let last = self.geometry.blocks_count() - 1;
             return Err(Failure::new(format!(
-                "there is no block {block}: the last is {last}"
+                "no block {block}: the last is {last}"
             )));
         }
         let offset = block.offset(self.geometry.block_size()) + skip as u64;
@@ -115,7 +115,7 @@ impl Raw {
         if group.0 >= self.geometry.groups() {
             let last = self.geometry.groups() - 1;
             return Err(Failure::new(format!(
-                "there is no group {group}: the last is {last}"
+                "no group {group}: the last is {last}"
             )));
         }
         let (_, byte) = self.geometry.desc_place(group);
@@ -172,9 +172,7 @@ impl Raw {
     pub fn slot(&self, ino: Ino) -> Result<Vec<u8>, Failure> {
         let Some((group, index)) = self.geometry.group_of_ino(ino) else {
             let last = self.geometry.inodes_count();
-            return Err(Failure::new(format!(
-                "there is no inode {ino}: the last is {last}"
-            )));
+            return Err(Failure::new(format!("no inode {ino}: the last is {last}")));
         };
         let table = self.desc(group)?.inode_table();
         let (block, byte) = self.geometry.inode_place(table, index);

@@ -65,17 +65,14 @@ impl fmt::Display for LocateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LocateError::Device(error) => error.fmt(f),
-            LocateError::NoTable => f.write_str("there is no partition table, or an empty one"),
+            LocateError::NoTable => f.write_str("the partition table is missing or empty"),
             LocateError::NoSuchPartition { number, table } if table.partitions.is_empty() => {
-                write!(
-                    f,
-                    "there is no partition {number}: the partition table is empty"
-                )
+                write!(f, "no partition {number}: the partition table is empty")
             }
             LocateError::NoSuchPartition { number, table } => {
                 write!(
                     f,
-                    "there is no partition {number} among the {}",
+                    "no partition {number} among the {}",
                     table.partitions.len()
                 )
             }

@@ -55,11 +55,7 @@ impl fmt::Display for TuneError {
         match self {
             TuneError::Unknown(name) => {
                 let known: Vec<&str> = TUNABLES.iter().map(|known| known.name).collect();
-                write!(
-                    f,
-                    "there is no {name} to change; there is {}",
-                    known.join(", ")
-                )
+                write!(f, "unknown name `{name}`; known are {}", known.join(", "))
             }
             TuneError::NotYet(name) => write!(f, "{name} can't be changed yet"),
             TuneError::Value { name, why } => write!(f, "{name}: {why}"),
@@ -311,7 +307,7 @@ fn text(value: &str, most: usize) -> Result<&[u8], String> {
 
 fn number(value: &str, most: u64) -> Result<u64, String> {
     let number = value.parse().ok().filter(|number| *number <= most);
-    number.ok_or_else(|| format!("`{value}` is no number from 0 to {most}"))
+    number.ok_or_else(|| format!("`{value}` is not a number from 0 to {most}"))
 }
 
 fn small(value: &str) -> Result<u16, String> {
@@ -342,7 +338,7 @@ fn percent(superblock: &Superblock) -> String {
 }
 
 fn set_percent(superblock: &mut Superblock, value: &str) -> Result<(), String> {
-    let wrong = || format!("`{value}` is no number from 0 to 50");
+    let wrong = || format!("`{value}` is not a number from 0 to 50");
     let (whole, part) = value.split_once('.').unwrap_or((value, ""));
     if part.len() > 4 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(wrong());
@@ -374,7 +370,8 @@ fn set_default_options(superblock: &mut Superblock, value: &str) -> Result<(), S
     let mut bits = superblock.default_mount_options() & !known;
     for word in value.split(',').filter(|word| !word.is_empty()) {
         let found = OPTIONS.iter().find(|(_, known)| *known == word);
-        let (mask, _) = found.ok_or_else(|| format!("`{word}` is no mount option by default"))?;
+        let (mask, _) =
+            found.ok_or_else(|| format!("`{word}` is not a mount option by default"))?;
         let is_mode = mask & DATA_MODE != 0;
         if is_mode && bits & DATA_MODE != 0 {
             return Err(format!("`{value}` says twice how data are journaled"));
@@ -388,7 +385,9 @@ fn set_default_options(superblock: &mut Superblock, value: &str) -> Result<(), S
 fn set_fast_commit(superblock: &mut Superblock, value: &str) -> Result<(), String> {
     let features = superblock.features();
     let features = match value {
-        "on" if !features.has(Feature::HAS_JOURNAL) => return Err("there is no journal".into()),
+        "on" if !features.has(Feature::HAS_JOURNAL) => {
+            return Err("the image has no journal".into());
+        }
         "on" => features.with(Feature::FAST_COMMIT),
         "off" => features.without(Feature::FAST_COMMIT),
         _ => return Err(format!("`{value}` is none of on, off")),
@@ -406,7 +405,7 @@ fn interval(seconds: u32) -> String {
 }
 
 fn seconds(value: &str) -> Result<u32, String> {
-    let wrong = || format!("`{value}` is no time: write 3600s, 30d, 4w, 6m or 0");
+    let wrong = || format!("invalid time `{value}`: write 3600s, 30d, 4w, 6m or 0");
     if value == "0" {
         return Ok(0);
     }

@@ -29,7 +29,7 @@ mod lead;
 pub use lead::Ended;
 use lead::Leader;
 
-/// Bytes of the tree's nodes: see the measurement in `docs/logtree.md`.
+/// Bytes of the tree's nodes: see the measurement in `results/fsync.md`.
 const NODE_BYTES: usize = 8192;
 
 /// How an item that is there is changed.

@@ -155,7 +155,7 @@ impl JournalDevice {
         let sb = Superblock::view(&bytes);
         if sb.magic() != superblock::MAGIC || !sb.features().has(Feature::JOURNAL_DEV) {
             return Err(bad(
-                "is no journal device; make one: lanefs mkfs -O journal_dev DEVICE",
+                "is not a journal device; make one: lanefs mkfs -O journal_dev DEVICE",
             ));
         }
         let block_size = BlockSize::from_log(sb.log_block_size())

@@ -116,7 +116,7 @@ impl Layout {
         let identity = Identity::of(options);
         let superblock = template::superblock(&shape, options, &identity)?;
         let geometry = Geometry::new(&superblock, size_bytes)
-            .map_err(|error| Error::Usage(format!("the plan is no geometry: {error}")))?;
+            .map_err(|error| Error::Usage(format!("the plan does not give a geometry: {error}")))?;
         if taken.last().is_some_and(|run| run.end().0 > shape.blocks) {
             return Err(Error::TooSmall {
                 what: "the data".into(),

@@ -91,7 +91,7 @@ sites! {
 
     // 5xx: directory entries.
     DirentLengthSmall = 500, "a directory entry is shorter than any can be";
-    DirentLengthUnaligned = 501, "a directory entry's length is no multiple of four";
+    DirentLengthUnaligned = 501, "a directory entry's length is not a multiple of four";
     DirentOverrun = 502, "a directory entry runs past the end of its block";
     DirentNearEnd = 503, "a directory entry leaves too little room before the end of its block";
     DirentNameLong = 504, "a directory entry is shorter than its name";
@@ -151,7 +151,7 @@ sites! {
     JournalChecksumType = 807, "the journal's checksums are of an unknown kind";
     JournalSuperblockChecksum = 808, "the journal superblock's checksum is wrong";
     RevokeLength = 809, "a revoke block says that it holds more than a block can";
-    JournalInode = 810, "the journal's inode is no regular file in use";
+    JournalInode = 810, "the journal's inode is not a regular file in use";
     JournalPointer = 811, "a block of the journal lies outside the file system";
     JournalOverlap = 812, "two blocks of the journal are one block of the device";
     JournalHole = 813, "the journal has a hole";

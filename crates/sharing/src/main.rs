@@ -27,7 +27,7 @@ usage: cargo xtask sharing [OPTION ...] [OPERATION[,OPERATION] ...]
   --json          the report in JSON
   --siblings      the workers' directories in one, and so in one group, not in groups apart
   --refills       also lines that are written rarely
-  --places N      so many places of each line (6)
+  --places N      how many places of each line are shown (6)
   --canary NAME   commit a mistake beside each operation: shared-counter, false-sharing, shared-reference, apart";
 
 /// Says something on the standard output; who does not listen any more does not matter.

@@ -249,7 +249,7 @@ fn check_left(recorded: &SeedRecord, closed: &CowDevice) -> Result<(), String> {
         false => {
             let left = recorded.left;
             Err(format!(
-                "{left:?} blocks and inodes were to be had, and {free:?} are free"
+                "{left:?} blocks and inodes were available, and {free:?} are free"
             ))
         }
     }

@@ -137,7 +137,7 @@ fn ratios(table: &Table, workers: &[usize], ours: usize, has_peer: bool) -> Vec<
     columns.push(column("goal".into(), "by the kernel's ext4, per core"));
     let title = format!("Everyday operations: by {}", other.label);
     let about = format!(
-        "Rates by those of {} with as many workers, round by round. Its way: {}.",
+        "Rates by those of {} with the same number of workers, round by round. Its way: {}.",
         other.label, other.way
     );
     let mut ratios = empty("core-ratios", &title, &about, columns);

@@ -171,10 +171,7 @@ fn alone(tables: &[Table], flush: Flush) -> Table {
         .flat_map(|(_, (_, what))| [format!("{what}: p50"), format!("{what}: p99")]);
     let columns = tables[0].columns.clone();
     let key = format!("fsync-alone-{}", flush.key());
-    let title = format!(
-        "fsync: how long one takes while there is no other; {}",
-        flush.said()
-    );
+    let title = format!("fsync: how long one takes alone; {}", flush.said());
     let about = "From the call to its return, one job: of the writing loads one long round, of the mixes medians of \
                  the rounds' percentiles.";
     let mut table = Table::new(&key, &title, about, rows.collect(), columns);

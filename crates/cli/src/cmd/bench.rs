@@ -24,8 +24,8 @@ use crate::json;
 /// Without --on, the engine alone is measured: on a fresh file system in memory, called by inode
 /// number; columns are the forms of the mechanisms that the bench is about. Each --on adds a
 /// directory, which is used by system calls. All take turns in each round; tables show medians, and
-/// half the range of the samples in percent. Above them stands how fast each device beneath is, as
-/// measured before, in half a second: sequential writes and reads, and a flush. Memory, files and
+/// half the range of the samples in percent. Above them is the speed of each device, measured before in half
+/// a second: sequential writes and reads, and a flush. Memory, files and
 /// directories are measured with new files or bytes, devices with what they hold.
 ///
 /// Benches:
@@ -57,7 +57,7 @@ pub struct Args {
     /// Rounds that count, after one that does not (default: 5)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
-    /// Seconds a sample, where it is not limited by work (default: 0.2)
+    /// Seconds for each sample, where it is not limited by work (default: 0.2)
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     time: Option<Duration>,
     /// Pairs of samples with one worker that compare the forms; 0 for none (default: 30)
@@ -72,7 +72,7 @@ pub struct Args {
     /// Other defaults: 2 rounds of 0.03 seconds, 6 pairs, a tenth of the work
     #[arg(long)]
     quick: bool,
-    /// What random choices follow from
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Mechanisms whose forms are columns, instead of the bench's own

@@ -28,7 +28,7 @@ pub struct BuildArgs {
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... IMAGE")]
     paths: Vec<OsString>,
     /// `auto` (what is needed, and at least 5% and 4 MiB free), `min` (the smallest that fits), `auto+SIZE`, `auto+N%`
-    /// (the smallest and so much more), or a size (K, M, G, T)
+    /// (the smallest and SIZE or N% more), or a size (K, M, G, T)
     #[arg(long, default_value = "auto", value_parser = parse_image_size, allow_hyphen_values = true)]
     size: Size,
     /// Owner and group of everything
@@ -43,19 +43,19 @@ pub struct BuildArgs {
     /// Leave out what this pattern matches (may be repeated)
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
-    /// Which image of a multi-platform OCI index
+    /// Choose an image of a multi-platform OCI index
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
     platform: Option<String>,
-    /// Which of several container images: a tag, name or digest
+    /// Choose one of several container images: a tag, name or digest
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
-    /// Make no lost+found
+    /// Do not make lost+found
     #[arg(long)]
     no_lost_found: bool,
-    /// Same input, same bytes: on any host, at any time (as when SOURCE_DATE_EPOCH is set)
+    /// Make the same bytes from the same input on any host, at any time (as with SOURCE_DATE_EPOCH)
     #[arg(long)]
     reproducible: bool,
-    /// Threads to read and copy with [default: one a core]
+    /// Number of threads that read and copy [default: one for each core]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
     /// Return only when the image is on the medium
@@ -100,7 +100,7 @@ impl BuildArgs {
     pub fn run(mut self, context: &Context) -> Result<(), Failure> {
         let output = match self.paths.pop() {
             Some(output) if !self.paths.is_empty() => PathBuf::from(output),
-            _ => return Err(Failure::usage("name what to build from, and the image")),
+            _ => return Err(Failure::usage("name the sources and the image")),
         };
         if self.owner.is_none() && self.table.is_none() && has_directory(&self.paths) {
             preload::refuse_if_static("name owners with --owner or --table, or build from a tar")?;

@@ -18,7 +18,7 @@ pub struct Chattr {
     /// IMAGE:PATH ..., or IMAGE followed by paths; in a script, paths
     #[arg(required = true, value_name = "IMAGE:PATH")]
     places: Vec<OsString>,
-    /// Directories with all below them
+    /// Change directories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
 }
@@ -61,7 +61,7 @@ fn of_letter(letter: char) -> Option<Flags> {
 /// Reads a change as chattr does.
 fn parse(text: &str) -> Result<Changed, String> {
     let wrong =
-        || format!("`{text}` is no change of flags: write +, - or = and letters of {LETTERS}");
+        || format!("invalid change of flags `{text}`: write +, - or = and letters of {LETTERS}");
     let mut letters = text.chars();
     let operator = letters.next().ok_or_else(wrong)?;
     let flags = letters.try_fold(Flags(0), |flags, letter| {

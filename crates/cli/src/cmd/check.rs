@@ -26,7 +26,7 @@ const USAGE: u8 = 16;
 /// Problems that are printed without -v.
 const SHOWN: usize = 200;
 
-/// Say whether a file system is sound, and what is wrong with it (never writes)
+/// Check a file system and report what is wrong with it (never writes)
 #[derive(Args)]
 pub struct CheckArgs {
     /// The image, a file or block device
@@ -48,7 +48,7 @@ pub struct CheckArgs {
     /// Write progress to this file descriptor, as e2fsck does (0: a word for each pass to standard error)
     #[arg(short = 'C', value_name = "FD")]
     progress: Option<RawFd>,
-    /// Use this many threads (0: as many as run at once)
+    /// Number of threads (0: one for each core)
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
     /// Print JSON (version 1)
@@ -126,7 +126,7 @@ impl CheckArgs {
         let all: u64 = report.counts.values().sum();
         let rest = all.saturating_sub(report.problems.len().min(shown) as u64);
         if rest > 0 {
-            writeln!(out, "... and {rest} more (-v shows what is kept)")?;
+            writeln!(out, "... and {rest} more (-v shows those that are kept)")?;
         }
         if !report.is_clean() {
             writeln!(out, "{image}: the file system has errors")?;

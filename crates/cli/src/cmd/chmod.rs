@@ -17,7 +17,7 @@ pub struct Chmod {
     /// IMAGE:PATH ..., or IMAGE followed by paths; in a script, paths
     #[arg(required = true, value_name = "IMAGE:PATH")]
     places: Vec<OsString>,
-    /// Directories with all below them
+    /// Change directories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
 }
@@ -113,7 +113,7 @@ impl Step {
 
 /// Reads permissions as chmod does.
 pub fn parse(text: &str) -> Result<Mode, String> {
-    let wrong = || format!("`{text}` is no mode: write 0644, or changes as u+x,go-w,a=rX");
+    let wrong = || format!("invalid mode `{text}`: write 0644, or changes as u+x,go-w,a=rX");
     if text.starts_with(|first: char| first.is_ascii_digit()) {
         let mode = u16::from_str_radix(text, 8).map_err(|_| wrong())?;
         return if mode <= 0o7777 {

@@ -9,16 +9,16 @@ use crate::failure::Failure;
 /// Set owner and group of files in an image
 #[derive(clap::Args)]
 pub struct Chown {
-    /// UID, UID:GID or :GID, as numbers (names mean what the image's system says, not this one)
+    /// UID, UID:GID or :GID, as numbers (names belong to the image's system, not this one)
     #[arg(value_parser = parse, value_name = "UID:GID")]
     owner: Owner,
     /// IMAGE:PATH ..., or IMAGE followed by paths; in a script, paths
     #[arg(required = true, value_name = "IMAGE:PATH")]
     places: Vec<OsString>,
-    /// Directories with all below them
+    /// Change directories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Symbolic links themselves, not what they lead to
+    /// Change symbolic links themselves, not their targets
     #[arg(long)]
     no_dereference: bool,
 }
@@ -34,10 +34,10 @@ fn parse(text: &str) -> Result<Owner, String> {
         "" => Ok(None),
         digits => match digits.parse() {
             // To system calls it means to leave the owner as it is.
-            Ok(u32::MAX) => Err(format!("{} is nobody's number in Linux", u32::MAX)),
+            Ok(u32::MAX) => Err(format!("{} is reserved in Linux", u32::MAX)),
             Ok(number) => Ok(Some(number)),
             Err(_) => Err(format!(
-                "`{text}` is no number; owners are given as UID:GID"
+                "invalid owner `{text}`: owners are given as UID:GID"
             )),
         },
     };

@@ -17,10 +17,10 @@ use crate::target::Target;
 /// What to copy and to keep, in either direction.
 #[derive(clap::Args, Clone, Copy)]
 pub struct CopyFlags {
-    /// Directories with all below them
+    /// Copy directories recursively
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// Keep modes, times and, as far as this user may, owners
+    /// Keep modes, times and, as far as this user may set them, owners
     #[arg(short, long)]
     pub preserve: bool,
     /// As -rp, and extended attributes, ACLs and hard links too
@@ -62,7 +62,7 @@ impl Change for CopyIn {
             Some((destination, sources)) if !sources.is_empty() => {
                 copy_all(context, fs, sources, Path::new(destination), self.flags)
             }
-            _ => Err(Failure::usage("name what to copy, and where to")),
+            _ => Err(Failure::usage("name the files to copy and the destination")),
         }
     }
 }

@@ -40,7 +40,7 @@ impl Args {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
         let (destination, sources) = match self.arguments.split_last() {
             Some((destination, sources)) if !sources.is_empty() => (destination, sources),
-            _ => return Err(Failure::usage("name what to copy, and where to")),
+            _ => return Err(Failure::usage("name the files to copy and the destination")),
         };
         self.flags.refuse_if_unseen()?;
         if copy_in::is_in_image(destination) {
@@ -172,7 +172,7 @@ fn place(
     }
     if count > 1 {
         return Err(Failure::new(format!(
-            "{} is no directory",
+            "{} is not a directory",
             destination.display()
         )));
     }
@@ -182,14 +182,14 @@ fn place(
     };
     if !parent.is_dir() {
         return Err(Failure::new(format!(
-            "{} is no directory",
+            "{} is not a directory",
             parent.display()
         )));
     }
     match destination.file_name() {
         Some(name) => Ok((parent.to_path_buf(), Some(name.as_bytes().to_vec()))),
         None => Err(Failure::new(format!(
-            "{} is no directory",
+            "{} is not a directory",
             destination.display()
         ))),
     }

@@ -25,7 +25,7 @@ pub struct Args {
     /// Inodes instead of space
     #[arg(short, long)]
     inodes: bool,
-    /// All numbers, as JSON
+    /// Print all numbers as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -21,7 +21,7 @@ pub struct Args {
     /// IMAGE, IMAGE:PATH, or IMAGE followed by paths
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     targets: Vec<OsString>,
-    /// Files too, not only directories
+    /// Include files, not only directories
     #[arg(short, long, conflicts_with = "summarize")]
     all: bool,
     /// One total for each path
@@ -30,13 +30,13 @@ pub struct Args {
     /// Sizes with units (4.0K, 23M)
     #[arg(short, long)]
     human_readable: bool,
-    /// Lengths of files instead of the space they take
+    /// Print file sizes instead of allocated space
     #[arg(long)]
     apparent_size: bool,
     /// In bytes; as --apparent-size
     #[arg(short, long)]
     bytes: bool,
-    /// Files with several names, once for each
+    /// Count files with several names once for each name
     #[arg(short = 'l', long)]
     count_links: bool,
     /// A grand total at the end

@@ -21,7 +21,7 @@ mod find;
 mod journal;
 mod orphan;
 
-/// One structure in words, as it lies on the disk (nothing is replayed)
+/// Print one on-disk structure in words (nothing is replayed)
 #[derive(Args)]
 pub struct DumpArgs {
     /// The image, a file or block device
@@ -31,7 +31,7 @@ pub struct DumpArgs {
     /// Use the copy of the superblock at this place, in units of 1 KiB (as mount's sb=)
     #[arg(long, value_name = "KIB")]
     superblock: Option<u64>,
-    /// Read an image that another program uses, with a warning: what is read may be half changed
+    /// Read an image that another program uses, with a warning: the contents may be half changed
     #[arg(long)]
     in_use: bool,
     #[command(subcommand)]
@@ -47,7 +47,7 @@ enum What {
         #[arg(long, value_name = "N", default_value_t = 0)]
         group: u32,
     },
-    /// A group: its descriptor and what lies at its start
+    /// A group: its descriptor and the metadata at its start
     Group {
         /// Its number
         number: u32,
@@ -58,7 +58,7 @@ enum What {
         #[arg(value_name = "PATH|<INO>")]
         file: String,
     },
-    /// A block's bytes, and what is known about it
+    /// A block's bytes, and its use
     Block {
         /// Its number
         number: u64,

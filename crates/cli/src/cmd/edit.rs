@@ -25,7 +25,7 @@ const AFTER: &str = "Words are quoted as in sh; # begins a comment. Nothing is e
 /// Bytes of a script: all of it is in memory, read and understood, before it begins.
 const LONGEST: u64 = 16 << 20;
 
-/// Change an image by a script: the commands that change images, one a line, without the image's name
+/// Change an image by a script of commands, one on each line, without the image's name
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub struct Args {
@@ -34,7 +34,7 @@ pub struct Args {
     /// A file with the script, or - for standard input
     #[arg(default_value = "-")]
     script: PathBuf,
-    /// All or nothing, also when the power fails; refused where the script does not fit one transaction
+    /// Apply all or nothing, also if the power fails; refused if the script does not fit one transaction
     #[arg(long)]
     atomic: bool,
     #[command(flatten)]

@@ -20,26 +20,26 @@ use crate::target::Target;
 
 /// Extract an image into a directory or a tar archive
 ///
-/// A directory gets all that this user may restore: as root owners, modes, devices, extended attributes, ACLs,
-/// nanoseconds, hard links and holes. A tar gets all of it but sockets, whoever asks. An empty lost+found is left out.
-/// A file that fails, or is interrupted, is not there at all.
+/// A directory gets everything that this user may restore: for root owners, modes, devices, extended
+/// attributes, ACLs, nanoseconds, hard links and holes. A tar gets all of it except sockets, for every user.
+/// An empty lost+found is left out. A file that fails or is interrupted is removed.
 #[derive(clap::Args)]
 #[command(override_usage = "lanefs extract [OPTIONS] IMAGE[:PATH] DEST")]
 pub struct Args {
-    /// IMAGE[:PATH], or IMAGE and PATH; then the destination: a directory (made if it is not there), a file whose name
-    /// ends in .tar, or - for a tar on standard output
+    /// IMAGE[:PATH], or IMAGE and PATH; then the destination: a directory (created if it does not exist), a file whose
+    /// name ends in .tar, or - for a tar on standard output
     #[arg(required = true, num_args = 1.., value_name = "IMAGE[:PATH] DEST")]
     arguments: Vec<OsString>,
     /// Replace files that exist in the destination
     #[arg(long)]
     overwrite: bool,
-    /// Leave owners and groups as they come
+    /// Do not set owners and groups
     #[arg(long)]
     no_owner: bool,
     /// Leave out extended attributes, ACLs and capabilities
     #[arg(long)]
     no_xattrs: bool,
-    /// How many threads work at once
+    /// Number of threads
     #[arg(
         short = 'j',
         long,

@@ -19,12 +19,12 @@ use crate::{format, json};
 /// Find files of an image
 #[derive(clap::Args)]
 #[command(after_help = "\
-The expression is that of find: tests joined by -a (or nothing) and -o, turned round by ! or -not, grouped by ( ).
+The expression is that of find: tests joined by -a (or nothing) and -o, negated by ! or -not, grouped by ( ).
 Tests: -name -iname -path -ipath -type -size -empty -perm -uid -gid -links -inum -newer -mtime -mmin -samefile -true
   -false.  Bounds: -maxdepth N, -mindepth N.  Actions: -print, -print0, -ls, -prune, -quit.
 Options of lanefs stand before the image: lanefs find --json disk.img:/etc -name '*.conf'")]
 pub struct Args {
-    /// All there is to know of what is found, as JSON
+    /// Print everything about the files that are found, as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

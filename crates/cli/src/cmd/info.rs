@@ -25,7 +25,7 @@ use frag::Frag;
 use journal::Journal;
 use users::{Need, Use};
 
-/// What the file system is, how full, in which state, and who can use it
+/// Show size, state and features of a file system, and the programs that can use it
 #[derive(Args)]
 pub struct InfoArgs {
     /// The image, a file or block device
@@ -35,7 +35,7 @@ pub struct InfoArgs {
     /// Print every field of the superblock too
     #[arg(short, long)]
     all: bool,
-    /// Print how large the runs of free blocks are, and in how many pieces files lie
+    /// Print how large the runs of free blocks are, and how many extents files have
     #[arg(long)]
     frag: bool,
     /// Print JSON (version 1)

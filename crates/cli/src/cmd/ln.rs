@@ -9,10 +9,10 @@ use crate::change::{Change, Editing, target_of};
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// Give a file of an image one more name, or make a symbolic link in it
+/// Make hard links and symbolic links in an image
 #[derive(clap::Args)]
 pub struct Ln {
-    /// TARGET LINK: without -s both are places in the image, with it the target is any text
+    /// TARGET LINK: without -s both are places in the image, with it TARGET is any text
     #[arg(required = true, num_args = 2..=3, value_names = ["TARGET", "IMAGE:PATH"])]
     places: Vec<OsString>,
     /// A symbolic link

@@ -23,10 +23,10 @@ pub struct Args {
     /// IMAGE, IMAGE:PATH, or IMAGE followed by paths
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     targets: Vec<OsString>,
-    /// One entry a line, with mode, links, owner, group, size, time
+    /// Long format: mode, links, owner, group, size, time
     #[arg(short, long)]
     long: bool,
-    /// Entries that begin with a dot, too
+    /// Include entries that begin with a dot
     #[arg(short, long, overrides_with = "almost_all")]
     all: bool,
     /// As -a, but without `.` and `..`
@@ -41,25 +41,25 @@ pub struct Args {
     /// Sizes with units (4.0K, 23M)
     #[arg(short, long)]
     human_readable: bool,
-    /// What is in directories, too, all the way down
+    /// List directories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Directories themselves, not what is in them
+    /// List directories themselves, not their entries
     #[arg(short, long)]
     directory: bool,
-    /// One name a line
+    /// One name on each line
     #[arg(short = '1')]
     one: bool,
-    /// The newest first
+    /// Sort by time, newest first
     #[arg(short = 't', conflicts_with = "by_size")]
     by_time: bool,
-    /// The biggest first
+    /// Sort by size, largest first
     #[arg(short = 'S')]
     by_size: bool,
-    /// In the opposite order
+    /// Reverse the order
     #[arg(short, long)]
     reverse: bool,
-    /// All there is to know, as JSON
+    /// Print everything as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -206,7 +206,7 @@ impl Listing<'_> {
                     if met.insert(row.metadata.ino) {
                         stack.push((path, row.metadata.ino));
                     } else {
-                        self.complain_of(&path, "a directory that also lies elsewhere")?;
+                        self.complain_of(&path, "a directory that is also elsewhere in the tree")?;
                     }
                 }
             }

@@ -22,7 +22,7 @@ use grid::Grid;
 pub(in crate::cmd) use survey::Progress;
 use survey::Survey;
 
-/// A picture of the block groups: metadata, data by how many pieces its files are in, free space
+/// Draw the block groups: metadata, data by the number of pieces of its file, free space
 #[derive(Args)]
 pub struct MapArgs {
     /// The image, a file or block device

@@ -15,7 +15,7 @@ pub struct Mkdir {
     /// IMAGE:PATH ..., or IMAGE followed by paths; in a script, paths
     #[arg(required = true, value_name = "IMAGE:PATH")]
     places: Vec<OsString>,
-    /// Those above it too, where they are missing; it may exist
+    /// Make missing parents too; the directory may exist
     #[arg(short, long)]
     parents: bool,
     /// Permissions, as chmod takes them

@@ -17,17 +17,17 @@ use crate::progress::human_bytes;
 /// Make an empty file system in a file or on a block device
 #[derive(Args)]
 pub struct MkfsCommand {
-    /// The file (made if it isn't there) or block device
+    /// The file (created if it does not exist) or block device
     image: PathBuf,
     /// Size: a number with K, M, G or T, or of blocks [default: that of the file or device]
     size: Option<OsString>,
-    /// Only say what would be made
+    /// Only show what would be made
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Overwrite a file system, partition table or other content that is there
+    /// Overwrite an existing file system, partition table or other content
     #[arg(short = 'F', long)]
     force: bool,
-    /// Make no lost+found
+    /// Do not make lost+found
     #[arg(long)]
     no_lost_found: bool,
     #[command(flatten)]
@@ -137,7 +137,7 @@ fn explain(path: &Path, error: MakeError) -> Failure {
                 )
             });
             failure.hint(format!(
-                "-F goes on nevertheless; these partitions are there:\n{}",
+                "-F makes it nevertheless; the disk has these partitions:\n{}",
                 lines.collect::<Vec<_>>().join("\n")
             ))
         }

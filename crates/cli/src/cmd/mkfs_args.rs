@@ -11,7 +11,7 @@ pub struct MkfsArgs {
     /// ext2, ext3 or ext4
     #[arg(short = 't', value_name = "TYPE")]
     fs_type: Option<String>,
-    /// A profile: default, floppy, small, big, huge, news, largefile, largefile4
+    /// Profile: default, floppy, small, big, huge, news, largefile, largefile4
     #[arg(short = 'T', value_name = "USAGE")]
     usage_type: Option<String>,
     /// Features to add, or with ^ to leave out
@@ -20,16 +20,16 @@ pub struct MkfsArgs {
     /// Only what these programs can read: debian12, grub2 or mke2fs-1.46
     #[arg(long, value_name = "NAME")]
     compat: Option<String>,
-    /// Bytes a block: 1024 to 65536; at least so many with a minus before them
+    /// Block size, 1024 to 65536; -BYTES: at least this size
     #[arg(short = 'b', value_name = "[-]BYTES", allow_hyphen_values = true)]
     block_size: Option<String>,
-    /// Bytes a cluster (with -O bigalloc)
+    /// Cluster size (with -O bigalloc)
     #[arg(short = 'C', value_name = "BYTES")]
     cluster_size: Option<String>,
-    /// One inode for so many bytes of the image
+    /// Bytes of the image for each inode
     #[arg(short = 'i', value_name = "BYTES")]
     inode_ratio: Option<String>,
-    /// Bytes an inode
+    /// Size of an inode
     #[arg(short = 'I', value_name = "BYTES")]
     inode_size: Option<String>,
     /// Number of inodes
@@ -44,10 +44,10 @@ pub struct MkfsArgs {
     /// Percent of the blocks that only root may use
     #[arg(short = 'm', value_name = "PERCENT")]
     reserved_percent: Option<String>,
-    /// Where it was last mounted
+    /// Directory of the last mount
     #[arg(short = 'M', value_name = "DIRECTORY")]
     last_mounted: Option<String>,
-    /// Have a journal, whatever the type
+    /// Make a journal, whatever the type
     #[arg(short = 'j')]
     journal: bool,
     /// The journal: size=MIB, fast_commit_size=KIB, location=BLOCK, device=UUID
@@ -56,10 +56,10 @@ pub struct MkfsArgs {
     /// stride=, stripe_width=, resize=, lazy_itable_init=, hash_seed=, root_owner=, ... (see docs/mkfs.md)
     #[arg(short = 'E', value_name = "NAME[=VALUE],...")]
     extended: Vec<String>,
-    /// Groups a flex group
+    /// Groups in a flex group
     #[arg(short = 'G', value_name = "COUNT")]
     groups_per_flex: Option<String>,
-    /// Blocks a group
+    /// Blocks in a group
     #[arg(short = 'g', value_name = "BLOCKS")]
     blocks_per_group: Option<String>,
     /// On errors: continue, remount-ro or panic

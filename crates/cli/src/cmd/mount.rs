@@ -38,38 +38,35 @@ const OVER: u8 = b'.';
 /// What tells that the mount stopped accepting changes.
 const STOPPED: u8 = b'!';
 
-/// Mount an image on a directory through FUSE, to be used like any file system
+/// Mount an image on a directory through FUSE
 ///
-/// As root, or for any user through fusermount3. It is unmounted by `lanefs umount DIR`, which waits until the image is
-/// closed; by `umount` or `fusermount3 -u`; or by SIGTERM. The image is then clean. Nobody else can use it meanwhile.
+/// Root can mount, and other users through fusermount3. `lanefs umount DIR` unmounts and waits until the image is
+/// closed. `umount`, `fusermount3 -u` and SIGTERM unmount, too. The image is then clean. Nobody else can use it
+/// meanwhile.
 #[derive(clap::Args)]
 #[command(after_help = "Options of -o, separated by commas:
-  ro, rw               read only, or to be written to (default)
-  allow_other          let other users in (means default_permissions)
-  default_permissions  the kernel checks owners and modes; without it, who may enter may do all
-  noload               do without the journal: with ro, leave out what is only in it; else the image must be
-                       clean, and a crash leaves it to e2fsck
-  commit=SECONDS       how long a change may be only in memory (default 5)
+  ro, rw               read only; read and write (default)
+  allow_other          let other users in (implies default_permissions)
+  default_permissions  let the kernel check owners and modes; without it, a user of the mount may do everything
+  noload               do not use the journal. With ro: leave out what is only in it. Otherwise the image must
+                       be clean, and a crash leaves it to e2fsck
+  commit=SECONDS       how long a change may be in memory only (default 5)
   errors=continue|remount-ro|panic
                        what to do when the image turns out to be corrupt (panic: change nothing more, at once)
   data=ordered|writeback, journal_async_commit, fast_commit|nofast_commit
                        as for ext4
-  discard, nodiscard   tell the device or file which blocks are free, or not; else what the superblock says
+  discard, nodiscard   tell the device or file which blocks are free, or not (default: the superblock's options)
   bsdgroups, sysvgroups
-                       whose group new files are: their directory's, or their maker's; else what the superblock says
+                       new files belong to their directory's group, or to their maker's (default: the
+                       superblock's options)
   noatime, relatime, strictatime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
   threads=N            how many requests are answered at once
   inode_cache=SIZE, metadata_cache=SIZE, live_cache=SIZE (default 32M each),
   group_cache=SIZE, staged_cache=SIZE (default 64M each)
-                       memory for inodes; metadata as read; metadata that changed; which blocks
-                       are free; what is committed and not yet written home. What is in use stays
-                       beyond it
-  orphan=lockless|locked|list, stream_goal=hashed|inode|global, group_lock=try|wait,
-  mb_optimize_scan=1|0, prealloc=on|off, inode_lookup=rcu|locked,
-  dir_ireserve=auto|off|low|normal|high|N, log_update=inplace|insert,
-  log_use=auto|always
-                       which form of a mechanism is used
+                       memory for inodes; metadata as read; changed metadata; free blocks of groups;
+                       committed metadata that is not written home. What is in use is not counted
+Further options choose the form of a mechanism: see docs/scaling.md.
 
 Exit status: 0 mounted (with -f: unmounted), 1 a wrong option, 2 usage, 32 not mounted.")]
 pub struct Args {
@@ -387,7 +384,7 @@ fn try_to_unmount(context: &Context, unmounter: &Unmounter, is_first: bool) {
         Err(MountError::Busy(directory)) if is_first => {
             let (shown, seconds) = (directory.display(), (PAUSE * TRIES).as_secs());
             context.note(format_args!(
-                "{shown} is in use; what is open is cut off in {seconds} s"
+                "{shown} is in use; open files are cut off in {seconds} s"
             ));
         }
         Err(MountError::Busy(_)) => {}

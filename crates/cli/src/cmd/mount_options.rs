@@ -169,7 +169,7 @@ impl Settings {
 }
 
 fn unknown(name: &str) -> Failure {
-    wrong(format!("{name} is no option of lanefs mount"))
+    wrong(format!("unknown option `{name}`"))
 }
 
 fn wrong(message: impl std::fmt::Display) -> Failure {

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// Rename files in an image, or move them to another directory of it
 #[derive(clap::Args)]
 pub struct Mv {
-    /// What to move, as IMAGE:PATH ..., or IMAGE followed by paths; then where to: a directory, or a name
+    /// The files, as IMAGE:PATH ..., or IMAGE followed by paths; then the destination: a directory, or a name
     #[arg(required = true, num_args = 2.., value_name = "IMAGE:PATH")]
     places: Vec<OsString>,
     /// Fail if the name exists
@@ -28,7 +28,7 @@ impl Change for Mv {
     fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         let (destination, sources) = match self.places.split_last() {
             Some((destination, sources)) if !sources.is_empty() => (destination, sources),
-            _ => return Err(Failure::usage("name what to move, and where to")),
+            _ => return Err(Failure::usage("name the files to move and the destination")),
         };
         let flag = match self.no_clobber {
             true => RenameFlag::NoReplace,

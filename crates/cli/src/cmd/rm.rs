@@ -14,13 +14,13 @@ pub struct Rm {
     /// IMAGE:PATH ..., or IMAGE followed by paths; in a script, paths
     #[arg(required = true, value_name = "IMAGE:PATH")]
     places: Vec<OsString>,
-    /// Directories with all below them
+    /// Remove directories recursively
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Empty directories
     #[arg(short, long)]
     dir: bool,
-    /// Do not fail for what is not there
+    /// Ignore files that do not exist
     #[arg(short, long)]
     force: bool,
 }

@@ -10,26 +10,26 @@ use crate::context::Context;
 use crate::failure::Failure;
 
 const AFTER: &str = "A value is text (in double quotes or not, \\\\, \\\" and \\ooo as in C), 0x... in hexadecimal, or \
-    0s... in base64. lanefs stat shows what a file has.";
+    0s... in base64. lanefs stat shows the attributes of a file.";
 
 /// Set or remove extended attributes of files in an image
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["name", "remove"])))]
 pub struct Setfattr {
-    /// Set this attribute: user.NAME, trusted.NAME, security.NAME
+    /// The attribute to set: user.NAME, trusted.NAME, security.NAME
     #[arg(short, long)]
     name: Option<OsString>,
-    /// To this value; without it, to an empty one
+    /// The value; without it, an empty one
     #[arg(short, long, requires = "name", allow_hyphen_values = true, value_parser = value)]
     value: Option<Value>,
     /// Remove this attribute
     #[arg(short = 'x', long, value_name = "NAME")]
     remove: Option<OsString>,
-    /// Say more; twice for still more (-v is the value here, as in setfattr)
+    /// Print more; twice for still more (-v is the value here, as in setfattr)
     #[arg(id = "verbose", long = "verbose", action = clap::ArgAction::Count)]
     _verbose: u8,
-    /// Of a symbolic link itself, not of what it leads to
+    /// Change a symbolic link itself, not its target
     #[arg(long)]
     no_dereference: bool,
     /// IMAGE:PATH ..., or IMAGE followed by paths; in a script, paths

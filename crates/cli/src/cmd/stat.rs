@@ -12,7 +12,7 @@ use crate::images::Images;
 use crate::target::Target;
 use crate::{format, json};
 
-/// Show all that is known of files of an image
+/// Show all metadata of files of an image
 #[derive(clap::Args)]
 pub struct Args {
     /// IMAGE:PATH, or IMAGE followed by paths

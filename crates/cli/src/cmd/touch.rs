@@ -8,22 +8,22 @@ use crate::change::{Change, Editing, paths};
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// Set the times of files in an image; make empty files where there are none
+/// Set the times of files in an image; create files that do not exist
 #[derive(clap::Args)]
 pub struct Touch {
     /// IMAGE:PATH ..., or IMAGE followed by paths; in a script, paths
     #[arg(required = true, value_name = "IMAGE:PATH")]
     places: Vec<OsString>,
-    /// This time, not now: 2026-11-20, 2026-11-20T12:00:00, 2026-11-20T12:00:00Z, or @SECONDS since 1970
+    /// Use this time instead of now: 2026-11-20, 2026-11-20T12:00:00, 2026-11-20T12:00:00Z, or @SECONDS since 1970
     #[arg(short, long, value_name = "TIME", value_parser = parse)]
     date: Option<Timestamp>,
-    /// Only the time of last access
+    /// Change only the access time
     #[arg(short, conflicts_with = "modified")]
     accessed: bool,
-    /// Only the time of last change
+    /// Change only the modification time
     #[arg(short)]
     modified: bool,
-    /// Make no file
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
 }
@@ -58,7 +58,7 @@ impl Change for Touch {
 }
 
 fn parse(text: &str) -> Result<Timestamp, String> {
-    let wrong = || format!("`{text}` is no time: write 2026-11-20T12:00:00 or @SECONDS");
+    let wrong = || format!("invalid time `{text}`: write 2026-11-20T12:00:00 or @SECONDS");
     let stamp = if let Some(seconds) = text.strip_prefix('@') {
         let (seconds, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
         if fraction.len() > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -19,19 +19,19 @@ pub struct Args {
     /// IMAGE, IMAGE:PATH, or IMAGE followed by paths
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     targets: Vec<OsString>,
-    /// Entries that begin with a dot, too
+    /// Include entries that begin with a dot
     #[arg(short, long)]
     all: bool,
     /// Directories only
     #[arg(short, long)]
     directories: bool,
-    /// At most so many levels deep
+    /// At most N levels deep
     #[arg(short = 'L', long, value_name = "N")]
     level: Option<usize>,
-    /// Sizes beside the names
+    /// Print sizes next to the names
     #[arg(short, long)]
     size: bool,
-    /// All there is to know, as JSON: a flat list of paths
+    /// Print everything as JSON: a flat list of paths
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 /// Set the size of files in an image
 #[derive(clap::Args)]
 pub struct Truncate {
-    /// The new size; with + or - before it, so much more or less (suffixes K, M, G, T)
+    /// The new size; with + or - the change (suffixes K, M, G, T)
     #[arg(short, long, value_name = "SIZE", allow_hyphen_values = true, value_parser = parse)]
     size: Size,
     /// IMAGE:PATH ..., or IMAGE followed by paths; in a script, paths

@@ -25,17 +25,18 @@ const ATTRIBUTE_BYTES: usize = 1 << 16;
 /// What a mount's state is called.
 const STATE: &str = "state";
 
-/// Show and change how a mounted file system works, or what an image's superblock says
+/// Show and change settings of a mounted file system, or of an image's superblock
 ///
-/// On the directory of a mount by lanefs: the form of each mechanism, which can be changed at any time by root or who
-/// mounted; its state (writing, read-only, or stopped, since when and why); and counters. On an image that nobody uses:
-/// what tune2fs changes as well; several changes are one write.
+/// On the directory of a mount by lanefs: the form of each mechanism, which root and the user who mounted it
+/// can change at any time; its state (writing, read-only, or stopped, since when and why); and counters. On
+/// an image that is not in use: settings of the superblock that tune2fs changes, too; several changes are one
+/// write.
 #[derive(clap::Args)]
 #[command(
     after_help = "Of an image: label, errors, reserved_percent, reserved_blocks, reserved_uid, reserved_gid,
 default_mount_opts, mount_opts, max_mount_count, mount_count, check_interval, stride, stripe_width,
 hash_alg, fast_commit.
-Without a name all are shown, with the values that they take."
+Without a name all are shown, with their possible values."
 )]
 pub struct Args {
     /// An image, or the directory where one is mounted
@@ -49,7 +50,7 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     image: ImageArgs,
-    /// Show an image that another program uses, with a warning: what is read may be half changed
+    /// Show an image that another program uses, with a warning: the contents may be half changed
     #[arg(long)]
     in_use: bool,
 }
@@ -95,7 +96,7 @@ impl Args {
         let mut counted = counters;
         if !self.settings.is_empty() {
             if let Some(name) = asked.iter().find(|name| !is_there(name, &all, &counted)) {
-                return Err(Failure::new(format!("there is no {name}")).at(self.place.display()));
+                return Err(Failure::new(format!("unknown name `{name}`")).at(self.place.display()));
             }
             let is_asked = |name: &str| asked.contains(&name);
             all.retain(|shown| is_asked(&shown.name));
@@ -289,7 +290,7 @@ fn switch(directory: &Path, changes: &[(&str, &str)]) -> Result<(), Failure> {
         let all: Vec<&str> = forms.iter().map(|form| form.name.as_str()).collect();
         let all = all.join(", ");
         return Err(Failure::usage(format!(
-            "there is no {name} to change; there is {all}"
+            "unknown name `{name}`; known are {all}"
         )));
     }
     for (name, value) in changes {
@@ -307,7 +308,7 @@ fn switch(directory: &Path, changes: &[(&str, &str)]) -> Result<(), Failure> {
             }
             Errno::PERM | Errno::ACCESS => Failure::new(error)
                 .at(directory.display())
-                .hint("root and who mounted it may change it"),
+                .hint("root and the user who mounted it may change it"),
             error => Failure::new(error).at(directory.display()),
         })?;
     }

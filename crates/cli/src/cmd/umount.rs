@@ -24,12 +24,12 @@ const LOOKS_IN_SILENCE: u32 = 100;
 /// Unmount a directory that `lanefs mount` mounted, and wait until the image is clean
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit status: 0 unmounted and all is written, 2 usage, 32 not unmounted, or not all could be written."
+    after_help = "Exit status: 0 unmounted and everything written, 2 usage, 32 not unmounted or not all written."
 )]
 pub struct Args {
     /// The directory
     directory: PathBuf,
-    /// Detach it now, although files on it are open; the image is closed with the last of them
+    /// Detach it now, even if files on it are open; the image is closed with the last of them
     #[arg(short, long)]
     lazy: bool,
 }
@@ -52,7 +52,9 @@ impl Args {
         unmounted.map_err(|error| {
             let failure = Failure::new(&error).status(UNMOUNT_FAILED);
             match error {
-                MountError::Busy(_) => failure.hint("close what is open there, or use --lazy"),
+                MountError::Busy(_) => {
+                    failure.hint("close the files that are open there, or use --lazy")
+                }
                 _ => failure,
             }
         })?;
@@ -77,7 +79,7 @@ impl Args {
                     Failure::new("not everything could be written home").at(image.display());
                 let failure = failure.status(UNMOUNT_FAILED);
                 Err(failure.hint(
-                    "what was synced is in its journal, which whoever opens it next replays; without one, run e2fsck",
+                    "synced changes are in its journal, and replayed when it is opened; without a journal, run e2fsck",
                 ))
             }
         }

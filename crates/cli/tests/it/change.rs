@@ -232,12 +232,12 @@ fn what_cannot_be_changed_says_why() {
             1,
             "file exists",
         ),
-        (&["chmod", "9z", &fixture.at("/big")], 2, "is no mode"),
-        (&["chown", "root", &fixture.at("/big")], 2, "is no number"),
+        (&["chmod", "9z", &fixture.at("/big")], 2, "invalid mode"),
+        (&["chown", "root", &fixture.at("/big")], 2, "invalid owner"),
         (
             &["chown", "4294967295", &fixture.at("/big")],
             2,
-            "is nobody's number",
+            "is reserved in Linux",
         ),
         (
             &["ln", &fixture.at("/dir"), &fixture.at("/x")],
@@ -423,7 +423,7 @@ fn a_slash_at_the_end_asks_for_a_directory() {
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        assert!(error(&output).contains("/none/ is no directory"));
+        assert!(error(&output).contains("/none/ is not a directory"));
     }
     ok(["mkdir", &place]);
     ok(["mv", &place, &fixture.at("/other/")]);

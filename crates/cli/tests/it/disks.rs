@@ -76,7 +76,7 @@ fn partitions_of_a_gpt_disk_are_listed_and_read() {
     let output = run(["ls", "--partition", "3", disk]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        error(&output).contains("there is no partition 3"),
+        error(&output).contains("no partition 3"),
         "{}",
         error(&output)
     );

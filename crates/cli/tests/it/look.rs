@@ -132,7 +132,7 @@ fn info_agrees_with_dumpe2fs() {
         assert_eq!(info["state"]["clean"], true, "{name}");
         let human = stdout(&["info", "-a", text(&image)]);
         assert!(
-            human.contains("Who can use it") && !human.contains("WRONG"),
+            human.contains("Programs that can use it") && !human.contains("WRONG"),
             "{human}"
         );
     }

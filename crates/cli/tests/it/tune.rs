@@ -92,10 +92,10 @@ fn what_cant_be_changed_is_refused_by_name_and_nothing_is() {
     for (word, text) in [
         ("uuid=random", "uuid can't be changed yet"),
         ("fast_commit=yes", "`yes` is none of on, off"),
-        ("speed=11", "there is no speed to change; there is label"),
+        ("speed=11", "unknown name `speed`; known are label"),
         ("label=seventeen letters", "more than 16 bytes"),
         ("errors=ignore", "none of continue, remount-ro, panic"),
-        ("speed", "there is no speed"),
+        ("speed", "unknown name `speed`"),
     ] {
         let output = run(["tune", path.to_str().unwrap(), "mount_count=7", word]);
         assert_eq!(output.status.code(), Some(2), "{word}");
@@ -198,7 +198,7 @@ fn an_area_for_fast_commits_is_made_and_taken_away() {
     let path = make(folder.path(), &["-O", "^has_journal"]);
     let output = run(["tune", path.to_str().unwrap(), "fast_commit=on"]);
     assert!(
-        error(&output).contains("there is no journal"),
+        error(&output).contains("the image has no journal"),
         "{}",
         error(&output)
     );

@@ -142,9 +142,9 @@ fn what_is_not_there_is_refused(mount: &Path) {
             "dir_ireserve=5000",
             "dir_ireserve is one of auto, off, low, normal, high, or 2 to 4096",
         ),
-        ("speed=11", "there is no speed to change; there is orphan"),
-        ("label=root", "there is no label to change"),
-        ("speed", "there is no speed"),
+        ("speed=11", "unknown name `speed`; known are orphan"),
+        ("label=root", "unknown name `label`"),
+        ("speed", "unknown name `speed`"),
     ] {
         let output = lanefs().arg("tune").arg(mount).arg(word).output().unwrap();
         assert!(!output.status.success());
@@ -194,7 +194,7 @@ fn others_may_look_but_not_switch_and_lists_show_nothing() {
     let refused = as_nobody("orphan=list");
     assert!(!refused.status.success());
     assert!(
-        said(&refused).contains("who mounted it may change it"),
+        said(&refused).contains("the user who mounted it may change it"),
         "{}",
         said(&refused)
     );

@@ -81,7 +81,7 @@ fn check_lost_found(tree: &Tree, shape: &Shape) -> Result<(), PlanError> {
     match tree.find(LOST_FOUND_NAME) {
         Some(id) if shape.lost_found && !tree.is_directory(id) => Err(PlanError::Node {
             path: tree.path(id).escape_ascii().to_string(),
-            problem: "it is no directory; leave it out, or use --no-lost-found".into(),
+            problem: "it is not a directory; leave it out, or use --no-lost-found".into(),
         }),
         None if shape.lost_found => check_lost_found_xattrs(tree, shape),
         _ => Ok(()),

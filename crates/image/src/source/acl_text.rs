@@ -92,7 +92,7 @@ pub(super) fn to_xattr(
 
 /// Tag, id and permissions of one entry.
 fn entry(text: &str, lookup: impl Fn(Who, &str) -> Option<u32>) -> Result<(u16, u32, u16), String> {
-    let malformed = || format!("`{}` is no entry of an ACL", text.escape_debug());
+    let malformed = || format!("`{}` is not an entry of an ACL", text.escape_debug());
     // Some programs write the entries of a default ACL as `default:user::rwx`.
     let text = text
         .strip_prefix("default:")

@@ -316,7 +316,7 @@ impl Visitor for Apply<'_> {
         self.image.1 |= path == b"manifest.json" || path == b"index.json";
         if path.is_empty() {
             if !matches!(entry.what, What::Directory) {
-                return Err("an entry without a name is no directory".into());
+                return Err("an entry without a name is not a directory".into());
             }
             let node = self.node(S_IFDIR, &entry, &entry.xattrs)?;
             self.builder.overlay(self.base, &node);

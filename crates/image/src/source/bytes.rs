@@ -102,7 +102,11 @@ pub fn image(bytes: &[u8]) -> Result<Tree, SourceError> {
     let mut builder = Builder::new();
     match oci::in_archive(&archive)? {
         Some(image) => image.add(&mut builder, 0, &Excludes::default(), (None, None), 1)?,
-        None => return Err(SourceError::Usage("this is no archive of an image".into())),
+        None => {
+            return Err(SourceError::Usage(
+                "this is not an archive of an image".into(),
+            ));
+        }
     }
     let mut tree = builder.finish();
     tree.number_xattrs();

@@ -57,7 +57,7 @@ pub(super) fn to_xattr(text: &str) -> Result<[u8; 20], String> {
     // Effective, inheritable, permitted.
     let mut sets = [0_u64; 3];
     for clause in text.split_whitespace() {
-        let wrong = || format!("`{}` is no capability", clause.escape_debug());
+        let wrong = || format!("`{}` is not a capability", clause.escape_debug());
         let start = clause.find(['=', '+', '-']).ok_or_else(wrong)?;
         let mut mask = 0;
         for name in clause[..start].split(',').filter(|name| !name.is_empty()) {
@@ -66,7 +66,7 @@ pub(super) fn to_xattr(text: &str) -> Result<[u8; 20], String> {
             mask |= match NAMES.iter().position(known) {
                 _ if name == "all" => (1 << NAMES.len()) - 1,
                 Some(number) => 1 << number,
-                None => return Err(format!("`{}` is no capability", name.escape_debug())),
+                None => return Err(format!("`{}` is not a capability", name.escape_debug())),
             };
         }
         if start == 0 {

@@ -100,14 +100,14 @@ impl Contexts {
             Some("-b") => Some(S_IFBLK),
             Some("-p") => Some(S_IFIFO),
             Some("-s") => Some(S_IFSOCK),
-            Some(other) => return Err(format!("`{other}` is no type")),
+            Some(other) => return Err(format!("unknown type `{other}`")),
         };
         let context = match context {
             "<<none>>" => None,
             context if context.contains(':') && context.len() < limits::XATTR_VALUE => {
                 Some([context.as_bytes(), b"\0"].concat())
             }
-            other => return Err(format!("`{other}` is no context")),
+            other => return Err(format!("`{other}` is not a context")),
         };
         if self.specs.len() >= limits::CONTEXTS {
             return Err(format!("more than {} lines", limits::CONTEXTS));
@@ -241,7 +241,7 @@ fn compile(pattern: &str) -> Result<Regex, String> {
     compiled.map_err(|error| {
         let text = error.to_string();
         let last = text.lines().last().unwrap_or_default();
-        format!("`{pattern}` is no pattern that can be used: {last}")
+        format!("`{pattern}` is not a pattern that can be used: {last}")
     })
 }
 

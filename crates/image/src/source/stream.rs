@@ -390,7 +390,7 @@ impl<R: BufRead> Read for Gzip<R> {
 fn garbage(format: &str) -> Error {
     Error::new(
         ErrorKind::InvalidData,
-        format!("what follows the {format} data is no {format} data"),
+        format!("what follows the {format} data is not {format} data"),
     )
 }
 

@@ -97,11 +97,11 @@ fn apply_line(text: &str, builder: &mut Builder) -> Result<Option<u32>, String> 
         text if absent(text) => Ok(None),
         text => digits(text)
             .map(Some)
-            .ok_or_else(|| format!("`{text}` is no uid or gid: use a number")),
+            .ok_or_else(|| format!("invalid uid or gid `{text}`: use a number")),
     };
     let number = |at: usize| match rest.get(at) {
         None | Some(&"-") => Ok(0),
-        Some(text) => digits(text).ok_or_else(|| format!("`{text}` is no number")),
+        Some(text) => digits(text).ok_or_else(|| format!("`{text}` is not a number")),
     };
     let mode = match *mode {
         text if absent(text) => None,
@@ -109,7 +109,7 @@ fn apply_line(text: &str, builder: &mut Builder) -> Result<Option<u32>, String> 
             Ok(mode) if mode <= 0o7777 && !text.starts_with('+') => Some(mode),
             _ => {
                 return Err(format!(
-                    "`{text}` is no mode: use an octal number up to 7777"
+                    "invalid mode `{text}`: use an octal number up to 7777"
                 ));
             }
         },
@@ -172,9 +172,9 @@ impl Line<'_> {
                     self.change(builder, node);
                     Ok(Some(node))
                 }
-                Some(_) => Err(format!("`{name}` is no regular file")),
+                Some(_) => Err(format!("`{name}` is not a regular file")),
                 None if self.kind == "F" => Ok(None),
-                None => Err(format!("there is no file `{name}`")),
+                None => Err(format!("no such file: `{name}`")),
             },
             "d" => {
                 let node = self.make(builder, &path, S_IFDIR, 0)?;
@@ -183,7 +183,7 @@ impl Line<'_> {
             "r" => {
                 let found = builder.find_from(0, &path);
                 let Some(node) = found.filter(|node| builder.node(*node).is_directory()) else {
-                    return Err(format!("there is no directory `{name}`"));
+                    return Err(format!("no such directory: `{name}`"));
                 };
                 self.change_all(builder, node);
                 Ok(Some(node))
@@ -191,7 +191,9 @@ impl Line<'_> {
             "p" => self.make(builder, &path, S_IFIFO, 0).map(Some),
             "s" => self.make(builder, &path, S_IFSOCK, 0).map(Some),
             "c" | "b" => self.devices(builder, &path).map(Some),
-            other => Err(format!("`{other}` is no type: use one of f F d r c b p s")),
+            other => Err(format!(
+                "unknown type `{other}`: use one of f F d r c b p s"
+            )),
         }
     }
 
@@ -355,11 +357,11 @@ mod tests {
     fn an_error_has_its_line() {
         for (text, line, part) in [
             ("\n/a", 2, "at least"),
-            ("/a z 1 0 0", 1, "no type"),
-            ("/a d 8 0 0", 1, "no mode"),
+            ("/a z 1 0 0", 1, "unknown type"),
+            ("/a d 8 0 0", 1, "invalid mode"),
             ("/a d 755 joe 0", 1, "joe"),
-            ("#\n#\n/a f 755 0 0", 3, "no file"),
-            ("/home f 755 0 0", 1, "no regular file"),
+            ("#\n#\n/a f 755 0 0", 3, "no such file"),
+            ("/home f 755 0 0", 1, "not a regular file"),
             ("/home c 755 0 0 1 1", 1, "another type"),
             ("/a/../b d 755 0 0", 1, ".."),
             ("/d c 666 0 0", 1, "major and a minor"),
@@ -367,9 +369,9 @@ mod tests {
             ("/d c 666 0 0 - 1 0 0 -", 1, "major and a minor"),
             ("/d c 666 0 0 5 - 0 0 -", 1, "major and a minor"),
             ("/d c 666 0 0 5 1 - - 4", 1, "start and an increment"),
-            ("/d c 666 0 0 5 x", 1, "no number"),
-            ("/d c 666 0 0 +5 1", 1, "no number"),
-            ("/d c +666 0 0 5 1", 1, "no mode"),
+            ("/d c 666 0 0 5 x", 1, "not a number"),
+            ("/d c 666 0 0 +5 1", 1, "not a number"),
+            ("/d c +666 0 0 5 1", 1, "invalid mode"),
             ("/d c - 0 0 5 1", 1, "it is new"),
             ("/d p 644 - 0", 1, "it is new"),
             ("/d d 755 0 0 5 1", 1, "types c and b"),
@@ -381,7 +383,7 @@ mod tests {
             (
                 "/home/joe/file f 755 0 0\n|xattr nope+e",
                 2,
-                "no capability",
+                "not a capability",
             ),
             ("/a d 755 0 0 0 0 0 0 0 0", 1, "ten fields"),
         ] {

@@ -192,7 +192,7 @@ fn what_the_file_system_cannot_hold_is_said_before_anything_is_written() {
         error.to_string()
     };
     fs::write(source.join("lost+found"), b"").unwrap();
-    let expected = "/lost+found: it is no directory; leave it out, or use --no-lost-found";
+    let expected = "/lost+found: it is not a directory; leave it out, or use --no-lost-found";
     assert_eq!(refused(&options), expected);
 }
 

@@ -148,7 +148,7 @@ fn numbers_and_names_beyond_all_bounds_are_refused() {
     let negative = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff";
     for (bytes, part) in [
         (with(b'0', huge, b""), "truncated"),
-        (with(b'0', negative, b""), "size is no number"),
+        (with(b'0', negative, b""), "size is not a number"),
         (with(b'L', huge, b""), "extension header"),
         (with(b'x', b"77777777777", b""), "extension header"),
         (

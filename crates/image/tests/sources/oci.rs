@@ -266,11 +266,11 @@ fn a_damaged_image_is_refused_by_name() {
         ("[", "can't be understood"),
         (
             r#"{"manifests":[{"digest":"sha256:../../../etc/passwd","size":1}]}"#,
-            "no sha256",
+            "not a sha256",
         ),
         (
             r#"{"manifests":[{"digest":"md5:00","size":1}]}"#,
-            "no sha256",
+            "not a sha256",
         ),
     ] {
         std::fs::write(at.join("broken/index.json"), index).unwrap();

@@ -34,7 +34,7 @@ impl<'a> Directory<'a> {
         let slot = raw.slot(ino)?;
         let inode = Inode::parse(&slot).map_err(|corrupt| Failure::new(corrupt.ino(ino)))?;
         if inode.file_type() != Some(FileType::Directory) {
-            return Err(Failure::new(format!("inode {ino} is no directory")));
+            return Err(Failure::new(format!("inode {ino} is not a directory")));
         }
         let flags = inode.flags();
         let geometry = &raw.geometry;

@@ -16,7 +16,7 @@ pub fn ino(raw: &Raw, argument: &str) -> Result<Ino, Failure> {
         let number = number.parse();
         return number
             .map(Ino)
-            .map_err(|_| Failure::usage(format!("`{argument}` is no inode number: write <12>")));
+            .map_err(|_| Failure::usage(format!("invalid inode number `{argument}`: write <12>")));
     }
     let mut at = Ino::ROOT;
     for name in argument
@@ -24,9 +24,8 @@ pub fn ino(raw: &Raw, argument: &str) -> Result<Ino, Failure> {
         .filter(|name| !name.is_empty() && *name != ".")
     {
         let found = directory::lookup(raw, at, name.as_bytes())?;
-        at = found.ok_or_else(|| {
-            Failure::new(format!("there is no `{name}` in directory <{at}>")).at(argument)
-        })?;
+        at = found
+            .ok_or_else(|| Failure::new(format!("no `{name}` in directory <{at}>")).at(argument))?;
     }
     Ok(at)
 }

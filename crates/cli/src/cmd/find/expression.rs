@@ -376,8 +376,7 @@ impl Parser<'_> {
             "-prune" => Test::Do(Action::Prune),
             "-quit" => self.action(Action::Quit),
             _ => {
-                let failure =
-                    Failure::usage(format!("find: `{word}` is no test that lanefs knows"));
+                let failure = Failure::usage(format!("find: unknown test `{word}`"));
                 return Err(failure
                     .hint("lanefs find --help lists them; other options stand before the image"));
             }

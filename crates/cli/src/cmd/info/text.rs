@@ -114,7 +114,7 @@ fn groups_line(facts: &Facts<'_>) -> String {
 }
 
 fn users(facts: &Facts<'_>, lines: &mut Lines) {
-    lines.0.push("Who can use it".into());
+    lines.0.push("Programs that can use it".into());
     for (name, need, verb) in facts.needs() {
         lines.field(name, sentence(&need, verb));
     }

@@ -72,7 +72,7 @@ impl Replay<'_> {
         }
         match searched > limits::NAMES_BLOCKS {
             true => Err(Error::Unsupported(
-                "so many names in fast commits for large directories without an index",
+                "too many names in fast commits for large directories without an index",
             )),
             false => Ok(()),
         }

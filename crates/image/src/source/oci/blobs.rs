@@ -225,7 +225,7 @@ impl Blobs {
                 let file = File::from(fd);
                 let found = file.metadata().map_err(io)?;
                 if !found.is_file() {
-                    return Err(self.wrong(format!("`{name}` is no file")));
+                    return Err(self.wrong(format!("`{name}` is not a file")));
                 }
                 Ok(Some(Blob {
                     file: Arc::new(file),

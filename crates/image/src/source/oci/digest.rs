@@ -20,7 +20,7 @@ impl Digest {
         let lower = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if digits.is_empty() || !digits.bytes().all(lower) {
             return Err(format!(
-                "`{}` is no sha256 or sha512 digest",
+                "`{}` is not a sha256 or sha512 digest",
                 text.chars().take(150).collect::<String>().escape_debug()
             ));
         }

@@ -29,7 +29,7 @@ impl Platform {
         };
         if os.is_empty() || architecture.is_empty() {
             return Err(SourceError::Usage(format!(
-                "`{text}` is no platform in the form os/architecture[/variant], such as linux/arm64"
+                "`{text}` is not a platform in the form os/architecture[/variant], such as linux/arm64"
             )));
         }
         let (os, variant) = (os.to_lowercase(), variant.to_lowercase());

@@ -411,7 +411,7 @@ impl Choice<'_> {
         }
         if !(kind.is_empty() || kind.contains("layer") || kind.contains("diff.tar")) {
             return Err(self.blobs.wrong(format!(
-                "the layer {} is no file system layer but `{}`",
+                "the layer {} is not a file system layer but `{}`",
                 descriptor.digest,
                 kind.chars().take(100).collect::<String>().escape_debug()
             )));

@@ -72,7 +72,7 @@ impl Records {
             }
             self.xattr(b"security.selinux", &label)
         } else if key == b"GNU.sparse.offset" {
-            self.offset = Some(decimal(value).ok_or("a sparse offset is no number")?);
+            self.offset = Some(decimal(value).ok_or("a sparse offset is not a number")?);
             Ok(())
         } else if key == b"GNU.sparse.numbytes" {
             let offset = self
@@ -85,7 +85,7 @@ impl Records {
                     limits::FILE_EXTENTS
                 ));
             }
-            let len = decimal(value).ok_or("a sparse length is no number")?;
+            let len = decimal(value).ok_or("a sparse length is not a number")?;
             self.runs.push((offset, len));
             Ok(())
         } else {
@@ -129,7 +129,7 @@ impl Records {
         };
         decimal(text).map(Some).ok_or_else(|| {
             format!(
-                "`{}` is no value for {key}",
+                "`{}` is not a value for {key}",
                 text[..text.len().min(80)].escape_ascii()
             )
         })
@@ -141,7 +141,7 @@ impl Records {
         };
         time(text).map(Some).ok_or_else(|| {
             format!(
-                "`{}` is no value for {key}",
+                "`{}` is not a value for {key}",
                 text[..text.len().min(80)].escape_ascii()
             )
         })

@@ -197,7 +197,7 @@ impl Reader<'_> {
             }
             if !header.checksum_fits() {
                 let problem = if self.header_at == 0 {
-                    "this is no tar archive"
+                    "this is not a tar archive"
                 } else {
                     "a header's checksum is wrong: the archive is damaged"
                 };
@@ -501,7 +501,7 @@ fn truncated(error: &std::io::Error) -> Stop {
 
 fn size_of_data(header: &Header) -> Result<u64, Stop> {
     let size = header.size().and_then(|size| u64::try_from(size).ok());
-    size.ok_or_else(|| "the size is no number".into())
+    size.ok_or_else(|| "the size is not a number".into())
 }
 
 /// Extended attributes, with the ACLs that are given as text.
@@ -521,18 +521,18 @@ fn all_xattrs(records: &Records) -> Result<Xattrs, String> {
 }
 
 fn attributes(header: &Header, records: &Records) -> Result<Attributes, String> {
-    let mode = header.mode().ok_or("the mode is no number")?;
+    let mode = header.mode().ok_or("the mode is not a number")?;
     let id = |key: &str, field: Option<i64>| -> Result<u32, String> {
         let value = match records.number(key)? {
             Some(value) => Some(value),
             None => field.and_then(|field| u64::try_from(field).ok()),
         };
-        let value = value.ok_or_else(|| format!("the {key} is no number"))?;
+        let value = value.ok_or_else(|| format!("the {key} is not a number"))?;
         u32::try_from(value).map_err(|_| format!("the {key} {value} is more than 4294967295"))
     };
     let mtime = match records.time("mtime")? {
         Some(time) => time,
-        None => Time::new(header.mtime().ok_or("the time is no number")?, 0),
+        None => Time::new(header.mtime().ok_or("the time is not a number")?, 0),
     };
     let (gnu_atime, gnu_ctime) = header.gnu_times();
     let other = |key, gnu: Option<i64>| -> Result<Time, String> {

@@ -75,7 +75,7 @@ fn add_pairs(runs: &mut Vec<(u64, u64)>, pairs: &[u8]) -> Result<(), String> {
         let run = read(&pair[..12]).zip(read(&pair[12..]));
         add(
             runs,
-            run.ok_or("the sparse map holds something that is no number")?,
+            run.ok_or("the sparse map holds something that is not a number")?,
         )?;
     }
     Ok(())
@@ -86,7 +86,7 @@ pub(super) fn old_gnu(header: &Header, stream: &mut dyn Stream) -> Result<Sparse
     let size = header
         .gnu_real_size()
         .and_then(|size| u64::try_from(size).ok());
-    let size = size.ok_or("the sparse file's size is no number")?;
+    let size = size.ok_or("the sparse file's size is not a number")?;
     let mut runs = Vec::new();
     add_pairs(&mut runs, header.gnu_sparse())?;
     let mut more = header.gnu_sparse_continues();
@@ -150,7 +150,7 @@ pub(super) fn pax(
             let run = offset.zip(numbers.next().flatten());
             add(
                 &mut runs,
-                run.ok_or("the sparse map holds something that is no number")?,
+                run.ok_or("the sparse map holds something that is not a number")?,
             )?;
         }
     }
@@ -186,11 +186,11 @@ fn map_in_data(stored: u64, stream: &mut dyn Stream) -> Result<(Runs, u64), Stri
             at += 1;
             if byte == b'\n' {
                 return decimal(&digits)
-                    .ok_or_else(|| "the sparse map holds something that is no number".into());
+                    .ok_or_else(|| "the sparse map holds something that is not a number".into());
             }
             digits.push(byte);
             if digits.len() > 20 {
-                return Err("the sparse map holds something that is no number".into());
+                return Err("the sparse map holds something that is not a number".into());
             }
         }
     };
