@@ -106,7 +106,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
         ["--rounds", number, only @ ..] => {
             let rounds = number
                 .parse()
-                .map_err(|_| format!("{number} is no number of rounds"))?;
+                .map_err(|_| format!("{number} is not a number of rounds"))?;
             (rounds, only)
         }
         only => (ROUNDS, only),

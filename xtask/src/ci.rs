@@ -167,7 +167,7 @@ fn tests(root: &Path) -> Result<String, String> {
         .spawn()
         .map_err(|error| format!("cargo does not start: {error}"))?;
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
-        return Err("the output of cargo is not to be had".into());
+        return Err("the output of cargo is not available".into());
     };
     let errors = std::thread::spawn(move || follow(stderr, true));
     let mut lines = follow(stdout, false);

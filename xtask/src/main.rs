@@ -20,7 +20,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask demo   build an image of a tree of this machine, check it, read it back
        cargo xtask ci     format, tidy, clippy, tests, documentation
-       cargo xtask tidy   the house rules alone
+       cargo xtask tidy [--lower]
+                          the house rules alone; --lower: write the numbers of xtask/words.txt that fell
        cargo xtask suites [NAME ...]
                           outside suites and long runs (posix, fsx, trees, kill, schedules, long, measure)
        cargo xtask crash  power cuts, faults and random work in memory; `cargo xtask crash --help`
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["tidy"] => tidy::run(&root()).map(|summary| println!("tidy: {summary}, no rule broken")),
+        ["tidy", "--lower"] => tidy::lower(&root()),
         ["ci"] => ci::run(&root()),
         ["demo"] => demo::run(&root()),
         ["suites", names @ ..] => suites::run(&root(), names),

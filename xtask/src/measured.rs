@@ -32,6 +32,17 @@ pub fn fill(page: &str, tables: &str) -> Result<String, String> {
     Ok(filled + rest)
 }
 
+/// The page without its measured parts.
+pub fn unmeasured(page: &str) -> String {
+    let mut rest = page;
+    let mut kept = String::new();
+    while let Some((before, after)) = rest.split_once(BEGIN) {
+        kept.push_str(before);
+        rest = after.split_once(END).map_or("", |(_, rest)| rest);
+    }
+    kept + rest
+}
+
 /// Renews all pages beside the tables.
 pub fn update(folder: &Path) -> Result<(), String> {
     let said = |error: std::io::Error| format!("{}: {error}", folder.display());

@@ -32,7 +32,8 @@ pub fn run(root: &Path, words: &[&str]) -> Result<String, String> {
         println!("skipped: the sharing report needs Linux on x86-64 or ARM64");
         return Ok(String::new());
     }
-    let this = std::env::current_exe().map_err(|error| format!("who are we: {error}"))?;
+    let this =
+        std::env::current_exe().map_err(|error| format!("the path of this program: {error}"))?;
     let flags = format!(
         "{} -Cunsafe-allow-abi-mismatch=sanitizer",
         INSTRUMENT.join(" ")

@@ -1,6 +1,6 @@
 //! `cargo xtask crash --full`: every part of a full run, two at a time, each in a process of its own whose output stays
 //! in `target/crash/<commit>/`. A part that was finished at this commit is not run again, so that a run which was
-//! stopped goes on where it was; in the end one table for `docs/crash.md` tells of all parts that there are.
+//! stopped goes on where it was; in the end one table for `results/crash.md` has all finished parts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

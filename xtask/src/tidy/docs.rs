@@ -7,13 +7,25 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::Violation;
-use crate::measured::fill;
+use crate::measured::{fill, unmeasured};
 
 /// The page that lists every command and option.
 pub const CLI_PAGE: &str = "docs/cli.md";
 
 /// The folder of measured tables, and the page that has them all.
 const TABLES: (&str, &str) = ("docs/scaling/", "docs/scaling/tables.md");
+
+/// Pages that a command makes.
+const GENERATED: [&str; 4] = [
+    CLI_PAGE,
+    "docs/check-problems.md",
+    "docs/scaling/fsync.md",
+    TABLES.1,
+];
+
+/// The most words of a page, and of all pages together, without generated ones, measured parts and decisions.
+const MAX_PAGE_WORDS: usize = 3_000;
+const MAX_WORDS: usize = 40_000;
 
 /// A page of documentation: its path from the root, and its text.
 pub type Page = (String, String);
@@ -45,6 +57,33 @@ pub fn check_measured(pages: &[Page], violations: &mut Vec<Violation>) {
             rule: "measured",
             message: wrong.1,
         });
+    }
+}
+
+/// Checks that no page of `docs` is too long for one reading, nor all of them for a day.
+pub fn check_sizes(pages: &[Page], violations: &mut Vec<Violation>) {
+    let mut report = |path: &str, words: usize, most: usize| {
+        violations.push(Violation {
+            path: path.to_owned(),
+            line: 0,
+            rule: "page-size",
+            message: format!("{words} words, more than {most}: cut, or move figures to results/"),
+        });
+    };
+    let mut total = 0;
+    for (path, text) in pages {
+        let counts = path.starts_with("docs/") && !path.starts_with("docs/decisions/");
+        if !counts || GENERATED.contains(&path.as_str()) {
+            continue;
+        }
+        let words = unmeasured(text).split_whitespace().count();
+        total += words;
+        if words > MAX_PAGE_WORDS {
+            report(path, words, MAX_PAGE_WORDS);
+        }
+    }
+    if total > MAX_WORDS {
+        report("docs", total, MAX_WORDS);
     }
 }
 
@@ -107,7 +146,7 @@ pub fn check_commands(page: &Page, cli_page: &str, violations: &mut Vec<Violatio
                 continue;
             };
             let Some(section) = section(cli_page, command) else {
-                report(format!("there is no `lanefs {command}`"));
+                report(format!("no command `lanefs {command}`"));
                 continue;
             };
             for word in &words[1..] {
@@ -140,7 +179,7 @@ pub fn check_tests(page: &Page, functions: &BTreeSet<&str>, violations: &mut Vec
                     path: path.clone(),
                     line: number,
                     rule: "named-tests",
-                    message: format!("there is no test `{word}`"),
+                    message: format!("no test `{word}`"),
                 });
             }
         }
@@ -313,6 +352,24 @@ mod tests {
         assert_eq!(broken("No mark.\n"), 0);
         assert_eq!(broken(&marked("one")), 1);
         assert_eq!(broken(&marked("two")), 1);
+    }
+
+    #[test]
+    fn a_page_that_is_too_long_is_caught() {
+        let broken = |path: &str, text: String| {
+            let mut violations = Vec::new();
+            check_sizes(&[page(path, &text)], &mut violations);
+            violations.len()
+        };
+        assert_eq!(broken("docs/a.md", "word ".repeat(MAX_PAGE_WORDS)), 0);
+        assert_eq!(broken("docs/a.md", "word ".repeat(MAX_PAGE_WORDS + 1)), 1);
+        assert_eq!(broken("docs/a.md", "word ".repeat(40_001)), 2);
+        assert_eq!(broken("results/a.md", "word ".repeat(9_000)), 0);
+        let table = format!(
+            "<!-- measured: a -->\n{}\n<!-- end of measured -->\n",
+            "1 ".repeat(9_000)
+        );
+        assert_eq!(broken("docs/scaling/a.md", table), 0);
     }
 
     #[test]

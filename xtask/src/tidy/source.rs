@@ -24,13 +24,15 @@ pub struct Source {
     pub path: String,
     /// Its lines.
     pub lines: Vec<Line>,
+    /// The strings in it as they are written, with the numbers of their first lines from 0.
+    pub strings: Vec<(usize, String)>,
 }
 
 impl Source {
     /// Takes a file apart.
     pub fn new(path: &Path, text: &str) -> Source {
         let path = path.to_string_lossy().replace('\\', "/");
-        let (code, comments) = mask(text);
+        let (code, comments, strings) = mask(text);
         let all_test = is_test_path(&path);
         let mut lines: Vec<Line> = text
             .lines()
@@ -51,7 +53,11 @@ impl Source {
                 line.comment.get_or_insert(comment);
             }
         }
-        let mut source = Source { path, lines };
+        let mut source = Source {
+            path,
+            lines,
+            strings,
+        };
         source.mark_tests();
         source
     }
@@ -139,8 +145,11 @@ fn is_test_path(path: &str) -> bool {
         || file.ends_with("_tests.rs")
 }
 
-/// Blanks comments and the insides of strings and characters; gives the comments back with their line numbers from 0.
-fn mask(text: &str) -> (String, Vec<(usize, String)>) {
+/// Texts with the numbers of their lines from 0.
+type Texts = Vec<(usize, String)>;
+
+/// Blanks comments and the insides of strings and characters; returns the code, the comments and the strings.
+fn mask(text: &str) -> (String, Texts, Texts) {
     let chars: Vec<char> = text.chars().collect();
     let mut masker = Masker {
         chars: &chars,
@@ -148,11 +157,12 @@ fn mask(text: &str) -> (String, Vec<(usize, String)>) {
         line: 0,
         code: String::new(),
         comments: Vec::new(),
+        strings: Vec::new(),
     };
     while masker.at < chars.len() {
         masker.step();
     }
-    (masker.code, masker.comments)
+    (masker.code, masker.comments, masker.strings)
 }
 
 struct Masker<'a> {
@@ -160,7 +170,8 @@ struct Masker<'a> {
     at: usize,
     line: usize,
     code: String,
-    comments: Vec<(usize, String)>,
+    comments: Texts,
+    strings: Texts,
 }
 
 impl Masker<'_> {
@@ -240,15 +251,26 @@ impl Masker<'_> {
     }
 
     fn string(&mut self) {
+        let line = self.line;
+        let mut inside = String::new();
         self.keep();
         while self.at < self.chars.len() && self.peek(0) != '"' {
             if self.peek(0) == '\\' {
                 self.blank();
+                if self.peek(0) == '\n' {
+                    // The line goes on behind the indentation of the next one.
+                    while self.peek(0).is_whitespace() {
+                        self.blank();
+                    }
+                    continue;
+                }
             }
             if self.at < self.chars.len() {
+                inside.push(self.peek(0));
                 self.blank();
             }
         }
+        self.strings.push((line, inside));
         if self.at < self.chars.len() {
             self.keep();
         }
@@ -263,6 +285,8 @@ impl Masker<'_> {
     }
 
     fn raw_string(&mut self) {
+        let line = self.line;
+        let mut inside = String::new();
         let hashes = self.raw_hashes().unwrap_or(0);
         for _ in 0..hashes + 2 {
             self.keep();
@@ -273,8 +297,10 @@ impl Masker<'_> {
                 for _ in 0..=hashes {
                     self.keep();
                 }
+                self.strings.push((line, inside));
                 return;
             }
+            inside.push(self.peek(0));
             self.blank();
         }
     }
