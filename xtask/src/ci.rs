@@ -47,21 +47,34 @@ pub fn run(root: &Path) -> Result<(), String> {
         ];
         cargo(root, &arguments, &[])
     })?;
-    let mut closing = String::new();
+    let mut tally = Tally::default();
     timed("tests", &mut || {
-        closing = tests(root)?;
-        Ok(closing.clone())
+        tally = tests(root)?;
+        Ok(tally.closing())
     })?;
     timed("crash", &mut || crate::crash::run(root, &[]))?;
-    timed("sharing", &mut || crate::sharing::run(root, &[]))?;
+    timed("sharing", &mut || {
+        counting(&mut tally, crate::sharing::run(root, &[]))
+    })?;
+    timed("instructions", &mut || {
+        counting(&mut tally, crate::instructions::run(root, &[]))
+    })?;
     timed("documentation", &mut || documentation(root))?;
     println!();
     for (name, time) in times {
         println!("{:>8}  {name}", clock(time));
     }
     println!("{:>8}  in all", clock(start.elapsed()));
-    println!("ci: passed; {closing}");
+    println!("ci: passed; {}", tally.closing());
     Ok(())
+}
+
+/// Counts a step that says that it was skipped with the tests that were.
+fn counting(tally: &mut Tally, note: Result<String, String>) -> Result<String, String> {
+    if let Ok(note) = &note {
+        tally.read(note);
+    }
+    note
 }
 
 /// Builds it with every warning an error. The doc comments of the program are its help texts, in a syntax of their own.
@@ -150,7 +163,7 @@ fn count_before(text: &str, word: &str) -> u64 {
 
 /// Runs all tests, shows what they print, and counts what passed and what was skipped. Tests that were skipped pass
 /// for the test harness, so their notes are what tells.
-fn tests(root: &Path) -> Result<String, String> {
+fn tests(root: &Path) -> Result<Tally, String> {
     let mut child = Command::new(crate::cargo())
         .current_dir(root)
         .args([
@@ -182,7 +195,7 @@ fn tests(root: &Path) -> Result<String, String> {
     let mut tally = Tally::default();
     lines.iter().for_each(|line| tally.read(line));
     if status.success() {
-        return Ok(tally.closing());
+        return Ok(tally);
     }
     for line in &lines {
         eprintln!("{line}");

@@ -1,6 +1,6 @@
 //! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`, `cargo xtask bench-build`,
 //! `cargo xtask bench-engine`, `cargo xtask bench-scaling`, `cargo xtask bench-fsync`,
-//! `cargo xtask measured`, `cargo xtask suites`.
+//! `cargo xtask measured`, `cargo xtask suites`, `cargo xtask instructions`.
 
 mod bench_build;
 mod bench_engine;
@@ -9,6 +9,7 @@ mod bench_scaling;
 mod ci;
 mod crash;
 mod demo;
+mod instructions;
 mod measured;
 mod sharing;
 mod suites;
@@ -25,6 +26,8 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
        cargo xtask suites [NAME ...]
                           outside suites and long runs (posix, fsx, trees, kill, schedules, long, measure)
        cargo xtask crash  power cuts, faults and random work in memory; `cargo xtask crash --help`
+       cargo xtask instructions [--update]
+                          the instructions of each operation, counted by callgrind, against results/instructions.md
        cargo xtask sharing
                           the cache lines that operations on different objects share; `cargo xtask sharing --help`
        cargo xtask bench-build [--rounds N] [INPUT ...]
@@ -55,7 +58,8 @@ fn main() -> ExitCode {
         ["demo"] => demo::run(&root()),
         ["suites", names @ ..] => suites::run(&root(), names),
         ["crash", words @ ..] => crash::run(&root(), words).map(drop),
-        ["sharing", words @ ..] => sharing::run(&root(), words).map(drop),
+        ["instructions", words @ ..] => instructions::run(&root(), words).map(show),
+        ["sharing", words @ ..] => sharing::run(&root(), words).map(show),
         ["bench-build", only @ ..] => bench_build::run(&root(), only),
         ["bench-engine", options @ ..] => bench_engine::run(&root(), options),
         ["bench-scaling", options @ ..] => bench_scaling::run(&root(), options),
@@ -76,6 +80,13 @@ fn main() -> ExitCode {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints the note of a command that has one.
+fn show(note: String) {
+    if !note.is_empty() {
+        println!("{note}");
     }
 }
 

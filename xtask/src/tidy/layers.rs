@@ -35,6 +35,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["model", "lanefs", "engine", "ondisk", "device", "sync"],
     ),
     ("sharing", &["engine", "mkfs", "ondisk", "device", "sync"]),
+    ("instructions", &["engine", "mkfs", "device", "sync"]),
     (
         "cli",
         &["lanefs", "fuse", "bench", "ondisk", "device", "sync"],
