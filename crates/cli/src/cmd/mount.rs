@@ -47,25 +47,29 @@ const STOPPED: u8 = b'!';
 #[command(after_help = "Options of -o, separated by commas:
   ro, rw               read only; read and write (default)
   allow_other          let other users in (implies default_permissions)
-  default_permissions  let the kernel check owners and modes; without it, a user of the mount may do everything
-  noload               do not use the journal. With ro: leave out what is only in it. Otherwise the image must
-                       be clean, and a crash leaves it to e2fsck
+  default_permissions  let the kernel check owners and modes; without it, a user of the mount
+                       may do everything
+  noload               do not use the journal. With ro: leave out what is only in it. Otherwise
+                       the image must be clean, and a crash leaves it to e2fsck
   commit=SECONDS       how long a change may be in memory only (default 5)
   errors=continue|remount-ro|panic
-                       what to do when the image turns out to be corrupt (panic: change nothing more, at once)
+                       what to do when the image turns out to be corrupt (panic: change nothing
+                       more, at once)
   data=ordered|writeback, journal_async_commit, fast_commit|nofast_commit
                        as for ext4
-  discard, nodiscard   tell the device or file which blocks are free, or not (default: the superblock's options)
+  discard, nodiscard   tell the device or file which blocks are free, or not (default: as the
+                       superblock says)
   bsdgroups, sysvgroups
-                       new files belong to their directory's group, or to their maker's (default: the
-                       superblock's options)
+                       new files belong to their directory's group, or to their maker's
+                       (default: as the superblock says)
   noatime, relatime, strictatime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
   threads=N            how many requests are answered at once
   inode_cache=SIZE, metadata_cache=SIZE, live_cache=SIZE (default 32M each),
   group_cache=SIZE, staged_cache=SIZE (default 64M each)
-                       memory for inodes; metadata as read; changed metadata; free blocks of groups;
-                       committed metadata that is not written home. What is in use is not counted
+                       memory for inodes; metadata as read; changed metadata; free blocks of
+                       groups; committed metadata that is not written home. What is in use is
+                       not counted
 Further options choose the form of a mechanism: see docs/scaling.md.
 
 Exit status: 0 mounted (with -f: unmounted), 1 a wrong option, 2 usage, 32 not mounted.")]
