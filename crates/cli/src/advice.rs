@@ -79,7 +79,7 @@ pub fn after_failure(context: &Context) {
 
 /// What to do about an image whose group descriptors are damaged; `None` where they are not.
 fn of_descriptors(opened: &Opened) -> Option<String> {
-    // Who holds it does not matter: nothing is concluded but a hint.
+    // The holder does not matter: nothing is concluded but a hint.
     let device = FileDevice::open_unlocked(&opened.path).ok()?;
     let place = locate::place(Arc::new(device), opened.location).ok()?;
     let mut bytes = [0; Superblock::SIZE];

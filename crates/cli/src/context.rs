@@ -117,7 +117,7 @@ impl Context {
         BufWriter::with_capacity(64 * 1024, io::stdout().lock())
     }
 
-    /// Tells the user something that is no error, unless `-q`.
+    /// Tells the user something that is not an error, unless `-q`.
     pub fn note(&self, text: impl Display) {
         if !self.quiet {
             self.say(Severity::LOG_NOTICE, "lanefs", &text);

@@ -22,7 +22,7 @@ pub enum State {
 }
 
 impl State {
-    /// Asks a mount; `None` where the directory is no mount by lanefs, or the server is gone.
+    /// Asks a mount; `None` if the directory is not a mount by lanefs, or the server is gone.
     pub fn of(directory: &Path) -> Option<State> {
         let mut answer = vec![0; ANSWER_BYTES];
         let len = getxattr(directory, "lanefs.state", &mut answer[..]).ok()?;

@@ -320,7 +320,7 @@ fn cannot_write(path: &Path, error: &DeviceError) -> Failure {
     Failure::new(error).hint(hint)
 }
 
-/// Says why there is no file system at a place, and what to do.
+/// Reports why a place does not hold a file system, and what to do.
 fn explain(
     path: &Path,
     device: &Arc<dyn BlockDevice>,
@@ -464,7 +464,7 @@ pub fn open_for(
     place(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
 }
 
-/// Tells what the journal held, when that matters to who reads.
+/// Reports what the journal held, if that matters to a reader.
 fn report_journal(context: &Context, path: &Path, fs: &Fs) {
     if let Some(cut) = fs.inodes().cut() {
         let more = match cut.lost_journal {

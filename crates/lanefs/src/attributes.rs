@@ -35,7 +35,7 @@ impl Fs {
     /// The value of one extended attribute, by its whole name.
     ///
     /// # Errors
-    /// As [`Fs::xattrs`]; when there is none of this name.
+    /// As [`Fs::xattrs`]; when no attribute has this name.
     pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>, Error> {
         let held = self.reach(path.as_ref(), true)?;
         self.named(path.as_ref(), self.0.xattr(held.ino(), name.as_ref()))
@@ -79,7 +79,7 @@ impl Fs {
     /// Removes an extended attribute, by its whole name.
     ///
     /// # Errors
-    /// As [`Fs::set_xattr`]; when there is none of this name.
+    /// As [`Fs::set_xattr`]; when no attribute has this name.
     pub fn remove_xattr(
         &self,
         path: impl AsRef<Path>,

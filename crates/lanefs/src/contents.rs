@@ -63,7 +63,7 @@ impl Fs {
     /// Sets the size of a regular file: what is behind it goes, or a hole is added.
     ///
     /// # Errors
-    /// As [`Fs::metadata`]; when it is no regular file, the size is too large, or as [`Fs::sync`].
+    /// As [`Fs::metadata`]; when it is not a regular file, the size is too large, or as [`Fs::sync`].
     pub fn set_len(&self, path: impl AsRef<Path>, size: u64) -> Result<(), Error> {
         let held = self.reach(path.as_ref(), true)?;
         self.named(path.as_ref(), self.0.truncate(held.ino(), size))

@@ -20,7 +20,7 @@ pub enum Error {
         /// What it says.
         source: engine::Error,
     },
-    /// There is no ext2/3/4 at the place given.
+    /// The given place does not hold an ext2/3/4.
     Locate(LocateError),
     /// A file of the host can't be used.
     Host {

@@ -89,7 +89,7 @@ impl Default for Options<'_> {
 
 impl Options<'_> {
     fn is_cancelled(&self) -> bool {
-        // Relaxed: nothing but the flag itself is passed on by who sets it.
+        // Relaxed: nothing but the flag itself is passed on by the thread that sets it.
         self.cancel
             .is_some_and(|cancel| cancel.load(Ordering::Relaxed))
     }
@@ -237,7 +237,7 @@ fn data_ranges<'a>(fs: &Fs, inode: &'a InodeRef<'_>, size: u64) -> Result<Ranges
 /// `from`. It is created when it is not there. An empty `lost+found` of the root is left out.
 ///
 /// # Errors
-/// When `from` is no directory, or the destination can't be made or, unless `replace`, is not empty. Errors of
+/// When `from` is not a directory, or the destination can't be made or, unless `replace`, is not empty. Errors of
 /// single entries are in the summary.
 pub fn to_directory(
     fs: &Fs,

@@ -121,7 +121,7 @@ impl OpenOptions {
     /// Opens a regular file; symbolic links are followed.
     ///
     /// # Errors
-    /// When it is not there and not to be made, or there and to be new; when it is no regular file; for choices that
+    /// When it is not there and not to be made, or there and to be new; when it is not a regular file; for choices that
     /// contradict each other; as [`Fs::create_dir`] for one that is made, as [`Fs::set_len`] for one that is truncated.
     pub fn open<'fs>(&self, fs: &'fs Fs, path: impl AsRef<Path>) -> Result<File<'fs>, Error> {
         let path = path.as_ref();
@@ -184,7 +184,7 @@ impl OpenOptions {
             };
             let place = match fs.place(&path) {
                 Ok(place) => place,
-                // The root has no name, and is no file.
+                // The root has no name, and is not a file.
                 Err(_) if fs.find(&path, true).is_ok() => {
                     return fs.named(&path, Err(engine::Error::IsDirectory));
                 }
@@ -308,7 +308,7 @@ impl File<'_> {
         self.named(self.fs.0.allocate(self.ino, how, offset, len))
     }
 
-    /// The first byte at or behind `offset` that is data (`SEEK_DATA`); `None` if there is none.
+    /// The first byte at or behind `offset` that is data (`SEEK_DATA`); `None` if no such byte exists.
     ///
     /// # Errors
     /// When the file's map is broken, or the device fails.
@@ -479,7 +479,7 @@ impl Fs {
     /// All bytes of a regular file.
     ///
     /// # Errors
-    /// As [`Fs::metadata`], and when it is no regular file or its map is broken.
+    /// As [`Fs::metadata`], and when it is not a regular file or its map is broken.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         self.file(&path)?.read_all(&mut bytes)?;

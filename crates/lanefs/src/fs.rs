@@ -77,7 +77,7 @@ impl Fs {
     /// The inode that a path leads to.
     ///
     /// # Errors
-    /// When a part of the path does not exist or is no directory, or there are too many links.
+    /// When a part of the path does not exist or is not a directory, or there are too many links.
     pub fn resolve(&self, path: impl AsRef<Path>) -> Result<Ino, Error> {
         self.find(path.as_ref(), true)
     }
@@ -130,7 +130,7 @@ impl Fs {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// As for [`Fs::symlink_metadata`], and when it is no link.
+    /// As for [`Fs::symlink_metadata`], and when it is not a link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
         let path = path.as_ref();
         let target = self.inode(path, false)?.read_link();
@@ -141,7 +141,7 @@ impl Fs {
     /// The entries of a directory in the order of the disk, without `.` and `..`.
     ///
     /// # Errors
-    /// As for [`Fs::metadata`], and when it is no directory; the iterator fails where the directory is broken.
+    /// As for [`Fs::metadata`], and when it is not a directory; the iterator fails where the directory is broken.
     pub fn read_dir(
         &self,
         path: impl AsRef<Path>,

@@ -1,5 +1,5 @@
-//! Finding the file system on a device: all of it, one partition, or from an offset on; and saying what is there
-//! instead when it is no ext2/3/4.
+//! Finding the file system on a device: all of it, one partition, or from an offset on; and naming what is there
+//! instead if it is not an ext2/3/4.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub enum Location {
     Offset(u64),
 }
 
-/// Why there is no ext2/3/4 at a place.
+/// Why a place does not hold an ext2/3/4.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LocateError {
@@ -55,7 +55,7 @@ pub enum LocateError {
         /// The device's size in bytes.
         size: u64,
     },
-    /// The device ends within the superblock, after so many bytes.
+    /// The device ends within the superblock, after this number of bytes.
     CutSuperblock(u64),
     /// What is there is something else; never [`Content::Ext`].
     NotExt(Content),
@@ -136,7 +136,7 @@ impl From<DeviceError> for LocateError {
 /// The part of `device` at `location`, whatever it holds. A partition that reaches beyond the device's end ends there.
 ///
 /// # Errors
-/// When there is no such place, or the partition table can't be read.
+/// When the place does not exist, or the partition table can't be read.
 pub fn place(
     device: Arc<dyn BlockDevice>,
     location: Location,
@@ -174,7 +174,7 @@ pub fn place(
 /// The file system at `location`.
 ///
 /// # Errors
-/// As for [`place`], and when what is there is no ext2/3/4.
+/// As for [`place`], and when what is there is not an ext2/3/4.
 pub fn locate(
     device: Arc<dyn BlockDevice>,
     location: Location,
@@ -191,7 +191,7 @@ pub fn locate(
     }
 }
 
-/// Whether a copy or the journal has the superblock. What fails there is told by who opens it.
+/// Whether a copy or the journal has the superblock. A failure there is reported when the file system is opened.
 fn is_rebuildable(device: &Arc<dyn BlockDevice>) -> bool {
     engine::is_rebuildable(device).unwrap_or(false)
 }

@@ -77,7 +77,7 @@ impl From<DeviceError> for MakeError {
     }
 }
 
-/// What would be made on a device of so many bytes, without one: mke2fs's `-n`.
+/// What would be made on a device of this size, without one: mke2fs's `-n`.
 ///
 /// # Errors
 /// Options and sizes that can't be.
@@ -286,7 +286,7 @@ fn refuse_overlap(occupant: Option<Occupant>, start: u64, offset: u64) -> Result
 
 /// What a device holds that must not be overwritten unasked.
 enum Occupant {
-    /// An ext2/3/4 file system of so many bytes.
+    /// An ext2/3/4 file system of this number of bytes.
     Ext(u64),
     Table(Table),
     Other(&'static str),

@@ -61,8 +61,8 @@ impl Fs {
         })
     }
 
-    /// Refuses a path with a slash at its end to who wants anything but a directory; `missing` says why where nothing
-    /// is there.
+    /// Refuses a path with a slash at its end if the caller wants anything but a directory; `missing` is the
+    /// reason if nothing is there.
     pub(crate) fn refuse_slash(&self, path: &Path, missing: engine::Error) -> Result<(), Error> {
         let bytes = path.as_os_str().as_bytes();
         if !bytes.ends_with(b"/") {
@@ -114,7 +114,7 @@ impl Fs {
     /// ```
     ///
     /// # Errors
-    /// When something that is no directory has one of the names; as [`Fs::create_dir`].
+    /// When something that is not a directory has one of the names; as [`Fs::create_dir`].
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let mut ways: Vec<&Path> = path.ancestors().collect();
@@ -183,10 +183,10 @@ impl Fs {
         self.named(path, self.0.link(held.ino(), place.parent, place.name))
     }
 
-    /// Removes a name of something that is no directory; with its last name a file is deleted.
+    /// Removes a name of something that is not a directory; with its last name a file is deleted.
     ///
     /// # Errors
-    /// When there is no such name, or it is a directory's; as [`Fs::sync`].
+    /// When the name does not exist, or belongs to a directory; as [`Fs::sync`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         self.refuse_slash(path, engine::Error::NotFound)?;
@@ -197,7 +197,7 @@ impl Fs {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// When there is none, or it is not empty; as [`Fs::sync`].
+    /// When it does not exist, or is not empty; as [`Fs::sync`].
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let place = self.place(path)?;
@@ -212,7 +212,7 @@ impl Fs {
     /// removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
-        // Nothing is taken from below what can't be removed itself, and a link is no directory.
+        // Nothing is taken from below what can't be removed itself, and a link is not a directory.
         // The place is kept: the way to it may lead through what is removed.
         let last = self.place(path)?;
         if last.name == b"." || last.name == b".." {
@@ -289,7 +289,7 @@ impl Fs {
         let renamed = self
             .0
             .rename(old.parent, old.name, new.parent, new.name, flag);
-        // Who replaces nothing wants to know of the new name, everyone else of the old one.
+        // If a name is missing, the error names the old path; otherwise it names the new one.
         let about = match renamed {
             Err(engine::Error::NotFound) => from.as_ref(),
             _ => to.as_ref(),

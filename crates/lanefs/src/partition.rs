@@ -1,8 +1,8 @@
 //! Partition tables: MBR with its extended partitions, and GPT with its backup.
 //!
-//! The tables are hostile input: every count is bounded by a constant below, a chain of extended partitions ends
-//! after so many links. A partition may reach beyond the disk's end, or lie there, where the disk's image was cut: it
-//! is listed, and read as far as the disk goes, as Linux does.
+//! The tables are hostile input: every count, and the length of a chain of extended partitions, is bounded by a
+//! constant below. If the disk's image was cut, a partition may begin or end beyond its end. It is listed, and read as
+//! far as the disk goes, as in Linux.
 
 use std::fmt;
 
@@ -62,10 +62,10 @@ impl Partition {
 }
 
 impl Table {
-    /// Reads the partition table of a disk; none when there is no table.
+    /// Reads the partition table of a disk; none if the disk has no table.
     ///
     /// # Errors
-    /// When the device can't be read. A damaged table is no error: what makes no sense is left out.
+    /// When the device can't be read. A damaged table is not an error: entries that make no sense are left out.
     pub fn read(disk: &dyn BlockDevice) -> Result<Option<Table>, DeviceError> {
         if disk.size() < 2 * SECTOR {
             return Ok(None);
@@ -332,7 +332,7 @@ fn gpt_kind(entry: &[u8]) -> String {
     .to_owned()
 }
 
-/// Reads so many bytes, if the disk has them there. `len` comes from constants above or is bounded by them.
+/// Reads this number of bytes, if the disk has them there. `len` comes from constants above or is bounded by them.
 fn read_bounded(
     disk: &dyn BlockDevice,
     offset: u64,

@@ -1,4 +1,4 @@
-//! What a file or device holds, so that what is no ext2/3/4 is named as what it is, with the next step.
+//! What a file or device holds, so that other formats are named for what they are, with the next step.
 
 use std::fmt;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub enum Content {
     Unknown,
 }
 
-/// Something that is no ext2/3/4.
+/// Something that is not an ext2/3/4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Foreign {
     /// What it is, with its article.
@@ -37,7 +37,7 @@ pub struct Foreign {
     next: Next,
 }
 
-/// What to do with something that is no ext2/3/4.
+/// What to do with something that is not an ext2/3/4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Next {
     /// A disk format of virtual machines: `qemu-img` makes it raw.

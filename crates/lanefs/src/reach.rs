@@ -2,7 +2,7 @@
 //!
 //! Others may rename and delete at any moment, and a deleted inode's number may soon be another file's: so what an
 //! operation by path works on is held first, and counts if the path still leads there. Nothing is held on a file system
-//! that is only read. Whoever holds takes no lock. What a crash leaves: nothing of this is on disk.
+//! that is only read. Holding takes no lock. What a crash leaves: nothing of this is on disk.
 
 use std::path::Path;
 

@@ -3,8 +3,8 @@
 //! Every change is whole in memory at once and becomes durable, whole or not at all, by [`Fs::sync`], [`Fs::close`] or
 //! a commit that another change needed; the order of changes is kept. What a crash leaves is an image that lanefs,
 //! e2fsck and the kernel bring to the state after some change, no older than the last one that was synced. All
-//! methods may be called from any number of threads. Permissions are not asked for: who may write to the image may
-//! change what is in it.
+//! methods may be called from any number of threads. Permissions are not checked: a caller that may write to the
+//! image may change everything in it.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

@@ -143,7 +143,7 @@ impl Args {
 
     fn mount_and_serve(&self, context: &Context, settings: &Settings) -> Result<(), Failure> {
         if self.serve {
-            // Fails only for who leads a group of processes, and then changes nothing.
+            // Fails only in the leader of a process group, and then changes nothing.
             let _ = rustix::process::setsid();
         }
         let (mut events, ours) = UnixStream::pair().map_err(Failure::new)?;
@@ -174,7 +174,7 @@ impl Args {
         let end = events.try_clone().map_err(Failure::new)?;
         mounted.on_stop(move |stopped| {
             if kept.set(stopped.clone()).is_ok() {
-                // Whoever reads this is still there.
+                // The process that reads this is still there.
                 let _ = (&end).write_all(&[STOPPED]);
             }
         });
@@ -193,7 +193,7 @@ impl Args {
         let mut over = ours;
         let server = thread::spawn(move || {
             let served = mounted.serve();
-            // Whoever reads this is still there: it waits for the byte.
+            // The process that reads this is still there: it waits for the byte.
             let _ = over.write_all(&[OVER]);
             served
         });
@@ -289,7 +289,7 @@ fn explained(directory: &Path, error: &MountError) -> Failure {
 
 /// Says that the directory is ready, and lets go of the terminal and of the directory that this was started in.
 fn tell_ready_and_leave() {
-    // Whoever started this may be gone; the mount is there all the same.
+    // The process that started this may be gone; the mount is there all the same.
     let mut out = io::stdout();
     let _ = out.write_all(b"+").and_then(|()| out.flush());
     if let Ok(nothing) = std::fs::File::options()
@@ -309,7 +309,7 @@ fn tell_ready_and_leave() {
 enum Ending {
     /// No signal came.
     No,
-    /// The directory is to be unmounted, unless files there are open: after so many tries.
+    /// The directory is being unmounted; open files make a try fail. Counts the tries.
     Unmounting(u32),
     /// The connection to the kernel was cut.
     Cut,

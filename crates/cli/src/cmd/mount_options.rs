@@ -39,7 +39,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 pub struct Settings {
     /// How the file system is opened.
     pub open: MountOptions,
-    /// What the kernel allows to whom.
+    /// Which users the kernel lets in, and what it allows them.
     pub access: Access,
     /// How many threads answer, if said.
     pub threads: Option<usize>,
@@ -64,7 +64,7 @@ impl Settings {
         for word in words.filter(|word| !word.is_empty()) {
             settings.take(word)?;
         }
-        // Who lets others in means them to be asked for their permissions.
+        // A mount that lets others in also checks their permissions.
         settings.access.default_permissions |= settings.access.allow_other;
         Ok(settings)
     }

@@ -37,7 +37,7 @@ struct Facts {
     extents: Option<usize>,
 }
 
-/// So many runs of blocks are counted at most.
+/// How many runs of blocks are counted at most.
 const MAX_EXTENTS: usize = 10_000_000;
 
 impl Args {

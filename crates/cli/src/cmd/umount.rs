@@ -58,7 +58,7 @@ impl Args {
                 _ => failure,
             }
         })?;
-        // Who only read left the image as it was.
+        // A mount that only read left the image as it was.
         if self.lazy || mount.is_read_only {
             return Ok(());
         }
@@ -105,7 +105,7 @@ fn is_clean(image: &Path) -> bool {
     }
 }
 
-/// Waits while someone has the image open for writing: who served the mount writes it home and closes it.
+/// Waits while someone has the image open for writing: the server of the mount writes it home and closes it.
 fn wait_until_closed(context: &Context, image: &Path) {
     let mut looks = 0;
     while let Err(DeviceError::InUse { .. }) = FileDevice::open_read_only(image) {

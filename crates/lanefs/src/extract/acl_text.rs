@@ -5,8 +5,8 @@ const HEADER: usize = 4;
 /// The bytes of an entry: tag, permissions, owner.
 const ENTRY: usize = 8;
 
-/// The text of an ACL in the form that system calls exchange (version 2), as `user::rw-,user:99:r--,...`; none when it
-/// is no such ACL.
+/// The text of an ACL in the form that system calls exchange (version 2), as `user::rw-,user:99:r--,...`; none
+/// when it is not such an ACL.
 pub fn text(value: &[u8]) -> Option<String> {
     let (header, entries) = value.split_at_checked(HEADER)?;
     if header != [2, 0, 0, 0] || entries.len() % ENTRY != 0 {

@@ -21,7 +21,7 @@ use crate::{Error, FileType, Fs, Ino, InodeRef, Metadata, Xattr};
 
 /// How many files a batch holds.
 const BATCH: usize = 64;
-/// So many names of one directory are remembered, to find those that it has twice.
+/// How many names of one directory are remembered, to find those that it has twice.
 const NAMES_KNOWN: usize = 4 << 20;
 /// How many bytes are copied at once.
 const COPY_BYTES: usize = 1 << 20;
@@ -166,7 +166,7 @@ impl<'a> Extraction<'a> {
         Ok(())
     }
 
-    /// Leaves a batch to whoever is free, or does it when nobody is.
+    /// Leaves a batch to a free thread, or does it if no thread is free.
     fn hand_out(&self, batch: Batch) {
         if let Some(batch) = self.pool.add_batch(batch) {
             self.batch(&batch);
@@ -467,7 +467,7 @@ struct Names {
 }
 
 impl Names {
-    /// Whether a name was not asked for before; always, once so many are known that no more are kept.
+    /// Whether a name was not asked for before; always, once the bound of names that are kept is reached.
     fn is_new(&mut self, name: &[u8]) -> bool {
         let hash = self.hasher.hash_one(name);
         if self.hashes.len() >= NAMES_KNOWN {

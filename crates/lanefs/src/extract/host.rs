@@ -132,7 +132,7 @@ pub fn make_directory(
     Ok((!last.contains(Mode::RWXU)).then_some(last))
 }
 
-/// Creates something under a name; with `replace`, what has the name and is no directory goes away first.
+/// Creates something under a name; with `replace`, an entry of that name that is not a directory is removed first.
 pub fn create<T>(
     parent: &OwnedFd,
     name: &CStr,

@@ -5,7 +5,7 @@
 
 use sync::{Condvar, Mutex, Rank};
 
-/// So many batches may wait; beyond that, who makes one does it itself.
+/// How many batches may wait. Beyond that, the thread that makes a batch does it itself.
 const MAX_WAITING: usize = 256;
 
 struct State<D, B> {

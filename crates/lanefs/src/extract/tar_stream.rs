@@ -1,7 +1,7 @@
 //! A tar on a stream: entries in the order of the walk, read ahead by several threads, written by one.
 //!
-//! The walk gives so many entries at a time; small files among them are read whole by the threads while the entries
-//! before are written. Big files are read as they are written. At most two lots are in memory.
+//! The walk gives a bounded number of entries at a time. The threads read small files among them whole, while earlier
+//! entries are written. Large files are read as they are written. At most two lots are in memory.
 
 use std::collections::HashMap;
 use std::io;

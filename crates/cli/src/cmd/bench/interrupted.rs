@@ -54,7 +54,7 @@ impl Interrupted {
         Ok(Interrupted(flag))
     }
 
-    /// Does not return once the run was interrupted: whoever removes what it made ends the process.
+    /// Does not return once the run was interrupted: the thread that removes the run's files ends the process.
     pub fn stay_if_so(&self) {
         // Relaxed: as above.
         while self.0.load(Ordering::Relaxed) {

@@ -65,7 +65,7 @@ enum Test {
         ignore_case: bool,
     },
     Type(Vec<FileType>),
-    /// A size in units of so many bytes, rounded up.
+    /// A size in units of this number of bytes, rounded up.
     Size {
         amount: Amount,
         unit: u64,
@@ -79,7 +79,7 @@ enum Test {
     SameFile(Ino),
     /// Modified after this time.
     Newer(i64, u32),
-    /// Modified so many units of so many seconds ago, rounded down.
+    /// Age of the last modification, in units of this number of seconds, rounded down.
     Age {
         amount: Amount,
         unit: u64,

@@ -73,7 +73,8 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// A grid of at most so many columns and about so many rows; `columns` is a power of two, or three times one.
+    /// A grid with a bound on its columns and about the given number of rows.
+    /// `columns` is a power of two, or three times one.
     pub fn new(geometry: &Geometry, columns: u32, rows: u32) -> Grid {
         let groups = geometry.groups();
         let group_blocks = match groups {
@@ -198,7 +199,7 @@ mod tests {
     use ondisk::features::{Feature, Features};
     use ondisk::{Ino, Superblock};
 
-    /// The geometry of a plain file system of so many blocks of 4 KiB.
+    /// The geometry of a plain file system with this number of blocks of 4 KiB.
     fn geometry(blocks: u64) -> Geometry {
         let mut sb = Superblock::zeroed();
         sb.set_revision(1);

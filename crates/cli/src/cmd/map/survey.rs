@@ -321,7 +321,7 @@ impl Survey {
     }
 }
 
-/// The kind of what is no file of a user.
+/// The kind of data that does not belong to a user's file.
 fn fixed_kind(raw: &Raw, ino: Ino, inode: &Inode) -> Option<Kind> {
     let sb = &raw.superblock;
     if sb.journal_ino() == Some(ino) {
@@ -334,8 +334,8 @@ fn fixed_kind(raw: &Raw, ino: Ino, inode: &Inode) -> Option<Kind> {
     (inode.file_type() == Some(FileType::Directory)).then_some(Kind::Metadata)
 }
 
-/// How scattered a file is. Metadata at the start of groups breaks the longest files: one piece more for each half
-/// group of data is no scatter.
+/// How scattered a file is. Metadata at the start of groups breaks the longest files: one more piece for each half
+/// group of data does not count as scattered.
 fn scatter(raw: &Raw, pieces: u64, blocks: u64) -> Kind {
     let inevitable = 2 * blocks / u64::from(raw.geometry.blocks_per_group());
     match pieces.saturating_sub(inevitable) {

@@ -23,7 +23,7 @@ pub fn width() -> u16 {
         .unwrap_or(80)
 }
 
-/// How many cells a row of so many columns has: the largest power of two, or three times one, that fits.
+/// How many cells fit a row of this number of columns: the largest power of two, or three times one, that fits.
 pub fn columns(width: u16) -> u32 {
     let room = u32::from(width.saturating_sub(MARGIN)).max(16);
     let power = 1 << room.ilog2();
