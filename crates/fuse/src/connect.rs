@@ -112,13 +112,10 @@ pub(crate) fn connect(
     Ok(Connection { device, unmounter })
 }
 
-/// Whether this process may open more channels to the kernel.
-pub(crate) fn can_clone() -> bool {
-    open_device().is_ok()
-}
-
-fn open_device() -> io::Result<File> {
-    File::options().read(true).write(true).open(DEVICE)
+/// Opens a channel that belongs to no connection yet.
+pub(crate) fn open_device() -> io::Result<OwnedFd> {
+    let device = File::options().read(true).write(true).open(DEVICE);
+    device.map(OwnedFd::from)
 }
 
 /// Mounts by mount(2); `None` if this user may not.
@@ -155,7 +152,7 @@ fn direct(source: &str, directory: &Path, access: &Access) -> Result<Option<Owne
     }
     let options = std::ffi::CString::new(options).unwrap_or_default();
     match rustix::mount::mount(source, directory, mounts::TYPE, flags, options.as_c_str()) {
-        Ok(()) => Ok(Some(device.into())),
+        Ok(()) => Ok(Some(device)),
         Err(Errno::PERM) => Ok(None),
         Err(error) => Err(MountError::system("mounting on", directory, error)),
     }

@@ -2,10 +2,13 @@
 //!
 //! [`mount`] puts an open [`lanefs::Fs`] at a directory of the host, as root by mount(2) and else through fusermount3;
 //! [`Mounted::serve`] then answers the kernel from several threads, each with its own channel to it, until the
-//! directory is unmounted, and closes the file system: the image is then clean. Three layers, each knowing only the one
-//! below:
+//! directory is unmounted, and closes the file system: the image is then clean. The layers, each of which knows only
+//! those below:
 //!
-//! - `protocol`: requests and replies, by the fuser library; turns them into
+//! - `classic`: the transport; workers read requests from `/dev/fuse` and write replies to it;
+//! - `session`: which worker answers with the volume, and how it is closed;
+//! - `serve`: what each request does; knows no transport. It takes a `request`, gives a `reply`, in the structures of
+//!   `abi`, and calls
 //! - `operations`: what a kernel asks of a file system, in lanefs's own types; answered by
 //! - `volume`: a [`lanefs::Fs`], and which inodes the kernel knows.
 //!
@@ -14,15 +17,19 @@
 //! The kernel is told to keep names and attributes for long, for nobody else changes the image. An inode that it knows
 //! is held in the engine, so that files that are open live on without names until they are forgotten.
 
+mod abi;
 mod callers;
+mod classic;
 mod connect;
 mod handles;
 mod lookups;
 mod mount;
 mod mounts;
 mod operations;
-mod protocol;
-mod times;
+mod reply;
+mod request;
+mod serve;
+mod session;
 mod tuning;
 mod volume;
 mod waiters;

@@ -1,21 +1,21 @@
 //! A mounted image: from an open file system to a directory of the host, and back to a closed one.
 //!
-//! Threads: as many as [`Options::threads`] says, each with its own channel where the system allows it, and those that
-//! wait for the disk in their place. All end before the file system is closed and [`Mounted::serve`] returns. A crash
-//! leaves what a crash of the file system leaves: everything up to some moment, nothing synced lost; how much was not
-//! synced is up to [`lanefs::MountOptions::commit_interval`].
+//! Threads: [`Options::threads`] workers, each with its own channel to the kernel where the system allows it, and
+//! threads that wait for the disk in their place. All end before the file system is closed and [`Mounted::serve`]
+//! returns. A crash leaves what a crash of the file system leaves: everything up to some moment, nothing synced lost;
+//! how much was not synced is up to [`lanefs::MountOptions::commit_interval`].
 
 use std::io;
 use std::path::Path;
 
 use lanefs::{Fs, Stopped};
+use sync::clock::Duration;
 use sync::{Arc, thread};
 
+use crate::classic::{self, Device};
 use crate::connect::{self, Access, MountError, Unmounter};
-use crate::protocol::Protocol;
-use crate::protocol::convert::node;
+use crate::session::Session;
 use crate::volume::Volume;
-use crate::waiters::Waiters;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -27,12 +27,16 @@ pub struct Options {
     /// Threads that answer requests, at least one. When half of several are in an fsync, more threads are started for
     /// what else is to be synced.
     pub threads: usize,
+    /// How long an unmount that waits for the image to be closed may take.
+    pub destroy_timeout: Duration,
 }
 
 /// The fewest threads by default: while some wait for the disk, others answer.
 const THREADS_MIN: usize = 4;
 /// The most threads by default.
 const THREADS_MAX: usize = 16;
+/// How long an unmount waits for the image to be closed, by default.
+const DESTROY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Default for Options {
     fn default() -> Options {
@@ -40,15 +44,16 @@ impl Default for Options {
             source: "lanefs".into(),
             access: Access::default(),
             threads: thread::available_parallelism().clamp(THREADS_MIN, THREADS_MAX),
+            destroy_timeout: DESTROY_TIMEOUT,
         }
     }
 }
 
 /// An image at a directory, ready to be served.
 pub struct Mounted {
-    session: fuser::Session<Protocol<Volume>>,
-    volume: Arc<Volume>,
-    waiters: Arc<Waiters>,
+    session: Arc<Session>,
+    /// One a worker.
+    channels: Vec<Arc<Device>>,
     unmounter: Unmounter,
 }
 
@@ -66,38 +71,28 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
             return Err(error);
         }
     };
-    let volume = Arc::new(Volume::new(fs, is_writable));
-    let mut config = fuser::Config::default();
-    let threads = options.threads.max(1);
-    config.n_threads = Some(threads);
-    config.clone_fd = connect::can_clone();
-    // Whom the kernel lets through is let in.
-    let everyone = fuser::SessionACL::All;
-    let waiters = Arc::new(Waiters::new(threads));
-    let with_acls = options.access.default_permissions;
-    let protocol = Protocol::new(Arc::clone(&volume), Arc::clone(&waiters), with_acls);
     let unmounter = connection.unmounter;
-    match fuser::Session::from_fd(protocol, connection.device, everyone, config) {
-        Ok(session) => {
-            let notifier = session.notifier();
-            volume.tell_of_stale(move |ino| {
-                // Only attributes, so that nothing waits; an inode that the kernel does not know is not stale.
-                let _ = notifier.inval_inode(node(ino), -1, 0);
-            });
-            Ok(Mounted {
-                session,
-                volume,
-                waiters,
-                unmounter,
-            })
-        }
-        Err(error) => {
-            // As above; the session and its share of the volume are gone.
-            let _ = unmounter.detach();
-            let _ = Arc::into_inner(volume).map(|volume| volume.into_fs().close());
-            Err(MountError::Connection(error))
-        }
+    let device = Device::new(connection.device);
+    // The kernel asks ACLs, and leaves the umask to them, where it is to hold users to their permissions.
+    if let Err(error) = device.shake_hands(options.access.default_permissions) {
+        let _ = unmounter.detach();
+        // The error that matters is that of the connection.
+        let _ = fs.close();
+        return Err(MountError::Connection(error));
     }
+    let workers = options.threads.max(1);
+    let channels = device.channels(workers, connect::open_device);
+    let volume = Volume::new(fs, is_writable);
+    if let Some(channel) = channels.first() {
+        let channel = Arc::clone(channel);
+        volume.tell_of_stale(move |ino| channel.invalidate_attributes(ino));
+    }
+    let session = Session::new(volume, workers, options.destroy_timeout);
+    Ok(Mounted {
+        session: Arc::new(session),
+        channels,
+        unmounter,
+    })
 }
 
 impl Mounted {
@@ -110,7 +105,7 @@ impl Mounted {
     /// Has it reported when the mount stops accepting changes, by the thread that meets the cause: the hook takes no
     /// lock and waits for nothing. It may be called more than once.
     pub fn on_stop(&self, hook: impl Fn(&Stopped) + Send + Sync + 'static) {
-        self.volume.on_stop(hook);
+        self.session.on_stop(hook);
     }
 
     /// Answers the kernel until the directory is unmounted; then deletes what has no names any more and closes the file
@@ -118,36 +113,24 @@ impl Mounted {
     ///
     /// # Errors
     /// When the connection broke, a request panicked, or closing failed: then the image's journal is replayed when it
-    /// is opened next.
+    /// is opened next. After `NotClosed` the process must end: threads of it may still wait for the image's device.
     pub fn serve(self) -> Result<(), ServeError> {
         let Mounted {
-            session,
-            volume,
-            waiters,
-            ..
+            session, channels, ..
         } = self;
-        let served = session.run().or_else(ended);
-        // Also when the connection was cut while they waited.
-        let has_panicked = waiters.end();
-        // All threads that had it have ended.
-        let volume = Arc::into_inner(volume).ok_or(ServeError::StillUsed)?;
-        let fs = volume.into_fs();
-        let closed = fs.close();
-        served.map_err(ServeError::Connection)?;
-        closed?;
-        match has_panicked {
-            true => Err(ServeError::Panicked),
-            false => Ok(()),
+        let mut refused = None;
+        let mut started = 0;
+        for (number, channel) in channels.into_iter().enumerate() {
+            let work = move |session: &Arc<Session>| classic::work(session, number, &channel);
+            match session.start(number, work) {
+                Ok(()) => started += 1,
+                Err(error) => refused = Some(error),
+            }
         }
-    }
-}
-
-/// What serving came to: a connection that is ended while a request is being read says that to who reads, and to others
-/// that there is none any more.
-fn ended(error: io::Error) -> io::Result<()> {
-    match error.kind() {
-        io::ErrorKind::ConnectionAborted => Ok(()),
-        _ => Err(error),
+        // One worker is enough to serve, as with `threads=1`.
+        let refused = refused.filter(|_| started == 0);
+        let ended = session.end();
+        refused.map_or(ended, |error| Err(ServeError::Connection(error)))
     }
 }
 
@@ -161,10 +144,13 @@ pub enum ServeError {
     /// The image could not be closed.
     #[error("closing the image failed: {0}")]
     Close(#[from] lanefs::Error),
-    /// A thread that was to wait for the disk panicked; the image was closed.
-    #[error("a request that waited for the disk ended in a panic")]
+    /// A request panicked; the image was closed.
+    #[error("a request ended in a panic")]
     Panicked,
     /// A thread did not end.
     #[error("a request is still under way, so the image was not closed")]
     StillUsed,
+    /// The image's device did not answer while an unmount waited.
+    #[error("the image's device did not answer within {} s, so the image was not closed", .0.as_secs())]
+    NotClosed(Duration),
 }

@@ -386,6 +386,13 @@ impl Operations for Volume {
         synced.map_err(errno)
     }
 
+    fn sync_all(&self) -> Answer<()> {
+        match self.is_writable {
+            true => self.fs.inodes().sync().map_err(errno),
+            false => Ok(()),
+        }
+    }
+
     fn list(
         &self,
         ino: Ino,

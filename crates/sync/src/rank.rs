@@ -5,6 +5,9 @@
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 #[non_exhaustive]
 pub enum Rank {
+    /// A worker's share of a mounted image: held by that worker while it answers a request, taken by the thread that
+    /// closes the image.
+    Served,
     /// The state of a whole job (a build, an extraction, a check): phases, first error, list of results.
     Job,
     /// A [`crate::Queue`] between the threads of one job; held for a push or a pop only, never across I/O.

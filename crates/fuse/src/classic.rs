@@ -1,0 +1,185 @@
+//! The classic transport: workers that read requests from `/dev/fuse` and write replies to it.
+//!
+//! Each worker has a channel of its own to the kernel where the host allows more than one (`FUSE_DEV_IOC_CLONE`); a
+//! reply goes back by the channel that its request came from. One read and one gathered write a request. No locks.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use lanefs::Ino;
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Setter, opcode};
+use sync::Arc;
+use zerocopy::IntoBytes;
+
+use crate::abi;
+use crate::reply::{Channel, Reply};
+use crate::request::{self, Operation, node};
+use crate::serve::{self, MAX_IO};
+use crate::session::Session;
+
+/// The most parts of a reply behind its header.
+const PARTS_MAX: usize = 3;
+
+/// One open `/dev/fuse`.
+pub(crate) struct Device(OwnedFd);
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Device {
+    pub(crate) fn new(device: OwnedFd) -> Device {
+        Device(device)
+    }
+
+    /// One more channel of the same connection, by a newly opened `/dev/fuse`.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn another(&self, opened: OwnedFd) -> io::Result<Device> {
+        const CLONE: Opcode = opcode::read::<u32>(229, 0);
+        let ours = self.0.as_raw_fd().cast_unsigned();
+        #[allow(unsafe_code)]
+        // SAFETY: the operation reads one u32 from the pointer that it is given, the number of an open descriptor.
+        unsafe {
+            rustix::ioctl::ioctl(&opened, Setter::<CLONE, u32>::new(ours))?;
+        }
+        Ok(Device(opened))
+    }
+
+    /// Channels for this many workers: one each, or all the same where the host gives no more.
+    pub(crate) fn channels(
+        self,
+        workers: usize,
+        open: impl Fn() -> io::Result<OwnedFd>,
+    ) -> Vec<Arc<Device>> {
+        let first = Arc::new(self);
+        let mut channels = vec![Arc::clone(&first)];
+        while channels.len() < workers {
+            let another = open().and_then(|opened| first.another(opened));
+            channels.push(another.map_or_else(|_| Arc::clone(&first), Arc::new));
+        }
+        channels
+    }
+
+    /// Reads one request into the buffer; `None` when the connection has ended.
+    fn request<'a>(&self, buf: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+        loop {
+            match rustix::io::read(&self.0, &mut *buf) {
+                Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
+                Ok(len) => return Ok(Some(&buf[..len])),
+                // A request that was interrupted before it was read.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn send(&self, header: abi::OutHeader, parts: &[&[u8]]) -> Result<(), Errno> {
+        let len = size_of::<abi::OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
+        let header = abi::OutHeader {
+            // A reply has little more than `MAX_IO` bytes.
+            len: len as u32,
+            ..header
+        };
+        let mut slices = [IoSlice::new(&[]); PARTS_MAX + 1];
+        slices[0] = IoSlice::new(header.as_bytes());
+        let behind = slices[1..].iter_mut();
+        for (slice, part) in behind.zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        let used = &slices[..=parts.len().min(PARTS_MAX)];
+        rustix::io::writev(&self.0, used).map(|_| ())
+    }
+
+    /// Tells the kernel that what it knows of an inode's attributes is old. Waits for nothing.
+    pub(crate) fn invalidate_attributes(&self, ino: Ino) {
+        let header = abi::OutHeader {
+            error: abi::NOTIFY_INVAL_INODE,
+            ..abi::OutHeader::default()
+        };
+        let what = abi::InvalInode {
+            node: node(ino),
+            // Attributes only: dropping contents could wait for requests that are under way.
+            offset: -1,
+            len: 0,
+        };
+        // An inode that the kernel does not know is not stale.
+        let _ = self.send(header, &[what.as_bytes()]);
+    }
+
+    /// Waits for the first request, INIT, and answers it.
+    ///
+    /// # Errors
+    /// When the connection ends, or the kernel's version of the protocol is too old.
+    pub(crate) fn shake_hands(&self, with_acls: bool) -> io::Result<()> {
+        let mut buf = vec![0; abi::READ_BUFFER_MIN];
+        loop {
+            let Some(bytes) = self.request(&mut buf)? else {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            };
+            let request = request::parse(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+            let header = abi::OutHeader {
+                unique: request.unique,
+                ..abi::OutHeader::default()
+            };
+            let Operation::Init(offer, offered) = request.operation else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            match serve::init(&offer, offered, with_acls) {
+                Ok(answer) => self.send(header, &[answer.as_bytes()])?,
+                Err(error) => {
+                    let error = abi::OutHeader {
+                        error: -error.raw_os_error(),
+                        ..header
+                    };
+                    self.send(error, &[])?;
+                    return Err(Errno::PROTO.into());
+                }
+            }
+            // A kernel of a newer major version asks again, in ours.
+            if offer.major == abi::MAJOR {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Channel for Device {
+    fn answer(&self, unique: u64, error: i32, parts: &[&[u8]]) {
+        let header = abi::OutHeader {
+            len: 0,
+            error,
+            unique,
+        };
+        // The request may have been aborted, or the connection.
+        let _ = self.send(header, parts);
+    }
+}
+
+/// Answers requests until the connection ends.
+///
+/// # Errors
+/// When the channel fails.
+pub(crate) fn work(session: &Arc<Session>, worker: usize, device: &Arc<Device>) -> io::Result<()> {
+    let channel: Arc<dyn Channel> = Arc::clone(device) as Arc<dyn Channel>;
+    let mut requested = vec![0; MAX_IO as usize + abi::HEADER_ROOM];
+    let mut buf = vec![0; MAX_IO as usize];
+    while let Some(bytes) = device.request(&mut requested)? {
+        match request::parse(bytes) {
+            Ok(request) => {
+                let reply = Reply::new(request.unique, &channel);
+                session.answer(worker, request, reply, &mut buf);
+            }
+            Err(malformed) => {
+                if let Some(unique) = malformed.unique {
+                    Reply::new(unique, &channel).error(Errno::IO);
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,385 @@
+//! From the bytes that the kernel hands out to one checked request.
+//!
+//! Nothing here trusts the kernel: a request that is cut short, has a name without its end or a length that its bytes
+//! contradict becomes [`Malformed`], which is answered with `EIO`; a request of a kind that is not known becomes
+//! [`Operation::Unknown`], which is answered with `ENOSYS`. No I/O, no locks.
+
+use lanefs::Ino;
+use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+use crate::abi::{self, opcode};
+use crate::operations::Caller;
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    /// The number by which the kernel knows it.
+    pub(crate) unique: u64,
+    /// The node that it is about.
+    pub(crate) node: u64,
+    pub(crate) caller: Caller,
+    pub(crate) operation: Operation<'a>,
+}
+
+/// A request that is not one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Malformed {
+    /// The number to answer, where the header is there.
+    pub(crate) unique: Option<u64>,
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) enum Operation<'a> {
+    /// The first request of a connection, with all flags that the kernel offers.
+    Init(abi::InitIn, u64),
+    Destroy,
+    Interrupt,
+    Forget(u64),
+    BatchForget(Forgotten<'a>),
+    Lookup(&'a [u8]),
+    GetAttr,
+    SetAttr(abi::SetAttrIn),
+    ReadLink,
+    Symlink {
+        name: &'a [u8],
+        target: &'a [u8],
+    },
+    MkNod(abi::MkNodIn, &'a [u8]),
+    MkDir(abi::MkDirIn, &'a [u8]),
+    Unlink(&'a [u8]),
+    RmDir(&'a [u8]),
+    Rename {
+        name: &'a [u8],
+        new_directory: u64,
+        new_name: &'a [u8],
+        flags: u32,
+    },
+    Link {
+        old_node: u64,
+        name: &'a [u8],
+    },
+    Open(abi::OpenIn),
+    OpenDir,
+    Create(abi::CreateIn, &'a [u8]),
+    Read(abi::ReadIn),
+    Write(abi::WriteIn, &'a [u8]),
+    StatFs,
+    Release(abi::ReleaseIn),
+    ReleaseDir,
+    Fsync(abi::FsyncIn),
+    FsyncDir(abi::FsyncIn),
+    SyncFs,
+    ReadDir(abi::ReadIn),
+    ReadDirPlus(abi::ReadIn),
+    SetXattr {
+        name: &'a [u8],
+        value: &'a [u8],
+        flags: u32,
+    },
+    GetXattr(abi::GetXattrIn, &'a [u8]),
+    ListXattr(abi::GetXattrIn),
+    RemoveXattr(&'a [u8]),
+    Ioctl(abi::IoctlIn, &'a [u8]),
+    Fallocate(abi::FallocateIn),
+    Seek(abi::SeekIn),
+    Copy(abi::CopyIn),
+    /// One that this server does not know.
+    Unknown,
+}
+
+/// The nodes of one batch of FORGETs, and how many lookups of each are taken back.
+#[derive(Debug)]
+pub(crate) struct Forgotten<'a>(&'a [u8]);
+
+impl Forgotten<'_> {
+    /// Each node and its number of lookups.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = abi::ForgetOne> {
+        let entries = self.0.chunks_exact(size_of::<abi::ForgetOne>());
+        entries.filter_map(|entry| abi::ForgetOne::read_from_bytes(entry).ok())
+    }
+}
+
+/// The rest of a request's bytes, read from the front.
+struct Arguments<'a>(&'a [u8]);
+
+impl<'a> Arguments<'a> {
+    fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Option<T> {
+        let (value, rest) = T::read_from_prefix(self.0).ok()?;
+        self.0 = rest;
+        Some(value)
+    }
+
+    /// A name or target, up to the zero byte that ends it.
+    fn name(&mut self) -> Option<&'a [u8]> {
+        let end = self.0.iter().position(|byte| *byte == 0)?;
+        let name = &self.0[..end];
+        self.0 = &self.0[end + 1..];
+        Some(name)
+    }
+
+    fn bytes(&mut self, len: u32) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(usize::try_from(len).ok()?)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+}
+
+/// Reads one request.
+///
+/// # Errors
+/// [`Malformed`] when the bytes are not one whole request.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
+    let (header, rest) =
+        abi::InHeader::read_from_prefix(bytes).map_err(|_| Malformed { unique: None })?;
+    let malformed = || Malformed {
+        unique: Some(header.unique),
+    };
+    if header.len as usize != bytes.len() {
+        return Err(malformed());
+    }
+    // Extensions follow the arguments; none of those that were agreed on has any, but a length must be true.
+    let extensions = usize::from(header.extension_words) * 8;
+    let arguments = rest.len().checked_sub(extensions).ok_or_else(malformed)?;
+    let operation =
+        operation(header.opcode, Arguments(&rest[..arguments])).ok_or_else(malformed)?;
+    Ok(Request {
+        unique: header.unique,
+        node: header.node,
+        caller: Caller {
+            uid: header.uid,
+            gid: header.gid,
+            pid: header.pid,
+        },
+        operation,
+    })
+}
+
+/// What the arguments of an opcode ask for; `None` where they are cut short.
+fn operation(opcode: u32, mut rest: Arguments<'_>) -> Option<Operation<'_>> {
+    use Operation as Op;
+    Some(match opcode {
+        opcode::LOOKUP => Op::Lookup(rest.name()?),
+        opcode::FORGET => Op::Forget(rest.take::<abi::ForgetIn>()?.lookups),
+        opcode::BATCH_FORGET => {
+            let count = rest.take::<abi::BatchForgetIn>()?.count;
+            let entry = size_of::<abi::ForgetOne>() as u32;
+            Op::BatchForget(Forgotten(rest.bytes(count.checked_mul(entry)?)?))
+        }
+        opcode::GETATTR => Op::GetAttr,
+        opcode::SETATTR => Op::SetAttr(rest.take()?),
+        opcode::READLINK => Op::ReadLink,
+        opcode::SYMLINK => Op::Symlink {
+            name: rest.name()?,
+            target: rest.name()?,
+        },
+        opcode::MKNOD => Op::MkNod(rest.take()?, rest.name()?),
+        opcode::MKDIR => Op::MkDir(rest.take()?, rest.name()?),
+        opcode::UNLINK => Op::Unlink(rest.name()?),
+        opcode::RMDIR => Op::RmDir(rest.name()?),
+        opcode::RENAME | opcode::RENAME2 => rename(opcode, &mut rest)?,
+        opcode::LINK => Op::Link {
+            old_node: rest.take::<abi::LinkIn>()?.old_node,
+            name: rest.name()?,
+        },
+        opcode::OPEN => Op::Open(rest.take()?),
+        opcode::OPENDIR => Op::OpenDir,
+        opcode::CREATE => Op::Create(rest.take()?, rest.name()?),
+        opcode::READ => Op::Read(rest.take()?),
+        opcode::WRITE => {
+            let write: abi::WriteIn = rest.take()?;
+            Op::Write(write, rest.bytes(write.size)?)
+        }
+        opcode::STATFS => Op::StatFs,
+        opcode::RELEASE => Op::Release(rest.take()?),
+        opcode::RELEASEDIR => Op::ReleaseDir,
+        opcode::FSYNC => Op::Fsync(rest.take()?),
+        opcode::FSYNCDIR => Op::FsyncDir(rest.take()?),
+        opcode::SYNCFS => Op::SyncFs,
+        opcode::READDIR => Op::ReadDir(rest.take()?),
+        opcode::READDIRPLUS => Op::ReadDirPlus(rest.take()?),
+        opcode::SETXATTR => set_xattr(&mut rest)?,
+        opcode::GETXATTR => Op::GetXattr(rest.take()?, rest.name()?),
+        opcode::LISTXATTR => Op::ListXattr(rest.take()?),
+        opcode::REMOVEXATTR => Op::RemoveXattr(rest.name()?),
+        opcode::INIT => init(&mut rest)?,
+        opcode::DESTROY => Op::Destroy,
+        opcode::INTERRUPT => Op::Interrupt,
+        opcode::IOCTL => {
+            let ioctl: abi::IoctlIn = rest.take()?;
+            Op::Ioctl(ioctl, rest.bytes(ioctl.in_size)?)
+        }
+        opcode::FALLOCATE => Op::Fallocate(rest.take()?),
+        opcode::LSEEK => Op::Seek(rest.take()?),
+        opcode::COPY_FILE_RANGE => Op::Copy(rest.take()?),
+        _ => Op::Unknown,
+    })
+}
+
+fn rename<'a>(opcode: u32, rest: &mut Arguments<'a>) -> Option<Operation<'a>> {
+    let (new_directory, flags) = match opcode {
+        opcode::RENAME2 => {
+            let rename: abi::Rename2In = rest.take()?;
+            (rename.new_directory, rename.flags)
+        }
+        _ => (rest.take::<abi::RenameIn>()?.new_directory, 0),
+    };
+    Some(Operation::Rename {
+        name: rest.name()?,
+        new_directory,
+        new_name: rest.name()?,
+        flags,
+    })
+}
+
+fn set_xattr<'a>(rest: &mut Arguments<'a>) -> Option<Operation<'a>> {
+    let set: abi::SetXattrIn = rest.take()?;
+    Some(Operation::SetXattr {
+        name: rest.name()?,
+        value: rest.bytes(set.size)?,
+        flags: set.flags,
+    })
+}
+
+fn init<'a>(rest: &mut Arguments<'a>) -> Option<Operation<'a>> {
+    let init: abi::InitIn = rest.take()?;
+    let mut flags = u64::from(init.flags);
+    if flags & abi::init::EXTENDED != 0 {
+        // Kernels that do not have the second word do not set the bit.
+        flags |= u64::from(rest.take::<u32>()?) << 32;
+    }
+    Some(Operation::Init(init, flags))
+}
+
+/// The inode of a node. The root's own number is never a node: it would be a second inode of one directory.
+///
+/// # Errors
+/// `NOENT` for a node that no inode can have.
+pub(crate) fn ino(node: u64) -> Result<Ino, Errno> {
+    match node {
+        abi::ROOT => Ok(Ino::ROOT),
+        other => u32::try_from(other)
+            .ok()
+            .map(Ino)
+            .filter(|ino| *ino != Ino::ROOT)
+            .ok_or(Errno::NOENT),
+    }
+}
+
+/// The node by which the kernel knows an inode: the reverse of [`ino`].
+pub(crate) fn node(ino: Ino) -> u64 {
+    match ino {
+        Ino::ROOT => abi::ROOT,
+        other => other.0.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    fn request(opcode: u32, arguments: &[u8]) -> Vec<u8> {
+        let header = abi::InHeader {
+            len: (size_of::<abi::InHeader>() + arguments.len()) as u32,
+            opcode,
+            unique: 7,
+            node: abi::ROOT,
+            ..abi::InHeader::default()
+        };
+        [header.as_bytes(), arguments].concat()
+    }
+
+    #[test]
+    fn a_request_that_is_cut_anywhere_is_refused_with_its_number() {
+        let write = abi::WriteIn {
+            size: 3,
+            ..abi::WriteIn::default()
+        };
+        let setting = abi::SetXattrIn { size: 2, flags: 0 };
+        let whole = [
+            request(opcode::LOOKUP, b"name\0"),
+            request(opcode::SYMLINK, b"name\0target\0"),
+            request(opcode::WRITE, &[write.as_bytes(), b"abc"].concat()),
+            request(
+                opcode::SETXATTR,
+                &[setting.as_bytes(), b"user.a\0vv"].concat(),
+            ),
+            request(opcode::BATCH_FORGET, &[1, 0, 0, 0, 0, 0, 0, 0].repeat(3)),
+            request(opcode::SETATTR, &[0; size_of::<abi::SetAttrIn>()]),
+        ];
+        for whole in whole {
+            assert!(parse(&whole).is_ok());
+            for len in 0..whole.len() {
+                let expected = (len >= size_of::<abi::InHeader>()).then_some(7);
+                let refused = parse(&whole[..len]).err().unwrap();
+                assert_eq!(refused.unique, expected);
+                // A length that is true of a cut request helps it as little.
+                let mut cut = whole[..len].to_vec();
+                if let Some(stated) = cut.get_mut(..4) {
+                    stated.copy_from_slice(&(len as u32).to_ne_bytes());
+                    assert!(parse(&cut).is_err(), "{len} of {}", whole.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_that_the_bytes_contradict_are_refused() {
+        let mut forget = request(opcode::BATCH_FORGET, &[0; 24]);
+        forget[40..44].copy_from_slice(&u32::MAX.to_ne_bytes());
+        assert!(parse(&forget).is_err());
+        let mut lookup = request(opcode::LOOKUP, b"a\0");
+        // Extensions that are longer than the request.
+        lookup[36..38].copy_from_slice(&u16::MAX.to_ne_bytes());
+        assert!(parse(&lookup).is_err());
+    }
+
+    #[test]
+    fn bytes_that_are_no_request_do_no_harm() {
+        let mut state = 0x1a9e_f500_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for round in 0..200_000_u32 {
+            let len = (next() % 160) as usize;
+            let mut bytes: Vec<u8> = (0..len).map(|_| (next() >> 32) as u8).collect();
+            // Most have a length and an opcode that get them further.
+            if round % 8 > 0 && len >= 8 {
+                bytes[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+                bytes[4..8].copy_from_slice(&((next() % 60) as u32).to_ne_bytes());
+            }
+            if round % 8 > 1 && len >= 40 {
+                bytes[36..38].fill(0);
+            }
+            if let Ok(Request {
+                operation: Operation::BatchForget(forgotten),
+                ..
+            }) = parse(&bytes)
+            {
+                assert!(forgotten.iter().count() <= len / 16);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_told_from_what_is_broken() {
+        let unknown = request(999, b"anything");
+        assert!(matches!(
+            parse(&unknown).unwrap().operation,
+            Operation::Unknown
+        ));
+    }
+
+    #[test]
+    fn the_root_has_a_node_of_its_own() {
+        assert_eq!(node(ino(abi::ROOT).unwrap()), abi::ROOT);
+        assert_eq!(node(ino(12).unwrap()), 12);
+        assert!(ino(1 << 40).is_err() && ino(Ino::ROOT.0.into()).is_err());
+    }
+}

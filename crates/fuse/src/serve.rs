@@ -1,0 +1,476 @@
+//! What each request does to the image: one call of [`Operations`], and its answer as one reply.
+//!
+//! Knows no transport: a worker of any transport hands over a request, where to answer it, and a buffer of its own.
+//! Runs on all workers at once and keeps nothing but the threads that wait for the disk in their place: an fsync may be
+//! answered by another thread than the one that read it, all else is answered by that one. Requests that are not
+//! answered here (locks, polling, block maps) the kernel handles itself once it is told `ENOSYS`.
+
+use lanefs::{Metadata, RenameFlag, SetAttributes};
+use rustix::io::Errno;
+use sync::Arc;
+
+mod convert;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use crate::abi;
+use crate::operations::{Allocation, Answer, Caller, Copy, Operations, Setting};
+use crate::reply::{Listing, Reply};
+use crate::request::{Operation, Request, ino};
+use crate::waiters::Waiters;
+use convert::{
+    attr_out, entry_of_listed, entry_of_nothing, entry_out, opening, set_attributes, shared_flags,
+    type_bits,
+};
+
+/// Bytes of one read or write at most.
+pub(crate) const MAX_IO: u32 = 1 << 20;
+/// Bytes of a page, in which the kernel counts a request's data.
+const PAGE: u32 = 4096;
+/// Requests in the background (read-ahead, writing back) at once.
+const BACKGROUND: u16 = 64;
+/// From this many on the kernel takes the device for congested.
+const CONGESTED: u16 = BACKGROUND / 4 * 3;
+/// Bytes of a name.
+const NAME_MAX: u32 = 255;
+/// The ioctl that asks for the flags of lsattr, as 64-bit and as 32-bit programs number it.
+const GET_FLAGS: [u32; 2] = [0x8008_6601, 0x8004_6601];
+/// The ioctl that asks for them in the form that all file systems share: the kernel asks so before it sets any.
+const GET_SHARED_FLAGS: u32 = 0x801c_581f;
+/// The ioctl that sets them.
+const SET_FLAGS: [u32; 2] = [0x4008_6602, 0x4004_6602];
+/// Values of lseek(2)'s `whence`.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+/// Flags of renameat2(2).
+const RENAME_NOREPLACE: u32 = 1 << 0;
+const RENAME_EXCHANGE: u32 = 1 << 1;
+
+/// What is wished for of every kernel; an older one does without what it does not offer.
+const WISHES: u64 = abi::init::ASYNC_READ
+    | abi::init::BIG_WRITES
+    | abi::init::MAX_PAGES
+    | abi::init::PARALLEL_DIROPS
+    | abi::init::DO_READDIRPLUS
+    | abi::init::READDIRPLUS_AUTO
+    | abi::init::CACHE_SYMLINKS
+    | abi::init::HAS_IOCTL_DIR
+    | abi::init::EXPLICIT_INVAL_DATA
+    // Handles mean what they meant also when the inode left the kernel's memory, or on a later mount.
+    | abi::init::EXPORT_SUPPORT
+    // A default ACL takes the umask's place, and the engine knows whether a directory has one.
+    | abi::init::DONT_MASK
+    | abi::init::EXTENDED;
+
+/// What becomes of the connection after a request.
+#[must_use]
+pub(crate) enum Outcome {
+    /// The next request can be read.
+    Next,
+    /// The kernel waits for this answer until the image is closed, and asks for nothing after it.
+    Destroy(Reply),
+}
+
+/// The answer to INIT, from what the kernel offers.
+///
+/// # Errors
+/// `PROTO` when the kernel's version is too old to be served.
+pub(crate) fn init(
+    offer: &abi::InitIn,
+    offered: u64,
+    with_acls: bool,
+) -> Result<abi::InitOut, Errno> {
+    if offer.major < abi::MAJOR || offer.major == abi::MAJOR && offer.minor < abi::MINOR_OLDEST {
+        return Err(Errno::PROTO);
+    }
+    let mut wishes = WISHES;
+    if with_acls {
+        wishes |= abi::init::POSIX_ACL;
+    }
+    let agreed = wishes & offered;
+    Ok(abi::InitOut {
+        major: abi::MAJOR,
+        minor: abi::MINOR.min(match offer.major {
+            abi::MAJOR => offer.minor,
+            // A newer kernel asks once more, in our version.
+            _ => abi::MINOR,
+        }),
+        max_readahead: offer.max_readahead,
+        // Each half of the flags is a word of its own.
+        flags: (agreed & u64::from(u32::MAX)) as u32,
+        flags2: (agreed >> 32) as u32,
+        max_background: BACKGROUND,
+        congestion_threshold: CONGESTED,
+        max_write: MAX_IO,
+        time_granularity: 1,
+        max_pages: (MAX_IO / PAGE) as u16,
+        ..abi::InitOut::default()
+    })
+}
+
+/// Answers requests; see the module.
+pub(crate) struct Server {
+    waiters: Arc<Waiters>,
+}
+
+/// One request on its way to an answer.
+struct Asked<'a, O> {
+    operations: &'a Arc<O>,
+    node: u64,
+    caller: Caller,
+    reply: Reply,
+}
+
+fn reply_entry(answer: Answer<Metadata>, reply: Reply) {
+    match answer {
+        Ok(metadata) => reply.structure(&entry_out(&metadata)),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn reply_attr(answer: Answer<Metadata>, reply: Reply) {
+    match answer {
+        Ok(metadata) => reply.structure(&attr_out(&metadata)),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn reply_written(answer: Answer<u64>, reply: Reply) {
+    match answer {
+        Ok(written) => reply.structure(&abi::WriteOut {
+            // A request has fewer bytes.
+            size: u32::try_from(written).unwrap_or(u32::MAX),
+            padding: 0,
+        }),
+        Err(error) => reply.error(error),
+    }
+}
+
+/// An offset or a length as the kernel has it: never more than a signed number holds.
+fn checked(offset: u64) -> Answer<u64> {
+    match i64::try_from(offset) {
+        Ok(_) => Ok(offset),
+        Err(_) => Err(Errno::INVAL),
+    }
+}
+
+/// A value, or its length when the caller has no room and asks for that.
+fn reply_xattr(answer: Answer<Vec<u8>>, size: u32, reply: Reply) {
+    match answer {
+        Ok(value) if size == 0 => reply.structure(&abi::GetXattrOut {
+            // Values have at most as many bytes as the engine's limit, far below 2^32.
+            size: value.len() as u32,
+            padding: 0,
+        }),
+        Ok(value) if value.len() as u64 <= size.into() => reply.parts(&[&value]),
+        Ok(_) => reply.error(Errno::RANGE),
+        Err(error) => reply.error(error),
+    }
+}
+
+impl Server {
+    pub(crate) fn new(waiters: Arc<Waiters>) -> Server {
+        Server { waiters }
+    }
+
+    /// Answers one request; `buf` has at least [`MAX_IO`] bytes, and what it holds does not matter.
+    pub(crate) fn answer<O: Operations>(
+        &self,
+        operations: &Arc<O>,
+        request: Request<'_>,
+        reply: Reply,
+        buf: &mut [u8],
+    ) -> Outcome {
+        use Operation as Op;
+        let asked = Asked {
+            operations,
+            node: request.node,
+            caller: request.caller,
+            reply,
+        };
+        match request.operation {
+            Op::Destroy => return Outcome::Destroy(asked.reply),
+            // Nothing is interrupted here: after this answer the kernel does not ask again.
+            Op::Interrupt | Op::Unknown => asked.reply.error(Errno::NOSYS),
+            // A second one.
+            Op::Init(..) => asked.reply.error(Errno::IO),
+            Op::Forget(lookups) => asked.forget(lookups),
+            Op::BatchForget(forgotten) => {
+                for one in forgotten.iter() {
+                    if let Ok(ino) = ino(one.node) {
+                        operations.forget(ino, one.lookups);
+                    }
+                }
+                asked.reply.none();
+            }
+            Op::Fsync(sync) => self.fsync(asked, Some(sync.handle), sync.flags),
+            Op::FsyncDir(sync) => self.fsync(asked, None, sync.flags),
+            Op::SyncFs => {
+                let reply = asked.reply;
+                self.waiters.run(operations, move |operations| {
+                    reply.empty(operations.sync_all());
+                });
+            }
+            Op::Fallocate(what) => self.fallocate(asked, &what),
+            Op::Copy(what) => self.copy(asked, what),
+            Op::GetAttr => asked.get_attr(),
+            Op::SetAttr(change) => asked.set_attr(&change),
+            Op::Open(how) => asked.open(how.flags),
+            // No directory needs a handle.
+            Op::OpenDir => asked.reply.structure(&abi::OpenOut::default()),
+            Op::ReleaseDir => asked.reply.done(),
+            Op::Release(how) => asked.release(&how),
+            Op::Read(read) => asked.read(&read, buf),
+            Op::Write(write, bytes) => asked.write(write.offset, bytes),
+            Op::StatFs => asked.statfs(),
+            Op::ReadDir(read) => asked.list(&read, false, buf),
+            Op::ReadDirPlus(read) => asked.list(&read, true, buf),
+            Op::SetXattr { name, value, flags } => asked.set_xattr(Setting { name, value, flags }),
+            Op::GetXattr(get, name) => asked.get_xattr(name, get.size),
+            Op::ListXattr(get) => asked.list_xattr(get.size),
+            Op::RemoveXattr(name) => asked.remove_xattr(name),
+            Op::Ioctl(ioctl, input) => asked.ioctl(ioctl.command, input),
+            Op::Seek(seek) => asked.seek(&seek),
+            other => asked.name(other),
+        }
+        Outcome::Next
+    }
+
+    fn fsync<O: Operations>(&self, asked: Asked<'_, O>, handle: Option<u64>, flags: u32) {
+        let Asked { node, reply, .. } = asked;
+        let data_only = flags & abi::DATA_ONLY != 0;
+        self.waiters.run(asked.operations, move |operations| {
+            reply.empty(ino(node).and_then(|ino| operations.sync(ino, handle, data_only)));
+        });
+    }
+
+    fn fallocate<O: Operations>(&self, asked: Asked<'_, O>, what: &abi::FallocateIn) {
+        let Asked {
+            node,
+            caller,
+            reply,
+            ..
+        } = asked;
+        let handle = what.handle;
+        let what = Allocation {
+            mode: what.mode,
+            offset: what.offset,
+            len: what.len,
+        };
+        // It may wait for the disk.
+        self.waiters.run(asked.operations, move |operations| {
+            let _acting = operations.act_for(caller);
+            let allocated = ino(node).and_then(|ino| {
+                checked(what.offset)?;
+                checked(what.len)?;
+                operations.allocate(ino, handle, what, caller)
+            });
+            reply.empty(allocated);
+        });
+    }
+
+    fn copy<O: Operations>(&self, asked: Asked<'_, O>, what: abi::CopyIn) {
+        let Asked {
+            node,
+            caller,
+            reply,
+            ..
+        } = asked;
+        self.waiters.run(asked.operations, move |operations| {
+            let _acting = operations.act_for(caller);
+            let copied = ino(node).and_then(|from| {
+                let what = Copy {
+                    from,
+                    from_offset: checked(what.from_offset)?,
+                    to: ino(what.to_node)?,
+                    to_handle: what.to_handle,
+                    to_offset: checked(what.to_offset)?,
+                    len: what.len,
+                };
+                operations.copy(what, caller)
+            });
+            reply_written(copied, reply);
+        });
+    }
+}
+
+impl<O: Operations> Asked<'_, O> {
+    fn forget(self, lookups: u64) {
+        if let Ok(ino) = ino(self.node) {
+            self.operations.forget(ino, lookups);
+        }
+        self.reply.none();
+    }
+
+    fn get_attr(self) {
+        let answer = ino(self.node).and_then(|ino| self.operations.attributes(ino));
+        reply_attr(answer, self.reply);
+    }
+
+    fn set_attr(self, change: &abi::SetAttrIn) {
+        let _acting = self.operations.act_for(self.caller);
+        let change: SetAttributes = set_attributes(change);
+        let answer =
+            ino(self.node).and_then(|ino| self.operations.change(ino, &change, self.caller));
+        reply_attr(answer, self.reply);
+    }
+
+    fn open(self, flags: u32) {
+        let opened = ino(self.node).and_then(|ino| {
+            let how = opening(flags);
+            self.operations.open(ino, how)?;
+            Ok(self.operations.handle(ino, how))
+        });
+        match opened {
+            Ok(handle) => self.reply.structure(&abi::OpenOut {
+                handle,
+                open_flags: abi::KEEP_CACHE,
+                padding: 0,
+            }),
+            Err(error) => self.reply.error(error),
+        }
+    }
+
+    fn release(self, how: &abi::ReleaseIn) {
+        if let Ok(ino) = ino(self.node) {
+            let writes = opening(how.flags).writes;
+            self.operations.close(ino, how.handle, writes);
+        }
+        self.reply.done();
+    }
+
+    fn read(self, read: &abi::ReadIn, buf: &mut [u8]) {
+        let size = read.size.min(MAX_IO) as usize;
+        let found = ino(self.node).and_then(|ino| {
+            let offset = checked(read.offset)?;
+            self.operations.read(ino, offset, &mut buf[..size])
+        });
+        match found {
+            Ok(found) => self.reply.parts(&[&buf[..found]]),
+            Err(error) => self.reply.error(error),
+        }
+    }
+
+    fn write(self, offset: u64, bytes: &[u8]) {
+        let _acting = self.operations.act_for(self.caller);
+        let written = ino(self.node).and_then(|ino| {
+            let offset = checked(offset)?;
+            self.operations.write(ino, offset, bytes, self.caller)
+        });
+        reply_written(written.map(|written| written as u64), self.reply);
+    }
+
+    fn statfs(self) {
+        match self.operations.statfs() {
+            Ok(space) => {
+                // Blocks have at most 64 KiB.
+                let block_size = space.block_size as u32;
+                self.reply.structure(&abi::StatFsOut {
+                    blocks: space.blocks,
+                    free: space.free,
+                    available: space.available,
+                    files: space.files,
+                    free_files: space.free_files,
+                    block_size,
+                    name_max: NAME_MAX,
+                    fragment_size: block_size,
+                    ..abi::StatFsOut::default()
+                });
+            }
+            Err(error) => self.reply.error(error),
+        }
+    }
+
+    fn list(self, read: &abi::ReadIn, with_metadata: bool, buf: &mut [u8]) {
+        let mut listing = Listing::new(&mut buf[..read.size.min(MAX_IO) as usize]);
+        let listed = ino(self.node).and_then(|ino| {
+            self.operations
+                .list(ino, read.offset, with_metadata, &mut |entry| {
+                    // Without attributes the name is listed, but the kernel does not take the inode from here.
+                    let plus = match &entry.metadata {
+                        Some(metadata) => entry_out(metadata),
+                        None => entry_of_listed(entry.ino, entry.file_type),
+                    };
+                    let head = abi::DirEntry {
+                        ino: entry.ino.0.into(),
+                        offset: entry.cookie,
+                        // Names have at most 255 bytes.
+                        name_len: entry.name.len() as u32,
+                        kind: type_bits(entry.file_type) >> 12,
+                    };
+                    listing.add(with_metadata.then_some(&plus), &head, entry.name)
+                })
+        });
+        match listed {
+            Ok(()) => self.reply.parts(&[listing.bytes()]),
+            Err(error) => self.reply.error(error),
+        }
+    }
+
+    fn set_xattr(self, setting: Setting<'_>) {
+        let _acting = self.operations.act_for(self.caller);
+        let set =
+            ino(self.node).and_then(|ino| self.operations.set_xattr(ino, setting, self.caller));
+        self.reply.empty(set);
+    }
+
+    fn get_xattr(self, name: &[u8], size: u32) {
+        let value = ino(self.node).and_then(|ino| self.operations.xattr(ino, name));
+        reply_xattr(value, size, self.reply);
+    }
+
+    fn list_xattr(self, size: u32) {
+        let for_root = self.caller.uid == 0;
+        let names = ino(self.node).and_then(|ino| self.operations.xattr_names(ino, for_root));
+        reply_xattr(names, size, self.reply);
+    }
+
+    fn remove_xattr(self, name: &[u8]) {
+        let removed = ino(self.node).and_then(|ino| self.operations.remove_xattr(ino, name));
+        self.reply.empty(removed);
+    }
+
+    fn ioctl(self, command: u32, input: &[u8]) {
+        let answer = ino(self.node).and_then(|ino| match command {
+            command if GET_FLAGS.contains(&command) => {
+                let flags = self.operations.flags(ino)?;
+                Ok(flags.to_ne_bytes().to_vec())
+            }
+            GET_SHARED_FLAGS => {
+                let flags = self.operations.flags(ino)?;
+                Ok(shared_flags(flags).to_vec())
+            }
+            command if SET_FLAGS.contains(&command) => {
+                let flags = input.first_chunk().ok_or(Errno::INVAL)?;
+                let set = self.operations.set_flags(ino, u32::from_ne_bytes(*flags));
+                set.map(|()| Vec::new())
+            }
+            _ => Err(Errno::NOTTY),
+        });
+        match answer {
+            Ok(output) => {
+                let head = abi::IoctlOut::default();
+                self.reply
+                    .parts(&[zerocopy::IntoBytes::as_bytes(&head), &output]);
+            }
+            Err(error) => self.reply.error(error),
+        }
+    }
+
+    fn seek(self, seek: &abi::SeekIn) {
+        let found = ino(self.node).and_then(|ino| {
+            // The kernel's offsets are signed.
+            let offset = i64::try_from(seek.offset).map_err(|_| Errno::NXIO)?;
+            match seek.whence {
+                SEEK_DATA => self.operations.seek(ino, offset.unsigned_abs(), false),
+                SEEK_HOLE => self.operations.seek(ino, offset.unsigned_abs(), true),
+                _ => Err(Errno::INVAL),
+            }
+        });
+        match found {
+            Ok(offset) => self.reply.structure(&abi::SeekOut { offset }),
+            Err(error) => self.reply.error(error),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Requests that look up, make, move and remove names.
+
+use lanefs::FileType;
+
+use super::convert::{named, new, opening, unpacked};
+use super::{
+    Asked, Errno, RENAME_EXCHANGE, RENAME_NOREPLACE, RenameFlag, abi, entry_of_nothing, entry_out,
+    ino, reply_entry,
+};
+use crate::operations::{Kind, Operations};
+use crate::request::Operation;
+
+impl<O: Operations> Asked<'_, O> {
+    /// Answers what is about a name.
+    pub(super) fn name(self, operation: Operation<'_>) {
+        use Operation as Op;
+        match operation {
+            Op::Lookup(name) => self.lookup(name),
+            Op::ReadLink => self.read_link(),
+            Op::Symlink { name, target } => self.symlink(name, target),
+            Op::MkNod(node, name) => self.mknod(&node, name),
+            Op::MkDir(directory, name) => self.mkdir(&directory, name),
+            Op::Unlink(name) => {
+                let gone = named(self.node, name).and_then(|at| self.operations.unlink(at));
+                self.reply.empty(gone);
+            }
+            Op::RmDir(name) => {
+                let gone = named(self.node, name).and_then(|at| self.operations.rmdir(at));
+                self.reply.empty(gone);
+            }
+            Op::Rename {
+                name,
+                new_directory,
+                new_name,
+                flags,
+            } => self.rename(name, (new_directory, new_name), flags),
+            Op::Link { old_node, name } => self.link(old_node, name),
+            Op::Create(how, name) => self.create(&how, name),
+            // All others were answered before.
+            _ => self.reply.error(Errno::NOSYS),
+        }
+    }
+
+    fn lookup(self, name: &[u8]) {
+        match named(self.node, name).and_then(|at| self.operations.lookup(at)) {
+            // Node 0 says that the name does not exist, and that this may be kept too.
+            Err(Errno::NOENT) => self.reply.structure(&entry_of_nothing()),
+            answer => reply_entry(answer, self.reply),
+        }
+    }
+
+    fn read_link(self) {
+        match ino(self.node).and_then(|ino| self.operations.read_link(ino)) {
+            Ok(target) => self.reply.parts(&[&target]),
+            Err(error) => self.reply.error(error),
+        }
+    }
+
+    fn symlink(self, name: &[u8], target: &[u8]) {
+        let _acting = self.operations.act_for(self.caller);
+        let new = new(self.caller, 0o777, 0);
+        let made = named(self.node, name)
+            .and_then(|at| self.operations.make(at, Kind::Symlink(target), new));
+        reply_entry(made, self.reply);
+    }
+
+    fn mknod(self, node: &abi::MkNodIn, name: &[u8]) {
+        let _acting = self.operations.act_for(self.caller);
+        let file_type = match rustix::fs::FileType::from_raw_mode(node.mode) {
+            rustix::fs::FileType::RegularFile => Ok(FileType::Regular),
+            rustix::fs::FileType::CharacterDevice => Ok(FileType::CharDevice),
+            rustix::fs::FileType::BlockDevice => Ok(FileType::BlockDevice),
+            rustix::fs::FileType::Fifo => Ok(FileType::Fifo),
+            rustix::fs::FileType::Socket => Ok(FileType::Socket),
+            _ => Err(Errno::INVAL),
+        };
+        let made = file_type.and_then(|file_type| {
+            let kind = Kind::Node(file_type, unpacked(node.rdev));
+            let new = new(self.caller, node.mode, node.umask);
+            self.operations.make(named(self.node, name)?, kind, new)
+        });
+        reply_entry(made, self.reply);
+    }
+
+    fn mkdir(self, directory: &abi::MkDirIn, name: &[u8]) {
+        let _acting = self.operations.act_for(self.caller);
+        let new = new(self.caller, directory.mode, directory.umask);
+        let made =
+            named(self.node, name).and_then(|at| self.operations.make(at, Kind::Directory, new));
+        reply_entry(made, self.reply);
+    }
+
+    fn rename(self, name: &[u8], (new_directory, new_name): (u64, &[u8]), flags: u32) {
+        let _acting = self.operations.act_for(self.caller);
+        let flag = match flags {
+            0 => Ok(RenameFlag::Replace),
+            RENAME_NOREPLACE => Ok(RenameFlag::NoReplace),
+            RENAME_EXCHANGE => Ok(RenameFlag::Exchange),
+            _ => Err(Errno::INVAL),
+        };
+        let renamed = flag.and_then(|flag| {
+            let (from, to) = (named(self.node, name)?, named(new_directory, new_name)?);
+            self.operations.rename(from, to, flag)
+        });
+        self.reply.empty(renamed);
+    }
+
+    /// The request is about the directory of the new name.
+    fn link(self, old_node: u64, name: &[u8]) {
+        let _acting = self.operations.act_for(self.caller);
+        let linked =
+            ino(old_node).and_then(|ino| self.operations.link(ino, named(self.node, name)?));
+        reply_entry(linked, self.reply);
+    }
+
+    fn create(self, how: &abi::CreateIn, name: &[u8]) {
+        let _acting = self.operations.act_for(self.caller);
+        let opening = opening(how.flags);
+        let new = new(self.caller, how.mode, how.umask);
+        let created =
+            named(self.node, name).and_then(|at| self.operations.create(at, new, opening));
+        match created {
+            Ok(metadata) => {
+                let open = abi::OpenOut {
+                    handle: self.operations.handle(metadata.ino, opening),
+                    open_flags: abi::KEEP_CACHE,
+                    padding: 0,
+                };
+                let entry = entry_out(&metadata);
+                let parts = [
+                    zerocopy::IntoBytes::as_bytes(&entry),
+                    zerocopy::IntoBytes::as_bytes(&open),
+                ];
+                self.reply.parts(&parts);
+            }
+            Err(error) => self.reply.error(error),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Requests that no kernel sends, and those of kernels to come: each is answered once, and the image stays whole.
+
+use lanefs::mkfs::{self, Layout};
+use lanefs::{FileDevice, Fs};
+use sync::{Mutex, Rank};
+use zerocopy::IntoBytes;
+
+use super::*;
+use crate::reply::Channel;
+use crate::request::parse;
+use crate::volume::Volume;
+
+const IMAGE_BYTES: u64 = 16 << 20;
+/// How many requests a run has, unless `LANEFS_HOSTILE_REQUESTS` says it.
+const REQUESTS: u64 = 6000;
+/// One more than the greatest opcode that is tried.
+const OPCODES: u64 = 60;
+
+/// Counts the answers to the request that is under way.
+struct Counted(Mutex<Vec<(u64, i32)>>);
+
+impl Channel for Counted {
+    fn answer(&self, unique: u64, error: i32, _: &[&[u8]]) {
+        self.0.lock().push((unique, error));
+    }
+}
+
+/// The same numbers in every run (xorshift64*).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn one_of<T: Clone>(&mut self, these: &[T]) -> T {
+        let index = self.below(these.len() as u64) as usize;
+        these[index].clone()
+    }
+
+    /// A word that is at an edge more often than chance has it.
+    fn word(&mut self) -> u64 {
+        let any = self.next();
+        let edges = [
+            0,
+            1,
+            2,
+            12,
+            4096,
+            1 << 20,
+            u64::from(u32::MAX),
+            i64::MAX as u64,
+            u64::MAX - 4095,
+            u64::MAX,
+        ];
+        match self.below(8) {
+            0 => any,
+            1 => any % 100_000,
+            _ => self.one_of(&edges),
+        }
+    }
+
+    /// What follows a request's header: words, then names.
+    fn arguments(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for _ in 0..self.below(13) {
+            bytes.extend(self.word().to_ne_bytes());
+        }
+        let long = [b'x'; 300];
+        let names: [&[u8]; 9] = [
+            b"",
+            b".",
+            b"..",
+            b"a",
+            b"b",
+            b"lost+found",
+            b"user.a",
+            b"a/b",
+            &long,
+        ];
+        for _ in 0..self.below(3) {
+            bytes.extend(self.one_of(&names));
+            bytes.push(0);
+        }
+        let cut = self.below(8) as usize;
+        bytes.truncate(bytes.len().saturating_sub(cut.saturating_sub(4)));
+        bytes
+    }
+
+    fn request(&mut self, unique: u64) -> Vec<u8> {
+        let arguments = self.arguments();
+        let other = self.word();
+        let header = abi::InHeader {
+            len: (size_of::<abi::InHeader>() + arguments.len()) as u32,
+            opcode: self.below(OPCODES) as u32,
+            unique,
+            node: self.one_of(&[1, 1, 1, 2, 11, 12, 13, 14, other]),
+            uid: self.one_of(&[0, 1000]),
+            ..abi::InHeader::default()
+        };
+        [header.as_bytes(), &arguments].concat()
+    }
+}
+
+fn has_no_answer(opcode: u32) -> bool {
+    matches!(
+        opcode,
+        abi::opcode::FORGET | abi::opcode::BATCH_FORGET | abi::opcode::DESTROY
+    )
+}
+
+#[test]
+fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    std::fs::write(&path, "").unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(IMAGE_BYTES)
+        .unwrap();
+    let layout = Layout::plan(IMAGE_BYTES, &mkfs::Options::default()).unwrap();
+    let device = FileDevice::open(&path).unwrap();
+    mkfs::format(&device, &layout).unwrap();
+    drop(device);
+    let count = std::env::var("LANEFS_HOSTILE_REQUESTS");
+    let count = count.map_or(REQUESTS, |count| count.parse().unwrap());
+    let volume = Arc::new(Volume::new(Fs::open_for_writing(&path).unwrap(), true));
+    let waiters = Arc::new(Waiters::new(1));
+    let server = Server::new(Arc::clone(&waiters));
+    let answers = Arc::new(Counted(Mutex::new(Rank::Leaf, Vec::new())));
+    let channel: Arc<dyn Channel> = Arc::clone(&answers) as Arc<dyn Channel>;
+    let mut buf = vec![0; MAX_IO as usize];
+    let mut numbers = Numbers(0x1a9e_f500);
+    for unique in 1..=count {
+        let bytes = numbers.request(unique);
+        let opcode = u32::from_ne_bytes(*bytes[4..].first_chunk().unwrap());
+        match parse(&bytes) {
+            Ok(request) => {
+                let reply = Reply::new(request.unique, &channel);
+                match server.answer(&volume, request, reply, &mut buf) {
+                    Outcome::Next => {}
+                    Outcome::Destroy(reply) => reply.none(),
+                }
+                let answered = std::mem::take(&mut *answers.0.lock());
+                let expected = usize::from(!has_no_answer(opcode));
+                assert_eq!(answered.len(), expected, "{bytes:?}: {answered:?}");
+                assert!(answered.iter().all(|answer| answer.0 == unique));
+            }
+            Err(malformed) => assert_eq!(malformed.unique, Some(unique)),
+        }
+    }
+    assert!(!waiters.end());
+    drop(server);
+    Arc::into_inner(volume).unwrap().into_fs().close().unwrap();
+    if testkit::have("e2fsck") {
+        testkit::e2fsck(&path);
+    } else {
+        testkit::skip("needs e2fsck");
+    }
+}
+
+#[test]
+fn what_is_not_agreed_on_is_left_out_and_old_kernels_are_refused() {
+    let offer = |major, minor| abi::InitIn {
+        major,
+        minor,
+        max_readahead: 1 << 17,
+        flags: 0,
+    };
+    let all = init(&offer(7, 99), u64::MAX, true).unwrap();
+    assert_eq!((all.major, all.minor), (abi::MAJOR, abi::MINOR));
+    let flags = u64::from(all.flags) | u64::from(all.flags2) << 32;
+    assert_eq!(flags, WISHES | abi::init::POSIX_ACL);
+    let none = init(&offer(7, 31), 0, true).unwrap();
+    assert_eq!((none.flags, none.flags2, none.minor), (0, 0, 31));
+    let without = init(&offer(7, 31), u64::MAX, false).unwrap();
+    assert_eq!(u64::from(without.flags) & abi::init::POSIX_ACL, 0);
+    // A kernel to come asks again, in this version.
+    assert_eq!(init(&offer(8, 0), 0, false).unwrap().major, abi::MAJOR);
+    for old in [offer(7, 27), offer(6, 99)] {
+        assert!(init(&old, u64::MAX, false).is_err());
+    }
+}

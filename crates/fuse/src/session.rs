@@ -1,0 +1,234 @@
+//! A mounted image while it is served: which worker answers with it, and how it is closed once all have answered.
+//!
+//! # Locking
+//!
+//! Each worker holds its share of the volume in a lane of its own, whose lock ([`Rank::Served`]) only that worker takes
+//! while requests come. When the mount ends (the kernel sends DESTROY, or the connection ends) the closing thread
+//! takes the shares out of all lanes, which waits for the requests under way, then ends the threads that wait for the
+//! disk, and closes the image as its last owner. How far that is stands under `state`, held for a look.
+//!
+//! # Crash
+//!
+//! A crash before the close leaves the image's journal to be replayed. So does a device that does not answer: DESTROY
+//! is answered when the kernel has waited for as long as it was told, and the server then ends without closing.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use lanefs::Stopped;
+use sync::clock::{self, Duration};
+use sync::{Arc, CachePadded, Condvar, Mutex, Rank, thread};
+
+use crate::mount::ServeError;
+use crate::reply::Reply;
+use crate::request::Request;
+use crate::serve::{Outcome, Server};
+use crate::volume::Volume;
+use crate::waiters::Waiters;
+
+/// A worker's share of the volume; nothing once the mount has ended.
+type Lane = CachePadded<Mutex<Option<Arc<Volume>>>>;
+
+/// See the module.
+pub(crate) struct Session {
+    server: Server,
+    waiters: Arc<Waiters>,
+    /// One a worker. [served]
+    lanes: Vec<Lane>,
+    /// How long the kernel waits for the image to be closed when it unmounts.
+    patience: Duration,
+    /// [leaf]
+    state: Mutex<State>,
+    /// The state moved on.
+    moved: Condvar,
+}
+
+/// How far a session is.
+struct State {
+    /// Workers that have not ended.
+    working: usize,
+    /// A request ended in a panic.
+    has_panicked: bool,
+    /// The first channel that failed.
+    failure: Option<io::Error>,
+    closing: Closing,
+}
+
+/// How far the end of a session is.
+enum Closing {
+    NotBegun,
+    UnderWay,
+    /// It takes longer than the kernel waits.
+    Overdue,
+    Ended(Result<(), ServeError>),
+}
+
+impl Session {
+    /// A session for this many workers, at least one.
+    pub(crate) fn new(volume: Volume, workers: usize, patience: Duration) -> Session {
+        let waiters = Arc::new(Waiters::new(workers));
+        let volume = Arc::new(volume);
+        let lane = || CachePadded::new(Mutex::new(Rank::Served, Some(Arc::clone(&volume))));
+        Session {
+            server: Server::new(Arc::clone(&waiters)),
+            waiters,
+            lanes: (0..workers).map(|_| lane()).collect(),
+            patience,
+            state: Mutex::new(
+                Rank::Leaf,
+                State {
+                    working: 0,
+                    has_panicked: false,
+                    failure: None,
+                    closing: Closing::NotBegun,
+                },
+            ),
+            moved: Condvar::new(),
+        }
+    }
+
+    /// Has a stop of all changes reported; as [`crate::Mounted::on_stop`].
+    pub(crate) fn on_stop(&self, hook: impl Fn(&Stopped) + Send + Sync + 'static) {
+        if let Some(volume) = self.lanes.first().and_then(|lane| lane.lock().clone()) {
+            volume.on_stop(hook);
+        }
+    }
+
+    /// Starts a worker thread; what it does is called again after a request that ended in a panic.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn start(
+        self: &Arc<Session>,
+        number: usize,
+        work: impl Fn(&Arc<Session>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let session = Arc::clone(self);
+        let worker = thread::Builder::new().name(format!("lanefs-{number}"));
+        self.state.lock().working += 1;
+        let started = worker.spawn(move || {
+            let ended = loop {
+                // Locks are given back by a panic, and the request that it ended is answered with an error.
+                match catch_unwind(AssertUnwindSafe(|| work(&session))) {
+                    Ok(ended) => break ended,
+                    Err(_) => session.state.lock().has_panicked = true,
+                }
+            };
+            let mut state = session.state.lock();
+            state.working -= 1;
+            let failure = state.failure.take();
+            state.failure = failure.or(ended.err());
+            drop(state);
+            session.moved.notify_all();
+        });
+        if started.is_err() {
+            self.state.lock().working -= 1;
+        }
+        started.map(drop)
+    }
+
+    /// Answers one request that a worker has read.
+    pub(crate) fn answer(
+        self: &Arc<Session>,
+        worker: usize,
+        request: Request<'_>,
+        reply: Reply,
+        buf: &mut [u8],
+    ) {
+        let outcome = {
+            let lane = self.lanes[worker].lock();
+            // After the end the kernel asks for nothing; a reply that is dropped says `EIO`.
+            let Some(volume) = &*lane else { return };
+            self.server.answer(volume, request, reply, buf)
+        };
+        if let Outcome::Destroy(reply) = outcome {
+            self.close_within_patience();
+            reply.done();
+        }
+    }
+
+    /// Closes the image; returns when that is done, or when the kernel has waited long enough for it: an unmount can't
+    /// be killed, so a device that does not answer must not hold it for good.
+    fn close_within_patience(self: &Arc<Session>) {
+        let deadline = clock::now() + self.patience;
+        let session = Arc::clone(self);
+        let closer = thread::Builder::new().name("lanefs-close".into());
+        // Where the system gives no thread, the kernel waits as long as it takes.
+        if closer.spawn(move || session.close()).is_err() {
+            self.close();
+        }
+        let mut state = self.state.lock();
+        while !matches!(state.closing, Closing::Ended(_)) {
+            let left = deadline.saturating_duration_since(clock::now());
+            if left.is_zero() {
+                state.closing = Closing::Overdue;
+                drop(state);
+                self.moved.notify_all();
+                return;
+            }
+            let _is_late = self.moved.wait_for(&mut state, left);
+        }
+    }
+
+    /// Closes the image when all requests are answered; does nothing for a session that is being closed.
+    fn close(&self) {
+        {
+            let mut state = self.state.lock();
+            if !matches!(state.closing, Closing::NotBegun) {
+                return;
+            }
+            state.closing = Closing::UnderWay;
+        }
+        let ended = catch_unwind(AssertUnwindSafe(|| self.close_volume()));
+        let ended = ended.unwrap_or(Err(ServeError::Panicked));
+        let mut state = self.state.lock();
+        // Once the close is overdue, that is what it is reported as.
+        if matches!(state.closing, Closing::UnderWay) {
+            state.closing = Closing::Ended(ended);
+        }
+        drop(state);
+        self.moved.notify_all();
+    }
+
+    fn close_volume(&self) -> Result<(), ServeError> {
+        let mut last = None;
+        for lane in &self.lanes {
+            last = lane.lock().take().or(last);
+        }
+        // Also when the connection was cut while they waited.
+        let has_panicked = self.waiters.end();
+        let volume = last.and_then(Arc::into_inner);
+        volume
+            .ok_or(ServeError::StillUsed)?
+            .into_fs()
+            .close()
+            .map_err(ServeError::Close)?;
+        match has_panicked || self.state.lock().has_panicked {
+            true => Err(ServeError::Panicked),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until all workers have ended, and closes the image unless the kernel's DESTROY had it closed.
+    ///
+    /// # Errors
+    /// What closing came to, or else why a channel failed; `NotClosed` when the device did not answer in time and the
+    /// kernel waits no longer: threads may then still work on the image, until the process ends.
+    pub(crate) fn end(&self) -> Result<(), ServeError> {
+        let mut state = self.state.lock();
+        while state.working > 0 && !matches!(state.closing, Closing::Overdue) {
+            self.moved.wait(&mut state);
+        }
+        drop(state);
+        self.close();
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut state.closing, Closing::Overdue) {
+            Closing::Ended(Ok(())) => state
+                .failure
+                .take()
+                .map_or(Ok(()), |failure| Err(ServeError::Connection(failure))),
+            Closing::Ended(error) => error,
+            _ => Err(ServeError::NotClosed(self.patience)),
+        }
+    }
+}
