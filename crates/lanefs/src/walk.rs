@@ -171,7 +171,7 @@ impl<'a> Walk<'a> {
             if !self.met.insert(ino) {
                 return Err((
                     entry.path,
-                    Error::invalid("a directory that also lies elsewhere"),
+                    Error::invalid("a directory that is also elsewhere in the tree"),
                 ));
             }
             self.entered = Some(entry.clone());

@@ -230,7 +230,7 @@ fn damaged_directories_are_named_by_path_and_block() {
         assert_eq!(output.status.code(), Some(1), "{command}: {said}");
         assert!(said.contains(&block), "{command}: {said} lacks {block}");
         assert!(
-            said.contains("/a/b/loop: a directory that also"),
+            said.contains("/a/b/loop: a directory that is also elsewhere"),
             "{command}: {said}"
         );
         let found = output.stdout.windows(5).any(|window| window == b"other");

@@ -241,7 +241,9 @@ impl<'a> Extraction<'a> {
     fn directory(&self, item: &Item<'_>) -> Result<(), Error> {
         let ino = item.metadata.ino;
         if !self.met.lock().insert(ino) {
-            return Err(Error::invalid("a directory that also lies elsewhere"));
+            return Err(Error::invalid(
+                "a directory that is also elsewhere in the tree",
+            ));
         }
         if item.path.len() > crate::walk::MAX_PATH {
             return Err(Error::invalid("nested too deeply"));
