@@ -71,7 +71,7 @@ pub enum Error {
     /// An attribute's name that is empty, or of more than 255 bytes.
     #[error("the name is empty or too long")]
     NameLength,
-    /// A default ACL on something that is no directory.
+    /// A default ACL on an inode that is not a directory.
     #[error("permission denied")]
     AccessDenied,
     /// A file that was not opened to be read, or not to be written.
@@ -102,7 +102,7 @@ pub enum Error {
     /// The file may not be changed so, for a flag of it or of its directory says no; or it is not done to directories.
     #[error("operation not permitted")]
     NotPermitted,
-    /// The file is such that the operation can't be had on it.
+    /// The operation is not supported on this kind of file.
     #[error("{0} is not supported")]
     NotSupported(&'static str),
     /// The file system is open for reading only.

@@ -254,7 +254,7 @@ impl Fs {
         self.mounted.settle(ino, flags)
     }
 
-    /// The first byte at or behind `offset` that is data; `None` if there is none (`SEEK_DATA`).
+    /// The first byte at or behind `offset` that is data; `None` if no such byte exists (`SEEK_DATA`).
     ///
     /// # Errors
     /// As [`Fs::inode`]; `Corrupt`, `Io`.
@@ -489,8 +489,8 @@ impl Fs {
         }
     }
 
-    /// The mode (with the type) and the group of an inode, for who decides what a caller's change costs: nobody sees
-    /// the times by that, so that writes in place go on leaving them.
+    /// The mode (with the type) and the group of an inode, for a server that decides what a caller's change costs. The
+    /// times are not looked at, so that writes in place may still leave them as they are.
     ///
     /// # Errors
     /// As [`Fs::inode`].

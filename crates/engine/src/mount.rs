@@ -31,7 +31,7 @@ pub(crate) use reading::mount;
 pub use superblock::is_rebuildable;
 pub use tune::tune;
 
-/// Features that ask something of who writes, and that lanefs heeds.
+/// Features that oblige a writer, and that lanefs obeys.
 const WRITABLE: &[Feature] = &[
     Feature::FILETYPE,
     Feature::NEEDS_RECOVERY,
@@ -92,7 +92,7 @@ pub struct OpenOptions {
     /// Keep times of access in memory until the inode changes otherwise, a sync, or the end (`lazytime`). A crash
     /// loses them, and nothing else.
     pub lazytime: bool,
-    /// Who is not named by [`crate::Fs::act_for`] may take the blocks reserved for root.
+    /// A caller that is not named by [`crate::Fs::act_for`] may take the blocks reserved for root.
     pub as_root: bool,
     /// What to do when the image turns out to be corrupt; `None` for what its superblock says.
     pub errors: Option<OnError>,
@@ -119,8 +119,8 @@ pub struct OpenOptions {
     pub live_inodes: usize,
     /// Bytes of committed metadata to keep until they are written home; a transaction gets at most a quarter of it.
     pub staged_bytes: u64,
-    /// How long a change may wait until it is committed unasked for (`commit=`): one thread is started for that, which
-    /// also commits and checkpoints when there is much to do. `None`: no thread; who changes something does that.
+    /// How long a change may wait until it is committed without a request (`commit=`). One thread is started for that,
+    /// which also commits and checkpoints when much is due. `None`: no thread; the threads that change something do it.
     pub commit_interval: Option<Duration>,
     /// Commit with one flush where that is enough (`journal_async_commit`): see [`journal::Options::async_commit`].
     pub async_commit: bool,
@@ -386,7 +386,7 @@ pub(crate) fn unmount(mounted: &MountedFs) -> Result<(), Error> {
     reap::drain(mounted);
     mounted.give_back_all();
     mounted.volume().writing()?.journal.close(mounted)?;
-    // What is still held by someone stays an orphan, for whoever opens the image next.
+    // What is still held by someone stays an orphan, which the next program that opens the image finishes.
     say_clean(mounted, mounted.orphans().is_empty())
 }
 
@@ -457,7 +457,7 @@ fn say_clean(mounted: &MountedFs, without_orphans: bool) -> Result<(), Error> {
 /// for the journal will make it so. Without one in use it is not valid meanwhile, and a crash leaves it to e2fsck.
 fn say_in_use(superblock: &mut Superblock, has_log: bool, has_orphan_file: bool) {
     let mut features = superblock.features();
-    // Whoever was replaying fast commits did not end; they are replayed by now.
+    // Another program did not finish its replay of fast commits; they are replayed by now.
     superblock.set_state(superblock.state() & !state::FC_REPLAY);
     match has_log {
         true => features = features.with(Feature::NEEDS_RECOVERY),

@@ -126,8 +126,8 @@ impl InodeRef<'_> {
     /// Fills `buf` from byte `offset`; returns how many bytes there were, fewer than asked for only at the end.
     ///
     /// # Errors
-    /// `IsDirectory` or `NotRegular` for what is no regular file, `Encrypted` and `Unsupported` (verity) for what
-    /// can't be read, `Corrupt` for broken maps, `Io`.
+    /// `IsDirectory` or `NotRegular` for an inode that is not a regular file, `Encrypted` and `Unsupported` (verity)
+    /// for contents that can't be read, `Corrupt` for broken maps, `Io`.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         match self.mounted.volume().is_writable() {
             // The map may have changed since the inode was found.

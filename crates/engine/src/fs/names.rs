@@ -2,7 +2,7 @@
 //!
 //! Each is one step: after a crash it was done, or it was not; [`Fs::sync`] makes it durable. Each may be called from
 //! any number of threads at once, takes the locks of the inodes concerned and nothing else (a move of a directory to
-//! another parent: the file system's rename lock too), and may block on I/O. Whoever asks has checked that it may;
+//! another parent: the file system's rename lock too), and may block on I/O. The caller has checked permissions;
 //! only the flags "immutable" and "append only" are respected here.
 
 use ondisk::{FileType, Ino};
@@ -208,8 +208,8 @@ impl Fs {
         self.mounted.give_back_kept(&live);
         match live.snapshot().links_count() {
             0 => {
-                // Here nothing is held yet: who waits for a thaw with locks may keep others, the one who freezes among
-                // them.
+                // Here nothing is held yet: a thread that waited for a thaw with locks could block others,
+                // including the thread that freezes.
                 let _change = self.enter()?;
                 self.noting(reap::doom(&self.mounted, ino))
             }
@@ -217,9 +217,9 @@ impl Fs {
         }
     }
 
-    /// As [`Fs::release`], for who may neither wait nor fail, as a destructor: no I/O. One without names is deleted by
-    /// the reaper thread, where there is one, else by the next change, [`Fs::sync`] or [`Fs::close`]; and without
-    /// these, when the file system is opened next.
+    /// As [`Fs::release`], for a caller that may neither wait nor fail, such as a destructor: it does no I/O. An inode
+    /// without names is deleted by the reaper thread if one runs, otherwise by the next change, [`Fs::sync`] or
+    /// [`Fs::close`]; without these, when the file system is opened next.
     pub fn let_go(&self, ino: Ino) {
         if self.mounted.release_absent(ino, 1) {
             return;
@@ -249,9 +249,9 @@ impl Fs {
     /// # Errors
     /// `Exists`, `NoAttribute` where `flag` says so; `NameLength`, `InvalidArgument` for a name or an ACL that can't
     /// be; `NotSupported` for an unknown prefix, and for ACLs of symbolic links; `ValueTooLarge` beyond 64 KiB;
-    /// `NoSpace` for what does not fit beside the inode's other attributes, or when no block can be had; `NotPermitted`
+    /// `NoSpace` for what does not fit beside the inode's other attributes, or when no block is free; `NotPermitted`
     /// for an immutable or append-only inode, or `user.` on what is neither file nor directory; `AccessDenied` for a
-    /// default ACL on what is no directory; as [`Fs::create`].
+    /// default ACL on an inode that is not a directory; as [`Fs::create`].
     pub fn set_xattr(
         &self,
         ino: Ino,
@@ -262,8 +262,8 @@ impl Fs {
         self.change(|mounted| xattr::change(mounted, ino, name, Some(value), flag))
     }
 
-    /// Sets an access ACL as [`Fs::set_xattr`] does, and takes set-group-ID off, as Linux does for who is neither
-    /// privileged nor in the file's group.
+    /// Sets an access ACL as [`Fs::set_xattr`] does, and takes set-group-ID off, as Linux does for a caller that
+    /// is neither privileged nor in the file's group.
     ///
     /// # Errors
     /// As [`Fs::set_xattr`].

@@ -44,7 +44,7 @@ pub(crate) fn unmount_held(mounted: &MountedFs) -> Result<(), Error> {
     match committed {
         Ok(()) => unmount(mounted),
         Err(JournalError::Held) => abandon(mounted).and(Err(JournalError::Held.into())),
-        // Whether it is in the log, whoever opens the image next sees.
+        // The next program that opens the image sees whether it is in the log.
         Err(error) => Err(error.into()),
     }
 }

@@ -132,7 +132,7 @@ fn copy(device: &dyn BlockDevice, size: BlockSize, group: u32) -> Option<Superbl
     copy.set_last_orphan(None);
     if copy.features().has(Feature::HAS_JOURNAL) {
         copy.set_features(copy.features().with(Feature::NEEDS_RECOVERY));
-        // Who finds no other says what is unknown: e2fsck should have a look.
+        // Changes since the copy was made are unknown: the recorded error makes e2fsck look.
         copy.set_state(copy.state() | state::VALID | state::ERROR);
     }
     copy.seal();
@@ -182,7 +182,7 @@ fn proven(
     if options.journal == ReplayPolicy::Replay && needs_replay(&candidate) {
         let geometry = Geometry::of(&candidate).ok()?;
         let external = options.journal_device.clone();
-        // Why it can't be replayed, whoever opens the image is told.
+        // The program that opens the image gets the reason why it can't be replayed.
         if let Ok(scanned) =
             recovery::scan_and_overlay(Arc::clone(&seen), &candidate, &geometry, external)
         {
