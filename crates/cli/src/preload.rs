@@ -1,9 +1,11 @@
 //! Refuses what fakeroot and pseudo are asked for in vain: a program without a dynamic loader can't be preloaded, so it
-//! would take the builder's own numbers for the owners, and empty files for the devices.
+//! would take the builder's own numbers for the owners, and empty files for the devices. What another library that is
+//! preloaded would change is unknown: a static program says that it runs without it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::context::Context;
 use crate::failure::Failure;
 
 /// Whether this program has no dynamic loader.
@@ -12,15 +14,24 @@ const IS_STATIC: bool = cfg!(target_feature = "crt-static");
 /// Libraries that pretend to be root, as their names begin.
 const PRETENDERS: [&[u8]; 2] = [b"libfakeroot", b"libpseudo"];
 
-/// Fails when this program is static and runs under fakeroot or pseudo; `otherwise` says how to do without them.
+/// Fails when this program is static and runs under fakeroot or pseudo; `otherwise` says how to do without them. That
+/// any other preloaded library is not seen is a warning.
 ///
 /// # Errors
 /// The failure that says so.
-pub fn refuse_if_static(otherwise: &str) -> Result<(), Failure> {
+pub fn refuse_if_static(context: &Context, otherwise: &str) -> Result<(), Failure> {
     let preload = std::env::var_os("LD_PRELOAD");
     let key = std::env::var_os("FAKEROOTKEY");
     match unseen(IS_STATIC, preload.as_deref(), key.as_deref()) {
-        None => Ok(()),
+        None => {
+            if IS_STATIC && let Some(list) = preload.filter(|list| !list.is_empty()) {
+                context.warn_once(format_args!(
+                    "LD_PRELOAD is set ({}), but this program is statically linked and runs without it",
+                    list.display()
+                ));
+            }
+            Ok(())
+        }
         Some(name) => {
             let text = "fakeroot and pseudo can't reach this program, which is statically linked";
             Err(

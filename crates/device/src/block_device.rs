@@ -63,6 +63,30 @@ pub enum DeviceError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// A file in which bytes wait, outside the device, could not be made, written or read.
+    #[error(
+        "what is changed waits in {} until all of it is known to succeed, and that failed: {source}; set TMPDIR \
+         to a folder with more room",
+        .folder.display()
+    )]
+    Spool {
+        /// The folder.
+        folder: std::path::PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The file lies on a disk that has no room for what is to be written to it; nothing was written.
+    #[error(
+        "there is no room for {len} bytes at byte {offset} of the image on the disk that holds it: {source}"
+    )]
+    NoRoom {
+        /// Byte at which it would begin.
+        offset: u64,
+        /// Length in bytes.
+        len: u64,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
     /// Another program (or another handle of this one), or the kernel, holds the image in a way that excludes this use.
     #[error("{path} is in use: {holder}")]
     InUse {
@@ -86,7 +110,9 @@ impl DeviceError {
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         match self {
-            DeviceError::Io { source, .. } | DeviceError::Open { source, .. } => {
+            DeviceError::Io { source, .. }
+            | DeviceError::Open { source, .. }
+            | DeviceError::NoRoom { source, .. } => {
                 source.kind() == std::io::ErrorKind::StorageFull
             }
             _ => false,
@@ -151,6 +177,16 @@ pub trait BlockDevice: Send + Sync {
     /// been written).
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError>;
 
+    /// Makes sure that writes to these ranges do not fail for want of room, on devices that get their room as they are
+    /// written to (sparse files). No byte changes.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoRoom`] where there is too little. Devices that can't reserve do nothing.
+    fn reserve(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+        let _ = ranges;
+        Ok(())
+    }
+
     /// Makes all writes that completed before this call durable.
     ///
     /// # Errors
@@ -189,6 +225,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         (**self).write_at(offset, bytes)
+    }
+    fn reserve(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+        (**self).reserve(ranges)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         (**self).flush()

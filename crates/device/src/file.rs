@@ -16,6 +16,7 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, opcode};
+use rustix::process::Resource;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::clock::Duration;
 
@@ -395,6 +396,33 @@ impl BlockDevice for FileDevice {
                     at += count as u64;
                 }
                 Err(source) => return Err(FileDevice::io_error("write", at, rest.len(), source)),
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+        if !self.is_regular || self.read_only {
+            return Ok(());
+        }
+        let longest = rustix::process::getrlimit(Resource::Fsize).current;
+        for range in ranges {
+            let len = range.end.saturating_sub(range.start);
+            let failed = |source: Errno| DeviceError::NoRoom {
+                offset: range.start,
+                len,
+                source: source.into(),
+            };
+            // The kernel ends a process that writes beyond this limit.
+            if longest.is_some_and(|longest| range.end > longest) {
+                return Err(failed(Errno::FBIG));
+            }
+            let flags = FallocateFlags::KEEP_SIZE;
+            match retry(|| rustix::fs::fallocate(&self.file, flags, range.start, len)) {
+                Ok(()) => {}
+                // The file system can't.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+                Err(source) => return Err(failed(source)),
             }
         }
         Ok(())

@@ -268,18 +268,18 @@ impl Ground {
 }
 
 /// A file of one line in sysfs. Names of files in it are as they are, byte by byte.
-fn line(path: &Path) -> Option<OsString> {
+pub(crate) fn line(path: &Path) -> Option<OsString> {
     let bytes = fs::read(path).ok()?;
     let text = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     Some(OsStr::from_bytes(text).to_owned())
 }
 
-fn value<N: FromStr>(path: &Path) -> Option<N> {
+pub(crate) fn value<N: FromStr>(path: &Path) -> Option<N> {
     line(path)?.to_str()?.parse().ok()
 }
 
 /// The number of the device with this folder in sysfs.
-fn device_number(folder: &Path) -> Option<u64> {
+pub(crate) fn device_number(folder: &Path) -> Option<u64> {
     let text = line(&folder.join("dev"))?;
     let (major, minor) = text.to_str()?.split_once(':')?;
     Some(makedev(major.parse().ok()?, minor.parse().ok()?))

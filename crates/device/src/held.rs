@@ -1,43 +1,69 @@
-//! Writes that are kept in memory until it is known that they are wanted: so that a command that fails has changed no
-//! byte of the device, not even those that opening a file system changes.
+//! Writes that wait until it is known that they are wanted: a command that fails has changed no byte of the device, not
+//! even those that opening a file system changes.
 //!
 //! All requests are kept in their order, flushes among them, and are made in that order by [`Held::release`]: a crash
 //! at any moment leaves what it would have left without this device. Until then nothing is durable, whatever a flush
-//! says. Beyond a bound of memory the kept requests are made at once, and all later ones go straight through.
+//! says. What is written waits in memory up to a bound, and beyond it in a [`Spool`], so the bound limits memory but
+//! never lets a request through early. [`Held::release`] first reserves room below for everything that waits: where the
+//! host's disk is full, nothing is written either.
 //!
-//! One lock ([`Rank::DeviceOrder`]) around the kept requests, held across requests to the device below.
+//! One lock ([`Rank::DeviceOrder`]) around the kept requests, held across requests to the device below. A crash leaves
+//! the device as it was, and no file.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use sync::atomic::{AtomicBool, Ordering};
-use sync::{Arc, Mutex, Rank};
+use sync::{Arc, Rank, RwLock};
 
-use crate::Scratch;
 use crate::block_device::{BlockDevice, DeviceError, check_range};
+use crate::spool::Spool;
+
+/// A request from the spool is made in parts of this size.
+const PART_BYTES: usize = 1 << 20;
 
 /// A device whose writes wait.
 pub struct Held {
     below: Arc<dyn BlockDevice>,
-    /// The device as it will be.
-    view: Scratch,
-    /// What was asked for, in its order. [device order]
-    kept: Mutex<Kept>,
+    /// What was asked for. [device order]
+    kept: RwLock<Kept>,
     /// Whether nothing waits any more. [atomic: set once, under `kept`]
     is_released: AtomicBool,
-    /// Bytes that may wait. [const]
+    /// Bytes that may wait in memory. [const]
     most: usize,
 }
 
 #[derive(Default)]
 struct Kept {
+    /// The requests in their order.
     requests: Vec<Request>,
-    bytes: usize,
+    /// The device as it will be: by its first byte, each range that is written, and which request wrote it last.
+    latest: BTreeMap<u64, Piece>,
+    /// Bytes that wait in memory.
+    in_memory: usize,
+    spool: Option<Spool>,
 }
 
 enum Request {
-    Write(u64, Box<[u8]>),
+    Write(u64, Bytes),
     Discard(Range<u64>),
     Flush,
+}
+
+/// Where the bytes of a write wait.
+enum Bytes {
+    Memory(Box<[u8]>),
+    Spooled { at: u64, len: u64 },
+}
+
+/// A range of the device that one request wrote last.
+#[derive(Clone, Copy)]
+struct Piece {
+    len: u64,
+    /// The request's index.
+    request: usize,
+    /// Bytes of the request before this range.
+    skip: u64,
 }
 
 impl std::fmt::Debug for Held {
@@ -47,13 +73,12 @@ impl std::fmt::Debug for Held {
 }
 
 impl Held {
-    /// Over `below`; about `most` bytes may wait.
+    /// Over `below`; about `most` bytes may wait in memory.
     #[must_use]
     pub fn new(below: Arc<dyn BlockDevice>, most: usize) -> Held {
         Held {
-            view: Scratch::new(Arc::clone(&below), usize::MAX),
             below,
-            kept: Mutex::new(Rank::DeviceOrder, Kept::default()),
+            kept: RwLock::new(Rank::DeviceOrder, Kept::default()),
             is_released: AtomicBool::new(false),
             most,
         }
@@ -62,53 +87,201 @@ impl Held {
     /// Whether the device below is still as it was.
     #[must_use]
     pub fn is_untouched(&self) -> bool {
-        // Acquire: pairs with the Release in `pass`, so that who sees it set finds everything written below.
+        // Acquire: pairs with the Release in `release`, so a thread that sees it set finds all that was written below.
         !self.is_released.load(Ordering::Acquire)
     }
 
-    /// Makes all requests that wait, and lets all later ones through.
+    /// Reserves room below for all that waits, makes all requests, and lets all later ones through.
     ///
     /// # Errors
-    /// As the device below: what was asked for before the failure is there, as after a crash.
+    /// As the device below. Where it has no room, no request was made, and all still wait. After any other error the
+    /// requests before the one that failed are made, as after a crash.
     pub fn release(&self) -> Result<(), DeviceError> {
-        self.pass(&mut self.kept.lock())
-    }
-
-    fn pass(&self, kept: &mut Kept) -> Result<(), DeviceError> {
-        let requests = std::mem::take(&mut kept.requests);
-        kept.bytes = 0;
-        let done = requests.into_iter().try_for_each(|request| match request {
-            Request::Write(offset, bytes) => self.below.write_at(offset, &bytes),
-            Request::Discard(range) => self.below.discard(range),
-            Request::Flush => self.below.flush(),
-        });
+        let mut kept = self.kept.write();
+        self.below.reserve(&kept.ranges())?;
+        let done = kept.make_all(&*self.below);
+        *kept = Kept::default();
         // Release: pairs with the Acquire in `is_untouched`.
         self.is_released.store(true, Ordering::Release);
-        // A reader that is late finds the same below.
-        self.view.forget();
         done
     }
 
-    /// Keeps a request, if they are still kept; `false` where it must be made.
-    fn keep(&self, size: usize, request: impl FnOnce() -> Request) -> Result<bool, DeviceError> {
+    /// The ranges that wait to be written, ascending; none touch.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<Range<u64>> {
+        self.kept.read().ranges()
+    }
+
+    /// Makes all requests that wait on another device, which is as large; they still wait here.
+    ///
+    /// # Errors
+    /// As that device.
+    pub fn make_on(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
+        self.kept.read().make_all(device)
+    }
+
+    /// Keeps a request, while they are kept; `false` where it must be made.
+    fn keep(
+        &self,
+        add: impl FnOnce(&mut Kept) -> Result<(), DeviceError>,
+    ) -> Result<bool, DeviceError> {
         if !self.is_untouched() {
             return Ok(false);
         }
-        let mut kept = self.kept.lock();
+        let mut kept = self.kept.write();
         if !self.is_untouched() {
             return Ok(false);
         }
-        if kept.bytes.saturating_add(size) > self.most {
-            self.pass(&mut kept)?;
-            return Ok(false);
+        add(&mut kept).map(|()| true)
+    }
+}
+
+impl Kept {
+    fn ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (&start, piece) in &self.latest {
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end += piece.len,
+                _ => ranges.push(start..start + piece.len),
+            }
         }
-        let request = request();
-        if let Request::Write(offset, bytes) = &request {
-            self.view.write_at(*offset, bytes)?;
+        ranges
+    }
+
+    fn make_all(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
+        let mut part = Vec::new();
+        for request in &self.requests {
+            match request {
+                Request::Write(offset, Bytes::Memory(bytes)) => device.write_at(*offset, bytes)?,
+                Request::Write(offset, Bytes::Spooled { at, len }) => {
+                    let mut done = 0;
+                    while done < *len {
+                        // At most a part.
+                        part.resize((len - done).min(PART_BYTES as u64) as usize, 0);
+                        self.read_spool(at + done, &mut part)?;
+                        device.write_at(offset + done, &part)?;
+                        done += part.len() as u64;
+                    }
+                }
+                Request::Discard(range) => device.discard(range.clone())?,
+                Request::Flush => device.flush()?,
+            }
         }
-        kept.bytes += size + size_of::<Request>();
-        kept.requests.push(request);
-        Ok(true)
+        Ok(())
+    }
+
+    /// Keeps a write; beyond `most` bytes of memory in the spool.
+    fn write(&mut self, offset: u64, bytes: &[u8], most: usize) -> Result<(), DeviceError> {
+        let len = bytes.len() as u64;
+        if self.spool.is_none() && self.in_memory.saturating_add(bytes.len()) <= most {
+            self.in_memory += bytes.len() + size_of::<Request>();
+            let bytes = Bytes::Memory(bytes.into());
+            self.requests.push(Request::Write(offset, bytes));
+            self.cover(offset, len, 0);
+            return Ok(());
+        }
+        if self.spool.is_none() {
+            self.spool = Some(Spool::new()?);
+        }
+        let Some(spool) = &mut self.spool else {
+            return Ok(());
+        };
+        let at = spool.append(bytes)?;
+        // Data that follow one another, as of a large file, are one request.
+        if let Some(Request::Write(
+            first,
+            Bytes::Spooled {
+                at: begun,
+                len: before,
+            },
+        )) = self.requests.last_mut()
+            && *first + *before == offset
+            && *begun + *before == at
+        {
+            let skip = *before;
+            *before += len;
+            self.cover(offset, len, skip);
+            return Ok(());
+        }
+        let bytes = Bytes::Spooled { at, len };
+        self.requests.push(Request::Write(offset, bytes));
+        self.cover(offset, len, 0);
+        Ok(())
+    }
+
+    /// Records that the last request wrote these bytes, `skip` bytes after its own first.
+    fn cover(&mut self, start: u64, len: u64, skip: u64) {
+        if len == 0 {
+            return;
+        }
+        let end = start + len;
+        let request = self.requests.len() - 1;
+        self.cut(start);
+        self.cut(end);
+        let over: Vec<u64> = self.latest.range(start..end).map(|(at, _)| *at).collect();
+        for at in over {
+            self.latest.remove(&at);
+        }
+        if let Some((&before, piece)) = self.latest.range_mut(..start).next_back()
+            && before + piece.len == start
+            && piece.request == request
+            && piece.skip + piece.len == skip
+        {
+            piece.len += len;
+            return;
+        }
+        self.latest.insert(start, Piece { len, request, skip });
+    }
+
+    /// Makes a piece that holds the bytes before and after `at` two.
+    fn cut(&mut self, at: u64) {
+        let Some((&start, piece)) = self.latest.range_mut(..at).next_back() else {
+            return;
+        };
+        if start + piece.len <= at {
+            return;
+        }
+        let first = at - start;
+        let second = Piece {
+            len: piece.len - first,
+            skip: piece.skip + first,
+            ..*piece
+        };
+        piece.len = first;
+        self.latest.insert(at, second);
+    }
+
+    /// Puts the bytes that wait in place of those of the device below.
+    fn lay_over(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let end = offset + buf.len() as u64;
+        let before = self.latest.range(..offset).next_back();
+        let within = self.latest.range(offset..end);
+        for (&start, piece) in before.into_iter().chain(within) {
+            let (from, to) = (start.max(offset), (start + piece.len).min(end));
+            if from >= to {
+                continue;
+            }
+            // Within the request.
+            let into = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            let skip = piece.skip + (from - start);
+            match &self.requests[piece.request] {
+                Request::Write(_, Bytes::Memory(bytes)) => {
+                    // In memory, so it has a length that fits.
+                    let skip = skip as usize;
+                    into.copy_from_slice(&bytes[skip..skip + into.len()]);
+                }
+                Request::Write(_, Bytes::Spooled { at, .. }) => self.read_spool(at + skip, into)?,
+                Request::Discard(_) | Request::Flush => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn read_spool(&self, at: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        match &self.spool {
+            Some(spool) => spool.read(at, into),
+            None => Ok(()),
+        }
     }
 }
 
@@ -122,22 +295,28 @@ impl BlockDevice for Held {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        match self.is_untouched() {
-            true => self.view.read_at(offset, buf),
-            false => self.below.read_at(offset, buf),
+        if !self.is_untouched() {
+            return self.below.read_at(offset, buf);
         }
+        let kept = self.kept.read();
+        self.below.read_at(offset, buf)?;
+        kept.lay_over(offset, buf)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         check_range("write", offset, bytes.len() as u64, self.size())?;
-        match self.keep(bytes.len(), || Request::Write(offset, bytes.into()))? {
+        match self.keep(|kept| kept.write(offset, bytes, self.most))? {
             true => Ok(()),
             false => self.below.write_at(offset, bytes),
         }
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        match self.keep(0, || Request::Flush)? {
+        let add = |kept: &mut Kept| {
+            kept.requests.push(Request::Flush);
+            Ok(())
+        };
+        match self.keep(add)? {
             true => Ok(()),
             false => self.below.flush(),
         }
@@ -146,7 +325,11 @@ impl BlockDevice for Held {
     fn discard(&self, range: Range<u64>) -> Result<(), DeviceError> {
         let len = range.end.saturating_sub(range.start);
         check_range("discard", range.start, len, self.size())?;
-        match self.keep(0, || Request::Discard(range.clone()))? {
+        let add = |kept: &mut Kept| {
+            kept.requests.push(Request::Discard(range.clone()));
+            Ok(())
+        };
+        match self.keep(add)? {
             true => Ok(()),
             false => self.below.discard(range),
         }
@@ -193,17 +376,82 @@ mod tests {
         assert_eq!((read(&held, 0), read(&*below, 0)), ([4; 4], [4; 4]));
     }
 
+    /// Random writes of all lengths, beside the same ones in memory, with bounds that spool none, some or all.
     #[test]
-    fn more_than_the_bound_goes_through_in_its_order() {
-        let below = Arc::new(MemoryDevice::from_bytes(&[0; 10_000]));
-        let held = Held::new(below.clone(), 5000);
-        held.write_at(0, &[1; 4000]).unwrap();
+    fn what_is_spooled_is_read_and_released_like_what_is_in_memory() {
+        const SIZE: usize = 50_000;
+        for most in [0, 20_000, usize::MAX] {
+            let below = Arc::new(MemoryDevice::from_bytes(&[1; SIZE]));
+            let held = Held::new(below.clone(), most);
+            let mut expected = vec![1; SIZE];
+            let mut word = 88_172_645_463_325_252u64;
+            let mut random = |limit: usize| {
+                word ^= word << 13;
+                word ^= word >> 7;
+                word ^= word << 17;
+                (word % limit as u64) as usize
+            };
+            let mut next = 0;
+            for step in 0..600 {
+                let start = if step % 3 == 0 { next } else { random(SIZE) };
+                let len = random(900).min(SIZE - start);
+                let bytes: Vec<u8> = (0..len).map(|at| (at + step) as u8).collect();
+                held.write_at(start as u64, &bytes).unwrap();
+                expected[start..start + len].copy_from_slice(&bytes);
+                next = (start + len) % SIZE;
+                let from = random(SIZE - 1000);
+                let mut seen = vec![0; 1000];
+                held.read_at(from as u64, &mut seen).unwrap();
+                assert!(seen == expected[from..from + 1000], "{most} {step}");
+            }
+            let mut seen = vec![0; SIZE];
+            below.read_at(0, &mut seen).unwrap();
+            assert!(seen.iter().all(|byte| *byte == 1) && held.is_untouched());
+            let ranges = held.ranges();
+            assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+            held.release().unwrap();
+            below.read_at(0, &mut seen).unwrap();
+            assert!(seen == expected, "{most}");
+        }
+    }
+
+    /// A device without room.
+    struct Full(MemoryDevice);
+
+    impl BlockDevice for Full {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+        fn is_read_only(&self) -> bool {
+            false
+        }
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+            self.0.read_at(offset, buf)
+        }
+        fn reserve(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+            assert_eq!(ranges, [3..7, 9..10]);
+            Err(DeviceError::ReadOnly)
+        }
+        fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
+            panic!("written to");
+        }
+        fn flush(&self) -> Result<(), DeviceError> {
+            panic!("flushed");
+        }
+        fn discard(&self, _: Range<u64>) -> Result<(), DeviceError> {
+            panic!("discarded");
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_where_not_all_of_it_has_room() {
+        let held = Held::new(Arc::new(Full(MemoryDevice::from_bytes(&[1; 20]))), 100);
+        held.write_at(3, &[2; 2]).unwrap();
+        held.write_at(9, &[3]).unwrap();
+        held.flush().unwrap();
+        held.write_at(5, &[4; 2]).unwrap();
+        assert!(held.release().is_err());
         assert!(held.is_untouched());
-        held.write_at(2000, &[2; 4000]).unwrap();
-        assert!(!held.is_untouched());
-        assert_eq!(
-            (read(&*below, 1998), read(&held, 5998)),
-            ([1, 1, 2, 2], [2, 2, 0, 0])
-        );
+        assert_eq!(read(&held, 3), [2, 2, 4, 4]);
     }
 }

@@ -1,8 +1,8 @@
 //! Which program holds the bytes of a file or block device, as a clause for a message.
 //!
-//! The kernel's own users are found in sysfs and procfs: loop devices, mounts, swap. A program is found by its lock in
-//! `/proc/locks`, or by its open file in `/proc`, as far as this process may read that. Every answer is true for a
-//! moment only. Nothing is written, and no lock is held.
+//! The kernel's own users are found in sysfs and procfs: loop devices, mappings and arrays, mounts, swap.
+//! A program is found by its lock in `/proc/locks`, or by its open file in `/proc`, as far as this process may read
+//! that. Every answer is true for a moment only. Nothing is written, and no lock is held.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, major, makedev, minor};
 
 use crate::ground::{Ground, Identity, Other};
+use crate::mapping::{self, Mapping};
 
 /// The most open files that are looked at in `/proc`, so that a host with very many does not stop a command.
 const OPEN_FILES_MAX: usize = 1 << 20;
@@ -45,19 +46,47 @@ pub(crate) fn in_kernel(ground: &Ground, purpose: Purpose) -> Option<String> {
             Some(format!("/dev/{} {place}", part.name))
         })
     };
+    let all = ground.device_numbers();
+    let all: Vec<u64> = all.chain(others.iter().map(|other| other.number)).collect();
+    let mapped = || {
+        let mappings: Vec<Mapping> = all.iter().flat_map(|number| mapping::on(*number)).collect();
+        let mut disturbing = mappings.iter().filter(|found| disturbs(found.is_read_only));
+        let first = disturbing.next()?;
+        let place = mappings.iter().find_map(|found| place_of(found.number));
+        let swap = || {
+            let mut numbers = mappings.iter().map(|found| found.number);
+            swaps_to(|area| numbers.any(|number| *area == Identity::BlockDevice(number)))
+        };
+        let part = format!("part of {}", first.name);
+        Some(match place {
+            Some(place) => format!("{part}, {place}"),
+            None if swap() => format!("{part}, used as swap"),
+            None => part,
+        })
+    };
     if let Some(other) = loops.iter().find(|other| disturbs(other.is_read_only)) {
         let attached = format!("attached to /dev/{}", other.name);
         let place = loops.iter().find_map(|other| place_of(other.number));
-        return Some(match place.or_else(place_on_part) {
+        return Some(match place.or_else(place_on_part).or_else(mapped) {
             Some(place) => format!("{attached}, {place}"),
             None => attached,
         });
     }
-    place_on_part().or_else(|| is_swap(ground, &others).then(|| "used as swap".to_owned()))
+    let swap = || is_swap(ground, &others).then(|| "used as swap".to_owned());
+    place_on_part().or_else(mapped).or_else(swap)
 }
 
 /// Whether the kernel swaps to the bytes.
 fn is_swap(ground: &Ground, others: &[Other]) -> bool {
+    swaps_to(|area| {
+        let mut numbers = others.iter().map(|other| other.number);
+        ground.identities().any(|own| own == area)
+            || numbers.any(|number| *area == Identity::BlockDevice(number))
+    })
+}
+
+/// Whether the kernel swaps to a file or device that `is_it` knows.
+fn swaps_to(mut is_it: impl FnMut(&Identity) -> bool) -> bool {
     let table = fs::read("/proc/swaps").unwrap_or_default();
     let mut areas = table
         .split(|byte| *byte == b'\n')
@@ -67,11 +96,7 @@ fn is_swap(ground: &Ground, others: &[Other]) -> bool {
             let stat = rustix::fs::stat(unescaped(&line[..end])).ok()?;
             Some(Identity::of(&stat))
         });
-    areas.any(|area| {
-        let mut numbers = others.iter().map(|other| other.number);
-        ground.identities().any(|own| *own == area)
-            || numbers.any(|number| area == Identity::BlockDevice(number))
-    })
+    areas.any(|area| is_it(&area))
 }
 
 /// A mount of this process's namespace.

@@ -53,11 +53,6 @@ impl Scratch {
         blocks
     }
 
-    /// Forgets what was written: the device below is read again.
-    pub(crate) fn forget(&self) {
-        self.changed.write().clear();
-    }
-
     /// Puts the parts of a request that changed in place of those of the device below.
     fn lay_over(&self, offset: u64, buf: &mut [u8]) {
         let changed = self.changed.read();

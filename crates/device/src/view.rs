@@ -59,6 +59,14 @@ impl BlockDevice for Slice {
         self.inner.write_at(self.start + offset, bytes)
     }
 
+    fn reserve(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+        let shifted = ranges.iter().map(|range| {
+            check_range("reserve", range.start, range.end - range.start, self.len)?;
+            Ok(self.start + range.start..self.start + range.end)
+        });
+        self.inner.reserve(&shifted.collect::<Result<Vec<_>, _>>()?)
+    }
+
     fn flush(&self) -> Result<(), DeviceError> {
         self.inner.flush()
     }
@@ -186,6 +194,10 @@ impl<D: BlockDevice> BlockDevice for Counted<D> {
         self.writes.add(1);
         self.written_bytes.add(bytes.len() as u64);
         self.inner.write_at(offset, bytes)
+    }
+
+    fn reserve(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+        self.inner.reserve(ranges)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

@@ -104,7 +104,10 @@ fn of_mkfs(error: &mkfs::Error) -> Errno {
 
 fn of_device(error: &DeviceError) -> Errno {
     match error {
-        DeviceError::Io { source, .. } | DeviceError::Open { source, .. } => of_io(source),
+        DeviceError::Io { source, .. }
+        | DeviceError::Open { source, .. }
+        | DeviceError::Spool { source, .. }
+        | DeviceError::NoRoom { source, .. } => of_io(source),
         DeviceError::ReadOnly | DeviceError::WriteProtected { .. } => Errno::ROFS,
         DeviceError::InUse { .. } => Errno::BUSY,
         _ => Errno::IO,

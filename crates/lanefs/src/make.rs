@@ -2,19 +2,24 @@
 //!
 //! Nothing is touched before the plan is known to work and the place to be free: options that can't be are refused, a
 //! known file system, partition table or other known content is named, wherever on the device its signature lies, and
-//! what is mounted stays. At an offset, a file system keeps within the partition that it begins in. A file made here is
-//! removed again when anything fails. A crash in the middle leaves a file without a superblock.
+//! what is mounted stays. What a regular file gets is written down first and room for it is reserved, so a full disk
+//! changes nothing, either. At an offset, a file system keeps within the partition that it begins in. A file made here
+//! is removed again when anything fails. A crash in the middle leaves a file without a superblock.
 
 use std::path::Path;
 
 use device::signature::recognize_elsewhere;
-use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice, Resize, Slice};
+use device::{BlockDevice, DeviceError, FileDevice, Held, MemoryDevice, Resize, Slice};
+pub use image::identify_empty;
 use mkfs::{JournalDevice, Layout, Options, Summary};
 use ondisk::{Geometry, Superblock};
 use sync::Arc;
 
 use crate::partition::Table;
 use crate::probe::{Content, probe};
+
+/// Bytes for a file that wait in memory.
+const HELD_BYTES: usize = 64 << 20;
 
 /// Why no file system was made.
 #[derive(Debug)]
@@ -147,20 +152,45 @@ fn make_one(
     }
     // Nothing is destroyed for a plan that can't be.
     check_plan(len, options)?;
-    let mut options = options.clone();
-    if file.is_regular() && size.is_some() && (options.offset == 0 || end > file.size()) {
+    if file.is_regular() {
+        return overwrite_file(&file, size.is_some(), options, end);
+    }
+    if options.discard {
+        file.discard(options.offset..end)?;
+    }
+    write(file, len, options)
+}
+
+/// Makes a file system in a regular file up to byte `end`; `resizes` where the file is to end there.
+fn overwrite_file(
+    file: &FileDevice,
+    resizes: bool,
+    options: &Options,
+    end: u64,
+) -> Result<Summary, MakeError> {
+    let empties = options.discard && options.offset == 0;
+    let options = Options {
+        // An emptied file is zero, whether it can be discarded or not.
+        device_is_zero: options.device_is_zero || empties,
+        ..options.clone()
+    };
+    let nothing = Arc::new(MemoryDevice::new(end.max(file.size())));
+    let planned = Arc::new(Held::new(nothing, HELD_BYTES));
+    let summary = write(Arc::<Held>::clone(&planned), end - options.offset, &options)?;
+    file.reserve(&planned.ranges())?;
+    // From here on only a medium that fails can stop it.
+    if resizes && (options.offset == 0 || end > file.size()) {
         file.set_size(end)?;
     }
     if options.discard {
         file.discard(options.offset..end)?;
     }
-    if file.is_regular() && options.discard && options.offset == 0 {
-        // An emptied file is zero, whether it can be discarded or not.
+    if empties {
         file.set_size(0)?;
         file.set_size(end)?;
-        options.device_is_zero = true;
     }
-    write(file, len, &options)
+    planned.make_on(file)?;
+    Ok(summary)
 }
 
 fn create(path: &Path, size: u64, options: &Options) -> Result<Summary, MakeError> {
@@ -240,6 +270,19 @@ fn end_of_room(device: &dyn BlockDevice, offset: u64) -> Result<u64, DeviceError
     Ok(partition.map_or(device.size(), |partition| {
         partition.start + partition.present(device.size())
     }))
+}
+
+/// Refuses to overwrite what is known to be on a block device; a file is never refused.
+///
+/// # Errors
+/// `Occupied`, with what is there; `InUse`, with its holder; when the device can't be opened or read.
+pub fn refuse_occupied_device(path: &Path) -> Result<(), MakeError> {
+    use std::os::unix::fs::FileTypeExt;
+    if !std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+        return Ok(());
+    }
+    let file = Arc::new(device::in_use::open_to_write(path)?);
+    refuse_occupied(&file, 0, file.size())
 }
 
 /// Refuses to overwrite what is known to be on the device: on the whole of it, or where the file system would lie.

@@ -10,6 +10,7 @@ use clap::Args;
 use lanefs::build::{
     self, BuildError, BuildOptions, Extra, Input, Place, Size, SourceOptions, parse_owner,
 };
+use lanefs::make;
 
 use crate::args::parse_size;
 use crate::context::Context;
@@ -49,6 +50,9 @@ pub struct BuildArgs {
     /// Choose one of several container images: a tag, name or digest
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
+    /// Overwrite a file system, partition table or other content on a block device
+    #[arg(short = 'F', long)]
+    force: bool,
     /// Do not make lost+found
     #[arg(long)]
     no_lost_found: bool,
@@ -103,9 +107,16 @@ impl BuildArgs {
             _ => return Err(Failure::usage("name the sources and the image")),
         };
         if self.owner.is_none() && self.table.is_none() && has_directory(&self.paths) {
-            preload::refuse_if_static("name owners with --owner or --table, or build from a tar")?;
+            preload::refuse_if_static(
+                context,
+                "name owners with --owner or --table, or build from a tar",
+            )?;
         }
         let options = self.options()?;
+        if !self.force {
+            make::refuse_occupied_device(&output)
+                .map_err(|error| super::mkfs::explain(&output, error))?;
+        }
         let wants_journal = options.mkfs.has_feature(ondisk::Feature::HAS_JOURNAL);
         let cancel = interrupt::flag()?;
         let begun = sync::clock::now();
@@ -149,6 +160,10 @@ impl BuildArgs {
         };
         let newest_time = epoch::source_date()?;
         let mut mkfs = self.mkfs.options().map_err(Failure::usage)?;
+        if self.reproducible && mkfs.random_uuid {
+            let text = "--reproducible contradicts -U random; leave one of the two out";
+            return Err(Failure::usage(text));
+        }
         mkfs.lost_found = !self.no_lost_found;
         Ok(BuildOptions {
             source: SourceOptions {

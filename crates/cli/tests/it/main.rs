@@ -1,6 +1,7 @@
 //! The program as its users meet it: on images made by mke2fs, compared with the kernel and the usual tools.
 
 mod bench;
+mod block_devices;
 mod build;
 mod change;
 mod check;
@@ -12,6 +13,7 @@ mod epoch;
 mod extract;
 mod fixture;
 mod frag;
+mod full;
 mod hostile;
 mod look;
 mod matrix;
