@@ -66,9 +66,9 @@ impl From<PlanError> for BuildError {
     fn from(error: PlanError) -> BuildError {
         match error {
             PlanError::Mkfs(error) => BuildError::Mkfs(error),
-            PlanError::NeedsLargeDir => {
-                BuildError::Usage("a directory is too large without -O large_dir".into())
-            }
+            PlanError::NeedsLargeDir => BuildError::Usage(
+                "-O ^large_dir: a directory is too large without large_dir; leave that out".into(),
+            ),
             PlanError::Node { path, problem } => BuildError::Node { path, problem },
             PlanError::TooSmall { given, needed } => BuildError::TooSmall { given, needed },
             PlanError::TooFewInodes { given, needed } => BuildError::TooFewInodes { given, needed },

@@ -15,3 +15,4 @@ pub use build::{BuildOptions, Report, build};
 pub use error::BuildError;
 pub use plan::{Extra, Size};
 pub use progress::{Phase, Progress, Silent};
+pub use reproducible::identify_empty;

@@ -48,20 +48,45 @@ pub(crate) fn clamp(options: &BuildOptions, tree: &Tree, mkfs: &mut mkfs::Option
         }
     };
     let clamp = Clamp::NotAfter(newest);
-    let digest = digest(tree, clamp, &mkfs.label);
+    identify(mkfs, digest(tree, clamp, &mkfs.label));
+    if options.mkfs.time.is_none() {
+        mkfs.time = Some(newest.seconds());
+    }
+    clamp
+}
+
+/// Gives a file system that is the same whenever it is made, of this size and with these options, its UUID and hash
+/// seed, where no option has.
+pub fn identify_empty(mkfs: &mut mkfs::Options, size: u64) {
+    let mut sha = Sha256::new();
+    for word in [
+        size,
+        mkfs.time.unwrap_or_default().cast_unsigned(),
+        mkfs.block_size.map_or(0, ondisk::BlockSize::bytes_u64),
+        mkfs.inodes.unwrap_or_default(),
+    ] {
+        sha.update(word.to_le_bytes());
+    }
+    for bytes in [&mkfs.label[..], mkfs.features.as_bytes()] {
+        sha.update((bytes.len() as u64).to_le_bytes());
+        sha.update(bytes);
+    }
+    identify(mkfs, sha.finalize().into());
+}
+
+/// UUID and hash seed from a digest, where no option gives them.
+fn identify(mkfs: &mut mkfs::Options, digest: [u8; 32]) {
     let mut uuid = [0; 16];
     uuid.copy_from_slice(&digest[..16]);
     // The form of RFC 9562 for UUIDs made from a digest: version 8.
     uuid[6] = uuid[6] & 0x0f | 0x80;
     uuid[8] = uuid[8] & 0x3f | 0x80;
-    mkfs.uuid.get_or_insert(uuid);
+    if !mkfs.random_uuid {
+        mkfs.uuid.get_or_insert(uuid);
+    }
     let mut seed = [0; 16];
     seed.copy_from_slice(&digest[16..]);
     mkfs.hash_seed.get_or_insert(seed);
-    if options.mkfs.time.is_none() {
-        mkfs.time = Some(newest.seconds());
-    }
-    clamp
 }
 
 /// What the tree says, as 32 bytes.

@@ -173,8 +173,8 @@ pub(crate) fn resolve(options: &Options) -> Result<Features, Error> {
     };
     let defaults = defaults(options);
     let mut set = defaults.apply(&options.features).map_err(unknown)?;
-    // What was added whatever the defaults, and what stays away even from all features.
-    let wanted = Features::NONE.apply(&options.features).map_err(unknown)?;
+    // What was added whatever the defaults.
+    let mut wanted = Features::NONE.apply(&options.features).map_err(unknown)?;
     if let Some(feature) = wanted.minus(Features::of(MAKEABLE)).iter().next() {
         let reason = match feature {
             F::QUOTA => "quota files can't be made; `tune2fs -O quota` adds them",
@@ -189,13 +189,14 @@ pub(crate) fn resolve(options: &Options) -> Result<Features, Error> {
             return Err(Error::option(option, reason));
         }
         set = set.with(feature);
+        wanted = wanted.with(feature);
     }
     refuse_for_compat(options, set)?;
     for (feature, needed) in NEEDS {
         if set.has(*feature) && !set.has(*needed) {
             if wanted.has(*feature) {
                 let reason = format!("needs {needed}; add it, or leave {feature} out");
-                return Err(Error::option(format!("-O {feature}"), reason));
+                return Err(Error::option(asking(options, *feature), reason));
             }
             set = set.without(*feature);
         }
@@ -207,7 +208,7 @@ pub(crate) fn resolve(options: &Options) -> Result<Features, Error> {
         match (wanted.has(*one), wanted.has(*other)) {
             (true, true) => {
                 let reason = format!("excludes {other}; choose one of the two");
-                return Err(Error::option(format!("-O {one}"), reason));
+                return Err(Error::option(asking(options, *one), reason));
             }
             (false, true) => set = set.without(*one),
             (_, false) => set = set.without(*other),
@@ -231,6 +232,56 @@ fn implied(options: &Options) -> impl Iterator<Item = (&'static str, Feature)> {
     ];
     let given = given.into_iter().filter(|(is_given, ..)| *is_given);
     given.map(|(_, option, feature)| (option, feature))
+}
+
+/// The option that asks for a feature, as it is given.
+fn asking(options: &Options, feature: Feature) -> String {
+    let by_name = Features::NONE.apply(&options.features);
+    if by_name.is_ok_and(|set| set.has(feature)) {
+        return format!("-O {feature}");
+    }
+    let mut implied = implied(options);
+    let found = implied.find(|(_, implied)| *implied == feature);
+    found.map_or_else(|| format!("-O {feature}"), |(option, _)| option.to_owned())
+}
+
+/// Takes a feature away because of the size, or adds one, where no option says otherwise.
+///
+/// # Errors
+/// The option that does, with `reason`.
+pub(crate) fn give_way(
+    options: &Options,
+    set: Features,
+    without: Feature,
+    with: Option<Feature>,
+    reason: &str,
+) -> Result<Features, Error> {
+    let by_name = Features::NONE.apply(&options.features);
+    let is_implied = implied(options).any(|(_, feature)| feature == without);
+    if is_implied || by_name.is_ok_and(|wanted| wanted.has(without)) {
+        return Err(Error::option(asking(options, without), reason));
+    }
+    match with {
+        Some(with) if forbids(options, with) => Err(Error::option(format!("-O ^{with}"), reason)),
+        Some(with) => Ok(set.without(without).with(with)),
+        None => Ok(set.without(without)),
+    }
+}
+
+/// Adds a feature without which the file system would be wrong, where no option forbids it.
+///
+/// # Errors
+/// The option that does, with `reason`.
+pub(crate) fn require(
+    options: &Options,
+    set: Features,
+    feature: Feature,
+    reason: &str,
+) -> Result<Features, Error> {
+    match forbids(options, feature) {
+        true => Err(Error::option(format!("-O ^{feature}"), reason)),
+        false => Ok(set.with(feature)),
+    }
 }
 
 /// Options that are refused where the feature that they are about is missing.
@@ -277,7 +328,7 @@ pub(crate) fn asks_for_journal(options: &Options) -> Option<&'static str> {
 }
 
 /// Whether `-O ^feature` stands last: what stays away even from all features.
-fn forbids(options: &Options, feature: Feature) -> bool {
+pub(crate) fn forbids(options: &Options, feature: Feature) -> bool {
     let all = Features::NONE.with(feature).apply(&options.features);
     all.is_ok_and(|set| !set.has(feature))
 }

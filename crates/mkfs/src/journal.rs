@@ -39,7 +39,7 @@ impl JournalSize {
             },
         };
         let fast_commit = if shape.has(Feature::FAST_COMMIT) {
-            fast_commit_blocks(log, shape.block_size, options)
+            fast_commit_blocks(log, shape.block_size, options)?
         } else if options.journal.fast_commit_kib.is_some() {
             return Err(Error::option("-J fast_commit_size", "needs -O fast_commit"));
         } else {
@@ -92,9 +92,19 @@ pub(crate) fn blocks_of_mib(mib: u64, block_size: BlockSize) -> Result<u64, Erro
     Err(Error::option("-J size", reason))
 }
 
-fn fast_commit_blocks(log: u64, block_size: BlockSize, options: &Options) -> u64 {
-    match options.journal.fast_commit_kib {
-        Some(kib) => (kib.saturating_mul(1024) >> block_size.bits()).clamp(1, log),
-        None => tables::fast_commit_blocks(log),
+fn fast_commit_blocks(log: u64, block_size: BlockSize, options: &Options) -> Result<u64, Error> {
+    let Some(kib) = options.journal.fast_commit_kib else {
+        return Ok(tables::fast_commit_blocks(log));
+    };
+    let blocks = kib.saturating_mul(1024) >> block_size.bits();
+    if (1..=log).contains(&blocks) {
+        return Ok(blocks);
     }
+    let kib = |blocks: u64| blocks << block_size.bits() >> 10;
+    let reason = format!(
+        "must be from one block to the size of the journal ({} to {} KiB)",
+        kib(1),
+        kib(log)
+    );
+    Err(Error::option("-J fast_commit_size", reason))
 }

@@ -9,9 +9,9 @@ use ondisk::{BlockSize, Feature, FsBlock, Geometry, Group, Ino, Superblock};
 use crate::file_map;
 use crate::journal::JournalSize;
 use crate::place::{self, Placer};
-use crate::shape::Shape;
+use crate::shape::{LARGE_FILE_BYTES, Shape};
 use crate::template::{self, Identity};
-use crate::{Error, Options, tables};
+use crate::{Error, Options, features, tables};
 
 /// Consecutive blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,7 +111,10 @@ impl Layout {
         let mut shape = Shape::new(size_bytes, options)?;
         let journal_size = journal_size(&mut shape, options)?;
         if holds_large_file(&shape, journal_size) {
-            shape.features = shape.features.with(Feature::LARGE_FILE);
+            let reason =
+                "the journal has 2 GiB or more; leave that out, or make it smaller (-J size=)";
+            shape.features =
+                features::require(options, shape.features, Feature::LARGE_FILE, reason)?;
         }
         let identity = Identity::of(options);
         let superblock = template::superblock(&shape, options, &identity)?;
@@ -173,6 +176,15 @@ impl Layout {
                 [] => placer.place_file("the journal", goal, blocks)?,
                 _ => placer.place_in_one_run("the journal", goal, blocks)?,
             };
+            if options.journal.location.is_some()
+                && runs.first().map(|run| run.start.0) != options.journal.location
+            {
+                let reason = format!(
+                    "block {goal} is taken by the file system's own structures; the next free one is {}",
+                    runs.first().map_or(0, |run| run.start.0)
+                );
+                return Err(Error::option("-J location", reason));
+            }
             self.journal = Some(self.with_map(placer, runs)?);
         }
         if self.shape.has(Feature::ORPHAN_FILE) {
@@ -339,13 +351,10 @@ fn journal_size(shape: &mut Shape, options: &Options) -> Result<JournalSize, Err
     Ok(JournalSize::default())
 }
 
-/// Whether a file of the layout has 2 GiB or more: the resize inode pretends to, from blocks of 4 KiB on.
+/// Whether a file of the layout has 2 GiB or more.
 fn holds_large_file(shape: &Shape, journal: JournalSize) -> bool {
-    const LIMIT: u64 = 1 << 31;
-    let pointers = shape.block_size.bytes_u64() / 4;
-    let resize = (pointers * pointers) << shape.block_size.bits();
     let journal = journal.total << shape.block_size.bits();
-    journal >= LIMIT || (shape.has(Feature::RESIZE_INODE) && resize >= LIMIT)
+    journal >= LARGE_FILE_BYTES || shape.has_large_resize_inode()
 }
 
 fn habits(options: &Options, identity: &Identity) -> Habits {

@@ -115,7 +115,10 @@ impl Options {
             'O' if self.features.is_empty() => self.features = value.into(),
             'O' => self.features = format!("{},{value}", self.features),
             'T' => self.usage_types = usage_types(value)?,
-            'U' => self.uuid = uuid(value)?,
+            'U' => {
+                self.uuid = uuid(value)?;
+                self.random_uuid = self.uuid.is_none();
+            }
             'e' => self.errors = errors(value)?,
             'g' => self.blocks_per_group = Some(number(option, value, "a number of blocks")?),
             'i' => self.inode_ratio = Some(parse_size(option, value, 1)?),

@@ -110,6 +110,8 @@ pub struct Options {
     pub last_mounted: Vec<u8>,
     /// `-U`; `None` for a random one.
     pub uuid: Option<[u8; 16]>,
+    /// `-U random`: not even a wish for the same bytes decides it otherwise.
+    pub random_uuid: bool,
     /// `-E hash_seed=`; `None` for a random one.
     pub hash_seed: Option<[u8; 16]>,
     /// Seconds since 1970 for every time stamp; `None` for the clock's.
@@ -186,6 +188,7 @@ impl Default for Options {
             label: Vec::new(),
             last_mounted: Vec::new(),
             uuid: None,
+            random_uuid: false,
             hash_seed: None,
             time: None,
             reserved_percent: 5.0,
@@ -223,6 +226,21 @@ impl Options {
     #[must_use]
     pub fn has_feature(&self, feature: ondisk::Feature) -> bool {
         crate::features::resolve(self).is_ok_and(|set| set.has(feature))
+    }
+
+    /// Whether a feature may be added that these options do not ask for: neither `-O ^feature` nor `--compat` is
+    /// against it.
+    #[must_use]
+    pub fn may_have_feature(&self, feature: ondisk::Feature) -> bool {
+        let is_refused = |compat: Compat| compat.refuses().contains(&feature);
+        !crate::features::forbids(self, feature) && !self.compat.is_some_and(is_refused)
+    }
+
+    /// Asks for no number of inodes. Where one is asked for, bytes an inode count for nothing.
+    pub fn forget_inodes(&mut self) {
+        if self.inodes.take().is_some() {
+            self.inode_ratio = None;
+        }
     }
 
     /// Bytes an inode: as asked for, else as the profile says, or 16 KiB where none is chosen yet.

@@ -2,8 +2,8 @@
 
 use ondisk::{Feature, FsBlock};
 
-use crate::shape::Shape;
-use crate::{Error, Options, Run, features};
+use crate::shape::{FULL_OF_DESCRIPTORS, Shape};
+use crate::{Error, Options, Run, features, tables};
 
 /// The most groups of an image whose size is decided last.
 const GROWING_GROUPS_MAX: u64 = 1 << 20;
@@ -64,18 +64,27 @@ impl StreamGeometry {
     pub fn growing(options: &Options) -> Result<StreamGeometry, Error> {
         let mut options = options.clone();
         // The number of inodes is decided last, too; here it must not make the groups smaller.
-        options.inodes = None;
+        options.forget_inodes();
         let mut shape = Shape::unsettled(GROWING_BYTES, &options)?;
         let block = shape.block_size.bytes_u64();
+        if let Some(ratio) = options.inode_ratio {
+            shape.shrink_for_ratio(ratio, &options)?;
+        }
         let mut region = (REGION_BYTES / block).min(REGION_BLOCKS_MAX);
         if region > shape.blocks_per_group / 4 && !shape.has(Feature::META_BG) {
-            let asked = ondisk::Features::NONE.apply(&options.features);
-            if asked.is_ok_and(|asked| asked.has(Feature::RESIZE_INODE)) {
+            // As for a given size: descriptors would fill most of a group. Where an option forbids to spread them, the
+            // image has at most as many groups as a quarter of a group describes.
+            if shape
+                .spread_descriptors(&options, FULL_OF_DESCRIPTORS)
+                .is_err()
+            {
                 region = shape.blocks_per_group / 4;
-            } else {
-                // As for a given size: descriptors would fill most of a group.
-                let set = shape.features.with(Feature::META_BG);
-                shape.features = set.without(Feature::RESIZE_INODE);
+            }
+        }
+        if let Some(wanted) = shape.resize_blocks(&options)? {
+            region = region.max(wanted);
+            if region > shape.blocks_per_group * 3 / 4 {
+                shape.spread_descriptors(&options, FULL_OF_DESCRIPTORS)?;
             }
         }
         let most_groups = match shape.has(Feature::META_BG) {
@@ -105,6 +114,23 @@ impl StreamGeometry {
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.shape.blocks_given.max(self.shape.blocks) << self.shape.block_size.bits()
+    }
+
+    /// Options for a layout of [`Self::size_bytes`] that is asked only for what no number of inodes and no size
+    /// changes. Its journal is small, because one for a size that stands for all sizes may not fit between small
+    /// groups.
+    #[must_use]
+    pub fn usual(&self, options: &Options) -> Options {
+        let mut usual = options.clone();
+        if !self.is_growing {
+            return usual;
+        }
+        usual.forget_inodes();
+        if usual.journal.size_mib.is_none() && usual.journal.fast_commit_kib.is_none() {
+            let bytes = tables::JOURNAL_MIN << self.shape.block_size.bits();
+            usual.journal.size_mib = Some(bytes.div_ceil(1 << 20));
+        }
+        usual
     }
 
     /// The block at which the largest such image ends.
@@ -217,7 +243,7 @@ impl StreamGeometry {
         if self.is_growing {
             shape.blocks = size_bytes >> bits >> shape.cluster_bits << shape.cluster_bits;
             shape.blocks_given = shape.blocks;
-            shape.check_blocks(size_bytes)?;
+            shape.check_blocks(size_bytes, options)?;
             shape.settle_streamed(size_bytes, self, options)?;
         } else {
             if size_bytes >> bits >> shape.cluster_bits << shape.cluster_bits != shape.blocks_given
@@ -255,6 +281,46 @@ mod tests {
         assert_eq!(clear(65536), (65536, 98304));
         // 64 descriptors of 64 bytes a block.
         assert_eq!(geometry.end().0, 256 * 64 * 32768);
+    }
+
+    #[test]
+    fn small_groups_can_grow() {
+        for (block, group, features) in [
+            (2048, 256, "meta_bg,^resize_inode,^flex_bg"),
+            (1024, 256, ""),
+            (1024, 256, "^flex_bg,^extents,^64bit"),
+            (65536, 256, "^flex_bg"),
+        ] {
+            let mut options = Options {
+                block_size: BlockSize::from_bytes(block),
+                blocks_per_group: Some(group),
+                features: features.into(),
+                ..Options::default()
+            };
+            let geometry = StreamGeometry::growing(&options).unwrap();
+            options.stream = Some(geometry.clone());
+            let layout = Layout::plan(geometry.size_bytes(), &geometry.usual(&options));
+            assert!(layout.is_ok(), "{block} {group} {features}: {layout:?}");
+        }
+    }
+
+    #[test]
+    fn groups_of_an_image_that_grows_hold_the_inodes_that_a_ratio_asks_for() {
+        for (block, ratio) in [(4096, 1024), (16_384, 4096), (65_536, 4096), (1024, 1024)] {
+            let mut options = Options {
+                block_size: BlockSize::from_bytes(block),
+                inode_ratio: Some(ratio),
+                ..Options::default()
+            };
+            options.stream = Some(StreamGeometry::growing(&options).unwrap());
+            let size = 200 << 20;
+            let layout = Layout::plan(size, &options).unwrap();
+            let inodes = u64::from(layout.geometry().inodes_count());
+            assert!(
+                inodes >= layout.size_bytes() / ratio * 99 / 100,
+                "{block} {ratio}: {inodes}"
+            );
+        }
     }
 
     /// For features that move superblocks or descriptors: settled places do not depend on inodes, nor on a size that

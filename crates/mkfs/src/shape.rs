@@ -45,6 +45,11 @@ const WORTHWHILE: u64 = 50;
 const BLOCKS_32: u64 = 1 << 32;
 /// The most groups, as `ondisk` reads them.
 const MAX_GROUPS: u64 = ondisk::geometry::MAX_GROUPS as u64;
+/// Bytes from which on a file needs large_file.
+pub(crate) const LARGE_FILE_BYTES: u64 = 1 << 31;
+/// Why descriptors get groups of their own.
+pub(crate) const FULL_OF_DESCRIPTORS: &str = "descriptors would fill most of a group; use larger groups (-g) or blocks \
+    (-b), -O meta_bg, or a smaller -E resize";
 /// The reserved inodes, lost+found, and one to use.
 const LEAST_INODES: u64 = 12;
 
@@ -58,7 +63,7 @@ impl Shape {
             return stream.shape_of(size_bytes, options);
         }
         let mut shape = Shape::unsettled(size_bytes, options)?;
-        shape.check_blocks(size_bytes)?;
+        shape.check_blocks(size_bytes, options)?;
         let inodes = shape.inodes_asked(options)?;
         shape.settle(size_bytes, inodes, options)?;
         Ok(shape)
@@ -92,6 +97,11 @@ impl Shape {
             backup_groups: [0; 2],
         };
         shape.blocks_given = shape.blocks;
+        if shape.has_large_resize_inode() && features::forbids(options, Feature::LARGE_FILE) {
+            let reason = "the resize inode has 2 GiB or more, which -O ^large_file forbids; choose one of the two";
+            let without = Feature::RESIZE_INODE;
+            shape.features = features::give_way(options, features, without, None, reason)?;
+        }
         Ok(shape)
     }
 
@@ -99,6 +109,13 @@ impl Shape {
     pub(crate) fn inodes_asked(&self, options: &Options) -> Result<u64, Error> {
         let size = self.blocks_given << self.block_size.bits();
         self.wanted_inodes(options, &usage_of(size, options))
+    }
+
+    /// Whether the resize inode pretends to have 2 GiB or more, as from blocks of 4 KiB on.
+    pub(crate) fn has_large_resize_inode(&self) -> bool {
+        let pointers = self.block_size.bytes_u64() / 4;
+        let bytes = (pointers * pointers) << self.block_size.bits();
+        self.has(Feature::RESIZE_INODE) && bytes >= LARGE_FILE_BYTES
     }
 
     pub(crate) fn has(&self, feature: Feature) -> bool {
@@ -115,7 +132,7 @@ impl Shape {
         self.first_data_block.max(1)
     }
 
-    pub(crate) fn check_blocks(&mut self, size_bytes: u64) -> Result<(), Error> {
+    pub(crate) fn check_blocks(&mut self, size_bytes: u64, options: &Options) -> Result<(), Error> {
         if self.blocks >= BLOCKS_32 {
             if !self.has(Feature::BIT64) {
                 return Err(Error::option(
@@ -126,8 +143,10 @@ impl Shape {
             // The resize inode maps with 32-bit block numbers. Descriptors in their own groups let the image grow
             // without it, and don't cost 32 MiB in each of the 26 groups with backups at 64 TiB.
             if self.has(Feature::RESIZE_INODE) {
-                let set = self.features.without(Feature::RESIZE_INODE);
-                self.features = set.with(Feature::META_BG);
+                self.spread_descriptors(
+                    options,
+                    "the resize inode ends at 2^32 blocks, where descriptors need meta_bg",
+                )?;
             }
         }
         if self.blocks >> 48 != 0 {
@@ -136,6 +155,20 @@ impl Shape {
         if self.blocks <= self.first_data_block {
             return Err(self.too_small("the superblock", size_bytes));
         }
+        Ok(())
+    }
+
+    /// Puts the descriptors into their own groups, and leaves out the resize inode, which excludes that.
+    ///
+    /// # Errors
+    /// An option that asks for something else, with `reason`.
+    pub(crate) fn spread_descriptors(
+        &mut self,
+        options: &Options,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let (without, with) = (Feature::RESIZE_INODE, Some(Feature::META_BG));
+        self.features = features::give_way(options, self.features, without, with, reason)?;
         Ok(())
     }
 
@@ -165,13 +198,13 @@ impl Shape {
             None => tables::inode_ratio(usage).max(self.block_size.bytes_u64()),
         };
         let cluster = self.block_size.bytes_u64() << self.cluster_bits;
-        let ratio = if self.has(Feature::BIGALLOC) {
-            ratio.max(cluster)
-        } else {
-            ratio
+        let ratio = match options.inode_ratio {
+            None if self.has(Feature::BIGALLOC) => ratio.max(cluster),
+            _ => ratio,
         };
         let inodes = (self.blocks << self.block_size.bits()) / ratio;
-        if inodes > u64::from(u32::MAX) && !self.has(Feature::BIT64) {
+        let is_asked = options.inode_ratio.is_some() || !self.has(Feature::BIT64);
+        if inodes > u64::from(u32::MAX) && is_asked {
             return Err(Error::option(
                 "-i",
                 "makes more than 2^32 - 1 inodes; use a larger ratio",
@@ -196,11 +229,13 @@ impl Shape {
                 ));
             }
             self.reserve_descriptors(options)?;
-            if inodes.div_ceil(self.groups) > self.inodes_per_group_max() {
-                self.shrink_groups()?;
+            let most = self.inodes_per_group_max();
+            let is_asked = options.inodes.is_some() || options.inode_ratio.is_some();
+            if is_asked && inodes.div_ceil(self.groups) > most {
+                self.shrink_groups(inodes, options)?;
                 continue;
             }
-            self.set_inodes(inodes)?;
+            self.set_inodes(inodes.min(most * self.groups), options)?;
             if self.has_worthwhile_end(size_bytes, options)? {
                 return Ok(());
             }
@@ -254,13 +289,13 @@ impl Shape {
     ) -> Result<(), Error> {
         let most = stream.inodes_per_group_max();
         let mut inodes = self.inodes_asked(options)?.max(LEAST_INODES);
-        if options.inodes.is_none() {
+        if options.inodes.is_none() && options.inode_ratio.is_none() {
             inodes = inodes.min(most * self.groups);
         }
         if inodes.div_ceil(self.groups) > most {
             return Err(self.too_small("the inodes", size_bytes));
         }
-        self.set_inodes(inodes)?;
+        self.set_inodes(inodes, options)?;
         // Whole blocks of a table may hold more than were asked for, and a group more than its bitmap.
         if self.inodes_per_group > most {
             return Err(self.too_small("the inodes", size_bytes));
@@ -268,9 +303,26 @@ impl Shape {
         Ok(())
     }
 
-    /// How many inodes one bitmap describes.
+    /// How many inodes a group can have: those that one bitmap describes, and that 16 bits of a descriptor count.
     pub(crate) fn inodes_per_group_max(&self) -> u64 {
-        8 * self.block_size.bytes_u64()
+        let bitmap = 8 * self.block_size.bytes_u64();
+        bitmap.min(MAX_PER_GROUP - self.block_size.bytes_u64() / self.inode_size) & !7
+    }
+
+    /// Makes the groups so small that one inode for each `ratio` bytes fits their bitmaps.
+    ///
+    /// # Errors
+    /// As [`Shape::shrink_groups`].
+    pub(crate) fn shrink_for_ratio(&mut self, ratio: u64, options: &Options) -> Result<(), Error> {
+        loop {
+            // The block before the first group counts, too.
+            let blocks = self.blocks_per_group + self.first_data_block;
+            let inodes = (blocks << self.block_size.bits()).div_ceil(ratio);
+            if inodes <= self.inodes_per_group_max() {
+                return Ok(());
+            }
+            self.shrink_groups(inodes, options)?;
+        }
     }
 
     /// Whether the last group is worth its metadata; if not, the image ends before it.
@@ -289,11 +341,27 @@ impl Shape {
         Ok(false)
     }
 
-    fn shrink_groups(&mut self) -> Result<(), Error> {
+    /// # Errors
+    /// `-N` or `-i`, where the groups can't be smaller.
+    fn shrink_groups(&mut self, inodes: u64, options: &Options) -> Result<(), Error> {
         let step = 8 << self.cluster_bits;
+        let asked = match options.inodes {
+            None if options.inode_ratio.is_some() => "-i",
+            _ => "-N",
+        };
+        if let Some(blocks) = options.blocks_per_group {
+            return Err(Error::option(
+                asked,
+                format!(
+                    "{inodes} inodes are more than groups of {blocks} blocks (-g) can have, {} each; ask for fewer, \
+                     or for smaller groups",
+                    self.inodes_per_group_max()
+                ),
+            ));
+        }
         if self.blocks_per_group < (256 << self.cluster_bits) {
             return Err(Error::option(
-                "-N",
+                asked,
                 "too many inodes for this size; ask for fewer",
             ));
         }
@@ -302,10 +370,11 @@ impl Shape {
         Ok(())
     }
 
-    fn set_inodes(&mut self, inodes: u64) -> Result<(), Error> {
+    fn set_inodes(&mut self, inodes: u64, options: &Options) -> Result<(), Error> {
         let block = self.block_size.bytes_u64();
         let per_block = block / self.inode_size;
-        let mut per_group = inodes.div_ceil(self.groups).min(MAX_PER_GROUP - per_block);
+        let mut per_group = inodes.div_ceil(self.groups);
+        let mut is_cut = false;
         loop {
             self.table_blocks = (per_group * self.inode_size).div_ceil(block);
             // Whole blocks of inodes, and whole bytes of the bitmap.
@@ -316,14 +385,26 @@ impl Shape {
             }
             self.table_blocks = (self.inodes_per_group * self.inode_size).div_ceil(block);
             if self.inodes_per_group * self.groups <= u64::from(u32::MAX) {
-                return Ok(());
+                break;
             }
+            is_cut = true;
             per_group = per_group.checked_sub(per_block.max(8)).ok_or_else(|| {
                 Error::option(
                     "-N",
                     "too many groups for 2^32 - 1 inodes; use larger blocks",
                 )
             })?;
+        }
+        let made = self.inodes_per_group * self.groups;
+        match options.inodes {
+            Some(asked) if is_cut && asked > made => Err(Error::option(
+                "-N",
+                format!(
+                    "{asked} in {} groups are more than 2^32 - 1; ask for {made}",
+                    self.groups
+                ),
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -334,12 +415,28 @@ impl Shape {
             self.reserved_gdt = self.growth(options, used)?;
         }
         if self.reserved_gdt + used > self.blocks_per_group * 3 / 4 && !self.has(Feature::META_BG) {
-            // Descriptors would fill most of a group.
-            let set = self.features.with(Feature::META_BG);
-            self.features = set.without(Feature::RESIZE_INODE);
+            self.spread_descriptors(options, FULL_OF_DESCRIPTORS)?;
             self.reserved_gdt = 0;
         }
         Ok(())
+    }
+
+    /// Descriptor blocks of an image that can grow to the size asked for, if one is.
+    ///
+    /// # Errors
+    /// `-E resize`, where the resize inode can't map so many.
+    pub(crate) fn resize_blocks(&self, options: &Options) -> Result<Option<u64>, Error> {
+        let Some(size) = options.resize else {
+            return Ok(None);
+        };
+        let blocks = size.blocks(self.block_size);
+        if blocks >= BLOCKS_32 {
+            let reason = "the resize inode ends at 2^32 blocks; use -O meta_bg without it";
+            return Err(Error::option("-E resize", reason));
+        }
+        let per_block = self.block_size.bytes_u64() / self.desc_size;
+        let groups = blocks.div_ceil(self.blocks_per_group);
+        Ok(Some(groups.div_ceil(per_block)))
     }
 
     /// Descriptor blocks to reserve: enough to grow by 1024, or to the size asked for.
@@ -352,6 +449,17 @@ impl Shape {
             all.saturating_sub(used).min(pointers)
         };
         let usual = reserved(self.blocks.saturating_mul(1024) - self.first_data_block);
+        let wanted = self.resize_blocks(options)?;
+        if let Some(wanted) = wanted
+            && wanted.saturating_sub(used) > pointers
+        {
+            let reason = format!(
+                "needs {} descriptor blocks, and the resize inode lists {pointers}; use larger blocks (-b) or groups \
+                 (-g)",
+                wanted.saturating_sub(used)
+            );
+            return Err(Error::option("-E resize", reason));
+        }
         match options.resize.map(|size| size.blocks(self.block_size)) {
             None => Ok(usual),
             Some(blocks) if blocks <= self.blocks => Err(Error::option(
@@ -372,6 +480,14 @@ impl Shape {
         let wanted = options.backup_superblocks.unwrap_or(2);
         if wanted > 2 {
             return Err(Error::option("-E num_backup_sb", "must be 0, 1 or 2"));
+        }
+        if options.backup_superblocks.is_some() && u64::from(wanted) >= self.groups {
+            let reason = format!(
+                "{wanted} backups need {} groups, and there are {}; use a larger size, or smaller groups (-g)",
+                wanted + 1,
+                self.groups
+            );
+            return Err(Error::option("-E num_backup_sb", reason));
         }
         if wanted >= 1 && self.groups > 1 {
             self.backup_groups[0] = 1;
@@ -509,5 +625,101 @@ fn flex_bits(options: &Options, features: Features) -> Result<u32, Error> {
             Ok(groups.trailing_zeros())
         }
         Some(_) => Err(Error::option("-G", "must be a power of two")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Layout;
+
+    fn planned(size: u64, letters: &str) -> Result<Layout, Error> {
+        let mut options = Options::default();
+        let words: Vec<&str> = letters.split_whitespace().collect();
+        for pair in words.chunks(2) {
+            let letter = pair[0].chars().nth(1).unwrap();
+            options.set(letter, pair[1])?;
+        }
+        Layout::plan(size, &options)
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused_by_name() {
+        for (size, letters, word) in [
+            // Descriptors, used and reserved, that would fill a group.
+            (
+                900 * MIB,
+                "-b 1024 -g 256 -O resize_inode",
+                "-O resize_inode",
+            ),
+            (900 * MIB, "-b 1024 -g 256 -E resize=4G", "-E resize"),
+            (900 * MIB, "-b 1024 -g 256 -O ^meta_bg", "-O ^meta_bg"),
+            (17 << 40, "-O resize_inode", "-O resize_inode"),
+            (17 << 40, "-O ^meta_bg", "-O ^meta_bg"),
+            // More than the resize inode lists.
+            (100 * MIB, "-b 1024 -g 1024 -E resize=4T", "-E resize"),
+            (100 * MIB, "-E resize=20T", "-E resize"),
+            (100 * MIB, "-O meta_bg -E resize=1G", "-O meta_bg"),
+            (100 * MIB, "-O ^sparse_super -E resize=1G", "-E resize"),
+            // More inodes than groups of a given size have.
+            (100 * MIB, "-b 4096 -g 32768 -N 100000", "-N"),
+            (100 * MIB, "-b 4096 -g 32768 -i 1024", "-i"),
+            (100 * MIB, "-b 16384 -g 65528 -N 65500", "-N"),
+            (1 << 40, "-N 4294967295", "-N"),
+            // Features that something else needs.
+            (
+                100 * MIB,
+                "-b 4096 -O ^large_file,resize_inode",
+                "-O resize_inode",
+            ),
+            (
+                100 << 30,
+                "-b 65536 -J size=4096 -O ^large_file,^resize_inode",
+                "-O ^large_file",
+            ),
+            (100 * MIB, "-b 4096 -E num_backup_sb=1", "-E num_backup_sb"),
+            (200 * MIB, "-b 4096 -E num_backup_sb=2", "-E num_backup_sb"),
+            // Places and sizes of the journal.
+            (100 * MIB, "-b 4096 -J location=1", "-J location"),
+            (
+                100 * MIB,
+                "-O fast_commit -J size=4,fast_commit_size=8M",
+                "-J fast_commit_size",
+            ),
+        ] {
+            match planned(size, letters) {
+                Ok(_) => panic!("{letters}: not refused"),
+                Err(error) => assert!(error.to_string().starts_with(word), "{letters}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_be_honoured_is() {
+        for (size, letters) in [
+            (900 * MIB, "-b 1024 -g 256"),
+            (100 * MIB, "-b 4096 -N 100000"),
+            (200 * MIB, "-b 16384 -N 200000"),
+            (200 * MIB, "-b 65536 -N 150000"),
+            (100 * MIB, "-b 4096 -i 1024"),
+            (100 * MIB, "-b 1024 -O bigalloc -C 65536 -i 8192"),
+            (100 * MIB, "-b 4096 -O ^large_file"),
+            (100 * MIB, "-b 1024 -E resize=8G"),
+        ] {
+            let layout =
+                planned(size, letters).unwrap_or_else(|error| panic!("{letters}: {error}"));
+            let after = |letter: &str| {
+                let mut words = letters
+                    .split_whitespace()
+                    .skip_while(|word| *word != letter);
+                words.nth(1).and_then(|word| word.parse::<u64>().ok())
+            };
+            let inodes = u64::from(layout.geometry().inodes_count());
+            assert!(inodes >= after("-N").unwrap_or(0), "{letters}: {inodes}");
+            let by_ratio = after("-i").map_or(0, |ratio| size / ratio);
+            assert!(inodes >= by_ratio, "{letters}: {inodes}");
+        }
     }
 }

@@ -124,7 +124,7 @@ fn every_feature_is_clean_and_the_kernel_works_on_it() {
 #[test]
 fn every_letter_is_clean_and_the_kernel_works_on_it() {
     let lines = "100M -I 128|100M -I 1024|100M -g 1024 -b 1024|100M -g 4096 -b 4096|600M -G 64|600M -G 1|100M -i 1024|\
-                 600M -T largefile4|600M -J size=64|600M -J location=1000|600M -E packed_meta_blocks=1|\
+                 600M -T largefile4|600M -J size=64|600M -J location=3000|600M -E packed_meta_blocks=1|\
                  600M -E desc_size=128|600M -E desc_size=1024|600M -E resize=10000000|64M -E orphan_file_size=1|\
                  100M -E orphan_file_size=512K|600M -O fast_commit -J size=16,fast_commit_size=4096|\
                  100M -O bigalloc -b 1024 -C 65536|600M -O bigalloc -C 8192|2G -O bigalloc -b 1024 -C 16384|\

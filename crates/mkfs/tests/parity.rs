@@ -146,7 +146,7 @@ fn every_letter_gives_mke2fs_numbers() {
 
 #[test]
 fn every_spelling_of_a_number_gives_mke2fs_numbers() {
-    let lines = "200M -E resize=300M|200M -E resize=2G|200M -E resize=10G|200M -E resize=10T|\
+    let lines = "200M -E resize=300M|200M -E resize=2G|200M -E resize=10G|\
                  200M -E resize=0x100000|200M -E resize=201M|200M -E resize=393217|\
                  200M -E resize=4000000s|1G -E resize=10G|1G -E resize=1T|\
                  1G -b 2048 -E resize=16G|200M -N 0x400|200M -N 0400|200M -g 0x2000|200M -i 0x4000|200M -I 0x80|\

@@ -57,7 +57,7 @@ struct Refused {
 impl MkfsCommand {
     /// Makes the file system.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let options = self.options()?;
+        let mut options = self.options()?;
         let begun = sync::clock::now();
         let unit = options
             .block_size
@@ -69,6 +69,10 @@ impl MkfsCommand {
             None => None,
         };
         let explain = |error| explain(&self.image, error);
+        if options.time.is_some() {
+            let bytes = make::size_for(&self.image, size, &options).map_err(explain)?;
+            make::identify_empty(&mut options, bytes);
+        }
         let (verb, summary) = if self.dry_run {
             let size = make::size_for(&self.image, size, &options).map_err(explain)?;
             (
@@ -118,7 +122,7 @@ impl MkfsCommand {
 }
 
 /// The failure, with the next step where there is one.
-fn explain(path: &Path, error: MakeError) -> Failure {
+pub fn explain(path: &Path, error: MakeError) -> Failure {
     let failure = match &error {
         MakeError::Device(source) => crate::open::cannot_open(path, source),
         MakeError::Mkfs(lanefs::mkfs::Error::Option { .. }) => return Failure::usage(&error),

@@ -124,3 +124,40 @@ fn a_moment_that_is_none_is_a_usage_error_before_anything_is_changed() {
     assert!(before == fs::read(&image).unwrap());
     assert!(!Path::new(new).exists());
 }
+
+#[test]
+fn mkfs_makes_the_same_bytes_at_two_moments_unless_a_random_uuid_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let made = |name: &str, options: &[&str]| {
+        let mut command = lanefs();
+        command.env("SOURCE_DATE_EPOCH", EPOCH.to_string());
+        let command = command.args(["mkfs", "-q"]).args(options);
+        tool(command.arg(path(name)).arg("20M"));
+        fs::read(path(name)).unwrap()
+    };
+    for options in [
+        &[][..],
+        &["-t", "ext2"],
+        &["-t", "ext3", "-L", "label"],
+        &["-O", "fast_commit,casefold", "-b", "4096"],
+        &["-O", "bigalloc", "-N", "5000"],
+        &["-O", "^metadata_csum", "-I", "128"],
+        &["-O", "journal_dev"],
+    ] {
+        let first = made("first", options);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert!(first == made("second", options), "{options:?}");
+        if testkit::have("e2fsck") && !options.contains(&"journal_dev") {
+            testkit::e2fsck(&path("second"));
+        }
+        for name in ["first", "second"] {
+            fs::remove_file(path(name)).unwrap();
+        }
+    }
+    let uuid = |bytes: &[u8]| bytes[1024 + 104..1024 + 120].to_vec();
+    let (plain, label) = (made("a", &[]), made("b", &["-L", "other"]));
+    assert_ne!(uuid(&plain), uuid(&label));
+    let (one, other) = (made("c", &["-U", "random"]), made("d", &["-U", "random"]));
+    assert_ne!(uuid(&one), uuid(&other));
+}
