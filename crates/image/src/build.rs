@@ -143,6 +143,11 @@ fn build_from_pipe(
         Size::Fixed(bytes) => Some(bytes),
         Size::Auto(_) => None,
     };
+    if mkfs.packed_meta_blocks {
+        return Err(BuildError::Usage(
+            "-E packed_meta_blocks: what comes through a pipe is placed before the metadata; build from a file".into(),
+        ));
+    }
     let room = Room::new(&mut mkfs, given)?;
     let output = Output::create(output, given.unwrap_or(0))?;
     job.phase(Phase::Copy { total: 0 });

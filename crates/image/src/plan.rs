@@ -25,12 +25,14 @@ pub use self::size::{Extra, Size};
 use self::size::{proportional_inodes, usable_bytes};
 use self::space::Space;
 use self::xattrs::XattrPlans;
-use crate::source::Tree;
+use crate::source::{Kind, NodeId, Tree};
 
 /// How often a layout may grow by what was missing before we give up; each time the shortage shrinks.
 const GROW_TRIES: u32 = 32;
 /// The largest image whose size is searched for: what 2^32 blocks of 64 KiB hold, less than 2^48 of 4 KiB.
 const SIZE_MAX: u64 = 1 << 48;
+/// Bytes from which on a file needs the feature large_file.
+const LARGE_FILE_BYTES: u64 = 1 << 31;
 /// Inode numbers have 32 bits.
 const INODES_MAX: u64 = u32::MAX as u64;
 /// Blocks from which on a file system has a journal, as from mke2fs.
@@ -212,7 +214,7 @@ impl<'a> Settled<'a> {
         let mut options = options.clone();
         let mut shape = probe(&mut options, guess)?;
         let directory_blocks = match directories::blocks(tree, &shape) {
-            Err(PlanError::NeedsLargeDir) => {
+            Err(PlanError::NeedsLargeDir) if options.may_have_feature(Feature::LARGE_DIR) => {
                 let separator = if options.features.is_empty() { "" } else { "," };
                 options.features.push_str(separator);
                 options.features.push_str("large_dir");
@@ -222,6 +224,7 @@ impl<'a> Settled<'a> {
             blocks => blocks?,
         };
         let xattrs = XattrPlans::of(tree, &shape)?;
+        check_large_files(tree, &shape)?;
         Ok(Settled {
             tree,
             options,
@@ -328,8 +331,15 @@ impl<'a> Settled<'a> {
             return 0;
         }
         let cluster = self.shape.cluster_bytes();
-        let wanted = usable_bytes(plan.layout.size_bytes(), self.tree_bytes).div_ceil(cluster);
+        let wanted = self.usable_bytes(&plan.layout).div_ceil(cluster);
         wanted.saturating_sub(plan.placement.space.free())
+    }
+
+    /// The bytes that are free in a usable image with this layout.
+    fn usable_bytes(&self, layout: &Layout) -> u64 {
+        let reserved = layout.superblock().reserved_blocks_count() << self.shape.block_size.bits();
+        let cluster = self.shape.cluster_bytes();
+        usable_bytes(layout.size_bytes(), self.tree_bytes, reserved, cluster)
     }
 
     /// Blocks a group in an image of this size with the usual number of inodes, or with the number that was asked for.
@@ -393,8 +403,7 @@ impl<'a> Settled<'a> {
                 .unwrap_or((layout, free)),
             _ => (layout, free),
         };
-        let is_roomy = room == Room::Proportional
-            || free >= usable_bytes(layout.size_bytes(), self.tree_bytes);
+        let is_roomy = room == Room::Proportional || free >= self.usable_bytes(&layout);
         Ok(is_roomy.then_some(layout))
     }
 
@@ -496,10 +505,8 @@ pub(crate) fn keep_identity(options: &mut Options, layout: &Layout) {
 /// in the order of hashes with a seed.
 fn probe(options: &mut Options, bytes: u64) -> Result<Shape, PlanError> {
     // How many inodes there are changes nothing that is looked at here, and so many may need a larger size.
-    let any = Options {
-        inodes: None,
-        ..options.clone()
-    };
+    let mut any = options.clone();
+    any.forget_inodes();
     let layout = layout_for(&any, bytes, 0, &Taken::default())?;
     keep_identity(options, &layout);
     Ok(Shape::of(&layout, options.lost_found))
@@ -514,6 +521,22 @@ pub(crate) fn journal_room(options: &Options) -> u64 {
         .saturating_mul(4 << 20);
     let fast_commit = options.journal.fast_commit_kib.unwrap_or(0);
     size.saturating_add(fast_commit.saturating_mul(4 << 10))
+}
+
+/// Refuses files that need a feature which the options leave out.
+fn check_large_files(tree: &Tree, shape: &Shape) -> Result<(), PlanError> {
+    if shape.geometry.has(Feature::LARGE_FILE) {
+        return Ok(());
+    }
+    let is_large =
+        |id: &NodeId| matches!(tree.kind(*id), Kind::File { size } if size >= LARGE_FILE_BYTES);
+    match tree.nodes().find(is_large) {
+        None => Ok(()),
+        Some(id) => Err(PlanError::Node {
+            path: tree.path(id).escape_ascii().to_string(),
+            problem: "it has 2 GiB or more, and the file system is without large_file".into(),
+        }),
+    }
 }
 
 fn data_bytes(tree: &Tree) -> u64 {

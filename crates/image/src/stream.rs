@@ -241,12 +241,7 @@ impl Room {
             None => StreamGeometry::growing(options)?,
         };
         options.stream = Some(geometry.clone());
-        // What differs by the number of inodes, and by a size that is decided last, is not asked of this shape.
-        let usual = Options {
-            inodes: given.and(options.inodes),
-            ..options.clone()
-        };
-        let layout = Layout::plan(geometry.size_bytes(), &usual)?;
+        let layout = Layout::plan(geometry.size_bytes(), &geometry.usual(options))?;
         let shape = Shape::of(&layout, options.lost_found);
         let ranges = clear_ranges(&geometry, &shape);
         Ok(Room {
@@ -323,7 +318,7 @@ impl<'a> Pipe<'a> {
         let placer = &mut self.current.placer;
         placer.place(&mut self.space, &self.shape, range, runs, 0).map_err(|error| match error {
             PlanError::Short(Shortage::Clusters(_)) => BuildError::Usage(format!(
-                "the image is too small for what comes through the pipe: {} bytes; use --size auto, or a larger one",
+                "the image is too small: it needs more than the {} bytes given; use --size auto, or a larger one",
                 self.output.size()
             )),
             error => error.into(),

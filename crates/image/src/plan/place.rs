@@ -205,10 +205,7 @@ impl<'a> Walk<'a> {
         });
         let kind = self.from.tree.kind(id);
         if kind == Kind::Directory {
-            let group = (ino.0 - 1) / self.from.shape.inodes_per_group;
-            if let Some(count) = self.placed.directories.get_mut(group as usize) {
-                *count += 1;
-            }
+            self.count_directory(ino);
         }
         self.xattr_block(id)?;
         let block_size = self.from.shape.block_size;
@@ -263,10 +260,18 @@ impl<'a> Walk<'a> {
             .ok_or(PlanError::Short(Shortage::Inodes(left as u64)))
     }
 
+    /// Counts a directory in the group that has its inode: with 8 inodes a group, lost+found is in the second one.
+    fn count_directory(&mut self, ino: Ino) {
+        let group = (ino.0 - 1) / self.from.shape.inodes_per_group;
+        if let Some(count) = self.placed.directories.get_mut(group as usize) {
+            *count += 1;
+        }
+    }
+
     /// A lost+found that no source has: empty blocks, so that e2fsck need not allocate.
     fn lost_found(&mut self) -> Result<(), PlanError> {
         let blocks = self.from.shape.lost_found_blocks();
-        self.placed.directories[0] += 1;
+        self.count_directory(self.from.shape.lost_found_ino);
         self.blocks(LOST_FOUND, std::iter::once((0, u64::from(blocks))))
     }
 

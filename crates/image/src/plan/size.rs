@@ -12,7 +12,8 @@ pub enum Size {
 /// Room beyond the smallest size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Extra {
-    /// Enough that the image can be used: at least 5 % and 4 MiB (3 MiB for trees below 1 MiB) are free.
+    /// Enough that the image can be used: at least 5 % and 4 MiB (3 MiB for trees below 1 MiB) are free for everybody,
+    /// beside what only root may use.
     #[default]
     Usable,
     /// None: the smallest image.
@@ -23,6 +24,9 @@ pub enum Extra {
     Percent(u64),
 }
 
+/// Linux keeps one cluster in 50 for itself, at most this number of them.
+const KERNEL_SHARE: u64 = 50;
+const KERNEL_CLUSTERS_MAX: u64 = 4096;
 /// The share of a usable image that is free: one in 20, which is 5 %.
 const USABLE_SHARE: u64 = 20;
 /// The least free bytes of a usable image.
@@ -45,13 +49,15 @@ impl Extra {
     }
 }
 
-/// The bytes that are free in a usable image of `image` bytes with `data` bytes of files.
-pub(crate) fn usable_bytes(image: u64, data: u64) -> u64 {
+/// The bytes that are free in a usable image of `image` bytes with `data` bytes of files: those that everybody may use,
+/// `reserved` ones that only root may, and those that Linux keeps for itself, in clusters of `cluster` bytes.
+pub(crate) fn usable_bytes(image: u64, data: u64, reserved: u64, cluster: u64) -> u64 {
     let least = match data < SMALL_TREE_BYTES {
         true => USABLE_BYTES_SMALL,
         false => USABLE_BYTES,
     };
-    least.max(image.div_ceil(USABLE_SHARE))
+    let kernel = (image / cluster / KERNEL_SHARE).min(KERNEL_CLUSTERS_MAX) * cluster;
+    least.max(image.div_ceil(USABLE_SHARE)) + reserved + kernel
 }
 
 /// The inodes for `needed` and for `free` bytes: one for each `ratio` bytes that remain when those inodes, of

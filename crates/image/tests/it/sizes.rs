@@ -54,6 +54,73 @@ fn auto_leaves_room_and_min_does_not() {
     }
 }
 
+/// What everybody may use, as the kernel says; what it keeps for itself and what only root may use is left out.
+fn available(image: &Path) -> u64 {
+    let mounted = testkit::KernelMount::read_only(image).unwrap();
+    let output = Command::new("stat")
+        .args(["-f", "-c", "%a %S"])
+        .arg(mounted.path())
+        .output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    text.split_whitespace()
+        .map(|word| word.parse::<u64>().unwrap())
+        .product()
+}
+
+#[test]
+fn the_kernel_shows_the_room_of_an_image_of_no_given_size() {
+    if !testkit::is_root() {
+        return testkit::skip("the kernel mounts images for root only");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let output = scratch.path().join("image");
+    for (number, (files, bytes, least)) in [
+        (0, 0, 3 << 20),
+        (2000, 100, 3 << 20),
+        (1, 20 << 20, 4 << 20),
+        (3, 50 << 20, 4 << 20),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let folder = scratch.path().join(number.to_string());
+        fs::create_dir(&folder).unwrap();
+        let mut options = options(&folder, files, bytes);
+        for letters in [
+            "",
+            "O ^has_journal",
+            "O bigalloc",
+            "O ^flex_bg b 1024",
+            "O meta_bg",
+            "N 30000",
+            "i 2048",
+            "i 1048576",
+            "m 0",
+            "m 20",
+            "b 1024",
+            "b 2048",
+            "t ext2",
+            "O ^resize_inode,mmp I 512",
+        ] {
+            options.mkfs = Options::default();
+            for pair in letters.split_whitespace().collect::<Vec<_>>().chunks(2) {
+                options
+                    .mkfs
+                    .set(pair[0].chars().next().unwrap(), pair[1])
+                    .unwrap();
+            }
+            let report = build_image(&options, &output);
+            testkit::e2fsck(&output);
+            let (available, wanted) = (available(&output), least.max(report.image_bytes / 20));
+            assert!(
+                available >= wanted,
+                "{files} of {bytes}, {letters}: {available} of {wanted}"
+            );
+            assert!(free_bytes(&report) >= available, "{letters}");
+        }
+    }
+}
+
 #[test]
 fn free_inodes_are_in_proportion_to_free_space() {
     let scratch = tempfile::tempdir().unwrap();
@@ -74,6 +141,22 @@ fn free_inodes_are_in_proportion_to_free_space() {
         // The inodes of the layout itself, and what the journal grows by, are a little of that.
         let wanted = free_bytes(&report) / ratio.unwrap_or(16_384) * 9 / 10;
         assert!(inodes >= wanted, "{size:?}: {inodes} of {wanted}");
+    }
+}
+
+#[test]
+fn the_reserved_inodes_may_span_groups() {
+    let scratch = tempfile::tempdir().unwrap();
+    let output = scratch.path().join("image");
+    let mut options = options(scratch.path(), 3, 10);
+    for (block, group, lost_found) in [(4096, 256, true), (1024, 256, true), (1024, 256, false)] {
+        options.mkfs.block_size = BlockSize::from_bytes(block);
+        options.mkfs.blocks_per_group = Some(group);
+        options.mkfs.lost_found = lost_found;
+        options.mkfs.inode_ratio = Some(1 << 20);
+        options.mkfs.features = "^resize_inode,^has_journal".into();
+        build_image(&options, &output);
+        testkit::e2fsck(&output);
     }
 }
 
