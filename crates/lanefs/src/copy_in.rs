@@ -15,7 +15,7 @@ use engine::{FileType, Ino, NewInode, SetAttributes, SetTime, Timestamp};
 use rustix::fs::SeekFrom;
 
 use crate::contents::{ACCESS_ACL, Taken};
-use crate::{Error, Fs};
+use crate::{Error, Fs, Metadata};
 
 /// How files and trees are copied into an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +81,9 @@ pub struct CopySummary {
 /// Bytes of all names of a file's attributes, and of one's value, that the host gives at most.
 const XATTR_BYTES: usize = 1 << 16;
 
+/// Set-user-ID, set-group-ID and sticky.
+const SPECIAL_BITS: u16 = 0o7000;
+
 /// A copy under way.
 struct Copy<'a> {
     fs: &'a Fs,
@@ -136,7 +139,8 @@ impl Fs {
                 Job::Leave(metadata, from, to) => {
                     let held = self.reach(&to, true)?;
                     copy.xattrs(&from, held.ino(), &to)?;
-                    self.set_attributes(&to, &copy.kept(&metadata))?;
+                    let kept = copy.kept_over(&metadata, Some(&self.metadata(&to)?));
+                    self.set_attributes(&to, &kept)?;
                 }
             }
         }
@@ -233,6 +237,7 @@ impl Copy<'_> {
             xattrs: self.options.xattrs,
         };
         let fs = self.fs;
+        let replaced = fs.metadata(to).ok();
         fs.put(to, self.new_inode(metadata), taken, |ino| {
             // A device and a file made as it is read (in /proc) have bytes where their size and holes say none.
             bytes = match metadata.is_file() && metadata.len() > 0 {
@@ -241,7 +246,10 @@ impl Copy<'_> {
             };
             self.xattrs(from, ino, to)?;
             match self.options.mode || self.options.times {
-                true => fs.named(to, fs.0.set_attributes(ino, &self.kept(metadata))),
+                true => {
+                    let kept = self.kept_over(metadata, replaced.as_ref());
+                    fs.named(to, fs.0.set_attributes(ino, &kept))
+                }
                 false => Ok(()),
             }
         })?;
@@ -403,6 +411,30 @@ impl Copy<'_> {
     }
 
     /// What is to be kept of something that is there.
+    /// As [`Copy::kept`], for what replaces or fills up something: a source without special bits leaves those that are
+    /// there, as `cp -p` does, which sets an ACL and no mode then. Another owner takes set-user-ID and set-group-ID
+    /// from a file.
+    fn kept_over(&self, metadata: &fs::Metadata, over: Option<&Metadata>) -> SetAttributes {
+        let mut kept = self.kept(metadata);
+        let (Some(mode), Some(over)) = (&mut kept.mode, over) else {
+            return kept;
+        };
+        if *mode & SPECIAL_BITS != 0 {
+            return kept;
+        }
+        let mut left = over.mode & SPECIAL_BITS;
+        let is_given = |asked: Option<u32>, there| asked.is_some_and(|asked| asked != there);
+        let changes = is_given(kept.uid, over.uid) || is_given(kept.gid, over.gid);
+        if changes && !metadata.is_dir() {
+            left &= !0o4000;
+            if over.mode & 0o010 != 0 {
+                left &= !0o2000;
+            }
+        }
+        *mode |= left;
+        kept
+    }
+
     fn kept(&self, metadata: &fs::Metadata) -> SetAttributes {
         let new = self.new_inode(metadata);
         SetAttributes {

@@ -40,6 +40,9 @@ pub struct Keep {
     pub times: bool,
     /// Extended attributes, and with them ACLs, capabilities and security labels.
     pub xattrs: bool,
+    /// That a file that is replaced, and a directory, keep the special bits (set-user-ID, set-group-ID, sticky) that
+    /// they have or inherit, where the image's have none: as with `cp -p`, while `extract` sets exactly the image's.
+    pub special_bits: bool,
     /// That several names are one file. Otherwise each becomes a file of its own. (A tar always keeps it.)
     pub hard_links: bool,
 }
@@ -51,6 +54,7 @@ impl Keep {
         mode: true,
         times: true,
         xattrs: true,
+        special_bits: false,
         hard_links: true,
     };
     /// Contents only, as `cp -r` does.
@@ -59,8 +63,20 @@ impl Keep {
         mode: false,
         times: false,
         xattrs: false,
+        special_bits: false,
         hard_links: false,
     };
+}
+
+/// What becomes of what already has a name that is to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Existing {
+    /// A destination must be empty or not exist.
+    Refuse,
+    /// Files stay as they are, and directories are filled up.
+    Keep,
+    /// Files are replaced, and directories are filled up.
+    Replace,
 }
 
 /// How to extract.
@@ -68,8 +84,8 @@ impl Keep {
 pub struct Options<'a> {
     /// What of the attributes is kept.
     pub keep: Keep,
-    /// Whether files that exist are replaced, and directories that exist are filled up.
-    pub replace: bool,
+    /// What becomes of files and directories that exist.
+    pub existing: Existing,
     /// How many threads work at once; 0 for as many as there are processors.
     pub threads: usize,
     /// Set by anyone, at any time, to call off an extraction to a directory.
@@ -80,7 +96,7 @@ impl Default for Options<'_> {
     fn default() -> Self {
         Options {
             keep: Keep::ALL,
-            replace: false,
+            existing: Existing::Refuse,
             threads: 0,
             cancel: None,
         }
@@ -237,7 +253,7 @@ fn data_ranges<'a>(fs: &Fs, inode: &'a InodeRef<'_>, size: u64) -> Result<Ranges
 /// `from`. It is created when it is not there. An empty `lost+found` of the root is left out.
 ///
 /// # Errors
-/// When `from` is not a directory, or the destination can't be made or, unless `replace`, is not empty. Errors of
+/// When `from` is not a directory, or the destination can't be made or, with [`Existing::Refuse`], is not empty. Errors of
 /// single entries are in the summary.
 pub fn to_directory(
     fs: &Fs,
@@ -246,7 +262,7 @@ pub fn to_directory(
     options: &Options<'_>,
 ) -> Result<Summary, Error> {
     let opened = host::open_destination(destination).and_then(|opened| {
-        if options.replace || host::is_empty(&opened)? {
+        if options.existing != Existing::Refuse || host::is_empty(&opened)? {
             Ok(opened)
         } else {
             let text = "it is not empty, and what is there would be replaced";

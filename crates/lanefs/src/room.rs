@@ -32,7 +32,11 @@ impl Fs {
         options: &CopyOptions,
     ) -> Result<(), Error> {
         let failed = |error| Error::host("reading", host, error);
-        let metadata = fs::metadata(host).map_err(failed)?;
+        let metadata = match options.recursive {
+            true => fs::symlink_metadata(host),
+            false => fs::metadata(host),
+        };
+        let metadata = metadata.map_err(failed)?;
         let is_new = !self.try_exists(path)?;
         let space = self.statfs()?;
         let need = match metadata.is_dir() {

@@ -43,9 +43,9 @@ pub struct CopyIn {
 
 impl CopyFlags {
     /// Refuses what needs owners and types of the host that this program can't see.
-    pub fn refuse_if_unseen(self) -> Result<(), Failure> {
+    pub fn refuse_if_unseen(self, context: &Context) -> Result<(), Failure> {
         match self.recursive || self.preserve || self.archive {
-            true => preload::refuse_if_static("copy files without -r, -p and -a"),
+            true => preload::refuse_if_static(context, "copy files without -r, -p and -a"),
             false => Ok(()),
         }
     }
@@ -57,7 +57,7 @@ impl Change for CopyIn {
     }
 
     fn apply(&self, context: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
-        self.flags.refuse_if_unseen()?;
+        self.flags.refuse_if_unseen(context)?;
         match self.arguments.split_last() {
             Some((destination, sources)) if !sources.is_empty() => {
                 copy_all(context, fs, sources, Path::new(destination), self.flags)

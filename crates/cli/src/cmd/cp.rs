@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use lanefs::extract::{self, Keep, Options};
+use lanefs::extract::{self, Existing, Keep, Options};
 use lanefs::{FileType, Fs, Metadata};
 
 use super::copy_in::{self, CopyFlags};
@@ -42,7 +42,7 @@ impl Args {
             Some((destination, sources)) if !sources.is_empty() => (destination, sources),
             _ => return Err(Failure::usage("name the files to copy and the destination")),
         };
-        self.flags.refuse_if_unseen()?;
+        self.flags.refuse_if_unseen(context)?;
         if copy_in::is_in_image(destination) {
             let image = self.from.for_writing()?;
             return copy_in::run(context, sources, destination, self.flags, image);
@@ -138,11 +138,15 @@ impl Args {
             mode: preserve,
             times: preserve,
             xattrs: self.flags.archive,
+            special_bits: true,
             hard_links: self.flags.archive,
         };
         Options {
             keep,
-            replace: !self.flags.no_clobber,
+            existing: match self.flags.no_clobber {
+                true => Existing::Keep,
+                false => Existing::Replace,
+            },
             threads: 0,
             cancel: None,
         }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use lanefs::extract::{self, Keep, Options, Summary};
+use lanefs::extract::{self, Existing, Keep, Options, Summary};
 use lanefs::in_use::Replaced;
 use lanefs::{FileType, Fs};
 
@@ -71,7 +71,10 @@ impl Args {
         };
         let options = Options {
             keep,
-            replace: self.overwrite,
+            existing: match self.overwrite {
+                true => Existing::Replace,
+                false => Existing::Refuse,
+            },
             threads: self.threads,
             cancel: None,
         };
@@ -91,7 +94,7 @@ impl Args {
             self.to_file(&fs, from, target, path, &options)?
         } else {
             if !self.no_owner {
-                preload::refuse_if_static("extract to a tar, or say --no-owner")?;
+                preload::refuse_if_static(context, "extract to a tar, or say --no-owner")?;
             }
             let cancel = interrupt::flag()?;
             let options = Options {

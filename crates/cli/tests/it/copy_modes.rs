@@ -12,7 +12,15 @@ use rustix::fs::{FileType, Mode, mknodat};
 use crate::fixture::{lanefs, mke2fs, ok, tool};
 
 const UMASKS: [&str; 4] = ["022", "077", "002", "000"];
+const OPTIONS: [&str; 3] = ["-r", "-rp", "-a"];
 const NOBODY: u32 = 65534;
+
+/// Every umask with every way to copy.
+fn ways() -> impl Iterator<Item = (&'static str, &'static str)> {
+    UMASKS
+        .into_iter()
+        .flat_map(|umask| OPTIONS.map(|options| (umask, options)))
+}
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -93,7 +101,15 @@ fn under(umask: &str, uid: u32, program: &Path, arguments: &[&str]) {
 }
 
 fn assert_as_gnu(gnu: &Path, ours: &Path, what: &str) {
-    let (gnu, ours) = (seen(gnu), seen(ours));
+    let (mut gnu, mut ours) = (seen(gnu), seen(ours));
+    if what.contains("-a") {
+        // Which of two names of a file is copied, and which one linked to it, is the host's order in a directory; what
+        // was in the way of a name that is linked leaves nothing.
+        for name in ["file666", "second-name"] {
+            gnu.remove(Path::new(name));
+            ours.remove(Path::new(name));
+        }
+    }
     let names: Vec<_> = gnu.keys().chain(ours.keys()).collect();
     for name in names {
         assert_eq!(gnu.get(name), ours.get(name), "{what}: {}", name.display());
@@ -145,21 +161,27 @@ fn a_tree_out_of_an_image_gets_the_modes_of_gnu_cp() {
         let at = |name: String| folder.path().join(name);
         let image = format!("{}:/.", folder.path().join("disk.img").display());
         let tree = format!("{}/.", folder.path().join("tree").display());
-        for umask in UMASKS {
-            let (gnu, ours) = (at(format!("gnu{umask}")), at(format!("ours{umask}")));
+        for (umask, options) in ways() {
+            if uid != 0 && options != "-r" {
+                continue;
+            }
+            let (gnu, ours) = (
+                at(format!("gnu{umask}{options}")),
+                at(format!("ours{umask}{options}")),
+            );
             destination(&gnu, uid, gid);
             destination(&ours, uid, gid);
             let to = |path: &Path| path.to_str().unwrap().to_owned();
-            under(umask, uid, Path::new("cp"), &["-r", &tree, &to(&gnu)]);
+            under(umask, uid, Path::new("cp"), &[options, &tree, &to(&gnu)]);
             let program = folder.path().join("lanefs");
-            under(
-                umask,
-                uid,
-                &program,
-                &["-q", "cp", "-r", &image, &to(&ours)],
-            );
+            let arguments = ["-q", "cp", options, &image, &to(&ours)];
+            under(umask, uid, &program, &arguments);
             fs::remove_dir(ours.join("lost+found")).ok();
-            assert_as_gnu(&gnu, &ours, &format!("umask {umask}, user {uid}"));
+            assert_as_gnu(
+                &gnu,
+                &ours,
+                &format!("umask {umask}, {options}, user {uid}"),
+            );
         }
     }
 }
@@ -173,32 +195,41 @@ fn a_tree_into_an_image_gets_the_modes_of_gnu_cp() {
     let image = folder.path().join("into.img");
     let empty = folder.path().join("empty");
     fs::create_dir(&empty).unwrap();
-    for umask in UMASKS {
-        destination(&empty.join(umask), 0, 44);
+    for (umask, options) in ways() {
+        destination(&empty.join(format!("{umask}{options}")), 0, 44);
     }
     mke2fs(&empty, &image);
-    for umask in UMASKS {
-        let to = format!("{}:/{umask}", image.display());
-        let program = lanefs().get_program().to_owned();
-        under(
-            umask,
-            0,
-            Path::new(&program),
-            &["-q", "cp", "-r", &tree, &to],
-        );
-        let gnu = empty.join(umask);
-        under(
-            umask,
-            0,
-            Path::new("cp"),
-            &["-r", &tree, gnu.to_str().unwrap()],
-        );
+    let program = lanefs().get_program().to_owned();
+    for (umask, options) in ways() {
+        let to = format!("{}:/{umask}{options}", image.display());
+        let arguments = ["-q", "cp", options, &tree, &to];
+        under(umask, 0, Path::new(&program), &arguments);
+        let gnu = empty.join(format!("{umask}{options}"));
+        let arguments = [options, &tree, gnu.to_str().unwrap()];
+        under(umask, 0, Path::new("cp"), &arguments);
+    }
+    // Links to nothing and to directories are copied as links.
+    symlink("nowhere", folder.path().join("dangling")).unwrap();
+    symlink("tree", folder.path().join("to-tree")).unwrap();
+    for name in ["dangling", "to-tree"] {
+        for options in OPTIONS {
+            let from = folder.path().join(name);
+            let to = format!("{}:/{name}{options}", image.display());
+            ok(["-q", "cp", options, from.to_str().unwrap(), &to]);
+        }
     }
     testkit::e2fsck(&image);
     let mounted = testkit::KernelMount::read_only(&image).unwrap();
-    for umask in UMASKS {
-        let what = format!("umask {umask}");
-        assert_as_gnu(&empty.join(umask), &mounted.path().join(umask), &what);
+    for (umask, options) in ways() {
+        let name = format!("{umask}{options}");
+        assert_as_gnu(&empty.join(&name), &mounted.path().join(&name), &name);
+    }
+    for name in ["dangling", "to-tree"] {
+        for options in OPTIONS {
+            let link = fs::read_link(mounted.path().join(format!("{name}{options}")));
+            let original = fs::read_link(folder.path().join(name));
+            assert_eq!(link.unwrap(), original.unwrap(), "{options}");
+        }
     }
 }
 
@@ -265,5 +296,52 @@ fn names_of_one_file_stay_that_with_a_and_not_with_r() {
         ok(["-q", "cp", options, tree.to_str().unwrap(), &place]);
         let shown = ok(["stat", "--json", &format!("{place}/second-name")]);
         assert!(shown.contains(&format!("\"links\": {names}")), "{shown}");
+    }
+}
+
+/// What a tree has, by path: the contents of files, the targets of links.
+fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let read = |path: &Path| match fs::read_link(root.join(path)) {
+        Ok(target) => target.into_os_string().into_encoded_bytes(),
+        Err(_) if root.join(path).is_file() => fs::read(root.join(path)).unwrap(),
+        Err(_) => Vec::new(),
+    };
+    let paths = seen(root).into_keys();
+    paths.map(|path| (path.clone(), read(&path))).collect()
+}
+
+#[test]
+fn files_that_exist_stay_with_n_in_a_directory_that_is_not_empty() {
+    let Some(folder) = place(true, 0) else {
+        return;
+    };
+    let at = |name: &str| folder.path().join(name);
+    let image = at("disk.img");
+    for (number, options) in ["-rn", "-an", "-rpn"].into_iter().enumerate() {
+        let (gnu, ours) = (at(&format!("gnu{number}")), at(&format!("ours{number}")));
+        for path in [&gnu, &ours] {
+            destination(path, 0, 44);
+            // In the way of a device, a link and one of the names of a file.
+            fs::write(path.join("device444"), "kept").ok();
+            symlink("elsewhere", path.join("link")).unwrap();
+            fs::write(path.join("second-name"), "kept").unwrap();
+            fs::create_dir(path.join("directory500")).unwrap();
+            fs::write(path.join("directory500/more"), "kept").unwrap();
+        }
+        let to = |path: &Path| path.to_str().unwrap().to_owned();
+        let tree = format!("{}/.", at("tree").display());
+        under("022", 0, Path::new("cp"), &[options, &tree, &to(&gnu)]);
+        let from = format!("{}:/.", image.display());
+        under(
+            "022",
+            0,
+            &at("lanefs"),
+            &["-q", "cp", options, &from, &to(&ours)],
+        );
+        fs::remove_dir(ours.join("lost+found")).ok();
+        assert_eq!(contents(&gnu), contents(&ours), "{options}");
+        if options == "-rn" {
+            assert_as_gnu(&gnu, &ours, options);
+        }
     }
 }

@@ -251,8 +251,8 @@ impl<'a> Extraction<'a> {
         if super::is_empty_lost_and_found(self.fs, item.path, item.metadata) {
             return Ok(());
         }
-        let (keep_mode, replace) = (self.options.keep.mode, self.options.replace);
-        let made = host::make_directory(item.parent, item.name, item.metadata, keep_mode, replace);
+        let (keep_mode, existing) = (self.options.keep.mode, self.options.existing);
+        let made = host::make_directory(item.parent, item.name, item.metadata, keep_mode, existing);
         let mode = made.map_err(|error| item.failed("creating", error))?;
         self.meet(Directory {
             ino,
@@ -269,8 +269,11 @@ impl<'a> Extraction<'a> {
         } else {
             u32::from(item.metadata.mode) & 0o777
         };
-        let mut file = NewFile::create(item.parent, item.name, mode, self.options.replace)
-            .map_err(|error| item.failed("creating", error))?;
+        let file = NewFile::create(item.parent, item.name, mode, self.options.existing);
+        let Some(mut file) = file.map_err(|error| item.failed("creating", error))? else {
+            self.keep_existing(item);
+            return Ok(());
+        };
         if !self.copy(item, file.handle(), buffer)? {
             return Ok(());
         }
@@ -345,8 +348,12 @@ impl<'a> Extraction<'a> {
         let target = CString::new(item.inode.read_link()?);
         let target = target.map_err(|_| Error::invalid("a link's target with a zero byte"))?;
         let create = || rustix::fs::symlinkat(&*target, item.parent, item.name);
-        host::create(item.parent, item.name, self.options.replace, create)
+        let made = host::create(item.parent, item.name, self.options.existing, create)
             .map_err(|error| item.failed("creating", error))?;
+        if made.is_none() {
+            self.keep_existing(item);
+            return Ok(());
+        }
         self.set_named(item)?;
         self.tally.symlinks.add(1);
         Ok(())
@@ -355,13 +362,17 @@ impl<'a> Extraction<'a> {
     fn node(&self, item: &Item<'_>) -> Result<(), Error> {
         let keep_mode = self.options.keep.mode;
         let create = || host::create_node(item.parent, item.name, item.metadata, keep_mode);
-        match host::create(item.parent, item.name, self.options.replace, create) {
+        match host::create(item.parent, item.name, self.options.existing, create) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.tally.lost.devices.add(1);
                 return Ok(());
             }
+            Ok(None) => {
+                self.keep_existing(item);
+                return Ok(());
+            }
             other => other.map_err(|error| item.failed("creating", error))?,
-        }
+        };
         self.set_named(item)?;
         self.tally.special.add(1);
         Ok(())
@@ -374,15 +385,32 @@ impl<'a> Extraction<'a> {
             .map_err(|error| item.failed(ATTRIBUTES, error))
     }
 
+    /// What has the name stays, so another name of the image's file can't be linked to it.
+    fn keep_existing(&self, item: &Item<'_>) {
+        let mut names = self.first_names.lock();
+        if names
+            .get(&item.metadata.ino)
+            .is_some_and(|first| first == item.path)
+        {
+            names.remove(&item.metadata.ino);
+        }
+    }
+
     fn make_links(&self) {
         let links = std::mem::take(&mut *self.links.lock());
-        let names = std::mem::take(&mut *self.first_names.lock());
+        let mut buffer = Vec::new();
         for (ino, path) in links {
-            let Some(first) = names.get(&ino) else {
+            let first = self.first_names.lock().get(&ino).cloned();
+            let Some(first) = first else {
+                // Under the first name something else was kept.
+                if let Err(error) = self.copy_name(ino, &path, &mut buffer) {
+                    self.tally.fail(&path, error);
+                }
                 continue;
             };
-            match self.link(first, &path) {
-                Ok(()) => self.tally.hard_links.add(1),
+            match self.link(&first, &path) {
+                Ok(true) => self.tally.hard_links.add(1),
+                Ok(false) => {}
                 Err(error) => self
                     .tally
                     .fail(&path, Error::host_bytes("linking", &path, error)),
@@ -390,7 +418,15 @@ impl<'a> Extraction<'a> {
         }
     }
 
-    fn link(&self, first: &[u8], path: &[u8]) -> io::Result<()> {
+    fn copy_name(&self, ino: Ino, path: &[u8], buffer: &mut Vec<u8>) -> Result<(), Error> {
+        let (folder, name) = split(path);
+        let parent = host::open_beneath(&self.root, folder)
+            .map_err(|error| Error::host_bytes("creating", path, error))?;
+        self.try_one(&parent, name, ino, path, buffer)
+    }
+
+    /// Whether the name was made.
+    fn link(&self, first: &[u8], path: &[u8]) -> io::Result<bool> {
         let ((old_folder, old_name), (folder, name)) = (split(first), split(path));
         let old_parent = host::open_beneath(&self.root, old_folder)?;
         let parent = host::open_beneath(&self.root, folder)?;
@@ -404,10 +440,10 @@ impl<'a> Extraction<'a> {
                 rustix::fs::AtFlags::empty(),
             )
         };
-        match host::create(&parent, &name, self.options.replace, link) {
+        match host::create(&parent, &name, self.options.existing, link) {
             // The first name is a device that this user may not make, and is counted as such.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            other => Ok(other?.is_some()),
         }
     }
 

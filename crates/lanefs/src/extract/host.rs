@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use sync::Counter;
 
-use super::{Keep, Lost};
+use super::{Existing, Keep, Lost};
 use crate::{Metadata, Xattr};
 
 /// Bytes of all names of a file's attributes, and of one's value, that the host gives at most.
@@ -94,15 +94,16 @@ fn open_part(from: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     Ok(current)
 }
 
-/// Makes a directory; with `replace`, one that exists will do. With `keep_mode` only we can enter it until its
-/// attributes are set. Otherwise it gets the mode that `cp -r` gives (less the umask, without set-user-ID; set-group-ID
-/// is the parent's), and where its owner may not fill a directory of that mode, the mode to set in the end is returned.
+/// Makes a directory; unless `existing` refuses, one that exists will do. With `keep_mode` only we can enter it until
+/// its attributes are set. Otherwise it gets the mode that `cp -r` gives (less the umask, without set-user-ID; set-
+/// group-ID is the parent's), and where its owner may not fill a directory of that mode, the mode to set in the end is
+/// returned.
 pub fn make_directory(
     parent: &OwnedFd,
     name: &CStr,
     metadata: &Metadata,
     keep_mode: bool,
-    replace: bool,
+    existing: Existing,
 ) -> io::Result<Option<Mode>> {
     let wanted = Mode::from_raw_mode(u32::from(metadata.mode) & 0o7777);
     let first = if keep_mode {
@@ -111,7 +112,7 @@ pub fn make_directory(
         wanted | Mode::RWXU
     };
     match rustix::fs::mkdirat(parent, name, first) {
-        Err(Errno::EXIST) if replace => {
+        Err(Errno::EXIST) if existing != Existing::Refuse => {
             // It must be a directory, not a link to one.
             rustix::fs::openat(parent, name, DIRECTORY, Mode::empty())?;
             return Ok(None);
@@ -132,19 +133,21 @@ pub fn make_directory(
     Ok((!last.contains(Mode::RWXU)).then_some(last))
 }
 
-/// Creates something under a name; with `replace`, an entry of that name that is not a directory is removed first.
+/// Creates an entry under a name. Returns `None` where an existing entry of that name is kept; one that is replaced is not
+/// a directory, and is removed first.
 pub fn create<T>(
     parent: &OwnedFd,
     name: &CStr,
-    replace: bool,
+    existing: Existing,
     create: impl Fn() -> Result<T, Errno>,
-) -> io::Result<T> {
+) -> io::Result<Option<T>> {
     match create() {
-        Err(Errno::EXIST) if replace => {
+        Err(Errno::EXIST) if existing == Existing::Keep => Ok(None),
+        Err(Errno::EXIST) if existing == Existing::Replace => {
             rustix::fs::unlinkat(parent, name, AtFlags::empty())?;
-            Ok(create()?)
+            Ok(Some(create()?))
         }
-        other => Ok(other?),
+        other => Ok(Some(other?)),
     }
 }
 
@@ -182,7 +185,9 @@ pub fn set_open(
     lost: &Lost,
 ) -> io::Result<()> {
     let mut owned = keep.owner;
-    if keep.owner {
+    let made = rustix::fs::fstat(file)?;
+    // Changing the owner takes set-user-ID and set-group-ID away, which a file that `cp` writes into may keep.
+    if keep.owner && (made.st_uid, made.st_gid) != (metadata.uid, metadata.gid) {
         let chowned = set_owner(metadata, |uid, gid| fchown(file, uid, gid));
         owned = permitted(chowned, &lost.owners)?;
     }
@@ -196,7 +201,11 @@ pub fn set_open(
         }
     }
     if keep.mode {
-        let chmoded = fchmod(file, Mode::from_raw_mode(mode_bits(metadata, owned)));
+        let mut mode = mode_bits(metadata, owned);
+        if keep.special_bits && mode & 0o7000 == 0 {
+            mode |= rustix::fs::fstat(file)?.st_mode & 0o7000;
+        }
+        let chmoded = fchmod(file, Mode::from_raw_mode(mode));
         permitted(chmoded, &lost.modes)?;
     }
     if keep.times {
@@ -291,7 +300,7 @@ impl Inheritance {
     /// Gives it to the successor, as far as this user may and `keep` does not ask for what the image has.
     pub fn give(&self, file: &OwnedFd, keep: &Keep) -> io::Result<()> {
         let mut mode = self.mode;
-        if !keep.owner {
+        if !keep.owner || keep.special_bits {
             let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
             let made = rustix::fs::fstat(file)?;
             let is_same = (made.st_uid, made.st_gid) == (self.uid, self.gid);
@@ -306,7 +315,7 @@ impl Inheritance {
                 let _ = rustix::fs::fsetxattr(file, name, value, XattrFlags::empty());
             }
         }
-        if !keep.mode {
+        if !keep.mode || keep.special_bits {
             fchmod(file, Mode::from_raw_mode(mode))?;
         }
         Ok(())

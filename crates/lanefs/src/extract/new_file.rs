@@ -14,8 +14,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::Keep;
 use super::host::{self, Inheritance};
+use super::{Existing, Keep};
 
 /// How many names are tried for a file that replaces another.
 const TRIES: u32 = 100;
@@ -34,7 +34,7 @@ pub struct NewFile<'a> {
 }
 
 impl<'a> NewFile<'a> {
-    /// Creates a file; with `replace`, the name may be taken by anything but a directory.
+    /// Creates a file; `None` where what has the name is kept. What is replaced may be anything but a directory.
     ///
     /// # Errors
     /// When it can't be created, or the name is taken and must not be.
@@ -42,25 +42,26 @@ impl<'a> NewFile<'a> {
         parent: &'a OwnedFd,
         name: &'a CStr,
         mode: u32,
-        replace: bool,
-    ) -> io::Result<NewFile<'a>> {
+        existing: Existing,
+    ) -> io::Result<Option<NewFile<'a>>> {
         let mut inheritance = None;
         let (own_name, file) = match host::create_file(parent, name, mode) {
-            Err(Errno::EXIST) if replace => {
+            Err(Errno::EXIST) if existing == Existing::Keep => return Ok(None),
+            Err(Errno::EXIST) if existing == Existing::Replace => {
                 inheritance = Inheritance::of(parent, name)?;
                 let (own_name, file) = beside(parent, mode)?;
                 (Some(own_name), file)
             }
             other => (None, other?),
         };
-        Ok(NewFile {
+        Ok(Some(NewFile {
             parent,
             name,
             own_name,
             inheritance,
             file,
             is_kept: false,
-        })
+        }))
     }
 
     /// What to write to.
