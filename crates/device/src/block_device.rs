@@ -77,7 +77,7 @@ pub enum DeviceError {
     },
     /// The file lies on a disk that has no room for what is to be written to it; nothing was written.
     #[error(
-        "there is no room for {len} bytes at byte {offset} of the image on the disk that holds it: {source}"
+        "the disk that holds the image lacks room for {len} bytes at byte {offset} of it: {source}"
     )]
     NoRoom {
         /// Byte at which it would begin.

@@ -73,7 +73,7 @@ impl StreamGeometry {
         let mut region = (REGION_BYTES / block).min(REGION_BLOCKS_MAX);
         if region > shape.blocks_per_group / 4 && !shape.has(Feature::META_BG) {
             // As for a given size: descriptors would fill most of a group. Where an option forbids to spread them, the
-            // image has at most as many groups as a quarter of a group describes.
+            // image has at most the groups that a quarter of a group describes.
             if shape
                 .spread_descriptors(&options, FULL_OF_DESCRIPTORS)
                 .is_err()

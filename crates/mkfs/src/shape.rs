@@ -424,7 +424,7 @@ impl Shape {
     /// Descriptor blocks of an image that can grow to the size asked for, if one is.
     ///
     /// # Errors
-    /// `-E resize`, where the resize inode can't map so many.
+    /// `-E resize`, where the resize inode can't map that number of blocks.
     pub(crate) fn resize_blocks(&self, options: &Options) -> Result<Option<u64>, Error> {
         let Some(size) = options.resize else {
             return Ok(None);

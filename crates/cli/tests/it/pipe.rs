@@ -89,12 +89,26 @@ const DEPTH_MAX: u64 = 6;
 const TREE_BYTES: u64 = 48 << 20;
 const LARGE_TREE_BYTES: u64 = 300 << 20;
 
+/// The path of a directory, below up to `depth` others; its parents may be implied.
+fn directory_name(random: &mut Random, here: u64, depth: u64) -> String {
+    let parents = (0..random.below(depth + 1)).fold(String::new(), |path, level| {
+        format!("{path}p{}/", here % (level + 2))
+    });
+    format!("{parents}d{here}")
+}
+
 /// Writes a random tree of `names` names in directories of all sizes; the bytes that its files have.
-fn make_tar(path: &Path, random: &mut Random, names: u64, has_ea_inode: bool) -> u64 {
+fn make_tar(
+    path: &Path,
+    random: &mut Random,
+    names: u64,
+    has_ea_inode: bool,
+    is_long: bool,
+) -> u64 {
     let mut out = BufWriter::new(File::create(path).unwrap());
     let in_directory = 1 + random.log_uniform(2_000.0);
     let (most, largest_max) = match random.below(10) {
-        0 => (LARGE_TREE_BYTES, 200e6),
+        0 if is_long => (LARGE_TREE_BYTES, 200e6),
         _ => (TREE_BYTES, 300e3),
     };
     let mut budget = most;
@@ -111,11 +125,7 @@ fn make_tar(path: &Path, random: &mut Random, names: u64, has_ea_inode: bool) ->
     for number in 0..names {
         if number % in_directory == 0 {
             let here = number / in_directory;
-            // A directory's parents may be implied.
-            directory = (0..random.below(depth + 1)).fold(String::new(), |path, level| {
-                format!("{path}p{}/", here % (level + 2))
-            });
-            directory.push_str(&format!("d{here}"));
+            directory = directory_name(random, here, depth);
             entry(&mut out, &format!("{directory}/"), b'5', "", b"");
         }
         let letters = match random.below(50) {
@@ -173,7 +183,7 @@ fn options(random: &mut Random, names: u64) -> Vec<String> {
     ];
     // Each file takes a block, and both images and the tar lie in memory.
     let most = match names > LARGE_BLOCKS_NAMES {
-        true => 8,
+        true => 7,
         false => blocks.len(),
     };
     give("-b", random.one_of(&blocks[..most]));
@@ -204,7 +214,7 @@ fn options(random: &mut Random, names: u64) -> Vec<String> {
     options
 }
 
-/// Trees with more names have no blocks of more than 8 KiB.
+/// Trees with more names have blocks of 4 KiB at most.
 const LARGE_BLOCKS_NAMES: u64 = 10_000;
 /// The most inodes that a random `-N` asks for, beyond those of the tree.
 const INODES_MAX: u64 = 2_000_000;
@@ -361,17 +371,29 @@ fn reason(output: &Output) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+/// In memory, or where TMPDIR says.
+fn folder() -> std::io::Result<tempfile::TempDir> {
+    if std::env::var_os("TMPDIR").is_some() {
+        return tempfile::tempdir();
+    }
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
+}
+
 fn run(seed: u64, most_names: f64) {
     let mut random = Random(seed);
     let names = random.log_uniform(most_names);
     let case = Case {
-        folder: tempfile::tempdir_in("/dev/shm")
-            .or_else(|_| tempfile::tempdir())
-            .unwrap(),
+        folder: folder().unwrap(),
         options: options(&mut random, names),
     };
     let has_ea_inode = case.options.iter().any(|word| word.contains("ea_inode"));
-    let tree_bytes = make_tar(&case.tar(), &mut random, names, has_ea_inode);
+    let tree_bytes = make_tar(
+        &case.tar(),
+        &mut random,
+        names,
+        has_ea_inode,
+        most_names > NAMES_SHORT,
+    );
     let auto = random.one_of(&["auto", "auto", "auto+20%", "auto+64M"]);
     let what = format!("seed {seed}: {names} names, {:?}, {auto}", case.options);
     let begun = std::time::Instant::now();
