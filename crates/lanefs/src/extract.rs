@@ -253,8 +253,8 @@ fn data_ranges<'a>(fs: &Fs, inode: &'a InodeRef<'_>, size: u64) -> Result<Ranges
 /// `from`. It is created when it is not there. An empty `lost+found` of the root is left out.
 ///
 /// # Errors
-/// When `from` is not a directory, or the destination can't be made or, with [`Existing::Refuse`], is not empty. Errors of
-/// single entries are in the summary.
+/// When `from` is not a directory, or the destination can't be made or, with [`Existing::Refuse`], is not empty. Errors
+/// of single entries are in the summary.
 pub fn to_directory(
     fs: &Fs,
     from: Ino,

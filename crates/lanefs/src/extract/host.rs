@@ -133,8 +133,8 @@ pub fn make_directory(
     Ok((!last.contains(Mode::RWXU)).then_some(last))
 }
 
-/// Creates an entry under a name. Returns `None` where an existing entry of that name is kept; one that is replaced is not
-/// a directory, and is removed first.
+/// Creates an entry under a name. Returns `None` where an existing entry of that name is kept; one that is replaced is
+/// not a directory, and is removed first.
 pub fn create<T>(
     parent: &OwnedFd,
     name: &CStr,
