@@ -131,6 +131,15 @@ assert_layout!(crate::fast_commit::AddRange, 16, fc_ino @ 0x0, fc_ex @ 0x4);
 assert_layout!(crate::fast_commit::DelRange, 12, fc_ino @ 0x0, fc_lblk @ 0x4, fc_len @ 0x8);
 assert_layout!(crate::fast_commit::Dentry, 8, fc_parent_ino @ 0x0, fc_ino @ 0x4);
 assert_layout!(crate::orphan_file::OrphanTail, 8, ob_magic @ 0x0, ob_checksum @ 0x4);
+assert_layout!(crate::quota::QuotaHeader, 32,
+    dqh_magic @ 0x0, dqh_version @ 0x4, dqi_bgrace @ 0x8, dqi_igrace @ 0xC,
+    dqi_flags @ 0x10, dqi_blocks @ 0x14, dqi_free_blk @ 0x18, dqi_free_entry @ 0x1C);
+assert_layout!(crate::quota::QuotaDataHeader, 16,
+    dqdh_next_free @ 0x0, dqdh_prev_free @ 0x4, dqdh_entries @ 0x8, dqdh_pad1 @ 0xA, dqdh_pad2 @ 0xC);
+assert_layout!(crate::quota::QuotaRecord, 72,
+    dqb_id @ 0x0, dqb_pad @ 0x4, dqb_ihardlimit @ 0x8, dqb_isoftlimit @ 0x10,
+    dqb_curinodes @ 0x18, dqb_bhardlimit @ 0x20, dqb_bsoftlimit @ 0x28, dqb_curspace @ 0x30,
+    dqb_btime @ 0x38, dqb_itime @ 0x40);
 assert_layout!(
     crate::mmp::Mmp, 1024,
     mmp_magic @ 0x0, mmp_seq @ 0x4, mmp_time @ 0x8, mmp_nodename @ 0x10, mmp_bdevname @ 0x50,

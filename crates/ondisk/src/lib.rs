@@ -29,6 +29,7 @@ mod layout;
 pub mod mmp;
 pub mod numbers;
 pub mod orphan_file;
+pub mod quota;
 pub mod site;
 pub mod xattr;
 
