@@ -44,11 +44,12 @@ impl AtomicBits {
 
     /// The bits in a bitmap's form: bit n in byte n / 8.
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.0
-            .iter()
+        let mut bytes = Vec::with_capacity(8 * self.0.len());
+        for word in &self.0 {
             // Relaxed: read after the threads that set bits were joined.
-            .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
-            .collect()
+            bytes.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        bytes
     }
 }
 

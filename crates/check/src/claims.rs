@@ -2,6 +2,11 @@
 //!
 //! A cluster that is claimed a second time is put on a list; only for that list are all owners looked for, by a second
 //! scan. Nothing is merged and nothing is sorted while files are read.
+//!
+//! Where memory is bounded, the record covers a window of groups at a time: what lies outside counts as free and is not
+//! recorded, and the inodes are read once for each window.
+
+use std::ops::Range;
 
 use ondisk::{FsBlock, Geometry, Group};
 use sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +17,16 @@ use crate::limits;
 
 /// Groups whose slots are allocated together.
 const CHUNK: usize = 1024;
+/// Bytes that a group's record takes beside its bits.
+const SLOT_BYTES: u64 = 64;
 
 type Slots = Box<[OnceLock<AtomicBits>]>;
 
 /// The clusters in use.
 pub struct Claims {
     geometry: Geometry,
+    /// The groups that are recorded.
+    window: Range<u32>,
     chunks: Box<[OnceLock<Slots>]>,
     /// First block and number of blocks of what was claimed more than once. [job]
     shared: Mutex<Vec<(u64, u64)>>,
@@ -26,15 +35,33 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Nothing is claimed.
-    pub fn new(geometry: &Geometry) -> Claims {
+    /// The windows of groups for which the record takes at most `memory` bytes each, or one group.
+    pub fn windows(geometry: &Geometry, memory: Option<u64>) -> Vec<Range<u32>> {
+        let groups = geometry.groups();
+        let group_bytes = u64::from(geometry.clusters_per_group()) / 8 + SLOT_BYTES;
+        let most = memory.map_or(u64::from(groups), |memory| (memory / group_bytes).max(1));
+        let most = u32::try_from(most).unwrap_or(groups).min(groups);
+        let starts = (0..groups).step_by(most as usize);
+        starts
+            .map(|start| start..groups.min(start.saturating_add(most)))
+            .collect()
+    }
+
+    /// Nothing is claimed in a window of groups.
+    pub fn new(geometry: &Geometry, window: Range<u32>) -> Claims {
         let chunks = (geometry.groups() as usize).div_ceil(CHUNK);
         Claims {
             geometry: *geometry,
+            window,
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
             shared: Mutex::new(Rank::Job, Vec::new()),
             claimed: AtomicU64::new(0),
         }
+    }
+
+    /// The groups that are recorded.
+    pub fn window(&self) -> Range<u32> {
+        self.window.clone()
     }
 
     fn group(&self, group: Group) -> Option<&AtomicBits> {
@@ -66,7 +93,9 @@ impl Claims {
             let last = end.min(group_end) - 1;
             // Both are below the clusters of a group, which have 32 bits.
             let (from, to) = ((at - start) >> ratio_bits, (last - start) >> ratio_bits);
-            if let Some(bits) = self.group(group) {
+            if self.window.contains(&group.0)
+                && let Some(bits) = self.group(group)
+            {
                 bits.set(from as u32, (to - from + 1) as u32, |bit, len| {
                     met(
                         start + (u64::from(bit) << ratio_bits),

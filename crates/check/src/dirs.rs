@@ -1,18 +1,21 @@
 //! The directory pass: a unit for each directory; its blocks, its index, and the links that its names make.
 
-use std::collections::HashSet;
-
+use ondisk::casefold::FoldedName;
 use ondisk::dirent::{self, DirForm};
 use ondisk::{Feature, Flags, Ino, Inode, xattr};
 use sync::atomic::{AtomicU32, Ordering};
+use sync::{Mutex, Rank};
 
-use crate::htree::Index;
-use crate::inodes::{Collected, Directory};
+use crate::htree::{Index, Leaf, Reported};
+use crate::inodes::{self, Directory};
+use crate::limits;
+use crate::map::Run;
+use crate::names::{BlockNames, DirectoryKeys, Keys, Repeated};
 use crate::problem::Code;
 use crate::report::Problem;
 use crate::table::State;
 use crate::volume::Volume;
-use crate::work;
+use crate::work::Stage;
 
 /// The directory with its place in the tree.
 pub struct Node {
@@ -27,46 +30,113 @@ pub struct Node {
 pub struct Tree(pub Vec<Node>);
 
 impl Tree {
-    pub fn find(&self, ino: Ino) -> Option<&Node> {
+    pub fn index(&self, ino: Ino) -> Option<usize> {
         let at = self.0.binary_search_by_key(&ino, |node| node.directory.ino);
-        at.ok().map(|at| &self.0[at])
+        at.ok()
+    }
+
+    pub fn find(&self, ino: Ino) -> Option<&Node> {
+        self.index(ino).map(|at| &self.0[at])
     }
 }
 
-/// Runs the pass.
-pub fn pass(volume: &Volume<'_>, collected: &Collected) -> Tree {
-    let directories = std::mem::take(&mut *collected.directories.lock());
+/// What the units of the pass share.
+struct Pass<'a> {
+    volume: &'a Volume<'a>,
+    tree: &'a Tree,
+    policies: &'a [(u32, u32)],
+    keys: Keys,
+}
+
+/// What a thread keeps from one directory to the next.
+#[derive(Default)]
+struct Scratch {
+    bytes: Vec<u8>,
+    names: BlockNames,
+}
+
+/// Runs the pass. `policies` are the encrypted inodes with the numbers of their policies, by number of inode.
+pub fn pass(volume: &Volume<'_>, directories: Vec<Directory>, policies: Vec<(u32, u32)>) -> Tree {
     let nodes = directories.into_iter().map(|directory| Node {
         directory,
         dotdot: AtomicU32::new(0),
         parent: AtomicU32::new(0),
     });
     let tree = Tree(nodes.collect());
-    // Relaxed: the threads that add were joined.
-    let blocks = collected.directory_blocks.load(Ordering::Relaxed);
-    if blocks > volume.geometry.blocks_count() {
+    let blocks = |node: &Node| node.directory.runs.iter().map(|run| run.len).sum::<u64>();
+    let all: u64 = tree.0.iter().map(blocks).sum();
+    if all > volume.geometry.blocks_count() {
         // More blocks than there are: some are claimed again and again, which is reported already.
+        volume.unread.add_names();
         return tree;
     }
-    work::share_out(volume.threads, tree.0.len(), volume.cancelled, |unit| {
-        let node = &tree.0[unit];
-        Reader {
-            volume,
-            tree: &tree,
-            node,
-            ino: node.directory.ino,
-        }
-        .read();
-    });
+    let pass = Pass {
+        volume,
+        tree: &tree,
+        policies: &policies,
+        keys: Keys::new(),
+    };
+    volume.crew.begin(Stage::Directories, tree.0.len() as u64);
+    // In the order of the disk; a directory of many blocks is shared among the threads.
+    let mut order: Vec<u32> = (0..tree.0.len() as u32).collect();
+    let first = |at: &u32| {
+        tree.0[*at as usize]
+            .directory
+            .runs
+            .first()
+            .map(|run| run.pblk)
+    };
+    order.sort_by_cached_key(first);
+    let is_large = |at: &u32| blocks(&tree.0[*at as usize]) > 2 * PIECE;
+    let (large, small): (Vec<u32>, Vec<u32>) = order.into_iter().partition(is_large);
+    let read = |scratch: &mut Scratch, unit: usize| {
+        let at = small[unit];
+        pass.reader(at).read(scratch);
+        volume.crew.add(1);
+    };
+    volume
+        .crew
+        .share_out_with(small.len(), Scratch::default, read);
+    for at in large {
+        pass.reader(at).read_shared();
+        volume.crew.add(1);
+    }
     tree
 }
+
+impl Pass<'_> {
+    fn reader(&self, at: u32) -> Reader<'_> {
+        let node = &self.tree.0[at as usize];
+        let ino = node.directory.ino;
+        let policy = policy_of(self.policies, ino);
+        Reader {
+            volume: self.volume,
+            pass: self,
+            node,
+            ino,
+            policy,
+            reported: Reported::default(),
+        }
+    }
+}
+
+fn policy_of(policies: &[(u32, u32)], ino: Ino) -> Option<u32> {
+    let at = policies.binary_search_by_key(&ino.0, |it| it.0);
+    at.ok().map(|at| policies[at].1)
+}
+
+/// Blocks that are read at once, and by one unit of a directory that threads share.
+const PIECE: u64 = 64;
 
 /// Reads one directory.
 pub struct Reader<'a> {
     pub volume: &'a Volume<'a>,
-    tree: &'a Tree,
+    pass: &'a Pass<'a>,
     node: &'a Node,
     pub ino: Ino,
+    /// The number of the policy under which the directory is encrypted.
+    policy: Option<u32>,
+    reported: Reported,
 }
 
 /// Where in a directory an entry stands.
@@ -102,63 +172,175 @@ impl Reader<'_> {
         }
     }
 
-    fn read(&self) {
-        if self.flags().contains(Flags::INLINE_DATA) {
-            return self.inline();
-        }
-        let mut index = None;
+    /// Whether names are compared without case.
+    fn is_folded(&self) -> bool {
+        self.flags().contains(Flags::CASEFOLD) && !self.flags().contains(Flags::ENCRYPT)
+    }
+
+    /// The pieces of the directory: runs of at most [`PIECE`] blocks. Reports holes.
+    fn pieces(&self) -> Vec<Run> {
+        let mut pieces = Vec::new();
         let mut next = 0;
-        for run in &self.node.directory.runs {
-            while next < run.lblk {
+        for run in self.node.directory.runs.iter() {
+            let holes = next..run.lblk;
+            // What a hole stands for is one block each, as far as they are listed.
+            for lblk in holes.take(limits::POINTERS) {
                 self.volume
-                    .found(self.problem(Code::DirectoryHole).lblk(next));
-                next += 1;
-                if next > run.lblk.min(1 << 20) {
-                    next = run.lblk;
-                }
+                    .found(self.problem(Code::DirectoryHole).lblk(lblk));
             }
-            for i in 0..run.len {
-                self.one_block(run.lblk + i, run.pblk + i, &mut index);
+            for at in (0..run.len).step_by(PIECE as usize) {
+                pieces.push(Run {
+                    lblk: run.lblk + at,
+                    pblk: run.pblk + at,
+                    len: PIECE.min(run.len - at),
+                    unwritten: run.unwritten,
+                });
             }
             next = run.lblk + run.len;
         }
+        pieces
+    }
+
+    fn blocks(&self) -> u64 {
+        let last = self.node.directory.runs.last();
+        last.map_or(0, |run| run.lblk + run.len)
+    }
+
+    fn read(&self, scratch: &mut Scratch) {
+        if self.flags().contains(Flags::INLINE_DATA) {
+            return self.inline(scratch);
+        }
+        let index = self.index();
+        let mut keys = (self.blocks() > 1).then(DirectoryKeys::first);
+        for piece in self.pieces() {
+            self.piece(piece, index.as_ref(), scratch, |found| {
+                if let Some(keys) = &mut keys {
+                    keys.extend(found.keys());
+                }
+            });
+        }
+        self.finish(index.as_ref(), keys);
+    }
+
+    /// Reads a directory of many blocks on all threads.
+    fn read_shared(&self) {
+        let index = self.index();
+        let keys = Mutex::new(Rank::Job, DirectoryKeys::first());
+        let pieces = self.pieces();
+        let work = |scratch: &mut Scratch, unit: usize| {
+            let mut found = Vec::new();
+            self.piece(pieces[unit], index.as_ref(), scratch, |names| {
+                found.extend(names.keys());
+            });
+            keys.lock().extend(found.into_iter());
+        };
+        let crew = &self.volume.crew;
+        crew.share_out_with(pieces.len(), Scratch::default, work);
+        self.finish(index.as_ref(), Some(keys.into_inner()));
+    }
+
+    fn finish(&self, index: Option<&Index>, keys: Option<DirectoryKeys>) {
         if let Some(index) = index {
-            index.finish(self, next);
+            index.finish(self, self.blocks());
+        }
+        let mut keys = keys;
+        while let Some(mut part) = keys {
+            let repeated = part.repeated();
+            if !repeated.is_empty() {
+                self.find_repeated(Repeated::new(repeated));
+            }
+            keys = part.next();
+            if let Some(next) = &mut keys {
+                self.each_name(|key, _, _| next.extend(std::iter::once(key)));
+            }
+        }
+    }
+
+    /// Reports names that stand in several blocks.
+    fn find_repeated(&self, mut repeated: Repeated) {
+        let mut reported = 0;
+        self.each_name(|key, name, lblk| {
+            let first = repeated.meet(key, name, self.is_folded(), lblk);
+            if let Some(first) = first.filter(|_| reported < limits::POINTERS) {
+                reported += 1;
+                let problem = self.problem(Code::NameInTwoBlocks).name(name);
+                self.volume.found(problem.lblk(lblk).expected(first));
+            }
+        });
+    }
+
+    /// Calls `visit` with each name, its key and its block, as far as blocks can be read.
+    fn each_name(&self, mut visit: impl FnMut(u64, &[u8], u64)) {
+        let form = self.form();
+        for run in self.node.directory.runs.iter() {
+            for at in 0..run.len {
+                let bytes = self.volume.block(run.pblk + at).unwrap_or_default();
+                let entries = dirent::entries(&bytes, form).map_while(Result::ok);
+                for entry in entries.filter(|it| it.is_used() && !dirent::is_dots(it.name)) {
+                    let key = self.pass.keys.of(entry.name, self.is_folded());
+                    visit(key, entry.name, run.lblk + at);
+                }
+            }
         }
     }
 
     /// The block of the device that holds a block of the directory.
     pub fn place(&self, lblk: u64) -> Option<u64> {
-        let runs = &self.node.directory.runs;
+        let runs: &[Run] = &self.node.directory.runs;
         let at = runs.partition_point(|run| run.lblk + run.len <= lblk);
         let run = runs.get(at).filter(|run| run.lblk <= lblk)?;
         Some(run.pblk + (lblk - run.lblk))
     }
 
-    fn one_block(&self, lblk: u64, pblk: u64, index: &mut Option<Index>) {
-        let Some(bytes) = self.volume.block(pblk) else {
-            let problem = self.problem(Code::DirectoryUnreadable).lblk(lblk);
-            self.volume.found(problem.block(pblk));
-            return;
-        };
-        let is_indexed = self.flags().contains(Flags::INDEX);
-        if is_indexed && lblk == 0 {
-            if self.volume.has(Feature::DIR_INDEX) {
-                *index = Index::read(self, &bytes);
-            } else {
-                self.volume.inode_has(self.ino, Code::DirectoryFeature);
+    /// The directory's index, where it has one that can be used.
+    fn index(&self) -> Option<Index> {
+        if !self.flags().contains(Flags::INDEX) {
+            return None;
+        }
+        if !self.volume.has(Feature::DIR_INDEX) {
+            self.volume.inode_has(self.ino, Code::DirectoryFeature);
+            return None;
+        }
+        let root = self.place(0).and_then(|block| self.volume.block(block))?;
+        Index::read(self, &root)
+    }
+
+    /// Reads and checks a piece; `names` takes the names of each block that may stand in another one too.
+    fn piece(
+        &self,
+        piece: Run,
+        index: Option<&Index>,
+        scratch: &mut Scratch,
+        mut names: impl FnMut(&BlockNames),
+    ) {
+        let size = self.volume.geometry.block_size().bytes();
+        let mut bytes = std::mem::take(&mut scratch.bytes);
+        bytes.resize(piece.len as usize * size, 0);
+        let is_read = self.volume.read(piece.pblk, &mut bytes);
+        for (at, block) in (0..piece.len).zip(bytes.chunks_exact_mut(size)) {
+            let (lblk, pblk) = (piece.lblk + at, piece.pblk + at);
+            if !is_read && !self.volume.read(pblk, block) {
+                let problem = self.problem(Code::DirectoryUnreadable).lblk(lblk);
+                self.volume.found(problem.block(pblk));
+                self.volume.unread.add_names();
+                continue;
+            }
+            self.one_block(lblk, block, index, &mut scratch.names);
+            if index.is_none_or(|index| index.may_repeat(lblk)) {
+                names(&scratch.names);
             }
         }
-        let is_index = match index {
-            Some(index) => index.is_index_block(lblk),
-            None => false,
-        };
+        scratch.bytes = bytes;
+    }
+
+    fn one_block(&self, lblk: u64, bytes: &[u8], index: Option<&Index>, names: &mut BlockNames) {
+        let is_index = index.is_some_and(|index| index.is_index_block(lblk));
         if !is_index && self.volume.geometry.has_metadata_csum() {
-            match dirent::stored_checksum(&bytes) {
+            match dirent::stored_checksum(bytes) {
                 None => self
                     .volume
                     .found(self.problem(Code::DirectoryNoChecksum).lblk(lblk)),
-                Some(_) if dirent::verify_checksum(&bytes, self.seed()).is_err() => {
+                Some(_) if dirent::verify_checksum(bytes, self.seed()).is_err() => {
                     self.volume
                         .found(self.problem(Code::DirectoryChecksum).lblk(lblk));
                 }
@@ -174,11 +356,12 @@ impl Reader<'_> {
             number: 0,
             is_inline: false,
         };
-        self.entries(&bytes, form, spot, index.as_ref().filter(|_| !is_index));
+        let leaf = index.and_then(|index| index.leaf(lblk));
+        self.entries(bytes, form, spot, leaf.as_ref(), names);
     }
 
     /// An inline directory: the parent's number, then records, which go on in an attribute.
-    fn inline(&self) {
+    fn inline(&self, scratch: &mut Scratch) {
         let Some(slot) = self.volume.slot(self.ino) else {
             return;
         };
@@ -197,7 +380,7 @@ impl Reader<'_> {
             number: 2,
             is_inline: true,
         };
-        self.entries(&area[4..], form, spot, None);
+        self.entries(&area[4..], form, spot, None, &mut scratch.names);
         let rest = ondisk::inode::attribute_area(&slot).unwrap_or_default();
         let entries = xattr::entries(xattr::ListPlace::Inode(rest));
         for entry in entries.into_iter().flatten() {
@@ -205,13 +388,21 @@ impl Reader<'_> {
                 && entry.index == xattr::INDEX_SYSTEM
                 && entry.name == b"data"
             {
-                self.entries(value, form, spot, None);
+                self.entries(value, form, spot, None, &mut scratch.names);
             }
         }
     }
 
-    fn entries(&self, bytes: &[u8], form: DirForm, spot: Spot, index: Option<&Index>) {
-        let mut names = HashSet::new();
+    fn entries(
+        &self,
+        bytes: &[u8],
+        form: DirForm,
+        spot: Spot,
+        leaf: Option<&Leaf<'_>>,
+        names: &mut BlockNames,
+    ) {
+        names.clear();
+        let is_folded = self.is_folded();
         let mut reached = 0;
         for (number, entry) in (spot.number..).zip(dirent::entries(bytes, form)) {
             let entry = match entry {
@@ -219,7 +410,7 @@ impl Reader<'_> {
                 Err(_) => {
                     let problem = self.problem(Code::DirectoryCorrupt).lblk(spot.lblk);
                     self.volume.found(problem.found(reached));
-                    return;
+                    break;
                 }
             };
             reached += entry.len as u64;
@@ -229,15 +420,30 @@ impl Reader<'_> {
                 self.dots(&entry, spot);
             } else if entry.is_used() {
                 self.name(&entry, spot);
-                if !names.insert(entry.name.to_vec()) {
-                    let problem = self.problem(Code::EntryTwice).lblk(spot.lblk);
-                    self.volume.found(problem.name(entry.name));
-                }
-                if let Some(index) = index {
-                    index.entry(self, spot.lblk, &entry);
+                let key = self.pass.keys.of(entry.name, is_folded);
+                // A block has at most 64 KiB, a name at most 255 bytes.
+                let at = (entry.offset + ondisk::dirent::HEADER_LEN) as u32;
+                names.push(key, at, entry.name.len() as u8);
+                if let Some(leaf) = leaf {
+                    leaf.entry(self, &self.reported, &entry);
                 }
             }
         }
+        let is_strict = self.is_strict();
+        names.pairs(bytes, |first, second| {
+            let code = match first == second || is_folded && is_strict {
+                true => Code::EntryTwice,
+                false if is_folded && FoldedName::new(first).is(second) => Code::NameFoldedTwice,
+                false => return,
+            };
+            let problem = self.problem(code).lblk(spot.lblk);
+            self.volume.found(problem.name(second));
+        });
+    }
+
+    /// Whether names that are not UTF-8 are refused.
+    fn is_strict(&self) -> bool {
+        self.volume.sb.encoding_flags() & ondisk::casefold::STRICT_FLAG != 0
     }
 
     fn dots(&self, entry: &dirent::DirRecord<'_>, spot: Spot) {
@@ -272,21 +478,33 @@ impl Reader<'_> {
             return None;
         }
         let state = volume.inodes.state(entry.ino);
+        if state == State::UNREAD {
+            return None;
+        }
         if !state.is_used() {
             let place = volume.geometry.group_of_ino(entry.ino);
             let is_read = place.is_none_or(|(group, index)| index < volume.inodes_in_use(group));
-            volume.found(with(if is_read {
+            let code = if is_read {
                 Code::EntryUnused
             } else {
                 Code::EntryUninit
-            }));
+            };
+            volume.found(with(code));
             return None;
         }
         volume.inodes.link(entry.ino);
-        let expected = state.file_type();
+        if state.has(State::VALUE) && volume.shared.values.of(entry.ino.0.into()) > 0 {
+            volume.found(with(Code::EntryValueInode));
+        }
+        // What a broken inode is can't be said by its mode.
+        let expected = state.file_type().filter(|_| !state.has(State::BAD));
         if volume.has(Feature::FILETYPE) && entry.file_type != expected {
             let code = |it: Option<ondisk::FileType>| it.map_or(0, ondisk::FileType::dirent_code);
-            let problem = self.problem(Code::EntryType).name(entry.name);
+            let kind = match entry.file_type {
+                None => Code::EntryTypeUnset,
+                Some(_) => Code::EntryType,
+            };
+            let problem = self.problem(kind).name(entry.name);
             volume.found(
                 problem
                     .found(code(entry.file_type))
@@ -300,7 +518,12 @@ impl Reader<'_> {
         let volume = self.volume;
         let with = |code| self.problem(code).name(entry.name).found(entry.ino.0);
         if dirent::is_dots(entry.name) {
-            volume.found(with(Code::DotAgain).lblk(spot.lblk));
+            let code = if entry.name == b"." {
+                Code::DotAgain
+            } else {
+                Code::DotDotAgain
+            };
+            volume.found(with(code).lblk(spot.lblk));
             return;
         }
         if entry.ino == Ino::ROOT {
@@ -317,20 +540,26 @@ impl Reader<'_> {
         } else if entry.name.iter().any(|byte| matches!(byte, b'/' | 0)) {
             volume.found(with(Code::EntryName));
         } else if self.flags().contains(Flags::CASEFOLD)
-            && volume.sb.encoding_flags() & ondisk::casefold::STRICT_FLAG != 0
+            && self.is_strict()
             && !ondisk::casefold::is_valid(entry.name)
         {
             volume.found(with(Code::EntryCasefold));
         }
+        if entry.ino == self.ino {
+            volume.found(with(Code::EntryItself));
+        }
         let Some(state) = self.target(entry) else {
             return;
         };
+        if is_encrypted {
+            self.policy(entry, state);
+        }
         if state.file_type() != Some(ondisk::FileType::Directory)
             || spot.is_inline && spot.number < 2
         {
             return;
         }
-        let Some(child) = self.tree.find(entry.ino) else {
+        let Some(child) = self.pass.tree.find(entry.ino) else {
             return;
         };
         // Relaxed: only which of two names comes first is decided; the next pass starts after a join.
@@ -341,5 +570,18 @@ impl Reader<'_> {
         if first.is_err() {
             volume.found(with(Code::DirectoryLinked));
         }
+    }
+
+    /// What an encrypted directory holds is encrypted under its policy.
+    fn policy(&self, entry: &dirent::DirRecord<'_>, state: State) {
+        let Some(policy) = self.policy else { return };
+        let code = match policy_of(self.pass.policies, entry.ino) {
+            Some(other) if other == policy => return,
+            Some(_) => Code::EntryOtherPolicy,
+            None if inodes::has_map(state.file_type()) => Code::EntryUnencrypted,
+            None => return,
+        };
+        let problem = self.problem(code).name(entry.name);
+        self.volume.found(problem.found(entry.ino.0));
     }
 }

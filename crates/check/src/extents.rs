@@ -1,5 +1,7 @@
 //! Reading extent trees: iteratively, a node at a time, with what a reader can tell of each node as it is met.
 
+use std::borrow::Cow;
+
 use ondisk::{Ino, extent};
 
 use crate::map::{Run, Sink, word16, word32};
@@ -12,10 +14,12 @@ const ENTRY: usize = 12;
 const DEPTH: usize = 6;
 /// Entries that a block may leave unused at its end, for its tail.
 const SLACK: usize = 2;
+/// The depth up to which a tree is read.
+const DEPTH_READ: u16 = 16;
 
 /// A node on the way down.
-struct Frame {
-    bytes: Vec<u8>,
+struct Frame<'a> {
+    bytes: Cow<'a, [u8]>,
     next: usize,
     /// The first logical block after what the node may map.
     end: u64,
@@ -58,16 +62,27 @@ impl Walk<'_> {
             return;
         }
         if depth(root) > extent::MAX_DEPTH {
+            // No kernel reads it, but what the tree maps is in use all the same.
             let problem = self.problem(Code::ExtentDepth).block(0);
             sink.problem(problem.found(depth(root)).expected(extent::MAX_DEPTH));
-            return;
+            if depth(root) > DEPTH_READ {
+                return;
+            }
         }
-        let mut stack = vec![Frame {
-            bytes: root.to_vec(),
+        let mut frame = Frame {
+            bytes: Cow::Borrowed(root),
             next: 0,
             end: 1 << 32,
             floor: 0,
-        }];
+        };
+        if depth(root) == 0 {
+            // Most files: nothing is allocated.
+            for entry in 1..=entries(root) {
+                self.leaf(&mut frame, ENTRY * entry, sink);
+            }
+            return;
+        }
+        let mut stack = vec![frame];
         while let Some(frame) = stack.last_mut() {
             if frame.next >= entries(&frame.bytes) {
                 stack.pop();
@@ -83,7 +98,7 @@ impl Walk<'_> {
         }
     }
 
-    fn leaf(&self, frame: &mut Frame, at: usize, sink: &mut dyn Sink) {
+    fn leaf(&self, frame: &mut Frame<'_>, at: usize, sink: &mut dyn Sink) {
         let mut raw = [0; ENTRY];
         raw.copy_from_slice(&frame.bytes[at..at + ENTRY]);
         let extent = extent::Extent::from_bytes(raw);
@@ -118,7 +133,12 @@ impl Walk<'_> {
     }
 
     /// The node that an index leads to, if it can be entered.
-    fn index(&self, frame: &mut Frame, at: usize, sink: &mut dyn Sink) -> Option<Frame> {
+    fn index(
+        &self,
+        frame: &mut Frame<'_>,
+        at: usize,
+        sink: &mut dyn Sink,
+    ) -> Option<Frame<'static>> {
         let bytes = &frame.bytes;
         let lblk = u64::from(word32(bytes, at));
         let leaf = u64::from(word32(bytes, at + 4)) | u64::from(word16(bytes, at + 8)) << 32;
@@ -140,6 +160,8 @@ impl Walk<'_> {
             return None;
         }
         let Some(mut node) = self.volume.block(leaf) else {
+            self.volume.unread.add_map();
+            self.volume.unread.add_names();
             sink.problem(self.problem(Code::MapUnreadable).block(leaf));
             return None;
         };
@@ -164,7 +186,7 @@ impl Walk<'_> {
             sink.problem(problem.found(first));
         }
         Some(Frame {
-            bytes: node,
+            bytes: Cow::Owned(node),
             next: 0,
             end: next,
             floor: lblk,

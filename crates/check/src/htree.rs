@@ -1,27 +1,44 @@
 //! The index of a hashed directory: read from the root, then compared with what each leaf holds.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use ondisk::casefold::FoldedName;
 use ondisk::dirhash::{self, HashVersion};
 use ondisk::htree::{self, Kind, LEVELS_MAX, LEVELS_MAX_LARGE};
-use ondisk::{Feature, Flags, dirent};
+use ondisk::{Corrupt, Feature, Flags, Site, dirent};
+use sync::atomic::{AtomicBool, Ordering};
 
 use crate::dirs::Reader;
+use crate::limits;
 use crate::problem::Code;
+use crate::report::Problem;
+use crate::volume::Volume;
 
-/// The hashes that a leaf may hold.
+/// The hashes that a block may hold.
 #[derive(Clone, Copy)]
 struct Range {
     least: u32,
     most: u32,
+    /// The block before ends in the least hash, and may hold names of that hash.
+    continues: bool,
+    /// The block behind continues this one: both may hold names of the greatest hash.
+    is_continued: bool,
+}
+
+/// What the index says of a block of the directory.
+enum Slot {
+    /// The root, or a node.
+    Index,
+    /// A block of names.
+    Leaf(Range),
 }
 
 /// A directory's index.
 pub struct Index {
     version: HashVersion,
-    leaves: BTreeMap<u64, Range>,
-    nodes: Vec<u64>,
+    is_folded: bool,
+    slots: HashMap<u64, Slot>,
     is_whole: bool,
 }
 
@@ -30,6 +47,19 @@ struct Pending {
     lblk: u64,
     level: u8,
     range: Range,
+}
+
+/// Which kinds of wrong places were reported for a directory: one of each is enough to say that its index must be made
+/// anew.
+#[derive(Default)]
+pub struct Reported([AtomicBool; 3]);
+
+impl Reported {
+    /// Whether this is the first problem of its kind.
+    fn is_first(&self, kind: usize) -> bool {
+        // Relaxed: decides only which of several problems is listed.
+        !self.0[kind].swap(true, Ordering::Relaxed)
+    }
 }
 
 impl Index {
@@ -45,7 +75,7 @@ impl Index {
         let (info, entries) = match htree::root(root, reader.form(), levels_max, siphash) {
             Ok(parts) => parts,
             Err(corrupt) => {
-                let problem = reader.problem(Code::HtreeRoot);
+                let problem = reader.problem(code_of(&corrupt, Code::HtreeRoot)).lblk(0);
                 volume.found(problem.name(corrupt.to_string()));
                 return None;
             }
@@ -53,7 +83,7 @@ impl Index {
         if volume.geometry.has_metadata_csum()
             && htree::verify_checksum(root, Kind::Root, reader.seed()).is_err()
         {
-            volume.found(reader.problem(Code::HtreeChecksum).lblk(0));
+            volume.found(reader.problem(Code::HtreeRootChecksum));
         }
         let version = match volume.geometry.has_unsigned_hash() {
             true => info.version.unsigned(),
@@ -61,13 +91,15 @@ impl Index {
         };
         let mut index = Index {
             version,
-            leaves: BTreeMap::new(),
-            nodes: vec![0],
+            is_folded: flags.contains(Flags::CASEFOLD) && !flags.contains(Flags::ENCRYPT),
+            slots: HashMap::from([(0, Slot::Index)]),
             is_whole: true,
         };
         let all = Range {
             least: 0,
             most: u32::MAX,
+            continues: false,
+            is_continued: true,
         };
         let mut pending = Vec::new();
         index.children(reader, 0, entries, info.levels, all, &mut pending);
@@ -97,7 +129,8 @@ impl Index {
             }
             Err(corrupt) => {
                 self.is_whole = false;
-                let problem = reader.problem(Code::HtreeNode).lblk(next.lblk);
+                let code = code_of(&corrupt, Code::HtreeNode);
+                let problem = reader.problem(code).lblk(next.lblk);
                 volume.found(problem.name(corrupt.to_string()));
             }
         }
@@ -110,91 +143,159 @@ impl Index {
         lblk: u64,
         entries: htree::Index<'_>,
         level: u8,
-        range: Range,
+        range_above: Range,
         pending: &mut Vec<Pending>,
     ) {
         let volume = reader.volume;
-        if entries.verify_order().is_err() {
-            volume.found(reader.problem(Code::HtreeOrder).lblk(lblk));
-        }
+        let mut problems = Limited::default();
+        let mut before = 0;
         for i in 0..entries.count() {
             let child = u64::from(entries.block(i).0);
-            if child == 0 || reader.place(child).is_none() {
-                let problem = reader.problem(Code::HtreePointer);
-                volume.found(problem.found(child));
+            let range = range_of(&entries, i, range_above);
+            let hash = entries.hash(i) & !1;
+            if hash < before {
+                problems.add(volume, reader.problem(Code::HtreeOrder).lblk(lblk));
+            } else if i > 0 && hash < range_above.least {
+                problems.add(volume, reader.problem(Code::HtreeMin).lblk(lblk));
+            } else if hash > range_above.most {
+                problems.add(volume, reader.problem(Code::HtreeMax).lblk(lblk));
+            }
+            before = hash;
+            if reader.place(child).is_none() {
+                problems.add(volume, reader.problem(Code::HtreePointer).found(child));
                 self.is_whole = false;
                 continue;
             }
-            if self.leaves.contains_key(&child) || self.nodes.contains(&child) {
-                volume.found(reader.problem(Code::HtreeTwice).lblk(child));
-                continue;
-            }
-            let least = match i {
-                0 => range.least,
-                _ => entries.hash(i) & !1,
+            let slot = match level {
+                0 => Slot::Leaf(range),
+                _ => Slot::Index,
             };
-            let most = match i + 1 < entries.count() {
-                // An odd hash continues the block before: names of that hash may be in both.
-                true => entries.hash(i + 1),
-                false => range.most,
-            };
-            let range = Range { least, most };
-            if level > 0 {
-                self.nodes.push(child);
-                pending.push(Pending {
-                    lblk: child,
-                    level: level - 1,
-                    range,
-                });
-            } else {
-                self.leaves.insert(child, range);
+            match self.slots.entry(child) {
+                Entry::Occupied(_) => {
+                    problems.add(volume, reader.problem(Code::HtreeTwice).lblk(child));
+                }
+                Entry::Vacant(vacant) => {
+                    vacant.insert(slot);
+                    if level > 0 {
+                        pending.push(Pending {
+                            lblk: child,
+                            level: level - 1,
+                            range,
+                        });
+                    }
+                }
             }
         }
     }
 
     /// Whether a block is the root or a node of the index.
     pub fn is_index_block(&self, lblk: u64) -> bool {
-        self.nodes.contains(&lblk)
+        matches!(self.slots.get(&lblk), Some(Slot::Index))
     }
 
-    /// Compares an entry's hash with the range of its block.
-    pub fn entry(&self, reader: &Reader<'_>, lblk: u64, entry: &dirent::DirRecord<'_>) {
-        let Some(range) = self.leaves.get(&lblk) else {
-            return;
-        };
-        let seed = reader.volume.geometry.hash_seed();
-        let is_folded =
-            reader.flags().contains(Flags::CASEFOLD) && !reader.flags().contains(Flags::ENCRYPT);
-        let hash = match (entry.hash, is_folded) {
-            (Some(stored), _) => Some(stored),
-            (None, true) => FoldedName::new(entry.name).hash(self.version, &seed),
-            (None, false) => dirhash::hash(self.version, &seed, entry.name),
-        };
-        let Some(hash) = hash else { return };
-        let code = match hash.major {
-            major if major < range.least => Code::HtreeMin,
-            major if major > range.most => Code::HtreeMax,
-            _ => return,
-        };
-        if reader.volume.findings.has(code) {
-            // One of a kind is enough to say that the index must be made anew.
-            return;
+    /// Whether names of this block may stand in another one, as far as the index says.
+    pub fn may_repeat(&self, lblk: u64) -> bool {
+        match self.slots.get(&lblk) {
+            Some(Slot::Leaf(range)) => {
+                range.continues || range.is_continued && range.most != u32::MAX
+            }
+            _ => !self.is_whole,
         }
-        reader.volume.found(reader.problem(code).lblk(lblk));
     }
 
-    /// Reports the blocks, of `blocks`, that the index does not lead to.
+    /// The check of a block's entries; none where the index says nothing of the block.
+    pub fn leaf(&self, lblk: u64) -> Option<Leaf<'_>> {
+        match self.slots.get(&lblk) {
+            Some(Slot::Leaf(range)) => Some(Leaf {
+                index: self,
+                range: *range,
+                lblk,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Reports a block, of `blocks`, that the index does not lead to.
     pub fn finish(&self, reader: &Reader<'_>, blocks: u64) {
         if !self.is_whole {
             return;
         }
-        for lblk in 1..blocks {
-            let is_known = self.leaves.contains_key(&lblk) || self.nodes.contains(&lblk);
-            if !is_known && reader.place(lblk).is_some() {
-                let problem = reader.problem(Code::HtreeUnreferenced);
-                reader.volume.found(problem.lblk(lblk));
-                return;
-            }
+        let is_lost = |lblk: &u64| !self.slots.contains_key(lblk) && reader.place(*lblk).is_some();
+        if let Some(lblk) = (1..blocks).find(is_lost) {
+            let problem = reader.problem(Code::HtreeUnreferenced);
+            reader.volume.found(problem.lblk(lblk));
+        }
+    }
+}
+
+/// The hashes that entry `i` leads to.
+fn range_of(entries: &htree::Index<'_>, i: usize, above: Range) -> Range {
+    let (least, continues) = match i {
+        0 => (above.least, above.continues),
+        _ => (entries.hash(i) & !1, entries.continues(i)),
+    };
+    let (most, is_continued) = match i + 1 < entries.count() {
+        true => (entries.hash(i + 1) & !1, entries.continues(i + 1)),
+        false => (above.most, above.is_continued),
+    };
+    Range {
+        least,
+        most,
+        continues,
+        is_continued,
+    }
+}
+
+/// The kind of problem that a broken root or node is.
+fn code_of(corrupt: &Corrupt, other: Code) -> Code {
+    match corrupt.site() {
+        Site::HtreeLimit => Code::HtreeLimit,
+        Site::HtreeCount => Code::HtreeCount,
+        _ => other,
+    }
+}
+
+/// The check of one block's entries.
+pub struct Leaf<'a> {
+    index: &'a Index,
+    range: Range,
+    lblk: u64,
+}
+
+impl Leaf<'_> {
+    /// Compares an entry's hash with the block's range.
+    pub fn entry(&self, reader: &Reader<'_>, reported: &Reported, entry: &dirent::DirRecord<'_>) {
+        let seed = reader.volume.geometry.hash_seed();
+        let version = self.index.version;
+        let hash = match (entry.hash, self.index.is_folded) {
+            (Some(stored), _) => Some(stored),
+            (None, true) => FoldedName::new(entry.name).hash(version, &seed),
+            (None, false) => dirhash::hash(version, &seed, entry.name),
+        };
+        let Some(hash) = hash else { return };
+        let range = &self.range;
+        let (kind, code) = match hash.major {
+            major if major < range.least => (0, Code::HtreeMin),
+            major if major > range.most => (1, Code::HtreeMax),
+            major if major == range.most && !range.is_continued => (2, Code::HtreeLost),
+            _ => return,
+        };
+        if reported.is_first(kind) {
+            let problem = reader.problem(code).lblk(self.lblk);
+            reader.volume.found(problem.name(entry.name));
+        }
+    }
+}
+
+/// The first problems of a block of the index.
+#[derive(Default)]
+struct Limited(usize);
+
+impl Limited {
+    fn add(&mut self, volume: &Volume<'_>, problem: Problem) {
+        self.0 += 1;
+        if self.0 <= limits::POINTERS {
+            volume.found(problem);
         }
     }
 }

@@ -117,6 +117,8 @@ fn step(
             lblk,
         }),
         None => {
+            volume.unread.add_map();
+            volume.unread.add_names();
             let problem = Problem::new(Code::MapUnreadable).ino(ino);
             runs.sink.problem(problem.block(pointer));
         }

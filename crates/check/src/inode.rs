@@ -1,20 +1,20 @@
 //! One inode: its fields, flags, map, size and attributes.
 
-use ondisk::inode::BASE_SIZE;
-use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode};
-use sync::atomic::Ordering;
-
 use crate::extents;
 use crate::indirect;
 use crate::inodes::{Collected, Directory, has_map};
 use crate::limits;
 use crate::map::{Run, Sink, word16, word32};
+use crate::policies::Context;
 use crate::problem::Code;
+use crate::quota;
 use crate::report::Problem;
 use crate::special;
 use crate::table::State;
 use crate::volume::Volume;
 use crate::xattr::{self, Seen};
+use ondisk::inode::BASE_SIZE;
+use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode};
 
 /// Reads an inode's map in whichever form it has.
 pub fn walk(volume: &Volume<'_>, ino: Ino, inode: &Inode, sink: &mut dyn Sink) {
@@ -64,13 +64,32 @@ struct FileMap<'a> {
     illegal: usize,
     runs: Vec<Run>,
     with_indices: bool,
+    /// The inode was checked already: only its blocks are claimed, in another window.
+    is_again: bool,
 }
 
 impl FileMap<'_> {
-    fn claim(&mut self, block: u64, count: u64) -> bool {
-        if !self.claims {
-            return true;
+    fn new<'a>(volume: &'a Volume<'a>, ino: Ino, inode: &Inode, is_again: bool) -> FileMap<'a> {
+        FileMap {
+            volume,
+            ino,
+            is_directory: inode.file_type() == Some(FileType::Directory) && !is_again,
+            claims: !volume.has(Feature::SHARED_BLOCKS) || ino == Ino::JOURNAL,
+            clusters: 0,
+            last: None,
+            last_written: None,
+            previous: None,
+            cluster: None,
+            is_fragmented: false,
+            is_partial: false,
+            illegal: 0,
+            runs: Vec::new(),
+            with_indices: !inode.flags().contains(Flags::EXTENTS),
+            is_again,
         }
+    }
+
+    fn claim(&mut self, block: u64, count: u64) -> bool {
         if !self.volume.claims.may_claim(count) {
             let most = self.volume.geometry.blocks_count() * limits::CLAIM_FACTOR;
             let problem = Problem::new(Code::ClaimsTooMany);
@@ -79,6 +98,11 @@ impl FileMap<'_> {
             }
             self.is_partial = true;
             return false;
+        }
+        if !self.claims {
+            // Files may share blocks: they are in use, and that is all.
+            self.volume.claims.set(FsBlock(block), count, |_, _| {});
+            return true;
         }
         self.volume.claims.claim(FsBlock(block), count)
     }
@@ -98,7 +122,8 @@ impl Sink for FileMap<'_> {
         let cluster = |block: u64| (block - first_data) >> bits;
         let (first, last) = (cluster(run.pblk), cluster(run.pblk + run.len - 1));
         let mask = (1 << bits) - 1;
-        if ((run.pblk - first_data) & mask) != (run.lblk & mask) && bits > 0 {
+        let is_aligned = ((run.pblk - first_data) & mask) == (run.lblk & mask);
+        if !is_aligned && bits > 0 && !self.is_again {
             let problem = Problem::new(Code::MisalignedCluster).ino(self.ino);
             self.volume.found(problem.lblk(run.lblk));
         }
@@ -137,11 +162,41 @@ impl Sink for FileMap<'_> {
     }
 
     fn problem(&mut self, problem: Problem) {
+        if self.is_again {
+            return;
+        }
         self.illegal += 1;
-        self.is_partial |= !matches!(problem.code, Code::ExtentChecksum | Code::ExtentIndexStart);
+        self.is_partial |= problem.code == Code::MapUnreadable;
         if self.illegal <= limits::POINTERS {
             self.volume.found(problem);
         }
+    }
+}
+
+/// Whether the map is what the flags say: not an extent tree without its flag.
+fn is_map_readable(volume: &Volume<'_>, ino: Ino, inode: &Inode) -> bool {
+    let by_extents = inode.flags().contains(Flags::EXTENTS);
+    let is_mapped = !is_fast_symlink(inode) && ino != Ino::BAD;
+    let looks_extents = extents::is_header(inode.block_area());
+    by_extents || !looks_extents || !volume.has(Feature::EXTENT) || !is_mapped
+}
+
+/// Claims the blocks of an inode that was checked already.
+pub fn claim_again(volume: &Volume<'_>, ino: Ino, slot: &[u8]) {
+    if ino == Ino::RESIZE || !volume.inodes.state(ino).is_used() {
+        return;
+    }
+    // A slot whose extra fields are wrong has the others all the same.
+    let parsed = Inode::parse(slot).or_else(|_| Inode::parse(&slot[..BASE_SIZE]));
+    if let Ok(inode) = parsed
+        && is_map_readable(volume, ino, &inode)
+    {
+        walk(
+            volume,
+            ino,
+            &inode,
+            &mut FileMap::new(volume, ino, &inode, true),
+        );
     }
 }
 
@@ -244,10 +299,12 @@ impl InodeCheck<'_> {
         let seen = xattr::check(self.volume, self.ino, self.inode, self.slot);
         self.times();
         let is_bad = self.fields(&seen);
+        let mut sectors = self.attribute_sectors(&seen);
         let is_inline = self.inline(&seen);
         if !is_inline && self.ino != Ino::RESIZE {
-            self.map(&seen);
+            sectors += self.map(&seen);
         }
+        self.charge(sectors, &seen);
         if self.ino == Ino::RESIZE && self.volume.has(Feature::RESIZE_INODE) {
             special::resize_inode(self.volume, self.inode);
         }
@@ -269,6 +326,24 @@ impl InodeCheck<'_> {
         self.volume.inodes.insert(self.ino, State(state), links);
     }
 
+    /// Counts the inode and its sectors as its owners' use, where quota files do.
+    fn charge(&self, sectors: u64, seen: &Seen) {
+        let volume = self.volume;
+        let is_counted = self.ino == Ino::ROOT
+            || self.ino >= volume.geometry.first_ino() && !special::is_special(volume, self.ino);
+        if !volume.has(Feature::QUOTA) || !is_counted || self.has(Flags::EA_INODE) {
+            return;
+        }
+        let usage = quota::Usage {
+            space: sectors << 9,
+            inodes: 1 + seen.value_inodes,
+        };
+        let mut sums = self.collected.quota.borrow_mut();
+        sums.charge(quota::QuotaKind::User, self.inode.uid(), usage);
+        sums.charge(quota::QuotaKind::Group, self.inode.gid(), usage);
+        sums.charge(quota::QuotaKind::Project, self.inode.project(), usage);
+    }
+
     /// Fields that hold for any type. Returns whether the inode is broken where a name leads to it.
     fn fields(&self, seen: &Seen) -> bool {
         let (volume, inode) = (self.volume, self.inode);
@@ -287,8 +362,8 @@ impl InodeCheck<'_> {
         if self.has(Flags(0x2000)) && !volume.has(Feature::IMAGIC_INODES) {
             volume.found(self.problem(Code::ImagicFlag).found(0x2000_u64));
         }
-        if self.has(Flags::ENCRYPT) && volume.has(Feature::ENCRYPT) && !seen.context {
-            volume.inode_has(self.ino, Code::EncryptWithoutContext);
+        if self.has(Flags::ENCRYPT) && volume.has(Feature::ENCRYPT) {
+            self.encryption(seen);
         }
         if self.has(Flags::INDEX)
             && !self.is_directory()
@@ -296,9 +371,11 @@ impl InodeCheck<'_> {
         {
             volume.inode_has(self.ino, Code::DirectoryFeature);
         }
-        if inode.file_type() == Some(FileType::Symlink) && !self.is_symlink() {
+        let is_broken = inode.file_type() == Some(FileType::Symlink) && !self.is_symlink();
+        if is_broken {
             volume.inode_has(self.ino, Code::SymlinkInvalid);
         }
+        self.value_flag();
         if inode.file_type().is_none() && self.ino != Ino::BAD {
             volume.found(self.problem(Code::InodeMode).found(inode.mode()));
         }
@@ -317,7 +394,33 @@ impl InodeCheck<'_> {
             volume.found(problem.found(if faddr != 0 { faddr } else { high }));
             return true;
         }
-        false
+        is_broken
+    }
+
+    /// Only a regular file holds the value of an attribute, and only with that feature.
+    fn value_flag(&self) {
+        if !self.has(Flags::EA_INODE) {
+            return;
+        }
+        if !self.volume.has(Feature::EA_INODE) {
+            self.volume.inode_has(self.ino, Code::ValueFeature);
+        } else if self.inode.file_type() != Some(FileType::Regular) {
+            self.volume.inode_has(self.ino, Code::ValueNotRegular);
+        }
+    }
+
+    /// The context that an encrypted inode must have, and the policy that it names.
+    fn encryption(&self, seen: &Seen) {
+        let code = match seen.policy {
+            Context::Missing => Code::EncryptWithoutContext,
+            Context::Corrupt => Code::EncryptContextCorrupt,
+            Context::Policy(policy) => {
+                let mut policies = self.collected.policies.borrow_mut();
+                policies.push((self.ino.0, policy));
+                return;
+            }
+        };
+        self.volume.inode_has(self.ino, code);
     }
 
     fn special_file(&self) {
@@ -439,63 +542,42 @@ impl InodeCheck<'_> {
     }
 
     fn collect(&self, runs: Vec<Run>) {
-        let blocks: u64 = runs.iter().map(|run| run.len).sum();
-        // Relaxed: a sum that is read after the threads are joined.
-        self.collected
-            .directory_blocks
-            .fetch_add(blocks, Ordering::Relaxed);
-        self.collected.directories.lock().push(Directory {
+        self.collected.directories.borrow_mut().push(Directory {
             ino: self.ino,
             flags: self.inode.flags(),
             seed: self.volume.seed(self.ino, self.inode),
-            runs,
+            runs: runs.into(),
         });
     }
 
-    fn map(&self, seen: &Seen) {
+    /// Checks the inode's map. Returns the sectors of its blocks, map blocks included.
+    fn map(&self, seen: &Seen) -> u64 {
         let (volume, inode) = (self.volume, self.inode);
         if !has_map(inode.file_type()) && self.ino != Ino::BAD {
-            return;
+            return 0;
         }
-        let by_extents = self.has(Flags::EXTENTS);
-        if by_extents && !volume.has(Feature::EXTENT) {
+        if self.has(Flags::EXTENTS) && !volume.has(Feature::EXTENT) {
             volume.inode_has(self.ino, Code::ExtentsFeature);
         }
-        let looks_extents = extents::is_header(inode.block_area());
-        let is_mapped = !is_fast_symlink(inode) && self.ino != Ino::BAD;
-        if !by_extents && looks_extents && volume.has(Feature::EXTENT) && is_mapped {
+        if !is_map_readable(volume, self.ino, inode) {
             volume.inode_has(self.ino, Code::ExtentsFlagMissing);
-            return;
+            return 0;
         }
-        let mut map = FileMap {
-            volume,
-            ino: self.ino,
-            is_directory: self.is_directory(),
-            claims: !volume.has(Feature::SHARED_BLOCKS) || self.ino == Ino::JOURNAL,
-            clusters: 0,
-            last: None,
-            last_written: None,
-            previous: None,
-            cluster: None,
-            is_fragmented: false,
-            is_partial: false,
-            illegal: 0,
-            runs: Vec::new(),
-            with_indices: !by_extents,
-        };
+        let mut map = FileMap::new(volume, self.ino, inode, false);
         walk(volume, self.ino, inode, &mut map);
         if map.illegal > limits::POINTERS {
             let problem = self.problem(Code::TooManyIllegal);
             volume.found(problem.found(map.illegal as u64));
         }
         if map.is_fragmented {
-            // Relaxed: a sum that is read after the threads are joined.
-            self.collected.fragmented.fetch_add(1, Ordering::Relaxed);
+            self.collected
+                .fragmented
+                .set(self.collected.fragmented.get() + 1);
         }
+        let sectors = map.clusters * self.xattr_sectors(true);
         if !map.is_partial {
             self.size(&map);
-            let cluster = self.xattr_sectors(true);
-            self.sectors(map.clusters * cluster + self.attribute_sectors(seen));
+            self.sectors(sectors + self.attribute_sectors(seen));
         }
         if self.is_directory() {
             if map.last.is_none() && !map.is_partial {
@@ -503,6 +585,7 @@ impl InodeCheck<'_> {
             }
             self.collect(map.runs);
         }
+        sectors
     }
 
     fn sectors(&self, expected: u64) {
@@ -524,10 +607,7 @@ impl InodeCheck<'_> {
             size & ((1 << bits) - 1) != 0 || size >> bits != blocks
         } else if self.inode.file_type() == Some(FileType::Regular) {
             if size > 0x7FFF_FFFF {
-                // Relaxed: read after the threads are joined.
-                self.collected
-                    .has_large_files
-                    .store(true, Ordering::Relaxed);
+                self.collected.has_large_files.set(true);
             }
             let most = match self.has(Flags::EXTENTS) {
                 true => (1_u64 << (32 + bits)) - 1,

@@ -1,16 +1,20 @@
 //! The inode pass: reads the tables in pieces, in disk order, and hands every inode in use to [`crate::inode`].
 
-use ondisk::{FileType, Flags, Group, Ino, Inode};
-use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::ops::Deref;
+
+use ondisk::{Feature, FileType, Flags, FsBlock, Group, Ino, Inode};
 use sync::{Mutex, Rank};
 
 use crate::inode;
 use crate::limits;
 use crate::map::Run;
 use crate::problem::Code;
+use crate::quota;
 use crate::report::Problem;
 use crate::volume::Volume;
-use crate::work;
+use crate::work::Stage;
 
 /// A directory as the inode pass saw it.
 #[derive(Clone, Debug)]
@@ -19,27 +23,67 @@ pub struct Directory {
     pub flags: Flags,
     /// The checksum seed of its blocks.
     pub seed: u32,
-    pub runs: Vec<Run>,
+    pub runs: Runs,
 }
 
-/// What the inode pass collects for the passes behind it.
-pub struct Collected {
-    /// [job]
-    pub directories: Mutex<Vec<Directory>>,
-    pub fragmented: AtomicU64,
-    pub has_large_files: AtomicBool,
-    /// Blocks of all directories.
-    pub directory_blocks: AtomicU64,
+/// The runs of a directory, in order. Most directories have one, which then takes no memory of its own.
+#[derive(Clone, Debug)]
+pub enum Runs {
+    One(Run),
+    Other(Box<[Run]>),
 }
 
-impl Collected {
-    pub fn new() -> Collected {
-        Collected {
-            directories: Mutex::new(Rank::Job, Vec::new()),
-            fragmented: AtomicU64::new(0),
-            has_large_files: AtomicBool::new(false),
-            directory_blocks: AtomicU64::new(0),
+impl From<Vec<Run>> for Runs {
+    fn from(runs: Vec<Run>) -> Runs {
+        match runs[..] {
+            [run] => Runs::One(run),
+            _ => Runs::Other(runs.into()),
         }
+    }
+}
+
+impl Deref for Runs {
+    type Target = [Run];
+
+    fn deref(&self) -> &[Run] {
+        match self {
+            Runs::One(run) => std::slice::from_ref(run),
+            Runs::Other(runs) => runs,
+        }
+    }
+}
+
+/// What one unit of the inode pass collects for the passes behind it. One thread owns it.
+#[derive(Default)]
+pub struct Collected {
+    pub directories: RefCell<Vec<Directory>>,
+    /// Bytes and inodes by owner, where the file system counts them.
+    pub quota: RefCell<quota::Sums>,
+    /// Encrypted inodes and the numbers of their policies.
+    pub policies: RefCell<Vec<(u32, u32)>>,
+    pub fragmented: Cell<u64>,
+    pub has_large_files: Cell<bool>,
+}
+
+/// What all units collected.
+#[derive(Default)]
+pub struct Gathered {
+    /// By number.
+    pub directories: Vec<Directory>,
+    pub quota: quota::Sums,
+    /// Encrypted inodes, by number, and the numbers of their policies.
+    pub policies: Vec<(u32, u32)>,
+    pub fragmented: u64,
+    pub has_large_files: bool,
+}
+
+impl Gathered {
+    fn add(&mut self, unit: Collected) {
+        self.directories.append(&mut unit.directories.into_inner());
+        self.quota.add(&unit.quota.into_inner());
+        self.policies.append(&mut unit.policies.into_inner());
+        self.fragmented += unit.fragmented.get();
+        self.has_large_files |= unit.has_large_files.get();
     }
 }
 
@@ -70,57 +114,132 @@ fn units(volume: &Volume<'_>) -> Vec<Unit> {
     units
 }
 
-/// Calls `visit` with every inode's number and slot that is read, on all threads. `report` says whether what can't be
-/// read is a problem.
-pub fn scan(volume: &Volume<'_>, report: bool, visit: impl Fn(Ino, &[u8]) + Sync) {
+/// Calls `visit` with every inode's number and slot that is read, on all threads. A unit's visits share a value that
+/// `begin` makes and `end` takes. `report` says whether what can't be read is a problem.
+pub fn scan<T>(
+    volume: &Volume<'_>,
+    report: bool,
+    begin: impl Fn() -> T + Sync,
+    visit: impl Fn(&T, Ino, &[u8]) + Sync,
+    end: impl Fn(T) + Sync,
+) {
     let units = units(volume);
     let size = volume.geometry.inode_size();
-    work::share_out(volume.threads, units.len(), volume.cancelled, |number| {
+    let read = |bytes: &mut Vec<u8>, number: usize| {
         let unit = units[number];
         let table = volume.desc(unit.group).desc.inode_table();
         let (block, byte) = volume.geometry.inode_place(table, unit.first);
-        let mut bytes = vec![0; unit.count as usize * size];
+        bytes.resize(unit.count as usize * size, 0);
         let offset = block.offset(volume.geometry.block_size()) + byte as u64;
-        if volume.device.read_at(offset, &mut bytes).is_err() {
+        let mut missing = None;
+        if volume.device.read_at(offset, bytes).is_err() {
+            missing = Some(read_by_blocks(volume, unit, bytes, report));
+        }
+        let value = begin();
+        for (index, slot) in (unit.first..).zip(bytes.chunks_exact(size)) {
+            let at = (index - unit.first) as usize * size;
+            let is_missing = missing.as_ref().is_some_and(|missing| {
+                let bits = volume.geometry.block_size().bits();
+                missing.contains(&((byte + at) >> bits))
+            });
+            let ino = volume.geometry.ino_of(unit.group, index);
+            if is_missing {
+                volume.inodes.insert_unread(ino);
+            } else {
+                visit(&value, ino, slot);
+            }
+        }
+        end(value);
+        volume.crew.add(1);
+    };
+    volume.crew.share_out_with(units.len(), Vec::new, read);
+}
+
+/// Reads a unit block by block after the device failed. Returns which of its blocks can't be read.
+fn read_by_blocks(
+    volume: &Volume<'_>,
+    unit: Unit,
+    bytes: &mut [u8],
+    report: bool,
+) -> BTreeSet<usize> {
+    let block_size = volume.geometry.block_size();
+    let table = volume.desc(unit.group).desc.inode_table();
+    let (block, byte) = volume.geometry.inode_place(table, unit.first);
+    let mut missing = BTreeSet::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let index = (byte + at) >> block_size.bits();
+        let end = (((index + 1) << block_size.bits()) - byte).min(bytes.len());
+        let offset = block.offset(block_size) + (byte + at) as u64;
+        if volume.device.read_at(offset, &mut bytes[at..end]).is_err() {
+            missing.insert(index);
+            volume.unread.add_map();
+            volume.unread.add_names();
             if report {
                 let problem = Problem::new(Code::TableUnreadable).group(unit.group.0);
-                volume.found(problem.block(block.0));
+                volume.found(problem.block(block.0 + index as u64));
             }
-            return;
         }
-        for (index, slot) in (unit.first..).zip(bytes.chunks_exact(size)) {
-            visit(volume.geometry.ino_of(unit.group, index), slot);
-        }
-    });
+        at = end;
+    }
+    missing
 }
 
 /// Runs the pass.
-pub fn pass(volume: &Volume<'_>, collected: &Collected) {
-    scan(volume, true, |ino, slot| {
-        inode::check(volume, collected, ino, slot);
-    });
-    collected.directories.lock().sort_by_key(|dir| dir.ino);
-    // Relaxed: the threads are joined.
-    let large = collected.has_large_files.load(Ordering::Relaxed);
-    if large && !volume.has(ondisk::Feature::LARGE_FILE) {
+pub fn pass(volume: &Volume<'_>) -> Gathered {
+    let count = units(volume).len() as u64;
+    volume.crew.begin(Stage::Inodes, count);
+    let gathered = Mutex::new(Rank::Job, Gathered::default());
+    scan(
+        volume,
+        true,
+        Collected::default,
+        |collected, ino, slot| inode::check(volume, collected, ino, slot),
+        |collected| gathered.lock().add(collected),
+    );
+    let mut gathered = gathered.into_inner();
+    gathered.directories.sort_unstable_by_key(|dir| dir.ino);
+    gathered.policies.sort_unstable();
+    if gathered.has_large_files && !volume.has(Feature::LARGE_FILE) {
         volume.found(Problem::new(Code::LargeFile));
     }
     if !volume.inodes.state(Ino::ROOT).is_used() {
         volume.found(Problem::new(Code::NoRoot));
+    }
+    gathered
+}
+
+/// Claims the blocks of all inodes that are in use, after the pass, in the window that is open now.
+pub fn claim_again(volume: &Volume<'_>) {
+    let visit = |(): &(), ino, slot: &[u8]| inode::claim_again(volume, ino, slot);
+    scan(volume, false, || (), visit, |()| ());
+    for (block, _) in volume.shared.xattr_blocks.all() {
+        if volume.contains(block, 1) {
+            volume.claims.claim(FsBlock(block), 1);
+        }
+    }
+    let resize = volume
+        .slot(Ino::RESIZE)
+        .and_then(|slot| Inode::parse(&slot).ok());
+    if let Some(inode) = resize.filter(|_| volume.inodes.state(Ino::RESIZE).is_used()) {
+        let double = u64::from(inode.block_word(13));
+        if volume.has(Feature::RESIZE_INODE) && volume.contains(double, 1) {
+            volume.claims.claim(FsBlock(double), 1);
+        }
     }
 }
 
 /// The second scan, for blocks that were claimed more than once: names every inode that has them.
 pub fn find_owners(volume: &Volume<'_>) {
     let shared = volume.claims.shared();
-    if shared.is_empty() || volume.has(ondisk::Feature::SHARED_BLOCKS) {
+    if shared.is_empty() || volume.has(Feature::SHARED_BLOCKS) {
         return;
     }
     for (block, count) in &shared {
         let problem = Problem::new(Code::BlockSharedRun).block(*block);
         volume.found(problem.found(*count));
     }
-    scan(volume, false, |ino, slot| {
+    let visit = |(): &(), ino, slot: &[u8]| {
         let Ok(parsed) = Inode::parse(slot) else {
             return;
         };
@@ -136,7 +255,8 @@ pub fn find_owners(volume: &Volume<'_>) {
             let problem = Problem::new(Code::BlockShared).ino(ino);
             volume.found(problem.block(block).found(count));
         }
-    });
+    };
+    scan(volume, false, || (), visit, |()| ());
 }
 
 /// Notes which of an inode's blocks are among the shared ones. It does not enter map blocks that are shared.

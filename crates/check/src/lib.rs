@@ -16,7 +16,7 @@
 //! ```
 //!
 //! A pass starts when the one before it has ended, so no pass waits for another's data. Inside a pass the threads share
-//! the claims (one atomic bit a cluster) and the inode table (three bytes an inode), both allocated by
+//! the claims (one atomic bit a cluster) and the inode table (two bytes an inode), both allocated by
 //! groups, and the tables of shared attribute blocks and values. Each thread lists its problems by itself.
 //!
 //! # Hostile images
@@ -26,6 +26,7 @@
 
 #![warn(missing_docs)]
 
+mod backups;
 mod bits;
 mod claims;
 mod dirs;
@@ -38,7 +39,11 @@ mod inodes;
 pub mod limits;
 mod links;
 mod map;
+mod names;
+mod paths;
+mod policies;
 pub mod problem;
+mod quota;
 mod report;
 mod run;
 mod shared;
@@ -51,4 +56,5 @@ mod xattr;
 
 pub use problem::{Class, Code, Kind, Severity};
 pub use report::{Problem, Report, Totals};
-pub use run::{Error, Options, Stage, check};
+pub use run::{Error, Options, check};
+pub use work::{PassProgress, PassSpan, Stage};

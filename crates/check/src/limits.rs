@@ -13,3 +13,11 @@ pub const SHARED_RUNS: usize = 1 << 20;
 pub const POINTERS: usize = 8;
 /// The deepest path that is put together for a message.
 pub const PATH_DEPTH: usize = 64;
+/// Records of a quota file that are read.
+pub const QUOTA_RECORDS: usize = 1 << 20;
+/// Keys of names of one directory that are kept at once, to find names that stand in two of its blocks.
+pub const NAME_KEYS: usize = 1 << 20;
+/// Problems whose inodes' paths are looked for.
+pub const PATHS: usize = 10_000;
+/// Copies of the superblock and of the descriptors that are compared with the first.
+pub const BACKUPS: usize = 16;

@@ -1,7 +1,5 @@
 //! Connectivity and link counts: each directory is reached from the root once, and each inode has its names.
 
-use std::collections::HashSet;
-
 use ondisk::{Feature, FileType, Ino, Inode};
 use sync::atomic::Ordering;
 
@@ -10,15 +8,26 @@ use crate::problem::Code;
 use crate::report::Problem;
 use crate::table::State;
 use crate::volume::Volume;
-use crate::work;
+use crate::work::Stage;
 
 /// Links that a directory may have counted; beyond, with dir_nlink, it stores 1.
 const LINKS_MAX: u32 = 65_000;
 
+/// What is known of a directory's way up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Unknown,
+    /// It is part of the way that is followed now.
+    Followed,
+    Reached,
+    Lost,
+}
+
 /// Checks that every directory leads up to the root, and that '..' is the parent.
 pub fn connectivity(volume: &Volume<'_>, tree: &Tree) {
-    let mut reached: HashSet<u32> = HashSet::from([Ino::ROOT.0]);
-    for node in &tree.0 {
+    volume.crew.begin(Stage::Connectivity, tree.0.len() as u64);
+    let mut ways = vec![Way::Unknown; tree.0.len()];
+    for (index, node) in tree.0.iter().enumerate() {
         // Relaxed: the threads of the directory pass were joined.
         let (dotdot, parent) = (
             node.dotdot.load(Ordering::Relaxed),
@@ -30,47 +39,55 @@ pub fn connectivity(volume: &Volume<'_>, tree: &Tree) {
             continue;
         }
         let problem = |code| Problem::new(code).ino(ino);
-        if parent != 0 && dotdot != 0 && dotdot != parent {
+        if parent != 0 && dotdot != parent && !(dotdot == 0 && volume.unread.names()) {
             volume.found(problem(Code::DotDotParent).found(dotdot).expected(parent));
         }
-        let mut path = Vec::new();
-        let mut at = ino.0;
-        let mut met = HashSet::new();
-        let is_reached = loop {
-            if reached.contains(&at) {
-                break true;
-            }
-            if at == 0 || !met.insert(at) {
-                break false;
-            }
-            path.push(at);
-            // Relaxed: the threads of the directory pass were joined.
-            at = tree
-                .find(Ino(at))
-                .map_or(0, |up| up.parent.load(Ordering::Relaxed));
-        };
-        if is_reached {
-            reached.extend(path);
-        } else {
+        follow(tree, index, &mut ways);
+        if ways[index] == Way::Lost && !volume.unread.names() {
             volume.found(problem(Code::Unconnected).found(dotdot));
         }
+    }
+}
+
+/// Follows a directory's way up until it is known where it ends.
+fn follow(tree: &Tree, index: usize, ways: &mut [Way]) {
+    let mut path = Vec::new();
+    let mut at = Some(index);
+    let end = loop {
+        let Some(index) = at else { break Way::Lost };
+        let node = &tree.0[index];
+        match ways[index] {
+            _ if node.directory.ino == Ino::ROOT => break Way::Reached,
+            Way::Unknown => {}
+            Way::Followed => break Way::Lost,
+            known => break known,
+        }
+        ways[index] = Way::Followed;
+        path.push(index);
+        // Relaxed: the threads of the directory pass were joined.
+        at = tree.index(Ino(node.parent.load(Ordering::Relaxed)));
+    };
+    for index in path {
+        ways[index] = end;
     }
 }
 
 /// Compares the links that names make with those that inodes store.
 pub fn counts(volume: &Volume<'_>) {
     let groups = volume.geometry.groups() as usize;
-    work::share_out(volume.threads, groups, volume.cancelled, |group| {
+    volume.crew.begin(Stage::Links, groups as u64);
+    volume.crew.share_out(groups, |group| {
+        volume.crew.add(1);
         let group = ondisk::Group(group as u32);
-        if !volume.inodes.has_any(group) {
-            return;
-        }
-        for index in 0..volume.geometry.inodes_per_group() {
+        let has_table = volume.inodes.has_table();
+        for (index, state, is_missing) in volume.inodes.in_group(group) {
+            if !state.is_used() || !is_missing && !has_table {
+                continue;
+            }
             let ino = volume.geometry.ino_of(group, index);
-            let state = volume.inodes.state(ino);
             let needs_none =
                 state.has(State::ORPHAN) || ino != Ino::ROOT && ino < volume.geometry.first_ino();
-            if state.is_used() && !needs_none && volume.inodes.balance(ino) != 0 {
+            if !needs_none && volume.inodes.balance(ino) != 0 {
                 one(volume, ino, state);
             }
         }
@@ -81,7 +98,9 @@ fn one(volume: &Volume<'_>, ino: Ino, state: State) {
     let inode = volume.slot(ino).and_then(|slot| Inode::parse(&slot).ok());
     let Some(inode) = inode else { return };
     let stored = inode.links_count();
-    let found = u32::from(volume.inodes.balance(ino).wrapping_add(stored));
+    // A file system's directories can't hold more names than that.
+    let found =
+        (volume.inodes.balance(ino) + i64::from(stored)).clamp(0, i64::from(u32::MAX)) as u32;
     let is_directory = state.file_type() == Some(FileType::Directory);
     if crate::special::is_special(volume, ino) {
         return;
@@ -91,6 +110,10 @@ fn one(volume: &Volume<'_>, ino: Ino, state: State) {
         if volume.shared.values.of(ino.0.into()) == 0 {
             volume.inode_has(ino, Code::Unattached);
         }
+        return;
+    }
+    // A name that could not be read may be the one that is missing.
+    if volume.unread.names() && found < u32::from(stored) {
         return;
     }
     if found == 0 {

@@ -138,7 +138,7 @@ problems! {
         "a group has {found} blocks or inodes, which is not a multiple of 8";
     ClusterSize 0x80000036 Superblock Damage false
         "clusters differ from blocks ({found} of them in a group, not {expected}) without the bigalloc feature";
-    NoUuid 0x80000004 Superblock Damage true "the file system has no UUID";
+    NoUuid 0x80000004 Superblock Note true "the file system has no UUID";
     FeatureMissing 0x80000005 Superblock Damage false "the feature {name} is missing, which another feature needs";
     ErrorsRecorded 0x80000006 Superblock Note false "errors are on record (state {found})";
     DescriptorChecksum 0x000035 Descriptor Damage true
@@ -198,6 +198,7 @@ problems! {
     ExtraSize 0x01004F Inode Damage false "the inode has {found} bytes of extra fields, which can't be";
     TimeOutOfRange 0x010082 Inode Note false "a time of the inode lies beyond the year 2310";
     InodeChecksum 0x010068 Inode Damage false "the inode's checksum is wrong";
+    EncryptContextCorrupt 0x01008B Inode Damage false "the inode's encryption context is corrupt";
     EncryptWithoutContext 0x01008A Inode Damage false "the inode is encrypted but has no encryption context";
     InlineFlag 0x80000017 Inode Damage false "the inode has inline data, which it can't have";
     InlineAttribute 0x010075 Inode Damage false "the inode has inline data, but not the attribute that goes with it";
@@ -236,6 +237,10 @@ problems! {
         "the attribute block {block} says {found} references, there are {expected}";
     XattrValueInode 0x010083 Xattr Damage false
         "the value of attribute {name} is in inode {found}, which does not hold one";
+    ValueNotRegular 0x010091 Xattr Damage false
+        "the inode holds the value of an attribute, but is not a regular file";
+    ValueFeature 0x010092 Xattr Damage false
+        "the inode holds the value of an attribute, but the feature ea_inode is off";
     XattrValueReferences 0x80000026 Xattr Damage false "the value inode says {found} references, there are {expected}";
     LargeFile 0x020033 Superblock Damage true "a file is larger than 2 GiB, but the feature large_file is off";
     DirectoryFeature 0x010048 Htree Damage false "the inode has an index that it can't have";
@@ -247,19 +252,32 @@ problems! {
     DotMissing 0x02000B Directory Damage false "the first entry is '{name}', not '.'";
     DotInode 0x020001 Directory Damage false "'.' names inode {found}";
     DotDotMissing 0x02000C Directory Damage false "the second entry is '{name}', not '..'";
-    DotAgain 0x80000028 Directory Damage false "'{name}' stands where it may not (block {lblk})";
+    DotAgain 0x02001A Directory Damage false "'{name}' stands where it may not (block {lblk})";
+    DotDotAgain 0x02001B Directory Damage false "'{name}' stands where it may not (in block {lblk})";
+    EntryItself 0x020004 Directory Damage false "'{name}' names the directory itself";
     EntryInode 0x020002 Directory Damage false "'{name}' names inode {found}, which can't be";
     EntryRoot 0x020007 Directory Damage false "'{name}' is a link to the root";
     EntryUnused 0x020003 Directory Damage false "'{name}' names inode {found}, which is not in use";
-    EntryUninit 0x80000029 Directory Damage false
+    EntryUninit 0x020047 Directory Damage false
         "'{name}' names inode {found}, which lies in the unused part of its table";
     EntryName 0x020008 Directory Damage false "'{name}' (inode {found}) is not a name";
-    EntryEncryptedName 0x8000002A Directory Damage false "'{name}' (inode {found}) is too short for an encrypted name";
+    EntryEncryptedName 0x020050 Directory Damage false "'{name}' (inode {found}) is too short for an encrypted name";
     EntryNoName 0x020030 Directory Damage false "an entry for inode {found} has no name";
-    EntryCasefold 0x8000002B Directory Damage false
+    EntryCasefold 0x020053 Directory Damage false
         "'{name}' (inode {found}) is not UTF-8, which the file system asks for";
+    EntryValueInode 0x020055 Directory Damage false
+        "'{name}' names inode {found}, which holds the value of an attribute";
+    EntryTypeUnset 0x020027 Directory Note true "'{name}' says no type, its inode {expected}";
+    EntryUnencrypted 0x020051 Directory Damage false
+        "'{name}' (inode {found}) is not encrypted, but the directory is";
+    EntryOtherPolicy 0x020052 Directory Damage false
+        "'{name}' (inode {found}) is encrypted under another policy than the directory";
     EntryType 0x020028 Directory Damage true "'{name}' says type {found}, its inode {expected}";
-    EntryTwice 0x8000002C Directory Damage false "'{name}' stands twice in block {lblk}";
+    EntryTwice 0x020043 Directory Damage false "'{name}' stands twice in block {lblk}";
+    NameInTwoBlocks 0x80000039 Directory Damage false
+        "'{name}' stands in block {lblk} and in block {expected} (e2fsck does not see this)";
+    NameFoldedTwice 0x8000003A Directory Damage false
+        "'{name}' stands twice in block {lblk}, where case does not count (e2fsck does not see this)";
     DirectoryLinked 0x020006 Directory Damage false "'{name}' is a second name of directory {found}";
     InodeMode 0x020012 Inode Damage false "the mode {found} names no type of file";
     InodeReserved 0x8000002D Inode Damage false "a field that must be zero holds {found}";
@@ -268,11 +286,16 @@ problems! {
     HtreeNode 0x8000002F Htree Damage false "the index node in block {lblk} is wrong: {name}";
     HtreePointer 0x02003A Htree Damage false "the index points to block {found}, which is not in the directory";
     HtreeUnreferenced 0x020034 Htree Damage false "the index does not lead to block {lblk}";
-    HtreeTwice 0x80000030 Htree Damage false "the index leads to block {lblk} twice";
-    HtreeOrder 0x80000031 Htree Damage false "the hashes are not in order in block {lblk}";
+    HtreeLimit 0x02003D Htree Damage false "the index in block {lblk} has a wrong limit: {name}";
+    HtreeCount 0x02003E Htree Damage false "the index in block {lblk} has a wrong number of entries: {name}";
+    HtreeTwice 0x020035 Htree Damage false "the index leads to block {lblk} twice";
+    HtreeOrder 0x02003F Htree Damage false "the hashes are not in order in block {lblk}";
     HtreeMin 0x020036 Htree Damage false "block {lblk} holds a hash below its range";
     HtreeMax 0x020037 Htree Damage false "block {lblk} holds a hash above its range";
-    HtreeChecksum 0x80000032 Htree Damage false "the checksum of the index in block {lblk} is wrong";
+    HtreeLost 0x8000003B Htree Damage false
+        "the index leads past '{name}' in block {lblk}, so that it can't be found (e2fsck does not see this)";
+    HtreeRootChecksum 0x020049 Htree Damage false "the checksum of the index's root is wrong";
+    HtreeChecksum 0x02004A Htree Damage false "the checksum of the index in block {lblk} is wrong";
     NoRoot 0x030001 Connectivity Fatal false "the root directory is missing";
     NoLostFound 0x80000033 Connectivity Note true "lost+found is missing";
     Unconnected 0x030003 Connectivity Damage false "the directory can't be reached from the root";
@@ -296,10 +319,33 @@ problems! {
     GroupDirectories 0x05000C Count Damage true "the descriptor says {found} directories, there are {expected}";
     FreeBlocks 0x05000F Count Note true "the superblock says {found} free blocks, there are {expected}";
     FreeInodes 0x05000D Count Note true "the superblock says {found} free inodes, there are {expected}";
+    BackupSuperblock 0x8000003C Superblock Note true
+        "the copy of the superblock in block {block} can't be used: {name} (e2fsck does not see this)";
+    BackupDescriptors 0x8000003D Descriptor Note true
+        "the copy of the descriptors that belongs to block {block} has group {group} wrong (e2fsck does not see this)";
+    QuotaUsage 0x060002 Quota Damage true "the quota file says {found} {name}, there are {expected}";
     QuotaInode 0x80000035 Quota Damage false "the quota inode is wrong: {name}";
 }
 
+/// Kinds of damage that e2fsck does not look for.
+pub const BEYOND: &[Code] = &[
+    Code::JournalFirst,
+    Code::ExtentDepth,
+    Code::XattrName,
+    Code::NameInTwoBlocks,
+    Code::NameFoldedTwice,
+    Code::HtreeLost,
+    Code::BackupSuperblock,
+    Code::BackupDescriptors,
+];
+
 impl Code {
+    /// Whether e2fsck does not look for this kind.
+    #[must_use]
+    pub fn is_beyond_e2fsck(self) -> bool {
+        BEYOND.contains(&self)
+    }
+
     /// The table's line for this kind.
     #[must_use]
     pub fn kind(self) -> &'static Kind {

@@ -1,6 +1,6 @@
 //! What a check found, and how each thread notes it down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use ondisk::Ino;
@@ -113,6 +113,7 @@ impl fmt::Display for Problem {
                 "expected" => f.write_str(&number(self.expected))?,
                 "block" => f.write_str(&number(self.block))?,
                 "lblk" => f.write_str(&number(self.lblk))?,
+                "group" => f.write_str(&number(self.group.map(u64::from)))?,
                 "other" => f.write_str(&number(self.expected))?,
                 _ => write!(f, "{}", self.name.as_deref().unwrap_or(b"?").escape_ascii())?,
             }
@@ -190,6 +191,23 @@ impl Findings {
 
     pub(crate) fn has(&self, code: Code) -> bool {
         self.inner.lock().1.contains_key(&code)
+    }
+
+    /// The first `most` inodes that problems are about.
+    pub(crate) fn inodes(&self, most: usize) -> BTreeSet<u32> {
+        let inner = self.inner.lock();
+        let mut inodes: BTreeSet<u32> = inner.0.iter().filter_map(|problem| problem.ino).collect();
+        if let Some(end) = inodes.iter().nth(most).copied() {
+            inodes.split_off(&end);
+        }
+        inodes
+    }
+
+    /// Gives problems the paths of their inodes.
+    pub(crate) fn set_paths(&self, paths: &HashMap<u32, Vec<u8>>) {
+        for problem in &mut self.inner.lock().0 {
+            problem.path = problem.ino.and_then(|ino| paths.get(&ino).cloned());
+        }
     }
 
     pub(crate) fn into_report(self, totals: Option<Totals>) -> Report {

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use sync::{Mutex, Rank};
 
+use crate::policies::Policies;
+
 const SHARDS: usize = 64;
 
 /// References found to each number, in shards.
@@ -47,8 +49,10 @@ impl Counts {
     }
 }
 
-/// Both tables.
+/// All tables.
 pub struct Shared {
+    /// Policies of encrypted inodes.
+    pub policies: Policies,
     /// Inodes that use each attribute block.
     pub xattr_blocks: Counts,
     /// Attributes whose value is in each inode.
@@ -58,6 +62,7 @@ pub struct Shared {
 impl Shared {
     pub fn new() -> Shared {
         Shared {
+            policies: Policies::new(),
             xattr_blocks: Counts::new(),
             values: Counts::new(),
         }

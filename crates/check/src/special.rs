@@ -41,7 +41,8 @@ impl Sink for Blocks {
     fn problem(&mut self, _problem: Problem) {}
 }
 
-fn file(volume: &Volume<'_>, ino: Ino) -> Option<(Inode, Vec<Run>)> {
+/// A regular file in use with its blocks in order.
+pub fn file(volume: &Volume<'_>, ino: Ino) -> Option<(Inode, Vec<Run>)> {
     let inode = Inode::parse(&volume.slot(ino)?).ok()?;
     let mut blocks = Blocks(Vec::new());
     if inode.file_type() != Some(FileType::Regular) || inode.links_count() == 0 {
@@ -238,26 +239,6 @@ fn orphan_slots(volume: &Volume<'_>, all: &mut BTreeSet<u32>) {
     }
     if has_any && !volume.has(Feature::ORPHAN_PRESENT) {
         volume.found(Problem::new(Code::OrphanFlag));
-    }
-}
-
-/// Whether quota files that are named are regular files. Their sums are not recomputed yet.
-pub fn quota(volume: &Volume<'_>) {
-    let sb = &volume.sb;
-    let named = [
-        sb.user_quota_ino(),
-        sb.group_quota_ino(),
-        sb.project_quota_ino(),
-    ];
-    for ino in named
-        .into_iter()
-        .flatten()
-        .filter(|_| volume.has(Feature::QUOTA))
-    {
-        if file(volume, ino).is_none() {
-            let problem = Problem::new(Code::QuotaInode).ino(ino);
-            volume.found(problem.name("it is not a regular file in use"));
-        }
     }
 }
 

@@ -1,8 +1,18 @@
-//! What is known of each inode: three bytes, in groups that are allocated when the first inode in use is met.
+//! What is known of each inode: two bytes, in pieces that are allocated when the first inode in use is met.
+//!
+//! ```text
+//! bits 15..8   the state: type, and what passes behind need to know
+//! bits  7..0   names that are still missing: links stored minus names found; 255 where the sum is in a table
+//! ```
+//!
+//! Names beyond those stored are counted in the table too. It has few entries: inodes with 255 or more links, and those
+//! with more names than links, which are damaged.
+
+use std::collections::HashMap;
 
 use ondisk::{FileType, Geometry, Group, Ino};
-use sync::OnceLock;
-use sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use sync::{Mutex, OnceLock, Rank};
 
 /// What the inode pass says of an inode: the type's number in the low three bits (0 where the mode names none).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -20,6 +30,9 @@ impl State {
     /// The inode is encrypted.
     pub const ENCRYPTED: u8 = 0x40;
 
+    /// The inode's block in the table can't be read: whether it is in use is not known.
+    pub const UNREAD: State = State(State::BAD);
+
     /// Whether this bit is set.
     pub fn has(self, bit: u8) -> bool {
         self.0 & bit != 0
@@ -36,16 +49,22 @@ impl State {
     }
 }
 
-struct GroupInodes {
-    state: Box<[AtomicU8]>,
-    /// Links found minus links stored. [atomic: Relaxed]
-    balance: Box<[AtomicU16]>,
-}
+/// Inodes whose words are allocated together.
+const PIECE: u32 = 512;
+/// The low byte of a word whose missing names are counted in the table.
+const IN_TABLE: u16 = 0xFF;
+
+type Piece = OnceLock<Box<[AtomicU16]>>;
 
 /// The inodes of a file system.
 pub struct InodeTable {
     geometry: Geometry,
-    groups: Box<[OnceLock<GroupInodes>]>,
+    /// By group, then by piece of its inodes. [atomic: Relaxed]
+    groups: Box<[OnceLock<Box<[Piece]>>]>,
+    /// Names found minus links stored, where a word can't hold that. [job]
+    table: Mutex<HashMap<u32, i64>>,
+    /// Whether the table has any entry. [atomic: Relaxed]
+    has_table: AtomicBool,
 }
 
 impl InodeTable {
@@ -54,58 +73,112 @@ impl InodeTable {
         InodeTable {
             geometry: *geometry,
             groups: geometry.all_groups().map(|_| OnceLock::new()).collect(),
+            table: Mutex::new(Rank::Job, HashMap::new()),
+            has_table: AtomicBool::new(false),
         }
     }
 
-    fn slot(&self, ino: Ino) -> Option<(&GroupInodes, usize)> {
+    fn slot(&self, ino: Ino) -> Option<&AtomicU16> {
         let (group, index) = self.geometry.group_of_ino(ino)?;
-        Some((self.groups[group.0 as usize].get()?, index as usize))
+        let pieces = self.groups[group.0 as usize].get()?;
+        let piece = pieces[(index / PIECE) as usize].get()?;
+        Some(&piece[(index % PIECE) as usize])
     }
 
-    /// Says that the inode is in use, with this many links stored.
+    /// Records that the inode is in use, with this many links stored.
     pub fn insert(&self, ino: Ino, state: State, links: u16) {
+        self.store(ino, State(state.0 | State::USED), links);
+    }
+
+    /// Records that the inode's block can't be read.
+    pub fn insert_unread(&self, ino: Ino) {
+        self.store(ino, State::UNREAD, 0);
+    }
+
+    fn store(&self, ino: Ino, state: State, links: u16) {
         let Some((group, index)) = self.geometry.group_of_ino(ino) else {
             return;
         };
-        let count = self.geometry.inodes_per_group() as usize;
-        let inodes = self.groups[group.0 as usize].get_or_init(|| GroupInodes {
-            state: (0..count).map(|_| AtomicU8::new(0)).collect(),
-            balance: (0..count).map(|_| AtomicU16::new(0)).collect(),
-        });
+        let count = self.geometry.inodes_per_group().div_ceil(PIECE);
+        let pieces = self.groups[group.0 as usize]
+            .get_or_init(|| (0..count).map(|_| OnceLock::new()).collect());
+        let piece = pieces[(index / PIECE) as usize]
+            .get_or_init(|| (0..PIECE).map(|_| AtomicU16::new(0)).collect());
+        let missing = links.min(IN_TABLE);
+        if missing == IN_TABLE {
+            self.add_to_table(ino, -i64::from(links));
+        }
+        let word = u16::from(state.0) << 8 | missing;
         // Relaxed: the unit that reads the inode is the only writer; other passes start after a join.
-        inodes.state[index as usize].store(state.0 | State::USED, Ordering::Relaxed);
-        // Relaxed: as for the state.
-        inodes.balance[index as usize].store(0_u16.wrapping_sub(links), Ordering::Relaxed);
+        piece[(index % PIECE) as usize].store(word, Ordering::Relaxed);
+    }
+
+    fn add_to_table(&self, ino: Ino, names: i64) {
+        *self.table.lock().entry(ino.0).or_insert(0) += names;
+        // Relaxed: read by passes that start after a join.
+        self.has_table.store(true, Ordering::Relaxed);
     }
 
     /// What is known of an inode; nothing of one that is not in use.
     pub fn state(&self, ino: Ino) -> State {
         match self.slot(ino) {
-            // Relaxed: written by an earlier pass, which was joined.
-            Some((group, index)) => State(group.state[index].load(Ordering::Relaxed)),
+            // Relaxed: the state is written by an earlier pass, which was joined.
+            Some(word) => State((word.load(Ordering::Relaxed) >> 8) as u8),
             None => State::default(),
         }
     }
 
-    /// Adds a link.
+    /// Counts a name.
     pub fn link(&self, ino: Ino) {
-        if let Some((group, index)) = self.slot(ino) {
-            // Relaxed: a sum that is read after the threads are joined.
-            group.balance[index].fetch_add(1, Ordering::Relaxed);
+        let Some(slot) = self.slot(ino) else { return };
+        let fewer = |word: u16| match word & 0xFF {
+            0 | IN_TABLE => None,
+            _ => Some(word - 1),
+        };
+        // Relaxed: a sum that is read after the threads are joined.
+        let counted = slot.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+        if counted.is_err() {
+            self.add_to_table(ino, 1);
         }
     }
 
-    /// Links found minus links stored.
-    pub fn balance(&self, ino: Ino) -> u16 {
-        match self.slot(ino) {
-            // Relaxed: read after the threads that add links were joined.
-            Some((group, index)) => group.balance[index].load(Ordering::Relaxed),
-            None => 0,
+    /// Names found minus links stored.
+    pub fn balance(&self, ino: Ino) -> i64 {
+        let Some(slot) = self.slot(ino) else { return 0 };
+        // Relaxed: read after the threads that count names were joined.
+        let missing = slot.load(Ordering::Relaxed) & 0xFF;
+        if missing != 0 && missing != IN_TABLE {
+            return -i64::from(missing);
+        }
+        // Relaxed: as for the word.
+        match self.has_table.load(Ordering::Relaxed) {
+            true => self.table.lock().get(&ino.0).copied().unwrap_or(0),
+            false => 0,
         }
     }
 
-    /// Whether any inode of the group is in use.
-    pub fn has_any(&self, group: Group) -> bool {
-        self.groups[group.0 as usize].get().is_some()
+    /// The words of a group's inodes that are in use or can't be read, with their indices in the group.
+    pub fn in_group(&self, group: Group) -> impl Iterator<Item = (u32, State, bool)> + '_ {
+        let pieces = self.groups[group.0 as usize].get();
+        let pieces = pieces.into_iter().flat_map(|pieces| pieces.iter());
+        let words = (0..)
+            .step_by(PIECE as usize)
+            .zip(pieces)
+            .flat_map(|(first, piece)| {
+                let words = piece.get().into_iter().flat_map(|piece| piece.iter());
+                (first..).zip(words)
+            });
+        words.filter_map(|(index, word)| {
+            // Relaxed: read after the threads of earlier passes were joined.
+            let word = word.load(Ordering::Relaxed);
+            let state = State((word >> 8) as u8);
+            (state != State::default()).then_some((index, state, word & 0xFF != 0))
+        })
+    }
+
+    /// Whether any inode has more names than links, or 255 links or more.
+    pub fn has_table(&self) -> bool {
+        // Relaxed: read after the threads of earlier passes were joined.
+        self.has_table.load(Ordering::Relaxed)
     }
 }

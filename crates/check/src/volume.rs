@@ -2,19 +2,53 @@
 
 use device::BlockDevice;
 use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc, Ino, Superblock};
-use sync::atomic::AtomicBool;
+use sync::atomic::{AtomicBool, Ordering};
 
 use crate::claims::Claims;
 use crate::problem::Code;
 use crate::report::{Findings, Problem};
 use crate::shared::Shared;
 use crate::table::InodeTable;
+use crate::work::Crew;
 
 /// A group's descriptor, and whether its checksum is right (true where there is none).
 #[derive(Clone, Copy)]
 pub struct GroupFacts {
     pub desc: GroupDesc,
     pub is_sealed: bool,
+}
+
+/// What could not be read, so that sums over it say nothing.
+#[derive(Default)]
+pub struct Unread {
+    /// [atomic: Relaxed; passes that ask start after a join]
+    maps: AtomicBool,
+    /// [atomic: Relaxed; passes that ask start after a join]
+    names: AtomicBool,
+}
+
+impl Unread {
+    /// Part of the inodes or of a map: there may be blocks in use that are not known.
+    pub fn add_map(&self) {
+        // Relaxed: read after the threads of the pass are joined.
+        self.maps.store(true, Ordering::Relaxed);
+    }
+
+    /// Part of a directory: there may be names that are not known.
+    pub fn add_names(&self) {
+        // Relaxed: read after the threads of the pass are joined.
+        self.names.store(true, Ordering::Relaxed);
+    }
+
+    pub fn maps(&self) -> bool {
+        // Relaxed: the threads of the inode pass are joined.
+        self.maps.load(Ordering::Relaxed)
+    }
+
+    pub fn names(&self) -> bool {
+        // Relaxed: the threads of the directory pass are joined.
+        self.names.load(Ordering::Relaxed)
+    }
 }
 
 /// What all passes share.
@@ -27,10 +61,10 @@ pub struct Volume<'a> {
     pub inodes: InodeTable,
     pub shared: Shared,
     pub findings: &'a Findings,
-    pub threads: usize,
-    pub cancelled: &'a AtomicBool,
+    pub crew: Crew<'a>,
     /// Inodes that wait to be removed. Sorted.
     pub orphans: Vec<u32>,
+    pub unread: Unread,
 }
 
 impl Volume<'_> {

@@ -1,40 +1,178 @@
 //! Work units that idle threads take from one counter, in disk order.
 
-use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use sync::clock::{self, Instant};
 
-/// Runs `work` for every number below `units`, on `threads` threads. A thread that has finished a unit takes the next
-/// one that nobody has taken. Ends early, between two units, once `cancelled` is set.
-pub fn share_out(
-    threads: usize,
-    units: usize,
-    cancelled: &AtomicBool,
-    work: impl Fn(usize) + Sync,
-) {
-    let next = AtomicUsize::new(0);
-    sync::thread::workers(threads.clamp(1, units.max(1)), |_| {
-        loop {
-            // Relaxed: only hands out numbers; what units write is published when the threads are joined.
-            let unit = next.fetch_add(1, Ordering::Relaxed);
-            // Relaxed: a late look at the flag only costs one unit more.
-            if unit >= units || cancelled.load(Ordering::Relaxed) {
-                break;
-            }
-            work(unit);
+/// A pass.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// Inodes, their maps and attributes.
+    Inodes,
+    /// Directories.
+    Directories,
+    /// Connectivity.
+    Connectivity,
+    /// Link counts.
+    Links,
+    /// Bitmaps and counts.
+    Counts,
+}
+
+impl Stage {
+    /// All passes in their order.
+    pub const ALL: [Stage; 5] = [
+        Stage::Inodes,
+        Stage::Directories,
+        Stage::Connectivity,
+        Stage::Links,
+        Stage::Counts,
+    ];
+
+    /// The pass's name in output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Inodes => "inodes",
+            Stage::Directories => "directories",
+            Stage::Connectivity => "connectivity",
+            Stage::Links => "link counts",
+            Stage::Counts => "bitmaps and counts",
         }
-    });
+    }
+}
+
+/// How far a pass is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PassProgress {
+    /// The pass.
+    pub stage: Stage,
+    /// Units that are done.
+    pub done: u64,
+    /// All units of the pass; their size differs from pass to pass.
+    pub total: u64,
+}
+
+/// What one thread did between two moments.
+#[derive(Clone, Copy, Debug)]
+pub struct PassSpan {
+    /// The pass.
+    pub stage: Stage,
+    /// The thread's number, from 0.
+    pub thread: usize,
+    /// When it began to take units.
+    pub begin: Instant,
+    /// When no unit was left for it.
+    pub end: Instant,
+}
+
+/// The threads of a check, and the functions that hear of their work.
+pub struct Crew<'a> {
+    pub threads: usize,
+    pub cancelled: &'a AtomicBool,
+    pub progress: &'a (dyn Fn(PassProgress) + Sync),
+    pub trace: Option<&'a (dyn Fn(PassSpan) + Sync)>,
+    /// The number of the pass in [`Stage::ALL`]. [atomic: Relaxed; written between passes]
+    pub stage: AtomicU8,
+    /// Units of the pass that are done. [atomic: Relaxed]
+    pub done: AtomicU64,
+    /// Units of the pass. [atomic: Relaxed; written between passes]
+    pub total: AtomicU64,
+}
+
+impl Crew<'_> {
+    fn stage(&self) -> Stage {
+        // Relaxed: written before the threads of the pass are started.
+        Stage::ALL[usize::from(self.stage.load(Ordering::Relaxed))]
+    }
+
+    /// Begins a pass of this many units.
+    pub fn begin(&self, stage: Stage, total: u64) {
+        // Relaxed: no thread of a pass runs.
+        self.stage.store(stage as u8, Ordering::Relaxed);
+        // Relaxed: as for the stage.
+        self.done.store(0, Ordering::Relaxed);
+        // Relaxed: as for the stage.
+        self.total.store(total, Ordering::Relaxed);
+        (self.progress)(PassProgress {
+            stage,
+            done: 0,
+            total,
+        });
+    }
+
+    /// Counts units of the pass that are done.
+    pub fn add(&self, units: u64) {
+        // Relaxed: a figure to be shown.
+        let done = self.done.fetch_add(units, Ordering::Relaxed) + units;
+        // Relaxed: written before the threads of the pass are started.
+        let total = self.total.load(Ordering::Relaxed);
+        let stage = self.stage();
+        (self.progress)(PassProgress { stage, done, total });
+    }
+
+    /// Whether the caller wants the check to end.
+    pub fn is_cancelled(&self) -> bool {
+        // Relaxed: a late look at the flag only costs a little more work.
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Runs `work` for every number below `units` on all threads. A thread that has finished a unit takes the next one
+    /// that no other has taken. Ends early, between two units, once the check is cancelled.
+    pub fn share_out(&self, units: usize, work: impl Fn(usize) + Sync) {
+        self.share_out_with(units, || (), |(), unit| work(unit));
+    }
+
+    /// Like [`Crew::share_out`], with a value that each thread makes once and keeps for all its units, such as a
+    /// buffer.
+    pub fn share_out_with<T>(
+        &self,
+        units: usize,
+        begin: impl Fn() -> T + Sync,
+        work: impl Fn(&mut T, usize) + Sync,
+    ) {
+        let next = AtomicUsize::new(0);
+        sync::thread::workers(self.threads.clamp(1, units.max(1)), |thread| {
+            let started = clock::now();
+            let mut value = begin();
+            loop {
+                // Relaxed: only hands out numbers; what units write is published when the threads are joined.
+                let unit = next.fetch_add(1, Ordering::Relaxed);
+                if unit >= units || self.is_cancelled() {
+                    break;
+                }
+                work(&mut value, unit);
+            }
+            if let Some(trace) = self.trace {
+                trace(PassSpan {
+                    stage: self.stage(),
+                    thread,
+                    begin: started,
+                    end: clock::now(),
+                });
+            }
+        });
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sync::atomic::AtomicU64;
 
     #[test]
     fn every_unit_is_done_once_on_any_number_of_threads() {
         for threads in [0, 1, 3, 9] {
             let sum = AtomicU64::new(0);
             let cancelled = AtomicBool::new(false);
-            share_out(threads, 100, &cancelled, |unit| {
+            let crew = Crew {
+                threads,
+                cancelled: &cancelled,
+                progress: &|_| {},
+                trace: None,
+                stage: AtomicU8::new(0),
+                done: AtomicU64::new(0),
+                total: AtomicU64::new(0),
+            };
+            crew.share_out(100, |unit| {
                 // Relaxed: a sum that is read after the threads are joined.
                 sum.fetch_add(1 << (unit % 50), Ordering::Relaxed);
             });

@@ -3,6 +3,7 @@
 use ondisk::xattr::{self, ListPlace, Value};
 use ondisk::{Feature, Flags, Ino, Inode, Site};
 
+use crate::policies::Context;
 use crate::problem::Code;
 use crate::report::Problem;
 use crate::volume::Volume;
@@ -10,14 +11,16 @@ use crate::volume::Volume;
 /// What an inode's attributes say about the inode.
 #[derive(Clone, Copy, Default)]
 pub struct Seen {
-    /// There is an encryption context.
-    pub context: bool,
+    /// What the encryption context says.
+    pub policy: Context,
     /// Bytes of inline data behind the block area, where there is such an attribute.
     pub inline: Option<usize>,
     /// The inode has an attribute block of its own or a shared one.
     pub block: bool,
     /// Clusters of values in inodes of their own, which count as this inode's.
     pub value_clusters: u64,
+    /// How many values are in inodes of their own.
+    pub value_inodes: u64,
 }
 
 /// Checks an inode's attributes, in its slot and in its block.
@@ -99,11 +102,15 @@ fn list(
                 let ratio = u64::from(volume.geometry.cluster_ratio());
                 let blocks = volume.geometry.block_size().blocks_for(size.into());
                 seen.value_clusters += blocks.div_ceil(ratio);
+                seen.value_inodes += 1;
                 value_inode(volume, ino, &entry, holder);
             }
         }
         if entry.index == xattr::INDEX_ENCRYPTION && entry.name == b"c" {
-            seen.context = true;
+            seen.policy = match entry.value {
+                Value::Here(value) => volume.shared.policies.context(value),
+                Value::Inode { .. } => Context::Corrupt,
+            };
         }
         if entry.index == xattr::INDEX_SYSTEM && entry.name == b"data" && !in_block {
             seen.inline = match entry.value {

@@ -2,9 +2,11 @@
 //!
 //! A journal that is to be replayed is replayed in memory first (fast commits too), and the image stays untouched.
 
-use check::problem::Code;
 pub use check::problem::TABLE;
-pub use check::{Class, Error, Kind, Options, Problem, Report, Severity, Stage, Totals};
+pub use check::{
+    Class, Code, Error, Kind, Options, PassProgress, PassSpan, Problem, Report, Severity, Stage,
+    Totals,
+};
 use device::BlockDevice;
 use engine::{Fs, OpenOptions};
 use sync::Arc;

@@ -221,7 +221,7 @@ fn mke2fs(options: &str, size: &str, source: Option<&Path>, image: &Path) -> Res
 
 /// Whether e2fsck -fn finds nothing, and what it prints.
 fn e2fsck(image: &Path) -> (bool, String) {
-    let output = Command::new("e2fsck")
+    let output = Command::new(crate::judge())
         .arg("-fn")
         .arg(image)
         .output()
@@ -279,7 +279,7 @@ fn images_that_mke2fs_fills_are_clean() {
             wrong.extend(judge(&image, options));
         }
         // Directories are made anew, with indices.
-        let mut optimize = Command::new("e2fsck");
+        let mut optimize = Command::new(crate::judge());
         optimize.arg("-fyD").arg(&image).output().unwrap();
         wrong.extend(judge(&image, &format!("{options}, after e2fsck -D")));
     }

@@ -125,6 +125,19 @@ const DAMAGE: &[(&str, &[&str], Code)] = &[
         Code::XattrFeature,
     ),
     ("", &["sif /f file_acl 300000"], Code::XattrBlockPlace),
+    ("-O quota", &["sif /f uid 77"], Code::QuotaUsage),
+    ("-O quota", &["sif /big gid 99999"], Code::QuotaUsage),
+    (
+        "-O project,quota -E quotatype=prjquota",
+        &["sif /f projid 3"],
+        Code::QuotaUsage,
+    ),
+    ("", &["link /d /d/itself"], Code::EntryItself),
+    (
+        "",
+        &["set_bg 0 itable_unused 2034", "set_bg 0 checksum calc"],
+        Code::EntryUninit,
+    ),
 ];
 
 fn source(root: &Path) {

@@ -1,19 +1,22 @@
 //! `lanefs check`: whether a file system is sound, and what is wrong with it. It never writes. Exit status as fsck(8)
-//! has it: 0 clean, 4 errors left, 8 no verdict, 16 usage.
+//! has it: 0 clean, 4 errors left, 8 no verdict, or one on an image that changes meanwhile, 16 usage, 32 interrupted.
 
 use std::io::Write;
 use std::os::fd::RawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lanefs::check::{Options, Problem, Report, Stage, Totals};
+use device::BlockDevice;
+use indicatif::{ProgressBar, ProgressStyle};
+use lanefs::check::{Error, Options, PassProgress, Problem, Report, Totals};
 use serde_json::{Map, Value, json};
-use sync::Mutex;
-use sync::atomic::AtomicBool;
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Arc, Mutex};
 
-use crate::args::FsArgs;
+use crate::args::{FsArgs, parse_size};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::json;
 use crate::open::{cannot_open, open_for};
 
@@ -23,6 +26,8 @@ const LEFT: u8 = 4;
 const OPERATIONAL: u8 = 8;
 /// fsck(8): the command makes no sense as given.
 const USAGE: u8 = 16;
+/// fsck(8): interrupted.
+const CANCELLED: u8 = 32;
 /// Problems that are printed without -v.
 const SHOWN: usize = 200;
 
@@ -45,12 +50,24 @@ pub struct CheckArgs {
     /// Repair everything: not available
     #[arg(short = 'y', conflicts_with = "no")]
     yes: bool,
-    /// Write progress to this file descriptor, as e2fsck does (0: a word for each pass to standard error)
+    /// Use the superblock in this block, as e2fsck does
+    #[arg(short = 'b', value_name = "BLOCK", conflicts_with = "superblock")]
+    backup: Option<u64>,
+    /// The block size in which -b counts (without it, each that ext4 has is tried)
+    #[arg(short = 'B', value_name = "BYTES", value_parser = parse_size, requires = "backup")]
+    block_size: Option<u64>,
+    /// The device of an external journal, as e2fsck's -j
+    #[arg(short = 'j', value_name = "FILE", conflicts_with = "journal")]
+    external: Option<PathBuf>,
+    /// Write progress to this file descriptor, as e2fsck does (0: show it on standard error)
     #[arg(short = 'C', value_name = "FD")]
     progress: Option<RawFd>,
     /// Number of threads (0: one for each core)
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
+    /// Keep at most about this much memory for blocks in use, and read the inodes more than once if that is too little
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
     /// Print JSON (version 1)
     #[arg(long)]
     json: bool,
@@ -58,7 +75,7 @@ pub struct CheckArgs {
 
 impl CheckArgs {
     /// Runs the command.
-    pub fn run(self, context: &Context) -> Result<(), Failure> {
+    pub fn run(mut self, context: &Context) -> Result<(), Failure> {
         if self.preen || self.yes {
             let option = if self.preen { "-p" } else { "-y" };
             return Err(
@@ -68,44 +85,95 @@ impl CheckArgs {
             );
         }
         let failed = |failure: Failure| failure.status(OPERATIONAL);
-        let device = open_for(context, &self.image, &self.place).map_err(failed)?;
+        let (device, is_in_use) = self.open(context).map_err(failed)?;
+        self.place.journal = self.place.journal.take().or(self.external.take());
         let journal = self.journal_device().map_err(failed)?;
-        // Nothing sets it: a signal ends the program at once, which leaves nothing behind, as a check never writes.
-        let cancelled = AtomicBool::new(false);
-        let progress = Progress::new(self.progress)?;
+        let cancelled = interrupt::flag()?;
+        let progress = Shown::new(context, self.progress, &self.image)?;
+        let superblock = match self.backup {
+            Some(block) => Some(self.superblock_in(&*device, block)?),
+            None => self.place.superblock,
+        };
         let options = Options {
             threads: self.threads,
-            superblock: self.place.superblock,
+            memory: self.memory,
+            superblock,
             is_replayed: false,
             cancelled: &cancelled,
-            stage: &|stage| progress.begin(stage),
+            progress: &|it| progress.show(it),
+            trace: None,
         };
-        let report = lanefs::check::check(&device, journal, &options).map_err(|error| {
-            Failure::new(error)
-                .at(self.image.display())
-                .status(OPERATIONAL)
+        let checked = lanefs::check::check(&device, journal, &options);
+        progress.finish();
+        let report = checked.map_err(|error| {
+            let status = match error {
+                Error::Cancelled => CANCELLED,
+                _ => OPERATIONAL,
+            };
+            let failure = Failure::new(error).at(self.image.display());
+            failure.status(status)
         })?;
-        self.print(context, &report)?;
-        match report.is_clean() {
-            true => Ok(()),
-            false => Err(Failure::told().status(LEFT)),
+        self.print(context, &report, is_in_use)?;
+        let left = if report.is_clean() { 0 } else { LEFT };
+        let changing = if is_in_use { OPERATIONAL } else { 0 };
+        match left | changing {
+            0 => Ok(()),
+            status => Err(Failure::told().status(status)),
         }
     }
 
-    fn journal_device(&self) -> Result<Option<sync::Arc<dyn device::BlockDevice>>, Failure> {
+    /// Opens the image. The second value says that another program may change it meanwhile.
+    fn open(&mut self, context: &Context) -> Result<(Arc<dyn BlockDevice>, bool), Failure> {
+        match lanefs::in_use::open_unchanging(&self.image) {
+            Err(error @ lanefs::Error::InUse { .. }) => {
+                context.warn_once(format_args!(
+                    "{error}; what is found may be changes under way"
+                ));
+                self.place.in_use = true;
+                let device = open_for(context, &self.image, &self.place)?;
+                Ok((device, true))
+            }
+            // The lock is taken again by the next line, which has the words for what else fails.
+            _ => Ok((open_for(context, &self.image, &self.place)?, false)),
+        }
+    }
+
+    /// Where the superblock of -b lies, in KiB.
+    fn superblock_in(&self, device: &dyn BlockDevice, block: u64) -> Result<u64, Failure> {
+        let sizes = match self.block_size {
+            Some(size) => vec![size],
+            None => (10..=16).map(|bits| 1 << bits).collect(),
+        };
+        let offsets = sizes.iter().filter_map(|size| block.checked_mul(*size));
+        let found = offsets
+            .filter(|offset| offset.is_multiple_of(1024))
+            .find(|offset| {
+                let mut bytes = [0; ondisk::Superblock::SIZE];
+                device.read_at(*offset, &mut bytes).is_ok()
+                    && ondisk::Superblock::view(&bytes).verify().is_ok()
+            });
+        found.map(|offset| offset / 1024).ok_or_else(|| {
+            Failure::new(format!("-b {block}: that block does not hold a superblock"))
+                .at(self.image.display())
+                .hint("`lanefs info` names the blocks of the copies; -B says the block size")
+                .status(OPERATIONAL)
+        })
+    }
+
+    fn journal_device(&self) -> Result<Option<Arc<dyn BlockDevice>>, Failure> {
         let Some(path) = &self.place.journal else {
             return Ok(None);
         };
         let device = device::FileDevice::open_read_only(path);
         let device = device.map_err(|error| cannot_open(path, &error))?;
-        Ok(Some(sync::Arc::new(device)))
+        Ok(Some(Arc::new(device)))
     }
 
-    fn print(&self, context: &Context, report: &Report) -> Result<(), Failure> {
+    fn print(&self, context: &Context, report: &Report, is_in_use: bool) -> Result<(), Failure> {
         let mut out = context.stdout();
         let image = self.image.display();
         if self.json {
-            json::write(&mut out, "check", as_json(report))?;
+            json::write(&mut out, "check", as_json(report, is_in_use))?;
             return Ok(out.flush()?);
         }
         let shown = match context.verbosity() {
@@ -153,7 +221,7 @@ fn summary(totals: &Totals) -> String {
     )
 }
 
-fn as_json(report: &Report) -> Value {
+fn as_json(report: &Report, is_in_use: bool) -> Value {
     let problems: Vec<Value> = report.problems.iter().map(problem_json).collect();
     let total: u64 = report.counts.values().sum();
     let totals = report.totals.map(|totals| {
@@ -164,6 +232,7 @@ fn as_json(report: &Report) -> Value {
     });
     json!({
         "clean": report.is_clean(), "problems": problems, "problems_total": total, "totals": totals,
+        "in_use": is_in_use,
     })
 }
 
@@ -174,6 +243,8 @@ fn problem_json(problem: &Problem) -> Value {
     object.insert("class".into(), kind.class.name().into());
     object.insert("severity".into(), kind.severity.name().into());
     object.insert("preen".into(), kind.preen.into());
+    let is_beyond = problem.code.is_beyond_e2fsck();
+    object.insert("beyond_e2fsck".into(), is_beyond.into());
     object.insert("text".into(), problem.to_string().into());
     let numbers = [
         ("inode", problem.ino.map(u64::from)),
@@ -188,36 +259,88 @@ fn problem_json(problem: &Problem) -> Value {
             object.insert(name.into(), number.into());
         }
     }
-    if let Some(name) = &problem.name {
-        json::put_bytes(&mut object, "name", name);
+    for (key, bytes) in [("name", &problem.name), ("path", &problem.path)] {
+        if let Some(bytes) = bytes {
+            json::put_bytes(&mut object, key, bytes);
+        }
     }
     Value::Object(object)
 }
 
-/// Where progress goes: lines of pass, done and all, as e2fsck writes them for a program to read.
-struct Progress(Option<Mutex<std::fs::File>>);
+/// Where progress goes: to a file descriptor in lines of pass, done, all and image, as e2fsck writes them for a program
+/// to read; or to a bar on standard error.
+struct Shown {
+    lines: Option<Mutex<std::fs::File>>,
+    bar: Option<ProgressBar>,
+    image: String,
+    /// The pass and the thousandths of it that were shown last. [atomic: Relaxed]
+    last: AtomicU64,
+}
 
-impl Progress {
-    fn new(fd: Option<RawFd>) -> Result<Progress, Failure> {
-        let Some(fd) = fd else {
-            return Ok(Progress(None));
+/// Rate and time left are those of the pass.
+const BAR: &str = "{msg} [{bar:30}] {percent}% {per_sec} {eta} left";
+
+impl Shown {
+    fn new(context: &Context, fd: Option<RawFd>, image: &Path) -> Result<Shown, Failure> {
+        let lines = match fd.filter(|fd| *fd != 0) {
+            Some(fd) => Some(Mutex::new(sync::Rank::Output, descriptor(fd)?)),
+            None => None,
         };
-        let fd = if fd == 0 { 2 } else { fd };
-        let path = format!("/proc/self/fd/{fd}");
-        let file = std::fs::OpenOptions::new().append(true).open(path);
-        let file = file.map_err(|error| {
-            Failure::usage(format!(
-                "-C {fd}: can't write to file descriptor {fd}: {error}"
-            ))
-            .status(USAGE)
-        })?;
-        Ok(Progress(Some(Mutex::new(sync::Rank::Output, file))))
+        let wants_bar = lines.is_none() && (context.progress() || fd == Some(0));
+        let bar = wants_bar.then(|| {
+            let target = indicatif::ProgressDrawTarget::stderr_with_hz(10);
+            let bar = ProgressBar::with_draw_target(Some(0), target);
+            let style = ProgressStyle::with_template(BAR);
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        Ok(Shown {
+            lines,
+            bar,
+            image: image.display().to_string(),
+            last: AtomicU64::new(u64::MAX),
+        })
     }
 
-    fn begin(&self, stage: Stage) {
-        if let Some(file) = &self.0 {
-            // Nobody is left to tell when the reader of the progress is gone.
-            let _ = writeln!(file.lock(), "{} 0 1", stage as u32 + 1);
+    fn show(&self, it: PassProgress) {
+        let (done, total) = (it.done.min(it.total), it.total.max(1));
+        let pass = it.stage as u64 + 1;
+        let step = (pass << 32) | (done * 1000 / total);
+        // Relaxed: decides only which of two threads shows a step.
+        if self.last.swap(step, Ordering::Relaxed) == step {
+            return;
+        }
+        if let Some(lines) = &self.lines {
+            // A reader of the progress that is gone is not an error of the check.
+            let _ = writeln!(lines.lock(), "{pass} {done} {} {}", it.total, self.image);
+        }
+        if let Some(bar) = &self.bar {
+            if it.done == 0 {
+                bar.set_length(it.total);
+                bar.set_message(it.stage.name());
+                bar.reset_eta();
+            }
+            bar.set_position(done);
         }
     }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// An open file descriptor of this process, to write lines to.
+fn descriptor(fd: RawFd) -> Result<std::fs::File, Failure> {
+    // A negative number is e2fsck's way to show no progress until it is asked to.
+    let path = match fd {
+        ..0 => "/dev/null".to_owned(),
+        fd => format!("/proc/self/fd/{fd}"),
+    };
+    let file = std::fs::OpenOptions::new().append(true).open(path);
+    file.map_err(|error| {
+        let message = format!("-C {fd}: can't write to file descriptor {fd}: {error}");
+        Failure::usage(message).status(USAGE)
+    })
 }

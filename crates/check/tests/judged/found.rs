@@ -1,0 +1,365 @@
+//! What is found: damage that e2fsck does not look for, paths in messages, and what is judged where a device fails.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use device::{BlockDevice, DeviceError, MemoryDevice};
+use lanefs_check::problem::Code;
+use lanefs_check::{Report, Severity};
+use tempfile::TempDir;
+
+use crate::{check, check_device, e2fsck, shown};
+
+/// An image that mke2fs fills from a folder.
+struct Made {
+    folder: TempDir,
+}
+
+impl Made {
+    /// None, with a line that says so, where the programs are missing.
+    fn new(options: &str, size: &str, fill: impl Fn(PathBuf)) -> Option<Made> {
+        if !testkit::have("mke2fs") || !testkit::have("debugfs") {
+            testkit::skip("mke2fs or debugfs is missing");
+            return None;
+        }
+        let made = Made {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let source = made.folder.path().join("source");
+        fs::create_dir(&source).unwrap();
+        fill(source.clone());
+        let mut mke2fs = Command::new("mke2fs");
+        mke2fs.args(["-q", "-F", "-t", "ext4", "-b", "1024"]);
+        mke2fs
+            .args(options.split_whitespace())
+            .arg("-d")
+            .arg(&source);
+        let output = mke2fs.arg(made.image()).arg(size).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        Some(made)
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.path().join("image")
+    }
+
+    fn debugfs(&self, commands: &[&str]) {
+        let session = self.folder.path().join("session");
+        fs::write(&session, commands.join("\n") + "\n").unwrap();
+        let mut debugfs = Command::new("debugfs");
+        debugfs.arg("-w").arg("-f").arg(&session).arg(self.image());
+        let output = debugfs.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        fs::read(self.image()).unwrap()
+    }
+
+    /// What debugfs prints for a command.
+    fn asked(&self, command: &str) -> String {
+        let output = Command::new("debugfs")
+            .args(["-R", command])
+            .arg(self.image())
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+fn codes(report: &Report) -> Vec<Code> {
+    report.counts.keys().copied().collect()
+}
+
+fn many(root: PathBuf) {
+    fs::create_dir(root.join("many")).unwrap();
+    for number in 0..200 {
+        fs::write(
+            root.join(format!("many/a name of some length {number:04}")),
+            "x",
+        )
+        .unwrap();
+    }
+}
+
+/// Puts other bytes in the place of those that stand there once.
+fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
+    assert_eq!(from.len(), to.len());
+    let mut places = (0..=bytes.len() - from.len()).filter(|at| bytes[*at..].starts_with(from));
+    let at = places.next().unwrap();
+    assert_eq!(places.next(), None);
+    bytes[at..at + from.len()].copy_from_slice(to);
+}
+
+#[test]
+fn a_name_in_two_blocks_is_found_where_e2fsck_sees_nothing() {
+    let options = "-O ^dir_index,^metadata_csum,^has_journal";
+    let Some(made) = Made::new(options, "16M", many) else {
+        return;
+    };
+    let entry = |number: &str| [b"\x1A\x01a name of some length ", number.as_bytes()].concat();
+    // Names in the order in which mke2fs met them: whether two are in one block is seen by what is found.
+    let mut kinds = Vec::new();
+    for other in ["0003", "0198"] {
+        let mut bytes = made.bytes();
+        replace(&mut bytes, &entry("0100"), &entry(other));
+        let report = check(&bytes, 2).unwrap();
+        let verdict = e2fsck(&bytes).unwrap();
+        let found = codes(&report);
+        assert_eq!(found.len(), 1, "{}", shown(&report));
+        let problem = &report.problems[0];
+        let name = format!("a name of some length {other}");
+        assert_eq!(problem.name.as_deref(), Some(name.as_bytes()));
+        assert_eq!(problem.path.as_deref(), Some(&b"/many"[..]));
+        let is_beyond = found[0] == Code::NameInTwoBlocks;
+        assert!(is_beyond || found[0] == Code::EntryTwice, "{found:?}");
+        assert_eq!(found[0].is_beyond_e2fsck(), is_beyond);
+        assert_eq!(
+            verdict.status,
+            if is_beyond { 0 } else { 4 },
+            "{}",
+            verdict.text
+        );
+        if is_beyond {
+            assert!(problem.lblk != problem.expected);
+        } else {
+            assert!(verdict.numbers.contains(&found[0].kind().number));
+        }
+        kinds.push(is_beyond);
+    }
+    assert!(
+        kinds.contains(&true),
+        "both names are in one block with the third"
+    );
+}
+
+#[test]
+fn dots_that_stand_elsewhere_have_the_number_that_e2fsck_gives_them() {
+    let fill = |root: PathBuf| {
+        fs::create_dir(root.join("d")).unwrap();
+        fs::write(root.join("d/x"), "x").unwrap();
+        fs::write(root.join("d/yy"), "y").unwrap();
+    };
+    let Some(made) = Made::new("-O ^metadata_csum,^has_journal", "16M", fill) else {
+        return;
+    };
+    for (from, to, code) in [
+        (&b"\x01\x01x\0"[..], &b"\x01\x01.\0"[..], Code::DotAgain),
+        (&b"\x02\x01yy"[..], &b"\x02\x01.."[..], Code::DotDotAgain),
+    ] {
+        let mut bytes = made.bytes();
+        replace(&mut bytes, from, to);
+        let (report, verdict) = (check(&bytes, 2).unwrap(), e2fsck(&bytes).unwrap());
+        assert!(report.counts.contains_key(&code), "{}", shown(&report));
+        assert!(
+            verdict.numbers.contains(&code.kind().number),
+            "{}",
+            verdict.text
+        );
+    }
+}
+
+#[test]
+fn a_problem_names_the_path_of_its_inode() {
+    for options in ["", "-O inline_data", "-O ^dir_index"] {
+        let fill = |root: PathBuf| {
+            fs::create_dir_all(root.join("a/b")).unwrap();
+            fs::write(root.join("a/b/file"), vec![1; 5000]).unwrap();
+            many(root);
+        };
+        let Some(made) = Made::new(options, "16M", fill) else {
+            return;
+        };
+        made.debugfs(&["sif /a/b/file blocks 8", "sif /a/b links_count 9"]);
+        let report = check(&made.bytes(), 2).unwrap();
+        let paths: Vec<_> = report
+            .problems
+            .iter()
+            .map(|it| (it.code, it.path.clone()))
+            .collect();
+        let path = |code, path: &str| (code, Some(path.as_bytes().to_vec()));
+        let expected = [
+            path(Code::InodeBlocks, "/a/b/file"),
+            path(Code::Links, "/a/b"),
+        ];
+        assert_eq!(paths, expected, "{options}");
+    }
+}
+
+#[test]
+fn copies_of_superblock_and_descriptors_that_can_not_be_used_are_noted() {
+    for (block, code) in [
+        (8193, Code::BackupSuperblock),
+        (8194, Code::BackupDescriptors),
+    ] {
+        let Some(made) = Made::new("", "32M", many) else {
+            return;
+        };
+        let mut bytes = made.bytes();
+        bytes[block * 1024..(block + 1) * 1024].fill(0);
+        assert_eq!(e2fsck(&bytes).unwrap().status, 0);
+        let report = check(&bytes, 2).unwrap();
+        assert_eq!(codes(&report), [code], "{}", shown(&report));
+        assert_eq!(code.kind().severity, Severity::Note);
+        assert!(report.is_clean());
+    }
+}
+
+/// A device some of whose blocks can't be read.
+struct Worn {
+    inner: MemoryDevice,
+    /// Numbers of blocks of 1 KiB.
+    blocks: Vec<u64>,
+}
+
+impl BlockDevice for Worn {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let end = offset + bytes.len() as u64;
+        let is_worn = |block: &u64| block * 1024 < end && offset < (block + 1) * 1024;
+        if self.blocks.iter().any(is_worn) {
+            return Err(DeviceError::OutOfRange {
+                operation: "read",
+                offset,
+                len: bytes.len() as u64,
+                size: self.size(),
+            });
+        }
+        self.inner.read_at(offset, bytes)
+    }
+
+    fn write_at(&self, _offset: u64, _bytes: &[u8]) -> Result<(), DeviceError> {
+        unreachable!("a check writes nothing")
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        unreachable!("a check writes nothing")
+    }
+
+    fn discard(&self, _range: std::ops::Range<u64>) -> Result<(), DeviceError> {
+        unreachable!("a check writes nothing")
+    }
+}
+
+/// What is found when these blocks can't be read: problems, notes left out.
+fn found_worn(made: &Made, blocks: Vec<u64>) -> Report {
+    let inner = MemoryDevice::from_bytes(&made.bytes());
+    check_device(&Worn { inner, blocks }, 2).unwrap()
+}
+
+#[test]
+fn a_block_that_can_not_be_read_is_a_problem_and_what_depends_on_it_is_not_judged() {
+    let Some(made) = Made::new("-O ^dir_index", "16M", |root| {
+        many(root.clone());
+        fs::create_dir(root.join("many/below")).unwrap();
+        fs::write(root.join("many/below/file"), "x").unwrap();
+    }) else {
+        return;
+    };
+    let number = |text: String| {
+        text.split_whitespace()
+            .next()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    // The second block of the directory: names of files, which then have no known name.
+    let block = number(made.asked("bmap /many 1"));
+    let report = found_worn(&made, vec![block]);
+    assert_eq!(
+        codes(&report),
+        [Code::DirectoryUnreadable],
+        "{}",
+        shown(&report)
+    );
+    let problem = &report.problems[0];
+    assert_eq!((problem.block, problem.lblk), (Some(block), Some(1)));
+    assert_eq!(problem.path.as_deref(), Some(&b"/many"[..]));
+    // A block of the inode table.
+    let place = made.asked("imap \"/many/a name of some length 0100\"");
+    let at = place
+        .split("at block ")
+        .nth(1)
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap();
+    let block = at.trim().parse::<u64>().unwrap();
+    let report = found_worn(&made, vec![block]);
+    assert_eq!(
+        codes(&report),
+        [Code::TableUnreadable],
+        "{}",
+        shown(&report)
+    );
+    assert_eq!(report.problems[0].block, Some(block));
+}
+
+#[test]
+fn files_of_an_encrypted_directory_have_its_policy() {
+    let fill = |root: PathBuf| {
+        fs::create_dir(root.join("d")).unwrap();
+        for name in ["same", "other", "plain"] {
+            fs::write(root.join(format!("d/{name} name of 16 bytes")), "x").unwrap();
+        }
+        for (name, key) in [("first", 1_u8), ("second", 2)] {
+            let mut context = [key; 28];
+            context[..4].copy_from_slice(&[1, 1, 4, 0]);
+            fs::write(root.join(name), context).unwrap();
+        }
+    };
+    let Some(made) = Made::new("-O encrypt,^metadata_csum", "16M", fill) else {
+        return;
+    };
+    let [first, second] = ["first", "second"].map(|it| made.folder.path().join("source").join(it));
+    let [first, second] = [first.display(), second.display()];
+    made.debugfs(&[
+        &format!("ea_set -f {first} /d c"),
+        "sif /d flags 0x80800",
+        &format!("ea_set -f {first} \"/d/same name of 16 bytes\" c"),
+        "sif \"/d/same name of 16 bytes\" flags 0x80800",
+        &format!("ea_set -f {second} \"/d/other name of 16 bytes\" c"),
+        "sif \"/d/other name of 16 bytes\" flags 0x80800",
+    ]);
+    let mut bytes = made.bytes();
+    // debugfs gives the attribute no prefix; the kernel's is that of encryption.
+    for name in [
+        "/d",
+        "/d/same name of 16 bytes",
+        "/d/other name of 16 bytes",
+    ] {
+        let place = made.asked(&format!("imap \"{name}\""));
+        let place = place.split("at block ").nth(1).unwrap().trim();
+        let (block, offset) = place.split_once(", offset 0x").unwrap();
+        let at =
+            block.parse::<usize>().unwrap() * 1024 + usize::from_str_radix(offset, 16).unwrap();
+        let entry = &mut bytes[at + 128 + 32 + 4..];
+        assert_eq!(entry[..2], [1, 0]);
+        entry[1] = 9;
+    }
+    let (report, verdict) = (check(&bytes, 2).unwrap(), e2fsck(&bytes).unwrap());
+    let expected = [Code::EntryUnencrypted, Code::EntryOtherPolicy];
+    assert_eq!(
+        codes(&report),
+        expected,
+        "{}{}",
+        shown(&report),
+        verdict.text
+    );
+    for code in expected {
+        assert_eq!(report.counts[&code], 1);
+        assert!(
+            verdict.numbers.contains(&code.kind().number),
+            "{}",
+            verdict.text
+        );
+    }
+}
