@@ -62,7 +62,7 @@ pub fn damaged(
     match of_copies(&found, path, location) {
         Some(text) => failure.hint(text),
         None => {
-            failure.hint("e2fsck -fn shows what else is wrong; repair a copy, not the only one")
+            failure.hint("`lanefs check` says what else is wrong; repair a copy, not the only one")
         }
     }
 }

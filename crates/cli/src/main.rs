@@ -60,8 +60,39 @@ fn stdin_at(argument: OsString) -> OsString {
     }
 }
 
+/// Names under which the program is `lanefs check`: what fsck(8) and systemd run for a line of fstab.
+const FSCK_NAMES: [&str; 2] = ["fsck.lanefs", "fsck.fuse.lanefs"];
+/// The exit status of fsck(8) for a command that can't be understood.
+const FSCK_USAGE: u8 = 16;
+
+fn is_fsck(program: &OsStr) -> bool {
+    let name = std::path::Path::new(program).file_name();
+    FSCK_NAMES.iter().any(|fsck| name == Some(OsStr::new(fsck)))
+}
+
+/// The command line, or the exit status of one that can't be understood (or that only asks for help).
+fn parse() -> Result<Arguments, ExitCode> {
+    let mut words: Vec<OsString> = std::env::args_os().map(stdin_at).collect();
+    let is_fsck = words.first().is_some_and(|program| is_fsck(program));
+    if is_fsck {
+        words.insert(1, "check".into());
+    }
+    Arguments::try_parse_from(words).map_err(|error| {
+        // Standard error may be gone; the status is left.
+        let _ = error.print();
+        match error.exit_code() {
+            0 => ExitCode::SUCCESS,
+            _ if is_fsck => ExitCode::from(FSCK_USAGE),
+            status => ExitCode::from(u8::try_from(status).unwrap_or(1)),
+        }
+    })
+}
+
 fn main() -> ExitCode {
-    let arguments = Arguments::parse_from(std::env::args_os().map(stdin_at));
+    let arguments = match parse() {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
+    };
     let context = context::Context::new(&arguments.output);
     match arguments.command.run(&context) {
         Ok(()) => ExitCode::SUCCESS,

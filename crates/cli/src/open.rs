@@ -216,7 +216,7 @@ pub fn open_to_mount(
     let errors = fs.inodes().recorded_errors();
     if errors > 0 {
         context.warn(format_args!(
-            "{}: errors are on record ({errors}): e2fsck should be run",
+            "{}: errors are on record ({errors}): `lanefs check` says what is wrong",
             path.display()
         ));
     }
@@ -504,7 +504,7 @@ fn hint(error: &lanefs::FsError) -> Option<&'static str> {
             Some("name it with --journal FILE, or read the image without it with --no-replay")
         }
         E::Corrupt(_) => {
-            Some("e2fsck -fn shows what else is wrong; repair a copy, not the only one")
+            Some("`lanefs check` says what else is wrong; repair a copy, not the only one")
         }
         _ => None,
     }

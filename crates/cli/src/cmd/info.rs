@@ -102,6 +102,13 @@ impl InfoArgs {
                 facts.groups.broken
             ));
         }
+        let has_errors = raw.superblock.state() & state::ERROR != 0;
+        if has_errors || facts.groups.first_error.is_some() {
+            context.warn(format_args!(
+                "{0}: the file system has errors: `lanefs check {0}` says what is wrong",
+                self.image.display()
+            ));
+        }
         Ok(())
     }
 }
