@@ -115,7 +115,7 @@ impl Abort {
             JournalError::Aborted(cause) => Arc::clone(cause),
             other => other.to_string().into(),
         };
-        // An earlier cause stays; this error still goes to whoever met it.
+        // An earlier cause stays; the caller that met this error still gets it.
         let at = sync::clock::wall();
         let is_first = self.first.set(Aborted { cause, at }).is_ok();
         if is_first && let (Some(first), Some(hook)) = (self.first.get(), self.hook.get()) {

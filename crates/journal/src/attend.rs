@@ -2,7 +2,8 @@
 //! to.
 //!
 //! It waits under [`Rank::JournalLeader`], and is called without it where nobody needs it ([`Attendant::call`] looks at
-//! two words first). The journal starts no thread: who wants an attendant lends one ([`Journal::attend`]).
+//! two words first). The journal starts no thread: a caller that wants an attendant lends a thread
+//! ([`Journal::attend`]).
 //!
 //! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
 
@@ -58,7 +59,7 @@ impl Journal {
         while self.wait_for_call(last + interval) {
             if now() - last >= interval || self.is_commit_due() {
                 last = now();
-                // A failure aborts, and whoever asks next is told.
+                // A failure aborts, and the next caller gets the error.
                 let _ = self.commit_now(client, self.current_epoch());
             }
             if self.is_checkpoint_due() {
@@ -78,7 +79,7 @@ impl Journal {
             if attendant.is_dismissed.load(Ordering::Relaxed) || self.abort.check().is_err() {
                 return false;
             }
-            // Relaxed: who called has the lock after this, and then wakes us.
+            // Relaxed: the caller takes the lock after this, and then wakes us.
             let is_called = attendant.is_called.swap(false, Ordering::Relaxed);
             let left = until.saturating_duration_since(now());
             if is_called || left.is_zero() {

@@ -8,7 +8,7 @@ pub enum Canary {
     FlushLeftOut,
     /// Freed metadata blocks are not revoked.
     RevokeLeftOut,
-    /// Freed blocks can be had before the freeing transaction is durable.
+    /// Freed blocks are available before the freeing transaction is durable.
     ReusedBeforeCommit,
     /// The images of a freed block are cancelled when it is freed, not when that is durable.
     CancelledAtFree,

@@ -7,7 +7,7 @@
 //! 3. write the transaction (log.rs), before that all committed ones home if the log has to begin anew; CRASH: from
 //!    here on it is found;
 //! 4. put its images up for the checkpoint, cancel those of freed blocks, true up the space;
-//! 5. tell the client, then whoever waits.
+//! 5. tell the client, then the waiting threads.
 //!
 //! Without a log (`^has_journal`), 3 is: flush, so that the data that the epoch maps are durable; its images home;
 //! flush. CRASH: some of the images are home, so the structures may contradict each other until e2fsck was there; but
@@ -45,7 +45,7 @@ pub(crate) type BlockImages = Vec<(FsBlock, Arc<[u8]>)>;
 
 /// Of the staged memory's bound, the part that one transaction may take.
 const TRANSACTION_SHARE: u64 = 4;
-/// Blocks of the ring by which changes are counted where there is none.
+/// Blocks of the ring by which changes are counted without a log.
 const RING_WITHOUT_LOG: u32 = 1 << 16;
 
 /// A journal, open for writing. Shared by reference between threads.
@@ -88,7 +88,7 @@ pub(crate) struct Leaders {
     is_committing: bool,
     pub(crate) is_checkpointing: bool,
     pub(crate) is_making_room: bool,
-    /// Who shares commits.
+    /// The threads that share commits.
     commits: Company,
     /// The epoch that is committed while one is.
     committing: Epoch,
@@ -127,7 +127,7 @@ pub(crate) struct Lead<'a> {
     pub(crate) flushed: Option<Epoch>,
     /// An epoch that was closed, after which the next is opened.
     closed: Option<Epoch>,
-    /// For whom a commit is.
+    /// The threads that this commit serves.
     served: Option<Served>,
 }
 
@@ -185,7 +185,7 @@ impl Journal {
     /// `superblock_at` is the journal block that holds its superblock: 0 in an inode. `clock` stamps commit records.
     ///
     /// # Errors
-    /// When it can't be read, is no journal, is dirty, or of jbd's first format.
+    /// When it can't be read, is not a journal, is dirty, or of jbd's first format.
     pub fn open(
         map: LogMap,
         superblock_at: u32,
@@ -279,7 +279,7 @@ impl Journal {
         self.log.is_some()
     }
 
-    /// Whether the log says that it was aborted by who had it open before, and holds nothing to replay.
+    /// Whether the log says that it was aborted by the program that had it open before, and holds nothing to replay.
     pub fn has_error(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.lock().has_error())
     }
@@ -293,8 +293,8 @@ impl Journal {
         log.map_or(Ok(()), |log| log.lock().forget_error(&self.statistics))
     }
 
-    /// Aborts for this, and says so in the log's superblock as far as the device lets it, for whoever opens the image
-    /// next. The log is not locked.
+    /// Aborts for this, and says so in the log's superblock as far as the device lets it, for the next program
+    /// that opens the image. The log is not locked.
     pub(crate) fn fail(&self, error: JournalError) -> JournalError {
         if let (Some(errno), Some(log)) = (self.abort.because(&error), &self.log) {
             log.lock().say_aborted(errno, &self.statistics);
@@ -332,8 +332,8 @@ impl Journal {
         self.abort.check()
     }
 
-    /// Makes everything up to `target` durable; returns at once if it is. Callers share: one leads, the rest wait. Who
-    /// leads gives those a moment who shared the last commit, an eighth of its time at most.
+    /// Makes everything up to `target` durable; returns at once if it is. Callers share: one leads, the rest wait. The
+    /// leader waits a moment for the threads that shared the last commit, at most an eighth of its time.
     /// Call it without a handle and without any lock that a handle may be held under.
     ///
     /// # Errors
@@ -407,7 +407,7 @@ impl Journal {
         if wait == Wait::ForNobody {
             leaders.commits.hurry(&self.commit_gathered);
         } else if !leaders.is_committing || target > leaders.committing {
-            // Who wants no more than what is being committed is not there for the next one.
+            // A thread that wants no more than what is being committed does not count for the next one.
             leaders.commits.ask(&self.commit_gathered);
         }
         while leaders.is_committing {
@@ -534,7 +534,7 @@ impl Journal {
         Ok(true)
     }
 
-    /// Sees to it that a transaction of so many blocks and revokes may be written.
+    /// Sees to it that a transaction of these numbers of blocks and revokes may be written.
     ///
     /// Where the log never goes over its end, what is committed goes home first if it would. The committer holds
     /// nothing, and a checkpoint waits for no commit and no promise, so this ends; and nothing is committed meanwhile,

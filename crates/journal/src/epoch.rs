@@ -33,11 +33,12 @@ const LOOKS_BEFORE_YIELD: u32 = 64;
 /// Looks of one who begins at whether the next epoch is open, before it sleeps: some microseconds.
 const LOOKS_BEFORE_SLEEP: u32 = 512;
 
-/// The running epoch and who is in it.
+/// The running epoch and the handles in it.
 pub(crate) struct Epochs {
     /// The running epoch, or that which drains with [`CLOSED`]. [atomic: written by the one sealer]
     word: CachePadded<AtomicU64>,
-    /// When the last epoch was closed. [leaf lock; taken by who closes, and by who ends a handle in a closed one]
+    /// When the last epoch was closed. [leaf lock; taken by the thread that closes it, and by a thread that ends a
+    /// handle in a closed one]
     closed_at: Mutex<Instant>,
     /// For each thread the epoch of its open handle, or 0. [atomic: written by that thread]
     slots: Lanes<AtomicU64>,

@@ -43,7 +43,7 @@ impl FastArea {
 
     /// The log is not in use any more.
     pub(crate) fn ended(&self) {
-        // Relaxed: no handle is open; who begins one later comes after whoever let it.
+        // Relaxed: no handle is open; a thread that begins one later runs after the thread that opened the epoch.
         self.next.store(0, Ordering::Relaxed);
     }
 
@@ -70,7 +70,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Blocks of the area for fast commits that may be written; 0 where there is none.
+    /// Blocks of the area for fast commits that may be written; 0 if the journal has no area.
     pub fn fast_blocks(&self) -> u32 {
         self.fast.as_ref().map_or(0, |area| area.blocks)
     }
@@ -118,7 +118,7 @@ impl Journal {
     /// Writes blocks of the area, durably, with all data that were written to the device before the call. One thread at
     /// a time; not once [`crate::Client::end_fast_log`] returned for the epoch.
     ///
-    /// CRASH: the blocks may be there in part; who reads them sees by their checksums what counts.
+    /// CRASH: the blocks may be there in part; a reader sees by their checksums which count.
     ///
     /// # Errors
     /// When the device fails, or the journal is aborted.

@@ -33,9 +33,9 @@ impl Flushes {
 }
 
 impl Journal {
-    /// Makes data durable that were written to the file system's device before this call: for who needs no commit.
-    /// Callers share: one flushes, the rest wait for a flush that began after they asked. While the journal is frozen
-    /// all is durable already, for nobody may write.
+    /// Makes data durable that were written to the file system's device before this call: for a caller that needs no
+    /// commit. Callers share: one flushes, the rest wait for a flush that began after they asked. While the journal
+    /// is frozen all is durable already, for nobody may write.
     ///
     /// # Errors
     /// When the journal is aborted, or the flush fails, which aborts it: what was lost nobody knows.
@@ -65,7 +65,7 @@ impl Journal {
         let checked = self.abort.check();
         if checked.is_err() || leaders.frozen.is_some() {
             leaders.flushes.company.give_up();
-            // Who came meanwhile finds out as well.
+            // Threads that came meanwhile get the same error.
             self.changed.notify_all();
             return checked;
         }

@@ -1,8 +1,8 @@
-//! Who shares a job: commits and flushes of data are led by one for all who asked before it began.
+//! Sharing a job: one thread leads a commit, or a flush of data, for all threads that asked before it began.
 //!
 //! Those who share one come in two halves that take turns, if nothing is done about it: while one half is served the
-//! other asks, and it is served alone. So a leader gives those a moment who shared the last one
-//! ([`company::patience`]). Who is alone waits for nobody, nor does who waited in vain lately ([`Doubt`]).
+//! other asks, and it is served alone. So a leader waits a moment for the threads that shared the last one
+//! ([`company::patience`]). A leader that is alone does not wait, nor does one that lately waited in vain ([`Doubt`]).
 //!
 //! Under [`Rank::JournalLeader`], which is let go of while the leader waits. Nothing here is on disk.
 //!
@@ -19,9 +19,9 @@ use crate::commit::{Journal, Leaders};
 pub(crate) struct Company {
     /// The leader of the next one waits for others to come.
     is_gathering: bool,
-    /// Who waits for the next one to begin, its leader among them.
+    /// How many threads wait for the next one to begin, its leader among them.
     asking: u64,
-    /// So many may come: whom the last one let go, and who asked during it.
+    /// How many may come: the threads that the last one released, and those that asked during it.
     expected: u64,
     /// How long the last one took.
     took: Duration,

@@ -3,8 +3,8 @@
 //! [`Journal::hold`] commits what was before and empties the log; until [`Journal::commit_held`] nothing is committed,
 //! and what would need that fails with [`JournalError::Held`]. Steps ask for more than they use, and change the same
 //! blocks again: so they are lent more room than the log has, and the transaction is measured when it is all there.
-//! What a crash leaves: the state at the hold, or all that happened until the commit. Who gives up just drops the
-//! journal: nothing of the epoch is in the log.
+//! What a crash leaves: the state at the hold, or all that happened until the commit. A caller that gives up just
+//! drops the journal: nothing of the epoch is in the log.
 
 use sync::atomic::Ordering;
 

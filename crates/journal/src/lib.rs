@@ -3,7 +3,7 @@
 //!
 //! 1. An operation begins a [`Handle`] ([`Journal::begin`]), which belongs to the epoch running at that moment; it
 //!    changes [`Object`]s and hands words changed without a lock to the client's own lists, and ends. No I/O, no wait.
-//! 2. A commit ([`Journal::commit`], by whoever needs it: sync callers share) seals the epoch, waits for its
+//! 2. A commit ([`Journal::commit`], by the thread that needs it: sync callers share) seals the epoch, waits for its
 //!    handles to end and opens the next one. Then it stages: every object changed in the epoch gives its sealed image,
 //!    the client folds its lists in, and the blocks so built go to the log; flush, commit record, flush.
 //! 3. A checkpoint ([`Journal::checkpoint`]) writes the newest committed images home, flushes, and moves the tail.

@@ -1,9 +1,9 @@
 //! The log itself: a ring of blocks into which one transaction after another is written.
 //!
-//! With an area for fast commits behind it, it is no ring: e2fsck 1.47.0, and Linux until 2023, take the area's end for
-//! the log's, and lose every transaction behind the place where the log went back to its first block. So what recovery
-//! has to read never goes over the log's end. Before a transaction would, all that is committed goes home, and the log
-//! begins anew ([`Log::has_room_before_its_end`]); one that is empty begins at its first block.
+//! With an area for fast commits behind it, it is not a ring: e2fsck 1.47.0, and Linux until 2023, take the area's
+//! end for the log's, and lose every transaction behind the place where the log went back to its first block. So what
+//! recovery has to read never goes over the log's end. Before a transaction would, all that is committed goes home,
+//! and the log begins anew ([`Log::has_room_before_its_end`]); one that is empty begins at its first block.
 //!
 //! Order of a transaction: revoke blocks, then descriptors each followed by its copies; flush; commit record; flush.
 //! (With async commit, where allowed: all of it, then one flush.) The first transaction of an empty log is preceded
@@ -138,8 +138,8 @@ impl Log {
         self.superblock.fast_commit_blocks() == 0
     }
 
-    /// Whether a transaction of at most so many blocks can be written now; if not, it can once all that is committed
-    /// is home.
+    /// Whether a transaction of at most this number of blocks can be written now; if not, it can once all that is
+    /// committed is home.
     pub(crate) fn has_room_before_its_end(&self, blocks: u32) -> bool {
         self.is_ring() || self.head.saturating_add(blocks) <= self.superblock.log_end()
     }
@@ -298,7 +298,7 @@ impl Log {
         self.superblock.errno_raw() != 0
     }
 
-    /// Says that it was not, durably: for who put it on record elsewhere.
+    /// Says that it was not, durably: for a caller that recorded it elsewhere.
     pub(crate) fn forget_error(
         &mut self,
         statistics: &JournalStatistics,
@@ -333,7 +333,7 @@ impl Log {
         self.format.checksum == JournalChecksum::V1
     }
 
-    /// Of a log that is no ring the last block is followed by none.
+    /// In a log that is not a ring the last block is followed by none.
     fn after(&self, block: u32) -> u32 {
         if block + 1 < self.superblock.log_end() || !self.is_ring() {
             block + 1
@@ -427,7 +427,7 @@ pub fn set_fast_area(map: LogMap, superblock_at: u32, is_wanted: bool) -> Result
         with_area.incompat |= JournalFeatures::INCOMPAT_FAST_COMMIT;
         log.superblock.set_features(with_area);
         log.wipe_area()?;
-        // Who uses the log next says that there is an area.
+        // The next user of the log records that an area exists.
         log.superblock.set_features(features);
     }
     // Where the log ended may be in the area now.

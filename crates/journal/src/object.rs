@@ -2,7 +2,7 @@
 //! sealed epoch keeps its own image while the next one changes the object.
 //!
 //! Each object has a one-word latch ([`Rank::StageLatch`]) around its live value, its stamp (the last epoch that may
-//! have changed it) and at most one sealed copy. Whoever comes first makes that copy: the committer staging E, or a
+//! have changed it) and at most one sealed copy. The first of two makes that copy: the committer staging E, or a
 //! writer of E + 1 that finds the stamp at E and E not staged. After that the writer changes the live value freely,
 //! and the committer uses the copy. The latch is held for one copy and never across I/O or a checksum; nobody waits
 //! for a commit.
@@ -31,7 +31,7 @@ pub trait Stageable: Send + Sync {
 pub struct Object<T> {
     /// [stage latch]
     versions: Mutex<Versions<T>>,
-    /// The stamp once more, for who must not wait for the latch. [atomic: written under the latch]
+    /// The stamp once more, for a thread that must not wait for the latch. [atomic: written under the latch]
     stamp: AtomicU64,
 }
 

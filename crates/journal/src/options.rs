@@ -51,7 +51,7 @@ pub struct JournalStatistics {
     pub logged_blocks: Counter,
     /// Revokes written to the log.
     pub revokes: Counter,
-    /// Blocks written home: by checkpoints, or by commits where there is no log.
+    /// Blocks written home: by checkpoints, or by commits without a log.
     pub checkpointed_blocks: Counter,
     /// Flushes asked of the devices.
     pub flushes: Counter,

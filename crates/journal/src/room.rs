@@ -1,10 +1,10 @@
-//! Promises of log space, and what is done when there is none: the running epoch is committed, committed images are
+//! Promises of log space, and what is done when none is left: the running epoch is committed, committed images are
 //! written home, and leases are drawn back, until there is.
 //!
 //! One thread at a time makes room ([`Rank::JournalLeader`] says who); others that found none queue behind it with
 //! nothing of the journal held. Meanwhile nobody else gets room, so it waits only for promises that were made before,
-//! and these end by themselves: who has one waits for no promise. So however small the log and however many the
-//! threads, every promise that fits a transaction is made.
+//! and these end by themselves: a thread that has one waits for no promise. So however small the log and however many
+//! the threads, every promise that fits a transaction is made.
 //!
 //! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
 

@@ -8,8 +8,9 @@
 //! capacity = free + leases + promised to open credits + used by unsealed and unwritten epochs + transactions in the
 //! log.
 //!
-//! Who finds no room queues for the one place that makes some ([`crate::Journal::reserve`]); while it does, the room is
-//! pressed: nobody else gets more than the lease that is left to it, so large wishes are not starved by small ones.
+//! A thread that finds no room queues for the one place that makes some ([`crate::Journal::reserve`]); while it does,
+//! the room is pressed: nobody else gets more than the lease that is left to it, so large wishes are not starved by
+//! small ones.
 //!
 //! No locks; every word is an atomic. After a crash nothing of this remains: it is counted anew from the log.
 
@@ -76,7 +77,7 @@ fn parity(epoch: Epoch) -> usize {
     usize::from(epoch.0 & 1 == 1)
 }
 
-/// Log blocks that so many changed and revoked blocks may take, with descriptors and a commit record.
+/// Log blocks that these numbers of changed and revoked blocks may take, with descriptors and a commit record.
 pub(crate) fn cost(blocks: u32, revokes: u32) -> u32 {
     if blocks == 0 && revokes == 0 {
         return 0;
@@ -127,7 +128,7 @@ impl LogSpace {
 
     /// Blocks free for promises, leases aside.
     pub(crate) fn free(&self) -> i64 {
-        // Relaxed: a hint for whoever decides about a checkpoint.
+        // Relaxed: a hint for the thread that decides about a checkpoint.
         self.free.load(Ordering::Relaxed)
     }
 
@@ -137,8 +138,8 @@ impl LogSpace {
         u64::try_from(self.free()).unwrap_or(0)
     }
 
-    /// Lends so many blocks that there are not, until the next call: to one transaction, which is measured before it is
-    /// written.
+    /// Lends this number of blocks that do not exist, until the next call: to one transaction, which is measured
+    /// before it is written.
     pub(crate) fn lend(&self, blocks: u64) {
         let blocks = i64::try_from(blocks).unwrap_or(i64::MAX / 2);
         // Relaxed: one thread uses the journal; pairs with the load in `refill`.
@@ -158,10 +159,10 @@ impl LogSpace {
         LEASE_MOST.min(rest / 2)
     }
 
-    /// Promises `blocks`; false when there is no room until a commit or a checkpoint, or when the room is pressed.
+    /// Promises `blocks`; false when only a commit or a checkpoint could make room, or when the room is pressed.
     pub(crate) fn take(&self, blocks: u32, statistics: &JournalStatistics) -> bool {
         let want = i64::from(blocks);
-        // Relaxed: a hint; who comes too early takes a lease more.
+        // Relaxed: a hint; a thread that comes too early takes one more lease.
         subtract(&self.lanes.mine().lease, want)
             || (!self.pressed.load(Ordering::Relaxed)
                 && self.refill(want, self.lease(), statistics))
@@ -222,7 +223,7 @@ impl LogSpace {
         for lane in self.lanes.iter() {
             // Relaxed: blocks move from one counter to another; each is in exactly one of them.
             let leased = lane.lease.swap(0, Ordering::Relaxed);
-            // Relaxed: as above.
+            // Relaxed: blocks move from one counter to another; each is in exactly one of them.
             self.free.fetch_add(leased, Ordering::Relaxed);
         }
     }
@@ -242,16 +243,16 @@ impl LogSpace {
     /// Notes that the calling thread's handles count blocks for `what` (not 0) in this epoch; whether they do already.
     pub(crate) fn is_charged(&self, epoch: Epoch, what: u64) -> bool {
         let lane = self.lanes.mine();
-        // Relaxed: here and below, this thread's own words.
+        // Relaxed: this thread's own words.
         if lane.charged_in.load(Ordering::Relaxed) != epoch.0 {
-            // Relaxed: as above.
+            // Relaxed: this thread's own words.
             lane.charged_in.store(epoch.0, Ordering::Relaxed);
             for charged in &lane.charged {
-                // Relaxed: as above.
+                // Relaxed: this thread's own words.
                 charged.store(0, Ordering::Relaxed);
             }
         }
-        // Relaxed: as above.
+        // Relaxed: this thread's own words.
         let is = |charged: &AtomicU64| charged.load(Ordering::Relaxed) == what;
         if lane.charged.iter().any(is) {
             return true;
@@ -259,7 +260,7 @@ impl LogSpace {
         // The oldest goes: it is counted once more if it comes again.
         let mut before = what;
         for charged in &lane.charged {
-            // Relaxed: as above.
+            // Relaxed: this thread's own words.
             before = charged.swap(before, Ordering::Relaxed);
         }
         false
