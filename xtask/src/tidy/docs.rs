@@ -24,7 +24,7 @@ const GENERATED: [&str; 4] = [
 ];
 
 /// The most words of a page, and of all pages together, without generated ones, measured parts and decisions.
-const MAX_PAGE_WORDS: usize = 3_000;
+const MAX_PAGE_WORDS: usize = 2_500;
 const MAX_WORDS: usize = 40_000;
 
 /// A page of documentation: its path from the root, and its text.
