@@ -13,7 +13,7 @@ use sync::{Arc, CachePadded, Counter, Lanes, Mutex, Rank};
 
 /// The fewest blocks that are kept, whatever the limit.
 const LEAST_BLOCKS: usize = 8;
-/// Hands, where there are blocks for as many.
+/// Hands, if there are enough blocks for all of them.
 const HANDS: usize = 16;
 /// Blocks that a thread adds at most before it looks whether there are too many.
 const MOST_UNSEEN: usize = 64;
@@ -23,7 +23,7 @@ const MOST_UNSEEN: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tag(pub u64);
 
-/// A block's bytes. Immutable while others hold it; whoever holds it alone may change it ([`Arc::make_mut`]).
+/// A block's bytes. Immutable while others hold it; the only holder may change it ([`Arc::make_mut`]).
 #[derive(Clone, Debug)]
 pub struct Block {
     tag: Tag,

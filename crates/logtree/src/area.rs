@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// So many names as records.
+    /// Names as records, up to this number.
     fn pack(block_bytes: usize, names: usize, is_first: bool) -> Vec<u8> {
         let mut packer = Packer::new(Tid(9), block_bytes, is_first);
         for number in 0..names {

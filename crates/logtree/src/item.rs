@@ -76,7 +76,7 @@ pub(crate) struct Logged {
 pub(crate) struct BatchRanges {
     /// None of them overlap.
     pub(crate) ranges: Vec<Range>,
-    /// As many fit without making the item heavier.
+    /// This number fits without making the item heavier.
     pub(crate) room: usize,
     pub(crate) stamp: Batch,
 }

@@ -16,11 +16,11 @@
 //!   commit; else e2fsck gives the new file the old one's blocks.
 //! - A file unlinked while open, another one fsynced: nothing is logged of an inode without links; else Linux refuses
 //!   the mount.
-//! - A moved to B and back: nothing of either name is logged; else a second replay finds no such name.
+//! - A moved to B and back: nothing of either name is logged; otherwise a second replay does not find the name.
 //!
-//! So the log is no queue of operations. For each inode and each name it keeps what the disk has, what the log has and
-//! what is there now, and writes the difference, closed over names and inodes ([`closure`]), in an order in which no
-//! link count passes through 0 ([`FsyncLog`], `records`). What can't be expressed is committed in full.
+//! So the log is not a queue of operations. For each inode and each name it keeps what the disk has, what the log has
+//! and what is there now, and writes the difference, closed over names and inodes ([`closure`]), in an order in which
+//! no link count passes through 0 ([`FsyncLog`], `records`). What can't be expressed is committed in full.
 //!
 //! [`LogTree`] is the concurrent B+tree under it: a logged inode's item is rewritten with its leaf alone locked.
 

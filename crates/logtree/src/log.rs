@@ -2,8 +2,8 @@
 //!
 //! An fsync puts its closure in ([`FsyncLog::add`]), under the locks of the closure's inodes and a handle of the
 //! transaction, and is told its batch; then, with nothing held, it asks for that batch to be on disk
-//! ([`FsyncLog::sync`]). One leader encodes the batch and writes and flushes it for all; who comes for a batch that is
-//! on disk returns without a lock.
+//! ([`FsyncLog::sync`]). One leader encodes the batch and writes and flushes it for all; a thread that asks for a
+//! batch that is on disk returns without a lock.
 //!
 //! A leader goes by steps of one flush each ([`lead`]), and an fsync that has nothing to put in, for only data were
 //! written over others, takes part in the next step all the same where steps take long enough for others to come
@@ -123,7 +123,7 @@ pub struct LogStatistics {
     pub one_block: Counter,
     /// Callers whose batch was on disk before they asked.
     pub already_logged: Counter,
-    /// Callers for whom another led.
+    /// Callers that another thread served as leader.
     pub followers: Counter,
     /// Callers that took part only for the sake of data that they had written over others.
     pub joined: Counter,
@@ -137,14 +137,16 @@ pub struct FsyncLog {
     block_bytes: usize,
     update: LogUpdate,
     tree: LogTree<Key, Item>,
-    /// Shared by who adds; alone for who encodes. What it holds: the running batch. [log batch]
+    /// Shared by threads that add; exclusive for the thread that encodes. What it holds: the running batch. [log batch]
     running: RwLock<Batch>,
     /// The running batch shows data that may not be durable. [atomic: Relaxed, set with `running` shared, taken with it
     /// alone]
     shows_data: AtomicBool,
-    /// Closures in the running batch and who joined it. [atomic: Relaxed, hint; set to 0 with `running` alone]
+    /// Closures in the running batch and the threads that joined it. [atomic: Relaxed, hint; set to 0 with `running`
+    /// alone]
     members: AtomicU64,
-    /// Who joined it without a closure. [atomic: Relaxed, added to with `running` shared, set to 0 with it alone]
+    /// Threads that joined it without a closure. [atomic: Relaxed, added to with `running` shared, set to 0 with it
+    /// alone]
     joined: AtomicU64,
     /// How many members a leader waits for; most of the time nobody does. [atomic: Relaxed, hint]
     awaited: AtomicU64,
@@ -274,7 +276,7 @@ impl FsyncLog {
         self.members.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Wakes the leader that waits for so many.
+    /// Wakes the leader that waits for this number.
     fn tell_leader(&self, members: u64) {
         // Relaxed: a hint for `wait_for_members`.
         if members >= self.awaited.load(Ordering::Relaxed) {

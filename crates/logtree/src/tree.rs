@@ -200,7 +200,7 @@ fn show<K: Ord + Copy, V: LeafValue, R>(
 }
 
 impl<K: Ord + Copy + Default, V: LeafValue> LogTree<K, V> {
-    /// An empty tree with nodes of about so many bytes.
+    /// An empty tree with nodes of about this size.
     #[must_use]
     pub fn new(node_bytes: usize) -> LogTree<K, V> {
         let root = Arc::new(Node::new(0, Body::Leaf(Vec::new())));

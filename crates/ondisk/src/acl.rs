@@ -87,7 +87,7 @@ pub fn xattr_to_disk(xattr: &[u8]) -> Option<Vec<u8>> {
     Some(disk)
 }
 
-/// Whom an entry is about.
+/// The user, group or class that an entry is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AclTag {
     /// The owner.
@@ -107,7 +107,7 @@ pub enum AclTag {
 /// One entry of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AclEntry {
-    /// Whom it is about.
+    /// The user, group or class that it is about.
     pub tag: AclTag,
     /// Read 4, write 2, execute 1; other bits as they were found.
     pub permissions: u16,

@@ -365,8 +365,8 @@ impl<'a> DirBlockWriter<'a> {
         true
     }
 
-    /// Gives the room that is left to the last record (a free one if there is none) and prepares the tail. With
-    /// checksums, [`seal`] comes next.
+    /// Gives the room that is left to the last record (a free one if the block has no record) and prepares the tail.
+    /// With checksums, [`seal`] comes next.
     pub fn finish(self) {
         let end = self.form.usable();
         let len = DirForm::length_to_disk(end - self.last);
@@ -407,7 +407,7 @@ pub fn seal(block: &mut [u8], seed: u32) {
 /// Checks that a block ends in a checksum tail, and that it is right.
 ///
 /// # Errors
-/// [`Site::DirentTail`] when there is no tail, [`Site::DirentChecksum`] when the sum is another.
+/// [`Site::DirentTail`] when the tail is missing, [`Site::DirentChecksum`] when the sum is another.
 pub fn verify_checksum(block: &[u8], seed: u32) -> Result<(), Corrupt> {
     let Some(tail) = tail(block) else {
         return Err(Corrupt::at(Site::DirentTail));

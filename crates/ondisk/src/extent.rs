@@ -343,7 +343,7 @@ pub fn has_many_leaves(root: &[u8]) -> bool {
         .is_ok_and(|(header, _)| header.depth() > 1 || header.depth() == 1 && header.entries() > 1)
 }
 
-/// Whether an inode's block area is no map, or an ordinary one without entries.
+/// Whether an inode's block area is not a map, or is an ordinary one without entries.
 #[must_use]
 pub fn is_blank(area: &[u8; crate::inode::BLOCK_AREA]) -> bool {
     // Always: the header is shorter than the area.
@@ -353,7 +353,7 @@ pub fn is_blank(area: &[u8; crate::inode::BLOCK_AREA]) -> bool {
     })
 }
 
-/// Entries that fit into a block of so many bytes.
+/// Entries that fit into a block of this size.
 #[must_use]
 pub fn block_entries(block_bytes: usize) -> u16 {
     // 64 KiB hold 5461 entries, so the cast keeps the number.

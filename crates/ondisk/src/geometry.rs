@@ -41,7 +41,7 @@ const READABLE: &[Feature] = &[
     Feature::CASEFOLD,
 ];
 
-/// Why no geometry can be had from a superblock.
+/// Why a superblock gives no geometry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GeometryError {
     /// The image breaks the format.

@@ -160,7 +160,7 @@ pub fn root(
 /// The index in a node's block.
 ///
 /// # Errors
-/// When it is no node, or its number of entries does not fit.
+/// When it is not a node, or its number of entries does not fit.
 pub fn node(block: &[u8], form: DirForm) -> Result<Index<'_>, Corrupt> {
     if !is_node(block, form) {
         return Err(Corrupt::at(Site::HtreeNode));
@@ -268,7 +268,7 @@ impl Index<'_> {
 /// first one's is not stored) and a block. The tail is cleared; with checksums, [`seal`] comes next.
 ///
 /// # Panics
-/// When there is no entry, more than the limit, or the block has another size than the form's.
+/// When there are no entries or more than the limit, or the block has another size than the form's.
 pub fn write_root(
     block: &mut [u8],
     form: DirForm,

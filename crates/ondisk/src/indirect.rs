@@ -90,7 +90,7 @@ pub fn max_blocks(size: BlockSize) -> u64 {
     reach.min(1 << 32)
 }
 
-/// How many blocks of pointers a map of so many blocks takes that has no holes, at most [`max_blocks`].
+/// How many blocks of pointers a map without holes takes for this number of blocks, at most [`max_blocks`].
 #[must_use]
 pub fn pointer_blocks(blocks: u64, size: BlockSize) -> u64 {
     let mut rest = blocks.saturating_sub(u64::from(DIRECT));

@@ -26,7 +26,7 @@ use crate::xattr;
 pub const BASE_SIZE: usize = 128;
 /// Bytes of the area that holds block pointers, an extent tree's root, a short symlink or inline data.
 pub const BLOCK_AREA: usize = 60;
-/// Bytes of extra fields that this crate knows; new inodes get so many.
+/// Bytes of extra fields that this crate knows; new inodes get this number.
 pub const EXTRA_SIZE: u16 = 32;
 
 /// Bytes of the base and the known extra fields together.
@@ -133,7 +133,7 @@ impl Inode {
         slot[..len].copy_from_slice(&self.as_bytes()[..len]);
     }
 
-    /// The fields as words, for who keeps them where they are copied word by word; see [`Inode::of_words`].
+    /// The fields as words, for a caller that keeps them where they are copied word by word; see [`Inode::of_words`].
     #[must_use]
     pub fn words(&self) -> [u64; RECORD_WORDS] {
         zerocopy::transmute!(*self)
@@ -468,9 +468,9 @@ pub fn attribute_area_mut(slot: &mut [u8]) -> Option<&mut [u8]> {
     slot.get_mut(BASE_SIZE + extra..)
 }
 
-/// Whether nothing of what a slot held shows once a fast commit's INODE record of a file with extents, with so many
-/// bytes of extra fields, was written over it: Linux and e2fsck leave the block area as it was if it begins like a map,
-/// and what lies behind the extra fields in any case.
+/// Whether nothing of what a slot held shows once a fast commit's INODE record of a file with extents, with this
+/// number of bytes of extra fields, was written over it: Linux and e2fsck leave the block area as it was if it begins
+/// like a map, and what lies behind the extra fields in any case.
 #[must_use]
 pub fn is_replaced_by_record(slot: &[u8], extra_size: usize) -> bool {
     let attributes = slot.get(BASE_SIZE + extra_size..).unwrap_or_default();

@@ -82,7 +82,7 @@ impl Mmp {
         checksum, set_checksum: u32 = mmp_checksum;
     }
 
-    /// Who last wrote the block: a host's name, up to the first zero byte.
+    /// The host that last wrote the block: its name, up to the first zero byte.
     #[must_use]
     pub fn node(&self) -> &[u8] {
         until_zero(&self.mmp_nodename)

@@ -97,7 +97,7 @@ impl BlockSize {
     /// 64 KiB.
     pub const K64: BlockSize = BlockSize(16);
 
-    /// The block size of so many bytes, if ext4 has it.
+    /// The block size of this number of bytes, if ext4 has it.
     #[must_use]
     pub fn from_bytes(bytes: u64) -> Option<BlockSize> {
         (0..=6)

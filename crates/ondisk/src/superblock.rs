@@ -291,7 +291,7 @@ impl Superblock {
         minor_revision, set_minor_revision: u16 = s_minor_rev_level;
         /// Seconds after which a check is due; 0 for never.
         check_interval, set_check_interval: u32 = s_checkinterval;
-        /// Who made it: 0 Linux, 1 Hurd, 2 Masix, 3 FreeBSD, 4 Lites.
+        /// The creator's system: 0 Linux, 1 Hurd, 2 Masix, 3 FreeBSD, 4 Lites.
         creator_os, set_creator_os: u32 = s_creator_os;
         /// 0 is ext2's first format with fixed inodes, 1 has features.
         revision, set_revision: u32 = s_rev_level;
@@ -385,7 +385,7 @@ impl Superblock {
     }
 }
 
-/// An inode number of 0 means that there is none.
+/// An inode number of 0 means none.
 macro_rules! ino_accessors {
     ($( $(#[$m:meta])* $get:ident, $set:ident = $field:ident; )*) => {
         $(

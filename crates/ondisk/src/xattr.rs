@@ -157,13 +157,13 @@ pub fn is_bare_prefix(name: &[u8]) -> bool {
     })
 }
 
-/// Bytes of an entry with a name of so many bytes.
+/// Bytes of an entry with a name of this length.
 #[must_use]
 pub fn entry_size(name_len: usize) -> usize {
     (ENTRY_HEADER + name_len).next_multiple_of(4)
 }
 
-/// Bytes that a value of so many takes in its area.
+/// Bytes that a value of this length takes in its area.
 #[must_use]
 pub fn value_size(len: usize) -> usize {
     len.next_multiple_of(4)

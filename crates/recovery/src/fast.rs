@@ -1,4 +1,4 @@
-//! The fast-commit area: read and verified. What its records say is replayed by who knows the file system.
+//! The fast-commit area: read and verified. The engine, which knows the file system, replays its records.
 
 use ondisk::Tid;
 use ondisk::fast_commit::{FcScan, Scan, ScanStep};

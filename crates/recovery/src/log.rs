@@ -7,7 +7,7 @@ use crate::error::{Error, Unsupported};
 use crate::limits::LOG_BYTES_MAX;
 use crate::map::JournalMap;
 
-/// Bytes read at once, where so many are contiguous.
+/// Bytes read at once, if they are contiguous.
 const WINDOW_BYTES: u32 = 256 * 1024;
 
 /// The ring of blocks between the journal's superblock and its fast-commit area.

@@ -80,7 +80,7 @@ pub(crate) fn run(
         return Ok(Replayed::nothing(ReplayReport::default()));
     }
     if !geometry.has(Feature::NEEDS_RECOVERY) {
-        // Only a look, to say it: what is wrong with a journal that nobody needs is no error.
+        // Only a look, to say it: a fault of a journal that nobody needs is not an error.
         let report = open::open(device, sb, geometry, external).map_or_else(
             |_| ReplayReport {
                 journal: JournalState::Clean,

@@ -2,7 +2,7 @@
 //!
 //! Four steps with a flush after each: the log in its place once more, the copies to their homes, the journal's
 //! superblock (clean), the file system's superblock (needs no recovery). What was read of the log may be in the host's
-//! cache only: whoever wrote it was killed before its flush, or that failed, after which a cache counts as written what
+//! cache only: its writer was killed before its flush, or that failed, after which a cache counts as written what
 //! it still has to write. A home that is durable before the commit that it belongs to would be half of a transaction.
 //!
 //! CRASH: after a cut in the first two steps the journal is as it was, up to a commit that was promised to nobody, and
@@ -21,7 +21,7 @@ use crate::overlay::read_copy;
 use crate::replay::{self, ReadLog};
 use crate::report::ReplayReport;
 
-/// Bytes of the log that are written at once, where so many are contiguous.
+/// Bytes of the log that are written at once, if they are contiguous.
 const REWRITE_BYTES: u32 = 256 * 1024;
 
 /// Writes what the journal holds to its places on `device`, marks the journal clean and clears `needs_recovery`. A

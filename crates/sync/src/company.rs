@@ -1,7 +1,8 @@
 //! How long a leader waits for company: for others to ask for what it is about to do for all who asked.
 //!
-//! Whom the last flush or commit let go often comes back at once, and who comes too late waits for a whole one more.
-//! An eighth of what that takes is little to those who are there, and enough for who is on the way. Pure.
+//! Threads that the last flush or commit released often come back at once, and a thread that comes too late waits for
+//! a whole one more. An eighth of what that takes is little for the threads that are there, and enough for one that
+//! is on the way. Pure.
 
 use crate::clock::Duration;
 
@@ -24,7 +25,7 @@ pub fn patience(took: Duration) -> Option<Duration> {
 /// more, for there are those who never come in time.
 #[derive(Default, Debug)]
 pub struct Doubt {
-    /// So many are left out before the next.
+    /// How many waits are left out before the next.
     left: u32,
     /// And were after the last.
     last: u32,

@@ -1,7 +1,7 @@
 //! A few words that are replaced as a whole and copied by readers without a lock: a sequence lock over atomics.
 //!
-//! One thread at a time replaces them, which a lock of the owner's sees to. A copy is what one replacement left, or
-//! there is none: the reader was disturbed too often, and takes the owner's lock. Reading writes nothing.
+//! One thread at a time replaces them, which a lock of the owner's sees to. A copy is what one replacement left,
+//! or it fails: the reader was disturbed too often, and takes the owner's lock. Reading writes nothing.
 
 use std::sync::atomic::AtomicU64;
 
@@ -35,7 +35,7 @@ impl<const N: usize> Latest<N> {
         let before = self.version.load(Ordering::Relaxed);
         // Relaxed: the fence below puts it before the words.
         self.version.store(before + 1, Ordering::Relaxed);
-        // Release: who sees one of the words sees that they change; pairs with the Acquire fence in `copy`.
+        // Release: a reader that sees one of the words sees that they change; pairs with the Acquire fence in `copy`.
         fence(Ordering::Release);
         for (place, word) in self.words.iter().zip(words) {
             // Relaxed: the fence above and the store below order them.

@@ -1,5 +1,5 @@
-//! A queue of bounded length between threads: who fills it waits when it is full, who empties it when it is empty.
-//! Its lock ([`Rank::Queue`]) is held for one push or pop.
+//! A queue of bounded length between threads: a thread that adds waits while it is full, a thread that takes waits
+//! while it is empty. Its lock ([`Rank::Queue`]) is held for one push or pop.
 
 use std::collections::VecDeque;
 

@@ -14,7 +14,7 @@ pub enum Rank {
     Queue,
     /// The growing state of one output (an archive, a stream being written in order).
     Output,
-    /// Who may freeze and thaw, and where changes wait meanwhile; held for a look.
+    /// Freezing and thawing, and where changes wait meanwhile; held for a look.
     Freeze,
     /// Moves of directories to other parents; one a file system.
     Rename,
@@ -30,11 +30,11 @@ pub enum Rank {
     LogChanges,
     /// Which fsync log is running; held for a look.
     LogRunning,
-    /// The fsync log's running batch: shared by who adds to it, alone for who encodes it.
+    /// The fsync log's running batch: shared by threads that add to it, exclusive for the thread that encodes it.
     LogBatch,
     /// A node of the log tree, from the root down.
     LogTree,
-    /// Who draws back what is kept for files and threads; held until all of it can be had by others.
+    /// Drawing back what is kept for files and threads; held until all of it is available to others.
     DrawBack,
     /// Blocks kept for one file, or for one thread's small files, that are in use by nobody yet; held for a look.
     Preallocation,
@@ -46,9 +46,9 @@ pub enum Rank {
     InodeWindow,
     /// One block group's bitmaps and counts in memory.
     Group,
-    /// That a sum is low: held by who draws the threads' leases of it back.
+    /// That a sum is low: held by the thread that draws back the leases of it.
     Scarcity,
-    /// Who leads the commit or the checkpoint, and up to where they are done; held for a look, never across I/O.
+    /// The leader of the commit or the checkpoint, and up to where they are done; held for a look, never across I/O.
     JournalLeader,
     /// The door at which new handles wait while an epoch drains; alone.
     EpochGate,
@@ -58,7 +58,7 @@ pub enum Rank {
     EpochList,
     /// The log's head, tail and superblock: held by the leader across the log's I/O.
     LogArea,
-    /// Who writes the fsync log; held for a look, never across I/O.
+    /// The writer of the fsync log; held for a look, never across I/O.
     LogLeader,
     /// Which committed images are not home yet.
     JournalLists,

@@ -145,21 +145,21 @@ struct Shared {
 
 struct State {
     tasks: Vec<Task>,
-    /// Who has the baton.
+    /// The thread that has the baton.
     running: usize,
     random: u64,
     /// Nanoseconds since the run began.
     now: u64,
     report: ScheduleReport,
     points_most: u64,
-    /// A thread loses its turn once in so many points.
+    /// A thread loses its turn once in this number of points.
     switch_one_in: u64,
     /// Whether threads with open handles mostly wait for those without.
     dwells_in_handles: bool,
     failure: Option<String>,
     seals: u32,
     handled: Vec<Handled>,
-    /// Who keeps the baton at points.
+    /// The thread that keeps the baton at points.
     undisturbed: Option<usize>,
 }
 
@@ -221,7 +221,7 @@ impl State {
         ((mixed ^ (mixed >> 31)) % end as u64) as usize
     }
 
-    /// Who goes on, other than `not`; none when all others wait or are done.
+    /// The thread that continues, other than `not`; none when all others wait or are done.
     fn another(&mut self, not: usize) -> Option<usize> {
         let ready = |tasks: &[Task], calm: bool| -> Vec<usize> {
             let can = |(number, task): &(usize, &Task)| {

@@ -1,11 +1,11 @@
-//! Who leads writes for all: steps of one flush each, and whom each lets go.
+//! The leader writes for all threads: steps of one flush each, and the threads that each step releases.
 //!
 //! Before its flush a leader ends the running batch: if that one shows no data it is written before the flush, too; if
 //! it does, the flush makes its data durable, and it is written in the next step. So each flush may serve two batches,
-//! the data of one and the blocks of the one before, and who waits for new blocks of a file waits for two flushes that
-//! begin after its call, however many there are. Who joined a batch for its data's sake alone waits for the flush after
-//! its end. Whom the last flush let go often comes back at once: the leader gives them a moment
-//! ([`company::patience`]).
+//! the data of one and the blocks of the one before, and a thread that waits for new blocks of a file waits for
+//! two flushes that begin after its call, however many threads there are. A thread that joined a batch only
+//! because of its data waits for the flush after the batch's end. Threads that the last flush released often come
+//! back at once: the leader waits a moment for them ([`company::patience`]).
 //!
 //! Locks: [`Rank::LogLeader`] for a look, never across I/O; the running batch alone while it is encoded.
 //!
@@ -177,7 +177,7 @@ impl FsyncLog {
     ) -> (MutexGuard<'a, Leader>, Result<(), Unlogged>) {
         let (used, ready) = (leader.used, leader.ready.take());
         let expected = leader.expected;
-        // Who is alone needs no doubt.
+        // A leader that is alone needs no doubt.
         let is_expecting = self.is_expecting(expected);
         let patience =
             company::patience(leader.took).filter(|_| is_expecting && leader.doubt.waits());
@@ -219,7 +219,7 @@ impl FsyncLog {
             Until::Synced(batch) => (&self.synced, batch),
             Until::Flushed(batch) => (&self.flushed, batch),
         };
-        // Acquire: pairs with the Release in `step`: who returns sees what the leader wrote.
+        // Acquire: pairs with the Release in `step`: a thread that returns sees what the leader wrote.
         done.load(Ordering::Acquire) >= batch.0
     }
 
@@ -235,7 +235,7 @@ impl FsyncLog {
         let mut gathering = self.gathering.lock();
         // Relaxed: as below.
         let there = self.members.load(Ordering::Relaxed);
-        // Relaxed: a hint; who misses it costs the wait's time, no more. So for all that follow.
+        // Relaxed: a hint; a thread that misses it costs the wait's time, no more. So for all that follow.
         self.awaited.store(expected, Ordering::Relaxed);
         while self.is_expecting(expected) {
             let left = patience.saturating_sub(clock::now() - begin);

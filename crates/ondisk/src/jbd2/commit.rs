@@ -24,7 +24,7 @@ pub struct CommitBlock {
 /// What a commit block's own checksum (v2, v3) says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CommitChecksum {
-    /// It fits the whole block, or there is none.
+    /// It fits the whole block, or the record has none.
     Good,
     /// It fits the structure followed by zeros: only the block's first sectors reached the disk, and they are enough.
     GoodWithoutRest,

@@ -150,7 +150,7 @@ impl JournalSuperblock {
         checksum, set_checksum: u32 = s_checksum;
     }
 
-    /// Which format the superblock has; `None` when it is no journal superblock at all.
+    /// Which format the superblock has; `None` when it is not a journal superblock.
     #[must_use]
     pub fn kind(&self) -> Option<BlockKind> {
         BlockHeader::of(self.as_bytes())?

@@ -67,7 +67,7 @@ pub(super) struct Bucket<T> {
     pub(super) lock: Mutex<()>,
     /// Counts removals. [bucket; read: any time, Acquire]
     version: AtomicU32,
-    /// A byte for each entry in the line, 0 where there is none; and [`MOVED`]. [bucket; read: any time, SeqCst]
+    /// A byte for each entry in the line, 0 where it is empty; and [`MOVED`]. [bucket; read: any time, SeqCst]
     tags: AtomicU64,
     /// Entries. [bucket; read: rcu]
     slots: [Link<T>; SLOTS],
@@ -88,7 +88,7 @@ impl<T> Bucket<T> {
 
     /// How many entries were removed or replaced so far.
     pub(super) fn version(&self) -> u32 {
-        // Acquire: pairs with the Release in `removed`: who sees a removal sees what was done before it.
+        // Acquire: pairs with the Release in `removed`: a thread that sees a removal sees what was done before it.
         self.version.load(Ordering::Acquire)
     }
 
@@ -187,7 +187,7 @@ impl<T> Bucket<T> {
         self.slots[slot].store(std::ptr::null_mut());
     }
 
-    /// Says that all entries were added to the next array. Who reads them here still may. The caller has the lock.
+    /// Says that all entries were added to the next array. Readers may still read them here. The caller has the lock.
     pub(super) fn set_moved(&self) {
         let tags = self.tags();
         // SeqCst: behind the entries in the next array; pairs with the load in `tags`.
@@ -229,7 +229,7 @@ pub(super) struct Array<T> {
 }
 
 impl<T> Array<T> {
-    /// So many empty buckets, a power of two.
+    /// This number of empty buckets, a power of two.
     pub(super) fn new(rank: Rank, buckets: usize) -> Array<T> {
         Array {
             buckets: (0..buckets).map(|_| Bucket::new(rank)).collect(),

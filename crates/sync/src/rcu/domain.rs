@@ -39,7 +39,7 @@ struct Lane<G> {
 #[derive(Default)]
 struct Word {
     guards: AtomicU64,
-    /// Not 0 once the lane was used, and whoever looks through the lanes finds it. [atomic: Relaxed]
+    /// Not 0 once the lane was used, so that a look through the lanes finds it. [atomic: Relaxed]
     known: AtomicU64,
 }
 

@@ -79,7 +79,7 @@ impl Hand {
         next
     }
 
-    /// As many steps are between marking and looking again.
+    /// Steps between marking and looking again.
     fn lead(&self) -> usize {
         (self.range().len() / STEP / 4).max(1)
     }

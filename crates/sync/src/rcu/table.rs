@@ -2,14 +2,14 @@
 //!
 //! Why a reader finds what is there. An entry is stored before its tag, and the tag is cleared before the entry. A
 //! bucket's entries are added to the next array before the bucket says that they moved, and stay as they were behind
-//! that: who began to read before reads on, and finds what was there when it began. The next array's buckets are
+//! that: a reader that began before continues, and finds what was there when it began. The next array's buckets are
 //! reached through the moved one only, so filling them takes no lock.
 //!
 //! Why an entry that goes is used by nobody. A hand marks an entry, waits for every guard that is there then, takes
 //! the bucket's lock and looks whether the mark is still there and the table's count is the only one. A reader that
 //! meets the mark takes it off under the lock before it counts; one that met the entry without the mark had its guard
-//! before. So a count that the hand does not see yet can't be: what leaves the table lives nowhere else, and whoever
-//! loads it anew has the only one.
+//! before. So a count that the hand does not see yet can't be: what leaves the table lives nowhere else, and a
+//! thread that loads it anew has the only one.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::rcu::bucket::{self, Array, Bucket, Link};
@@ -18,7 +18,7 @@ use crate::{Arc, Counter, Mutex, Rank, turn};
 
 /// Lines of entries in a bucket from which on the table grows even if it has few entries for its size.
 const LONG: usize = 4;
-/// Buckets that whoever adds an entry moves, while the table grows.
+/// Buckets that a thread moves when it adds an entry while the table grows.
 const HELP: usize = 32;
 /// Buckets at most.
 const MOST: usize = 1 << 26;
@@ -43,7 +43,7 @@ pub struct CountedTable<T: Keyed> {
     /// [growth; read: rcu]
     current: Link<Array<T>>,
     domain: Domain<Garbage<T>>,
-    /// Held by who makes the next array; only tried. [leaf]
+    /// Held by the thread that makes the next array; only tried. [leaf]
     growth: Mutex<()>,
     added: Counter,
     removed: Counter,
@@ -124,7 +124,7 @@ impl<T: Keyed> CountedTable<T> {
         }
     }
 
-    /// Who reads this table now, and what is kept for them.
+    /// The readers of this table, and what is kept for them.
     pub(super) fn domain(&self) -> &Domain<Garbage<T>> {
         &self.domain
     }
@@ -240,8 +240,8 @@ impl<T: Keyed> CountedTable<T> {
         }
     }
 
-    /// Changes when an entry of this key's bucket is removed: whoever read this, found no entry, and then read from
-    /// elsewhere what was to be one, has something old if this has changed when it is to be added.
+    /// Changes when an entry of this key's bucket is removed: a thread that read this, found no entry, and then
+    /// read from elsewhere what was to be one, has something old if this has changed when it is to be added.
     pub fn version(&self, key: u64) -> u32 {
         let guard = self.domain.enter();
         let mut array = self.array(&guard);
@@ -386,7 +386,7 @@ impl<T: Keyed> CountedTable<T> {
         CountedTable::taken(entry)
     }
 
-    /// A bucket got so many entries.
+    /// A bucket got this number of entries.
     fn note_chain(&self, entries: u64) {
         let longer = |longest| (longest < entries).then_some(entries);
         let longest = &self.longest;
@@ -394,7 +394,7 @@ impl<T: Keyed> CountedTable<T> {
         let _ = longest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, longer);
     }
 
-    /// A bucket got so many lines: it may be time to grow.
+    /// A bucket got this number of lines: it may be time to grow.
     fn note_lines(&self, lines: usize) {
         let guard = self.domain.enter();
         let array = self.array(&guard);
@@ -445,7 +445,8 @@ impl<T: Keyed> CountedTable<T> {
     #[allow(unsafe_code)]
     fn retire_array(&self, old: *mut Array<T>) {
         // SAFETY: from `Box::into_raw`; it was the current array until its last bucket had moved, which one thread
-        // finds out, and nothing leads to it any more. Who reads it still has a guard that the domain waits for.
+        // finds out, and nothing leads to it any more. A thread that still reads it has a guard that the domain waits
+        // for.
         let array = unsafe { Box::from_raw(old) };
         self.domain.retire(Garbage::Array { _array: array });
     }
