@@ -125,6 +125,8 @@ fn policy_of(policies: &[(u32, u32)], ino: Ino) -> Option<u32> {
     at.ok().map(|at| policies[at].1)
 }
 
+/// Where a record has the number of its type.
+const TYPE_AT: usize = 7;
 /// Blocks that are read at once, and by one unit of a directory that threads share.
 const PIECE: u64 = 64;
 
@@ -146,6 +148,8 @@ struct Spot {
     /// The entry's number in the block.
     number: usize,
     is_inline: bool,
+    /// The number of the type that the entry says.
+    type_code: u8,
 }
 
 impl Reader<'_> {
@@ -355,6 +359,7 @@ impl Reader<'_> {
             lblk,
             number: 0,
             is_inline: false,
+            type_code: 0,
         };
         let leaf = index.and_then(|index| index.leaf(lblk));
         self.entries(bytes, form, spot, leaf.as_ref(), names);
@@ -379,6 +384,7 @@ impl Reader<'_> {
             lblk: 0,
             number: 2,
             is_inline: true,
+            type_code: 0,
         };
         self.entries(&area[4..], form, spot, None, &mut scratch.names);
         let rest = ondisk::inode::attribute_area(&slot).unwrap_or_default();
@@ -414,7 +420,12 @@ impl Reader<'_> {
                 }
             };
             reached += entry.len as u64;
-            let spot = Spot { number, ..spot };
+            let type_code = bytes.get(entry.offset + TYPE_AT).copied().unwrap_or(0);
+            let spot = Spot {
+                number,
+                type_code,
+                ..spot
+            };
             let is_dot_place = spot.lblk == 0 && number < 2;
             if is_dot_place {
                 self.dots(&entry, spot);
@@ -465,11 +476,11 @@ impl Reader<'_> {
             // Relaxed: this unit is the only writer; the next pass starts after a join.
             self.node.dotdot.store(entry.ino.0, Ordering::Relaxed);
         }
-        self.target(entry);
+        self.target(entry, spot);
     }
 
     /// Whether an entry names an inode that is in use, with the type it says. Counts the link.
-    fn target(&self, entry: &dirent::DirRecord<'_>) -> Option<State> {
+    fn target(&self, entry: &dirent::DirRecord<'_>, spot: Spot) -> Option<State> {
         let volume = self.volume;
         let with = |code| self.problem(code).name(entry.name).found(entry.ino.0);
         let is_reserved = entry.ino < volume.geometry.first_ino() && entry.ino != Ino::ROOT;
@@ -493,6 +504,10 @@ impl Reader<'_> {
             return None;
         }
         volume.inodes.link(entry.ino);
+        // Without checksums of descriptors no kernel reads these words, but e2fsck holds entries against them.
+        if !volume.has_desc_checksums() && volume.is_unused_by_descriptor(entry.ino) {
+            volume.found(with(Code::EntryUninit));
+        }
         if state.has(State::VALUE) && volume.shared.values.of(entry.ino.0.into()) > 0 {
             volume.found(with(Code::EntryValueInode));
         }
@@ -500,16 +515,12 @@ impl Reader<'_> {
         let expected = state.file_type().filter(|_| !state.has(State::BAD));
         if volume.has(Feature::FILETYPE) && entry.file_type != expected {
             let code = |it: Option<ondisk::FileType>| it.map_or(0, ondisk::FileType::dirent_code);
-            let kind = match entry.file_type {
-                None => Code::EntryTypeUnset,
-                Some(_) => Code::EntryType,
+            let kind = match spot.type_code {
+                0 => Code::EntryTypeUnset,
+                _ => Code::EntryType,
             };
             let problem = self.problem(kind).name(entry.name);
-            volume.found(
-                problem
-                    .found(code(entry.file_type))
-                    .expected(code(expected)),
-            );
+            volume.found(problem.found(spot.type_code).expected(code(expected)));
         }
         Some(state)
     }
@@ -548,7 +559,7 @@ impl Reader<'_> {
         if entry.ino == self.ino {
             volume.found(with(Code::EntryItself));
         }
-        let Some(state) = self.target(entry) else {
+        let Some(state) = self.target(entry, spot) else {
             return;
         };
         if is_encrypted {

@@ -79,19 +79,24 @@ pub fn counts(volume: &Volume<'_>) {
     volume.crew.share_out(groups, |group| {
         volume.crew.add(1);
         let group = ondisk::Group(group as u32);
-        let has_table = volume.inodes.has_table();
         for (index, state, is_missing) in volume.inodes.in_group(group) {
-            if !state.is_used() || !is_missing && !has_table {
-                continue;
-            }
-            let ino = volume.geometry.ino_of(group, index);
-            let needs_none =
-                state.has(State::ORPHAN) || ino != Ino::ROOT && ino < volume.geometry.first_ino();
-            if !needs_none && volume.inodes.balance(ino) != 0 {
-                one(volume, ino, state);
+            if is_missing && state.is_used() {
+                compare(volume, volume.geometry.ino_of(group, index), state);
             }
         }
     });
+    for ino in volume.inodes.with_more_names() {
+        compare(volume, ino, volume.inodes.state(ino));
+    }
+}
+
+/// Reports an inode whose names and links differ, unless it needs no name.
+fn compare(volume: &Volume<'_>, ino: Ino, state: State) {
+    let needs_none =
+        state.has(State::ORPHAN) || ino != Ino::ROOT && ino < volume.geometry.first_ino();
+    if !needs_none && volume.inodes.balance(ino) != 0 {
+        one(volume, ino, state);
+    }
 }
 
 fn one(volume: &Volume<'_>, ino: Ino, state: State) {

@@ -161,7 +161,7 @@ problems! {
     JournalExtra 0x000016 Journal Note false
         "the superblock names a journal (inode {found}), but the feature is off";
     JournalRecoverWithout 0x000017 Journal Damage true "the journal must be replayed, but the image has no journal";
-    JournalNotReplayed 0x000018 Journal Damage true
+    JournalNotReplayed 0x000018 Journal Note true
         "the journal's log begins at block {found}, but the superblock does not ask for a replay";
     JournalReplayFailed 0x8000000A Journal Damage false "the journal can't be replayed: {name}";
     JournalReplayed 0x8000000B Journal Note true

@@ -102,7 +102,12 @@ pub fn journal(volume: &Volume<'_>) {
         let problem = Problem::new(Code::JournalFeatures);
         volume.found(problem.found(u64::from(incompat) | u64::from(ro_compat) << 32));
     }
-    if let Err(corrupt) = journal.verify(volume.geometry.block_size(), at) {
+    // A kernel that mounts without a replay clears the log, wherever it begins.
+    let is_start_read = volume.has(Feature::NEEDS_RECOVERY);
+    let verified = journal.verify(volume.geometry.block_size(), at);
+    if let Err(corrupt) = verified
+        && (corrupt.site() != Site::JournalStart || is_start_read)
+    {
         let code = match corrupt.site() {
             Site::JournalFirst => Code::JournalFirst,
             _ => Code::JournalSuperblock,

@@ -176,9 +176,16 @@ impl InodeTable {
         })
     }
 
-    /// Whether any inode has more names than links, or 255 links or more.
-    pub fn has_table(&self) -> bool {
+    /// Inodes with more names than links, where the word says that no name is missing.
+    pub fn with_more_names(&self) -> Vec<Ino> {
+        let table = self.table.lock();
+        let inodes = table.keys().map(|ino| Ino(*ino));
         // Relaxed: read after the threads of earlier passes were joined.
-        self.has_table.load(Ordering::Relaxed)
+        let is_full = |word: &AtomicU16| word.load(Ordering::Relaxed) & 0xFF == 0;
+        let mut inodes: Vec<Ino> = inodes
+            .filter(|ino| self.slot(*ino).is_some_and(is_full))
+            .collect();
+        inodes.sort_unstable();
+        inodes
     }
 }

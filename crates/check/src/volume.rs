@@ -121,6 +121,19 @@ impl Volume<'_> {
         all.saturating_sub(facts.desc.itable_unused())
     }
 
+    /// Whether the descriptor's words say that the inode is in the unused part of its table, whether they count or not.
+    pub fn is_unused_by_descriptor(&self, ino: Ino) -> bool {
+        let Some((group, index)) = self.geometry.group_of_ino(ino) else {
+            return false;
+        };
+        let desc = &self.desc(group).desc;
+        let used = self
+            .geometry
+            .inodes_per_group()
+            .saturating_sub(desc.itable_unused());
+        desc.has(ondisk::group_desc::flags::INODE_UNINIT) || index >= used
+    }
+
     /// An inode's bytes in its table.
     pub fn slot(&self, ino: Ino) -> Option<Vec<u8>> {
         let (group, index) = self.geometry.group_of_ino(ino)?;

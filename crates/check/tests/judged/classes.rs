@@ -14,7 +14,7 @@ use crate::{Verdict, check, e2fsck};
 /// The class of one of e2fsck's problem numbers; none for headlines and for its own trouble.
 fn class_of(number: u32) -> Option<Class> {
     let class = match number {
-        0x01_0000 | 0x01_002D | 0x01_0026..=0x01_002C => return None,
+        0x0A | 0x01_0000 | 0x01_002D | 0x01_0026..=0x01_002C => return None,
         0x01_1000 | 0x01_2000 | 0x01_3000 | 0x01_4000..=0x01_4FFF => return None,
         0x02_0000 | 0x03_0000 | 0x03_1000..=0x03_1FFF | 0x04_0000 | 0x05_0000 => return None,
         0x01..=0x03 | 0x35 | 0x36 | 0x38 | 0x39 | 0x3E | 0x45 | 0x06_0003 => Class::Descriptor,

@@ -156,6 +156,8 @@ struct Sums {
     false_alarms: u32,
     /// Damage that the kernel refuses and e2fsck does not look for: no false alarms.
     beyond: u32,
+    /// e2fsck reached no verdict.
+    without: u32,
     classes: classes::Classes,
     /// For each kind that was reported: in how many mutants, and which numbers e2fsck logged for how many of those.
     numbers: BTreeMap<Code, (u32, BTreeMap<u32, u32>)>,
@@ -166,6 +168,11 @@ impl Sums {
     fn judge(&mut self, bytes: &[u8], verdict: &Verdict) -> Option<String> {
         let ours = check(bytes, 2);
         let is_clean = ours.as_ref().is_ok_and(Report::is_clean);
+        if verdict.status < 0 {
+            // Killed after ten seconds: there is nothing to compare with.
+            self.without += 1;
+            return None;
+        }
         self.runs += 1;
         for code in ours.iter().flat_map(|report| report.counts.keys()) {
             let (runs, numbers) = self.numbers.entry(*code).or_default();
@@ -261,7 +268,8 @@ fn mutants_are_judged_as_by_e2fsck() {
         let (missed, false_alarms, beyond) = (sums.missed, sums.false_alarms, sums.beyond);
         let counts =
             format!("{missed} missed, {false_alarms} false alarms, {beyond} beyond e2fsck");
-        println!("{} mutants with {seals} checksums, {counts}", sums.runs);
+        let (runs, without) = (sums.runs, sums.without);
+        println!("{runs} mutants with {seals} checksums, {counts}, {without} without a verdict");
         if asked.is_some() {
             sums.print_numbers();
             sums.classes
