@@ -95,7 +95,7 @@ impl Watched {
         assert_eq!(umount.status.code(), Some(32), "{umount:?}");
         let text = said(&umount);
         assert!(
-            text.contains(cause) && text.contains("is not in the image"),
+            text.contains(cause) && text.contains("before then are lost"),
             "{text}"
         );
         self.server.wait().unwrap();
