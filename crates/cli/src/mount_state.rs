@@ -21,13 +21,29 @@ pub enum State {
     Stopped(Stopped),
 }
 
+/// What a mount reports of one thing; `None` where lanefs has not mounted the directory, or the server is gone.
+fn asked(directory: &Path, attribute: &str) -> Option<String> {
+    let mut answer = vec![0; ANSWER_BYTES];
+    let len = getxattr(directory, attribute, &mut answer[..]).ok()?;
+    answer.truncate(len);
+    Some(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// What makes changes durable on a mount: `all` (sync(1) and umount(8), too), or `fsync only`, and why.
+pub fn sync_of(directory: &Path) -> Option<String> {
+    let answer = asked(directory, "lanefs.sync")?;
+    let mut lines = answer.lines();
+    let what = lines.next()?;
+    Some(match lines.next() {
+        Some(why) => format!("{what} ({why})"),
+        None => what.to_owned(),
+    })
+}
+
 impl State {
     /// Asks a mount; `None` if the directory is not a mount by lanefs, or the server is gone.
     pub fn of(directory: &Path) -> Option<State> {
-        let mut answer = vec![0; ANSWER_BYTES];
-        let len = getxattr(directory, "lanefs.state", &mut answer[..]).ok()?;
-        answer.truncate(len);
-        let answer = String::from_utf8_lossy(&answer);
+        let answer = asked(directory, "lanefs.state")?;
         let mut lines = answer.lines();
         match lines.next()? {
             "writing" => Some(State::Writing),

@@ -47,6 +47,22 @@ impl Identity {
     }
 }
 
+/// Bytes of a loop device that a mount by lanefs has only because the kernel wants one.
+const ANCHOR_BYTES: u64 = 512;
+
+/// How the kernel shows memory that is behind an anchor, with the name of a block device between.
+const MEMORY_NAME: &[u8] = b"/memfd:lanefs:";
+const DELETED: &[u8] = b" (deleted)";
+
+/// Whether a loop device, by its folder in sysfs, is the anchor of a mount by lanefs (`fuse::anchor`): the first sector
+/// of an image, detached with the mount. Nothing is read from it or written to it, whether its server lives or not.
+fn is_anchor(folder: &Path) -> bool {
+    let number = |name: &str| value::<u64>(&folder.join("loop").join(name));
+    number("offset") == Some(0)
+        && number("sizelimit") == Some(ANCHOR_BYTES)
+        && number("autoclear") == Some(1)
+}
+
 /// What is behind a loop device.
 #[derive(Clone, Debug)]
 pub struct Layer {
@@ -218,14 +234,43 @@ impl Ground {
         others.find(|other| other.is_loop).map(|other| other.name)
     }
 
+    /// Whether this is a file or device, or an anchor of a mount of it.
+    pub(crate) fn leads_to(&self, identity: &Identity) -> bool {
+        self.identities().any(|own| own == identity) || self.anchored().as_ref() == Some(identity)
+    }
+
+    /// The block device that an anchor in memory stands for: its name is in the memory's.
+    fn anchored(&self) -> Option<Identity> {
+        let name = self.layers.last()?.path.as_os_str().as_bytes();
+        let name = name.strip_prefix(MEMORY_NAME)?.strip_suffix(DELETED)?;
+        Some(Identity::of(
+            &rustix::fs::stat(OsStr::from_bytes(name)).ok()?,
+        ))
+    }
+
+    /// Whether the bytes have the anchor of a mount by lanefs: a loop device, which has the file open for writing.
+    pub(crate) fn has_anchor(&self) -> bool {
+        let disks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+        let mut anchors = disks
+            .map(|disk| disk.path())
+            .filter(|folder| is_anchor(folder));
+        anchors.any(|folder| {
+            let number = device_number(&folder);
+            number.is_some_and(|number| Ground::below(Identity::BlockDevice(number)).overlaps(self))
+        })
+    }
+
     /// Other block devices that some of the bytes are reached through: loop devices, and partitions of these and of the
-    /// disks on the way.
+    /// disks on the way. Anchors of mounts by lanefs are left out.
     pub(crate) fn others(&self) -> Vec<Other> {
         let disks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
         let mut others = Vec::new();
         for disk in disks {
             let folder = disk.path();
             let is_loop = folder.join("loop/backing_file").exists();
+            if is_loop && is_anchor(&folder) {
+                continue;
+            }
             let Some(number) = device_number(&folder) else {
                 continue;
             };

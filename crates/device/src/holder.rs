@@ -154,8 +154,7 @@ impl Mount {
         let found = mounts.find(|mount| {
             mount.kind.starts_with(b"fuse")
                 && mount.source.is_absolute()
-                && rustix::fs::stat(&mount.source)
-                    .is_ok_and(|stat| Identity::of(&stat) == *identity)
+                && Ground::of_path(&mount.source).is_some_and(|ground| ground.leads_to(identity))
         });
         found.map(|mount| mount.point)
     }

@@ -90,7 +90,9 @@ fn holder_of(path: &Path, purpose: Purpose) -> Option<String> {
         return None;
     }
     let hidden = || {
-        let is_unexplained = known == Some(true) && !holder::is_own_writer(&ground);
+        // A mount by lanefs whose server was killed leaves its anchor, which changes nothing.
+        let is_explained = || holder::is_own_writer(&ground) || ground.has_anchor();
+        let is_unexplained = known == Some(true) && !is_explained();
         is_unexplained.then(|| "a program out of sight has it open for writing".to_owned())
     };
     holder::writer(&ground).or_else(hidden)

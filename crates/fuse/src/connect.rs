@@ -1,11 +1,14 @@
-//! Connecting to the kernel: /dev/fuse and mount(2) for who may, fusermount3 for everybody else; and unmounting.
+//! Connecting to the kernel: /dev/fuse and mount(2) for root, fusermount3 for everybody else; and unmounting.
+//!
+//! Root mounts an image as `fuseblk`, by an [`Anchor`], so that sync(1) reaches the server and umount(8) waits for it;
+//! where that is not possible, and for other users, the mount is one without a block device ([`Synced`]).
 //!
 //! After a crash of the process the directory stays mounted and answers "not connected" until it is unmounted.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,7 +16,10 @@ use std::process::{Command, Stdio};
 use rustix::io::{Errno, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::thread::UnshareFlags;
+use sync::thread;
 
+use crate::anchor::Anchor;
 use crate::mounts;
 
 const DEVICE: &str = "/dev/fuse";
@@ -33,6 +39,12 @@ pub enum MountError {
     /// The place is no directory.
     #[error("{0} is not a directory")]
     NotDirectory(PathBuf),
+    /// A mount is at the directory already, and its server has ended.
+    #[error("a mount whose server has ended is still at {0}")]
+    Dead(PathBuf),
+    /// A mount with a block device was asked for, and this prevents it.
+    #[error("mounting as fuseblk: {0}")]
+    NoBlockDevice(String),
     /// There is no helper for users who may not mount.
     #[error("only root may mount here, and {PROGRAM} is not installed")]
     NoHelper,
@@ -86,30 +98,93 @@ pub struct Access {
     pub no_atime: bool,
 }
 
+/// Whether the kernel is to have a block device for the mount: only then sync(1) reaches the server, and umount(8)
+/// waits until the image is closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum BlockDevice {
+    /// Where that is possible.
+    #[default]
+    Auto,
+    /// Else the mount is refused.
+    Always,
+    /// No.
+    Never,
+}
+
+/// What makes changes durable on a mount.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Synced {
+    /// fsync(2), and all of it by sync(1), syncfs(2) and umount(8).
+    All,
+    /// Only fsync(2), and umount(8) does not wait: the kernel has no block device for the mount, and why.
+    FsyncOnly(String),
+}
+
 /// A connection to the kernel, mounted.
 pub(crate) struct Connection {
     pub(crate) device: OwnedFd,
     pub(crate) unmounter: Unmounter,
+    pub(crate) synced: Synced,
 }
 
-/// Mounts on a directory; `source` is what the list of mounts shows.
+/// Mounts on a directory; `source` is the image's path, which the list of mounts shows, or leads to.
 pub(crate) fn connect(
     source: &str,
     directory: &Path,
     access: &Access,
+    block: BlockDevice,
 ) -> Result<Connection, MountError> {
-    let directory = directory
-        .canonicalize()
-        .map_err(|error| MountError::system("mounting on", directory, error))?;
-    if !directory.is_dir() {
-        return Err(MountError::NotDirectory(directory));
-    }
-    let device = match direct(source, &directory, access)? {
-        Some(device) => device,
-        None => by_program(source, &directory, access)?,
+    let failed = |error: io::Error| match Errno::from_io_error(&error) {
+        Some(Errno::NOTCONN) => MountError::Dead(directory.to_path_buf()),
+        _ => MountError::system("mounting on", directory, error),
     };
-    let unmounter = Unmounter::new(&directory);
-    Ok(Connection { device, unmounter })
+    let directory = &directory.canonicalize().map_err(failed)?;
+    if mounts::mounted_at(directory).is_some() {
+        // The kernel keeps attributes of a mount whose server has ended, but asks the server for this.
+        rustix::fs::statfs(directory).map_err(|error| failed(error.into()))?;
+    }
+    if !directory.metadata().map_err(failed)?.is_dir() {
+        return Err(MountError::NotDirectory(directory.clone()));
+    }
+    let (device, synced) = match with_block_device(source, directory, access, block) {
+        Ok(device) => (device, Synced::All),
+        Err(why) if block == BlockDevice::Always => return Err(MountError::NoBlockDevice(why)),
+        Err(why) => {
+            let device = match direct(source, directory, access)? {
+                Some(device) => device,
+                None => by_program(source, directory, access)?,
+            };
+            (device, Synced::FsyncOnly(why))
+        }
+    };
+    let unmounter = Unmounter::new(directory);
+    Ok(Connection {
+        device,
+        unmounter,
+        synced,
+    })
+}
+
+/// Mounts as root, with an anchor; else says why not.
+fn with_block_device(
+    image: &str,
+    directory: &Path,
+    access: &Access,
+    block: BlockDevice,
+) -> Result<OwnedFd, String> {
+    if block == BlockDevice::Never {
+        return Err("mounted with nofuseblk".into());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err("only root can mount as fuseblk".into());
+    }
+    let device = open_device().map_err(|error| format!("opening {DEVICE}: {error}"))?;
+    let anchor = Anchor::new(Path::new(image), access.read_only);
+    let anchor = anchor.map_err(|error| format!("no loop device for the image: {error}"))?;
+    let source = anchor.path();
+    mount_device(&device, source, directory, mounts::BLOCK_TYPE, access)
+        .map_err(|error| format!("mounting {}: {error}", source.display()))?;
+    Ok(device)
 }
 
 /// Opens a channel that belongs to no connection yet.
@@ -126,6 +201,21 @@ fn direct(source: &str, directory: &Path, access: &Access) -> Result<Option<Owne
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         Err(error) => return Err(MountError::system("opening", Path::new(DEVICE), error)),
     };
+    match mount_device(&device, Path::new(source), directory, mounts::TYPE, access) {
+        Ok(()) => Ok(Some(device)),
+        Err(Errno::PERM) => Ok(None),
+        Err(error) => Err(MountError::system("mounting on", directory, error)),
+    }
+}
+
+/// mount(2) of an open device.
+fn mount_device(
+    device: &OwnedFd,
+    source: &Path,
+    directory: &Path,
+    kind: &str,
+    access: &Access,
+) -> Result<(), Errno> {
     let mut options = format!(
         "fd={},rootmode=40000,user_id={},group_id={}",
         device.as_raw_fd(),
@@ -151,11 +241,7 @@ fn direct(source: &str, directory: &Path, access: &Access) -> Result<Option<Owne
         flags.set(flag, is_set);
     }
     let options = std::ffi::CString::new(options).unwrap_or_default();
-    match rustix::mount::mount(source, directory, mounts::TYPE, flags, options.as_c_str()) {
-        Ok(()) => Ok(Some(device)),
-        Err(Errno::PERM) => Ok(None),
-        Err(error) => Err(MountError::system("mounting on", directory, error)),
-    }
+    rustix::mount::mount(source, directory, kind, flags, options.as_c_str())
 }
 
 /// Why fusermount3 was not started. Where it is nowhere, the error is that of a folder of `PATH` that the user may not
@@ -261,6 +347,53 @@ fn abort_connection(number: u32) -> rustix::io::Result<()> {
     })
 }
 
+/// umount2(2) in a thread without this process's connections to the kernel.
+///
+/// An unmount waits for the server, even when it is killed. A server that waits for itself so would keep its connection
+/// open and never end; the other threads of one that is killed end, which closes the connection and ends the wait.
+fn unmount_apart(directory: &Path, flags: UnmountFlags) -> Result<(), Errno> {
+    let directory = directory.to_path_buf();
+    let work = move || {
+        // Where that fails, only the wait of a server that is killed meanwhile does not end.
+        let _ = drop_connections();
+        rustix::mount::unmount(&directory, flags)
+    };
+    let unmounter = thread::Builder::new().name("lanefs-unmount".into());
+    let unmounter = unmounter.spawn(work).map_err(|_| Errno::AGAIN)?;
+    unmounter.join().map_err(|_| Errno::IO)?
+}
+
+/// Gives the calling thread a table of open files of its own, without any /dev/fuse.
+fn drop_connections() -> Result<(), Errno> {
+    const TABLE: &str = "/proc/thread-self/fd";
+    #[allow(unsafe_code)]
+    // SAFETY: the table is copied, so that all descriptors stay valid; what other threads open and close from now on
+    // is not used by this one, which makes one system call and ends.
+    unsafe {
+        rustix::thread::unshare_unsafe(UnshareFlags::FILES)?;
+    }
+    let open = std::fs::read_dir(TABLE).map_err(|error| errno_of(&error))?;
+    let numbers = open.flatten().filter_map(|file| {
+        let is_connection =
+            std::fs::read_link(file.path()).is_ok_and(|path| path == Path::new(DEVICE));
+        let number = file.file_name().to_str()?.parse().ok()?;
+        is_connection.then_some(number)
+    });
+    let numbers: Vec<RawFd> = numbers.collect();
+    for number in numbers {
+        #[allow(unsafe_code)]
+        // SAFETY: the owner of the descriptor is another thread, whose table still has it.
+        unsafe {
+            rustix::io::close(number);
+        }
+    }
+    Ok(())
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
 /// Unmounts a directory, from any thread, at any time.
 #[derive(Clone, Debug)]
 pub struct Unmounter {
@@ -312,7 +445,7 @@ impl Unmounter {
     pub fn abort(&self) -> Result<(), MountError> {
         if self.is_mounted() {
             let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH;
-            match rustix::mount::unmount(&self.directory, flags) {
+            match unmount_apart(&self.directory, flags) {
                 Err(Errno::PERM) => self.detach()?,
                 Err(error) => {
                     return Err(MountError::system("unmounting", &self.directory, error));
@@ -331,7 +464,7 @@ impl Unmounter {
     }
 
     fn run(&self, flags: UnmountFlags, options: &[&str]) -> Result<(), MountError> {
-        match rustix::mount::unmount(&self.directory, flags) {
+        match unmount_apart(&self.directory, flags) {
             Ok(()) => Ok(()),
             Err(Errno::BUSY) => Err(MountError::Busy(self.directory.clone())),
             Err(Errno::PERM) => self.by_program(options),

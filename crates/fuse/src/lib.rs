@@ -18,10 +18,12 @@
 //! is held in the engine, so that files that are open live on without names until they are forgotten.
 
 mod abi;
+mod anchor;
 mod callers;
 mod classic;
 mod connect;
 mod handles;
+mod idle;
 mod lookups;
 mod mount;
 mod mounts;
@@ -34,6 +36,6 @@ mod tuning;
 mod volume;
 mod waiters;
 
-pub use connect::{Access, MountError, Unmounter};
+pub use connect::{Access, BlockDevice, MountError, Synced, Unmounter};
 pub use mount::{Mounted, Options, ServeError, mount};
-pub use mounts::{Listed, mounted_at};
+pub use mounts::{Listed, mounted_at, mounts_of};

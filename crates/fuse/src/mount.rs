@@ -13,7 +13,8 @@ use sync::clock::Duration;
 use sync::{Arc, thread};
 
 use crate::classic::{self, Device};
-use crate::connect::{self, Access, MountError, Unmounter};
+use crate::connect::{self, Access, BlockDevice, Connection, MountError, Synced, Unmounter};
+use crate::idle::Idle;
 use crate::session::Session;
 use crate::volume::Volume;
 
@@ -27,6 +28,10 @@ pub struct Options {
     /// Threads that answer requests, at least one. When half of several are in an fsync, more threads are started for
     /// what else is to be synced.
     pub threads: usize,
+    /// Whether the kernel is to have a block device for the mount.
+    pub block_device: BlockDevice,
+    /// Where sync(1) does not reach the mount, commit when nothing has changed for a moment.
+    pub idle_commits: bool,
     /// How long an unmount that waits for the image to be closed may take.
     pub destroy_timeout: Duration,
 }
@@ -44,6 +49,8 @@ impl Default for Options {
             source: "lanefs".into(),
             access: Access::default(),
             threads: thread::available_parallelism().clamp(THREADS_MIN, THREADS_MAX),
+            block_device: BlockDevice::default(),
+            idle_commits: true,
             destroy_timeout: DESTROY_TIMEOUT,
         }
     }
@@ -55,6 +62,7 @@ pub struct Mounted {
     /// One a worker.
     channels: Vec<Arc<Device>>,
     unmounter: Unmounter,
+    synced: Synced,
 }
 
 /// Puts a file system at a directory. When this returns the kernel knows it, and waits for [`Mounted::serve`].
@@ -63,7 +71,12 @@ pub struct Mounted {
 /// `MountError` says what the system refused; the file system is closed then.
 pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, MountError> {
     let is_writable = !options.access.read_only;
-    let connection = match connect::connect(&options.source, directory, &options.access) {
+    let connection = match connect::connect(
+        &options.source,
+        directory,
+        &options.access,
+        options.block_device,
+    ) {
         Ok(connection) => connection,
         Err(error) => {
             // What matters is why it failed; an image that can't be closed is replayed when it is opened next.
@@ -71,10 +84,16 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
             return Err(error);
         }
     };
-    let unmounter = connection.unmounter;
-    let device = Device::new(connection.device);
+    let Connection {
+        device,
+        unmounter,
+        synced,
+    } = connection;
+    let device = Device::new(device);
     // The kernel asks ACLs, and leaves the umask to them, where it is to hold users to their permissions.
     if let Err(error) = device.shake_hands(options.access.default_permissions) {
+        // An unmount waits for the server as long as that has a connection.
+        drop(device);
         let _ = unmounter.detach();
         // The error that matters is that of the connection.
         let _ = fs.close();
@@ -82,16 +101,19 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
     }
     let workers = options.threads.max(1);
     let channels = device.channels(workers, connect::open_device);
-    let volume = Volume::new(fs, is_writable);
+    let is_idle_committed = is_writable && options.idle_commits && synced != Synced::All;
+    let idle = is_idle_committed.then(|| Arc::new(Idle::new()));
+    let volume = Volume::new(fs, is_writable, synced.clone(), idle.clone());
     if let Some(channel) = channels.first() {
         let channel = Arc::clone(channel);
         volume.tell_of_stale(move |ino| channel.invalidate_attributes(ino));
     }
-    let session = Session::new(volume, workers, options.destroy_timeout);
+    let session = Session::new(volume, workers, options.destroy_timeout, idle);
     Ok(Mounted {
         session: Arc::new(session),
         channels,
         unmounter,
+        synced,
     })
 }
 
@@ -100,6 +122,28 @@ impl Mounted {
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
+    }
+
+    /// What makes changes durable on it.
+    #[must_use]
+    pub fn synced(&self) -> &Synced {
+        &self.synced
+    }
+
+    /// Takes a mount that was never served away from its directory; the image stays as it is.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn abandon(self) -> Result<(), MountError> {
+        let Mounted {
+            session,
+            channels,
+            unmounter,
+            ..
+        } = self;
+        // An unmount waits for the server as long as that has a connection.
+        drop((session, channels));
+        unmounter.detach()
     }
 
     /// Has it reported when the mount stops accepting changes, by the thread that meets the cause: the hook takes no
@@ -129,6 +173,7 @@ impl Mounted {
         }
         // One worker is enough to serve, as with `threads=1`.
         let refused = refused.filter(|_| started == 0);
+        session.commit_when_idle();
         let ended = session.end();
         refused.map_or(ended, |error| Err(ServeError::Connection(error)))
     }

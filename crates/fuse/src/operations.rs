@@ -123,6 +123,8 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn write(&self, ino: Ino, offset: u64, bytes: &[u8], caller: Caller) -> Answer<usize>;
     /// Makes a file durable, and tells a handle once of a write that failed before; a directory has no handle.
     fn sync(&self, ino: Ino, handle: Option<u64>, data_only: bool) -> Answer<()>;
+    /// Notes that something may have been changed.
+    fn changed(&self);
     /// Makes all that was changed before durable.
     fn sync_all(&self) -> Answer<()>;
     /// Lists a directory from a cookie on, until `take` says that it takes no more; what it refused is not known.

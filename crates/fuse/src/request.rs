@@ -89,6 +89,29 @@ pub(crate) enum Operation<'a> {
     Unknown,
 }
 
+impl Operation<'_> {
+    /// Whether it may change the image.
+    pub(crate) fn is_change(&self) -> bool {
+        use Operation as Op;
+        matches!(
+            self,
+            Op::SetAttr(_)
+                | Op::Symlink { .. }
+                | Op::MkNod(..)
+                | Op::MkDir(..)
+                | Op::Unlink(_)
+                | Op::RmDir(_)
+                | Op::Rename { .. }
+                | Op::Link { .. }
+                | Op::Create(..)
+                | Op::Write(..)
+                | Op::SetXattr { .. }
+                | Op::RemoveXattr(_)
+                | Op::Ioctl(..)
+        )
+    }
+}
+
 /// The nodes of one batch of FORGETs, and how many lookups of each are taken back.
 #[derive(Debug)]
 pub(crate) struct Forgotten<'a>(&'a [u8]);

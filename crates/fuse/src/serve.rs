@@ -183,6 +183,7 @@ impl Server {
         buf: &mut [u8],
     ) -> Outcome {
         use Operation as Op;
+        let is_change = request.operation.is_change();
         let asked = Asked {
             operations,
             node: request.node,
@@ -234,6 +235,9 @@ impl Server {
             Op::Seek(seek) => asked.seek(&seek),
             other => asked.name(other),
         }
+        if is_change {
+            operations.changed();
+        }
         Outcome::Next
     }
 
@@ -266,6 +270,7 @@ impl Server {
                 checked(what.len)?;
                 operations.allocate(ino, handle, what, caller)
             });
+            operations.changed();
             reply.empty(allocated);
         });
     }
@@ -290,6 +295,7 @@ impl Server {
                 };
                 operations.copy(what, caller)
             });
+            operations.changed();
             reply_written(copied, reply);
         });
     }

@@ -19,7 +19,9 @@ use lanefs::Stopped;
 use sync::clock::{self, Duration};
 use sync::{Arc, CachePadded, Condvar, Mutex, Rank, thread};
 
+use crate::idle::Idle;
 use crate::mount::ServeError;
+use crate::operations::Operations;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::serve::{Outcome, Server};
@@ -33,8 +35,10 @@ type Lane = CachePadded<Mutex<Option<Arc<Volume>>>>;
 pub(crate) struct Session {
     server: Server,
     waiters: Arc<Waiters>,
-    /// One a worker. [served]
+    /// One a worker, and the last for the thread of `idle`. [served]
     lanes: Vec<Lane>,
+    /// Where changes are committed when nothing follows them.
+    idle: Option<Arc<Idle>>,
     /// How long the kernel waits for the image to be closed when it unmounts.
     patience: Duration,
     /// [leaf]
@@ -65,14 +69,20 @@ enum Closing {
 
 impl Session {
     /// A session for this many workers, at least one.
-    pub(crate) fn new(volume: Volume, workers: usize, patience: Duration) -> Session {
+    pub(crate) fn new(
+        volume: Volume,
+        workers: usize,
+        patience: Duration,
+        idle: Option<Arc<Idle>>,
+    ) -> Session {
         let waiters = Arc::new(Waiters::new(workers));
         let volume = Arc::new(volume);
         let lane = || CachePadded::new(Mutex::new(Rank::Served, Some(Arc::clone(&volume))));
         Session {
             server: Server::new(Arc::clone(&waiters)),
             waiters,
-            lanes: (0..workers).map(|_| lane()).collect(),
+            lanes: (0..=workers).map(|_| lane()).collect(),
+            idle,
             patience,
             state: Mutex::new(
                 Rank::Leaf,
@@ -125,6 +135,25 @@ impl Session {
             self.state.lock().working -= 1;
         }
         started.map(drop)
+    }
+
+    /// Starts the thread that commits when nothing has changed for a moment, where one is wanted. Where the system
+    /// gives no thread, the commit interval is the limit.
+    pub(crate) fn commit_when_idle(self: &Arc<Session>) {
+        let Some(idle) = self.idle.clone() else {
+            return;
+        };
+        let session = Arc::clone(self);
+        let committer = thread::Builder::new().name("lanefs-idle".into());
+        let _started = committer.spawn(move || {
+            idle.commit_when_quiet(|| {
+                let lane = session.lanes.last().map(|lane| lane.lock());
+                if let Some(volume) = lane.as_ref().and_then(|lane| lane.as_ref()) {
+                    // A failure stops the mount, which is reported as such.
+                    let _ = volume.sync_all();
+                }
+            });
+        });
     }
 
     /// Answers one request that a worker has read.
@@ -191,6 +220,9 @@ impl Session {
     }
 
     fn close_volume(&self) -> Result<(), ServeError> {
+        if let Some(idle) = &self.idle {
+            idle.end();
+        }
         let mut last = None;
         for lane in &self.lanes {
             last = lane.lock().take().or(last);

@@ -8,6 +8,7 @@
 //! | `lanefs.there` | `NAME=WORDS`, a line each: the same in words, where numbers are a range |
 //! | `lanefs.counters` | `NAME VALUE`, a line each: what was counted since the mount |
 //! | `lanefs.state` | `writing`, `read-only`, or three lines: `stopped`, seconds since 1970, the first cause |
+//! | `lanefs.sync` | `all`, or two lines: `fsync only`, why |
 //! | `lanefs.NAME` | the form of one mechanism; setting it switches |
 //!
 //! Only root and who mounted may switch. Takes no lock; nothing of it is on disk.
@@ -15,6 +16,7 @@
 use lanefs::{InodeFs, Stopped, VariantError, Variants};
 use rustix::io::Errno;
 
+use crate::connect::Synced;
 use crate::operations::{Answer, Caller};
 
 const PREFIX: &[u8] = b"lanefs.";
@@ -25,7 +27,7 @@ pub(crate) fn name(attribute: &[u8]) -> Option<&str> {
 }
 
 /// The value of an attribute.
-pub(crate) fn read(fs: &InodeFs, name: &str) -> Answer<Vec<u8>> {
+pub(crate) fn read(fs: &InodeFs, name: &str, synced: &Synced) -> Answer<Vec<u8>> {
     let forms = fs.variants();
     let mut options = forms.options();
     let text = match name {
@@ -33,6 +35,10 @@ pub(crate) fn read(fs: &InodeFs, name: &str) -> Answer<Vec<u8>> {
             .map(|(name, value)| format!("{name}={value}\n"))
             .collect(),
         "state" => state(fs),
+        "sync" => match synced {
+            Synced::All => "all\n".to_owned(),
+            Synced::FsyncOnly(why) => format!("fsync only\n{why}\n"),
+        },
         "choices" => Variants::choices()
             .map(|(name, values)| format!("{name}={}\n", values.join(",")))
             .collect(),

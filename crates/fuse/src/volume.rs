@@ -8,10 +8,12 @@ use lanefs::{
 };
 use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::io::Errno;
-use sync::OnceLock;
+use sync::{Arc, OnceLock};
 
 use crate::callers::{SET_GID, costs_set_gid, is_privileged_or_in};
+use crate::connect::Synced;
 use crate::handles::Handles;
+use crate::idle::Idle;
 use crate::lookups::Lookups;
 use crate::operations::{
     Allocation, Answer, Caller, Copy, Kind, Listed, Named, New, Opening, Operations, Setting,
@@ -36,6 +38,10 @@ pub(crate) struct Volume {
     handles: Handles,
     /// Tells the kernel that what it knows of an inode's attributes is old. [set once, before the first request]
     on_stale: OnceLock<Box<OnStale>>,
+    /// What makes changes durable.
+    synced: Synced,
+    /// Told of changes, where they are committed when nothing follows them.
+    idle: Option<Arc<Idle>>,
 }
 
 /// Told of an inode of which the kernel knows old attributes.
@@ -47,13 +53,20 @@ fn errno(error: FsError) -> Errno {
 }
 
 impl Volume {
-    pub(crate) fn new(fs: Fs, is_writable: bool) -> Volume {
+    pub(crate) fn new(
+        fs: Fs,
+        is_writable: bool,
+        synced: Synced,
+        idle: Option<Arc<Idle>>,
+    ) -> Volume {
         Volume {
             fs,
             is_writable,
             lookups: Lookups::new(),
             handles: Handles::new(),
             on_stale: OnceLock::new(),
+            synced,
+            idle,
         }
     }
 
@@ -386,6 +399,12 @@ impl Operations for Volume {
         synced.map_err(errno)
     }
 
+    fn changed(&self) {
+        if let Some(idle) = &self.idle {
+            idle.changed();
+        }
+    }
+
     fn sync_all(&self) -> Answer<()> {
         match self.is_writable {
             true => self.fs.inodes().sync().map_err(errno),
@@ -437,7 +456,7 @@ impl Operations for Volume {
 
     fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
         if let Some(name) = tuning::name(name).filter(|_| ino == Ino::ROOT) {
-            return tuning::read(self.fs.inodes(), name);
+            return tuning::read(self.fs.inodes(), name, &self.synced);
         }
         self.fs.inodes().xattr(ino, name).map_err(errno)
     }

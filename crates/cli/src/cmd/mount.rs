@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fuse::{MountError, Mounted, Options, Unmounter};
+use fuse::{MountError, Mounted, Options, Synced, Unmounter};
 use lanefs::{Atime, Stopped};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -52,6 +52,11 @@ const STOPPED: u8 = b'!';
   noload               do not use the journal. With ro: leave out what is only in it. Otherwise
                        the image must be clean, and a crash leaves it to e2fsck
   commit=SECONDS       how long a change may be in memory only (default 5)
+  fuseblk, nofuseblk   mount with a block device for the kernel, so that sync(1) and umount(8) wait
+                       until all is written, or without (default: with one, if root mounts and the
+                       host has a loop device free)
+  destroy_timeout=SECONDS
+                       how long umount(8) then waits for a device that does not answer (default 30)
   errors=continue|remount-ro|panic
                        what to do when the image turns out to be corrupt (panic: change nothing
                        more, at once)
@@ -242,20 +247,34 @@ impl Args {
         let is_writable = held.is_some();
         options.access.read_only |= !is_writable;
         options.access.no_atime = settings.open.atime == Atime::Never;
-        if let Some(threads) = settings.threads {
-            options.threads = threads;
-        }
+        options.threads = settings.threads.unwrap_or(options.threads);
+        options.block_device = settings.block_device;
+        options.idle_commits = settings.idle_commits;
+        options.destroy_timeout = settings.destroy_timeout.unwrap_or(options.destroy_timeout);
+        let left = fuse::mounts_of(Path::new(&options.source));
         let mounted = fuse::mount(fs, &self.directory, &options)
             .map_err(|error| explained(&self.directory, &error).status(MOUNT_FAILED))?;
         // A mount that fails has changed nothing; nobody is answered before this.
-        if let Some(held) = held {
-            let released = held.release();
-            released.map_err(|error| {
-                // The directory is not to stay behind; why it failed says more than whether this does.
-                let _ = mounted.unmounter().detach();
-                let failure = Failure::new(error).at(self.image.display());
-                failure.status(MOUNT_FAILED)
-            })?;
+        if let Some(held) = held
+            && let Err(error) = held.release()
+        {
+            // The directory is not to stay behind; why it failed says more than whether this does.
+            let _ = mounted.abandon();
+            let failure = Failure::new(error).at(self.image.display());
+            return Err(failure.status(MOUNT_FAILED));
+        }
+        if let Synced::FsyncOnly(why) = mounted.synced()
+            && is_writable
+        {
+            context.note(format_args!(
+                "sync(1) does not reach this mount, only fsync does: {why}"
+            ));
+        }
+        for mount in left {
+            let directory = mount.directory.display();
+            context.note(format_args!(
+                "a mount of this image whose server has ended is still at {directory}: umount {directory}"
+            ));
         }
         if !is_writable && !settings.access.read_only {
             let shown = self.image.display();
@@ -272,6 +291,11 @@ fn explained(directory: &Path, error: &MountError) -> Failure {
     let failure = Failure::new(error);
     match error {
         MountError::NoFuse => failure.hint("load it: modprobe fuse"),
+        MountError::Dead(directory) => {
+            failure.hint(format!("unmount it: umount {}", directory.display()))
+        }
+        MountError::NoBlockDevice(_) => failure
+            .hint("without -o fuseblk it is mounted all the same; sync(1) then does not reach it"),
         MountError::NoHelper => failure.hint("install the package fuse3, or mount as root"),
         MountError::Helper(text) if text.contains("user_allow_other") => {
             failure.hint("an administrator allows it in /etc/fuse.conf; or leave out allow_other")

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fuse::Access;
+use fuse::{Access, BlockDevice};
 use lanefs::{Atime, DataMode, MountOptions, ReplayPolicy, Variants};
 
 use crate::args::parse_size;
@@ -12,6 +12,8 @@ use crate::failure::Failure;
 const USAGE: u8 = 1;
 /// How long a change may be only in memory, as for ext4; `commit=0` asks for it too.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+/// The longest that an unmount can be let wait, in seconds: a day.
+const DESTROY_TIMEOUT_MAX: u64 = 86_400;
 /// The most threads that make sense to ask for.
 const THREADS_MAX: usize = 1024;
 /// Bytes of memory that an inode is reckoned with: some 900, and its share of the table.
@@ -43,6 +45,12 @@ pub struct Settings {
     pub access: Access,
     /// How many threads answer, if said.
     pub threads: Option<usize>,
+    /// Whether the kernel is to have a block device for the mount.
+    pub block_device: BlockDevice,
+    /// Whether to commit when nothing has changed for a moment, where sync(1) does not reach the mount.
+    pub idle_commits: bool,
+    /// How long an unmount waits until the image is closed, if said.
+    pub destroy_timeout: Option<Duration>,
 }
 
 impl Settings {
@@ -59,6 +67,9 @@ impl Settings {
             },
             access: Access::default(),
             threads: None,
+            block_device: BlockDevice::default(),
+            idle_commits: true,
+            destroy_timeout: None,
         };
         let words = lists.into_iter().flat_map(|list| list.split(','));
         for word in words.filter(|word| !word.is_empty()) {
@@ -92,6 +103,7 @@ impl Settings {
             "noload" | "norecovery" => self.open.journal = ReplayPolicy::Ignore,
             "commit" => {
                 let seconds: u32 = number(name, value)?;
+                self.idle_commits = false;
                 let interval = Duration::from_secs(seconds.into());
                 self.open.commit_interval = match interval.is_zero() {
                     true => Some(COMMIT_INTERVAL),
@@ -111,6 +123,9 @@ impl Settings {
                 self.threads = Some(threads);
                 return Ok(());
             }
+            "destroy_timeout" => return self.take_destroy_timeout(value),
+            "fuseblk" => self.block_device = BlockDevice::Always,
+            "nofuseblk" => self.block_device = BlockDevice::Never,
             known if known.ends_with("_cache") => return self.take_memory(name, value),
             "discard" | "nodiscard" => self.open.discard = Some(name == "discard"),
             "grpid" | "bsdgroups" => self.open.bsd_groups = Some(true),
@@ -145,6 +160,17 @@ impl Settings {
             _ => return Err(unknown(name)),
         }
         no_value(name, value)
+    }
+
+    fn take_destroy_timeout(&mut self, value: Option<&str>) -> Result<(), Failure> {
+        let seconds: u64 = number("destroy_timeout", value)?;
+        if !(1..=DESTROY_TIMEOUT_MAX).contains(&seconds) {
+            return Err(wrong(format!(
+                "destroy_timeout={seconds}: expected 1 to {DESTROY_TIMEOUT_MAX}"
+            )));
+        }
+        self.destroy_timeout = Some(Duration::from_secs(seconds));
+        Ok(())
     }
 
     /// What memory there is for.

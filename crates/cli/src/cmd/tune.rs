@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::epoch;
 use crate::failure::Failure;
 use crate::json::{self, Object};
-use crate::mount_state::State;
+use crate::mount_state::{State, sync_of};
 use crate::open::{cannot_read, held, open_fs, place_for_writing};
 
 /// Bytes that the longest attribute of a mount may have.
@@ -24,13 +24,15 @@ const ATTRIBUTE_BYTES: usize = 1 << 16;
 
 /// What a mount's state is called.
 const STATE: &str = "state";
+/// What makes changes on a mount durable is called.
+const SYNC: &str = "sync";
 
 /// Show and change settings of a mounted file system, or of an image's superblock
 ///
 /// On the directory of a mount by lanefs: the form of each mechanism, which root and the user who mounted it
-/// can change at any time; its state (writing, read-only, or stopped, since when and why); and counters. On
-/// an image that is not in use: settings of the superblock that tune2fs changes, too; several changes are one
-/// write.
+/// can change at any time; its state (writing, read-only, or stopped, since when and why); what makes changes
+/// durable (sync: all, or fsync only, and why); and counters. On an image that is not in use: settings of the
+/// superblock that tune2fs changes, too; several changes are one write.
 #[derive(clap::Args)]
 #[command(
     after_help = "Of an image: label, errors, reserved_percent, reserved_blocks, reserved_uid, reserved_gid,
@@ -83,6 +85,11 @@ impl Args {
                 forms.extend(State::of(&self.place).map(|state| Shown {
                     name: STATE.to_owned(),
                     value: state.to_string(),
+                    values: String::new(),
+                }));
+                forms.extend(sync_of(&self.place).map(|value| Shown {
+                    name: SYNC.to_owned(),
+                    value,
                     values: String::new(),
                 }));
                 ("mount", forms, counters)
@@ -161,10 +168,10 @@ impl Args {
 
     fn object(&self, all: &[Shown], counted: &[(String, u64)]) -> Value {
         let mut values = Object::new();
-        let mut state = None;
+        let mut of_mount = Vec::new();
         for shown in all {
-            if self.place.is_dir() && shown.name == STATE {
-                state = Some(shown.value.clone());
+            if self.place.is_dir() && [STATE, SYNC].contains(&&*shown.name) {
+                of_mount.push((shown.name.clone(), shown.value.clone()));
                 continue;
             }
             values.insert(shown.name.clone(), shown.value.clone().into());
@@ -173,8 +180,8 @@ impl Args {
         let place = self.place.to_string_lossy().into_owned();
         object.insert("place".into(), place.into());
         object.insert("values".into(), values.into());
-        if let Some(state) = state {
-            object.insert(STATE.into(), state.into());
+        for (name, value) in of_mount {
+            object.insert(name, value.into());
         }
         if self.place.is_dir() {
             let mut counters = Object::new();

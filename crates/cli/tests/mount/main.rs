@@ -3,6 +3,7 @@
 //! The ignored tests are long runs, or need programs from elsewhere: `cargo xtask suites` runs them, and docs/suites.md
 //! says what they found.
 
+mod anchors;
 mod basics;
 mod caches;
 mod endings;

@@ -6,6 +6,7 @@ use sync::{Mutex, Rank};
 use zerocopy::IntoBytes;
 
 use super::*;
+use crate::connect::Synced;
 use crate::reply::Channel;
 use crate::request::parse;
 use crate::volume::Volume;
@@ -133,7 +134,12 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
     drop(device);
     let count = std::env::var("LANEFS_HOSTILE_REQUESTS");
     let count = count.map_or(REQUESTS, |count| count.parse().unwrap());
-    let volume = Arc::new(Volume::new(Fs::open_for_writing(&path).unwrap(), true));
+    let volume = Arc::new(Volume::new(
+        Fs::open_for_writing(&path).unwrap(),
+        true,
+        Synced::All,
+        None,
+    ));
     let waiters = Arc::new(Waiters::new(1));
     let server = Server::new(Arc::clone(&waiters));
     let answers = Arc::new(Counted(Mutex::new(Rank::Leaf, Vec::new())));
