@@ -21,6 +21,7 @@ mod pipe;
 mod probe;
 mod resolve;
 mod scan;
+mod spool;
 mod stream;
 mod table;
 mod tar;
@@ -30,6 +31,7 @@ mod walk;
 pub mod xattrs;
 
 pub use error::SourceError;
+pub use oci::is_image_directory;
 pub use options::{Input, Options, Place};
 pub use origin::{DataSink, FileReader, Nearby, SinkError};
 pub use scan::{reads_once, scan, scan_streaming};

@@ -24,8 +24,9 @@ use crate::progress::{Bar, human_bytes};
 #[derive(Args)]
 #[command(override_usage = "lanefs build [OPTIONS] SOURCE[:/PATH]... IMAGE")]
 pub struct BuildArgs {
-    /// Each source is a directory, a tar (plain, gz, zst, xz; - for stdin), an OCI layout or archive, or a docker-save
-    /// tar, with `:/PATH` for the directory in the image that it becomes; the last is the image to write
+    /// Each source is a directory, a tar (plain, gz, zst, xz; - for stdin), or a container image (an OCI layout or what
+    /// docker save writes, as a directory or a tar), with `:/PATH` for the directory in the image that it becomes; the
+    /// last is the image to write
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... IMAGE")]
     paths: Vec<OsString>,
     /// `auto` (what is needed, and at least 5% and 4 MiB free), `min` (the smallest that fits), `auto+SIZE`, `auto+N%`
@@ -47,9 +48,13 @@ pub struct BuildArgs {
     /// Choose an image of a multi-platform OCI index
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
     platform: Option<String>,
-    /// Choose one of several container images: a tag, name or digest
+    /// Choose one of several container images: a tag, name, digest or `NAME@DIGEST`
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
+    /// The most space in TMPDIR for a container image that is compressed or comes through a pipe [default: half of the
+    /// free space there]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    spool: Option<u64>,
     /// Overwrite a file system, partition table or other content on a block device
     #[arg(short = 'F', long)]
     force: bool,
@@ -74,7 +79,7 @@ fn has_directory(sources: &[OsString]) -> bool {
     sources
         .iter()
         .any(|source| match Input::parse(source).place {
-            Place::Path(path) => path.is_dir() && !path.join("oci-layout").exists(),
+            Place::Path(path) => path.is_dir() && !build::is_image_directory(&path),
             Place::Stdin => false,
         })
 }
@@ -174,6 +179,7 @@ impl BuildArgs {
                 file_contexts: self.file_contexts.clone(),
                 platform: self.platform.clone(),
                 image: self.image.clone(),
+                spool: self.spool,
                 ..SourceOptions::default()
             },
             mkfs,

@@ -6,6 +6,7 @@ mod build;
 mod change;
 mod check;
 mod cli_page;
+mod containers;
 mod copy_modes;
 mod damaged;
 mod disks;

@@ -38,8 +38,6 @@ pub(super) struct Apply<'a> {
     pending: Vec<(Vec<u8>, Vec<u8>)>,
     /// Bytes of names in the two.
     held: usize,
-    /// Whether all names so far are those of an OCI or docker-save image, and one that is always there was seen.
-    image: (bool, bool),
 }
 
 /// Prefix of names that say what a layer removes.
@@ -69,7 +67,6 @@ impl<'a> Apply<'a> {
             hidden: HashMap::default(),
             pending: Vec::new(),
             held: 0,
-            image: (true, false),
         }
     }
 
@@ -106,34 +103,64 @@ impl<'a> Apply<'a> {
     /// Makes the links that wait for their target.
     ///
     /// # Errors
-    /// Names a link whose target never came.
-    pub(super) fn finish(mut self) -> Result<bool, (Vec<u8>, String)> {
-        self.make_pending()?;
-        Ok(self.image == (true, true))
+    /// Names a link whose target never came; all others are made.
+    pub(super) fn finish(mut self) -> Result<(), (Vec<u8>, String)> {
+        self.make_pending()
     }
 
+    /// Whether something is at `path`.
+    pub(super) fn holds(&mut self, path: &[u8]) -> bool {
+        self.builder.find_from(self.base, path).is_some()
+    }
+
+    /// Makes the links that wait for their target, each after those that its target waits for.
     fn make_pending(&mut self) -> Result<(), (Vec<u8>, String)> {
-        for (path, target) in std::mem::take(&mut self.pending) {
-            let wrong = |problem| (path.clone(), problem);
-            // What came later under that name stays.
-            if self.builder.find_from(self.base, &path).is_some() {
-                continue;
+        let pending = std::mem::take(&mut self.pending);
+        // Of several links of one name the last counts.
+        let numbers: HashMap<&[u8], usize> = pending
+            .iter()
+            .enumerate()
+            .map(|(number, (path, _))| (&**path, number))
+            .collect();
+        let mut begun = vec![false; pending.len()];
+        let mut made = Ok(());
+        let mut chain = Vec::new();
+        for number in numbers
+            .values()
+            .copied()
+            .collect::<std::collections::BTreeSet<_>>()
+        {
+            chain.push(number);
+            while let Some(&last) = chain.last() {
+                let (path, target) = &pending[last];
+                let first_time = !std::mem::replace(&mut begun[last], true);
+                match numbers.get(&**target) {
+                    Some(next) if first_time && !begun[*next] => chain.push(*next),
+                    _ => {
+                        chain.pop();
+                        let link = self.make_link(path, target);
+                        made = made.and(link.map_err(|problem| (path.clone(), problem)));
+                    }
+                }
             }
-            let Some(node) = self.target(&target) else {
-                return Err(wrong(format!(
-                    "it is a hard link to `{}`, which is not there",
-                    target.escape_ascii()
-                )));
-            };
-            let (parent, name) = split(&path);
-            let parent = self
-                .builder
-                .directory_from(self.base, parent)
-                .map_err(wrong)?;
-            self.link(parent, name, &target, node)
-                .map_err(|problem| (path.clone(), problem))?;
         }
-        Ok(())
+        made
+    }
+
+    /// Makes a link that waited, unless something came later under its name.
+    fn make_link(&mut self, path: &[u8], target: &[u8]) -> Result<(), String> {
+        if self.builder.find_from(self.base, path).is_some() {
+            return Ok(());
+        }
+        let Some(node) = self.target(target) else {
+            return Err(format!(
+                "it is a hard link to `{}`, which is not there",
+                target.escape_ascii()
+            ));
+        };
+        let (parent, name) = split(path);
+        let parent = self.builder.directory_from(self.base, parent)?;
+        self.link(parent, name, target, node)
     }
 
     /// The file that a hard link to `target` names.
@@ -220,12 +247,16 @@ impl<'a> Apply<'a> {
 
     fn hard_link(&mut self, path: Vec<u8>, target: &[u8]) -> Result<(), Stop> {
         let target = clean(target)?;
+        let (parent, name) = split(&path);
         let Some(node) = self.target(&target) else {
             self.hold(path.len() + target.len())?;
+            // What has the name is replaced now; what gets it later replaces the link.
+            if let Some(parent) = self.builder.existing_directory(self.base, parent) {
+                self.builder.remove(parent, name);
+            }
             self.pending.push((path, target));
             return Ok(());
         };
-        let (parent, name) = split(&path);
         let parent = self.directory(parent)?;
         Ok(self.link(parent, name, &target, node)?)
     }
@@ -312,8 +343,6 @@ fn refused(error: super::origin::SinkError) -> Stop {
 impl Visitor for Apply<'_> {
     fn entry(&mut self, entry: Entry) -> Result<bool, Stop> {
         let path = clean(&entry.path)?;
-        self.image.0 = self.image.0 && is_image_name(&path);
-        self.image.1 |= path == b"manifest.json" || path == b"index.json";
         if path.is_empty() {
             if !matches!(entry.what, What::Directory) {
                 return Err("an entry without a name is not a directory".into());

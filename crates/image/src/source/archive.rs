@@ -14,8 +14,11 @@ use super::apply::{Apply, Replay};
 use super::builder::Builder;
 use super::error::SourceError;
 use super::exclude::Excludes;
+use super::oci::{Access, Blobs, Recognized, Recognizer};
+use super::options::Place;
 use super::origin::{Archive, DataSink, Source};
 use super::pipe::{self, Pipe};
+use super::spool::Spool;
 use super::stream::{Compression, FileStream, Stream, with_thread};
 use super::tar::{self, Ending, Rules, Visitor};
 use super::tree::{DataKind, SourceId, Tree, halves};
@@ -49,14 +52,22 @@ fn problem(archive: &str, problem: String) -> SourceError {
     }
 }
 
-/// Opens the archive at `path`.
-pub(super) fn open<'c>(path: &Path, cancel: &'c AtomicBool) -> Result<Opened<'c>, SourceError> {
-    let file = pipe::open(path).map_err(io("open", path))?;
-    opened(file, path, cancel)
+/// Opens the archive at `place`.
+pub(super) fn opened_at<'c>(
+    place: &Place,
+    cancel: &'c AtomicBool,
+) -> Result<Opened<'c>, SourceError> {
+    match place {
+        Place::Path(path) => {
+            let file = pipe::open(path).map_err(io("open", path))?;
+            opened(file, path, cancel)
+        }
+        Place::Stdin => stdin(cancel),
+    }
 }
 
 /// Opens standard input.
-pub(super) fn stdin(cancel: &AtomicBool) -> Result<Opened<'_>, SourceError> {
+fn stdin(cancel: &AtomicBool) -> Result<Opened<'_>, SourceError> {
     let path = Path::new("standard input");
     let fd = std::io::stdin()
         .as_fd()
@@ -184,18 +195,22 @@ fn check_first(stream: &mut dyn Stream, label: &str) -> Result<(), SourceError> 
 const EXT_MAGIC: (usize, [u8; 2]) = (1080, [0x53, 0xEF]);
 
 impl Archive {
+    /// Its bytes as they are stored.
+    fn bytes(&self) -> Range {
+        Range {
+            file: Arc::clone(&self.file),
+            at: self.start,
+            left: self.len,
+        }
+    }
+
     /// Reads all entries.
     pub(super) fn read(&self, visitor: &mut dyn Visitor) -> Result<Ending, SourceError> {
         if self.compression == Compression::None {
             let mut stream = FileStream::new(Arc::clone(&self.file), self.start, self.len);
             return tar::read(&mut stream, &self.label, self.rules, visitor);
         }
-        let bytes = Range {
-            file: Arc::clone(&self.file),
-            at: self.start,
-            left: self.len,
-        };
-        with_thread(bytes, self.compression, |stream| {
+        with_thread(self.bytes(), self.compression, |stream| {
             check_first(stream, &self.label)?;
             tar::read(stream, &self.label, self.rules, visitor)
         })
@@ -219,74 +234,131 @@ impl Read for Range {
     }
 }
 
-/// Adds the tar archive `opened` at directory `at`. With a sink, data that can't be read at its place goes there.
+/// How an archive is added.
+pub(super) struct Adding<'a> {
+    /// The directory that its root becomes.
+    pub(super) at: u32,
+    pub(super) excludes: &'a Excludes,
+    /// The most bytes of it that are kept while it is read.
+    pub(super) spool: Option<u64>,
+}
+
+/// Adds the tar archive `opened`. With a sink, data that can't be read at its place goes there. A container image is
+/// returned, and nothing of it was added.
 pub(super) fn add<'a>(
     opened: Opened<'_>,
     builder: &'a mut Builder,
-    at: u32,
-    excludes: &'a Excludes,
+    adding: &'a Adding<'_>,
     sink: Option<&'a mut (dyn DataSink + 'a)>,
-) -> Result<(), SourceError> {
+) -> Result<Option<Blobs>, SourceError> {
     match opened {
-        Opened::File(archive) => {
-            let label = archive.label.clone();
-            let compressed = archive.compression != Compression::None;
-            let streamed = compressed && sink.is_some();
-            let source = if streamed {
-                Source::Spent
-            } else {
-                Source::Archive(archive.clone())
-            };
-            let source = builder
-                .add_source(source)
-                .map_err(|text| problem(&label, text))?;
-            let apply = Apply::new(builder, at, source, excludes).streaming(sink);
-            let mut apply = if compressed {
-                apply
-            } else {
-                apply.in_place(archive.start)
-            };
-            let ending = archive.read(&mut apply)?;
-            finish(apply, ending, &label)
+        Opened::File(archive) if archive.compression == Compression::None => {
+            add_plain(&archive, builder, adding)
         }
+        Opened::File(archive) if sink.is_none() => add_compressed(&archive, builder, adding),
+        Opened::File(archive) => {
+            let bytes = archive.bytes();
+            add_once(
+                bytes,
+                (archive.compression, &archive.label),
+                builder,
+                adding,
+                sink,
+            )
+        }
+        Opened::Pipe(_, _, label) if sink.is_none() => Err(SourceError::Usage(format!(
+            "{label} is a pipe, which can be read only once, and this needs to read it twice"
+        ))),
         Opened::Pipe(bytes, compression, label) => {
-            let Some(sink) = sink else {
-                return Err(SourceError::Usage(format!(
-                    "{label} is a pipe, which can be read only once, and this needs to read it twice"
-                )));
-            };
-            let source = builder
-                .add_source(Source::Spent)
-                .map_err(|text| problem(&label, text))?;
-            let mut apply = Apply::new(builder, at, source, excludes).streaming(Some(sink));
-            let ending = with_thread(bytes, compression, |stream: &mut dyn Stream| {
-                check_first(stream, &label)?;
-                tar::read(stream, &label, Rules::Strict, &mut apply)
-            })?;
-            finish(apply, ending, &label)
+            add_once(bytes, (compression, &label), builder, adding, sink)
         }
     }
 }
 
+/// Adds a file, whose data are read at their places.
+fn add_plain(
+    archive: &Archive,
+    builder: &mut Builder,
+    adding: &Adding<'_>,
+) -> Result<Option<Blobs>, SourceError> {
+    let source = add_source(builder, Source::Archive(archive.clone()), &archive.label)?;
+    let apply = Apply::new(builder, adding.at, source, adding.excludes).in_place(archive.start);
+    let spool = Spool::new(Some(0));
+    let mut recognizer = Recognizer::new(apply, &archive.label, Access::InPlace, spool);
+    let read = archive.read(&mut recognizer);
+    let file = (Arc::clone(&archive.file), archive.start);
+    match recognizer.finish(read, Some(file))? {
+        Recognized::Image(image) => Ok(Some(image)),
+        Recognized::Plain | Recognized::ImageNotKept => Ok(None),
+    }
+}
+
+/// Adds a compressed file, whose data are read again later.
+fn add_compressed(
+    archive: &Archive,
+    builder: &mut Builder,
+    adding: &Adding<'_>,
+) -> Result<Option<Blobs>, SourceError> {
+    let source = add_source(builder, Source::Archive(archive.clone()), &archive.label)?;
+    let mut known = false;
+    loop {
+        let apply = Apply::new(builder, adding.at, source, adding.excludes);
+        let spool = Spool::new(adding.spool);
+        let mut recognizer = Recognizer::new(apply, &archive.label, Access::Again, spool);
+        if known {
+            recognizer = recognizer.for_image();
+        }
+        let read = archive.read(&mut recognizer);
+        match recognizer.finish(read, None)? {
+            Recognized::Plain => return Ok(None),
+            Recognized::Image(image) => return Ok(Some(image)),
+            Recognized::ImageNotKept if known => {
+                return Err(problem(
+                    &archive.label,
+                    "the archive changed while it was read".into(),
+                ));
+            }
+            Recognized::ImageNotKept => known = true,
+        }
+    }
+}
+
+/// Adds what is read once, whose data go to the sink meanwhile.
+fn add_once<'a>(
+    bytes: impl Read + Send,
+    (compression, label): (Compression, &str),
+    builder: &'a mut Builder,
+    adding: &'a Adding<'_>,
+    sink: Option<&'a mut (dyn DataSink + 'a)>,
+) -> Result<Option<Blobs>, SourceError> {
+    let source = add_source(builder, Source::Spent, label)?;
+    let apply = Apply::new(builder, adding.at, source, adding.excludes).streaming(sink);
+    let mut recognizer = Recognizer::new(apply, label, Access::Once, Spool::new(adding.spool));
+    let read = with_thread(bytes, compression, |stream: &mut dyn Stream| {
+        check_first(stream, label)?;
+        tar::read(stream, label, Rules::Strict, &mut recognizer)
+    });
+    match recognizer.finish(read, None)? {
+        Recognized::Image(image) => Ok(Some(image)),
+        Recognized::Plain | Recognized::ImageNotKept => Ok(None),
+    }
+}
+
+fn add_source(builder: &mut Builder, source: Source, label: &str) -> Result<u16, SourceError> {
+    builder
+        .add_source(source)
+        .map_err(|text| problem(label, text))
+}
+
+/// Makes the links of a plain archive that wait for their targets.
 pub(super) fn finish(apply: Apply<'_>, ending: Ending, label: &str) -> Result<(), SourceError> {
     apply.builder.tree.warnings.extend(ending.warning(label));
-    let image = apply
-        .finish()
-        .map_err(|(path, text)| SourceError::Archive {
-            archive: label.into(),
-            offset: 0,
-            entry: Some(String::from_utf8_lossy(&path).into_owned()),
-            problem: text,
-        })?;
-    if image {
-        return Err(problem(
-            label,
-            "this is a container image, whose layers are read out of order: save it as a file, uncompressed, and \
-             name that, or redirect standard input from it (- < FILE)"
-                .into(),
-        ));
-    }
-    Ok(())
+    apply.finish().map_err(|(path, text)| SourceError::Archive {
+        archive: label.into(),
+        offset: 0,
+        entry: Some(String::from_utf8_lossy(&path).into_owned()),
+        problem: text,
+    })
 }
 
 impl Tree {

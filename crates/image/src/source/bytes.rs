@@ -7,78 +7,75 @@ use std::io::Write;
 use rustix::fs::MemfdFlags;
 use sync::Arc;
 
-use super::apply::Apply;
-use super::archive;
+use super::archive::{self, Adding, Opened};
 use super::builder::Builder;
 use super::contexts::Contexts;
 use super::error::SourceError;
 use super::exclude::Excludes;
-use super::oci;
-use super::origin::{Archive, Source};
-use super::stream::{Compression, Stream, decompressed};
+use super::origin::{Archive, DataSink, SinkError};
+use super::stream::Compression;
 use super::table;
-use super::tar::{self, Rules};
-use super::tree::Tree;
+use super::tar::Rules;
+use super::tree::{SourceId, Tree};
 
-/// What is decompressed at a time.
-const PIECE: usize = 64 * 1024;
+/// Bytes of an archive of an image that may be kept.
+const SPOOL: u64 = 1 << 30;
 
-struct Reading<'r> {
-    reader: Box<dyn std::io::Read + Send + 'r>,
-    buffer: Vec<u8>,
-    held: std::ops::Range<usize>,
-    position: u64,
-}
+/// A sink that wants nothing.
+struct Unwanted;
 
-impl Stream for Reading<'_> {
-    fn fill(&mut self) -> std::io::Result<&[u8]> {
-        if self.held.is_empty() {
-            self.held = 0..self.reader.read(&mut self.buffer)?;
-        }
-        Ok(&self.buffer[self.held.clone()])
+impl DataSink for Unwanted {
+    fn begin(&mut self, _: SourceId, _: u32, _: u64, _: u64) -> Result<bool, SinkError> {
+        Ok(true)
     }
 
-    fn consume(&mut self, count: usize) {
-        let count = count.min(self.held.len());
-        self.held.start += count;
-        self.position += count as u64;
+    fn data(&mut self, _: u64, _: &[u8]) -> Result<(), SinkError> {
+        Ok(())
     }
 
-    fn position(&self) -> u64 {
-        self.position
+    fn end(&mut self) -> Result<(), SinkError> {
+        Ok(())
     }
 }
 
-/// The tree of a tar archive, compressed or not.
+/// Adds `opened` to an empty tree. Whether it is an image.
+fn tree_of(
+    opened: Opened<'_>,
+    sink: Option<&mut dyn DataSink>,
+) -> Result<(Tree, bool), SourceError> {
+    let mut builder = Builder::new();
+    let excludes = Excludes::default();
+    let adding = Adding {
+        at: 0,
+        excludes: &excludes,
+        spool: Some(SPOOL),
+    };
+    let sink = sink.map(|sink| sink as &mut dyn DataSink);
+    let image = archive::add(opened, &mut builder, &adding, sink)?;
+    if let Some(image) = &image {
+        image.add(&mut builder, 0, &excludes, (None, None), 1)?;
+    }
+    let mut tree = builder.finish();
+    tree.number_xattrs();
+    Ok((tree, image.is_some()))
+}
+
+/// The tree of a tar archive, compressed or not, or of an archive of an image, as they come through a pipe.
 ///
 /// # Errors
-/// As scanning a file with these bytes.
+/// As scanning a pipe with these bytes.
 pub fn tar(bytes: &[u8]) -> Result<Tree, SourceError> {
-    let wrong = |problem| SourceError::Archive {
+    let compression = Compression::of(bytes).map_err(|problem| SourceError::Archive {
         archive: "bytes".into(),
         offset: 0,
         entry: None,
         problem,
-    };
-    let compression = Compression::of(bytes).map_err(wrong)?;
-    let mut builder = Builder::new();
-    let source = builder.add_source(Source::Spent).map_err(wrong)?;
-    let excludes = Excludes::default();
-    let mut apply = Apply::new(&mut builder, 0, source, &excludes);
-    let mut stream = Reading {
-        reader: decompressed(bytes, compression),
-        buffer: vec![0; PIECE],
-        held: 0..0,
-        position: 0,
-    };
-    let ending = tar::read(&mut stream, "bytes", Rules::Strict, &mut apply)?;
-    archive::finish(apply, ending, "bytes")?;
-    let mut tree = builder.finish();
-    tree.number_xattrs();
-    Ok(tree)
+    })?;
+    let opened = Opened::Pipe(Box::new(bytes), compression, "bytes".into());
+    tree_of(opened, Some(&mut Unwanted)).map(|(tree, _)| tree)
 }
 
-/// The tree of an uncompressed archive of an OCI layout, or of what `docker save` writes.
+/// The tree of an uncompressed archive of an OCI layout, or of what `docker save` writes, as they lie in a file.
 ///
 /// # Errors
 /// As scanning a file with these bytes; also when they are no such archive.
@@ -99,18 +96,12 @@ pub fn image(bytes: &[u8]) -> Result<Tree, SourceError> {
         label: "bytes".into(),
         rules: Rules::Strict,
     };
-    let mut builder = Builder::new();
-    match oci::in_archive(&archive)? {
-        Some(image) => image.add(&mut builder, 0, &Excludes::default(), (None, None), 1)?,
-        None => {
-            return Err(SourceError::Usage(
-                "this is not an archive of an image".into(),
-            ));
-        }
+    match tree_of(Opened::File(archive), None)? {
+        (tree, true) => Ok(tree),
+        (_, false) => Err(SourceError::Usage(
+            "this is not an archive of an image".into(),
+        )),
     }
-    let mut tree = builder.finish();
-    tree.number_xattrs();
-    Ok(tree)
 }
 
 /// The tree that an ownership table makes by itself.

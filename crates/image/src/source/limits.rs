@@ -58,3 +58,7 @@ pub const PAX_GLOBAL: usize = 64 * 1024;
 pub const STEPS: usize = 4096;
 /// What is kept of one layer of an image until it is applied.
 pub const LAYER_MEMORY: usize = 1 << 30;
+/// Data of the members of an archive that look like nothing a container image has, before it counts as a plain archive.
+pub const OTHER_BYTES: u64 = 1 << 20;
+/// Such members.
+pub const OTHER_MEMBERS: usize = 4 * LAYERS;

@@ -1,4 +1,4 @@
-//! Container images: OCI layout directories, archives of them, and what `docker save` writes.
+//! Container images: OCI layouts and what `docker save` writes, as directories and as archives.
 //!
 //! Layers are applied lowest first into one tree; whiteouts remove what lower layers put there, and file data is later
 //! taken from the winning layer only. Layers are verified and read in parallel, a few ahead of the one being applied.
@@ -6,13 +6,14 @@
 
 mod blobs;
 mod digest;
+mod directory;
 mod documents;
+mod members;
 mod platform;
+mod recognize;
 mod select;
 
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Condvar, Mutex, Rank};
@@ -23,34 +24,16 @@ use super::builder::Builder;
 use super::error::SourceError;
 use super::exclude::Excludes;
 use super::origin::{Archive, Source};
-use super::stream::{self, Compression};
-use super::tar::{Ending, Entry, Rules, Stop, Visitor};
-use blobs::Blobs;
-use digest::Digest;
+use super::stream::{Compression, with_thread};
+use super::tar::{self, Ending, Entry, Rules, Stop, Visitor};
+use digest::{Digest, Hashed, HashedStream};
 use platform::Platform;
 use select::{Asked, Layer};
 
-/// An image that was opened.
-pub(super) struct Image(Blobs);
-
-/// The image in directory `path`, if it is a layout: it has an `oci-layout`, or an `index.json` beside `blobs`. A path
-/// that ends in `/.` is always a plain directory.
-pub(super) fn in_directory(path: &Path) -> Result<Option<Image>, SourceError> {
-    let has = |name: &str| path.join(name).exists();
-    let layout = has("oci-layout") || has("index.json") && has("blobs");
-    if !layout || path.as_os_str().as_bytes().ends_with(b"/.") {
-        return Ok(None);
-    }
-    Ok(Some(Image(Blobs::in_directory(path.to_path_buf())?)))
-}
-
-/// The image in an uncompressed archive, if it is one.
-pub(super) fn in_archive(archive: &Archive) -> Result<Option<Image>, SourceError> {
-    if archive.compression != Compression::None {
-        return Ok(None);
-    }
-    Ok(Blobs::in_archive(archive)?.map(Image))
-}
+pub(super) use blobs::Blobs;
+pub(super) use directory::in_directory;
+pub use directory::is_image_directory;
+pub(super) use recognize::{Access, Recognized, Recognizer};
 
 /// All entries of a layer, and how it ends.
 type ReadLayer = (Vec<Entry>, Ending);
@@ -74,7 +57,8 @@ struct Verify {
 }
 
 struct Reading<'a> {
-    blobs: &'a Blobs,
+    /// What messages call the image.
+    label: String,
     layers: &'a [(Archive, Verify)],
     ahead: usize,
     progress: Mutex<Progress>,
@@ -116,7 +100,7 @@ impl Visitor for Keep<'_> {
     }
 }
 
-impl Image {
+impl Blobs {
     /// Applies all layers at directory `at`.
     pub(super) fn add(
         &self,
@@ -126,13 +110,12 @@ impl Image {
         (platform, image): (Option<&str>, Option<&str>),
         threads: usize,
     ) -> Result<(), SourceError> {
-        let blobs = &self.0;
         let platform = platform.map(Platform::parse).transpose()?;
         let asked = Asked { platform, image };
-        let layers = select::layers(blobs, asked)?;
+        let layers = select::layers(self, asked)?;
         let layers: Vec<_> = layers
             .into_iter()
-            .map(|layer| archive_of(blobs, layer))
+            .map(|layer| archive_of(self, layer))
             .collect::<Result<_, _>>()?;
         let progress = Progress {
             next: 0,
@@ -140,7 +123,7 @@ impl Image {
             read: layers.iter().map(|_| None).collect(),
         };
         let reading = Reading {
-            blobs,
+            label: self.label(),
             layers: &layers,
             ahead: threads.max(1),
             progress: Mutex::new(Rank::Job, progress),
@@ -230,31 +213,48 @@ impl Reading<'_> {
         }
     }
 
+    /// Reads a layer once: its stored bytes are hashed by the thread that decompresses them, the others by this one.
     fn read(&self, number: usize) -> Result<ReadLayer, SourceError> {
         let (archive, verify) = &self.layers[number];
-        let range = || Range {
+        let Verify { stored, plain } = verify;
+        let wrong = |image: &str, problem| SourceError::Image {
+            image: image.into(),
+            problem,
+        };
+        let unreadable =
+            |error: std::io::Error| wrong(&archive.label, format!("it can't be read: {error}"));
+        let bytes = Range {
             file: sync::Arc::clone(&archive.file),
             at: archive.start,
             left: archive.len,
         };
-        if let Some(digest) = &verify.stored {
-            self.blobs.verify(range(), digest)?;
-        }
-        if let Some(digest) = &verify.plain {
-            let plain = stream::decompressed(range(), archive.compression);
-            self.blobs.verify_layer(plain, digest, &archive.label)?;
-        }
+        let mut bytes = Hashed::new(bytes, stored.as_ref());
         let mut keep = Keep {
             entries: Vec::new(),
             bytes: 0,
             stopped: &self.stopped,
         };
-        // An empty layer may have no bytes at all.
-        let ending = match archive.len {
-            0 => Ending::Marked,
-            _ => archive.read(&mut keep)?,
-        };
-        Ok((keep.entries, ending))
+        let (read, fits) = with_thread(&mut bytes, archive.compression, |stream| {
+            let mut stream = HashedStream::new(stream, plain.as_ref());
+            let read = tar::read(&mut stream, &archive.label, archive.rules, &mut keep);
+            (read, stream.finish(plain.as_ref()))
+        });
+        bytes.drain().map_err(unreadable)?;
+        // What is damaged is not worth saying what is wrong in it.
+        if let Some(digest) = stored
+            && !bytes.fits(digest)
+        {
+            let problem = format!("the blob {digest} has another digest: it is damaged");
+            return Err(wrong(&self.label, problem));
+        }
+        if let (false, Some(digest)) = (fits.map_err(unreadable)?, plain) {
+            let problem = format!(
+                "uncompressed it has another digest than {digest}, which the configuration has for it (diff_ids): it \
+                 is damaged, or a layer of another image"
+            );
+            return Err(wrong(&archive.label, problem));
+        }
+        Ok((keep.entries, read?))
     }
 
     fn take(&self, number: usize) -> Result<ReadLayer, SourceError> {

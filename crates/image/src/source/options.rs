@@ -64,6 +64,9 @@ pub struct Options {
     pub platform: Option<String>,
     /// Which of several container images of one source: a tag, name or digest.
     pub image: Option<String>,
+    /// The most bytes of a container image that may be kept in a temporary file while it is read; by default half of
+    /// what is free there.
+    pub spool: Option<u64>,
     /// The image that will be written, and its temporary file: left out of directory sources. A name that does not
     /// exist is ignored.
     pub outputs: Vec<PathBuf>,

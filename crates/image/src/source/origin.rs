@@ -326,6 +326,17 @@ pub(crate) fn open_beneath(
     open_once(directory.as_ref().map_or(root, |fd| fd.as_fd()), rest, more)
 }
 
+/// Opens the file at `name` for reading; symbolic links are followed as if `root` were the root of all, as for
+/// `chroot`.
+pub(crate) fn open_in_root(root: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    match rustix::fs::openat2(root, name, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+        // Kernels before 5.6, and sandboxes that do not know the call: no link is followed then.
+        Err(Errno::NOSYS) => open_beneath(root, name.as_bytes(), OFlags::empty()),
+        result => result,
+    }
+}
+
 /// As [`open_beneath`], for a directory in which names are asked for through libc.
 pub(crate) fn open_directory(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
     if !device::host::follows_descriptors() {

@@ -6,7 +6,7 @@ use super::limits;
 use super::tree::{Attributes, Node, S_IFDIR, S_IFLNK, S_IFMT, halves};
 
 /// How many symbolic links one path may lead through.
-const FOLLOWED: usize = 40;
+pub(crate) const FOLLOWED: usize = 40;
 
 /// What to do on the way.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Builder {
     }
 
     /// The target of `node` when it is a symbolic link.
-    fn target(&self, node: u32) -> Option<&[u8]> {
+    pub(crate) fn target(&self, node: u32) -> Option<&[u8]> {
         let node = self.node(node);
         let target = || &self.tree.names[node.key as usize..][..node.size as usize];
         (node.mode & S_IFMT == S_IFLNK).then(target)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sync::atomic::AtomicBool;
 
-use super::archive::{self, Opened};
+use super::archive::{self, Adding};
 use super::builder::Builder;
 use super::contexts;
 use super::directory::Scan;
@@ -68,6 +68,7 @@ fn scan_with(
         threads => threads,
     };
     let asked = (options.platform.as_deref(), options.image.as_deref());
+    let mut images = 0;
     for input in &options.inputs {
         let wrong = |problem| SourceError::Tree {
             path: String::from_utf8_lossy(&input.at).into_owned(),
@@ -79,6 +80,7 @@ fn scan_with(
             Place::Path(path) if path.is_dir() => {
                 if let Some(image) = oci::in_directory(path)? {
                     image.add(&mut builder, at, &excludes, asked, threads)?;
+                    images += 1;
                     continue;
                 }
                 let scan = Scan {
@@ -90,20 +92,20 @@ fn scan_with(
                 scan.add(&mut builder, at)?;
             }
             place => {
-                let opened = match place {
-                    Place::Path(path) => archive::open(path, cancel)?,
-                    Place::Stdin => archive::stdin(cancel)?,
+                let opened = archive::opened_at(place, cancel)?;
+                let adding = Adding {
+                    at,
+                    excludes: &excludes,
+                    spool: options.spool,
                 };
-                if let Opened::File(archive) = &opened
-                    && let Some(image) = oci::in_archive(archive)?
-                {
+                if let Some(image) = archive::add(opened, &mut builder, &adding, sink)? {
                     image.add(&mut builder, at, &excludes, asked, threads)?;
-                    continue;
+                    images += 1;
                 }
-                archive::add(opened, &mut builder, at, &excludes, sink)?;
             }
         }
     }
+    refuse_choice_of_nothing(options, images)?;
     if let Some((uid, gid)) = options.owner {
         builder.own(uid, gid);
     }
@@ -116,6 +118,22 @@ fn scan_with(
     }
     tree.number_xattrs();
     Ok(tree)
+}
+
+/// Refuses options that choose among container images where no source is one.
+fn refuse_choice_of_nothing(options: &Options, images: usize) -> Result<(), SourceError> {
+    let asked = [
+        ("--platform", &options.platform),
+        ("--image", &options.image),
+    ];
+    for (option, value) in asked {
+        if let (Some(value), 0) = (value, images) {
+            return Err(SourceError::Usage(format!(
+                "{option} {value}: no source is a container image; leave {option} out"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn inode(path: &Path) -> Option<(u64, u64)> {

@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::*;
-use lanefs_image::source::Options;
+use lanefs_image::source::{Options, Tree};
 
 /// `sha256:` and the digest of `bytes`.
-fn digest(bytes: &[u8]) -> String {
+pub fn digest(bytes: &[u8]) -> String {
     use sha2::Digest;
     let hash = sha2::Sha256::digest(bytes);
     let digits: Vec<String> = hash.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -16,7 +16,7 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 /// A tar of members: name, type, and the data or the target of a link.
-fn tar_of(members: &[(&str, u8, &[u8])]) -> Vec<u8> {
+pub fn tar_of(members: &[(&str, u8, &[u8])]) -> Vec<u8> {
     let mut tar = Vec::new();
     for (name, kind, data) in members {
         let mut header = [0_u8; 512];
@@ -47,11 +47,11 @@ fn tar_of(members: &[(&str, u8, &[u8])]) -> Vec<u8> {
 }
 
 /// A layer with the one file `name`.
-fn layer_with(name: &str) -> Vec<u8> {
+pub fn layer_with(name: &str) -> Vec<u8> {
     tar_of(&[(name, b'0', name.as_bytes())])
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     use std::io::Write;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(bytes).unwrap();
@@ -60,22 +60,22 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 /// Files of an image that are made by hand, by name.
 #[derive(Default, Clone)]
-struct Files(std::collections::BTreeMap<String, Vec<u8>>);
+pub struct Files(pub std::collections::BTreeMap<String, Vec<u8>>);
 
 impl Files {
-    fn put(&mut self, name: &str, bytes: impl AsRef<[u8]>) {
+    pub fn put(&mut self, name: &str, bytes: impl AsRef<[u8]>) {
         self.0.insert(name.into(), bytes.as_ref().to_vec());
     }
 
     /// Keeps a blob; its descriptor.
-    fn blob(&mut self, bytes: impl AsRef<[u8]>) -> Value {
+    pub fn blob(&mut self, bytes: impl AsRef<[u8]>) -> Value {
         let digest = digest(bytes.as_ref());
         self.put(&format!("blobs/{}", digest.replace(':', "/")), &bytes);
         json!({ "digest": digest, "size": bytes.as_ref().len() })
     }
 
     /// Keeps an image of `layers`, as they are stored, whose configuration has these `diff_ids`; its descriptor.
-    fn image(&mut self, layers: &[Vec<u8>], diff_ids: Value) -> Value {
+    pub fn image(&mut self, layers: &[Vec<u8>], diff_ids: Value) -> Value {
         let rootfs = json!({ "type": "layers", "diff_ids": diff_ids });
         let config = json!({ "os": "linux", "architecture": "amd64", "rootfs": rootfs });
         let config = self.blob(config.to_string());
@@ -83,19 +83,19 @@ impl Files {
         self.blob(json!({ "schemaVersion": 2, "config": config, "layers": layers }).to_string())
     }
 
-    fn index(&mut self, manifests: Value) {
+    pub fn index(&mut self, manifests: Value) {
         let index = json!({ "schemaVersion": 2, "manifests": manifests });
         self.put("index.json", index.to_string());
         self.put("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#);
     }
 
-    fn tar(&self) -> Vec<u8> {
+    pub fn tar(&self) -> Vec<u8> {
         let members = self.0.iter().map(|(name, data)| (&**name, b'0', &**data));
         tar_of(&members.collect::<Vec<_>>())
     }
 
     /// What is built of it as a directory and as an archive: the names in the root, or the error.
-    fn built(&self) -> [Result<String, String>; 2] {
+    pub fn built(&self) -> [Result<String, String>; 2] {
         let directory = tempfile::tempdir().unwrap();
         let layout = directory.path().join("layout");
         for (name, bytes) in &self.0 {
@@ -109,8 +109,13 @@ impl Files {
 }
 
 /// The names in the root of what is built of `path`, or the error.
-fn names(path: &Path) -> Result<String, String> {
-    let tree = scan(&[path]).map_err(|error| error.to_string())?;
+pub fn names(path: &Path) -> Result<String, String> {
+    root_of(scan(&[path]).map_err(|error| error.to_string()))
+}
+
+/// The names in the root of a tree.
+pub fn root_of(tree: Result<Tree, String>) -> Result<String, String> {
+    let tree = tree?;
     let root = tree.find(b"").unwrap();
     let names = tree
         .children(root)
@@ -215,16 +220,68 @@ fn an_index_without_images_and_a_list_beyond_its_bound_are_refused() {
     }
 }
 
-/// What is built of an archive.
-fn built_from(archive: &[u8]) -> Result<String, String> {
+/// What is built of an archive: the same as a file, compressed and through a pipe.
+pub fn built_from(archive: &[u8]) -> Result<String, String> {
+    let [file, others @ ..] = in_every_way(archive, &Options::default());
+    for other in others {
+        assert_eq!(other, file);
+    }
+    file
+}
+
+/// What is built of an archive as a file, as a compressed file, through a pipe, and compressed through a pipe; errors
+/// call it `archive`.
+pub fn in_every_way(archive: &[u8], asked: &Options) -> [Result<String, String>; 4] {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("tar");
-    std::fs::write(&path, archive).unwrap();
-    names(&path)
+    let gzipped = gzip(archive);
+    [
+        (archive, false),
+        (&gzipped, false),
+        (archive, true),
+        (&gzipped, true),
+    ]
+    .map(|(bytes, pipe)| {
+        let path = directory.path().join(if pipe { "pipe" } else { "file" });
+        let options = Options {
+            inputs: options(&[&path]).inputs,
+            ..asked.clone()
+        };
+        let tree = match pipe {
+            false => {
+                std::fs::write(&path, bytes).unwrap();
+                lanefs_image::source::scan(&options)
+            }
+            true => through_a_pipe(&path, bytes, &options),
+        };
+        let told = |error: lanefs_image::source::SourceError| {
+            error
+                .to_string()
+                .replace(&path.display().to_string(), "archive")
+        };
+        root_of(tree.map_err(told))
+    })
+}
+
+/// Reads `bytes` through a pipe at `path`.
+pub fn through_a_pipe(
+    path: &Path,
+    bytes: &[u8],
+    options: &Options,
+) -> Result<Tree, lanefs_image::source::SourceError> {
+    let _ = std::fs::remove_file(path);
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    std::thread::scope(|scope| {
+        // A reader that has seen enough closes the pipe.
+        scope.spawn(|| drop(std::fs::write(path, bytes)));
+        let mut sink = Collect::default();
+        let cancel = sync::atomic::AtomicBool::new(false);
+        lanefs_image::source::scan_streaming(options, &cancel, &mut sink)
+    })
 }
 
 /// A docker-save archive of `layers`, whose configuration has `diff_ids`.
-fn saved(layers: &[Vec<u8>], diff_ids: &Value) -> Vec<u8> {
+pub fn saved(layers: &[Vec<u8>], diff_ids: &Value) -> Vec<u8> {
     let rootfs = json!({ "type": "layers", "diff_ids": diff_ids });
     let config = json!({ "os": "linux", "architecture": "amd64", "rootfs": rootfs }).to_string();
     let names: Vec<String> = layers
@@ -299,13 +356,13 @@ fn layers_are_compared_with_the_configuration_in_every_form() {
 }
 
 /// A configuration for layers of these contents.
-fn config_of(layers: &[&[u8]]) -> String {
+pub fn config_of(layers: &[&[u8]]) -> String {
     let ids: Vec<String> = layers.iter().map(|layer| digest(layer)).collect();
     let rootfs = json!({ "type": "layers", "diff_ids": ids });
     json!({ "os": "linux", "architecture": "amd64", "rootfs": rootfs }).to_string()
 }
 
-fn saved_list(config: &str, layers: &[&str]) -> String {
+pub fn saved_list(config: &str, layers: &[&str]) -> String {
     json!([{ "Config": config, "RepoTags": ["x:1"], "Layers": layers }]).to_string()
 }
 
@@ -378,7 +435,7 @@ fn a_layer_may_be_there_twice() {
 }
 
 /// An image of the one layer `name`, as a docker-save entry and as a descriptor.
-fn both(files: &mut Files, name: &str, tags: &Value) -> (Value, Value) {
+pub fn both(files: &mut Files, name: &str, tags: &Value) -> (Value, Value) {
     let layer = layer_with(name);
     let image = files.image(std::slice::from_ref(&layer), json!([digest(&layer)]));
     let path = |digest: &str| format!("blobs/{}", digest.replace(':', "/"));
@@ -424,16 +481,16 @@ fn an_index_beside_a_manifest_json_must_name_the_same_image() {
 
 /// Which of the images `a` and `b` is built.
 fn chosen(files: &Files, image: Option<&str>) -> Result<&'static str, String> {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("tar");
-    std::fs::write(&path, files.tar()).unwrap();
     let image = image.map(String::from);
     let options = Options {
         image,
-        ..options(&[&path])
+        ..Options::default()
     };
-    let tree = lanefs_image::source::scan(&options).map_err(|error| error.to_string())?;
-    Ok(tree.find(b"a").map_or("b", |_| "a"))
+    let [file, others @ ..] = in_every_way(&files.tar(), &options);
+    for other in others {
+        assert_eq!(other, file);
+    }
+    Ok(if file? == "a" { "a" } else { "b" })
 }
 
 #[test]

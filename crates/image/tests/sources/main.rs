@@ -6,5 +6,6 @@ mod hostile;
 mod layers;
 mod merge;
 mod oci;
+mod piped;
 mod support;
 mod tar;

@@ -1,23 +1,20 @@
 //! The files of an image: in a layout directory, or in a tar archive of one, where they are read in place.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use hashbrown::HashMap;
-use rustix::fs::OFlags;
 use sync::Arc;
 
-use super::super::apply::{clean, is_image_name};
 use super::super::archive::Range;
 use super::super::error::SourceError;
 use super::super::limits;
-use super::super::origin::{Archive, open_beneath};
-use super::super::resolve::components;
-use super::super::tar::{Entry, Stop, Visitor, What};
+use super::super::origin::open_in_root;
 use super::digest::Digest;
-use super::documents;
+use super::members::{Member, Members};
 
 /// A file of an image: a range of an open file.
 #[derive(Clone)]
@@ -39,164 +36,31 @@ impl Blob {
 }
 
 /// Where the files are.
-pub(super) enum Blobs {
+pub(in super::super) enum Blobs {
     Directory(PathBuf, File),
-    Archive(Archive, Members),
-}
-
-/// Members of an archive by name.
-#[derive(Default)]
-pub(super) struct Members {
-    by_name: HashMap<Vec<u8>, Member>,
-    /// Bytes of their names and of the targets of links.
-    bytes: usize,
-    /// A name is not one that OCI or docker-save gives to its files.
-    foreign: bool,
-    /// The archive is beyond a limit, or a name leads out of it.
-    given_up: bool,
-}
-
-#[derive(Clone)]
-enum Member {
-    /// Where its bytes begin in the archive, and how many it has.
-    File(u64, u64),
-    /// A symbolic link; a hard link to a later member is one from the archive's root.
-    Link(Vec<u8>),
-    /// Neither a file that lies in one piece, nor a link.
-    Other,
-}
-
-/// Links that lead to one file: as many as Linux follows.
-const FOLLOWED: usize = 40;
-
-impl Members {
-    /// The member `name`, by links within the archive: its root is above everything, as for `chroot`.
-    fn resolve(&self, name: &[u8]) -> Option<&Member> {
-        if name.len() > limits::TARGET {
-            return None;
-        }
-        let mut left: Vec<&[u8]> = components(name).rev().collect();
-        let mut path = Vec::new();
-        let mut followed = 0;
-        while let Some(part) = left.pop() {
-            let parent = path.len();
-            if part == b".." {
-                let kept = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-                path.truncate(kept);
-                continue;
-            }
-            if parent > 0 {
-                path.push(b'/');
-            }
-            path.extend_from_slice(part);
-            if let Some(Member::Link(target)) = self.by_name.get(&path) {
-                followed += 1;
-                if followed > FOLLOWED || target.len() > limits::TARGET {
-                    return None;
-                }
-                path.truncate(if target.starts_with(b"/") { 0 } else { parent });
-                left.extend(components(target).rev());
-            }
-        }
-        self.by_name.get(&path)
-    }
-
-    fn has_file(&self, name: &[u8]) -> bool {
-        matches!(self.resolve(name), Some(Member::File(..)))
-    }
-}
-
-impl Visitor for Members {
-    fn entry(&mut self, entry: Entry) -> Result<bool, Stop> {
-        self.given_up = true;
-        let path = clean(&entry.path)?;
-        self.foreign |= !is_image_name(&path);
-        let member = match entry.what {
-            What::File {
-                size,
-                offset,
-                extents: None,
-                ..
-            } => Member::File(offset, size),
-            What::HardLink(target) => {
-                let target = clean(&target)?;
-                match self.by_name.get(&target) {
-                    Some(known) => known.clone(),
-                    None => Member::Link([b"/", &*target].concat()),
-                }
-            }
-            What::Symlink(target) => Member::Link(target),
-            What::Directory => {
-                self.given_up = false;
-                return Ok(false);
-            }
-            _ => Member::Other,
-        };
-        if let Member::Link(target) = &member {
-            self.bytes += target.len();
-        }
-        self.bytes += path.len();
-        if self.by_name.len() >= limits::BLOBS || self.bytes > limits::HELD_NAMES {
-            return Err("more files than an image has".into());
-        }
-        self.by_name.insert(path, member);
-        self.given_up = false;
-        Ok(false)
-    }
-
-    fn data(&mut self, _offset: u64, _bytes: &[u8]) -> Result<(), Stop> {
-        Ok(())
-    }
-
-    fn end(&mut self) -> Result<(), Stop> {
-        Ok(())
-    }
+    Archive {
+        /// What messages call it.
+        label: String,
+        file: Arc<File>,
+        members: RefCell<Members>,
+    },
 }
 
 impl Blobs {
-    pub(super) fn in_directory(path: PathBuf) -> Result<Self, SourceError> {
-        match File::open(&path) {
-            Ok(directory) => Ok(Self::Directory(path, directory)),
-            Err(error) => Err(SourceError::Io {
-                operation: "open",
-                path,
-                error,
-            }),
+    /// The image whose members lie in `file`.
+    pub(super) fn of_archive(label: &str, file: Arc<File>, members: Members) -> Self {
+        Self::Archive {
+            label: label.into(),
+            file,
+            members: RefCell::new(members),
         }
-    }
-
-    /// The members of `archive`; `None` when it is not an image.
-    ///
-    /// A `manifest.json` in the form of docker-save makes it one, whatever else it holds; so does an `index.json`
-    /// beside an `oci-layout`. Without either, all names must be such as images have.
-    pub(super) fn in_archive(archive: &Archive) -> Result<Option<Self>, SourceError> {
-        let mut members = Members::default();
-        let read = archive.read(&mut members);
-        if members.given_up {
-            return Ok(None);
-        }
-        let index = members.has_file(b"index.json");
-        let foreign = members.foreign;
-        let layout = index && (!foreign || members.has_file(b"oci-layout"));
-        let blobs = Self::Archive(archive.clone(), members);
-        let image = match documents::saved(&blobs) {
-            Ok(Some(images)) => layout || !foreign || !images.0.is_empty(),
-            Ok(None) => layout,
-            Err(_) => layout || !foreign,
-        };
-        if !image {
-            return Ok(None);
-        }
-        // The names are all that is looked at; a layer within says for itself how it ends.
-        let _ = read?;
-        Ok(Some(blobs))
     }
 
     /// What messages call it.
     pub(super) fn label(&self) -> String {
         match self {
             Self::Directory(path, _) => path.display().to_string(),
-            Self::Archive(archive, _) => archive.label.clone(),
+            Self::Archive { label, .. } => label.clone(),
         }
     }
 
@@ -213,13 +77,9 @@ impl Blobs {
         match self {
             Self::Directory(_, directory) => {
                 use rustix::io::Errno;
-                let fd = match open_beneath(
-                    std::os::fd::AsFd::as_fd(directory),
-                    name.as_bytes(),
-                    OFlags::empty(),
-                ) {
+                let fd = match open_in_root(directory.as_fd(), name) {
                     Ok(fd) => fd,
-                    Err(Errno::NOENT) => return Ok(None),
+                    Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
                     Err(errno) => return Err(io(errno.into())),
                 };
                 let file = File::from(fd);
@@ -233,16 +93,16 @@ impl Blobs {
                     len: found.len(),
                 }))
             }
-            Self::Archive(archive, members) => match members.resolve(name.as_bytes()) {
-                None | Some(Member::Link(_)) => Ok(None),
+            Self::Archive { file, members, .. } => match members.borrow_mut().find(name) {
+                None => Ok(None),
                 Some(Member::Other) => Err(self.wrong(format!(
                     "`{}` is not a file that the archive holds in one piece",
                     name.escape_debug()
                 ))),
-                Some(Member::File(offset, len)) => Ok(Some(Blob {
-                    file: Arc::clone(&archive.file),
-                    start: archive.start + offset,
-                    len: *len,
+                Some(Member::File(start, len)) => Ok(Some(Blob {
+                    file: Arc::clone(file),
+                    start,
+                    len,
                 })),
             },
         }
@@ -270,27 +130,6 @@ impl Blobs {
                 "the blob {digest} has another digest: it is damaged"
             ))),
             Err(error) => Err(self.wrong(format!("the blob {digest} can't be read: {error}"))),
-        }
-    }
-
-    /// Whether the uncompressed `bytes` of layer `name` are what the configuration says.
-    pub(super) fn verify_layer(
-        &self,
-        bytes: impl Read,
-        digest: &Digest,
-        name: &str,
-    ) -> Result<(), SourceError> {
-        let wrong = |problem: String| SourceError::Image {
-            image: name.into(),
-            problem,
-        };
-        match digest.fits(bytes) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(wrong(format!(
-                "uncompressed it has another digest than {digest}, which the configuration has for it (diff_ids): it \
-                 is damaged, or a layer of another image"
-            ))),
-            Err(error) => Err(wrong(format!("it can't be read: {error}"))),
         }
     }
 

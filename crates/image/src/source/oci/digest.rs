@@ -4,6 +4,8 @@ use std::io::Read;
 
 use sha2::{Digest as _, Sha256, Sha512};
 
+use super::super::stream::Stream;
+
 /// A digest as an image names it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Digest(String);
@@ -29,11 +31,6 @@ impl Digest {
 
     /// The digests of every kind that `bytes` have, as text.
     pub(super) fn all_of(bytes: &[u8]) -> Vec<String> {
-        let digits = |hash: &[u8]| {
-            hash.iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect::<String>()
-        };
         let (short, long) = (Sha256::digest(bytes), Sha512::digest(bytes));
         vec![
             format!("sha256:{}", digits(&short)),
@@ -41,9 +38,27 @@ impl Digest {
         ]
     }
 
+    /// The digest that the name of a configuration is: `KIND:DIGITS`, or in a directory `KIND`. Digits alone are a name
+    /// like any other, as for `docker load` and skopeo.
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        let mut parts = name.split('/').rev();
+        let last = parts.next().unwrap_or_default();
+        let parent = parts.next().unwrap_or_default();
+        let parsed = Self::parse(last).or_else(|_| Self::parse(&format!("{parent}:{last}")));
+        parsed.ok()
+    }
+
     /// Where a layout keeps the blob.
     pub(super) fn path(&self) -> String {
         format!("blobs/{}", self.0.replacen(':', "/", 1))
+    }
+
+    /// What hashes bytes, to be compared with this digest.
+    pub(super) fn hasher(&self) -> Hasher {
+        match self.0.starts_with("sha256:") {
+            true => Hasher::Sha256(Sha256::new()),
+            false => Hasher::Sha512(Sha512::new()),
+        }
     }
 
     /// Whether `bytes` have this digest.
@@ -51,12 +66,130 @@ impl Digest {
     /// # Errors
     /// When they can't be read.
     pub(super) fn fits(&self, bytes: impl Read) -> std::io::Result<bool> {
-        let found = if self.0.starts_with("sha256:") {
-            format!("sha256:{}", hash::<Sha256>(bytes)?)
-        } else {
-            format!("sha512:{}", hash::<Sha512>(bytes)?)
+        let mut hashed = Hashed::new(bytes, Some(self));
+        hashed.drain()?;
+        Ok(hashed.fits(self))
+    }
+}
+
+/// The state of a digest's function.
+#[derive(Clone)]
+pub(super) enum Hasher {
+    Sha256(Sha256),
+    Sha512(Sha512),
+}
+
+impl Hasher {
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(hasher) => hasher.update(bytes),
+            Self::Sha512(hasher) => hasher.update(bytes),
+        }
+    }
+
+    /// Whether all bytes have `digest`.
+    pub(super) fn fits(self, digest: &Digest) -> bool {
+        let found = match self {
+            Self::Sha256(hasher) => format!("sha256:{}", digits(&hasher.finalize())),
+            Self::Sha512(hasher) => format!("sha512:{}", digits(&hasher.finalize())),
         };
-        Ok(found == self.0)
+        found == digest.0
+    }
+}
+
+fn digits(hash: &[u8]) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes that are hashed while they are read.
+pub(super) struct Hashed<R> {
+    bytes: R,
+    hasher: Option<Hasher>,
+}
+
+impl<R: Read> Hashed<R> {
+    /// For `digest`, if there is one.
+    pub(super) fn new(bytes: R, digest: Option<&Digest>) -> Self {
+        Self {
+            bytes,
+            hasher: digest.map(Digest::hasher),
+        }
+    }
+
+    /// Reads what is left.
+    pub(super) fn drain(&mut self) -> std::io::Result<()> {
+        let mut buffer = vec![0; 256 * 1024];
+        loop {
+            match self.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether all that was read has `digest`.
+    pub(super) fn fits(self, digest: &Digest) -> bool {
+        self.hasher.is_none_or(|hasher| hasher.fits(digest))
+    }
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let got = self.bytes.read(buf)?;
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(&buf[..got]);
+        }
+        Ok(got)
+    }
+}
+
+/// A stream whose bytes are hashed when they are used, those that are passed over too.
+pub(super) struct HashedStream<'s> {
+    stream: &'s mut dyn Stream,
+    hasher: Option<Hasher>,
+}
+
+impl<'s> HashedStream<'s> {
+    /// For `digest`, if there is one.
+    pub(super) fn new(stream: &'s mut dyn Stream, digest: Option<&Digest>) -> Self {
+        let hasher = digest.map(Digest::hasher);
+        Self { stream, hasher }
+    }
+
+    /// Uses what is left, and says whether all of it has `digest`.
+    pub(super) fn finish(mut self, digest: Option<&Digest>) -> std::io::Result<bool> {
+        loop {
+            let held = self.fill()?.len();
+            if held == 0 {
+                break;
+            }
+            self.consume(held);
+        }
+        Ok(match (self.hasher, digest) {
+            (Some(hasher), Some(digest)) => hasher.fits(digest),
+            _ => true,
+        })
+    }
+}
+
+impl Stream for HashedStream<'_> {
+    fn fill(&mut self) -> std::io::Result<&[u8]> {
+        self.stream.fill()
+    }
+
+    fn consume(&mut self, count: usize) {
+        if let Some(hasher) = &mut self.hasher
+            && let Ok(held) = self.stream.fill()
+        {
+            hasher.update(&held[..count.min(held.len())]);
+        }
+        self.stream.consume(count);
+    }
+
+    fn position(&self) -> u64 {
+        self.stream.position()
     }
 }
 
@@ -66,27 +199,27 @@ impl std::fmt::Display for Digest {
     }
 }
 
-fn hash<D: sha2::Digest>(mut bytes: impl Read) -> std::io::Result<String> {
-    let mut hasher = D::new();
-    let mut buffer = vec![0; 256 * 1024];
-    loop {
-        match bytes.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(got) => hasher.update(&buffer[..got]),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::Digest;
+
+    #[test]
+    fn a_configuration_may_have_its_digest_as_its_name() {
+        let digits = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let digest = Digest::parse(&format!("sha256:{digits}")).unwrap();
+        for name in [format!("sha256:{digits}"), format!("blobs/sha256/{digits}")] {
+            assert_eq!(Digest::of_name(&name).as_ref(), Some(&digest), "{name}");
+        }
+        for name in [
+            "",
+            "config.json",
+            digits,
+            &format!("{digits}.json"),
+            &format!("x/{digits}"),
+        ] {
+            assert_eq!(Digest::of_name(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn a_digest_is_verified_and_never_a_way_out_of_the_layout() {

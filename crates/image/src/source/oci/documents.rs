@@ -12,6 +12,7 @@ use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use super::super::error::SourceError;
 use super::super::limits;
 use super::blobs::Blobs;
+use super::digest::Digest;
 use super::platform::Platform;
 
 /// A list of at most `MAX` items; `null` is the empty list.
@@ -94,6 +95,15 @@ pub(super) struct Saved {
     pub(super) repo_tags: List<String, { limits::MANIFESTS }>,
     #[serde(default)]
     pub(super) layers: List<String, { limits::LAYERS }>,
+    /// What Docker knows of layers, by their `diff_id`.
+    layer_sources: Option<BTreeMap<String, Option<Descriptor>>>,
+}
+
+impl Saved {
+    /// What it says of the layer with this `diff_id`.
+    pub(super) fn source(&self, id: &Digest) -> Option<&Descriptor> {
+        self.layer_sources.as_ref()?.get(&id.to_string())?.as_ref()
+    }
 }
 
 /// A `manifest.json`.
@@ -122,17 +132,49 @@ impl Config {
     }
 }
 
-/// The images of `manifest.json`; `None` when there is no such file, or it is not a list: other programs have a file
-/// of this name, too.
+/// What is said of a save without a `manifest.json`.
+pub(super) const OLD_SAVE: &str = "this was saved by Docker before 1.10 and has no manifest.json: save it again \
+     with a newer Docker (docker load, then docker save)";
+
+/// Bytes at the start of a `manifest.json` that show whose it is.
+const HEAD: usize = 4096;
+
+impl SavedImages {
+    /// The names of all configurations and layers.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.0
+            .iter()
+            .flat_map(|image| image.layers.0.iter().chain([&image.config]))
+    }
+}
+
+/// The images that the text of a `manifest.json` lists; `None` when it is not a list: other programs have a file of
+/// this name, too.
+pub(super) fn saved_images(text: &[u8]) -> Result<Option<SavedImages>, String> {
+    if !text.trim_ascii_start().starts_with(b"[") {
+        return Ok(None);
+    }
+    if text.len() as u64 > limits::JSON {
+        return Err(format!("it has more than {} bytes", limits::JSON));
+    }
+    serde_json::from_slice(text)
+        .map(Some)
+        .map_err(|error| error.to_string())
+}
+
+/// Whether the text of a `manifest.json` that can't be understood is nevertheless one of docker-save.
+pub(super) fn looks_saved(text: &[u8]) -> bool {
+    let head = &text[..text.len().min(HEAD)];
+    let has = |key: &[u8]| head.windows(key.len()).any(|part| part == key);
+    has(b"\"Config\"") && (has(b"\"Layers\"") || has(b"\"RepoTags\""))
+}
+
+/// The images of `manifest.json`, if there is one that lists images.
 pub(super) fn saved(blobs: &Blobs) -> Result<Option<SavedImages>, SourceError> {
     let Some(blob) = blobs.open("manifest.json")? else {
         return Ok(None);
     };
     let text = blobs.text(&blob, "manifest.json")?;
-    if !text.trim_ascii_start().starts_with(b"[") {
-        return Ok(None);
-    }
-    let images = serde_json::from_slice(&text)
-        .map_err(|error| blobs.wrong(format!("`manifest.json` can't be understood: {error}")))?;
-    Ok(Some(images))
+    let images = saved_images(&text);
+    images.map_err(|error| blobs.wrong(format!("`manifest.json` can't be understood: {error}")))
 }

@@ -48,6 +48,8 @@ struct Candidate {
     digests: Vec<String>,
     platform: Option<Platform>,
     content: Content,
+    /// The numbers of layers of its manifests in an index, where the layers are those of a `manifest.json`.
+    indexed: Vec<usize>,
 }
 
 enum Content {
@@ -58,10 +60,26 @@ enum Content {
 }
 
 impl Candidate {
+    /// Whether `asked` is its name, its digest, or both as `NAME@DIGEST`.
     fn is_named(&self, asked: &str) -> bool {
-        let digest = |digest: &String| digest == asked || digest.split(':').nth(1) == Some(asked);
+        let digest = |asked: &str| {
+            let same = |digest: &String| digest == asked || digest.split(':').nth(1) == Some(asked);
+            self.digests.iter().any(same)
+        };
         let name = |name: &String| name == asked || full_name(name) == full_name(asked);
-        self.digests.iter().any(digest) || self.names.iter().any(name)
+        if digest(asked) || self.names.iter().any(name) {
+            return true;
+        }
+        let Some((repository, asked)) = asked.split_once('@') else {
+            return false;
+        };
+        // An image that was saved by its digest has no name to compare.
+        digest(asked)
+            && (self.names.is_empty()
+                || self
+                    .names
+                    .iter()
+                    .any(|name| is_of_repository(name, repository)))
     }
 
     /// Whether a name or tag of it is one of `other`, or neither has any.
@@ -108,6 +126,23 @@ fn full_name(name: &str) -> String {
         ":latest"
     };
     format!("{name}{tag}")
+}
+
+/// Whether `name` is in the repository `asked`; with a tag, it must be that name.
+fn is_of_repository(name: &str, asked: &str) -> bool {
+    let last = |name: &str| name.rsplit('/').next().unwrap_or_default().to_string();
+    if last(asked).contains(':') {
+        return full_name(name) == full_name(asked);
+    }
+    let repository = |name: &str| {
+        let full = full_name(name);
+        let full = full.split('@').next().unwrap_or_default().to_string();
+        let tag = last(&full)
+            .split_once(':')
+            .map_or(0, |(_, tag)| tag.len() + 1);
+        full[..full.len() - tag].to_string()
+    };
+    repository(name) == repository(asked)
 }
 
 /// The layers of the image that is asked for, lowest first; of several platforms this machine's when none is asked
@@ -187,6 +222,7 @@ impl Choice<'_> {
                     digests: step.digests,
                     platform: offered,
                     content: Content::Unread(step.descriptor),
+                    indexed: Vec::new(),
                 });
                 continue;
             }
@@ -234,6 +270,7 @@ impl Choice<'_> {
             digests,
             platform,
             content: Content::Manifest(manifest),
+            indexed: Vec::new(),
         })
     }
 
@@ -252,6 +289,14 @@ impl Choice<'_> {
             };
             let text = self.blobs.text(&blob, &name)?;
             let digests = Digest::all_of(&text);
+            if let Some(digest) = Digest::of_name(&name)
+                && !digests.contains(&digest.to_string())
+            {
+                return Err(self.blobs.wrong(format!(
+                    "the configuration `{}` has another digest than its name: it is damaged",
+                    name.escape_debug()
+                )));
+            }
             let known = found.iter_mut().find(|known| known.digests == digests);
             if let Some(known) = known {
                 known.merge(&image.repo_tags.0, &[]);
@@ -263,35 +308,60 @@ impl Choice<'_> {
                 digests,
                 platform: config.platform.clone(),
                 content: Content::Saved(image, config),
+                indexed: Vec::new(),
             });
         }
-        let indexed = match index {
-            Some(index) => self.of_index(index, true)?,
-            None => Vec::new(),
-        };
-        let mut configs = 0;
+        if let Some(index) = index {
+            let indexed = self.of_index(index, true)?;
+            self.merge_index(&mut found, indexed)?;
+        }
+        Ok(found)
+    }
+
+    /// Adds to the images of a `manifest.json` what an index beside it says of them.
+    fn merge_index(
+        &self,
+        found: &mut Vec<Candidate>,
+        indexed: Vec<Candidate>,
+    ) -> Result<(), SourceError> {
         let mut common = 0;
-        for other in &indexed {
+        let mut others = Vec::new();
+        for other in indexed {
             let Content::Manifest(Document {
                 config: Some(config),
+                layers,
                 ..
             }) = &other.content
             else {
                 continue;
             };
-            configs += 1;
-            for image in &mut found {
-                if image.digests.contains(&config.digest) {
+            let same = |image: &&mut Candidate| image.digests.contains(&config.digest);
+            let layers = layers.as_ref().map_or(0, |layers| layers.0.len());
+            match found.iter_mut().find(same) {
+                Some(image) => {
                     common += 1;
                     image.merge(&other.names, &other.digests);
+                    image.indexed.push(layers);
                 }
+                None => others.push(other),
             }
         }
-        if configs > 0 && common == 0 {
+        if common == 0 && !others.is_empty() {
             let problem = "its index.json and its manifest.json name different images: no configuration is in both";
             return Err(self.blobs.wrong(problem.into()));
         }
-        Ok(found)
+        // Programs that save an image for several platforms list only one of them in manifest.json.
+        let listed = found.len();
+        for other in others {
+            let known = &found[..listed];
+            let is_variant = other.platform.is_some()
+                && known.iter().all(|image| image.platform != other.platform)
+                && known.iter().any(|image| image.shares_name(&other));
+            if is_variant {
+                found.push(other);
+            }
+        }
+        Ok(())
     }
 
     /// The one image that fits what is asked for.
@@ -351,7 +421,9 @@ impl Choice<'_> {
 
     fn layers_of(&self, image: Candidate) -> Result<Vec<Layer>, SourceError> {
         let manifest = match image.content {
-            Content::Saved(image, config) => return self.saved_layers(&image, &config),
+            Content::Saved(saved, config) => {
+                return self.saved_layers(&saved, &config, &image.indexed);
+            }
             Content::Manifest(manifest) => manifest,
             Content::Unread(descriptor) => self.document(&descriptor)?,
         };
@@ -366,21 +438,53 @@ impl Choice<'_> {
         layers.map(|(layer, id)| self.layer(layer, id)).collect()
     }
 
-    fn saved_layers(&self, image: &Saved, config: &Config) -> Result<Vec<Layer>, SourceError> {
-        let ids = self.diff_ids(config, image.layers.0.len())?;
-        let layer = |(name, plain): (&String, Digest)| match self.blobs.open(name)? {
-            None => {
+    /// The layers of a `manifest.json`; `indexed` are the numbers of layers that an index has for the same image.
+    fn saved_layers(
+        &self,
+        image: &Saved,
+        config: &Config,
+        indexed: &[usize],
+    ) -> Result<Vec<Layer>, SourceError> {
+        let number = image.layers.0.len();
+        let ids = self.diff_ids(config, number)?;
+        // Docker 25 wrote manifests without layers into its indexes.
+        if let Some(other) = indexed
+            .iter()
+            .find(|other| **other != number && **other != 0)
+        {
+            return Err(self.blobs.wrong(format!(
+                "its manifest.json names {number} layers, but its index.json {other} of the same image"
+            )));
+        }
+        let layer = |(name, plain): (&String, Digest)| {
+            let Some(blob) = self.blobs.open(name)? else {
                 let problem = format!("the layer `{}` is missing", name.escape_debug());
-                Err(self.blobs.wrong(problem))
-            }
-            Some(blob) => Ok(Layer {
+                return Err(self.blobs.wrong(problem));
+            };
+            let stored = match image.source(&plain) {
+                Some(source) => Some(self.checked(&blob, source)?),
+                None => None,
+            };
+            Ok(Layer {
                 name: name.escape_debug().to_string(),
                 blob,
-                stored: None,
+                stored,
                 plain,
-            }),
+            })
         };
         image.layers.0.iter().zip(ids).map(layer).collect()
+    }
+
+    /// The digest that `descriptor` has for `blob`, whose size is as it says.
+    fn checked(&self, blob: &Blob, descriptor: &Descriptor) -> Result<Digest, SourceError> {
+        let digest = Digest::parse(&descriptor.digest).map_err(|text| self.blobs.wrong(text))?;
+        match descriptor.size {
+            Some(size) if size != blob.len => Err(self.blobs.wrong(format!(
+                "the blob {digest} has {} bytes, but should have {size}",
+                blob.len
+            ))),
+            _ => Ok(digest),
+        }
     }
 
     /// The digests that the configuration has for its uncompressed layers: as many as there are layers.

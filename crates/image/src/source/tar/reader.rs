@@ -17,6 +17,7 @@ use super::pax::Records;
 use super::sparse::{self, Sparse};
 
 /// One member of an archive.
+#[derive(Clone)]
 pub(crate) struct Entry {
     /// The name as it is stored.
     pub(crate) path: Vec<u8>,
@@ -43,6 +44,7 @@ impl Entry {
 }
 
 /// What kind of member.
+#[derive(Clone)]
 pub(crate) enum What {
     Directory,
     File {

@@ -1,0 +1,83 @@
+//! Which directories are images: OCI layouts, and what `docker save` writes when it is unpacked.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::super::apply::is_image_name;
+use super::super::error::SourceError;
+use super::super::limits;
+use super::blobs::{Blob, Blobs};
+use super::documents::OLD_SAVE;
+use super::members::Member;
+use super::recognize::is_image;
+
+/// The image in directory `path`, if it is one. A path that ends in `/.` is always a plain directory.
+///
+/// # Errors
+/// When it can't be opened, or is a save from before Docker 1.10.
+pub(in super::super) fn in_directory(path: &Path) -> Result<Option<Blobs>, SourceError> {
+    if path.as_os_str().as_bytes().ends_with(b"/.") {
+        return Ok(None);
+    }
+    let has = |name: &str| path.join(name).symlink_metadata().is_ok();
+    let named = ["oci-layout", "index.json", "manifest.json", "repositories"];
+    if !named.iter().any(|name| has(name)) {
+        return Ok(None);
+    }
+    let directory = File::open(path).map_err(|error| SourceError::Io {
+        operation: "open",
+        path: path.into(),
+        error,
+    })?;
+    let blobs = Blobs::Directory(path.into(), directory);
+    // What can't be opened is said when it is needed.
+    let find = |name: &str| match blobs.open(name) {
+        Ok(Some(blob)) => Some(Member::File(0, blob.len)),
+        Ok(None) => None,
+        Err(_) => Some(Member::Other),
+    };
+    let manifest = blobs.open("manifest.json").ok().flatten();
+    let manifest = manifest.and_then(|blob| start_of(&blob));
+    if has("oci-layout")
+        || has("index.json") && has("blobs")
+        || is_image(find, manifest.as_deref(), true)
+    {
+        return Ok(Some(blobs));
+    }
+    if !has("manifest.json") && !has("index.json") && is_old_save(path) {
+        return Err(blobs.wrong(OLD_SAVE.into()));
+    }
+    Ok(None)
+}
+
+/// Whether a source that is this directory is a container image, or is refused as one.
+#[must_use]
+pub fn is_image_directory(path: &Path) -> bool {
+    !matches!(in_directory(path), Ok(None))
+}
+
+/// The text of a file, cut off where it is longer than a document may be.
+fn start_of(blob: &Blob) -> Option<Vec<u8>> {
+    let mut text = vec![0; blob.len.min(limits::JSON + 1) as usize];
+    blob.file.read_exact_at(&mut text, blob.start).ok()?;
+    Some(text)
+}
+
+/// Whether all names in the directory are those of a save from before Docker 1.10, and a layer is there.
+fn is_old_save(path: &Path) -> bool {
+    let Ok(entries) = path.read_dir() else {
+        return false;
+    };
+    let mut layers = false;
+    for entry in entries.take(limits::BLOBS) {
+        let Ok(entry) = entry else { return false };
+        if !is_image_name(entry.file_name().as_bytes()) {
+            return false;
+        }
+        let below = |name: &str| entry.path().join(name).is_file();
+        layers |= below("layer.tar") && below("json");
+    }
+    layers
+}
