@@ -12,6 +12,8 @@ mod demo;
 mod instructions;
 mod measured;
 mod sharing;
+#[cfg(test)]
+mod shipped;
 mod suites;
 mod tidy;
 

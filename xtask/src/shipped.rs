@@ -1,0 +1,73 @@
+//! What must not be in the program that ships: features that only tests and the simulation turn on.
+//!
+//! Cargo turns on a feature for all crates of one build if one of them asks for it, so a build of the workspace has the
+//! mistakes made on purpose (`canaries`) and the scheduler of threads (`simulate`) in every program. A build of
+//! `lanefs-cli` alone, which is what is installed, has what its own dependencies ask for.
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    /// Features that no program that ships may have.
+    const FOR_TESTS: [&str; 2] = ["canaries", "simulate"];
+
+    /// The crates of a package's build and the features that each is built with, a line each: `name feature,feature`.
+    fn built(package: &str) -> Vec<String> {
+        let output = Command::new(crate::cargo())
+            .current_dir(crate::root())
+            .args(["tree", "--locked", "--prefix", "none", "--no-dedupe"])
+            .args(["--edges", "normal,build", "--format", "{lib} {f}"])
+            .args(["--package", package])
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.lines()
+            .map(|line| line.trim_end().to_owned())
+            .collect()
+    }
+
+    /// The crates of ours that are built with a feature for tests.
+    fn with_features_for_tests(package: &str) -> Vec<String> {
+        let mut found = built(package);
+        found.retain(|line| {
+            let (name, features) = line.split_once(' ').unwrap_or((line, ""));
+            name.starts_with("lanefs")
+                && FOR_TESTS
+                    .iter()
+                    .any(|one| features.split(',').any(|of| of == *one))
+        });
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    #[test]
+    fn the_program_that_ships_is_built_without_canaries_and_without_the_scheduler_of_the_simulation()
+     {
+        let crates = built("lanefs-cli");
+        for needed in ["lanefs_journal", "lanefs_engine", "lanefs_sync"] {
+            assert!(
+                crates.iter().any(|line| line == needed),
+                "{needed} in: {crates:?}"
+            );
+        }
+        assert_eq!(with_features_for_tests("lanefs-cli"), [""; 0]);
+        assert_eq!(with_features_for_tests("lanefs"), [""; 0]);
+    }
+
+    #[test]
+    fn the_simulation_is_found_to_have_both() {
+        let found = with_features_for_tests("lanefs-simulate");
+        let names: Vec<&str> = found
+            .iter()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(
+            names,
+            ["lanefs_engine", "lanefs_journal", "lanefs_sync"],
+            "{found:?}"
+        );
+    }
+}
