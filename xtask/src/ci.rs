@@ -48,6 +48,10 @@ pub fn run(root: &Path) -> Result<(), String> {
         cargo(root, &arguments, &[])
     })?;
     let mut tally = Tally::default();
+    timed("building the tests", &mut || {
+        let arguments = ["test", "--workspace", "--locked", "--quiet", "--no-run"];
+        cargo(root, &arguments, &[])
+    })?;
     timed("tests", &mut || {
         tally = tests(root)?;
         Ok(tally.closing())
