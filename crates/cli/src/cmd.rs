@@ -23,7 +23,7 @@ mod mkdir;
 mod mkfs;
 mod mkfs_args;
 mod mount;
-mod mount_options;
+pub mod mount_options;
 mod mv;
 mod rm;
 mod setfattr;

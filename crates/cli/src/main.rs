@@ -17,6 +17,7 @@ mod glob;
 mod images;
 mod interrupt;
 mod json;
+mod mount_call;
 mod mount_state;
 mod open;
 mod preload;
@@ -30,7 +31,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 /// Build, read, edit, mount and check ext4 images, without root and without the kernel.
 #[derive(Parser)]
@@ -76,6 +77,10 @@ fn parse() -> Result<Arguments, ExitCode> {
     let is_fsck = words.first().is_some_and(|program| is_fsck(program));
     if is_fsck {
         words.insert(1, "check".into());
+    }
+    let is_command = |word: &OsStr| Arguments::command().find_subcommand(word).is_some();
+    if let Some(mount) = mount_call::words(&words, is_command) {
+        words = mount;
     }
     Arguments::try_parse_from(words).map_err(|error| {
         // Standard error may be gone; the status is left.

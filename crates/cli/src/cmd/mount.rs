@@ -89,6 +89,9 @@ pub struct Args {
     /// Stay in the foreground
     #[arg(short, long)]
     foreground: bool,
+    /// Check the options, and mount nothing (mount -f)
+    #[arg(long, hide = true)]
+    fake: bool,
     /// Be the process that serves
     #[arg(long, hide = true, conflicts_with = "foreground")]
     serve: bool,
@@ -100,6 +103,9 @@ impl Args {
     /// Mounts, and serves the mount or leaves that to another process.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
         let settings = Settings::parse(self.options.iter().map(String::as_str))?;
+        if self.fake {
+            return Ok(());
+        }
         match self.foreground || self.serve {
             true => self.mount_and_serve(context, &settings),
             false => self.start_server(context),

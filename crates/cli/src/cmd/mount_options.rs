@@ -30,12 +30,58 @@ const WITHOUT_EFFECT: &[&str] = &[
     "nouser",
     "users",
     "nofail",
+    "comment",
     "_netdev",
     "owner",
     "group",
     "loop",
     "norelatime",
 ];
+
+/// All other options, for a word that is none of them.
+const OPTIONS: &[&str] = &[
+    "ro",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "allow_other",
+    "default_permissions",
+    "noload",
+    "norecovery",
+    "commit",
+    "sb",
+    "threads",
+    "destroy_timeout",
+    "fuseblk",
+    "nofuseblk",
+    "discard",
+    "nodiscard",
+    "grpid",
+    "bsdgroups",
+    "nogrpid",
+    "sysvgroups",
+    "data",
+    "fast_commit",
+    "nofast_commit",
+    "journal_async_commit",
+    "errors",
+    "noatime",
+    "relatime",
+    "atime",
+    "strictatime",
+    "lazytime",
+    "nolazytime",
+    "metadata_cache",
+    "live_cache",
+    "group_cache",
+    "inode_cache",
+    "staged_cache",
+];
+/// The most letters that differ between an unknown option and one that is suggested for it.
+const DIFFERENCES_MAX: usize = 2;
 
 /// What the options ask for.
 pub struct Settings {
@@ -195,7 +241,34 @@ impl Settings {
 }
 
 fn unknown(name: &str) -> Failure {
-    wrong(format!("unknown option `{name}`"))
+    let mechanisms = Variants::choices().map(|(name, _)| name);
+    let known = OPTIONS.iter().chain(WITHOUT_EFFECT).copied();
+    let nearest = known
+        .chain(mechanisms)
+        .map(|known| (differences(name, known), known))
+        .min_by_key(|(count, _)| *count);
+    match nearest {
+        Some((1..=DIFFERENCES_MAX, known)) => {
+            wrong(format!("unknown option `{name}`: did you mean `{known}`?"))
+        }
+        _ => wrong(format!("unknown option `{name}`")),
+    }
+}
+
+/// How many letters one word must gain, lose or change to become another (Levenshtein).
+fn differences(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (number, letter) in (1..).zip(one.chars()) {
+        let mut corner = row[0];
+        row[0] = number;
+        for (column, candidate) in other.iter().enumerate() {
+            let changed = corner + usize::from(letter != *candidate);
+            corner = row[column + 1];
+            row[column + 1] = changed.min(row[column] + 1).min(corner + 1);
+        }
+    }
+    row[other.len()]
 }
 
 fn wrong(message: impl std::fmt::Display) -> Failure {
@@ -247,6 +320,32 @@ mod tests {
             let failure = Settings::parse([wrong]).err().unwrap();
             let name = wrong.split('=').next().unwrap();
             assert!(failure.text().contains(name), "{}", failure.text());
+        }
+    }
+
+    #[test]
+    fn an_unknown_option_names_the_nearest_one() {
+        for (given, nearest) in [
+            ("nosiud", "nosuid"),
+            ("noautime", "noatime"),
+            ("commmit=9", "commit"),
+            ("orfan=list", "orphan"),
+            ("no_fail", "nofail"),
+        ] {
+            let failure = Settings::parse([given]).err().unwrap();
+            let expected = format!("did you mean `{nearest}`?");
+            assert!(failure.text().contains(&expected), "{}", failure.text());
+        }
+        let failure = Settings::parse(["quota"]).err().unwrap();
+        assert!(!failure.text().contains("mean"), "{}", failure.text());
+        // Those that are suggested are known.
+        for name in OPTIONS.iter().chain(WITHOUT_EFFECT) {
+            for value in ["", "=1", "=ordered", "=continue"] {
+                let parsed = Settings::parse([&*format!("{name}{value}")]);
+                let refused = parsed.err().map(|failure| failure.text());
+                let text = refused.unwrap_or_default();
+                assert!(!text.contains("unknown option"), "{text}");
+            }
         }
     }
 

@@ -400,3 +400,75 @@ fn a_block_device_that_was_asked_for_is_there_or_the_mount_fails() {
     );
     assert!(is_clean(&image));
 }
+
+/// With the helpers of mount(8) in a namespace of our own.
+const FSTAB: &str = r#"
+    mount -t overlay none -o "lowerdir=$PWD/sbin:/usr/sbin" /usr/sbin || exit 77
+    for round in 1 2; do
+        mount -a -T fstab
+        for place in one two; do test "$(findmnt -no FSTYPE -M "$PWD/$place")" = fuseblk.lanefs; done
+    done
+    test $(losetup -n -O NAME -j one.img | wc -l) = 1
+    umount one
+    umount two
+    mount -t lanefs -o ro,noload one.img one && umount one
+    mount -s -t lanefs -o rw,frobnicate one.img one && echo text > one/file && umount one
+    mount -f -t lanefs one.img one && ! mountpoint -q one
+    if mount -t lanefs -o nosiud one.img one 2> refused; then exit 1; fi
+    grep -q 'did you mean `nosuid`' refused
+"#;
+
+#[test]
+fn a_line_of_fstab_is_mounted_once() {
+    if !can_anchor() || !testkit::have("unshare") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let images = ["one.img", "two.img"].map(|name| image(folder.path(), name, SIZE, &[]));
+    for name in ["sbin", "one", "two"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    for name in ["mount.lanefs", "mount.fuse.lanefs"] {
+        let link = folder.path().join("sbin").join(name);
+        std::os::unix::fs::symlink(lanefs().get_program(), link).unwrap();
+    }
+    let here = text(folder.path());
+    let options = "rw,nofail,auto,_netdev,x-systemd.automount,commit=9";
+    let lines = [
+        format!("{here}/one.img {here}/one fuse.lanefs {options} 0 0\n"),
+        format!("{here}/two.img {here}/two lanefs defaults 0 0\n"),
+    ];
+    fs::write(folder.path().join("fstab"), lines.concat()).unwrap();
+    let output = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-ec", FSTAB])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    if output.status.code() == Some(77) {
+        testkit::skip("no overlayfs");
+        return;
+    }
+    assert!(output.status.success(), "{}", said(&output));
+    for image in &images {
+        assert!(is_clean(image));
+        testkit::e2fsck(image);
+    }
+}
+
+#[test]
+fn an_image_and_a_directory_are_mounted_as_mount_fuse_asks_for_it() {
+    if !can_anchor() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let place = folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let mut mount = lanefs();
+    let mount = mount.args([&image, &place]).args(["-o", "rw,dev,suid"]);
+    let output = mount.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    fs::write(place.join("file"), "file").unwrap();
+    testkit::run("umount", &[text(&place)]);
+    assert!(is_clean(&image));
+}
