@@ -86,16 +86,20 @@ fn list(
     };
     let in_block = matches!(area, ListPlace::Block(_));
     let mut spans: Vec<(usize, usize)> = Vec::new();
-    let base = match area {
-        ListPlace::Inode(bytes) | ListPlace::Block(bytes) => bytes.as_ptr() as usize,
+    let bytes = match area {
+        ListPlace::Inode(bytes) | ListPlace::Block(bytes) => bytes,
     };
+    let base = bytes.as_ptr() as usize;
     for entry in entries {
         match entry.value {
             Value::Here(value) => {
-                here(volume, ino, &entry, value, in_block);
+                let start = value.as_ptr() as usize - base;
+                let end = start + value.len().next_multiple_of(4);
+                // Hashes are over whole words as they are on the disk, whatever follows the value.
+                let words = bytes.get(start..end).unwrap_or(value);
+                here(volume, ino, &entry, words, in_block);
                 if !value.is_empty() {
-                    let start = value.as_ptr() as usize - base;
-                    spans.push((start, start + value.len().next_multiple_of(4)));
+                    spans.push((start, end));
                 }
             }
             Value::Inode { ino: holder, size } => {
@@ -118,9 +122,8 @@ fn list(
                 Value::Inode { size, .. } => Some(size as usize),
             };
         }
-        let is_nameless = entry.name.is_empty() && !matches!(entry.index, 2 | 3 | 8);
-        if is_nameless {
-            volume.found(broken().name("an attribute has no name"));
+        if in_block && entry.index == 0 {
+            volume.found(broken().name("an attribute belongs to no namespace"));
         }
     }
     spans.sort_unstable();

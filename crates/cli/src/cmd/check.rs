@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use device::BlockDevice;
 use indicatif::{ProgressBar, ProgressStyle};
-use lanefs::check::{Error, Options, PassProgress, Problem, Report, Totals};
+use lanefs::check::{Code, Error, Options, PassProgress, Problem, Report, Totals};
 use serde_json::{Map, Value, json};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, Mutex};
@@ -115,7 +115,19 @@ impl CheckArgs {
         })?;
         self.print(context, &report, is_in_use)?;
         let left = if report.is_clean() { 0 } else { LEFT };
-        let changing = if is_in_use { OPERATIONAL } else { 0 };
+        let is_elsewhere = report.counts.contains_key(&Code::JournalExternal);
+        let has_no_journal = is_elsewhere && self.place.journal.is_none();
+        if has_no_journal {
+            context.warn(format_args!(
+                "{}: the journal is on another device: --journal FILE names it, so that what it holds is judged too",
+                self.image.display()
+            ));
+        }
+        let changing = if is_in_use || has_no_journal {
+            OPERATIONAL
+        } else {
+            0
+        };
         match left | changing {
             0 => Ok(()),
             status => Err(Failure::told().status(status)),
