@@ -4,6 +4,7 @@
 //! mutants of these, and with the fuzzer's finds in tests/corpus/fuzz.
 
 mod archives;
+mod check;
 mod replay;
 
 use std::cell::RefCell;
@@ -30,6 +31,7 @@ use crate::seeds::{Seed, seeds};
 use crate::structures::{Kind, Structures};
 
 pub use archives::{oci, tables, tar};
+pub use check::check;
 pub use replay::replay;
 
 /// A target's name and its function, which returns whether its input was sound: one that led to a tree, a node, an
@@ -45,6 +47,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     ("journal", journal),
     ("replay", replay),
     ("image", image),
+    ("check", check),
     ("tar", tar),
     ("oci", oci),
     ("tables", tables),
@@ -262,9 +265,23 @@ thread_local! {
 }
 
 /// An image with numbers changed and sealed again. The first byte chooses the image, and whether its journal is read;
-/// each twelve bytes after it a
-/// structure, a place in it, a width, and a value.
+/// each twelve bytes after it a structure, a place in it, a width, and a value.
 pub fn image(data: &[u8]) -> bool {
+    edited(data, |image, is_replayed| {
+        let mut summary = ExerciseSummary::default();
+        let journal = if is_replayed {
+            ReplayPolicy::Replay
+        } else {
+            ReplayPolicy::Ignore
+        };
+        exercise_with(image, journal, &mut summary);
+        summary.opened > 0
+    })
+}
+
+/// Makes the image that the bytes describe and hands it to `visit`, with whether its journal is to be read. False where
+/// they describe none.
+fn edited(data: &[u8], visit: impl FnOnce(&PatchedBytes, bool) -> bool) -> bool {
     let Some((choice, edits)) = data.split_first() else {
         return false;
     };
@@ -280,14 +297,7 @@ pub fn image(data: &[u8]) -> bool {
         for edit in edits.chunks_exact(EDIT).take(EDITS) {
             apply(&mut image, structures, edit);
         }
-        let mut summary = ExerciseSummary::default();
-        let journal = if choice & 128 == 0 {
-            ReplayPolicy::Replay
-        } else {
-            ReplayPolicy::Ignore
-        };
-        exercise_with(&image, journal, &mut summary);
-        summary.opened > 0
+        visit(&image, choice & 128 == 0)
     })
 }
 

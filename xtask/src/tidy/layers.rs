@@ -42,7 +42,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("xtask", &[]),
     ("testkit", &[]),
-    ("corpus", &["engine", "image", "ondisk", "device", "sync"]),
+    (
+        "corpus",
+        &["engine", "check", "image", "ondisk", "device", "sync"],
+    ),
 ];
 
 /// The modules of `engine`, in steps: each may import only from steps before its own.
