@@ -31,6 +31,18 @@ fn geometry_of(sb: &Superblock, device: &dyn BlockDevice) -> Result<Geometry, Ge
     Geometry::new(sb, device.size())
 }
 
+/// Block size and places of copies as a superblock that can't be used names them itself.
+fn own_backups(sb: &Superblock) -> impl Iterator<Item = (u64, u64)> {
+    let size = 1024_u64
+        .checked_shl(sb.log_block_size().min(6))
+        .unwrap_or(1024);
+    let first = u64::from(sb.first_data_block());
+    let per_group = u64::from(sb.blocks_per_group());
+    [1, 3, 5, 7, 9]
+        .into_iter()
+        .map(move |group| (size, first + group * per_group))
+}
+
 /// The superblock and its numbers: those in the copy at `asked` KiB, else the first, else the first copy that is sound.
 pub fn superblock(
     device: &dyn BlockDevice,
@@ -46,21 +58,22 @@ pub fn superblock(
         }
         Err(error) => error,
     };
+    let places = BACKUPS.iter().copied().chain(own_backups(&first));
+    for (size, block) in places.filter(|_| asked.is_none()) {
+        let copy = read_superblock(device, size.saturating_mul(block));
+        if let Some(copy) = copy
+            && let Ok(geometry) = geometry_of(&copy, device)
+            && geometry.block_size().bytes_u64() == size
+        {
+            let problem = Problem::new(Code::SuperblockFromBackup).block(block);
+            findings.add(problem.name(error.to_string()));
+            return Ok(Some((copy, geometry)));
+        }
+    }
     if let GeometryError::Truncated { needed, present } = error {
         let problem = Problem::new(Code::DeviceTooSmall);
         findings.add(problem.expected(needed).found(present));
         return Ok(None);
-    }
-    for (size, block) in BACKUPS.iter().filter(|_| asked.is_none()) {
-        let copy = read_superblock(device, size * block);
-        if let Some(copy) = copy
-            && let Ok(geometry) = geometry_of(&copy, device)
-            && geometry.block_size().bytes_u64() == *size
-        {
-            let problem = Problem::new(Code::SuperblockFromBackup).block(*block);
-            findings.add(problem.name(error.to_string()));
-            return Ok(Some((copy, geometry)));
-        }
     }
     findings.add(Problem::new(Code::SuperblockBroken).name(error.to_string()));
     Ok(None)

@@ -44,6 +44,7 @@ mod paths;
 mod policies;
 pub mod problem;
 mod quota;
+pub mod repair;
 mod report;
 mod run;
 mod shared;

@@ -21,3 +21,5 @@ pub const NAME_KEYS: usize = 1 << 20;
 pub const PATHS: usize = 10_000;
 /// Copies of the superblock and of the descriptors that are compared with the first.
 pub const BACKUPS: usize = 16;
+/// How often a repair checks what it has mended so far.
+pub const ROUNDS: u32 = 8;

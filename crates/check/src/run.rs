@@ -4,16 +4,17 @@ use std::fmt;
 use std::ops::Range;
 
 use device::BlockDevice;
-use ondisk::{Feature, FsBlock, Unsupported};
+use ondisk::{Feature, FsBlock, Geometry, Superblock, Unsupported};
 use sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 use crate::claims::Claims;
+use crate::dirs::Tree;
 use crate::inodes;
 use crate::problem::Code;
-use crate::report::{Findings, Problem, Report};
+use crate::report::{Findings, Problem, Report, Totals};
 use crate::shared::Shared;
 use crate::table::InodeTable;
-use crate::volume::{Unread, Volume};
+use crate::volume::{GroupFacts, Unread, Volume};
 use crate::work::{Crew, PassProgress, PassSpan};
 use crate::{backups, dirs, geometry, links, paths, quota, special, tally, xattr};
 
@@ -43,6 +44,8 @@ pub enum Error {
     Unreadable,
     /// The file system has what this checker does not know.
     Unsupported(Unsupported),
+    /// The caller could not replay the journal.
+    Replay(String),
     /// The caller ended the check.
     Cancelled,
 }
@@ -52,6 +55,7 @@ impl fmt::Display for Error {
         match self {
             Error::Unreadable => f.write_str("the superblock can't be read"),
             Error::Unsupported(unsupported) => unsupported.fmt(f),
+            Error::Replay(reason) => write!(f, "the journal can't be replayed: {reason}"),
             Error::Cancelled => f.write_str("interrupted"),
         }
     }
@@ -59,25 +63,62 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// What the passes learned of a file system, beside its problems: what a repair decides from.
+pub struct Facts {
+    pub sb: Superblock,
+    pub geometry: Geometry,
+    pub groups: Vec<GroupFacts>,
+    pub claims: Claims,
+    pub inodes: InodeTable,
+    /// Inodes that wait to be removed. Sorted.
+    pub orphans: Vec<u32>,
+    pub tree: Tree,
+}
+
+/// A report, and what it was made from as far as that could be read.
+pub struct Examined {
+    pub report: Report,
+    /// The superblock that serves, and its numbers.
+    pub layout: Option<(Superblock, Geometry)>,
+    /// None where the descriptors can't be used.
+    pub facts: Option<Facts>,
+}
+
+impl Examined {
+    fn without_facts(findings: Findings, layout: Option<(Superblock, Geometry)>) -> Examined {
+        Examined {
+            report: findings.into_report(None),
+            layout,
+            facts: None,
+        }
+    }
+}
+
 /// Checks the file system on a device.
 ///
 /// # Errors
 /// When there can be no verdict; whatever is wrong with the file system is in the report.
 pub fn check(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Report, Error> {
+    Ok(examine(device, options)?.report)
+}
+
+/// Checks the file system on a device and returns what was learned of it, too.
+pub fn examine(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Examined, Error> {
     let findings = Findings::new();
     if options.is_replayed {
         findings.add(Problem::new(Code::JournalReplayed));
     }
     let Some((mut sb, geometry)) = geometry::superblock(device, options.superblock, &findings)?
     else {
-        return Ok(findings.into_report(None));
+        return Ok(Examined::without_facts(findings, None));
     };
     if options.is_replayed {
         sb.set_features(sb.features().without(Feature::NEEDS_RECOVERY));
     }
     geometry::fields(&sb, &geometry, &findings);
+    let layout = Some((sb, geometry));
     let Some(groups) = geometry::descriptors(device, &geometry, &findings) else {
-        return Ok(findings.into_report(None));
+        return Ok(Examined::without_facts(findings, layout));
     };
     let windows = Claims::windows(&geometry, options.memory);
     let claims = Claims::new(&geometry, windows.first().cloned().unwrap_or(0..0));
@@ -110,9 +151,21 @@ pub fn check(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Report, 
         unread: Unread::default(),
     };
     volume.orphans = special::orphans(&volume);
-    let totals = passes(&mut volume, &windows, mmp)?;
-    drop(volume);
-    Ok(findings.into_report(totals))
+    let (totals, tree) = passes(&mut volume, &windows, mmp)?;
+    let facts = Facts {
+        sb,
+        geometry,
+        groups: volume.groups,
+        claims: volume.claims,
+        inodes: volume.inodes,
+        orphans: volume.orphans,
+        tree,
+    };
+    Ok(Examined {
+        report: findings.into_report(Some(totals)),
+        layout,
+        facts: Some(facts),
+    })
 }
 
 fn go_on(volume: &Volume<'_>) -> Result<(), Error> {
@@ -146,7 +199,7 @@ fn passes(
     volume: &mut Volume<'_>,
     windows: &[Range<u32>],
     mmp: Option<FsBlock>,
-) -> Result<Option<crate::Totals>, Error> {
+) -> Result<(Totals, Tree), Error> {
     special::journal(volume);
     special::mmp(volume);
     let gathered = inodes::pass(volume);
@@ -166,5 +219,5 @@ fn passes(
     backups::check(volume);
     paths::find(volume, &tree);
     go_on(volume)?;
-    Ok(Some(totals))
+    Ok((totals, tree))
 }

@@ -14,6 +14,7 @@ mod classes;
 mod found;
 mod made;
 mod numbers;
+mod repair;
 
 fn check(bytes: &[u8], threads: usize) -> Result<Report, lanefs_check::Error> {
     check_device(&MemoryDevice::from_bytes(bytes), threads)
@@ -292,7 +293,7 @@ Generated from the table in `crates/check/src/problem.rs` and tested: after a ch
 A number below 0x80000000 is e2fsck's own for the same problem: each one was observed in the problem log of e2fsck
 1.47.0 (`problem_log_filename` in e2fsck.conf) beside the message that means the same. Numbers from 0x80000000 on are
 this checker's. A *note* leaves the file system clean; *fatal* means that what depends on it is not judged. The last
-column says whether a careful repair (`-p`, not available yet) would mend it.
+column says whether a careful repair (`-p`) mends it.
 
 | number | class | severity | sentence | -p |
 |---|---|---|---|---|

@@ -1,0 +1,627 @@
+//! Repair: a write set that makes an image clean, decided in rounds on an overlay.
+//!
+//! Each round checks the overlay, and one thread mends what the sorted list of problems names, in steps that build on
+//! each other: layout, the file system's own files, inodes, shared blocks and directories, names, and at last
+//! counts. A round does the first step that has anything to do, and the check of the next round judges what was done.
+//! So one repair is enough by construction, and its result does not depend on the number of threads.
+//!
+//! Nothing is written here. The caller writes the [`WriteSet`].
+
+mod attributes;
+mod connect;
+mod directory;
+mod edit;
+mod inodes;
+mod layout;
+mod map;
+mod overlay;
+mod quota;
+mod rebuild;
+mod shared;
+mod space;
+mod special;
+mod tally;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use device::BlockDevice;
+use ondisk::{BlockSize, Feature, FileType, Flags, Geometry, Ino, Superblock, superblock};
+
+use crate::limits;
+use crate::problem::{Class, Code, Severity};
+use crate::repair::directory::{Change, Parents};
+use crate::repair::edit::Edit;
+use crate::repair::overlay::Overlay;
+use crate::repair::space::Space;
+use crate::report::{Problem, Report};
+use crate::run::{self, Error, Examined, Facts, Options};
+
+/// How much a repair may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// Only what needs no decision; if anything else is wrong, nothing is mended.
+    Preen,
+    /// Everything.
+    All,
+}
+
+/// How to repair.
+#[derive(Clone, Copy)]
+pub struct RepairOptions<'a> {
+    /// How each round checks.
+    pub check: Options<'a>,
+    /// What may be mended.
+    pub extent: Extent,
+    /// The time that is stamped on what is deleted or made, in seconds since 1970.
+    pub now: u64,
+    /// Why the journal could not be replayed, if it could not: it is emptied.
+    pub replay_failed: Option<&'a str>,
+}
+
+/// What must be written to make the image clean.
+#[derive(Clone, Debug)]
+pub struct WriteSet {
+    /// Bytes a block.
+    pub block_size: BlockSize,
+    /// What must be right before the journal can be found: superblock, descriptors, the journal's inode and superblock,
+    /// each as far as it is wrong.
+    pub first: BTreeMap<u64, Box<[u8]>>,
+    /// New blocks of files and the blocks that they are copies of.
+    pub copies: BTreeMap<u64, u64>,
+    /// All changed blocks as they are in the end.
+    pub blocks: BTreeMap<u64, Box<[u8]>>,
+    /// The numbers of `blocks` in the order in which they are written without a journal: what inodes lead to,
+    /// inode tables, bitmaps, descriptors, the superblock.
+    pub stages: Vec<Vec<u64>>,
+    /// First block and length of each run of the journal, if the repair may go through it: the file system has a
+    /// journal of its own whose map was right and whose blocks nothing else claims.
+    pub journal: Option<Vec<(u64, u64)>>,
+    /// The block with the superblock and the byte in it.
+    pub superblock: (u64, usize),
+}
+
+impl WriteSet {
+    /// Whether nothing is to be written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.copies.is_empty() && self.blocks.is_empty()
+    }
+}
+
+/// What a repair decided.
+#[derive(Debug)]
+pub struct Repaired {
+    /// What was found.
+    pub before: Report,
+    /// What is left once the write set is written; as found where nothing is mended.
+    pub after: Report,
+    /// What to write; none where nothing can be mended, or nothing is wrong.
+    pub writes: Option<WriteSet>,
+    /// How often the image was checked.
+    pub checks: u32,
+}
+
+/// The steps of a repair.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Step {
+    /// Superblock, descriptors, journal: what Linux reads before the journal.
+    Layout,
+    /// Orphans, the multi-mount block, tables that are not read in full.
+    System,
+    /// Fields, maps and attributes of inodes.
+    Inodes,
+    /// Blocks that are claimed twice, entries of directories.
+    Contents,
+    /// What has no name.
+    Names,
+    /// Counts and bitmaps.
+    Counts,
+}
+
+/// The step that mends a kind of problem; none for what a repair passes over.
+fn step_of(code: Code) -> Option<Step> {
+    Some(match code {
+        Code::JournalReplayed
+        | Code::JournalExternal
+        | Code::NoLostFound
+        | Code::ErrorsRecorded
+        | Code::BackupSuperblock
+        | Code::BackupDescriptors
+        | Code::ClaimsTooMany => return None,
+        Code::EntryUninit => Step::System,
+        Code::LargeFile | Code::LowDtime | Code::NoRoot | Code::DirectoryFeature => Step::Inodes,
+        Code::BlockShared | Code::BlockSharedRun => Step::Contents,
+        Code::XattrReferences | Code::XattrValueReferences | Code::QuotaUsage => Step::Counts,
+        Code::Unattached => Step::Names,
+        _ => match code.kind().class {
+            Class::Superblock | Class::Descriptor | Class::Journal => Step::Layout,
+            Class::Orphan | Class::Mmp => Step::System,
+            Class::Inode | Class::Map | Class::Xattr | Class::Resize | Class::Quota => Step::Inodes,
+            Class::Directory | Class::Htree => Step::Contents,
+            Class::Connectivity => Step::Names,
+            Class::Count | Class::Bitmap => Step::Counts,
+        },
+    })
+}
+
+/// Decides how to repair the file system on a device, which is only read.
+///
+/// # Errors
+/// When there can be no verdict, as for [`crate::check`].
+pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<Repaired, Error> {
+    // What is claimed must be known for the whole file system.
+    let check = Options {
+        memory: None,
+        ..options.check
+    };
+    let mut examined = run::examine(device, &check)?;
+    if let Some(reason) = options.replay_failed {
+        examined.report.add(Code::JournalReplayFailed, reason);
+    }
+    let before = examined.report.clone();
+    let may_mend = options.extent == Extent::All || is_preenable(&before);
+    let layout = examined.layout.filter(|_| may_mend);
+    let Some((_, geometry)) = layout else {
+        return Ok(untouched(before, 1));
+    };
+    let mut rounds = Rounds::new(device, &geometry, options.now);
+    if options.check.superblock.is_some() {
+        let problem = Problem::new(Code::SuperblockFromBackup);
+        examined.report.problems.push(problem);
+    }
+    let mut checks = 1;
+    while checks <= limits::ROUNDS {
+        rounds.learn(&examined);
+        if !rounds.mend(&examined) {
+            break;
+        }
+        let check = Options {
+            superblock: None,
+            ..check
+        };
+        examined = run::examine(&rounds.image, &check)?;
+        checks += 1;
+    }
+    rounds.learn(&examined);
+    if !examined.report.is_clean() && is_worse(&before, &examined.report) {
+        return Ok(untouched(before, checks));
+    }
+    let writes = rounds.finish(&examined);
+    Ok(Repaired {
+        before,
+        after: examined.report,
+        writes: writes.filter(|writes| !writes.is_empty()),
+        checks,
+    })
+}
+
+fn untouched(report: Report, checks: u32) -> Repaired {
+    Repaired {
+        after: report.clone(),
+        before: report,
+        writes: None,
+        checks,
+    }
+}
+
+/// Whether nothing is wrong that needs a decision.
+fn is_preenable(report: &Report) -> bool {
+    report.counts.keys().all(|code| {
+        let kind = code.kind();
+        kind.preen || kind.severity == Severity::Note
+    })
+}
+
+/// Whether some class has more damage than before.
+fn is_worse(before: &Report, after: &Report) -> bool {
+    let sums = |report: &Report| {
+        let mut sums: BTreeMap<Class, u64> = BTreeMap::new();
+        for (code, count) in &report.counts {
+            if code.kind().severity != Severity::Note {
+                *sums.entry(code.kind().class).or_default() += count;
+            }
+        }
+        sums
+    };
+    let (before, after) = (sums(before), sums(after));
+    // Where descriptors or superblock kept the rest from being read, there is nothing to compare with.
+    let had_fatal = before
+        .keys()
+        .any(|class| matches!(class, Class::Superblock | Class::Descriptor));
+    !had_fatal
+        && after
+            .iter()
+            .any(|(class, count)| *count > before.get(class).copied().unwrap_or(0))
+}
+
+/// What is known of the journal's place.
+#[derive(Default)]
+struct Journal {
+    /// Its runs as first found, if nothing else claims their blocks.
+    found: Option<Vec<(u64, u64)>>,
+    is_known: bool,
+}
+
+struct Rounds<'d> {
+    image: Overlay<'d>,
+    space: Space,
+    first: BTreeMap<u64, Box<[u8]>>,
+    journal: Journal,
+    /// Problems that a step was done for.
+    tried: BTreeSet<Problem>,
+    now: u32,
+}
+
+impl<'d> Rounds<'d> {
+    fn new(device: &'d dyn BlockDevice, geometry: &Geometry, now: u64) -> Rounds<'d> {
+        Rounds {
+            image: Overlay::new(device, geometry.block_size()),
+            space: Space::new(geometry),
+            first: BTreeMap::new(),
+            journal: Journal::default(),
+            tried: BTreeSet::new(),
+            now: u32::try_from(now).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn edit(&mut self, sb: Superblock, geometry: Geometry) -> Edit<'_, 'd> {
+        Edit {
+            image: &mut self.image,
+            space: &mut self.space,
+            sb,
+            geometry,
+            now: self.now,
+            is_changed: false,
+            budget: Cell::new(geometry.blocks_count().saturating_mul(limits::CLAIM_FACTOR)),
+        }
+    }
+
+    /// Takes in what a check found, before anything is changed.
+    fn learn(&mut self, examined: &Examined) {
+        let Some(facts) = &examined.facts else {
+            return;
+        };
+        self.space.add_claims(facts);
+        if !self.journal.is_known {
+            self.journal.is_known = true;
+            let is_shared = |(first, len): &(u64, u64)| {
+                examined.report.problems.iter().any(|it| {
+                    let shared = it.block.unwrap_or(0);
+                    it.code == Code::BlockSharedRun
+                        && shared < first + len
+                        && shared + it.found.unwrap_or(0) > *first
+                })
+            };
+            let runs = self.journal_runs(facts.sb, facts.geometry);
+            self.journal.found = runs.filter(|runs| !runs.iter().any(is_shared));
+        }
+    }
+
+    /// The journal's runs, where it is a file whose map is right.
+    fn journal_runs(&mut self, sb: Superblock, geometry: Geometry) -> Option<Vec<(u64, u64)>> {
+        let ino = sb.journal_ino()?;
+        let edit = self.edit(sb, geometry);
+        if !edit.has(Feature::HAS_JOURNAL) {
+            return None;
+        }
+        let inode = edit.inode(ino)?;
+        let is_file = inode.file_type() == Some(FileType::Regular) && inode.links_count() > 0;
+        if !is_file || inode.flags().contains(Flags::INLINE_DATA) {
+            return None;
+        }
+        let map = map::read(&edit, ino, &inode)?;
+        let mut next = 0;
+        for run in &map.runs {
+            if run.lblk != next || run.unwritten {
+                return None;
+            }
+            next += run.len;
+        }
+        let is_right =
+            !map.is_damaged && next << edit.geometry.block_size().bits() >= inode.size(true);
+        is_right.then(|| map.runs.iter().map(|run| (run.pblk, run.len)).collect())
+    }
+
+    /// Does the first step that has anything to do and changes anything; false if no step does. Problems
+    /// that were tried before and remain do not start a step.
+    fn mend(&mut self, examined: &Examined) -> bool {
+        let Some((sb, geometry)) = examined.layout else {
+            return false;
+        };
+        let problems = &examined.report.problems;
+        loop {
+            let untried = problems.iter().filter(|it| !self.tried.contains(*it));
+            let Some(step) = untried.filter_map(|it| step_of(it.code)).min() else {
+                return false;
+            };
+            let is_of_step = |it: &&Problem| step_of(it.code) == Some(step);
+            let of_step: Vec<Problem> = problems.iter().filter(is_of_step).cloned().collect();
+            self.tried.extend(of_step.iter().cloned());
+            let mut edit = self.edit(sb, geometry);
+            mend_step(&mut edit, step, examined, &of_step);
+            if edit.is_changed {
+                if step == Step::Layout {
+                    self.note_first(&geometry, sb);
+                }
+                return true;
+            }
+        }
+    }
+
+    /// Keeps what must be right before the journal is found, as it is after a step that mends only that.
+    fn note_first(&mut self, geometry: &Geometry, sb: Superblock) {
+        let size = geometry.block_size();
+        let mut places = BTreeSet::from([Superblock::OFFSET >> size.bits()]);
+        for index in 0..geometry.desc_blocks() {
+            places.insert(geometry.desc_block(index).0);
+        }
+        let edit = self.edit(sb, *geometry);
+        if let Some(ino) = sb.journal_ino() {
+            let (group, index) = geometry.group_of_ino(ino).unwrap_or((ondisk::Group(0), 0));
+            if let Some(desc) = edit.desc(group) {
+                places.insert(geometry.inode_place(desc.inode_table(), index).0.0);
+            }
+            let map = edit
+                .inode(ino)
+                .and_then(|inode| map::read(&edit, ino, &inode));
+            places.extend(map.and_then(|map| map.place(0)));
+        }
+        for (block, bytes) in self.image.changes() {
+            if places.contains(&block) {
+                self.first.insert(block, bytes);
+            }
+        }
+    }
+
+    /// Blocks by what they are: the rest, inode tables, bitmaps, descriptors, the superblock.
+    fn stages(&self, geometry: &Geometry, blocks: &BTreeMap<u64, Box<[u8]>>) -> Vec<Vec<u64>> {
+        let mut ranks: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut tables = Vec::new();
+        for group in geometry.all_groups() {
+            let (block, at) = geometry.desc_place(group);
+            ranks.insert(block.0, 3);
+            let bytes = self.image.block(block.0).unwrap_or_default();
+            if let Some(raw) = bytes.get(at..at + geometry.desc_size()) {
+                let desc = ondisk::GroupDesc::load(raw);
+                ranks.insert(desc.block_bitmap().0, 2);
+                ranks.insert(desc.inode_bitmap().0, 2);
+                let first = desc.inode_table().0;
+                tables.push(first..first + u64::from(geometry.inode_table_blocks()));
+            }
+        }
+        ranks.insert(Superblock::OFFSET >> geometry.block_size().bits(), 4);
+        tables.sort_by_key(|range| range.start);
+        let mut stages = vec![Vec::new(); 5];
+        for block in blocks.keys() {
+            let at = tables.partition_point(|range| range.end <= *block);
+            let in_table = tables.get(at).is_some_and(|range| range.contains(block));
+            let rank = ranks.get(block).copied().unwrap_or(usize::from(in_table));
+            stages[rank].push(*block);
+        }
+        stages
+    }
+
+    /// Stamps the superblock, and puts the write set together.
+    fn finish(&mut self, examined: &Examined) -> Option<WriteSet> {
+        let (sb, geometry) = examined.layout?;
+        let journal = self.journal_runs(sb, geometry);
+        let journal = journal.filter(|runs| Some(runs) == self.journal.found.as_ref());
+        let had_error = sb.state() & superblock::state::ERROR != 0;
+        let is_clean = examined.report.is_clean();
+        if self.image.changes().is_empty()
+            && self.image.copies().is_empty()
+            && !(had_error && is_clean)
+        {
+            return None;
+        }
+        let mut edit = self.edit(sb, geometry);
+        if let Some(facts) = &examined.facts {
+            quota::run(&mut edit, facts);
+        }
+        let state = sb.state() & !superblock::state::ERROR;
+        edit.sb.set_state(match is_clean {
+            true => state | superblock::state::VALID,
+            false => state | superblock::state::ERROR,
+        });
+        if is_clean {
+            edit.sb.set_error_count(0);
+            edit.sb.set_mount_count(0);
+            edit.sb.set_last_check(edit.now.into());
+        }
+        edit.sb.set_write_time(edit.now.into());
+        edit.set_superblock()?;
+        Some(self.set(&geometry, journal))
+    }
+
+    fn set(&mut self, geometry: &Geometry, journal: Option<Vec<(u64, u64)>>) -> WriteSet {
+        let size = geometry.block_size();
+        let blocks = self.image.changes();
+        WriteSet {
+            block_size: size,
+            first: std::mem::take(&mut self.first),
+            copies: self.image.copies(),
+            stages: self.stages(geometry, &blocks),
+            blocks,
+            journal,
+            superblock: (
+                Superblock::OFFSET >> size.bits(),
+                (Superblock::OFFSET & (size.bytes_u64() - 1)) as usize,
+            ),
+        }
+    }
+
+    /// A write set without changes but for the superblock, which needs no replay once it is written.
+    fn whole_set(&mut self, geometry: &Geometry, sb: Superblock) -> Option<WriteSet> {
+        let journal = self.journal_runs(sb, *geometry);
+        let mut edit = self.edit(sb, *geometry);
+        let features = edit.sb.features().without(Feature::NEEDS_RECOVERY);
+        edit.sb.set_features(features);
+        edit.set_superblock()?;
+        Some(self.set(geometry, journal))
+    }
+}
+
+/// The write set with changes that the caller made to the view that was checked: those of fast commits.
+#[must_use]
+pub fn with_changes(
+    writes: Option<WriteSet>,
+    view: &dyn BlockDevice,
+    changes: BTreeMap<u64, Box<[u8]>>,
+) -> Option<WriteSet> {
+    let mut bytes = [0; Superblock::SIZE];
+    view.read_at(Superblock::OFFSET, &mut bytes).ok()?;
+    let sb = *Superblock::view(&bytes);
+    let geometry = Geometry::new(&sb, view.size()).ok()?;
+    let mut rounds = Rounds::new(view, &geometry, 0);
+    let mut writes = match writes {
+        Some(writes) => writes,
+        None => rounds.whole_set(&geometry, sb)?,
+    };
+    for (block, bytes) in changes {
+        writes.blocks.entry(block).or_insert(bytes);
+    }
+    writes.stages = rounds.stages(&geometry, &writes.blocks);
+    Some(writes)
+}
+
+fn mend_step(edit: &mut Edit<'_, '_>, step: Step, examined: &Examined, problems: &[Problem]) {
+    if step == Step::Layout {
+        layout::run(edit, examined.facts.as_ref(), problems);
+    }
+    let Some(facts) = &examined.facts else {
+        return;
+    };
+    match step {
+        Step::Layout | Step::System => mend_system(edit, facts, problems),
+        Step::Inodes => mend_inodes(edit, facts, problems),
+        Step::Contents => mend_contents(edit, facts, problems),
+        Step::Names => {
+            // What is in its way stays, and is found by the next check.
+            let _ = connect::run(edit, facts, problems);
+        }
+        Step::Counts => mend_counts(edit, facts, examined, problems),
+    }
+}
+
+fn mend_system(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
+    let codes: BTreeSet<Code> = problems.iter().map(|it| it.code).collect();
+    special::run(edit, facts, &codes);
+    let unread = problems.iter().filter(|it| it.code == Code::EntryUninit);
+    let unread: BTreeSet<u32> = unread
+        .filter_map(|it| {
+            edit.geometry
+                .group_of_ino(Ino(u32::try_from(it.found?).ok()?))
+        })
+        .map(|(group, _)| group.0)
+        .collect();
+    for group in unread {
+        layout::initialize(edit, ondisk::Group(group));
+    }
+}
+
+fn mend_inodes(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
+    let mut of_inode: BTreeMap<u32, BTreeSet<Code>> = BTreeMap::new();
+    for problem in problems {
+        match (problem.code, problem.ino) {
+            (Code::NoRoot, _) => {
+                of_inode
+                    .entry(Ino::ROOT.0)
+                    .or_default()
+                    .insert(problem.code);
+            }
+            (Code::LargeFile, _) => {
+                let features = edit.sb.features().with(Feature::LARGE_FILE);
+                edit.sb.set_features(features);
+                edit.set_superblock();
+            }
+            (Code::ResizeInode | Code::ResizeLeft, _) | (_, Some(7)) => {
+                of_inode
+                    .entry(Ino::RESIZE.0)
+                    .or_default()
+                    .insert(problem.code);
+            }
+            (Code::QuotaInode, Some(ino)) => special::quota_inode(edit, Ino(ino)),
+            (_, Some(ino)) => {
+                of_inode.entry(ino).or_default().insert(problem.code);
+            }
+            _ => {}
+        }
+    }
+    for (ino, codes) in of_inode {
+        if Ino(ino) == Ino::RESIZE {
+            special::resize_inode(edit);
+        } else {
+            inodes::mend(edit, facts, Ino(ino), &codes);
+        }
+    }
+}
+
+fn mend_contents(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
+    let shared: BTreeSet<u32> = problems
+        .iter()
+        .filter(|it| it.code == Code::BlockShared)
+        .filter_map(|it| it.ino)
+        .collect();
+    if problems
+        .iter()
+        .any(|it| matches!(it.code, Code::BlockShared | Code::BlockSharedRun))
+    {
+        shared::run(edit, facts, problems);
+        if shared.contains(&Ino::RESIZE.0) {
+            special::resize_inode(edit);
+        }
+    }
+    let mut parents: Parents = connect::choose_parents(facts, problems);
+    for problem in problems {
+        let is_of_entry = matches!(
+            problem.code,
+            Code::EntryUnencrypted
+                | Code::EntryOtherPolicy
+                | Code::EntryValueInode
+                | Code::EntryItself
+        );
+        if let (true, Some(ino), Some(Ok(child))) =
+            (is_of_entry, problem.ino, problem.found.map(u32::try_from))
+        {
+            parents.refused.insert((ino, child));
+        }
+    }
+    let mut directories: BTreeMap<u32, bool> = BTreeMap::new();
+    for problem in problems {
+        let is_directory = matches!(problem.code.kind().class, Class::Directory | Class::Htree);
+        if let Some(ino) = problem.ino.filter(|_| is_directory) {
+            *directories.entry(ino).or_default() |= problem.code.kind().class == Class::Htree;
+        }
+    }
+    // The name that the check met first may be the one that goes.
+    for child in parents.chosen.keys() {
+        if let Some(node) = facts.tree.find(Ino(*child)) {
+            // Relaxed: the check's threads were joined.
+            let parent = node.parent.load(sync::atomic::Ordering::Relaxed);
+            directories.entry(parent).or_default();
+        }
+    }
+    for (ino, rebuilds) in directories
+        .into_iter()
+        .filter(|(ino, _)| !shared.contains(ino))
+    {
+        let change = Change {
+            rebuilds,
+            ..Change::default()
+        };
+        directory::mend(edit, facts, &parents, Ino(ino), &change);
+    }
+}
+
+fn mend_counts(edit: &mut Edit<'_, '_>, facts: &Facts, examined: &Examined, problems: &[Problem]) {
+    tally::links(edit, problems);
+    let groups = problems.iter().filter_map(|it| it.group).collect();
+    tally::groups(edit, facts, &groups);
+    if problems.iter().any(|it| it.code == Code::QuotaUsage) {
+        quota::run(edit, facts);
+    }
+    if let Some(totals) = &examined.report.totals {
+        tally::superblock(edit, totals);
+    }
+}

@@ -1,0 +1,180 @@
+//! Extended attributes under repair: what can be read of a list is written again; a list that can't be read is dropped.
+
+use ondisk::xattr::{self, ListPlace, Value, XattrEntry};
+use ondisk::{Feature, Flags, FsBlock, Ino, Inode, inode};
+
+use crate::repair::edit::Edit;
+
+/// Sectors that an inode counts for its attributes: for its block, and for values in inodes of their own.
+pub fn sectors(edit: &Edit<'_, '_>, inode: &Inode, slot: &[u8]) -> u64 {
+    let geometry = &edit.geometry;
+    let cluster = u64::from(geometry.cluster_ratio()) << (geometry.block_size().bits() - 9);
+    let mut clusters = 0;
+    let mut count = |area: ListPlace<'_>| {
+        for entry in xattr::entries(area).into_iter().flatten() {
+            if let Value::Inode { size, .. } = entry.value {
+                let blocks = geometry.block_size().blocks_for(size.into());
+                clusters += blocks.div_ceil(u64::from(geometry.cluster_ratio()));
+            }
+        }
+    };
+    if let Some(area) = inode::attribute_area(slot).filter(|area| xattr::is_area(area)) {
+        count(ListPlace::Inode(area));
+    }
+    let block = block_of(edit, inode);
+    if let Some(bytes) = block.and_then(|block| edit.block(block)) {
+        count(ListPlace::Block(&bytes));
+    }
+    (clusters + u64::from(block.is_some())) * cluster
+}
+
+/// The inode's attribute block, where it has one that exists.
+pub fn block_of(edit: &Edit<'_, '_>, inode: &Inode) -> Option<u64> {
+    let block = match edit.has(Feature::BIT64) {
+        true => inode.xattr_block().0,
+        false => inode.xattr_block().0 & 0xFFFF_FFFF,
+    };
+    (block != 0 && edit.contains(block, 1)).then_some(block)
+}
+
+/// Mends the attributes in an inode's slot and in its block. The slot is changed in place.
+pub fn mend(edit: &mut Edit<'_, '_>, ino: Ino, slot: &mut [u8]) -> Option<()> {
+    if let Some(area) = inode::attribute_area(slot).filter(|area| xattr::is_area(area)) {
+        let len = area.len();
+        let mended = list(edit, ino, ListPlace::Inode(area), |entries| {
+            let mut bytes = vec![0; len];
+            xattr::encode_inode_area(&mut bytes, entries).then_some(bytes)
+        });
+        if let (Some(bytes), Some(area)) = (mended, inode::attribute_area_mut(slot)) {
+            area.copy_from_slice(&bytes.unwrap_or_else(|| vec![0; len]));
+        }
+    }
+    let mut inode = Inode::parse(slot).ok()?;
+    if inode.xattr_block() == FsBlock(0) {
+        return Some(());
+    }
+    let block = block_of(edit, &inode).filter(|_| edit.has(Feature::EXT_ATTR));
+    let bytes = block.and_then(|block| Some((block, edit.block(block)?)));
+    let Some((block, old)) = bytes else {
+        inode.set_xattr_block(FsBlock(0));
+        inode.write_to(slot);
+        return Some(());
+    };
+    let len = old.len();
+    let mended = list(edit, ino, ListPlace::Block(&old), |entries| {
+        let mut bytes = vec![0; len];
+        xattr::encode_block(&mut bytes, &mut entries.to_vec()).then_some(bytes)
+    });
+    match mended {
+        None => reseal(edit, block, old),
+        Some(None) => {
+            inode.set_xattr_block(FsBlock(0));
+            inode.write_to(slot);
+        }
+        Some(Some(mut bytes)) => {
+            xattr::set_references(&mut bytes, xattr::references(&old));
+            reseal(edit, block, bytes);
+        }
+    }
+    Some(())
+}
+
+/// Writes an attribute block with its checksum, unless it is there already.
+pub fn reseal(edit: &mut Edit<'_, '_>, block: u64, mut bytes: Vec<u8>) {
+    if edit.geometry.has_metadata_csum() {
+        xattr::set_block_checksum(&mut bytes, edit.geometry.csum_seed(), FsBlock(block));
+    }
+    if edit.block(block).as_ref() != Some(&bytes) {
+        edit.set_block(block, bytes);
+    }
+}
+
+/// What becomes of a list: none where it stays, else the new bytes as `encode` makes them; none inside where nothing
+/// can be kept.
+fn list(
+    edit: &Edit<'_, '_>,
+    ino: Ino,
+    area: ListPlace<'_>,
+    encode: impl Fn(&[XattrEntry<'_>]) -> Option<Vec<u8>>,
+) -> Option<Option<Vec<u8>>> {
+    let Ok(entries) = xattr::entries(area) else {
+        return Some(None);
+    };
+    let in_block = matches!(area, ListPlace::Block(_));
+    let old: Vec<XattrEntry<'_>> = entries.collect();
+    let mut new = Vec::new();
+    for entry in &old {
+        let is_nameless = entry.name.is_empty() && !matches!(entry.index, 2 | 3 | 8);
+        if is_nameless {
+            continue;
+        }
+        let hash = match entry.value {
+            Value::Here(_) if entry.hash == 0 && !in_block => 0,
+            Value::Here(value) => xattr::entry_hash(entry.name, value),
+            Value::Inode { ino: holder, .. } => match holder_hash(edit, ino, entry, holder) {
+                Some(hash) => hash,
+                None => continue,
+            },
+        };
+        new.push(XattrEntry { hash, ..*entry });
+    }
+    if new == old && !overlaps(area, &old) {
+        return None;
+    }
+    Some(if new.is_empty() { None } else { encode(&new) })
+}
+
+/// The hash of an attribute whose value is in an inode; none where that does not hold one.
+fn holder_hash(edit: &Edit<'_, '_>, ino: Ino, entry: &XattrEntry<'_>, holder: Ino) -> Option<u32> {
+    let inode = edit.inode(holder).filter(|inode| {
+        edit.has(Feature::EA_INODE)
+            && inode.flags().contains(Flags::EA_INODE)
+            && inode.links_count() > 0
+    })?;
+    let is_right = inode.mtime_word() == ino.0
+        || xattr::is_inode_entry_hash(entry.hash, entry.name, inode.value_hash());
+    Some(match is_right {
+        true => entry.hash,
+        false => xattr::inode_entry_hash(entry.name, inode.value_hash()),
+    })
+}
+
+fn overlaps(area: ListPlace<'_>, entries: &[XattrEntry<'_>]) -> bool {
+    let base = match area {
+        ListPlace::Inode(bytes) | ListPlace::Block(bytes) => bytes.as_ptr() as usize,
+    };
+    let mut spans = Vec::new();
+    for entry in entries {
+        if let Value::Here(value) = entry.value
+            && !value.is_empty()
+        {
+            let start = value.as_ptr() as usize - base;
+            spans.push((start, start + value.len().next_multiple_of(4)));
+        }
+    }
+    spans.sort_unstable();
+    spans.windows(2).any(|pair| pair[1].0 < pair[0].1)
+}
+
+/// Adds an empty attribute that says that there is inline data. False where it does not fit.
+pub fn add_inline_data(slot: &mut [u8]) -> bool {
+    let Some(area) = inode::attribute_area_mut(slot) else {
+        return false;
+    };
+    let old = area.to_vec();
+    let mut entries: Vec<XattrEntry<'_>> = xattr::entries(ListPlace::Inode(&old))
+        .into_iter()
+        .flatten()
+        .collect();
+    entries.push(XattrEntry {
+        index: xattr::INDEX_SYSTEM,
+        name: b"data",
+        value: Value::Here(&[]),
+        hash: 0,
+    });
+    let is_written = xattr::encode_inode_area(area, &entries);
+    if !is_written {
+        area.copy_from_slice(&old);
+    }
+    is_written
+}

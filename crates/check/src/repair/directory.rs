@@ -1,0 +1,655 @@
+//! Directories under repair: entries are read as far as they can be, judged, and written back.
+//!
+//! Where only entries are wrong, each block is packed anew and the index stays as it is. Where a block is missing, or
+//! the index is wrong, the directory is rebuilt ([`super::rebuild`]).
+
+use std::collections::{BTreeMap, HashSet};
+
+use ondisk::dirent::{self, DirForm, DirRecord, is_dots};
+use ondisk::dirhash::NameHash;
+use ondisk::{Feature, FileType, Flags, Ino, Inode, htree, inode, xattr};
+
+use sync::atomic::Ordering;
+
+use crate::map::{word16, word32};
+use crate::repair::edit::Edit;
+use crate::repair::map::{self, FileMap};
+use crate::repair::rebuild;
+use crate::run::Facts;
+
+/// An entry apart from its block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    pub name: Vec<u8>,
+    pub ino: Ino,
+    pub file_type: Option<FileType>,
+    pub hash: Option<NameHash>,
+}
+
+impl Record {
+    /// An entry of a directory that is not encrypted.
+    pub fn new(name: &[u8], ino: Ino, file_type: FileType) -> Record {
+        Record {
+            name: name.to_vec(),
+            ino,
+            file_type: Some(file_type),
+            hash: None,
+        }
+    }
+}
+
+/// A part of a directory that holds records: a block, or a part of an inode.
+pub struct Part {
+    /// The block of the device; none for a part of the inode.
+    pub place: Option<u64>,
+    pub records: Vec<Record>,
+    /// Root or node of the index: it has no records of its own beside the dots.
+    pub is_index: bool,
+    /// The records could not all be read, or the checksum is wrong.
+    pub is_damaged: bool,
+    /// Bytes that records may use.
+    pub room: usize,
+}
+
+/// A directory as it was read.
+pub struct Directory {
+    pub ino: Ino,
+    pub inode: Inode,
+    pub map: FileMap,
+    pub parts: Vec<Part>,
+    pub form: DirForm,
+    /// What '..' names; 0 without one.
+    pub dotdot: u32,
+    /// The dots are where they should be, with the right numbers but for the parent's.
+    pub has_dots: bool,
+    /// A block is missing or can't be read.
+    pub has_holes: bool,
+}
+
+/// How records of a directory are written.
+pub fn form(edit: &Edit<'_, '_>, inode: &Inode) -> DirForm {
+    let flags = inode.flags();
+    DirForm {
+        block_size: edit.geometry.block_size(),
+        filetype: edit.has(Feature::FILETYPE),
+        checksum: edit.geometry.has_metadata_csum(),
+        hashes: flags.contains(Flags::ENCRYPT) && flags.contains(Flags::CASEFOLD),
+        max_ino: Ino(u32::MAX),
+    }
+}
+
+/// Reads a directory.
+pub fn read(edit: &Edit<'_, '_>, ino: Ino) -> Option<Directory> {
+    let slot = edit.slot(ino)?;
+    let inode = Inode::parse(&slot).ok()?;
+    if inode.file_type() != Some(FileType::Directory) || inode.links_count() == 0 {
+        return None;
+    }
+    let mut directory = Directory {
+        ino,
+        inode,
+        map: FileMap::default(),
+        parts: Vec::new(),
+        form: form(edit, &inode),
+        dotdot: 0,
+        has_dots: false,
+        has_holes: false,
+    };
+    if inode.flags().contains(Flags::INLINE_DATA) {
+        directory.read_inline(edit, &slot);
+    } else {
+        directory.read_blocks(edit)?;
+    }
+    Some(directory)
+}
+
+impl Directory {
+    pub fn is_inline(&self) -> bool {
+        self.inode.flags().contains(Flags::INLINE_DATA)
+    }
+
+    pub fn is_indexed(&self) -> bool {
+        self.inode.flags().contains(Flags::INDEX)
+    }
+
+    pub fn seed(&self, edit: &Edit<'_, '_>) -> u32 {
+        edit.seed(self.ino, &self.inode)
+    }
+
+    fn read_inline(&mut self, edit: &Edit<'_, '_>, slot: &[u8]) {
+        let area = self.inode.block_area();
+        self.dotdot = word32(area, 0);
+        self.has_dots = true;
+        let form = self.form.without_checksum();
+        let rest = inode::attribute_area(slot).unwrap_or_default();
+        let entries = xattr::entries(xattr::ListPlace::Inode(rest));
+        let value = entries.into_iter().flatten().find_map(|entry| {
+            let is_data = entry.index == xattr::INDEX_SYSTEM && entry.name == b"data";
+            match entry.value {
+                xattr::Value::Here(value) if is_data => Some(value),
+                _ => None,
+            }
+        });
+        for bytes in std::iter::once(&area[4..]).chain(value) {
+            let (records, is_whole) = records(edit, bytes, form);
+            self.parts.push(Part {
+                place: None,
+                records,
+                is_index: false,
+                is_damaged: !is_whole,
+                room: bytes.len(),
+            });
+        }
+    }
+
+    fn read_blocks(&mut self, edit: &Edit<'_, '_>) -> Option<()> {
+        self.map = map::read(edit, self.ino, &self.inode)?;
+        self.has_holes = self.map.is_damaged;
+        let seed = self.seed(edit);
+        let mut next = 0;
+        for run in self.map.runs.clone() {
+            self.has_holes |= run.lblk != next;
+            next = run.lblk + run.len;
+            for i in 0..run.len {
+                edit.spend(1)?;
+                let Some(bytes) = edit.block(run.pblk + i) else {
+                    self.has_holes = true;
+                    continue;
+                };
+                let is_first = run.lblk + i == 0;
+                let is_index = self.is_indexed() && (is_first || htree::is_node(&bytes, self.form));
+                let form = match is_index {
+                    true => self.form.without_checksum(),
+                    false => self.form,
+                };
+                let (mut records, is_whole) = records(edit, &bytes, form);
+                let is_sealed = is_index
+                    || !self.form.checksum
+                    || dirent::verify_checksum(&bytes, seed).is_ok();
+                if is_first {
+                    self.take_dots(&mut records, &bytes);
+                }
+                self.parts.push(Part {
+                    place: Some(run.pblk + i),
+                    records,
+                    is_index,
+                    is_damaged: !is_whole || !is_sealed,
+                    room: form.usable(),
+                });
+            }
+        }
+        Some(())
+    }
+
+    /// Takes the dots out of the first block's records.
+    fn take_dots(&mut self, records: &mut Vec<Record>, bytes: &[u8]) {
+        let parent = records.iter().take(2).find(|record| record.name == b"..");
+        self.dotdot = parent.map_or(0, |record| record.ino.0);
+        let is_dot = records.first().is_some_and(|record| {
+            record.name == b"." && record.ino == self.ino && word16(bytes, 4) >= 12
+        });
+        let is_dotdot = records.get(1).is_some_and(|record| record.name == b"..");
+        let types = records.iter().take(2);
+        let mut types = types.map(|record| record.file_type == Some(FileType::Directory));
+        let is_typed = !self.form.filetype || types.all(|is_right| is_right);
+        self.has_dots = is_dot && is_dotdot && is_typed;
+        records.retain(|record| !is_dots(&record.name));
+    }
+}
+
+/// The records of a block in use that can be read, and whether that is all. Behind a broken record the next one that
+/// looks right is searched for.
+fn records(edit: &Edit<'_, '_>, bytes: &[u8], form: DirForm) -> (Vec<Record>, bool) {
+    let mut records = Vec::new();
+    let mut at = 0;
+    let mut is_whole = true;
+    let end = bytes.len()
+        - if form.checksum {
+            dirent::TAIL_LEN.min(bytes.len())
+        } else {
+            0
+        };
+    while at < end {
+        let mut reached = at;
+        let mut failed = false;
+        for entry in dirent::entries_from(bytes, form, at) {
+            let Ok(entry) = entry else {
+                failed = true;
+                break;
+            };
+            reached = entry.offset + entry.len;
+            if entry.is_used() {
+                records.push(Record {
+                    name: entry.name.to_vec(),
+                    ino: entry.ino,
+                    file_type: entry.file_type,
+                    hash: entry.hash,
+                });
+            }
+        }
+        if !failed {
+            break;
+        }
+        is_whole = false;
+        at = reached.max(at) + 4;
+        while at < end && !looks_right(edit, &bytes[at..end], form) {
+            at += 4;
+        }
+    }
+    (records, is_whole)
+}
+
+/// Whether a record that can be believed begins here.
+fn looks_right(edit: &Edit<'_, '_>, bytes: &[u8], form: DirForm) -> bool {
+    let Some(header) = bytes.get(..dirent::HEADER_LEN) else {
+        return false;
+    };
+    let (ino, len) = (word32(header, 0), usize::from(word16(header, 4)));
+    let name = bytes.get(8..8 + usize::from(header[6])).unwrap_or_default();
+    ino != 0
+        && ino <= edit.geometry.inodes_count()
+        && dirent::is_valid_name(name)
+        && len.is_multiple_of(4)
+        && len >= form.record_len(name)
+        && len <= bytes.len()
+        && (!form.filetype || header[7] <= 7)
+}
+
+/// What a repair knows of directories as a whole.
+#[derive(Default)]
+pub struct Parents {
+    /// For a directory with several names: the one directory that keeps a name of it.
+    pub chosen: BTreeMap<u32, u32>,
+    /// Directories that lose the name they have, because that closes a loop.
+    pub cut: HashSet<u32>,
+    /// Directories and inodes that they must not name.
+    pub refused: HashSet<(u32, u32)>,
+}
+
+/// Judges the records of one directory.
+pub struct Judge<'a, 'e, 'd> {
+    pub edit: &'a Edit<'e, 'd>,
+    pub facts: &'a Facts,
+    pub parents: &'a Parents,
+    pub ino: Ino,
+    pub flags: Flags,
+    names: HashSet<Vec<u8>>,
+    children: HashSet<u32>,
+    /// A name was changed.
+    pub is_renamed: bool,
+}
+
+impl<'a, 'e, 'd> Judge<'a, 'e, 'd> {
+    pub fn new(
+        edit: &'a Edit<'e, 'd>,
+        facts: &'a Facts,
+        parents: &'a Parents,
+        directory: &Directory,
+    ) -> Judge<'a, 'e, 'd> {
+        Judge {
+            edit,
+            facts,
+            parents,
+            ino: directory.ino,
+            flags: directory.inode.flags(),
+            names: HashSet::new(),
+            children: HashSet::new(),
+            is_renamed: false,
+        }
+    }
+
+    /// The record as it should be; none where it goes.
+    pub fn judge(&mut self, record: &Record) -> Option<Record> {
+        let geometry = &self.edit.geometry;
+        if record.ino < geometry.first_ino() || record.ino.0 > geometry.inodes_count() {
+            return None;
+        }
+        let state = self.facts.inodes.state(record.ino);
+        if !state.is_used() || is_dots(&record.name) || record.name.is_empty() {
+            return None;
+        }
+        if self.parents.refused.contains(&(self.ino.0, record.ino.0)) {
+            return None;
+        }
+        let file_type = state.file_type();
+        if file_type == Some(FileType::Directory) {
+            let chosen = self.parents.chosen.get(&record.ino.0);
+            let is_other = chosen.is_some_and(|parent| *parent != self.ino.0);
+            if is_other
+                || self.parents.cut.contains(&record.ino.0)
+                || !self.children.insert(record.ino.0)
+            {
+                return None;
+            }
+        }
+        let mut record = Record {
+            file_type: file_type.filter(|_| self.edit.has(Feature::FILETYPE)),
+            ..record.clone()
+        };
+        let is_encrypted = self.flags.contains(Flags::ENCRYPT);
+        if is_encrypted {
+            if record.name.len() < 16 {
+                return None;
+            }
+        } else {
+            self.mend_name(&mut record);
+        }
+        if !self.names.insert(record.name.clone()) {
+            if is_encrypted {
+                return None;
+            }
+            self.rename(&mut record);
+        }
+        Some(record)
+    }
+
+    fn mend_name(&mut self, record: &mut Record) {
+        let is_strict = self.flags.contains(Flags::CASEFOLD)
+            && self.edit.sb.encoding_flags() & ondisk::casefold::STRICT_FLAG != 0
+            && !ondisk::casefold::is_valid(&record.name);
+        for byte in &mut record.name {
+            if matches!(*byte, b'/' | 0) || is_strict && !byte.is_ascii() {
+                *byte = b'.';
+                self.is_renamed = true;
+            }
+        }
+        if is_dots(&record.name) {
+            self.rename(record);
+        }
+    }
+
+    /// Gives a record a name that the directory does not have yet.
+    fn rename(&mut self, record: &mut Record) {
+        self.is_renamed = true;
+        for number in 0_u32.. {
+            let suffix = format!("~{number}");
+            let kept = record.name.len().min(dirent::NAME_MAX - suffix.len());
+            let mut name = record.name[..kept].to_vec();
+            name.extend_from_slice(suffix.as_bytes());
+            if self.names.insert(name.clone()) {
+                record.name = name;
+                return;
+            }
+        }
+    }
+}
+
+/// Sets a directory right. `rebuilds` says that its index is wrong; `more` are entries that it gets; `parent` is what
+/// '..' must name.
+pub fn mend(
+    edit: &mut Edit<'_, '_>,
+    facts: &Facts,
+    parents: &Parents,
+    ino: Ino,
+    change: &Change,
+) -> Option<()> {
+    let mut directory = read(edit, ino)?;
+    let mut judge = Judge::new(edit, facts, parents, &directory);
+    let mut kept: Vec<Vec<Record>> = Vec::new();
+    for part in &directory.parts {
+        let mut records: Vec<Record> = part
+            .records
+            .iter()
+            .filter_map(|it| judge.judge(it))
+            .collect();
+        for record in &mut records {
+            if change.moves.as_ref() == Some(&record.name) {
+                judge.rename(record);
+            }
+        }
+        kept.push(records);
+    }
+    let is_renamed = judge.is_renamed;
+    let parent = change
+        .parent
+        .unwrap_or_else(|| parent_of(facts, &directory));
+    let mut rebuilds = change.rebuilds || directory.has_holes;
+    rebuilds |= directory.is_indexed() && (is_renamed || !directory.has_dots);
+    rebuilds |= directory
+        .parts
+        .iter()
+        .any(|part| part.is_index && part.is_damaged);
+    for record in &change.more {
+        rebuilds |= !place(&directory, &mut kept, record);
+    }
+    if !rebuilds && is_packed(&directory, &kept) {
+        return write_parts(edit, &mut directory, &kept, parent);
+    }
+    let mut all: Vec<Record> = kept.into_iter().flatten().collect();
+    for record in &change.more {
+        if !all.contains(record) {
+            all.push(record.clone());
+        }
+    }
+    rebuild::write(edit, &mut directory, all, parent)
+}
+
+/// What '..' should name as far as is known: the directory that it names, else the one that names this one.
+fn parent_of(facts: &Facts, directory: &Directory) -> Ino {
+    let is_directory = |ino: u32| {
+        let state = facts.inodes.state(Ino(ino));
+        state.is_used() && state.file_type() == Some(FileType::Directory)
+    };
+    if directory.ino == Ino::ROOT {
+        return Ino::ROOT;
+    }
+    if is_directory(directory.dotdot) {
+        return Ino(directory.dotdot);
+    }
+    let node = facts.tree.find(directory.ino);
+    // Relaxed: the check's threads were joined.
+    let parent = node.map_or(0, |node| node.parent.load(Ordering::Relaxed));
+    if parent == 0 { Ino::ROOT } else { Ino(parent) }
+}
+
+/// What a directory needs beside the judgement of its entries.
+#[derive(Default)]
+pub struct Change {
+    pub rebuilds: bool,
+    pub parent: Option<Ino>,
+    pub more: Vec<Record>,
+    /// A name that its entry loses to one of `more`.
+    pub moves: Option<Vec<u8>>,
+}
+
+/// Bytes that records take in a part; the first one of a directory with blocks begins with the dots.
+fn used(directory: &Directory, index: usize, records: &[Record]) -> usize {
+    let dots = if index == 0 && !directory.is_inline() {
+        24
+    } else {
+        0
+    };
+    let form = directory.form;
+    dots + records
+        .iter()
+        .map(|record| form.record_len(&record.name))
+        .sum::<usize>()
+}
+
+/// Puts a record into the first part with room; false if no part has room, or if the index decides the part.
+fn place(directory: &Directory, kept: &mut [Vec<Record>], record: &Record) -> bool {
+    if directory.is_indexed() {
+        return false;
+    }
+    let need = directory.form.record_len(&record.name);
+    for (index, part) in directory.parts.iter().enumerate() {
+        if part.room >= 12 && used(directory, index, &kept[index]) + need <= part.room {
+            kept[index].push(record.clone());
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether all records fit where they are.
+fn is_packed(directory: &Directory, kept: &[Vec<Record>]) -> bool {
+    let mut parts = directory.parts.iter().zip(kept).enumerate();
+    parts.all(|(index, (part, records))| {
+        part.is_index && records.is_empty() || used(directory, index, records) <= part.room
+    })
+}
+
+fn write_parts(
+    edit: &mut Edit<'_, '_>,
+    directory: &mut Directory,
+    kept: &[Vec<Record>],
+    parent: Ino,
+) -> Option<()> {
+    if directory.is_inline() {
+        return write_inline(edit, directory, kept, parent);
+    }
+    let seed = directory.seed(edit);
+    for (index, (part, records)) in directory.parts.iter().zip(kept).enumerate() {
+        let block = part.place?;
+        if part.is_index {
+            if index == 0 {
+                let mut bytes = edit.block(block)?;
+                bytes[12..16].copy_from_slice(&parent.0.to_le_bytes());
+                if directory.form.checksum {
+                    htree::seal(&mut bytes, htree::Kind::Root, seed);
+                }
+                if edit.block(block).as_ref() != Some(&bytes) {
+                    edit.set_block(block, bytes);
+                }
+            }
+            continue;
+        }
+        let is_same = *records == part.records && !part.is_damaged;
+        let has_dots = directory.has_dots && directory.dotdot == parent.0;
+        if is_same && (index > 0 || has_dots) {
+            continue;
+        }
+        let dots = (index == 0).then_some((directory.ino, parent));
+        let bytes = packed_block(edit, directory.form, dots, records, seed)?;
+        edit.set_block(block, bytes);
+    }
+    Some(())
+}
+
+/// A directory block with these records, the dots first where they are given.
+pub fn packed_block(
+    edit: &Edit<'_, '_>,
+    form: DirForm,
+    dots: Option<(Ino, Ino)>,
+    records: &[Record],
+    seed: u32,
+) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; edit.block_bytes()];
+    let mut all = Vec::new();
+    if let Some((ino, parent)) = dots {
+        all.push(Record::new(b".", ino, FileType::Directory));
+        all.push(Record::new(b"..", parent, FileType::Directory));
+    }
+    all.extend_from_slice(records);
+    pack(&mut bytes[..form.usable()], form, &all)?;
+    if form.checksum {
+        dirent::write_tail(&mut bytes);
+        dirent::seal(&mut bytes, seed);
+    }
+    Some(bytes)
+}
+
+/// Fills bytes with records; the last one takes what is left.
+fn pack(bytes: &mut [u8], form: DirForm, records: &[Record]) -> Option<()> {
+    bytes.fill(0);
+    let mut at = 0;
+    let free = [Record {
+        name: Vec::new(),
+        ino: Ino(0),
+        file_type: None,
+        hash: None,
+    }];
+    let records = if records.is_empty() { &free } else { records };
+    for (index, record) in records.iter().enumerate() {
+        let need = form.record_len(&record.name);
+        let len = match index + 1 == records.len() {
+            true => bytes.len().checked_sub(at)?,
+            false => need,
+        };
+        if len < need || at + len > bytes.len() {
+            return None;
+        }
+        let entry = DirRecord {
+            offset: at,
+            len,
+            ino: record.ino,
+            name: &record.name,
+            file_type: record.file_type,
+            hash: record.hash,
+        };
+        dirent::write(bytes, form, &entry);
+        at += len;
+    }
+    Some(())
+}
+
+fn write_inline(
+    edit: &mut Edit<'_, '_>,
+    directory: &Directory,
+    kept: &[Vec<Record>],
+    parent: Ino,
+) -> Option<()> {
+    let form = directory.form.without_checksum();
+    let mut slot = edit.slot(directory.ino)?;
+    let mut inode = directory.inode;
+    let area = inode.block_area_mut();
+    area[..4].copy_from_slice(&parent.0.to_le_bytes());
+    pack(&mut area[4..], form, kept.first()?)?;
+    inode.write_to(&mut slot);
+    if let (Some(part), Some(records)) = (directory.parts.get(1), kept.get(1))
+        && part.room >= 12
+    {
+        let mut value = vec![0; part.room];
+        pack(&mut value, form, records)?;
+        let area = inode::attribute_area_mut(&mut slot)?;
+        let old = area.to_vec();
+        let entries = xattr::entries(xattr::ListPlace::Inode(&old)).ok()?;
+        let entries: Vec<xattr::XattrEntry<'_>> = entries
+            .map(
+                |entry| match entry.index == xattr::INDEX_SYSTEM && entry.name == b"data" {
+                    true => xattr::XattrEntry {
+                        value: xattr::Value::Here(&value),
+                        hash: 0,
+                        ..entry
+                    },
+                    false => entry,
+                },
+            )
+            .collect();
+        if !xattr::encode_inode_area(area, &entries) {
+            return None;
+        }
+    }
+    edit.set_slot(directory.ino, slot)
+}
+
+/// A directory with one new block: the fields of an inode that becomes one.
+pub fn new_inode(edit: &mut Edit<'_, '_>, ino: Ino, parent: Ino, old: &Inode) -> Option<Inode> {
+    let block = edit.new_block()?;
+    let mut inode = Inode::zeroed();
+    inode.set_generation(old.generation());
+    inode.set_mode(FileType::Directory.mode_bits() | 0o755);
+    inode.set_links_count(2);
+    let time = ondisk::Timestamp::decode(edit.now, 0);
+    inode.set_atime(time);
+    inode.set_ctime(time);
+    inode.set_mtime(time);
+    if edit.geometry.inode_size() > inode::BASE_SIZE {
+        inode.set_extra_size(old.extra_size().clamp(4, inode::EXTRA_SIZE));
+    }
+    if edit.has(Feature::EXTENT) {
+        inode.set_flags(Flags::EXTENTS);
+    }
+    let seed = edit.seed(ino, &inode);
+    let bytes = packed_block(edit, form(edit, &inode), Some((ino, parent)), &[], seed)?;
+    edit.set_block(block, bytes);
+    let run = crate::map::Run {
+        lblk: 0,
+        pblk: block,
+        len: 1,
+        unwritten: false,
+    };
+    let map = map::write(edit, ino, &mut inode, vec![run])?;
+    map::settle(edit, &mut inode, &map, 0);
+    Some(inode)
+}

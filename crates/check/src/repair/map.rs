@@ -1,0 +1,464 @@
+//! Maps of files under repair: what can be believed of a map is read, and a new map is written.
+//!
+//! Reading leaves out what points nowhere, is out of order, or can't be read. A block of the map is entered once, and
+//! all maps read in a round together are bounded by [`Edit::budget`].
+
+use std::collections::{BTreeMap, HashSet};
+
+use ondisk::extent::{self, Extent, ExtentEntries, ExtentIndex};
+use ondisk::indirect::{self, PointerPath};
+use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode, LBlock};
+
+use crate::extents::is_header;
+use crate::map::{Run, word16, word32};
+use crate::repair::edit::Edit;
+
+const ENTRY: usize = 12;
+
+/// What a map says that can be believed.
+#[derive(Default)]
+pub struct FileMap {
+    /// In the order of the file.
+    pub runs: Vec<Run>,
+    /// Blocks of the map itself.
+    pub nodes: Vec<u64>,
+    /// Something was left out or set right, so the map must be written anew.
+    pub is_damaged: bool,
+}
+
+impl FileMap {
+    fn push(&mut self, run: Run) {
+        if let Some(last) = self.runs.last_mut()
+            && last.lblk + last.len == run.lblk
+            && last.pblk + last.len == run.pblk
+            && last.unwritten == run.unwritten
+        {
+            last.len += run.len;
+        } else {
+            self.runs.push(run);
+        }
+    }
+
+    /// The first logical block behind all runs.
+    pub fn end(&self) -> u64 {
+        self.runs.last().map_or(0, |run| run.lblk + run.len)
+    }
+
+    /// The block of the device that holds a block of the file.
+    pub fn place(&self, lblk: u64) -> Option<u64> {
+        let at = self.runs.partition_point(|run| run.lblk + run.len <= lblk);
+        let run = self.runs.get(at).filter(|run| run.lblk <= lblk)?;
+        Some(run.pblk + (lblk - run.lblk))
+    }
+}
+
+/// Whether the inode has a map: the type of a file with blocks, whose contents are not in the inode.
+pub fn is_mapped(inode: &Inode) -> bool {
+    let is_fast_symlink = inode.file_type() == Some(FileType::Symlink)
+        && inode.size_both_words() < 60
+        && !inode.flags().contains(Flags::EXTENTS);
+    crate::inodes::has_map(inode.file_type())
+        && !inode.flags().contains(Flags::INLINE_DATA)
+        && !is_fast_symlink
+}
+
+/// Reads the map of an inode. None once the round's budget is used up.
+pub fn read(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode) -> Option<FileMap> {
+    let mut map = FileMap::default();
+    if inode.flags().contains(Flags::EXTENTS) {
+        read_extents(edit, ino, inode, &mut map)?;
+    } else {
+        read_pointers(edit, inode, &mut map)?;
+    }
+    Some(map)
+}
+
+struct Frame {
+    bytes: Vec<u8>,
+    next: usize,
+    end: u64,
+    floor: u64,
+    /// Of a leaf: the logical blocks of the entries that are in order.
+    ordered: Option<Ordered>,
+}
+
+/// The longest sequence of a leaf's entries whose logical blocks ascend: one wrong number costs one entry.
+struct Ordered(Vec<u64>);
+
+impl Ordered {
+    fn of(bytes: &[u8]) -> Ordered {
+        let entries = bytes[ENTRY..].chunks_exact(ENTRY);
+        let blocks: Vec<u64> = entries
+            .take(usize::from(word16(bytes, 2)))
+            .filter(|raw| word16(raw, 4) != 0)
+            .map(|raw| u64::from(word32(raw, 0)))
+            .collect();
+        // For each length the index of the smallest end of a sequence of that length, and each entry's predecessor.
+        let mut ends: Vec<usize> = Vec::new();
+        let mut before: Vec<Option<usize>> = Vec::new();
+        for (index, block) in blocks.iter().enumerate() {
+            let at = ends.partition_point(|end| blocks[*end] < *block);
+            before.push(at.checked_sub(1).map(|at| ends[at]));
+            match ends.get_mut(at) {
+                Some(end) => *end = index,
+                None => ends.push(index),
+            }
+        }
+        let mut chain = Vec::new();
+        let mut next = ends.last().copied();
+        while let Some(index) = next {
+            chain.push(blocks[index]);
+            next = before[index];
+        }
+        chain.reverse();
+        Ordered(chain)
+    }
+
+    /// Where the entry behind the one at this logical block begins; none inside where it is the last. None where this
+    /// entry is out of order.
+    fn behind(&self, lblk: u64) -> Option<Option<u64>> {
+        let at = self.0.binary_search(&lblk).ok()?;
+        Some(self.0.get(at + 1).copied())
+    }
+}
+
+fn read_extents(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, map: &mut FileMap) -> Option<()> {
+    let mut root = inode.block_area().to_vec();
+    if !is_header(&root) {
+        map.is_damaged = true;
+        // ExtentEntries are judged one by one, so more than fit are no reason to leave out the others.
+        if word16(&root, 0) != extent::MAGIC {
+            return Some(());
+        }
+        let count = word16(&root, 2).min(extent::ROOT_ENTRIES);
+        root[2..4].copy_from_slice(&count.to_le_bytes());
+    }
+    if word16(&root, 6) > extent::MAX_DEPTH {
+        map.is_damaged = true;
+        return Some(());
+    }
+    let is_directory = inode.file_type() == Some(FileType::Directory);
+    let seed = edit.seed(ino, inode);
+    let mut met = HashSet::new();
+    let mut stack = vec![Frame {
+        bytes: root,
+        next: 0,
+        end: 1 << 32,
+        floor: 0,
+        ordered: None,
+    }];
+    while let Some(frame) = stack.last_mut() {
+        if frame.next >= usize::from(word16(&frame.bytes, 2)) {
+            stack.pop();
+            continue;
+        }
+        let at = ENTRY * (1 + frame.next);
+        frame.next += 1;
+        if word16(&frame.bytes, 6) == 0 {
+            edit.spend(1)?;
+            match leaf(edit, frame, at) {
+                Some((run, is_whole)) => {
+                    map.is_damaged |= !is_whole || run.unwritten && is_directory;
+                    map.push(Run {
+                        unwritten: run.unwritten && !is_directory,
+                        ..run
+                    });
+                }
+                None => map.is_damaged = true,
+            }
+            continue;
+        }
+        edit.spend(1)?;
+        match index(edit, frame, at, seed, &mut met, map) {
+            Some(child) => stack.push(child),
+            None => map.is_damaged = true,
+        }
+    }
+    Some(())
+}
+
+/// The run of an extent as far as it can be believed, and whether that is all of it.
+fn leaf(edit: &Edit<'_, '_>, frame: &mut Frame, at: usize) -> Option<(Run, bool)> {
+    let raw = frame.bytes.get(at..at + ENTRY)?;
+    let extent = Extent::from_bytes(raw.try_into().ok()?);
+    let (lblk, whole) = (u64::from(extent.block()), u64::from(extent.len()));
+    let ordered = frame
+        .ordered
+        .get_or_insert_with(|| Ordered::of(&frame.bytes));
+    let behind = ordered.behind(lblk)?.unwrap_or(frame.end);
+    // An entry that reaches into the next one is cut: its length is wrong, or its number.
+    let len = whole.min(behind.min(frame.end).saturating_sub(lblk));
+    if len == 0 || lblk < frame.floor || !edit.contains(extent.start().0, len) {
+        return None;
+    }
+    frame.floor = lblk + len;
+    let run = Run {
+        lblk,
+        pblk: extent.start().0,
+        len,
+        unwritten: extent.is_unwritten(),
+    };
+    Some((run, len == whole))
+}
+
+/// The node that an index leads to, if it can be entered.
+fn index(
+    edit: &Edit<'_, '_>,
+    frame: &mut Frame,
+    at: usize,
+    seed: u32,
+    met: &mut HashSet<u64>,
+    map: &mut FileMap,
+) -> Option<Frame> {
+    let bytes = &frame.bytes;
+    let lblk = u64::from(word32(bytes, at));
+    let child = u64::from(word32(bytes, at + 4)) | u64::from(word16(bytes, at + 8)) << 32;
+    let end = match frame.next < usize::from(word16(bytes, 2)) {
+        true => u64::from(word32(bytes, at + ENTRY)).max(frame.floor),
+        false => frame.end,
+    };
+    let depth = word16(bytes, 6) - 1;
+    if !edit.contains(child, 1) || lblk < frame.floor || !met.insert(child) {
+        return None;
+    }
+    let mut node = edit.block(child).filter(|node| is_header(node))?;
+    frame.floor = lblk;
+    let first = u64::from(word32(&node, ENTRY));
+    let is_sound = word16(&node, 6) == depth
+        && (word16(&node, 2) == 0 || first == lblk)
+        && (!edit.geometry.has_metadata_csum() || extent::verify_tail(&node, seed).is_ok());
+    map.is_damaged |= !is_sound;
+    map.nodes.push(child);
+    node[6..8].copy_from_slice(&depth.to_le_bytes());
+    // What the node holds is believed before the number by which it is found.
+    let floor = first.min(lblk).max(map.end());
+    Some(Frame {
+        bytes: node,
+        next: 0,
+        end,
+        floor,
+        ordered: None,
+    })
+}
+
+fn read_pointers(edit: &Edit<'_, '_>, inode: &Inode, map: &mut FileMap) -> Option<()> {
+    let bits = edit.geometry.block_size().bits() - 2;
+    let mut met = HashSet::new();
+    let mut lblk = 0;
+    for word in 0..15_usize {
+        let levels = (word as u32).saturating_sub(11);
+        // Pointers that wait: level, logical block, pointer; the next one last.
+        let mut stack = vec![(levels, lblk, u64::from(inode.block_word(word)))];
+        while let Some((levels, lblk, pointer)) = stack.pop() {
+            if pointer == 0 {
+                continue;
+            }
+            edit.spend(1)?;
+            if !edit.contains(pointer, 1) || lblk >= 1 << 32 {
+                map.is_damaged = true;
+                continue;
+            }
+            if levels == 0 {
+                map.push(Run {
+                    lblk,
+                    pblk: pointer,
+                    len: 1,
+                    unwritten: false,
+                });
+                continue;
+            }
+            let Some(bytes) = edit.block(pointer).filter(|_| met.insert(pointer)) else {
+                map.is_damaged = true;
+                continue;
+            };
+            map.nodes.push(pointer);
+            for index in (0..1_u32 << bits).rev() {
+                let below = indirect::pointer(&bytes, index).unwrap_or(0);
+                if below != 0 {
+                    let at = lblk + (u64::from(index) << (bits * (levels - 1)));
+                    stack.push((levels - 1, at, below.into()));
+                }
+            }
+        }
+        lblk += 1 << (bits * levels);
+    }
+    Some(())
+}
+
+/// Clusters that a file with these runs and blocks of its map takes.
+pub fn clusters(edit: &Edit<'_, '_>, map: &FileMap) -> u64 {
+    let bits = edit.geometry.cluster_ratio_bits();
+    let first_data = edit.geometry.first_data_block().0;
+    let mut clusters = map.nodes.len() as u64;
+    let mut last = None;
+    for run in &map.runs {
+        let end = run.pblk + run.len - 1;
+        let (from, to) = ((run.pblk - first_data) >> bits, (end - first_data) >> bits);
+        let is_continued = last == Some((from, run.lblk >> bits));
+        clusters += to - from + u64::from(!is_continued);
+        last = Some((to, (run.lblk + run.len - 1) >> bits));
+    }
+    clusters
+}
+
+/// Writes a map with these runs into the inode, in new blocks where it needs any. The old map's blocks are given up.
+/// Returns the map; none, and the inode is unchanged, without space for it.
+pub fn write(
+    edit: &mut Edit<'_, '_>,
+    ino: Ino,
+    inode: &mut Inode,
+    runs: Vec<Run>,
+) -> Option<FileMap> {
+    let mut map = FileMap::default();
+    for run in runs {
+        map.push(run);
+    }
+    match inode.flags().contains(Flags::EXTENTS) {
+        true => write_extents(edit, ino, inode, &mut map)?,
+        false => write_pointers(edit, inode, &mut map)?,
+    }
+    Some(map)
+}
+
+fn write_extents(
+    edit: &mut Edit<'_, '_>,
+    ino: Ino,
+    inode: &mut Inode,
+    map: &mut FileMap,
+) -> Option<()> {
+    let mut extents = Vec::new();
+    for run in &map.runs {
+        let most = u64::from(extent::MAX_LEN) - u64::from(run.unwritten);
+        let mut done = 0;
+        while done < run.len {
+            let len = (run.len - done).min(most);
+            let lblk = LBlock(u32::try_from(run.lblk + done).ok()?);
+            let start = FsBlock(run.pblk + done);
+            // At most MAX_LEN.
+            extents.push(Extent::new(lblk, len as u16, start, run.unwritten));
+            done += len;
+        }
+    }
+    if extents.len() <= usize::from(extent::ROOT_ENTRIES) {
+        extent::encode(inode.block_area_mut(), 0, ExtentEntries::Extents(&extents));
+        return Some(());
+    }
+    let seed = edit.seed(ino, inode);
+    let room = usize::from(extent::block_entries(edit.block_bytes()));
+    let mut level = Vec::new();
+    for chunk in extents.chunks(room) {
+        let block = new_node(edit, seed, 0, ExtentEntries::Extents(chunk), map)?;
+        level.push(ExtentIndex::new(LBlock(chunk[0].block()), FsBlock(block)));
+    }
+    let mut depth = 1;
+    while level.len() > usize::from(extent::ROOT_ENTRIES) {
+        let mut above = Vec::new();
+        for chunk in level.chunks(room) {
+            let block = new_node(edit, seed, depth, ExtentEntries::Indices(chunk), map)?;
+            above.push(ExtentIndex::new(LBlock(chunk[0].block()), FsBlock(block)));
+        }
+        level = above;
+        depth += 1;
+    }
+    extent::encode(
+        inode.block_area_mut(),
+        depth,
+        ExtentEntries::Indices(&level),
+    );
+    Some(())
+}
+
+fn new_node(
+    edit: &mut Edit<'_, '_>,
+    seed: u32,
+    depth: u16,
+    entries: ExtentEntries<'_>,
+    map: &mut FileMap,
+) -> Option<u64> {
+    let block = edit.new_block()?;
+    let mut bytes = vec![0; edit.block_bytes()];
+    extent::encode(&mut bytes, depth, entries);
+    if edit.geometry.has_metadata_csum() {
+        extent::set_tail(&mut bytes, seed);
+    }
+    edit.set_block(block, bytes);
+    map.nodes.push(block);
+    Some(block)
+}
+
+fn write_pointers(edit: &mut Edit<'_, '_>, inode: &mut Inode, map: &mut FileMap) -> Option<()> {
+    let size = edit.geometry.block_size();
+    let mut words = [0_u32; 15];
+    // Blocks of pointers by the way to them.
+    let mut nodes: BTreeMap<Vec<u32>, (u32, Vec<u8>)> = BTreeMap::new();
+    for run in &map.runs {
+        for i in 0..run.len {
+            let lblk = LBlock(u32::try_from(run.lblk + i).ok()?);
+            let pointer = u32::try_from(run.pblk + i).ok()?;
+            let path = PointerPath::to(lblk, size)?;
+            let mut way = vec![path.word() as u32];
+            if path.levels() == 0 {
+                words[path.word()] = pointer;
+                continue;
+            }
+            for (level, index) in path.indices().iter().enumerate() {
+                if !nodes.contains_key(&way) {
+                    let block = edit.new_block()?;
+                    map.nodes.push(block);
+                    let block = u32::try_from(block).ok()?;
+                    match way.split_last() {
+                        Some((last, above)) if !above.is_empty() => {
+                            if let Some((_, bytes)) = nodes.get_mut(above) {
+                                indirect::set_pointer(bytes, *last, block);
+                            }
+                        }
+                        _ => words[path.word()] = block,
+                    }
+                    nodes.insert(way.clone(), (block, vec![0; size.bytes()]));
+                }
+                if level + 1 == path.indices().len()
+                    && let Some((_, bytes)) = nodes.get_mut(&way)
+                {
+                    indirect::set_pointer(bytes, *index, pointer);
+                }
+                way.push(*index);
+            }
+        }
+    }
+    for (block, bytes) in nodes.into_values() {
+        edit.set_block(block.into(), bytes);
+    }
+    for (index, word) in words.into_iter().enumerate() {
+        inode.set_block_word(index, word);
+    }
+    Some(())
+}
+
+/// Makes size and block count agree with the map. `attributes` are the sectors of the inode's attributes.
+pub fn settle(edit: &Edit<'_, '_>, inode: &mut Inode, map: &FileMap, attributes: u64) {
+    let block_size = edit.geometry.block_size();
+    let bits = block_size.bits();
+    let per_cluster = u64::from(edit.geometry.cluster_ratio()) << (bits - 9);
+    let sectors = clusters(edit, map) * per_cluster + attributes;
+    let huge = edit.has(Feature::HUGE_FILE);
+    // A file can't have more sectors than the count holds: the map was read within the device.
+    let _ = inode.set_sectors(sectors, huge, block_size);
+    let size = inode.size(true);
+    match inode.file_type() {
+        Some(FileType::Directory) => inode.set_size(map.end() << bits),
+        Some(FileType::Regular) => {
+            let written = map.runs.iter().rev().find(|run| !run.unwritten);
+            let last = written.map(|run| run.lblk + run.len - 1);
+            let most = match inode.flags().contains(Flags::EXTENTS) {
+                true => (1_u64 << (32 + bits)) - 1,
+                false => indirect::max_blocks(block_size) << bits,
+            };
+            let is_short = last.is_some_and(|last| size < last << bits)
+                && !inode.flags().contains(Flags::VERITY);
+            if is_short || size > most {
+                inode.set_size(map.end() << bits);
+            }
+        }
+        _ => {}
+    }
+}

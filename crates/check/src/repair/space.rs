@@ -1,0 +1,91 @@
+//! Free space for what a repair adds: clusters that nothing claims before the repair, nor after any of its rounds.
+
+use ondisk::{FsBlock, Geometry, Group, bitmap};
+
+use crate::run::Facts;
+
+/// Which clusters may not be used, by group.
+pub struct Space {
+    geometry: Geometry,
+    /// A bit for each cluster that is claimed in some round or was given out.
+    taken: Vec<Vec<u8>>,
+    /// The group and bit where the next search begins.
+    next: (u32, u32),
+}
+
+impl Space {
+    /// Everything is free.
+    pub fn new(geometry: &Geometry) -> Space {
+        Space {
+            geometry: *geometry,
+            taken: geometry.all_groups().map(|_| Vec::new()).collect(),
+            next: (0, 0),
+        }
+    }
+
+    /// Takes in what a check found to be claimed.
+    pub fn add_claims(&mut self, facts: &Facts) {
+        for group in self.geometry.all_groups() {
+            let Some(bits) = facts.claims.claimed_in(group) else {
+                continue;
+            };
+            let taken = &mut self.taken[group.0 as usize];
+            let bits = bits.to_bytes();
+            taken.resize(taken.len().max(bits.len()), 0);
+            for (to, from) in taken.iter_mut().zip(&bits) {
+                *to |= from;
+            }
+        }
+    }
+
+    /// The first block of a free cluster, which is taken from now on.
+    pub fn allocate(&mut self) -> Option<FsBlock> {
+        let groups = self.geometry.groups();
+        for step in 0..=groups {
+            // The first group is searched twice: from the last place on, then from its beginning.
+            let group = Group((self.next.0 + step) % groups);
+            let from = if step == 0 { self.next.1 } else { 0 };
+            if let Some((block, bit)) = self.find_in(group, from) {
+                self.next = (group.0, bit);
+                return Some(block);
+            }
+        }
+        None
+    }
+
+    /// The same within a group.
+    pub fn allocate_in(&mut self, group: Group) -> Option<FsBlock> {
+        self.find_in(group, 0).map(|(block, _)| block)
+    }
+
+    fn find_in(&mut self, group: Group, from: u32) -> Option<(FsBlock, u32)> {
+        let clusters = self.geometry.group_clusters(group);
+        let taken = &mut self.taken[group.0 as usize];
+        let bytes = self.geometry.clusters_per_group().div_ceil(8) as usize;
+        taken.resize(taken.len().max(bytes), 0);
+        let bit = bitmap::find(taken, from, clusters, false)?;
+        bitmap::set(taken, bit);
+        let first = self.geometry.group_first_block(group).0;
+        let block = first + (u64::from(bit) << self.geometry.cluster_ratio_bits());
+        Some((FsBlock(block), bit))
+    }
+
+    /// The first block of `count` free blocks side by side within a group, which are taken from now on.
+    pub fn allocate_run(&mut self, count: u32) -> Option<FsBlock> {
+        let wanted = count.div_ceil(self.geometry.cluster_ratio());
+        for group in self.geometry.all_groups() {
+            let clusters = self.geometry.group_clusters(group);
+            let taken = &mut self.taken[group.0 as usize];
+            let bytes = self.geometry.clusters_per_group().div_ceil(8) as usize;
+            taken.resize(taken.len().max(bytes), 0);
+            let run = bitmap::find_clear_run(taken, 0, clusters, wanted);
+            if let Some(run) = run.filter(|run| run.end - run.start >= wanted) {
+                bitmap::set_range(taken, run.start..run.start + wanted);
+                let first = self.geometry.group_first_block(group).0;
+                let block = first + (u64::from(run.start) << self.geometry.cluster_ratio_bits());
+                return Some(FsBlock(block));
+            }
+        }
+        None
+    }
+}
