@@ -161,8 +161,10 @@ mod names;
 pub mod partition;
 pub mod probe;
 mod reach;
+pub mod repair;
 mod room;
 pub mod tune;
+pub mod undo;
 pub mod walk;
 mod write;
 

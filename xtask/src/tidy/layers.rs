@@ -11,6 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("device", &["sync"]),
     ("buffer", &["device", "sync"]),
     ("recovery", &["ondisk", "device", "sync"]),
+    ("jbd2", &["ondisk", "device"]),
     ("journal", &["buffer", "ondisk", "device", "sync"]),
     ("logtree", &["ondisk", "device", "sync"]),
     (
@@ -25,7 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "lanefs",
         &[
-            "engine", "check", "mkfs", "image", "ondisk", "device", "sync",
+            "engine", "check", "recovery", "jbd2", "mkfs", "image", "ondisk", "device", "sync",
         ],
     ),
     ("fuse", &["lanefs", "sync"]),

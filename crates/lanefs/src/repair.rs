@@ -1,0 +1,406 @@
+//! Repairing a file system: what the checker decided is written so that a crash leaves the image as it was, or mended.
+//!
+//! A log that is to be replayed is replayed first. What Linux reads before the journal is written block by block, with
+//! the error flag set before. The rest is one transaction of the image's own journal where that is sound, else stages
+//! that begin with what nothing leads to and end with the superblock, which has the error flag until then.
+
+use std::collections::BTreeMap;
+
+pub use check::repair::{Extent, RepairOptions, Repaired, WriteSet};
+use device::{BlockDevice, DeviceError};
+use jbd2::{LogRun, OfflineLog};
+use ondisk::{Feature, FsBlock, Geometry, Superblock, superblock};
+use sync::Arc;
+
+use crate::check::Options;
+
+/// Why a repair failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RepairError {
+    /// The check can't come to a verdict.
+    Check(check::Error),
+    /// The device failed. Where that was during a transaction, the next replay completes or drops it.
+    Device(DeviceError),
+    /// The journal failed in the same way.
+    Journal(jbd2::Error),
+    /// What was written reads otherwise: the device can't be relied on.
+    Unreliable {
+        /// The block.
+        block: u64,
+    },
+}
+
+impl std::fmt::Display for RepairError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RepairError::Check(error) => error.fmt(f),
+            RepairError::Device(error) => error.fmt(f),
+            RepairError::Journal(error) => error.fmt(f),
+            RepairError::Unreliable { block } => {
+                write!(f, "block {block} does not hold what was just written to it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RepairError {}
+
+impl From<check::Error> for RepairError {
+    fn from(error: check::Error) -> RepairError {
+        RepairError::Check(error)
+    }
+}
+
+impl From<DeviceError> for RepairError {
+    fn from(error: DeviceError) -> RepairError {
+        RepairError::Device(error)
+    }
+}
+
+impl From<jbd2::Error> for RepairError {
+    fn from(error: jbd2::Error) -> RepairError {
+        match error {
+            jbd2::Error::Device(error) => RepairError::Device(error),
+            error => RepairError::Journal(error),
+        }
+    }
+}
+
+/// What a repair did.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was found and what is left.
+    pub repaired: Repaired,
+    /// The log was replayed.
+    pub is_replayed: bool,
+    /// The repair went through the journal.
+    pub is_journaled: bool,
+}
+
+impl Outcome {
+    /// Whether the image was changed.
+    #[must_use]
+    pub fn has_written(&self) -> bool {
+        self.is_replayed || self.repaired.writes.is_some()
+    }
+}
+
+/// Repairs the file system on `device`, which nothing else uses.
+///
+/// # Errors
+/// When the check can't come to a verdict, or the device fails.
+pub fn repair(
+    device: &Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+    extent: Extent,
+    options: &Options<'_>,
+    now: u64,
+) -> Result<Outcome, RepairError> {
+    let replay = match options.superblock {
+        Some(_) => Replay::default(),
+        None => replay(device, journal_device)?,
+    };
+    let view = replay.view.as_ref().unwrap_or(device);
+    let choices = RepairOptions {
+        check: Options {
+            is_replayed: replay.view.is_some(),
+            ..*options
+        },
+        extent,
+        now,
+        replay_failed: replay.failed.as_deref(),
+    };
+    let mut repaired = check::repair::repair(&**view, &choices)?;
+    if replay.view.is_some() {
+        take_in_view(&**device, &**view, &mut repaired)?;
+    }
+    let mut is_journaled = false;
+    if let Some(writes) = &repaired.writes {
+        let writer = Writer {
+            device: &**device,
+            writes,
+            now,
+            has_fast_commits: replay.view.is_some(),
+        };
+        is_journaled = writer.run()?;
+    }
+    Ok(Outcome {
+        repaired,
+        is_replayed: replay.is_done,
+        is_journaled,
+    })
+}
+
+/// What became of a journal that was to be replayed.
+#[derive(Default)]
+struct Replay {
+    is_done: bool,
+    /// The device as fast commits leave it, which are not home yet.
+    view: Option<Arc<dyn BlockDevice>>,
+    failed: Option<String>,
+}
+
+fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, DeviceError> {
+    let mut bytes = [0; Superblock::SIZE];
+    device.read_at(Superblock::OFFSET, &mut bytes)?;
+    Ok(*Superblock::view(&bytes))
+}
+
+/// Whether the superblock says that the file system is clean and has nothing to replay, so that -p passes over it.
+///
+/// # Errors
+/// When the superblock can't be read.
+pub fn is_marked_clean(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
+    let sb = superblock_of(device)?;
+    let features = sb.features();
+    let is_pending = features.has(Feature::NEEDS_RECOVERY)
+        || features.has(Feature::ORPHAN_PRESENT)
+        || sb.last_orphan().is_some();
+    let state = sb.state() & (superblock::state::VALID | superblock::state::ERROR);
+    Ok(sb.verify().is_ok() && state == superblock::state::VALID && !is_pending)
+}
+
+/// Writes the log home, if the superblock asks for a replay. Fast commits behind it stay where they are until the
+/// repair's own transaction takes their place.
+fn replay(
+    device: &Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+) -> Result<Replay, RepairError> {
+    let sb = superblock_of(&**device)?;
+    let geometry = sb
+        .verify()
+        .ok()
+        .and_then(|()| Geometry::new(&sb, device.size()).ok());
+    let asks =
+        sb.features().has(Feature::NEEDS_RECOVERY) && sb.features().has(Feature::HAS_JOURNAL);
+    let Some(geometry) = geometry.filter(|_| asks) else {
+        return Ok(Replay::default());
+    };
+    match recovery::replay_to_device(device, &sb, &geometry, journal_device.clone()) {
+        Ok(_) => Ok(Replay {
+            is_done: true,
+            ..Replay::default()
+        }),
+        Err(recovery::Error::FastCommitsPending { .. }) => {
+            recovery::empty_log(device, &sb, &geometry).map_err(cannot_empty)?;
+            let choices = engine::OpenOptions {
+                journal_device,
+                ..engine::OpenOptions::default()
+            };
+            match engine::Fs::open(Arc::clone(device), &choices) {
+                Ok(fs) => Ok(Replay {
+                    is_done: true,
+                    view: Some(Arc::clone(fs.device())),
+                    failed: None,
+                }),
+                Err(error) => Ok(Replay {
+                    failed: Some(error.to_string()),
+                    ..Replay::default()
+                }),
+            }
+        }
+        Err(recovery::Error::Io(error)) => Err(error.into()),
+        Err(error) => Ok(Replay {
+            failed: Some(error.to_string()),
+            ..Replay::default()
+        }),
+    }
+}
+
+fn cannot_empty(error: recovery::Error) -> RepairError {
+    match error {
+        recovery::Error::Io(error) => error.into(),
+        // The same log was replayed a moment ago up to here.
+        error => RepairError::Check(check::Error::Replay(error.to_string())),
+    }
+}
+
+/// Adds to the write set what differs between the device and its view with fast commits.
+fn take_in_view(
+    device: &dyn BlockDevice,
+    view: &dyn BlockDevice,
+    repaired: &mut Repaired,
+) -> Result<(), RepairError> {
+    let sb = superblock_of(view)?;
+    let Ok(geometry) = Geometry::new(&sb, device.size()) else {
+        return Ok(());
+    };
+    let size = geometry.block_size();
+    let (mut old, mut new) = (vec![0; size.bytes()], vec![0; size.bytes()]);
+    let mut changes = BTreeMap::new();
+    for block in 0..geometry.blocks_count() {
+        let offset = FsBlock(block).offset(size);
+        device.read_at(offset, &mut old)?;
+        view.read_at(offset, &mut new)?;
+        if old != new {
+            changes.insert(block, new.clone().into_boxed_slice());
+        }
+    }
+    if let Some(writes) = check::repair::with_changes(repaired.writes.take(), view, changes) {
+        repaired.writes = Some(writes);
+    }
+    Ok(())
+}
+
+/// Writes a write set.
+struct Writer<'a> {
+    device: &'a dyn BlockDevice,
+    writes: &'a WriteSet,
+    now: u64,
+    /// The log is in use, and fast commits behind it count until the transaction is committed.
+    has_fast_commits: bool,
+}
+
+impl Writer<'_> {
+    /// Returns whether the journal was used.
+    fn run(&self) -> Result<bool, RepairError> {
+        self.write_first()?;
+        self.write_copies()?;
+        let mut blocks = self.writes.blocks.clone();
+        let Some(mut log) = self.log(&mut blocks)? else {
+            self.write_in_stages()?;
+            return Ok(false);
+        };
+        self.change_superblock(|sb| {
+            sb.set_features(sb.features().with(Feature::NEEDS_RECOVERY));
+        })?;
+        if !self.has_fast_commits {
+            log.clear_fast_commits()?;
+        }
+        log.begin()?;
+        self.mark_in(&mut blocks);
+        log.commit(&blocks, self.now)?;
+        log.write_home(&blocks)?;
+        log.finish()?;
+        log.clear_fast_commits()?;
+        self.change_superblock(|sb| {
+            sb.set_features(sb.features().without(Feature::NEEDS_RECOVERY));
+        })?;
+        Ok(true)
+    }
+
+    fn write_block(&self, block: u64, bytes: &[u8]) -> Result<(), RepairError> {
+        let offset = FsBlock(block).offset(self.writes.block_size);
+        Ok(self.device.write_at(offset, bytes)?)
+    }
+
+    /// What comes before the journal: one block after the other, each read back.
+    fn write_first(&self) -> Result<(), RepairError> {
+        if self.writes.first.is_empty() {
+            return Ok(());
+        }
+        let (superblock, at) = self.writes.superblock;
+        let mut first = self.writes.first.clone();
+        if let Some(bytes) = first.get_mut(&superblock) {
+            edit_superblock(bytes, at, set_error);
+        } else {
+            self.change_superblock(set_error)?;
+        }
+        let others = first.keys().copied().filter(|block| *block != superblock);
+        let order: Vec<u64> = first
+            .contains_key(&superblock)
+            .then_some(superblock)
+            .into_iter()
+            .chain(others)
+            .collect();
+        for block in order {
+            let bytes = &first[&block];
+            self.write_block(block, bytes)?;
+            self.device.flush()?;
+            let mut read = vec![0; bytes.len()];
+            let offset = FsBlock(block).offset(self.writes.block_size);
+            self.device.read_at(offset, &mut read)?;
+            if read[..] != bytes[..] {
+                return Err(RepairError::Unreliable { block });
+            }
+        }
+        Ok(())
+    }
+
+    fn write_copies(&self) -> Result<(), RepairError> {
+        if self.writes.copies.is_empty() {
+            return Ok(());
+        }
+        let size = self.writes.block_size;
+        let mut bytes = vec![0; size.bytes()];
+        for (target, source) in &self.writes.copies {
+            self.device
+                .read_at(FsBlock(*source).offset(size), &mut bytes)?;
+            self.write_block(*target, &bytes)?;
+        }
+        Ok(self.device.flush()?)
+    }
+
+    /// The journal, where all blocks fit into one transaction. The journal's own superblock is taken out of them.
+    fn log(&self, blocks: &mut jbd2::Blocks) -> Result<Option<OfflineLog<'_>>, RepairError> {
+        let Some(runs) = &self.writes.journal else {
+            return Ok(None);
+        };
+        let Some(first) = runs.first().map(|(block, _)| *block) else {
+            return Ok(None);
+        };
+        let runs = runs.iter().map(|(block, len)| LogRun {
+            place: FsBlock(*block),
+            blocks: *len,
+        });
+        let size = self.writes.block_size;
+        match OfflineLog::open(self.device, size, runs.collect(), self.has_fast_commits) {
+            Ok(log) => {
+                if log.verify_room(blocks.len()).is_err() {
+                    return Ok(None);
+                }
+                blocks.remove(&first);
+                Ok(Some(log))
+            }
+            Err(jbd2::Error::Device(error)) => Err(error.into()),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The transaction's superblock asks for a replay, so that a replay does not end with its own block.
+    fn mark_in(&self, blocks: &mut jbd2::Blocks) {
+        let (block, at) = self.writes.superblock;
+        if let Some(bytes) = blocks.get_mut(&block) {
+            edit_superblock(bytes, at, |sb| {
+                sb.set_features(sb.features().with(Feature::NEEDS_RECOVERY));
+            });
+        }
+    }
+
+    fn write_in_stages(&self) -> Result<(), RepairError> {
+        self.change_superblock(set_error)?;
+        for stage in self.writes.stages.iter().filter(|stage| !stage.is_empty()) {
+            for block in stage {
+                self.write_block(*block, &self.writes.blocks[block])?;
+            }
+            self.device.flush()?;
+        }
+        Ok(())
+    }
+
+    fn change_superblock(&self, change: impl Fn(&mut Superblock)) -> Result<(), RepairError> {
+        let mut sb = superblock_of(self.device)?;
+        change(&mut sb);
+        sb.seal();
+        self.device.write_at(Superblock::OFFSET, sb.bytes())?;
+        Ok(self.device.flush()?)
+    }
+}
+
+fn set_error(sb: &mut Superblock) {
+    sb.set_state(sb.state() | superblock::state::ERROR);
+}
+
+/// Changes the superblock within its block.
+fn edit_superblock(block: &mut [u8], at: usize, change: impl Fn(&mut Superblock)) {
+    let bytes = block.get_mut(at..at + Superblock::SIZE);
+    let Some(bytes) = bytes.and_then(|bytes| bytes.first_chunk_mut::<{ Superblock::SIZE }>())
+    else {
+        return;
+    };
+    let mut sb = *Superblock::view(bytes);
+    change(&mut sb);
+    sb.seal();
+    bytes.copy_from_slice(sb.bytes());
+}

@@ -1,0 +1,211 @@
+//! Repairs on a device: through the journal and in stages, cut at every write, and with requests that fail.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use corpus::{PatchedBytes, Structures};
+use device::{BlockDevice, MemoryDevice};
+use lanefs::check::{Options, Report};
+use lanefs::repair::{Extent, Outcome, RepairError, repair};
+use simulate::{Cut, Fault, Recorder};
+use sync::Arc;
+use sync::atomic::AtomicBool;
+
+const NOW: u64 = 1_700_000_000;
+
+fn mend(device: Arc<dyn BlockDevice>, extent: Extent) -> Result<Outcome, RepairError> {
+    let cancelled = AtomicBool::new(false);
+    let options = Options {
+        threads: 1,
+        memory: None,
+        superblock: None,
+        is_replayed: false,
+        cancelled: &cancelled,
+        progress: &|_| {},
+        trace: None,
+    };
+    repair(&device, None, extent, &options, NOW)
+}
+
+fn check(bytes: &[u8]) -> Option<Report> {
+    let cancelled = AtomicBool::new(false);
+    let options = Options {
+        threads: 1,
+        memory: None,
+        superblock: None,
+        is_replayed: false,
+        cancelled: &cancelled,
+        progress: &|_| {},
+        trace: None,
+    };
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
+    lanefs::check::check(&device, None, &options).ok()
+}
+
+/// What e2fsck -fn prints after a replay by debugfs, and its status.
+fn e2fsck(bytes: &[u8]) -> (String, Option<i32>) {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::write(&image, bytes).unwrap();
+    let mut debugfs = Command::new("debugfs");
+    debugfs
+        .args(["-w", "-R", "journal_run"])
+        .arg(&image)
+        .output()
+        .unwrap();
+    let mut e2fsck = Command::new("timeout");
+    let output = e2fsck
+        .args(["-s", "KILL", "20", "e2fsck", "-fn"])
+        .arg(&image)
+        .output()
+        .unwrap();
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        output.status.code(),
+    )
+}
+
+fn seed(name: &str) -> Arc<[u8]> {
+    corpus::seeds()
+        .find(|seed| seed.name == name)
+        .unwrap()
+        .bytes
+}
+
+/// Mutants of an image that are damaged, by number.
+fn damaged(name: &str, numbers: std::ops::Range<u64>) -> Vec<Vec<u8>> {
+    let bytes = seed(name);
+    let structures = Structures::of(&PatchedBytes::new(Arc::clone(&bytes)));
+    let mutants = numbers.map(|number| corpus::mutant(&bytes, &structures, number).0.to_vec());
+    mutants
+        .filter(|bytes| check(bytes).is_some_and(|report| !report.is_clean()))
+        .collect()
+}
+
+#[test]
+fn a_repair_goes_through_the_journal_and_leaves_it_empty() {
+    let mut journaled = 0;
+    for name in ["default-1k", "default-4k", "ext3-1k", "no-journal"] {
+        for bytes in damaged(name, 0..12) {
+            let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+            let outcome = mend(Arc::clone(&device) as Arc<dyn BlockDevice>, Extent::All).unwrap();
+            let mut after = vec![0; bytes.len()];
+            device.read_at(0, &mut after).unwrap();
+            journaled += u32::from(outcome.is_journaled);
+            assert!(!outcome.is_journaled || name != "no-journal");
+            if outcome.repaired.after.is_clean() && outcome.has_written() {
+                assert!(check(&after).unwrap().is_clean(), "{name}");
+                let (text, status) = e2fsck(&after);
+                assert_eq!(status, Some(0), "{name}: {text}");
+            } else {
+                assert_eq!(after == bytes, !outcome.has_written());
+            }
+        }
+    }
+    assert!(journaled > 10, "{journaled}");
+}
+
+#[test]
+fn a_careful_repair_touches_nothing_that_needs_a_decision() {
+    for bytes in damaged("default-1k", 0..20) {
+        let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+        let outcome = mend(Arc::clone(&device) as Arc<dyn BlockDevice>, Extent::Preen).unwrap();
+        let is_left = !outcome.repaired.after.is_clean();
+        let mut after = vec![0; bytes.len()];
+        device.read_at(0, &mut after).unwrap();
+        assert_eq!(is_left, after == bytes);
+    }
+}
+
+/// Lines of e2fsck's that name a problem.
+fn problems(text: &str) -> BTreeSet<String> {
+    let lines = text
+        .lines()
+        .filter(|line| line.contains('?') || line.contains("ERROR"));
+    lines.map(str::to_owned).collect()
+}
+
+/// A cut at every write leaves an image that is as it was or mended once its journal is replayed, and that a second
+/// repair mends.
+#[test]
+fn a_cut_at_any_write_leaves_the_image_as_it_was_or_mended() {
+    if !testkit::have("e2fsck") || !testkit::have("debugfs") {
+        return testkit::skip("e2fsck or debugfs is missing");
+    }
+    let long = std::env::var_os("LANEFS_REPAIR_CUTS").is_some();
+    let (numbers, step) = if long { (0..40, 1) } else { (0..4, 5) };
+    for name in ["default-1k", "no-journal"] {
+        for bytes in damaged(name, numbers.clone()) {
+            let recorder = Arc::new(Recorder::new(&bytes));
+            let outcome = mend(Arc::clone(&recorder) as Arc<dyn BlockDevice>, Extent::All).unwrap();
+            if !outcome.repaired.after.is_clean() {
+                continue;
+            }
+            let before = problems(&e2fsck(&bytes).0).len();
+            let mut cuts = recorder.cuts();
+            let points: Vec<usize> = cuts.points().step_by(step).collect();
+            for event in points {
+                for seed in 0..3 {
+                    let cut = Cut { event, seed };
+                    let state = cuts.state(cut).bytes();
+                    let (text, status) = e2fsck(&state);
+                    let now = problems(&text).len();
+                    let is_better = status == Some(0) || now <= before;
+                    assert!(
+                        is_better || !outcome.is_journaled,
+                        "{name}, {cut}: {now}, not {before}:\n{text}"
+                    );
+                    let device = Arc::new(MemoryDevice::from_bytes(&state));
+                    mend(Arc::clone(&device) as Arc<dyn BlockDevice>, Extent::All).unwrap();
+                    let mut after = vec![0; state.len()];
+                    device.read_at(0, &mut after).unwrap();
+                    let (text, status) = e2fsck(&after);
+                    assert_eq!(status, Some(0), "{name}, {cut}, then repaired: {text}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_that_fails_ends_the_repair_with_an_error_and_a_second_one_mends() {
+    let bytes = damaged("default-1k", 0..6).remove(0);
+    for kind in [Fault::Read, Fault::Write, Fault::Flush] {
+        for n in 0..10_000 {
+            let recorder = Arc::new(Recorder::failing(&bytes, kind(n), true));
+            let result = mend(Arc::clone(&recorder) as Arc<dyn BlockDevice>, Extent::All);
+            if !recorder.has_failed() {
+                break;
+            }
+            let left = recorder.contents();
+            assert!(!matches!(kind(0), Fault::Write(_)) || result.is_err());
+            let device = Arc::new(MemoryDevice::from_bytes(&left));
+            let again = mend(Arc::clone(&device) as Arc<dyn BlockDevice>, Extent::All).unwrap();
+            assert!(again.repaired.after.is_clean(), "{:?}", kind(n));
+        }
+    }
+}
+
+#[test]
+fn what_an_undo_file_kept_takes_a_repair_back() {
+    let folder = tempfile::tempdir().unwrap();
+    for (index, bytes) in damaged("default-4k", 0..6).into_iter().enumerate() {
+        let path = folder.path().join(format!("undo-{index}"));
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
+        let draft = Arc::new(lanefs::undo::Draft::new(Arc::clone(&device)));
+        mend(Arc::clone(&draft) as Arc<dyn BlockDevice>, Extent::All).unwrap();
+        draft.save(&path).unwrap();
+        assert!(draft.save(&path).is_err(), "a file that exists is kept");
+        mend(Arc::clone(&device), Extent::All).unwrap();
+        lanefs::undo::apply(&*device, &path).unwrap();
+        let mut after = vec![0; bytes.len()];
+        device.read_at(0, &mut after).unwrap();
+        assert!(after == bytes);
+        let other = MemoryDevice::from_bytes(&bytes[..bytes.len() - 4096]);
+        assert!(lanefs::undo::apply(&other, &path).is_err());
+        let mut cut = std::fs::read(&path).unwrap();
+        cut.pop();
+        std::fs::write(&path, cut).unwrap();
+        assert!(lanefs::undo::apply(&*device, &path).is_err());
+    }
+}
