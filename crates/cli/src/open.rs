@@ -130,6 +130,15 @@ pub fn place_for_writing(
     locate(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
 }
 
+/// Opens the place in an image that nobody else uses, whether or not a superblock can be read there: a copy of it or
+/// an undo file will tell.
+pub fn place_for_repair(path: &Path, options: &ImageArgs) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let device = open_unused(path).map_err(|error| not_to_be_had(path, error))?;
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let location = location(options);
+    place(Arc::clone(&device), location).map_err(|error| explain(path, &device, location, error))
+}
+
 /// Opens the file system in an image that nobody else uses, to change it. Nothing reaches the image before the second
 /// value is released, or more than [`HELD_BYTES`] wait.
 pub fn open_for_writing(

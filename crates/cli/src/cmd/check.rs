@@ -1,5 +1,6 @@
-//! `lanefs check`: whether a file system is sound, and what is wrong with it. It never writes. Exit status as fsck(8)
-//! has it: 0 clean, 4 errors left, 8 no verdict, or one on an image that changes meanwhile, 16 usage, 32 interrupted.
+//! `lanefs check`: whether a file system is sound, what is wrong with it, and (`-p`, `-y`) its repair. Exit status as
+//! fsck(8) has it: 0 clean, 1 repaired, 4 errors left, 8 no verdict, or one on an image that changes meanwhile, 16
+//! usage, 32 interrupted, or'ed.
 
 use std::io::Write;
 use std::os::fd::RawFd;
@@ -20,6 +21,10 @@ use crate::interrupt;
 use crate::json;
 use crate::open::{cannot_open, open_for};
 
+mod repair;
+
+/// fsck(8): errors were repaired.
+const REPAIRED: u8 = 1;
 /// fsck(8): errors are left.
 const LEFT: u8 = 4;
 /// fsck(8): the check could not be carried out.
@@ -31,25 +36,31 @@ const CANCELLED: u8 = 32;
 /// Problems that are printed without -v.
 const SHOWN: usize = 200;
 
-/// Check a file system and report what is wrong with it (never writes)
+/// Check a file system, report what is wrong with it, and repair it
 #[derive(Args)]
 pub struct CheckArgs {
     /// The image, a file or block device
     image: PathBuf,
     #[command(flatten)]
     place: FsArgs,
-    /// Change nothing (always so)
+    /// Change nothing (the default)
     #[arg(short = 'n')]
     no: bool,
-    /// Check in full even if it is marked clean (always so)
+    /// Check in full even if it is marked clean (only -p looks at the mark)
     #[arg(short)]
     force: bool,
-    /// Repair what needs no decision: not available
+    /// Repair what needs no decision: replay, orphans, counts, padding of bitmaps; nothing if anything else is wrong
     #[arg(short = 'p', short_alias = 'a', conflicts_with = "no")]
     preen: bool,
-    /// Repair everything: not available
-    #[arg(short = 'y', conflicts_with = "no")]
+    /// Repair everything
+    #[arg(short = 'y', conflicts_with_all = ["no", "preen"])]
     yes: bool,
+    /// Keep in this new file what a repair changes, for --undo-apply
+    #[arg(long, value_name = "FILE")]
+    undo: Option<PathBuf>,
+    /// Take a repair back: put back what --undo kept in this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["no", "preen", "yes", "undo"])]
+    undo_apply: Option<PathBuf>,
     /// Use the superblock in this block, as e2fsck does
     #[arg(short = 'b', value_name = "BLOCK", conflicts_with = "superblock")]
     backup: Option<u64>,
@@ -76,13 +87,16 @@ pub struct CheckArgs {
 impl CheckArgs {
     /// Runs the command.
     pub fn run(mut self, context: &Context) -> Result<(), Failure> {
+        if let Some(undo) = &self.undo_apply {
+            return self.apply_undo(context, undo);
+        }
         if self.preen || self.yes {
-            let option = if self.preen { "-p" } else { "-y" };
-            return Err(
-                Failure::usage(format!("{option}: lanefs can't repair a file system yet"))
-                    .hint("check with -n; e2fsck -p or e2fsck -y repairs, best on a copy")
-                    .status(USAGE),
-            );
+            self.place.journal = self.place.journal.take().or(self.external.take());
+            return self.repair(context);
+        }
+        if self.undo.is_some() {
+            let failure = Failure::usage("--undo is for a repair, and none was asked for");
+            return Err(failure.hint("add -p or -y").status(USAGE));
         }
         let failed = |failure: Failure| failure.status(OPERATIONAL);
         let (device, is_in_use) = self.open(context).map_err(failed)?;
@@ -188,26 +202,7 @@ impl CheckArgs {
             json::write(&mut out, "check", as_json(report, is_in_use))?;
             return Ok(out.flush()?);
         }
-        let shown = match context.verbosity() {
-            0 => SHOWN,
-            _ => usize::MAX,
-        };
-        for problem in report.problems.iter().take(shown) {
-            let number = problem.kind().number;
-            match context.verbosity() {
-                0 => writeln!(out, "{problem}")?,
-                _ => writeln!(
-                    out,
-                    "{number:#08x} {}: {problem}",
-                    problem.kind().class.name()
-                )?,
-            }
-        }
-        let all: u64 = report.counts.values().sum();
-        let rest = all.saturating_sub(report.problems.len().min(shown) as u64);
-        if rest > 0 {
-            writeln!(out, "... and {rest} more (-v shows those that are kept)")?;
-        }
+        list(&mut out, context, report)?;
         if !report.is_clean() {
             writeln!(out, "{image}: the file system has errors")?;
         }
@@ -216,6 +211,27 @@ impl CheckArgs {
         }
         Ok(out.flush()?)
     }
+}
+
+/// Prints the problems of a report.
+fn list(out: &mut impl Write, context: &Context, report: &Report) -> std::io::Result<()> {
+    let shown = match context.verbosity() {
+        0 => SHOWN,
+        _ => usize::MAX,
+    };
+    for problem in report.problems.iter().take(shown) {
+        let kind = problem.kind();
+        match context.verbosity() {
+            0 => writeln!(out, "{problem}")?,
+            _ => writeln!(out, "{:#08x} {}: {problem}", kind.number, kind.class.name())?,
+        }
+    }
+    let all: u64 = report.counts.values().sum();
+    let rest = all.saturating_sub(report.problems.len().min(shown) as u64);
+    if rest > 0 {
+        writeln!(out, "... and {rest} more (-v shows what is kept)")?;
+    }
+    Ok(())
 }
 
 /// e2fsck's last line.

@@ -63,24 +63,41 @@ fn damage_is_4_and_is_named_and_stays() {
 }
 
 #[test]
-fn a_repair_is_refused_with_16_and_changes_nothing() {
+fn a_repair_is_1_and_leaves_a_clean_image_and_undo_takes_it_back() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
     damage(&fixture);
     let before = fs::read(&fixture.image).unwrap();
-    for option in ["-p", "-a", "-y", "-fy"] {
-        let output = check(&[option], &fixture.image);
-        assert_eq!(output.status.code(), Some(16), "{option}");
-        let text = error(&output);
-        assert!(text.contains("can't repair a file system yet"), "{text}");
-        assert!(text.contains("e2fsck"), "what to do instead: {text}");
-        assert!(output.stdout.is_empty(), "{option}");
+    let output = check(&["-p", "-f"], &fixture.image);
+    assert_eq!(output.status.code(), Some(4), "-p leaves a link count");
+    assert!(fs::read(&fixture.image).unwrap() == before, "written to");
+    let undo = fixture.image.with_extension("undo");
+    let undo = undo.to_str().unwrap();
+    let output = check(&["-y", "--undo", undo], &fixture.image);
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    let text = printed(&output);
+    assert!(text.contains("the link count is 9, there are 2"), "{text}");
+    assert!(text.contains("the file system was changed"), "{text}");
+    tool(Command::new("e2fsck").arg("-fn").arg(&fixture.image));
+    for options in [&[][..], &["-y"], &["-p"], &["-fp"]] {
+        let output = check(options, &fixture.image);
+        assert_eq!(output.status.code(), Some(0), "{options:?}");
     }
-    assert!(
-        fs::read(&fixture.image).unwrap() == before,
-        "the image was written to"
-    );
+    let output = check(&["--undo-apply", undo], &fixture.image);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    assert!(fs::read(&fixture.image).unwrap() == before, "as before");
+}
+
+#[test]
+fn an_undo_file_without_a_repair_is_usage() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let output = check(&["--undo", "/nowhere/file"], &fixture.image);
+    assert_eq!(output.status.code(), Some(16));
+    let output = check(&["--undo-apply", "/nowhere/file"], &fixture.image);
+    assert_eq!(output.status.code(), Some(8), "{}", error(&output));
 }
 
 #[test]

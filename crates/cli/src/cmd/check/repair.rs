@@ -1,0 +1,167 @@
+//! `lanefs check -p`, `-y` and `--undo-apply`.
+
+use std::io::Write;
+use std::path::Path;
+
+use lanefs::check::{Error, Options};
+use lanefs::repair::{Extent, Outcome, RepairError};
+use lanefs::undo::{self, Draft};
+use serde_json::json;
+use sync::Arc;
+
+use super::{
+    CANCELLED, CheckArgs, LEFT, OPERATIONAL, REPAIRED, Shown, USAGE, as_json, interrupt, list,
+    summary,
+};
+use crate::context::Context;
+use crate::epoch;
+use crate::failure::Failure;
+use crate::json;
+use crate::open::{place_for_repair, place_for_writing};
+
+impl CheckArgs {
+    /// Refuses options that say how to read, for a command that writes.
+    fn verify_for_writing(&self) -> Result<(), Failure> {
+        let given = [
+            ("--no-replay", self.place.no_replay),
+            ("--in-use", self.place.in_use),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => {
+                Err(Failure::usage(format!("{option} is for reading only")).status(USAGE))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Carries out -p or -y.
+    pub(super) fn repair(&self, context: &Context) -> Result<(), Failure> {
+        self.verify_for_writing()?;
+        let failed = |failure: Failure| failure.status(OPERATIONAL);
+        let is_backup = self.place.superblock.is_some() || self.backup.is_some();
+        let device = match is_backup {
+            false => place_for_writing(&self.image, &self.place.image).map_err(failed)?,
+            true => place_for_repair(&self.image, &self.place.image).map_err(failed)?,
+        };
+        if self.preen && !self.force && !is_backup {
+            let is_marked_clean = lanefs::repair::is_marked_clean(&*device);
+            if is_marked_clean.map_err(|error| failed(Failure::new(error)))? {
+                let mut out = context.stdout();
+                writeln!(out, "{}: clean", self.image.display())?;
+                return Ok(out.flush()?);
+            }
+        }
+        let now = match epoch::source_date()? {
+            Some(seconds) => u64::try_from(seconds).unwrap_or(0),
+            None => u64::try_from(lanefs::now().seconds).unwrap_or(0),
+        };
+        let run = |device| self.run_repair(context, device, now);
+        if let Some(path) = &self.undo {
+            let draft = Arc::new(Draft::new(Arc::clone(&device)));
+            run(Arc::clone(&draft) as Arc<dyn device::BlockDevice>)?;
+            let saved = draft.save(path);
+            saved.map_err(|error| failed(Failure::new(error).at(path.display())))?;
+        }
+        let outcome = run(device)?;
+        self.print_outcome(context, &outcome)?;
+        let left = if outcome.repaired.after.is_clean() {
+            0
+        } else {
+            LEFT
+        };
+        let mended = if outcome.has_written() { REPAIRED } else { 0 };
+        match left | mended {
+            0 => Ok(()),
+            status => Err(Failure::told().status(status)),
+        }
+    }
+
+    fn run_repair(
+        &self,
+        context: &Context,
+        device: Arc<dyn device::BlockDevice>,
+        now: u64,
+    ) -> Result<Outcome, Failure> {
+        let journal = self
+            .journal_device()
+            .map_err(|failure| failure.status(OPERATIONAL))?;
+        // A signal ends the rounds, before anything is written. The writing is not interrupted.
+        let cancelled = interrupt::flag()?;
+        let progress = Shown::new(context, self.progress, &self.image)?;
+        let superblock = match self.backup {
+            Some(block) => Some(self.superblock_in(&*device, block)?),
+            None => self.place.superblock,
+        };
+        let options = Options {
+            threads: self.threads,
+            memory: None,
+            superblock,
+            is_replayed: false,
+            cancelled: &cancelled,
+            progress: &|it| progress.show(it),
+            trace: None,
+        };
+        let extent = if self.preen {
+            Extent::Preen
+        } else {
+            Extent::All
+        };
+        let outcome = lanefs::repair::repair(&device, journal, extent, &options, now);
+        progress.finish();
+        outcome.map_err(|error| {
+            let failure = Failure::new(&error).at(self.image.display());
+            match error {
+                RepairError::Check(Error::Cancelled) => failure.status(CANCELLED),
+                RepairError::Check(_) => failure.status(OPERATIONAL),
+                _ => failure
+                    .status(OPERATIONAL)
+                    .hint("run the repair again: what is not whole is replayed or undone"),
+            }
+        })
+    }
+
+    fn print_outcome(&self, context: &Context, outcome: &Outcome) -> Result<(), Failure> {
+        let mut out = context.stdout();
+        let image = self.image.display();
+        let (before, after) = (&outcome.repaired.before, &outcome.repaired.after);
+        if self.json {
+            let mut value = as_json(after, false);
+            value["found"] = as_json(before, false);
+            value["repaired"] = json!(outcome.has_written());
+            json::write(&mut out, "check", value)?;
+            return Ok(out.flush()?);
+        }
+        list(&mut out, context, before)?;
+        if !after.is_clean() {
+            if outcome.has_written() {
+                writeln!(out, "{image}: what is left:")?;
+                list(&mut out, context, after)?;
+            }
+            writeln!(out, "{image}: the file system has errors")?;
+        }
+        if outcome.has_written() {
+            writeln!(out, "{image}: the file system was changed")?;
+        }
+        if let Some(totals) = &after.totals {
+            writeln!(out, "{image}: {}", summary(totals))?;
+        }
+        if self.preen && !after.is_clean() {
+            context.hint("-y repairs what needs a decision, too");
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Carries out --undo-apply.
+    pub(super) fn apply_undo(&self, context: &Context, path: &Path) -> Result<(), Failure> {
+        self.verify_for_writing()?;
+        let failed = |failure: Failure| failure.status(OPERATIONAL);
+        let device = place_for_repair(&self.image, &self.place.image).map_err(failed)?;
+        undo::apply(&*device, path)
+            .map_err(|error| failed(Failure::new(error).at(path.display())))?;
+        context.note(format_args!(
+            "{}: as before the repair",
+            self.image.display()
+        ));
+        Ok(())
+    }
+}
