@@ -225,12 +225,13 @@ fn is_worse(before: &Report, after: &Report) -> bool {
         sums
     };
     let (before, after) = (sums(before), sums(after));
-    // Where descriptors or superblock kept the rest from being read, there is nothing to compare with.
+    // Where descriptors or superblock kept the rest from being read, there is nothing to compare with: what stands on a
+    // guess is written only if all of it is clean.
     let had_fatal = before
         .keys()
         .any(|class| matches!(class, Class::Superblock | Class::Descriptor));
-    !had_fatal
-        && after
+    had_fatal
+        || after
             .iter()
             .any(|(class, count)| *count > before.get(class).copied().unwrap_or(0))
 }

@@ -93,7 +93,11 @@ fn list(
     for entry in entries {
         match entry.value {
             Value::Here(value) => {
-                let start = value.as_ptr() as usize - base;
+                // A value without bytes need not lie within the list.
+                let start = match value.is_empty() {
+                    true => 0,
+                    false => value.as_ptr() as usize - base,
+                };
                 let end = start + value.len().next_multiple_of(4);
                 // Hashes are over whole words as they are on the disk, whatever follows the value.
                 let words = bytes.get(start..end).unwrap_or(value);
