@@ -441,11 +441,25 @@ impl<'a> Settled<'a> {
         // Invariant: `low` units are too few; `found` is enough.
         let mut low = demand.clusters.max(demand.end / unit).saturating_sub(1);
         let mut step = (low / 8).max(256);
+        // A size may have too few groups for its inodes, and a larger one enough. If none has, the first such error is
+        // the reason.
+        let mut refused = None;
+        let mut attempt = |units: u64| match self.attempt(units * unit, demand, room) {
+            Err(error) if is_of_ratio(&error) => {
+                refused.get_or_insert(error);
+                Ok(None)
+            }
+            Err(error) => Err(refused.take().unwrap_or(error)),
+            attempt => attempt,
+        };
         let (mut high, mut found) = loop {
             let high = low + step;
-            match self.attempt(high * unit, demand, room)? {
+            match attempt(high)? {
                 Some(layout) => break (high, layout),
                 None if high * unit > SIZE_MAX => {
+                    if let Some(error) = refused {
+                        return Err(error);
+                    }
                     // Asks once more for the error that says why.
                     return layout_for(&self.options, SIZE_MAX, demand.inodes, self.taken);
                 }
@@ -454,13 +468,18 @@ impl<'a> Settled<'a> {
         };
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            match self.attempt(middle * unit, demand, room)? {
+            match attempt(middle)? {
                 Some(layout) => (high, found) = (middle, layout),
                 None => low = middle,
             }
         }
         Ok(found)
     }
+}
+
+/// Whether a size can't have its inodes by the ratio that was asked for.
+fn is_of_ratio(error: &PlanError) -> bool {
+    matches!(error, PlanError::Mkfs(mkfs::Error::Option { option, .. }) if option == "-i")
 }
 
 /// The room that a layout has beside the tree.
@@ -506,7 +525,7 @@ pub(crate) fn keep_identity(options: &mut Options, layout: &Layout) {
 fn probe(options: &mut Options, bytes: u64) -> Result<Shape, PlanError> {
     // How many inodes there are changes nothing that is looked at here, and so many may need a larger size.
     let mut any = options.clone();
-    any.forget_inodes();
+    (any.inodes, any.inode_ratio) = (None, None);
     let layout = layout_for(&any, bytes, 0, &Taken::default())?;
     keep_identity(options, &layout);
     Ok(Shape::of(&layout, options.lost_found))

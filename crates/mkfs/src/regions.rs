@@ -39,6 +39,12 @@ pub struct StreamGeometry {
     is_growing: bool,
 }
 
+/// Asks for no more inodes than whole groups can have.
+fn fill_groups(shape: &Shape, options: &mut Options) {
+    let densest = shape.densest_ratio();
+    options.inode_ratio = options.inode_ratio.map(|ratio| ratio.max(densest));
+}
+
 impl StreamGeometry {
     /// The geometry of an image of `size_bytes`.
     ///
@@ -67,8 +73,11 @@ impl StreamGeometry {
         options.forget_inodes();
         let mut shape = Shape::unsettled(GROWING_BYTES, &options)?;
         let block = shape.block_size.bytes_u64();
-        if let Some(ratio) = options.inode_ratio {
-            shape.shrink_for_ratio(ratio, &options)?;
+        match options.inode_ratio {
+            // How many inodes the last image has is decided last: it may end early in its only group.
+            Some(_) if options.blocks_per_group.is_some() => fill_groups(&shape, &mut options),
+            Some(ratio) => shape.shrink_for_ratio(ratio, &options)?,
+            None => {}
         }
         let mut region = (REGION_BYTES / block).min(REGION_BLOCKS_MAX);
         if region > shape.blocks_per_group / 4 && !shape.has(Feature::META_BG) {
@@ -126,6 +135,7 @@ impl StreamGeometry {
             return usual;
         }
         usual.forget_inodes();
+        fill_groups(&self.shape, &mut usual);
         if usual.journal.size_mib.is_none() && usual.journal.fast_commit_kib.is_none() {
             let bytes = tables::JOURNAL_MIN << self.shape.block_size.bits();
             usual.journal.size_mib = Some(bytes.div_ceil(1 << 20));

@@ -215,7 +215,7 @@ impl Shape {
 
     /// Finds groups that work: see the top of this file.
     fn settle(&mut self, size_bytes: u64, inodes: u64, options: &Options) -> Result<(), Error> {
-        let inodes = inodes.max(LEAST_INODES);
+        let mut inodes = inodes.max(LEAST_INODES);
         loop {
             let spread = self.blocks.saturating_sub(self.first_data_block);
             self.groups = spread.div_ceil(self.blocks_per_group);
@@ -232,6 +232,12 @@ impl Shape {
             let most = self.inodes_per_group_max();
             let is_asked = options.inodes.is_some() || options.inode_ratio.is_some();
             if is_asked && inodes.div_ceil(self.groups) > most {
+                // By a ratio, a last group that is left out takes its inodes along where groups can't shrink.
+                let left = self.inodes_asked(options)?.max(LEAST_INODES);
+                if options.blocks_per_group.is_some() && left < inodes {
+                    inodes = left;
+                    continue;
+                }
                 self.shrink_groups(inodes, options)?;
                 continue;
             }
@@ -293,7 +299,10 @@ impl Shape {
             inodes = inodes.min(most * self.groups);
         }
         if inodes.div_ceil(self.groups) > most {
-            return Err(self.too_small("the inodes", size_bytes));
+            let too_small = || self.too_small("the inodes", size_bytes);
+            let by_ratio = options.inodes.is_none().then_some(());
+            let full = by_ratio.and_then(|()| self.given_groups_are_full(inodes, options));
+            return Err(full.unwrap_or_else(too_small));
         }
         self.set_inodes(inodes, options)?;
         // Whole blocks of a table may hold more than were asked for, and a group more than its bitmap.
@@ -345,29 +354,39 @@ impl Shape {
     /// `-N` or `-i`, where the groups can't be smaller.
     fn shrink_groups(&mut self, inodes: u64, options: &Options) -> Result<(), Error> {
         let step = 8 << self.cluster_bits;
-        let asked = match options.inodes {
-            None if options.inode_ratio.is_some() => "-i",
-            _ => "-N",
-        };
-        if let Some(blocks) = options.blocks_per_group {
-            return Err(Error::option(
-                asked,
-                format!(
-                    "{inodes} inodes are more than groups of {blocks} blocks (-g) can have, {} each; ask for fewer, \
-                     or for smaller groups",
-                    self.inodes_per_group_max()
-                ),
-            ));
+        if let Some(error) = self.given_groups_are_full(inodes, options) {
+            return Err(error);
         }
         if self.blocks_per_group < (256 << self.cluster_bits) {
             return Err(Error::option(
-                asked,
+                asked_by(options),
                 "too many inodes for this size; ask for fewer",
             ));
         }
         self.blocks_per_group -= step;
         self.blocks = self.blocks_given;
         Ok(())
+    }
+
+    /// The refusal of more inodes than groups of a size that the user gave can have; `None` for groups of another
+    /// size.
+    fn given_groups_are_full(&self, inodes: u64, options: &Options) -> Option<Error> {
+        let blocks = options.blocks_per_group?;
+        let most = self.inodes_per_group_max();
+        let reason = format!(
+            "{inodes} inodes are more than groups of {blocks} blocks (-g) can have, {most} each; ask for fewer, or \
+             for smaller groups"
+        );
+        Some(Error::option(asked_by(options), reason))
+    }
+
+    /// The fewest bytes an inode with which a whole group can have its inodes.
+    pub(crate) fn densest_ratio(&self) -> u64 {
+        // The block before the first group counts, too, and the last block of a table is filled.
+        let blocks = self.blocks_per_group + self.first_data_block;
+        let per_block = self.block_size.bytes_u64() / self.inode_size;
+        let most = self.inodes_per_group_max() - per_block.max(8);
+        (blocks << self.block_size.bits()).div_ceil(most)
     }
 
     fn set_inodes(&mut self, inodes: u64, options: &Options) -> Result<(), Error> {
@@ -516,6 +535,14 @@ impl Shape {
 }
 
 /// What the file system is for: as the options say, else by its size.
+/// The option that asks for the number of inodes.
+fn asked_by(options: &Options) -> &'static str {
+    match options.inodes {
+        None if options.inode_ratio.is_some() => "-i",
+        _ => "-N",
+    }
+}
+
 fn usage_of(size_bytes: u64, options: &Options) -> Vec<UsageType> {
     match options.usage_types.as_slice() {
         [] => vec![UsageType::for_size(size_bytes)],

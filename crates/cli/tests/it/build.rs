@@ -67,6 +67,64 @@ fn a_pipe_goes_straight_into_an_image_of_any_size() {
 }
 
 #[test]
+fn dense_inodes_are_had_from_a_pipe_and_from_a_file() {
+    if !testkit::have("tar") || !testkit::have("e2fsck") {
+        return testkit::skip("tar and e2fsck are needed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("a.tar");
+    let source = source(folder.path());
+    let tar = Command::new("tar")
+        .args(["--format=pax", "-cf"])
+        .args([archive.as_os_str(), "-C".as_ref(), source.as_os_str()])
+        .arg(".")
+        .status();
+    assert!(tar.unwrap().success());
+    let cases = [
+        // The image ends before its only group is whole.
+        (true, "-g 32768 -i 3643 --size auto+32%"),
+        (true, "-b 65536 -g 65528 -i 45705"),
+        (true, "-g 8192 -i 3643 -O ^flex_bg"),
+        // Inode tables fill most of the image.
+        (true, "-b 65536 -i 1300 -I 1024"),
+        (true, "-g 8192 -i 1186 -I 1024 --size auto+20%"),
+        (false, "-b 2048 -g 16384 -i 1024"),
+    ];
+    for (is_had, letters) in cases {
+        for is_piped in [false, true] {
+            let image = folder.path().join("image");
+            let mut command = lanefs();
+            command.args(["build", "-q"]).args(letters.split(' '));
+            let mut cat = None;
+            if is_piped {
+                let mut child = Command::new("cat");
+                let mut child = child.arg(&archive).stdout(Stdio::piped()).spawn().unwrap();
+                command.arg("-").stdin(child.stdout.take().unwrap());
+                cat = Some(child);
+            } else {
+                command.arg(&archive);
+            }
+            let output = command.arg(&image).output().unwrap();
+            cat.map(|mut cat| cat.wait());
+            let said = error(&output);
+            assert_eq!(
+                output.status.success(),
+                is_had,
+                "{letters}, {is_piped}: {said}"
+            );
+            match is_had {
+                true => e2fsck(&image),
+                false => assert!(
+                    said.contains("error: -i: "),
+                    "{letters}, {is_piped}: {said}"
+                ),
+            }
+            let _ = fs::remove_file(&image);
+        }
+    }
+}
+
+#[test]
 fn a_pipe_that_does_not_fit_or_ends_early_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("pipe.img");
