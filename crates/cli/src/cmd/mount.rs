@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use fuse::{MountError, Mounted, Options, Synced, Unmounter};
 use lanefs::{Atime, Stopped};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 use sync::{Arc, OnceLock, thread};
@@ -156,6 +157,8 @@ impl Args {
         if self.serve {
             // Fails only in the leader of a process group, and then changes nothing.
             let _ = rustix::process::setsid();
+            // A signal that ends the process which waits for the directory ends this one too, until it is ready.
+            let _ = set_parent_process_death_signal(Some(Signal::TERM));
         }
         let (mut events, ours) = UnixStream::pair().map_err(Failure::new)?;
         let mounted = self.mount(context, settings, &ours)?;
@@ -319,6 +322,7 @@ fn explained(directory: &Path, error: &MountError) -> Failure {
 
 /// Says that the directory is ready, and lets go of the terminal and of the directory that this was started in.
 fn tell_ready_and_leave() {
+    let _ = set_parent_process_death_signal(None);
     // The process that started this may be gone; the mount is there all the same.
     let mut out = io::stdout();
     let _ = out.write_all(b"+").and_then(|()| out.flush());
@@ -357,6 +361,11 @@ fn wait_for_end(
 ) -> Result<(), Failure> {
     let mut ending = Ending::No;
     let mut written = None;
+    let mut tries = Tries {
+        unmounter: unmounter.clone(),
+        under_way: None,
+        is_first: true,
+    };
     loop {
         let mut event = [0];
         let is_signal = match events.read(&mut event) {
@@ -388,7 +397,7 @@ fn wait_for_end(
         };
         events.set_read_timeout(Some(pause)).map_err(Failure::new)?;
         match ending {
-            Ending::Unmounting(tries) => try_to_unmount(context, unmounter, tries == 1),
+            Ending::Unmounting(_) => tries.again(context),
             _ => {
                 if let Err(error) = unmounter.abort() {
                     context.error(error);
@@ -407,22 +416,50 @@ fn writes() -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Unmounts the directory if this mount is still there: it may have been detached, and be another's by now.
-fn try_to_unmount(context: &Context, unmounter: &Unmounter, is_first: bool) {
-    let busy = match unmounter.is_mounted() {
-        true => unmounter.unmount(),
-        false => Ok(()),
-    };
-    match busy {
-        Ok(()) => {}
-        Err(MountError::Busy(directory)) if is_first => {
+/// Tries to unmount the directory. Each is made by a thread of its own: umount(2) waits until pages of mappings are
+/// written, for as long as a device takes that does not answer, and a signal must be heard meanwhile.
+struct Tries {
+    unmounter: Unmounter,
+    under_way: Option<thread::JoinHandle<Result<(), MountError>>>,
+    /// Whether no try has ended yet.
+    is_first: bool,
+}
+
+impl Tries {
+    /// Says how the last try ended, and makes another, unless the last is under way.
+    fn again(&mut self, context: &Context) {
+        if self
+            .under_way
+            .as_ref()
+            .is_some_and(|last| !last.is_finished())
+        {
+            return;
+        }
+        let ended = self.under_way.take().map(thread::JoinHandle::join);
+        if let Some(Ok(Err(error))) = ended {
+            if self.is_first {
+                not_unmounted(context, &error);
+            }
+            self.is_first = false;
+        }
+        let unmounter = self.unmounter.clone();
+        // Only if this mount is still there: it may have been detached, and the directory be another's by now.
+        let unmount = move || match unmounter.is_mounted() {
+            true => unmounter.unmount(),
+            false => Ok(()),
+        };
+        self.under_way = thread::Builder::new().spawn(unmount).ok();
+    }
+}
+
+fn not_unmounted(context: &Context, error: &MountError) {
+    match error {
+        MountError::Busy(directory) => {
             let (shown, seconds) = (directory.display(), (PAUSE * TRIES).as_secs());
             context.note(format_args!(
                 "{shown} is in use; open files are cut off in {seconds} s"
             ));
         }
-        Err(MountError::Busy(_)) => {}
-        Err(error) if is_first => context.error(error),
-        Err(_) => {}
+        error => context.error(error),
     }
 }

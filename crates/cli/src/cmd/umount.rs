@@ -8,7 +8,7 @@ use fuse::{MountError, Unmounter};
 use lanefs::{Fs, MountOptions, ReplayPolicy};
 use ondisk::Feature;
 use ondisk::superblock::state::VALID;
-use sync::{Arc, thread};
+use sync::{Arc, clock, thread};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -16,6 +16,8 @@ use crate::mount_state::{State, WHAT_IS_LOST, described};
 
 /// The exit status of umount(8) when unmounting failed.
 const UNMOUNT_FAILED: u8 = 32;
+/// How long a mount may take to say what its state is; that needs no device.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// Pauses between looks whether the image is closed.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Looks after which the user is told what is waited for.
@@ -42,8 +44,11 @@ impl Args {
             let failure = Failure::new(format!("no image is mounted on {shown} by lanefs"));
             return Err(failure.status(UNMOUNT_FAILED));
         };
-        // Afterwards nobody is left who knows.
-        let state = State::of(&self.directory);
+        // Afterwards nobody is left who knows. Nothing is said of it after a lazy unmount.
+        let state = match self.lazy {
+            true => None,
+            false => answered_state(&self.directory)?,
+        };
         let unmounter = Unmounter::new(&self.directory);
         let unmounted = match self.lazy {
             true => unmounter.detach(),
@@ -84,6 +89,27 @@ impl Args {
             }
         }
     }
+}
+
+/// What a mount says of its state; refused where its server does not answer.
+fn answered_state(directory: &Path) -> Result<Option<State>, Failure> {
+    let asked = directory.to_owned();
+    let asking = thread::spawn(move || State::of(&asked));
+    let begin = clock::now();
+    let mut pause = Duration::from_micros(100);
+    while !asking.is_finished() {
+        if begin.elapsed() > ANSWER_TIME {
+            // The question itself keeps the mount in use.
+            let shown = directory.display();
+            let failure = Failure::new(format!("the server of {shown} does not answer"));
+            return Err(failure.status(UNMOUNT_FAILED).hint(
+                "its device may hang: detach it by umount --lazy, and end the server by SIGTERM",
+            ));
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE);
+    }
+    Ok(asking.join().ok().flatten())
 }
 
 /// Whether the image says that it was closed; what can't be read here (a partition's place is not known) is not told.

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use testkit::{DiskState, FailingDisk};
+
 use crate::served::{Served, can_mount, image, lanefs, said};
 
 fn terminate(served: &Served) {
@@ -93,4 +95,125 @@ fn signals_end_a_server_on_whose_mount_a_process_works() {
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
     is_free(&image);
+}
+
+/// Stores a byte through a mapping and leaves the page to the kernel: neither synced, nor flushed by a close.
+const DIRTY: &str = "
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+fd = os.open(sys.argv[1], os.O_RDWR)
+mapped = libc.mmap(None, 4096, 3, 1, fd, 0)
+os.close(fd)
+ctypes.memset(mapped, 98, 1)
+assert libc.munmap(mapped, 4096) == 0
+";
+
+#[test]
+fn signals_end_a_server_whose_disk_takes_no_requests_any_more() {
+    if !can_mount() {
+        return;
+    }
+    if !testkit::have("python3") {
+        return testkit::skip("needs python3");
+    }
+    for is_dirty in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let image = image(folder.path(), "a.img", 24 << 20, &[]);
+        let disk = FailingDisk::of(&image).unwrap();
+        let mut served = Served::start(&disk.path(), "");
+        fs::write(served.path().join("f"), "a").unwrap();
+        File::open(served.path().join("f"))
+            .unwrap()
+            .sync_all()
+            .unwrap();
+        // The page is there to be stored to.
+        assert_eq!(fs::read(served.path().join("f")).unwrap(), b"a");
+        disk.set(DiskState::Stopped);
+        // umount(2) itself waits for the page of a mapping.
+        let mut worker = match is_dirty {
+            true => Command::new("python3")
+                .args(["-c", DIRTY])
+                .arg(served.path().join("f"))
+                .spawn(),
+            false => Command::new("sh")
+                .args(["-c", "echo b >g; sync g"])
+                .current_dir(served.path())
+                .spawn(),
+        }
+        .unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let mut status = None;
+        for _ in 0..20 {
+            status = served.poll().unwrap();
+            if status.is_some() {
+                break;
+            }
+            terminate(&served);
+            std::thread::sleep(Duration::from_millis(700));
+        }
+        // Whatever waits for it must end, for better or worse.
+        disk.set(DiskState::Works);
+        assert!(status.is_some(), "dirty page: {is_dirty}");
+        worker.wait().unwrap();
+        // Nothing that was synced is lost.
+        let served = Served::start(&disk.path(), "");
+        assert_eq!(fs::read(served.path().join("f")).unwrap().len(), 1);
+        served.unmount();
+        let copy = folder.path().join("copy.img");
+        fs::write(&copy, disk.bytes()).unwrap();
+        testkit::e2fsck(&copy);
+    }
+}
+
+#[test]
+fn umount_says_that_the_server_does_not_answer_and_lazy_detaches_it() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 24 << 20, &[]);
+    let mut served = Served::start(&image, "");
+    fs::write(served.path().join("f"), "a").unwrap();
+    let process = served.process().to_string();
+    testkit::run("kill", &["-STOP", &process]);
+    let umount = lanefs().arg("umount").arg(served.path()).output().unwrap();
+    assert_eq!(umount.status.code(), Some(32));
+    assert!(
+        said(&umount).contains("does not answer"),
+        "{}",
+        said(&umount)
+    );
+    detach(served.path());
+    testkit::run("kill", &["-CONT", &process]);
+    terminate(&served);
+    served.wait();
+    is_free(&image);
+}
+
+#[test]
+fn a_signal_while_the_image_is_opened_ends_the_mount_before_it_begins() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 24 << 20, &[]);
+    for (signal, flag) in [("-INT", None), ("-TERM", None), ("-HUP", Some("-f"))] {
+        let disk = FailingDisk::of(&image).unwrap();
+        disk.set(DiskState::Stopped);
+        let place = tempfile::tempdir().unwrap();
+        let mut command = lanefs();
+        command.arg("mount").args(flag).arg(disk.path());
+        let mut waiting = command.arg(place.path()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        testkit::run("kill", &[signal, &waiting.id().to_string()]);
+        assert!(!waiting.wait().unwrap().success());
+        disk.set(DiskState::Works);
+        std::thread::sleep(Duration::from_millis(500));
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(place.path().to_str().unwrap()), "{signal}");
+        assert!(disk.bytes() == fs::read(&image).unwrap(), "{signal}");
+    }
 }

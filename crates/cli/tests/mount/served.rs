@@ -91,6 +91,11 @@ impl Served {
         self.process.id()
     }
 
+    /// The status of the process, if it has ended.
+    pub fn poll(&mut self) -> std::io::Result<Option<ExitStatus>> {
+        self.process.try_wait()
+    }
+
     /// Waits until the process has ended by itself.
     pub fn wait(&mut self) -> ExitStatus {
         let start = Instant::now();

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::served::{can_mount, image, lanefs, said};
+use testkit::{DiskState, FailingDisk};
+
+use crate::served::{Served, can_mount, image, lanefs, said};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -204,6 +206,39 @@ fn a_mount_to_be_read_only_says_that() {
     let image = image(folder.path(), "a.img", 64 << 20, &[]);
     let watched = Watched::start(&image, folder.path().join("messages"), "ro");
     assert_eq!(watched.state(), "read-only");
+}
+
+#[test]
+fn a_disk_that_fails_to_write_stops_the_mount_which_says_so() {
+    if !can_mount() {
+        return;
+    }
+    for (writes, options) in [(0, &[][..]), (40, &[]), (10, &["-O", "^has_journal"])] {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = image(folder.path(), "disk.img", 24 << 20, options);
+        let disk = FailingDisk::of(&disk).unwrap();
+        let image = disk.path();
+        let watched = Watched::start(&image, folder.path().join("messages"), "commit=1");
+        fs::write(watched.place.path().join("kept"), "kept").unwrap();
+        fs::File::open(watched.place.path().join("kept"))
+            .unwrap()
+            .sync_all()
+            .unwrap();
+        disk.fail_after(writes);
+        fill(watched.place.path());
+        watched.check_stopped(&image, "Input/output error");
+        // Nothing that was synced is lost, once the disk works again.
+        disk.set(DiskState::Works);
+        if options.is_empty() {
+            let served = Served::start(&image, "");
+            let kept = fs::read(served.path().join("kept")).unwrap();
+            assert_eq!(kept, b"kept");
+            served.unmount();
+            let copy = folder.path().join("copy.img");
+            fs::write(&copy, disk.bytes()).unwrap();
+            testkit::e2fsck(&copy);
+        }
+    }
 }
 
 /// In a mount namespace with a system's log of its own: a mount in the background stops, and the log is told.
