@@ -507,6 +507,14 @@ impl Fs {
         self.noting(self.in_use(ino)?.read(offset, buf))
     }
 
+    /// As [`Fs::read`]; the time of access stays, as with `O_NOATIME`.
+    ///
+    /// # Errors
+    /// As [`Fs::read`].
+    pub fn read_noatime(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        self.noting(self.in_use(ino)?.read_noatime(offset, buf))
+    }
+
     /// The inode that a name stands for in a directory; `.` and `..` too. Names of casefolded directories are
     /// compared without case, those of encrypted ones are taken in the form in which [`Fs::read_dir`] shows them.
     ///

@@ -17,6 +17,7 @@ use crate::reply::{Channel, Reply};
 use crate::request::{self, Operation, node};
 use crate::serve::{self, MAX_IO};
 use crate::session::Session;
+use crate::stale::Old;
 
 /// The most parts of a reply behind its header.
 const PARTS_MAX: usize = 3;
@@ -95,17 +96,25 @@ impl Device {
         rustix::io::writev(&self.0, used).map(|_| ())
     }
 
-    /// Tells the kernel that what it knows of an inode's attributes is old. Waits for nothing.
-    pub(crate) fn invalidate_attributes(&self, ino: Ino) {
+    /// Tells the kernel that what it keeps of an inode is old. Waits for nothing where that is attributes; for pages it
+    /// may wait for requests that are under way, so no thread that answers requests may call it.
+    pub(crate) fn invalidate(&self, ino: Ino, old: &Old) {
+        let (offset, len) = match old {
+            Old::Attributes => (-1, 0),
+            // A length of 0 stands for all from the offset on.
+            Old::Pages(range) => (
+                i64::try_from(range.start).unwrap_or(0),
+                i64::try_from(range.end - range.start).unwrap_or(0),
+            ),
+        };
         let header = abi::OutHeader {
             error: abi::NOTIFY_INVAL_INODE,
             ..abi::OutHeader::default()
         };
         let what = abi::InvalInode {
             node: node(ino),
-            // Attributes only: dropping contents could wait for requests that are under way.
-            offset: -1,
-            len: 0,
+            offset,
+            len,
         };
         // An inode that the kernel does not know is not stale.
         let _ = self.send(header, &[what.as_bytes()]);

@@ -32,6 +32,7 @@ mod reply;
 mod request;
 mod serve;
 mod session;
+mod stale;
 mod tuning;
 mod volume;
 mod waiters;

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use lanefs::Ino;
+use sync::atomic::{AtomicBool, Ordering};
 use sync::{CachePadded, Mutex, Rank};
 
 const SHARDS: usize = 64;
@@ -15,9 +16,19 @@ const SHARDS: usize = 64;
 /// Maps with room for fewer keep it.
 const SHRUNK_FROM: usize = 64;
 
+/// What the kernel knows of an inode.
+#[derive(Default)]
+struct Known {
+    lookups: u64,
+    /// Whether it may have the attributes as they were after the last change that it was told of.
+    has_attributes: bool,
+}
+
 /// Counts of look-ups by inode; see the module.
 pub(crate) struct Lookups {
-    shards: Vec<CachePadded<Mutex<HashMap<u32, u64>>>>,
+    shards: Vec<CachePadded<Mutex<HashMap<u32, Known>>>>,
+    /// Whether the kernel may have the root's attributes, which it never looks up. [atomic: AcqRel]
+    has_root: AtomicBool,
 }
 
 impl Lookups {
@@ -25,18 +36,20 @@ impl Lookups {
         let shard = || CachePadded::new(Mutex::new(Rank::Leaf, HashMap::new()));
         Lookups {
             shards: (0..SHARDS).map(|_| shard()).collect(),
+            has_root: AtomicBool::new(false),
         }
     }
 
-    fn shard(&self, ino: Ino) -> &Mutex<HashMap<u32, u64>> {
+    fn shard(&self, ino: Ino) -> &Mutex<HashMap<u32, Known>> {
         &self.shards[ino.0 as usize % SHARDS]
     }
 
     /// Counts one more look-up of an inode that is known; false if it is not.
     pub(crate) fn again(&self, ino: Ino) -> bool {
         match self.shard(ino).lock().get_mut(&ino.0) {
-            Some(count) => {
-                *count += 1;
+            Some(known) => {
+                known.lookups += 1;
+                known.has_attributes = true;
                 true
             }
             None => false,
@@ -45,20 +58,43 @@ impl Lookups {
 
     /// Counts a look-up of an inode that the caller has just held; false if it was known, so that one hold is too many.
     pub(crate) fn first(&self, ino: Ino) -> bool {
-        let mut known = self.shard(ino).lock();
-        let count = known.entry(ino.0).or_insert(0);
-        *count += 1;
-        *count == 1
+        let mut shard = self.shard(ino).lock();
+        let known = shard.entry(ino.0).or_default();
+        known.lookups += 1;
+        known.has_attributes = true;
+        known.lookups == 1
+    }
+
+    /// The kernel is about to be shown an inode's attributes, which are read after this. A look-up says so too.
+    pub(crate) fn show(&self, ino: Ino) {
+        if ino == Ino::ROOT {
+            // AcqRel: pairs with the swap in `hide`: if that one comes first, what is read now is what it was done for.
+            self.has_root.swap(true, Ordering::AcqRel);
+        } else if let Some(known) = self.shard(ino).lock().get_mut(&ino.0) {
+            known.has_attributes = true;
+        }
+    }
+
+    /// An inode has changed: whether the kernel may have been shown its attributes since the last change, so that it
+    /// must be told. What it is shown from now on is new.
+    pub(crate) fn hide(&self, ino: Ino) -> bool {
+        if ino == Ino::ROOT {
+            // AcqRel: pairs with the swap in `show`: if that one comes first, the kernel is told.
+            return self.has_root.swap(false, Ordering::AcqRel);
+        }
+        let mut shard = self.shard(ino).lock();
+        let known = shard.get_mut(&ino.0);
+        known.is_some_and(|known| std::mem::take(&mut known.has_attributes))
     }
 
     /// Takes back as many look-ups; whether none is left, so that the inode must be let go.
     pub(crate) fn forget(&self, ino: Ino, times: u64) -> bool {
         let mut known = self.shard(ino).lock();
-        let Some(count) = known.get_mut(&ino.0) else {
+        let Some(of) = known.get_mut(&ino.0) else {
             return false;
         };
-        *count = count.saturating_sub(times);
-        let is_gone = *count == 0;
+        of.lookups = of.lookups.saturating_sub(times);
+        let is_gone = of.lookups == 0;
         if is_gone {
             known.remove(&ino.0);
             // What the kernel forgot under pressure leaves memory here too.
@@ -92,6 +128,23 @@ mod tests {
         assert!(!lookups.forget(Ino(12), 2) && lookups.forget(Ino(12), 1));
         assert!(!lookups.forget(Ino(12), 1) && lookups.first(Ino(12)));
         assert_eq!(lookups.forget_all(), [Ino(12)]);
+    }
+
+    #[test]
+    fn the_kernel_is_told_of_a_change_if_it_was_shown_the_attributes_before() {
+        let lookups = Lookups::new();
+        assert!(!lookups.hide(Ino(12)) && !lookups.hide(Ino::ROOT));
+        lookups.first(Ino(12));
+        for ino in [Ino(12), Ino::ROOT] {
+            lookups.show(ino);
+            assert!(lookups.hide(ino) && !lookups.hide(ino));
+            lookups.show(ino);
+            assert!(lookups.hide(ino));
+        }
+        assert!(lookups.again(Ino(12)) && lookups.hide(Ino(12)));
+        lookups.forget(Ino(12), 2);
+        lookups.show(Ino(12));
+        assert!(!lookups.hide(Ino(12)));
     }
 
     #[test]

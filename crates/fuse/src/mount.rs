@@ -106,7 +106,9 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
     let volume = Volume::new(fs, is_writable, synced.clone(), idle.clone());
     if let Some(channel) = channels.first() {
         let channel = Arc::clone(channel);
-        volume.tell_of_stale(move |ino| channel.invalidate_attributes(ino));
+        volume
+            .stale()
+            .tell_by(move |ino, old| channel.invalidate(ino, &old));
     }
     let session = Session::new(volume, workers, options.destroy_timeout, idle);
     Ok(Mounted {

@@ -4,8 +4,12 @@
 //! method gives out is known to the kernel once more, until [`Operations::forget`] takes that back. The kernel has
 //! checked who may do what, if it was told to; who asks is told where that decides what is done.
 
+use std::ops::Range;
+
 use lanefs::{Acting, FileType, Ino, Metadata, RenameFlag, SetAttributes, StatFs};
 use rustix::io::Errno;
+
+use crate::stale::Reply;
 
 /// An answer, or the number of an error.
 pub(crate) type Answer<T> = Result<T, Errno>;
@@ -118,8 +122,8 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn handle(&self, ino: Ino, how: Opening) -> u64;
     /// A handle was closed; whether it was open to write.
     fn close(&self, ino: Ino, handle: u64, writes: bool);
-    /// Fills `buf`; fewer bytes only at the end of the file.
-    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Answer<usize>;
+    /// Fills `buf`; fewer bytes only at the end of the file. The time of access may stay as it is.
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8], keeps_atime: bool) -> Answer<usize>;
     fn write(&self, ino: Ino, offset: u64, bytes: &[u8], caller: Caller) -> Answer<usize>;
     /// Makes a file durable, and tells a handle once of a write that failed before; a directory has no handle.
     fn sync(&self, ino: Ino, handle: Option<u64>, data_only: bool) -> Answer<()>;
@@ -146,6 +150,9 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// The next data or hole from `offset` on.
     fn seek(&self, ino: Ino, offset: u64, is_hole: bool) -> Answer<u64>;
     fn copy(&self, what: Copy, caller: Caller) -> Answer<u64>;
+    /// A request that failed may have changed bytes of a file: has the kernel drop its pages of them, and then the
+    /// request answered, if it is not yet. Returns before that.
+    fn failed(&self, ino: Ino, range: Range<u64>, reply: Option<Reply>);
     /// The flags that lsattr shows.
     fn flags(&self, ino: Ino) -> Answer<u32>;
     fn set_flags(&self, ino: Ino, flags: u32) -> Answer<()>;

@@ -5,7 +5,9 @@
 //! answered by another thread than the one that read it, all else is answered by that one. Requests that are not
 //! answered here (locks, polling, block maps) the kernel handles itself once it is told `ENOSYS`.
 
-use lanefs::{Metadata, RenameFlag, SetAttributes};
+use std::ops::Range;
+
+use lanefs::{Ino, Metadata, RenameFlag, SetAttributes};
 use rustix::io::Errno;
 use sync::Arc;
 
@@ -20,8 +22,8 @@ use crate::reply::{Listing, Reply};
 use crate::request::{Operation, Request, ino};
 use crate::waiters::Waiters;
 use convert::{
-    attr_out, entry_of_listed, entry_of_nothing, entry_out, opening, set_attributes, shared_flags,
-    type_bits,
+    attr_out, entry_of_listed, entry_of_nothing, entry_out, keeps_atime, opening, set_attributes,
+    shared_flags, type_bits, with_shared_flags,
 };
 
 /// Bytes of one read or write at most.
@@ -38,6 +40,8 @@ const NAME_MAX: u32 = 255;
 const GET_FLAGS: [u32; 2] = [0x8008_6601, 0x8004_6601];
 /// The ioctl that asks for them in the form that all file systems share: the kernel asks so before it sets any.
 const GET_SHARED_FLAGS: u32 = 0x801c_581f;
+/// The ioctl that sets them in that form.
+const SET_SHARED_FLAGS: u32 = 0x401c_5820;
 /// The ioctl that sets them.
 const SET_FLAGS: [u32; 2] = [0x4008_6602, 0x4004_6602];
 /// Values of lseek(2)'s `whence`.
@@ -153,6 +157,11 @@ fn checked(offset: u64) -> Answer<u64> {
         Ok(_) => Ok(offset),
         Err(_) => Err(Errno::INVAL),
     }
+}
+
+/// Answers a request that failed and may have changed a range of a file, once the kernel has dropped its pages.
+fn failed(operations: &impl Operations, ino: Ino, range: Range<u64>, error: Errno, reply: Reply) {
+    operations.failed(ino, range, Some(Box::new(move || reply.error(error))));
 }
 
 /// A value, or its length when the caller has no room and asks for that.
@@ -271,7 +280,13 @@ impl Server {
                 operations.allocate(ino, handle, what, caller)
             });
             operations.changed();
-            reply.empty(allocated);
+            match (allocated, ino(node)) {
+                (Err(error), Ok(ino)) => {
+                    let range = what.offset..what.offset.saturating_add(what.len);
+                    failed(operations, ino, range, error, reply);
+                }
+                (allocated, _) => reply.empty(allocated),
+            }
         });
     }
 
@@ -296,7 +311,13 @@ impl Server {
                 operations.copy(what, caller)
             });
             operations.changed();
-            reply_written(copied, reply);
+            match (copied, ino(what.to_node)) {
+                (Err(error), Ok(to)) => {
+                    let range = what.to_offset..what.to_offset.saturating_add(what.len);
+                    failed(operations, to, range, error, reply);
+                }
+                (copied, _) => reply_written(copied, reply),
+            }
         });
     }
 }
@@ -319,7 +340,13 @@ impl<O: Operations> Asked<'_, O> {
         let change: SetAttributes = set_attributes(change);
         let answer =
             ino(self.node).and_then(|ino| self.operations.change(ino, &change, self.caller));
-        reply_attr(answer, self.reply);
+        match (answer, ino(self.node)) {
+            // The file may be shorter, whatever failed then.
+            (Err(error), Ok(ino)) if change.size.is_some() => {
+                failed(&**self.operations, ino, 0..u64::MAX, error, self.reply);
+            }
+            (answer, _) => reply_attr(answer, self.reply),
+        }
     }
 
     fn open(self, flags: u32) {
@@ -350,7 +377,9 @@ impl<O: Operations> Asked<'_, O> {
         let size = read.size.min(MAX_IO) as usize;
         let found = ino(self.node).and_then(|ino| {
             let offset = checked(read.offset)?;
-            self.operations.read(ino, offset, &mut buf[..size])
+            let keeps_atime = keeps_atime(read.flags);
+            self.operations
+                .read(ino, offset, &mut buf[..size], keeps_atime)
         });
         match found {
             Ok(found) => self.reply.parts(&[&buf[..found]]),
@@ -364,7 +393,16 @@ impl<O: Operations> Asked<'_, O> {
             let offset = checked(offset)?;
             self.operations.write(ino, offset, bytes, self.caller)
         });
+        let has_failed = written.is_err();
         reply_written(written.map(|written| written as u64), self.reply);
+        if let Ok(ino) = ino(self.node)
+            && has_failed
+        {
+            // After the answer, because until then the writer may hold the pages. Of a direct write the kernel keeps
+            // pages that were read meanwhile.
+            let range = offset..offset.saturating_add(bytes.len() as u64);
+            self.operations.failed(ino, range, None);
+        }
     }
 
     fn statfs(self) {
@@ -450,6 +488,13 @@ impl<O: Operations> Asked<'_, O> {
             command if SET_FLAGS.contains(&command) => {
                 let flags = input.first_chunk().ok_or(Errno::INVAL)?;
                 let set = self.operations.set_flags(ino, u32::from_ne_bytes(*flags));
+                set.map(|()| Vec::new())
+            }
+            SET_SHARED_FLAGS => {
+                let flags = self.operations.flags(ino)?;
+                let set = self
+                    .operations
+                    .set_flags(ino, with_shared_flags(flags, input)?);
                 set.map(|()| Vec::new())
             }
             _ => Err(Errno::NOTTY),

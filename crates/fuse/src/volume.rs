@@ -2,13 +2,15 @@
 //!
 //! Every operation is one of the engine's, which says what a crash leaves of it. No lock is held across an operation.
 
+use std::ops::Range;
+
 use lanefs::{
     Acting, Allocate, FileType, Flags, Fs, FsError, Ino, Metadata, NewInode, RenameFlag,
     SetAttributes, SetTime, StatFs, Stopped, XattrFlag,
 };
 use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::io::Errno;
-use sync::{Arc, OnceLock};
+use sync::Arc;
 
 use crate::callers::{SET_GID, costs_set_gid, is_privileged_or_in};
 use crate::connect::Synced;
@@ -18,6 +20,7 @@ use crate::lookups::Lookups;
 use crate::operations::{
     Allocation, Answer, Caller, Copy, Kind, Listed, Named, New, Opening, Operations, Setting,
 };
+use crate::stale::{Reply, Stale};
 use crate::tuning;
 
 /// The name of the ACL that says who may access a file.
@@ -36,16 +39,12 @@ pub(crate) struct Volume {
     is_writable: bool,
     lookups: Lookups,
     handles: Handles,
-    /// Tells the kernel that what it knows of an inode's attributes is old. [set once, before the first request]
-    on_stale: OnceLock<Box<OnStale>>,
     /// What makes changes durable.
     synced: Synced,
     /// Told of changes, where they are committed when nothing follows them.
     idle: Option<Arc<Idle>>,
+    stale: Stale,
 }
-
-/// Told of an inode of which the kernel knows old attributes.
-type OnStale = dyn Fn(Ino) + Send + Sync;
 
 /// The number for an error of the library.
 fn errno(error: FsError) -> Errno {
@@ -64,15 +63,15 @@ impl Volume {
             is_writable,
             lookups: Lookups::new(),
             handles: Handles::new(),
-            on_stale: OnceLock::new(),
             synced,
             idle,
+            stale: Stale::new(),
         }
     }
 
-    /// Has the kernel told of attributes that change without its asking for it.
-    pub(crate) fn tell_of_stale(&self, tell: impl Fn(Ino) + Send + Sync + 'static) {
-        let _kept = self.on_stale.get_or_init(|| Box::new(tell));
+    /// What the kernel is told of attributes and contents that changed without its knowledge.
+    pub(crate) fn stale(&self) -> &Stale {
+        &self.stale
     }
 
     /// Has a stop of all changes reported; as [`lanefs::InodeFs::on_stop`].
@@ -82,8 +81,8 @@ impl Volume {
 
     /// The file system, when the kernel knows no inode any more: those without names are deleted.
     pub(crate) fn into_fs(mut self) -> Fs {
-        // It may keep the connection open.
-        drop(self.on_stale.take());
+        // The kernel is told nothing more; what tells it may keep the connection open.
+        self.stale = Stale::new();
         for ino in self.lookups.forget_all() {
             self.let_go(ino);
         }
@@ -131,9 +130,26 @@ impl Volume {
     /// Has the kernel forget an inode's attributes and ACLs after a change whose answer does not carry them. Only
     /// attributes, so that nothing waits: called by the thread that has the request, before the answer.
     fn attributes_changed(&self, ino: Ino) {
-        if let Some(tell) = self.on_stale.get() {
-            tell(ino);
+        self.stale.attributes(ino);
+    }
+
+    /// As `attributes_changed`, of inodes that the kernel itself marks when it has the answer. That is too late for a
+    /// question which was answered before the change, and whose answer another process takes afterwards: what it says
+    /// would be kept. So the kernel is told, unless it has not asked since the last change.
+    fn marked_by_kernel(&self, inos: &[Ino]) {
+        for ino in inos {
+            if self.lookups.hide(*ino) {
+                self.attributes_changed(*ino);
+            }
         }
+    }
+
+    /// After a change of names in these directories.
+    fn after<T>(&self, changed: Result<T, FsError>, directories: &[Ino]) -> Result<T, FsError> {
+        if changed.is_ok() {
+            self.marked_by_kernel(directories);
+        }
+        changed
     }
 
     fn let_go(&self, ino: Ino) {
@@ -155,8 +171,10 @@ impl Volume {
         // What the kernel asks for that wants the bit gone but leaves that to others: before a write, which takes it
         // itself, and where an owner is changed to nothing else, which only the owner may ask for.
         let is_empty = change == SetAttributes::default();
+        let mut is_append_only = false;
         if change.size.is_some() || is_given_away || is_empty {
             let now = fs.metadata(ino)?;
+            is_append_only = now.flags.contains(Flags::APPEND);
             // A cut to the same size stamps the file too.
             if change.size == Some(now.size) && change.mtime.is_none() {
                 change.mtime = Some(SetTime::Now);
@@ -166,10 +184,14 @@ impl Volume {
                 change.mode = Some(change.mode.unwrap_or(now.mode) & PERMISSIONS & !SET_GID);
             }
         }
-        match change == SetAttributes::default() {
-            true => Ok(()),
-            false => fs.set_attributes(ino, &change),
+        // The owner that stays as it is sets the time of change too, as in ext4.
+        if change == SetAttributes::default() {
+            if is_append_only {
+                return Ok(());
+            }
+            change.mode = Some(fs.mode_and_group(ino)?.0 & PERMISSIONS);
         }
+        fs.set_attributes(ino, &change)
     }
 
     /// Whether an access ACL that this caller sets takes set-group-ID off: only who is privileged or in the file's
@@ -286,11 +308,17 @@ impl Operations for Volume {
     }
 
     fn attributes(&self, ino: Ino) -> Answer<Metadata> {
+        self.lookups.show(ino);
         self.fs.inodes().metadata(ino).map_err(errno)
     }
 
     fn change(&self, ino: Ino, change: &SetAttributes, caller: Caller) -> Answer<Metadata> {
-        self.set_attributes(ino, change, caller).map_err(errno)?;
+        let changed = self.set_attributes(ino, change, caller);
+        if changed.is_err() {
+            // Some of it may be done.
+            self.attributes_changed(ino);
+        }
+        changed.map_err(errno)?;
         self.attributes(ino)
     }
 
@@ -305,15 +333,14 @@ impl Operations for Volume {
             Kind::Symlink(target) => fs.symlink(at.directory, at.name, target, new),
             Kind::Node(file_type, rdev) => fs.mknod(at.directory, at.name, file_type, rdev, new),
         };
+        let ino = self.after(ino, &[at.directory]);
         ino.and_then(|ino| self.enter_held(ino)).map_err(errno)
     }
 
     fn create(&self, at: Named<'_>, new: New, how: Opening) -> Answer<Metadata> {
-        match self
-            .fs
-            .inodes()
-            .create(at.directory, at.name, new_inode(new))
-        {
+        let fs = self.fs.inodes();
+        let created = fs.create(at.directory, at.name, new_inode(new));
+        match self.after(created, &[at.directory]) {
             Ok(ino) => self.enter_held(ino).map_err(errno),
             Err(FsError::Exists) if !how.exclusive => {
                 let metadata = self.lookup(at)?;
@@ -329,23 +356,32 @@ impl Operations for Volume {
 
     fn link(&self, ino: Ino, at: Named<'_>) -> Answer<Metadata> {
         let linked = self.fs.inodes().link(ino, at.directory, at.name);
+        let linked = self.after(linked, &[at.directory, ino]);
         linked.and_then(|()| self.enter(ino)).map_err(errno)
     }
 
     fn unlink(&self, at: Named<'_>) -> Answer<()> {
         let gone = self.fs.inodes().unlink(at.directory, at.name);
-        gone.map_err(errno)
+        self.after(gone, &[at.directory]).map_err(errno)
     }
 
     fn rmdir(&self, at: Named<'_>) -> Answer<()> {
         let gone = self.fs.inodes().rmdir(at.directory, at.name);
-        gone.map_err(errno)
+        self.after(gone, &[at.directory]).map_err(errno)
     }
 
     fn rename(&self, from: Named<'_>, to: Named<'_>, flag: RenameFlag) -> Answer<()> {
         let fs = self.fs.inodes();
         fs.rename(from.directory, from.name, to.directory, to.name, flag)
-            .map_err(errno)
+            .map_err(errno)?;
+        self.marked_by_kernel(&[from.directory, to.directory]);
+        // What moved has a new time of change. The kernel lets nobody change these names until it has the answer.
+        for at in [from, to] {
+            if let Ok(moved) = fs.lookup(at.directory, at.name) {
+                self.marked_by_kernel(&[moved]);
+            }
+        }
+        Ok(())
     }
 
     fn open(&self, ino: Ino, how: Opening) -> Answer<()> {
@@ -368,13 +404,23 @@ impl Operations for Volume {
         }
     }
 
-    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Answer<usize> {
-        self.fs.inodes().read(ino, offset, buf).map_err(errno)
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8], keeps_atime: bool) -> Answer<usize> {
+        let fs = self.fs.inodes();
+        let read = match keeps_atime {
+            true => fs.read_noatime(ino, offset, buf),
+            false => fs.read(ino, offset, buf),
+        };
+        read.map_err(errno)
     }
 
     fn write(&self, ino: Ino, offset: u64, bytes: &[u8], caller: Caller) -> Answer<usize> {
         self.before_writing(ino, caller).map_err(errno)?;
-        self.write_bytes(ino, offset, bytes)
+        let written = self.write_bytes(ino, offset, bytes);
+        // Nobody waits for the answer: these are a mapping's pages, after which the kernel only marks the attributes.
+        if caller.pid == 0 {
+            self.marked_by_kernel(&[ino]);
+        }
+        written
     }
 
     fn sync(&self, ino: Ino, handle: Option<u64>, data_only: bool) -> Answer<()> {
@@ -527,7 +573,7 @@ impl Operations for Volume {
             // No more than the buffer holds.
             let want = (len - done).min(buf.len() as u64) as usize;
             let copied = self
-                .read(what.from, what.from_offset + done, &mut buf[..want])
+                .read(what.from, what.from_offset + done, &mut buf[..want], false)
                 .and_then(|found| self.write_bytes(what.to, what.to_offset + done, &buf[..found]));
             match copied {
                 Ok(copied) => {
@@ -542,6 +588,10 @@ impl Operations for Volume {
         }
         self.sync_if_so_opened(what.to, what.to_handle)?;
         Ok(done)
+    }
+
+    fn failed(&self, ino: Ino, range: Range<u64>, reply: Option<Reply>) {
+        self.stale.pages(ino, range, reply);
     }
 
     fn flags(&self, ino: Ino) -> Answer<u32> {

@@ -129,13 +129,19 @@ impl InodeRef<'_> {
     /// `IsDirectory` or `NotRegular` for an inode that is not a regular file, `Encrypted` and `Unsupported` (verity)
     /// for contents that can't be read, `Corrupt` for broken maps, `Io`.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        let read = self.read_noatime(offset, buf)?;
+        attr::accessed(self.mounted, self.inode.ino());
+        Ok(read)
+    }
+
+    /// As [`InodeRef::read`]; the time of access stays, as with `O_NOATIME`.
+    ///
+    /// # Errors
+    /// As [`InodeRef::read`].
+    pub fn read_noatime(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         match self.mounted.volume().is_writable() {
             // The map may have changed since the inode was found.
-            true => {
-                let read = data::read_now(self.mounted, self.inode.ino(), offset, buf)?;
-                attr::accessed(self.mounted, self.inode.ino());
-                Ok(read)
-            }
+            true => data::read_now(self.mounted, self.inode.ino(), offset, buf),
             false => data::read(self.mounted.volume(), &self.inode, offset, buf),
         }
     }

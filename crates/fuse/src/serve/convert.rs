@@ -2,6 +2,7 @@
 
 use lanefs::{FileType, Flags, Ino, Metadata, SetAttributes, SetTime, Timestamp};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::abi::{self, valid};
 use crate::operations::{Answer, Caller, Named, New, Opening};
@@ -172,6 +173,33 @@ pub(super) fn shared_flags(flags: u32) -> [u8; 28] {
     bytes
 }
 
+/// An inode's flags with those that all file systems share as a caller of FS_IOC_FSSETXATTR wants them: a word of bits,
+/// two of hints for extents, which ext4 does not have, one that is only read, and the project, which must be 0.
+pub(super) fn with_shared_flags(flags: u32, wanted: &[u8]) -> Answer<u32> {
+    let words: Option<Vec<u32>> = (0..5)
+        .map(|at| wanted.get(at * 4..)?.first_chunk().copied())
+        .map(|word| word.map(u32::from_ne_bytes))
+        .collect();
+    let words = words.ok_or(Errno::INVAL)?;
+    let known = SHARED.iter().fold(0, |known, (_, bit)| known | bit);
+    // Says that there are attributes; a caller that changes what it read hands it back.
+    let ignored = 1 << 31;
+    if words[0] & !(known | ignored) != 0 || words[4] != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    Ok(SHARED
+        .iter()
+        .fold(flags, |flags, (flag, bit)| match words[0] & bit {
+            0 => flags & !flag.0,
+            _ => flags | flag.0,
+        }))
+}
+
+/// Whether a read by a file with these flags leaves the time of access as it is.
+pub(super) fn keeps_atime(flags: u32) -> bool {
+    OFlags::from_bits_retain(flags).contains(OFlags::NOATIME)
+}
+
 /// The owner and the mode of an inode that a caller makes.
 pub(super) fn new(caller: Caller, mode: u32, umask: u32) -> New {
     New {
@@ -197,6 +225,25 @@ pub(super) fn opening(flags: u32) -> Opening {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shared_flags_change_no_others() {
+        let extents = 0x8_0000;
+        let flags = extents | Flags::NO_DUMP.0;
+        assert_eq!(with_shared_flags(flags, &shared_flags(flags)), Ok(flags));
+        assert_eq!(with_shared_flags(flags, &[0; 28]), Ok(extents));
+        let mut wanted = [0; 28];
+        wanted[0] = 0x40;
+        let changed = extents | Flags::NO_ATIME.0;
+        assert_eq!(with_shared_flags(flags, &wanted), Ok(changed));
+        for refused in [1, 16] {
+            let mut wanted = [0; 28];
+            wanted[refused] = 0x80;
+            let answer = with_shared_flags(flags, &wanted);
+            assert_eq!(answer, Err(Errno::OPNOTSUPP));
+        }
+        assert_eq!(with_shared_flags(flags, &[0; 19]), Err(Errno::INVAL));
+    }
 
     #[test]
     fn device_numbers_are_packed_as_linux_does() {
