@@ -2,7 +2,8 @@
 
 use lanefs::mkfs::{self, Layout};
 use lanefs::{FileDevice, Fs};
-use sync::{Mutex, Rank};
+use sync::clock::Duration;
+use sync::{Condvar, Mutex, Rank};
 use zerocopy::IntoBytes;
 
 use super::*;
@@ -17,12 +18,27 @@ const REQUESTS: u64 = 6000;
 /// One more than the greatest opcode that is tried.
 const OPCODES: u64 = 60;
 
+/// How long an answer may take: a request that failed is answered by a thread of its own.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Counts the answers to the request that is under way.
-struct Counted(Mutex<Vec<(u64, i32)>>);
+struct Counted(Mutex<Vec<(u64, i32)>>, Condvar);
+
+impl Counted {
+    /// Takes the answers, once there are this many or the time is up.
+    fn take(&self, expected: usize) -> Vec<(u64, i32)> {
+        let mut answers = self.0.lock();
+        if answers.len() < expected {
+            self.1.wait_for(&mut answers, PATIENCE);
+        }
+        std::mem::take(&mut *answers)
+    }
+}
 
 impl Channel for Counted {
     fn answer(&self, unique: u64, error: i32, _: &[&[u8]]) {
         self.0.lock().push((unique, error));
+        self.1.notify_all();
     }
 }
 
@@ -142,7 +158,7 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
     ));
     let waiters = Arc::new(Waiters::new(1));
     let server = Server::new(Arc::clone(&waiters));
-    let answers = Arc::new(Counted(Mutex::new(Rank::Leaf, Vec::new())));
+    let answers = Arc::new(Counted(Mutex::new(Rank::Leaf, Vec::new()), Condvar::new()));
     let channel: Arc<dyn Channel> = Arc::clone(&answers) as Arc<dyn Channel>;
     let mut buf = vec![0; MAX_IO as usize];
     let mut numbers = Numbers(0x1a9e_f500);
@@ -156,8 +172,8 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
                     Outcome::Next => {}
                     Outcome::Destroy(reply) => reply.none(),
                 }
-                let answered = std::mem::take(&mut *answers.0.lock());
                 let expected = usize::from(!has_no_answer(opcode));
+                let answered = answers.take(expected);
                 assert_eq!(answered.len(), expected, "{bytes:?}: {answered:?}");
                 assert!(answered.iter().all(|answer| answer.0 == unique));
             }
