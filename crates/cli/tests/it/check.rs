@@ -143,6 +143,76 @@ fn json_has_verdict_problems_and_sums() {
     assert_eq!(problem["found"], 9, "{damaged}");
     assert_eq!(problem["expected"], 2, "{damaged}");
     assert!(problem["inode"].is_u64(), "{damaged}");
+    assert_eq!(problem["path"], "/hello.txt", "{damaged}");
+    assert_eq!(problem["beyond_e2fsck"], false, "{damaged}");
+}
+
+#[test]
+fn under_the_names_that_fsck_runs_it_is_a_check_with_the_exit_status_of_fsck() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["fsck.lanefs", "fsck.fuse.lanefs"] {
+        let link = folder.path().join(name);
+        std::os::unix::fs::symlink(lanefs().get_program(), &link).unwrap();
+        let status = |options: &[&str]| {
+            let mut command = Command::new(&link);
+            let output = command.args(options).arg(&fixture.image).output();
+            output.unwrap().status.code()
+        };
+        assert_eq!(status(&["-n", "-f"]), Some(0), "{name}");
+        assert_eq!(status(&["--no-such-option"]), Some(16), "{name}");
+    }
+}
+
+#[test]
+fn progress_goes_to_a_descriptor_as_e2fsck_writes_it() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let output = check(&["-C", "1"], &fixture.image);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let text = printed(&output);
+    let image = fixture.image.to_str().unwrap();
+    let is_progress = |line: &&str| line.ends_with(image) && line.split(' ').count() == 4;
+    let passes: Vec<_> = text
+        .lines()
+        .filter(is_progress)
+        .map(|line| &line[..1])
+        .collect();
+    assert!(passes.is_sorted() && passes.first() == Some(&"1"), "{text}");
+    assert_eq!(passes.last(), Some(&"5"), "{text}");
+}
+
+#[test]
+fn an_image_in_use_is_checked_with_a_warning_and_8_unless_it_is_mounted_read_only() {
+    if !testkit::is_root() {
+        return testkit::skip("mounting needs root");
+    }
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    for (options, status) in [("rw,loop", 8), ("ro,loop", 0)] {
+        let Ok(mounted) = testkit::KernelMount::with(&fixture.image, options) else {
+            return testkit::skip("the kernel does not mount the image");
+        };
+        let output = check(&[], &fixture.image);
+        assert_eq!(output.status.code(), Some(status), "{}", error(&output));
+        let is_warned = error(&output).contains("may be changes under way");
+        assert_eq!(is_warned, status == 8, "{options}: {}", error(&output));
+        drop(mounted);
+    }
+}
+
+#[test]
+fn a_copy_of_the_superblock_is_named_by_its_block() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let output = check(&["-b", "7"], &fixture.image);
+    assert_eq!(output.status.code(), Some(8), "{}", error(&output));
+    assert!(error(&output).contains("-b 7: that block does not hold a superblock"));
 }
 
 #[test]
