@@ -115,7 +115,10 @@ impl StreamGeometry {
         let bytes = geometry.shape.blocks * block;
         // The usual number of inodes for the size: without flex_bg it is each group's share for good.
         let usual = geometry.shape_of(bytes, &options)?;
-        (geometry.kept, geometry.kept_min) = (usual.table_blocks, usual.table_blocks);
+        // Groups have whole bytes of inodes, rounded down, and each needs its share in full.
+        let rounded = (8 * usual.inode_size).div_ceil(block);
+        let kept = usual.table_blocks + rounded;
+        (geometry.kept, geometry.kept_min) = (kept, kept);
         Ok(geometry)
     }
 

@@ -300,7 +300,8 @@ impl Shape {
         }
         if inodes.div_ceil(self.groups) > most {
             let too_small = || self.too_small("the inodes", size_bytes);
-            let by_ratio = options.inodes.is_none().then_some(());
+            let is_full = inodes.div_ceil(self.groups) > self.inodes_per_group_max();
+            let by_ratio = (options.inodes.is_none() && is_full).then_some(());
             let full = by_ratio.and_then(|()| self.given_groups_are_full(inodes, options));
             return Err(full.unwrap_or_else(too_small));
         }

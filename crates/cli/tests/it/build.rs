@@ -88,6 +88,9 @@ fn dense_inodes_are_had_from_a_pipe_and_from_a_file() {
         // Inode tables fill most of the image.
         (true, "-b 65536 -i 1300 -I 1024"),
         (true, "-g 8192 -i 1186 -I 1024 --size auto+20%"),
+        // A group's share is not a multiple of 8.
+        (true, "-b 1024 -g 8192 -i 208914 -O ^flex_bg"),
+        (true, "-i 16835 -I 4096 -O ^flex_bg"),
         (false, "-b 2048 -g 16384 -i 1024"),
     ];
     for (is_had, letters) in cases {
