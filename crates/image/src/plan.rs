@@ -313,12 +313,12 @@ impl<'a> Settled<'a> {
             Err(error) => return Err(error),
         };
         let missing = demand.clusters.saturating_sub(free).max(1) * self.shape.cluster_bytes();
-        // Bitmaps of one block describe the inodes of a group.
+        // Bitmaps of one block describe the inodes of a group. The last group may end early.
         let groups = demand
             .inodes
             .div_ceil(8 * self.shape.block_size.bytes_u64());
         let group = u64::from(self.shape.geometry.blocks_per_group());
-        let for_inodes = (groups * group) << self.shape.block_size.bits();
+        let for_inodes = (groups.saturating_sub(1) * group) << self.shape.block_size.bits();
         Err(PlanError::TooSmall {
             given,
             needed: (given + missing).max(for_inodes),
@@ -414,7 +414,7 @@ impl<'a> Settled<'a> {
         demand: Demand,
         inodes: u64,
     ) -> Result<Option<(Layout, u64)>, PlanError> {
-        match layout_for(&self.options, bytes, inodes, self.taken) {
+        match self.layout_with(bytes, inodes, demand.inodes) {
             Ok(layout) => Ok(self.free_beside(&layout, demand).map(|free| (layout, free))),
             Err(PlanError::Mkfs(mkfs::Error::TooSmall { .. })) => Ok(None),
             // Where the size is ours, a journal that was asked for makes it larger.
@@ -433,6 +433,20 @@ impl<'a> Settled<'a> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The layout of `bytes` bytes with about `inodes` inodes, and with at least `least`, which the tree needs, where
+    /// these fit.
+    fn layout_with(&self, bytes: u64, inodes: u64, least: u64) -> Result<Layout, PlanError> {
+        let layout = layout_for(&self.options, bytes, inodes, self.taken)?;
+        let is_enough = u64::from(layout.geometry().inodes_count()) >= least;
+        if is_enough || self.options.inodes.is_some() {
+            return Ok(layout);
+        }
+        // A group's inodes fill whole bytes of its bitmap, and the number was rounded down to these.
+        let groups = u64::from(layout.geometry().groups()).max(1);
+        let rounded = least.div_ceil(groups).next_multiple_of(8) * groups;
+        layout_for(&self.options, bytes, rounded, self.taken)
     }
 
     /// The smallest layout that has what is needed, and the room.

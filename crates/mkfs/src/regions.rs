@@ -56,7 +56,10 @@ impl StreamGeometry {
         let most = (shape.inodes_per_group_max() * shape.inode_size) >> shape.block_size.bits();
         Ok(StreamGeometry {
             region: shape.desc_blocks() + shape.reserved_gdt,
-            kept: most.min(shape.blocks_per_group / 2).max(usual),
+            kept: most
+                .min(shape.blocks_per_group / 2)
+                .min(shape.blocks)
+                .max(usual),
             kept_min: usual,
             shape,
             is_growing: false,
@@ -194,7 +197,9 @@ impl StreamGeometry {
         if self.shape.has(Feature::FLEX_BG) || self.kept <= self.kept_min {
             return None;
         }
-        let step = (self.shape.blocks_per_group / LOWER_STEPS).max(1);
+        // An image may be shorter than its only group.
+        let group = self.shape.blocks_per_group.min(self.shape.blocks);
+        let step = (group / LOWER_STEPS).max(1);
         let kept = self.kept.saturating_sub(step).max(self.kept_min);
         Some(StreamGeometry {
             kept,
