@@ -102,7 +102,7 @@ fn blocks(volume: &Volume<'_>, group: Group, sums: &Sums) {
     ours.resize(geometry.block_size().bytes(), 0);
     let used = bitmap::count(&ours, clusters);
     let free = clusters - used;
-    // Relaxed: sums that are read after the threads are joined.
+    // Relaxed: the sum is read only after the threads that add to it were joined.
     sums.used_clusters.fetch_add(used.into(), Ordering::Relaxed);
     // Relaxed: as for the sum before.
     sums.free_clusters.fetch_add(free.into(), Ordering::Relaxed);
@@ -209,7 +209,7 @@ fn inodes(volume: &Volume<'_>, group: Group, sums: &Sums) {
         directories += u32::from(state.is_used() && is_dir);
     }
     let used = bitmap::count(&ours, per_group);
-    // Relaxed: sums that are read after the threads are joined.
+    // Relaxed: the sum is read only after the threads that add to it were joined.
     sums.files.fetch_add(used.into(), Ordering::Relaxed);
     // Relaxed: as for the sum before.
     sums.directories

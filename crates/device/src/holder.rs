@@ -85,7 +85,7 @@ fn is_swap(ground: &Ground, others: &[Other]) -> bool {
     })
 }
 
-/// Whether the kernel swaps to a file or device that `is_it` knows.
+/// True if the kernel uses a file or device as swap for which `is_it` returns true.
 fn swaps_to(mut is_it: impl FnMut(&Identity) -> bool) -> bool {
     let table = fs::read("/proc/swaps").unwrap_or_default();
     let mut areas = table

@@ -82,7 +82,7 @@ impl From<DeviceError> for MakeError {
     }
 }
 
-/// What would be made on a device of this size, without one: mke2fs's `-n`.
+/// Describes the file system that [`make`] would write to a device of `size` bytes. Writes nothing, as `mke2fs -n`.
 ///
 /// # Errors
 /// Options and sizes that can't be.

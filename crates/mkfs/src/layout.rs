@@ -351,7 +351,7 @@ fn journal_size(shape: &mut Shape, options: &Options) -> Result<JournalSize, Err
     Ok(JournalSize::default())
 }
 
-/// Whether a file of the layout has 2 GiB or more.
+/// True if the journal or the resize inode is 2 GiB or longer, which needs the feature large_file.
 fn holds_large_file(shape: &Shape, journal: JournalSize) -> bool {
     let journal = journal.total << shape.block_size.bits();
     journal >= LARGE_FILE_BYTES || shape.has_large_resize_inode()

@@ -457,7 +457,7 @@ pub const NAMES: &[Change] = &[
     }),
 ];
 
-/// What changes times of access, if anything. Nothing else reads meanwhile.
+/// Operations that may change the time of access. Each runs without readers beside it, for these would change it too.
 pub const ACCESSES: &[Change] = &[
     ("read", |at| fs::read(at.file()).map(drop)),
     ("read of nothing", |at| {

@@ -265,7 +265,7 @@ fn read_on(place: &Path, over: &AtomicBool, started: &AtomicUsize) {
     }
 }
 
-/// Says that all is over when it is dropped, so that a panic ends the readers too.
+/// Tells the readers to end when it is dropped: a panic of the test ends them too.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

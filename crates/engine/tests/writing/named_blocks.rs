@@ -1,5 +1,5 @@
-//! Every block that an inode's map names is freed with it, a block of pointers or a leaf of extents that names nothing
-//! itself included: older kernels and e2fsck leave such blocks. The kernel does the same operations on a copy;
+//! When an inode is freed, every block that its map names is freed too. This includes blocks of pointers and leaves of
+//! extents that are empty: older kernels and e2fsck leave such blocks. The kernel does the same operations on a copy;
 //! afterwards the same number of blocks is free, and e2fsck finds nothing wrong.
 
 use std::path::Path;

@@ -331,7 +331,7 @@ pub(crate) fn open_beneath(
 pub(crate) fn open_in_root(root: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match rustix::fs::openat2(root, name, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
-        // Kernels before 5.6, and sandboxes that do not know the call: no link is followed then.
+        // Kernels before 5.6, and some sandboxes, do not have openat2(2). Then no symbolic link is followed.
         Err(Errno::NOSYS) => open_beneath(root, name.as_bytes(), OFlags::empty()),
         result => result,
     }
@@ -358,7 +358,7 @@ fn open_once(root: BorrowedFd<'_>, relative: &[u8], more: OFlags) -> Result<Owne
     for flags in [flags | OFlags::NOATIME, flags] {
         match rustix::fs::openat2(root, relative, flags, Mode::empty(), resolve) {
             Err(Errno::PERM) => {}
-            // Kernels before 5.6, and sandboxes that do not know the call.
+            // Kernels before 5.6, and some sandboxes, do not have openat2(2).
             Err(Errno::NOSYS) => break,
             result => return result,
         }
