@@ -13,31 +13,28 @@ use sync::atomic::AtomicBool;
 
 const NOW: u64 = 1_700_000_000;
 
-fn mend(device: Arc<dyn BlockDevice>, extent: Extent) -> Result<Outcome, RepairError> {
-    let cancelled = AtomicBool::new(false);
-    let options = Options {
+/// A check on one thread that nobody watches.
+fn on_one_thread(cancelled: &AtomicBool) -> Options<'_> {
+    Options {
         threads: 1,
         memory: None,
         superblock: None,
         is_replayed: false,
-        cancelled: &cancelled,
+        cancelled,
         progress: &|_| {},
         trace: None,
-    };
+    }
+}
+
+fn mend(device: Arc<dyn BlockDevice>, extent: Extent) -> Result<Outcome, RepairError> {
+    let cancelled = AtomicBool::new(false);
+    let options = on_one_thread(&cancelled);
     repair(&device, None, extent, &options, NOW)
 }
 
 fn check(bytes: &[u8]) -> Option<Report> {
     let cancelled = AtomicBool::new(false);
-    let options = Options {
-        threads: 1,
-        memory: None,
-        superblock: None,
-        is_replayed: false,
-        cancelled: &cancelled,
-        progress: &|_| {},
-        trace: None,
-    };
+    let options = on_one_thread(&cancelled);
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
     lanefs::check::check(&device, None, &options).ok()
 }

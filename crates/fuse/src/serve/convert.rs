@@ -24,15 +24,7 @@ pub(super) fn named(directory: u64, name: &[u8]) -> Answer<Named<'_>> {
 
 /// A file's type as the high bits of its mode.
 pub(super) fn type_bits(file_type: FileType) -> u32 {
-    match file_type {
-        FileType::Fifo => 0o010_000,
-        FileType::CharDevice => 0o020_000,
-        FileType::Directory => 0o040_000,
-        FileType::BlockDevice => 0o060_000,
-        FileType::Regular => 0o100_000,
-        FileType::Symlink => 0o120_000,
-        FileType::Socket => 0o140_000,
-    }
+    u32::from(file_type.mode_bits())
 }
 
 /// A device's number in 32 bits, as Linux packs it.
