@@ -24,7 +24,7 @@ pub(crate) use acl::{follow_mode, inherit, set as set_acl};
 pub(crate) use block::{LockedRelease, Release};
 pub(crate) use lists::Lists;
 pub use write::XattrFlag;
-pub(crate) use write::{XattrChange, apply, change};
+pub(crate) use write::{LockedXattrs, XattrChange, apply, change};
 
 /// An extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]

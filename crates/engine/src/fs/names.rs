@@ -132,6 +132,34 @@ impl Fs {
         new_name: &[u8],
         flag: RenameFlag,
     ) -> Result<(), Error> {
+        let (old, new) = ((parent, name), (new_parent, new_name));
+        self.rename_and_leave(old, new, flag, None)
+    }
+
+    /// As [`Fs::rename`], and leaves a whiteout under the old name in the same step: a character device 0:0 without
+    /// permissions, which belongs to this user and group, as a new file does. Overlayfs takes it for the mark that the
+    /// name was deleted. Where the rename changes nothing because both names are of one inode, no whiteout is made.
+    ///
+    /// # Errors
+    /// As [`Fs::rename`]; `InvalidArgument` with [`RenameFlag::Exchange`]; `NoSpace` when no inode is free.
+    pub fn rename_with_whiteout(
+        &self,
+        (parent, name): (Ino, &[u8]),
+        (new_parent, new_name): (Ino, &[u8]),
+        flag: RenameFlag,
+        owner: (u32, u32),
+    ) -> Result<(), Error> {
+        let (old, new) = ((parent, name), (new_parent, new_name));
+        self.rename_and_leave(old, new, flag, Some(owner))
+    }
+
+    fn rename_and_leave(
+        &self,
+        (parent, name): (Ino, &[u8]),
+        (new_parent, new_name): (Ino, &[u8]),
+        flag: RenameFlag,
+        whiteout: Option<(u32, u32)>,
+    ) -> Result<(), Error> {
         let old = NameIn {
             directory: parent,
             name,
@@ -140,7 +168,7 @@ impl Fs {
             directory: new_parent,
             name: new_name,
         };
-        self.change(|mounted| namei::rename(mounted, old, new, flag))?;
+        self.change(|mounted| namei::rename(mounted, old, new, flag, whiteout))?;
         self.settle_names(parent)?;
         self.settle_names(new_parent)
     }

@@ -20,10 +20,11 @@ use ondisk::{
 use sync::Arc;
 
 use super::lock::{self, Together};
+use super::rename::NameIn;
 use crate::dir::{self, DirDraft};
 use crate::error::Error;
 use crate::ialloc::{BLOCKS_AN_INODE, InodeNumber, InodeRequest, SlotHints};
-use crate::icache::{LiveInode, LoadedInode, MountedFs};
+use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
 use crate::limits;
 use crate::live::{Pin, Seal};
 use crate::mballoc::{BLOCKS_A_RUN, Blocks};
@@ -153,7 +154,7 @@ pub(crate) fn create(
     let file_type = content.file_type();
     let is_directory = file_type == FileType::Directory;
     let number = take_number(mounted, &above, is_directory, name, Some(&slot))?;
-    let (number, own) = blank(mounted, number, parent)?;
+    let (number, own) = blank(mounted, number, &[parent])?;
     let ino = number.ino();
     let mut inodes = vec![Arc::clone(&above), own];
     inodes.sort_by_key(|inode| inode.ino());
@@ -180,20 +181,13 @@ pub(crate) fn create(
     let credits = mounted.reserve(blocks, 0)?;
     let acls = acls.lock()?;
     let handle = mounted.begin(credits)?;
-    number.apply(&handle, own.inode().of_ialloc());
-    own.inode().set_linkable(false);
-    let place = own.inode().was_in_place(record.extra_size());
     if new.held {
         own.inode().hold();
     }
     if let Some(first) = first {
         first.apply(&handle);
     }
-    own.change_slot(&handle, |slot| {
-        slot.fill(0);
-        record.write_to(slot);
-    });
-    own.inode().set_made(&handle, file_type, place);
+    apply_record(&handle, number, own, &record, file_type);
     acls.apply(&handle, own);
     names.apply(&handle);
     mounted.note_name(&handle, (parent, name), None, Some(ino));
@@ -204,6 +198,24 @@ pub(crate) fn create(
         }
     });
     Ok(ino)
+}
+
+/// A number becomes an inode with a name in the handle's epoch. The caller has its lock.
+fn apply_record(
+    handle: &Handle<'_>,
+    number: InodeNumber<'_>,
+    own: &Exclusive<'_>,
+    record: &Inode,
+    file_type: FileType,
+) {
+    number.apply(handle, own.inode().of_ialloc());
+    own.inode().set_linkable(false);
+    let place = own.inode().was_in_place(record.extra_size());
+    own.change_slot(handle, |slot| {
+        slot.fill(0);
+        record.write_to(slot);
+    });
+    own.inode().set_made(handle, file_type, place);
 }
 
 /// Takes a number for an inode in a directory; the slot is where its name goes.
@@ -226,7 +238,7 @@ fn take_number<'a>(
     })
 }
 
-/// A number that was just taken for a directory's file, with its live inode.
+/// A number that was just taken, with its live inode; `others` are the inodes that the caller locks together with it.
 ///
 /// # Errors
 /// `Corrupt` where that is no free number: the bitmap is wrong, and what has the number is known in memory. Whoever
@@ -234,11 +246,11 @@ fn take_number<'a>(
 fn blank<'a>(
     mounted: &MountedFs,
     number: InodeNumber<'a>,
-    parent: Ino,
+    others: &[Ino],
 ) -> Result<(InodeNumber<'a>, Arc<LiveInode>), Error> {
     let ino = number.ino();
     let own = mounted.get_new(ino)?;
-    if ino == parent || own.snapshot().links_count() > 0 {
+    if others.contains(&ino) || own.snapshot().links_count() > 0 {
         number.leave_out();
         return Err(Corrupt::at(Site::InodeInUse).ino(ino).into());
     }
@@ -260,7 +272,7 @@ pub(crate) fn create_unnamed(
     lock::may_add(&directory)?;
     let above = mounted.get(parent)?;
     let number = take_number(mounted, &above, false, b"", None)?;
-    let (number, own) = blank(mounted, number, parent)?;
+    let (number, own) = blank(mounted, number, &[parent])?;
     let ino = number.ino();
     let inodes = [own];
     let locked = Together::lock(&inodes);
@@ -293,6 +305,109 @@ pub(crate) fn create_unnamed(
     own.inode().set_linkable(true);
     own.inode().hold();
     Ok(ino)
+}
+
+/// A whiteout to be made: the character device 0:0 that a rename leaves under the old name, by which overlayfs knows
+/// that a name of a lower directory is deleted. It has no permissions.
+pub(super) struct NewWhiteout<'a> {
+    number: InodeNumber<'a>,
+    own: Arc<LiveInode>,
+    owner: (u32, u32),
+}
+
+/// A whiteout that is complete except for its name.
+pub(super) struct PreparedWhiteout<'a> {
+    number: InodeNumber<'a>,
+    record: Inode,
+    acls: xattr::XattrChange<'a>,
+}
+
+/// A whiteout in the next handle.
+pub(super) struct LockedWhiteout<'a> {
+    number: InodeNumber<'a>,
+    record: Inode,
+    acls: xattr::LockedXattrs<'a>,
+}
+
+impl<'a> NewWhiteout<'a> {
+    /// Takes a number for a whiteout in a directory, for a user and a group; `others` are locked together with it.
+    ///
+    /// # Errors
+    /// `NoSpace` when no inode is free; `Corrupt` as [`blank`]; `Io`.
+    pub(super) fn take(
+        mounted: &'a MountedFs,
+        old: NameIn<'_>,
+        owner: (u32, u32),
+        others: &[Ino],
+    ) -> Result<NewWhiteout<'a>, Error> {
+        let above = mounted.get(old.directory)?;
+        let number = take_number(mounted, &above, false, old.name, None)?;
+        let (number, own) = blank(mounted, number, others)?;
+        Ok(NewWhiteout { number, own, owner })
+    }
+
+    /// The inode, to be locked in the order of its number.
+    pub(super) fn own(&self) -> &Arc<LiveInode> {
+        &self.own
+    }
+
+    /// Fills its record, with the ACL that it has from its directory. The caller has the locks of both.
+    ///
+    /// # Errors
+    /// `Corrupt` for a default ACL of the directory that can't be read; `NoSpace`, `Io`.
+    pub(super) fn prepare(
+        self,
+        mounted: &'a MountedFs,
+        directory: &LoadedInode,
+        now: Timestamp,
+    ) -> Result<PreparedWhiteout<'a>, Error> {
+        let new = NewInode {
+            mode: 0,
+            umask: 0,
+            uid: self.owner.0,
+            gid: self.owner.1,
+            held: false,
+        };
+        let content = NewContent::Device(FileType::CharDevice, 0, 0);
+        let (record, acls) = record(mounted, &self.own, directory, new, content, now)?;
+        Ok(PreparedWhiteout {
+            acls: xattr::XattrChange::prepare(mounted, self.own.ino(), None, &acls)?,
+            number: self.number,
+            record,
+        })
+    }
+}
+
+impl<'a> PreparedWhiteout<'a> {
+    /// Blocks of the handle that makes it.
+    pub(super) fn blocks(&self) -> u32 {
+        1 + BLOCKS_AN_INODE + self.acls.cost().0
+    }
+
+    /// Whether [`PreparedWhiteout::lock`] takes the lock on blocks of attributes.
+    pub(super) fn locks_attribute_blocks(&self) -> bool {
+        self.acls.needs_block()
+    }
+
+    /// Takes the lock on blocks of attributes if its ACL needs one: before the handle, after all other locks.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Corrupt`, `Io`.
+    pub(super) fn lock(self) -> Result<LockedWhiteout<'a>, Error> {
+        Ok(LockedWhiteout {
+            number: self.number,
+            record: self.record,
+            acls: self.acls.lock()?,
+        })
+    }
+}
+
+impl LockedWhiteout<'_> {
+    /// Makes it in the handle's epoch, in which it also gets its name.
+    pub(super) fn apply(self, handle: &Handle<'_>, own: &Exclusive<'_>) {
+        apply_record(handle, self.number, own, &self.record, FileType::CharDevice);
+        self.acls.apply(handle, own);
+    }
 }
 
 /// The new inode's record, but for what [`first_block`] adds; and the ACLs that it has from its directory.

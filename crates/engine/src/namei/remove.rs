@@ -30,15 +30,18 @@ enum Fate<'a> {
     Lives,
     /// With the blocks and revokes of the handle that it uses.
     Deleted(Box<LockedDeletion<'a>>, (u32, u32)),
-    /// Someone holds it, it is too large for one step, or it is an orphan already: it stays, as an orphan.
+    /// Someone holds it, it is too large for one step, it is an orphan already, or the caller deletes it later: it
+    /// stays, as an orphan.
     Orphan(LockedEntry<'a>),
 }
 
 impl<'a> LostName<'a> {
-    /// Prepares for an inode that loses one name, or (a directory) all.
+    /// Prepares for an inode that loses one name, or (a directory) all. If it `is_deleted_later`, it becomes an orphan
+    /// even if nobody holds it, and the lock on blocks of attributes is not taken.
     pub(super) fn prepare(
         mounted: &'a MountedFs,
         locked: &'a Exclusive<'a>,
+        is_deleted_later: bool,
     ) -> Result<LostName<'a>, Error> {
         let live: &'a Arc<LiveInode> = locked.inode();
         let inode = live.snapshot();
@@ -50,7 +53,7 @@ impl<'a> LostName<'a> {
             });
         }
         let data = live.data_lock_exclusive();
-        let deletion = match live.is_held() || live.is_orphan() {
+        let deletion = match live.is_held() || live.is_orphan() || is_deleted_later {
             true => None,
             false => Some(Deletion::prepare(mounted, locked)?),
         };
@@ -165,7 +168,7 @@ fn try_remove(
     verify_removable(mounted, &inode, is_rmdir)?;
     draft.remove(place)?;
     let names = draft.finish()?;
-    let lost = LostName::prepare(mounted, own)?;
+    let lost = LostName::prepare(mounted, own, false)?;
     let leaves_orphan = lost.leaves_orphan();
     let (blocks, revokes) = lost.cost();
     let credits = mounted.reserve(names.blocks() + blocks, revokes)?;

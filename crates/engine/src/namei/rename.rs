@@ -1,7 +1,8 @@
-//! Renaming: within a directory or to another one, over what has the new name, or in exchange with it.
+//! Renaming: within a directory or to another one, over what has the new name, or in exchange with it; with a whiteout
+//! left under the old name, or with nothing.
 //!
-//! One step: the new name, the old one, `..` of a directory that gets another parent, and the deletion of what was
-//! replaced. What a cut leaves: all of it or nothing.
+//! One step: the new name, the old one and the whiteout, `..` of a directory that gets another parent, and the deletion
+//! of what was replaced. What a cut leaves: all of it or nothing.
 //!
 //! A directory moves to another parent only under the rename lock, which covers the walk from the new parent to the
 //! root: so no two moves make a loop together. Names are looked up without other locks; then all inodes concerned are
@@ -10,7 +11,9 @@
 use ondisk::{Corrupt, FileType, Ino, Site, Timestamp};
 
 use journal::Handle;
+use sync::Arc;
 
+use super::create::{NewWhiteout, PreparedWhiteout};
 use super::lock::{self, Together};
 use super::remove::{self, LostName};
 use crate::dir::{self, DirDraft, FoundRecord, NameHint, PreparedNames};
@@ -38,6 +41,16 @@ pub(crate) struct NameIn<'a> {
     pub(crate) name: &'a [u8],
 }
 
+/// What is asked for.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    old: NameIn<'a>,
+    new: NameIn<'a>,
+    flag: RenameFlag,
+    /// User and group of a whiteout that is to get the old name.
+    whiteout: Option<(u32, u32)>,
+}
+
 /// What the two names stood for when they were looked up.
 struct Found {
     old: NameHint,
@@ -56,19 +69,27 @@ impl Found {
     }
 }
 
-/// Gives what is named `old` the name `new`.
+/// Gives what is named `old` the name `new`. If a whiteout's user and group are given, a whiteout gets the old name.
 pub(crate) fn rename(
     mounted: &MountedFs,
     old: NameIn<'_>,
     new: NameIn<'_>,
     flag: RenameFlag,
+    whiteout: Option<(u32, u32)>,
 ) -> Result<(), Error> {
     let volume = mounted.volume();
     volume.writing()?;
     let is_dots = |name: &[u8]| name == b"." || name == b"..";
-    if is_dots(old.name) || is_dots(new.name) {
+    let is_contradiction = flag == RenameFlag::Exchange && whiteout.is_some();
+    if is_dots(old.name) || is_dots(new.name) || is_contradiction {
         return Err(Error::InvalidArgument);
     }
+    let asked = Asked {
+        old,
+        new,
+        flag,
+        whiteout,
+    };
     reap::help(mounted);
     for _ in 0..lock::TRIES {
         let mut found = look_up(mounted, old, new)?;
@@ -80,7 +101,7 @@ pub(crate) fn rename(
             }
             false => None,
         };
-        if let Tried::Done { orphan } = try_rename(mounted, old, new, flag, &found)? {
+        if let Tried::Done { orphan } = try_rename(mounted, asked, &found)? {
             drop(moves);
             if let Some(ino) = orphan {
                 remove::reap_after(mounted, ino);
@@ -169,13 +190,8 @@ enum Tried {
 }
 
 /// One try, all locks of which are gone when it returns. The caller holds the rename lock if it is needed.
-fn try_rename(
-    mounted: &MountedFs,
-    old: NameIn<'_>,
-    new: NameIn<'_>,
-    flag: RenameFlag,
-    found: &Found,
-) -> Result<Tried, Error> {
+fn try_rename(mounted: &MountedFs, asked: Asked<'_>, found: &Found) -> Result<Tried, Error> {
+    let Asked { old, new, flag, .. } = asked;
     if flag == RenameFlag::Exchange && found.replaced.is_none() {
         return Err(Error::NotFound);
     }
@@ -195,7 +211,17 @@ fn try_rename(
     }
     let mut inos = vec![old.directory, new.directory, found.moved];
     inos.extend(found.replaced);
-    let inodes = lock::load(mounted, &inos)?;
+    let mut inodes = lock::load(mounted, &inos)?;
+    let changes_nothing = is_taken || found.replaced == Some(found.moved);
+    let whiteout = match asked.whiteout.filter(|_| !changes_nothing) {
+        Some(owner) => {
+            let whiteout = NewWhiteout::take(mounted, old, owner, &inos)?;
+            inodes.push(Arc::clone(whiteout.own()));
+            inodes.sort_by_key(|inode| inode.ino());
+            Some(whiteout)
+        }
+        None => None,
+    };
     let locked = Together::lock(&inodes);
     if before != generations()? {
         return Ok(Tried::Again);
@@ -207,7 +233,7 @@ fn try_rename(
         new,
         found,
     };
-    if is_taken || found.replaced == Some(found.moved) {
+    if changes_nothing {
         // The names were looked up one after the other: what they led to must hold for both at one moment.
         return match step.drafts()? {
             None => Ok(Tried::Again),
@@ -217,7 +243,7 @@ fn try_rename(
     }
     match flag {
         RenameFlag::Exchange => step.exchange(is_across),
-        _ => step.replace(is_across),
+        _ => step.replace(is_across, whiteout),
     }
 }
 
@@ -296,47 +322,48 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    fn replace(&self, is_across: bool) -> Result<Tried, Error> {
-        let Some(mut drafts) = self.drafts()? else {
+    fn replace(&self, is_across: bool, whiteout: Option<NewWhiteout<'a>>) -> Result<Tried, Error> {
+        let Some(drafts) = self.drafts()? else {
             return Ok(Tried::Again);
         };
         let moved = self.snapshot(self.found.moved);
-        let file_type = lock::type_of(&moved)?;
-        lock::may_remove(&self.snapshot(self.old.directory), &moved)?;
+        let above = self.snapshot(self.old.directory);
+        lock::may_remove(&above, &moved)?;
         let replaced = self.found.replaced.map(|ino| self.snapshot(ino));
         self.verify_replaceable(replaced.as_ref(), is_across)?;
-        // First what takes no other name from its place.
-        let (place, taken) = drafts.places;
-        if let Some(taken) = taken {
-            drafts.target().retarget(taken, moved.ino(), file_type)?;
-        }
-        drafts.old.remove(place)?;
-        if taken.is_none() {
-            let (seen, name) = (&self.found.new, self.new.name);
-            drafts
-                .target()
-                .add_seen(seen, name, moved.ino(), file_type)?;
-        }
-        let mut names = self.finish(drafts)?;
+        let left = whiteout.as_ref().map(|whiteout| whiteout.own().ino());
+        let mut names = self.move_name(drafts, lock::type_of(&moved)?, left)?;
         if is_across {
             self.reparent(&mut names, moved.ino(), self.new.directory)?;
         }
+        let now = self.mounted.now()?;
+        let prepared = whiteout.map(|whiteout| whiteout.prepare(self.mounted, &above, now));
+        let whiteout = prepared.transpose()?;
+        // Both may need the lock on blocks of attributes, which is taken once.
+        let is_deleted_later = whiteout
+            .as_ref()
+            .is_some_and(PreparedWhiteout::locks_attribute_blocks);
         let lost = match &replaced {
-            Some(inode) => Some(LostName::prepare(
-                self.mounted,
-                self.locked.of(inode.ino()),
-            )?),
+            Some(inode) => {
+                let locked = self.locked.of(inode.ino());
+                Some(LostName::prepare(self.mounted, locked, is_deleted_later)?)
+            }
             None => None,
         };
         let orphan = lost.as_ref().filter(|lost| lost.leaves_orphan());
         let orphan = orphan.and(self.found.replaced);
         let (blocks, revokes) = lost.as_ref().map_or((0, 0), LostName::cost);
-        let blocks = 1 + blocks + names.iter().map(|(_, names)| names.blocks()).sum::<u32>();
+        let for_whiteout = whiteout.as_ref().map_or(0, PreparedWhiteout::blocks);
+        let for_names = names.iter().map(|(_, names)| names.blocks()).sum::<u32>();
+        let blocks = 1 + blocks + for_whiteout + for_names;
         let credits = self.mounted.reserve(blocks, revokes)?;
-        let now = self.mounted.now()?;
+        let whiteout = whiteout.map(PreparedWhiteout::lock).transpose()?;
         let handle = self.mounted.begin(credits)?;
+        if let (Some(whiteout), Some(ino)) = (whiteout, left) {
+            whiteout.apply(&handle, self.locked.of(ino));
+        }
         self.apply_names(names, &handle, now);
-        self.note_names(&handle, None);
+        self.note_names(&handle, left);
         let parents = (self.old.directory, self.new.directory);
         self.move_subdirectory(parents, self.found.moved_is_directory, &handle);
         if self.found.replaced_is_directory {
@@ -349,6 +376,30 @@ impl<'a> Step<'a> {
         let own = self.locked.of(moved.ino());
         own.change(&handle, |inode| inode.stamp(now));
         Ok(Tried::Done { orphan })
+    }
+
+    /// The names of the directories when what is moved has the new name, and the old one stands for `left` or is gone.
+    fn move_name(
+        &self,
+        mut drafts: Drafts<'a>,
+        file_type: FileType,
+        left: Option<Ino>,
+    ) -> Result<Names<'a>, Error> {
+        let moved = self.found.moved;
+        // First what takes no other name from its place.
+        let (place, taken) = drafts.places;
+        if let Some(taken) = taken {
+            drafts.target().retarget(taken, moved, file_type)?;
+        }
+        match left {
+            Some(whiteout) => drafts.old.retarget(place, whiteout, FileType::CharDevice)?,
+            None => drafts.old.remove(place)?,
+        }
+        if taken.is_none() {
+            let (seen, name) = (&self.found.new, self.new.name);
+            drafts.target().add_seen(seen, name, moved, file_type)?;
+        }
+        self.finish(drafts)
     }
 
     fn verify_replaceable(
@@ -439,7 +490,7 @@ impl<'a> Step<'a> {
     }
 
     /// Tells fast commits: the new name stands for what was moved, the old one for `left`. What no fast commit tells is
-    /// an exchange, and a directory's move.
+    /// an exchange, a whiteout, and a directory's move.
     fn note_names(&self, handle: &Handle<'_>, left: Option<Ino>) {
         let (moved, replaced) = (self.found.moved, self.found.replaced);
         let (old, new) = (self.old, self.new);

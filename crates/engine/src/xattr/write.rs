@@ -208,6 +208,11 @@ impl<'a> XattrChange<'a> {
         (blocks + self.feature.map_or(0, LateFeature::cost), revokes)
     }
 
+    /// Whether a block of attributes changes.
+    pub(crate) fn needs_block(&self) -> bool {
+        self.block.is_some()
+    }
+
     /// Takes the lock on blocks of attributes where one changes: before the handle, after all other locks.
     ///
     /// # Errors

@@ -52,4 +52,5 @@ mod told;
 mod tuning;
 mod turns;
 mod variants;
+mod whiteouts;
 mod xattrs;
