@@ -175,6 +175,7 @@ pub(crate) mod opcode {
     pub(crate) const LSEEK: u32 = 46;
     pub(crate) const COPY_FILE_RANGE: u32 = 47;
     pub(crate) const SYNCFS: u32 = 50;
+    pub(crate) const TMPFILE: u32 = 51;
 }
 
 /// What kernel and server agree on at the beginning: the bits of `flags`, and above 32 those of `flags2`.

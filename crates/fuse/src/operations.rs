@@ -113,10 +113,19 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn read_link(&self, ino: Ino) -> Answer<Vec<u8>>;
     fn make(&self, at: Named<'_>, kind: Kind<'_>, new: New) -> Answer<Metadata>;
     fn create(&self, at: Named<'_>, new: New, how: Opening) -> Answer<Metadata>;
+    /// Makes a file without a name, for a directory of which it inherits what a new file does.
+    fn make_unnamed(&self, directory: Ino, new: New) -> Answer<Metadata>;
     fn link(&self, ino: Ino, at: Named<'_>) -> Answer<Metadata>;
     fn unlink(&self, at: Named<'_>) -> Answer<()>;
     fn rmdir(&self, at: Named<'_>) -> Answer<()>;
-    fn rename(&self, from: Named<'_>, to: Named<'_>, flag: RenameFlag) -> Answer<()>;
+    /// If a user and a group are given, a whiteout of theirs gets the old name.
+    fn rename(
+        &self,
+        from: Named<'_>,
+        to: Named<'_>,
+        flag: RenameFlag,
+        whiteout: Option<(u32, u32)>,
+    ) -> Answer<()>;
     fn open(&self, ino: Ino, how: Opening) -> Answer<()>;
     /// A number for a file that was just opened, by which the calls that take a handle know it.
     fn handle(&self, ino: Ino, how: Opening) -> u64;

@@ -63,6 +63,7 @@ pub(crate) enum Operation<'a> {
     Open(abi::OpenIn),
     OpenDir,
     Create(abi::CreateIn, &'a [u8]),
+    TmpFile(abi::CreateIn),
     Read(abi::ReadIn),
     Write(abi::WriteIn, &'a [u8]),
     StatFs,
@@ -104,6 +105,7 @@ impl Operation<'_> {
                 | Op::Rename { .. }
                 | Op::Link { .. }
                 | Op::Create(..)
+                | Op::TmpFile(_)
                 | Op::Write(..)
                 | Op::SetXattr { .. }
                 | Op::RemoveXattr(_)
@@ -209,6 +211,8 @@ fn operation(opcode: u32, mut rest: Arguments<'_>) -> Option<Operation<'_>> {
         opcode::OPEN => Op::Open(rest.take()?),
         opcode::OPENDIR => Op::OpenDir,
         opcode::CREATE => Op::Create(rest.take()?, rest.name()?),
+        // The name that follows is a placeholder.
+        opcode::TMPFILE => Op::TmpFile(rest.take()?),
         opcode::READ => Op::Read(rest.take()?),
         opcode::WRITE => {
             let write: abi::WriteIn = rest.take()?;

@@ -50,6 +50,7 @@ const SEEK_HOLE: u32 = 4;
 /// Flags of renameat2(2).
 const RENAME_NOREPLACE: u32 = 1 << 0;
 const RENAME_EXCHANGE: u32 = 1 << 1;
+const RENAME_WHITEOUT: u32 = 1 << 2;
 
 /// What is wished for of every kernel; an older one does without what it does not offer.
 const WISHES: u64 = abi::init::ASYNC_READ

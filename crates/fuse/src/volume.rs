@@ -354,6 +354,11 @@ impl Operations for Volume {
         }
     }
 
+    fn make_unnamed(&self, directory: Ino, new: New) -> Answer<Metadata> {
+        let made = self.fs.inodes().create_unnamed(directory, new_inode(new));
+        made.and_then(|ino| self.enter_held(ino)).map_err(errno)
+    }
+
     fn link(&self, ino: Ino, at: Named<'_>) -> Answer<Metadata> {
         let linked = self.fs.inodes().link(ino, at.directory, at.name);
         let linked = self.after(linked, &[at.directory, ino]);
@@ -370,10 +375,20 @@ impl Operations for Volume {
         self.after(gone, &[at.directory]).map_err(errno)
     }
 
-    fn rename(&self, from: Named<'_>, to: Named<'_>, flag: RenameFlag) -> Answer<()> {
+    fn rename(
+        &self,
+        from: Named<'_>,
+        to: Named<'_>,
+        flag: RenameFlag,
+        whiteout: Option<(u32, u32)>,
+    ) -> Answer<()> {
         let fs = self.fs.inodes();
-        fs.rename(from.directory, from.name, to.directory, to.name, flag)
-            .map_err(errno)?;
+        let (old, new) = ((from.directory, from.name), (to.directory, to.name));
+        let renamed = match whiteout {
+            Some(owner) => fs.rename_with_whiteout(old, new, flag, owner),
+            None => fs.rename(old.0, old.1, new.0, new.1, flag),
+        };
+        renamed.map_err(errno)?;
         self.marked_by_kernel(&[from.directory, to.directory]);
         // What moved has a new time of change. The kernel lets nobody change these names until it has the answer.
         for at in [from, to] {

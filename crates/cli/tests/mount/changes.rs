@@ -428,6 +428,16 @@ pub const NAMES: &[Change] = &[
         let exchanged = renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE);
         Ok(exchanged?)
     }),
+    ("rename that leaves a whiteout", |at| {
+        let (one, other) = (at.file(), at.other());
+        let renamed = renameat_with(CWD, one, CWD, other, RenameFlags::WHITEOUT);
+        Ok(renamed?)
+    }),
+    ("rename of a directory that leaves a whiteout", |at| {
+        let (one, other) = (at.at("a/dir"), at.at("b/dir"));
+        let renamed = renameat_with(CWD, one, CWD, other, RenameFlags::WHITEOUT);
+        Ok(renamed?)
+    }),
     ("rename that is refused", |at| {
         let (one, other) = (at.file(), at.other());
         let refused = renameat_with(CWD, one, CWD, other, RenameFlags::NOREPLACE);

@@ -14,6 +14,7 @@ mod handles;
 mod holders;
 mod kill;
 mod outside;
+mod overlay;
 mod served;
 mod set_gid;
 mod sharing;

@@ -1,13 +1,13 @@
 //! Requests that look up, make, move and remove names.
 
-use lanefs::FileType;
+use lanefs::{FileType, Metadata};
 
 use super::convert::{named, new, opening, unpacked};
 use super::{
-    Asked, Errno, RENAME_EXCHANGE, RENAME_NOREPLACE, RenameFlag, abi, entry_of_nothing, entry_out,
-    ino, reply_entry,
+    Asked, Errno, RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, RenameFlag, abi,
+    entry_of_nothing, entry_out, ino, reply_entry,
 };
-use crate::operations::{Kind, Operations};
+use crate::operations::{Answer, Kind, Opening, Operations};
 use crate::request::Operation;
 
 impl<O: Operations> Asked<'_, O> {
@@ -36,6 +36,7 @@ impl<O: Operations> Asked<'_, O> {
             } => self.rename(name, (new_directory, new_name), flags),
             Op::Link { old_node, name } => self.link(old_node, name),
             Op::Create(how, name) => self.create(&how, name),
+            Op::TmpFile(how) => self.create_unnamed(&how),
             // All others were answered before.
             _ => self.reply.error(Errno::NOSYS),
         }
@@ -92,7 +93,9 @@ impl<O: Operations> Asked<'_, O> {
 
     fn rename(self, name: &[u8], (new_directory, new_name): (u64, &[u8]), flags: u32) {
         let _acting = self.operations.act_for(self.caller);
-        let flag = match flags {
+        let owner = (self.caller.uid, self.caller.gid);
+        let whiteout = (flags & RENAME_WHITEOUT != 0).then_some(owner);
+        let flag = match flags & !RENAME_WHITEOUT {
             0 => Ok(RenameFlag::Replace),
             RENAME_NOREPLACE => Ok(RenameFlag::NoReplace),
             RENAME_EXCHANGE => Ok(RenameFlag::Exchange),
@@ -100,7 +103,7 @@ impl<O: Operations> Asked<'_, O> {
         };
         let renamed = flag.and_then(|flag| {
             let (from, to) = (named(self.node, name)?, named(new_directory, new_name)?);
-            self.operations.rename(from, to, flag)
+            self.operations.rename(from, to, flag, whiteout)
         });
         self.reply.empty(renamed);
     }
@@ -119,7 +122,20 @@ impl<O: Operations> Asked<'_, O> {
         let new = new(self.caller, how.mode, how.umask);
         let created =
             named(self.node, name).and_then(|at| self.operations.create(at, new, opening));
-        match created {
+        self.opened(created, opening);
+    }
+
+    fn create_unnamed(self, how: &abi::CreateIn) {
+        let _acting = self.operations.act_for(self.caller);
+        let opening = opening(how.flags);
+        let new = new(self.caller, how.mode, how.umask);
+        let made = ino(self.node).and_then(|ino| self.operations.make_unnamed(ino, new));
+        self.opened(made, opening);
+    }
+
+    /// Answers with a file that was made and opened.
+    fn opened(self, made: Answer<Metadata>, opening: Opening) {
+        match made {
             Ok(metadata) => {
                 let open = abi::OpenOut {
                     handle: self.operations.handle(metadata.ino, opening),
