@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::tree::{Kind, ModelId, ModelTree};
-use crate::{Errno, ModelPath, OpTarget, RenameMode};
+use crate::{Device, Errno, ModelPath, OpTarget, RenameMode};
 
 const S_ISGID: u16 = 0o2000;
 
@@ -182,6 +182,12 @@ impl ModelTree {
                     id,
                     target,
                 );
+                if flag == RenameMode::Whiteout {
+                    let whiteout = Kind::Device(Device::Char(0, 0));
+                    let whiteout = self.add_under(old_directory, whiteout, 0);
+                    self.names_mut(old_directory)
+                        .insert(old_name.to_vec(), whiteout);
+                }
                 Ok(())
             }
         }

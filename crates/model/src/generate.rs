@@ -179,6 +179,7 @@ impl Generator {
             RenameMode::Replace,
             RenameMode::NoReplace,
             RenameMode::Exchange,
+            RenameMode::Whiteout,
         ]);
         let to = if self.random.one_in(2) {
             self.any(tree)

@@ -86,6 +86,8 @@ pub enum RenameMode {
     NoReplace,
     /// Gives it the old name.
     Exchange,
+    /// Replaces it, and leaves a whiteout under the old name.
+    Whiteout,
 }
 
 /// The modes of `fallocate`.

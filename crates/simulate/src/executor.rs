@@ -226,6 +226,10 @@ impl<'a> Executor<'a> {
                     RenameMode::Replace => Flag::Replace,
                     RenameMode::NoReplace => Flag::NoReplace,
                     RenameMode::Exchange => Flag::Exchange,
+                    RenameMode::Whiteout => {
+                        let (from, to) = ((old, name), (new, new_name));
+                        return Ok(fs.rename_with_whiteout(from, to, Flag::Replace, (0, 0))?);
+                    }
                 };
                 fs.rename(old, name, new, new_name, flag)?;
             }

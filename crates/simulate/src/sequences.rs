@@ -87,6 +87,13 @@ fn names() -> Vec<Letter> {
             "d1",
         ),
         letter(rename("d0/f1", "d1/e", RenameMode::Exchange), "d0/f1", "d0"),
+        letter(
+            rename("d0/f0", "d1/f0", RenameMode::Whiteout),
+            "d1/f0",
+            "d0",
+        ),
+        letter(rename("d0/f1", "d0/n", RenameMode::Whiteout), "d0/n", "d0"),
+        letter(rename("d0/e", "d1/n", RenameMode::Whiteout), "d1/n", "d0"),
     ]
 }
 

@@ -83,6 +83,7 @@ impl ByKernel {
                     RenameMode::Replace => sys::RenameFlags::empty(),
                     RenameMode::NoReplace => sys::RenameFlags::NOREPLACE,
                     RenameMode::Exchange => sys::RenameFlags::EXCHANGE,
+                    RenameMode::Whiteout => sys::RenameFlags::WHITEOUT,
                 };
                 let (from, to) = (self.path(from), self.path(to));
                 sys::renameat_with(CWD, from, CWD, to, flags).unwrap();

@@ -158,6 +158,10 @@ fn every_operation_survives_any_cut_whole_or_not_at_all() {
         rename("a/d", "b/d", RenameMode::Replace),
         rename("b/d", "b/pipe", RenameMode::Exchange),
         rename("b/pipe", "a/slow", RenameMode::Exchange),
+        rename("b/y", "b/white", RenameMode::Whiteout),
+        rename("b/white", "b/y", RenameMode::Whiteout),
+        mkdir("a/moves"),
+        rename("a/moves", "b/moves", RenameMode::Whiteout),
         Op::Unlink { path: path("b/y") },
         Op::Unlink { path: path("b/x") },
         Op::Rmdir {

@@ -120,6 +120,7 @@ impl Kernel {
                     RenameMode::Replace => RenameFlags::empty(),
                     RenameMode::NoReplace => RenameFlags::NOREPLACE,
                     RenameMode::Exchange => RenameFlags::EXCHANGE,
+                    RenameMode::Whiteout => RenameFlags::WHITEOUT,
                 };
                 sys::renameat_with(sys::CWD, self.at(from), sys::CWD, self.at(to), flags)
                     .map_err(errno)
