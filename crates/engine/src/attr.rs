@@ -11,7 +11,7 @@ use sync::Arc;
 use crate::error::Error;
 use crate::icache::{LiveInode, LoadedInode, MountedFs};
 use crate::limits;
-use crate::sb::Atime;
+use crate::sb::{Atime, Writing};
 use crate::xattr;
 
 /// A time to set.
@@ -213,12 +213,16 @@ pub(crate) fn set_flags(mounted: &MountedFs, ino: Ino, flags: Flags) -> Result<(
 const DAY: i64 = 24 * 60 * 60;
 
 /// Whether an inode's access time is to be updated when it is read at `now`.
-fn is_stale(inode: &Inode, policy: Atime, now: Timestamp) -> bool {
+fn is_stale(inode: &Inode, writing: &Writing, now: Timestamp) -> bool {
     let atime = inode.atime();
-    if inode.flags().contains(Flags::NO_ATIME) || atime == now {
+    let is_directory = inode.file_type() == Some(FileType::Directory);
+    let is_exempt = inode.flags().contains(Flags::NO_ATIME)
+        || is_directory && !writing.directory_atime
+        || atime == now;
+    if is_exempt {
         return false;
     }
-    match policy {
+    match writing.atime {
         Atime::Never => false,
         Atime::Always => true,
         Atime::Relative => {
@@ -249,7 +253,7 @@ fn note_access(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
     };
     let live = mounted.get(ino)?;
     let now = writing.clock.now();
-    if !is_stale(&live.snapshot(), writing.atime, now) {
+    if !is_stale(&live.snapshot(), writing, now) {
         return Ok(());
     }
     if writing.lazytime {
@@ -258,7 +262,7 @@ fn note_access(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
     }
     let locked = live.write_lock();
     let inode = mounted.load_used(ino)?;
-    if !is_stale(&inode, writing.atime, now) {
+    if !is_stale(&inode, writing, now) {
         return Ok(());
     }
     let credits = mounted.reserve(1, 0)?;

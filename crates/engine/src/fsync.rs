@@ -9,7 +9,8 @@
 //! Where the journal has an area for fast commits, the inode is logged there with what belongs to it ([`logged`]); what
 //! can't be, or not now, is committed in full.
 //!
-//! What is synchronous by a flag of its own ends with an fsync of itself ([`MountedFs::settle`]).
+//! What is synchronous by a flag of its own, or by the mount's options, ends with an fsync of itself
+//! ([`MountedFs::settle`]).
 //!
 //! Takes no lock while it waits, and shares commits and flushes with whoever waits at the same time.
 
@@ -21,6 +22,7 @@ use journal::Epoch;
 
 use crate::error::Error;
 use crate::icache::{LiveInode, MountedFs};
+use crate::sb::Synchronous;
 
 mod logged;
 
@@ -66,14 +68,15 @@ pub(crate) fn fsync(
 }
 
 impl MountedFs {
-    /// Makes what was done to an inode durable before it is reported, if a flag of it asks for that: as an fsync of it
-    /// does. With no lock held.
+    /// Makes what was done to an inode durable before it is reported, if a flag of it or the mount asks for that: as an
+    /// fsync of it does. With no lock held.
     ///
     /// # Errors
     /// As an fsync.
     pub(crate) fn settle(&self, ino: Ino, flags: Flags) -> Result<(), Error> {
-        let is_held = self.volume().writing()?.journal.is_held();
-        if is_held || !flags.contains(Flags::SYNC) {
+        let writing = self.volume().writing()?;
+        let is_asked = flags.contains(Flags::SYNC) || writing.synchronous == Synchronous::All;
+        if writing.journal.is_held() || !is_asked {
             return Ok(());
         }
         match fsync(self, ino, SyncScope::All, None) {
@@ -88,7 +91,8 @@ impl MountedFs {
     /// # Errors
     /// As [`MountedFs::settle`].
     pub(crate) fn settle_names(&self, directory: Ino, flags: Flags) -> Result<(), Error> {
-        match flags.contains(Flags::DIR_SYNC) {
+        let is_of_all = self.volume().writing()?.synchronous >= Synchronous::Names;
+        match flags.contains(Flags::DIR_SYNC) || is_of_all {
             true => self.settle(directory, flags.with(Flags::SYNC)),
             false => self.settle(directory, flags),
         }

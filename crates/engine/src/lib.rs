@@ -53,7 +53,7 @@ pub use ondisk::{
     Timestamp,
 };
 pub use recovery::{Error as RecoveryError, ReplayReport as RecoveryReport};
-pub use sb::{Acting, Atime, BlockClaimant, Clock, OnError, Stopped};
+pub use sb::{Acting, Atime, BlockClaimant, Clock, OnError, Stopped, Synchronous};
 pub use variants::{
     DirReserve, GroupLock, GroupScan, InodeLookup, LogUpdate, LogUse, OrphanForm, Preallocation,
     StreamGoal, VariantError, Variants,

@@ -16,7 +16,9 @@ use crate::icache::MountedFs;
 use crate::limits;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::reap;
-use crate::sb::{self, Atime, Choices, Clock, OnError, Reserve, Volume, Writing, Zones};
+use crate::sb::{
+    self, Atime, Choices, Clock, OnError, Reserve, Synchronous, Volume, Writing, Zones,
+};
 use crate::variants::{OrphanForm, Variants};
 
 mod fast_commits;
@@ -89,6 +91,11 @@ pub struct OpenOptions {
     /// When reading changes times of last access; only where the file system is opened for writing, as all that
     /// follows.
     pub atime: Atime,
+    /// Whether reading a directory changes its time of access, as `atime` says; else only reading files and links does
+    /// (`nodiratime`).
+    pub directory_atime: bool,
+    /// Which changes are durable when they return.
+    pub synchronous: Synchronous,
     /// Keep times of access in memory until the inode changes otherwise, a sync, or the end (`lazytime`). A crash
     /// loses them, and nothing else.
     pub lazytime: bool,
@@ -140,6 +147,8 @@ impl Default for OpenOptions {
             cache_bytes: limits::CACHE_BYTES,
             time: None,
             atime: Atime::default(),
+            directory_atime: true,
+            synchronous: Synchronous::default(),
             lazytime: false,
             as_root: true,
             errors: None,
@@ -320,6 +329,8 @@ fn raise(
             .bsd_groups
             .unwrap_or(by_default(mount_options::BSD_GROUPS)),
         atime: options.atime,
+        directory_atime: options.directory_atime,
+        synchronous: options.synchronous,
         lazytime: options.lazytime,
         variants: options.variants,
         group_bytes: options.group_bytes,

@@ -90,6 +90,10 @@ pub(crate) struct Writing {
     pub(crate) clock: Clock,
     /// Which reads change times of access.
     pub(crate) atime: Atime,
+    /// Whether reading a directory changes its time of access at all.
+    pub(crate) directory_atime: bool,
+    /// Which changes are durable when they return, whatever flags an inode has.
+    pub(crate) synchronous: Synchronous,
     /// Whether times of access wait in memory for the inode's next change, a sync, or the end.
     pub(crate) lazytime: bool,
     /// Held to move a directory to another parent.
@@ -132,6 +136,18 @@ pub enum Atime {
     Never,
 }
 
+/// Which changes are durable when the call that made them returns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum Synchronous {
+    /// Those of files and directories whose flags ask for it (`chattr +S`, `+D`).
+    #[default]
+    Flagged,
+    /// Also all changes of names (`dirsync`).
+    Names,
+    /// All changes, except times of access (`sync`).
+    All,
+}
+
 impl Writing {
     pub(crate) fn new(
         geometry: &Geometry,
@@ -153,6 +169,8 @@ impl Writing {
             bsd_groups: choices.bsd_groups,
             clock,
             atime: choices.atime,
+            directory_atime: choices.directory_atime,
+            synchronous: choices.synchronous,
             lazytime: choices.lazytime,
             renames: Mutex::new(Rank::Rename, ()),
             gate: Gate::new(),
@@ -187,6 +205,8 @@ pub(crate) struct Choices {
     pub(crate) discard: bool,
     pub(crate) bsd_groups: bool,
     pub(crate) atime: Atime,
+    pub(crate) directory_atime: bool,
+    pub(crate) synchronous: Synchronous,
     pub(crate) lazytime: bool,
     /// Which forms of the fsync log.
     pub(crate) variants: Variants,

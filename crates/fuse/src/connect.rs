@@ -96,6 +96,13 @@ pub struct Access {
     pub no_exec: bool,
     /// Times of access are not kept.
     pub no_atime: bool,
+    /// Those of directories are not.
+    pub no_directory_atime: bool,
+    /// The list of mounts shows that all changes are synchronous (which [`lanefs::MountOptions::synchronous`] makes
+    /// them), and the kernel asks for an fsync after each write.
+    pub synchronous: bool,
+    /// The list of mounts shows that changes of names are.
+    pub synchronous_names: bool,
 }
 
 /// Whether the kernel is to have a block device for the mount: only then sync(1) reaches the server, and umount(8)
@@ -237,6 +244,9 @@ fn mount_device(
         (access.no_suid, MountFlags::NOSUID),
         (access.no_exec, MountFlags::NOEXEC),
         (access.no_atime, MountFlags::NOATIME),
+        (access.no_directory_atime, MountFlags::NODIRATIME),
+        (access.synchronous, MountFlags::SYNCHRONOUS),
+        (access.synchronous_names, MountFlags::DIRSYNC),
     ] {
         flags.set(flag, is_set);
     }
@@ -268,6 +278,8 @@ fn by_program(source: &str, directory: &Path, access: &Access) -> Result<OwnedFd
         (access.read_only, ",ro"),
         (access.no_exec, ",noexec"),
         (access.no_atime, ",noatime"),
+        (access.synchronous, ",sync"),
+        (access.synchronous_names, ",dirsync"),
     ] {
         if is_set {
             options += option;

@@ -177,7 +177,7 @@ pub use engine::{
     Fs as InodeFs, Generation, GroupLock, GroupScan, Ino, InodeLookup, InodeRef, LogUpdate, LogUse,
     Mapping, Metadata, NewInode, OnError, OpenOptions as MountOptions, OrphanForm, Preallocation,
     RenameFlag, ReplayPolicy, SetAttributes, SetTime, StatFs, Stopped, StreamGoal, Superblock,
-    Timestamp, VariantError, Variants, Xattr, XattrFlag,
+    Synchronous, Timestamp, VariantError, Variants, Xattr, XattrFlag,
 };
 pub use error::Error;
 pub use file::{File, OpenOptions};

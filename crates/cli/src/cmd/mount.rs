@@ -68,7 +68,8 @@ const STOPPED: u8 = b'!';
   bsdgroups, sysvgroups
                        new files belong to their directory's group, or to their maker's
                        (default: as the superblock says)
-  noatime, relatime, strictatime, lazytime, nosuid, nodev, noexec, sb=KIB
+  sync, dirsync        changes, or changes of names, are durable when they return
+  noatime, relatime, strictatime, nodiratime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
   threads=N            how many requests are answered at once
   inode_cache=SIZE, metadata_cache=SIZE, live_cache=SIZE (default 32M each),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fuse::{Access, BlockDevice};
-use lanefs::{Atime, DataMode, MountOptions, ReplayPolicy, Variants};
+use lanefs::{Atime, DataMode, MountOptions, ReplayPolicy, Synchronous, Variants};
 
 use crate::args::parse_size;
 use crate::failure::Failure;
@@ -23,7 +23,6 @@ const INODE_BYTES: usize = 1024;
 const WITHOUT_EFFECT: &[&str] = &[
     "defaults",
     "rw",
-    "async",
     "auto",
     "noauto",
     "user",
@@ -36,6 +35,11 @@ const WITHOUT_EFFECT: &[&str] = &[
     "group",
     "loop",
     "norelatime",
+    "nostrictatime",
+    "silent",
+    "loud",
+    "nomand",
+    "noiversion",
 ];
 
 /// All other options, for a word that is none of them.
@@ -72,6 +76,11 @@ const OPTIONS: &[&str] = &[
     "relatime",
     "atime",
     "strictatime",
+    "diratime",
+    "nodiratime",
+    "sync",
+    "async",
+    "dirsync",
     "lazytime",
     "nolazytime",
     "metadata_cache",
@@ -79,6 +88,13 @@ const OPTIONS: &[&str] = &[
     "group_cache",
     "inode_cache",
     "staged_cache",
+];
+/// What other programs call an option of ours.
+const OTHER_WORDS: &[(&str, &str)] = &[
+    ("readonly", "ro"),
+    ("read-only", "ro"),
+    ("allow_root", "allow_other"),
+    ("nosync", "async"),
 ];
 /// The most letters that differ between an unknown option and one that is suggested for it.
 const DIFFERENCES_MAX: usize = 2;
@@ -123,6 +139,15 @@ impl Settings {
         }
         // A mount that lets others in also checks their permissions.
         settings.access.default_permissions |= settings.access.allow_other;
+        settings.open.directory_atime = !settings.access.no_directory_atime;
+        settings.open.synchronous = match (
+            settings.access.synchronous,
+            settings.access.synchronous_names,
+        ) {
+            (true, _) => Synchronous::All,
+            (false, true) => Synchronous::Names,
+            (false, false) => Synchronous::Flagged,
+        };
         Ok(settings)
     }
 
@@ -138,9 +163,12 @@ impl Settings {
             "noexec" | "exec" => &mut self.access.no_exec,
             "allow_other" => &mut self.access.allow_other,
             "default_permissions" => &mut self.access.default_permissions,
+            "nodiratime" | "diratime" => &mut self.access.no_directory_atime,
+            "sync" | "async" => &mut self.access.synchronous,
+            "dirsync" => &mut self.access.synchronous_names,
             _ => return self.take_other(name, value),
         };
-        *flag = !matches!(name, "rw" | "suid" | "dev" | "exec");
+        *flag = !matches!(name, "rw" | "suid" | "dev" | "exec" | "diratime" | "async");
         no_value(name, value)
     }
 
@@ -202,7 +230,12 @@ impl Settings {
             "relatime" | "atime" => self.open.atime = Atime::Relative,
             "strictatime" => self.open.atime = Atime::Always,
             "lazytime" | "nolazytime" => self.open.lazytime = name == "lazytime",
-            known if WITHOUT_EFFECT.contains(&known) || known.starts_with("x-") => return Ok(()),
+            known if WITHOUT_EFFECT.contains(&known) || is_for_others(known) => return Ok(()),
+            "remount" => {
+                let message =
+                    "remount: a mount can't change its options; unmount it, and mount it anew";
+                return Err(wrong(message));
+            }
             _ => return Err(unknown(name)),
         }
         no_value(name, value)
@@ -240,7 +273,15 @@ impl Settings {
     }
 }
 
+/// Whether an option is a comment for other programs (`x-systemd.automount`, `X-mount.mkdir`).
+fn is_for_others(name: &str) -> bool {
+    name.starts_with("x-") || name.starts_with("X-")
+}
+
 fn unknown(name: &str) -> Failure {
+    if let Some((_, ours)) = OTHER_WORDS.iter().find(|(others, _)| *others == name) {
+        return wrong(format!("unknown option `{name}`: did you mean `{ours}`?"));
+    }
     let mechanisms = Variants::choices().map(|(name, _)| name);
     let known = OPTIONS.iter().chain(WITHOUT_EFFECT).copied();
     let nearest = known
@@ -255,18 +296,25 @@ fn unknown(name: &str) -> Failure {
     }
 }
 
-/// How many letters one word must gain, lose or change to become another (Levenshtein).
+/// How many letters one word must gain, lose, change or exchange with their neighbours to become another (the optimal
+/// string alignment).
 fn differences(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut before = vec![0; other.len() + 1];
     let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (number, letter) in (1..).zip(one.chars()) {
-        let mut corner = row[0];
-        row[0] = number;
+    for (at, letter) in one.iter().enumerate() {
+        let mut next = vec![at + 1];
         for (column, candidate) in other.iter().enumerate() {
-            let changed = corner + usize::from(letter != *candidate);
-            corner = row[column + 1];
-            row[column + 1] = changed.min(row[column] + 1).min(corner + 1);
+            let changed = row[column] + usize::from(letter != candidate);
+            let mut least = changed.min(row[column + 1] + 1).min(next[column] + 1);
+            let is_exchange =
+                at > 0 && column > 0 && one[at - 1] == *candidate && other[column - 1] == *letter;
+            if is_exchange {
+                least = least.min(before[column - 1] + 1);
+            }
+            next.push(least);
         }
+        before = std::mem::replace(&mut row, next);
     }
     row[other.len()]
 }
@@ -331,6 +379,12 @@ mod tests {
             ("commmit=9", "commit"),
             ("orfan=list", "orphan"),
             ("no_fail", "nofail"),
+            ("nodirtime", "nodiratime"),
+            ("dirsnyc", "dirsync"),
+            ("aysnc", "async"),
+            ("nosync", "async"),
+            ("default_permission", "default_permissions"),
+            ("readonly", "ro"),
         ] {
             let failure = Settings::parse([given]).err().unwrap();
             let expected = format!("did you mean `{nearest}`?");
@@ -362,6 +416,12 @@ mod tests {
         assert_eq!(settings.open.variants.orphan, lanefs::OrphanForm::List);
         assert_eq!(settings.open.discard, Some(true));
         assert!(!Settings::parse(["ro,rw"]).unwrap().access.read_only);
+        let synchronous = |list| Settings::parse([list]).unwrap().open.synchronous;
+        assert_eq!(synchronous("sync,async"), Synchronous::Flagged);
+        assert_eq!(synchronous("dirsync,sync"), Synchronous::All);
+        assert_eq!(synchronous("sync,dirsync,async"), Synchronous::Names);
+        let reading = |list| Settings::parse([list]).unwrap().open.directory_atime;
+        assert!(!reading("nodiratime") && reading("nodiratime,diratime,X-mount.mkdir=0755"));
         for wrong in [
             "frobnicate",
             "errors=never",
@@ -373,6 +433,8 @@ mod tests {
             "errors=ignore",
             "data=journal",
             "orphan=none",
+            "remount",
+            "sync=1",
         ] {
             let failure = Settings::parse([wrong]).err().unwrap();
             let name = wrong.split('=').next().unwrap();

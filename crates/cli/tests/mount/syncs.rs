@@ -123,3 +123,98 @@ fn what_a_synchronous_handle_allocates_or_copies_is_in_the_image() {
         testkit::e2fsck(&path);
     }
 }
+
+/// What a crash leaves of names and contents directly after calls that returned: with each option, and without.
+#[test]
+fn sync_makes_all_changes_durable_and_dirsync_those_of_names() {
+    if !can_mount() {
+        return;
+    }
+    for (option, names, contents) in [
+        ("sync", true, true),
+        ("dirsync", true, false),
+        ("async", false, false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = image(folder.path(), "image", 64 << 20, &["-J", "size=8"]);
+        let served = Served::start(&path, &format!("commit=300,{option}"));
+        let list = fs::read_to_string("/proc/self/mounts").unwrap();
+        let place = served.path().to_str().unwrap();
+        let line = list.lines().find(|line| line.contains(place)).unwrap();
+        let shown = line.split(' ').nth(3).unwrap();
+        assert_eq!(shown.split(',').any(|word| word == option), names, "{line}");
+        let at = |name: &str| served.path().join(name);
+        let crash = |what: &str, expected: bool, is_there: &dyn Fn(&Path) -> bool| {
+            // Where nothing is promised, one look shows that the others mean something.
+            if option == "async" && what != "write" {
+                return;
+            }
+            crashed(&path, |root| {
+                assert_eq!(is_there(root), expected, "{option}: {what}");
+            });
+        };
+        fs::create_dir(at("d")).unwrap();
+        crash("mkdir", names, &|root| root.join("d").exists());
+        let file = File::create(at("d/f")).unwrap();
+        crash("create", names, &|root| root.join("d/f").exists());
+        file.set_len(0).unwrap();
+        (&file).write_all(&[5; 5000]).unwrap();
+        let len = |root: &Path, name: &str| fs::metadata(root.join(name)).map_or(0, |of| of.len());
+        crash("write", contents, &|root| len(root, "d/f") == 5000);
+        // Before what makes the write durable too.
+        file.set_len(100).unwrap();
+        crash("truncate", contents, &|root| len(root, "d/f") == 100);
+        fs::rename(at("d/f"), at("g")).unwrap();
+        crash("rename", names, &|root| root.join("g").exists());
+        fs::hard_link(at("g"), at("d/link")).unwrap();
+        crash("link", names, &|root| root.join("d/link").exists());
+        std::os::unix::fs::symlink("g", at("symlink")).unwrap();
+        crash("symlink", names, &|root| root.join("symlink").is_symlink());
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o604);
+        fs::set_permissions(at("g"), mode).unwrap();
+        let mode = |root: &Path| {
+            let metadata = fs::metadata(root.join("g"));
+            metadata.map_or(0, |of| std::os::unix::fs::MetadataExt::mode(&of) & 0o7777)
+        };
+        crash("chmod", contents, &|root| mode(root) == 0o604);
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(at("g"), "user.a", b"v", flags).unwrap();
+        crash("setxattr", contents, &|root| {
+            rustix::fs::getxattr(root.join("g"), "user.a", &mut [0_u8; 8][..]) == Ok(1)
+        });
+        fs::remove_file(at("d/link")).unwrap();
+        crash("unlink", names, &|root| {
+            root.join("d").exists() && !root.join("d/link").exists()
+        });
+        fs::remove_dir(at("d")).unwrap();
+        crash("rmdir", names, &|root| {
+            root.join("g").exists() && !root.join("d").exists()
+        });
+        drop(file);
+        served.unmount();
+        testkit::e2fsck(&path);
+    }
+}
+
+#[test]
+fn nodiratime_leaves_times_of_access_of_directories_alone() {
+    if !can_mount() {
+        return;
+    }
+    for (options, changes) in [("strictatime", true), ("strictatime,nodiratime", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = image(folder.path(), "image", 64 << 20, &[]);
+        let served = Served::start(&path, options);
+        let dir = served.path().join("d");
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("f"), "contents").unwrap();
+        let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
+        let times = fs::FileTimes::new().set_accessed(long_ago);
+        File::open(&dir).unwrap().set_times(times).unwrap();
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        served.unmount();
+        let mounted = testkit::KernelMount::read_only(&path).unwrap();
+        let accessed = fs::metadata(mounted.path().join("d")).unwrap().accessed();
+        assert_eq!(accessed.unwrap() != long_ago, changes, "{options}");
+    }
+}
