@@ -41,6 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "cli",
         &["lanefs", "fuse", "bench", "ondisk", "device", "sync"],
     ),
+    ("pages", &["cli"]),
     ("xtask", &[]),
     ("testkit", &[]),
     (

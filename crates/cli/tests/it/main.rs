@@ -11,6 +11,7 @@ mod copy_modes;
 mod damaged;
 mod disks;
 mod epoch;
+mod examples;
 mod extract;
 mod fixture;
 mod frag;

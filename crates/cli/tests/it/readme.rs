@@ -22,7 +22,7 @@ fn readme() -> String {
 }
 
 /// Runs a line as the reader's shell does, with our program first on the path.
-fn shell(folder: &Path, line: &str) -> Output {
+pub fn shell(folder: &Path, line: &str) -> Output {
     let program = Path::new(lanefs().get_program()).to_owned();
     let path = format!(
         "{}:/usr/bin:/bin:/usr/sbin:/sbin",

@@ -1,0 +1,33 @@
+//! The `lanefs` command: the only crate that prints, shows progress or draws. This is a library so that the man pages,
+//! the completions and the tests of the examples are made from the same definition as the program.
+//!
+//! Each command is one file under `cmd`. It gets a [`Context`](context::Context) that knows where output goes and
+//! gives back a [`Failure`](failure::Failure) that says what went wrong, where, and what to do. Results go to standard
+//! output, everything else to standard error. Exit status: 0 done, 1 failed, 2 usage, 130 interrupted, and 141 when
+//! the reader of our output went away, as for any program that ends by SIGPIPE.
+
+mod advice;
+mod args;
+mod change;
+mod cmd;
+mod context;
+mod epoch;
+pub mod examples;
+mod failure;
+mod format;
+mod glob;
+mod images;
+mod interrupt;
+mod json;
+mod mount_call;
+mod mount_state;
+mod open;
+mod preload;
+mod program;
+mod progress;
+mod raw;
+mod table;
+mod target;
+mod words;
+
+pub use program::{command, run};

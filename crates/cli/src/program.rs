@@ -1,0 +1,91 @@
+//! From the words of the command line to the exit status.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::{advice, cmd, context, mount_call};
+
+/// Build, read, edit, mount and check ext4 images, without root and without the kernel.
+#[derive(Parser)]
+#[command(
+    name = "lanefs",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    after_help = "IMAGE is a file or block device. IMAGE:PATH splits at the first `:/`; `IMAGE /path` works too.\n\
+                  Exit status: 0 done, 1 failed, 2 usage, 130 interrupted."
+)]
+struct Arguments {
+    #[command(flatten)]
+    output: context::OutputArgs,
+    #[command(subcommand)]
+    command: cmd::Command,
+}
+
+/// `-:/PATH`, standard input at a path of the image, as what no parser takes for an option.
+fn stdin_at(argument: OsString) -> OsString {
+    match argument.as_bytes().strip_prefix(b"-:/") {
+        Some(path) => [OsStr::new("/dev/stdin:/"), OsStr::from_bytes(path)]
+            .into_iter()
+            .collect(),
+        None => argument,
+    }
+}
+
+/// Names under which the program is `lanefs check`: what fsck(8) and systemd run for a line of fstab.
+const FSCK_NAMES: [&str; 2] = ["fsck.lanefs", "fsck.fuse.lanefs"];
+/// The exit status of fsck(8) for a command that can't be understood.
+const FSCK_USAGE: u8 = 16;
+
+fn is_fsck(program: &OsStr) -> bool {
+    let name = std::path::Path::new(program).file_name();
+    FSCK_NAMES.iter().any(|fsck| name == Some(OsStr::new(fsck)))
+}
+
+/// The command line, or the exit status of one that can't be understood (or that only asks for help).
+fn parse() -> Result<Arguments, ExitCode> {
+    let mut words: Vec<OsString> = std::env::args_os().map(stdin_at).collect();
+    let is_fsck = words.first().is_some_and(|program| is_fsck(program));
+    if is_fsck {
+        words.insert(1, "check".into());
+    }
+    let is_command = |word: &OsStr| Arguments::command().find_subcommand(word).is_some();
+    if let Some(mount) = mount_call::words(&words, is_command) {
+        words = mount;
+    }
+    Arguments::try_parse_from(words).map_err(|error| {
+        // Standard error may be gone; the status is left.
+        let _ = error.print();
+        match error.exit_code() {
+            0 => ExitCode::SUCCESS,
+            _ if is_fsck => ExitCode::from(FSCK_USAGE),
+            status => ExitCode::from(u8::try_from(status).unwrap_or(1)),
+        }
+    })
+}
+
+/// The definition of the command line.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// Runs the command that the words of this process are, and gives its exit status.
+pub fn run() -> ExitCode {
+    let arguments = match parse() {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
+    };
+    let context = context::Context::new(&arguments.output);
+    match arguments.command.run(&context) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let status = failure.report(&context);
+            advice::after_failure(&context);
+            status
+        }
+    }
+}
