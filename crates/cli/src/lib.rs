@@ -26,6 +26,7 @@ mod preload;
 mod program;
 mod progress;
 mod raw;
+mod suggestions;
 mod table;
 mod target;
 mod words;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::{advice, cmd, context, mount_call};
+use crate::{advice, cmd, context, mount_call, suggestions};
 
 /// Build, read, edit, mount and check ext4 images, without root and without the kernel.
 #[derive(Parser)]
@@ -58,6 +58,7 @@ fn parse() -> Result<Arguments, ExitCode> {
         words = mount;
     }
     Arguments::try_parse_from(words).map_err(|error| {
+        let error = suggestions::sharpened(error);
         // Standard error may be gone; the status is left.
         let _ = error.print();
         match error.exit_code() {

@@ -16,7 +16,7 @@ use crate::args::ImageArgs;
 use crate::change::{Change, Editing, with_image, with_image_atomically};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::words;
+use crate::{suggestions, words};
 
 const AFTER: &str = "Words are quoted as in sh; # begins a comment. Nothing is expanded. Paths are the image's, those \
     that cp copies are the host's.\nExample: printf 'mkdir -p /etc/app\\ncp app.conf /etc/app/\\n' | \
@@ -155,7 +155,11 @@ fn parse(line: &[u8]) -> Result<Option<Command>, Failure> {
         Err(error) => {
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
-            Err(Failure::new(first.trim_start_matches("error: ")))
+            let failure = Failure::new(first.trim_start_matches("error: "));
+            Err(match suggestions::for_script(error) {
+                Some(hint) => failure.hint(hint),
+                None => failure,
+            })
         }
     }
 }

@@ -24,5 +24,6 @@ mod preload;
 mod read;
 mod readme;
 mod status;
+mod suggestions;
 mod tune;
 mod unchanged;
