@@ -497,12 +497,7 @@ pub(super) fn is_image_name(path: &[u8]) -> bool {
         return true;
     }
     let first = parts.next().unwrap_or_default();
-    let stem = first.strip_prefix(b"sha256:").unwrap_or(first);
-    let digits = stem
-        .iter()
-        .take_while(|byte| byte.is_ascii_hexdigit())
-        .count();
-    let names: [&[u8]; 7] = [
+    let names: [&[u8]; 6] = [
         b"",
         b"oci-layout",
         b"index.json",
@@ -510,7 +505,14 @@ pub(super) fn is_image_name(path: &[u8]) -> bool {
         b"repositories",
         // As Jib names it.
         b"config.json",
-        b"blobs",
     ];
-    names.contains(&first) || digits == 64
+    names.contains(&first) || is_blob_name(path)
+}
+
+/// Whether `path` is one that only images have: a blob of a layout, or what docker-save names by its digest.
+pub(super) fn is_blob_name(path: &[u8]) -> bool {
+    let first = path.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let stem = first.strip_prefix(b"sha256:").unwrap_or(first);
+    let digits = stem.iter().take_while(|byte| byte.is_ascii_hexdigit());
+    first == b"blobs" || digits.count() == 64
 }

@@ -8,6 +8,7 @@ mod blobs;
 mod digest;
 mod directory;
 mod documents;
+mod lenient;
 mod members;
 mod platform;
 mod recognize;

@@ -87,7 +87,7 @@ fn archives_of_skopeo_and_umoci_are_read_through_a_pipe() {
 }
 
 /// The members of a docker-save archive of the one layer `in`, its `manifest.json` last.
-fn docker_save() -> Vec<(String, u8, Vec<u8>)> {
+pub fn docker_save() -> Vec<(String, u8, Vec<u8>)> {
     let layer = layer_with("in");
     let config = config_of(&[&layer]);
     let list = saved_list("conf", &["base.tar"]);
@@ -98,76 +98,11 @@ fn docker_save() -> Vec<(String, u8, Vec<u8>)> {
     ]
 }
 
-fn archive(members: &[(String, u8, Vec<u8>)]) -> Vec<u8> {
+pub fn archive(members: &[(String, u8, Vec<u8>)]) -> Vec<u8> {
     let members = members
         .iter()
         .map(|(name, kind, data)| (&**name, *kind, &**data));
     tar_of(&members.collect::<Vec<_>>())
-}
-
-#[test]
-fn what_only_looks_like_an_image_is_a_plain_archive_in_every_form() {
-    let layer = layer_with("in");
-    let object = br#"{ "name": "an app" }"#.to_vec();
-    let absent = saved_list("not/there.json", &["nor/this.tar"]).into_bytes();
-    let index = json!({ "schemaVersion": 2, "manifests": [] })
-        .to_string()
-        .into_bytes();
-    let text = |name: &str, data: &[u8]| (name.to_string(), b'0', data.to_vec());
-    for (members, expected) in [
-        (
-            vec![
-                text("index.html", b"<html>"),
-                text("manifest.json", &object),
-                text("index.json", b"{}"),
-            ],
-            "index.html index.json manifest.json",
-        ),
-        (
-            vec![text("manifest.json", &absent), text("bin", b"x")],
-            "bin manifest.json",
-        ),
-        (
-            vec![text("index.json", &index), text("etc", b"x")],
-            "etc index.json",
-        ),
-        (
-            vec![text("a.tar", &layer), text("b.tgz", &gzip(&layer))],
-            "a.tar b.tgz",
-        ),
-        (
-            vec![text("oci-layout", b"{}"), text("x", b"x")],
-            "oci-layout x",
-        ),
-        (
-            vec![
-                text("app/manifest.json", &saved_list("a", &["b"]).into_bytes()),
-                text("a", b""),
-                text("b", b""),
-            ],
-            "a app b",
-        ),
-        (
-            vec![
-                ("manifest.json".into(), b'2', b"x".to_vec()),
-                text("x", b"x"),
-            ],
-            "manifest.json x",
-        ),
-        (
-            vec![("manifest.json".into(), b'5', vec![]), text("x", b"x")],
-            "manifest.json x",
-        ),
-        (
-            vec![
-                ("null".into(), b'3', vec![]),
-                text("manifest.json", &object),
-            ],
-            "manifest.json null",
-        ),
-    ] {
-        assert_eq!(built_from(&archive(&members)).as_deref(), Ok(expected));
-    }
 }
 
 #[test]

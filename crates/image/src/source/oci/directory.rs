@@ -9,9 +9,9 @@ use super::super::apply::is_image_name;
 use super::super::error::SourceError;
 use super::super::limits;
 use super::blobs::{Blob, Blobs};
-use super::documents::OLD_SAVE;
+use super::documents::{OLD_SAVE, looks_like_index};
 use super::members::Member;
-use super::recognize::is_image;
+use super::recognize::{Texts, is_image};
 
 /// The image in directory `path`, if it is one. A path that ends in `/.` is always a plain directory.
 ///
@@ -38,12 +38,17 @@ pub(in super::super) fn in_directory(path: &Path) -> Result<Option<Blobs>, Sourc
         Ok(None) => None,
         Err(_) => Some(Member::Other),
     };
-    let manifest = blobs.open("manifest.json").ok().flatten();
-    let manifest = manifest.and_then(|blob| start_of(&blob));
-    if has("oci-layout")
-        || has("index.json") && has("blobs")
-        || is_image(find, manifest.as_deref(), true)
-    {
+    let start = |name: &str| {
+        let blob = blobs.open(name).ok().flatten();
+        blob.and_then(|blob| start_of(&blob))
+    };
+    let (manifest, index) = (start("manifest.json"), start("index.json"));
+    let texts = Texts {
+        manifest: manifest.as_deref(),
+        index: index.as_deref(),
+    };
+    let indexed = index.as_deref().is_some_and(looks_like_index);
+    if has("oci-layout") || has("blobs") && indexed || is_image(find, &texts, true) {
         return Ok(Some(blobs));
     }
     if !has("manifest.json") && !has("index.json") && is_old_save(path) {

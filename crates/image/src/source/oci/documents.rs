@@ -13,6 +13,7 @@ use super::super::error::SourceError;
 use super::super::limits;
 use super::blobs::Blobs;
 use super::digest::Digest;
+use super::lenient;
 use super::platform::Platform;
 
 /// A list of at most `MAX` items; `null` is the empty list.
@@ -136,9 +137,6 @@ impl Config {
 pub(super) const OLD_SAVE: &str = "this was saved by Docker before 1.10 and has no manifest.json: save it again \
      with a newer Docker (docker load, then docker save)";
 
-/// Bytes at the start of a `manifest.json` that show whose it is.
-const HEAD: usize = 4096;
-
 impl SavedImages {
     /// The names of all configurations and layers.
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
@@ -151,6 +149,7 @@ impl SavedImages {
 /// The images that the text of a `manifest.json` lists; `None` when it is not a list: other programs have a file of
 /// this name, too.
 pub(super) fn saved_images(text: &[u8]) -> Result<Option<SavedImages>, String> {
+    let text = &*lenient::text(text);
     if !text.trim_ascii_start().starts_with(b"[") {
         return Ok(None);
     }
@@ -162,11 +161,29 @@ pub(super) fn saved_images(text: &[u8]) -> Result<Option<SavedImages>, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Whether the text of a `manifest.json` that can't be understood is nevertheless one of docker-save.
-pub(super) fn looks_saved(text: &[u8]) -> bool {
-    let head = &text[..text.len().min(HEAD)];
-    let has = |key: &[u8]| head.windows(key.len()).any(|part| part == key);
-    has(b"\"Config\"") && (has(b"\"Layers\"") || has(b"\"RepoTags\""))
+/// Whether the text of a `manifest.json` that can't be understood is nevertheless one of docker-save: it names a file
+/// that `has` knows as a configuration or layer, or is damaged and has docker-save's keys. Another program's list is
+/// whole, and has no such names.
+pub(super) fn looks_saved(text: &[u8], mut has: impl FnMut(&str) -> bool) -> bool {
+    let text = &*lenient::text(text);
+    let is = |key: &[u8], keys: &[&str]| keys.iter().any(|known| known.as_bytes() == key);
+    let mut keys = false;
+    for (key, value) in lenient::Members::of(text) {
+        keys |= is(key, &["Config", "Layers", "RepoTags"]);
+        // Go reads keys whatever their case.
+        let names = value.filter(|_| is(&key.to_ascii_lowercase(), &["config", "layers"]));
+        if names.is_some_and(|name| has(&name)) {
+            return true;
+        }
+    }
+    keys && !lenient::is_whole(text)
+}
+
+/// Whether the text of an `index.json` is one of an image: another program's has no `manifests`.
+pub(super) fn looks_like_index(text: &[u8]) -> bool {
+    let text = &*lenient::text(text);
+    text.trim_ascii_start().starts_with(b"{")
+        && lenient::Members::of(text).any(|(key, _)| key == b"manifests")
 }
 
 /// The images of `manifest.json`, if there is one that lists images.
@@ -176,5 +193,10 @@ pub(super) fn saved(blobs: &Blobs) -> Result<Option<SavedImages>, SourceError> {
     };
     let text = blobs.text(&blob, "manifest.json")?;
     let images = saved_images(&text);
-    images.map_err(|error| blobs.wrong(format!("`manifest.json` can't be understood: {error}")))
+    images.map_err(|error| {
+        blobs.wrong(format!(
+            "`manifest.json` can't be understood: {error}; if it is another program's file, unpack the archive and \
+             build from DIRECTORY/."
+        ))
+    })
 }

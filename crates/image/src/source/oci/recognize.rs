@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 
 use sync::Arc;
 
-use super::super::apply::{Apply, clean, is_image_name};
+use super::super::apply::{Apply, clean, is_blob_name, is_image_name};
 use super::super::archive;
 use super::super::error::SourceError;
 use super::super::limits;
@@ -97,6 +97,8 @@ pub(in super::super) struct Recognizer<'a, 'l> {
     other_bytes: u64,
     /// A name is not one that OCI or docker-save gives to its files.
     foreign: bool,
+    /// A name is one that only they give to their files.
+    has_blobs: bool,
     /// `manifest.json`, `index.json` and `oci-layout` came.
     deciding: [bool; 3],
     /// The text of `manifest.json`, at most one byte more than a document may have; absent where it can be read later.
@@ -125,6 +127,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
             others: 0,
             other_bytes: 0,
             foreign: false,
+            has_blobs: false,
             deciding: [false; 3],
             manifest: None,
             current: Current::default(),
@@ -184,7 +187,11 @@ impl<'a, 'l> Recognizer<'a, 'l> {
                 false => Ok(None),
             };
         }
-        let manifest = match (members.find("manifest.json"), self.manifest.take()) {
+        let mut manifest = self.manifest.take();
+        let mut text = |name: &str| match (
+            members.find(name),
+            manifest.take_if(|_| name == "manifest.json"),
+        ) {
             (Some(Member::File(..)), Some(text)) => Some(text),
             (Some(Member::File(at, len)), None) => {
                 let mut text = vec![0; len.min(limits::JSON + 1) as usize];
@@ -197,7 +204,12 @@ impl<'a, 'l> Recognizer<'a, 'l> {
             }
             _ => None,
         };
-        if !is_image(|name| members.find(name), manifest.as_deref(), self.foreign) {
+        let (manifest, index) = (text("manifest.json"), text("index.json"));
+        let texts = Texts {
+            manifest: manifest.as_deref(),
+            index: index.as_deref(),
+        };
+        if !is_image(|name| members.find(name), &texts, self.is_foreign()) {
             return Ok(None);
         }
         let file = match (file, self.spool.take()) {
@@ -222,7 +234,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
                 let mut files = image.layers.0.iter().chain([&image.config]);
                 files.all(|name| apply.holds(name.as_bytes()))
             }),
-            Err(_) => documents::looks_saved(text),
+            Err(_) => documents::looks_saved(text, |name| apply.holds(name.as_bytes())),
         };
         let layout = self.deciding[1] && self.deciding[2];
         let layout =
@@ -261,10 +273,16 @@ impl<'a, 'l> Recognizer<'a, 'l> {
         }
     }
 
+    /// Whether the names alone do not show that this is an image.
+    fn is_foreign(&self) -> bool {
+        self.foreign || !self.has_blobs
+    }
+
     /// Why no image has `entry`.
     fn judge(&mut self, path: &[u8], entry: &Entry) -> Option<&'static str> {
         let named = is_image_name(path);
         self.foreign |= !named;
+        self.has_blobs |= is_blob_name(path);
         let (mut bytes, mut size) = (0, 0);
         match &entry.what {
             What::Special(..) => return Some("no image has a device or fifo"),
@@ -404,7 +422,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
         };
         match spool.write(bytes) {
             Ok(()) => Ok(()),
-            Err(problem) if self.state == State::Image || !self.foreign => {
+            Err(problem) if self.state == State::Image || !self.is_foreign() => {
                 Err(Stop::Error(self.wrong(format!(
                     "it is a container image, whose blobs are read out of order: {problem}"
                 ))))
@@ -524,23 +542,35 @@ fn is_of_an_image(bytes: &[u8]) -> bool {
         || Compression::of(bytes) != Ok(Compression::None)
 }
 
-/// Whether an archive or directory is an image: `find` looks for a name in it, `manifest` is how its `manifest.json`
-/// begins, and some name in it is `foreign` to images. Another program's `manifest.json` has such names beside it, and
-/// lists nothing that is there.
+/// How the documents of an archive or directory begin, where they can be read.
+pub(super) struct Texts<'t> {
+    pub(super) manifest: Option<&'t [u8]>,
+    pub(super) index: Option<&'t [u8]>,
+}
+
+/// Whether an archive or directory is an image: `find` looks for a name in it, and `foreign` means that its names are
+/// not only those of images. Other programs have files with the names of `texts`, too: their `index.json` has no
+/// manifests, and their `manifest.json` lists nothing that is there.
 pub(super) fn is_image(
     mut find: impl FnMut(&str) -> Option<Member>,
-    manifest: Option<&[u8]>,
+    texts: &Texts<'_>,
     foreign: bool,
 ) -> bool {
     let mut has_file = |name| matches!(find(name), Some(Member::File(..)));
-    if has_file("index.json") && (!foreign || has_file("oci-layout")) {
-        return true;
+    if has_file("index.json") {
+        let is_index = || texts.index.is_none_or(documents::looks_like_index);
+        if has_file("oci-layout") || !foreign && is_index() {
+            return true;
+        }
     }
-    let Some(text) = manifest else { return false };
+    let Some(text) = texts.manifest else {
+        return false;
+    };
+    let mut has = |name: &str| find(name).is_some();
     match documents::saved_images(text) {
-        Ok(Some(images)) => !foreign || images.names().any(|name| find(name).is_some()),
+        Ok(Some(images)) => !foreign || images.names().any(|name| has(name)),
         Ok(None) => false,
-        Err(_) => !foreign || documents::looks_saved(text),
+        Err(_) => !foreign || documents::looks_saved(text, has),
     }
 }
 

@@ -6,7 +6,9 @@ use super::super::error::SourceError;
 use super::super::limits;
 use super::blobs::{Blob, Blobs};
 use super::digest::Digest;
-use super::documents::{Config, Descriptor, Document, List, Saved, SavedImages, saved};
+use super::documents::{
+    Config, Descriptor, Document, List, Saved, SavedImages, looks_like_index, saved,
+};
 use super::platform::Platform;
 
 /// One layer.
@@ -149,14 +151,19 @@ fn is_of_repository(name: &str, asked: &str) -> bool {
 /// for. A `manifest.json` comes before the index: Docker 25 wrote indexes without manifests and without layers.
 pub(super) fn layers(blobs: &Blobs, asked: Asked<'_>) -> Result<Vec<Layer>, SourceError> {
     let choice = Choice { blobs, asked };
+    let saved = saved(blobs)?;
+    let listed = saved.as_ref().is_some_and(|images| !images.0.is_empty());
     let index = match blobs.open("index.json")? {
         Some(index) => {
             let text = blobs.text(&index, "index.json")?;
-            Some(choice.parse::<Document>(&text, "index.json")?)
+            // Another program's file beside a `manifest.json` that lists images is ignored.
+            let counts = !listed || looks_like_index(&text);
+            let parse = || choice.parse::<Document>(&text, "index.json");
+            counts.then(parse).transpose()?
         }
         None => None,
     };
-    let saved = saved(blobs)?.filter(|images| index.is_none() || !images.0.is_empty());
+    let saved = saved.filter(|_| index.is_none() || listed);
     let found = match (saved, index) {
         (Some(saved), index) => choice.of_saved(saved, index)?,
         (None, Some(index)) => choice.of_index(index, false)?,
@@ -366,11 +373,11 @@ impl Choice<'_> {
 
     /// The one image that fits what is asked for.
     fn one_of(&self, mut found: Vec<Candidate>) -> Result<Candidate, SourceError> {
+        if found.is_empty() {
+            return Err(self.blobs.wrong("it holds no images".into()));
+        }
         let offers: Vec<String> = found.iter().map(Candidate::to_string).collect();
-        let offers = match offers.len() {
-            0 => "nothing".into(),
-            _ => offers.join(", "),
-        };
+        let offers = offers.join(", ");
         if let Some(asked) = self.asked.image {
             found.retain(|one| one.is_named(asked));
             if found.is_empty() {
