@@ -9,7 +9,7 @@ use sync::Arc;
 #[non_exhaustive]
 pub enum DeviceError {
     /// The operating system, or the device behind it, failed.
-    #[error("{operation} of {len} bytes at byte {offset} failed: {source}")]
+    #[error("{} failed: {source}", io_operation(operation, *offset, *len))]
     Io {
         /// `read`, `write`, `flush` or `discard`.
         operation: &'static str,
@@ -76,9 +76,7 @@ pub enum DeviceError {
         source: std::io::Error,
     },
     /// The file lies on a disk that has no room for what is to be written to it; nothing was written.
-    #[error(
-        "the disk that holds the image lacks room for {len} bytes at byte {offset} of it: {source}"
-    )]
+    #[error("{} {len} bytes at byte {offset} of it: {source}", no_room(source))]
     NoRoom {
         /// Byte at which it would begin.
         offset: u64,
@@ -103,6 +101,25 @@ pub enum DeviceError {
         /// What it is instead.
         what: &'static str,
     },
+}
+
+/// An operation as a clause; a flush has no place.
+fn io_operation(operation: &str, offset: u64, len: u64) -> String {
+    match operation {
+        "flush" => "flushing what was written".to_owned(),
+        _ => format!("{operation} of {len} bytes at byte {offset}"),
+    }
+}
+
+/// Why room was not reserved, as the start of a sentence.
+fn no_room(source: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    match source.kind() {
+        StorageFull | QuotaExceeded | FileTooLarge => {
+            "the disk that holds the image lacks room for"
+        }
+        _ => "the disk that holds the image failed to reserve",
+    }
 }
 
 impl DeviceError {

@@ -47,6 +47,24 @@ pub struct FileDevice {
     size: AtomicU64,
 }
 
+/// A file that was just made, under its name; it is removed when this is dropped.
+struct MadeFile<'p>(Option<&'p Path>);
+
+impl MadeFile<'_> {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for MadeFile<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            // The error that is returned says more than a failure to remove what is left.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 impl FileDevice {
     /// Opens an existing image for reading.
     ///
@@ -98,7 +116,11 @@ impl FileDevice {
     /// As for [`FileDevice::create`], and when the name exists.
     pub fn create_new(path: impl AsRef<Path>, size: u64) -> Result<FileDevice, DeviceError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        FileDevice::open_with(path.as_ref(), flags, "creating", Some(Purpose::Write))?.emptied(size)
+        let path = path.as_ref();
+        let (device, made) = FileDevice::open_made(path, flags, "creating", Some(Purpose::Write))?;
+        let device = device.emptied(size)?;
+        made.keep();
+        Ok(device)
     }
 
     fn open_with(
@@ -107,6 +129,18 @@ impl FileDevice {
         operation: &'static str,
         purpose: Option<Purpose>,
     ) -> Result<FileDevice, DeviceError> {
+        let (device, made) = FileDevice::open_made(path, flags, operation, purpose)?;
+        made.keep();
+        Ok(device)
+    }
+
+    /// Opens `path`; a file that this made is removed again unless it is kept.
+    fn open_made<'p>(
+        path: &'p Path,
+        flags: OFlags,
+        operation: &'static str,
+        purpose: Option<Purpose>,
+    ) -> Result<(FileDevice, MadeFile<'p>), DeviceError> {
         let name = path.display().to_string();
         let failed = |source: Errno| DeviceError::Open {
             operation,
@@ -131,6 +165,7 @@ impl FileDevice {
             Err(Errno::BUSY) => return Err(claimed(path, name)),
             Err(source) => return Err(failed(source)),
         };
+        let made = MadeFile(takes_a_new_name.then_some(path));
         let read_only = !flags.contains(OFlags::RDWR);
         let stat = rustix::fs::fstat(&file).map_err(failed)?;
         let is_regular = match kind_of(FileType::from_raw_mode(stat.st_mode)) {
@@ -150,7 +185,7 @@ impl FileDevice {
         };
         // For a block device fstat has no size, but its end can be sought.
         let size = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(failed)?;
-        Ok(FileDevice {
+        let device = FileDevice {
             file,
             _behind: behind,
             ground,
@@ -158,7 +193,8 @@ impl FileDevice {
             read_only,
             is_regular,
             size: AtomicU64::new(size),
-        })
+        };
+        Ok((device, made))
     }
 
     /// Empties a regular file and makes it `size` bytes long; checks a block device's size.
@@ -517,6 +553,16 @@ mod tests {
             device.read_at(4095, &mut buf),
             Err(DeviceError::OutOfRange { .. })
         ));
+    }
+
+    #[test]
+    fn a_file_that_can_not_have_its_size_is_not_left() {
+        let path = Scratch::new("beyond");
+        assert!(FileDevice::create_new(&path.0, i64::MAX as u64).is_err());
+        assert!(!path.0.exists());
+        drop(FileDevice::create_new(&path.0, 10).unwrap());
+        assert!(FileDevice::create_new(&path.0, 10).is_err());
+        assert!(path.0.exists(), "one that was there before stays");
     }
 
     #[test]
