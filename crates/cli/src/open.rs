@@ -358,6 +358,13 @@ fn explain(
         LocateError::PartitionBeyondEnd { .. } | LocateError::CutSuperblock(_) => {
             failure.hint("copy or download the image again: its end is missing")
         }
+        LocateError::Empty => failure.hint(format!(
+            "make a file system in it: lanefs mkfs {} SIZE; or copy or download the image again",
+            make_at(path, device, location)
+        )),
+        LocateError::TooShort(_) => failure.hint(
+            "if it is the beginning of an image, copy or download that again: the rest is missing",
+        ),
         LocateError::NotExt(Content::Zeros | Content::Unknown) => {
             match place(Arc::clone(device), location) {
                 Ok(inside) => advice::no_file_system(failure, path, &inside, location, || {

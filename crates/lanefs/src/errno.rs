@@ -22,6 +22,8 @@ pub fn of(error: &Error) -> Errno {
             | LocateError::BeyondEnd { .. }
             | LocateError::PartitionBeyondEnd { .. }
             | LocateError::CutSuperblock(_)
+            | LocateError::Empty
+            | LocateError::TooShort(_)
             | LocateError::NotExt(_),
         ) => Errno::INVAL,
         Error::Build(error) => of_build(error),

@@ -57,6 +57,10 @@ pub enum LocateError {
     },
     /// The device ends within the superblock, after this number of bytes.
     CutSuperblock(u64),
+    /// The device has no bytes.
+    Empty,
+    /// The device has this number of bytes, fewer than a superblock needs, and none says what they are.
+    TooShort(u64),
     /// What is there is something else; never [`Content::Ext`].
     NotExt(Content),
 }
@@ -88,6 +92,11 @@ impl fmt::Display for LocateError {
                 f,
                 "the image is truncated: it ends after {size} bytes, within the superblock, and can't be read"
             ),
+            LocateError::Empty => f.write_str("it is empty"),
+            LocateError::TooShort(1) => f.write_str("it has 1 byte, too few for a file system"),
+            LocateError::TooShort(size) => {
+                write!(f, "it has {size} bytes, too few for a file system")
+            }
             LocateError::BeyondEnd { offset, size } => {
                 write!(f, "offset {offset} lies beyond the end ({size} bytes)")
             }
@@ -187,6 +196,10 @@ pub fn locate(
         Content::Ext => Ok(device),
         // Nothing else is known to be there, so what is left may be a file system that lost its superblock.
         Content::Unknown if is_rebuildable(&device) => Ok(device),
+        Content::Zeros | Content::Unknown if device.size() == 0 => Err(LocateError::Empty),
+        Content::Zeros | Content::Unknown if device.size() < FIRST_SUPERBLOCK_END => {
+            Err(LocateError::TooShort(device.size()))
+        }
         other => Err(LocateError::NotExt(other)),
     }
 }

@@ -132,13 +132,34 @@ fn a_lost_superblock_is_told_and_what_is_something_else_now_stays_that() {
 }
 
 #[test]
-fn an_empty_file_and_a_directory_are_no_images() {
+fn empty_and_short_files_and_a_directory_are_said_to_be_that() {
     let folder = tempfile::tempdir().unwrap();
-    let empty = folder.path().join("empty");
+    let (empty, short) = (folder.path().join("empty"), folder.path().join("short"));
     std::fs::write(&empty, "").unwrap();
-    for path in [empty.as_path(), folder.path()] {
-        let output = run([std::ffi::OsStr::new("ls"), path.as_os_str()]);
-        assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    std::fs::write(&short, [0; 1000]).unwrap();
+    for (path, part, hint) in [
+        (empty.as_path(), "it is empty", "lanefs mkfs"),
+        (
+            &short,
+            "1000 bytes, too few for a file system",
+            "copy or download",
+        ),
+        (folder.path(), "a directory", ""),
+    ] {
+        for command in ["ls", "info", "check", "df"] {
+            let output = run([std::ffi::OsStr::new(command), path.as_os_str()]);
+            let said = error(&output);
+            assert!(!output.status.success(), "{command}: {said}");
+            assert!(
+                said.contains(part) && said.contains(hint),
+                "{command}: {said}"
+            );
+            assert_eq!(
+                said.contains("lanefs mkfs"),
+                path == empty,
+                "{command}: {said}"
+            );
+        }
     }
 }
 
