@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use device::Held;
+use device::{DeviceError, Held};
 use lanefs::Fs;
 
 use crate::args::ImageArgs;
@@ -142,8 +142,18 @@ pub fn with_image_atomically(
 }
 
 fn release(held: &Held, image: &Path) -> Result<(), Failure> {
-    let released = held.release();
-    released.map_err(|error| Failure::new(error).at(image.display()))
+    held.release().map_err(|error| {
+        let is_untouched = !matches!(error, DeviceError::Io { .. });
+        let failure = Failure::new(error).at(image.display());
+        if is_untouched {
+            return failure;
+        }
+        failure.hint(format!(
+            "the disk failed while the change was written, so the image is as after a power cut, with the change or \
+             without it: lanefs check {}",
+            image.display()
+        ))
+    })
 }
 
 /// Every place as a path.

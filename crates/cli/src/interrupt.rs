@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 
@@ -16,6 +16,13 @@ pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
             .map_err(|error| Failure::new(format!("signals can't be caught: {error}")))?;
     }
     Ok(flag)
+}
+
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail as any other, where the signal would end the program
+/// and leave what it was writing.
+pub fn survive_file_size_limit() {
+    // Where it can't be caught, the program ends as it would without this.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
 /// A stream that fails as soon as the user interrupts.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::{advice, cmd, context, mount_call, suggestions};
+use crate::{advice, cmd, context, interrupt, mount_call, suggestions};
 
 /// Build, read, edit, mount and check ext4 images, without root and without the kernel.
 #[derive(Parser)]
@@ -80,6 +80,7 @@ pub fn run() -> ExitCode {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
+    interrupt::survive_file_size_limit();
     let context = context::Context::new(&arguments.output);
     match arguments.command.run(&context) {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use device::in_use::{self, Replaced};
-use device::{BlockDevice, FileDevice, Resize};
+use device::{BlockDevice, DeviceError, FileDevice, Resize};
 
 use crate::error::BuildError;
 
@@ -84,7 +84,11 @@ impl Output {
             if temporary.exists() {
                 continue;
             }
-            let device = FileDevice::create_new(&temporary, size)?;
+            let device = FileDevice::create_new(&temporary, size).map_err(|error| match error {
+                // The temporary name means nothing to the caller.
+                DeviceError::Open { source, .. } => failed("make a file of its size", source),
+                other => other.into(),
+            })?;
             return Ok(Output {
                 device,
                 temporary: Some(temporary),

@@ -89,7 +89,11 @@ impl Args {
                 return Err(failure.hint("pipe it to tar, or name a file that ends in .tar"));
             }
             let mut output = io::stdout().lock();
-            to_tar(&fs, from, target, &mut output, &options)?
+            let summary = extract::to_tar(&fs, from, target.name(), &mut output, &options);
+            summary.map_err(|error| match error {
+                lanefs::Error::Output(error) => Failure::output(&error),
+                other => Failure::new(other),
+            })?
         } else if path.extension() == Some(OsStr::new("tar")) {
             self.to_file(&fs, from, target, path, &options)?
         } else {
@@ -131,16 +135,20 @@ impl Args {
         }
         // What is there stays while somebody uses it.
         let _replaced = replaced(path)?;
+        let flag = interrupt::flag()?;
         let unfinished = Unfinished::beside(path);
         let file = File::create_new(&unfinished.0).map_err(failed)?;
-        let mut output =
-            Stoppable::new(BufWriter::with_capacity(1 << 20, file), interrupt::flag()?);
-        let summary = to_tar(fs, from, target, &mut output, options);
+        let mut output = Stoppable::new(BufWriter::with_capacity(1 << 20, file), flag);
+        let summary = extract::to_tar(fs, from, target.name(), &mut output, options);
         if output.is_stopped() {
             return Err(Failure::interrupted());
         }
-        let summary = summary?;
-        output.flush().map_err(failed)?;
+        let written = |error| Failure::new(format!("writing {} failed: {error}", path.display()));
+        let summary = summary.map_err(|error| match error {
+            lanefs::Error::Output(error) => written(error),
+            other => Failure::new(other),
+        })?;
+        output.flush().map_err(written)?;
         std::fs::rename(&unfinished.0, path).map_err(failed)?;
         Ok(summary)
     }
@@ -169,19 +177,6 @@ impl Drop for Unfinished {
     }
 }
 
-fn to_tar(
-    fs: &Fs,
-    from: lanefs::Ino,
-    target: &Target,
-    output: &mut dyn Write,
-    options: &Options<'_>,
-) -> Result<Summary, Failure> {
-    extract::to_tar(fs, from, target.name(), output, options).map_err(|error| match error {
-        lanefs::Error::Output(error) => Failure::output(&error),
-        other => Failure::new(other),
-    })
-}
-
 /// Why nothing was extracted, with the next step where there is one.
 fn not_empty(error: &lanefs::Error) -> Failure {
     let failure = Failure::new(error);
@@ -197,6 +192,12 @@ fn not_empty(error: &lanefs::Error) -> Failure {
 pub fn stopped(destination: &Path, summary: &Summary) -> Result<(), Failure> {
     if !summary.cancelled {
         return Ok(());
+    }
+    if !destination.is_dir() {
+        return Err(match destination.exists() {
+            true => Failure::interrupted().hint(format!("{} is whole", destination.display())),
+            false => Failure::interrupted(),
+        });
     }
     Err(Failure::interrupted().hint(format!(
         "{} holds {} whole files in {} directories, which still lack their attributes; no file is half written",

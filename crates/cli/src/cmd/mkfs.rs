@@ -3,15 +3,19 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lanefs::make::{self, MakeError};
 use lanefs::mkfs::{Options, Summary, parse_size};
+use sync::Arc;
+use sync::atomic::AtomicBool;
 
 use crate::context::Context;
 use crate::epoch;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::progress::human_bytes;
 
 /// Make an empty file system in a file or on a block device
@@ -80,6 +84,7 @@ impl MkfsCommand {
                 make::rehearse(size, &options).map_err(explain)?,
             )
         } else {
+            let _deferred = self.defer_signals()?;
             let made = make::make(&self.image, size, &options, self.force);
             ("made", made.map_err(explain)?)
         };
@@ -99,6 +104,14 @@ impl MkfsCommand {
         )?;
         out.flush()?;
         Ok(())
+    }
+
+    /// From here on signals do not end the command where it writes to a file: that takes a moment, and half a file
+    /// system is nothing to leave. A block device can take long.
+    fn defer_signals(&self) -> Result<Option<Arc<AtomicBool>>, Failure> {
+        let found = self.image.metadata();
+        let is_device = found.is_ok_and(|found| found.file_type().is_block_device());
+        (!is_device).then(interrupt::flag).transpose()
     }
 
     fn options(&self) -> Result<Options, Failure> {

@@ -13,6 +13,7 @@ mod disks;
 mod epoch;
 mod examples;
 mod extract;
+mod failing;
 mod fixture;
 mod frag;
 mod full;
