@@ -7,15 +7,12 @@
 
 use std::fmt;
 
-use model::Random;
 use sync::Arc;
+use testkit::surviving_writes;
 
 use crate::CowDevice;
 use crate::recorder::Event;
 use device::BlockDevice;
-
-/// Bytes that a device writes whole or not at all.
-const SECTOR: usize = 512;
 
 /// One state that a power cut may leave.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -117,28 +114,14 @@ impl Cuts {
         }
         self.flushed = since;
         let state = self.durable.clone();
-        let mut pending: Vec<(u64, &Arc<[u8]>)> = self.events[since..cut.event]
+        let pending = self.events[since..cut.event]
             .iter()
             .filter_map(|event| match event {
-                Event::Write { offset, bytes } => Some((*offset, bytes)),
+                Event::Write { offset, bytes } => Some((*offset, &bytes[..])),
                 _ => None,
-            })
-            .collect();
-        let mut random = Random::new(cut.seed ^ (cut.event as u64).rotate_left(40));
-        match cut.seed {
-            0 => pending
-                .iter()
-                .for_each(|(offset, bytes)| write(&state, *offset, bytes)),
-            1 => {}
-            2 => {
-                let torn = pending.pop();
-                pending
-                    .iter()
-                    .for_each(|(offset, bytes)| write(&state, *offset, bytes));
-                torn.iter()
-                    .for_each(|(offset, bytes)| tear(&state, *offset, bytes, &mut random));
-            }
-            _ => scatter(&state, &mut pending, &mut random),
+            });
+        for (offset, bytes) in surviving_writes(pending.collect(), cut.event, cut.seed) {
+            write(&state, offset, bytes);
         }
         state
     }
@@ -149,45 +132,6 @@ impl Cuts {
             .iter()
             .rposition(|event| *event == Event::Flush)
             .map_or(0, |index| index + 1)
-    }
-}
-
-/// Any subset of the writes, in any order, each whole or torn.
-fn scatter(state: &CowDevice, pending: &mut [(u64, &Arc<[u8]>)], random: &mut Random) {
-    for end in (1..pending.len()).rev() {
-        let other = random.below(end as u64 + 1);
-        pending.swap(end, usize::try_from(other).unwrap_or(0));
-    }
-    // Few or many survive, from cut to cut, so that rare combinations come up.
-    let survive = random.below(5);
-    for (offset, bytes) in pending {
-        match random.below(5) {
-            lucky if lucky >= survive => write(state, *offset, bytes),
-            _ if random.one_in(4) => tear(state, *offset, bytes, random),
-            _ => {}
-        }
-    }
-}
-
-/// Some of the device's sectors that a write touches: the first few, the last few, or any.
-fn tear(state: &CowDevice, offset: u64, bytes: &[u8], random: &mut Random) {
-    let sector = SECTOR as u64;
-    let first = offset / sector;
-    let sectors = (offset + bytes.len() as u64).div_ceil(sector) - first;
-    let (kind, at) = (random.below(3), random.below(sectors + 1));
-    for index in 0..sectors {
-        let survives = match kind {
-            0 => index < at,
-            1 => index >= at,
-            _ => random.one_in(2),
-        };
-        if survives {
-            let start = ((first + index) * sector).max(offset);
-            let end = ((first + index + 1) * sector).min(offset + bytes.len() as u64);
-            // Within the write, whose bytes are in memory.
-            let part = (start - offset) as usize..(end - offset) as usize;
-            write(state, start, &bytes[part]);
-        }
     }
 }
 

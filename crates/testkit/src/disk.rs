@@ -1,19 +1,24 @@
-//! A disk that fails when it is told to: a file on a small FUSE file system that this process serves itself, by the
-//! kernel's protocol (linux/fuse.h), so that it needs no library and no module of the kernel but fuse.
+//! A disk under the control of a test: it fails when the test says so, records every write and flush, and can lose what
+//! was not flushed. It is a file on a small FUSE file system that this process serves itself, by the kernel's protocol
+//! (linux/fuse.h), so that it needs no library and no module of the kernel but fuse.
 //!
-//! One thread answers, from memory. All I/O is direct: what a program reads and writes comes here, nothing is cached.
+//! One thread answers, from memory. All I/O is direct: every read and write of a program arrives here, nothing is
+//! cached. One lock covers the bytes and the record, so the order of recorded events is the order in which the disk
+//! carried them out, and a mark that is set after a call has returned follows every event that the call waited for.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::power_cut::{DiskEvent, PowerCuts, whole_sectors};
 
 /// The name of the only file.
 const NAME: &str = "disk";
@@ -69,7 +74,40 @@ struct Shared {
     state: AtomicU8,
     /// Writes that go well before the state becomes [`DiskState::FailsToWrite`]; negative for any number.
     left: AtomicI64,
-    bytes: Mutex<Vec<u8>>,
+    contents: Mutex<Contents>,
+}
+
+#[derive(Debug)]
+struct Contents {
+    bytes: Vec<u8>,
+    record: Option<Record>,
+}
+
+/// The disk's bytes when the record began, and what has happened since.
+#[derive(Debug)]
+struct Record {
+    start: Arc<[u8]>,
+    events: Vec<DiskEvent>,
+}
+
+impl Contents {
+    fn note(&mut self, event: impl FnOnce(&[u8]) -> DiskEvent) {
+        if let Some(record) = &mut self.record {
+            record.events.push(event(&self.bytes));
+        }
+    }
+
+    fn begin_record(&mut self) {
+        self.record = Some(Record {
+            start: self.bytes.as_slice().into(),
+            events: Vec::new(),
+        });
+    }
+
+    fn cuts(&self) -> PowerCuts {
+        let record = self.record.as_ref().expect("the disk records");
+        PowerCuts::new(Arc::clone(&record.start), record.events.clone())
+    }
 }
 
 impl FailingDisk {
@@ -91,7 +129,10 @@ impl FailingDisk {
         let shared = Arc::new(Shared {
             state: AtomicU8::new(DiskState::Works as u8),
             left: AtomicI64::new(-1),
-            bytes: Mutex::new(std::fs::read(image)?),
+            contents: Mutex::new(Contents {
+                bytes: std::fs::read(image)?,
+                record: None,
+            }),
         });
         let served = Arc::clone(&shared);
         let thread = std::thread::spawn(move || served.serve(device));
@@ -104,6 +145,45 @@ impl FailingDisk {
         std::fs::metadata(disk.directory.path())?;
         std::fs::metadata(disk.path())?;
         Ok(disk)
+    }
+
+    /// As [`FailingDisk::of`]; the disk also records every write and flush.
+    ///
+    /// # Errors
+    /// As for [`FailingDisk::of`].
+    pub fn recording(image: &Path) -> io::Result<FailingDisk> {
+        let disk = FailingDisk::of(image)?;
+        disk.contents().begin_record();
+        Ok(disk)
+    }
+
+    /// Adds a mark to the record.
+    pub fn mark(&self, mark: u64) {
+        self.contents().note(|_| DiskEvent::Mark(mark));
+    }
+
+    /// The cuts of what was recorded so far.
+    ///
+    /// # Panics
+    /// When the disk does not record.
+    #[must_use]
+    pub fn cuts(&self) -> PowerCuts {
+        self.contents().cuts()
+    }
+
+    /// Cuts the power now: of the unflushed writes the seed chooses those that survive, and the record begins again.
+    ///
+    /// # Panics
+    /// When the disk does not record.
+    pub fn cut_power(&self, seed: u64) {
+        let mut contents = self.contents();
+        let mut cuts = contents.cuts();
+        contents.bytes = cuts.state(cuts.events().len(), seed);
+        contents.begin_record();
+    }
+
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.shared.contents.lock().unwrap()
     }
 
     /// The file that is the disk.
@@ -131,7 +211,7 @@ impl FailingDisk {
     /// When the thread that serves has panicked.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
-        self.shared.bytes.lock().unwrap().clone()
+        self.contents().bytes.clone()
     }
 }
 
@@ -237,22 +317,29 @@ impl Shared {
             27 => vec![0; 16],
             // READ
             15 => {
-                let bytes = self.bytes.lock().unwrap();
+                let contents = self.contents.lock().unwrap();
+                let bytes = &contents.bytes;
                 let (start, end) = (offset.min(bytes.len()), (offset + size).min(bytes.len()));
                 bytes[start..end].to_vec()
             }
             // WRITE
             16 => {
-                let mut bytes = self.bytes.lock().unwrap();
-                let end = (offset + size).min(bytes.len());
+                let mut contents = self.contents.lock().unwrap();
+                let end = (offset + size).min(contents.bytes.len());
                 let data = &request[HEADER + 40..][..end.saturating_sub(offset)];
-                bytes[offset..end].copy_from_slice(data);
+                contents.bytes[offset..end].copy_from_slice(data);
+                contents.note(|bytes| whole_sectors(bytes, offset, end));
                 [(data.len() as u32).to_ne_bytes(), [0; 4]].concat()
             }
             // STATFS
             17 => vec![0; 80],
-            // RELEASE, FSYNC, RELEASEDIR, FSYNCDIR, DESTROY
-            18 | 20 | 29 | 30 | 38 => Vec::new(),
+            // FSYNC
+            20 => {
+                self.contents.lock().unwrap().note(|_| DiskEvent::Flush);
+                Vec::new()
+            }
+            // RELEASE, RELEASEDIR, FSYNCDIR, DESTROY
+            18 | 29 | 30 | 38 => Vec::new(),
             // Among them FLUSH, which the kernel then does without: a process that ends would wait for its answer.
             _ => return Some(Err(ENOSYS)),
         }))
@@ -278,7 +365,11 @@ impl Shared {
     fn attributes(&self, node: u64) -> Vec<u8> {
         let (mode, links, size) = match node {
             ROOT => (0o40_755u32, 2u32, 0),
-            _ => (0o100_600, 1, self.bytes.lock().unwrap().len() as u64),
+            _ => (
+                0o100_600,
+                1,
+                self.contents.lock().unwrap().bytes.len() as u64,
+            ),
         };
         let longs = [node, size, size / 512, 0, 0, 0];
         let words = [0, 0, 0, mode, links, 0, 0, 0, 4096, 0];

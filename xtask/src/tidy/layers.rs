@@ -33,7 +33,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("bench", &["lanefs", "engine", "ondisk", "device", "sync"]),
     (
         "simulate",
-        &["model", "lanefs", "engine", "ondisk", "device", "sync"],
+        &[
+            "testkit", "model", "lanefs", "engine", "ondisk", "device", "sync",
+        ],
     ),
     ("sharing", &["engine", "mkfs", "ondisk", "device", "sync"]),
     ("instructions", &["engine", "mkfs", "device", "sync"]),
@@ -43,7 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("pages", &["cli"]),
     ("xtask", &[]),
-    ("testkit", &[]),
+    ("testkit", &["model"]),
     (
         "corpus",
         &["engine", "check", "image", "ondisk", "device", "sync"],
