@@ -26,7 +26,7 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
        cargo xtask tidy [--lower]
                           the house rules alone; --lower: write the numbers of xtask/words.txt that fell
        cargo xtask suites [NAME ...]
-                          outside suites and long runs (posix, fsx, trees, kill, schedules, long, measure)
+                          outside suites and long runs (posix, fsx, trees, kill, crash, schedules, long, measure)
        cargo xtask crash  power cuts, faults and random work in memory; `cargo xtask crash --help`
        cargo xtask instructions [--update]
                           the instructions of each operation, counted by callgrind, against results/instructions.md

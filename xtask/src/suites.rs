@@ -16,6 +16,16 @@ struct Suite {
     filters: &'static [&'static str],
 }
 
+/// Makes a build in which the server makes a mistake when a test asks for it.
+const WITH_CANARIES: &[&str] = &[
+    "-p",
+    "lanefs-cli",
+    "--features",
+    "canaries",
+    "--test",
+    "mount",
+];
+
 const MOUNTED: &[&str] = &["-p", "lanefs-cli", "--test", "mount"];
 const SUITES: &[Suite] = &[
     Suite {
@@ -39,6 +49,16 @@ const SUITES: &[Suite] = &[
         filters: &["kill::"],
     },
     Suite {
+        name: "crash",
+        of: MOUNTED,
+        filters: &["crash::what_was_promised"],
+    },
+    Suite {
+        name: "crash",
+        of: WITH_CANARIES,
+        filters: &["crash::a_server_that_leaves_out_a_flush"],
+    },
+    Suite {
         name: "schedules",
         of: &["-p", "lanefs-engine", "--lib"],
         filters: &["more_schedules"],
@@ -59,7 +79,8 @@ const SUITES: &[Suite] = &[
 pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
     let known = |name: &&str| SUITES.iter().any(|suite| suite.name == *name);
     if let Some(name) = names.iter().find(|name| !known(name)) {
-        let all: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
+        let mut all: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
+        all.dedup();
         return Err(format!("no suite `{name}`: {}", all.join(", ")));
     }
     for suite in SUITES {

@@ -74,8 +74,19 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
+/// Makes the mistake that the environment names, in a build for tests that have to find it.
+#[cfg(feature = "canaries")]
+fn make_canary() {
+    use lanefs::canary::{Canary, make};
+    let name = std::env::var("LANEFS_CANARY").unwrap_or_default();
+    let named = |canary: &Canary| format!("{canary:?}") == name;
+    make(Canary::ALL.into_iter().find(named));
+}
+
 /// Runs the command that the words of this process are, and gives its exit status.
 pub fn run() -> ExitCode {
+    #[cfg(feature = "canaries")]
+    make_canary();
     let arguments = match parse() {
         Ok(arguments) => arguments,
         Err(status) => return status,

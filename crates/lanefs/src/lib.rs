@@ -172,6 +172,8 @@ pub use copy_in::{CopyOptions, CopySummary};
 pub use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice};
 pub use engine::Error as FsError;
 pub use engine::RecoveryError;
+#[cfg(feature = "canaries")]
+pub use engine::canary;
 pub use engine::{
     Acting, Allocate, Atime, BlockClaimant, CutDevice, DataMode, DirReserve, FileType, Flags,
     Fs as InodeFs, Generation, GroupLock, GroupScan, Ino, InodeLookup, InodeRef, LogUpdate, LogUse,

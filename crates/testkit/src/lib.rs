@@ -1,5 +1,5 @@
-//! What several crates' tests share: manifests of directory trees, e2fsck, kernel loop mounts, disks that fail or record,
-//! and the states that a power cut leaves.
+//! What several crates' tests share: manifests of directory trees, e2fsck, kernel loop mounts, disks that fail or
+//! record, and the states that a power cut leaves.
 //!
 //! Tests only; no crate that ships depends on it. A test that needs root or a program asks for it through
 //! [`skip`], so that what did not run is said and can be counted.

@@ -172,7 +172,7 @@ impl PowerCuts {
         writes.collect()
     }
 
-    /// Index after the last flush among the first `event` events; 0 when there is none.
+    /// Index after the last flush among the first `event` events; 0 without a flush.
     fn last_flush(&self, event: usize) -> usize {
         let flush = |event: &DiskEvent| *event == DiskEvent::Flush;
         let last = self.events[..event].iter().rposition(flush);

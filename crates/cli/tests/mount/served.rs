@@ -57,8 +57,12 @@ pub struct Served {
 impl Served {
     /// Mounts with options for `-o`, and waits until it is there.
     pub fn start(image: &Path, options: &str) -> Served {
+        Served::start_by(lanefs(), image, options)
+    }
+
+    /// As [`Served::start`], by a command with an environment of its own.
+    pub fn start_by(mut command: Command, image: &Path, options: &str) -> Served {
         let directory = tempfile::tempdir().unwrap();
-        let mut command = lanefs();
         command.args(["mount", "-f"]);
         if !options.is_empty() {
             command.args(["-o", options]);
