@@ -92,6 +92,9 @@ pub fn build(
                 .into(),
         ));
     }
+    if let Size::Fixed(bytes) = options.size {
+        check_options(bytes, &mkfs)?;
+    }
     match source::reads_once(&source) {
         true => build_from_pipe(options, &source, mkfs, output, &job),
         false => build_planned(options, &source, mkfs, output, &job),
@@ -111,10 +114,6 @@ fn build_planned(
     job.check()?;
     job.phase(Phase::Plan);
     let clamp = reproducible::clamp(options, &tree, &mut mkfs);
-    if let Size::Fixed(bytes) = options.size {
-        // What no tree fits is said of the size itself, by the option's name.
-        check_journal(bytes, &mkfs)?;
-    }
     let plan = plan::plan(&tree, &mkfs, options.size)?;
     job.check()?;
     let output = Output::create(output, plan.layout.size_bytes())?;
@@ -123,11 +122,12 @@ fn build_planned(
     finish(options, &tree, &plan, &mkfs, clamp, output, job)
 }
 
-/// Whether a journal that an option asks for has room in an image of so many bytes.
-fn check_journal(bytes: u64, mkfs: &mkfs::Options) -> Result<(), BuildError> {
+/// Refuses options that an image of `bytes` bytes can't have, whatever comes into it. That a tree does not fit is known
+/// only when the tree is.
+fn check_options(bytes: u64, mkfs: &mkfs::Options) -> Result<(), BuildError> {
     match Layout::plan(bytes, mkfs) {
-        Err(error @ mkfs::Error::NoRoomForJournal { .. }) => Err(error.into()),
-        _ => Ok(()),
+        Ok(_) | Err(mkfs::Error::TooSmall { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

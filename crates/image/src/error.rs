@@ -71,6 +71,12 @@ impl From<PlanError> for BuildError {
             ),
             PlanError::Node { path, problem } => BuildError::Node { path, problem },
             PlanError::TooSmall { given, needed } => BuildError::TooSmall { given, needed },
+            PlanError::TooSmallForAny { given } => too_small(given),
+            PlanError::NoSize => BuildError::Usage(
+                "no size has room for the tree beside its inode tables; ask for fewer inodes (-i, -N), for smaller \
+                 ones (-I), or for larger groups (-g)"
+                    .into(),
+            ),
             PlanError::TooFewInodes { given, needed } => BuildError::TooFewInodes { given, needed },
             PlanError::Short(Shortage::Clusters(missing)) => BuildError::Usage(format!(
                 "the image is too small by {missing} clusters or more"
@@ -80,4 +86,11 @@ impl From<PlanError> for BuildError {
             }
         }
     }
+}
+
+/// The refusal of a given size where the size that is needed is not known, as while a pipe is read.
+pub(crate) fn too_small(given: u64) -> BuildError {
+    BuildError::Usage(format!(
+        "the image is too small: it needs more than the {given} bytes given; use --size auto, or a larger one"
+    ))
 }

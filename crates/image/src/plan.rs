@@ -14,7 +14,7 @@ pub(crate) mod size;
 pub(crate) mod space;
 pub(crate) mod xattrs;
 
-use mkfs::{Layout, Options};
+use mkfs::{Layout, Options, OtherSize, StreamGeometry};
 use ondisk::BlockSize;
 use ondisk::features::Feature;
 
@@ -70,6 +70,13 @@ pub(crate) enum PlanError {
         /// Bytes needed.
         needed: u64,
     },
+    /// The image would need more bytes than given, and there is no number of bytes that the tree fits.
+    TooSmallForAny {
+        /// Bytes given.
+        given: u64,
+    },
+    /// No size has room for the tree.
+    NoSize,
     /// More inodes than `-N` says are needed.
     TooFewInodes {
         /// Inodes given.
@@ -162,8 +169,9 @@ pub(crate) fn plan_around(
     guess: u64,
     taken: &Taken,
 ) -> Result<Plan, PlanError> {
-    let settled = Settled::new(tree, options, guess, taken)?;
+    let mut settled = Settled::new(tree, options, guess, taken)?;
     let demand = settled.demand()?;
+    settled.check_inodes(demand)?;
     let mut clusters = demand.clusters;
     for _ in 0..GROW_TRIES {
         let demand = Demand { clusters, ..demand };
@@ -236,6 +244,27 @@ impl<'a> Settled<'a> {
         })
     }
 
+    /// Compares the number of inodes that was asked for with what the tree needs. A whole block of an inode table may
+    /// hold more than was asked for, and the tree may have these whatever the number of groups is.
+    ///
+    /// # Errors
+    /// When they are too few.
+    fn check_inodes(&mut self, demand: Demand) -> Result<(), PlanError> {
+        let Some(asked) = self.options.inodes else {
+            return Ok(());
+        };
+        let per_block = self.shape.block_size.bytes_u64() / self.shape.inode_size as u64;
+        let given = asked.next_multiple_of(per_block.max(8));
+        if demand.inodes > given {
+            return Err(PlanError::TooFewInodes {
+                given,
+                needed: demand.inodes,
+            });
+        }
+        self.options.inodes = Some(asked.max(demand.inodes));
+        Ok(())
+    }
+
     fn placer<'b>(&'b self, shape: &'b Shape) -> Placer<'b> {
         Placer {
             tree: self.tree,
@@ -282,18 +311,15 @@ impl<'a> Settled<'a> {
                     ..demand
                 };
                 match self.attempt(bytes, modest, Room::Proportional)? {
-                    Some(layout) => Ok(layout),
-                    None => Err(self.too_small(bytes, demand)?),
+                    Attempt::Fits(layout) => Ok(*layout),
+                    Attempt::Refused(..) => Err(self.too_small(bytes, demand)),
                 }
             }
-            Size::Auto(Extra::None) => self.smallest(demand, Room::None),
-            Size::Auto(Extra::Usable) => self.smallest(demand, Room::Usable),
+            Size::Auto(Extra::None) => self.smallest(demand, Room::None, 0),
+            Size::Auto(Extra::Usable) => self.smallest(demand, Room::Usable, 0),
             Size::Auto(extra) => {
-                let bytes = extra.add(self.smallest(demand, Room::None)?.size_bytes());
-                match self.attempt(bytes, demand, Room::Proportional)? {
-                    Some(layout) => Ok(layout),
-                    None => Err(self.too_small(bytes, demand)?),
-                }
+                let bytes = extra.add(self.smallest(demand, Room::None, 0)?.size_bytes());
+                self.smallest(demand, Room::Proportional, bytes)
             }
         }
     }
@@ -304,8 +330,8 @@ impl<'a> Settled<'a> {
             journal: false,
             ..demand
         };
-        if let Some(layout) = self.attempt(given, modest, Room::Proportional)? {
-            return Ok(layout);
+        if let Attempt::Fits(layout) = self.attempt(given, modest, Room::Proportional)? {
+            return Ok(*layout);
         }
         let free = match layout_for(&self.options, given, 0, self.taken) {
             Ok(layout) => self.free_space(&layout).free(),
@@ -349,9 +375,14 @@ impl<'a> Settled<'a> {
     }
 
     /// The error that names the size that is needed.
-    fn too_small(&self, given: u64, demand: Demand) -> Result<PlanError, PlanError> {
-        let needed = self.smallest(demand, Room::None)?.size_bytes();
-        Ok(PlanError::TooSmall { given, needed })
+    fn too_small(&self, given: u64, demand: Demand) -> PlanError {
+        match self.smallest(demand, Room::None, 0) {
+            Ok(layout) => PlanError::TooSmall {
+                given,
+                needed: layout.size_bytes(),
+            },
+            Err(_) => PlanError::TooSmallForAny { given },
+        }
     }
 
     /// Places everything in `space` of a layout.
@@ -384,13 +415,18 @@ impl<'a> Settled<'a> {
             .map(|free| free * self.shape.cluster_bytes())
     }
 
-    /// The layout of so many bytes, if it has what is needed.
-    fn attempt(&self, bytes: u64, demand: Demand, room: Room) -> Result<Option<Layout>, PlanError> {
-        let Some((layout, free)) = self.fitting(bytes, demand, demand.inodes)? else {
-            return Ok(None);
+    /// The layout of this number of bytes, if it has what is needed.
+    ///
+    /// # Errors
+    /// What no other size mends.
+    fn attempt(&self, bytes: u64, demand: Demand, room: Room) -> Result<Attempt, PlanError> {
+        let (layout, free) = match self.fitting(bytes, demand, demand.inodes) {
+            Ok(Some(fitting)) => fitting,
+            Ok(None) => return Ok(Attempt::Refused(OtherSize::Larger, None)),
+            Err(error) => return of_this_size(error),
         };
         if room == Room::None {
-            return Ok(Some(layout));
+            return Ok(Attempt::Fits(layout.into()));
         }
         let ratio = self.options.inode_ratio_or_default();
         let inode_size = self.shape.inode_size as u64;
@@ -403,44 +439,29 @@ impl<'a> Settled<'a> {
                 .unwrap_or((layout, free)),
             _ => (layout, free),
         };
-        let is_roomy = room == Room::Proportional || free >= self.usable_bytes(&layout);
-        Ok(is_roomy.then_some(layout))
+        match room == Room::Proportional || free >= self.usable_bytes(&layout) {
+            true => Ok(Attempt::Fits(layout.into())),
+            false => Ok(Attempt::Refused(OtherSize::Larger, None)),
+        }
     }
 
-    /// The layout of so many bytes with at least so many inodes, and the bytes that it leaves free.
+    /// The layout of this number of bytes with `inodes` inodes or more, and the bytes that it leaves free; `None` if it
+    /// has too little of anything.
     fn fitting(
         &self,
         bytes: u64,
         demand: Demand,
         inodes: u64,
     ) -> Result<Option<(Layout, u64)>, PlanError> {
-        match self.layout_with(bytes, inodes, demand.inodes) {
-            Ok(layout) => Ok(self.free_beside(&layout, demand).map(|free| (layout, free))),
-            Err(PlanError::Mkfs(mkfs::Error::TooSmall { .. })) => Ok(None),
-            // Where the size is ours, a journal that was asked for makes it larger.
-            Err(PlanError::Mkfs(mkfs::Error::NoRoomForJournal { .. })) if demand.journal => {
-                Ok(None)
-            }
-            // The size has too few groups for so many inodes.
-            Err(PlanError::Mkfs(mkfs::Error::Option { option, .. }))
-                if option == "-N"
-                    && self
-                        .options
-                        .inodes
-                        .is_none_or(|number| number <= INODES_MAX) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        let layout = self.layout_with(bytes, inodes, demand.inodes)?;
+        Ok(self.free_beside(&layout, demand).map(|free| (layout, free)))
     }
 
     /// The layout of `bytes` bytes with about `inodes` inodes, and with at least `least`, which the tree needs, where
     /// these fit.
     fn layout_with(&self, bytes: u64, inodes: u64, least: u64) -> Result<Layout, PlanError> {
         let layout = layout_for(&self.options, bytes, inodes, self.taken)?;
-        let is_enough = u64::from(layout.geometry().inodes_count()) >= least;
-        if is_enough || self.options.inodes.is_some() {
+        if u64::from(layout.geometry().inodes_count()) >= least {
             return Ok(layout);
         }
         // A group's inodes fill whole bytes of its bitmap, and the number was rounded down to these.
@@ -449,51 +470,88 @@ impl<'a> Settled<'a> {
         layout_for(&self.options, bytes, rounded, self.taken)
     }
 
-    /// The smallest layout that has what is needed, and the room.
-    fn smallest(&self, demand: Demand, room: Room) -> Result<Layout, PlanError> {
+    /// The smallest layout of at least `least` bytes that has what is needed, and the room.
+    ///
+    /// # Errors
+    /// What no size mends; where no size fits, the option that is the reason.
+    fn smallest(&self, demand: Demand, room: Room, least: u64) -> Result<Layout, PlanError> {
         let unit = self.shape.cluster_bytes();
-        // Invariant: `low` units are too few; `found` is enough.
-        let mut low = demand.clusters.max(demand.end / unit).saturating_sub(1);
-        let mut step = (low / 8).max(256);
-        // A size may have too few groups for its inodes, and a larger one enough. If none has, the first such error is
-        // the reason.
-        let mut refused = None;
-        let mut attempt = |units: u64| match self.attempt(units * unit, demand, room) {
-            Err(error) if is_of_ratio(&error) => {
-                refused.get_or_insert(error);
-                Ok(None)
-            }
-            Err(error) => Err(refused.take().unwrap_or(error)),
-            attempt => attempt,
+        let needed = demand.clusters.max(demand.end / unit);
+        let mut search = Search {
+            low: needed.max(least.div_ceil(unit)).saturating_sub(1),
+            high: SIZE_MAX / unit,
+            found: None,
+            refused: None,
         };
-        let (mut high, mut found) = loop {
-            let high = low + step;
-            match attempt(high)? {
-                Some(layout) => break (high, layout),
-                None if high * unit > SIZE_MAX => {
-                    if let Some(error) = refused {
-                        return Err(error);
-                    }
-                    // Asks once more for the error that says why.
-                    return layout_for(&self.options, SIZE_MAX, demand.inodes, self.taken);
-                }
-                None => (low, step) = (high, step * 2),
-            }
+        let mut step = if least > 0 {
+            1
+        } else {
+            (search.low / 8).max(256)
         };
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            match attempt(middle)? {
-                Some(layout) => (high, found) = (middle, layout),
-                None => low = middle,
-            }
+        while search.found.is_none() && search.high - search.low > 1 {
+            let units = (search.low + step).min(search.low + (search.high - search.low) / 2);
+            search.take(units, self.attempt(units * unit, demand, room)?);
+            step *= 2;
         }
-        Ok(found)
+        while search.found.is_some() && search.high - search.low > 1 {
+            let units = search.low + (search.high - search.low) / 2;
+            search.take(units, self.attempt(units * unit, demand, room)?);
+        }
+        let refused = search.refused.unwrap_or(PlanError::NoSize);
+        search.found.ok_or(refused)
     }
 }
 
-/// Whether a size can't have its inodes by the ratio that was asked for.
-fn is_of_ratio(error: &PlanError) -> bool {
-    matches!(error, PlanError::Mkfs(mkfs::Error::Option { option, .. }) if option == "-i")
+/// What came of one size.
+enum Attempt {
+    /// All has room.
+    Fits(Box<Layout>),
+    /// The sizes that are left to try, and the reason where an option is one.
+    Refused(OtherSize, Option<PlanError>),
+}
+
+/// The refusal of one size.
+///
+/// # Errors
+/// What no other size mends.
+fn of_this_size(error: PlanError) -> Result<Attempt, PlanError> {
+    let PlanError::Mkfs(cause) = &error else {
+        return Err(error);
+    };
+    match cause.other_size() {
+        None => Err(error),
+        Some(other) => {
+            let is_reason =
+                !matches!(cause, mkfs::Error::TooSmall { .. }) && other != OtherSize::WithinLimits;
+            Ok(Attempt::Refused(other, is_reason.then_some(error)))
+        }
+    }
+}
+
+/// A search for the smallest size. Sizes are numbers of clusters.
+struct Search {
+    /// A size that is too small.
+    low: u64,
+    /// The smallest size that fits, or from which on none does.
+    high: u64,
+    found: Option<Layout>,
+    /// Why an option could not be had at the first size that it refused.
+    refused: Option<PlanError>,
+}
+
+impl Search {
+    fn take(&mut self, units: u64, attempt: Attempt) {
+        match attempt {
+            Attempt::Fits(layout) => (self.high, self.found) = (units, Some(*layout)),
+            Attempt::Refused(other, error) => {
+                match other {
+                    OtherSize::Larger | OtherSize::Any => self.low = units,
+                    OtherSize::Smaller | OtherSize::WithinLimits => self.high = units,
+                }
+                self.refused = self.refused.take().or(error);
+            }
+        }
+    }
 }
 
 /// The room that a layout has beside the tree.
@@ -537,9 +595,15 @@ pub(crate) fn keep_identity(options: &mut Options, layout: &Layout) {
 /// The shape of an image of about this size. What is random is chosen here, once for all layouts: directories lie
 /// in the order of hashes with a seed.
 fn probe(options: &mut Options, bytes: u64) -> Result<Shape, PlanError> {
-    // How many inodes there are changes nothing that is looked at here, and so many may need a larger size.
+    if let Some(stream) = options.stream.clone().filter(StreamGeometry::is_sized) {
+        let layout = stream.layout(options)?;
+        keep_identity(options, &layout);
+        return Ok(Shape::of(&layout, options.lost_found));
+    }
+    // These options may need another size, and change nothing that is looked at here.
     let mut any = options.clone();
     (any.inodes, any.inode_ratio) = (None, None);
+    (any.backup_superblocks, any.resize) = (None, None);
     let layout = layout_for(&any, bytes, 0, &Taken::default())?;
     keep_identity(options, &layout);
     Ok(Shape::of(&layout, options.lost_found))
@@ -583,8 +647,8 @@ fn first_guess(tree: &Tree) -> u64 {
     guess.min(SIZE_MAX)
 }
 
-/// The layout of so many bytes with at least so many inodes: mke2fs's ratio where it gives enough, else as many as
-/// are needed. A number of inodes that the user gave stays.
+/// The layout of so many bytes with about so many inodes: mke2fs's ratio where it gives enough, else as many as are
+/// needed.
 fn layout_for(
     options: &Options,
     bytes: u64,
@@ -596,7 +660,7 @@ fn layout_for(
     if given >= inodes {
         return Ok(layout);
     }
-    if options.inodes.is_some() || inodes > INODES_MAX {
+    if inodes > INODES_MAX {
         return Err(PlanError::TooFewInodes {
             given,
             needed: inodes,

@@ -9,10 +9,10 @@ use std::ops::Range;
 
 use device::{BlockDevice, FileDevice, Resize};
 use hashbrown::HashMap;
-use mkfs::{Layout, Options, StreamGeometry};
+use mkfs::{Options, StreamGeometry};
 use ondisk::FsBlock;
 
-use crate::error::BuildError;
+use crate::error::{BuildError, too_small};
 use crate::plan::maps::Run;
 use crate::plan::place::{RangePlacer, Streamed};
 use crate::plan::shape::Shape;
@@ -227,6 +227,7 @@ pub(crate) struct Room {
     /// Whether the size is decided last, and the output grows meanwhile.
     growing: bool,
     geometry: StreamGeometry,
+    options: Options,
 }
 
 impl Room {
@@ -237,11 +238,14 @@ impl Room {
     /// When the options can't be had.
     pub(crate) fn new(options: &mut Options, given: Option<u64>) -> Result<Room, BuildError> {
         let geometry = match given {
-            Some(bytes) => StreamGeometry::sized(bytes, options)?,
+            Some(bytes) => StreamGeometry::sized(bytes, options).map_err(|error| match error {
+                mkfs::Error::TooSmall { .. } => too_small(bytes),
+                error => error.into(),
+            })?,
             None => StreamGeometry::growing(options)?,
         };
+        let layout = geometry.layout(options)?;
         options.stream = Some(geometry.clone());
-        let layout = Layout::plan(geometry.size_bytes(), &geometry.usual(options))?;
         let shape = Shape::of(&layout, options.lost_found);
         let ranges = clear_ranges(&geometry, &shape);
         Ok(Room {
@@ -249,27 +253,18 @@ impl Room {
             shape,
             growing: given.is_none(),
             geometry,
+            options: options.clone(),
         })
     }
 }
 
 /// The clusters of data that a geometry allows, ascending.
 fn clear_ranges(geometry: &StreamGeometry, shape: &Shape) -> Vec<Range<u64>> {
-    let end = geometry
-        .end()
-        .0
-        .min(PIPE_END_BYTES >> shape.block_size.bits());
-    let mut ranges = Vec::new();
-    let mut clear = geometry.next_clear(FsBlock(0));
-    while clear.start.0 < end {
-        let first = clear.start.0.div_ceil(1 << shape.cluster_bits);
-        let last = clear.end().0.min(end) >> shape.cluster_bits;
-        if first < last {
-            ranges.push(first..last);
-        }
-        clear = geometry.next_clear(clear.end());
-    }
-    ranges
+    let bits = shape.cluster_bits;
+    let most = PIPE_END_BYTES >> shape.block_size.bits();
+    let runs = geometry.clear_runs().into_iter();
+    let ranges = runs.map(|run| run.start.0.div_ceil(1 << bits)..run.end().0.min(most) >> bits);
+    ranges.filter(|range| range.start < range.end).collect()
 }
 
 /// Takes a pipe's data as it comes.
@@ -281,6 +276,9 @@ pub(crate) struct Pipe<'a> {
     job: &'a Job<'a>,
     growing: bool,
     geometry: StreamGeometry,
+    options: Options,
+    /// Files that began.
+    begun: u64,
     files: crate::plan::place::StreamTable,
     current: Current,
 }
@@ -304,6 +302,8 @@ impl<'a> Pipe<'a> {
             job,
             growing: room.growing,
             geometry: room.geometry,
+            options: room.options,
+            begun: 0,
             files: HashMap::new(),
             current: Current::default(),
         }
@@ -313,16 +313,15 @@ impl<'a> Pipe<'a> {
     fn place(&mut self, range: (u64, u64)) -> Result<(), BuildError> {
         // What was asked for at most: the placer takes clusters for less, never for more.
         let most = (range.1 - range.0).div_ceil(1 << self.shape.cluster_bits) + 1;
-        while self.space.free() < most && self.lower() {}
+        while self.space.free() < most && self.make_room() {}
         let runs = &mut self.writer.runs;
         let placer = &mut self.current.placer;
-        placer.place(&mut self.space, &self.shape, range, runs, 0).map_err(|error| match error {
-            PlanError::Short(Shortage::Clusters(_)) => BuildError::Usage(format!(
-                "the image is too small: it needs more than the {} bytes given; use --size auto, or a larger one",
-                self.output.size()
-            )),
-            error => error.into(),
-        })?;
+        placer
+            .place(&mut self.space, &self.shape, range, runs, 0)
+            .map_err(|error| match error {
+                PlanError::Short(Shortage::Clusters(_)) => too_small(self.output.size()),
+                error => error.into(),
+            })?;
         let end = self
             .writer
             .runs
@@ -336,19 +335,19 @@ impl<'a> Pipe<'a> {
         Ok(())
     }
 
-    /// Gives data some of the room that is kept for inode tables; false when there is no more of it to give.
-    fn lower(&mut self) -> bool {
-        let Some(lower) = self.geometry.lower() else {
+    /// Gives data some of the room that is kept for inode tables, or opens more groups; false when nothing is left.
+    fn make_room(&mut self) -> bool {
+        let Some(roomier) = self.geometry.more_room(self.begun, &self.options) else {
             return false;
         };
         let before = clear_ranges(&self.geometry, &self.shape);
         let more = Space::new(
-            clear_ranges(&lower, &self.shape).into_iter(),
+            clear_ranges(&roomier, &self.shape).into_iter(),
             self.shape.cluster_bytes(),
         );
         let more = more.without(&before, self.shape.cluster_bytes());
         self.space.extend(more);
-        self.geometry = lower;
+        self.geometry = roomier;
         true
     }
 
@@ -359,6 +358,7 @@ impl<'a> Pipe<'a> {
         data_bytes: u64,
     ) -> Result<(), BuildError> {
         self.job.check()?;
+        self.begun += 1;
         self.current = Current {
             key: Some(key),
             placer: RangePlacer::default(),

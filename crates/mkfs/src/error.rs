@@ -2,6 +2,19 @@
 
 use device::DeviceError;
 
+/// Where the sizes lie at which a file system may be possible that is not possible at one size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OtherSize {
+    /// Only above.
+    Larger,
+    /// Only below.
+    Smaller,
+    /// Above or below.
+    Any,
+    /// Only below, because ext4 has a limit there.
+    WithinLimits,
+}
+
 /// Why a file system could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -13,6 +26,16 @@ pub enum Error {
         option: String,
         /// What is wrong with it, and what would do.
         reason: String,
+    },
+    /// An option that a file system of this size can't have, and one of another size can.
+    #[error("{option}: {reason}")]
+    OptionForSize {
+        /// The option as mke2fs spells it.
+        option: String,
+        /// What is wrong with it, and what would do.
+        reason: String,
+        /// Which sizes can have it.
+        instead: OtherSize,
     },
     /// What was asked for does not fit in the size given.
     #[error(
@@ -52,6 +75,36 @@ impl Error {
         Error::Option {
             option: option.into(),
             reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn for_size(
+        option: impl Into<String>,
+        reason: impl Into<String>,
+        instead: OtherSize,
+    ) -> Error {
+        Error::OptionForSize {
+            option: option.into(),
+            reason: reason.into(),
+            instead,
+        }
+    }
+
+    /// The same error about an option, of which only this size is the cause.
+    pub(crate) fn of_size(self, instead: OtherSize) -> Error {
+        match self {
+            Error::Option { option, reason } => Error::for_size(option, reason, instead),
+            error => error,
+        }
+    }
+
+    /// The sizes at which the same options may be possible; `None` where the size is not the cause.
+    #[must_use]
+    pub fn other_size(&self) -> Option<OtherSize> {
+        match self {
+            Error::OptionForSize { instead, .. } => Some(*instead),
+            Error::TooSmall { .. } | Error::NoRoomForJournal { .. } => Some(OtherSize::Larger),
+            Error::Option { .. } | Error::Usage(_) | Error::Device(_) => None,
         }
     }
 }

@@ -10,8 +10,9 @@ use crate::file_map;
 use crate::journal::JournalSize;
 use crate::place::{self, Placer};
 use crate::shape::{LARGE_FILE_BYTES, Shape};
+use crate::space::Space;
 use crate::template::{self, Identity};
-use crate::{Error, Options, features, tables};
+use crate::{Error, Options, StreamGeometry, features, tables};
 
 /// Consecutive blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,7 +109,22 @@ impl Layout {
     /// # Errors
     /// As `plan`; also when what is left is too small or too scattered.
     pub fn plan_around(size_bytes: u64, options: &Options, taken: &[Run]) -> Result<Layout, Error> {
-        let mut shape = Shape::new(size_bytes, options)?;
+        if let Some(sized) = options.stream.as_ref().and_then(StreamGeometry::as_sized) {
+            return sized.layout(size_bytes, options);
+        }
+        let shape = Shape::new(size_bytes, options)?;
+        Layout::of_shape(shape, size_bytes, options, taken, None)
+    }
+
+    /// The layout of an image with these numbers. With `settled`, these blocks are kept free as well, and a last group
+    /// that ends early has its bitmaps and its table in itself.
+    pub(crate) fn of_shape(
+        mut shape: Shape,
+        size_bytes: u64,
+        options: &Options,
+        taken: &[Run],
+        settled: Option<&[Run]>,
+    ) -> Result<Layout, Error> {
         let journal_size = journal_size(&mut shape, options)?;
         if holds_large_file(&shape, journal_size) {
             let reason =
@@ -118,8 +134,7 @@ impl Layout {
         }
         let identity = Identity::of(options);
         let superblock = template::superblock(&shape, options, &identity)?;
-        let geometry = Geometry::new(&superblock, size_bytes)
-            .map_err(|error| Error::Usage(format!("the plan does not give a geometry: {error}")))?;
+        let geometry = geometry_of(&superblock, size_bytes)?;
         if taken.last().is_some_and(|run| run.end().0 > shape.blocks) {
             return Err(Error::TooSmall {
                 what: "the data".into(),
@@ -128,7 +143,10 @@ impl Layout {
             });
         }
         let mut placer = Placer::new(&shape, &geometry, taken);
-        let places = placer.place_groups(options.packed_meta_blocks)?;
+        placer
+            .space
+            .take_below(settled.unwrap_or_default(), shape.blocks);
+        let places = placer.place_groups(options.packed_meta_blocks, settled.is_some())?;
         placer.space.round_to_clusters(shape.cluster_bits);
         let mut layout = Layout {
             superblock,
@@ -148,6 +166,65 @@ impl Layout {
         layout.used = without(placer.space.runs(shape.blocks), taken);
         layout.count_overhead();
         Ok(layout)
+    }
+
+    /// The same places in an image with these numbers, whose tables are not longer; `last` is that of a group that this
+    /// layout does not have. The blocks of `settled` are used, too.
+    pub(crate) fn with_shape(
+        &self,
+        shape: Shape,
+        last: Option<GroupPlace>,
+        size_bytes: u64,
+        options: &Options,
+        settled: &[Run],
+    ) -> Result<Layout, Error> {
+        let identity = Identity::of(options);
+        let mut superblock = template::superblock(&shape, options, &identity)?;
+        let orphan = self.orphan.as_ref().map(|(ino, _)| *ino);
+        superblock.set_orphan_file_ino(orphan);
+        superblock.set_mmp_block(self.mmp.unwrap_or_default());
+        let geometry = geometry_of(&superblock, size_bytes)?;
+        let mut layout = Layout {
+            superblock,
+            geometry,
+            habits: habits(options, &identity),
+            shape,
+            ..self.clone()
+        };
+        layout.places.extend(last);
+        let mut space = Placer::new(&layout.shape, &geometry, &[]).space;
+        space.take_below(settled, layout.shape.blocks);
+        layout.take_groups(&mut space);
+        layout.take_files(&mut space);
+        space.round_to_clusters(layout.shape.cluster_bits);
+        layout.used = space.runs(layout.shape.blocks);
+        layout.count_overhead();
+        Ok(layout)
+    }
+
+    /// Takes bitmaps and inode tables.
+    fn take_groups(&self, space: &mut Space) {
+        for place in &self.places {
+            space.take(place.block_bitmap.0, 1);
+            space.take(place.inode_bitmap.0, 1);
+            space.take(place.inode_table.0, self.shape.table_blocks);
+        }
+    }
+
+    /// Takes the blocks of the layout's own files.
+    fn take_files(&self, space: &mut Space) {
+        let orphan = self.orphan.as_ref().map(|(_, plan)| plan);
+        for plan in self.journal.iter().chain(orphan) {
+            for run in &plan.runs {
+                space.take(run.start.0, run.len);
+            }
+            for block in &plan.map {
+                space.take(block.0, 1);
+            }
+        }
+        for block in self.resize.iter().chain(&self.mmp) {
+            space.take(block.0, 1);
+        }
     }
 
     fn place_files(
@@ -260,11 +337,7 @@ impl Layout {
 
     fn group_metadata_in_clusters(&self) -> u64 {
         let mut space = Placer::new(&self.shape, &self.geometry, &[]).space;
-        for place in &self.places {
-            space.take(place.block_bitmap.0, 1);
-            space.take(place.inode_bitmap.0, 1);
-            space.take(place.inode_table.0, self.shape.table_blocks);
-        }
+        self.take_groups(&mut space);
         space.round_to_clusters(self.shape.cluster_bits);
         self.shape.blocks - space.free(0, self.shape.blocks)
     }
@@ -349,6 +422,12 @@ fn journal_size(shape: &mut Shape, options: &Options) -> Result<JournalSize, Err
         shape.features = shape.features.without(feature);
     }
     Ok(JournalSize::default())
+}
+
+/// The geometry of an image with this superblock.
+pub(crate) fn geometry_of(superblock: &Superblock, size_bytes: u64) -> Result<Geometry, Error> {
+    Geometry::new(superblock, size_bytes)
+        .map_err(|error| Error::Usage(format!("the plan does not give a geometry: {error}")))
 }
 
 /// True if the journal or the resize inode is 2 GiB or longer, which needs the feature large_file.

@@ -24,6 +24,7 @@ mod options;
 mod place;
 mod regions;
 mod shape;
+mod sized;
 mod space;
 mod special;
 mod tables;
@@ -31,7 +32,7 @@ mod taken;
 mod template;
 mod usage;
 
-pub use error::Error;
+pub use error::{Error, OtherSize};
 pub use format::format;
 pub use journal_device::{JournalDevice, format_journal_device, is_journal_device};
 pub use layout::{GroupPlace, Layout, Run};

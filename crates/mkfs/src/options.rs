@@ -82,7 +82,7 @@ impl BlocksOrBytes {
 }
 
 /// What to make. [`Options::default`] is ext4 as `lanefs mkfs` makes it; `None` always means mke2fs's default.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// `-t`.
     pub fs_type: FsType,

@@ -56,16 +56,27 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Bitmaps and inode tables of all groups; `packed`: all at the beginning.
-    pub(crate) fn place_groups(&mut self, packed: bool) -> Result<Vec<GroupPlace>, Error> {
+    /// Bitmaps and inode tables of all groups. `packed`: all at the beginning; `is_end_apart`: those of a last group
+    /// that ends early in itself.
+    pub(crate) fn place_groups(
+        &mut self,
+        packed: bool,
+        is_end_apart: bool,
+    ) -> Result<Vec<GroupPlace>, Error> {
         let mut places = vec![GroupPlace::default(); self.geometry.groups() as usize];
         let flex = 1 << self.shape.flex_bits;
         let at_once = if packed { places.len() } else { flex };
-        for (index, chunk) in places.chunks_mut(at_once).enumerate() {
-            let first = index * at_once;
+        let spread = self.shape.blocks - self.shape.first_data_block;
+        let is_apart = is_end_apart && !spread.is_multiple_of(self.shape.blocks_per_group);
+        let whole = places.len() - usize::from(is_apart);
+        let (together, last) = places.split_at_mut(whole);
+        let chunks = together.chunks_mut(at_once).chain([last]);
+        let mut first = 0;
+        for chunk in chunks.filter(|chunk| !chunk.is_empty()) {
             for piece in [Piece::BlockBitmap, Piece::InodeBitmap, Piece::Table] {
-                self.place_pieces(piece, first as u64, chunk)?;
+                self.place_pieces(piece, first, chunk)?;
             }
+            first += chunk.len() as u64;
         }
         Ok(places)
     }

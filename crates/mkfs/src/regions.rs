@@ -2,8 +2,9 @@
 
 use ondisk::{Feature, FsBlock};
 
-use crate::shape::{FULL_OF_DESCRIPTORS, Shape};
-use crate::{Error, Options, Run, features, tables};
+use crate::shape::{FULL_OF_DESCRIPTORS, LEAST_INODES, Shape};
+use crate::sized::SizedStream;
+use crate::{Error, Layout, Options, Run, features};
 
 /// The most groups of an image whose size is decided last.
 const GROWING_GROUPS_MAX: u64 = 1 << 20;
@@ -11,38 +12,30 @@ const GROWING_GROUPS_MAX: u64 = 1 << 20;
 /// blocks of 4 KiB.
 const REGION_BYTES: u64 = 1 << 20;
 const REGION_BLOCKS_MAX: u64 = 256;
-/// In so many steps the room that is kept for inode tables can be lowered by a whole group.
-const LOWER_STEPS: u64 = 128;
+/// The share of a group that descriptors may fill: less where every group may have them, so that long tables fit.
+const REGION_SHARE: u64 = 4;
+const REGION_SHARE_EVERYWHERE: u64 = 32;
 /// Bytes of the image whose numbers stand for one whose size is decided last; less where groups are small.
 const GROWING_BYTES: u64 = 64 << 30;
+/// Groups without `flex_bg` are opened by this share of those that are open.
+const OPEN_SHARE: u64 = 16;
 
 /// What of an image is settled before its data comes through a pipe, and never changes after that: block and cluster
 /// size, blocks a group, and the places of superblocks and group descriptors.
 ///
-/// Data goes to the blocks that [`StreamGeometry::next_clear`] gives. Everything else is decided when the data is
-/// there: the number of inodes, bitmaps, inode tables, journal and, for an image that grows, the number of groups. A
-/// layout under options that hold this geometry ([`Options::stream`]) has the same settled places whatever their
+/// Data goes to the runs that [`StreamGeometry::clear_runs`] gives. Everything else is decided when the data is there.
+/// A layout under options that hold this geometry ([`Options::stream`]) has the same settled places whatever their
 /// number of inodes is, so what is decided last only goes where no data lies.
 ///
-/// Without `flex_bg` each group holds its own bitmaps and inode table. Room for these is kept at the group's start,
-/// and the group has at most as many inodes as that room holds. An image of a given size keeps as much as an inode
-/// table can need, and [`StreamGeometry::lower`] gives some of it to data when all else is full.
-#[derive(Clone, PartialEq, Debug)]
-pub struct StreamGeometry {
-    shape: Shape,
-    /// Descriptor blocks, used and reserved, in a group that has them; unless `meta_bg` spreads them.
-    region: u64,
-    /// Blocks kept in each group for its inode table, where only the group itself can hold it.
-    kept: u64,
-    /// Fewer are not kept: the table for the usual number of inodes.
-    kept_min: u64,
-    is_growing: bool,
-}
+/// An image of a given size has all of its places from the start; only the length of the inode tables is open. An image
+/// whose size is decided last has its bitmaps, tables, journal and its number of groups decided last, too.
+#[derive(Clone, Debug)]
+pub struct StreamGeometry(Kind);
 
-/// Asks for no more inodes than whole groups can have.
-fn fill_groups(shape: &Shape, options: &mut Options) {
-    let densest = shape.densest_ratio();
-    options.inode_ratio = options.inode_ratio.map(|ratio| ratio.max(densest));
+#[derive(Clone, Debug)]
+enum Kind {
+    Sized(SizedStream),
+    Growing(GrowingStream),
 }
 
 impl StreamGeometry {
@@ -51,19 +44,9 @@ impl StreamGeometry {
     /// # Errors
     /// As [`crate::Layout::plan`].
     pub fn sized(size_bytes: u64, options: &Options) -> Result<StreamGeometry, Error> {
-        let shape = Shape::new(size_bytes, options)?;
-        let usual = shape.table_blocks;
-        let most = (shape.inodes_per_group_max() * shape.inode_size) >> shape.block_size.bits();
-        Ok(StreamGeometry {
-            region: shape.desc_blocks() + shape.reserved_gdt,
-            kept: most
-                .min(shape.blocks_per_group / 2)
-                .min(shape.blocks)
-                .max(usual),
-            kept_min: usual,
-            shape,
-            is_growing: false,
-        })
+        Ok(StreamGeometry(Kind::Sized(SizedStream::new(
+            size_bytes, options,
+        )?)))
     }
 
     /// The geometry of an image whose size is decided last.
@@ -71,6 +54,92 @@ impl StreamGeometry {
     /// # Errors
     /// As [`crate::Layout::plan`], for options that no size can have.
     pub fn growing(options: &Options) -> Result<StreamGeometry, Error> {
+        Ok(StreamGeometry(Kind::Growing(GrowingStream::new(options)?)))
+    }
+
+    /// Whether the size is given, and a layout for it has places already.
+    #[must_use]
+    pub fn is_sized(&self) -> bool {
+        self.as_sized().is_some()
+    }
+
+    /// A layout to ask for what no number of inodes and no size changes.
+    ///
+    /// # Errors
+    /// As [`crate::Layout::plan`].
+    pub fn layout(&self, options: &Options) -> Result<Layout, Error> {
+        match &self.0 {
+            Kind::Sized(sized) => Ok(sized.room().clone()),
+            Kind::Growing(growing) => growing.usual_layout(options),
+        }
+    }
+
+    /// The runs that data may get, ascending.
+    #[must_use]
+    pub fn clear_runs(&self) -> Vec<Run> {
+        match &self.0 {
+            Kind::Sized(sized) => sized.clear_runs(),
+            Kind::Growing(growing) => growing.clear_runs(),
+        }
+    }
+
+    /// The same geometry with more room for data, after `files` files; `None` where no more can be given. Runs that
+    /// were clear stay so.
+    #[must_use]
+    pub fn more_room(&self, files: u64, options: &Options) -> Option<StreamGeometry> {
+        let more = match &self.0 {
+            Kind::Sized(sized) => Kind::Sized(sized.lower(options)?),
+            Kind::Growing(growing) => Kind::Growing(growing.more_room(files)?),
+        };
+        Some(StreamGeometry(more))
+    }
+
+    pub(crate) fn as_sized(&self) -> Option<&SizedStream> {
+        match &self.0 {
+            Kind::Sized(sized) => Some(sized),
+            Kind::Growing(_) => None,
+        }
+    }
+
+    pub(crate) fn as_growing(&self) -> Option<&GrowingStream> {
+        match &self.0 {
+            Kind::Sized(_) => None,
+            Kind::Growing(growing) => Some(growing),
+        }
+    }
+}
+
+/// Places of an image whose size is decided last.
+///
+/// Without `flex_bg` each group holds its own bitmaps and inode table. Room for these is kept at the end of each open
+/// group. Groups are opened as data needs them; before that, the room is cut to what the files so far need, because the
+/// first groups can't know how many there will be.
+#[derive(Clone, Debug)]
+pub(crate) struct GrowingStream {
+    shape: Shape,
+    /// Descriptor blocks, used and reserved, in a group that has them; unless `meta_bg` spreads them.
+    region: u64,
+    /// The most groups that the image can have.
+    groups: u64,
+    /// Groups that data may get.
+    open: u64,
+    /// Inodes of the whole image, where they are asked for.
+    inodes: Option<u64>,
+    /// Blocks kept in each group for its inode table, where only the group itself can hold it.
+    kept: u64,
+    /// Fewer are not kept where the number of inodes is not asked for: the table for the usual number.
+    usual: u64,
+}
+
+/// Asks for no more inodes than whole groups can have.
+fn fill_groups(shape: &Shape, options: &mut Options) {
+    let densest = shape.densest_ratio();
+    options.inode_ratio = options.inode_ratio.map(|ratio| ratio.max(densest));
+}
+
+impl GrowingStream {
+    fn new(options: &Options) -> Result<GrowingStream, Error> {
+        let inodes = options.inodes;
         let mut options = options.clone();
         // The number of inodes is decided last, too; here it must not make the groups smaller.
         options.forget_inodes();
@@ -82,132 +151,122 @@ impl StreamGeometry {
             Some(ratio) => shape.shrink_for_ratio(ratio, &options)?,
             None => {}
         }
-        let mut region = (REGION_BYTES / block).min(REGION_BLOCKS_MAX);
-        if region > shape.blocks_per_group / 4 && !shape.has(Feature::META_BG) {
-            // As for a given size: descriptors would fill most of a group. Where an option forbids to spread them, the
-            // image has at most the groups that a quarter of a group describes.
-            if shape
-                .spread_descriptors(&options, FULL_OF_DESCRIPTORS)
-                .is_err()
-            {
-                region = shape.blocks_per_group / 4;
-            }
-        }
-        if let Some(wanted) = shape.resize_blocks(&options)? {
-            region = region.max(wanted);
-            if region > shape.blocks_per_group * 3 / 4 {
-                shape.spread_descriptors(&options, FULL_OF_DESCRIPTORS)?;
-            }
-        }
-        let most_groups = match shape.has(Feature::META_BG) {
+        let region = settle_region(&mut shape, &options)?;
+        let groups = match shape.has(Feature::META_BG) {
             true => GROWING_GROUPS_MAX,
             false => region * block / shape.desc_size,
         };
-        let most = shape.first_data_block + most_groups * shape.blocks_per_group;
+        let most = shape.first_data_block + groups * shape.blocks_per_group;
         shape.blocks =
             (GROWING_BYTES / block).min(most) >> shape.cluster_bits << shape.cluster_bits;
         shape.blocks_given = shape.blocks;
-        shape.groups = most_groups;
-        let mut geometry = StreamGeometry {
+        let has_flex = shape.has(Feature::FLEX_BG);
+        let mut stream = GrowingStream {
             shape,
             region,
+            groups,
+            open: if has_flex { groups } else { 1 },
+            inodes,
             kept: 0,
-            kept_min: 0,
-            is_growing: true,
+            usual: 0,
         };
-        let bytes = geometry.shape.blocks * block;
-        // The usual number of inodes for the size: without flex_bg it is each group's share for good.
-        let usual = geometry.shape_of(bytes, &options)?;
-        // Groups have whole bytes of inodes, rounded down, and each needs its share in full.
-        let rounded = (8 * usual.inode_size).div_ceil(block);
-        let kept = usual.table_blocks + rounded;
-        (geometry.kept, geometry.kept_min) = (kept, kept);
-        Ok(geometry)
-    }
-
-    /// Bytes of the image for a sized one; else of one that stands for all sizes.
-    #[must_use]
-    pub fn size_bytes(&self) -> u64 {
-        self.shape.blocks_given.max(self.shape.blocks) << self.shape.block_size.bits()
-    }
-
-    /// Options for a layout of [`Self::size_bytes`] that is asked only for what no number of inodes and no size
-    /// changes. Its journal is small, because one for a size that stands for all sizes may not fit between small
-    /// groups.
-    #[must_use]
-    pub fn usual(&self, options: &Options) -> Options {
-        let mut usual = options.clone();
-        if !self.is_growing {
-            return usual;
+        if !has_flex {
+            let bytes = stream.shape.blocks * block;
+            let usual = stream.shape_of(bytes, &options)?;
+            // Groups have whole bytes of inodes, rounded down, and each needs its share in full.
+            stream.usual = usual.table_blocks + (8 * usual.inode_size).div_ceil(block);
+            stream.kept = match inodes {
+                Some(inodes) => stream.tables_for(inodes),
+                None => stream.tables_most().max(stream.usual),
+            };
         }
-        usual.forget_inodes();
-        fill_groups(&self.shape, &mut usual);
-        if usual.journal.size_mib.is_none() && usual.journal.fast_commit_kib.is_none() {
-            let bytes = tables::JOURNAL_MIN << self.shape.block_size.bits();
-            usual.journal.size_mib = Some(bytes.div_ceil(1 << 20));
-        }
-        usual
+        Ok(stream)
     }
 
-    /// The block at which the largest such image ends.
-    #[must_use]
-    pub fn end(&self) -> FsBlock {
-        match self.is_growing {
-            true => FsBlock(
-                self.shape.first_data_block + self.shape.groups * self.shape.blocks_per_group,
-            ),
-            false => FsBlock(self.shape.blocks),
-        }
+    /// The longest table of a group.
+    fn tables_most(&self) -> u64 {
+        let most = self.shape.inodes_per_group_max();
+        (most * self.shape.inode_size).div_ceil(self.shape.block_size.bytes_u64())
     }
 
-    /// The next blocks from `from` on that data may get, up to the next settled place; empty at the end.
-    #[must_use]
-    pub fn next_clear(&self, from: FsBlock) -> Run {
-        let end = self.end().0;
-        let first = self.shape.first_data_block;
-        let mut start = from.0.max(self.shape.first_usable());
-        while start < end {
-            let group = (start - first) / self.shape.blocks_per_group;
-            let group_start = first + group * self.shape.blocks_per_group;
-            start = start.max(group_start + self.settled_in(group));
-            // One group's end is the next one's start, which may hold nothing settled.
-            let mut next = group + 1;
-            let mut stop = first + next * self.shape.blocks_per_group;
-            while stop < end && self.settled_in(next) == 0 {
-                next += 1;
-                stop = first + next * self.shape.blocks_per_group;
+    /// The table of a group for its share of `inodes` inodes.
+    fn tables_for(&self, inodes: u64) -> u64 {
+        let share = inodes.div_ceil(self.open) + self.shape.inodes_beside();
+        let blocks = (share * self.shape.inode_size).div_ceil(self.shape.block_size.bytes_u64());
+        blocks.min(self.tables_most())
+    }
+
+    /// A layout of the image that stands for all sizes. It has few inodes and no journal, because those for that size
+    /// may not fit between small groups, and is the same whatever else only a size decides.
+    fn usual_layout(&self, options: &Options) -> Result<Layout, Error> {
+        let stands_for_all = Options {
+            inodes: Some(LEAST_INODES),
+            inode_ratio: None,
+            resize: None,
+            backup_superblocks: None,
+            journal: crate::JournalOptions {
+                device: Some([0; 16]),
+                ..crate::JournalOptions::default()
+            },
+            stream: Some(StreamGeometry(Kind::Growing(self.clone()))),
+            ..options.clone()
+        };
+        let bytes = self.shape.blocks << self.shape.block_size.bits();
+        Layout::plan(bytes, &stands_for_all)
+    }
+
+    fn clear_runs(&self) -> Vec<Run> {
+        let mut clear: Vec<Run> = Vec::new();
+        for group in 0..self.open {
+            let first = self.shape.first_data_block + group * self.shape.blocks_per_group;
+            let start = (first + self.settled_in(group)).max(self.shape.first_usable());
+            let end = first + self.shape.blocks_per_group - self.kept_in_group();
+            if start >= end {
+                continue;
             }
-            if start < stop.min(end) {
-                return Run {
+            match clear.last_mut() {
+                // One group's end is the next one's start, which may hold nothing settled.
+                Some(last) if last.end().0 == start => last.len += end - start,
+                _ => clear.push(Run {
                     start: FsBlock(start),
-                    len: stop.min(end) - start,
-                };
+                    len: end - start,
+                }),
             }
-            start = stop;
         }
-        Run {
-            start: FsBlock(end),
-            len: 0,
-        }
+        clear
     }
 
-    /// The same geometry with less room kept for inode tables; nothing where there is no more to give.
-    #[must_use]
-    pub fn lower(&self) -> Option<StreamGeometry> {
-        if self.shape.has(Feature::FLEX_BG) || self.kept <= self.kept_min {
+    /// Cuts the tables to what the files so far need, or opens more groups.
+    fn more_room(&self, files: u64) -> Option<GrowingStream> {
+        let wanted = |stream: &GrowingStream| match stream.inodes {
+            Some(inodes) => stream.tables_for(inodes),
+            // One in four more than so far.
+            None => stream.tables_for(files + files / 4).max(stream.usual),
+        };
+        let mut more = self.clone();
+        if self.inodes.is_none() && wanted(self) < self.kept {
+            more.kept = wanted(self);
+            return Some(more);
+        }
+        if self.open == self.groups {
             return None;
         }
-        // An image may be shorter than its only group.
-        let group = self.shape.blocks_per_group.min(self.shape.blocks);
-        let step = (group / LOWER_STEPS).max(1);
-        let kept = self.kept.saturating_sub(step).max(self.kept_min);
-        Some(StreamGeometry {
-            kept,
-            ..self.clone()
-        })
+        more.open = (self.open + (self.open / OPEN_SHARE).max(1)).min(self.groups);
+        if self.inodes.is_some() {
+            more.kept = wanted(&more).min(self.kept);
+        }
+        Some(more)
     }
 
-    /// Blocks at a group's start that are settled, or kept for what only this group can hold.
+    /// Blocks at a group's end that are kept for what only this group can hold.
+    fn kept_in_group(&self) -> u64 {
+        match self.shape.has(Feature::FLEX_BG) {
+            true => 0,
+            false => (2 + self.kept).min(self.shape.blocks_per_group),
+        }
+    }
+
+    /// Blocks at a group's start that are settled.
     fn settled_in(&self, group: u64) -> u64 {
         let shape = &self.shape;
         let descriptors = if shape.has(Feature::META_BG) {
@@ -217,20 +276,16 @@ impl StreamGeometry {
         } else {
             self.region
         };
-        let has_super = match self.is_growing && shape.has(Feature::SPARSE_SUPER2) {
-            // Any group may be the last one, which holds a backup.
-            true => true,
-            false => shape.has_super(group),
-        };
-        let mut settled = match (has_super, shape.has(Feature::META_BG)) {
-            (true, _) => 1 + descriptors,
+        // Any group may be the last one, which holds a backup with sparse_super2.
+        let has_super = shape.has(Feature::SPARSE_SUPER2) || shape.has_super(group);
+        // Block 0 lies before the superblock of a bigalloc image with blocks of 1 KiB.
+        let boot =
+            u64::from(group == 0 && shape.first_data_block == 0 && shape.block_size.bits() == 10);
+        match (has_super, shape.has(Feature::META_BG)) {
+            (true, _) => boot + 1 + descriptors,
             (false, true) => descriptors,
             (false, false) => 0,
-        };
-        if !shape.has(Feature::FLEX_BG) {
-            settled += 2 + self.kept;
         }
-        settled.min(shape.blocks_per_group)
     }
 
     /// Descriptor blocks, used and reserved, in a group that has them.
@@ -250,7 +305,7 @@ impl StreamGeometry {
     /// The numbers of an image of this geometry with as many inodes as the options ask for.
     ///
     /// # Errors
-    /// `TooSmall` where the groups can't hold them, and for another size than that of a sized image.
+    /// `TooSmall` where the groups can't hold them.
     pub(crate) fn shape_of(&self, size_bytes: u64, options: &Options) -> Result<Shape, Error> {
         let mut shape = self.shape.clone();
         // It moves nothing.
@@ -258,20 +313,45 @@ impl StreamGeometry {
             shape.features = shape.features.with(Feature::LARGE_DIR);
         }
         let bits = shape.block_size.bits();
-        if self.is_growing {
-            shape.blocks = size_bytes >> bits >> shape.cluster_bits << shape.cluster_bits;
-            shape.blocks_given = shape.blocks;
-            shape.check_blocks(size_bytes, options)?;
-            shape.settle_streamed(size_bytes, self, options)?;
-        } else {
-            if size_bytes >> bits >> shape.cluster_bits << shape.cluster_bits != shape.blocks_given
-            {
-                return Err(shape.too_small("data that is already there", size_bytes));
-            }
-            shape.spread_inodes(size_bytes, self, options)?;
-        }
+        shape.blocks = size_bytes >> bits >> shape.cluster_bits << shape.cluster_bits;
+        shape.blocks_given = shape.blocks;
+        shape.check_blocks(size_bytes, options)?;
+        shape.settle_streamed(size_bytes, self, options)?;
         Ok(shape)
     }
+}
+
+/// Chooses the number of descriptor blocks, used and reserved; spreads the descriptors where that is too much.
+///
+/// # Errors
+/// `-E resize`, where descriptors for it would fill most of a group, or the resize inode can't list them.
+fn settle_region(shape: &mut Shape, options: &Options) -> Result<u64, Error> {
+    let block = shape.block_size.bytes_u64();
+    let mut region = (REGION_BYTES / block).min(REGION_BLOCKS_MAX);
+    let is_everywhere = shape.has(Feature::SPARSE_SUPER2) || !shape.has(Feature::SPARSE_SUPER);
+    let share = match is_everywhere {
+        true => REGION_SHARE_EVERYWHERE,
+        false => REGION_SHARE,
+    };
+    if region > shape.blocks_per_group / share && !shape.has(Feature::META_BG) {
+        // As for a given size: descriptors would fill most of a group. Where an option forbids to spread them, the
+        // image has at most the groups that a quarter of a group describes.
+        if shape
+            .spread_descriptors(options, FULL_OF_DESCRIPTORS)
+            .is_err()
+        {
+            region = region.min(shape.blocks_per_group / REGION_SHARE);
+        }
+    }
+    if let Some(wanted) = shape.resize_blocks(options)? {
+        // The smallest image has one descriptor block.
+        shape.check_growth(options, 0, 1)?;
+        region = region.max(wanted);
+        if region > shape.blocks_per_group * 3 / 4 {
+            shape.spread_descriptors(options, FULL_OF_DESCRIPTORS)?;
+        }
+    }
+    Ok(region)
 }
 
 #[cfg(test)]
@@ -280,7 +360,15 @@ mod tests {
 
     use super::*;
     use crate::Layout;
-    use crate::place::Placer;
+
+    /// A run of one list that overlaps one of the other; both ascend.
+    fn overlap(one: &[Run], other: &[Run]) -> Option<(Run, Run)> {
+        one.iter().find_map(|run| {
+            let at = other.partition_point(|next| next.end() <= run.start);
+            let next = other.get(at).filter(|next| next.start < run.end())?;
+            Some((*run, *next))
+        })
+    }
 
     #[test]
     fn data_is_streamed_around_the_backups() {
@@ -289,16 +377,13 @@ mod tests {
             ..Options::default()
         };
         let geometry = StreamGeometry::growing(&options).unwrap();
-        let clear = |from| {
-            let run = geometry.next_clear(FsBlock(from));
-            (run.start.0, run.end().0)
-        };
+        let clear = geometry.clear_runs();
+        let clear = |index: usize| (clear[index].start.0, clear[index].end().0);
         assert_eq!(clear(0), (257, 32768));
-        assert_eq!(clear(32767), (32767, 32768));
-        assert_eq!(clear(32768), (32768 + 257, 98304));
-        assert_eq!(clear(65536), (65536, 98304));
+        assert_eq!(clear(1), (32768 + 257, 98304));
         // 64 descriptors of 64 bytes a block.
-        assert_eq!(geometry.end().0, 256 * 64 * 32768);
+        let end = geometry.clear_runs().last().unwrap().end().0;
+        assert_eq!(end, 256 * 64 * 32768);
     }
 
     #[test]
@@ -309,15 +394,13 @@ mod tests {
             (1024, 256, "^flex_bg,^extents,^64bit"),
             (65536, 256, "^flex_bg"),
         ] {
-            let mut options = Options {
+            let options = Options {
                 block_size: BlockSize::from_bytes(block),
                 blocks_per_group: Some(group),
                 features: features.into(),
                 ..Options::default()
             };
-            let geometry = StreamGeometry::growing(&options).unwrap();
-            options.stream = Some(geometry.clone());
-            let layout = Layout::plan(geometry.size_bytes(), &geometry.usual(&options));
+            let layout = StreamGeometry::growing(&options).unwrap().layout(&options);
             assert!(layout.is_ok(), "{block} {group} {features}: {layout:?}");
         }
     }
@@ -341,51 +424,56 @@ mod tests {
         }
     }
 
-    /// For features that move superblocks or descriptors: settled places do not depend on inodes, nor on a size that
-    /// is decided last.
+    /// For features that move superblocks or descriptors: whatever the number of inodes is, and however much room data
+    /// was given, nothing of the layout is placed where data may lie.
     #[test]
-    fn what_is_settled_is_where_any_number_of_inodes_has_it() {
-        let sizes = [40 << 20, 300 << 20, 3 << 30];
+    fn what_is_decided_last_goes_where_no_data_may_lie() {
+        let sizes = [3 << 20, 40 << 20, 300 << 20, 3 << 30];
+        let mut layouts = 0;
         for (features, block) in [
             ("", BlockSize::K1),
             ("", BlockSize::K4),
             ("^flex_bg", BlockSize::K4),
+            ("^flex_bg,^resize_inode", BlockSize::K1),
             ("^sparse_super,^resize_inode", BlockSize::K1),
             ("meta_bg,^resize_inode", BlockSize::K1),
             ("sparse_super2", BlockSize::K4),
+            ("sparse_super2,^flex_bg", BlockSize::K1),
             ("bigalloc", BlockSize::K4),
+            ("bigalloc", BlockSize::K1),
             ("^64bit", BlockSize::K1),
         ] {
-            let options = Options {
-                block_size: Some(block),
-                features: features.into(),
-                ..Options::default()
-            };
-            for size in sizes {
-                let sized = StreamGeometry::sized(size, &options).unwrap();
-                let growing = StreamGeometry::growing(&options).unwrap();
-                for geometry in [sized, growing] {
-                    for inodes in [None, Some(500), Some(5000)] {
-                        let options = Options {
-                            inodes,
-                            stream: Some(geometry.clone()),
-                            ..options.clone()
-                        };
-                        let Ok(shape) = geometry.shape_of(size, &options) else {
-                            continue;
-                        };
-                        let layout = Layout::plan(size, &options).unwrap();
-                        let placer = Placer::new(&shape, layout.geometry(), &[]);
-                        for run in placer.space.runs(shape.blocks) {
-                            let clear = geometry.next_clear(run.start);
-                            assert!(
-                                clear.start >= run.end(),
-                                "{features} {size} {inodes:?} {run:?} {clear:?}"
-                            );
-                        }
+            for (size, inodes) in sizes
+                .into_iter()
+                .flat_map(|size| [None, Some(500), Some(5000)].map(|inodes| (size, inodes)))
+            {
+                let options = Options {
+                    block_size: Some(block),
+                    features: features.into(),
+                    ..Options::default()
+                };
+                let mut geometry = StreamGeometry::sized(size, &options).unwrap();
+                let mut steps = 0;
+                loop {
+                    let clear = geometry.clear_runs();
+                    let options = Options {
+                        inodes,
+                        stream: Some(geometry.clone()),
+                        ..options.clone()
+                    };
+                    if let Ok(layout) = Layout::plan(size, &options) {
+                        let both = overlap(layout.used(), &clear);
+                        assert!(both.is_none(), "{features} {size} {inodes:?}: {both:?}");
+                        layouts += 1;
+                    }
+                    steps += 1;
+                    match geometry.more_room(0, &options) {
+                        Some(more) if steps < 12 => geometry = more,
+                        _ => break,
                     }
                 }
             }
         }
+        assert!(layouts > 500, "{layouts}");
     }
 }

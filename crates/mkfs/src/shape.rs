@@ -4,9 +4,12 @@
 //! shrink until the inodes asked for fit into their bitmaps. Each step makes the groups smaller, or the image with the
 //! same groups, so it ends.
 
-use ondisk::{BlockSize, Feature, Features};
+use ondisk::{BlockSize, Feature, Features, Geometry};
 
-use crate::{Error, Options, StreamGeometry, UsageType, features, tables};
+use crate::layout::geometry_of;
+use crate::regions::GrowingStream;
+use crate::template::{self, Identity};
+use crate::{Error, Options, OtherSize, StreamGeometry, UsageType, features, tables};
 
 mod letters;
 
@@ -55,7 +58,7 @@ pub(crate) const LARGE_FILE_BYTES: u64 = 1 << 31;
 pub(crate) const FULL_OF_DESCRIPTORS: &str = "descriptors would fill most of a group; use larger groups (-g) or blocks \
     (-b), -O meta_bg, or a smaller -E resize";
 /// The reserved inodes, lost+found, and one to use.
-const LEAST_INODES: u64 = 12;
+pub(crate) const LEAST_INODES: u64 = 12;
 
 impl Shape {
     /// The numbers for an image of so many bytes.
@@ -63,7 +66,7 @@ impl Shape {
     /// # Errors
     /// Options that can't be; a size that is too small or too large for them.
     pub(crate) fn new(size_bytes: u64, options: &Options) -> Result<Shape, Error> {
-        if let Some(stream) = &options.stream {
+        if let Some(stream) = options.stream.as_ref().and_then(StreamGeometry::as_growing) {
             return stream.shape_of(size_bytes, options);
         }
         let mut shape = Shape::unsettled(size_bytes, options)?;
@@ -139,22 +142,23 @@ impl Shape {
     pub(crate) fn check_blocks(&mut self, size_bytes: u64, options: &Options) -> Result<(), Error> {
         if self.blocks >= BLOCKS_32 {
             if !self.has(Feature::BIT64) {
-                return Err(Error::option(
+                return Err(Error::for_size(
                     "-O ^64bit",
                     "2^32 blocks and more need 64bit; use it, or larger blocks (-b)",
+                    OtherSize::WithinLimits,
                 ));
             }
             // The resize inode maps with 32-bit block numbers. Descriptors in their own groups let the image grow
             // without it, and don't cost 32 MiB in each of the 26 groups with backups at 64 TiB.
             if self.has(Feature::RESIZE_INODE) {
-                self.spread_descriptors(
-                    options,
-                    "the resize inode ends at 2^32 blocks, where descriptors need meta_bg",
-                )?;
+                let reason = "the resize inode ends at 2^32 blocks, where descriptors need meta_bg";
+                self.spread_descriptors(options, reason)
+                    .map_err(|error| error.of_size(OtherSize::WithinLimits))?;
             }
         }
         if self.blocks >> 48 != 0 {
-            return Err(Error::option("SIZE", "ext4 ends at 2^48 blocks"));
+            let reason = "ext4 ends at 2^48 blocks";
+            return Err(Error::for_size("SIZE", reason, OtherSize::WithinLimits));
         }
         if self.blocks <= self.first_data_block {
             return Err(self.too_small("the superblock", size_bytes));
@@ -209,10 +213,8 @@ impl Shape {
         let inodes = (self.blocks << self.block_size.bits()) / ratio;
         let is_asked = options.inode_ratio.is_some() || !self.has(Feature::BIT64);
         if inodes > u64::from(u32::MAX) && is_asked {
-            return Err(Error::option(
-                "-i",
-                "makes more than 2^32 - 1 inodes; use a larger ratio",
-            ));
+            let reason = "makes more than 2^32 - 1 inodes; use a larger ratio";
+            return Err(Error::for_size("-i", reason, OtherSize::WithinLimits));
         }
         Ok(inodes.min(u64::from(u32::MAX)))
     }
@@ -227,10 +229,8 @@ impl Shape {
                 return Err(self.too_small("the first group", size_bytes));
             }
             if self.groups > MAX_GROUPS {
-                return Err(Error::option(
-                    "-g",
-                    format!("more than {MAX_GROUPS} groups; use larger blocks"),
-                ));
+                let reason = format!("more than {MAX_GROUPS} groups; use larger blocks");
+                return Err(Error::for_size("-g", reason, OtherSize::WithinLimits));
             }
             self.reserve_descriptors(options)?;
             let most = self.inodes_per_group_max();
@@ -256,7 +256,7 @@ impl Shape {
     pub(crate) fn settle_streamed(
         &mut self,
         size_bytes: u64,
-        stream: &StreamGeometry,
+        stream: &GrowingStream,
         options: &Options,
     ) -> Result<(), Error> {
         let region = stream.region();
@@ -269,15 +269,12 @@ impl Shape {
             if !self.has(Feature::META_BG) {
                 let used = self.desc_blocks();
                 if used > region {
-                    return Err(Error::option(
-                        "--size",
-                        "an image this large can't grow while it is written; give its size",
-                    ));
+                    let reason =
+                        "an image this large can't grow while it is written; give its size";
+                    return Err(Error::for_size("--size", reason, OtherSize::WithinLimits));
                 }
-                self.reserved_gdt = match self.has(Feature::RESIZE_INODE) {
-                    true => (region - used).min(self.block_size.bytes_u64() / 4),
-                    false => 0,
-                };
+                self.check_growth(options, self.blocks, used)?;
+                self.reserve_up_to(region);
             }
             self.spread_inodes(size_bytes, stream, options)?;
             if self.has_worthwhile_end(size_bytes, options)? {
@@ -286,15 +283,23 @@ impl Shape {
         }
     }
 
+    /// Reserves descriptor blocks, so that used and reserved ones are `region` together.
+    fn reserve_up_to(&mut self, region: u64) {
+        self.reserved_gdt = match self.has(Feature::RESIZE_INODE) {
+            true => (region - self.desc_blocks()).min(self.block_size.bytes_u64() / 4),
+            false => 0,
+        };
+    }
+
     /// Gives each group its share of the inodes; nothing else changes. The usual number of inodes is as many as the
     /// groups can hold; a number that was asked for is what it is.
     ///
     /// # Errors
     /// `TooSmall` where the groups can't hold them.
-    pub(crate) fn spread_inodes(
+    fn spread_inodes(
         &mut self,
         size_bytes: u64,
-        stream: &StreamGeometry,
+        stream: &GrowingStream,
         options: &Options,
     ) -> Result<(), Error> {
         let most = stream.inodes_per_group_max();
@@ -315,6 +320,44 @@ impl Shape {
             return Err(self.too_small("the inodes", size_bytes));
         }
         Ok(())
+    }
+
+    /// The same numbers with inode tables of `blocks` blocks, and without a last group that these leave no room in.
+    ///
+    /// # Errors
+    /// Where the only group can't hold its table.
+    pub(crate) fn with_tables(&self, blocks: u64, options: &Options) -> Result<Shape, Error> {
+        let mut shape = self.clone();
+        let inodes = (blocks << self.block_size.bits()) / self.inode_size;
+        shape.inodes_per_group = inodes.min(self.inodes_per_group_max()) & !7;
+        shape.table_blocks = blocks;
+        shape.cut_end(options)
+    }
+
+    /// The same numbers without a last group that is not worth its metadata; nothing else changes.
+    ///
+    /// # Errors
+    /// Where the only group can't hold its metadata.
+    pub(crate) fn cut_end(mut self, options: &Options) -> Result<Shape, Error> {
+        let size = self.blocks_given << self.block_size.bits();
+        let region = self.desc_blocks() + self.reserved_gdt;
+        while !self.has_worthwhile_end(size, options)? {
+            self.groups -= 1;
+            self.reserve_up_to(region);
+        }
+        Ok(self)
+    }
+
+    /// The geometry of an image with these numbers.
+    pub(crate) fn geometry(&self, size_bytes: u64, options: &Options) -> Result<Geometry, Error> {
+        let superblock = template::superblock(self, options, &Identity::of(options))?;
+        geometry_of(&superblock, size_bytes)
+    }
+
+    /// The most inodes that a group may have beyond its share: a block of its table is filled, and then a byte of its
+    /// bitmap.
+    pub(crate) fn inodes_beside(&self) -> u64 {
+        8 + (self.block_size.bytes_u64() / self.inode_size).max(8)
     }
 
     /// How many inodes a group can have: those that one bitmap describes, and that 16 bits of a descriptor count.
@@ -363,10 +406,8 @@ impl Shape {
             return Err(error);
         }
         if self.blocks_per_group < (256 << self.cluster_bits) {
-            return Err(Error::option(
-                asked_by(options),
-                "too many inodes for this size; ask for fewer",
-            ));
+            let reason = "too many inodes for this size; ask for fewer";
+            return Err(too_many_inodes(options, reason.into()));
         }
         self.blocks_per_group -= step;
         self.blocks = self.blocks_given;
@@ -382,7 +423,7 @@ impl Shape {
             "{inodes} inodes are more than groups of {blocks} blocks (-g) can have, {most} each; ask for fewer, or \
              for smaller groups"
         );
-        Some(Error::option(asked_by(options), reason))
+        Some(too_many_inodes(options, reason))
     }
 
     /// The fewest bytes an inode with which a whole group can have its inodes.
@@ -394,7 +435,7 @@ impl Shape {
         (blocks << self.block_size.bits()).div_ceil(most)
     }
 
-    fn set_inodes(&mut self, inodes: u64, options: &Options) -> Result<(), Error> {
+    pub(crate) fn set_inodes(&mut self, inodes: u64, options: &Options) -> Result<(), Error> {
         let block = self.block_size.bytes_u64();
         let per_block = block / self.inode_size;
         let mut per_group = inodes.div_ceil(self.groups);
@@ -413,20 +454,22 @@ impl Shape {
             }
             is_cut = true;
             per_group = per_group.checked_sub(per_block.max(8)).ok_or_else(|| {
-                Error::option(
+                Error::for_size(
                     "-N",
                     "too many groups for 2^32 - 1 inodes; use larger blocks",
+                    OtherSize::WithinLimits,
                 )
             })?;
         }
         let made = self.inodes_per_group * self.groups;
         match options.inodes {
-            Some(asked) if is_cut && asked > made => Err(Error::option(
+            Some(asked) if is_cut && asked > made => Err(Error::for_size(
                 "-N",
                 format!(
                     "{asked} in {} groups are more than 2^32 - 1; ask for {made}",
                     self.groups
                 ),
+                OtherSize::Any,
             )),
             _ => Ok(()),
         }
@@ -439,7 +482,8 @@ impl Shape {
             self.reserved_gdt = self.growth(options, used)?;
         }
         if self.reserved_gdt + used > self.blocks_per_group * 3 / 4 && !self.has(Feature::META_BG) {
-            self.spread_descriptors(options, FULL_OF_DESCRIPTORS)?;
+            self.spread_descriptors(options, FULL_OF_DESCRIPTORS)
+                .map_err(|error| error.of_size(OtherSize::Smaller))?;
             self.reserved_gdt = 0;
         }
         Ok(())
@@ -463,6 +507,36 @@ impl Shape {
         Ok(Some(groups.div_ceil(per_block)))
     }
 
+    /// Checks that an image of `blocks` blocks, with `used` descriptor blocks, can grow to the size asked for, if one
+    /// is.
+    ///
+    /// # Errors
+    /// `-E resize`, where the image is that large already, or where the resize inode can't list the descriptor blocks.
+    pub(crate) fn check_growth(
+        &self,
+        options: &Options,
+        blocks: u64,
+        used: u64,
+    ) -> Result<(), Error> {
+        let (Some(size), Some(wanted)) = (options.resize, self.resize_blocks(options)?) else {
+            return Ok(());
+        };
+        let pointers = self.block_size.bytes_u64() / 4;
+        let more = wanted.saturating_sub(used);
+        if more > pointers {
+            let reason = format!(
+                "needs {more} descriptor blocks, and the resize inode lists {pointers}; use larger blocks (-b) or \
+                 groups (-g)"
+            );
+            return Err(Error::option("-E resize", reason));
+        }
+        if size.blocks(self.block_size) <= blocks {
+            let reason = format!("must be more than the {blocks} blocks there are");
+            return Err(Error::for_size("-E resize", reason, OtherSize::Smaller));
+        }
+        Ok(())
+    }
+
     /// Descriptor blocks to reserve: enough to grow by 1024, or to the size asked for.
     fn growth(&self, options: &Options, used: u64) -> Result<u64, Error> {
         let pointers = self.block_size.bytes_u64() / 4;
@@ -473,23 +547,9 @@ impl Shape {
             all.saturating_sub(used).min(pointers)
         };
         let usual = reserved(self.blocks.saturating_mul(1024) - self.first_data_block);
-        let wanted = self.resize_blocks(options)?;
-        if let Some(wanted) = wanted
-            && wanted.saturating_sub(used) > pointers
-        {
-            let reason = format!(
-                "needs {} descriptor blocks, and the resize inode lists {pointers}; use larger blocks (-b) or groups \
-                 (-g)",
-                wanted.saturating_sub(used)
-            );
-            return Err(Error::option("-E resize", reason));
-        }
+        self.check_growth(options, self.blocks, used)?;
         match options.resize.map(|size| size.blocks(self.block_size)) {
             None => Ok(usual),
-            Some(blocks) if blocks <= self.blocks => Err(Error::option(
-                "-E resize",
-                format!("must be more than the {} blocks there are", self.blocks),
-            )),
             // The last descriptor block has room for that: as without a wish, like mke2fs.
             Some(blocks) if reserved(blocks) == 0 => Ok(usual),
             Some(blocks) => Ok(reserved(blocks)),
@@ -511,7 +571,8 @@ impl Shape {
                 wanted + 1,
                 self.groups
             );
-            return Err(Error::option("-E num_backup_sb", reason));
+            let instead = OtherSize::Larger;
+            return Err(Error::for_size("-E num_backup_sb", reason, instead));
         }
         if wanted >= 1 && self.groups > 1 {
             self.backup_groups[0] = 1;
@@ -539,11 +600,12 @@ impl Shape {
     }
 }
 
-/// The option that asks for the number of inodes.
-fn asked_by(options: &Options) -> &'static str {
+/// The refusal of a number of inodes that an image of this size can't hold. A larger one has more groups, but by a
+/// ratio also more inodes.
+fn too_many_inodes(options: &Options, reason: String) -> Error {
     match options.inodes {
-        None if options.inode_ratio.is_some() => "-i",
-        _ => "-N",
+        None if options.inode_ratio.is_some() => Error::for_size("-i", reason, OtherSize::Any),
+        _ => Error::for_size("-N", reason, OtherSize::Larger),
     }
 }
 

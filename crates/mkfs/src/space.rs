@@ -34,6 +34,13 @@ impl Space {
         self.taken.insert(start, end);
     }
 
+    /// Takes the parts of `runs` that lie below `end`.
+    pub(crate) fn take_below(&mut self, runs: &[Run], end: u64) {
+        for run in runs.iter().filter(|run| run.start.0 < end) {
+            self.take(run.start.0, run.len.min(end - run.start.0));
+        }
+    }
+
     /// The first free run at or after `from` that ends at `to` or before and has at least `len` blocks: its start
     /// and its end.
     pub(crate) fn find(&self, from: u64, to: u64, len: u64) -> Option<(u64, u64)> {

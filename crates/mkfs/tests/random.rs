@@ -224,17 +224,18 @@ fn metadata_around_data_are_clean() {
             ..options
         };
         let mut taken = Vec::new();
-        let mut at = FsBlock(0);
         // Data of three quarters of the image, with gaps of all sizes.
-        loop {
-            let clear = regions.next_clear(FsBlock(at.0 + magnitude(&mut random, 8)));
-            let len = clear.len.min(1 + magnitude(&mut random, 14));
-            at = FsBlock(clear.start.0 + len);
-            if at.0 > blocks / 4 * 3 {
-                break;
+        for clear in regions.clear_runs() {
+            let mut at = clear.start.0;
+            while at < clear.end().0 && at < blocks / 4 * 3 {
+                let start = FsBlock(at + magnitude(&mut random, 8));
+                let len = clear.end().0.saturating_sub(start.0);
+                let len = len.min(1 + magnitude(&mut random, 14));
+                at = start.0 + len;
+                if len > 0 {
+                    taken.push(Run { start, len });
+                }
             }
-            let start = clear.start;
-            taken.push(Run { start, len });
         }
         let Ok(layout) = Layout::plan_around(size, &options, &taken) else {
             return;
