@@ -5,6 +5,13 @@
 //! two words first). The journal starts no thread: a caller that wants an attendant lends a thread
 //! ([`Journal::attend`]).
 //!
+//! # Sleep
+//!
+//! After each commit the attendant is drowsy: the next handle that ends calls it. If it was drowsy for a whole interval
+//! and nothing changed, it sleeps without a limit, so a file system that nobody changes wakes no thread. A thread that
+//! ended a handle and did not see yet that the attendant is drowsy did so at the beginning of that interval, so its
+//! change is seen at the end of it.
+//!
 //! [`Rank::JournalLeader`]: sync::Rank::JournalLeader
 
 use sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +31,8 @@ pub(crate) struct Attendant {
     is_there: AtomicBool,
     /// It was called and has not come yet. [atomic: Relaxed, hint]
     is_called: AtomicBool,
+    /// The next handle that ends is to call it. [atomic: Relaxed, hint]
+    is_drowsy: AtomicBool,
     /// It is to go. [journal leader; atomic: Relaxed]
     is_dismissed: AtomicBool,
     called: Condvar,
@@ -44,6 +53,14 @@ impl Attendant {
         }
         true
     }
+
+    /// A handle has ended: calls the attendant if it is drowsy.
+    pub(crate) fn rouse(&self, leaders: &Mutex<Leaders>) {
+        // Relaxed: a thread that does not see it yet changes something in the interval before the attendant sleeps.
+        if self.is_drowsy.load(Ordering::Relaxed) {
+            self.call(leaders);
+        }
+    }
 }
 
 impl Journal {
@@ -56,12 +73,29 @@ impl Journal {
         // Relaxed: a hint to those who would do its work themselves; here and at the end.
         attendant.is_there.store(true, Ordering::Relaxed);
         let mut last = now();
-        while self.wait_for_call(last + interval) {
+        let mut limit = Some(last + interval);
+        while self.wait_for_call(limit) {
+            let is_over = limit.is_some_and(|limit| now() >= limit);
+            // Relaxed: a hint; only this thread sets it. Any call ends it.
+            let was_drowsy = attendant.is_drowsy.swap(false, Ordering::Relaxed);
+            if is_over && was_drowsy && !self.space.is_used(self.current_epoch()) {
+                // Relaxed: a hint; a handle that does not see it ended in the last interval.
+                attendant.is_drowsy.store(true, Ordering::Relaxed);
+                limit = None;
+                continue;
+            }
+            if limit.is_none() {
+                // The first change after a sleep waits for a whole interval.
+                last = now();
+            }
             if now() - last >= interval || self.is_commit_due() {
                 last = now();
                 // A failure aborts, and the next caller gets the error.
                 let _ = self.commit_now(client, self.current_epoch());
+                // Relaxed: a hint; a handle that does not see it ends in the next interval.
+                attendant.is_drowsy.store(true, Ordering::Relaxed);
             }
+            limit = Some(last + interval);
             if self.is_checkpoint_due() {
                 let _ = self.checkpoint();
             }
@@ -70,8 +104,8 @@ impl Journal {
         attendant.is_there.store(false, Ordering::Relaxed);
     }
 
-    /// Waits for a call or for that time; false when it is time to go.
-    fn wait_for_call(&self, until: sync::clock::Instant) -> bool {
+    /// Waits for a call, or for that time if there is one; false when it is time to go.
+    fn wait_for_call(&self, until: Option<sync::clock::Instant>) -> bool {
         let attendant = &self.attendant;
         let mut leaders = self.leaders.lock();
         loop {
@@ -81,11 +115,15 @@ impl Journal {
             }
             // Relaxed: the caller takes the lock after this, and then wakes us.
             let is_called = attendant.is_called.swap(false, Ordering::Relaxed);
-            let left = until.saturating_duration_since(now());
-            if is_called || left.is_zero() {
-                return true;
+            let left = until.map(|until| until.saturating_duration_since(now()));
+            match left {
+                _ if is_called => return true,
+                Some(Duration::ZERO) => return true,
+                Some(left) => {
+                    let _is_late = attendant.called.wait_for(&mut leaders, left);
+                }
+                None => attendant.called.wait(&mut leaders),
             }
-            attendant.called.wait_for(&mut leaders, left);
         }
     }
 

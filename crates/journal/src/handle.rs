@@ -157,6 +157,9 @@ impl Drop for Handle<'_> {
         self.journal
             .space
             .end(self.epoch(), self.asked, did, self.maps_data.get());
+        if did != (0, 0) {
+            self.journal.attendant.rouse(&self.journal.leaders);
+        }
         if self.journal.epochs.waited_for() > LONG {
             let place = (self.site.file(), self.site.line());
             let table = &self.journal.long_handles.0.mine().0;

@@ -230,11 +230,16 @@ fn an_attendant_commits_what_nobody_syncs_and_goes_when_sent_away() {
         let attendant = scope.spawn(move || bank.journal.attend(bank, Duration::from_millis(20)));
         let mut random = Random::new(3);
         bank.transfer(0, &mut random).unwrap();
-        let epoch = bank.journal.current_epoch();
-        let start = sync::clock::now();
-        while bank.journal.committed_epoch() < epoch {
-            assert!(sync::clock::now() - start < Duration::from_secs(10));
-            sync::thread::sleep(Duration::from_millis(5));
+        // Also after a pause of any length, in which it falls asleep or is about to.
+        for pause in [0, 10, 30, 38, 42, 60, 100] {
+            bank.transfer(0, &mut random).unwrap();
+            let epoch = bank.journal.current_epoch();
+            let start = sync::clock::now();
+            while bank.journal.committed_epoch() < epoch {
+                assert!(sync::clock::now() - start < Duration::from_secs(10));
+                sync::thread::sleep(Duration::from_millis(5));
+            }
+            sync::thread::sleep(Duration::from_millis(pause));
         }
         // Changes beyond what a transaction takes are committed by it, too.
         for _ in 0..400 {
