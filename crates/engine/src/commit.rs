@@ -80,6 +80,26 @@ impl MountedFs {
         })
     }
 
+    /// As [`MountedFs::reserve`], if the log has room now and nothing must be waited for; else `None`.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Stopped` when the journal is aborted.
+    pub(crate) fn reserve_at_once(
+        &self,
+        blocks: u32,
+        revokes: u32,
+    ) -> Result<Option<Credits<'_>>, Error> {
+        let writing = self.volume().writing()?;
+        if writing.errors.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        if blocks > limits::STEP_BLOCKS || revokes > limits::STEP_REVOKES {
+            return Ok(None);
+        }
+        let credits = writing.journal.reserve_at_once(blocks, revokes);
+        credits.map_err(Error::Stopped)
+    }
+
     /// Puts corruption that was met on record, and does what the options ask for then. Nothing is locked, and no handle
     /// open.
     pub(crate) fn note(&self, corrupt: Corrupt) {

@@ -153,7 +153,7 @@ fn finish(mounted: &MountedFs, ino: Ino, slot: Option<u32>) -> Result<(), Error>
         set_slot(mounted, &live, slot)?;
     }
     match inode.links_count() {
-        0 => delete(mounted, &locked),
+        0 => delete(mounted, &locked, Patience::AllSteps).map(drop),
         _ => finish_cut(mounted, &locked),
     }
 }
@@ -165,7 +165,20 @@ fn finish(mounted: &MountedFs, ino: Ino, slot: Option<u32>) -> Result<(), Error>
 pub(crate) fn doom(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
     match mounted.doomed().push(ino) {
         true => Ok(()),
-        false => reap(mounted, &mounted.doomed().begin(ino)),
+        false => reap(mounted, &mounted.doomed().begin(ino), Patience::AllSteps).map(drop),
+    }
+}
+
+/// Deletes an inode that was let go of last by the caller, who holds nothing: at once if that takes one step for which
+/// the log has room, so that no other thread is woken; else as [`doom`].
+///
+/// # Errors
+/// As [`delete`].
+pub(crate) fn delete_or_doom(mounted: &MountedFs, ino: Ino) -> Result<(), Error> {
+    let is_done = reap(mounted, &mounted.doomed().begin(ino), Patience::OneStep)?;
+    match is_done {
+        true => Ok(()),
+        false => doom(mounted, ino),
     }
 }
 
@@ -214,20 +227,20 @@ pub(crate) fn serve(mounted: &MountedFs) {
 fn reap_noting(mounted: &MountedFs, doomed: &UnderWay<'_>) {
     // A failure of the journal is told to everyone who asks for anything after it. What is left is an orphan, which
     // whoever opens the image next deletes.
-    if let Err(Error::Corrupt(corrupt)) = reap(mounted, doomed) {
+    if let Err(Error::Corrupt(corrupt)) = reap(mounted, doomed, Patience::AllSteps) {
         mounted.note(corrupt);
     }
 }
 
 /// Deletes an inode without names that nobody holds, in as many steps as it takes; leaves any other alone. The caller
-/// holds nothing. What a cut between two steps leaves: an orphan with fewer blocks.
-fn reap(mounted: &MountedFs, doomed: &UnderWay<'_>) -> Result<(), Error> {
+/// holds nothing. Whether it is done, as [`delete`]. What a cut between two steps leaves: an orphan with fewer blocks.
+fn reap(mounted: &MountedFs, doomed: &UnderWay<'_>, patience: Patience) -> Result<bool, Error> {
     let live = mounted.get(doomed.ino())?;
     let locked = live.write_lock();
     let inode = live.snapshot();
     match inode.links_count() > 0 || inode.mode() == 0 || live.is_held() {
-        true => Ok(()),
-        false => delete(mounted, &locked),
+        true => Ok(true),
+        false => delete(mounted, &locked, patience),
     }
 }
 
@@ -294,15 +307,29 @@ fn finish_cut(mounted: &MountedFs, locked: &Exclusive<'_>) -> Result<(), Error> 
     Ok(())
 }
 
+/// How much a deletion may take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// As many steps as there are, each of which may wait for the log.
+    AllSteps,
+    /// One step, for which the log has room without a wait.
+    OneStep,
+}
+
 /// Deletes a locked inode that has no names, is among the orphans, and is used by nobody: its blocks, step by step,
-/// then all that is left.
+/// then all that is left. `false` if that takes more than `patience` allows: nothing is done then.
 ///
 /// # Errors
 /// `Corrupt`, `Io`, `Aborted`; what is left stays among the orphans.
-pub(crate) fn delete(mounted: &MountedFs, locked: &Exclusive<'_>) -> Result<(), Error> {
+pub(crate) fn delete(
+    mounted: &MountedFs,
+    locked: &Exclusive<'_>,
+    patience: Patience,
+) -> Result<bool, Error> {
     loop {
         let deletion = match Deletion::prepare(mounted, locked)? {
             Prepared::Whole(deletion) => deletion,
+            Prepared::Part(_) if patience == Patience::OneStep => return Ok(false),
             Prepared::Part(change) => {
                 data::apply_cut(mounted, locked, change)?;
                 continue;
@@ -310,7 +337,14 @@ pub(crate) fn delete(mounted: &MountedFs, locked: &Exclusive<'_>) -> Result<(), 
         };
         let (blocks, revokes) = deletion.cost();
         let entry = mounted.orphans().remove(&**locked.inode());
-        let credits = mounted.reserve(blocks + entry.cost(), revokes)?;
+        let blocks = blocks + entry.cost();
+        let credits = match patience {
+            Patience::AllSteps => Some(mounted.reserve(blocks, revokes)?),
+            Patience::OneStep => mounted.reserve_at_once(blocks, revokes)?,
+        };
+        let Some(credits) = credits else {
+            return Ok(false);
+        };
         let now = mounted.now()?;
         let _still = locked.inode().data_lock_exclusive();
         let entry = entry.lock();
@@ -319,7 +353,7 @@ pub(crate) fn delete(mounted: &MountedFs, locked: &Exclusive<'_>) -> Result<(), 
         // First: on the classic list, the next inode's number is in the record.
         entry.apply(&handle, locked.inode());
         deletion.apply(&handle, now);
-        return Ok(());
+        return Ok(true);
     }
 }
 

@@ -86,6 +86,29 @@ impl Journal {
         })
     }
 
+    /// As [`Journal::reserve`], if the log has room now: `None` where a commit or a checkpoint must make some first.
+    ///
+    /// # Errors
+    /// When the journal is aborted.
+    pub fn reserve_at_once(
+        &self,
+        blocks: u32,
+        revokes: u32,
+    ) -> Result<Option<Credits<'_>>, JournalError> {
+        self.abort.check()?;
+        let is_due = !self.is_held() && (self.is_commit_due() || self.is_checkpoint_due());
+        let is_crowded = self.table.image_bytes() > self.options.staged_bytes;
+        let wanted = cost(blocks, revokes);
+        // A step that is too large for a transaction finds no room either.
+        let has_room = !is_due && !is_crowded && wanted <= self.space.transaction_most();
+        let is_promised = has_room && self.space.take(wanted, &self.statistics);
+        Ok(is_promised.then(|| Credits {
+            journal: self,
+            blocks,
+            revokes,
+        }))
+    }
+
     /// Bytes of images that are committed and not yet home: at most [`crate::Options::staged_bytes`] and what the
     /// transactions under way add to that, each a quarter of it at most.
     pub fn staged_bytes(&self) -> u64 {

@@ -234,14 +234,14 @@ impl Fs {
             return Ok(());
         }
         self.mounted.give_back_kept(&live);
-        match live.snapshot().links_count() {
-            0 => {
+        match live.is_released_for_good() {
+            true => {
                 // Here nothing is held yet: a thread that waited for a thaw with locks could block others,
                 // including the thread that freezes.
                 let _change = self.enter()?;
-                self.noting(reap::doom(&self.mounted, ino))
+                self.noting(reap::delete_or_doom(&self.mounted, ino))
             }
-            _ => Ok(()),
+            false => Ok(()),
         }
     }
 
@@ -258,7 +258,7 @@ impl Fs {
         };
         if live.release(1) {
             self.mounted.give_back_kept(&live);
-            if live.snapshot().links_count() == 0 {
+            if live.is_released_for_good() {
                 self.mounted.doomed().leave(ino);
             }
         }

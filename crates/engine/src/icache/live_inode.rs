@@ -11,7 +11,7 @@ use buffer::{Block, Tag};
 use journal::{Epoch, Handle, Object, Stageable};
 use ondisk::inode::{self, Inode, RECORD_WORDS};
 use ondisk::{FileType, FsBlock, Generation, Ino, Timestamp};
-use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use sync::{Arc, Latest, Mutex, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::ialloc::OfInode;
@@ -445,6 +445,22 @@ impl LiveInode {
     pub(crate) fn is_held(&self) -> bool {
         // SeqCst: pairs with the changes in `hold` and `release`.
         self.holders.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether someone holds the inode after its last name was taken, so that the last holder finds it without names.
+    pub(crate) fn is_held_still(&self) -> bool {
+        // SeqCst: pairs with the fence in `is_released_for_good`. If this one comes first, a release that this load
+        // does not see comes after it, and its thread sees that the names are gone. If that one comes first, this load
+        // sees the release.
+        fence(Ordering::SeqCst);
+        self.is_held()
+    }
+
+    /// Whether the inode has no names, after its last holder released it.
+    pub(crate) fn is_released_for_good(&self) -> bool {
+        // SeqCst: pairs with the fence in `is_held_still`, with both cases there.
+        fence(Ordering::SeqCst);
+        self.snapshot().links_count() == 0
     }
 
     /// Says whether the inode, without names, may get one. The caller has its lock.

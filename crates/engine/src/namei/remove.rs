@@ -107,9 +107,12 @@ impl<'a> LostName<'a> {
     }
 }
 
-/// Dooms an inode after the step that took its last name: that was done, whatever comes of this. What fails leaves an
-/// orphan, which whoever opens the file system next deletes.
+/// Dooms an inode after the step that took its last name, unless someone holds it and so dooms it later: that was done,
+/// whatever comes of this. What fails leaves an orphan, which whoever opens the file system next deletes.
 pub(super) fn reap_after(mounted: &MountedFs, ino: Ino) {
+    if mounted.get(ino).is_ok_and(|live| live.is_held_still()) {
+        return;
+    }
     if let Err(Error::Corrupt(corrupt)) = reap::doom(mounted, ino) {
         mounted.note(corrupt);
     }

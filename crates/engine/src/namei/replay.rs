@@ -218,7 +218,7 @@ impl<'a> Replay<'a> {
         let live = self.mounted.get(ino)?;
         let locked = live.write_lock();
         self.change(&locked, |inode| inode.set_links_count(0))?;
-        reap::delete(self.mounted, &locked)
+        reap::delete(self.mounted, &locked, reap::Patience::AllSteps).map(drop)
     }
 
     /// Changes an inode's fields.
@@ -372,7 +372,7 @@ impl<'a> Replay<'a> {
                 inode.set_links_count(links);
             })?;
             if links == 0 && !self.orphans.contains(&ino) {
-                reap::delete(self.mounted, &locked)?;
+                reap::delete(self.mounted, &locked, reap::Patience::AllSteps)?;
             }
         }
         Ok(())

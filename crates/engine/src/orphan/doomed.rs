@@ -91,18 +91,22 @@ impl Doomed {
         if !self.is_served() || waiting.len() >= MOST {
             return false;
         }
-        waiting.push_back(ino);
-        self.note_len(&waiting);
-        self.arrived.notify_one();
+        self.add(&mut waiting, ino);
         true
+    }
+
+    /// Those who serve the queue sleep only while it is empty, so one wake is enough for a batch.
+    fn add(&self, waiting: &mut VecDeque<Ino>, ino: Ino) {
+        waiting.push_back(ino);
+        self.note_len(waiting);
+        if waiting.len() == 1 {
+            self.arrived.notify_one();
+        }
     }
 
     /// Leaves an inode to those who serve the queue, or else to the next change.
     pub(crate) fn leave(&self, ino: Ino) {
-        let mut waiting = self.waiting.lock();
-        waiting.push_back(ino);
-        self.note_len(&waiting);
-        self.arrived.notify_one();
+        self.add(&mut self.waiting.lock(), ino);
     }
 
     /// Whether threads serve the queue. A hint.

@@ -1,8 +1,10 @@
 //! Inodes that are held by a server: they outlive their last name, however many others pass through memory meanwhile.
 
-use lanefs_engine::{Error, Ino, NewInode, limits};
+use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, limits};
+use simulate::CowDevice;
+use sync::Arc;
 
-use crate::image::{finish, make};
+use crate::image::{clock, finish, make};
 
 const NEW: NewInode = NewInode {
     mode: 0o644,
@@ -48,4 +50,47 @@ fn a_held_inode_that_left_memory_is_still_held_when_its_name_goes() {
         }
         fs.close().unwrap();
     });
+}
+
+#[test]
+fn the_last_holder_deletes_a_small_file_itself_and_leaves_a_large_one_to_the_reaper() {
+    let Some(image) = make(&["-b", "1024", "-O", "^extents,^64bit"], 64 << 20) else {
+        return;
+    };
+    let device = Arc::new(CowDevice::new(image.into()));
+    let options = OpenOptions {
+        reaper_thread: true,
+        ..OpenOptions::default()
+    };
+    let fs = Fs::open_for_writing(Arc::clone(&device) as _, &options, clock).unwrap();
+    let before = fs.statfs().unwrap();
+    for (name, len) in [(&b"empty"[..], 0), (b"small", 5000), (b"large", 30 << 20)] {
+        let new = NewInode { held: true, ..NEW };
+        let ino = fs.create(Ino::ROOT, name, new).unwrap();
+        let mut written = 0;
+        while written < len {
+            let piece = vec![7; 1 << 20];
+            let end = piece.len().min(len - written);
+            written += fs.write(ino, written as u64, &piece[..end]).unwrap();
+        }
+        fs.unlink(Ino::ROOT, name).unwrap();
+        assert_eq!(fs.metadata(ino).unwrap().nlink, 0);
+        fs.release(ino).unwrap();
+        let is_gone = || matches!(fs.metadata(ino), Err(Error::NotFound));
+        // At once, with no other thread; the large one takes many steps, and some time.
+        assert!(is_gone() || len > 1 << 20);
+        let start = sync::clock::now();
+        while !is_gone() {
+            assert!(start.elapsed() < sync::clock::Duration::from_secs(60));
+            sync::thread::sleep(sync::clock::Duration::from_millis(1));
+        }
+    }
+    fs.sync().unwrap();
+    let after = fs.statfs().unwrap();
+    assert_eq!(
+        (after.free, after.free_files),
+        (before.free, before.free_files)
+    );
+    fs.close().unwrap();
+    crate::image::e2fsck(&device, simulate::Cut { event: 0, seed: 0 });
 }
