@@ -176,6 +176,50 @@ pub(crate) mod opcode {
     pub(crate) const COPY_FILE_RANGE: u32 = 47;
     pub(crate) const SYNCFS: u32 = 50;
     pub(crate) const TMPFILE: u32 = 51;
+
+    /// One more than the greatest.
+    pub(crate) const END: usize = 52;
+    /// All of them, with what counters call them.
+    pub(crate) const ALL: [(u32, &str); 38] = [
+        (LOOKUP, "lookup"),
+        (FORGET, "forget"),
+        (GETATTR, "getattr"),
+        (SETATTR, "setattr"),
+        (READLINK, "readlink"),
+        (SYMLINK, "symlink"),
+        (MKNOD, "mknod"),
+        (MKDIR, "mkdir"),
+        (UNLINK, "unlink"),
+        (RMDIR, "rmdir"),
+        (RENAME, "rename"),
+        (LINK, "link"),
+        (OPEN, "open"),
+        (READ, "read"),
+        (WRITE, "write"),
+        (STATFS, "statfs"),
+        (RELEASE, "release"),
+        (FSYNC, "fsync"),
+        (SETXATTR, "setxattr"),
+        (GETXATTR, "getxattr"),
+        (LISTXATTR, "listxattr"),
+        (REMOVEXATTR, "removexattr"),
+        (INIT, "init"),
+        (OPENDIR, "opendir"),
+        (READDIR, "readdir"),
+        (RELEASEDIR, "releasedir"),
+        (FSYNCDIR, "fsyncdir"),
+        (CREATE, "create"),
+        (INTERRUPT, "interrupt"),
+        (DESTROY, "destroy"),
+        (IOCTL, "ioctl"),
+        (BATCH_FORGET, "batch_forget"),
+        (FALLOCATE, "fallocate"),
+        (READDIRPLUS, "readdirplus"),
+        (LSEEK, "lseek"),
+        (COPY_FILE_RANGE, "copy_file_range"),
+        (SYNCFS, "syncfs"),
+        (TMPFILE, "tmpfile"),
+    ];
 }
 
 /// What kernel and server agree on at the beginning: the bits of `flags`, and above 32 those of `flags2`.
@@ -190,8 +234,11 @@ pub(crate) mod init {
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
+    pub(crate) const NO_OPEN_SUPPORT: u64 = 1 << 17;
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
+    pub(crate) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     pub(crate) const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
+    pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const EXTENDED: u64 = 1 << 30;
 }
 
@@ -205,10 +252,14 @@ pub(crate) mod valid {
     pub(crate) const MTIME: u32 = 1 << 5;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    /// The caller may not keep set-user-ID and set-group-ID.
+    pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// The bit of [`OpenOut::open_flags`] that keeps what the kernel has of a file's contents.
 pub(crate) const KEEP_CACHE: u32 = 1 << 1;
+/// The bit of [`WriteIn::write_flags`] of a caller that may not keep set-user-ID and set-group-ID.
+pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// The bit of [`FsyncIn::flags`] that asks for data only.
 pub(crate) const DATA_ONLY: u32 = 1 << 0;
 /// The notification that drops what the kernel knows of an inode.

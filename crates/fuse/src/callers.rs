@@ -5,6 +5,8 @@
 
 use crate::operations::Caller;
 
+/// Set-user-ID.
+const SET_UID: u16 = 0o4000;
 /// Set-group-ID.
 pub(crate) const SET_GID: u16 = 0o2000;
 /// With it, set-group-ID makes a program run as its group.
@@ -12,9 +14,18 @@ const GROUP_EXECUTES: u16 = 0o10;
 
 /// Whether a file of this mode and group loses set-group-ID when the caller changes what is in it, or its owner. Linux
 /// takes it from a file that its group may not execute unless the caller is privileged or in the group. From other
-/// files, and set-user-ID from all, the kernel takes it itself before it asks for the change.
+/// files, and set-user-ID from all, the kernel takes it itself before it asks for the change, unless it agreed that the
+/// server does so ([`privileges_lost`]).
 pub(crate) fn costs_set_gid(caller: Caller, mode: u16, gid: u32) -> bool {
     mode & (SET_GID | GROUP_EXECUTES) == SET_GID && !is_privileged_or_in(caller, gid)
+}
+
+/// Which of set-user-ID and set-group-ID a file of this mode and group loses when a caller without CAP_FSETID changes
+/// what is in it, or any caller its owner.
+pub(crate) fn privileges_lost(caller: Caller, mode: u16, gid: u32) -> u16 {
+    let executes = mode & (SET_GID | GROUP_EXECUTES) == SET_GID | GROUP_EXECUTES;
+    let with_group = executes || costs_set_gid(caller, mode, gid);
+    mode & (SET_UID | if with_group { SET_GID } else { 0 })
 }
 
 /// Whether the caller is root or in a group.
@@ -56,5 +67,14 @@ mod tests {
         // The kernel's business, and nothing to lose.
         assert!(!costs_set_gid(caller(7, 7), 0o2676, 8));
         assert!(!costs_set_gid(caller(7, 7), 0o666, 8));
+    }
+
+    #[test]
+    fn set_user_id_is_lost_by_all_and_set_group_id_where_it_means_something() {
+        let of = |uid, gid, mode| privileges_lost(Caller { uid, gid, pid: 0 }, mode, 8);
+        assert_eq!((of(7, 7, 0o4755), of(7, 8, 0o6755)), (0o4000, 0o6000));
+        assert_eq!((of(7, 7, 0o6745), of(7, 8, 0o6745)), (0o6000, 0o4000));
+        assert_eq!((of(0, 0, 0o6745), of(0, 0, 0o6755)), (0o4000, 0o6000));
+        assert_eq!(of(7, 7, 0o777), 0);
     }
 }

@@ -120,11 +120,12 @@ impl Device {
         let _ = self.send(header, &[what.as_bytes()]);
     }
 
-    /// Waits for the first request, INIT, and answers it.
+    /// Waits for the first request, INIT, and answers it; gives what the kernel offered, which is agreed on as far as
+    /// [`serve::init`] wishes for it.
     ///
     /// # Errors
     /// When the connection ends, or the kernel's version of the protocol is too old.
-    pub(crate) fn shake_hands(&self, with_acls: bool) -> io::Result<()> {
+    pub(crate) fn shake_hands(&self, with_acls: bool) -> io::Result<u64> {
         let mut buf = vec![0; abi::READ_BUFFER_MIN];
         loop {
             let Some(bytes) = self.request(&mut buf)? else {
@@ -151,7 +152,7 @@ impl Device {
             }
             // A kernel of a newer major version asks again, in ours.
             if offer.major == abi::MAJOR {
-                return Ok(());
+                return Ok(offered);
             }
         }
     }

@@ -25,6 +25,7 @@ mod connect;
 mod handles;
 mod idle;
 mod lookups;
+mod messages;
 mod mount;
 mod mounts;
 mod operations;

@@ -12,11 +12,12 @@ use lanefs::{Fs, Stopped};
 use sync::clock::Duration;
 use sync::{Arc, thread};
 
+use crate::abi::init;
 use crate::classic::{self, Device};
 use crate::connect::{self, Access, BlockDevice, Connection, MountError, Synced, Unmounter};
 use crate::idle::Idle;
 use crate::session::Session;
-use crate::volume::Volume;
+use crate::volume::{Agreed, Volume};
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -34,6 +35,9 @@ pub struct Options {
     pub idle_commits: bool,
     /// How long an unmount that waits for the image to be closed may take.
     pub destroy_timeout: Duration,
+    /// Have the kernel open and close files without asking: two messages fewer for each, but what the flags of an open
+    /// file decide is not known then.
+    pub no_open: bool,
 }
 
 /// The fewest threads by default: while some wait for the disk, others answer.
@@ -52,6 +56,7 @@ impl Default for Options {
             block_device: BlockDevice::default(),
             idle_commits: true,
             destroy_timeout: DESTROY_TIMEOUT,
+            no_open: false,
         }
     }
 }
@@ -91,19 +96,28 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
     } = connection;
     let device = Device::new(device);
     // The kernel asks ACLs, and leaves the umask to them, where it is to hold users to their permissions.
-    if let Err(error) = device.shake_hands(options.access.default_permissions) {
-        // An unmount waits for the server as long as that has a connection.
-        drop(device);
-        let _ = unmounter.detach();
-        // The error that matters is that of the connection.
-        let _ = fs.close();
-        return Err(MountError::Connection(error));
-    }
+    let offered = match device.shake_hands(options.access.default_permissions) {
+        Ok(offered) => offered,
+        Err(error) => {
+            // An unmount waits for the server as long as that has a connection.
+            drop(device);
+            let _ = unmounter.detach();
+            // The error that matters is that of the connection.
+            let _ = fs.close();
+            return Err(MountError::Connection(error));
+        }
+    };
     let workers = options.threads.max(1);
     let channels = device.channels(workers, connect::open_device);
     let is_idle_committed = is_writable && options.idle_commits && synced != Synced::All;
     let idle = is_idle_committed.then(|| Arc::new(Idle::new()));
-    let volume = Volume::new(fs, is_writable, synced.clone(), idle.clone());
+    let is_offered = |flag| offered & flag != 0;
+    let agreed = Agreed {
+        takes_privileges: is_offered(init::HANDLE_KILLPRIV_V2),
+        no_open: options.no_open && is_offered(init::NO_OPEN_SUPPORT),
+        no_open_dir: is_offered(init::NO_OPENDIR_SUPPORT),
+    };
+    let volume = Volume::new(fs, is_writable, synced.clone(), idle.clone(), agreed);
     if let Some(channel) = channels.first() {
         let channel = Arc::clone(channel);
         volume

@@ -103,13 +103,24 @@ pub(crate) struct Listed<'a> {
 
 /// A file system as a kernel sees it.
 pub(crate) trait Operations: Send + Sync + 'static {
+    /// A request of this kind has come.
+    fn count(&self, opcode: u32);
+    /// Whether the kernel is told to open files, or directories, without asking.
+    fn opens_unasked(&self, is_directory: bool) -> bool;
     /// Until this is dropped, what the thread does is done for the caller, who may not have what is reserved for
     /// others.
     fn act_for(&self, caller: Caller) -> Option<Acting<'_>>;
     fn lookup(&self, at: Named<'_>) -> Answer<Metadata>;
     fn forget(&self, ino: Ino, times: u64);
     fn attributes(&self, ino: Ino) -> Answer<Metadata>;
-    fn change(&self, ino: Ino, change: &SetAttributes, caller: Caller) -> Answer<Metadata>;
+    /// `unprivileged`: see [`Operations::write`].
+    fn change(
+        &self,
+        ino: Ino,
+        change: &SetAttributes,
+        caller: Caller,
+        unprivileged: bool,
+    ) -> Answer<Metadata>;
     fn read_link(&self, ino: Ino) -> Answer<Vec<u8>>;
     fn make(&self, at: Named<'_>, kind: Kind<'_>, new: New) -> Answer<Metadata>;
     fn create(&self, at: Named<'_>, new: New, how: Opening) -> Answer<Metadata>;
@@ -133,7 +144,15 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn close(&self, ino: Ino, handle: u64, writes: bool);
     /// Fills `buf`; fewer bytes only at the end of the file. The time of access may stay as it is.
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8], keeps_atime: bool) -> Answer<usize>;
-    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], caller: Caller) -> Answer<usize>;
+    /// `unprivileged`: the kernel says that the file loses set-user-ID and set-group-ID.
+    fn write(
+        &self,
+        ino: Ino,
+        offset: u64,
+        bytes: &[u8],
+        caller: Caller,
+        unprivileged: bool,
+    ) -> Answer<usize>;
     /// Makes a file durable, and tells a handle once of a write that failed before; a directory has no handle.
     fn sync(&self, ino: Ino, handle: Option<u64>, data_only: bool) -> Answer<()>;
     /// Notes that something may have been changed.

@@ -16,6 +16,8 @@ use crate::operations::Caller;
 pub(crate) struct Request<'a> {
     /// The number by which the kernel knows it.
     pub(crate) unique: u64,
+    /// The number of its kind, which need not be known here.
+    pub(crate) opcode: u32,
     /// The node that it is about.
     pub(crate) node: u64,
     pub(crate) caller: Caller,
@@ -171,6 +173,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
         operation(header.opcode, Arguments(&rest[..arguments])).ok_or_else(malformed)?;
     Ok(Request {
         unique: header.unique,
+        opcode: header.opcode,
         node: header.node,
         caller: Caller {
             uid: header.uid,

@@ -62,6 +62,8 @@ const WISHES: u64 = abi::init::ASYNC_READ
     | abi::init::CACHE_SYMLINKS
     | abi::init::HAS_IOCTL_DIR
     | abi::init::EXPLICIT_INVAL_DATA
+    // The kernel then asks once for a file's capabilities, not at each write.
+    | abi::init::HANDLE_KILLPRIV_V2
     // Handles mean what they meant also when the inode left the kernel's memory, or on a later mount.
     | abi::init::EXPORT_SUPPORT
     // A default ACL takes the umask's place, and the engine knows whether a directory has one.
@@ -194,6 +196,7 @@ impl Server {
     ) -> Outcome {
         use Operation as Op;
         let is_change = request.operation.is_change();
+        operations.count(request.opcode);
         let asked = Asked {
             operations,
             node: request.node,
@@ -227,13 +230,15 @@ impl Server {
             Op::Copy(what) => self.copy(asked, what),
             Op::GetAttr => asked.get_attr(),
             Op::SetAttr(change) => asked.set_attr(&change),
+            Op::Open(_) if operations.opens_unasked(false) => asked.reply.error(Errno::NOSYS),
             Op::Open(how) => asked.open(how.flags),
-            // No directory needs a handle.
+            // No directory needs a handle. After this answer the kernel asks for none, and keeps listings.
+            Op::OpenDir if operations.opens_unasked(true) => asked.reply.error(Errno::NOSYS),
             Op::OpenDir => asked.reply.structure(&abi::OpenOut::default()),
             Op::ReleaseDir => asked.reply.done(),
             Op::Release(how) => asked.release(&how),
             Op::Read(read) => asked.read(&read, buf),
-            Op::Write(write, bytes) => asked.write(write.offset, bytes),
+            Op::Write(write, bytes) => asked.write(&write, bytes),
             Op::StatFs => asked.statfs(),
             Op::ReadDir(read) => asked.list(&read, false, buf),
             Op::ReadDirPlus(read) => asked.list(&read, true, buf),
@@ -338,9 +343,12 @@ impl<O: Operations> Asked<'_, O> {
 
     fn set_attr(self, change: &abi::SetAttrIn) {
         let _acting = self.operations.act_for(self.caller);
+        let unprivileged = change.valid & abi::valid::KILL_SUIDGID != 0;
         let change: SetAttributes = set_attributes(change);
-        let answer =
-            ino(self.node).and_then(|ino| self.operations.change(ino, &change, self.caller));
+        let answer = ino(self.node).and_then(|ino| {
+            self.operations
+                .change(ino, &change, self.caller, unprivileged)
+        });
         match (answer, ino(self.node)) {
             // The file may be shorter, whatever failed then.
             (Err(error), Ok(ino)) if change.size.is_some() => {
@@ -388,11 +396,14 @@ impl<O: Operations> Asked<'_, O> {
         }
     }
 
-    fn write(self, offset: u64, bytes: &[u8]) {
+    fn write(self, write: &abi::WriteIn, bytes: &[u8]) {
         let _acting = self.operations.act_for(self.caller);
+        let offset = write.offset;
+        let unprivileged = write.write_flags & abi::WRITE_KILL_SUIDGID != 0;
         let written = ino(self.node).and_then(|ino| {
             let offset = checked(offset)?;
-            self.operations.write(ino, offset, bytes, self.caller)
+            self.operations
+                .write(ino, offset, bytes, self.caller, unprivileged)
         });
         let has_failed = written.is_err();
         reply_written(written.map(|written| written as u64), self.reply);

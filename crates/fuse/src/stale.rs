@@ -74,6 +74,12 @@ impl Stale {
         self.shared.tell(ino, Old::Attributes);
     }
 
+    /// Has the kernel forget a directory's attributes and its listing, before this returns. No page of a listing is
+    /// locked while a request waits, so the kernel waits for none.
+    pub(crate) fn listing(&self, ino: Ino) {
+        self.shared.tell(ino, Old::Pages(0..u64::MAX));
+    }
+
     /// Has the kernel forget a file's attributes and its pages of a range of bytes, and then `reply` called, if the
     /// request is not answered yet; both by another thread, soon.
     pub(crate) fn pages(&self, ino: Ino, range: Range<u64>, reply: Option<Reply>) {

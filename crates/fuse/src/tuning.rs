@@ -17,6 +17,7 @@ use lanefs::{InodeFs, Stopped, VariantError, Variants};
 use rustix::io::Errno;
 
 use crate::connect::Synced;
+use crate::messages::Messages;
 use crate::operations::{Answer, Caller};
 
 const PREFIX: &[u8] = b"lanefs.";
@@ -27,7 +28,12 @@ pub(crate) fn name(attribute: &[u8]) -> Option<&str> {
 }
 
 /// The value of an attribute.
-pub(crate) fn read(fs: &InodeFs, name: &str, synced: &Synced) -> Answer<Vec<u8>> {
+pub(crate) fn read(
+    fs: &InodeFs,
+    name: &str,
+    synced: &Synced,
+    messages: &Messages,
+) -> Answer<Vec<u8>> {
     let forms = fs.variants();
     let mut options = forms.options();
     let text = match name {
@@ -45,11 +51,13 @@ pub(crate) fn read(fs: &InodeFs, name: &str, synced: &Synced) -> Answer<Vec<u8>>
         "there" => Variants::all_there()
             .map(|(name, words)| format!("{name}={words}\n"))
             .collect(),
-        "counters" => fs
-            .counters()
-            .into_iter()
-            .map(|(name, value)| format!("{name} {value}\n"))
-            .collect(),
+        "counters" => {
+            let of_fs = fs.counters().into_iter();
+            let of_fs = of_fs.map(|(name, value)| format!("{name} {value}\n"));
+            let of_kernel = messages.counted();
+            let of_kernel = of_kernel.map(|(name, value)| format!("messages.{name} {value}\n"));
+            of_fs.chain(of_kernel).collect()
+        }
         one => {
             let found = options.find(|(name, _)| *name == one);
             found.map(|(_, value)| value).ok_or(Errno::NODATA)?

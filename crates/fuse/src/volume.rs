@@ -12,11 +12,12 @@ use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::io::Errno;
 use sync::Arc;
 
-use crate::callers::{SET_GID, costs_set_gid, is_privileged_or_in};
+use crate::callers::{SET_GID, costs_set_gid, is_privileged_or_in, privileges_lost};
 use crate::connect::Synced;
 use crate::handles::Handles;
 use crate::idle::Idle;
 use crate::lookups::Lookups;
+use crate::messages::Messages;
 use crate::operations::{
     Allocation, Answer, Caller, Copy, Kind, Listed, Named, New, Opening, Operations, Setting,
 };
@@ -44,6 +45,19 @@ pub(crate) struct Volume {
     /// Told of changes, where they are committed when nothing follows them.
     idle: Option<Arc<Idle>>,
     stale: Stale,
+    messages: Messages,
+    agreed: Agreed,
+}
+
+/// What the kernel and this mount agreed on, as far as operations depend on it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Agreed {
+    /// Set-user-ID and set-group-ID of files that are changed are taken here, not by the kernel.
+    pub(crate) takes_privileges: bool,
+    /// The kernel opens files without asking, so no handle says how.
+    pub(crate) no_open: bool,
+    /// The kernel opens directories without asking.
+    pub(crate) no_open_dir: bool,
 }
 
 /// The number for an error of the library.
@@ -57,6 +71,7 @@ impl Volume {
         is_writable: bool,
         synced: Synced,
         idle: Option<Arc<Idle>>,
+        agreed: Agreed,
     ) -> Volume {
         Volume {
             fs,
@@ -66,6 +81,8 @@ impl Volume {
             synced,
             idle,
             stale: Stale::new(),
+            messages: Messages::default(),
+            agreed,
         }
     }
 
@@ -144,6 +161,15 @@ impl Volume {
         }
     }
 
+    /// A directory that moved has another entry `..`, of which the kernel keeps the listing. It changes nothing in that
+    /// directory before it has the answer, and nobody waits for a request with such a page locked.
+    fn parent_changed(&self, moved: Ino) {
+        let metadata = self.fs.inodes().metadata(moved);
+        if metadata.is_ok_and(|metadata| metadata.file_type == FileType::Directory) {
+            self.stale.listing(moved);
+        }
+    }
+
     /// After a change of names in these directories.
     fn after<T>(&self, changed: Result<T, FsError>, directories: &[Ino]) -> Result<T, FsError> {
         if changed.is_ok() {
@@ -164,6 +190,7 @@ impl Volume {
         ino: Ino,
         change: &SetAttributes,
         caller: Caller,
+        unprivileged: bool,
     ) -> Result<(), FsError> {
         let fs = self.fs.inodes();
         let mut change = *change;
@@ -179,9 +206,18 @@ impl Volume {
             if change.size == Some(now.size) && change.mtime.is_none() {
                 change.mtime = Some(SetTime::Now);
             }
-            let may_change = !is_empty || caller.uid == now.uid;
-            if may_change && loses_set_gid(&now, caller) {
-                change.mode = Some(change.mode.unwrap_or(now.mode) & PERMISSIONS & !SET_GID);
+            // Where the bits are taken here, root's change of an owner to nothing else counts too.
+            let is_root = self.agreed.takes_privileges && caller.uid == 0;
+            let may_change = !is_empty || is_root || caller.uid == now.uid;
+            let is_by_size = !is_given_away && !is_empty;
+            let lost = match self.agreed.takes_privileges {
+                true if is_by_size && !unprivileged => 0,
+                true => privileges_lost(caller, now.mode, now.gid),
+                false if costs_set_gid(caller, now.mode, now.gid) => SET_GID,
+                false => 0,
+            };
+            if may_change && lost != 0 && now.file_type != FileType::Directory {
+                change.mode = Some(change.mode.unwrap_or(now.mode) & PERMISSIONS & !lost);
             }
         }
         // The owner that stays as it is sets the time of change too, as in ext4.
@@ -201,20 +237,25 @@ impl Volume {
         Ok(may_lose && !is_privileged_or_in(caller, self.attributes(ino)?.gid))
     }
 
-    /// Takes set-group-ID off a file whose contents the caller is about to change, where that costs it. The kernel lets
-    /// nobody else change the file's mode meanwhile.
-    fn before_writing(&self, ino: Ino, caller: Caller) -> Result<(), FsError> {
-        if caller.uid == 0 {
+    /// Takes set-group-ID off a file whose contents the caller is about to change, where that costs it, and
+    /// set-user-ID if the kernel leaves that to us. The kernel lets nobody else change the file's mode meanwhile.
+    fn before_writing(&self, ino: Ino, caller: Caller, unprivileged: bool) -> Result<(), FsError> {
+        if !unprivileged {
             return Ok(());
         }
         let fs = self.fs.inodes();
         // Only files are written to. The times are not looked at: each write would have to set them.
         let (mode, gid) = fs.mode_and_group(ino)?;
-        if !costs_set_gid(caller, mode, gid) {
+        let lost = match self.agreed.takes_privileges {
+            true => privileges_lost(caller, mode, gid),
+            false if costs_set_gid(caller, mode, gid) => SET_GID,
+            false => 0,
+        };
+        if lost == 0 {
             return Ok(());
         }
         let without = SetAttributes {
-            mode: Some(mode & PERMISSIONS & !SET_GID),
+            mode: Some(mode & PERMISSIONS & !lost),
             ..SetAttributes::default()
         };
         fs.set_attributes(ino, &without)?;
@@ -225,7 +266,8 @@ impl Volume {
 
     /// What the kernel sees to behind a write to a file that was opened to be written synchronously.
     fn sync_if_so_opened(&self, ino: Ino, handle: u64) -> Answer<()> {
-        match Handles::is_synchronous(handle) {
+        // If no handle says how the file was opened, it may have been synchronously.
+        match self.agreed.no_open || Handles::is_synchronous(handle) {
             true => self.sync(ino, Some(handle), false),
             false => Ok(()),
         }
@@ -234,11 +276,6 @@ impl Volume {
     fn write_bytes(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Answer<usize> {
         self.fs.inodes().write(ino, offset, bytes).map_err(errno)
     }
-}
-
-/// Whether a change by this caller costs a file set-group-ID.
-fn loses_set_gid(now: &Metadata, caller: Caller) -> bool {
-    now.file_type != FileType::Directory && costs_set_gid(caller, now.mode, now.gid)
 }
 
 /// Who makes an inode, as the engine has it: held from the start.
@@ -280,6 +317,17 @@ fn allocation(mode: u32) -> Answer<Allocate> {
 }
 
 impl Operations for Volume {
+    fn count(&self, opcode: u32) {
+        self.messages.count(opcode);
+    }
+
+    fn opens_unasked(&self, is_directory: bool) -> bool {
+        match is_directory {
+            true => self.agreed.no_open_dir,
+            false => self.agreed.no_open,
+        }
+    }
+
     fn act_for(&self, caller: Caller) -> Option<Acting<'_>> {
         let gids = &[caller.gid];
         let uid = caller.uid;
@@ -312,8 +360,14 @@ impl Operations for Volume {
         self.fs.inodes().metadata(ino).map_err(errno)
     }
 
-    fn change(&self, ino: Ino, change: &SetAttributes, caller: Caller) -> Answer<Metadata> {
-        let changed = self.set_attributes(ino, change, caller);
+    fn change(
+        &self,
+        ino: Ino,
+        change: &SetAttributes,
+        caller: Caller,
+        unprivileged: bool,
+    ) -> Answer<Metadata> {
+        let changed = self.set_attributes(ino, change, caller, unprivileged);
         if changed.is_err() {
             // Some of it may be done.
             self.attributes_changed(ino);
@@ -394,6 +448,9 @@ impl Operations for Volume {
         for at in [from, to] {
             if let Ok(moved) = fs.lookup(at.directory, at.name) {
                 self.marked_by_kernel(&[moved]);
+                if from.directory != to.directory {
+                    self.parent_changed(moved);
+                }
             }
         }
         Ok(())
@@ -404,6 +461,9 @@ impl Operations for Volume {
     }
 
     fn handle(&self, ino: Ino, how: Opening) -> u64 {
+        if self.agreed.no_open {
+            return 0;
+        }
         // What is known of an inode is told when it is used; a read-only one has no writes that fail.
         let seen = match self.is_writable {
             true => self.fs.inodes().write_failures(ino).unwrap_or(0),
@@ -428,8 +488,21 @@ impl Operations for Volume {
         read.map_err(errno)
     }
 
-    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], caller: Caller) -> Answer<usize> {
-        self.before_writing(ino, caller).map_err(errno)?;
+    fn write(
+        &self,
+        ino: Ino,
+        offset: u64,
+        bytes: &[u8],
+        caller: Caller,
+        unprivileged: bool,
+    ) -> Answer<usize> {
+        // Older kernels do not say it.
+        let unprivileged = match self.agreed.takes_privileges {
+            true => unprivileged,
+            false => caller.uid != 0,
+        };
+        self.before_writing(ino, caller, unprivileged)
+            .map_err(errno)?;
         let written = self.write_bytes(ino, offset, bytes);
         // Nobody waits for the answer: these are a mapping's pages, after which the kernel only marks the attributes.
         if caller.pid == 0 {
@@ -443,7 +516,7 @@ impl Operations for Volume {
             return Ok(());
         }
         let fs = self.fs.inodes();
-        let Some(handle) = handle else {
+        let Some(handle) = handle.filter(|_| !self.agreed.no_open) else {
             let synced = if data_only {
                 fs.fdatasync(ino)
             } else {
@@ -517,7 +590,7 @@ impl Operations for Volume {
 
     fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
         if let Some(name) = tuning::name(name).filter(|_| ino == Ino::ROOT) {
-            return tuning::read(self.fs.inodes(), name, &self.synced);
+            return tuning::read(self.fs.inodes(), name, &self.synced, &self.messages);
         }
         self.fs.inodes().xattr(ino, name).map_err(errno)
     }
@@ -561,7 +634,8 @@ impl Operations for Volume {
 
     fn allocate(&self, ino: Ino, handle: u64, what: Allocation, caller: Caller) -> Answer<()> {
         let how = allocation(what.mode)?;
-        self.before_writing(ino, caller).map_err(errno)?;
+        self.before_writing(ino, caller, caller.uid != 0)
+            .map_err(errno)?;
         let fs = self.fs.inodes();
         let allocated = fs.allocate(ino, how, what.offset, what.len);
         // Also where it failed: some blocks may be there.
@@ -580,7 +654,8 @@ impl Operations for Volume {
     }
 
     fn copy(&self, what: Copy, caller: Caller) -> Answer<u64> {
-        self.before_writing(what.to, caller).map_err(errno)?;
+        self.before_writing(what.to, caller, caller.uid != 0)
+            .map_err(errno)?;
         let len = what.len.min(COPY_MOST);
         let mut buf = vec![0; COPY_BYTES.min(usize::try_from(len).unwrap_or(COPY_BYTES))];
         let mut done = 0;

@@ -56,6 +56,8 @@ const STOPPED: u8 = b'!';
   fuseblk, nofuseblk   mount with a block device for the kernel, so that sync(1) and umount(8) wait
                        until all is written, or without (default: with one, if root mounts and the
                        host has a loop device free)
+  no_open              let the kernel open and close files without asking: fewer messages; see
+                       docs/mount.md for what differs then
   destroy_timeout=SECONDS
                        how long umount(8) then waits for a device that does not answer (default 30)
   errors=continue|remount-ro|panic
@@ -260,6 +262,7 @@ impl Args {
         options.threads = settings.threads.unwrap_or(options.threads);
         options.block_device = settings.block_device;
         options.idle_commits = settings.idle_commits;
+        options.no_open = settings.no_open;
         options.destroy_timeout = settings.destroy_timeout.unwrap_or(options.destroy_timeout);
         let left = fuse::mounts_of(Path::new(&options.source));
         let mounted = fuse::mount(fs, &self.directory, &options)

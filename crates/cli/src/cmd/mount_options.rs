@@ -61,6 +61,7 @@ const OPTIONS: &[&str] = &[
     "destroy_timeout",
     "fuseblk",
     "nofuseblk",
+    "no_open",
     "discard",
     "nodiscard",
     "grpid",
@@ -113,6 +114,8 @@ pub struct Settings {
     pub idle_commits: bool,
     /// How long an unmount waits until the image is closed, if said.
     pub destroy_timeout: Option<Duration>,
+    /// Whether the kernel opens and closes files without asking.
+    pub no_open: bool,
 }
 
 impl Settings {
@@ -132,6 +135,7 @@ impl Settings {
             block_device: BlockDevice::default(),
             idle_commits: true,
             destroy_timeout: None,
+            no_open: false,
         };
         let words = lists.into_iter().flat_map(|list| list.split(','));
         for word in words.filter(|word| !word.is_empty()) {
@@ -198,6 +202,7 @@ impl Settings {
                 return Ok(());
             }
             "destroy_timeout" => return self.take_destroy_timeout(value),
+            "no_open" => self.no_open = true,
             "fuseblk" => self.block_device = BlockDevice::Always,
             "nofuseblk" => self.block_device = BlockDevice::Never,
             known if known.ends_with("_cache") => return self.take_memory(name, value),

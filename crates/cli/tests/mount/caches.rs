@@ -62,3 +62,78 @@ fn a_buffered_read_shows_what_an_asynchronous_direct_write_wrote() {
     served.unmount();
     testkit::e2fsck(&image);
 }
+
+/// The names in a directory with their numbers of inodes, in order.
+fn listed(path: &std::path::Path) -> Vec<(String, u64)> {
+    let flags = rustix::fs::OFlags::DIRECTORY;
+    let opened = rustix::fs::open(path, flags, rustix::fs::Mode::empty()).unwrap();
+    let entries = rustix::fs::Dir::new(opened).unwrap();
+    let mut entries: Vec<_> = entries
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().to_str().unwrap().to_owned(), entry.ino()))
+        .collect();
+    entries.sort();
+    entries
+}
+
+#[test]
+fn a_listing_that_the_kernel_keeps_is_that_of_the_directory_as_it_is() {
+    use std::os::unix::fs::MetadataExt;
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 64 << 20, &[]);
+    for options in ["", "default_permissions", "no_open"] {
+        let served = Served::start(&image, options);
+        let root = served.path().join(format!("of-{options}"));
+        let (from, to) = (root.join("from"), root.join("to"));
+        for path in [&root, &from, &to, &from.join("moves"), &to.join("other")] {
+            fs::create_dir(path).unwrap();
+        }
+        let verify = |path: &std::path::Path, what: &str| {
+            let mut expected: Vec<_> = listed(path).into_iter().map(|(name, _)| name).collect();
+            expected.sort();
+            for (name, ino) in listed(path) {
+                let found = fs::symlink_metadata(path.join(&name)).unwrap().ino();
+                assert_eq!(ino, found, "{options}: {what}: {name}");
+            }
+            assert!(expected.contains(&"..".to_owned()), "{what}");
+            expected.len() - 2
+        };
+        let moved = |path: &std::path::Path| path.join("moves");
+        fs::write(moved(&from).join("in"), "in").unwrap();
+        for path in [&from, &to, &moved(&from), &to.join("other")] {
+            // The second is the kernel's own.
+            assert_eq!(verify(path, "at first"), verify(path, "again"));
+        }
+        fs::rename(moved(&from), moved(&to)).unwrap();
+        assert_eq!(verify(&moved(&to), "moved"), 1);
+        assert_eq!((verify(&from, "source"), verify(&to, "target")), (0, 2));
+        let flags = rustix::fs::RenameFlags::EXCHANGE;
+        fs::create_dir(from.join("third")).unwrap();
+        assert_eq!(verify(&from.join("third"), "third"), 0);
+        let (one, other) = (from.join("third"), moved(&to));
+        rustix::fs::renameat_with(rustix::fs::CWD, &one, rustix::fs::CWD, &other, flags).unwrap();
+        assert_eq!(
+            (verify(&one, "exchanged"), verify(&other, "exchanged")),
+            (1, 0)
+        );
+        fs::write(one.join("more"), "more").unwrap();
+        fs::hard_link(one.join("more"), other.join("link")).unwrap();
+        assert_eq!((verify(&one, "create"), verify(&other, "link")), (2, 1));
+        fs::rename(one.join("more"), other.join("link")).unwrap();
+        fs::remove_file(one.join("in")).unwrap();
+        fs::write(one.join("new"), "new").unwrap();
+        fs::rename(one.join("new"), other.join("link")).unwrap();
+        let whiteout = rustix::fs::RenameFlags::WHITEOUT;
+        let (old, new) = (other.join("link"), other.join("left"));
+        rustix::fs::renameat_with(rustix::fs::CWD, &old, rustix::fs::CWD, &new, whiteout).unwrap();
+        assert_eq!(
+            (verify(&one, "emptied"), verify(&other, "whiteout")),
+            (1, 2)
+        );
+        served.unmount();
+        testkit::e2fsck(&image);
+    }
+}

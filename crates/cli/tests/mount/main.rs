@@ -14,6 +14,7 @@ mod hand;
 mod handles;
 mod holders;
 mod kill;
+mod messages;
 mod outside;
 mod overlay;
 mod served;

@@ -10,7 +10,7 @@ use super::*;
 use crate::connect::Synced;
 use crate::reply::Channel;
 use crate::request::parse;
-use crate::volume::Volume;
+use crate::volume::{Agreed, Volume};
 
 const IMAGE_BYTES: u64 = 16 << 20;
 /// How many requests a run has, unless `LANEFS_HOSTILE_REQUESTS` says it.
@@ -155,6 +155,10 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
         true,
         Synced::All,
         None,
+        Agreed {
+            takes_privileges: true,
+            ..Agreed::default()
+        },
     ));
     let waiters = Arc::new(Waiters::new(1));
     let server = Server::new(Arc::clone(&waiters));
