@@ -2,15 +2,38 @@
 //!
 //! Every command that changes an image takes it; a mount does not, since others decide when it changes what.
 
-use lanefs::Timestamp;
 use lanefs::tune::Clock;
+use lanefs::{Fs, Timestamp};
 
+use crate::context::Context;
 use crate::failure::Failure;
 
 const NAME: &str = "SOURCE_DATE_EPOCH";
 
 /// Seconds that ext4 can store: from 1901 to 2446.
 const STORED: std::ops::RangeInclusive<i64> = -(1 << 31)..=(1 << 34) - (1 << 31) - 1;
+
+/// The size of inodes that have no room for more than 32 bits of a time.
+const SMALL_INODE: u16 = 128;
+
+/// Warns, once, that a time after 2038-01-19 was stored as that in an image with small inodes.
+pub fn warn_of_late_time(context: &Context, fs: &Fs, seconds: i64) {
+    let is_late = seconds > i64::from(i32::MAX);
+    if is_late && fs.inodes().superblock().inode_size() == SMALL_INODE {
+        context.warn_once(
+            "inodes of 128 bytes hold no times after 2038-01-19: later ones are stored as that",
+        );
+    }
+}
+
+/// Warns of small inodes in a file system that is made.
+pub fn warn_of_small_inodes(context: &Context, inode_size: Option<u16>) {
+    if inode_size == Some(SMALL_INODE) {
+        context.warn_once(
+            "inodes of 128 bytes hold no times after 2038-01-19: later ones are stored as that; leave out -I 128",
+        );
+    }
+}
 
 /// The seconds since 1970 that the environment asks for, if it does.
 ///

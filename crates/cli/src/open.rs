@@ -156,6 +156,9 @@ pub fn open_for_writing(
     let fs = Fs::open_for_writing_with(Arc::clone(&place), &choices, lanefs::now)
         .map_err(|error| cannot_read(path, &place, options, &error))?;
     report_journal(context, path, &fs);
+    if let Some(time) = choices.time {
+        epoch::warn_of_late_time(context, &fs, time.seconds);
+    }
     Ok((fs, held))
 }
 

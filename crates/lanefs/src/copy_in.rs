@@ -76,6 +76,8 @@ pub struct CopySummary {
     pub kept: u64,
     /// Extended attributes that ext4 has no place for, and that were left out.
     pub lost_xattrs: u64,
+    /// The latest time that was kept, in seconds since 1970; 0 where none was.
+    pub latest: i64,
 }
 
 /// Bytes of all names of a file's attributes, and of one's value, that the host gives at most.
@@ -155,6 +157,12 @@ impl Copy<'_> {
             false => fs::metadata(from),
         };
         let metadata = metadata.map_err(|error| Error::host("reading", from, error))?;
+        let times = self.times(&metadata);
+        for time in [times.atime, times.mtime] {
+            if let Some(SetTime::At(time)) = time {
+                self.summary.latest = self.summary.latest.max(time.seconds);
+            }
+        }
         if metadata.is_dir() {
             return self.directory(from, to, metadata, jobs);
         }

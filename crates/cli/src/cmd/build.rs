@@ -141,6 +141,7 @@ impl BuildArgs {
         for warning in &report.warnings {
             context.warn(warning);
         }
+        epoch::warn_of_small_inodes(context, options.mkfs.inode_size);
         context.note(format_args!(
             "{}: {} inodes, {} of data, image of {} with {} and {} inodes free{}, {:.2} s",
             output.display(),

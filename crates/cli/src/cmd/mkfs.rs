@@ -88,6 +88,7 @@ impl MkfsCommand {
             let made = make::make(&self.image, size, &options, self.force);
             ("made", made.map_err(explain)?)
         };
+        epoch::warn_of_small_inodes(context, options.inode_size);
         context.detail(format_args!("{:.3} s", begun.elapsed().as_secs_f64()));
         if context.quiet() {
             return Ok(());

@@ -6,6 +6,7 @@ use lanefs::Timestamp;
 
 use crate::change::{Change, Editing, paths};
 use crate::context::Context;
+use crate::epoch;
 use crate::failure::Failure;
 
 /// Set the times of files in an image; create files that do not exist
@@ -33,7 +34,7 @@ impl Change for Touch {
         &mut self.places
     }
 
-    fn apply(&self, _: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
+    fn apply(&self, context: &Context, fs: &Editing<'_>) -> Result<(), Failure> {
         for path in paths(&self.places) {
             match fs.metadata(path) {
                 Err(error) if error.is_not_found() && self.no_create => continue,
@@ -51,6 +52,7 @@ impl Change for Touch {
             let atime = Some(time).filter(|_| !self.modified);
             let mtime = Some(time).filter(|_| !self.accessed);
             fs.set_times(path, atime, mtime).map_err(Failure::new)?;
+            epoch::warn_of_late_time(context, fs, time.seconds);
             fs.keep();
         }
         Ok(())

@@ -161,3 +161,47 @@ fn mkfs_makes_the_same_bytes_at_two_moments_unless_a_random_uuid_is_asked_for() 
     let (one, other) = (made("c", &["-U", "random"]), made("d", &["-U", "random"]));
     assert_ne!(uuid(&one), uuid(&other));
 }
+
+#[test]
+fn times_that_small_inodes_can_not_hold_are_said_to_be_cut_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let tree = folder.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for name in ["a", "b"] {
+        let file = fs::File::create(tree.join(name)).unwrap();
+        let late = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 32);
+        file.set_modified(late).unwrap();
+    }
+    let (small, large, built) = (path("small"), path("large"), path("built"));
+    let warned = |epoch: &str, arguments: &[&str]| {
+        let mut command = lanefs();
+        let output = command
+            .env("SOURCE_DATE_EPOCH", epoch)
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", error(&output));
+        error(&output)
+            .matches("hold no times after 2038-01-19")
+            .count()
+    };
+    let now = "1600000000";
+    let tree = tree.to_str().unwrap();
+    assert_eq!(warned(now, &["mkfs", "-I", "128", &small, "16M"]), 1);
+    assert_eq!(warned(now, &["mkfs", &large, "16M"]), 0);
+    assert_eq!(warned(now, &["build", "-I", "128", tree, &built]), 1);
+    for (image, expected) in [(&small, 1), (&large, 0)] {
+        let at = |name: &str| format!("{image}:/{name}");
+        let file = format!("{tree}/a");
+        assert_eq!(warned(now, &["cp", &file, &at("")]), 0);
+        assert_eq!(
+            warned("4294967296", &["cp", "-p", &file, &at("")]),
+            expected
+        );
+        assert_eq!(warned("4294967296", &["mkdir", &at("d")]), expected);
+        let touched = ["touch", "-d", "2050-01-01", &at("a"), &at("b")];
+        assert_eq!(warned(now, &touched), expected);
+        assert_eq!(warned(now, &["touch", "-d", "2037-01-01", &at("a")]), 0);
+    }
+}
