@@ -32,6 +32,8 @@ pub(crate) struct Taken {
 
 /// The name of the ACL that says who may access a file.
 pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+/// The name of the ACL that new entries of a directory get.
+pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// Bytes that are read and written at once.
 const CHUNK: usize = 1 << 20;
 /// Symbolic links followed at a path's end, as in Linux.

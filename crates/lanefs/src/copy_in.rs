@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use engine::{FileType, Ino, NewInode, SetAttributes, SetTime, Timestamp};
 use rustix::fs::SeekFrom;
 
-use crate::contents::{ACCESS_ACL, Taken};
+use crate::contents::{ACCESS_ACL, DEFAULT_ACL, Taken};
 use crate::{Error, Fs, Metadata};
 
 /// How files and trees are copied into an image.
@@ -24,8 +24,9 @@ pub struct CopyOptions {
     pub recursive: bool,
     /// Keep owner and group; else everything belongs to root.
     pub owner: bool,
-    /// Keep the whole mode. Otherwise new files get it as `cp -r` gives it: without what is in `umask`, files and
-    /// directories without set-user-ID and set-group-ID, files without the sticky bit; those that exist keep theirs.
+    /// Keep the whole mode, and ACLs with it. Otherwise new files get it as `cp -r` gives it: without what is in
+    /// `umask`, files and directories without set-user-ID and set-group-ID, files without the sticky bit; those that
+    /// exist keep theirs.
     pub mode: bool,
     /// Permissions that new files don't get without `mode`; the process's own umask is not asked for. Where a directory
     /// of the image has a default ACL, that counts instead.
@@ -35,7 +36,7 @@ pub struct CopyOptions {
     /// With `times`: no kept time is after this one, and the time of last access, which reading changes, is that of
     /// last modification. For copies that are to give the same bytes at any time.
     pub newest_time: Option<Timestamp>,
-    /// Keep extended attributes and ACLs, as far as they can be read.
+    /// Keep extended attributes, as far as they can be read.
     pub xattrs: bool,
     /// Names that are one file in what is copied with `recursive` are one file in the image. Otherwise each becomes a
     /// file of its own.
@@ -85,6 +86,8 @@ const XATTR_BYTES: usize = 1 << 16;
 
 /// Set-user-ID, set-group-ID and sticky.
 const SPECIAL_BITS: u16 = 0o7000;
+/// What `cp` gives to a new directory only when it is filled.
+const OTHERS_WRITE: u16 = 0o022;
 
 /// A copy under way.
 struct Copy<'a> {
@@ -218,7 +221,7 @@ impl Copy<'_> {
                 return Err(Error::at(bytes, engine::Error::NotDirectory));
             }
             Err(error) if error.is_not_found() => {
-                self.fs.create_dir_with(to, self.new_inode(&metadata))?;
+                self.make_directory(to, &metadata)?;
                 self.summary.directories += 1;
             }
             Err(error) => return Err(error),
@@ -324,16 +327,37 @@ impl Copy<'_> {
         self.fs.set_symlink_attributes(to, &self.kept(metadata))
     }
 
+    /// Makes a directory. Without its whole mode it gets the rights of others to write in the end, less the umask, as
+    /// `cp -r` gives them: where a default ACL decides what it lacks, they are added to that.
+    fn make_directory(&self, to: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
+        let mut new = self.new_inode(metadata);
+        let late = new.mode & OTHERS_WRITE & !self.options.umask;
+        if self.options.mode {
+            // What is below must not inherit what this gets in the end.
+            new.mode &= !SPECIAL_BITS;
+            return self.fs.create_dir_with(to, new);
+        }
+        new.mode &= !OTHERS_WRITE;
+        self.fs.create_dir_with(to, new)?;
+        let made = self.fs.metadata(to)?.mode & 0o7777;
+        match made | late == made {
+            true => Ok(()),
+            false => self.fs.set_permissions(to, made | late),
+        }
+    }
+
     /// Gives an inode the extended attributes of a file of the host, if they are to be kept.
     fn xattrs(&mut self, from: &Path, ino: Ino, to: &Path) -> Result<(), Error> {
         use rustix::io::Errno;
-        if !self.options.xattrs {
+        if !self.options.xattrs && !self.options.mode {
             return Ok(());
         }
-        // It may have one from its directory; a link has none.
-        match self.fs.0.remove_xattr(ino, ACCESS_ACL) {
-            Ok(()) | Err(engine::Error::NotSupported(_)) => {}
-            Err(error) => return self.fs.named(to, Err(error)),
+        // It may have them from its directory; a link has none.
+        for name in [ACCESS_ACL, DEFAULT_ACL] {
+            match self.fs.0.remove_xattr(ino, name) {
+                Ok(()) | Err(engine::Error::NotSupported(_)) => {}
+                Err(error) => return self.fs.named(to, Err(error)),
+            }
         }
         let failed = |error: Errno| Error::host("reading attributes of", from, error.into());
         // Without `recursive` a link was followed.
@@ -350,7 +374,12 @@ impl Copy<'_> {
         };
         let mut value = vec![0; XATTR_BYTES];
         for name in names[..len].split(|byte| *byte == 0) {
-            if name.is_empty() {
+            let is_acl = [ACCESS_ACL, DEFAULT_ACL].contains(&name);
+            let is_kept = match is_acl {
+                true => self.options.mode,
+                false => self.options.xattrs,
+            };
+            if name.is_empty() || !is_kept {
                 continue;
             }
             let read = match follows {

@@ -38,8 +38,10 @@ pub struct Keep {
     pub mode: bool,
     /// The times of last access and modification.
     pub times: bool,
-    /// Extended attributes, and with them ACLs, capabilities and security labels.
+    /// Extended attributes, and with them capabilities and security labels.
     pub xattrs: bool,
+    /// ACLs, which are a part of what `mode` says: what is extracted has those of the image and no others.
+    pub acls: bool,
     /// That a file that is replaced, and a directory, keep the special bits (set-user-ID, set-group-ID, sticky) that
     /// they have or inherit, where the image's have none: as with `cp -p`, while `extract` sets exactly the image's.
     pub special_bits: bool,
@@ -54,6 +56,7 @@ impl Keep {
         mode: true,
         times: true,
         xattrs: true,
+        acls: true,
         special_bits: false,
         hard_links: true,
     };
@@ -63,6 +66,7 @@ impl Keep {
         mode: false,
         times: false,
         xattrs: false,
+        acls: false,
         special_bits: false,
         hard_links: false,
     };
@@ -86,6 +90,9 @@ pub struct Options<'a> {
     pub keep: Keep,
     /// What becomes of files and directories that exist.
     pub existing: Existing,
+    /// Rights of others to write that new directories do not get where `keep` is without modes, below an ACL, too. The
+    /// kernel applies the process's own umask to all else.
+    pub umask: u16,
     /// How many threads work at once; 0 for as many as there are processors.
     pub threads: usize,
     /// Set by anyone, at any time, to call off an extraction to a directory.
@@ -97,6 +104,7 @@ impl Default for Options<'_> {
         Options {
             keep: Keep::ALL,
             existing: Existing::Refuse,
+            umask: 0o022,
             threads: 0,
             cancel: None,
         }
@@ -261,16 +269,20 @@ pub fn to_directory(
     destination: &Path,
     options: &Options<'_>,
 ) -> Result<Summary, Error> {
-    let opened = host::open_destination(destination).and_then(|opened| {
+    let metadata = fs.inodes().inode(from)?.metadata();
+    let umask = (!options.keep.mode).then_some(options.umask);
+    let opened = host::open_destination(destination, Some(&metadata), umask);
+    let opened = opened.and_then(|(opened, last)| {
         if options.existing != Existing::Refuse || host::is_empty(&opened)? {
-            Ok(opened)
+            Ok((opened, last))
         } else {
             let text = "it is not empty, and what is there would be replaced";
             Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, text))
         }
     });
-    let opened = opened.map_err(|error| Error::host("extracting to", destination, error))?;
-    directory::Extraction::new(fs, opened, options).tree(from)
+    let (opened, last) =
+        opened.map_err(|error| Error::host("extracting to", destination, error))?;
+    directory::Extraction::new(fs, opened, options).tree(from, last)
 }
 
 /// Extracts one entry, with all below it when it is a directory, as `name` in the directory `parent`.
@@ -284,8 +296,8 @@ pub fn to_name(
     name: &[u8],
     options: &Options<'_>,
 ) -> Result<Summary, Error> {
-    let opened = host::open_destination(parent);
-    let opened = opened.map_err(|error| Error::host("copying to", parent, error))?;
+    let opened = host::open_destination(parent, None, None);
+    let (opened, _) = opened.map_err(|error| Error::host("copying to", parent, error))?;
     directory::Extraction::new(fs, opened, options).entry(from, name)
 }
 

@@ -59,7 +59,7 @@ impl Args {
         let cancel = interrupt::flag()?;
         let options = Options {
             cancel: Some(&cancel),
-            ..self.options()
+            ..self.options(context)
         };
         let to = To {
             destination: Path::new(destination),
@@ -131,13 +131,14 @@ impl Args {
         metadata.map_err(|error| Failure::new(error).at(target.image.display()))
     }
 
-    fn options(&self) -> Options<'static> {
+    fn options(&self, context: &Context) -> Options<'static> {
         let preserve = self.flags.preserve || self.flags.archive;
         let keep = Keep {
             owner: preserve,
             mode: preserve,
             times: preserve,
             xattrs: self.flags.archive,
+            acls: preserve,
             special_bits: true,
             hard_links: self.flags.archive,
         };
@@ -147,6 +148,7 @@ impl Args {
                 true => Existing::Keep,
                 false => Existing::Replace,
             },
+            umask: context.umask(),
             threads: 0,
             cancel: None,
         }

@@ -67,6 +67,7 @@ impl Args {
         let keep = Keep {
             owner: !self.no_owner,
             xattrs: !self.no_xattrs,
+            acls: !self.no_xattrs,
             ..Keep::ALL
         };
         let options = Options {
@@ -75,6 +76,7 @@ impl Args {
                 true => Existing::Replace,
                 false => Existing::Refuse,
             },
+            umask: context.umask(),
             threads: self.threads,
             cancel: None,
         };

@@ -233,47 +233,81 @@ fn a_tree_into_an_image_gets_the_modes_of_gnu_cp() {
     }
 }
 
+/// The two ACLs of all that is below a directory, and of itself.
+fn acls(root: &Path) -> BTreeMap<PathBuf, [Vec<u8>; 2]> {
+    let acl = |path: &Path, name: &str| {
+        let mut value = vec![0; 4096];
+        let read = rustix::fs::lgetxattr(root.join(path), name, &mut value[..]);
+        value[..read.unwrap_or(0)].to_vec()
+    };
+    let names = ["system.posix_acl_access", "system.posix_acl_default"];
+    let paths = seen(root).into_keys();
+    paths
+        .map(|path| (path.clone(), names.map(|name| acl(&path, name))))
+        .collect()
+}
+
 #[test]
-fn a_default_acl_counts_instead_of_the_umask() {
+fn acls_and_modes_below_a_default_acl_are_those_of_gnu_cp() {
     let Some(folder) = place(false, 0) else {
         return;
     };
     if !testkit::have("setfacl") {
         return testkit::skip("setfacl is not installed");
     }
+    let tree = folder.path().join("tree");
+    let set = |acl: &str, path: &Path| tool(Command::new("setfacl").args(["-m", acl]).arg(path));
+    set("u:9:rx,d:u:7:rwx,d:o::-", &tree.join("directory775"));
+    set("u:9:rw", &tree.join("file666"));
+    set("g:8:rwx", &tree.join("directory775/file"));
+    let (from, into) = (
+        folder.path().join("disk.img"),
+        folder.path().join("into.img"),
+    );
+    mke2fs(&tree, &from);
     let (gnu, ours) = (folder.path().join("gnu"), folder.path().join("ours"));
     for path in [&gnu, &ours] {
         fs::create_dir(path).unwrap();
-        let acl = "d:u::rwx,d:u:7:rwx,d:g::rx,d:o::-";
-        tool(Command::new("setfacl").args(["-m", acl]).arg(path));
+        set("d:u::rwx,d:u:7:rwx,d:g::rx,d:o::x", path);
     }
-    let image = folder.path().join("into.img");
-    mke2fs(&ours, &image);
-    let tree = format!("{}/.", folder.path().join("tree").display());
-    under(
-        "077",
-        0,
-        Path::new("cp"),
-        &["-r", &tree, gnu.to_str().unwrap()],
-    );
+    mke2fs(&ours, &into);
     let program = folder.path().join("lanefs");
-    let from = format!("{}:/.", folder.path().join("disk.img").display());
-    let to = ours.to_str().unwrap();
-    under("077", 0, &program, &["-q", "cp", "-r", &from, to]);
-    fs::remove_dir(ours.join("lost+found")).ok();
-    // GNU cp withholds a group's right to write from directories, and gives it back less the umask.
-    let no_directory = |root: &Path| {
-        let mut seen = seen(root);
-        seen.retain(|_, found| !found.0.starts_with("04"));
-        seen
+    let ways = || {
+        ["022", "007"]
+            .into_iter()
+            .flat_map(|umask| OPTIONS.map(|options| (umask, options)))
     };
-    assert_eq!(no_directory(&gnu), no_directory(&ours), "out of an image");
-    let to = format!("{}:/", image.display());
-    under("077", 0, &program, &["-q", "cp", "-r", &tree, &to]);
-    testkit::e2fsck(&image);
-    let mounted = testkit::KernelMount::read_only(&image).unwrap();
-    let copied = no_directory(&mounted.path());
-    assert_eq!(no_directory(&gnu), copied, "into an image");
+    for (umask, options) in ways() {
+        let name = format!("{umask}{options}");
+        let to = gnu.join(&name);
+        let tree = tree.to_str().unwrap();
+        under(
+            umask,
+            0,
+            Path::new("cp"),
+            &[options, tree, to.to_str().unwrap()],
+        );
+        let to = ours.join(&name);
+        let image = format!("{}:/", from.display());
+        under(
+            umask,
+            0,
+            &program,
+            &["-q", "cp", options, &image, to.to_str().unwrap()],
+        );
+        let to = format!("{}:/{name}", into.display());
+        under(umask, 0, &program, &["-q", "cp", options, tree, &to]);
+    }
+    testkit::e2fsck(&into);
+    let mounted = testkit::KernelMount::read_only(&into).unwrap();
+    for (umask, options) in ways() {
+        let name = format!("{umask}{options}");
+        for (way, root) in [("out", &ours), ("in", &mounted.path())] {
+            let (gnu, ours) = (gnu.join(&name), root.join(&name));
+            assert_as_gnu(&gnu, &ours, &format!("{way}: {name}"));
+            assert_eq!(acls(&gnu), acls(&ours), "{way}: {name}");
+        }
+    }
 }
 
 #[test]

@@ -75,14 +75,14 @@ impl<'a> Extraction<'a> {
         }
     }
 
-    /// Extracts what is below a directory into the destination.
-    pub fn tree(self, from: Ino) -> Result<Summary, Error> {
+    /// Extracts what is below a directory into the destination, which gets the mode `last` in the end.
+    pub fn tree(self, from: Ino, last: Option<Mode>) -> Result<Summary, Error> {
         drop(self.fs.read_dir_ino(from)?);
         self.met.lock().insert(from);
         self.meet(Directory {
             ino: from,
             path: Vec::new(),
-            mode: None,
+            mode: last,
         });
         Ok(self.run())
     }
@@ -251,8 +251,9 @@ impl<'a> Extraction<'a> {
         if super::is_empty_lost_and_found(self.fs, item.path, item.metadata) {
             return Ok(());
         }
-        let (keep_mode, existing) = (self.options.keep.mode, self.options.existing);
-        let made = host::make_directory(item.parent, item.name, item.metadata, keep_mode, existing);
+        let existing = self.options.existing;
+        let umask = (!self.options.keep.mode).then_some(self.options.umask);
+        let made = host::make_directory(item.parent, item.name, item.metadata, umask, existing);
         let mode = made.map_err(|error| item.failed("creating", error))?;
         self.meet(Directory {
             ino,
@@ -293,11 +294,17 @@ impl<'a> Extraction<'a> {
     }
 
     fn xattrs(&self, inode: &InodeRef<'_>) -> Result<Vec<Xattr>, Error> {
-        if self.options.keep.xattrs {
-            Ok(inode.xattrs()?)
-        } else {
-            Ok(Vec::new())
+        let keep = &self.options.keep;
+        if !keep.xattrs && !keep.acls {
+            return Ok(Vec::new());
         }
+        let mut xattrs = inode.xattrs()?;
+        let acls = [host::ACCESS_ACL, host::DEFAULT_ACL].map(CStr::to_bytes);
+        xattrs.retain(|xattr| match acls.contains(&&*xattr.name) {
+            true => keep.acls,
+            false => keep.xattrs,
+        });
+        Ok(xattrs)
     }
 
     /// Copies a file's data, leaving holes where it has some. Whether all of it: not if the extraction was called off.
@@ -459,7 +466,7 @@ impl<'a> Extraction<'a> {
 
     fn finish_directory(&self, directory: &Directory) -> Result<(), Error> {
         let keep = &self.options.keep;
-        let is_kept = keep.owner || keep.mode || keep.times || keep.xattrs;
+        let is_kept = keep.owner || keep.mode || keep.times || keep.xattrs || keep.acls;
         if !is_kept && directory.mode.is_none() {
             return Ok(());
         }

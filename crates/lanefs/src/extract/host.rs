@@ -21,6 +21,10 @@ use crate::{Metadata, Xattr};
 /// Bytes of all names of a file's attributes, and of one's value, that the host gives at most.
 const XATTR_BYTES: usize = 1 << 16;
 
+/// The names of the two ACLs.
+pub const ACCESS_ACL: &CStr = c"system.posix_acl_access";
+pub const DEFAULT_ACL: &CStr = c"system.posix_acl_default";
+
 /// The most bytes of a path that the kernel takes at once, with room to spare.
 const MAX_PATH: usize = 4000;
 
@@ -31,15 +35,26 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY
 /// A handle that does not open what it stands for: nothing is read from or written to a device.
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Opens the destination, creating it (its last part only) when it is not there.
-pub fn open_destination(path: &Path) -> io::Result<OwnedFd> {
-    match rustix::fs::mkdir(path, Mode::from_raw_mode(0o777)) {
-        Ok(()) | Err(Errno::EXIST) => {}
+/// Opens the destination, creating it (its last part only) when it is not there: for the directory `from` with the mode
+/// that [`make_directory`] gives it. Returns a mode to set in the end as that does.
+pub fn open_destination(
+    path: &Path,
+    from: Option<&Metadata>,
+    umask: Option<u16>,
+) -> io::Result<(OwnedFd, Option<Mode>)> {
+    let name = CString::new(path.as_os_str().as_encoded_bytes())?;
+    let made = match (from, umask) {
+        (Some(from), Some(umask)) => make_as_cp(CWD, &name, from, umask),
+        _ => rustix::fs::mkdir(path, Mode::from_raw_mode(0o777)).map(|()| None),
+    };
+    let last = match made {
+        Ok(last) => last,
+        Err(Errno::EXIST) => None,
         Err(error) => return Err(error.into()),
-    }
+    };
     // The destination itself is the user's choice, so here a symbolic link is followed.
     let flags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
-    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+    Ok((rustix::fs::openat(CWD, path, flags, Mode::empty())?, last))
 }
 
 /// Whether a directory holds nothing.
@@ -94,34 +109,42 @@ fn open_part(from: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     Ok(current)
 }
 
-/// Makes a directory; unless `existing` refuses, one that exists will do. With `keep_mode` only we can enter it until
-/// its attributes are set. Otherwise it gets the mode that `cp -r` gives (less the umask, without set-user-ID; set-
-/// group-ID is the parent's), and where its owner may not fill a directory of that mode, the mode to set in the end is
-/// returned.
+/// Makes a directory; unless `existing` refuses, one that exists will do. Without an `umask` its attributes are set
+/// later, and only we can enter it until then. Otherwise it gets the mode that `cp -r` gives, and where that mode can't
+/// be the directory's before it is filled, the mode to set in the end is returned.
 pub fn make_directory(
     parent: &OwnedFd,
     name: &CStr,
     metadata: &Metadata,
-    keep_mode: bool,
+    umask: Option<u16>,
     existing: Existing,
 ) -> io::Result<Option<Mode>> {
-    let wanted = Mode::from_raw_mode(u32::from(metadata.mode) & 0o7777);
-    let first = if keep_mode {
-        Mode::RWXU
-    } else {
-        wanted | Mode::RWXU
+    let made = match umask {
+        None => rustix::fs::mkdirat(parent, name, Mode::RWXU).map(|()| None),
+        Some(umask) => make_as_cp(parent.as_fd(), name, metadata, umask),
     };
-    match rustix::fs::mkdirat(parent, name, first) {
+    match made {
         Err(Errno::EXIST) if existing != Existing::Refuse => {
             // It must be a directory, not a link to one.
             rustix::fs::openat(parent, name, DIRECTORY, Mode::empty())?;
-            return Ok(None);
+            Ok(None)
         }
-        other => other?,
+        other => Ok(other?),
     }
-    if keep_mode {
-        return Ok(None);
-    }
+}
+
+/// Makes a directory as `cp -r` does: less the umask, without set-user-ID; set-group-ID is the parent's. Others may not
+/// write to it before it is filled; that they may is added in the end, less the umask, also where the parent's default
+/// ACL decides about all other bits. Returns the mode to set in the end, if it is another one.
+fn make_as_cp(
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    metadata: &Metadata,
+    umask: u16,
+) -> Result<Option<Mode>, Errno> {
+    let others_write = Mode::WGRP | Mode::WOTH;
+    let wanted = Mode::from_raw_mode(u32::from(metadata.mode) & 0o7777);
+    rustix::fs::mkdirat(parent, name, wanted.difference(others_write) | Mode::RWXU)?;
     let made = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let made = Mode::from_raw_mode(made.st_mode & 0o7777);
     if !made.contains(Mode::RWXU) {
@@ -129,8 +152,9 @@ pub fn make_directory(
         let handle = rustix::fs::openat(parent, name, PATH | OFlags::DIRECTORY, Mode::empty())?;
         rustix::fs::chmod(proc_path(&handle), made | Mode::RWXU)?;
     }
-    let last = made & (wanted | !Mode::RWXU);
-    Ok((!last.contains(Mode::RWXU)).then_some(last))
+    let late = wanted & others_write & !Mode::from_raw_mode(umask.into());
+    let last = made & (wanted | !Mode::RWXU) | late;
+    Ok((last != made | Mode::RWXU).then_some(last))
 }
 
 /// Creates an entry under a name. Returns `None` where an existing entry of that name is kept; one that is replaced is
@@ -191,7 +215,15 @@ pub fn set_open(
         let chowned = set_owner(metadata, |uid, gid| fchown(file, uid, gid));
         owned = permitted(chowned, &lost.owners)?;
     }
-    if keep.xattrs {
+    if keep.acls {
+        for name in [ACCESS_ACL, DEFAULT_ACL] {
+            // One that the directory above gave it; most have none.
+            if !xattrs.iter().any(|xattr| xattr.name == name.to_bytes()) {
+                let _ = rustix::fs::fremovexattr(file, name);
+            }
+        }
+    }
+    if keep.xattrs || keep.acls {
         for xattr in xattrs {
             let Ok(name) = CString::new(&*xattr.name) else {
                 continue;
@@ -230,7 +262,11 @@ pub fn set_named(
         });
         owned = permitted(chowned, &lost.owners)?;
     }
-    if keep.xattrs && !xattrs.is_empty() {
+    if keep.acls {
+        let path = [proc_path(parent).as_bytes(), b"/", name.to_bytes()].concat();
+        let _ = rustix::fs::lremovexattr(&*path, ACCESS_ACL);
+    }
+    if !xattrs.is_empty() {
         let path = [proc_path(parent).as_bytes(), b"/", name.to_bytes()].concat();
         for xattr in xattrs {
             let Ok(attribute) = CString::new(&*xattr.name) else {
