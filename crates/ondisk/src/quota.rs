@@ -94,6 +94,18 @@ impl QuotaHeader {
         free_entry, set_free_entry: u32 = dqi_free_entry;
     }
 
+    /// The header of a file of this kind with no blocks yet, whose grace times are the kernel's defaults of a week.
+    #[must_use]
+    pub fn new(kind: QuotaKind) -> QuotaHeader {
+        const WEEK: u32 = 7 * 24 * 60 * 60;
+        let mut header = QuotaHeader::new_zeroed();
+        header.set_magic(kind.magic());
+        header.set_version(VERSION);
+        header.set_block_grace(WEEK);
+        header.set_inode_grace(WEEK);
+        header
+    }
+
     /// The header at the start of a quota file.
     #[must_use]
     pub fn read(block: &[u8]) -> Option<QuotaHeader> {
@@ -172,6 +184,58 @@ impl QuotaRecord {
     }
 }
 
+/// The record in the bytes of one.
+pub fn record_mut(slot: &mut [u8]) -> Option<&mut QuotaRecord> {
+    QuotaRecord::mut_from_bytes(slot).ok()
+}
+
+/// A whole file of this kind with these records. `old` is the header whose grace times it keeps.
+#[must_use]
+pub fn file(kind: QuotaKind, old: Option<QuotaHeader>, records: &[QuotaRecord]) -> Vec<u8> {
+    let mut header = QuotaHeader::new(kind);
+    if let Some(old) = old {
+        header.set_block_grace(old.block_grace());
+        header.set_inode_grace(old.inode_grace());
+    }
+    // The header's block and the root.
+    let mut file = vec![0; 2 * BLOCK];
+    let mut blocks: u32 = 2;
+    let mut add_block = |file: &mut Vec<u8>| {
+        file.resize(file.len() + BLOCK, 0);
+        blocks += 1;
+        blocks - 1
+    };
+    for records in records.chunks(RECORDS) {
+        let data = add_block(&mut file);
+        let at = data as usize * BLOCK;
+        let mut start = QuotaDataHeader::new_zeroed();
+        start.dqdh_entries.set(records.len() as u16);
+        file[at..at + QuotaDataHeader::SIZE].copy_from_slice(start.as_bytes());
+        if records.len() < RECORDS {
+            header.set_free_entry(data);
+        }
+        for (index, record) in records.iter().enumerate() {
+            let at = at + QuotaDataHeader::SIZE + index * QuotaRecord::SIZE;
+            file[at..at + QuotaRecord::SIZE].copy_from_slice(record.as_bytes());
+            let mut node = ROOT;
+            for (level, byte) in record.id().to_be_bytes().into_iter().enumerate() {
+                let at = node as usize * BLOCK + 4 * usize::from(byte);
+                let mut below = references(&file[at..at + 4]).next().unwrap_or(0);
+                if level + 1 == DEPTH {
+                    below = data;
+                } else if below == 0 {
+                    below = add_block(&mut file);
+                }
+                file[at..at + 4].copy_from_slice(&below.to_le_bytes());
+                node = below;
+            }
+        }
+    }
+    header.set_blocks(blocks);
+    file[..QuotaHeader::SIZE].copy_from_slice(header.as_bytes());
+    file
+}
+
 /// The references in a block of the tree.
 pub fn references(block: &[u8]) -> impl Iterator<Item = u32> + '_ {
     let words = block.chunks_exact(4).take(REFERENCES);
@@ -201,6 +265,32 @@ mod tests {
         block[at..at + QuotaRecord::SIZE].copy_from_slice(record.as_bytes());
         assert_eq!(records(&block).collect::<Vec<_>>(), [record]);
         assert_eq!(RECORDS, 14);
+    }
+
+    #[test]
+    fn a_new_file_leads_to_each_record() {
+        let ids = [0, 1, 255, 256, 65_536, 1_000_000, u32::MAX];
+        let ids = ids.into_iter().chain(5000..5040);
+        let written: Vec<QuotaRecord> = ids
+            .map(|id| {
+                let mut record = QuotaRecord::zeroed();
+                record.set_id(id);
+                record.set_space(4096);
+                record
+            })
+            .collect();
+        let file = file(QuotaKind::Group, None, &written);
+        let header = QuotaHeader::read(&file).unwrap();
+        assert_eq!(header.fault(QuotaKind::Group, file.len() as u64), None);
+        for record in &written {
+            let mut node = ROOT as usize;
+            for byte in record.id().to_be_bytes() {
+                let block = &file[node * BLOCK..(node + 1) * BLOCK];
+                node = references(block).nth(byte.into()).unwrap() as usize;
+            }
+            let data = &file[node * BLOCK..(node + 1) * BLOCK];
+            assert!(records(data).any(|it| it == *record), "{}", record.id());
+        }
     }
 
     #[test]
