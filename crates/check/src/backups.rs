@@ -33,8 +33,17 @@ fn superblock(volume: &Volume<'_>, group: Group, block: FsBlock) -> Result<(), S
     let offset = block.offset(volume.geometry.block_size());
     let read = volume.device.read_at(offset, &mut bytes);
     read.map_err(|_| "it can't be read".to_owned())?;
-    let (copy, first) = (Superblock::view(&bytes), &volume.sb);
-    copy.verify().map_err(|corrupt| corrupt.to_string())?;
+    match superblock_fault(Superblock::view(&bytes), &volume.sb, group) {
+        Some(fault) => Err(fault),
+        None => Ok(()),
+    }
+}
+
+/// Why the copy of the superblock in this group can't serve; none where it can.
+pub fn superblock_fault(copy: &Superblock, first: &Superblock, group: Group) -> Option<String> {
+    if let Err(corrupt) = copy.verify() {
+        return Some(corrupt.to_string());
+    }
     let fields = [
         (
             "number of blocks",
@@ -63,10 +72,10 @@ fn superblock(volume: &Volume<'_>, group: Group, block: FsBlock) -> Result<(), S
         ),
     ];
     if let Some((name, _, _)) = fields.iter().find(|(_, copy, first)| copy != first) {
-        return Err(format!("its {name} is not the first superblock's"));
+        return Some(format!("its {name} is not the first superblock's"));
     }
     if copy.uuid() != first.uuid() {
-        return Err("its UUID is not the first superblock's".to_owned());
+        return Some("its UUID is not the first superblock's".to_owned());
     }
     // Features that decide where things are.
     let layout = [
@@ -80,11 +89,11 @@ fn superblock(volume: &Volume<'_>, group: Group, block: FsBlock) -> Result<(), S
     ];
     let differs = |it: &Feature| copy.features().has(*it) != first.features().has(*it);
     if layout.iter().any(differs) {
-        return Err("its features are not the first superblock's".to_owned());
+        return Some("its features are not the first superblock's".to_owned());
     }
     match copy.block_group_number() {
-        number if u32::from(number) == group.0 & 0xFFFF => Ok(()),
-        number => Err(format!("it says that it lies in group {number}")),
+        number if u32::from(number) == group.0 & 0xFFFF => None,
+        number => Some(format!("it says that it lies in group {number}")),
     }
 }
 

@@ -42,6 +42,13 @@ impl AtomicBits {
         }
     }
 
+    /// Whether a bit is set; false beyond the end.
+    pub fn test(&self, bit: u32) -> bool {
+        let word = self.0.get((bit / 64) as usize);
+        // Relaxed: read after the threads that set bits were joined.
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (bit % 64) & 1 != 0)
+    }
+
     /// The bits in a bitmap's form: bit n in byte n / 8.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(8 * self.0.len());
@@ -66,5 +73,6 @@ mod tests {
         bits.set(0, 200, |at, len| met.push((at, len)));
         assert_eq!(met, [(60, 4), (64, 6)]);
         assert_eq!(bits.to_bytes()[24], 0xFF);
+        assert!(bits.test(199) && !bits.test(256));
     }
 }

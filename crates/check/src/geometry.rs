@@ -6,6 +6,7 @@ use ondisk::{
 };
 
 use crate::claims::Claims;
+use crate::limits;
 use crate::problem::Code;
 use crate::report::{Findings, Problem};
 use crate::run::Error;
@@ -36,11 +37,80 @@ fn own_backups(sb: &Superblock) -> impl Iterator<Item = (u64, u64)> {
     let size = 1024_u64
         .checked_shl(sb.log_block_size().min(6))
         .unwrap_or(1024);
-    let first = u64::from(sb.first_data_block());
     let per_group = u64::from(sb.blocks_per_group());
-    [1, 3, 5, 7, 9]
-        .into_iter()
-        .map(move |group| (size, first + group * per_group))
+    let firsts = [u64::from(sb.first_data_block()), u64::from(size == 1024)];
+    firsts.into_iter().flat_map(move |first| {
+        let groups = [1_u64, 3, 5, 7, 9].into_iter();
+        groups.map(move |group| (size, first.saturating_add(group * per_group)))
+    })
+}
+
+/// A copy of the superblock in one of these places (block size and block) that is sound.
+fn backup(
+    device: &dyn BlockDevice,
+    mut places: impl Iterator<Item = (u64, u64)>,
+) -> Option<(u64, Superblock, Geometry)> {
+    places.find_map(|(size, block)| {
+        let copy = read_superblock(device, size.saturating_mul(block))?;
+        let geometry = geometry_of(&copy, device).ok()?;
+        (geometry.block_size().bytes_u64() == size).then_some((block, copy, geometry))
+    })
+}
+
+/// Looks for a copy of the superblock in the first part of the device. One that does not lie where its own numbers
+/// place it belongs to another file system, such as an image in a file.
+fn scan(device: &dyn BlockDevice) -> Option<(u64, Superblock, Geometry)> {
+    let mut piece = vec![0; limits::TABLE_PIECE];
+    let end = device.size().min(limits::SCANNED);
+    let mut offset = 0;
+    while offset < end {
+        let len = (end - offset).min(piece.len() as u64) as usize;
+        if device.read_at(offset, &mut piece[..len]).is_ok() {
+            for (at, bytes) in (offset..)
+                .step_by(1024)
+                .zip(piece[..len].chunks_exact(1024))
+            {
+                let found = bytes.first_chunk().map(Superblock::view);
+                if let Some(copy) = found.filter(|_| at > Superblock::OFFSET)
+                    && let Ok(geometry) = geometry_of(copy, device)
+                    && is_at_home(copy, &geometry, at)
+                {
+                    return Some((at >> geometry.block_size().bits(), *copy, geometry));
+                }
+            }
+        }
+        offset += len as u64;
+    }
+    None
+}
+
+fn is_at_home(copy: &Superblock, geometry: &Geometry, offset: u64) -> bool {
+    let group = Group(u32::from(copy.block_group_number()));
+    group.0 != 0
+        && group.0 < geometry.groups()
+        && geometry
+            .group_first_block(group)
+            .offset(geometry.block_size())
+            == offset
+}
+
+/// The superblock with the number of inodes that its groups have, if that is all that is wrong with it.
+fn with_all_inodes(sb: &Superblock, device: &dyn BlockDevice) -> Option<(Superblock, Geometry)> {
+    sb.verify().ok()?;
+    let blocks = sb
+        .blocks_count()
+        .checked_sub(sb.first_data_block().into())?;
+    let per_group = u64::from(sb.blocks_per_group());
+    let groups = blocks
+        .checked_add(per_group)?
+        .checked_sub(1)?
+        .checked_div(per_group)?;
+    let inodes = groups.checked_mul(sb.inodes_per_group().into())?;
+    let mut sb = *sb;
+    sb.set_inodes_count(u32::try_from(inodes).ok()?);
+    sb.seal();
+    let geometry = geometry_of(&sb, device).ok()?;
+    Some((sb, geometry))
 }
 
 /// The superblock and its numbers: those in the copy at `asked` KiB, else the first, else the first copy that is sound.
@@ -50,26 +120,37 @@ pub fn superblock(
     findings: &Findings,
 ) -> Result<Option<(Superblock, Geometry)>, Error> {
     let offset = asked.map_or(Superblock::OFFSET, |kib| kib.saturating_mul(1024));
-    let first = read_superblock(device, offset).ok_or(Error::Unreadable)?;
-    let error = match geometry_of(&first, device) {
-        Ok(geometry) => return Ok(Some((first, geometry))),
-        Err(GeometryError::Unsupported(unsupported)) => {
+    let first = read_superblock(device, offset);
+    let error = match first.map(|first| (first, geometry_of(&first, device))) {
+        Some((first, Ok(geometry))) => return Ok(Some((first, geometry))),
+        Some((_, Err(GeometryError::Unsupported(unsupported)))) => {
             return Err(Error::Unsupported(unsupported));
         }
-        Err(error) => error,
+        Some((_, Err(error))) => Some(error),
+        None if asked.is_some() => return Err(Error::Unreadable),
+        None => None,
     };
-    let places = BACKUPS.iter().copied().chain(own_backups(&first));
-    for (size, block) in places.filter(|_| asked.is_none()) {
-        let copy = read_superblock(device, size.saturating_mul(block));
-        if let Some(copy) = copy
-            && let Ok(geometry) = geometry_of(&copy, device)
-            && geometry.block_size().bytes_u64() == size
-        {
-            let problem = Problem::new(Code::SuperblockFromBackup).block(block);
-            findings.add(problem.name(error.to_string()));
-            return Ok(Some((copy, geometry)));
-        }
+    if let Some((sb, geometry)) = first.as_ref().and_then(|sb| with_all_inodes(sb, device)) {
+        let problem = Problem::new(Code::InodesCount).expected(sb.inodes_count());
+        findings.add(problem.found(first.map_or(0, |sb| sb.inodes_count())));
+        return Ok(Some((sb, geometry)));
     }
+    let found = match asked {
+        Some(_) => None,
+        None => {
+            let own = first.iter().flat_map(own_backups);
+            backup(device, BACKUPS.iter().copied().chain(own)).or_else(|| scan(device))
+        }
+    };
+    if let Some((block, copy, geometry)) = found {
+        let problem = Problem::new(Code::SuperblockFromBackup).block(block);
+        let why = error.map_or("it can't be read".to_owned(), |error| error.to_string());
+        findings.add(problem.name(why));
+        return Ok(Some((copy, geometry)));
+    }
+    let Some(error) = error else {
+        return Err(Error::Unreadable);
+    };
     if let GeometryError::Truncated { needed, present } = error {
         let problem = Problem::new(Code::DeviceTooSmall);
         findings.add(problem.expected(needed).found(present));
@@ -171,7 +252,7 @@ fn descriptor(
     }
     let fits = |first: FsBlock, blocks: u32| {
         if geometry.has(Feature::FLEX_BG) {
-            return geometry.contains(first, blocks.into());
+            return first.0 != 0 && geometry.contains(first, blocks.into());
         }
         let start = geometry.group_first_block(group).0;
         let end = start + u64::from(geometry.group_blocks(group));

@@ -213,6 +213,11 @@ pub fn check(volume: &Volume<'_>, collected: &Collected, ino: Ino, slot: &[u8]) 
     if !sealed {
         volume.inode_has(ino, Code::InodeChecksum);
     }
+    let dtime = word32(slot, 0x14);
+    if !is_orphan && dtime != 0 && dtime < volume.geometry.inodes_count() && has_clock(volume) {
+        let problem = Problem::new(Code::LowDtime).ino(ino);
+        volume.found(problem.found(dtime));
+    }
     if links == 0 && !is_orphan && !is_reserved {
         if word32(slot, 0x14) == 0 && mode != 0 {
             volume.inode_has(ino, Code::ZeroDtime);
@@ -245,6 +250,12 @@ pub fn check(volume: &Volume<'_>, collected: &Collected, ino: Ino, slot: &[u8]) 
         is_orphan,
     }
     .run();
+}
+
+/// Whether times of this file system are large enough to be told from the numbers of inodes.
+fn has_clock(volume: &Volume<'_>) -> bool {
+    let is_late = |time: u64| time == 0 || time >= u64::from(volume.geometry.inodes_count());
+    is_late(volume.sb.mount_time()) && is_late(volume.sb.mkfs_time())
 }
 
 /// Whether a reserved inode is checked like a file. One that nothing uses must have no mode.
@@ -351,7 +362,6 @@ impl InodeCheck<'_> {
         if dtime != 0 && !self.is_orphan {
             let code = match self.ino {
                 Ino::ROOT => Code::RootDtime,
-                _ if dtime < volume.geometry.inodes_count() => Code::LowDtime,
                 _ => Code::SetDtime,
             };
             volume.found(self.problem(code).found(dtime));
@@ -362,7 +372,7 @@ impl InodeCheck<'_> {
         if self.has(Flags(0x2000)) && !volume.has(Feature::IMAGIC_INODES) {
             volume.found(self.problem(Code::ImagicFlag).found(0x2000_u64));
         }
-        if self.has(Flags::ENCRYPT) && volume.has(Feature::ENCRYPT) {
+        if self.has(Flags::ENCRYPT) {
             self.encryption(seen);
         }
         if self.has(Flags::INDEX)
@@ -388,6 +398,10 @@ impl InodeCheck<'_> {
         let acl_high = u32::from(word16(self.slot, 0x76));
         if acl_high != 0 && !volume.has(Feature::BIT64) {
             volume.found(self.problem(Code::InodeReserved).found(acl_high));
+        }
+        let blocks_high = u32::from(word16(self.slot, 0x74));
+        if blocks_high != 0 && !volume.has(Feature::HUGE_FILE) {
+            volume.found(self.problem(Code::InodeReserved).found(blocks_high));
         }
         if faddr != 0 || is_high_odd {
             let problem = self.problem(Code::InodeReserved);

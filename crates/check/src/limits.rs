@@ -19,6 +19,8 @@ pub const QUOTA_RECORDS: usize = 1 << 20;
 pub const NAME_KEYS: usize = 1 << 20;
 /// Problems whose inodes' paths are looked for.
 pub const PATHS: usize = 10_000;
+/// Bytes at the start of a device in which a copy of the superblock is looked for.
+pub const SCANNED: u64 = 1 << 30;
 /// Copies of the superblock and of the descriptors that are compared with the first.
 pub const BACKUPS: usize = 16;
 /// How often a repair checks what it has mended so far.

@@ -134,6 +134,8 @@ problems! {
         "the first superblock can't be used ({name}); the copy in block {block} is read instead";
     DeviceTooSmall 0x000005 Superblock Fatal false "the file system has {expected} bytes, the device {found}";
     ReservedBlocks 0x00000B Superblock Damage false "{found} blocks are reserved, more than half of all ({expected})";
+    InodesCount 0x00000D Superblock Damage false
+        "the superblock counts {found} inodes, its groups have {expected}";
     GroupSizeOdd 0x80000003 Superblock Damage false
         "a group has {found} blocks or inodes, which is not a multiple of 8";
     ClusterSize 0x80000036 Superblock Damage false

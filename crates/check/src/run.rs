@@ -73,6 +73,8 @@ pub struct Facts {
     /// Inodes that wait to be removed. Sorted.
     pub orphans: Vec<u32>,
     pub tree: Tree,
+    /// Part of the inodes or of a map could not be read: more may be in use than is known.
+    pub has_unread: bool,
 }
 
 /// A report, and what it was made from as far as that could be read.
@@ -155,6 +157,7 @@ pub fn examine(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Examin
     let facts = Facts {
         sb,
         geometry,
+        has_unread: volume.unread.maps(),
         groups: volume.groups,
         claims: volume.claims,
         inodes: volume.inodes,

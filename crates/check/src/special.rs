@@ -114,6 +114,13 @@ pub fn journal(volume: &Volume<'_>) {
         };
         volume.found(Problem::new(code).name(corrupt.to_string()));
     }
+    if journal.users_count() > 1 {
+        let problem = Problem::new(Code::JournalSuperblock);
+        volume.found(problem.name(format!(
+            "it names {} file systems as its users, an internal journal has one",
+            journal.users_count()
+        )));
+    }
     let is_replayed = volume.findings.has(Code::JournalReplayed);
     if journal.start() != 0 && !volume.has(Feature::NEEDS_RECOVERY) && !is_replayed {
         volume.found(Problem::new(Code::JournalNotReplayed).found(journal.start()));
