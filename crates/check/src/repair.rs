@@ -8,6 +8,7 @@
 //! Nothing is written here. The caller writes the [`WriteSet`].
 
 mod attributes;
+mod backups;
 mod connect;
 mod directory;
 mod edit;
@@ -131,7 +132,7 @@ fn step_of(code: Code) -> Option<Step> {
         | Code::ClaimsTooMany => return None,
         Code::EntryUninit => Step::System,
         Code::LargeFile | Code::LowDtime | Code::NoRoot | Code::DirectoryFeature => Step::Inodes,
-        Code::BlockShared | Code::BlockSharedRun => Step::Contents,
+        Code::BlockShared | Code::BlockSharedRun | Code::MisalignedCluster => Step::Contents,
         Code::XattrReferences | Code::XattrValueReferences | Code::QuotaUsage => Step::Counts,
         Code::Unattached => Step::Names,
         _ => match code.kind().class {
@@ -172,9 +173,11 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
     }
     let mut checks = 1;
     while checks <= limits::ROUNDS {
-        rounds.learn(&examined);
-        if !rounds.mend(&examined) {
-            break;
+        if !rounds.find_tables(&examined) {
+            rounds.learn(&examined);
+            if !rounds.mend(&examined) {
+                break;
+            }
         }
         let check = Options {
             superblock: None,
@@ -284,6 +287,15 @@ impl<'d> Rounds<'d> {
             return;
         };
         self.space.add_claims(facts);
+        self.space.set_metadata(shared::metadata(facts));
+        if facts.has_unread {
+            for group in facts.geometry.all_groups() {
+                let bitmap = facts.groups[group.0 as usize].desc.block_bitmap();
+                let bitmap = self.image.block(bitmap.0);
+                self.space.add_bitmap(group, bitmap.as_deref());
+            }
+        }
+        self.keep_damaged_maps(examined, facts);
         if !self.journal.is_known {
             self.journal.is_known = true;
             let is_shared = |(first, len): &(u64, u64)| {
@@ -297,6 +309,48 @@ impl<'d> Rounds<'d> {
             let runs = self.journal_runs(facts.sb, facts.geometry);
             self.journal.found = runs.filter(|runs| !runs.iter().any(is_shared));
         }
+    }
+
+    /// Keeps the blocks of maps that are damaged out of what is free: more of them can be believed than the check
+    /// counted as in use.
+    fn keep_damaged_maps(&mut self, examined: &Examined, facts: &Facts) {
+        let problems = examined.report.problems.iter();
+        let of_maps =
+            problems.filter(|it| matches!(it.code.kind().class, Class::Map | Class::Inode));
+        let inos: BTreeSet<u32> = of_maps.filter_map(|it| it.ino).collect();
+        let mut taken = Vec::new();
+        let edit = self.edit(facts.sb, facts.geometry);
+        for ino in inos.into_iter().map(Ino) {
+            let inode = edit.inode(ino).filter(map::is_mapped);
+            if let Some(map) = inode.and_then(|inode| map::read(&edit, ino, &inode)) {
+                taken.extend(map.runs.iter().map(|run| (run.pblk, run.len)));
+                taken.extend(map.nodes.iter().map(|node| (*node, 1)));
+            }
+        }
+        for (first, len) in taken {
+            self.space.take(first, len);
+        }
+    }
+
+    /// Finds inode tables that descriptors name wrongly, and a root that they count as unused, before anything is
+    /// mended by what the wrong tables hold. Returns whether there was any.
+    fn find_tables(&mut self, examined: &Examined) -> bool {
+        let Some((sb, geometry)) = examined.layout.filter(|_| !examined.report.is_clean()) else {
+            return false;
+        };
+        let groups = layout::doubtful_groups(&geometry, &examined.report.problems);
+        let mut edit = self.edit(sb, geometry);
+        for group in groups {
+            layout::find_table(&mut edit, group);
+        }
+        if examined.report.counts.contains_key(&Code::NoRoot) {
+            layout::read_root(&mut edit);
+        }
+        let is_changed = edit.is_changed;
+        if is_changed {
+            self.note_first(&geometry, sb);
+        }
+        is_changed
     }
 
     /// The journal's runs, where it is a file whose map is right.
@@ -338,7 +392,13 @@ impl<'d> Rounds<'d> {
             };
             let is_of_step = |it: &&Problem| step_of(it.code) == Some(step);
             let of_step: Vec<Problem> = problems.iter().filter(is_of_step).cloned().collect();
-            self.tried.extend(of_step.iter().cloned());
+            let shared = shared::claimants(&of_step);
+            // Entries of a directory that shares blocks are judged once the directory has its own.
+            let is_put_off = |it: &&Problem| {
+                !shared::needs_copies(it.code) && it.ino.is_some_and(|ino| shared.contains(&ino))
+            };
+            let tried = of_step.iter().filter(|it| !is_put_off(it));
+            self.tried.extend(tried.cloned());
             let mut edit = self.edit(sb, geometry);
             mend_step(&mut edit, step, examined, &of_step);
             if edit.is_changed {
@@ -391,6 +451,9 @@ impl<'d> Rounds<'d> {
                 tables.push(first..first + u64::from(geometry.inode_table_blocks()));
             }
         }
+        for block in backups::blocks(geometry) {
+            ranks.insert(block, 3);
+        }
         ranks.insert(Superblock::OFFSET >> geometry.block_size().bits(), 4);
         tables.sort_by_key(|range| range.start);
         let mut stages = vec![Vec::new(); 5];
@@ -410,6 +473,10 @@ impl<'d> Rounds<'d> {
         let journal = journal.filter(|runs| Some(runs) == self.journal.found.as_ref());
         let had_error = sb.state() & superblock::state::ERROR != 0;
         let is_clean = examined.report.is_clean();
+        let mut edit = self.edit(sb, geometry);
+        if is_clean {
+            backups::run(&mut edit);
+        }
         if self.image.changes().is_empty()
             && self.image.copies().is_empty()
             && !(had_error && is_clean)
@@ -418,7 +485,7 @@ impl<'d> Rounds<'d> {
         }
         let mut edit = self.edit(sb, geometry);
         if let Some(facts) = &examined.facts {
-            quota::run(&mut edit, facts);
+            quota::update(&mut edit, facts);
         }
         let state = sb.state() & !superblock::state::ERROR;
         edit.sb.set_state(match is_clean {
@@ -494,7 +561,7 @@ fn mend_step(edit: &mut Edit<'_, '_>, step: Step, examined: &Examined, problems:
         return;
     };
     match step {
-        Step::Layout | Step::System => mend_system(edit, facts, problems),
+        Step::Layout | Step::System => mend_system(edit, facts, examined, problems),
         Step::Inodes => mend_inodes(edit, facts, problems),
         Step::Contents => mend_contents(edit, facts, problems),
         Step::Names => {
@@ -505,9 +572,14 @@ fn mend_step(edit: &mut Edit<'_, '_>, step: Step, examined: &Examined, problems:
     }
 }
 
-fn mend_system(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
+fn mend_system(edit: &mut Edit<'_, '_>, facts: &Facts, examined: &Examined, problems: &[Problem]) {
     let codes: BTreeSet<Code> = problems.iter().map(|it| it.code).collect();
-    special::run(edit, facts, &codes);
+    special::run(
+        edit,
+        facts,
+        &codes,
+        &shared::runs(&examined.report.problems),
+    );
     let unread = problems.iter().filter(|it| it.code == Code::EntryUninit);
     let unread: BTreeSet<u32> = unread
         .filter_map(|it| {
@@ -542,7 +614,7 @@ fn mend_inodes(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
                     .or_default()
                     .insert(problem.code);
             }
-            (Code::QuotaInode, Some(ino)) => special::quota_inode(edit, Ino(ino)),
+            (Code::QuotaInode, Some(ino)) => quota::mend_file(edit, facts, Ino(ino)),
             (_, Some(ino)) => {
                 of_inode.entry(ino).or_default().insert(problem.code);
             }
@@ -559,14 +631,10 @@ fn mend_inodes(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
 }
 
 fn mend_contents(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
-    let shared: BTreeSet<u32> = problems
-        .iter()
-        .filter(|it| it.code == Code::BlockShared)
-        .filter_map(|it| it.ino)
-        .collect();
+    let shared = shared::claimants(problems);
     if problems
         .iter()
-        .any(|it| matches!(it.code, Code::BlockShared | Code::BlockSharedRun))
+        .any(|it| it.code == Code::BlockSharedRun || shared::needs_copies(it.code))
     {
         shared::run(edit, facts, problems);
         if shared.contains(&Ino::RESIZE.0) {
@@ -622,7 +690,9 @@ fn mend_counts(edit: &mut Edit<'_, '_>, facts: &Facts, examined: &Examined, prob
     if problems.iter().any(|it| it.code == Code::QuotaUsage) {
         quota::run(edit, facts);
     }
-    if let Some(totals) = &examined.report.totals {
+    if let Some(totals) = &examined.report.totals
+        && !facts.has_unread
+    {
         tally::superblock(edit, totals);
     }
 }

@@ -167,7 +167,10 @@ fn replay(
     device: &Arc<dyn BlockDevice>,
     journal_device: Option<Arc<dyn BlockDevice>>,
 ) -> Result<Replay, RepairError> {
-    let sb = superblock_of(&**device)?;
+    // Without the first superblock nothing says that the log is to be replayed.
+    let Ok(sb) = superblock_of(&**device) else {
+        return Ok(Replay::default());
+    };
     let geometry = sb
         .verify()
         .ok()

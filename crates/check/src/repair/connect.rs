@@ -215,7 +215,7 @@ fn new_inode(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<Ino> {
         let end = geometry.inodes_per_group().saturating_sub(unused);
         let is_free = |index: &u32| {
             let ino = geometry.ino_of(group, *index);
-            ino >= geometry.first_ino() && !facts.inodes.state(ino).is_used()
+            ino >= geometry.first_ino() && facts.inodes.state(ino) == State::default()
         };
         if let Some(index) = (0..end).find(is_free) {
             return Some(geometry.ino_of(group, index));

@@ -16,6 +16,7 @@ use crate::repair::edit::Edit;
 use crate::repair::map::{self, FileMap};
 use crate::repair::rebuild;
 use crate::run::Facts;
+use crate::table::State;
 
 /// An entry apart from its block.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,7 +63,7 @@ pub struct Directory {
     pub dotdot: u32,
     /// The dots are where they should be, with the right numbers but for the parent's.
     pub has_dots: bool,
-    /// A block is missing or can't be read.
+    /// A block is missing.
     pub has_holes: bool,
 }
 
@@ -78,7 +79,7 @@ pub fn form(edit: &Edit<'_, '_>, inode: &Inode) -> DirForm {
     }
 }
 
-/// Reads a directory.
+/// Reads a directory. None where the device can't read a block of it.
 pub fn read(edit: &Edit<'_, '_>, ino: Ino) -> Option<Directory> {
     let slot = edit.slot(ino)?;
     let inode = Inode::parse(&slot).ok()?;
@@ -152,10 +153,8 @@ impl Directory {
             next = run.lblk + run.len;
             for i in 0..run.len {
                 edit.spend(1)?;
-                let Some(bytes) = edit.block(run.pblk + i) else {
-                    self.has_holes = true;
-                    continue;
-                };
+                // The names in a block that the device can't read are not known: the directory stays as it is.
+                let bytes = edit.block(run.pblk + i)?;
                 let is_first = run.lblk + i == 0;
                 let is_index = self.is_indexed() && (is_first || htree::is_node(&bytes, self.form));
                 let form = match is_index {
@@ -305,7 +304,9 @@ impl<'a, 'e, 'd> Judge<'a, 'e, 'd> {
             return None;
         }
         let state = self.facts.inodes.state(record.ino);
-        if !state.is_used() || is_dots(&record.name) || record.name.is_empty() {
+        // What an inode is that the device can't read is not known: its name stays.
+        let is_unread = state == State::UNREAD;
+        if !state.is_used() && !is_unread || is_dots(&record.name) || record.name.is_empty() {
             return None;
         }
         if self.parents.refused.contains(&(self.ino.0, record.ino.0)) {
@@ -322,10 +323,10 @@ impl<'a, 'e, 'd> Judge<'a, 'e, 'd> {
                 return None;
             }
         }
-        let mut record = Record {
-            file_type: file_type.filter(|_| self.edit.has(Feature::FILETYPE)),
-            ..record.clone()
-        };
+        let mut record = record.clone();
+        if !is_unread {
+            record.file_type = file_type.filter(|_| self.edit.has(Feature::FILETYPE));
+        }
         let is_encrypted = self.flags.contains(Flags::ENCRYPT);
         if is_encrypted {
             if record.name.len() < 16 {

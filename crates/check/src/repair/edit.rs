@@ -124,7 +124,8 @@ impl Edit<'_, '_> {
         let size = self.geometry.block_size();
         let block = Superblock::OFFSET >> size.bits();
         let at = (Superblock::OFFSET & (size.bytes_u64() - 1)) as usize;
-        let mut bytes = self.block(block)?;
+        // A block that can't be read is made anew: the superblock is known from a copy.
+        let mut bytes = self.block(block).unwrap_or_else(|| vec![0; size.bytes()]);
         bytes
             .get_mut(at..at + Superblock::SIZE)?
             .copy_from_slice(self.sb.bytes());

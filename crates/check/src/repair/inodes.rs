@@ -19,6 +19,7 @@ use crate::run::Facts;
 const FADDR: usize = 0x70;
 const DIR_ACL: usize = 0x6C;
 const ACL_HIGH: usize = 0x76;
+const BLOCKS_HIGH: usize = 0x74;
 /// Time words: the low half, the high half, and the extra size from which on the inode has it.
 const TIMES: [(usize, usize, u16); 4] = [
     (0x0C, 0x84, 8),
@@ -38,8 +39,12 @@ pub fn mend(
     let links = word16(&slot, 0x1A);
     let is_orphan = facts.orphans.binary_search(&ino.0).is_ok();
     let is_reserved = ino < edit.geometry.first_ino() && ino != Ino::ROOT;
+    if codes.len() == 1 && codes.contains(&Code::LowDtime) && is_reserved {
+        slot[0x14..0x18].fill(0);
+        return edit.set_slot(ino, slot);
+    }
     if links == 0 && !is_orphan && !is_reserved && ino != Ino::ROOT {
-        if codes.contains(&Code::ZeroDtime) {
+        if codes.contains(&Code::ZeroDtime) || codes.contains(&Code::LowDtime) {
             slot[0x14..0x18].copy_from_slice(&edit.now.to_le_bytes());
         }
         return edit.set_slot(ino, slot);
@@ -103,6 +108,9 @@ fn fields(edit: &Edit<'_, '_>, slot: &mut [u8], is_orphan: bool) {
     let is_directory = FileType::from_mode(word16(slot, 0)) == Some(FileType::Directory);
     if is_directory && !edit.has(Feature::LARGE_DIR) {
         slot[DIR_ACL..DIR_ACL + 4].fill(0);
+    }
+    if !edit.has(Feature::HUGE_FILE) {
+        slot[BLOCKS_HIGH..BLOCKS_HIGH + 2].fill(0);
     }
     if !edit.has(Feature::BIT64) {
         slot[ACL_HIGH..ACL_HIGH + 2].fill(0);

@@ -3,6 +3,8 @@
 //! A descriptor that names a place that can't be is taken from a copy whose checksum is right. Without one, a bitmap is
 //! placed at the end of its group, and the table where the root inode is found.
 
+use std::collections::BTreeSet;
+
 use ondisk::{
     Feature, FileType, FsBlock, Geometry, Group, GroupDesc, Ino, Inode, group_desc, inode,
 };
@@ -11,6 +13,9 @@ use crate::problem::Code;
 use crate::repair::edit::Edit;
 use crate::report::Problem;
 use crate::run::Facts;
+
+/// Blocks of a table that are read to find out whether it is one.
+const SAMPLE: u32 = 64;
 
 /// Sets superblock and descriptors right.
 pub fn run(edit: &mut Edit<'_, '_>, facts: Option<&Facts>, problems: &[Problem]) {
@@ -27,6 +32,14 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: Option<&Facts>, problems: &[Problem])
                 Some(group),
             ) => {
                 place(edit, group);
+            }
+            (Code::InodesCount, _) => {
+                edit.set_superblock();
+            }
+            (Code::DescriptorUnreadable, _) => {
+                if let Some(block) = problem.block {
+                    unreadable(edit, block);
+                }
             }
             (Code::MetadataOverlap, _) => overlap(edit, facts.is_some()),
             (
@@ -65,6 +78,20 @@ pub fn initialize(edit: &mut Edit<'_, '_>, group: Group) -> Option<()> {
     edit.set_desc(group, &desc)
 }
 
+/// A descriptor that counts the root among the unused inodes is wrong: the group is read in full.
+pub fn read_root(edit: &mut Edit<'_, '_>) -> Option<()> {
+    let desc = edit.desc(Group(0))?;
+    let used = edit
+        .geometry
+        .inodes_per_group()
+        .checked_sub(desc.itable_unused());
+    let is_read = used.is_some_and(|used| used >= Ino::ROOT.0);
+    if !is_read || desc.has(group_desc::flags::INODE_UNINIT) {
+        initialize(edit, Group(0))?;
+    }
+    Some(())
+}
+
 /// The descriptor of a group in the copies that backups of the superblock have, where its checksum is right.
 fn copy(edit: &Edit<'_, '_>, group: Group) -> Option<GroupDesc> {
     let geometry = &edit.geometry;
@@ -96,7 +123,7 @@ fn copy(edit: &Edit<'_, '_>, group: Group) -> Option<GroupDesc> {
 
 fn fits(geometry: &Geometry, group: Group, first: FsBlock, blocks: u32) -> bool {
     if geometry.has(Feature::FLEX_BG) {
-        return geometry.contains(first, blocks.into());
+        return first.0 != 0 && geometry.contains(first, blocks.into());
     }
     let start = geometry.group_first_block(group).0;
     let end = start + u64::from(geometry.group_blocks(group));
@@ -115,11 +142,7 @@ fn place(edit: &mut Edit<'_, '_>, group: Group) -> Option<()> {
         desc.inode_table(),
         geometry.inode_table_blocks(),
     ) {
-        let table = match copy {
-            Some(copy) => copy.inode_table(),
-            None => find_table(edit, group)?,
-        };
-        desc.set_inode_table(table);
+        desc.set_inode_table(best_table(edit, group, copy.as_ref())?.1);
     }
     if !fits(&geometry, group, desc.block_bitmap(), 1) {
         let block = copy.map_or(FsBlock(last), |copy| copy.block_bitmap());
@@ -132,31 +155,151 @@ fn place(edit: &mut Edit<'_, '_>, group: Group) -> Option<()> {
     edit.set_desc(group, &desc)
 }
 
-/// Where the table lies that holds the root, in the first group.
-fn find_table(edit: &Edit<'_, '_>, group: Group) -> Option<FsBlock> {
-    let geometry = &edit.geometry;
-    if group != Group(0) {
-        return None;
+/// The groups whose descriptors may name another place than that of the inode table.
+pub fn doubtful_groups(geometry: &Geometry, problems: &[Problem]) -> BTreeSet<Group> {
+    let mut groups = BTreeSet::new();
+    for problem in problems {
+        match problem.code {
+            Code::MetadataOverlap | Code::BackupDescriptors => groups.extend(geometry.all_groups()),
+            Code::DescriptorChecksum
+            | Code::InodeTablePlace
+            | Code::BlockBitmapPlace
+            | Code::InodeBitmapPlace => {
+                groups.extend(problem.group.map(Group));
+            }
+            Code::NoRoot | Code::RootNotDirectory | Code::ReservedMode => {
+                groups.insert(Group(0));
+            }
+            // Garbage in place of inodes.
+            Code::InodeMode | Code::InodeChecksum | Code::ExtraSize => {
+                let place = problem.ino.and_then(|ino| geometry.group_of_ino(Ino(ino)));
+                groups.extend(place.map(|(group, _)| group));
+            }
+            _ => {}
+        }
     }
-    let start = geometry.group_start(group).reserved.end;
-    let end = geometry.group_first_block(group).0 + u64::from(geometry.group_blocks(group));
-    (start..end).map(FsBlock).find(|block| {
-        let (at, byte) = geometry.inode_place(*block, Ino::ROOT.0 - 1);
-        let bytes = edit.contains(at.0, 1).then(|| edit.block(at.0)).flatten();
-        let slot = bytes
-            .as_ref()
-            .and_then(|it| it.get(byte..byte + geometry.inode_size()));
-        slot.is_some_and(|slot| is_root(geometry, slot))
+    groups
+}
+
+/// Corrects the place of a group's inode table, where another place holds more inodes that belong to the group.
+pub fn find_table(edit: &mut Edit<'_, '_>, group: Group) -> Option<()> {
+    let mut desc = edit.desc(group)?;
+    let named = desc.inode_table();
+    let copy = copy(edit, group);
+    let (score, table) = best_table(edit, group, copy.as_ref())?;
+    let blocks = edit.geometry.inode_table_blocks();
+    let is_better =
+        !fits(&edit.geometry, group, named, blocks) || score > plausibility(edit, group, named);
+    if table != named && is_better {
+        desc.set_inode_table(table);
+        edit.set_desc(group, &desc)?;
+    }
+    Some(())
+}
+
+/// The place with the most plausible inodes among those where a group's table may be apart from what its descriptor
+/// says: the one in the copy of the descriptor, and in the first group all places where the root would be in its place.
+fn best_table(
+    edit: &Edit<'_, '_>,
+    group: Group,
+    copy: Option<&GroupDesc>,
+) -> Option<(i64, FsBlock)> {
+    let geometry = &edit.geometry;
+    let blocks = geometry.inode_table_blocks();
+    let mut places: Vec<FsBlock> = copy.iter().map(|copy| copy.inode_table()).collect();
+    let is_root_named = edit
+        .desc(group)
+        .is_some_and(|desc| has_root(edit, desc.inode_table()));
+    if group == Group(0) && !is_root_named {
+        let start = geometry.group_start(group).reserved.end;
+        let end = geometry.group_first_block(group).0 + u64::from(geometry.group_blocks(group));
+        let blocks = (start..end).map(FsBlock);
+        places.extend(blocks.filter(|block| has_root(edit, *block)));
+    }
+    let places = places
+        .into_iter()
+        .filter(|place| fits(geometry, group, *place, blocks));
+    let scored = places.map(|place| (plausibility(edit, group, place), place));
+    // Of equals the first one.
+    scored.max_by_key(|(score, place)| (*score, std::cmp::Reverse(place.0)))
+}
+
+/// How many inodes of the group a table in this place would hold, less those that it would hold garbage for. Blocks
+/// beyond the first [`SAMPLE`] are not read.
+fn plausibility(edit: &Edit<'_, '_>, group: Group, table: FsBlock) -> i64 {
+    let geometry = &edit.geometry;
+    let size = geometry.inode_size();
+    let per_block = edit.block_bytes() / size;
+    let mut score = 0;
+    for block in 0..geometry.inode_table_blocks().min(SAMPLE) {
+        let Some(bytes) = edit.block(table.0 + u64::from(block)) else {
+            score -= per_block as i64;
+            continue;
+        };
+        for (index, slot) in bytes.chunks_exact(size).enumerate() {
+            let index = block * per_block as u32 + index as u32;
+            if slot.iter().any(|byte| *byte != 0) && index < geometry.inodes_per_group() {
+                let ino = geometry.ino_of(group, index);
+                score += if is_plausible(geometry, ino, slot) {
+                    1
+                } else {
+                    -1
+                };
+            }
+        }
+    }
+    score
+}
+
+fn is_plausible(geometry: &Geometry, ino: Ino, slot: &[u8]) -> bool {
+    if geometry.has_metadata_csum() {
+        return inode::verify_checksum(slot, geometry.csum_seed(), ino).is_ok();
+    }
+    Inode::parse(slot).is_ok_and(|inode| match inode.links_count() {
+        0 => inode.mode() == 0 || inode.dtime() != 0,
+        _ => inode.file_type().is_some() && inode.dtime() == 0,
     })
 }
 
-fn is_root(geometry: &Geometry, slot: &[u8]) -> bool {
-    let Ok(inode) = Inode::parse(slot) else {
-        return false;
-    };
-    let is_sealed = !geometry.has_metadata_csum()
-        || inode::verify_checksum(slot, geometry.csum_seed(), Ino::ROOT).is_ok();
-    inode.file_type() == Some(FileType::Directory) && inode.links_count() >= 2 && is_sealed
+/// Whether a table in this place has the root where it must be.
+fn has_root(edit: &Edit<'_, '_>, table: FsBlock) -> bool {
+    let geometry = &edit.geometry;
+    let (at, byte) = geometry.inode_place(table, Ino::ROOT.0 - 1);
+    let bytes = edit.contains(at.0, 1).then(|| edit.block(at.0)).flatten();
+    let slot = bytes
+        .as_ref()
+        .and_then(|it| it.get(byte..byte + geometry.inode_size()));
+    slot.is_some_and(|slot| {
+        let is_directory = Inode::parse(slot).is_ok_and(|inode| {
+            inode.file_type() == Some(FileType::Directory) && inode.links_count() >= 2
+        });
+        is_directory && is_plausible(geometry, Ino::ROOT, slot)
+    })
+}
+
+/// Takes a block of descriptors that can't be read from a copy in which all checksums are right.
+fn unreadable(edit: &mut Edit<'_, '_>, block: u64) -> Option<()> {
+    let geometry = edit.geometry;
+    let index = (0..geometry.desc_blocks()).find(|index| geometry.desc_block(*index).0 == block)?;
+    let first = index * geometry.descs_per_block();
+    let holders = geometry
+        .all_groups()
+        .skip(1)
+        .filter(|it| geometry.has_super(*it));
+    for holder in holders {
+        let superblock = geometry.group_first_block(holder);
+        let copy = geometry.desc_block_of_copy(superblock, index);
+        let Some(bytes) = edit.block(copy.0).filter(|_| copy.0 != block) else {
+            continue;
+        };
+        let descs = bytes.chunks_exact(geometry.desc_size());
+        let mut groups = (first..geometry.groups()).map(Group).zip(descs);
+        if groups.all(|(group, raw)| GroupDesc::verify(raw, &geometry, group).is_ok()) {
+            edit.set_block(block, bytes);
+            return Some(());
+        }
+    }
+    None
 }
 
 /// Gives bitmaps that lie in other metadata new blocks. Their contents are made anew from what is in use.

@@ -1,7 +1,8 @@
 //! Maps of files under repair: what can be believed of a map is read, and a new map is written.
 //!
-//! Reading leaves out what points nowhere, is out of order, or can't be read. A block of the map is entered once, and
-//! all maps read in a round together are bounded by [`Edit::budget`].
+//! Reading leaves out what points nowhere or is out of order. A map with a block that the device can't read is not read
+//! at all. A block of the map is entered once, and not where metadata lies. All maps read in a round together are
+//! bounded by [`Edit::budget`].
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -62,7 +63,7 @@ pub fn is_mapped(inode: &Inode) -> bool {
         && !is_fast_symlink
 }
 
-/// Reads the map of an inode. None once the round's budget is used up.
+/// Reads the map of an inode. None once the round's budget is used up, or where the device can't read a block of it.
 pub fn read(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode) -> Option<FileMap> {
     let mut map = FileMap::default();
     if inode.flags().contains(Flags::EXTENTS) {
@@ -73,60 +74,20 @@ pub fn read(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode) -> Option<FileMap> {
     Some(map)
 }
 
+/// A node of an extent tree on the way down.
 struct Frame {
     bytes: Vec<u8>,
     next: usize,
-    end: u64,
+    /// The logical blocks that the nodes above leave to this one: what is outside of them is damage.
     floor: u64,
-    /// Of a leaf: the logical blocks of the entries that are in order.
-    ordered: Option<Ordered>,
-}
-
-/// The longest sequence of a leaf's entries whose logical blocks ascend: one wrong number costs one entry.
-struct Ordered(Vec<u64>);
-
-impl Ordered {
-    fn of(bytes: &[u8]) -> Ordered {
-        let entries = bytes[ENTRY..].chunks_exact(ENTRY);
-        let blocks: Vec<u64> = entries
-            .take(usize::from(word16(bytes, 2)))
-            .filter(|raw| word16(raw, 4) != 0)
-            .map(|raw| u64::from(word32(raw, 0)))
-            .collect();
-        // For each length the index of the smallest end of a sequence of that length, and each entry's predecessor.
-        let mut ends: Vec<usize> = Vec::new();
-        let mut before: Vec<Option<usize>> = Vec::new();
-        for (index, block) in blocks.iter().enumerate() {
-            let at = ends.partition_point(|end| blocks[*end] < *block);
-            before.push(at.checked_sub(1).map(|at| ends[at]));
-            match ends.get_mut(at) {
-                Some(end) => *end = index,
-                None => ends.push(index),
-            }
-        }
-        let mut chain = Vec::new();
-        let mut next = ends.last().copied();
-        while let Some(index) = next {
-            chain.push(blocks[index]);
-            next = before[index];
-        }
-        chain.reverse();
-        Ordered(chain)
-    }
-
-    /// Where the entry behind the one at this logical block begins; none inside where it is the last. None where this
-    /// entry is out of order.
-    fn behind(&self, lblk: u64) -> Option<Option<u64>> {
-        let at = self.0.binary_search(&lblk).ok()?;
-        Some(self.0.get(at + 1).copied())
-    }
+    end: u64,
 }
 
 fn read_extents(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, map: &mut FileMap) -> Option<()> {
     let mut root = inode.block_area().to_vec();
     if !is_header(&root) {
         map.is_damaged = true;
-        // ExtentEntries are judged one by one, so more than fit are no reason to leave out the others.
+        // Entries are judged one by one, so more than fit are no reason to leave out the others.
         if word16(&root, 0) != extent::MAGIC {
             return Some(());
         }
@@ -137,15 +98,14 @@ fn read_extents(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, map: &mut FileMap)
         map.is_damaged = true;
         return Some(());
     }
-    let is_directory = inode.file_type() == Some(FileType::Directory);
     let seed = edit.seed(ino, inode);
     let mut met = HashSet::new();
+    let mut found: Vec<Run> = Vec::new();
     let mut stack = vec![Frame {
         bytes: root,
         next: 0,
-        end: 1 << 32,
         floor: 0,
-        ordered: None,
+        end: 1 << 32,
     }];
     while let Some(frame) = stack.last_mut() {
         if frame.next >= usize::from(word16(&frame.bytes, 2)) {
@@ -154,54 +114,85 @@ fn read_extents(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, map: &mut FileMap)
         }
         let at = ENTRY * (1 + frame.next);
         frame.next += 1;
-        if word16(&frame.bytes, 6) == 0 {
-            edit.spend(1)?;
-            match leaf(edit, frame, at) {
-                Some((run, is_whole)) => {
-                    map.is_damaged |= !is_whole || run.unwritten && is_directory;
-                    map.push(Run {
-                        unwritten: run.unwritten && !is_directory,
-                        ..run
-                    });
-                }
-                None => map.is_damaged = true,
-            }
-            continue;
-        }
         edit.spend(1)?;
-        match index(edit, frame, at, seed, &mut met, map) {
-            Some(child) => stack.push(child),
-            None => map.is_damaged = true,
+        if word16(&frame.bytes, 6) == 0 {
+            let run = leaf(edit, frame, at, map);
+            map.is_damaged |= run.is_none();
+            found.extend(run);
+        } else {
+            let child = index(edit, frame, at, seed, &mut met, map)?;
+            map.is_damaged |= child.is_none();
+            stack.extend(child);
         }
+    }
+    let is_directory = inode.file_type() == Some(FileType::Directory);
+    let kept = in_order(&found);
+    map.is_damaged |= kept != found;
+    for run in kept {
+        map.is_damaged |= run.unwritten && is_directory;
+        map.push(Run {
+            unwritten: run.unwritten && !is_directory,
+            ..run
+        });
     }
     Some(())
 }
 
-/// The run of an extent as far as it can be believed, and whether that is all of it.
-fn leaf(edit: &Edit<'_, '_>, frame: &mut Frame, at: usize) -> Option<(Run, bool)> {
+/// The entries of the sequence with the most blocks among those whose logical blocks ascend, each cut where the next
+/// one begins: one wrong number costs one entry.
+fn in_order(found: &[Run]) -> Vec<Run> {
+    // For each end, the blocks of the best sequence and the index of its last entry. Blocks ascend with the ends.
+    let mut best: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
+    let mut before: Vec<Option<usize>> = Vec::new();
+    for (index, run) in found.iter().enumerate() {
+        let previous = best.range(..run.lblk).next_back().map(|(_, it)| *it);
+        before.push(previous.map(|(_, last)| last));
+        let blocks = previous.map_or(0, |(blocks, _)| blocks) + run.len;
+        if best.get(&run.lblk).is_some_and(|it| it.0 >= blocks) {
+            continue;
+        }
+        while let Some((lblk, it)) = best.range(run.lblk..).next()
+            && it.0 <= blocks
+        {
+            let lblk = *lblk;
+            best.remove(&lblk);
+        }
+        best.insert(run.lblk, (blocks, index));
+    }
+    let mut kept: Vec<Run> = Vec::new();
+    let mut next = best.last_key_value().map(|(_, it)| it.1);
+    while let Some(index) = next {
+        let mut run = found[index];
+        if let Some(behind) = kept.last() {
+            run.len = run.len.min(behind.lblk - run.lblk);
+        }
+        kept.push(run);
+        next = before[index];
+    }
+    kept.reverse();
+    kept
+}
+
+/// The run of an extent, if its blocks exist.
+fn leaf(edit: &Edit<'_, '_>, frame: &mut Frame, at: usize, map: &mut FileMap) -> Option<Run> {
     let raw = frame.bytes.get(at..at + ENTRY)?;
     let extent = Extent::from_bytes(raw.try_into().ok()?);
-    let (lblk, whole) = (u64::from(extent.block()), u64::from(extent.len()));
-    let ordered = frame
-        .ordered
-        .get_or_insert_with(|| Ordered::of(&frame.bytes));
-    let behind = ordered.behind(lblk)?.unwrap_or(frame.end);
-    // An entry that reaches into the next one is cut: its length is wrong, or its number.
-    let len = whole.min(behind.min(frame.end).saturating_sub(lblk));
-    if len == 0 || lblk < frame.floor || !edit.contains(extent.start().0, len) {
+    let (lblk, len) = (u64::from(extent.block()), u64::from(extent.len()));
+    if len == 0 || lblk + len > 1 << 32 || !edit.contains(extent.start().0, len) {
         return None;
     }
+    map.is_damaged |= lblk < frame.floor || lblk + len > frame.end;
     frame.floor = lblk + len;
-    let run = Run {
+    Some(Run {
         lblk,
         pblk: extent.start().0,
         len,
         unwritten: extent.is_unwritten(),
-    };
-    Some((run, len == whole))
+    })
 }
 
-/// The node that an index leads to, if it can be entered.
+/// The node that an index leads to, none inside if it can't be entered; none where the device can't read it. What the
+/// node holds is believed before the number by which it is found.
 fn index(
     edit: &Edit<'_, '_>,
     frame: &mut Frame,
@@ -209,36 +200,37 @@ fn index(
     seed: u32,
     met: &mut HashSet<u64>,
     map: &mut FileMap,
-) -> Option<Frame> {
+) -> Option<Option<Frame>> {
     let bytes = &frame.bytes;
     let lblk = u64::from(word32(bytes, at));
     let child = u64::from(word32(bytes, at + 4)) | u64::from(word16(bytes, at + 8)) << 32;
     let end = match frame.next < usize::from(word16(bytes, 2)) {
-        true => u64::from(word32(bytes, at + ENTRY)).max(frame.floor),
+        true => u64::from(word32(bytes, at + ENTRY)),
         false => frame.end,
     };
     let depth = word16(bytes, 6) - 1;
-    if !edit.contains(child, 1) || lblk < frame.floor || !met.insert(child) {
-        return None;
+    if !edit.contains(child, 1) || edit.space.is_metadata(child) || !met.insert(child) {
+        return Some(None);
     }
-    let mut node = edit.block(child).filter(|node| is_header(node))?;
-    frame.floor = lblk;
+    let mut node = edit.block(child)?;
+    if !is_header(&node) {
+        return Some(None);
+    }
     let first = u64::from(word32(&node, ENTRY));
     let is_sound = word16(&node, 6) == depth
+        && lblk >= frame.floor
         && (word16(&node, 2) == 0 || first == lblk)
         && (!edit.geometry.has_metadata_csum() || extent::verify_tail(&node, seed).is_ok());
     map.is_damaged |= !is_sound;
     map.nodes.push(child);
     node[6..8].copy_from_slice(&depth.to_le_bytes());
-    // What the node holds is believed before the number by which it is found.
-    let floor = first.min(lblk).max(map.end());
-    Some(Frame {
+    frame.floor = lblk + 1;
+    Some(Some(Frame {
         bytes: node,
         next: 0,
+        floor: lblk,
         end,
-        floor,
-        ordered: None,
-    })
+    }))
 }
 
 fn read_pointers(edit: &Edit<'_, '_>, inode: &Inode, map: &mut FileMap) -> Option<()> {
@@ -267,10 +259,11 @@ fn read_pointers(edit: &Edit<'_, '_>, inode: &Inode, map: &mut FileMap) -> Optio
                 });
                 continue;
             }
-            let Some(bytes) = edit.block(pointer).filter(|_| met.insert(pointer)) else {
+            if edit.space.is_metadata(pointer) || !met.insert(pointer) {
                 map.is_damaged = true;
                 continue;
-            };
+            }
+            let bytes = edit.block(pointer)?;
             map.nodes.push(pointer);
             for index in (0..1_u32 << bits).rev() {
                 let below = indirect::pointer(&bytes, index).unwrap_or(0);

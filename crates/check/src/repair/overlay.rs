@@ -45,6 +45,7 @@ impl<'a> Overlay<'a> {
             self.blocks.insert(target, bytes.clone());
         } else {
             let source = self.copies.get(&source).copied().unwrap_or(source);
+            self.blocks.remove(&target);
             self.copies.insert(target, source);
         }
     }
@@ -140,6 +141,8 @@ mod tests {
         let base = MemoryDevice::from_bytes(&bytes);
         let mut overlay = Overlay::new(&base, BlockSize::K1);
         overlay.set_block(1, vec![9; 1024]);
+        // A new block is cleared before it becomes a copy.
+        overlay.set_block(2, vec![0; 1024]);
         overlay.copy(3, 2);
         let mut buf = vec![0; 2050];
         overlay.read_at(1023, &mut buf).unwrap();

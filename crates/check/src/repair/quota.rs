@@ -1,49 +1,84 @@
 //! Quota files under repair: the usage of each user, group and project is set to what the inodes add up to.
 //!
-//! A quota file (version 2, revision 1) is a tree of blocks of 1 KiB: block 1 is the root, four levels of 256 block
-//! numbers lead to leaves, and a leaf has 14 records of 72 bytes behind a header of 16. Only records that exist are
-//! changed; limits stay as they are.
+//! Where every id in use has a record, the records are changed in place. A file in which a record is missing, or that
+//! can't be read as a quota file, is written anew, with the limits of all records that could be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ondisk::{Feature, Ino};
+use ondisk::quota::{self, QuotaHeader, QuotaKind, QuotaRecord};
+use ondisk::{Feature, FileType, Flags, Ino, Inode};
 
-use crate::map::word32;
+use crate::map::Run;
 use crate::repair::edit::Edit;
-use crate::repair::map;
+use crate::repair::map::{self, FileMap};
 use crate::run::Facts;
 
-/// Bytes of a block of the tree.
-const BLOCK: u64 = 1024;
-/// Levels of block numbers above the leaves.
-const DEPTH: u32 = 4;
-const HEADER: usize = 16;
-const RECORD: usize = 72;
-/// Where a record has the number of inodes and the bytes in use.
-const INODES: usize = 24;
-const SPACE: usize = 48;
-/// What the file begins with, for users, groups and projects.
-const MAGIC: [u32; 3] = [0xD9C0_1F11, 0xD9C0_1927, 0xD9C0_3F14];
+/// Where a data block's records begin.
+const HEADER: usize = quota::QuotaDataHeader::SIZE;
 
 /// Inodes and bytes in use.
 type Usage = BTreeMap<u32, (u64, u64)>;
 
 /// Sets the usage in all quota files right.
 pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts) {
-    if !edit.has(Feature::QUOTA) {
-        return;
+    for (kind, ino, usage) in files(edit, facts) {
+        if update_file(edit, ino, &usage, kind).is_none() {
+            rebuild(edit, ino, &usage, kind);
+        }
     }
-    let usage = usage(edit, facts);
-    let files = [
+}
+
+/// Sets the usage in the records that exist right.
+pub fn update(edit: &mut Edit<'_, '_>, facts: &Facts) {
+    for (kind, ino, usage) in files(edit, facts) {
+        // A file that lacks a record stays as it is.
+        let _ = update_file(edit, ino, &usage, kind);
+    }
+}
+
+/// Mends a quota file that can't be read as one. A file that a directory names belongs to a user, whatever the
+/// superblock says: the superblock names the reserved inode instead, or none.
+pub fn mend_file(edit: &mut Edit<'_, '_>, facts: &Facts, ino: Ino) {
+    for (kind, named, usage) in files(edit, facts) {
+        if named != ino {
+            continue;
+        }
+        let links = edit.inode(ino).map_or(0, |inode| inode.links_count());
+        let is_users = ino >= edit.geometry.first_ino()
+            && facts.inodes.state(ino).is_used()
+            && facts.inodes.balance(ino) + i64::from(links) > 0;
+        if !is_users && rebuild(edit, ino, &usage, kind).is_some() {
+            continue;
+        }
+        let reserved = [Some(Ino(3)), Some(Ino(4)), None][kind as usize];
+        let named = reserved.filter(|reserved| *reserved != ino);
+        match kind {
+            QuotaKind::User => edit.sb.set_user_quota_ino(named),
+            QuotaKind::Group => edit.sb.set_group_quota_ino(named),
+            QuotaKind::Project => edit.sb.set_project_quota_ino(named),
+        }
+        edit.set_superblock();
+        if !is_users {
+            edit.clear_inode(ino);
+        }
+    }
+}
+
+/// The quota files that the superblock names, with what each must say.
+fn files(edit: &Edit<'_, '_>, facts: &Facts) -> Vec<(QuotaKind, Ino, Usage)> {
+    if !edit.has(Feature::QUOTA) {
+        return Vec::new();
+    }
+    let inos = [
         edit.sb.user_quota_ino(),
         edit.sb.group_quota_ino(),
         edit.sb.project_quota_ino(),
     ];
-    for ((ino, usage), magic) in files.into_iter().zip(&usage).zip(MAGIC) {
-        if let Some(ino) = ino {
-            file(edit, ino, usage, magic);
-        }
-    }
+    let usage = usage(edit, facts);
+    let files = QuotaKind::ALL.into_iter().zip(inos).zip(usage);
+    files
+        .filter_map(|((kind, ino), usage)| Some((kind, ino?, usage)))
+        .collect()
 }
 
 /// What the inodes of each user, group and project take.
@@ -86,70 +121,160 @@ fn usage(edit: &Edit<'_, '_>, facts: &Facts) -> [Usage; 3] {
     sums
 }
 
-fn file(edit: &mut Edit<'_, '_>, ino: Ino, usage: &Usage, magic: u32) -> Option<()> {
-    let inode = edit.inode(ino)?;
-    let map = map::read(edit, ino, &inode)?;
-    let first = read(edit, &map, 0)?;
-    if word32(&first, 0) != magic {
-        return None;
-    }
+/// The data blocks of a quota file that its tree leads to.
+fn leaves(edit: &Edit<'_, '_>, map: &FileMap) -> Option<BTreeSet<u32>> {
     let mut leaves = BTreeSet::new();
     let mut met = BTreeSet::new();
-    let mut waiting = vec![(1_u32, DEPTH)];
+    let mut waiting = vec![(quota::ROOT, quota::DEPTH)];
     while let Some((number, levels)) = waiting.pop() {
         if !met.insert((number, levels)) {
             continue;
         }
-        let Some(bytes) = read(edit, &map, number) else {
+        let Some(bytes) = read(edit, map, number) else {
             continue;
         };
         edit.spend(1)?;
-        for word in 0..BLOCK as usize / 4 {
-            match word32(&bytes, 4 * word) {
-                0 => {}
-                below if levels == 1 => {
-                    leaves.insert(below);
-                }
-                below => waiting.push((below, levels - 1)),
+        for below in quota::references(&bytes).filter(|below| *below != 0) {
+            if levels == 1 {
+                leaves.insert(below);
+            } else {
+                waiting.push((below, levels - 1));
             }
         }
     }
-    for leaf in leaves {
-        let Some(old) = read(edit, &map, leaf) else {
-            continue;
-        };
+    Some(leaves)
+}
+
+/// Changes the records in place. None, with nothing changed, where the file can't be read or an id lacks a record.
+fn update_file(edit: &mut Edit<'_, '_>, ino: Ino, usage: &Usage, kind: QuotaKind) -> Option<()> {
+    let inode = edit.inode(ino)?;
+    let map = map::read(edit, ino, &inode)?;
+    let header = QuotaHeader::read(&read(edit, &map, 0)?)?;
+    if header.fault(kind, inode.size(true)).is_some() {
+        return None;
+    }
+    let mut missing: BTreeSet<u32> = usage.keys().copied().collect();
+    let mut changed = Vec::new();
+    for leaf in leaves(edit, &map)? {
+        let old = read(edit, &map, leaf)?;
         let mut bytes = old.clone();
-        for record in bytes[HEADER..].chunks_exact_mut(RECORD) {
-            let is_unused = record.iter().all(|byte| *byte == 0);
-            if is_unused {
-                continue;
+        for slot in bytes[HEADER..].chunks_exact_mut(QuotaRecord::SIZE) {
+            let is_used = slot.iter().any(|byte| *byte != 0);
+            if let Some(record) = quota::record_mut(slot).filter(|_| is_used) {
+                missing.remove(&record.id());
+                set_usage(record, usage.get(&record.id()).copied().unwrap_or_default());
             }
-            let (inodes, space) = usage.get(&word32(record, 0)).copied().unwrap_or_default();
-            record[INODES..INODES + 8].copy_from_slice(&inodes.to_le_bytes());
-            record[SPACE..SPACE + 8].copy_from_slice(&space.to_le_bytes());
         }
         if bytes != old {
-            write(edit, &map, leaf, &bytes)?;
+            changed.push((leaf, bytes));
         }
+    }
+    let is_counted = kind != QuotaKind::Project || edit.has(Feature::PROJECT);
+    if is_counted && !missing.is_empty() {
+        return None;
+    }
+    for (leaf, bytes) in changed {
+        write(edit, &map, leaf, &bytes)?;
     }
     Some(())
 }
 
+fn set_usage(record: &mut QuotaRecord, (inodes, space): (u64, u64)) {
+    record.set_inodes(inodes);
+    record.set_space(space);
+}
+
+/// Writes the file anew, with the limits of the records that can be read.
+fn rebuild(edit: &mut Edit<'_, '_>, ino: Ino, usage: &Usage, kind: QuotaKind) -> Option<()> {
+    let old = edit.inode(ino).filter(map::is_mapped);
+    let map = match &old {
+        Some(inode) => map::read(edit, ino, inode)?,
+        None => FileMap::default(),
+    };
+    let header = read(edit, &map, 0).and_then(|bytes| QuotaHeader::read(&bytes));
+    let header = header.filter(|header| header.magic() == kind.magic());
+    let mut records: BTreeMap<u32, QuotaRecord> = BTreeMap::new();
+    if header.is_some() {
+        for leaf in leaves(edit, &map)? {
+            let bytes = read(edit, &map, leaf).unwrap_or_default();
+            records.extend(quota::records(&bytes).map(|record| (record.id(), record)));
+        }
+    }
+    for record in records.values_mut() {
+        set_usage(record, (0, 0));
+    }
+    for (id, used) in usage {
+        let record = records.entry(*id).or_insert_with(|| {
+            let mut record = QuotaRecord::zeroed();
+            record.set_id(*id);
+            record
+        });
+        set_usage(record, *used);
+    }
+    let records: Vec<QuotaRecord> = records.into_values().collect();
+    let bytes = quota::file(kind, header, &records);
+    write_file(edit, ino, &map, &bytes)
+}
+
+/// Gives the inode these contents, in blocks that it has as far as they suffice.
+fn write_file(edit: &mut Edit<'_, '_>, ino: Ino, old: &FileMap, bytes: &[u8]) -> Option<()> {
+    let size = edit.geometry.block_size();
+    let ratio = u64::from(edit.geometry.cluster_ratio());
+    let mut places: Vec<u64> = Vec::new();
+    if ratio == 1 {
+        let runs = old.runs.iter();
+        places.extend(runs.flat_map(|run| run.pblk..run.pblk + run.len));
+    }
+    let mut runs = Vec::new();
+    for (lblk, chunk) in bytes.chunks(size.bytes()).enumerate() {
+        while places.len() <= lblk {
+            let first = edit.new_block()?;
+            places.extend(first..first + ratio);
+        }
+        let mut block = chunk.to_vec();
+        block.resize(size.bytes(), 0);
+        edit.set_block(places[lblk], block);
+        runs.push(Run {
+            lblk: lblk as u64,
+            pblk: places[lblk],
+            len: 1,
+            unwritten: false,
+        });
+    }
+    let mut inode = Inode::zeroed();
+    inode.set_mode(FileType::Regular.mode_bits() | 0o600);
+    inode.set_links_count(1);
+    inode.set_size(bytes.len() as u64);
+    let time = ondisk::Timestamp::decode(edit.now, 0);
+    inode.set_atime(time);
+    inode.set_ctime(time);
+    inode.set_mtime(time);
+    inode.set_flags(match edit.has(Feature::EXTENT) {
+        true => Flags::IMMUTABLE.with(Flags::EXTENTS),
+        false => Flags::IMMUTABLE,
+    });
+    let map = map::write(edit, ino, &mut inode, runs)?;
+    map::settle(edit, &mut inode, &map, 0);
+    let mut slot = vec![0; edit.geometry.inode_size()];
+    inode.write_to(&mut slot);
+    edit.set_slot(ino, slot)
+}
+
 /// The block of the device and the byte in it of a block of the tree.
-fn place(edit: &Edit<'_, '_>, map: &map::FileMap, number: u32) -> Option<(u64, usize)> {
-    let offset = u64::from(number) * BLOCK;
+fn place(edit: &Edit<'_, '_>, map: &FileMap, number: u32) -> Option<(u64, usize)> {
+    let offset = u64::from(number) * quota::BLOCK as u64;
     let bits = edit.geometry.block_size().bits();
     let block = map.place(offset >> bits)?;
     Some((block, (offset & ((1 << bits) - 1)) as usize))
 }
 
-fn read(edit: &Edit<'_, '_>, map: &map::FileMap, number: u32) -> Option<Vec<u8>> {
+fn read(edit: &Edit<'_, '_>, map: &FileMap, number: u32) -> Option<Vec<u8>> {
     let (block, at) = place(edit, map, number)?;
     let bytes = edit.block(block)?;
-    Some(bytes.get(at..at + BLOCK as usize)?.to_vec())
+    Some(bytes.get(at..at + quota::BLOCK)?.to_vec())
 }
 
-fn write(edit: &mut Edit<'_, '_>, map: &map::FileMap, number: u32, new: &[u8]) -> Option<()> {
+fn write(edit: &mut Edit<'_, '_>, map: &FileMap, number: u32, new: &[u8]) -> Option<()> {
     let (block, at) = place(edit, map, number)?;
     let mut bytes = edit.block(block)?;
     bytes.get_mut(at..at + new.len())?.copy_from_slice(new);

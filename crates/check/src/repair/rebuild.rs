@@ -1,7 +1,7 @@
 //! Writes a directory anew from its entries: one block, or, with the feature, leaves in the order of their hashes below
 //! an index. Blocks that the directory has are used first.
 
-use ondisk::casefold::FoldedName;
+use ondisk::casefold::{self, FoldedName};
 use ondisk::dirhash::{self, HashVersion, NameHash};
 use ondisk::htree::{self, Kind, LEVELS_MAX, LEVELS_MAX_LARGE, Root};
 use ondisk::{Feature, Flags, Ino, LBlock, inode, xattr};
@@ -30,7 +30,11 @@ pub fn write(
         leave_inline(edit, directory, &mut slot)?;
     }
     let linear = linear(edit, directory, &records, parent)?;
-    let content = match linear.blocks.len() > 1 && edit.has(Feature::DIR_INDEX) {
+    // e2fsck does not hash a name that has no folded form as Linux does: such a directory stays without an index.
+    let has_unfolded = directory.inode.flags().contains(Flags::CASEFOLD)
+        && records.iter().any(|it| casefold::fold(&it.name).is_none());
+    let may_index = edit.has(Feature::DIR_INDEX) && (directory.form.hashes || !has_unfolded);
+    let content = match linear.blocks.len() > 1 && may_index {
         true => indexed(edit, directory, records, parent).unwrap_or(linear),
         false => linear,
     };

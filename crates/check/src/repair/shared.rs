@@ -3,7 +3,7 @@
 //! Metadata comes first, then the file system's own files, then inodes by number. A claimant that needs a copy gets it
 //! for each cluster, and a new map; the old blocks of its map are given up.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use ondisk::{Ino, Inode};
 
@@ -24,48 +24,51 @@ enum Owner {
 struct Claimants<'a> {
     /// Runs of blocks that are claimed more than once, sorted.
     shared: Vec<(u64, u64)>,
-    /// Metadata's blocks, sorted.
-    metadata: Vec<(u64, u64)>,
     owners: HashMap<u64, Owner>,
     facts: &'a Facts,
 }
 
-fn contains(runs: &[(u64, u64)], block: u64) -> bool {
-    let at = runs.partition_point(|(first, len)| first + len <= block);
-    runs.get(at).is_some_and(|(first, _)| *first <= block)
+/// The runs of blocks that are claimed more than once, sorted.
+pub fn runs(problems: &[Problem]) -> Vec<(u64, u64)> {
+    let shared = problems.iter().filter(|it| it.code == Code::BlockSharedRun);
+    let mut runs: Vec<(u64, u64)> = shared
+        .filter_map(|it| Some((it.block?, it.found?)))
+        .collect();
+    runs.sort_unstable();
+    runs
+}
+
+/// Whether an inode with this problem needs copies of some of its blocks.
+pub fn needs_copies(code: Code) -> bool {
+    matches!(code, Code::BlockShared | Code::MisalignedCluster)
+}
+
+/// The inodes that need copies of some of their blocks.
+pub fn claimants(problems: &[Problem]) -> BTreeSet<u32> {
+    let shared = problems.iter().filter(|it| needs_copies(it.code));
+    shared.filter_map(|it| it.ino).collect()
 }
 
 /// Gives every claimant blocks of its own.
 pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
-    let mut shared: Vec<(u64, u64)> = problems
-        .iter()
-        .filter(|it| it.code == Code::BlockSharedRun)
-        .filter_map(|it| Some((it.block?, it.found?)))
-        .collect();
-    shared.sort_unstable();
-    let mut claimants = Claimants {
-        shared,
-        metadata: metadata(facts),
+    let mut all = Claimants {
+        shared: runs(problems),
         owners: HashMap::new(),
         facts,
     };
-    let inos: BTreeSet<u32> = problems
-        .iter()
-        .filter(|it| it.code == Code::BlockShared)
-        .filter_map(|it| it.ino)
-        .collect();
+    let inos = claimants(problems);
     let special = |ino: u32| facts.sb.journal_ino() != Some(Ino(ino)) && ino >= 11;
     let mut inos: Vec<u32> = inos.into_iter().collect();
     inos.sort_by_key(|ino| (special(*ino), *ino));
     for ino in inos.into_iter().map(Ino) {
         if ino != Ino::RESIZE && ino != Ino::BAD {
-            claimants.one(edit, ino);
+            all.one(edit, ino);
         }
     }
 }
 
-/// The blocks that metadata takes.
-fn metadata(facts: &Facts) -> Vec<(u64, u64)> {
+/// The blocks that metadata takes, sorted.
+pub fn metadata(facts: &Facts) -> Vec<(u64, u64)> {
     let geometry = &facts.geometry;
     let mut runs = Vec::new();
     for group in geometry.all_groups() {
@@ -115,7 +118,7 @@ impl Claimants<'_> {
         let cluster = (block - first_data) >> bits;
         let start = (cluster << bits) + first_data;
         let ratio = u64::from(edit.geometry.cluster_ratio());
-        if (start..start + ratio).any(|block| contains(&self.metadata, block)) {
+        if (start..start + ratio).any(|block| edit.space.is_metadata(block)) {
             return false;
         }
         *self.owners.entry(cluster).or_insert(owner) == owner
@@ -139,65 +142,77 @@ impl Claimants<'_> {
             return Some(());
         }
         let old = map::read(edit, ino, &inode)?;
-        let mut is_changed = old.nodes.iter().any(|node| self.is_shared(*node, 1));
-        let mut runs = Vec::new();
-        for run in &old.runs {
-            if self.is_shared(run.pblk, run.len) {
-                is_changed |= self.split(edit, ino, *run, &mut runs)?;
-            } else {
-                runs.push(*run);
-            }
-        }
-        if !is_changed {
+        let moved = self.moved(edit, ino, &old.runs);
+        if moved.is_empty() && !old.nodes.iter().any(|node| self.is_shared(*node, 1)) {
             return Some(());
         }
+        let runs = copied(edit, &old.runs, &moved)?;
         let map = map::write(edit, ino, &mut inode, runs)?;
         let sectors = attributes::sectors(edit, &inode, &slot);
         map::settle(edit, &mut inode, &map, sectors);
         edit.set_inode(ino, &inode)
     }
 
-    /// Replaces what of a run is another's by copies; whether anything is.
-    fn split(
-        &mut self,
-        edit: &mut Edit<'_, '_>,
-        ino: Ino,
-        run: Run,
-        runs: &mut Vec<Run>,
-    ) -> Option<bool> {
+    /// The logical clusters of a file that need clusters of their own: those with a block that is another's, one that
+    /// is not in its place in its cluster, or blocks in two clusters.
+    fn moved(&mut self, edit: &Edit<'_, '_>, ino: Ino, runs: &[Run]) -> HashSet<u64> {
         let bits = edit.geometry.cluster_ratio_bits();
         let mask = (1 << bits) - 1;
         let first_data = edit.geometry.first_data_block().0;
-        let mut is_changed = false;
-        // A new cluster serves all blocks of the file that lie in the same logical cluster.
-        let mut copy: Option<(u64, u64)> = None;
+        let mut moved = HashSet::new();
+        let mut clusters: HashMap<u64, u64> = HashMap::new();
+        for run in runs {
+            if bits == 0 && !self.is_shared(run.pblk, run.len) {
+                continue;
+            }
+            for i in 0..run.len {
+                let (lblk, pblk) = (run.lblk + i, run.pblk + i);
+                let (logical, place) = (lblk >> bits, pblk - first_data);
+                let is_own = !self.is_shared(pblk, 1)
+                    || self.may_keep(edit, pblk, Owner::File(ino.0, logical));
+                let is_in_place = bits == 0
+                    || place & mask == lblk & mask
+                        && *clusters.entry(logical).or_insert(place >> bits) == place >> bits;
+                if !is_own || !is_in_place {
+                    moved.insert(logical);
+                }
+            }
+        }
+        moved
+    }
+}
+
+/// Runs of a file whose blocks in these logical clusters are replaced by copies in new clusters.
+fn copied(edit: &mut Edit<'_, '_>, runs: &[Run], moved: &HashSet<u64>) -> Option<Vec<Run>> {
+    let bits = edit.geometry.cluster_ratio_bits();
+    let mask = (1 << bits) - 1;
+    let mut new = Vec::new();
+    let mut clusters: HashMap<u64, u64> = HashMap::new();
+    for run in runs {
+        let logical = run.lblk >> bits..=(run.lblk + run.len - 1) >> bits;
+        if !logical.clone().any(|cluster| moved.contains(&cluster)) {
+            new.push(*run);
+            continue;
+        }
         for i in 0..run.len {
-            let (lblk, pblk) = (run.lblk + i, run.pblk + i);
+            let (lblk, mut pblk) = (run.lblk + i, run.pblk + i);
             let logical = lblk >> bits;
-            let kept = !self.is_shared(pblk, 1)
-                || self.may_keep(edit, pblk, Owner::File(ino.0, logical))
-                    && (pblk - first_data) & mask == lblk & mask;
-            let pblk = match (kept, copy) {
-                (true, _) => pblk,
-                (false, Some((cluster, start))) if cluster == logical => {
-                    edit.image.copy(pblk, start + (lblk & mask));
-                    start + (lblk & mask)
-                }
-                (false, _) => {
-                    let start = edit.new_block()?;
-                    copy = Some((logical, start));
-                    edit.image.copy(pblk, start + (lblk & mask));
-                    start + (lblk & mask)
-                }
-            };
-            is_changed |= !kept;
-            runs.push(Run {
+            if moved.contains(&logical) {
+                let start = match clusters.get(&logical) {
+                    Some(start) => *start,
+                    None => edit.new_block()?,
+                };
+                clusters.insert(logical, start);
+                edit.image.copy(pblk, start + (lblk & mask));
+                pblk = start + (lblk & mask);
+            }
+            new.push(Run {
                 lblk,
                 pblk,
                 len: 1,
-                ..run
+                ..*run
             });
         }
-        Some(is_changed)
     }
+    Some(new)
 }

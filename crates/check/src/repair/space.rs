@@ -9,6 +9,8 @@ pub struct Space {
     geometry: Geometry,
     /// A bit for each cluster that is claimed in some round or was given out.
     taken: Vec<Vec<u8>>,
+    /// First block and length of each run of metadata, sorted.
+    metadata: Vec<(u64, u64)>,
     /// The group and bit where the next search begins.
     next: (u32, u32),
 }
@@ -19,6 +21,7 @@ impl Space {
         Space {
             geometry: *geometry,
             taken: geometry.all_groups().map(|_| Vec::new()).collect(),
+            metadata: Vec::new(),
             next: (0, 0),
         }
     }
@@ -35,6 +38,51 @@ impl Space {
             for (to, from) in taken.iter_mut().zip(&bits) {
                 *to |= from;
             }
+        }
+    }
+
+    /// Sets which blocks metadata takes: runs, sorted.
+    pub fn set_metadata(&mut self, runs: Vec<(u64, u64)>) {
+        self.metadata = runs;
+    }
+
+    /// Whether a block is metadata's.
+    pub fn is_metadata(&self, block: u64) -> bool {
+        let at = self
+            .metadata
+            .partition_point(|(first, len)| first + len <= block);
+        self.metadata
+            .get(at)
+            .is_some_and(|(first, _)| *first <= block)
+    }
+
+    /// Takes the clusters of these blocks, which exist.
+    pub fn take(&mut self, first: u64, count: u64) {
+        let bytes = self.geometry.clusters_per_group().div_ceil(8) as usize;
+        let mut at = first;
+        while at < first + count {
+            let Some((group, bit)) = self.geometry.bit_of_block(FsBlock(at)) else {
+                return;
+            };
+            let start = self.geometry.group_first_block(group).0;
+            let end = (start + u64::from(self.geometry.blocks_per_group())).min(first + count);
+            let clusters = (end - 1 - start) >> self.geometry.cluster_ratio_bits();
+            let taken = &mut self.taken[group.0 as usize];
+            taken.resize(taken.len().max(bytes), 0);
+            // Clusters of a group have 32 bits.
+            bitmap::set_range(taken, bit..clusters as u32 + 1);
+            at = end;
+        }
+    }
+
+    /// Takes in a group's bitmap as the disk has it, for a file system whose inodes could not all be read. Without a
+    /// bitmap nothing of the group is free.
+    pub fn add_bitmap(&mut self, group: Group, bitmap: Option<&[u8]>) {
+        let taken = &mut self.taken[group.0 as usize];
+        let bytes = self.geometry.clusters_per_group().div_ceil(8) as usize;
+        taken.resize(taken.len().max(bytes), 0);
+        for (at, to) in taken.iter_mut().enumerate() {
+            *to |= bitmap.map_or(0xFF, |bits| bits.get(at).copied().unwrap_or(0xFF));
         }
     }
 

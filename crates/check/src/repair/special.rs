@@ -12,8 +12,8 @@ use crate::repair::edit::Edit;
 use crate::repair::{attributes, map};
 use crate::run::Facts;
 
-/// Sets right what the codes name.
-pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>) {
+/// Sets right what the codes name. `shared` are the runs of blocks that are claimed more than once.
+pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, shared: &[(u64, u64)]) {
     let has = |wanted: &[Code]| wanted.iter().any(|code| codes.contains(code));
     if has(&[
         Code::OrphanHead,
@@ -25,7 +25,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>) {
         orphans(edit, facts);
     }
     if has(&[Code::JournalInode]) {
-        journal_inode(edit, facts);
+        journal_inode(edit, facts, shared);
     } else if has(&[
         Code::JournalSuperblock,
         Code::JournalFirst,
@@ -141,12 +141,15 @@ fn empty_orphan_file(edit: &mut Edit<'_, '_>, ino: Ino) -> Option<()> {
     Some(())
 }
 
-/// The journal's inode as its copy in the superblock has it, else a file system without a journal.
-fn journal_inode(edit: &mut Edit<'_, '_>, facts: &Facts) {
-    if restore_journal(edit).is_some() {
+/// Gives the file system a journal: the inode as its copy in the superblock has it, else a new one. Without space for
+/// one the feature goes.
+fn journal_inode(edit: &mut Edit<'_, '_>, facts: &Facts, shared: &[(u64, u64)]) {
+    if edit.slot(Ino::JOURNAL).is_none() {
+        // The device can't read it: it may be right.
         return;
     }
-    if new_journal(edit).is_some() {
+    let own = JournalBlocks::of(edit, facts, shared);
+    if restore_journal(edit, &own).is_some() || new_journal(edit, &own).is_some() {
         return;
     }
     let ino = facts.sb.journal_ino();
@@ -160,11 +163,60 @@ fn journal_inode(edit: &mut Edit<'_, '_>, facts: &Facts) {
     }
 }
 
-fn restore_journal(edit: &mut Edit<'_, '_>) -> Option<()> {
+/// Which blocks a journal may have: those of the inode that is the journal now, and those that nothing claims.
+struct JournalBlocks<'a> {
+    facts: &'a Facts,
+    /// Runs that are claimed more than once.
+    shared: &'a [(u64, u64)],
+    /// The blocks of the journal's inode that can be found.
+    now: BTreeSet<u64>,
+}
+
+impl<'a> JournalBlocks<'a> {
+    fn of(edit: &Edit<'_, '_>, facts: &'a Facts, shared: &'a [(u64, u64)]) -> JournalBlocks<'a> {
+        let ino = facts.sb.journal_ino().unwrap_or(Ino::JOURNAL);
+        let map = edit
+            .inode(ino)
+            .filter(|_| ino == Ino::JOURNAL && facts.inodes.state(ino).is_used())
+            .and_then(|inode| map::read(edit, ino, &inode));
+        let runs = map.map_or_else(Vec::new, |map| map.runs);
+        JournalBlocks {
+            facts,
+            shared,
+            now: runs
+                .iter()
+                .flat_map(|run| run.pblk..run.pblk + run.len)
+                .collect(),
+        }
+    }
+
+    /// Whether nothing else claims the block.
+    fn may_have(&self, block: u64) -> bool {
+        let at = self
+            .shared
+            .partition_point(|(first, len)| first + len <= block);
+        if self
+            .shared
+            .get(at)
+            .is_some_and(|(first, _)| *first <= block)
+        {
+            return false;
+        }
+        let bit = self.facts.geometry.bit_of_block(FsBlock(block));
+        let is_claimed = bit.is_some_and(|(group, bit)| {
+            let claimed = self.facts.claims.claimed_in(group);
+            claimed.is_some_and(|bits| bits.test(bit))
+        });
+        !is_claimed || self.now.contains(&block)
+    }
+}
+
+fn restore_journal(edit: &mut Edit<'_, '_>, own: &JournalBlocks<'_>) -> Option<()> {
     if edit.sb.journal_backup_type() != 1 {
         return None;
     }
     let words = edit.sb.journal_backup();
+    let size = u64::from(words[15]) << 32 | u64::from(words[16]);
     let mut slot = edit.slot(Ino::JOURNAL)?;
     let mut inode = Inode::parse(&slot).unwrap_or_else(|_| Inode::zeroed());
     for (index, word) in words.iter().take(15).enumerate() {
@@ -173,14 +225,31 @@ fn restore_journal(edit: &mut Edit<'_, '_>) -> Option<()> {
     inode.set_mode(FileType::Regular.mode_bits() | 0o600);
     inode.set_links_count(1);
     inode.set_dtime(0);
-    inode.set_size(u64::from(words[15]) << 32 | u64::from(words[16]));
+    inode.set_size(size);
     let is_extents = inode.block_area().starts_with(&extent::MAGIC.to_le_bytes());
     inode.set_flags(if is_extents { Flags::EXTENTS } else { Flags(0) });
     let map = map::read(edit, Ino::JOURNAL, &inode)?;
     let first = edit.block(map.place(0)?)?;
     BlockHeader::of(&first)?;
+    let is_right = |(run, next): (&Run, u64)| {
+        run.lblk == next
+            && !run.unwritten
+            && (run.pblk..run.pblk + run.len).all(|block| own.may_have(block))
+    };
+    let ends = map.runs.iter().scan(0, |end, run| {
+        let next = *end;
+        *end = run.lblk + run.len;
+        Some(next)
+    });
+    if map.is_damaged
+        || !map.runs.iter().zip(ends).all(is_right)
+        || map.end() << edit.geometry.block_size().bits() < size
+        || !map.nodes.iter().all(|block| own.may_have(*block))
+    {
+        return None;
+    }
     map::settle(edit, &mut inode, &map, 0);
-    inode.set_size(u64::from(words[15]) << 32 | u64::from(words[16]));
+    inode.set_size(size);
     slot.fill(0);
     inode.write_to(&mut slot);
     edit.sb.set_journal_ino(Some(Ino::JOURNAL));
@@ -188,12 +257,40 @@ fn restore_journal(edit: &mut Edit<'_, '_>) -> Option<()> {
     edit.set_slot(Ino::JOURNAL, slot)
 }
 
-/// An empty journal in new blocks, as large as the old one was, or as mke2fs makes it.
-fn new_journal(edit: &mut Edit<'_, '_>) -> Option<()> {
+/// The blocks of a new journal: those that the old one has and nothing else claims, then free ones. The log begins
+/// empty, so their order does not matter.
+fn journal_places(
+    edit: &mut Edit<'_, '_>,
+    own: &JournalBlocks<'_>,
+    count: u32,
+) -> Option<Vec<u64>> {
+    let mut places = Vec::new();
+    if edit.geometry.cluster_ratio() == 1 {
+        let usable = own.now.iter().copied().filter(|block| own.may_have(*block));
+        places.extend(usable.take(count as usize));
+    }
+    if places.is_empty() {
+        if let Some(first) = edit.space.allocate_run(count) {
+            return Some((first.0..first.0 + u64::from(count)).collect());
+        }
+        if edit.geometry.cluster_ratio() > 1 {
+            return None;
+        }
+    }
+    while places.len() < count as usize
+        && let Some(block) = edit.space.allocate()
+    {
+        places.push(block.0);
+    }
+    (places.len() >= ondisk::jbd2::BLOCKS_MIN as usize).then_some(places)
+}
+
+/// An empty journal, as large as the old one was, or as mke2fs makes it.
+fn new_journal(edit: &mut Edit<'_, '_>, own: &JournalBlocks<'_>) -> Option<()> {
     let size = edit.geometry.block_size();
     let words = edit.sb.journal_backup();
     let old = (u64::from(words[15]) << 32 | u64::from(words[16])) >> size.bits();
-    let most = u64::from(edit.geometry.blocks_per_group());
+    let most = edit.geometry.blocks_count() / 2;
     let least = u64::from(ondisk::jbd2::BLOCKS_MIN);
     let wanted = match edit.geometry.blocks_count() {
         0..32_768 => 1024,
@@ -203,35 +300,42 @@ fn new_journal(edit: &mut Edit<'_, '_>) -> Option<()> {
     };
     let has_old = edit.sb.journal_backup_type() == 1 && (least..most).contains(&old);
     let count = u32::try_from(if has_old { old } else { wanted }).ok()?;
-    let first = edit.space.allocate_run(count)?;
-    let mut journal = JournalSuperblock::new(size, count, 1);
+    let places = journal_places(edit, own, count)?;
+    let first = *places.first()?;
+    let mut journal = JournalSuperblock::new(size, places.len() as u32, 1);
     journal.set_uuid(edit.sb.uuid());
+    journal.set_sequence(next_tid(edit, &places)?);
     let mut inode = Inode::zeroed();
     inode.set_mode(FileType::Regular.mode_bits() | 0o600);
     inode.set_links_count(1);
-    inode.set_size(u64::from(count) << size.bits());
+    inode.set_size((places.len() as u64) << size.bits());
     if edit.has(Feature::EXTENT) {
         inode.set_flags(Flags::EXTENTS);
     }
-    let run = Run {
-        lblk: 0,
-        pblk: first.0,
-        len: count.into(),
+    let runs = (0..).zip(&places).map(|(lblk, block)| Run {
+        lblk,
+        pblk: *block,
+        len: 1,
         unwritten: false,
-    };
-    let map = map::write(edit, Ino::JOURNAL, &mut inode, vec![run])?;
+    });
+    let map = map::write(edit, Ino::JOURNAL, &mut inode, runs.collect())?;
     map::settle(edit, &mut inode, &map, 0);
     let mut slot = vec![0; edit.geometry.inode_size()];
     inode.write_to(&mut slot);
     edit.set_slot(Ino::JOURNAL, slot)?;
+    edit.set_block(first, vec![0; size.bytes()]);
+    write_journal_superblock(edit, first, &mut journal)?;
+    name_journal(edit, &inode)
+}
+
+/// Writes into the superblock which inode is the journal, and its copy of that.
+fn name_journal(edit: &mut Edit<'_, '_>, inode: &Inode) -> Option<()> {
     let mut backup = [0; 17];
     for (index, word) in backup.iter_mut().take(15).enumerate() {
         *word = inode.block_word(index);
     }
     backup[15] = (inode.size(true) >> 32) as u32;
     backup[16] = (inode.size(true) & 0xFFFF_FFFF) as u32;
-    edit.set_block(first.0, vec![0; size.bytes()]);
-    write_journal_superblock(edit, first.0, &mut journal)?;
     edit.sb.set_journal_backup(backup);
     edit.sb.set_journal_backup_type(1);
     edit.sb.set_journal_ino(Some(Ino::JOURNAL));
@@ -240,15 +344,12 @@ fn new_journal(edit: &mut Edit<'_, '_>) -> Option<()> {
     edit.set_superblock()
 }
 
-/// A new journal superblock without features, whose next transaction has a number that no block of the log has.
-fn reset_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
-    let (inode, blocks) = file(edit, facts.sb.journal_ino()?)?;
-    let size = edit.geometry.block_size();
-    let count = blocks.len().min((inode.size(true) >> size.bits()) as usize);
+/// The number of a transaction that is later than what any of these blocks of a log holds.
+fn next_tid(edit: &Edit<'_, '_>, blocks: &[u64]) -> Option<Tid> {
     let mut tid = Tid(1);
-    for block in blocks.iter().skip(1).take(count) {
+    for block in blocks.iter().skip(1) {
         let mut header = [0; BlockHeader::SIZE];
-        let offset = FsBlock(*block).offset(size);
+        let offset = FsBlock(*block).offset(edit.geometry.block_size());
         device::BlockDevice::read_at(&*edit.image, offset, &mut header).ok()?;
         if let Some(header) = BlockHeader::of(&header)
             && header.tid().is_at_or_after(tid)
@@ -256,9 +357,17 @@ fn reset_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
             tid = header.tid().next();
         }
     }
+    Some(tid)
+}
+
+/// A new journal superblock without features, whose next transaction has a number that no block of the log has.
+fn reset_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
+    let (inode, blocks) = file(edit, facts.sb.journal_ino()?)?;
+    let size = edit.geometry.block_size();
+    let count = blocks.len().min((inode.size(true) >> size.bits()) as usize);
     let mut journal = JournalSuperblock::new(size, u32::try_from(count).ok()?, 1);
     journal.set_uuid(edit.sb.uuid());
-    journal.set_sequence(tid);
+    journal.set_sequence(next_tid(edit, &blocks[..count])?);
     write_journal_superblock(edit, blocks[0], &mut journal)?;
     remove_feature(edit, Feature::NEEDS_RECOVERY);
     Some(())
@@ -361,22 +470,4 @@ pub fn resize_inode(edit: &mut Edit<'_, '_>) -> Option<()> {
     let mut slot = vec![0; geometry.inode_size()];
     inode.write_to(&mut slot);
     edit.set_slot(Ino::RESIZE, slot)
-}
-
-/// A quota file that can't be used is given up.
-pub fn quota_inode(edit: &mut Edit<'_, '_>, ino: Ino) {
-    for (named, is_named) in [
-        (0, edit.sb.user_quota_ino() == Some(ino)),
-        (1, edit.sb.group_quota_ino() == Some(ino)),
-        (2, edit.sb.project_quota_ino() == Some(ino)),
-    ] {
-        match (is_named, named) {
-            (true, 0) => edit.sb.set_user_quota_ino(None),
-            (true, 1) => edit.sb.set_group_quota_ino(None),
-            (true, _) => edit.sb.set_project_quota_ino(None),
-            _ => {}
-        }
-    }
-    edit.set_superblock();
-    edit.clear_inode(ino);
 }

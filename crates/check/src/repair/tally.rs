@@ -67,6 +67,9 @@ fn one_group(edit: &mut Edit<'_, '_>, facts: &Facts, group: Group) -> Option<()>
     let claimed = facts.claims.claimed_in(group);
     let mut used = claimed.map_or_else(Vec::new, crate::bits::AtomicBits::to_bytes);
     used.resize(geometry.block_size().bytes(), 0);
+    if facts.has_unread {
+        add_bits(&mut used, &edit.block(desc.block_bitmap().0)?);
+    }
     desc.set_free_clusters(clusters - bitmap::count(&used, clusters));
     bitmap::set_range(&mut used, clusters..bits);
     desc.seal_block_bitmap(&used, &geometry);
@@ -84,9 +87,13 @@ fn one_group(edit: &mut Edit<'_, '_>, facts: &Facts, group: Group) -> Option<()>
         let is_directory = state.file_type() == Some(FileType::Directory);
         directories += u32::from(state.is_used() && is_directory);
     }
+    if facts.has_unread {
+        add_bits(&mut used, &edit.block(desc.inode_bitmap().0)?);
+    } else {
+        desc.set_used_dirs(directories);
+    }
     let count = bitmap::count(&used, per_group);
     desc.set_free_inodes(per_group - count);
-    desc.set_used_dirs(directories);
     if count > 0 || flags & group_desc::flags::INODE_UNINIT == 0 {
         flags &= !group_desc::flags::INODE_UNINIT;
         bitmap::set_range(&mut used, per_group..bits);
@@ -95,6 +102,13 @@ fn one_group(edit: &mut Edit<'_, '_>, facts: &Facts, group: Group) -> Option<()>
     }
     desc.set_flags(flags);
     edit.set_desc(group, &desc)
+}
+
+/// What the disk's bitmap has in use stays in use, where not all that uses it could be read.
+fn add_bits(used: &mut [u8], disk: &[u8]) {
+    for (to, from) in used.iter_mut().zip(disk) {
+        *to |= from;
+    }
 }
 
 fn write_bitmap(edit: &mut Edit<'_, '_>, block: u64, bytes: Vec<u8>) {

@@ -12,13 +12,13 @@ use tempfile::TempDir;
 use crate::{check, check_device, e2fsck, shown};
 
 /// An image that mke2fs fills from a folder.
-struct Made {
+pub struct Made {
     folder: TempDir,
 }
 
 impl Made {
     /// None, with a line that says so, where the programs are missing.
-    fn new(options: &str, size: &str, fill: impl Fn(PathBuf)) -> Option<Made> {
+    pub fn new(options: &str, size: &str, fill: impl Fn(PathBuf)) -> Option<Made> {
         if !testkit::have("mke2fs") || !testkit::have("debugfs") {
             testkit::skip("mke2fs or debugfs is missing");
             return None;
@@ -44,7 +44,7 @@ impl Made {
         self.folder.path().join("image")
     }
 
-    fn debugfs(&self, commands: &[&str]) {
+    pub fn debugfs(&self, commands: &[&str]) {
         let session = self.folder.path().join("session");
         fs::write(&session, commands.join("\n") + "\n").unwrap();
         let mut debugfs = Command::new("debugfs");
@@ -53,7 +53,7 @@ impl Made {
         assert!(output.status.success(), "{output:?}");
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         fs::read(self.image()).unwrap()
     }
 
@@ -207,10 +207,20 @@ fn copies_of_superblock_and_descriptors_that_can_not_be_used_are_noted() {
 }
 
 /// A device some of whose blocks can't be read.
-struct Worn {
+pub struct Worn {
     inner: MemoryDevice,
     /// Numbers of blocks of 1 KiB.
     blocks: Vec<u64>,
+}
+
+impl Worn {
+    /// A device with these bytes on which these blocks of 1 KiB can't be read.
+    pub fn new(bytes: &[u8], blocks: &[u64]) -> Worn {
+        Worn {
+            inner: MemoryDevice::from_bytes(bytes),
+            blocks: blocks.to_vec(),
+        }
+    }
 }
 
 impl BlockDevice for Worn {

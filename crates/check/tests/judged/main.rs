@@ -13,6 +13,7 @@ use sync::atomic::AtomicBool;
 mod classes;
 mod found;
 mod made;
+mod mended;
 mod numbers;
 mod repair;
 

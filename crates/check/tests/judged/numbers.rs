@@ -24,6 +24,16 @@ const DAMAGE: &[(&str, &[&str], Code)] = &[
     ),
     ("", &["sif /f dtime 1795611834"], Code::SetDtime),
     ("", &["sif /f dtime 12"], Code::LowDtime),
+    (
+        "",
+        &["sif /f dtime 12", "sif /f links_count 0"],
+        Code::LowDtime,
+    ),
+    (
+        "-O ^encrypt",
+        &["sif /f flags 0x80800"],
+        Code::EncryptWithoutContext,
+    ),
     ("", &["sif /f flags 0x82000"], Code::ImagicFlag),
     ("", &["sif /p flags 0x10"], Code::DeviceFlags),
     ("", &["sif /p size 77"], Code::DeviceSize),

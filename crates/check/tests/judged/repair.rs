@@ -10,11 +10,11 @@ use device::{BlockDevice, MemoryDevice};
 use engine::{Fs, OpenOptions};
 use lanefs_check::Options;
 use lanefs_check::repair::{Extent, RepairOptions, Repaired, WriteSet, repair};
-use ondisk::{FileType, Ino};
+use ondisk::{FileType, Ino, Superblock};
 use sync::Arc;
 use sync::atomic::AtomicBool;
 
-use crate::{Verdict, check, e2fsck, number_from, shown};
+use crate::{Verdict, check, e2fsck, judge, number_from, shown};
 
 /// The time of all repairs here.
 const NOW: u64 = 1_700_000_000;
@@ -24,6 +24,15 @@ const PIECE: usize = 512;
 /// Decides on a repair of these bytes.
 pub fn decide(
     bytes: &[u8],
+    extent: Extent,
+    threads: usize,
+) -> Result<Repaired, lanefs_check::Error> {
+    decide_on(&MemoryDevice::from_bytes(bytes), extent, threads)
+}
+
+/// Decides on a repair of a device.
+pub fn decide_on(
+    device: &dyn BlockDevice,
     extent: Extent,
     threads: usize,
 ) -> Result<Repaired, lanefs_check::Error> {
@@ -42,7 +51,7 @@ pub fn decide(
         now: NOW,
         replay_failed: None,
     };
-    repair(&MemoryDevice::from_bytes(bytes), &options)
+    repair(device, &options)
 }
 
 /// The bytes with a write set written.
@@ -67,7 +76,7 @@ fn e2fsck_yes(bytes: &[u8]) -> Option<Vec<u8>> {
     std::fs::write(&path, bytes).unwrap();
     let mut command = Command::new("timeout");
     let command = command
-        .args(["-s", "KILL", "10", "e2fsck", "-fy"])
+        .args(["-s", "KILL", "10", &judge(), "-fy"])
         .arg(&path);
     let status = command.output().unwrap().status.code();
     status.filter(|status| *status & !3 == 0)?;
@@ -75,7 +84,7 @@ fn e2fsck_yes(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The contents of the regular files of an image, by inode; what can't be read is left out.
-fn files(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
+pub fn files(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
     let mut files = BTreeMap::new();
     let Ok(fs) = Fs::open(device, &OpenOptions::default()) else {
@@ -206,7 +215,15 @@ fn save(name: &str, bytes: &[u8]) {
 }
 
 fn one_seed(seed: &Seed, first: u64, count: u64, sums: &mut [Sums; 2], is_loud: bool) {
-    let original = files(&seed.bytes);
+    let mut original = files(&seed.bytes);
+    // Quota files say how much the files take, which depends on the repair.
+    let sb = Superblock::view(seed.bytes[1024..].first_chunk().unwrap());
+    let quota = [
+        sb.user_quota_ino(),
+        sb.group_quota_ino(),
+        sb.project_quota_ino(),
+    ];
+    original.retain(|ino, _| !quota.contains(&Some(Ino(*ino))));
     let structures = Structures::of(&PatchedBytes::new(Arc::clone(&seed.bytes)));
     for (sums, seals) in sums.iter_mut().zip(["right", "stale"]) {
         for number in first..first + count {
