@@ -292,7 +292,9 @@ fn has_open(process: &Path, ground: &Ground, writing: bool, budget: &mut usize) 
 
 /// The file or device that a name leads to. A server that does not answer is not waited for.
 fn identity_at(path: &Path) -> Option<Identity> {
-    let (flags, wanted) = (AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE | StatxFlags::INO);
+    // rustix names this flag for glibc alone.
+    let dont_sync = AtFlags::from_bits_retain(libc::AT_STATX_DONT_SYNC.cast_unsigned());
+    let (flags, wanted) = (dont_sync, StatxFlags::TYPE | StatxFlags::INO);
     let Statx {
         stx_mode,
         stx_ino,
