@@ -57,6 +57,46 @@ mod tests {
         assert_eq!(with_features_for_tests("lanefs"), [""; 0]);
     }
 
+    /// The short names of the crates that are never published, and the manifests of the others.
+    fn unpublished_and_published() -> (Vec<String>, Vec<(String, String)>) {
+        let (mut unpublished, mut published) = (Vec::new(), Vec::new());
+        for entry in std::fs::read_dir(crate::root().join("crates")).unwrap() {
+            let folder = entry.unwrap();
+            let name = folder.file_name().into_string().unwrap();
+            let manifest = std::fs::read_to_string(folder.path().join("Cargo.toml")).unwrap();
+            match manifest.contains("publish = false") {
+                true => unpublished.push(name),
+                false => published.push((name, manifest)),
+            }
+        }
+        (unpublished, published)
+    }
+
+    /// Cargo leaves a dependency of tests out of a published crate only if it is by path, without a version.
+    #[test]
+    fn published_crates_need_no_crate_that_is_not_published() {
+        let (unpublished, published) = unpublished_and_published();
+        assert!(unpublished.iter().any(|name| name == "testkit"));
+        let workspace = std::fs::read_to_string(crate::root().join("Cargo.toml")).unwrap();
+        for name in &unpublished {
+            let start = format!("{name} = {{ ");
+            let line = workspace.lines().find(|line| line.starts_with(&start));
+            assert!(
+                line.is_none_or(|line| !line.contains("version")),
+                "{line:?}"
+            );
+        }
+        for (name, manifest) in published {
+            assert!(manifest.contains("\ndescription = "), "{name}");
+            let dependencies = manifest.split("\n[dependencies]\n").nth(1);
+            let dependencies = dependencies.and_then(|rest| rest.split("\n[").next());
+            for line in dependencies.unwrap_or_default().lines() {
+                let of = line.split(['.', ' ']).next().unwrap_or_default();
+                assert!(!unpublished.iter().any(|name| name == of), "{name}: {line}");
+            }
+        }
+    }
+
     #[test]
     fn the_simulation_is_found_to_have_both() {
         let found = with_features_for_tests("lanefs-simulate");
