@@ -1,6 +1,6 @@
 //! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`, `cargo xtask bench-build`,
 //! `cargo xtask bench-engine`, `cargo xtask bench-scaling`, `cargo xtask bench-fsync`,
-//! `cargo xtask measured`, `cargo xtask suites`, `cargo xtask instructions`.
+//! `cargo xtask measured`, `cargo xtask suites`, `cargo xtask instructions`, `cargo xtask dist`.
 
 mod bench_build;
 mod bench_engine;
@@ -9,6 +9,7 @@ mod bench_scaling;
 mod ci;
 mod crash;
 mod demo;
+mod dist;
 mod instructions;
 mod measured;
 mod sharing;
@@ -41,6 +42,8 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
        cargo xtask bench-scaling [--quick] [OPTION of lanefs bench ...]
                           every mechanism beside its plain twins and the kernel's ext4 (as root): tables to standard
                           output, with charts to docs/scaling, a page in target/bench-scaling; 25 minutes, --quick 3
+       cargo xtask dist [deb|x86_64|aarch64 ...]
+                          what users install, in target/dist: a Debian package, static programs; docs/dist.md
        cargo xtask measured
                           the measured parts of the mechanisms' pages once more from docs/scaling/tables.md
        cargo xtask bench-fsync [MICROSECONDS,...] [OPTION of lanefs bench ...]
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         ["suites", names @ ..] => suites::run(&root(), names),
         ["crash", words @ ..] => crash::run(&root(), words).map(drop),
         ["instructions", words @ ..] => instructions::run(&root(), words).map(show),
+        ["dist", parts @ ..] => dist::run(&root(), parts),
         ["sharing", words @ ..] => sharing::run(&root(), words).map(show),
         ["bench-build", only @ ..] => bench_build::run(&root(), only),
         ["bench-engine", options @ ..] => bench_engine::run(&root(), options),

@@ -57,6 +57,17 @@ mod tests {
         assert_eq!(with_features_for_tests("lanefs"), [""; 0]);
     }
 
+    #[test]
+    fn nothing_compiles_c_in_the_default_build_of_the_program() {
+        let crates = built("lanefs-cli");
+        let compilers = ["cc", "cmake", "bindgen", "libmimalloc_sys"];
+        let is_compiler = |line: &&String| {
+            let name = line.split(' ').next().unwrap_or_default();
+            compilers.contains(&name)
+        };
+        assert_eq!(crates.iter().find(is_compiler), None);
+    }
+
     /// The short names of the crates that are never published, and the manifests of the others.
     fn unpublished_and_published() -> (Vec<String>, Vec<(String, String)>) {
         let (mut unpublished, mut published) = (Vec::new(), Vec::new());

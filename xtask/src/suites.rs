@@ -59,6 +59,11 @@ const SUITES: &[Suite] = &[
         filters: &["crash::a_server_that_leaves_out_a_flush"],
     },
     Suite {
+        name: "package",
+        of: &["-p", "lanefs-cli", "--test", "it"],
+        filters: &["package::"],
+    },
+    Suite {
         name: "schedules",
         of: &["-p", "lanefs-engine", "--lib"],
         filters: &["more_schedules"],

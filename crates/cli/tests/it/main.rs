@@ -20,6 +20,7 @@ mod full;
 mod hostile;
 mod look;
 mod matrix;
+mod package;
 mod pipe;
 mod preload;
 mod read;

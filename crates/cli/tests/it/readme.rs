@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::fixture::{error, lanefs, tool};
+use crate::fixture::{error, lanefs};
 
 /// The blocks of a page that are in this language.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
@@ -46,8 +46,8 @@ fn without_seconds(line: &str) -> &str {
 }
 
 /// What the page shows of a command, and what the command printed, must be the same line by line.
-fn run_and_compare(folder: &Path, command: &str, shown: &[&str]) {
-    let output = shell(folder, command);
+fn run_and_compare(run: &dyn Fn(&str) -> Output, command: &str, shown: &[&str]) {
+    let output = run(command);
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{command}: {printed}");
     let printed: Vec<&str> = printed.lines().map(without_seconds).collect();
@@ -55,9 +55,8 @@ fn run_and_compare(folder: &Path, command: &str, shown: &[&str]) {
     assert_eq!(printed, shown, "{command}");
 }
 
-#[test]
-fn the_session_in_the_readme_prints_what_the_page_shows() {
-    let folder = tempfile::tempdir().unwrap();
+/// Runs the sessions of the page and compares what they print. `run` runs a line in one empty folder.
+pub fn run_sessions(run: &dyn Fn(&str) -> Output) {
     let page = readme();
     let sessions = blocks(&page, "console");
     assert!(!sessions.is_empty());
@@ -70,41 +69,31 @@ fn the_session_in_the_readme_prints_what_the_page_shows() {
                 continue;
             };
             if let Some(command) = command.replace(next) {
-                run_and_compare(folder.path(), command, &shown);
+                run_and_compare(run, command, &shown);
             }
             shown.clear();
         }
-        run_and_compare(folder.path(), command.unwrap(), &shown);
+        run_and_compare(run, command.unwrap(), &shown);
     }
 }
 
-#[test]
-fn every_command_in_the_readme_succeeds() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path();
-    fs::create_dir_all(root.join("rootfs/etc")).unwrap();
-    fs::create_dir(root.join("mnt")).unwrap();
-    fs::write(root.join("rootfs/etc/motd"), "welcome\n").unwrap();
-    fs::write(root.join("changes.txt"), "mkdir -p /etc/app\n").unwrap();
-    let mut tar = Command::new("tar");
-    tool(
-        tar.args(["-cf", "rootfs.tar", "-C", "rootfs", "."])
-            .current_dir(root),
-    );
-    let mounts = Path::new("/dev/fuse").exists() && testkit::is_root();
-    if !mounts {
-        testkit::skip("the mount in the README takes root and /dev/fuse");
-    }
+/// What the commands of the page find in their folder.
+const FURNISHED: &str = "mkdir -p rootfs/etc mnt && echo welcome > rootfs/etc/motd \
+    && echo 'mkdir -p /etc/app' > changes.txt && tar -cf rootfs.tar -C rootfs .";
+
+/// Runs the commands of the page, which must succeed; those that mount only where that is possible.
+pub fn run_commands(run: &dyn Fn(&str) -> Output, can_mount: bool) {
+    assert!(run(FURNISHED).status.success());
     let page = readme();
     let blocks = blocks(&page, "sh");
     let lines = blocks.iter().flat_map(|block| block.lines());
     let commands: Vec<&str> = lines.filter(|line| line.starts_with("lanefs ")).collect();
     assert!(commands.len() > 5, "{commands:?}");
     for command in commands {
-        if !mounts && command.contains("mount ") {
+        if !can_mount && command.contains("mount ") {
             continue;
         }
-        let output = shell(root, command);
+        let output = run(command);
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(
             output.status.success(),
@@ -112,4 +101,20 @@ fn every_command_in_the_readme_succeeds() {
             error(&output)
         );
     }
+}
+
+#[test]
+fn the_session_in_the_readme_prints_what_the_page_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    run_sessions(&|line| shell(folder.path(), line));
+}
+
+#[test]
+fn every_command_in_the_readme_succeeds() {
+    let folder = tempfile::tempdir().unwrap();
+    let can_mount = Path::new("/dev/fuse").exists() && testkit::is_root();
+    if !can_mount {
+        testkit::skip("the mount in the README takes root and /dev/fuse");
+    }
+    run_commands(&|line| shell(folder.path(), line), can_mount);
 }
