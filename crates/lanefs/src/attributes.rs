@@ -2,9 +2,11 @@
 //!
 //! Each change is one step: after a crash it was done, or it was not.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use engine::{Flags, Ino, Xattr, XattrFlag};
+use ondisk::Geometry;
 
 use crate::{Error, Fs};
 
@@ -71,8 +73,23 @@ impl Fs {
         self.set_xattr_of(path.as_ref(), held.ino(), name.as_ref(), value.as_ref())
     }
 
-    fn set_xattr_of(&self, path: &Path, ino: Ino, name: &[u8], value: &[u8]) -> Result<(), Error> {
+    pub(crate) fn set_xattr_of(
+        &self,
+        path: &Path,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), Error> {
         let set = self.0.set_xattr(ino, name, value, XattrFlag::Any);
+        let block =
+            Geometry::of(self.0.superblock()).map_or(0, |geometry| geometry.block_size().bytes());
+        if matches!(set, Err(engine::Error::NoSpace)) && value.len() >= block {
+            return Err(Error::XattrTooLarge {
+                path: path.as_os_str().as_bytes().to_vec(),
+                name: name.to_vec(),
+                len: value.len(),
+            });
+        }
         self.named(path, set)
     }
 

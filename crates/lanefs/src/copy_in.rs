@@ -387,17 +387,17 @@ impl Copy<'_> {
                 false => rustix::fs::lgetxattr(from, name, &mut value[..]),
             };
             let set = match read {
-                Ok(len) => {
-                    let any = engine::XattrFlag::Any;
-                    self.fs.0.set_xattr(ino, name, &value[..len], any)
-                }
+                Ok(len) => self.fs.set_xattr_of(to, ino, name, &value[..len]),
                 // Gone, or not for this user.
                 Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => continue,
                 Err(error) => return Err(failed(error)),
             };
             match set {
-                Err(engine::Error::NotSupported(_)) => self.summary.lost_xattrs += 1,
-                done => self.fs.named(to, done)?,
+                Err(Error::Fs {
+                    source: engine::Error::NotSupported(_),
+                    ..
+                }) => self.summary.lost_xattrs += 1,
+                done => done?,
             }
         }
         Ok(())

@@ -15,6 +15,7 @@ use crate::make::MakeError;
 pub fn of(error: &Error) -> Errno {
     match error {
         Error::Fs { source, .. } => of_engine(source),
+        Error::XattrTooLarge { .. } => Errno::NOSPC,
         Error::Locate(LocateError::Device(error)) => of_device(error),
         Error::Locate(
             LocateError::NoTable

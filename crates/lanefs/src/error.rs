@@ -20,6 +20,15 @@ pub enum Error {
         /// What it says.
         source: engine::Error,
     },
+    /// An extended attribute is larger than the block that an inode's attributes share.
+    XattrTooLarge {
+        /// The path in the image, as bytes.
+        path: Vec<u8>,
+        /// The attribute's whole name.
+        name: Vec<u8>,
+        /// Bytes of its value.
+        len: usize,
+    },
     /// The given place does not hold an ext2/3/4.
     Locate(LocateError),
     /// A file of the host can't be used.
@@ -105,6 +114,12 @@ impl fmt::Display for Error {
         match self {
             Error::Fs { path, source } if path.is_empty() => source.fmt(f),
             Error::Fs { path, source } => write!(f, "{}: {source}", printable(path)),
+            Error::XattrTooLarge { path, name, len } => write!(
+                f,
+                "{}: the extended attribute {} has {len} bytes, more than the block holds that a file has for them",
+                printable(path),
+                printable(name)
+            ),
             Error::Locate(error) => error.fmt(f),
             Error::Host {
                 operation,
@@ -149,7 +164,10 @@ impl std::error::Error for Error {
             Error::Build(source) => Some(source),
             Error::Make(source) => Some(source),
             Error::Host { source, .. } | Error::Output(source) => Some(source),
-            Error::InUse { .. } | Error::Invalid(_) | Error::NameTwice(_) => None,
+            Error::InUse { .. }
+            | Error::Invalid(_)
+            | Error::NameTwice(_)
+            | Error::XattrTooLarge { .. } => None,
         }
     }
 }

@@ -8,6 +8,8 @@ use std::process::{Command, Output};
 
 use crate::fixture::{error, lanefs, ok, tool};
 
+/// One call of this number is made to fail.
+const STEP: usize = 3;
 /// More calls than any command here makes.
 const CALLS: u32 = 60;
 
@@ -111,7 +113,7 @@ fn a_disk_that_fails_leaves_an_image_as_before_or_with_the_whole_change() {
             ("fdatasync", "EIO"),
             ("fallocate", "ENOSPC"),
         ] {
-            for number in 1..CALLS {
+            for number in (1..CALLS).step_by(STEP) {
                 fs::write(&image, &bytes).unwrap();
                 let what = format!("error={name}");
                 let words = words(line, folder);
@@ -223,4 +225,26 @@ fn a_signal_while_a_file_is_made_leaves_nothing_or_all_of_it() {
             }
         }
     }
+}
+
+#[test]
+fn an_attribute_that_no_block_holds_is_named_and_nothing_is_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    ok(["mkfs", "-q", image.to_str().unwrap(), "16M"]);
+    let file = format!("{}:/file", image.display());
+    ok(["touch", &file]);
+    let before = fs::read(&image).unwrap();
+    let value = "v".repeat(60_000);
+    let output = lanefs()
+        .args(["setfattr", "-n", "user.big", "-v", &value, &file])
+        .output()
+        .unwrap();
+    let said = error(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("/file: the extended attribute user.big has 60000 bytes"),
+        "{said}"
+    );
+    assert!(fs::read(&image).unwrap() == before);
 }
