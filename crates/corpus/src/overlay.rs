@@ -1,7 +1,6 @@
 //! A device made of shared bytes and changes to them. Read only; no locks.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use device::{BlockDevice, DeviceError};
 use sync::Arc;
@@ -89,10 +88,6 @@ impl BlockDevice for PatchedBytes {
         self.base.len() as u64
     }
 
-    fn is_read_only(&self) -> bool {
-        true
-    }
-
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let end = offset.checked_add(buf.len() as u64);
         if end.is_none_or(|end| end > self.size()) {
@@ -108,18 +103,6 @@ impl BlockDevice for PatchedBytes {
         buf.copy_from_slice(&self.base[offset..offset + buf.len()]);
         self.patch(offset, buf);
         Ok(())
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
-        Err(DeviceError::ReadOnly)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn discard(&self, _: Range<u64>) -> Result<(), DeviceError> {
-        Err(DeviceError::ReadOnly)
     }
 }
 

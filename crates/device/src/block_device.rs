@@ -163,12 +163,17 @@ pub(crate) fn check_range(
 /// All methods may block on I/O and take no lock of ours. Reads and writes of ranges that do not overlap
 /// are independent; overlapping ones leave each byte with one of the values written. After a crash, any
 /// subset of the sectors written since the last completed `flush` may have reached the medium.
+///
+/// A device that only gives [`size`](BlockDevice::size) and [`read_at`](BlockDevice::read_at) is read-only. One that
+/// can be written gives `is_read_only`, `write_at`, `flush` and `discard` too.
 pub trait BlockDevice: Send + Sync {
     /// Bytes on the device; fixed while it is open.
     fn size(&self) -> u64;
 
     /// Whether writes are refused.
-    fn is_read_only(&self) -> bool;
+    fn is_read_only(&self) -> bool {
+        true
+    }
 
     /// Whether all that is written is gone with this process, so that no crash leaves anything to recover.
     fn is_volatile(&self) -> bool {
@@ -192,7 +197,10 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// When the range is not on the device, the device is read-only, or the medium fails (any part may then have
     /// been written).
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError>;
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let _ = (offset, bytes);
+        Err(DeviceError::ReadOnly)
+    }
 
     /// Makes sure that writes to these ranges do not fail for want of room, on devices that get their room as they are
     /// written to (sparse files). No byte changes.
@@ -207,14 +215,26 @@ pub trait BlockDevice: Send + Sync {
     /// Makes all writes that completed before this call durable.
     ///
     /// # Errors
-    /// When the medium fails: none of the writes since the last flush can then be relied on.
-    fn flush(&self) -> Result<(), DeviceError>;
+    /// When the medium fails: none of the writes since the last flush can then be relied on. A device that can be
+    /// written and does not say how it is flushed fails each flush.
+    fn flush(&self) -> Result<(), DeviceError> {
+        match self.is_read_only() {
+            true => Ok(()),
+            false => Err(DeviceError::ReadOnly),
+        }
+    }
 
     /// Tells the device that the bytes of this range are no longer needed; they may read as anything later.
     ///
     /// # Errors
-    /// As for `write_at`. Devices that can't discard do nothing.
-    fn discard(&self, range: Range<u64>) -> Result<(), DeviceError>;
+    /// As for `write_at`. Devices that can be written and can't discard do nothing.
+    fn discard(&self, range: Range<u64>) -> Result<(), DeviceError> {
+        let _ = range;
+        match self.is_read_only() {
+            true => Err(DeviceError::ReadOnly),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A device whose size can be changed while it is open: what a build that learns its size at the end writes to.

@@ -1,8 +1,6 @@
 //! A device that ends before the file system on it does, for example a file whose copy was interrupted. It can be read
 //! as far as it goes, and never written. No locks of its own.
 
-use std::ops::Range;
-
 use sync::Arc;
 
 use crate::block_device::{BlockDevice, DeviceError, check_range};
@@ -27,10 +25,6 @@ impl BlockDevice for Incomplete {
         self.size
     }
 
-    fn is_read_only(&self) -> bool {
-        true
-    }
-
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let len = buf.len() as u64;
         check_range("read", offset, len, self.size)?;
@@ -44,18 +38,6 @@ impl BlockDevice for Incomplete {
             });
         }
         self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
-        Err(DeviceError::ReadOnly)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn discard(&self, _: Range<u64>) -> Result<(), DeviceError> {
-        Err(DeviceError::ReadOnly)
     }
 }
 

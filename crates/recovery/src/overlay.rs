@@ -2,8 +2,6 @@
 //!
 //! The table of copies is sorted and never changes, so readers share it without a lock. A crash leaves nothing.
 
-use std::ops::Range;
-
 use device::{BlockDevice, DeviceError};
 use ondisk::jbd2;
 use sync::Arc;
@@ -73,10 +71,6 @@ impl BlockDevice for Overlay {
         self.home.size()
     }
 
-    fn is_read_only(&self) -> bool {
-        true
-    }
-
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let size = self.map.block_size();
         let len = buf.len() as u64;
@@ -103,17 +97,5 @@ impl BlockDevice for Overlay {
             self.read_copy(*copy, part.start - start, &mut buf[in_buf])?;
         }
         Ok(())
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
-        Err(DeviceError::ReadOnly)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn discard(&self, _: Range<u64>) -> Result<(), DeviceError> {
-        Err(DeviceError::ReadOnly)
     }
 }

@@ -1,7 +1,6 @@
 //! The image as it is after a repair: changed blocks, and copies of blocks, over the device. The device is not written.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use device::{BlockDevice, DeviceError};
 use ondisk::BlockSize;
@@ -88,10 +87,6 @@ impl BlockDevice for Overlay<'_> {
         self.base.size()
     }
 
-    fn is_read_only(&self) -> bool {
-        true
-    }
-
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         let bits = self.size.bits();
         let Some(last) = (buf.len() as u64).checked_sub(1) else {
@@ -115,18 +110,6 @@ impl BlockDevice for Overlay<'_> {
             offset += len as u64;
         }
         Ok(())
-    }
-
-    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), DeviceError> {
-        Err(DeviceError::ReadOnly)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    fn discard(&self, _: Range<u64>) -> Result<(), DeviceError> {
-        Err(DeviceError::ReadOnly)
     }
 }
 
