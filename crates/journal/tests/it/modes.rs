@@ -171,7 +171,16 @@ fn a_handle_that_a_seal_waited_for_is_counted_by_its_place() {
     sync::thread::sleep(long);
     drop(alone);
     assert_eq!(bank.journal.long_handles(), [], "no seal waited");
-    for _ in 0..2 {
+    let mut rounds = 0;
+    // On a busy machine the commit may begin only when the handle has ended: then nothing is counted.
+    while bank
+        .journal
+        .long_handles()
+        .iter()
+        .all(|(_, count)| *count < 2)
+    {
+        rounds += 1;
+        assert!(rounds <= 500, "{:?}", bank.journal.long_handles());
         let target = bank.journal.current_epoch();
         let handle = begin();
         sync::thread::scope(|scope| {
