@@ -8,8 +8,10 @@ mod disk;
 mod manifest;
 mod power_cut;
 mod programs;
+mod signals;
 
 pub use disk::{DiskState, FailingDisk};
 pub use manifest::{Differences, Manifest, ManifestEntry, sha256};
 pub use power_cut::{DiskEvent, PowerCuts, surviving_writes};
 pub use programs::{KernelMount, e2fsck, found_nothing, have, is_root, run, skip};
+pub use signals::heed_signals;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use fuse::{MountError, Mounted, Options, Synced, Unmounter};
 use lanefs::{Atime, Stopped};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -162,6 +163,9 @@ impl Args {
             let _ = rustix::process::setsid();
             // A signal that ends the process which waits for the directory ends this one too, until it is ready.
             let _ = set_parent_process_death_signal(Some(Signal::TERM));
+            if is_starter_gone() {
+                return Err(Failure::told().status(MOUNT_FAILED));
+            }
         }
         let (mut events, ours) = UnixStream::pair().map_err(Failure::new)?;
         let mounted = self.mount(context, settings, &ours)?;
@@ -322,6 +326,15 @@ fn explained(directory: &Path, error: &MountError) -> Failure {
         )),
         _ => failure,
     }
+}
+
+/// Whether the process that waits for the directory has ended: nobody reads standard output, a pipe, any more. Asked
+/// once its end is a signal to this process, so that an end before that is not missed.
+fn is_starter_gone() -> bool {
+    let out = io::stdout();
+    let mut ends = [PollFd::new(&out, PollFlags::empty())];
+    let at_once = Timespec::default();
+    poll(&mut ends, Some(&at_once)).is_ok() && ends[0].revents().contains(PollFlags::ERR)
 }
 
 /// Says that the directory is ready, and lets go of the terminal and of the directory that this was started in.

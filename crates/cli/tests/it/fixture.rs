@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 /// The program under test.
 pub fn lanefs() -> Command {
+    testkit::heed_signals();
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("lanefs"));
     command
         .env("COLUMNS", "100")

@@ -223,3 +223,25 @@ fn a_signal_while_the_image_is_opened_ends_the_mount_before_it_begins() {
         assert!(disk.bytes() == fs::read(&image).unwrap(), "{signal}");
     }
 }
+
+#[test]
+fn a_server_whose_starter_has_ended_mounts_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 24 << 20, &[]);
+    let before = fs::read(&image).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = lanefs();
+    command
+        .args(["mount", "--serve"])
+        .arg(&image)
+        .arg(place.path());
+    assert!(!command.stdout(writer).status().unwrap().success());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(place.path().to_str().unwrap()));
+    assert!(fs::read(&image).unwrap() == before);
+}

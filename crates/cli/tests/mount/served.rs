@@ -29,6 +29,7 @@ pub fn can_mount() -> bool {
 
 /// The program under test.
 pub fn lanefs() -> Command {
+    testkit::heed_signals();
     Command::new(assert_cmd::cargo::cargo_bin!("lanefs"))
 }
 
