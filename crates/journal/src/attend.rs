@@ -16,7 +16,7 @@
 
 use sync::atomic::{AtomicBool, Ordering};
 use sync::clock::{Duration, now};
-use sync::{Condvar, Mutex};
+use sync::{CachePadded, Condvar, Mutex};
 
 use crate::client::Client;
 use crate::commit::{Journal, Leaders};
@@ -31,8 +31,9 @@ pub(crate) struct Attendant {
     is_there: AtomicBool,
     /// It was called and has not come yet. [atomic: Relaxed, hint]
     is_called: AtomicBool,
-    /// The next handle that ends is to call it. [atomic: Relaxed, hint]
-    is_drowsy: AtomicBool,
+    /// The next handle that ends is to call it. Each handle reads it, so it shares no line with what others write.
+    /// [atomic: Relaxed, hint]
+    is_drowsy: CachePadded<AtomicBool>,
     /// It is to go. [journal leader; atomic: Relaxed]
     is_dismissed: AtomicBool,
     called: Condvar,

@@ -20,7 +20,7 @@ use ondisk::{BlockSize, FsBlock};
 use sync::atomic::AtomicU64;
 use sync::clock::Instant;
 use sync::gauge::{self, Gauge, Under};
-use sync::{Arc, Condvar, Mutex, Rank};
+use sync::{Arc, CachePadded, Condvar, Mutex, Rank};
 
 use crate::abort::{Abort, Aborted, JournalError};
 use crate::attend::Attendant;
@@ -62,8 +62,8 @@ pub struct Journal {
     pub(crate) fast: Option<FastArea>,
     /// The file system's device, to which checkpoints write. [const]
     pub(crate) home: Arc<dyn BlockDevice>,
-    /// [journal leader]
-    pub(crate) leaders: Mutex<Leaders>,
+    /// On a line of its own: handles read the fields around it. [journal leader]
+    pub(crate) leaders: CachePadded<Mutex<Leaders>>,
     pub(crate) changed: Condvar,
     /// For the leader of a commit, and for that of a flush of data, that all came whom it waits for.
     pub(crate) commit_gathered: Condvar,
@@ -241,7 +241,7 @@ impl Journal {
             fast: log.as_ref().and_then(FastArea::of),
             log: log.map(|log| Mutex::new(Rank::LogArea, log)),
             home,
-            leaders: Mutex::new(Rank::JournalLeader, Leaders::default()),
+            leaders: CachePadded::new(Mutex::new(Rank::JournalLeader, Leaders::default())),
             changed: Condvar::new(),
             commit_gathered: Condvar::new(),
             flush_gathered: Condvar::new(),
