@@ -46,7 +46,7 @@ const SUITES: &[Suite] = &[
     Suite {
         name: "kill",
         of: MOUNTED,
-        filters: &["kill::"],
+        filters: &["kill::", "sqlite::"],
     },
     Suite {
         name: "crash",

@@ -1,5 +1,6 @@
 //! The server is killed while eight threads write: whatever was fsynced is whole afterwards, for lanefs, for e2fsck and
-//! for the kernel, and nobody needs an fsck first.
+//! for the kernel, and nobody needs an fsck first. The image is a file, or on a disk that loses its power at the same
+//! time and drops or tears what was not flushed.
 //!
 //! A writer says what it was promised before and after each call that may be cut: a file counts once its fsync has
 //! returned, under its name, or either of two while it is being renamed; it need not be there once its removal has
@@ -12,7 +13,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::KernelMount;
+use testkit::{FailingDisk, KernelMount};
 
 use crate::served::{Served, can_mount, image};
 
@@ -20,8 +21,8 @@ const WRITERS: u64 = 8;
 /// In CI.
 const FEW: u64 = 3;
 /// In the long run.
-const MANY: u64 = 100;
-/// Of the long run's images, each so-and-so-many-th is mounted by the kernel as the kill left it.
+const MANY: u64 = 200;
+/// In the long run, the kernel mounts the image as the kill left it once in this number of rounds.
 const KERNEL_EVERY: u64 = 5;
 
 /// Numbers from a seed.
@@ -165,42 +166,74 @@ fn e2fsck_replays(copy: &Path) {
     testkit::e2fsck(copy);
 }
 
-fn copy_of(image: &Path) -> PathBuf {
-    let copy = image.with_extension("copy");
-    let (from, to) = (image.to_str().unwrap(), copy.to_str().unwrap());
-    testkit::run("cp", &["--sparse=always", from, to]);
-    copy
+/// Where the image is.
+enum Place {
+    File(PathBuf),
+    Disk(FailingDisk),
 }
 
-fn kill_again_and_again(rounds: u64, options: &[&str]) {
-    if !can_mount() {
-        return;
+impl Place {
+    fn image(&self) -> PathBuf {
+        match self {
+            Place::File(path) => path.clone(),
+            Place::Disk(disk) => disk.path(),
+        }
     }
+
+    /// What goes with the end of the server.
+    fn lose(&self, round: u64) {
+        if let Place::Disk(disk) = self {
+            disk.cut_power(3 + round);
+        }
+    }
+
+    fn copy(&self, folder: &Path) -> PathBuf {
+        let copy = folder.join("copy");
+        match self {
+            Place::File(path) => {
+                let (from, to) = (path.to_str().unwrap(), copy.to_str().unwrap());
+                testkit::run("cp", &["--sparse=always", from, to]);
+            }
+            Place::Disk(disk) => fs::write(&copy, disk.bytes()).unwrap(),
+        }
+        copy
+    }
+}
+
+/// Has all writers work on a mount until its server is killed; gives what they were promised.
+fn work_until_killed(served: Served, round: u64) -> Vec<Promised> {
+    let root = served.path().to_path_buf();
+    let directory = root.join(format!("r{round}"));
+    fs::create_dir(&directory).unwrap();
+    // It is there afterwards, also if no writer gets as far as an fsync.
+    File::open(&directory).unwrap().sync_all().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (root, stop) = (&root, &stop);
+                scope.spawn(move || write_until_cut(root, round, writer, stop))
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(200 + round * 37 % 700));
+        served.kill();
+        // Relaxed: only a wish to end.
+        stop.store(true, Ordering::Relaxed);
+        writers
+            .into_iter()
+            .flat_map(|writer| writer.join().unwrap())
+            .collect()
+    })
+}
+
+fn kill_again_and_again(rounds: u64, place: &Place) {
     let folder = tempfile::tempdir().unwrap();
-    let image = image(folder.path(), "a.img", 256 << 20, options);
     let (mut files, mut kernels) = (0, 0);
     for round in 0..rounds {
-        let served = Served::start(&image, "commit=1");
-        let root = served.path().to_path_buf();
-        fs::create_dir(root.join(format!("r{round}"))).unwrap();
-        let stop = AtomicBool::new(false);
-        let promised: Vec<Promised> = std::thread::scope(|scope| {
-            let writers: Vec<_> = (0..WRITERS)
-                .map(|writer| {
-                    let (root, stop) = (&root, &stop);
-                    scope.spawn(move || write_until_cut(root, round, writer, stop))
-                })
-                .collect();
-            std::thread::sleep(Duration::from_millis(200 + round * 37 % 700));
-            // Relaxed: only a wish to end.
-            served.kill();
-            stop.store(true, Ordering::Relaxed);
-            writers
-                .into_iter()
-                .flat_map(|writer| writer.join().unwrap())
-                .collect()
-        });
-        let copy = copy_of(&image);
+        let served = Served::start(&place.image(), "commit=1");
+        let promised = work_until_killed(served, round);
+        place.lose(round);
+        let copy = place.copy(folder.path());
         if round % KERNEL_EVERY == 0
             && let Ok(kernel) = KernelMount::with(&copy, "loop")
         {
@@ -208,11 +241,11 @@ fn kill_again_and_again(rounds: u64, options: &[&str]) {
             kernels += 1;
         }
         e2fsck_replays(&copy);
-        let served = Served::start(&image, "");
+        let served = Served::start(&place.image(), "");
         files += check(served.path(), &promised, "lanefs");
         fs::remove_dir_all(served.path().join(format!("r{round}"))).unwrap();
         served.unmount();
-        testkit::e2fsck(&image);
+        testkit::e2fsck(&place.image());
     }
     println!(
         "{rounds} kills, {files} files promised and whole, {kernels} states seen by the kernel too"
@@ -220,22 +253,48 @@ fn kill_again_and_again(rounds: u64, options: &[&str]) {
     assert!(files > 0);
 }
 
+fn kill_on_a_file(rounds: u64, options: &[&str]) {
+    if can_mount() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = image(folder.path(), "a.img", 256 << 20, options);
+        kill_again_and_again(rounds, &Place::File(image));
+    }
+}
+
+fn kill_and_cut_power(rounds: u64, options: &[&str]) {
+    if can_mount() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = image(folder.path(), "a.img", 96 << 20, options);
+        kill_again_and_again(
+            rounds,
+            &Place::Disk(FailingDisk::recording(&image).unwrap()),
+        );
+    }
+}
+
 #[test]
 fn what_was_synced_survives_three_kills() {
-    kill_again_and_again(FEW, &[]);
+    kill_on_a_file(FEW, &[]);
 }
 
 #[test]
 #[ignore = "takes ten minutes: cargo xtask suites kill"]
-fn what_was_synced_survives_a_hundred_kills() {
-    kill_again_and_again(MANY, &[]);
+fn what_was_synced_survives_two_hundred_kills() {
+    kill_on_a_file(MANY, &[]);
+}
+
+#[test]
+#[ignore = "takes ten minutes: cargo xtask suites kill"]
+fn what_was_synced_survives_two_hundred_kills_with_power_cuts() {
+    kill_and_cut_power(MANY / 2, &[]);
+    kill_and_cut_power(MANY / 2, &["-O", "fast_commit", "-J", "size=16"]);
 }
 
 #[test]
 #[ignore = "takes minutes: cargo xtask suites kill"]
 fn what_was_synced_survives_kills_with_small_blocks_and_a_small_journal() {
-    kill_again_and_again(
-        MANY / 4,
+    kill_on_a_file(
+        MANY / 8,
         &["-b", "1024", "-J", "size=1", "-O", "orphan_file"],
     );
 }

@@ -20,6 +20,7 @@ mod overlay;
 mod served;
 mod set_gid;
 mod sharing;
+mod sqlite;
 mod stops;
 mod storms;
 mod syncs;
