@@ -386,6 +386,12 @@ impl Fs {
         Some(writing.journal.statistics())
     }
 
+    /// Blocks of the journal's log that are in use or promised, and all of them; zeros without one.
+    pub(crate) fn log_usage(&self) -> (u64, u64) {
+        let writing = self.mounted.volume().writing();
+        writing.map_or((0, 0), |writing| writing.journal.log_usage())
+    }
+
     /// The places in the code whose steps a commit waited for more than a millisecond for, and how often. Empty for a
     /// file system that is not written to.
     #[must_use]

@@ -20,6 +20,7 @@ use sync::{CachePadded, Condvar, Mutex};
 
 use crate::client::Client;
 use crate::commit::{Journal, Leaders};
+use crate::options::CommitCause;
 
 /// The longest interval; a time further off may be none that the clock can tell.
 const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
@@ -89,10 +90,15 @@ impl Journal {
                 // The first change after a sleep waits for a whole interval.
                 last = now();
             }
-            if now() - last >= interval || self.is_commit_due() {
+            let is_full = self.is_commit_due();
+            if now() - last >= interval || is_full {
                 last = now();
+                let cause = match is_full {
+                    true => CommitCause::Full,
+                    false => CommitCause::Interval,
+                };
                 // A failure aborts, and the next caller gets the error.
-                let _ = self.commit_now(client, self.current_epoch());
+                let _ = self.commit_now(client, self.current_epoch(), cause);
                 // Relaxed: a hint; a handle that does not see it ends in the next interval.
                 attendant.is_drowsy.store(true, Ordering::Relaxed);
             }

@@ -35,7 +35,7 @@ use crate::lists::EpochLists;
 use crate::log::{Log, Transaction};
 use crate::map::LogMap;
 use crate::object::Stageable;
-use crate::options::{JournalStatistics, Options};
+use crate::options::{CommitCause, JournalStatistics, Options};
 use crate::room::LARGEST_STEP;
 use crate::space::{LogSpace, Sealed, cost};
 use crate::table::CopyTables;
@@ -99,13 +99,6 @@ pub(crate) struct Leaders {
     committed: Epoch,
     /// Data written before this epoch ended are durable.
     flushed: Epoch,
-}
-
-/// Whether who leads a commit waits for others who may want it as well.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    ForCompany,
-    ForNobody,
 }
 
 /// Which job is led.
@@ -340,17 +333,18 @@ impl Journal {
     /// When the journal is or becomes aborted; what was promised before still holds.
     pub fn commit(&self, client: &dyn Client, target: Epoch) -> Result<(), JournalError> {
         self.refuse_held(target)?;
-        self.commit_led(client, target, Wait::ForCompany)
+        self.commit_led(client, target, CommitCause::Sync)
     }
 
-    /// [`Journal::commit`] that waits for nobody: what is due, or makes room, keeps others waiting.
+    /// [`Journal::commit`] whose leader waits for no other thread: what is due, or makes room, keeps others waiting.
     pub(crate) fn commit_now(
         &self,
         client: &dyn Client,
         target: Epoch,
+        cause: CommitCause,
     ) -> Result<(), JournalError> {
         self.refuse_held(target)?;
-        self.commit_any(client, target)
+        self.commit_any(client, target, cause)
     }
 
     fn refuse_held(&self, target: Epoch) -> Result<(), JournalError> {
@@ -365,24 +359,31 @@ impl Journal {
         &self,
         client: &dyn Client,
         target: Epoch,
+        cause: CommitCause,
     ) -> Result<(), JournalError> {
-        self.commit_led(client, target, Wait::ForNobody)
+        self.commit_led(client, target, cause)
     }
 
     fn commit_led(
         &self,
         client: &dyn Client,
         target: Epoch,
-        wait: Wait,
+        cause: CommitCause,
     ) -> Result<(), JournalError> {
-        let lead = self.lead_commit(wait, target, |leaders| leaders.committed >= target)?;
+        let lead = self.lead_commit(cause, target, |leaders| leaders.committed >= target)?;
         let Some(mut lead) = lead else {
             return Ok(());
         };
         let sealed = self.seal();
         self.open_next(&sealed);
-        lead.end(sealed.epoch, self.write_epoch(client, &sealed)?);
+        lead.end(sealed.epoch, self.write_epoch(client, &sealed, cause)?);
         Ok(())
+    }
+
+    /// Blocks of the log that are in use or promised, and all of its blocks.
+    #[must_use]
+    pub fn log_usage(&self) -> (u64, u64) {
+        self.space.usage()
     }
 
     /// Whether someone commits, or the journal is frozen.
@@ -394,7 +395,7 @@ impl Journal {
     /// and gives the lead.
     fn lead_commit(
         &self,
-        wait: Wait,
+        cause: CommitCause,
         target: Epoch,
         is_done: impl Fn(&Leaders) -> bool,
     ) -> Result<Option<Lead<'_>>, JournalError> {
@@ -404,7 +405,9 @@ impl Journal {
         }
         self.abort.check()?;
         self.statistics.syncs.add(1);
-        if wait == Wait::ForNobody {
+        // A sync's leader waits for others that may want the commit as well.
+        let has_time = cause == CommitCause::Sync;
+        if !has_time {
             leaders.commits.hurry(&self.commit_gathered);
         } else if !leaders.is_committing || target > leaders.committing {
             // A thread that wants no more than what is being committed does not count for the next one.
@@ -418,7 +421,7 @@ impl Journal {
             self.abort.check()?;
         }
         leaders.is_committing = true;
-        if wait == Wait::ForCompany {
+        if has_time {
             self.gather(&mut leaders, &self.commit_gathered, |leaders| {
                 &mut leaders.commits
             });
@@ -455,9 +458,17 @@ impl Journal {
     }
 
     /// Steps 2 to 5, by the only leader; says whether that took a flush. A failure aborts.
-    fn write_epoch(&self, client: &dyn Client, sealed: &SealedEpoch) -> Result<bool, JournalError> {
-        self.try_write_epoch(client, sealed)
-            .map_err(|error| self.fail(error))
+    fn write_epoch(
+        &self,
+        client: &dyn Client,
+        sealed: &SealedEpoch,
+        cause: CommitCause,
+    ) -> Result<bool, JournalError> {
+        let is_written = self
+            .try_write_epoch(client, sealed)
+            .map_err(|error| self.fail(error))?;
+        self.statistics.causes[cause as usize].add(u64::from(is_written));
+        Ok(is_written)
     }
 
     fn try_write_epoch(
@@ -611,7 +622,7 @@ impl Journal {
     /// As [`Journal::commit`] and [`Journal::checkpoint`].
     pub fn close(&self, client: &dyn Client) -> Result<(), JournalError> {
         self.thaw();
-        self.commit_now(client, self.current_epoch())?;
+        self.commit_now(client, self.current_epoch(), CommitCause::Quiesce)?;
         self.checkpoint()?;
         self.say_empty(true)
     }
@@ -633,15 +644,15 @@ impl Journal {
         if self.is_held() {
             return Err(JournalError::Held);
         }
-        let Some(mut lead) = self.lead_commit(Wait::ForNobody, Epoch(u64::MAX), |leaders| {
-            leaders.frozen.is_some()
-        })?
+        let cause = CommitCause::Quiesce;
+        let Some(mut lead) =
+            self.lead_commit(cause, Epoch(u64::MAX), |leaders| leaders.frozen.is_some())?
         else {
             return Ok(());
         };
         let sealed = self.seal();
         lead.closed = Some(sealed.epoch);
-        if !self.write_epoch(client, &sealed)? {
+        if !self.write_epoch(client, &sealed, cause)? {
             // Nothing but data written over others may have changed.
             self.statistics.flushes.add(1);
             self.home.flush().map_err(|error| self.fail(error.into()))?;

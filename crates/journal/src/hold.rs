@@ -11,6 +11,7 @@ use sync::atomic::Ordering;
 use crate::abort::JournalError;
 use crate::client::Client;
 use crate::commit::Journal;
+use crate::options::CommitCause;
 
 /// How many times the log's room is lent to the steps of one transaction.
 const LENT: u64 = 16;
@@ -26,7 +27,7 @@ impl Journal {
         if self.log.is_none() {
             return Err(JournalError::NoLog);
         }
-        self.commit_now(client, self.current_epoch())?;
+        self.commit_now(client, self.current_epoch(), CommitCause::Quiesce)?;
         self.checkpoint()?;
         let room = self.space.free_without_leases(&self.statistics);
         let most = room.min(self.options.staged_bytes / self.block_bytes as u64);
@@ -42,7 +43,7 @@ impl Journal {
     /// [`JournalError::Held`] when it does not fit one: nothing was written then. As [`Journal::commit`]; the journal
     /// is aborted in any case.
     pub fn commit_held(&self, client: &dyn Client) -> Result<(), JournalError> {
-        self.commit_any(client, self.current_epoch())?;
+        self.commit_any(client, self.current_epoch(), CommitCause::Quiesce)?;
         self.space.lend(0);
         // Relaxed: as in `hold`.
         self.held_most.store(0, Ordering::Relaxed);

@@ -46,5 +46,5 @@ pub use lists::EpochLists;
 pub use log::{commit_in_place_of_fast_commits, has_fast_area, set_fast_area};
 pub use map::LogMap;
 pub use object::{Object, Stageable};
-pub use options::{JournalStatistics, Options};
+pub use options::{CommitCause, JournalStatistics, Options};
 pub use room::Credits;

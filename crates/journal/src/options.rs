@@ -37,11 +37,39 @@ impl Default for Options {
     }
 }
 
+/// Why an epoch is committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CommitCause {
+    /// A caller waits for its durability.
+    Sync,
+    /// The attendant's interval has passed.
+    Interval,
+    /// The epoch is nearly as large as a transaction may be.
+    Full,
+    /// An operation needs room in the log.
+    Room,
+    /// The journal is frozen, held or closed.
+    Quiesce,
+}
+
+impl CommitCause {
+    /// All causes, in the order of their numbers.
+    pub const ALL: [CommitCause; 5] = [
+        CommitCause::Sync,
+        CommitCause::Interval,
+        CommitCause::Full,
+        CommitCause::Room,
+        CommitCause::Quiesce,
+    ];
+}
+
 /// Counts since the journal was opened.
 #[derive(Debug, Default)]
 pub struct JournalStatistics {
     /// Transactions committed.
     pub commits: Counter,
+    /// Epochs written, by [`CommitCause`].
+    pub causes: [Counter; CommitCause::ALL.len()],
     /// Of these, those with one flush.
     pub async_commits: Counter,
     /// Calls of [`crate::Journal::commit`] that had to wait for something to become durable: with

@@ -14,6 +14,7 @@ use crate::abort::JournalError;
 use crate::client::Client;
 use crate::commit::{Journal, Lead, LedJob};
 use crate::handle::Handle;
+use crate::options::CommitCause;
 use crate::space::cost;
 
 /// Blocks of the log for a step of 128 blocks and 256 revokes, with what they need around them.
@@ -144,7 +145,7 @@ impl Journal {
             self.checkpoint()?;
         }
         if self.is_commit_due() && !self.is_committing() {
-            self.commit_now(client, self.current_epoch())?;
+            self.commit_now(client, self.current_epoch(), CommitCause::Full)?;
         }
         Ok(())
     }
@@ -170,7 +171,7 @@ impl Journal {
             }
             let running = self.current_epoch();
             if self.space.is_used(running) || self.is_commit_due() {
-                self.commit_now(client, running)?;
+                self.commit_now(client, running, CommitCause::Room)?;
             }
             if self.space.take_pressed(wanted, &self.statistics) {
                 return Ok(());

@@ -30,6 +30,8 @@ const CHARGED: usize = 8;
 const LEASE_MOST: i64 = 1024;
 
 pub(crate) struct LogSpace {
+    /// Blocks of the whole log.
+    capacity: u32,
     /// [atomic: Relaxed, exact; only moved between places that sum up to the capacity]
     free: CachePadded<AtomicI64>,
     /// Leased since the last seal. [atomic: Relaxed, a bound on what the epoch may use]
@@ -104,6 +106,7 @@ impl LogSpace {
     pub(crate) fn new(capacity: u32, most: u32) -> LogSpace {
         let transaction_most = (capacity / 4).min(most);
         LogSpace {
+            capacity,
             free: CachePadded::new(AtomicI64::new(capacity.into())),
             granted: CachePadded::new(AtomicI64::new(0)),
             pressed: CachePadded::new(AtomicBool::new(false)),
@@ -113,6 +116,14 @@ impl LogSpace {
             leases_most: i64::from(transaction_most) / 8,
             transaction_most,
         }
+    }
+
+    /// Blocks in use or promised, and all.
+    pub(crate) fn usage(&self) -> (u64, u64) {
+        let all = u64::from(self.capacity);
+        // What is lent to one transaction does not exist.
+        let free = u64::try_from(self.free()).unwrap_or(0).min(all);
+        (all - free, all)
     }
 
     /// Blocks of the largest transaction.

@@ -1,6 +1,8 @@
 //! What the mechanisms counted, each on lines of its threads' own: read without stopping anybody, so each is a value
 //! between the one before and the one after. Nothing of it is on disk.
 
+use journal::CommitCause;
+
 use crate::fs::Fs;
 
 impl Fs {
@@ -11,8 +13,15 @@ impl Fs {
         let cache = self.cache_statistics();
         let mut counters = vec![("buffer.hits", cache.hits), ("buffer.misses", cache.misses)];
         if let Some(journal) = self.journal_statistics() {
+            let (used, all) = self.log_usage();
+            let cause = |cause: CommitCause| journal.causes[cause as usize].sum();
             counters.extend([
                 ("journal.commits", journal.commits.sum()),
+                ("journal.commits_for_sync", cause(CommitCause::Sync)),
+                ("journal.commits_at_interval", cause(CommitCause::Interval)),
+                ("journal.commits_when_full", cause(CommitCause::Full)),
+                ("journal.commits_for_room", cause(CommitCause::Room)),
+                ("journal.commits_to_quiesce", cause(CommitCause::Quiesce)),
                 ("journal.syncs", journal.syncs.sum()),
                 ("journal.logged_blocks", journal.logged_blocks.sum()),
                 ("journal.revokes", journal.revokes.sum()),
@@ -23,6 +32,8 @@ impl Fs {
                 ("journal.flushes", journal.flushes.sum()),
                 ("journal.begin_waits", journal.begin_waits.sum()),
                 ("journal.room_waits", journal.room_waits.sum()),
+                ("journal.log_blocks_used", used),
+                ("journal.log_blocks", all),
                 ("journal.log_turns", journal.log_turns.sum()),
                 ("journal.lease_recalls", journal.lease_recalls.sum()),
             ]);
