@@ -13,6 +13,7 @@ use sync::Arc;
 use zerocopy::IntoBytes;
 
 use crate::abi;
+use crate::messages::{Counted, UnderWay};
 use crate::reply::{Channel, Reply};
 use crate::request::{self, Operation, node};
 use crate::serve::{self, MAX_IO};
@@ -175,13 +176,19 @@ impl Channel for Device {
 /// # Errors
 /// When the channel fails.
 pub(crate) fn work(session: &Arc<Session>, worker: usize, device: &Arc<Device>) -> io::Result<()> {
-    let channel: Arc<dyn Channel> = Arc::clone(device) as Arc<dyn Channel>;
+    let counted = Counted::new(Arc::clone(device), Arc::clone(session.messages()));
+    let channel: Arc<dyn Channel> = Arc::new(counted);
     let mut requested = vec![0; MAX_IO as usize + abi::HEADER_ROOM];
     let mut buf = vec![0; MAX_IO as usize];
     while let Some(bytes) = device.request(&mut requested)? {
         match request::parse(bytes) {
             Ok(request) => {
-                let reply = Reply::new(request.unique, &channel);
+                let bytes = match request.operation {
+                    Operation::Write(_, bytes) => bytes.len() as u64,
+                    _ => 0,
+                };
+                let timed = UnderWay::begin(request.opcode, bytes);
+                let reply = Reply::timed(request.unique, &channel, timed);
                 session.answer(worker, request, reply, &mut buf);
             }
             Err(malformed) => {

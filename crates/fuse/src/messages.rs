@@ -1,16 +1,67 @@
-//! How many requests of each kind the kernel has sent: counted on lines of the threads' own, without a lock.
+//! How many requests of each kind the kernel has sent, how many are answered, how long that took, and bytes read and
+//! written: counted on lines of the threads' own, without a lock.
 
-use sync::Lanes;
+use std::fmt::Write;
+
 use sync::atomic::{AtomicU64, Ordering};
+use sync::clock::{self, Instant};
+use sync::{Arc, Lanes};
 
 use crate::abi::opcode;
+use crate::reply::Channel;
+
+/// Classes of latencies: class n has those below 2^n microseconds that no earlier class has, the last one all others.
+const CLASSES: usize = 24;
+
+/// What a thread counted of one kind.
+#[derive(Default)]
+struct KindCounts {
+    begun: AtomicU64,
+    answered: AtomicU64,
+    nanoseconds: AtomicU64,
+    bytes: AtomicU64,
+    classes: [AtomicU64; CLASSES],
+}
 
 /// The counts of one thread, by the numbers of requests; those of requests that are not known here are together at 0.
-struct Counts([AtomicU64; opcode::END]);
+struct Counts([KindCounts; opcode::END]);
 
 impl Default for Counts {
     fn default() -> Counts {
-        Counts([const { AtomicU64::new(0) }; opcode::END])
+        Counts(std::array::from_fn(|_| KindCounts::default()))
+    }
+}
+
+impl Counts {
+    fn of(&self, opcode: u32) -> &KindCounts {
+        let index = usize::try_from(opcode).unwrap_or(0);
+        self.0.get(index).unwrap_or(&self.0[0])
+    }
+}
+
+fn add(count: &AtomicU64, amount: u64) {
+    // Relaxed: a statistic; pairs with the load in `Messages::sum`.
+    count.fetch_add(amount, Ordering::Relaxed);
+}
+
+/// A request that is timed until its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnderWay {
+    opcode: u32,
+    since: Instant,
+    /// Bytes to be written.
+    bytes: u64,
+}
+
+impl UnderWay {
+    /// A request of this kind that brings this number of bytes to be written.
+    pub(crate) fn begin(opcode: u32, bytes: u64) -> UnderWay {
+        let since = clock::now();
+        UnderWay {
+            opcode,
+            since,
+            bytes,
+        }
     }
 }
 
@@ -21,26 +72,90 @@ pub(crate) struct Messages(Lanes<Counts>);
 impl Messages {
     /// Counts one request.
     pub(crate) fn count(&self, opcode: u32) {
-        let counts = &self.0.mine().0;
-        let index = usize::try_from(opcode).unwrap_or(0);
-        // Relaxed: a statistic.
-        counts
-            .get(index)
-            .unwrap_or(&counts[0])
-            .fetch_add(1, Ordering::Relaxed);
+        add(&self.0.mine().of(opcode).begun, 1);
+    }
+
+    /// A request is answered, with this number of bytes.
+    fn answered(&self, request: UnderWay, bytes: u64) {
+        let counts = self.0.mine().of(request.opcode);
+        let time = clock::now().saturating_duration_since(request.since);
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let class = (u64::BITS - (nanoseconds / 1000).leading_zeros()) as usize;
+        add(&counts.answered, 1);
+        add(&counts.nanoseconds, nanoseconds);
+        add(&counts.classes[class.min(CLASSES - 1)], 1);
+        let bytes = match request.opcode {
+            opcode::READ => bytes,
+            _ => request.bytes,
+        };
+        add(&counts.bytes, bytes);
+    }
+
+    fn sum(&self, opcode: u32, of: impl Fn(&KindCounts) -> &AtomicU64) -> u64 {
+        let lanes = self.0.iter();
+        // Relaxed: a statistic; pairs with the addition in `add`.
+        lanes
+            .map(|lane| of(lane.of(opcode)).load(Ordering::Relaxed))
+            .fold(0, u64::wrapping_add)
     }
 
     /// Each kind by name, and how many came.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let sum = |opcode: u32| {
-            let counts = self.0.iter().filter_map(|lane| lane.0.get(opcode as usize));
-            // Relaxed: a statistic.
-            counts.map(|count| count.load(Ordering::Relaxed)).sum()
-        };
-        let known = opcode::ALL.into_iter();
-        known
-            .map(move |(opcode, name)| (name, sum(opcode)))
-            .chain([("unknown", sum(0))])
+        kinds().map(move |(opcode, name)| (name, self.sum(opcode, |counts| &counts.begun)))
+    }
+
+    /// A line for each kind that came: its name, requests begun and answered, nanoseconds, bytes, and the classes of
+    /// latencies with commas between them.
+    pub(crate) fn lines(&self) -> String {
+        let mut lines = String::new();
+        for (opcode, name) in kinds() {
+            // First, so that no more requests seem to be answered than have come.
+            let answered = self.sum(opcode, |counts| &counts.answered);
+            let begun = self.sum(opcode, |counts| &counts.begun);
+            if begun == 0 {
+                continue;
+            }
+            let nanoseconds = self.sum(opcode, |counts| &counts.nanoseconds);
+            let bytes = self.sum(opcode, |counts| &counts.bytes);
+            let classes = (0..CLASSES).map(|class| {
+                self.sum(opcode, |counts| &counts.classes[class])
+                    .to_string()
+            });
+            let classes = classes.collect::<Vec<String>>().join(",");
+            // A string takes it all.
+            let _ = writeln!(
+                lines,
+                "{name} {begun} {answered} {nanoseconds} {bytes} {classes}"
+            );
+        }
+        lines
+    }
+}
+
+/// The numbers and names of all kinds.
+fn kinds() -> impl Iterator<Item = (u32, &'static str)> {
+    opcode::ALL.into_iter().chain([(0, "unknown")])
+}
+
+/// A channel whose answers are counted.
+pub(crate) struct Counted<C> {
+    channel: Arc<C>,
+    messages: Arc<Messages>,
+}
+
+impl<C> Counted<C> {
+    pub(crate) fn new(channel: Arc<C>, messages: Arc<Messages>) -> Counted<C> {
+        Counted { channel, messages }
+    }
+}
+
+impl<C: Channel> Channel for Counted<C> {
+    fn answer(&self, unique: u64, error: i32, parts: &[&[u8]]) {
+        self.channel.answer(unique, error, parts);
+    }
+
+    fn answered(&self, request: UnderWay, bytes: u64) {
+        self.messages.answered(request, bytes);
     }
 }
 
@@ -62,5 +177,23 @@ mod tests {
         }
         let counted: Vec<_> = messages.counted().filter(|(_, count)| *count > 0).collect();
         assert_eq!(counted, [("create", 2), ("tmpfile", 1), ("unknown", 2)]);
+    }
+
+    #[test]
+    fn requests_are_timed_when_they_are_answered() {
+        let messages = Messages::default();
+        for opcode in [opcode::READ, opcode::SYNCFS] {
+            messages.count(opcode);
+        }
+        messages.answered(UnderWay::begin(opcode::READ, 0), 4096);
+        let lines = messages.lines();
+        let lines: Vec<&str> = lines.lines().collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        let words: Vec<&str> = lines[0].split(' ').collect();
+        assert_eq!(words[..3], ["read", "1", "1"]);
+        assert_eq!(words[4], "4096");
+        let classes = words[5].split(',').map(|word| word.parse::<u64>().unwrap());
+        assert_eq!(classes.sum::<u64>(), 1);
+        assert!(lines[1].starts_with("syncfs 1 0 0 0 0,"), "{lines:?}");
     }
 }

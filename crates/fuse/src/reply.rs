@@ -8,6 +8,7 @@ use sync::Arc;
 use zerocopy::IntoBytes;
 
 use crate::abi;
+use crate::messages::UnderWay;
 
 /// Where the answers to a transport's requests are written.
 pub(crate) trait Channel: Send + Sync {
@@ -16,6 +17,9 @@ pub(crate) trait Channel: Send + Sync {
     /// May be called from any thread. An answer that the kernel does not take (the request was aborted, the connection
     /// has ended) is dropped: nobody waits for it.
     fn answer(&self, unique: u64, error: i32, parts: &[&[u8]]);
+
+    /// A request that is timed was answered, with this number of bytes.
+    fn answered(&self, _request: UnderWay, _bytes: u64) {}
 }
 
 /// The right to answer one request.
@@ -23,14 +27,24 @@ pub(crate) struct Reply {
     unique: u64,
     channel: Arc<dyn Channel>,
     is_answered: bool,
+    /// Where the time until the answer is counted.
+    timed: Option<UnderWay>,
 }
 
 impl Reply {
+    /// The reply to a request that is timed.
+    pub(crate) fn timed(unique: u64, channel: &Arc<dyn Channel>, request: UnderWay) -> Reply {
+        let mut reply = Reply::new(unique, channel);
+        reply.timed = Some(request);
+        reply
+    }
+
     pub(crate) fn new(unique: u64, channel: &Arc<dyn Channel>) -> Reply {
         Reply {
             unique,
             channel: Arc::clone(channel),
             is_answered: false,
+            timed: None,
         }
     }
 
@@ -38,6 +52,7 @@ impl Reply {
     pub(crate) fn parts(mut self, parts: &[&[u8]]) {
         self.is_answered = true;
         self.channel.answer(self.unique, 0, parts);
+        self.ended(parts.iter().map(|part| part.len() as u64).sum());
     }
 
     /// Answers with one structure.
@@ -54,6 +69,13 @@ impl Reply {
     pub(crate) fn error(mut self, error: Errno) {
         self.is_answered = true;
         self.channel.answer(self.unique, -error.raw_os_error(), &[]);
+        self.ended(0);
+    }
+
+    fn ended(&mut self, bytes: u64) {
+        if let Some(request) = self.timed.take() {
+            self.channel.answered(request, bytes);
+        }
     }
 
     /// Answers with nothing but success, or with the error.
@@ -67,6 +89,7 @@ impl Reply {
     /// A request that has no answer (FORGET).
     pub(crate) fn none(mut self) {
         self.is_answered = true;
+        self.ended(0);
     }
 }
 
@@ -75,6 +98,7 @@ impl Drop for Reply {
         if !self.is_answered {
             self.channel
                 .answer(self.unique, -Errno::IO.raw_os_error(), &[]);
+            self.ended(0);
         }
     }
 }

@@ -20,6 +20,7 @@ use sync::clock::{self, Duration};
 use sync::{Arc, CachePadded, Condvar, Mutex, Rank, thread};
 
 use crate::idle::Idle;
+use crate::messages::Messages;
 use crate::mount::ServeError;
 use crate::operations::Operations;
 use crate::reply::Reply;
@@ -35,6 +36,7 @@ type Lane = CachePadded<Mutex<Option<Arc<Volume>>>>;
 pub(crate) struct Session {
     server: Server,
     waiters: Arc<Waiters>,
+    messages: Arc<Messages>,
     /// One a worker, and the last for the thread of `idle`. [served]
     lanes: Vec<Lane>,
     /// Where changes are committed when nothing follows them.
@@ -81,6 +83,7 @@ impl Session {
         Session {
             server: Server::new(Arc::clone(&waiters)),
             waiters,
+            messages: Arc::clone(volume.messages()),
             lanes: (0..=workers).map(|_| lane()).collect(),
             idle,
             patience,
@@ -95,6 +98,11 @@ impl Session {
             ),
             moved: Condvar::new(),
         }
+    }
+
+    /// What the kernel has asked for.
+    pub(crate) fn messages(&self) -> &Arc<Messages> {
+        &self.messages
     }
 
     /// Has a stop of all changes reported; as [`crate::Mounted::on_stop`].

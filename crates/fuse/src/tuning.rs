@@ -7,6 +7,7 @@
 //! | `lanefs.choices` | `NAME=VALUE,VALUE...`, a line each: what there is, the default first |
 //! | `lanefs.there` | `NAME=WORDS`, a line each: the same in words, where numbers are a range |
 //! | `lanefs.counters` | `NAME VALUE`, a line each: what was counted since the mount |
+//! | `lanefs.operations` | requests of the kernel, a line each kind: see `Messages::lines` |
 //! | `lanefs.state` | `writing`, `read-only`, or three lines: `stopped`, seconds since 1970, the first cause |
 //! | `lanefs.sync` | `all`, or two lines: `fsync only`, why |
 //! | `lanefs.NAME` | the form of one mechanism; setting it switches |
@@ -40,6 +41,7 @@ pub(crate) fn read(
         "forms" => options
             .map(|(name, value)| format!("{name}={value}\n"))
             .collect(),
+        "operations" => messages.lines(),
         "state" => state(fs),
         "sync" => match synced {
             Synced::All => "all\n".to_owned(),

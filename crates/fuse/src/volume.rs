@@ -45,7 +45,7 @@ pub(crate) struct Volume {
     /// Told of changes, where they are committed when nothing follows them.
     idle: Option<Arc<Idle>>,
     stale: Stale,
-    messages: Messages,
+    messages: Arc<Messages>,
     agreed: Agreed,
 }
 
@@ -81,9 +81,14 @@ impl Volume {
             synced,
             idle,
             stale: Stale::new(),
-            messages: Messages::default(),
+            messages: Arc::default(),
             agreed,
         }
+    }
+
+    /// What the kernel has asked for.
+    pub(crate) fn messages(&self) -> &Arc<Messages> {
+        &self.messages
     }
 
     /// What the kernel is told of attributes and contents that changed without its knowledge.
