@@ -28,6 +28,7 @@ mod mv;
 mod rm;
 mod setfattr;
 mod stat;
+mod top;
 mod touch;
 mod tree;
 mod truncate;
@@ -73,6 +74,7 @@ pub enum Command {
     Mount(mount::Args),
     Umount(umount::Args),
     Tune(tune::Args),
+    Top(top::Args),
 }
 
 impl Command {
@@ -109,6 +111,7 @@ impl Command {
             Command::Mount(args) => args.run(context),
             Command::Umount(args) => args.run(context),
             Command::Tune(args) => args.run(context),
+            Command::Top(args) => args.run(context),
         }
     }
 }

@@ -305,4 +305,11 @@ pub const EXAMPLES: &[(&str, &[Example])] = &[
             "lanefs tune disk.img label=backup && lanefs tune disk.img label",
         )],
     ),
+    (
+        "top",
+        &[example(
+            "Show for a second what a mount does",
+            "lanefs mount disk.img mnt && lanefs top mnt --once && lanefs umount mnt",
+        )],
+    ),
 ];

@@ -30,8 +30,9 @@ const SYNC: &str = "sync";
 /// Show and change settings of a mounted file system, or of an image's superblock
 ///
 /// On the directory of a mount by lanefs: the form of each mechanism, which root and the user who mounted it
-/// can change at any time; its state (writing, read-only, or stopped, since when and why); what makes changes
-/// durable (sync: all, or fsync only, and why); and counters. On an image that is not in use: settings of the
+/// can change at any time; its state (writing, read-only, or stopped, since when and why); and what makes changes
+/// durable (sync: all, or fsync only, and why). `--counters` shows what was counted since the mount; `lanefs top`
+/// shows rates. On an image that is not in use: settings of the
 /// superblock that tune2fs changes, too; several changes are one write.
 #[derive(clap::Args)]
 #[command(
@@ -47,7 +48,10 @@ pub struct Args {
     /// What to show or change
     #[arg(value_name = "NAME[=VALUE]")]
     settings: Vec<String>,
-    /// As JSON
+    /// Show the counters of a mount
+    #[arg(long, conflicts_with = "settings")]
+    counters: bool,
+    /// As JSON, with a mount's counters
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -81,7 +85,7 @@ impl Args {
         let (kind, mut all, counters) = match self.place.is_dir() {
             true => {
                 switch(&self.place, &changes)?;
-                let (mut forms, counters) = live(&self.place)?;
+                let (mut forms, counters) = (live(&self.place)?, counters(&self.place)?);
                 forms.extend(State::of(&self.place).map(|state| Shown {
                     name: STATE.to_owned(),
                     value: state.to_string(),
@@ -93,6 +97,10 @@ impl Args {
                     values: String::new(),
                 }));
                 ("mount", forms, counters)
+            }
+            false if self.counters => {
+                let failure = Failure::usage("an image has no counters, only a mount has them");
+                return Err(failure.at(self.place.display()));
             }
             false => {
                 self.check_names(&asked)?;
@@ -108,6 +116,12 @@ impl Args {
             let is_asked = |name: &str| asked.contains(&name);
             all.retain(|shown| is_asked(&shown.name));
             counted.retain(|(name, _)| is_asked(name));
+        } else if !self.json {
+            // One screen of either.
+            match self.counters {
+                true => all.clear(),
+                false => counted.clear(),
+            }
         }
         let mut output = context.stdout();
         match self.json {
@@ -240,7 +254,7 @@ fn write_text(
 }
 
 /// An attribute of a mount's root directory.
-fn attribute(directory: &Path, name: &str) -> Result<String, Failure> {
+pub(super) fn attribute(directory: &Path, name: &str) -> Result<String, Failure> {
     let mut value = vec![0; ATTRIBUTE_BYTES];
     let read = getxattr(directory, format!("lanefs.{name}"), &mut value[..]);
     let len = read.map_err(|error| match error {
@@ -256,11 +270,18 @@ fn not_a_mount(directory: &Path) -> Failure {
     Failure::new(format!("no image is mounted on {shown} by lanefs"))
 }
 
-/// The forms of a mount, and its counters by name.
-type Live = (Vec<Shown>, Vec<(String, u64)>);
+/// What was counted on a mount, by name.
+pub(super) fn counters(directory: &Path) -> Result<Vec<(String, u64)>, Failure> {
+    let counters = attribute(directory, "counters")?;
+    let counters = counters.lines().filter_map(|line| {
+        let (name, count) = line.split_once(' ')?;
+        Some((name.to_owned(), count.parse().ok()?))
+    });
+    Ok(counters.collect())
+}
 
-/// What a mount shows.
-fn live(directory: &Path) -> Result<Live, Failure> {
+/// The forms of a mount.
+fn live(directory: &Path) -> Result<Vec<Shown>, Failure> {
     let there = attribute(directory, "there")?;
     let there: Vec<(&str, &str)> = there
         .lines()
@@ -276,12 +297,7 @@ fn live(directory: &Path) -> Result<Live, Failure> {
             values: values.map_or("", |(_, words)| words).to_owned(),
         }
     });
-    let counters = attribute(directory, "counters")?;
-    let counters = counters.lines().filter_map(|line| {
-        let (name, count) = line.split_once(' ')?;
-        Some((name.to_owned(), count.parse().ok()?))
-    });
-    Ok((shown.collect(), counters.collect()))
+    Ok(shown.collect())
 }
 
 /// Changes forms of a mount, one after the other.
@@ -289,7 +305,7 @@ fn switch(directory: &Path, changes: &[(&str, &str)]) -> Result<(), Failure> {
     if changes.is_empty() {
         return Ok(());
     }
-    let (forms, _) = live(directory)?;
+    let forms = live(directory)?;
     let unknown = changes
         .iter()
         .find(|(name, _)| !forms.iter().any(|form| form.name == *name));

@@ -94,6 +94,84 @@ fn forms_are_switched_on_a_mount_while_files_come_and_go() {
     testkit::e2fsck(&path);
 }
 
+/// What `lanefs top --once --json` prints.
+fn top(mount: &Path, words: &[&str]) -> String {
+    let mut command = lanefs();
+    command.arg("top").arg(mount).args(["--once"]).args(words);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn top_shows_operations_commits_and_what_waits() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path(), "image", 64 << 20, &["-O", "fast_commit"]);
+    let served = Served::start(&path, "");
+    let mount = served.path();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        let worker = scope.spawn(move || {
+            let file = std::fs::File::create(mount.join("synced")).unwrap();
+            // Relaxed: a flag to end the test.
+            while !stop.load(Ordering::Relaxed) {
+                std::os::unix::fs::FileExt::write_all_at(&file, &[7; 5000], 0).unwrap();
+                file.sync_all().unwrap();
+                rustix::fs::syncfs(&file).unwrap();
+            }
+        });
+        let json = top(mount, &["--json"]);
+        let text = top(mount, &["--interval", "0.5"]);
+        // Relaxed: a flag to end the test.
+        stop.store(true, Ordering::Relaxed);
+        worker.join().unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let top = &json["top"];
+        for kind in ["write", "fsync"] {
+            let row = &top["operations"][kind];
+            assert!(row["per_second"].as_f64().unwrap() > 0.0, "{top}");
+            assert!(row["mean_us"].as_f64().unwrap() > 0.0, "{top}");
+            assert!(row["p99_us"].as_u64().unwrap() > 0, "{top}");
+        }
+        let written = top["operations"]["write"]["bytes_per_second"].as_f64();
+        assert!(written.unwrap() >= 5000.0, "{top}");
+        assert_eq!(top["state"], "writing");
+        assert!(top["waiting_fsyncs"].as_u64().unwrap() <= 1, "{top}");
+        assert!(top["log_blocks"].as_u64().unwrap() > 0, "{top}");
+        assert!(top["flushes_per_second"].as_f64().unwrap() > 0.0, "{top}");
+        for word in ["operation", "fsync", "commits", "journal", "caches"] {
+            assert!(text.contains(word), "{text}");
+        }
+    });
+    let counted = tune(mount, &["--counters"]);
+    assert!(counted.contains("journal.commits_for_sync"), "{counted}");
+    let shown = tune(mount, &[]);
+    assert!(
+        shown.contains("state") && !shown.contains("journal."),
+        "{shown}"
+    );
+    assert!(shown.lines().count() <= 24, "{shown}");
+    let causes = counted
+        .lines()
+        .filter(|line| line.contains("journal.commits_"));
+    let causes: u64 = causes
+        .filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok())
+        .sum();
+    assert!(causes > 0, "{counted}");
+    served.unmount();
+    let output = lanefs().arg("top").arg(folder.path()).output().unwrap();
+    assert!(!output.status.success());
+    assert!(
+        said(&output).contains("no image is mounted on"),
+        "{}",
+        said(&output)
+    );
+}
+
 fn counter(mount: &Path, name: &str) -> u64 {
     tune(mount, &[name]).trim().parse().unwrap()
 }
