@@ -1,8 +1,8 @@
 //! What takes too long for `cargo xtask ci`: ignored tests, run one after the other with what they print. Those on a
 //! mounted image are of `lanefs-cli`, those of threads and of memory of `lanefs-engine`.
 //!
-//! The first mount, so they need root and /dev/fuse; what is missing is said by the test. docs/suites.md holds what
-//! they found.
+//! The first mount, so they need root and /dev/fuse; what is missing is said by the test. results/suites.md
+//! holds what they found.
 
 use std::path::Path;
 use std::process::Command;

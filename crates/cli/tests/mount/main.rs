@@ -1,7 +1,7 @@
 //! `lanefs mount` as its users meet it, and what outside suites say of it.
 //!
-//! The ignored tests are long runs, or need programs from elsewhere: `cargo xtask suites` runs them, and docs/suites.md
-//! says what they found.
+//! The ignored tests are long runs, or need programs from elsewhere: `cargo xtask suites` runs them, and
+//! results/suites.md says what they found.
 
 mod anchors;
 mod basics;
