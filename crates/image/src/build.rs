@@ -92,9 +92,7 @@ pub fn build(
                 .into(),
         ));
     }
-    if let Size::Fixed(bytes) = options.size {
-        check_options(bytes, &mkfs)?;
-    }
+    check_options(options.size, &mkfs)?;
     match source::reads_once(&source) {
         true => build_from_pipe(options, &source, mkfs, output, &job),
         false => build_planned(options, &source, mkfs, output, &job),
@@ -122,9 +120,13 @@ fn build_planned(
     finish(options, &tree, &plan, &mkfs, clamp, output, job)
 }
 
-/// Refuses options that an image of `bytes` bytes can't have, whatever comes into it. That a tree does not fit is known
-/// only when the tree is.
-fn check_options(bytes: u64, mkfs: &mkfs::Options) -> Result<(), BuildError> {
+/// Refuses options that no image can have, or none of a given size, whatever comes into it: before a source is read, so
+/// that the reason does not depend on how. That a tree does not fit is known only when the tree is.
+fn check_options(size: Size, mkfs: &mkfs::Options) -> Result<(), BuildError> {
+    Layout::check(mkfs)?;
+    let Size::Fixed(bytes) = size else {
+        return Ok(());
+    };
     match Layout::plan(bytes, mkfs) {
         Ok(_) | Err(mkfs::Error::TooSmall { .. }) => Ok(()),
         Err(error) => Err(error.into()),

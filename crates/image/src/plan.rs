@@ -31,6 +31,10 @@ use crate::source::{Kind, NodeId, Tree};
 const GROW_TRIES: u32 = 32;
 /// The largest image whose size is searched for: what 2^32 blocks of 64 KiB hold, less than 2^48 of 4 KiB.
 const SIZE_MAX: u64 = 1 << 48;
+/// The search ends at this number of groups, or at this many times what is needed where that is more. Inode tables that
+/// leave no room there leave none anywhere, and a search further on would only take memory.
+const SEARCH_GROUPS: u64 = 1 << 14;
+const SEARCH_TIMES: u64 = 256;
 /// Bytes from which on a file needs the feature large_file.
 const LARGE_FILE_BYTES: u64 = 1 << 31;
 /// Inode numbers have 32 bits.
@@ -477,9 +481,13 @@ impl<'a> Settled<'a> {
     fn smallest(&self, demand: Demand, room: Room, least: u64) -> Result<Layout, PlanError> {
         let unit = self.shape.cluster_bytes();
         let needed = demand.clusters.max(demand.end / unit);
+        let low = needed.max(least.div_ceil(unit)).saturating_sub(1);
+        let most = low
+            .saturating_mul(SEARCH_TIMES)
+            .max(SEARCH_GROUPS * u64::from(self.shape.geometry.clusters_per_group()));
         let mut search = Search {
-            low: needed.max(least.div_ceil(unit)).saturating_sub(1),
-            high: SIZE_MAX / unit,
+            low,
+            high: most.min(SIZE_MAX / unit),
             found: None,
             refused: None,
         };

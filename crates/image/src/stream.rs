@@ -319,6 +319,7 @@ impl<'a> Pipe<'a> {
         placer
             .place(&mut self.space, &self.shape, range, runs, 0)
             .map_err(|error| match error {
+                PlanError::Short(Shortage::Clusters(_)) if self.growing => PlanError::NoSize.into(),
                 PlanError::Short(Shortage::Clusters(_)) => too_small(self.output.size()),
                 error => error.into(),
             })?;

@@ -93,7 +93,18 @@ impl std::fmt::Debug for Layout {
     }
 }
 
+/// A size that all options can have.
+const CHECKED_BYTES: u64 = 64 << 30;
+
 impl Layout {
+    /// Checks what no size changes.
+    ///
+    /// # Errors
+    /// Options that don't exist, contradict each other or can't be made, by name.
+    pub fn check(options: &Options) -> Result<(), Error> {
+        Shape::unsettled(CHECKED_BYTES, options).map(|_| ())
+    }
+
     /// Plans an image of `size_bytes` (rounded down to blocks), metadata placed as mke2fs does.
     ///
     /// # Errors

@@ -172,12 +172,16 @@ impl GrowingStream {
         };
         if !has_flex {
             let bytes = stream.shape.blocks * block;
+            // What only a size decides has nothing to do with the table's length.
+            (options.resize, options.backup_superblocks) = (None, None);
             let usual = stream.shape_of(bytes, &options)?;
             // Groups have whole bytes of inodes, rounded down, and each needs its share in full.
             stream.usual = usual.table_blocks + (8 * usual.inode_size).div_ceil(block);
+            let data = stream.shape.blocks_per_group - stream.settled_in(0);
             stream.kept = match inodes {
                 Some(inodes) => stream.tables_for(inodes),
-                None => stream.tables_most().max(stream.usual),
+                // Half of a group is for data, whose files tell how long the tables must be.
+                None => stream.tables_most().min(data / 2).max(stream.usual),
             };
         }
         Ok(stream)
@@ -240,8 +244,8 @@ impl GrowingStream {
     fn more_room(&self, files: u64) -> Option<GrowingStream> {
         let wanted = |stream: &GrowingStream| match stream.inodes {
             Some(inodes) => stream.tables_for(inodes),
-            // One in four more than so far.
-            None => stream.tables_for(files + files / 4).max(stream.usual),
+            // Half more than so far.
+            None => stream.tables_for(files + files / 2).max(stream.usual),
         };
         let mut more = self.clone();
         if self.inodes.is_none() && wanted(self) < self.kept {
@@ -334,13 +338,13 @@ fn settle_region(shape: &mut Shape, options: &Options) -> Result<u64, Error> {
         false => REGION_SHARE,
     };
     if region > shape.blocks_per_group / share && !shape.has(Feature::META_BG) {
-        // As for a given size: descriptors would fill most of a group. Where an option forbids to spread them, the
-        // image has at most the groups that a quarter of a group describes.
+        // As for a given size: descriptors would fill most of a group. Where an option forbids to spread them, they may
+        // fill as much of a group as they may there.
         if shape
             .spread_descriptors(options, FULL_OF_DESCRIPTORS)
             .is_err()
         {
-            region = region.min(shape.blocks_per_group / REGION_SHARE);
+            region = region.min(shape.blocks_per_group / 4 * 3);
         }
     }
     if let Some(wanted) = shape.resize_blocks(options)? {

@@ -273,7 +273,8 @@ impl Shape {
                         "an image this large can't grow while it is written; give its size";
                     return Err(Error::for_size("--size", reason, OtherSize::WithinLimits));
                 }
-                self.check_growth(options, self.blocks, used)?;
+                // What a file of this size can't have, a pipe can't have either.
+                self.clone().reserve_descriptors(options)?;
                 self.reserve_up_to(region);
             }
             self.spread_inodes(size_bytes, stream, options)?;

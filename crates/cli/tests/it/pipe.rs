@@ -26,7 +26,7 @@ use crate::fixture::{error, lanefs};
 const RUNS: u64 = 64;
 /// Names of the largest tree, in a long run and in a short one.
 const NAMES_LONG: f64 = 400_000.0;
-const NAMES_SHORT: f64 = 4_000.0;
+const NAMES_SHORT: f64 = 1_500.0;
 /// A given size may be larger by this before a pipe fits: 1 % and 64 blocks.
 const LATER_PERCENT: u64 = 1;
 const LATER_BLOCKS: u64 = 64;
@@ -305,4 +305,90 @@ fn a_pipe_gives_what_the_same_file_gives() {
         .filter(|seed| std::panic::catch_unwind(|| run(*seed, most)).is_err())
         .collect();
     assert!(failed.is_empty(), "seeds {failed:?}");
+}
+
+/// Whether an image is had, its size, and options.
+const LIMITS: &[(bool, &str, &str)] = &[
+    // Inode tables that fill most of each group: a larger size may have less room.
+    (
+        true,
+        "auto+55%",
+        "-g 8192 -i 1192 -I 1024 -O ^extent,^metadata_csum,^filetype",
+    ),
+    (true, "auto+12%", "-g 8192 -i 1186 -I 1024"),
+    (true, "auto+3M", "-b 1024 -g 2048 -i 1200 -I 1024"),
+    (true, "auto+40%", "-b 2048 -I 2048 -i 2500 -O ^flex_bg"),
+    (
+        false,
+        "auto",
+        "-I 4096 -i 1738 -O ^sparse_super,^resize_inode",
+    ),
+    (false, "min", "-b 1024 -I 1024 -i 1024"),
+    // An image that can't grow as far as is asked for, and one that is larger already.
+    (false, "auto", "-b 1024 -E resize=100000000"),
+    (
+        false,
+        "min",
+        "-b 2048 -E resize=600000000 -O ^64bit,^flex_bg",
+    ),
+    (false, "auto+10%", "-b 1024 -g 1024 -E resize=4T"),
+    (false, "auto", "-b 4096 -E resize=500"),
+    (true, "min", "-b 1024 -E resize=8G"),
+    (true, "auto", "-b 4096 -E resize=1052644"),
+    // Backups need groups, which a larger image has.
+    (true, "min", "-E num_backup_sb=2"),
+    (true, "auto", "-b 1024 -E num_backup_sb=1 -O ^flex_bg"),
+    (
+        true,
+        "auto+10%",
+        "-b 1024 -g 1024 -E num_backup_sb=2 -O ^resize_inode",
+    ),
+    (
+        true,
+        "min",
+        "-b 1024 -C 16384 -E num_backup_sb=1 -O bigalloc",
+    ),
+    // Inodes in groups that hold their own tables.
+    (true, "min", "-g 1024 -N 1192 -O ^flex_bg,^has_journal"),
+    (true, "min", "-b 1024 -N 6000 -O ^flex_bg"),
+    (
+        true,
+        "auto",
+        "-g 256 -N 3000 -O ^flex_bg,meta_bg,^resize_inode",
+    ),
+    (true, "min", "-g 512 -O ^flex_bg,^has_journal,sparse_super2"),
+];
+
+/// Options at their limits, each with the kind of size that showed a difference: file and pipe alike, and had or not as
+/// said.
+#[test]
+fn options_at_their_limits_are_had_or_refused_alike() {
+    if !testkit::have("e2fsck") {
+        return testkit::skip("e2fsck is needed");
+    }
+    for (is_had, size, letters) in LIMITS {
+        let mut random = Random(7);
+        let folder = folder().unwrap();
+        let tar = folder.path().join("tree.tar");
+        let case = Case {
+            tree_bytes: make_tar(&tar, &mut random, 300, false, false),
+            options: letters.split(' ').map(str::to_owned).collect(),
+            folder,
+        };
+        let verdict = case.check_auto(size, false);
+        assert_eq!(
+            verdict.starts_with("alike"),
+            *is_had,
+            "{letters}: {verdict}"
+        );
+        let bytes = |name: &str| fs::metadata(case.image(name)).map_or(0, |found| found.len());
+        // A pipe keeps 1 MiB for descriptors in a group that has them.
+        if *size == "min" && letters.contains("^flex_bg") {
+            let (file, pipe) = (bytes("file"), bytes("pipe"));
+            assert!(
+                pipe <= file / 4 * 5 + (4 << 20),
+                "{letters}: {file}, {pipe}"
+            );
+        }
+    }
 }

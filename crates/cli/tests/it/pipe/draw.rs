@@ -42,10 +42,11 @@ impl Random {
     }
 }
 
-/// The most bytes that the blocks of all files, or the inode tables, may take.
-const BUDGET: u64 = 1 << 30;
+/// The most bytes that the blocks of all files, or the inode tables, may take; more only where the block size is not
+/// drawn.
+const BUDGET: u64 = 768 << 20;
 /// Clusters take room in a sparse image only.
-const CLUSTERS_BUDGET: u64 = 64 << 30;
+const CLUSTERS_BUDGET: u64 = 16 << 30;
 
 /// What is drawn before the tree is made.
 pub struct Draw {
