@@ -5,6 +5,7 @@
 
 mod archives;
 mod check;
+mod repair;
 mod replay;
 
 use std::cell::RefCell;
@@ -32,6 +33,7 @@ use crate::structures::{Kind, Structures};
 
 pub use archives::{oci, tables, tar};
 pub use check::check;
+pub use repair::repair;
 pub use replay::replay;
 
 /// A target's name and its function, which returns whether its input was sound: one that led to a tree, a node, an
@@ -48,6 +50,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     ("replay", replay),
     ("image", image),
     ("check", check),
+    ("repair", repair),
     ("tar", tar),
     ("oci", oci),
     ("tables", tables),

@@ -123,6 +123,45 @@ fn targets_bear_what_the_fuzzer_thought_up() {
     }
 }
 
+/// Changes bytes of kept inputs of the targets that check and repair. LANEFS_FUZZ_SECONDS sets for how long each
+/// target is tried.
+#[test]
+fn mutated_inputs_are_checked_and_repaired() {
+    let seconds = std::env::var("LANEFS_FUZZ_SECONDS").ok();
+    let seconds: Option<u64> = seconds.and_then(|it| it.parse().ok());
+    let first = std::env::var("LANEFS_FUZZ_FIRST").ok();
+    let first = first.and_then(|it| it.parse().ok()).unwrap_or(1);
+    for (name, target) in TARGETS {
+        if !matches!(*name, "check" | "repair") {
+            continue;
+        }
+        let inputs = inputs(name);
+        let began = clock::now();
+        let mut random = Random::new(first);
+        let (mut runs, mut sound) = (0, 0);
+        let may_go_on = |runs: u64| match seconds {
+            Some(seconds) => began.elapsed() < Duration::from_secs(seconds),
+            None => runs < 10,
+        };
+        while may_go_on(runs) {
+            let mut input = inputs[random.below(inputs.len())].clone();
+            // The first byte chooses the image.
+            input.resize(13.max(input.len()), 0);
+            for _ in 0..random.below(12) + 1 {
+                let at = random.below(input.len());
+                input[at] = random.bits() as u8;
+            }
+            let started = clock::now();
+            let outcome = std::panic::catch_unwind(|| target(&input));
+            assert!(outcome.is_ok(), "{name} panics: {input:?}");
+            assert!(started.elapsed() < TIME_MAX, "{name} is slow: {input:?}");
+            runs += 1;
+            sound += u64::from(matches!(outcome, Ok(true)));
+        }
+        eprintln!("{name}: {runs} mutated inputs, {sound} of them sound");
+    }
+}
+
 #[test]
 #[ignore = "packs a fuzzer's corpus, which LANEFS_FUZZ_CORPUS names, into tests/corpus/fuzz"]
 fn inputs_of_the_fuzzer_are_packed() {

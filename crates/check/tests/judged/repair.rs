@@ -243,6 +243,35 @@ fn one_seed(seed: &Seed, first: u64, count: u64, sums: &mut [Sums; 2], is_loud: 
     }
 }
 
+#[test]
+fn neither_a_check_nor_a_repair_depends_on_the_number_of_threads() {
+    for seed in corpus::seeds().filter(|seed| !seed.name.starts_with("dirty")) {
+        let structures = Structures::of(&PatchedBytes::new(Arc::clone(&seed.bytes)));
+        for number in 60_000..60_003 {
+            let (mutant, _) = corpus::mutant(&seed.bytes, &structures, number);
+            let bytes = mutant.to_vec();
+            let what = format!("{} {number}", seed.name);
+            let checked = [1, 2, 8].map(|threads| check(&bytes, threads).map(|it| it.problems));
+            assert!(
+                checked[0] == checked[1] && checked[0] == checked[2],
+                "{what}"
+            );
+            let decided = [1, 2, 8].map(|threads| {
+                let repaired = decide(&bytes, Extent::All, threads).ok()?;
+                let writes = repaired.writes.map(|writes| {
+                    let journal = (writes.journal, writes.superblock, writes.stages);
+                    (writes.first, writes.copies, writes.blocks, journal)
+                });
+                Some((repaired.after.problems, repaired.checks, writes))
+            });
+            assert!(
+                decided[0] == decided[1] && decided[0] == decided[2],
+                "{what}"
+            );
+        }
+    }
+}
+
 /// Mutants of every profile. LANEFS_REPAIR_MUTANTS sets how many of each, LANEFS_REPAIR_FIRST the first number,
 /// LANEFS_REPAIR_SAVE a folder for those that a repair falls short of.
 #[test]
