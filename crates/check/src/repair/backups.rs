@@ -32,7 +32,13 @@ fn descriptors(
         let copy = geometry.desc_block_of_copy(superblock, index);
         (copy, geometry.desc_block(index))
     });
-    pairs.filter(|(copy, first)| copy != first)
+    pairs.filter(move |(copy, first)| copy != first && holds_descriptors(geometry, *copy))
+}
+
+/// Whether descriptors lie in this block by the file system's numbers: nothing else is ever overwritten.
+fn holds_descriptors(geometry: &Geometry, block: FsBlock) -> bool {
+    let group = geometry.group_of_block(block);
+    group.is_some_and(|group| geometry.group_start(group).descriptors.contains(&block.0))
 }
 
 /// Writes the copies anew that differ from superblock and descriptors in what says where things are.

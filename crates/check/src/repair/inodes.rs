@@ -158,6 +158,9 @@ fn flags(edit: &mut Edit<'_, '_>, inode: &mut Inode, slot: &[u8], codes: &BTreeS
     if codes.contains(&Code::EncryptWithoutContext) {
         flags = flags.without(Flags::ENCRYPT);
     }
+    if codes.contains(&Code::ValueFeature) || codes.contains(&Code::ValueNotRegular) {
+        flags = flags.without(Flags::EA_INODE);
+    }
     if !is_directory || !edit.has(Feature::DIR_INDEX) {
         flags = flags.without(Flags::INDEX);
     }
