@@ -168,9 +168,10 @@ fn replay(
     journal_device: Option<Arc<dyn BlockDevice>>,
 ) -> Result<Replay, RepairError> {
     // Without the first superblock nothing says that the log is to be replayed.
-    let Ok(sb) = superblock_of(&**device) else {
+    let Ok(mut sb) = superblock_of(&**device) else {
         return Ok(Replay::default());
     };
+    let is_made_whole = make_whole(device, journal_device.clone(), &mut sb)?;
     let geometry = sb
         .verify()
         .ok()
@@ -178,7 +179,10 @@ fn replay(
     let asks =
         sb.features().has(Feature::NEEDS_RECOVERY) && sb.features().has(Feature::HAS_JOURNAL);
     let Some(geometry) = geometry.filter(|_| asks) else {
-        return Ok(Replay::default());
+        return Ok(Replay {
+            is_done: is_made_whole,
+            ..Replay::default()
+        });
     };
     match recovery::replay_to_device(device, &sb, &geometry, journal_device.clone()) {
         Ok(_) => Ok(Replay {
@@ -209,6 +213,31 @@ fn replay(
             ..Replay::default()
         }),
     }
+}
+
+/// Writes a superblock whose own write a power cut tore: it has the contents of one moment and the checksum of another.
+/// A mount decides whether that is all. Returns whether it is.
+fn make_whole(
+    device: &Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+    sb: &mut Superblock,
+) -> Result<bool, RepairError> {
+    let mut whole = *sb;
+    whole.seal();
+    if sb.verify().is_ok() || whole.verify().is_err() {
+        return Ok(false);
+    }
+    let choices = engine::OpenOptions {
+        journal_device,
+        ..engine::OpenOptions::default()
+    };
+    if engine::Fs::open(Arc::clone(device), &choices).is_err() {
+        return Ok(false);
+    }
+    device.write_at(Superblock::OFFSET, whole.bytes())?;
+    device.flush()?;
+    *sb = whole;
+    Ok(true)
 }
 
 fn cannot_empty(error: recovery::Error) -> RepairError {

@@ -165,6 +165,27 @@ fn a_cut_at_any_write_leaves_the_image_as_it_was_or_mended() {
 }
 
 #[test]
+fn a_superblock_whose_write_was_torn_is_made_whole_before_the_replay() {
+    for name in ["default-1k", "default-4k", "dirty-1k", "dirty-4k"] {
+        let mut bytes = seed(name).to_vec();
+        // The time of the last write, without the checksum.
+        bytes[1024 + 0x30] ^= 1;
+        let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+        let outcome = mend(Arc::clone(&device) as Arc<dyn BlockDevice>, Extent::Preen).unwrap();
+        assert!(
+            outcome.repaired.after.is_clean() && outcome.has_written(),
+            "{name}"
+        );
+        let mut after = vec![0; bytes.len()];
+        device.read_at(0, &mut after).unwrap();
+        if testkit::have("e2fsck") && testkit::have("debugfs") {
+            let (text, status) = e2fsck(&after);
+            assert_eq!(status, Some(0), "{name}: {text}");
+        }
+    }
+}
+
+#[test]
 fn a_request_that_fails_ends_the_repair_with_an_error_and_a_second_one_mends() {
     let bytes = damaged("default-1k", 0..6).remove(0);
     for kind in [Fault::Read, Fault::Write, Fault::Flush] {
