@@ -61,6 +61,8 @@ const STOPPED: u8 = b'!';
                        docs/mount.md for what differs then
   destroy_timeout=SECONDS
                        how long umount(8) then waits for a device that does not answer (default 30)
+  check                repair what needs no decision first (lanefs check -p), and mount nothing
+                       if anything else is wrong; with ro, check only
   errors=continue|remount-ro|panic
                        what to do when the image turns out to be corrupt (panic: change nothing
                        more, at once)
@@ -111,10 +113,49 @@ impl Args {
         if self.fake {
             return Ok(());
         }
+        // The process that serves is started once the check has passed.
+        if settings.checks && !self.serve {
+            self.check(context, settings.access.read_only)?;
+        }
         match self.foreground || self.serve {
             true => self.mount_and_serve(context, &settings),
             false => self.start_server(context),
         }
+    }
+
+    /// Repairs what needs no decision, as fsck does for a line of fstab; a read-only mount is only checked. What is
+    /// left keeps the image from being mounted.
+    fn check(&self, context: &Context, is_read_only: bool) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::new(error).status(MOUNT_FAILED);
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.arg("check");
+        if !is_read_only {
+            command.arg("-p");
+        }
+        if let Some(number) = self.place.partition {
+            command.args(["--partition", &number.to_string()]);
+        }
+        if let Some(offset) = self.place.offset {
+            command.args(["--offset", &offset.to_string()]);
+        }
+        command.arg("--").arg(&self.image).stdin(Stdio::null());
+        let output = command.stderr(Stdio::inherit()).output().map_err(failed)?;
+        // fsck(8): 0 clean, 1 repaired.
+        if matches!(output.status.code(), Some(0 | 1)) {
+            return Ok(());
+        }
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            context.error(line);
+        }
+        let failure = Failure::new("not mounted: -o check found what it does not repair");
+        let hint = format!(
+            "`lanefs check -y {}` repairs everything",
+            self.image.display()
+        );
+        Err(failure
+            .at(self.image.display())
+            .hint(hint)
+            .status(MOUNT_FAILED))
     }
 
     /// Starts the process that serves, and waits until it is ready.

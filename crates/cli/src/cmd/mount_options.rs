@@ -55,6 +55,8 @@ const OPTIONS: &[&str] = &[
     "default_permissions",
     "noload",
     "norecovery",
+    "check",
+    "nocheck",
     "commit",
     "sb",
     "threads",
@@ -116,6 +118,8 @@ pub struct Settings {
     pub destroy_timeout: Option<Duration>,
     /// Whether the kernel opens and closes files without asking.
     pub no_open: bool,
+    /// Whether the file system is checked before it is mounted.
+    pub checks: bool,
 }
 
 impl Settings {
@@ -136,6 +140,7 @@ impl Settings {
             idle_commits: true,
             destroy_timeout: None,
             no_open: false,
+            checks: false,
         };
         let words = lists.into_iter().flat_map(|list| list.split(','));
         for word in words.filter(|word| !word.is_empty()) {
@@ -203,6 +208,7 @@ impl Settings {
             }
             "destroy_timeout" => return self.take_destroy_timeout(value),
             "no_open" => self.no_open = true,
+            "check" | "nocheck" => self.checks = name == "check",
             "fuseblk" => self.block_device = BlockDevice::Always,
             "nofuseblk" => self.block_device = BlockDevice::Never,
             known if known.ends_with("_cache") => return self.take_memory(name, value),

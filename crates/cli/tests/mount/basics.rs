@@ -368,3 +368,47 @@ fn files_that_grow_in_turns_on_a_mount_lie_in_few_pieces() {
     assert_eq!(theirs.iter().sum::<u64>(), ours, "{theirs:?}");
     assert!(theirs.iter().all(|count| *count <= 9), "{theirs:?}");
 }
+
+#[test]
+fn option_check_repairs_before_the_mount_and_refuses_what_needs_a_decision() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let path = image.to_str().unwrap();
+    let change = |commands: &[&str]| {
+        for command in commands {
+            testkit::run("debugfs", &["-w", "-R", command, path]);
+        }
+    };
+    // Not marked clean, and a group's count is wrong.
+    change(&[
+        "set_bg 0 free_inodes_count 7",
+        "set_bg 0 checksum calc",
+        "ssv state 0",
+    ]);
+    Served::start(&image, "check").unmount();
+    testkit::e2fsck(&image);
+    change(&["sif <11> links_count 9", "ssv state 0"]);
+    let before = fs::read(&image).unwrap();
+    let directory = folder.path().join("m");
+    fs::create_dir(&directory).unwrap();
+    for options in ["check", "check,ro"] {
+        let mut command = lanefs();
+        command.args(["mount", "-o", options]).arg(&image);
+        let output = command.arg(&directory).output().unwrap();
+        assert_eq!(output.status.code(), Some(32), "{}", said(&output));
+        assert!(
+            said(&output).contains("the link count is 9"),
+            "{}",
+            said(&output)
+        );
+        assert!(
+            said(&output).contains("lanefs check -y"),
+            "{}",
+            said(&output)
+        );
+        assert!(fs::read(&image).unwrap() == before, "{options}");
+    }
+}
