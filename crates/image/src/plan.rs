@@ -529,8 +529,8 @@ fn of_this_size(error: PlanError) -> Result<Attempt, PlanError> {
     match cause.other_size() {
         None => Err(error),
         Some(other) => {
-            let is_reason =
-                !matches!(cause, mkfs::Error::TooSmall { .. }) && other != OtherSize::WithinLimits;
+            // What a larger size mends is not why no size fits.
+            let is_reason = matches!(other, OtherSize::Smaller | OtherSize::Any);
             Ok(Attempt::Refused(other, is_reason.then_some(error)))
         }
     }
