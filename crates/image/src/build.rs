@@ -164,11 +164,7 @@ fn build_from_pipe(
     job.check()?;
     job.phase(Phase::Plan);
     let clamp = reproducible::clamp(options, &tree, &mut mkfs);
-    let end = taken.runs.last().map_or(0, |run| run.end().0);
-    let end = end << mkfs.block_size.map_or(12, ondisk::BlockSize::bits);
-    let guess = (2 * end + (1 << 30)).saturating_add(plan::journal_room(&mkfs));
-    let guess = given.unwrap_or(guess);
-    let plan = plan::plan_around(&tree, &mkfs, options.size, guess, &taken)?;
+    let plan = plan::plan_around(&tree, &mkfs, options.size, &taken)?;
     output.device().set_size(plan.layout.size_bytes())?;
     job.phase(Phase::Copy {
         total: copied_bytes(&plan),

@@ -14,7 +14,7 @@ pub(crate) mod size;
 pub(crate) mod space;
 pub(crate) mod xattrs;
 
-use mkfs::{Layout, Options, OtherSize, StreamGeometry};
+use mkfs::{Layout, Options, OtherSize};
 use ondisk::BlockSize;
 use ondisk::features::Feature;
 
@@ -142,6 +142,11 @@ struct Demand {
 /// # Errors
 /// When the tree does not fit, naming what is needed; when a node can't be held; when options contradict.
 pub(crate) fn plan(tree: &Tree, options: &Options, size: Size) -> Result<Plan, PlanError> {
+    plan_around(tree, options, size, &Taken::default())
+}
+
+/// About the size of the image, from the tree alone: the same for a file and a pipe.
+fn guess(tree: &Tree, options: &Options, size: Size) -> u64 {
     // Below so many blocks the shape would have no journal, and none would be asked for.
     let with_journal = JOURNAL_FROM_BLOCKS << options.block_size_or(BlockSize::K4).bits();
     let least = first_guess(tree).max(with_journal);
@@ -149,8 +154,7 @@ pub(crate) fn plan(tree: &Tree, options: &Options, size: Size) -> Result<Plan, P
         Size::Fixed(bytes) => bytes.max(least),
         Size::Auto(_) => least,
     };
-    let guess = guess.saturating_add(journal_room(options)).min(SIZE_MAX);
-    plan_around(tree, options, size, guess, &Taken::default())
+    guess.saturating_add(journal_room(options)).min(SIZE_MAX)
 }
 
 /// Blocks that are taken before there is a plan.
@@ -162,7 +166,7 @@ pub(crate) struct Taken {
     pub files: StreamTable,
 }
 
-/// As [`plan`], around blocks that are taken already; `guess` is about the size.
+/// As [`plan`], around blocks that are taken already.
 ///
 /// # Errors
 /// As [`plan`].
@@ -170,9 +174,9 @@ pub(crate) fn plan_around(
     tree: &Tree,
     options: &Options,
     size: Size,
-    guess: u64,
     taken: &Taken,
 ) -> Result<Plan, PlanError> {
+    let guess = guess(tree, options, size);
     let mut settled = Settled::new(tree, options, guess, taken)?;
     let demand = settled.demand()?;
     settled.check_inodes(demand)?;
@@ -600,25 +604,28 @@ pub(crate) fn keep_identity(options: &mut Options, layout: &Layout) {
     options.hash_seed = Some(seed);
 }
 
-/// The shape of an image of about this size. What is random is chosen here, once for all layouts: directories lie
-/// in the order of hashes with a seed.
+/// The shape of an image of about this size, or of one that was streamed. What is random is chosen here, once for all
+/// layouts: directories lie in the order of hashes with a seed.
+///
+/// # Errors
+/// What an image of this size, planned as a whole, can't have.
 fn probe(options: &mut Options, bytes: u64) -> Result<Shape, PlanError> {
-    if let Some(stream) = options.stream.clone().filter(StreamGeometry::is_sized) {
-        let layout = stream.layout(options)?;
-        keep_identity(options, &layout);
-        return Ok(Shape::of(&layout, options.lost_found));
-    }
     // These options may need another size, and change nothing that is looked at here.
     let mut any = options.clone();
     (any.inodes, any.inode_ratio) = (None, None);
     (any.backup_superblocks, any.resize) = (None, None);
-    let layout = layout_for(&any, bytes, 0, &Taken::default())?;
+    any.stream = None;
+    let planned = layout_for(&any, bytes, 0, &Taken::default())?;
+    let layout = match &options.stream {
+        Some(stream) => stream.layout(options)?,
+        None => planned,
+    };
     keep_identity(options, &layout);
     Ok(Shape::of(&layout, options.lost_found))
 }
 
 /// Bytes for a journal that the options describe, which may be half of a file system at most.
-pub(crate) fn journal_room(options: &Options) -> u64 {
+fn journal_room(options: &Options) -> u64 {
     let size = options
         .journal
         .size_mib

@@ -57,12 +57,6 @@ impl StreamGeometry {
         Ok(StreamGeometry(Kind::Growing(GrowingStream::new(options)?)))
     }
 
-    /// Whether the size is given, and a layout for it has places already.
-    #[must_use]
-    pub fn is_sized(&self) -> bool {
-        self.as_sized().is_some()
-    }
-
     /// A layout to ask for what no number of inodes and no size changes.
     ///
     /// # Errors
@@ -173,8 +167,9 @@ impl GrowingStream {
         if !has_flex {
             let bytes = stream.shape.blocks * block;
             // What only a size decides has nothing to do with the table's length.
-            (options.resize, options.backup_superblocks) = (None, None);
-            let usual = stream.shape_of(bytes, &options)?;
+            options.backup_superblocks = None;
+            let usual = stream.unsettled(bytes, &options)?;
+            let usual = stream.settled(usual, bytes, &options)?;
             // Groups have whole bytes of inodes, rounded down, and each needs its share in full.
             stream.usual = usual.table_blocks + (8 * usual.inode_size).div_ceil(block);
             let data = stream.shape.blocks_per_group - stream.settled_in(0);
@@ -206,17 +201,17 @@ impl GrowingStream {
         let stands_for_all = Options {
             inodes: Some(LEAST_INODES),
             inode_ratio: None,
-            resize: None,
             backup_superblocks: None,
             journal: crate::JournalOptions {
                 device: Some([0; 16]),
                 ..crate::JournalOptions::default()
             },
-            stream: Some(StreamGeometry(Kind::Growing(self.clone()))),
             ..options.clone()
         };
         let bytes = self.shape.blocks << self.shape.block_size.bits();
-        Layout::plan(bytes, &stands_for_all)
+        let shape = self.unsettled(bytes, &stands_for_all)?;
+        let shape = self.settled(shape, bytes, &stands_for_all)?;
+        Layout::of_shape(shape, bytes, &stands_for_all, &[], None)
     }
 
     fn clear_runs(&self) -> Vec<Run> {
@@ -306,11 +301,11 @@ impl GrowingStream {
         }
     }
 
-    /// The numbers of an image of this geometry with as many inodes as the options ask for.
+    /// The numbers of an image of this geometry that do not depend on how many inodes there are.
     ///
     /// # Errors
-    /// `TooSmall` where the groups can't hold them.
-    pub(crate) fn shape_of(&self, size_bytes: u64, options: &Options) -> Result<Shape, Error> {
+    /// As [`Layout::plan`].
+    pub(crate) fn unsettled(&self, size_bytes: u64, options: &Options) -> Result<Shape, Error> {
         let mut shape = self.shape.clone();
         // It moves nothing.
         if features::resolve(options)?.has(Feature::LARGE_DIR) {
@@ -320,6 +315,20 @@ impl GrowingStream {
         shape.blocks = size_bytes >> bits >> shape.cluster_bits << shape.cluster_bits;
         shape.blocks_given = shape.blocks;
         shape.check_blocks(size_bytes, options)?;
+        shape.count_groups(size_bytes)?;
+        Ok(shape)
+    }
+
+    /// Unsettled numbers of this geometry, with as many inodes as the options ask for.
+    ///
+    /// # Errors
+    /// `TooSmall` where the groups can't hold them.
+    pub(crate) fn settled(
+        &self,
+        mut shape: Shape,
+        size_bytes: u64,
+        options: &Options,
+    ) -> Result<Shape, Error> {
         shape.settle_streamed(size_bytes, self, options)?;
         Ok(shape)
     }

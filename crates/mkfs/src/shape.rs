@@ -67,7 +67,10 @@ impl Shape {
     /// Options that can't be; a size that is too small or too large for them.
     pub(crate) fn new(size_bytes: u64, options: &Options) -> Result<Shape, Error> {
         if let Some(stream) = options.stream.as_ref().and_then(StreamGeometry::as_growing) {
-            return stream.shape_of(size_bytes, options);
+            let shape = stream.unsettled(size_bytes, options)?;
+            // What a layout planned as a whole can't have at this size, this one can't have either.
+            shape.clone().reserve_descriptors(options)?;
+            return stream.settled(shape, size_bytes, options);
         }
         let mut shape = Shape::unsettled(size_bytes, options)?;
         shape.check_blocks(size_bytes, options)?;
@@ -219,15 +222,21 @@ impl Shape {
         Ok(inodes.min(u64::from(u32::MAX)))
     }
 
+    /// Counts the groups of this many blocks.
+    pub(crate) fn count_groups(&mut self, size_bytes: u64) -> Result<(), Error> {
+        let spread = self.blocks.saturating_sub(self.first_data_block);
+        self.groups = spread.div_ceil(self.blocks_per_group);
+        match self.groups {
+            0 => Err(self.too_small("the first group", size_bytes)),
+            _ => Ok(()),
+        }
+    }
+
     /// Finds groups that work: see the top of this file.
     fn settle(&mut self, size_bytes: u64, inodes: u64, options: &Options) -> Result<(), Error> {
         let mut inodes = inodes.max(LEAST_INODES);
         loop {
-            let spread = self.blocks.saturating_sub(self.first_data_block);
-            self.groups = spread.div_ceil(self.blocks_per_group);
-            if self.groups == 0 {
-                return Err(self.too_small("the first group", size_bytes));
-            }
+            self.count_groups(size_bytes)?;
             if self.groups > MAX_GROUPS {
                 let reason = format!("more than {MAX_GROUPS} groups; use larger blocks");
                 return Err(Error::for_size("-g", reason, OtherSize::WithinLimits));
@@ -261,11 +270,7 @@ impl Shape {
     ) -> Result<(), Error> {
         let region = stream.region();
         loop {
-            let spread = self.blocks.saturating_sub(self.first_data_block);
-            self.groups = spread.div_ceil(self.blocks_per_group);
-            if self.groups == 0 {
-                return Err(self.too_small("the first group", size_bytes));
-            }
+            self.count_groups(size_bytes)?;
             if !self.has(Feature::META_BG) {
                 let used = self.desc_blocks();
                 if used > region {
@@ -273,8 +278,6 @@ impl Shape {
                         "an image this large can't grow while it is written; give its size";
                     return Err(Error::for_size("--size", reason, OtherSize::WithinLimits));
                 }
-                // What a file of this size can't have, a pipe can't have either.
-                self.clone().reserve_descriptors(options)?;
                 self.reserve_up_to(region);
             }
             self.spread_inodes(size_bytes, stream, options)?;

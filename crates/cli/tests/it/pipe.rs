@@ -363,6 +363,11 @@ const LIMITS: &[(bool, &str, &str)] = &[
         "min",
         "-I 2048 -i 1139 -E num_backup_sb=1 -O meta_bg,^resize_inode,^flex_bg,^64bit,^has_journal",
     ),
+    // Descriptors may not be spread, and would fill most of a group of a larger image.
+    (true, "min", "-b 1024 -g 408 -O ^meta_bg,^64bit"),
+    (true, "auto", "-b 1024 -g 400 -N 4000 -O ^meta_bg"),
+    (true, "min", "-b 1024 -g 512 -O ^meta_bg,^flex_bg,^64bit"),
+    (false, "auto+2G", "-b 1024 -g 408 -O ^meta_bg,^64bit"),
 ];
 
 /// Options at their limits, each with the kind of size that showed a difference: file and pipe alike, and had or not as
