@@ -27,7 +27,10 @@ const STEPS: [Step; 9] = [
         *tally = tests::run(root)?;
         Ok(tally.closing())
     }),
-    ("crash", |root, _| crate::crash::run(root, &[])),
+    ("crash", |root, _| {
+        tests::build(root)?;
+        crate::crash::run_as_built_for_tests(root)
+    }),
     ("sharing", |root, tally| {
         counting(tally, crate::sharing::run(root, &[]))
     }),

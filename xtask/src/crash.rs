@@ -17,6 +17,14 @@ pub fn run(root: &Path, words: &[&str]) -> Result<String, String> {
     done(command).map(|()| String::new())
 }
 
+/// Runs the sweep as it was built for tests, with all assertions too.
+pub fn run_as_built_for_tests(root: &Path) -> Result<String, String> {
+    let program = crate::built(root).join("debug/crash");
+    let mut command = Command::new(program);
+    command.current_dir(root);
+    done(command).map(|()| String::new())
+}
+
 /// Builds it; where it is then.
 fn build(root: &Path) -> Result<std::path::PathBuf, String> {
     done(cargo(root, "build"))?;

@@ -78,22 +78,23 @@ struct Program {
     folder: PathBuf,
 }
 
-/// Compiles all test programs of the workspace; prints what the compiler has to say.
+/// Compiles all test programs of the workspace, and the crash sweep as it is built for tests; prints what the
+/// compiler has to say.
 fn programs(root: &Path) -> Result<Vec<Program>, String> {
     let output = Command::new(crate::cargo())
         .current_dir(root)
-        .args(["test", "--workspace", "--locked", "--quiet", "--no-run"])
-        .arg("--message-format=json-render-diagnostics")
+        .args(["build", "--workspace", "--tests", "--bin=crash", "--locked"])
+        .args(["--quiet", "--message-format=json-render-diagnostics"])
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("cargo does not start: {error}"))?;
     if !output.status.success() {
-        return Err("cargo test --workspace --no-run failed".into());
+        return Err("cargo build --workspace --tests failed".into());
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let mut programs: Vec<Program> = text.lines().filter_map(program_of).collect();
     if programs.is_empty() {
-        return Err("cargo test --workspace --no-run named no test program".into());
+        return Err("cargo build --workspace --tests named no test program".into());
     }
     // The longest should start first: the command line's, which wait for the kernel and for other programs, then the
     // largest, which link most.
