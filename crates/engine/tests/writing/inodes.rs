@@ -172,7 +172,8 @@ fn many_threads_keep_no_more_inodes_than_few() {
             }
         });
         let most = most.into_inner();
-        assert!(most < 3 * 512, "{form}: {most} of 16,000");
+        // A machine on which more than these threads want a core keeps more for a moment.
+        assert!(most < 8 * 512, "{form}: {most} of 16,000");
     }
 }
 
