@@ -78,14 +78,15 @@ impl Journal {
         let mut limit = Some(last + interval);
         while self.wait_for_call(limit) {
             let is_over = limit.is_some_and(|limit| now() >= limit);
-            // Relaxed: a hint; only this thread sets it. Any call ends it.
-            let was_drowsy = attendant.is_drowsy.swap(false, Ordering::Relaxed);
-            if is_over && was_drowsy && !self.space.is_used(self.current_epoch()) {
-                // Relaxed: a hint; a handle that does not see it ended in the last interval.
-                attendant.is_drowsy.store(true, Ordering::Relaxed);
+            // Relaxed: a hint; only this thread writes it. It stays set while this looks for a change: a handle that
+            // ends after the look calls.
+            let is_drowsy = attendant.is_drowsy.load(Ordering::Relaxed);
+            if is_over && is_drowsy && !self.space.is_used(self.current_epoch()) {
                 limit = None;
                 continue;
             }
+            // Relaxed: a hint. Until the next commit no handle needs to call.
+            attendant.is_drowsy.store(false, Ordering::Relaxed);
             if limit.is_none() {
                 // The first change after a sleep waits for a whole interval.
                 last = now();
