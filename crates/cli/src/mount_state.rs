@@ -40,11 +40,20 @@ pub fn sync_of(directory: &Path) -> Option<String> {
     })
 }
 
+/// What a mount reports of its state, for [`State::parse`]; `None` as for [`State::of`].
+pub fn reported_state(directory: &Path) -> Option<String> {
+    asked(directory, "lanefs.state")
+}
+
 impl State {
     /// Asks a mount; `None` if the directory is not a mount by lanefs, or the server is gone.
     pub fn of(directory: &Path) -> Option<State> {
-        let answer = asked(directory, "lanefs.state")?;
-        let mut lines = answer.lines();
+        State::parse(&reported_state(directory)?)
+    }
+
+    /// What a report says; `None` if it is none.
+    pub fn parse(report: &str) -> Option<State> {
+        let mut lines = report.lines();
         match lines.next()? {
             "writing" => Some(State::Writing),
             "read-only" => Some(State::ReadOnly),

@@ -1,6 +1,8 @@
 //! `lanefs umount`: unmounts a directory, and waits until the image is closed.
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use device::{DeviceError, FileDevice};
@@ -12,7 +14,7 @@ use sync::{Arc, clock, thread};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::mount_state::{State, WHAT_IS_LOST, described};
+use crate::mount_state::{State, WHAT_IS_LOST, described, reported_state};
 
 /// The exit status of umount(8) when unmounting failed.
 const UNMOUNT_FAILED: u8 = 32;
@@ -34,11 +36,20 @@ pub struct Args {
     /// Detach it now, even if files on it are open; the image is closed with the last of them
     #[arg(short, long)]
     lazy: bool,
+    /// Be the process that asks the mount for its state
+    #[arg(long, hide = true, conflicts_with = "lazy")]
+    report_state: bool,
 }
 
 impl Args {
     /// Unmounts and waits.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
+        if self.report_state {
+            let report = reported_state(&self.directory).unwrap_or_default();
+            return std::io::stdout()
+                .write_all(report.as_bytes())
+                .map_err(Failure::new);
+        }
         let shown = self.directory.display();
         let Some(mount) = fuse::mounted_at(&self.directory) else {
             let failure = Failure::new(format!("no image is mounted on {shown} by lanefs"));
@@ -92,14 +103,25 @@ impl Args {
 }
 
 /// What a mount says of its state; refused where its server does not answer.
+///
+/// A process of its own asks. The kernel does not let go of a thread whose request a server has taken and does not
+/// answer, and a process with such a thread can't end.
 fn answered_state(directory: &Path) -> Result<Option<State>, Failure> {
-    let asked = directory.to_owned();
-    let asking = thread::spawn(move || State::of(&asked));
+    let failed = |error: std::io::Error| Failure::new(error).status(UNMOUNT_FAILED);
+    let mut asking = Command::new(std::env::current_exe().map_err(failed)?)
+        .args(["umount", "--report-state", "--"])
+        .arg(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
     let begin = clock::now();
     let mut pause = Duration::from_micros(100);
-    while !asking.is_finished() {
+    while asking.try_wait().map_err(failed)?.is_none() {
         if begin.elapsed() > ANSWER_TIME {
-            // The question itself keeps the mount in use.
+            // It may not be able to end now, so nobody waits for that. The question itself keeps the mount in use.
+            let _ = asking.kill();
             let shown = directory.display();
             let failure = Failure::new(format!("the server of {shown} does not answer"));
             return Err(failure.status(UNMOUNT_FAILED).hint(
@@ -109,7 +131,11 @@ fn answered_state(directory: &Path) -> Result<Option<State>, Failure> {
         thread::sleep(pause);
         pause = (pause * 2).min(PAUSE);
     }
-    Ok(asking.join().ok().flatten())
+    let mut report = String::new();
+    if let Some(mut out) = asking.stdout.take() {
+        out.read_to_string(&mut report).map_err(failed)?;
+    }
+    Ok(State::parse(&report))
 }
 
 /// Whether the image says that it was closed; what can't be read here (a partition's place is not known) is not told.
