@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -76,7 +78,6 @@ fn set_user_id_and_set_group_id_go_with_the_changes_with_which_they_go_on_the_ke
     }
     let folder = tempfile::tempdir().unwrap();
     let open_to_all = |path: &Path| {
-        use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
     };
     open_to_all(folder.path());
@@ -95,5 +96,51 @@ fn set_user_id_and_set_group_id_go_with_the_changes_with_which_they_go_on_the_ke
     let differ: Vec<_> = ours.symmetric_difference(&theirs).collect();
     assert!(differ.is_empty() && found == expected, "{differ:?}");
     served.unmount();
+    testkit::e2fsck(&image);
+}
+
+const CAPABILITIES: &str = "security.capability";
+/// Version 2, effective; CAP_NET_BIND_SERVICE is permitted.
+const CAN_BIND: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// The permissions of a set-user-ID file, with or without capabilities, after a write by root, and whether it has
+/// capabilities then.
+fn written_by_root(place: &Path, has_capabilities: bool) -> (u32, bool) {
+    let path = place.join(format!("setuid-{has_capabilities}"));
+    fs::write(&path, "before").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
+    if has_capabilities {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&path, CAPABILITIES, &CAN_BIND, flags).unwrap();
+    }
+    let mut file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_all(b"after").unwrap();
+    drop(file);
+    let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+    let mut value = [0; CAN_BIND.len()];
+    let capabilities = rustix::fs::getxattr(&path, CAPABILITIES, &mut value[..]);
+    (mode, capabilities.is_ok())
+}
+
+#[test]
+fn a_write_by_root_takes_set_user_id_off_only_where_a_file_also_has_capabilities() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 64 << 20, &[]);
+    let copy = folder.path().join("b.img");
+    fs::copy(&image, &copy).unwrap();
+    let mounted = testkit::KernelMount::with(&copy, "loop").unwrap();
+    let of_kernel = [false, true].map(|has| written_by_root(&mounted.path(), has));
+    drop(mounted);
+    assert_eq!(of_kernel, [(0o4755, false), (0o4755, false)]);
+    for option in ["", "default_permissions"] {
+        let served = Served::start(&image, option);
+        let ours = [false, true].map(|has| written_by_root(served.path(), has));
+        // docs/mount.md has this difference.
+        assert_eq!(ours, [(0o4755, false), (0o755, false)], "`{option}`");
+        served.unmount();
+    }
     testkit::e2fsck(&image);
 }
