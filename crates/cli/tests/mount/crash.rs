@@ -14,6 +14,7 @@ mod work;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 
 use model::Random;
 use testkit::{DiskEvent, FailingDisk, KernelMount, PowerCuts};
@@ -35,6 +36,8 @@ const CUTS: usize = 50;
 const OPERATIONS: u64 = 400;
 /// In CI.
 const FEW_OPERATIONS: u64 = 60;
+/// What free blocks hold at first.
+const SOIL: u8 = 0xa5;
 
 /// One kind of mount.
 struct Setting {
@@ -104,6 +107,20 @@ fn record_marks(listener: &UnixListener, disk: &FailingDisk) {
     }
 }
 
+/// Leaves bytes in all free blocks that no client writes to a file, so that a block which a file shows before its data
+/// are written is not taken for a hole.
+fn soil(root: &Path) {
+    let path = root.join("soil");
+    let mut file = std::fs::File::create(&path).unwrap();
+    let bytes = [SOIL; 1 << 16];
+    // Until the image is full.
+    while file.write(&bytes).is_ok_and(|written| written > 0) {}
+    // The last pages may find no block.
+    let _ = file.sync_all();
+    drop(file);
+    std::fs::remove_file(path).unwrap();
+}
+
 /// Has clients work on a mount of a recording disk, from mounting to unmounting. A server that is built with canaries
 /// makes the mistake of this name.
 fn record(setting: &Setting, seed: u64, operations: u64, canary: &str) -> PowerCuts {
@@ -113,6 +130,7 @@ fn record(setting: &Setting, seed: u64, operations: u64, canary: &str) -> PowerC
     for name in (0..CLIENTS).map(home).chain([SHARED.to_owned()]) {
         std::fs::create_dir(mounted.path().join(name)).unwrap();
     }
+    soil(&mounted.path());
     drop(mounted);
     let disk = FailingDisk::recording(&path).unwrap();
     let mut command = lanefs();
@@ -157,17 +175,26 @@ fn promised(cuts: &PowerCuts, event: usize, seed: u64, setting: &Setting) -> Vec
     (0..CLIENTS).map(expect).collect()
 }
 
-/// Draws cuts of a recording, in ascending order: half of them right before a flush, where most writes may be lost.
+/// Draws cuts of a recording, in ascending order: a third of them right before a flush, where most writes may be lost,
+/// and a third right after a call has returned, which nothing that comes later may make durable.
 fn draw(cuts: &PowerCuts, random: &mut Random, count: usize) -> Vec<(usize, u64)> {
     let events = cuts.events();
     let flushes: Vec<usize> = (0..events.len())
         .filter(|event| events[*event] == DiskEvent::Flush)
         .collect();
+    let is_return = |event: &DiskEvent| match event {
+        DiskEvent::Mark(mark) => Mark::decode(*mark).is_done,
+        _ => false,
+    };
+    let returned: Vec<usize> = (1..=events.len())
+        .filter(|after| is_return(&events[after - 1]))
+        .collect();
     let mut drawn: Vec<(usize, u64)> = (0..count)
         .map(|_| {
-            let event = match random.one_in(2) {
-                true => *random.pick(&flushes),
-                false => random.below(events.len() as u64 + 1) as usize,
+            let event = match random.below(3) {
+                0 => *random.pick(&flushes),
+                1 => *random.pick(&returned),
+                _ => random.below(events.len() as u64 + 1) as usize,
             };
             // All unflushed writes, none, the last one torn, or a drawn state.
             let choice = match random.below(8) {

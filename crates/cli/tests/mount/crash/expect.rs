@@ -11,8 +11,9 @@
 //! | fsync of a directory | its own name, and the names in it |
 //! | syncfs, where it reaches the server | everything |
 //!
-//! Unpromised overwrites may be there in part, and unpromised bytes behind the promised size may be zeros; bytes that
-//! nobody wrote to the file are never allowed, nor a moment without a name in the middle of a rename.
+//! Unpromised overwrites may be there in part. What was added behind the promised size is there from its beginning up
+//! to some byte: zeros are allowed only where a hole or a truncation left them. Bytes that nobody wrote to the file are
+//! never allowed, nor a moment without a name in the middle of a rename.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -52,6 +53,10 @@ impl File {
 
     fn write(&mut self, offset: usize, bytes: Vec<u8>) {
         let end = offset + bytes.len();
+        if self.now.len() < offset {
+            let zeros = vec![0; offset - self.now.len()];
+            self.later.push((self.now.len(), zeros));
+        }
         if self.now.len() < end {
             self.now.resize(end, 0);
         }
@@ -114,7 +119,7 @@ impl File {
     }
 
     fn may_have(&self, at: usize, byte: u8) -> bool {
-        self.promised.get(at).copied().unwrap_or(0) == byte
+        self.promised.get(at) == Some(&byte)
             || self.later.iter().any(|(offset, bytes)| {
                 let within = at.checked_sub(*offset);
                 within.and_then(|within| bytes.get(within)) == Some(&byte)

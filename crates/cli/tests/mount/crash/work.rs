@@ -1,7 +1,7 @@
 //! What a client process does: operations that follow from a seed alone, so that the process which does them and the
 //! judge that knows only how far it came agree on each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use model::Random;
 
@@ -10,6 +10,10 @@ const FILES_MOST: usize = 24;
 const BYTES_MOST: u64 = 48 << 10;
 /// Direct I/O is in multiples of this.
 const DIRECT_UNIT: u64 = 4096;
+/// The most bytes of one append to a file's last block: several fit the smallest block.
+const TAIL_MOST: u64 = 400;
+/// The most writes to one file, each with a sync behind it, in a row.
+const ROW_MOST: u64 = 4;
 
 /// The directory in which all clients have files.
 pub const SHARED: &str = "shared";
@@ -88,6 +92,8 @@ pub struct Workload {
     /// By number: size, and the keys of the attributes.
     files: Vec<(u64, Vec<String>)>,
     made: u64,
+    /// What the next calls return: the rest of a row of writes and syncs.
+    row: VecDeque<Op>,
 }
 
 /// The name of a client's own directory, which exists before it begins.
@@ -104,11 +110,15 @@ impl Workload {
             directories: vec![home(client)],
             files: Vec::new(),
             made: 0,
+            row: VecDeque::new(),
         }
     }
 
     /// The next operation.
     pub fn next(&mut self) -> Op {
+        if let Some(op) = self.row.pop_front() {
+            return op;
+        }
         if self.names.is_empty() {
             return self.create();
         }
@@ -116,8 +126,10 @@ impl Workload {
         loop {
             let op = match self.random.below(100) {
                 0..14 if !is_full => Some(self.create()),
-                14..28 => self.append(),
-                28..38 => self.overwrite(),
+                14..24 => self.append(),
+                24..28 => self.durable_overwrites(),
+                28..31 => self.durable_appends(),
+                31..38 => self.overwrite(),
                 38..43 => self.direct(),
                 43..46 => self.mapped(),
                 46..49 => self.truncate(),
@@ -218,6 +230,59 @@ impl Workload {
             let len = 1 + self.random.below(size - offset);
             self.write(offset, len, how, file)
         })
+    }
+
+    /// An append and its fsync, then overwrites of what is durable by then. fdatasync makes each of them durable, which
+    /// changes nothing but data.
+    fn durable_overwrites(&mut self) -> Option<Op> {
+        let (name, file) = self.pick();
+        let size = self.files[file].0;
+        let len = 1 + self.random.below(9000);
+        (size + len <= BYTES_MOST).then(|| {
+            let first = self.write(size, len, How::Buffered, (name.clone(), file));
+            self.then_sync(&name, Sync::Fsync);
+            for _ in 0..1 + self.random.below(ROW_MOST) {
+                let offset = self.random.below(size + len);
+                let len = 1 + self.random.below(size + len - offset);
+                let how = match self.random.one_in(4) {
+                    true => How::Mapped,
+                    false => How::Buffered,
+                };
+                let op = self.write(offset, len, how, (name.clone(), file));
+                self.row.push_back(op);
+                self.then_sync(&name, Sync::Fdatasync);
+            }
+            first
+        })
+    }
+
+    /// Appends to a file's last block, each with a sync behind it.
+    fn durable_appends(&mut self) -> Option<Op> {
+        let (name, file) = self.pick();
+        (self.files[file].0 + (ROW_MOST + 1) * TAIL_MOST <= BYTES_MOST).then(|| {
+            for _ in 0..1 + self.random.below(ROW_MOST) {
+                let len = 1 + self.random.below(TAIL_MOST);
+                let size = self.files[file].0;
+                let op = self.write(size, len, How::Buffered, (name.clone(), file));
+                self.row.push_back(op);
+                let what = match self.random.one_in(2) {
+                    true => Sync::Fsync,
+                    false => Sync::Fdatasync,
+                };
+                self.then_sync(&name, what);
+            }
+            Op::Sync {
+                name,
+                what: Sync::Fsync,
+            }
+        })
+    }
+
+    fn then_sync(&mut self, name: &str, what: Sync) {
+        self.row.push_back(Op::Sync {
+            name: name.to_owned(),
+            what,
+        });
     }
 
     fn direct(&mut self) -> Option<Op> {
