@@ -127,9 +127,10 @@ fn check(root: &Path) -> std::io::Result<(usize, Vec<Violation>)> {
 /// The crate whose manifest this is.
 fn manifest_of(name: &str) -> Option<&str> {
     let folder = name.strip_suffix("/Cargo.toml")?;
-    folder
+    let inside = folder
         .strip_prefix("crates/")
-        .or((folder == "xtask").then_some(folder))
+        .or(folder.strip_prefix("tools/"));
+    inside.filter(|name| !name.contains('/'))
 }
 
 /// The folders that no file may name: where this copy lies, and the home of who works here.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 /// A place in the source.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SourceFrame {
-    /// From `crates/` on, where it is one of ours.
+    /// From `crates/` or `tools/` on, where it is one of ours.
     pub file: String,
     /// Counted from 1.
     pub line: u32,
@@ -16,9 +16,9 @@ pub struct SourceFrame {
 impl SourceFrame {
     /// Whether it is the project's own code, but not the crate of locks and atomics.
     pub fn is_ours(&self) -> bool {
-        self.file.starts_with("crates/")
-            && !self.file.starts_with("crates/sync/")
-            && (!self.file.starts_with("crates/sharing/") || self.file.ends_with("/canary.rs"))
+        let is_of_engine =
+            self.file.starts_with("crates/") && !self.file.starts_with("crates/sync/");
+        is_of_engine || self.file == "tools/sharing/src/canary.rs"
     }
 }
 
@@ -59,7 +59,7 @@ impl Symbols {
 fn shortened(file: &str) -> String {
     let is_others =
         file.contains("/rustc/") || file.contains("/library/") || file.contains("/registry/");
-    match file.rfind("crates/") {
+    match file.rfind("crates/").or_else(|| file.rfind("tools/")) {
         Some(at) if !is_others => file[at..].to_owned(),
         _ => {
             let parts: Vec<&str> = file.rsplit('/').take(3).collect();

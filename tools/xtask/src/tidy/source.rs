@@ -66,8 +66,7 @@ impl Source {
     pub fn crate_name(&self) -> Option<&str> {
         let mut parts = self.path.split('/');
         match parts.next()? {
-            "crates" => parts.next(),
-            "xtask" => Some("xtask"),
+            "crates" | "tools" => parts.next(),
             _ => None,
         }
     }
@@ -133,7 +132,7 @@ impl Source {
 }
 
 fn is_test_path(path: &str) -> bool {
-    if path.starts_with("crates/testkit/") {
+    if path.starts_with("tools/testkit/") {
         return true;
     }
     let parts: Vec<&str> = path.split('/').collect();

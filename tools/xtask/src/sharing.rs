@@ -1,7 +1,7 @@
 //! `cargo xtask sharing`: builds the engine so that each access to memory is recorded, and runs it; see
 //! `docs/scaling/sharing.md`.
 //!
-//! The compiler's thread sanitizer puts a call before each access, and `crates/sharing` has the functions that are
+//! The compiler's thread sanitizer puts a call before each access, and `tools/sharing` has the functions that are
 //! called. Stable compilers have it behind a switch of unstable options, which this command turns on for this one
 //! build, in a target folder of its own. Cargo starts this program in the compiler's place, which hands on the flags
 //! to the crates that are looked at, and to no others.

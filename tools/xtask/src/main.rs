@@ -27,7 +27,7 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
                           all that must hold, or these steps of it: format, tidy, clippy, build, tests, crash, sharing,
                           instructions, documentation
        cargo xtask tidy [--lower]
-                          the house rules alone; --lower: write the numbers of xtask/words.txt that fell
+                          the house rules alone; --lower: write the numbers of tools/xtask/words.txt that fell
        cargo xtask suites [NAME ...]
                           outside suites and long runs (posix, fsx, trees, kill, crash, schedules, long, measure)
        cargo xtask crash  power cuts, faults and random work in memory; `cargo xtask crash --help`
@@ -98,9 +98,10 @@ fn show(note: String) {
     }
 }
 
-/// The workspace's folder: above this crate's.
+/// The workspace's folder: two above this crate's.
 fn root() -> PathBuf {
     let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    path.pop();
     path.pop();
     path
 }

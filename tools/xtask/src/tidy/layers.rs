@@ -84,7 +84,7 @@ pub fn check_manifest(path: &str, name: &str, manifest: &str, violations: &mut V
     let Some((_, allowed)) = ARROWS.iter().find(|(crate_name, _)| *crate_name == name) else {
         report(
             1,
-            format!("crate `{name}` has no arrows in xtask/src/tidy/layers.rs"),
+            format!("crate `{name}` has no arrows in tools/xtask/src/tidy/layers.rs"),
         );
         return;
     };
@@ -132,7 +132,9 @@ pub fn check_engine(source: &Source, violations: &mut Vec<Violation>) {
     let Some(own) = step(module) else {
         report(
             1,
-            format!("module `{module}` has no place in the order of xtask/src/tidy/layers.rs"),
+            format!(
+                "module `{module}` has no place in the order of tools/xtask/src/tidy/layers.rs"
+            ),
         );
         return;
     };

@@ -164,7 +164,7 @@ fn cache() -> Result<PathBuf, String> {
 fn programs(root: &Path) -> Result<(), String> {
     eprintln!("building lanefs and mkext4");
     build(root, &["--release", "--package", "lanefs-cli"])?;
-    let runner = root.join("bench/peers/mkext4/Cargo.toml");
+    let runner = root.join("tools/bench/peers/mkext4/Cargo.toml");
     let runner = runner.to_string_lossy().into_owned();
     let target = root.join("target/bench-build");
     let target = target.to_string_lossy().into_owned();

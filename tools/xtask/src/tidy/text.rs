@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(body("fn a() { b.fetch_max(1, c); }"), ["sharing"]);
         assert!(
             rules(
-                "crates/bench/src/a.rs",
+                "tools/bench/src/a.rs",
                 "//! A.\nfn a() { b.fetch_min(1, c); }\n"
             )
             .is_empty()

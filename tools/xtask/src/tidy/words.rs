@@ -11,11 +11,11 @@ use super::docs::{CLI_PAGE, Page};
 use super::source::Source;
 
 /// The file with the number that the comments of each crate may have.
-pub const COUNTS: &str = "xtask/words.txt";
+pub const COUNTS: &str = "tools/xtask/words.txt";
 
 /// The head of that file.
 const HEAD: &str = "\
-# Turns of phrase that xtask/src/tidy/words.rs refuses in pages, counted in the comments of each crate.
+# Turns of phrase that tools/xtask/src/tidy/words.rs refuses in pages, counted in the comments of each crate.
 # The numbers may only fall: `cargo xtask tidy --lower` writes those that did.
 ";
 
@@ -58,7 +58,7 @@ pub fn check_page(page: &Page, violations: &mut Vec<Violation>) {
 pub fn check_messages(source: &Source, violations: &mut Vec<Violation>) {
     for (line, text) in &source.strings {
         let is_test = source.lines.get(*line).is_some_and(|line| line.test);
-        if is_test || source.path == "xtask/src/tidy/words.rs" || !text.contains(' ') {
+        if is_test || source.path == "tools/xtask/src/tidy/words.rs" || !text.contains(' ') {
             continue;
         }
         for (turn, advice) in turns(&without_spans(text)) {

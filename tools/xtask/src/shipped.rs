@@ -71,13 +71,18 @@ mod tests {
     /// The short names of the crates that are never published, and the manifests of the others.
     fn unpublished_and_published() -> (Vec<String>, Vec<(String, String)>) {
         let (mut unpublished, mut published) = (Vec::new(), Vec::new());
-        for entry in std::fs::read_dir(crate::root().join("crates")).unwrap() {
-            let folder = entry.unwrap();
-            let name = folder.file_name().into_string().unwrap();
-            let manifest = std::fs::read_to_string(folder.path().join("Cargo.toml")).unwrap();
-            match manifest.contains("publish = false") {
-                true => unpublished.push(name),
-                false => published.push((name, manifest)),
+        for of in ["crates", "tools"] {
+            for entry in std::fs::read_dir(crate::root().join(of)).unwrap() {
+                let folder = entry.unwrap();
+                let name = folder.file_name().into_string().unwrap();
+                let manifest = std::fs::read_to_string(folder.path().join("Cargo.toml")).unwrap();
+                match manifest.contains("\npublish = false\n") {
+                    true => {
+                        assert_eq!(of, "tools", "{name} is never published");
+                        unpublished.push(name);
+                    }
+                    false => published.push((name, manifest)),
+                }
             }
         }
         (unpublished, published)
