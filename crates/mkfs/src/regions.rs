@@ -57,13 +57,14 @@ impl StreamGeometry {
         Ok(StreamGeometry(Kind::Growing(GrowingStream::new(options)?)))
     }
 
-    /// A layout to ask for what no number of inodes and no size changes.
+    /// A layout to ask for what no number of inodes and no size changes. UUID, hash seed and time are those of the
+    /// options: a geometry has none.
     ///
     /// # Errors
     /// As [`crate::Layout::plan`].
     pub fn layout(&self, options: &Options) -> Result<Layout, Error> {
         match &self.0 {
-            Kind::Sized(sized) => Ok(sized.room().clone()),
+            Kind::Sized(sized) => sized.room_layout(options),
             Kind::Growing(growing) => growing.usual_layout(options),
         }
     }

@@ -76,9 +76,12 @@ impl SizedStream {
         })
     }
 
-    /// The layout with the room for inode tables that is left.
-    pub(crate) fn room(&self) -> &Layout {
-        &self.room
+    /// The layout with the room for inode tables that is left. UUID, hash seed and time are those of the options.
+    ///
+    /// # Errors
+    /// As [`Layout::plan`].
+    pub(crate) fn room_layout(&self, options: &Options) -> Result<Layout, Error> {
+        self.with_shape(self.room.shape.clone(), options, &self.settled)
     }
 
     /// Bytes of the image.

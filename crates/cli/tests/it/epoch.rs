@@ -162,6 +162,74 @@ fn mkfs_makes_the_same_bytes_at_two_moments_unless_a_random_uuid_is_asked_for() 
     assert_ne!(uuid(&one), uuid(&other));
 }
 
+/// Builds from a tar of a tree, as a file or through a pipe; the image as bytes.
+fn built_from_tar(folder: &Path, tar: &Path, through_pipe: bool, options: &[&str]) -> Vec<u8> {
+    let image = folder.join("built");
+    let mut command = lanefs();
+    command
+        .env("SOURCE_DATE_EPOCH", EPOCH.to_string())
+        .args(["build", "-q"])
+        .args(options);
+    let mut cat = None;
+    if through_pipe {
+        let mut child = Command::new("cat")
+            .arg(tar)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        command.arg("-").stdin(child.stdout.take().unwrap());
+        cat = Some(child);
+    } else {
+        command.arg(tar);
+    }
+    tool(command.arg(&image));
+    if let Some(mut child) = cat {
+        assert!(child.wait().unwrap().success());
+    }
+    fs::read(&image).unwrap()
+}
+
+#[test]
+fn a_pipe_gives_the_same_bytes_twice_and_the_identity_that_a_file_gives() {
+    if !testkit::have("tar") || !testkit::have("cat") {
+        return testkit::skip("tar and cat are needed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, tar) = (folder.path().join("tree"), folder.path().join("tree.tar"));
+    fs::create_dir(&tree).unwrap();
+    for number in 0..300 {
+        fs::write(tree.join(format!("file{number}")), vec![7; number * 10]).unwrap();
+    }
+    tool(
+        Command::new("tar")
+            .arg("-cf")
+            .arg(&tar)
+            .arg("-C")
+            .arg(&tree)
+            .arg("."),
+    );
+    // The UUID, and the seed of directories' hashes.
+    let identity = |image: &[u8]| {
+        let superblock = &image[1024..2048];
+        (
+            superblock[0x68..0x78].to_vec(),
+            superblock[0xec..0xfc].to_vec(),
+        )
+    };
+    for options in [
+        &["--size", "auto"][..],
+        &["--size", "min"],
+        &["--size", "32M"],
+        &["--size", "16M", "-O", "^flex_bg", "-b", "1024"],
+    ] {
+        let of_pipe = built_from_tar(folder.path(), &tar, true, options);
+        let again = built_from_tar(folder.path(), &tar, true, options);
+        assert!(of_pipe == again, "{options:?}: two pipes differ");
+        let of_file = built_from_tar(folder.path(), &tar, false, options);
+        assert_eq!(identity(&of_pipe), identity(&of_file), "{options:?}");
+    }
+}
+
 #[test]
 fn times_that_small_inodes_can_not_hold_are_said_to_be_cut_once() {
     let folder = tempfile::tempdir().unwrap();
