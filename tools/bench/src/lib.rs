@@ -3,7 +3,7 @@
 //! A [`Workload`] is written once against [`Target`], which is what a workload may do to a file system. Each
 //! [`Contender`] is one file system, or one form of a mechanism on a file system of ours; [`run`] gives all of them
 //! their turn in each round, so that a busy minute hits them all, and keeps every sample. A [`Suite`] is what the
-//! command line calls a bench: some tables, with what they need. Nothing here prints or draws.
+//! command line calls a bench: some tables, with what they need. The program `lanefs-bench` prints and draws them.
 //!
 //! What is measured depends on the way a call takes. [`InProcess`] calls the engine's functions by inode number;
 //! [`HostDirectory`] makes system calls relative to an open directory, which is a kernel's file system, or a FUSE

@@ -2,7 +2,7 @@
 //!
 //! All images lie in /dev/shm, are made by `lanefs mkfs` with its defaults, and are as large: one for the engine in
 //! process, one that the kernel mounts through a loop device, and, where they can be had, one behind `lanefs mount`
-//! and one behind fuse2fs. `lanefs bench` gives each its turn in each round. Needs root for the kernel's mount.
+//! and one behind fuse2fs. `lanefs-bench` gives each its turn in each round. Needs root for the kernel's mount.
 //! Tables go to `target/bench-engine.md`.
 
 use std::fs;
@@ -74,10 +74,11 @@ impl Drop for Scratch {
     }
 }
 
-/// Measures all workloads; the arguments go to `lanefs bench`.
+/// Measures all workloads; the arguments go to `lanefs-bench`.
 pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let mut build = Command::new(crate::cargo());
     build.args(["build", "--release", "--package", "lanefs-cli"]);
+    build.args(["--package", "lanefs-bench", "--bins"]);
     succeed(build.current_dir(root))?;
     let lanefs = crate::built(root).join("release/lanefs");
     let place = PathBuf::from(format!("/dev/shm/lanefs-engine.{}", std::process::id()));
@@ -98,9 +99,9 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     }
     let mut tables = String::new();
     for workload in WORKLOADS {
-        let mut bench = Command::new(&lanefs);
+        let mut bench = Command::new(lanefs.with_file_name("lanefs-bench"));
         bench.current_dir(&scratch.0);
-        bench.args(["bench", workload, "--size", SIZE, "--image", "engine.img"]);
+        bench.args([workload, "--size", SIZE, "--image", "engine.img"]);
         bench.args(arguments);
         for file_system in &mounted {
             // A file that was open when it was removed stays under a hidden name there, in a directory that then

@@ -18,7 +18,7 @@ use self::disks::{Disks, PEERS};
 /// How long flushes take, in microseconds, and for which of these fio runs.
 const FLUSHES: [u32; 3] = [0, 20, 1000];
 const FIO_FLUSHES: [u32; 2] = [0, 1000];
-/// What `lanefs bench` is told otherwise.
+/// What `lanefs-bench` is told otherwise.
 const USUAL: [&str; 4] = ["--rounds", "2", "--time", "0.1"];
 
 /// What a run is asked for.
@@ -26,7 +26,7 @@ const USUAL: [&str; 4] = ["--rounds", "2", "--time", "0.1"];
 struct Request<'a> {
     /// Each once, in the order of the command line.
     flushes: Vec<u32>,
-    /// For `lanefs bench fsync`.
+    /// For `lanefs-bench fsync`.
     options: &'a [&'a str],
 }
 
@@ -133,13 +133,13 @@ fn build(root: &Path, what: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Measures; the first argument may be flush times, the rest goes to `lanefs bench fsync`.
+/// Measures; the first argument may be flush times, the rest goes to `lanefs-bench fsync`.
 pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let request = Request::of(arguments)?;
     // Together, so that nothing is built twice.
-    let (command, server) = (["--bin", "lanefs"], ["--example", "slow-disk"]);
-    let packages = ["--package", "lanefs-cli", "--package", "lanefs-fuse"];
-    build(root, &[&packages[..], &command, &server].concat())?;
+    let packages = ["lanefs-cli", "lanefs-bench", "lanefs-fuse"].map(|name| ["--package", name]);
+    let targets = ["--bins", "--example", "slow-disk"];
+    build(root, &[&packages.concat()[..], &targets].concat())?;
     let mut findings = Findings::default();
     for &micros in &request.flushes {
         match measure(root, micros, request.options, &mut findings) {
@@ -213,9 +213,9 @@ fn measure(
 
 /// One flush time: the bench in process and on the mounts.
 fn bench(disks: &Disks, micros: u32, report: &Path, options: &[&str]) -> Result<(), String> {
-    let mut bench = Command::new(&disks.lanefs);
+    let mut bench = Command::new(disks.lanefs.with_file_name("lanefs-bench"));
     bench.current_dir(&disks.place);
-    bench.args(["bench", "fsync", "-v", "--size", "1G", "--image", "engine"]);
+    bench.args(["fsync", "-v", "--size", "1G", "--image", "engine"]);
     bench.arg("--flush").arg(micros.to_string());
     bench.arg("--report").arg(report);
     for at in &disks.mounted {

@@ -82,10 +82,11 @@ fn mount_kernel(lanefs: &Path, undo: &mut Undo) -> Result<(), String> {
     Ok(())
 }
 
-/// Measures; the arguments go to `lanefs bench all`.
+/// Measures; the arguments go to `lanefs-bench all`.
 pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let mut build = Command::new(crate::cargo());
     build.args(["build", "--release", "--package", "lanefs-cli"]);
+    build.args(["--package", "lanefs-bench", "--bins"]);
     let built = build.current_dir(root).stderr(Stdio::inherit()).status();
     let built = built.map_err(|error| format!("{build:?}: {error}"))?;
     if !built.success() {
@@ -100,17 +101,9 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
         mounted: false,
         device: None,
     };
-    let mut bench = Command::new(&lanefs);
+    let mut bench = Command::new(lanefs.with_file_name("lanefs-bench"));
     bench.current_dir(&undo.place);
-    bench.args([
-        "bench",
-        "all",
-        "-v",
-        "--size",
-        SIZE,
-        "--image",
-        "engine.img",
-    ]);
+    bench.args(["all", "-v", "--size", SIZE, "--image", "engine.img"]);
     bench.arg("--report").arg(&report).args(arguments);
     match mount_kernel(&lanefs, &mut undo) {
         Ok(()) => drop(bench.args(["--on", "kernel", "--remount"])),

@@ -38,17 +38,17 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
        cargo xtask bench-build [--rounds N] [INPUT ...]
                           time `lanefs build` beside mke2fs -d and mkext4, `lanefs extract` beside cp -a
                           (flat-20000, flat-120000, kernel-like, usr, debian); table in target/bench-build.md
-       cargo xtask bench-engine [OPTION of lanefs bench ...]
+       cargo xtask bench-engine [OPTION of lanefs-bench ...]
                           the engine's workloads in process, beside the kernel's ext4, `lanefs mount` and fuse2fs;
                           tables in target/bench-engine.md
-       cargo xtask bench-scaling [--quick] [OPTION of lanefs bench ...]
+       cargo xtask bench-scaling [--quick] [OPTION of lanefs-bench ...]
                           every mechanism beside its plain twins and the kernel's ext4 (as root): tables to standard
                           output, with charts to docs/scaling, a page in target/bench-scaling; 25 minutes, --quick 3
        cargo xtask dist [deb|x86_64|aarch64 ...]
                           what users install, in target/dist: a Debian package, static programs; docs/dist.md
        cargo xtask measured
                           the measured parts of the mechanisms' pages once more from docs/scaling/tables.md
-       cargo xtask bench-fsync [MICROSECONDS,...] [OPTION of lanefs bench ...]
+       cargo xtask bench-fsync [MICROSECONDS,...] [OPTION of lanefs-bench ...]
                           fsyncs beside the kernel's ext4 and btrfs on disks with slow flushes, and fio (as root):
                           tables and charts to docs/scaling/fsync.md; flushes of 0, 20 and 1000: 10 minutes";
 

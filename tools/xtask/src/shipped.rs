@@ -76,12 +76,11 @@ mod tests {
                 let folder = entry.unwrap();
                 let name = folder.file_name().into_string().unwrap();
                 let manifest = std::fs::read_to_string(folder.path().join("Cargo.toml")).unwrap();
-                match manifest.contains("\npublish = false\n") {
-                    true => {
-                        assert_eq!(of, "tools", "{name} is never published");
-                        unpublished.push(name);
-                    }
-                    false => published.push((name, manifest)),
+                let is_published = !manifest.contains("\npublish = false\n");
+                assert_eq!(is_published, of == "crates", "{name} in {of}");
+                match is_published {
+                    true => published.push((name, manifest)),
+                    false => unpublished.push(name),
                 }
             }
         }
@@ -110,6 +109,17 @@ mod tests {
                 let of = line.split(['.', ' ']).next().unwrap_or_default();
                 assert!(!unpublished.iter().any(|name| name == of), "{name}: {line}");
             }
+        }
+    }
+
+    #[test]
+    fn the_program_that_ships_links_no_crate_of_tools() {
+        let (unpublished, _) = unpublished_and_published();
+        let crates = built("lanefs-cli");
+        for name in unpublished {
+            let library = format!("lanefs_{name}");
+            let is_it = |line: &&String| line.split(' ').next() == Some(&library);
+            assert_eq!(crates.iter().find(is_it), None);
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use lanefs_cli::examples::EXAMPLES;
 
-use crate::fixture::{ok, tool};
+use crate::fixture::{lanefs, ok, tool};
 use crate::readme::shell;
 
 /// What the examples find in their folder.
@@ -40,7 +40,14 @@ fn every_example_of_the_man_pages_succeeds() {
     if !mounts {
         testkit::skip("the mounts in the examples take root and /dev/fuse");
     }
+    let lanefs_bench = Path::new(lanefs().get_program()).with_file_name("lanefs-bench");
+    if !lanefs_bench.exists() {
+        testkit::skip("lanefs-bench is not built");
+    }
     for (command, examples) in EXAMPLES {
+        if *command == "bench" && !lanefs_bench.exists() {
+            continue;
+        }
         let folder = tempfile::tempdir().unwrap();
         furnish(folder.path());
         let is_mount = |line: &str| line.contains("mount ");

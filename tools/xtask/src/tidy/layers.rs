@@ -39,10 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("sharing", &["engine", "mkfs", "ondisk", "device", "sync"]),
     ("instructions", &["engine", "mkfs", "device", "sync"]),
-    (
-        "cli",
-        &["lanefs", "fuse", "bench", "ondisk", "device", "sync"],
-    ),
+    ("cli", &["lanefs", "fuse", "ondisk", "device", "sync"]),
     ("pages", &["cli"]),
     ("xtask", &[]),
     ("testkit", &["model"]),

@@ -1,6 +1,6 @@
 //! Intervals: a dot a row at the ratio, a line over its interval, beside the line of "as fast".
 
-use bench::Table;
+use lanefs_bench::Table;
 
 use super::frame::{Frame, LEFT, WIDTH};
 
@@ -14,7 +14,7 @@ pub fn draw(table: &Table) -> String {
         .cells
         .iter()
         .map(|cells| {
-            let spreads = cells.iter().filter_map(bench::Cell::spread);
+            let spreads = cells.iter().filter_map(lanefs_bench::Cell::spread);
             spreads.map(|spread| spread.median).collect()
         })
         .collect();

@@ -2,10 +2,10 @@
 //! of a line at zero. Where rows are of very different sizes, each has a scale of its own. Where there are more columns
 //! than colors, each bar has its column's name instead of a color, and the first one's, the default form's, stands out.
 
-use bench::{Cell, Spread, Table};
+use lanefs_bench::{Cell, Spread, Table};
 
 use super::frame::{APART, Frame, LEFT, WIDTH, color, short};
-use crate::cmd::bench::figures::figure;
+use crate::figures::figure;
 
 const BARS_LEFT: f64 = 190.0;
 /// Where bars end: beside them stands a value, or a value and a name.

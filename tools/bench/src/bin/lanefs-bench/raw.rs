@@ -1,9 +1,11 @@
 //! Everything as JSON: every sample with all its figures.
 
-use bench::{Cell, Sample, Setup, Speed, Table};
+use std::io::{self, Write};
+
+use lanefs_bench::{Cell, Sample, Setup, Speed, Table};
 use serde_json::{Map, Value};
 
-use super::{Beneath, Measured};
+use crate::command::{Beneath, Measured};
 
 fn object<const N: usize>(entries: [(&str, Value); N]) -> Value {
     let entries = entries.map(|(name, value)| (name.to_owned(), value));
@@ -27,8 +29,9 @@ fn sample(sample: &Sample) -> Value {
 
 fn cell(cell: &Cell) -> Value {
     let spread = cell.spread();
-    let of =
-        |value: fn(bench::Spread) -> f64| spread.map_or(Value::Null, |spread| value(spread).into());
+    let of = |value: fn(lanefs_bench::Spread) -> f64| {
+        spread.map_or(Value::Null, |spread| value(spread).into())
+    };
     object([
         ("median", of(|spread| spread.median)),
         ("least", of(|spread| spread.least)),
@@ -65,8 +68,9 @@ fn table(table: &Table) -> Value {
 
 fn device(speed: &Speed) -> Value {
     let found = speed.figures.as_ref();
-    let of =
-        |value: fn(&bench::Figures) -> f64| found.map_or(Value::Null, |found| value(found).into());
+    let of = |value: fn(&lanefs_bench::Figures) -> f64| {
+        found.map_or(Value::Null, |found| value(found).into())
+    };
     object([
         ("device", speed.of.clone().into()),
         ("how", speed.how.clone().into()),
@@ -84,8 +88,23 @@ fn device(speed: &Speed) -> Value {
     ])
 }
 
-/// All that was measured.
-pub fn json_of(setup: &Setup, beneath: &Beneath, measured: &[Measured]) -> Value {
+/// The version of the format; it grows when something that was there changes or is removed.
+const VERSION: u32 = 1;
+
+/// Writes all that was measured, with the version of the format.
+pub fn write(
+    output: &mut dyn Write,
+    setup: &Setup,
+    beneath: &Beneath,
+    measured: &[Measured],
+) -> io::Result<()> {
+    let all = json_of(setup, beneath, measured);
+    let versioned = object([("version", VERSION.into()), ("bench", all)]);
+    serde_json::to_writer_pretty(&mut *output, &versioned)?;
+    writeln!(output)
+}
+
+fn json_of(setup: &Setup, beneath: &Beneath, measured: &[Measured]) -> Value {
     let machine = beneath
         .machine
         .iter()

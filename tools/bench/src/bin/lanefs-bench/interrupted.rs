@@ -12,9 +12,9 @@ use sync::{Arc, thread};
 
 use crate::failure::Failure;
 
-/// Workers that are at it may make more, until they see that their directory is gone: so often it is tried again.
+/// Attempts: running workers may make more files, until they see that their directory is gone.
 const TRIES: u32 = 40;
-/// Between two tries.
+/// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Knows whether the run was interrupted.
@@ -27,7 +27,7 @@ impl Interrupted {
         mut directories: Vec<PathBuf>,
         image: Option<PathBuf>,
     ) -> Result<Interrupted, Failure> {
-        directories.push(bench::scratch());
+        directories.push(lanefs_bench::scratch());
         // One that is there already is not the run's.
         let image = image.filter(|path| !path.exists());
         let said = |error| Failure::new(format!("signals can't be caught: {error}"));
@@ -41,7 +41,7 @@ impl Interrupted {
             // Relaxed: nothing but the flag itself is passed on.
             seen.store(true, Ordering::Relaxed);
             for _ in 0..TRIES {
-                if bench::clear_leavings(&directories) {
+                if lanefs_bench::clear_leavings(&directories) {
                     break;
                 }
                 thread::sleep(PAUSE);
@@ -56,7 +56,7 @@ impl Interrupted {
 
     /// Does not return once the run was interrupted: the thread that removes the run's files ends the process.
     pub fn stay_if_so(&self) {
-        // Relaxed: as above.
+        // Relaxed: the flag is all that is passed on.
         while self.0.load(Ordering::Relaxed) {
             thread::sleep(PAUSE);
         }

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use bench::{Cell, Speed, Spread, Table, TableShape};
+use lanefs_bench::{Cell, Speed, Spread, Table, TableShape};
 
 /// More lines of other figures than this are cut to the first row's and the last row's.
 const LINES: usize = 48;

@@ -4,14 +4,13 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bench::{Setup, Table, TableShape};
+use lanefs_bench::{Setup, Table, TableShape};
 
-use super::chart::{draw, escape};
-use super::figures::{markdown, parts, speed, unit, ways};
-use super::raw::json_of;
-use super::{Beneath, Measured};
+use crate::chart::{draw, escape};
+use crate::command::{Beneath, Measured};
 use crate::failure::Failure;
-use crate::json;
+use crate::figures::{markdown, parts, speed, unit, ways};
+use crate::raw;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#212529;max-width:1000px;margin:2rem auto;\
                      padding:0 1rem}table{border-collapse:collapse;margin:.8rem 0;font-variant-numeric:tabular-nums;\
@@ -49,7 +48,7 @@ pub fn write(
     }
     put("tables.md", &text)?;
     let mut samples = Vec::new();
-    json::write(&mut samples, "bench", json_of(setup, beneath, measured))?;
+    raw::write(&mut samples, setup, beneath, measured)?;
     put("samples.json", &samples)
 }
 

@@ -6,7 +6,7 @@ mod frame;
 mod intervals;
 mod lines;
 
-use bench::{Table, TableShape};
+use lanefs_bench::{Table, TableShape};
 
 pub use frame::escape;
 
@@ -23,7 +23,7 @@ pub fn draw(table: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench::{Cell, Column};
+    use lanefs_bench::{Cell, Column};
 
     /// A table of these columns, all rows alike.
     fn table(shape: TableShape, columns: &[f64]) -> Table {

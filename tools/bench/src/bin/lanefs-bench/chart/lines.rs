@@ -1,7 +1,7 @@
 //! Lines: numbers of workers across, values up, a line a column with the range of its samples. Where there are more
 //! columns than colors, the first one, which is the default form, is thick and lies above the others, which are pale.
 
-use bench::{Spread, Table};
+use lanefs_bench::{Spread, Table};
 
 use super::frame::{APART, Frame, LEFT, Scale, WIDTH, color, dash, short, tick};
 
@@ -12,7 +12,13 @@ const LEGEND: f64 = 20.0;
 
 /// Draws it.
 pub fn draw(table: &Table) -> String {
-    let spreads = || table.cells.iter().flatten().filter_map(bench::Cell::spread);
+    let spreads = || {
+        table
+            .cells
+            .iter()
+            .flatten()
+            .filter_map(lanefs_bench::Cell::spread)
+    };
     let least = spreads()
         .map(|spread| match spread.least < 0.0 {
             true => spread.least,

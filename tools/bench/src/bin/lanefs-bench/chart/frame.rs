@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use bench::Table;
+use lanefs_bench::Table;
 
-use crate::cmd::bench::figures::{figure, unit};
+use crate::figures::{figure, unit};
 
 /// All charts are as wide.
 pub const WIDTH: f64 = 960.0;

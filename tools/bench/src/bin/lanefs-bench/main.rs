@@ -1,0 +1,34 @@
+//! `lanefs-bench`: measures workloads in this process and on mounted directories. `lanefs bench` runs this program.
+//!
+//! Tables are written to standard output, everything else to standard error. Exit status: 0 done, 1 failed, 2 usage,
+//! and 141 when the reader of the output went away. An interrupted run ends by the signal itself.
+
+mod chart;
+mod command;
+mod failure;
+mod figures;
+mod interrupted;
+mod raw;
+mod report;
+mod size;
+mod verbosity;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    survive_file_size_limit();
+    match command::Args::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail as any other, where the signal would end the program
+/// and leave what it was writing.
+fn survive_file_size_limit() {
+    let unread = sync::Arc::new(sync::atomic::AtomicBool::new(false));
+    // Where it can't be caught, the program ends as it would without this.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, unread);
+}

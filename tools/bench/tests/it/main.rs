@@ -1,0 +1,4 @@
+//! The benches and the program that runs them.
+
+mod program;
+mod workloads;
