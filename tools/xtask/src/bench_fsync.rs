@@ -5,7 +5,7 @@
 //! `slow-disk` (crates/fuse/examples), whose fsyncs wait that long; reads and writes pass it by. Each file system has a
 //! disk of its own, ours too; ours is also measured on such a file itself. What can't be had is left
 //! out, and that is said. A flush time that fails takes nothing from the others: the page has theirs, and the run fails
-//! at its end. Needs root. Tables and charts go to docs/scaling/fsync.md and beside it.
+//! at its end. Needs root. Tables and charts go to results/scaling/fsync.md and beside it.
 
 mod disks;
 
@@ -76,7 +76,7 @@ struct Findings {
 impl Findings {
     fn page(&self) -> String {
         let mut page = String::from("# fsync, measured\n\nMade by `cargo xtask bench-fsync`; ");
-        page.push_str("[logtree.md](../logtree.md) says what it means.\n\n");
+        page.push_str("[logtree.md](../../docs/logtree.md) says what it means.\n\n");
         page.push_str(&format!(
             "Flush times on this page, in microseconds: {}.",
             list(&self.measured)
@@ -156,7 +156,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     // A page of nothing is worse than the one that is there.
     if !findings.measured.is_empty() {
         let page = findings.page();
-        let path = root.join("docs/scaling/fsync.md");
+        let path = root.join("results/scaling/fsync.md");
         fs::write(&path, &page).map_err(|error| format!("{}: {error}", path.display()))?;
         println!("{page}");
         eprintln!("written to {}", path.display());
@@ -193,7 +193,7 @@ fn measure(
     bench(&disks, micros, &report, options)?;
     let text = fs::read_to_string(report.join("tables.md"));
     let text = text.map_err(|error| format!("{}: {error}", report.display()))?;
-    copy_charts(&report, &root.join("docs/scaling"))?;
+    copy_charts(&report, &root.join("results/scaling"))?;
     let title = format!("A flush takes {micros} microseconds");
     findings.tables.push_str(&format!("## {title}\n\n{text}\n"));
     if FIO_FLUSHES.contains(&micros) {
@@ -270,7 +270,7 @@ fn fio(at: &Path, jobs: u32, fsync: u32) -> Result<f64, String> {
         .ok_or_else(|| format!("{fio:?} said {text}"))
 }
 
-/// Puts charts where the documentation shows them.
+/// Puts charts among the results.
 fn copy_charts(from: &Path, to: &Path) -> Result<(), String> {
     let copy = || -> std::io::Result<()> {
         for entry in fs::read_dir(from)? {

@@ -2,7 +2,7 @@
 //!
 //! Both images lie in /dev/shm: a file for the engine (and memory), and one that the kernel mounts through a loop
 //! device, made by `lanefs mkfs` with its defaults and inodes for all benches. Without root the kernel is left out, and
-//! that is said. Tables go to standard output and with the charts to docs/scaling, and from there into
+//! that is said. Tables go to standard output and with the charts to results/scaling, and from there into
 //! the mechanisms' pages; the whole report to target/bench-scaling.
 
 use std::fs;
@@ -119,9 +119,9 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
         "{}",
         text.map_err(|error| format!("{}: {error}", tables.display()))?
     );
-    let charts = root.join("docs/scaling");
+    let charts = root.join("results/scaling");
     copy(&report, &charts).map_err(|error| format!("{}: {error}", charts.display()))?;
-    measured::update(&charts)?;
+    measured::update(root)?;
     eprintln!(
         "tables and charts in {}, all of it in {}",
         charts.display(),
@@ -133,7 +133,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Puts tables and charts where the documentation shows them.
+/// Puts tables and charts among the results.
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::create_dir_all(to)?;
     let tables = fs::read_to_string(from.join("tables.md"))?;

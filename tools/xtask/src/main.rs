@@ -43,14 +43,14 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
                           tables in target/bench-engine.md
        cargo xtask bench-scaling [--quick] [OPTION of lanefs-bench ...]
                           every mechanism beside its plain twins and the kernel's ext4 (as root): tables to standard
-                          output, with charts to docs/scaling, a page in target/bench-scaling; 25 minutes, --quick 3
+                          output, with charts to results/scaling, a page in target/bench-scaling; 25 minutes, --quick 3
        cargo xtask dist [deb|x86_64|aarch64 ...]
                           what users install, in target/dist: a Debian package, static programs; docs/dist.md
        cargo xtask measured
-                          the measured parts of the mechanisms' pages once more from docs/scaling/tables.md
+                          the measured parts of the mechanisms' pages once more from results/scaling/tables.md
        cargo xtask bench-fsync [MICROSECONDS,...] [OPTION of lanefs-bench ...]
                           fsyncs beside the kernel's ext4 and btrfs on disks with slow flushes, and fio (as root):
-                          tables and charts to docs/scaling/fsync.md; flushes of 0, 20 and 1000: 10 minutes";
+                          tables and charts to results/scaling/fsync.md; flushes of 0, 20 and 1000: 10 minutes";
 
 fn main() -> ExitCode {
     if let Some(code) = sharing::as_compiler() {
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         ["bench-build", only @ ..] => bench_build::run(&root(), only),
         ["bench-engine", options @ ..] => bench_engine::run(&root(), options),
         ["bench-scaling", options @ ..] => bench_scaling::run(&root(), options),
-        ["measured"] => measured::update(&root().join("docs/scaling")),
+        ["measured"] => measured::update(&root()),
         ["bench-fsync", options @ ..] => bench_fsync::run(&root(), options),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -1,15 +1,21 @@
 //! The measured tables in the pages of mechanisms. What lies between `<!-- measured: KEY KEY -->` and
-//! `<!-- end of measured -->` is taken from docs/scaling/tables.md: of each key the chart, what it shows, the first
+//! `<!-- end of measured -->` is taken from results/scaling/tables.md: of each key the chart, what it shows, the first
 //! table and its notes. `bench-scaling` and `measured` renew it, `tidy` finds where it differs.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+/// The page of all tables; its charts are beside it.
+pub const TABLES: &str = "results/scaling/tables.md";
+/// The folder of the mechanisms' pages.
+pub const PAGES: &str = "docs/scaling/";
+/// The folder of the charts, as seen from these pages.
+const CHARTS: &str = "../../results/scaling/";
 const BEGIN: &str = "<!-- measured: ";
 const END: &str = "<!-- end of measured -->";
-const ABOUT: &str = "Of the last run, with what else was counted, in [all tables](tables.md), whose head says what it \
-                     was measured on.";
+const ABOUT: &str = "Of the last run, with what else was counted, in [all tables](../../results/scaling/tables.md), \
+                     whose head says what it was measured on.";
 
 /// The page with its measured parts as these tables have them.
 pub fn fill(page: &str, tables: &str) -> Result<String, String> {
@@ -24,7 +30,10 @@ pub fn fill(page: &str, tables: &str) -> Result<String, String> {
         filled.push_str(&format!("{before}{BEGIN}{keys} -->\n{ABOUT}\n\n"));
         for key in keys.split_whitespace() {
             let section = sections.get(key).ok_or(format!("no table {key}"))?;
-            filled.push_str(&first_table(section));
+            let shown = first_table(section);
+            filled.push_str(
+                &shown.replace(&format!("]({key}.svg)"), &format!("]({CHARTS}{key}.svg)")),
+            );
         }
         filled.push_str(END);
         rest = after;
@@ -43,13 +52,15 @@ pub fn unmeasured(page: &str) -> String {
     kept + rest
 }
 
-/// Renews all pages beside the tables.
-pub fn update(folder: &Path) -> Result<(), String> {
+/// Renews all pages in the folder of the mechanisms.
+pub fn update(root: &Path) -> Result<(), String> {
+    let (tables, folder) = (root.join(TABLES), root.join(PAGES));
     let said = |error: std::io::Error| format!("{}: {error}", folder.display());
-    let tables = fs::read_to_string(folder.join("tables.md")).map_err(said)?;
-    for entry in fs::read_dir(folder).map_err(said)? {
+    let tables =
+        fs::read_to_string(&tables).map_err(|error| format!("{}: {error}", tables.display()))?;
+    for entry in fs::read_dir(&folder).map_err(said)? {
         let path = entry.map_err(said)?.path();
-        if path.extension().is_some_and(|end| end == "md") && !path.ends_with("tables.md") {
+        if path.extension().is_some_and(|end| end == "md") {
             let page = fs::read_to_string(&path).map_err(said)?;
             let filled =
                 fill(&page, &tables).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -131,9 +142,10 @@ About one.
         let page =
             "Before.\n\n<!-- measured: two one -->\nstale\n<!-- end of measured -->\n\nBehind.\n";
         let filled = fill(page, TABLES).unwrap();
-        let two = "### Two (s)\n\n![Two](two.svg)\n\n| b |\n|---|\n| 3 |\n\n";
-        let one =
-            "### One (s)\n\n![One](one.svg)\n\nAbout one.\n\n| a |\n|---|\n| 1 |\n\n- a note\n\n";
+        let two = "### Two (s)\n\n![Two](../../results/scaling/two.svg)\n\n| b |\n|---|\n| 3 |\n\n";
+        let chart = "![One](../../results/scaling/one.svg)";
+        let table = "| a |\n|---|\n| 1 |";
+        let one = format!("### One (s)\n\n{chart}\n\nAbout one.\n\n{table}\n\n- a note\n\n");
         let begin = "Before.\n\n<!-- measured: two one -->\n";
         let end = "<!-- end of measured -->\n\nBehind.\n";
         assert_eq!(filled, format!("{begin}{ABOUT}\n\n{two}{one}{end}"));

@@ -7,21 +7,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::Violation;
-use crate::measured::{fill, unmeasured};
+use crate::measured::{PAGES, TABLES, fill, unmeasured};
 
 /// The page that lists every command and option.
 pub const CLI_PAGE: &str = "docs/cli.md";
 
-/// The folder of measured tables, and the page that has them all.
-const TABLES: (&str, &str) = ("docs/scaling/", "docs/scaling/tables.md");
-
 /// Pages that a command makes.
-const GENERATED: [&str; 4] = [
-    CLI_PAGE,
-    "docs/check-problems.md",
-    "docs/scaling/fsync.md",
-    TABLES.1,
-];
+const GENERATED: [&str; 2] = [CLI_PAGE, "docs/check-problems.md"];
 
 /// The most words of a page, and of all pages together, without generated ones, measured parts and decisions.
 const MAX_PAGE_WORDS: usize = 2_500;
@@ -32,11 +24,11 @@ pub type Page = (String, String);
 
 /// Checks that the measured parts of pages are what the page of all tables has.
 pub fn check_measured(pages: &[Page], violations: &mut Vec<Violation>) {
-    let Some((_, tables)) = pages.iter().find(|(path, _)| path == TABLES.1) else {
+    let Some((_, tables)) = pages.iter().find(|(path, _)| path == TABLES) else {
         return;
     };
     for (path, text) in pages {
-        if !path.starts_with(TABLES.0) || path == TABLES.1 {
+        if !path.starts_with(PAGES) {
             continue;
         }
         let wrong = match fill(text, tables) {
@@ -46,7 +38,7 @@ pub fn check_measured(pages: &[Page], violations: &mut Vec<Violation>) {
                 let line = lines.position(|(is, should)| is != should);
                 (
                     line.map_or(0, |line| line + 1),
-                    format!("differs from {}: bench-scaling renews it", TABLES.1),
+                    format!("differs from {}: bench-scaling renews it", TABLES),
                 )
             }
             Err(error) => (0, error),
@@ -334,10 +326,7 @@ mod tests {
 
     #[test]
     fn a_measured_part_that_is_not_the_tables_is_caught() {
-        let tables = page(
-            "docs/scaling/tables.md",
-            "\n### One\n\n![One](one.svg)\n\n| 1 |\n",
-        );
+        let tables = page(TABLES, "\n### One\n\n![One](one.svg)\n\n| 1 |\n");
         let broken = |text: &str| {
             let mut violations = Vec::new();
             let pages = [tables.clone(), page("docs/scaling/one.md", text)];
