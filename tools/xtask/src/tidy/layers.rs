@@ -34,7 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "simulate",
         &[
-            "testkit", "model", "lanefs", "engine", "ondisk", "device", "sync",
+            "testkit", "model", "lanefs", "engine", "check", "ondisk", "device", "sync",
         ],
     ),
     ("sharing", &["engine", "mkfs", "ondisk", "device", "sync"]),
