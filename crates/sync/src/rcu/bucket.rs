@@ -126,6 +126,13 @@ impl<T> Bucket<T> {
         unsafe { self.more.load().as_ref() }
     }
 
+    /// Whether it has no entry, has not moved, and no line is chained to it. Not a point of a schedule: for a table
+    /// that no other thread can reach.
+    pub(super) fn is_bare(&self) -> bool {
+        // SeqCst: as in `Link::load`; pairs with the store there.
+        self.tags() == 0 && self.more.0.load(Ordering::SeqCst).is_null()
+    }
+
     /// The first entry in this line that `is` says yes to, of those with this tag; `None` for the tag: of all.
     pub(super) fn find(
         &self,

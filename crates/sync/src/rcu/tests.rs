@@ -329,6 +329,24 @@ fn what_was_removed_is_dropped_when_the_last_reader_left() {
 }
 
 #[test]
+fn a_table_that_is_dropped_drops_every_entry_in_whatever_line_and_array_it_is() {
+    for (keys, buckets, removed) in [(3, 1 << 10, 1), (7, 1, 5), (400, 1, 40)] {
+        let disk = Disk::new(keys, buckets);
+        let lives: Vec<_> = (0..keys as u64)
+            .map(|key| Arc::clone(&disk.get(key).life))
+            .collect();
+        // Of a bucket of two lines, the first is empty then.
+        for key in 0..removed {
+            disk.table.locked(key, |locked| locked.remove());
+        }
+        drop(disk);
+        // SeqCst: a test's.
+        let left = lives.iter().filter(|life| life.load(Ordering::SeqCst) > 0);
+        assert_eq!(left.count(), 0, "{keys} entries, {buckets} buckets");
+    }
+}
+
+#[test]
 fn a_panic_under_the_lock_drops_nothing_that_is_read() {
     let disk = Disk::new(4, 1);
     let life = Arc::clone(&disk.get(2).life);
