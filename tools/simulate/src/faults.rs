@@ -37,6 +37,7 @@ pub fn run(
         }
     }
     counts.judged = judge.judged;
+    counts.checked = judge.checked;
     Ok(())
 }
 
@@ -81,7 +82,7 @@ fn judge_left(
             .check(ops.len(), &found)
             .map_err(|mismatch| format!("nobody was told, and {mismatch}"))?,
     }
-    judge.judge(&recovered, recovered.digest(&image.journal))
+    judge.judge_after_fault(&recovered, recovered.digest(&image.journal))
 }
 
 /// Lets every request of a recovery fail in turn: the image opens after that as if nothing had happened.
@@ -90,6 +91,7 @@ fn judge_left(
 /// The first fault after which the next recovery leaves something else.
 pub fn run_recovery(
     image: &Image,
+    judge: &mut Judge,
     left: &CowDevice,
     counts: &mut SweepCounts,
 ) -> Result<(), String> {
@@ -114,9 +116,11 @@ pub fn run_recovery(
                 break;
             }
             let again = recover(&recorder.live()).map_err(say)?;
+            let digest = again.digest(&image.journal);
+            judge.check_after_fault(&again, digest).map_err(say)?;
             let found = read(&again).map_err(say)?;
             let before = read(&recover(left)?)?;
-            if again.digest(&image.journal) != expected {
+            if digest != expected {
                 // Counts of mounts and the like may differ; what is on it may not.
                 before
                     .compare(&found)
@@ -126,5 +130,6 @@ pub fn run_recovery(
             n += 1;
         }
     }
+    counts.checked = judge.checked;
     Ok(())
 }

@@ -1,14 +1,17 @@
-//! e2fsck's word on images that live in memory: one file in a folder in memory holds a base image, takes the pages in
-//! which a state differs, is checked, and gets its own pages back. An image that was judged is not judged again.
+//! The verdicts of e2fsck and of our own checker on images that live in memory. For e2fsck one file in a folder in
+//! memory holds a base image, takes the pages in which a state differs, is checked, and gets its own pages back. An
+//! image that was judged is not judged again.
 
 use std::collections::HashSet;
 use std::io::{Seek, SeekFrom, Write};
 use std::process::Command;
 
+use check::Code;
 use sync::Arc;
 
 use crate::CowDevice;
 use crate::image::{Image, memory_folder};
+use crate::verdict::{Verdict, check_verdict, e2fsck_verdict, joint};
 
 /// Bytes of a page of [`CowDevice`].
 const PAGE: u64 = 4096;
@@ -17,10 +20,14 @@ const PAGE: u64 = 4096;
 pub struct Judge {
     file: tempfile::NamedTempFile,
     base: Arc<[u8]>,
-    /// Digests of images found clean.
+    /// Digests of images that both found clean.
     clean: HashSet<u64>,
+    /// Digests of images that the checker found clean.
+    checked_clean: HashSet<u64>,
     /// How many images e2fsck read.
     pub judged: u64,
+    /// How many images the checker read.
+    pub checked: u64,
 }
 
 impl Judge {
@@ -34,24 +41,103 @@ impl Judge {
             file: sparse(&image.base).map_err(said)?,
             base: Arc::clone(&image.base),
             clean: HashSet::new(),
+            checked_clean: HashSet::new(),
             judged: 0,
+            checked: 0,
         })
     }
 
-    /// Whether a state with this digest was found clean.
+    /// Whether both found a state with this digest clean.
     #[must_use]
     pub fn knows(&self, digest: u64) -> bool {
         self.clean.contains(&digest)
     }
 
-    /// Has e2fsck look at a closed image; `digest` tells it from others.
+    /// Whether the checker found a state with this digest clean.
+    #[must_use]
+    pub fn has_checked(&self, digest: u64) -> bool {
+        self.checked_clean.contains(&digest)
+    }
+
+    /// Has e2fsck and the checker read a closed image; `digest` tells it from others.
     ///
     /// # Errors
-    /// What e2fsck found.
+    /// What both said, unless both found nothing.
     pub fn judge(&mut self, state: &CowDevice, digest: u64) -> Result<(), String> {
+        self.judge_allowing(state, digest, &[])
+    }
+
+    /// The same after a request failed, which may be on record in the superblock.
+    ///
+    /// # Errors
+    /// As [`Judge::judge`].
+    pub fn judge_after_fault(&mut self, state: &CowDevice, digest: u64) -> Result<(), String> {
+        self.judge_allowing(state, digest, &[Code::ErrorsRecorded])
+    }
+
+    fn judge_allowing(
+        &mut self,
+        state: &CowDevice,
+        digest: u64,
+        allowed: &[Code],
+    ) -> Result<(), String> {
         if self.knows(digest) {
             return Ok(());
         }
+        joint(
+            self.run_e2fsck(state)?,
+            self.check_allowing(state, digest, allowed),
+        )?;
+        self.clean.insert(digest);
+        Ok(())
+    }
+
+    /// Has the checker alone read a closed image; `digest` tells it from others.
+    ///
+    /// # Errors
+    /// What it found.
+    pub fn check(&mut self, state: &CowDevice, digest: u64) -> Result<(), String> {
+        let checked = self.check_allowing(state, digest, &[]);
+        checked.map_err(|why| format!("check: {why}"))
+    }
+
+    /// The same after a request failed, which may be on record in the superblock.
+    ///
+    /// # Errors
+    /// What it found.
+    pub fn check_after_fault(&mut self, state: &CowDevice, digest: u64) -> Result<(), String> {
+        let checked = self.check_allowing(state, digest, &[Code::ErrorsRecorded]);
+        checked.map_err(|why| format!("check: {why}"))
+    }
+
+    fn check_allowing(
+        &mut self,
+        state: &CowDevice,
+        digest: u64,
+        allowed: &[Code],
+    ) -> Result<(), String> {
+        if self.has_checked(digest) {
+            return Ok(());
+        }
+        self.checked += 1;
+        check_verdict(state, allowed)?;
+        self.checked_clean.insert(digest);
+        Ok(())
+    }
+
+    /// Has the checker read an image whose file system is frozen: orphans may wait for the next mount, and the log may
+    /// hold what was written home.
+    ///
+    /// # Errors
+    /// What it found.
+    pub fn check_frozen(&mut self, state: &CowDevice) -> Result<(), String> {
+        self.checked += 1;
+        let checked = check_verdict(state, &[Code::OrphanCount, Code::JournalNotReplayed]);
+        checked.map_err(|why| format!("check: {why}"))
+    }
+
+    /// What e2fsck says of an image; an error where it can't be asked.
+    fn run_e2fsck(&mut self, state: &CowDevice) -> Result<Verdict, String> {
         let said = |error: std::io::Error| error.to_string();
         let pages = state.changed_pages();
         for (page, bytes) in &pages {
@@ -70,19 +156,14 @@ impl Judge {
             let former = &self.base[start..start + bytes.len()];
             write_page(&mut self.file, *page, former).map_err(said)?;
         }
-        let text = String::from_utf8_lossy(&output.stdout);
-        // Sums that are wrong in the superblock alone are told, but are no error to e2fsck.
-        if !output.status.success() || text.contains("count wrong") {
-            return Err(format!("e2fsck: {}", text.trim().replace('\n', "; ")));
-        }
-        self.clean.insert(digest);
-        Ok(())
+        Ok(e2fsck_verdict(&output))
     }
 
     /// Has e2fsck repair a state that a crash left without a journal.
     ///
     /// # Errors
-    /// What e2fsck could not repair, or what must not be there to repair: blocks that several files claim.
+    /// What e2fsck could not repair, or what must not be there to repair: blocks that several files claim; what either
+    /// judge finds afterwards.
     pub fn repair(&mut self, state: &CowDevice) -> Result<CowDevice, String> {
         let said = |error: std::io::Error| error.to_string();
         let file = sparse(&state.bytes()).map_err(said)?;
@@ -108,13 +189,12 @@ impl Judge {
                 break;
             }
         }
-        let checked = e2fsck("-n").map_err(said)?;
-        if !checked.status.success() {
-            let text = String::from_utf8_lossy(&checked.stdout);
-            return Err(format!("e2fsck -n after -y: {}", text.trim()));
-        }
-        let bytes = std::fs::read(file.path()).map_err(said)?;
-        Ok(CowDevice::new(bytes.into()))
+        let output = e2fsck("-n").map_err(said)?;
+        let repaired = CowDevice::new(std::fs::read(file.path()).map_err(said)?.into());
+        self.checked += 1;
+        joint(e2fsck_verdict(&output), check_verdict(&repaired, &[]))
+            .map_err(|why| format!("after -y: {why}"))?;
+        Ok(repaired)
     }
 }
 
@@ -135,4 +215,85 @@ fn sparse(contents: &[u8]) -> std::io::Result<tempfile::NamedTempFile> {
 fn write_page(file: &mut tempfile::NamedTempFile, page: u64, bytes: &[u8]) -> std::io::Result<()> {
     file.seek(SeekFrom::Start(page * PAGE))?;
     file.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use device::BlockDevice;
+
+    use super::*;
+    use crate::image::{PROFILES, have_programs, make, two_directories};
+
+    /// An image of this kind with two directories; none without the programs that make one.
+    fn image(profile: usize) -> Option<Image> {
+        if !have_programs() {
+            eprintln!("skipped: needs mke2fs and e2fsck");
+            return None;
+        }
+        Some(make(PROFILES[profile], &two_directories()).unwrap())
+    }
+
+    /// The image with some bytes changed.
+    fn damaged(image: &Image, offset: u64, bytes: &[u8]) -> CowDevice {
+        let state = image.device.clone();
+        state.write_at(offset, bytes).unwrap();
+        state
+    }
+
+    #[test]
+    fn a_clean_image_is_read_once_by_each_judge() {
+        let Some(image) = image(1) else { return };
+        let mut judge = Judge::new(&image).unwrap();
+        judge.check(&image.device, 0).unwrap();
+        assert_eq!((judge.judged, judge.checked), (0, 1));
+        for _ in 0..2 {
+            judge.judge(&image.device, 0).unwrap();
+            judge.check(&image.device, 0).unwrap();
+        }
+        assert_eq!((judge.judged, judge.checked), (1, 1));
+    }
+
+    #[test]
+    fn what_both_judges_find_is_told_in_the_words_of_both() {
+        let Some(image) = image(2) else { return };
+        // The link count of the root, inode 2; this kind of image has no checksums.
+        let table = u64::from(u32::from_le_bytes(
+            image.base[2048 + 8..2048 + 12].try_into().unwrap(),
+        ));
+        let state = damaged(&image, table * 1024 + 256 + 26, &[99, 0]);
+        let mut judge = Judge::new(&image).unwrap();
+        let why = judge.judge(&state, 1).unwrap_err();
+        let (e2fsck, check) = why.split_once("; check: ").unwrap();
+        assert!(e2fsck.contains("Inode 2 ref count is 99"), "{why}");
+        assert!(check.contains("the link count is 99"), "{why}");
+        assert!(judge.check(&state, 1).is_err(), "a bad image is forgotten");
+        assert!(!judge.knows(1) && !judge.has_checked(1));
+    }
+
+    #[test]
+    fn a_wrong_sum_in_the_superblock_is_damage_to_both_judges() {
+        let Some(image) = image(2) else { return };
+        // s_free_blocks_count.
+        let state = damaged(&image, 1024 + 12, &[1, 0, 0, 0]);
+        let mut judge = Judge::new(&image).unwrap();
+        let why = judge.judge(&state, 1).unwrap_err();
+        let (e2fsck, check) = why.split_once("; check: ").unwrap();
+        assert!(e2fsck.contains("Free blocks count wrong"), "{why}");
+        assert!(check.contains("the superblock says 1 free blocks"), "{why}");
+    }
+
+    #[test]
+    fn judges_that_disagree_are_a_failure() {
+        let Some(image) = image(2) else { return };
+        // The first block of the journal's log: e2fsck does not look at it.
+        let journal = image.area.blocks[0];
+        let state = damaged(&image, journal + 20, &u32::MAX.to_be_bytes());
+        let mut judge = Judge::new(&image).unwrap();
+        let why = judge.judge(&state, 1).unwrap_err();
+        assert!(
+            why.starts_with("e2fsck: clean; check: the journal's log"),
+            "{why}"
+        );
+        assert!(judge.check(&state, 1).is_err());
+    }
 }

@@ -1,5 +1,5 @@
 //! Seed in, verdict out: everything that writes, run on devices that forget and fail, by threads that a seed schedules,
-//! and judged by the model and e2fsck.
+//! and judged by the model, e2fsck and our own checker.
 //!
 //! * [`Recorder`], [`Cuts`], [`CowDevice`]: a device that remembers its requests, and the states that a power cut may
 //!   leave of them.
@@ -28,6 +28,7 @@ pub mod steps;
 mod sweep;
 mod times;
 mod trace;
+mod verdict;
 
 pub use area::JournalPlace;
 pub use cow::CowDevice;

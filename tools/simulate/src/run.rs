@@ -67,12 +67,14 @@ impl Tally {
     fn report(&self, name: &str, start: Instant) {
         let counts = &self.counts;
         say(&format!(
-            "{name}: {} runs, {} cut states, {} cut again, {} faults, {} images read by e2fsck, {:.0} s",
+            "{name}: {} runs, {} cut states, {} cut again, {} faults, {} images read by e2fsck, {} by check, \
+             {:.0} s",
             counts.runs,
             counts.states,
             counts.again,
             counts.faults,
             counts.judged,
+            counts.checked,
             (now() - start).as_secs_f64()
         ));
     }
@@ -84,7 +86,7 @@ impl fmt::Display for Tally {
         let counts = &self.counts;
         write!(
             f,
-            "counted: runs {} states {} again {} faults {} judged {} busy {} sealing {} calls {} steps {} \
+            "counted: runs {} states {} again {} faults {} judged {} checked {} busy {} sealing {} calls {} steps {} \
              refused {} by_kernel {} by_e2fsck {} in_window {} in_window_agreed {} torn_superblock {} \
              torn_commit {} failures {}",
             counts.runs,
@@ -92,6 +94,7 @@ impl fmt::Display for Tally {
             counts.again,
             counts.faults,
             counts.judged,
+            counts.checked,
             counts.busy,
             counts.sealing,
             self.calls,
@@ -275,8 +278,9 @@ pub fn faults(profile: Profile, numbers: Range<u64>, every: u64) -> Result<Tally
         let checked = all_faults::run(&image, &mut judge, &ops, times, &mut tally.counts);
         tally.add(checked.map_err(say));
         let left = sequences::left_dirty(&image, &ops);
-        let checked =
-            left.and_then(|left| all_faults::run_recovery(&image, &left, &mut tally.counts));
+        let checked = left.and_then(|left| {
+            all_faults::run_recovery(&image, &mut judge, &left, &mut tally.counts)
+        });
         tally.add(checked.map_err(say));
         tally.counts.runs += 1;
     }
@@ -436,7 +440,7 @@ pub fn sequence(profile: Profile, at: (u32, u64), with_faults: bool) -> Result<T
             &mut tally.counts,
         )?;
         let left = sequences::left_dirty(&image, &ops)?;
-        all_faults::run_recovery(&image, &left, &mut tally.counts)?;
+        all_faults::run_recovery(&image, &mut judge, &left, &mut tally.counts)?;
         return Ok(tally);
     }
     let mut sweep = Sweep::new(&image, depth_of_length(length))?;
@@ -493,10 +497,11 @@ pub fn walk(profiles: &[Profile], count: u64) -> Result<Tally, String> {
         tally.steps.1 += walk.refused;
         unsupported += walk.unsupported;
         tally.counts.judged += judge.judged;
+        tally.counts.checked += judge.checked;
     }
     say(&format!(
         "walk: {} steps, {} refused as the model refuses them, {unsupported} refused by name, \
-         e2fsck clean {} times, {:.0} s",
+         e2fsck and check clean {} times, {:.0} s",
         tally.steps.0,
         tally.steps.1,
         tally.counts.judged,

@@ -220,6 +220,7 @@ pub fn run(sweep: &mut Sweep<'_>, setting: &RunSetting) -> Result<(), String> {
         let found = read_frozen(&frozen.device)?;
         let position = recorded.trace.position(frozen.at);
         let checked = recorded.trace.check(&start, position, &found);
+        let checked = checked.and_then(|()| sweep.check_frozen(&frozen.device));
         checked.map_err(|why| format!("frozen: {why}"))?;
     }
     let cuts = recorded.recorder.cuts();
@@ -319,7 +320,7 @@ pub fn run_with_fault(sweep: &mut Sweep<'_>, setting: &RunSetting) -> Result<boo
         .trace
         .check(&sweep.image.tree, end, &found)
         .map_err(say)?;
-    sweep.judge_final(&recovered).map_err(say)?;
+    sweep.judge_after_fault(&recovered).map_err(say)?;
     Ok(true)
 }
 

@@ -430,8 +430,8 @@ pub fn marks(recorder: &Recorder) -> Vec<usize> {
     marks
 }
 
-/// Runs operations, and cuts them everywhere; closing the file system, too, and has e2fsck read what that leaves, if
-/// `with_close`. What is drawn follows from the seed, and so does how time goes.
+/// Runs operations and cuts them everywhere; with `with_close` also closing the file system, and the judges read what
+/// that leaves. What is drawn follows from the seed, and so does how time goes.
 ///
 /// # Errors
 /// The first thing that is wrong.

@@ -1,5 +1,6 @@
 //! A long walk: random operations of every kind on one file system in memory, each compared with the model as it is
-//! done, files read back after each write, and everything compared and checked by e2fsck at every 100,000 steps.
+//! done, files read back after each write. After every 100,000 steps everything is compared, and both judges read the
+//! image.
 
 use device::BlockDevice;
 use engine::{Fs, Ino};
@@ -11,7 +12,7 @@ use crate::executor::{Executor, Refusal, brief, tree};
 use crate::image::{Image, open};
 use crate::judge::Judge;
 
-/// Steps between two looks of e2fsck.
+/// Steps between two judgements.
 pub const STRETCH: u64 = 100_000;
 /// Steps between two comparisons of everything.
 const COMPARED: u64 = 10_000;
@@ -46,7 +47,7 @@ impl StepWalk {
     /// Goes on for so many steps: opens the image, works, closes it, and has it judged.
     ///
     /// # Errors
-    /// The first step at which the engine and the model differ; what e2fsck found.
+    /// The first step at which the engine and the model differ; what e2fsck or the checker found.
     pub fn stretch(&mut self, image: &Image, judge: &mut Judge, steps: u64) -> Result<(), String> {
         let shared: Arc<dyn BlockDevice> = Arc::clone(&self.device) as _;
         let fs = open(&shared).map_err(|error| error.to_string())?;

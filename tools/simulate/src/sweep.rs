@@ -1,5 +1,6 @@
 //! A recording cut everywhere: every state that is left is recovered by the engine, compared with what the model
-//! allows, and closed; e2fsck looks at a share of what comes out. Every tenth state is cut again while it recovers.
+//! allows, and closed; our checker reads what comes out, e2fsck a share of it. Every tenth state is cut again while it
+//! recovers.
 
 mod unlogged;
 
@@ -41,6 +42,8 @@ pub struct SweepCounts {
     pub faults: u64,
     /// Images that e2fsck read.
     pub judged: u64,
+    /// Images that the checker read, those that e2fsck read among them.
+    pub checked: u64,
 }
 
 impl SweepCounts {
@@ -53,6 +56,7 @@ impl SweepCounts {
         self.again += other.again;
         self.faults += other.faults;
         self.judged += other.judged;
+        self.checked += other.checked;
     }
 }
 
@@ -75,7 +79,7 @@ pub struct Depth {
     pub drawn: u64,
     /// How many percent of the states of each cut point are looked at, one at least.
     pub percent: u64,
-    /// e2fsck reads every so many of them.
+    /// e2fsck reads one of this many recovered states; the checker reads all.
     pub judge_one_in: u64,
 }
 
@@ -173,8 +177,14 @@ impl<'a> Sweep<'a> {
             });
             checked.map_err(|why| format!("{cut}: {why}"))?;
         }
-        self.counts.judged = self.judge.judged;
+        self.count_readings();
         Ok(())
+    }
+
+    /// Takes over how many images the judges read so far.
+    fn count_readings(&mut self) {
+        self.counts.judged = self.judge.judged;
+        self.counts.checked = self.judge.checked;
     }
 
     /// One more state, and what was under way then.
@@ -220,9 +230,12 @@ impl<'a> Sweep<'a> {
             explains.check(position, &self.tree(recovered)?)?;
             verdicts.insert((position, digest));
         }
-        match judges && !self.judge.knows(digest) {
-            true => self.judge.judge(recovered.device()?, digest),
-            false => Ok(()),
+        if judges && !self.judge.knows(digest) {
+            self.judge.judge(recovered.device()?, digest)
+        } else if !self.judge.has_checked(digest) {
+            self.judge.check(recovered.device()?, digest)
+        } else {
+            Ok(())
         }
     }
 
@@ -265,7 +278,11 @@ impl<'a> Sweep<'a> {
             seed: self.random.below(12),
         };
         self.counts.again += 1;
-        let twice = recover(&cuts.state(cut)).and_then(|recovered| read(&recovered));
+        let twice = recover(&cuts.state(cut)).and_then(|recovered| {
+            let digest = recovered.digest(&self.image.journal);
+            self.judge.check(&recovered, digest)?;
+            read(&recovered)
+        });
         let same = twice.and_then(|twice| {
             let compared = once.compare(&twice);
             compared.map_err(|difference| format!("recovered once and twice: {difference}"))
@@ -273,15 +290,37 @@ impl<'a> Sweep<'a> {
         same.map_err(|why| format!("again {cut}: {why}"))
     }
 
-    /// An image that was closed without a cut: e2fsck reads it, whatever the share, unless it read the same before.
+    /// An image that was closed without a cut: e2fsck and the checker read it, whatever the share, unless they read the
+    /// same before.
     ///
     /// # Errors
-    /// What e2fsck found.
+    /// What they found.
     pub fn judge_final(&mut self, closed: &CowDevice) -> Result<(), String> {
         let digest = closed.digest(&self.image.journal);
         let judged = self.judge.judge(closed, digest);
-        self.counts.judged = self.judge.judged;
+        self.count_readings();
         judged.map_err(|why| format!("at the end: {why}"))
+    }
+
+    /// The same for an image that was recovered after a request failed.
+    ///
+    /// # Errors
+    /// What they found.
+    pub fn judge_after_fault(&mut self, recovered: &CowDevice) -> Result<(), String> {
+        let digest = recovered.digest(&self.image.journal);
+        let judged = self.judge.judge_after_fault(recovered, digest);
+        self.count_readings();
+        judged.map_err(|why| format!("at the end: {why}"))
+    }
+
+    /// An image whose file system is frozen: the checker reads it.
+    ///
+    /// # Errors
+    /// What it found.
+    pub fn check_frozen(&mut self, frozen: &CowDevice) -> Result<(), String> {
+        let checked = self.judge.check_frozen(frozen);
+        self.count_readings();
+        checked
     }
 }
 

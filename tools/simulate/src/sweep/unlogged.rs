@@ -40,7 +40,7 @@ impl Sweep<'_> {
             let checked = caught(|| self.judge_unlogged(&state, position, explains, repairs));
             checked.map_err(|why| format!("{cut}: {why}"))?;
         }
-        self.counts.judged = self.judge.judged;
+        self.count_readings();
         Ok(())
     }
 
