@@ -264,11 +264,15 @@ fn table(commit: &str, folder: &Path, parts: &[Part]) -> Result<String, String> 
     let date = date.map_err(|error| format!("date does not start: {error}"))?;
     let date = String::from_utf8_lossy(&date.stdout).trim().to_owned();
     println!("\nOn {date}, commit {commit}, {PROCESSES} processes:\n");
-    println!("| part | runs | cut states | cut again | faults | read by e2fsck | failures |");
-    println!("|---|---|---|---|---|---|---|");
+    println!(
+        "| part | runs | cut states | cut again | faults | read by check | by e2fsck, too | failures |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
     let (mut all, mut missing) = (Sums::new(), 0);
     let print = |name: &str, sums: &Sums| {
-        let columns = ["runs", "states", "again", "faults", "judged", "failures"];
+        let columns = [
+            "runs", "states", "again", "faults", "checked", "judged", "failures",
+        ];
         let columns = columns.map(|column| commas(sum(sums, column)));
         println!("| {name} | {} |", columns.join(" | "));
     };
@@ -309,7 +313,7 @@ fn table(commit: &str, folder: &Path, parts: &[Part]) -> Result<String, String> 
     );
     println!(
         "Histories: {} runs, {} calls that have an order. The walk: {} steps, {} of them refused as the model refuses \
-         them, e2fsck clean {} times.",
+         them, e2fsck and check clean {} times.",
         commas(sum(&calls, "runs")),
         commas(sum(&calls, "calls")),
         commas(sum(&walk, "steps")),
