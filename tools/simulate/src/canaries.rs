@@ -15,7 +15,7 @@ const SEEDS: u64 = 2000;
 /// Seeds that are looked at first, and where those behind them begin: near seeds that found what the first ones do not.
 /// Which seeds find a mistake changes with the work; one in some tens does.
 const FIRST: u64 = 10;
-const THEN: u64 = 300;
+const THEN: u64 = 440;
 
 const DEPTH: Depth = Depth {
     drawn: 6,
