@@ -277,7 +277,9 @@ impl Layout {
         }
         if self.shape.has(Feature::ORPHAN_FILE) {
             let blocks = self.orphan_blocks(options)?;
-            let runs = placer.place_in_one_run("the orphan file", first, blocks)?;
+            let mut runs = placer.place_in_one_run("the orphan file", first, blocks)?;
+            // A cluster can be longer than the longest orphan file. The file then ends inside it.
+            keep_first(&mut runs, tables::ORPHAN_MAX);
             let plan = self.with_map(placer, runs)?;
             self.orphan = Some((Ino(next_ino), plan));
             self.superblock.set_orphan_file_ino(Some(Ino(next_ino)));
@@ -456,6 +458,16 @@ fn habits(options: &Options, identity: &Identity) -> Habits {
         root_owner: options.root_owner.unwrap_or_default(),
         time: identity.time,
     }
+}
+
+/// Cuts a file's runs after this number of blocks.
+fn keep_first(runs: &mut Vec<Run>, blocks: u64) {
+    let mut left = blocks;
+    for run in runs.iter_mut() {
+        run.len = run.len.min(left);
+        left -= run.len;
+    }
+    runs.retain(|run| run.len > 0);
 }
 
 /// The parts of `runs` outside `taken`; both ascending, `taken` within `runs`.

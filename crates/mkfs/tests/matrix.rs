@@ -128,6 +128,7 @@ fn every_letter_is_clean_and_the_kernel_works_on_it() {
                  600M -E desc_size=128|600M -E desc_size=1024|600M -E resize=10000000|64M -E orphan_file_size=1|\
                  100M -E orphan_file_size=512K|600M -O fast_commit -J size=16,fast_commit_size=4096|\
                  100M -O bigalloc -b 1024 -C 65536|600M -O bigalloc -C 8192|2G -O bigalloc -b 1024 -C 16384|\
+                 8G -O bigalloc -C 4194304|2G -O bigalloc -b 1024 -C 1048576|\
                  600M -O sparse_super2 -E num_backup_sb=1|600M -O sparse_super2 -E num_backup_sb=0|\
                  600M -O meta_bg -g 256 -b 4096|100M -O mmp -E mmp_update_interval=10|100M -e remount-ro|\
                  100M -E root_owner=1000:1001|256K -O ^has_journal -N 12|2M -J size=1|\
