@@ -1,9 +1,35 @@
 //! Mistakes that can be made on purpose, so that tests show that they would be found. Without the feature `canaries`,
 //! which only simulations turn on, no mistake can be made and nothing of this remains.
 
-/// A mistake.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Canary {
+/// Declares the mistakes from one list, so that a new one is one entry.
+macro_rules! canaries {
+    (
+        $($(#[$about:meta])+ $name:ident,)+
+        in fast commits:
+        $($(#[$fast_about:meta])+ $fast:ident,)+
+    ) => {
+        /// A mistake.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Canary {
+            $($(#[$about])+ $name,)+
+            $($(#[$fast_about])+ $fast,)+
+        }
+
+        impl Canary {
+            /// All of them.
+            pub const ALL: [Canary; [$(stringify!($name),)+ $(stringify!($fast),)+].len()] =
+                [$(Canary::$name,)+ $(Canary::$fast,)+];
+
+            /// Whether it is made in fast commits, so that only an image that has them shows it.
+            #[must_use]
+            pub fn is_of_fast_commits(self) -> bool {
+                matches!(self, $(Canary::$fast)|+)
+            }
+        }
+    };
+}
+
+canaries! {
     /// The commit record is written without a flush between it and what it speaks of.
     FlushLeftOut,
     /// Freed metadata blocks are not revoked.
@@ -18,6 +44,7 @@ pub enum Canary {
     CleanNeighbourFromMemory,
     /// Blocks are mapped before their data are written.
     MappedBeforeData,
+    in fast commits:
     /// A fast commit takes a name away and leaves out the name that took its place.
     UnlinkWithoutLink,
     /// A fast commit has an inode without links.
@@ -28,41 +55,6 @@ pub enum Canary {
     NextEpochInLog,
     /// An fsync of what is in a fast commit already does not flush the data that were written over others since.
     OverwrittenUnflushed,
-}
-
-impl Canary {
-    /// All of them.
-    pub const ALL: [Canary; 12] = [
-        Canary::FlushLeftOut,
-        Canary::RevokeLeftOut,
-        Canary::ReusedBeforeCommit,
-        Canary::CancelledAtFree,
-        Canary::NextEpochInSealedImage,
-        Canary::CleanNeighbourFromMemory,
-        Canary::MappedBeforeData,
-        Canary::UnlinkWithoutLink,
-        Canary::InodeWithoutLinks,
-        Canary::TailBeforeData,
-        Canary::NextEpochInLog,
-        Canary::OverwrittenUnflushed,
-    ];
-
-    /// Whether it is made in fast commits, so that only an image that has them shows it.
-    #[must_use]
-    pub fn is_of_fast_commits(self) -> bool {
-        use Canary::{
-            InodeWithoutLinks, NextEpochInLog, OverwrittenUnflushed, TailBeforeData,
-            UnlinkWithoutLink,
-        };
-        matches!(
-            self,
-            UnlinkWithoutLink
-                | InodeWithoutLinks
-                | TailBeforeData
-                | NextEpochInLog
-                | OverwrittenUnflushed
-        )
-    }
 }
 
 #[cfg(feature = "canaries")]
