@@ -44,6 +44,8 @@ canaries! {
     CleanNeighbourFromMemory,
     /// Blocks are mapped before their data are written.
     MappedBeforeData,
+    /// The tail of the log moves over images whose writes home were not flushed.
+    TailBeforeHome,
     in fast commits:
     /// A fast commit takes a name away and leaves out the name that took its place.
     UnlinkWithoutLink,
