@@ -46,6 +46,8 @@ canaries! {
     MappedBeforeData,
     /// The tail of the log moves over images whose writes home were not flushed.
     TailBeforeHome,
+    /// A group counts the blocks that an epoch took and not those that it freed.
+    FreedUncounted,
     in fast commits:
     /// A fast commit takes a name away and leaves out the name that took its place.
     UnlinkWithoutLink,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use journal::canary::{self, Canary};
 use journal::{Epoch, Folded, JournalError};
 use ondisk::group_desc::flags;
 use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
@@ -180,7 +181,9 @@ fn fold_blocks(
     }
     let sum = |runs: &[(u32, u32)]| -> i64 { runs.iter().map(|(_, len)| i64::from(*len)).sum() };
     let change = sum(&share.clears) - sum(&share.sets);
-    desc.set_free_clusters(moved(desc.free_clusters(), change));
+    let is_wrong = canary::makes(Canary::FreedUncounted);
+    let counted = if is_wrong { change.min(0) } else { change };
+    desc.set_free_clusters(moved(desc.free_clusters(), counted));
     desc.seal_block_bitmap(bits, geometry);
     totals.free_blocks += change;
     Ok(())
