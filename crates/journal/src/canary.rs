@@ -48,6 +48,8 @@ canaries! {
     TailBeforeHome,
     /// A group counts the blocks that an epoch took and not those that it freed.
     FreedUncounted,
+    /// The end of a group's unused inodes stays where it is when a number behind it is taken.
+    UnusedInodesKept,
     in fast commits:
     /// A fast commit takes a name away and leaves out the name that took its place.
     UnlinkWithoutLink,

@@ -224,6 +224,7 @@ fn fold_inodes(
             .iter()
             .map(|index| index + 1)
             .max()
+            .filter(|_| !canary::makes(Canary::UnusedInodesKept))
             .unwrap_or(0);
         desc.set_itable_unused(desc.itable_unused().min(inodes.saturating_sub(beyond)));
     }
