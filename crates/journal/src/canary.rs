@@ -50,6 +50,8 @@ canaries! {
     FreedUncounted,
     /// The end of a group's unused inodes stays where it is when a number behind it is taken.
     UnusedInodesKept,
+    /// A removed directory stays counted among its parent's links.
+    SubdirectoryKept,
     in fast commits:
     /// A fast commit takes a name away and leaves out the name that took its place.
     UnlinkWithoutLink,

@@ -9,6 +9,7 @@ use ondisk::{FileType, Ino, Timestamp};
 use sync::{Arc, RwLockWriteGuard};
 
 use journal::Handle;
+use journal::canary::{self, Canary};
 
 use super::lock::{self, Together};
 use crate::dir::{self, DirDraft, NameHint};
@@ -181,7 +182,7 @@ fn try_remove(
     mounted.note_name(&handle, (parent, name), Some(ino), None);
     above.change(&handle, |inode| {
         lock::stamp_names(inode, now);
-        if is_rmdir {
+        if is_rmdir && !canary::makes(Canary::SubdirectoryKept) {
             lock::drop_subdirectory(inode);
         }
     });
