@@ -52,6 +52,8 @@ canaries! {
     UnusedInodesKept,
     /// A removed directory stays counted among its parent's links.
     SubdirectoryKept,
+    /// A directory that gets another parent keeps its `..`.
+    ParentKept,
     in fast commits:
     /// A fast commit takes a name away and leaves out the name that took its place.
     UnlinkWithoutLink,

@@ -11,6 +11,7 @@
 use ondisk::{Corrupt, FileType, Ino, Site, Timestamp};
 
 use journal::Handle;
+use journal::canary::{self, Canary};
 use sync::Arc;
 
 use super::create::{NewWhiteout, PreparedWhiteout};
@@ -333,7 +334,7 @@ impl<'a> Step<'a> {
         self.verify_replaceable(replaced.as_ref(), is_across)?;
         let left = whiteout.as_ref().map(|whiteout| whiteout.own().ino());
         let mut names = self.move_name(drafts, lock::type_of(&moved)?, left)?;
-        if is_across {
+        if is_across && !canary::makes(Canary::ParentKept) {
             self.reparent(&mut names, moved.ino(), self.new.directory)?;
         }
         let now = self.mounted.now()?;
