@@ -54,6 +54,8 @@ canaries! {
     SubdirectoryKept,
     /// A directory that gets another parent keeps its `..`.
     ParentKept,
+    /// The slot or the list's head that an orphan takes is not changed on disk.
+    OrphanLeftOut,
     in fast commits:
     /// A fast commit takes a name away and leaves out the name that took its place.
     UnlinkWithoutLink,
