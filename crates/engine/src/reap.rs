@@ -9,6 +9,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use journal::Handle;
+use journal::canary::{self, Canary};
 use ondisk::inode::{BLOCK_AREA, Inode, attribute_area, attribute_area_mut};
 use ondisk::{Corrupt, FileType, Flags, FsBlock, Ino, Site, Timestamp};
 use sync::Arc;
@@ -453,7 +454,9 @@ impl LockedDeletion<'_> {
             map.apply(handle);
         }
         self.attributes.apply(handle);
-        self.number.apply(handle, self.is_directory);
+        if !canary::makes(Canary::NumberKept) {
+            self.number.apply(handle, self.is_directory);
+        }
         match self.has_attributes {
             // They would be there again with whoever gets the number, once a fast commit is replayed.
             true => self.locked.change_slot(handle, |slot| {

@@ -56,6 +56,8 @@ canaries! {
     ParentKept,
     /// The slot or the list's head that an orphan takes is not changed on disk.
     OrphanLeftOut,
+    /// A deleted inode's number stays in use.
+    NumberKept,
     in fast commits:
     /// A fast commit takes a name away and leaves out the name that took its place.
     UnlinkWithoutLink,
