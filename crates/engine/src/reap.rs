@@ -154,6 +154,7 @@ fn finish(mounted: &MountedFs, ino: Ino, slot: Option<u32>) -> Result<(), Error>
         set_slot(mounted, &live, slot)?;
     }
     match inode.links_count() {
+        0 if canary::makes(Canary::OrphanUnfinished) => Ok(()),
         0 => delete(mounted, &locked, Patience::AllSteps).map(drop),
         _ => finish_cut(mounted, &locked),
     }

@@ -58,6 +58,8 @@ canaries! {
     OrphanLeftOut,
     /// A deleted inode's number stays in use.
     NumberKept,
+    /// What an earlier mount left among the orphans is not deleted.
+    OrphanUnfinished,
     in fast commits:
     /// A fast commit takes a name away and leaves out the name that took its place.
     UnlinkWithoutLink,
