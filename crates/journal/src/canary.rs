@@ -60,6 +60,8 @@ canaries! {
     NumberKept,
     /// What an earlier mount left among the orphans is not deleted.
     OrphanUnfinished,
+    /// The edges of a range that is cut or punched keep their bytes.
+    ZerosLeftOut,
     in fast commits:
     /// A fast commit takes a name away and leaves out the name that took its place.
     UnlinkWithoutLink,

@@ -4,6 +4,7 @@
 //! taken exclusively just before the handle, so that no read of data that mapped its blocks before is under way when
 //! the map changes, and nobody sees half of a changed map.
 
+use journal::canary::{self, Canary};
 use ondisk::inode::Inode;
 use ondisk::{BlockSize, Feature, FileType, Flags, Ino, indirect};
 
@@ -131,7 +132,11 @@ impl<'a> Changing<'a> {
             may_write_in_place(self.mounted, inode.ino())?;
         }
         let size = self.volume().geometry().block_size();
-        let mut at = from;
+        let mut at = if canary::makes(Canary::ZerosLeftOut) {
+            to
+        } else {
+            from
+        };
         let journal = &self.volume().writing()?.journal;
         while at < to {
             let run = self.run_at(at >> size.bits(), (at >> size.bits()) + 1)?;
