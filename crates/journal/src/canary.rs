@@ -73,6 +73,8 @@ canaries! {
     NextEpochInLog,
     /// An fsync of what is in a fast commit already does not flush the data that were written over others since.
     OverwrittenUnflushed,
+    /// A fast commit has an inode without the blocks that it got.
+    RangesLeftOut,
 }
 
 #[cfg(feature = "canaries")]

@@ -317,7 +317,10 @@ impl Gathered<'_> {
         let mut fields: Box<[u8]> = fields.into();
         // A time of access that waits for a change is in the snapshot, not in its bytes.
         loaded.write_to(&mut fields);
-        let ranges = self.mapped(&loaded, &ranges)?;
+        let ranges = match canary::makes(Canary::RangesLeftOut) {
+            true => Vec::new(),
+            false => self.mapped(&loaded, &ranges)?,
+        };
         self.cost = self.cost.and(self.replayed(&loaded, &ranges));
         self.closure.inodes.push(InodeState {
             ino: live.ino(),
