@@ -75,6 +75,8 @@ canaries! {
     OverwrittenUnflushed,
     /// A fast commit has an inode without the blocks that it got.
     RangesLeftOut,
+    /// The replay of fast commits leaves the fields of inodes as they are.
+    FieldsNotReplayed,
 }
 
 #[cfg(feature = "canaries")]

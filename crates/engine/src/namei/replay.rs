@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use journal::canary::{self, Canary};
 use ondisk::extent::{self, ExtentEntries};
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, Feature, FileType, Flags, FsBlock, Ino, Site};
@@ -363,7 +364,8 @@ impl<'a> Replay<'a> {
             let said = self.everything.inodes.get(&ino);
             let sectors = self.sectors_of(&locked);
             self.change(&locked, |inode| {
-                if let Some(said) = said.filter(|said| said.inode.mode() != 0) {
+                let is_left = canary::makes(Canary::FieldsNotReplayed);
+                if let Some(said) = said.filter(|said| said.inode.mode() != 0 && !is_left) {
                     self.take_fields(inode, &said.inode);
                 }
                 sectors
