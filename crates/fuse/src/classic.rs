@@ -17,7 +17,7 @@ use crate::messages::{Counted, UnderWay};
 use crate::reply::{Channel, Reply};
 use crate::request::{self, Operation, node};
 use crate::serve::{self, MAX_IO};
-use crate::session::Session;
+use crate::session::{Image, Session};
 use crate::stale::Old;
 
 /// The most parts of a reply behind its header.
@@ -175,7 +175,11 @@ impl Channel for Device {
 ///
 /// # Errors
 /// When the channel fails.
-pub(crate) fn work(session: &Arc<Session>, worker: usize, device: &Arc<Device>) -> io::Result<()> {
+pub(crate) fn work<I: Image>(
+    session: &Arc<Session<I>>,
+    worker: usize,
+    device: &Arc<Device>,
+) -> io::Result<()> {
     let counted = Counted::new(Arc::clone(device), Arc::clone(session.messages()));
     let channel: Arc<dyn Channel> = Arc::new(counted);
     let mut requested = vec![0; MAX_IO as usize + abi::HEADER_ROOM];

@@ -28,6 +28,8 @@ mod lookups;
 mod messages;
 mod mount;
 mod mounts;
+#[cfg(feature = "null")]
+mod null;
 mod operations;
 mod reply;
 mod request;
@@ -41,3 +43,5 @@ mod waiters;
 pub use connect::{Access, BlockDevice, MountError, Synced, Unmounter};
 pub use mount::{Mounted, Options, ServeError, mount};
 pub use mounts::{Listed, mounted_at, mounts_of};
+#[cfg(feature = "null")]
+pub use null::mount_null;

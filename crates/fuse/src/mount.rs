@@ -16,7 +16,7 @@ use crate::abi::init;
 use crate::classic::{self, Device};
 use crate::connect::{self, Access, BlockDevice, Connection, MountError, Synced, Unmounter};
 use crate::idle::Idle;
-use crate::session::Session;
+use crate::session::{Image, Session};
 use crate::volume::{Agreed, Volume};
 
 /// How to mount.
@@ -63,11 +63,108 @@ impl Default for Options {
 
 /// An image at a directory, ready to be served.
 pub struct Mounted {
-    session: Arc<Session>,
+    session: Arc<dyn Serves>,
     /// One a worker.
     channels: Vec<Arc<Device>>,
     unmounter: Unmounter,
     synced: Synced,
+}
+
+/// A session, whatever it serves.
+trait Serves: Send + Sync {
+    fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
+    fn start(self: Arc<Self>, number: usize, channel: Arc<Device>) -> io::Result<()>;
+    fn commit_when_idle(self: Arc<Self>);
+    fn end(&self) -> Result<(), ServeError>;
+}
+
+impl<I: Image> Serves for Session<I> {
+    fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>) {
+        Session::on_stop(self, hook);
+    }
+
+    fn start(self: Arc<Self>, number: usize, channel: Arc<Device>) -> io::Result<()> {
+        Session::start(&self, number, move |session| {
+            classic::work(session, number, &channel)
+        })
+    }
+
+    fn commit_when_idle(self: Arc<Self>) {
+        Session::commit_when_idle(&self);
+    }
+
+    fn end(&self) -> Result<(), ServeError> {
+        Session::end(self)
+    }
+}
+
+/// A directory that has a connection to the kernel, on which both have agreed, and nothing yet that serves it.
+pub(crate) struct Linked {
+    channels: Vec<Arc<Device>>,
+    unmounter: Unmounter,
+    synced: Synced,
+    /// What the kernel offered.
+    offered: u64,
+}
+
+impl Linked {
+    /// Mounts, and agrees with the kernel.
+    pub(crate) fn new(directory: &Path, options: &Options) -> Result<Linked, MountError> {
+        let Connection {
+            device,
+            unmounter,
+            synced,
+        } = connect::connect(
+            &options.source,
+            directory,
+            &options.access,
+            options.block_device,
+        )?;
+        let device = Device::new(device);
+        // The kernel asks ACLs, and leaves the umask to them, where it is to hold users to their permissions.
+        let offered = match device.shake_hands(options.access.default_permissions) {
+            Ok(offered) => offered,
+            Err(error) => {
+                // An unmount waits for the server as long as that has a connection.
+                drop(device);
+                let _ = unmounter.detach();
+                return Err(MountError::Connection(error));
+            }
+        };
+        let channels = device.channels(options.threads.max(1), connect::open_device);
+        Ok(Linked {
+            channels,
+            unmounter,
+            synced,
+            offered,
+        })
+    }
+
+    /// What was agreed on, as far as operations depend on it.
+    pub(crate) fn agreed(&self, options: &Options) -> Agreed {
+        let is_offered = |flag| self.offered & flag != 0;
+        Agreed {
+            takes_privileges: is_offered(init::HANDLE_KILLPRIV_V2),
+            no_open: options.no_open && is_offered(init::NO_OPEN_SUPPORT),
+            no_open_dir: is_offered(init::NO_OPENDIR_SUPPORT),
+        }
+    }
+
+    /// The directory with what serves it.
+    pub(crate) fn mounted(
+        self,
+        image: impl Image,
+        options: &Options,
+        idle: Option<Arc<Idle>>,
+    ) -> Mounted {
+        let workers = self.channels.len();
+        Mounted {
+            session: Arc::new(Session::new(image, workers, options.destroy_timeout, idle)),
+            channels: self.channels,
+            unmounter: self.unmounter,
+            synced: self.synced,
+        }
+    }
 }
 
 /// Puts a file system at a directory. When this returns the kernel knows it, and waits for [`Mounted::serve`].
@@ -75,62 +172,26 @@ pub struct Mounted {
 /// # Errors
 /// `MountError` says what the system refused; the file system is closed then.
 pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, MountError> {
-    let is_writable = !options.access.read_only;
-    let connection = match connect::connect(
-        &options.source,
-        directory,
-        &options.access,
-        options.block_device,
-    ) {
-        Ok(connection) => connection,
+    let linked = match Linked::new(directory, options) {
+        Ok(linked) => linked,
         Err(error) => {
             // What matters is why it failed; an image that can't be closed is replayed when it is opened next.
             let _ = fs.close();
             return Err(error);
         }
     };
-    let Connection {
-        device,
-        unmounter,
-        synced,
-    } = connection;
-    let device = Device::new(device);
-    // The kernel asks ACLs, and leaves the umask to them, where it is to hold users to their permissions.
-    let offered = match device.shake_hands(options.access.default_permissions) {
-        Ok(offered) => offered,
-        Err(error) => {
-            // An unmount waits for the server as long as that has a connection.
-            drop(device);
-            let _ = unmounter.detach();
-            // The error that matters is that of the connection.
-            let _ = fs.close();
-            return Err(MountError::Connection(error));
-        }
-    };
-    let workers = options.threads.max(1);
-    let channels = device.channels(workers, connect::open_device);
-    let is_idle_committed = is_writable && options.idle_commits && synced != Synced::All;
+    let is_writable = !options.access.read_only;
+    let is_idle_committed = is_writable && options.idle_commits && linked.synced != Synced::All;
     let idle = is_idle_committed.then(|| Arc::new(Idle::new()));
-    let is_offered = |flag| offered & flag != 0;
-    let agreed = Agreed {
-        takes_privileges: is_offered(init::HANDLE_KILLPRIV_V2),
-        no_open: options.no_open && is_offered(init::NO_OPEN_SUPPORT),
-        no_open_dir: is_offered(init::NO_OPENDIR_SUPPORT),
-    };
-    let volume = Volume::new(fs, is_writable, synced.clone(), idle.clone(), agreed);
-    if let Some(channel) = channels.first() {
+    let (synced, agreed) = (linked.synced.clone(), linked.agreed(options));
+    let volume = Volume::new(fs, is_writable, synced, idle.clone(), agreed);
+    if let Some(channel) = linked.channels.first() {
         let channel = Arc::clone(channel);
         volume
             .stale()
             .tell_by(move |ino, old| channel.invalidate(ino, &old));
     }
-    let session = Session::new(volume, workers, options.destroy_timeout, idle);
-    Ok(Mounted {
-        session: Arc::new(session),
-        channels,
-        unmounter,
-        synced,
-    })
+    Ok(linked.mounted(volume, options, idle))
 }
 
 impl Mounted {
@@ -165,7 +226,7 @@ impl Mounted {
     /// Has it reported when the mount stops accepting changes, by the thread that meets the cause: the hook takes no
     /// lock and waits for nothing. It may be called more than once.
     pub fn on_stop(&self, hook: impl Fn(&Stopped) + Send + Sync + 'static) {
-        self.session.on_stop(hook);
+        self.session.on_stop(Box::new(hook));
     }
 
     /// Answers the kernel until the directory is unmounted; then deletes what has no names any more and closes the file
@@ -181,15 +242,14 @@ impl Mounted {
         let mut refused = None;
         let mut started = 0;
         for (number, channel) in channels.into_iter().enumerate() {
-            let work = move |session: &Arc<Session>| classic::work(session, number, &channel);
-            match session.start(number, work) {
+            match Arc::clone(&session).start(number, channel) {
                 Ok(()) => started += 1,
                 Err(error) => refused = Some(error),
             }
         }
         // One worker is enough to serve, as with `threads=1`.
         let refused = refused.filter(|_| started == 0);
-        session.commit_when_idle();
+        Arc::clone(&session).commit_when_idle();
         let ended = session.end();
         refused.map_or(ended, |error| Err(ServeError::Connection(error)))
     }

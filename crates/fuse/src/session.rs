@@ -2,7 +2,7 @@
 //!
 //! # Locking
 //!
-//! Each worker holds its share of the volume in a lane of its own, whose lock ([`Rank::Served`]) only that worker takes
+//! Each worker holds its share of the image in a lane of its own, whose lock ([`Rank::Served`]) only that worker takes
 //! while requests come. When the mount ends (the kernel sends DESTROY, or the connection ends) the closing thread
 //! takes the shares out of all lanes, which waits for the requests under way, then ends the threads that wait for the
 //! disk, and closes the image as its last owner. How far that is stands under `state`, held for a look.
@@ -26,19 +26,28 @@ use crate::operations::Operations;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::serve::{Outcome, Server};
-use crate::volume::Volume;
 use crate::waiters::Waiters;
 
-/// A worker's share of the volume; nothing once the mount has ended.
-type Lane = CachePadded<Mutex<Option<Arc<Volume>>>>;
+/// What a session serves, from its beginning to its close.
+pub(crate) trait Image: Operations {
+    /// What the kernel has asked for.
+    fn messages(&self) -> &Arc<Messages>;
+    /// Has a stop of all changes reported; as [`crate::Mounted::on_stop`].
+    fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
+    /// Closes it, when the kernel asks for nothing more.
+    fn close(self) -> Result<(), lanefs::Error>;
+}
+
+/// A worker's share of the image; nothing once the mount has ended.
+type Lane<I> = CachePadded<Mutex<Option<Arc<I>>>>;
 
 /// See the module.
-pub(crate) struct Session {
+pub(crate) struct Session<I> {
     server: Server,
     waiters: Arc<Waiters>,
     messages: Arc<Messages>,
     /// One a worker, and the last for the thread of `idle`. [served]
-    lanes: Vec<Lane>,
+    lanes: Vec<Lane<I>>,
     /// Where changes are committed when nothing follows them.
     idle: Option<Arc<Idle>>,
     /// How long the kernel waits for the image to be closed when it unmounts.
@@ -69,21 +78,21 @@ enum Closing {
     Ended(Result<(), ServeError>),
 }
 
-impl Session {
+impl<I: Image> Session<I> {
     /// A session for this many workers, at least one.
     pub(crate) fn new(
-        volume: Volume,
+        image: I,
         workers: usize,
         patience: Duration,
         idle: Option<Arc<Idle>>,
-    ) -> Session {
+    ) -> Session<I> {
         let waiters = Arc::new(Waiters::new(workers));
-        let volume = Arc::new(volume);
-        let lane = || CachePadded::new(Mutex::new(Rank::Served, Some(Arc::clone(&volume))));
+        let image = Arc::new(image);
+        let lane = || CachePadded::new(Mutex::new(Rank::Served, Some(Arc::clone(&image))));
         Session {
             server: Server::new(Arc::clone(&waiters)),
             waiters,
-            messages: Arc::clone(volume.messages()),
+            messages: Arc::clone(image.messages()),
             lanes: (0..=workers).map(|_| lane()).collect(),
             idle,
             patience,
@@ -107,8 +116,8 @@ impl Session {
 
     /// Has a stop of all changes reported; as [`crate::Mounted::on_stop`].
     pub(crate) fn on_stop(&self, hook: impl Fn(&Stopped) + Send + Sync + 'static) {
-        if let Some(volume) = self.lanes.first().and_then(|lane| lane.lock().clone()) {
-            volume.on_stop(hook);
+        if let Some(image) = self.lanes.first().and_then(|lane| lane.lock().clone()) {
+            image.on_stop(Box::new(hook));
         }
     }
 
@@ -117,9 +126,9 @@ impl Session {
     /// # Errors
     /// When the system gives no thread.
     pub(crate) fn start(
-        self: &Arc<Session>,
+        self: &Arc<Session<I>>,
         number: usize,
-        work: impl Fn(&Arc<Session>) -> io::Result<()> + Send + 'static,
+        work: impl Fn(&Arc<Session<I>>) -> io::Result<()> + Send + 'static,
     ) -> io::Result<()> {
         let session = Arc::clone(self);
         let worker = thread::Builder::new().name(format!("lanefs-{number}"));
@@ -147,7 +156,7 @@ impl Session {
 
     /// Starts the thread that commits when nothing has changed for a moment, where one is wanted. Where the system
     /// gives no thread, the commit interval is the limit.
-    pub(crate) fn commit_when_idle(self: &Arc<Session>) {
+    pub(crate) fn commit_when_idle(self: &Arc<Session<I>>) {
         let Some(idle) = self.idle.clone() else {
             return;
         };
@@ -156,9 +165,9 @@ impl Session {
         let _started = committer.spawn(move || {
             idle.commit_when_quiet(|| {
                 let lane = session.lanes.last().map(|lane| lane.lock());
-                if let Some(volume) = lane.as_ref().and_then(|lane| lane.as_ref()) {
+                if let Some(image) = lane.as_ref().and_then(|lane| lane.as_ref()) {
                     // A failure stops the mount, which is reported as such.
-                    let _ = volume.sync_all();
+                    let _ = image.sync_all();
                 }
             });
         });
@@ -166,7 +175,7 @@ impl Session {
 
     /// Answers one request that a worker has read.
     pub(crate) fn answer(
-        self: &Arc<Session>,
+        self: &Arc<Session<I>>,
         worker: usize,
         request: Request<'_>,
         reply: Reply,
@@ -175,8 +184,8 @@ impl Session {
         let outcome = {
             let lane = self.lanes[worker].lock();
             // After the end the kernel asks for nothing; a reply that is dropped says `EIO`.
-            let Some(volume) = &*lane else { return };
-            self.server.answer(volume, request, reply, buf)
+            let Some(image) = &*lane else { return };
+            self.server.answer(image, request, reply, buf)
         };
         if let Outcome::Destroy(reply) = outcome {
             self.close_within_patience();
@@ -186,7 +195,7 @@ impl Session {
 
     /// Closes the image; returns when that is done, or when the kernel has waited long enough for it: an unmount can't
     /// be killed, so a device that does not answer must not hold it for good.
-    fn close_within_patience(self: &Arc<Session>) {
+    fn close_within_patience(self: &Arc<Session<I>>) {
         let deadline = clock::now() + self.patience;
         let session = Arc::clone(self);
         let closer = thread::Builder::new().name("lanefs-close".into());
@@ -216,7 +225,7 @@ impl Session {
             }
             state.closing = Closing::UnderWay;
         }
-        let ended = catch_unwind(AssertUnwindSafe(|| self.close_volume()));
+        let ended = catch_unwind(AssertUnwindSafe(|| self.close_image()));
         let ended = ended.unwrap_or(Err(ServeError::Panicked));
         let mut state = self.state.lock();
         // Once the close is overdue, that is what it is reported as.
@@ -227,7 +236,7 @@ impl Session {
         self.moved.notify_all();
     }
 
-    fn close_volume(&self) -> Result<(), ServeError> {
+    fn close_image(&self) -> Result<(), ServeError> {
         if let Some(idle) = &self.idle {
             idle.end();
         }
@@ -237,12 +246,9 @@ impl Session {
         }
         // Also when the connection was cut while they waited.
         let has_panicked = self.waiters.end();
-        let volume = last.and_then(Arc::into_inner);
-        volume
-            .ok_or(ServeError::StillUsed)?
-            .into_fs()
-            .close()
-            .map_err(ServeError::Close)?;
+        let image = last.and_then(Arc::into_inner);
+        let image = image.ok_or(ServeError::StillUsed)?;
+        image.close().map_err(ServeError::Close)?;
         match has_panicked || self.state.lock().has_panicked {
             true => Err(ServeError::Panicked),
             false => Ok(()),

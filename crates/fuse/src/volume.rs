@@ -21,6 +21,7 @@ use crate::messages::Messages;
 use crate::operations::{
     Allocation, Answer, Caller, Copy, Kind, Listed, Named, New, Opening, Operations, Setting,
 };
+use crate::session::Image;
 use crate::stale::{Reply, Stale};
 use crate::tuning;
 
@@ -86,19 +87,9 @@ impl Volume {
         }
     }
 
-    /// What the kernel has asked for.
-    pub(crate) fn messages(&self) -> &Arc<Messages> {
-        &self.messages
-    }
-
     /// What the kernel is told of attributes and contents that changed without its knowledge.
     pub(crate) fn stale(&self) -> &Stale {
         &self.stale
-    }
-
-    /// Has a stop of all changes reported; as [`lanefs::InodeFs::on_stop`].
-    pub(crate) fn on_stop(&self, hook: impl Fn(&Stopped) + Send + Sync + 'static) {
-        self.fs.inodes().on_stop(hook);
     }
 
     /// The file system, when the kernel knows no inode any more: those without names are deleted.
@@ -319,6 +310,20 @@ fn allocation(mode: u32) -> Answer<Allocate> {
     ];
     let found = known.into_iter().find(|(known, _)| *known == flags);
     found.map(|(_, how)| how).ok_or(Errno::OPNOTSUPP)
+}
+
+impl Image for Volume {
+    fn messages(&self) -> &Arc<Messages> {
+        &self.messages
+    }
+
+    fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>) {
+        self.fs.inodes().on_stop(hook);
+    }
+
+    fn close(self) -> Result<(), lanefs::Error> {
+        self.into_fs().close()
+    }
 }
 
 impl Operations for Volume {
