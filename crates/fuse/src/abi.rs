@@ -133,6 +133,27 @@ structures! {
     DirEntry[24] { ino: u64, offset: u64, name_len: u32, kind: u32 }
     /// `fuse_notify_inval_inode_out`.
     InvalInode[24] { node: u64, offset: i64, len: i64 }
+    /// `fuse_uring_ent_in_out`.
+    RingEntry[32] { flags: u64, commit: u64, payload_size: u32, padding: u32, reserved: u64 }
+    /// `fuse_uring_cmd_req`.
+    RingCommand[24] { flags: u64, commit: u64, queue: u16, padding: [u8; 6] }
+}
+
+/// Requests over io_uring: where each part is in the first buffer of an entry (`fuse_uring_req_header`), and what the
+/// server submits.
+pub(crate) mod ring {
+    use std::ops::Range;
+
+    /// The request's operation has its own structure here; `fuse_in_header` or `fuse_out_header` is at the beginning.
+    pub(crate) const OPERATION: Range<usize> = 128..256;
+    pub(crate) const ENTRY: Range<usize> = 256..288;
+    pub(crate) const HEADER_BYTES: usize = 288;
+    /// Buffers of an entry: the headers and the data.
+    pub(crate) const SEGMENTS: u32 = 2;
+    /// Gives the kernel an entry.
+    pub(crate) const REGISTER: u32 = 1;
+    /// Gives it an answer, and the entry for the next request.
+    pub(crate) const COMMIT_AND_FETCH: u32 = 2;
 }
 
 /// The numbers of requests.
@@ -240,6 +261,7 @@ pub(crate) mod init {
     pub(crate) const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const EXTENDED: u64 = 1 << 30;
+    pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// Bits of [`SetAttrIn::valid`].

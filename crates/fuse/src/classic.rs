@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use lanefs::Ino;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, opcode};
 use sync::Arc;
@@ -15,7 +16,7 @@ use zerocopy::IntoBytes;
 use crate::abi;
 use crate::messages::{Counted, UnderWay};
 use crate::reply::{Channel, Reply};
-use crate::request::{self, Operation, node};
+use crate::request::{self, Malformed, Operation, Request, node};
 use crate::serve::{self, MAX_IO};
 use crate::session::{Image, Session};
 use crate::stale::Old;
@@ -80,6 +81,27 @@ impl Device {
         }
     }
 
+    /// Has reads return when nothing is there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn read_without_waiting(&self) -> io::Result<()> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK;
+        Ok(rustix::fs::fcntl_setfl(&self.0, flags)?)
+    }
+
+    /// Reads one request into the buffer, if there is one; `None` also when the connection has ended.
+    pub(crate) fn pending_request<'a>(&self, buf: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+        loop {
+            match rustix::io::read(&self.0, &mut *buf) {
+                Ok(0) | Err(Errno::AGAIN | Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
+                Ok(len) => return Ok(Some(&buf[..len])),
+                Err(Errno::NOENT | Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     fn send(&self, header: abi::OutHeader, parts: &[&[u8]]) -> Result<(), Errno> {
         let len = size_of::<abi::OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
         let header = abi::OutHeader {
@@ -121,12 +143,12 @@ impl Device {
         let _ = self.send(header, &[what.as_bytes()]);
     }
 
-    /// Waits for the first request, INIT, and answers it; gives what the kernel offered, which is agreed on as far as
+    /// Waits for the first request, INIT, and answers it; returns what the kernel offered, which is agreed on as far as
     /// [`serve::init`] wishes for it.
     ///
     /// # Errors
     /// When the connection ends, or the kernel's version of the protocol is too old.
-    pub(crate) fn shake_hands(&self, with_acls: bool) -> io::Result<u64> {
+    pub(crate) fn shake_hands(&self, with_acls: bool, ring_io: Option<u32>) -> io::Result<u64> {
         let mut buf = vec![0; abi::READ_BUFFER_MIN];
         loop {
             let Some(bytes) = self.request(&mut buf)? else {
@@ -140,7 +162,7 @@ impl Device {
             let Operation::Init(offer, offered) = request.operation else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
-            match serve::init(&offer, offered, with_acls) {
+            match serve::init(&offer, offered, with_acls, ring_io) {
                 Ok(answer) => self.send(header, &[answer.as_bytes()])?,
                 Err(error) => {
                     let error = abi::OutHeader {
@@ -185,22 +207,33 @@ pub(crate) fn work<I: Image>(
     let mut requested = vec![0; MAX_IO as usize + abi::HEADER_ROOM];
     let mut buf = vec![0; MAX_IO as usize];
     while let Some(bytes) = device.request(&mut requested)? {
-        match request::parse(bytes) {
-            Ok(request) => {
-                let bytes = match request.operation {
-                    Operation::Write(_, bytes) => bytes.len() as u64,
-                    _ => 0,
-                };
-                let timed = UnderWay::begin(request.opcode, bytes);
-                let reply = Reply::timed(request.unique, &channel, timed);
-                session.answer(worker, request, reply, &mut buf);
-            }
-            Err(malformed) => {
-                if let Some(unique) = malformed.unique {
-                    Reply::new(unique, &channel).error(Errno::IO);
-                }
+        answer(session, worker, request::parse(bytes), &channel, &mut buf);
+    }
+    Ok(())
+}
+
+/// Answers one request by a channel.
+pub(crate) fn answer<I: Image>(
+    session: &Arc<Session<I>>,
+    worker: usize,
+    request: Result<Request<'_>, Malformed>,
+    channel: &Arc<dyn Channel>,
+    buf: &mut [u8],
+) {
+    match request {
+        Ok(request) => {
+            let bytes = match request.operation {
+                Operation::Write(_, bytes) => bytes.len() as u64,
+                _ => 0,
+            };
+            let timed = UnderWay::begin(request.opcode, bytes);
+            let reply = Reply::timed(request.unique, channel, timed);
+            session.answer(worker, request, reply, buf);
+        }
+        Err(malformed) => {
+            if let Some(unique) = malformed.unique {
+                Reply::new(unique, channel).error(Errno::IO);
             }
         }
     }
-    Ok(())
 }

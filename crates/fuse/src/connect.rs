@@ -23,6 +23,8 @@ use crate::anchor::Anchor;
 use crate::mounts;
 
 const DEVICE: &str = "/dev/fuse";
+/// What the host calls the open ring of a queue.
+const RING: &str = "anon_inode:[io_uring]";
 const PROGRAM: &str = "fusermount3";
 /// Where fusermount3 finds the number of the socket over which it sends the open device.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
@@ -45,6 +47,9 @@ pub enum MountError {
     /// A mount with a block device was asked for, and this prevents it.
     #[error("mounting as fuseblk: {0}")]
     NoBlockDevice(String),
+    /// FUSE over io_uring was asked for, and this prevents it.
+    #[error("mounting with io_uring: {0}")]
+    NoRing(String),
     /// There is no helper for users who may not mount.
     #[error("only root may mount here, and {PROGRAM} is not installed")]
     NoHelper,
@@ -359,11 +364,18 @@ fn abort_connection(number: u32) -> rustix::io::Result<()> {
     })
 }
 
-/// umount2(2) in a thread without this process's connections to the kernel.
+/// umount2(2) apart from this process's connections to the kernel.
 ///
 /// An unmount waits for the server, even when it is killed. A server that waits for itself so would keep its connection
-/// open and never end; the other threads of one that is killed end, which closes the connection and ends the wait.
+/// open and never end. So a thread without the connections does it: the other threads of a server that is killed end,
+/// which closes the connection and ends the wait. A ring is in the memory of all threads, and holds a connection as long
+/// as one of them has that memory: there another process does it.
 fn unmount_apart(directory: &Path, flags: UnmountFlags) -> Result<(), Errno> {
+    if has_rings()
+        && let Some(unmounted) = unmount_by_program(directory, flags)
+    {
+        return unmounted;
+    }
     let directory = directory.to_path_buf();
     let work = move || {
         // Where that fails, only the wait of a server that is killed meanwhile does not end.
@@ -373,6 +385,50 @@ fn unmount_apart(directory: &Path, flags: UnmountFlags) -> Result<(), Errno> {
     let unmounter = thread::Builder::new().name("lanefs-unmount".into());
     let unmounter = unmounter.spawn(work).map_err(|_| Errno::AGAIN)?;
     unmounter.join().map_err(|_| Errno::IO)?
+}
+
+fn is_link_to(file: &std::fs::DirEntry, name: &str) -> bool {
+    std::fs::read_link(file.path()).is_ok_and(|path| path == Path::new(name))
+}
+
+/// Whether this process has a ring.
+fn has_rings() -> bool {
+    let open = std::fs::read_dir("/proc/self/fd");
+    open.is_ok_and(|mut open| open.any(|file| file.is_ok_and(|file| is_link_to(&file, RING))))
+}
+
+/// Has umount(8) make the call; `None` if it can't be started.
+fn unmount_by_program(directory: &Path, flags: UnmountFlags) -> Option<Result<(), Errno>> {
+    let mut command = Command::new("umount");
+    command.arg("--internal-only");
+    for (flag, option) in [
+        (UnmountFlags::FORCE, "--force"),
+        (UnmountFlags::DETACH, "--lazy"),
+    ] {
+        if flags.contains(flag) {
+            command.arg(option);
+        }
+    }
+    let output = command
+        .arg("--")
+        .arg(directory)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output()
+        .ok()?;
+    if output.status.success() {
+        return Some(Ok(()));
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let known = [
+        ("busy", Errno::BUSY),
+        ("not mounted", Errno::INVAL),
+        ("superuser", Errno::PERM),
+        ("not permitted", Errno::PERM),
+    ];
+    let found = known.iter().find(|(words, _)| text.contains(words));
+    Some(Err(found.map_or(Errno::IO, |(_, errno)| *errno)))
 }
 
 /// Gives the calling thread a table of open files of its own, without any /dev/fuse.
@@ -386,8 +442,7 @@ fn drop_connections() -> Result<(), Errno> {
     }
     let open = std::fs::read_dir(TABLE).map_err(|error| errno_of(&error))?;
     let numbers = open.flatten().filter_map(|file| {
-        let is_connection =
-            std::fs::read_link(file.path()).is_ok_and(|path| path == Path::new(DEVICE));
+        let is_connection = is_link_to(&file, DEVICE);
         let number = file.file_name().to_str()?.parse().ok()?;
         is_connection.then_some(number)
     });

@@ -5,7 +5,8 @@
 //! directory is unmounted, and closes the file system: the image is then clean. The layers, each of which knows only
 //! those below:
 //!
-//! - `classic`: the transport; workers read requests from `/dev/fuse` and write replies to it;
+//! - `classic`: a transport; workers read requests from `/dev/fuse` and write replies to it;
+//! - `uring`: another; a queue of io_uring for each CPU;
 //! - `session`: which worker answers with the volume, and how it is closed;
 //! - `serve`: what each request does; knows no transport. It takes a `request`, gives a `reply`, in the structures of
 //!   `abi`, and calls
@@ -37,11 +38,12 @@ mod serve;
 mod session;
 mod stale;
 mod tuning;
+mod uring;
 mod volume;
 mod waiters;
 
 pub use connect::{Access, BlockDevice, MountError, Synced, Unmounter};
-pub use mount::{Mounted, Options, ServeError, mount};
+pub use mount::{IoUring, Mounted, Options, ServeError, mount};
 pub use mounts::{Listed, mounted_at, mounts_of};
 #[cfg(feature = "null")]
 pub use null::mount_null;

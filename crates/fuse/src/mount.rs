@@ -1,9 +1,10 @@
 //! A mounted image: from an open file system to a directory of the host, and back to a closed one.
 //!
-//! Threads: [`Options::threads`] workers, each with its own channel to the kernel where the system allows it, and
-//! threads that wait for the disk in their place. All end before the file system is closed and [`Mounted::serve`]
-//! returns. A crash leaves what a crash of the file system leaves: everything up to some moment, nothing synced lost;
-//! how much was not synced is up to [`lanefs::MountOptions::commit_interval`].
+//! Threads: one for each CPU where requests come by io_uring; else [`Options::threads`] workers, each with its own
+//! channel to the kernel where the system allows it. Others wait for the disk in their place. All end before the file
+//! system is closed and [`Mounted::serve`] returns. A crash leaves what a crash of the file system leaves: everything
+//! up to some moment, nothing synced lost. How much was not synced is up to
+//! [`lanefs::MountOptions::commit_interval`].
 
 use std::io;
 use std::path::Path;
@@ -17,7 +18,9 @@ use crate::classic::{self, Device};
 use crate::connect::{self, Access, BlockDevice, Connection, MountError, Synced, Unmounter};
 use crate::idle::Idle;
 use crate::session::{Image, Session};
+use crate::uring::{self, Gate, Shape};
 use crate::volume::{Agreed, Volume};
+use crate::waiters::Waiters;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -27,8 +30,10 @@ pub struct Options {
     /// What is allowed to whom.
     pub access: Access,
     /// Threads that answer requests, at least one. When half of several are in an fsync, more threads are started for
-    /// what else is to be synced.
+    /// what else is to be synced. Where requests come by io_uring, each CPU has its thread instead.
     pub threads: usize,
+    /// Whether requests come by io_uring.
+    pub io_uring: IoUring,
     /// Whether the kernel is to have a block device for the mount.
     pub block_device: BlockDevice,
     /// Where sync(1) does not reach the mount, commit when nothing has changed for a moment.
@@ -38,6 +43,18 @@ pub struct Options {
     /// Have the kernel open and close files without asking: two messages fewer for each, but what the flags of an open
     /// file decide is not known then.
     pub no_open: bool,
+}
+
+/// Whether the kernel hands over requests by io_uring (FUSE over io_uring, Linux 6.14).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum IoUring {
+    /// If it can; else the server reads them from `/dev/fuse`.
+    #[default]
+    Auto,
+    /// Yes; else the mount is refused.
+    On,
+    /// No.
+    Off,
 }
 
 /// The fewest threads by default: while some wait for the disk, others answer.
@@ -53,6 +70,7 @@ impl Default for Options {
             source: "lanefs".into(),
             access: Access::default(),
             threads: thread::available_parallelism().clamp(THREADS_MIN, THREADS_MAX),
+            io_uring: IoUring::default(),
             block_device: BlockDevice::default(),
             idle_commits: true,
             destroy_timeout: DESTROY_TIMEOUT,
@@ -64,10 +82,44 @@ impl Default for Options {
 /// An image at a directory, ready to be served.
 pub struct Mounted {
     session: Arc<dyn Serves>,
-    /// One a worker.
-    channels: Vec<Arc<Device>>,
+    transport: Transport,
     unmounter: Unmounter,
     synced: Synced,
+}
+
+/// What brings the kernel's requests.
+enum Transport {
+    /// Channels, one a worker.
+    Classic(Vec<Arc<Device>>),
+    Rings(Queues),
+}
+
+/// The queues of a mount, registered with the kernel; their threads wait for the order to serve. Ends them when it is
+/// dropped without one.
+struct Queues(Arc<Gate>);
+
+impl Queues {
+    fn start<I: Image>(
+        session: &Arc<Session<I>>,
+        device: &Arc<Device>,
+        shape: Shape,
+    ) -> io::Result<Queues> {
+        let queues = Queues(Arc::new(Gate::new()));
+        for number in 0..shape.queues {
+            let (device, gate) = (Arc::clone(device), Arc::clone(&queues.0));
+            session.start(number, move |session| {
+                uring::work(session, number, &device, shape, &gate)
+            })?;
+        }
+        queues.0.await_ready(shape.queues)?;
+        Ok(queues)
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        self.0.order(false);
+    }
 }
 
 /// A session, whatever it serves.
@@ -75,6 +127,7 @@ trait Serves: Send + Sync {
     fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
     fn start(self: Arc<Self>, number: usize, channel: Arc<Device>) -> io::Result<()>;
     fn commit_when_idle(self: Arc<Self>);
+    fn await_workers(&self);
     fn end(&self) -> Result<(), ServeError>;
 }
 
@@ -93,8 +146,28 @@ impl<I: Image> Serves for Session<I> {
         Session::commit_when_idle(&self);
     }
 
+    fn await_workers(&self) {
+        Session::await_workers(self);
+    }
+
     fn end(&self) -> Result<(), ServeError> {
         Session::end(self)
+    }
+}
+
+/// The queues that this mount is to have, if it is to have any.
+///
+/// # Errors
+/// `NoRing` when they were asked for, and can't be.
+fn wanted_shape(wanted: IoUring) -> Result<Option<Shape>, MountError> {
+    if wanted == IoUring::Off {
+        return Ok(None);
+    }
+    let cpus = uring::is_there().and_then(|()| uring::possible_cpus());
+    match (cpus, wanted) {
+        (Ok(cpus), _) => Ok(Some(Shape::new(cpus))),
+        (Err(error), IoUring::On) => Err(MountError::NoRing(error.to_string())),
+        (Err(_), _) => Ok(None),
     }
 }
 
@@ -105,11 +178,14 @@ pub(crate) struct Linked {
     synced: Synced,
     /// What the kernel offered.
     offered: u64,
+    /// The queues over which requests are to come, if they are.
+    shape: Option<Shape>,
 }
 
 impl Linked {
     /// Mounts, and agrees with the kernel.
     pub(crate) fn new(directory: &Path, options: &Options) -> Result<Linked, MountError> {
+        let shape = wanted_shape(options.io_uring)?;
         let Connection {
             device,
             unmounter,
@@ -122,21 +198,39 @@ impl Linked {
         )?;
         let device = Device::new(device);
         // The kernel asks ACLs, and leaves the umask to them, where it is to hold users to their permissions.
-        let offered = match device.shake_hands(options.access.default_permissions) {
+        let with_acls = options.access.default_permissions;
+        // An entry has few bytes.
+        let ring_io = shape.map(|shape| shape.payload as u32);
+        let offered = device.shake_hands(with_acls, ring_io);
+        let is_offered = matches!(offered, Ok(offered) if offered & init::OVER_IO_URING != 0);
+        let offered = match offered {
+            Ok(_) if !is_offered && options.io_uring == IoUring::On => {
+                Err(MountError::NoRing("the kernel does not offer it".into()))
+            }
+            offered => offered.map_err(MountError::Connection),
+        };
+        let offered = match offered {
             Ok(offered) => offered,
             Err(error) => {
                 // An unmount waits for the server as long as that has a connection.
                 drop(device);
                 let _ = unmounter.detach();
-                return Err(MountError::Connection(error));
+                return Err(error);
             }
         };
-        let channels = device.channels(options.threads.max(1), connect::open_device);
+        let shape = shape.filter(|_| is_offered);
+        // Over io_uring one is read, for what does not come by the queues.
+        let channels = match shape {
+            Some(_) => 1,
+            None => options.threads.max(1),
+        };
+        let channels = device.channels(channels, connect::open_device);
         Ok(Linked {
             channels,
             unmounter,
             synced,
             offered,
+            shape,
         })
     }
 
@@ -156,14 +250,36 @@ impl Linked {
         image: impl Image,
         options: &Options,
         idle: Option<Arc<Idle>>,
-    ) -> Mounted {
-        let workers = self.channels.len();
-        Mounted {
-            session: Arc::new(Session::new(image, workers, options.destroy_timeout, idle)),
-            channels: self.channels,
+    ) -> Result<Mounted, MountError> {
+        let queues = self.shape.map_or(0, |shape| shape.queues);
+        let workers = self.channels.len().max(queues);
+        let waiters = match self.shape {
+            Some(_) => Waiters::for_queues(),
+            None => Waiters::new(workers),
+        };
+        let session = Session::new(image, workers, waiters, options.destroy_timeout, idle);
+        let session = Arc::new(session);
+        let device = self.channels.first();
+        let rings = device.zip(self.shape);
+        let rings = rings.map(|(device, shape)| Queues::start(&session, device, shape));
+        let transport = match rings {
+            Some(Ok(queues)) => Transport::Rings(queues),
+            Some(Err(error)) => {
+                // Those that were registered, too. The image is closed; what matters is why.
+                session.await_workers();
+                let _ = session.end();
+                drop((session, self.channels));
+                let _ = self.unmounter.detach();
+                return Err(MountError::NoRing(error.to_string()));
+            }
+            None => Transport::Classic(self.channels),
+        };
+        Ok(Mounted {
+            session,
+            transport,
             unmounter: self.unmounter,
             synced: self.synced,
-        }
+        })
     }
 }
 
@@ -191,7 +307,7 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
             .stale()
             .tell_by(move |ino, old| channel.invalidate(ino, &old));
     }
-    Ok(linked.mounted(volume, options, idle))
+    linked.mounted(volume, options, idle)
 }
 
 impl Mounted {
@@ -214,12 +330,14 @@ impl Mounted {
     pub fn abandon(self) -> Result<(), MountError> {
         let Mounted {
             session,
-            channels,
+            transport,
             unmounter,
             ..
         } = self;
         // An unmount waits for the server as long as that has a connection.
-        drop((session, channels));
+        drop(transport);
+        session.await_workers();
+        drop(session);
         unmounter.detach()
     }
 
@@ -237,8 +355,16 @@ impl Mounted {
     /// is opened next. After `NotClosed` the process must end: threads of it may still wait for the image's device.
     pub fn serve(self) -> Result<(), ServeError> {
         let Mounted {
-            session, channels, ..
+            session, transport, ..
         } = self;
+        let channels = match transport {
+            Transport::Classic(channels) => channels,
+            Transport::Rings(queues) => {
+                queues.0.order(true);
+                Arc::clone(&session).commit_when_idle();
+                return session.end();
+            }
+        };
         let mut refused = None;
         let mut started = 0;
         for (number, channel) in channels.into_iter().enumerate() {

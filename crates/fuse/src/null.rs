@@ -138,7 +138,7 @@ pub(crate) struct Null {
 pub fn mount_null(directory: &Path, options: &Options) -> Result<Mounted, MountError> {
     let linked = Linked::new(directory, options)?;
     let null = Null::new(linked.agreed(options));
-    Ok(linked.mounted(null, options, None))
+    linked.mounted(null, options, None)
 }
 
 impl Null {

@@ -128,27 +128,51 @@ impl Forgotten<'_> {
     }
 }
 
-/// The rest of a request's bytes, read from the front.
-struct Arguments<'a>(&'a [u8]);
+/// The rest of a request's bytes, read from the front: in one piece, or what the operation has of its own and the rest
+/// by itself. Nothing is in both.
+struct Arguments<'a> {
+    first: &'a [u8],
+    rest: &'a [u8],
+}
 
 impl<'a> Arguments<'a> {
+    /// Without the last `end` bytes; `None` if there are fewer.
+    fn without(mut self, end: usize) -> Option<Arguments<'a>> {
+        let of_rest = end.min(self.rest.len());
+        self.rest = &self.rest[..self.rest.len() - of_rest];
+        let of_first = self.first.len().checked_sub(end - of_rest)?;
+        self.first = &self.first[..of_first];
+        Some(self)
+    }
+
+    /// The piece that is read now.
+    fn piece(&mut self) -> &mut &'a [u8] {
+        if self.first.is_empty() {
+            self.first = std::mem::take(&mut self.rest);
+        }
+        &mut self.first
+    }
+
     fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Option<T> {
-        let (value, rest) = T::read_from_prefix(self.0).ok()?;
-        self.0 = rest;
+        let piece = self.piece();
+        let (value, rest) = T::read_from_prefix(piece).ok()?;
+        *piece = rest;
         Some(value)
     }
 
     /// A name or target, up to the zero byte that ends it.
     fn name(&mut self) -> Option<&'a [u8]> {
-        let end = self.0.iter().position(|byte| *byte == 0)?;
-        let name = &self.0[..end];
-        self.0 = &self.0[end + 1..];
+        let piece = self.piece();
+        let end = piece.iter().position(|byte| *byte == 0)?;
+        let name = &piece[..end];
+        *piece = &piece[end + 1..];
         Some(name)
     }
 
     fn bytes(&mut self, len: u32) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(usize::try_from(len).ok()?)?;
-        self.0 = rest;
+        let piece = self.piece();
+        let (bytes, rest) = piece.split_at_checked(usize::try_from(len).ok()?)?;
+        *piece = rest;
         Some(bytes)
     }
 }
@@ -158,19 +182,33 @@ impl<'a> Arguments<'a> {
 /// # Errors
 /// [`Malformed`] when the bytes are not one whole request.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
-    let (header, rest) =
-        abi::InHeader::read_from_prefix(bytes).map_err(|_| Malformed { unique: None })?;
+    let header = bytes.len().min(size_of::<abi::InHeader>());
+    let (header, arguments) = bytes.split_at(header);
+    parse_parts(header, arguments, &[])
+}
+
+/// Reads one request whose operation has its own structure apart from what follows that.
+///
+/// # Errors
+/// [`Malformed`] when the bytes are not one whole request.
+pub(crate) fn parse_parts<'a>(
+    header: &[u8],
+    own: &'a [u8],
+    rest: &'a [u8],
+) -> Result<Request<'a>, Malformed> {
+    let header = abi::InHeader::read_from_bytes(header).map_err(|_| Malformed { unique: None })?;
     let malformed = || Malformed {
         unique: Some(header.unique),
     };
-    if header.len as usize != bytes.len() {
+    let len = size_of::<abi::InHeader>() + own.len() + rest.len();
+    if header.len as usize != len {
         return Err(malformed());
     }
     // Extensions follow the arguments; none of those that were agreed on has any, but a length must be true.
     let extensions = usize::from(header.extension_words) * 8;
-    let arguments = rest.len().checked_sub(extensions).ok_or_else(malformed)?;
-    let operation =
-        operation(header.opcode, Arguments(&rest[..arguments])).ok_or_else(malformed)?;
+    let arguments = Arguments { first: own, rest }.without(extensions);
+    let arguments = arguments.ok_or_else(malformed)?;
+    let operation = operation(header.opcode, arguments).ok_or_else(malformed)?;
     Ok(Request {
         unique: header.unique,
         opcode: header.opcode,
@@ -353,6 +391,32 @@ mod tests {
                     assert!(parse(&cut).is_err(), "{len} of {}", whole.len());
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_request_in_two_parts_is_the_same_as_in_one() {
+        let create = abi::CreateIn {
+            mode: 0o644,
+            ..abi::CreateIn::default()
+        };
+        let write = abi::WriteIn {
+            size: 3,
+            ..abi::WriteIn::default()
+        };
+        for (opcode, own, rest) in [
+            (opcode::LOOKUP, &[][..], &b"name\0"[..]),
+            (opcode::SYMLINK, &[], b"name\0target\0"),
+            (opcode::CREATE, create.as_bytes(), b"name\0"),
+            (opcode::WRITE, write.as_bytes(), b"abc"),
+            (opcode::STATFS, &[], &[]),
+        ] {
+            let whole = request(opcode, &[own, rest].concat());
+            let one = format!("{:?}", parse(&whole).unwrap());
+            let parts = parse_parts(&whole[..40], own, rest).unwrap();
+            assert_eq!(format!("{parts:?}"), one);
+            assert!(parse_parts(&whole[..40], own, b"more").is_err());
+            assert!(parse_parts(&whole[..39], own, rest).is_err());
         }
     }
 

@@ -79,7 +79,8 @@ pub(crate) enum Outcome {
     Destroy(Reply),
 }
 
-/// The answer to INIT, from what the kernel offers.
+/// The answer to INIT, from what the kernel offers. `ring_io` is the bytes of one read or write over io_uring, where
+/// that is wished for.
 ///
 /// # Errors
 /// `PROTO` when the kernel's version is too old to be served.
@@ -87,6 +88,7 @@ pub(crate) fn init(
     offer: &abi::InitIn,
     offered: u64,
     with_acls: bool,
+    ring_io: Option<u32>,
 ) -> Result<abi::InitOut, Errno> {
     if offer.major < abi::MAJOR || offer.major == abi::MAJOR && offer.minor < abi::MINOR_OLDEST {
         return Err(Errno::PROTO);
@@ -95,7 +97,14 @@ pub(crate) fn init(
     if with_acls {
         wishes |= abi::init::POSIX_ACL;
     }
+    if ring_io.is_some() {
+        wishes |= abi::init::OVER_IO_URING;
+    }
     let agreed = wishes & offered;
+    let max_io = match ring_io {
+        Some(bytes) if agreed & abi::init::OVER_IO_URING != 0 => bytes,
+        _ => MAX_IO,
+    };
     Ok(abi::InitOut {
         major: abi::MAJOR,
         minor: abi::MINOR.min(match offer.major {
@@ -109,9 +118,10 @@ pub(crate) fn init(
         flags2: (agreed >> 32) as u32,
         max_background: BACKGROUND,
         congestion_threshold: CONGESTED,
-        max_write: MAX_IO,
+        max_write: max_io,
         time_granularity: 1,
-        max_pages: (MAX_IO / PAGE) as u16,
+        // `MAX_IO` has fewer pages than this can count, and no transport takes more.
+        max_pages: (max_io / PAGE) as u16,
         ..abi::InitOut::default()
     })
 }
@@ -186,7 +196,7 @@ impl Server {
         Server { waiters }
     }
 
-    /// Answers one request; `buf` has at least [`MAX_IO`] bytes, and what it holds does not matter.
+    /// Answers one request; a read takes no more bytes than `buf` has, and what that holds does not matter.
     pub(crate) fn answer<O: Operations>(
         &self,
         operations: &Arc<O>,
@@ -383,7 +393,7 @@ impl<O: Operations> Asked<'_, O> {
     }
 
     fn read(self, read: &abi::ReadIn, buf: &mut [u8]) {
-        let size = read.size.min(MAX_IO) as usize;
+        let size = buf.len().min(read.size as usize);
         let found = ino(self.node).and_then(|ino| {
             let offset = checked(read.offset)?;
             let keeps_atime = keeps_atime(read.flags);
@@ -439,7 +449,8 @@ impl<O: Operations> Asked<'_, O> {
     }
 
     fn list(self, read: &abi::ReadIn, with_metadata: bool, buf: &mut [u8]) {
-        let mut listing = Listing::new(&mut buf[..read.size.min(MAX_IO) as usize]);
+        let size = buf.len().min(read.size as usize);
+        let mut listing = Listing::new(&mut buf[..size]);
         let listed = ino(self.node).and_then(|ino| {
             self.operations
                 .list(ino, read.offset, with_metadata, &mut |entry| {

@@ -83,10 +83,11 @@ impl<I: Image> Session<I> {
     pub(crate) fn new(
         image: I,
         workers: usize,
+        waiters: Waiters,
         patience: Duration,
         idle: Option<Arc<Idle>>,
     ) -> Session<I> {
-        let waiters = Arc::new(Waiters::new(workers));
+        let waiters = Arc::new(waiters);
         let image = Arc::new(image);
         let lane = || CachePadded::new(Mutex::new(Rank::Served, Some(Arc::clone(&image))));
         Session {
@@ -138,7 +139,7 @@ impl<I: Image> Session<I> {
                 // Locks are given back by a panic, and the request that it ended is answered with an error.
                 match catch_unwind(AssertUnwindSafe(|| work(&session))) {
                     Ok(ended) => break ended,
-                    Err(_) => session.state.lock().has_panicked = true,
+                    Err(_) => session.note_panic(),
                 }
             };
             let mut state = session.state.lock();
@@ -152,6 +153,19 @@ impl<I: Image> Session<I> {
             self.state.lock().working -= 1;
         }
         started.map(drop)
+    }
+
+    /// A request ended in a panic.
+    pub(crate) fn note_panic(&self) {
+        self.state.lock().has_panicked = true;
+    }
+
+    /// Waits until all workers have ended.
+    pub(crate) fn await_workers(&self) {
+        let mut state = self.state.lock();
+        while state.working > 0 {
+            self.moved.wait(&mut state);
+        }
     }
 
     /// Starts the thread that commits when nothing has changed for a moment, where one is wanted. Where the system

@@ -60,6 +60,15 @@ impl Waiters {
         Waiters::with(readers, IDLE)
     }
 
+    /// None yet, and all that may wait for the disk is handed over: each thread that reads requests is the only one of
+    /// its queue.
+    pub(crate) fn for_queues() -> Waiters {
+        Waiters {
+            direct_most: 0,
+            ..Waiters::new(0)
+        }
+    }
+
     fn with(readers: usize, patience: Duration) -> Waiters {
         Waiters {
             direct: CachePadded::new(AtomicUsize::new(0)),
@@ -269,6 +278,15 @@ mod tests {
         let one = Waiters::new(1);
         let _full = (Direct::new(&one.direct), Direct::new(&one.direct));
         one.run(&on, |()| assert!(!is_waiter()));
+    }
+
+    #[test]
+    fn a_queue_is_never_kept_waiting() {
+        let waiters = Waiters::for_queues();
+        let (done, was_done) = mpsc::channel();
+        waiters.run(&Arc::new(()), move |()| done.send(is_waiter()).unwrap());
+        assert_eq!(was_done.recv_timeout(LONG), Ok(true));
+        assert!(!waiters.end());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fuse::{MountError, Mounted, Options, Synced, Unmounter};
+use fuse::{IoUring, MountError, Mounted, Options, Synced, Unmounter};
 use lanefs::{Atime, Stopped};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -76,7 +76,9 @@ const STOPPED: u8 = b'!';
   sync, dirsync        changes, or changes of names, are durable when they return
   noatime, relatime, strictatime, nodiratime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
-  threads=N            how many requests are answered at once
+  threads=N            how many requests are answered at once, without io_uring
+  io_uring=auto|on|off whether the kernel hands requests over by io_uring (default auto: where it
+                       offers that, and threads= is not given)
   inode_cache=SIZE, metadata_cache=SIZE, live_cache=SIZE (default 32M each),
   group_cache=SIZE, staged_cache=SIZE (default 64M each)
                        memory for inodes; metadata as read; changed metadata; free blocks of
@@ -304,6 +306,11 @@ impl Args {
         let is_writable = held.is_some();
         options.access.read_only |= !is_writable;
         options.access.no_atime = settings.open.atime == Atime::Never;
+        options.io_uring = match (settings.io_uring, settings.threads) {
+            // These read from /dev/fuse.
+            (IoUring::Auto, Some(_)) => IoUring::Off,
+            (wanted, _) => wanted,
+        };
         options.threads = settings.threads.unwrap_or(options.threads);
         options.block_device = settings.block_device;
         options.idle_commits = settings.idle_commits;
@@ -354,6 +361,9 @@ fn explained(directory: &Path, error: &MountError) -> Failure {
         }
         MountError::NoBlockDevice(_) => failure
             .hint("without -o fuseblk it is mounted all the same; sync(1) then does not reach it"),
+        MountError::NoRing(_) => failure.hint(
+            "it needs Linux 6.14 and `echo Y >/sys/module/fuse/parameters/enable_uring`; or leave out io_uring=on",
+        ),
         MountError::NoHelper => failure.hint("install the package fuse3, or mount as root"),
         MountError::Helper(text) if text.contains("user_allow_other") => {
             failure.hint("an administrator allows it in /etc/fuse.conf; or leave out allow_other")

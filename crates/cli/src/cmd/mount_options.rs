@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fuse::{Access, BlockDevice};
+use fuse::{Access, BlockDevice, IoUring};
 use lanefs::{Atime, DataMode, MountOptions, ReplayPolicy, Synchronous, Variants};
 
 use crate::args::parse_size;
@@ -60,6 +60,7 @@ const OPTIONS: &[&str] = &[
     "commit",
     "sb",
     "threads",
+    "io_uring",
     "destroy_timeout",
     "fuseblk",
     "nofuseblk",
@@ -110,6 +111,8 @@ pub struct Settings {
     pub access: Access,
     /// How many threads answer, if said.
     pub threads: Option<usize>,
+    /// Whether requests come by io_uring.
+    pub io_uring: IoUring,
     /// Whether the kernel is to have a block device for the mount.
     pub block_device: BlockDevice,
     /// Whether to commit when nothing has changed for a moment, where sync(1) does not reach the mount.
@@ -136,6 +139,7 @@ impl Settings {
             },
             access: Access::default(),
             threads: None,
+            io_uring: IoUring::default(),
             block_device: BlockDevice::default(),
             idle_commits: true,
             destroy_timeout: None,
@@ -184,16 +188,7 @@ impl Settings {
     fn take_other(&mut self, name: &str, value: Option<&str>) -> Result<(), Failure> {
         match name {
             "noload" | "norecovery" => self.open.journal = ReplayPolicy::Ignore,
-            "commit" => {
-                let seconds: u32 = number(name, value)?;
-                self.idle_commits = false;
-                let interval = Duration::from_secs(seconds.into());
-                self.open.commit_interval = match interval.is_zero() {
-                    true => Some(COMMIT_INTERVAL),
-                    false => Some(interval),
-                };
-                return Ok(());
-            }
+            "commit" => return self.take_commit(value),
             "sb" => {
                 self.open.superblock = Some(number(name, value)?);
                 return Ok(());
@@ -206,6 +201,7 @@ impl Settings {
                 self.threads = Some(threads);
                 return Ok(());
             }
+            "io_uring" => return self.take_io_uring(value),
             "destroy_timeout" => return self.take_destroy_timeout(value),
             "no_open" => self.no_open = true,
             "check" | "nocheck" => self.checks = name == "check",
@@ -250,6 +246,28 @@ impl Settings {
             _ => return Err(unknown(name)),
         }
         no_value(name, value)
+    }
+
+    fn take_commit(&mut self, value: Option<&str>) -> Result<(), Failure> {
+        let seconds: u32 = number("commit", value)?;
+        self.idle_commits = false;
+        let interval = Duration::from_secs(seconds.into());
+        self.open.commit_interval = match interval.is_zero() {
+            true => Some(COMMIT_INTERVAL),
+            false => Some(interval),
+        };
+        Ok(())
+    }
+
+    fn take_io_uring(&mut self, value: Option<&str>) -> Result<(), Failure> {
+        let value = value.unwrap_or_default();
+        self.io_uring = match value {
+            "auto" => IoUring::Auto,
+            "on" => IoUring::On,
+            "off" => IoUring::Off,
+            _ => return Err(wrong(format!("io_uring={value}: auto, on or off"))),
+        };
+        Ok(())
     }
 
     fn take_destroy_timeout(&mut self, value: Option<&str>) -> Result<(), Failure> {
@@ -405,7 +423,7 @@ mod tests {
         assert!(!failure.text().contains("mean"), "{}", failure.text());
         // Those that are suggested are known.
         for name in OPTIONS.iter().chain(WITHOUT_EFFECT) {
-            for value in ["", "=1", "=ordered", "=continue"] {
+            for value in ["", "=1", "=ordered", "=continue", "=off"] {
                 let parsed = Settings::parse([&*format!("{name}{value}")]);
                 let refused = parsed.err().map(|failure| failure.text());
                 let text = refused.unwrap_or_default();
@@ -439,6 +457,8 @@ mod tests {
             "ro=1",
             "commit=soon",
             "commit=99999999999",
+            "io_uring=yes",
+            "io_uring",
             "commit",
             "threads=0",
             "errors=ignore",

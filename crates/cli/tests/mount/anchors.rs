@@ -13,6 +13,9 @@ use testkit::KernelMount;
 use crate::served::{Served, can_mount, image, lanefs, said};
 
 const SIZE: u64 = 64 << 20;
+/// Options of a mount whose server is stopped while others use a file on it as their device. They can be killed then,
+/// unlike over io_uring.
+const STOPPABLE: &str = "nofuseblk,io_uring=off";
 /// Nothing is committed by itself while a test runs.
 const NO_COMMITS: &str = "commit=300";
 /// How long anything may take that is waited for.
@@ -253,7 +256,7 @@ fn an_unmount_ends_although_the_images_device_never_answers() {
     let folder = tempfile::tempdir().unwrap();
     let outer = image(folder.path(), "outer.img", 4 * SIZE, &[]);
     // With a block device, a close would wait for the stopped server, too.
-    let disk = Served::start(&outer, "nofuseblk");
+    let disk = Served::start(&outer, STOPPABLE);
     let inner = image(disk.path(), "inner.img", SIZE, &[]);
     let mut served = Served::start(&inner, "commit=300,destroy_timeout=2");
     fs::write(served.path().join("synced"), "synced").unwrap();
@@ -289,7 +292,7 @@ fn a_server_that_is_killed_while_it_unmounts_ends() {
     let folder = tempfile::tempdir().unwrap();
     let outer = image(folder.path(), "outer.img", 4 * SIZE, &[]);
     // With a block device, a close would wait for the stopped server, too.
-    let disk = Served::start(&outer, "nofuseblk");
+    let disk = Served::start(&outer, STOPPABLE);
     let inner = image(disk.path(), "inner.img", SIZE, &[]);
     let mut served = Served::start(&inner, NO_COMMITS);
     fs::write(served.path().join("file"), [1; 300_000]).unwrap();

@@ -17,6 +17,7 @@ mod kill;
 mod messages;
 mod outside;
 mod overlay;
+mod rings;
 mod served;
 mod set_gid;
 mod sharing;

@@ -1,0 +1,286 @@
+//! A mount whose requests come by io_uring, and that it does what one does whose requests are read from /dev/fuse.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use testkit::{DiskState, FailingDisk};
+
+use crate::served::{Served, can_mount, image, lanefs, said};
+
+/// Whether the kernel offers it, to be read and set.
+const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+/// Held by a test while it has the parameter set, or relies on it.
+static SET: Mutex<()> = Mutex::new(());
+/// How long an answer may take while others wait for the disk.
+const SOON: Duration = Duration::from_millis(10);
+
+/// Calls `start` with the kernel's parameter at a value, and puts it back; `None` where the kernel has none.
+fn with_parameter<T>(value: &str, start: impl FnOnce() -> T) -> Option<T> {
+    let _set = SET.lock().unwrap();
+    let Ok(before) = fs::read_to_string(PARAMETER) else {
+        testkit::skip("needs FUSE over io_uring (Linux 6.14)");
+        return None;
+    };
+    fs::write(PARAMETER, value).unwrap();
+    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(start));
+    fs::write(PARAMETER, before.trim()).unwrap();
+    Some(started.unwrap())
+}
+
+fn start(image: &Path, options: &str) -> Option<Served> {
+    with_parameter("Y", || Served::start(image, options))
+}
+
+/// The names of a process's threads.
+fn threads(process: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let name = |task: std::io::Result<fs::DirEntry>| {
+        fs::read_to_string(task.unwrap().path().join("comm")).unwrap()
+    };
+    tasks.map(|task| name(task).trim().to_owned()).collect()
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().unwrap().get()
+}
+
+/// Runs the calling thread on one CPU from now on.
+fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).unwrap();
+}
+
+/// What one client does in a directory of its own.
+fn work(root: &Path, cpu: usize) {
+    pin(cpu);
+    let own = root.join(format!("cpu{cpu}"));
+    fs::create_dir(&own).unwrap();
+    // More than one request has room for.
+    let bytes: Vec<u8> = (0..3_000_001_u32)
+        .map(|at| (at / 7 + cpu as u32) as u8)
+        .collect();
+    fs::write(own.join("large"), &bytes).unwrap();
+    for number in 0..300 {
+        let name = own.join(format!("{number}-{}", "x".repeat(100)));
+        fs::write(&name, number.to_string()).unwrap();
+        if number % 3 == 0 {
+            fs::remove_file(&name).unwrap();
+        }
+    }
+    std::os::unix::fs::symlink("large", own.join("link")).unwrap();
+    rustix::fs::setxattr(
+        own.join("large"),
+        "user.a",
+        &[9; 500],
+        rustix::fs::XattrFlags::empty(),
+    )
+    .unwrap();
+    let mut file = File::options().write(true).open(own.join("large")).unwrap();
+    file.write_all(b"begin").unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::read_dir(&own).unwrap().count(), 202);
+    assert!(own.join("absent").metadata().is_err());
+}
+
+fn compare(root: &Path, cpu: usize) {
+    let own = root.join(format!("cpu{cpu}"));
+    let mut found = Vec::new();
+    File::open(own.join("link"))
+        .unwrap()
+        .read_to_end(&mut found)
+        .unwrap();
+    assert!(found.starts_with(b"begin") && found.len() == 3_000_001);
+    assert!((5..found.len()).all(|at| found[at] == (at / 7 + cpu) as u8));
+    let mut value = [0; 500];
+    let len = rustix::fs::getxattr(own.join("large"), "user.a", &mut value[..]).unwrap();
+    assert_eq!((len, value), (500, [9; 500]));
+    assert_eq!(fs::read_dir(&own).unwrap().count(), 202);
+}
+
+#[test]
+fn requests_of_each_cpu_are_answered_by_its_queue() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 128 << 20, &[]);
+    for options in [
+        "io_uring=on",
+        "io_uring=on,default_permissions,no_open,nofuseblk",
+    ] {
+        let Some(served) = start(&image, options) else {
+            return;
+        };
+        // Answered once the queues are there.
+        fs::metadata(served.path()).unwrap();
+        let named = threads(served.process());
+        for cpu in 0..cpus() {
+            assert!(named.contains(&format!("lanefs-{cpu}")), "{named:?}");
+        }
+        std::thread::scope(|scope| {
+            let root = served.path();
+            (0..cpus()).for_each(|cpu| drop(scope.spawn(move || work(root, cpu))));
+        });
+        (0..cpus()).for_each(|cpu| compare(served.path(), cpu));
+        served.unmount();
+        testkit::e2fsck(&image);
+        let served = start(&image, options).unwrap();
+        (0..cpus()).for_each(|cpu| compare(served.path(), cpu));
+        (0..cpus())
+            .for_each(|cpu| fs::remove_dir_all(served.path().join(format!("cpu{cpu}"))).unwrap());
+        served.unmount();
+        testkit::e2fsck(&image);
+    }
+}
+
+#[test]
+fn a_mount_has_queues_where_the_kernel_offers_them_and_nobody_asks_for_threads() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 64 << 20, &[]);
+    // Where they are not offered, the number of threads is that of the classic transport, at least four.
+    for (value, options, has_queues) in [
+        ("Y", "", true),
+        ("Y", "io_uring=auto", true),
+        ("Y", "io_uring=off", false),
+        ("Y", "threads=5", false),
+        ("N", "", false),
+    ] {
+        let Some(served) = with_parameter(value, || Served::start(&image, options)) else {
+            return;
+        };
+        // Requests wait for the queues. Other threads may be started later.
+        fs::write(served.path().join("f"), "x").unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let named = threads(served.process());
+        let workers = named.iter().filter(|name| {
+            let number = name.strip_prefix("lanefs-");
+            number.is_some_and(|number| number.parse::<usize>().is_ok())
+        });
+        let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
+        let is_of_queues = possible.trim() == format!("0-{}", workers.count() - 1);
+        // A machine with four CPUs has four threads either way.
+        if cpus() < 4 {
+            assert_eq!(is_of_queues, has_queues, "`{options}`: {named:?}");
+        }
+        served.unmount();
+    }
+    let refused = with_parameter("N", || {
+        let mut command = lanefs();
+        command.args(["mount", "-o", "io_uring=on"]).arg(&image);
+        command.arg(folder.path()).output().unwrap()
+    });
+    let refused = refused.unwrap();
+    assert_eq!(refused.status.code(), Some(32));
+    assert!(
+        said(&refused).contains("enable_uring"),
+        "{}",
+        said(&refused)
+    );
+    testkit::e2fsck(&image);
+}
+
+/// How long a question about a file's attributes takes that the kernel passes on.
+fn asked(path: &Path) -> Duration {
+    let begin = Instant::now();
+    statx(
+        CWD,
+        path,
+        AtFlags::STATX_FORCE_SYNC,
+        StatxFlags::BASIC_STATS,
+    )
+    .unwrap();
+    begin.elapsed()
+}
+
+fn answers_while_64_fsyncs_wait(served: &Served, disk: &FailingDisk) {
+    const WAITING: usize = 64;
+    let root = served.path();
+    let files: Vec<File> = (0..WAITING)
+        .map(|number| {
+            let mut file = File::create_new(root.join(format!("f{number}"))).unwrap();
+            file.write_all(b"new").unwrap();
+            file
+        })
+        .collect();
+    // What the stats ask for is in memory.
+    asked(root);
+    disk.set(DiskState::Hangs);
+    std::thread::scope(|scope| {
+        let syncs: Vec<_> = files
+            .iter()
+            .map(|file| scope.spawn(|| file.sync_all().unwrap()))
+            .collect();
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(syncs.iter().all(|sync| !sync.is_finished()));
+        for cpu in 0..cpus() {
+            let least = scope.spawn(move || {
+                pin(cpu);
+                // Other programs of the machine delay some.
+                (0..50).map(|_| asked(root)).min().unwrap()
+            });
+            let least = least.join().unwrap();
+            assert!(least < SOON, "{least:?} on CPU {cpu}");
+        }
+        disk.set(DiskState::Works);
+    });
+}
+
+#[test]
+fn while_64_fsyncs_wait_for_the_disk_each_cpu_is_answered() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in ["io_uring=off", "io_uring=on"] {
+        let image = image(folder.path(), options, 32 << 20, &[]);
+        let disk = FailingDisk::of(&image).unwrap();
+        let Some(served) = start(&disk.path(), options) else {
+            return;
+        };
+        answers_while_64_fsyncs_wait(&served, &disk);
+        served.unmount();
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_lets_its_clients_go() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 32 << 20, &[]);
+    let disk = FailingDisk::of(&image).unwrap();
+    let Some(served) = start(&disk.path(), "io_uring=on") else {
+        return;
+    };
+    let mut file = File::create_new(served.path().join("f")).unwrap();
+    file.write_all(b"new").unwrap();
+    disk.set(DiskState::Hangs);
+    let root = served.path().to_owned();
+    std::thread::scope(|scope| {
+        let sync = scope.spawn(|| file.sync_all().is_err());
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!sync.is_finished());
+        let pid = rustix::process::Pid::from_raw(served.process() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        // A thread of the server waits in the kernel for the disk; it ends when that answers.
+        disk.set(DiskState::Works);
+        let begin = Instant::now();
+        while !sync.is_finished() {
+            assert!(begin.elapsed() < Duration::from_secs(10));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(sync.join().unwrap());
+    });
+    assert!(root.join("f").metadata().is_err());
+    served.kill();
+}

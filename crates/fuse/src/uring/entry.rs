@@ -1,0 +1,405 @@
+//! One entry of a queue: the buffers that the kernel fills with a request and takes the answer from, and the answer on
+//! its way there from whichever thread has it.
+//!
+//! # Who has an entry
+//!
+//! | state | the buffers belong to | the answer may be given by |
+//! |---|---|---|
+//! | submitted | the kernel | no thread |
+//! | `SERVING` | the queue's thread, which answers the request | any thread |
+//! | `LEFT`: that thread has gone on | no thread | any thread, which then rings the bell |
+//! | `ANSWERED` | the queue's thread, as soon as it sees that | no thread: it was given |
+//!
+//! An answer is staged beside the buffers, because the request that lies in them may still be looked at. Only data that
+//! were read into the buffer stay where they are.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use io_uring::squeue::Entry128;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use sync::atomic::{AtomicU8, Ordering};
+use sync::{Arc, Mutex, Rank};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::abi::{self, ring};
+use crate::messages::{Counted, Messages};
+use crate::reply::Channel;
+
+/// Bytes of an entry's headers in memory: a page.
+pub(super) const HEADERS: usize = 4096;
+/// The states of an entry; see the module.
+const SERVING: u8 = 0;
+const LEFT: u8 = 1;
+const ANSWERED: u8 = 2;
+
+/// What an entry's buffers hold while its request is served.
+pub(super) struct Filled<'a> {
+    pub(super) header: &'a [u8],
+    pub(super) operation: &'a [u8],
+    pub(super) input: &'a [u8],
+    /// Where data can be read to.
+    pub(super) room: &'a mut [u8],
+}
+
+/// An address and a length, as the kernel has them (`struct iovec`).
+#[repr(C)]
+struct Segment {
+    address: u64,
+    len: u64,
+}
+
+/// See the module.
+pub(super) struct Entry {
+    /// A page of headers and the data, from the first page border on.
+    memory: Vec<u8>,
+    start: usize,
+    /// What the kernel is told of these at the beginning.
+    segments: Box<[Segment; ring::SEGMENTS as usize]>,
+    /// The number by which the kernel knows the request.
+    commit: u64,
+    slot: Arc<Slot>,
+    /// The slot, for replies.
+    channel: Arc<dyn Channel>,
+}
+
+impl Entry {
+    pub(super) fn new(
+        index: u64,
+        payload: usize,
+        bell: &Arc<Bell>,
+        messages: &Arc<Messages>,
+    ) -> Entry {
+        let memory = vec![0; HEADERS + HEADERS + payload];
+        let start = memory.as_ptr().align_offset(HEADERS);
+        let address = memory.as_ptr().addr() + start;
+        let data = address + HEADERS;
+        let slot = Arc::new(Slot {
+            index,
+            data,
+            room: payload,
+            state: AtomicU8::new(SERVING),
+            staged: Mutex::new(Rank::Leaf, Staged::default()),
+            bell: Arc::clone(bell),
+        });
+        let counted = Counted::new(Arc::clone(&slot), Arc::clone(messages));
+        Entry {
+            memory,
+            start,
+            segments: Box::new([
+                Segment {
+                    address: address as u64,
+                    len: ring::HEADER_BYTES as u64,
+                },
+                Segment {
+                    address: data as u64,
+                    len: payload as u64,
+                },
+            ]),
+            commit: 0,
+            slot,
+            channel: Arc::new(counted),
+        }
+    }
+
+    pub(super) fn commit(&self) -> u64 {
+        self.commit
+    }
+
+    /// Where the kernel finds out where the buffers are.
+    pub(super) fn segments(&self) -> u64 {
+        self.segments.as_ptr().addr() as u64
+    }
+
+    fn buffers(&mut self) -> (&mut [u8], &mut [u8]) {
+        let whole = &mut self.memory[self.start..][..HEADERS + self.slot.room];
+        whole.split_at_mut(HEADERS)
+    }
+
+    /// A request has come.
+    pub(super) fn begin(&mut self) {
+        let (headers, _) = self.buffers();
+        let found = abi::RingEntry::read_from_bytes(&headers[ring::ENTRY]);
+        // The range has its size.
+        self.commit = found.map_or(0, |found| found.commit);
+        // Relaxed: no other thread has this entry now.
+        self.slot.state.store(SERVING, Ordering::Relaxed);
+    }
+
+    /// The request, and where it is answered. A request that brings data has no room for others.
+    pub(super) fn filled(&mut self) -> (&Arc<dyn Channel>, Filled<'_>) {
+        let whole = &mut self.memory[self.start..][..HEADERS + self.slot.room];
+        let (headers, data) = whole.split_at_mut(HEADERS);
+        let headers = &*headers;
+        let size = abi::RingEntry::read_from_bytes(&headers[ring::ENTRY])
+            .map_or(0, |entry| entry.payload_size as usize)
+            .min(data.len());
+        let header = &headers[..size_of::<abi::InHeader>()];
+        let len = abi::InHeader::read_from_bytes(header).map_or(0, |header| header.len as usize);
+        // All that is neither header nor data is what the operation has of its own.
+        let own = len
+            .saturating_sub(header.len() + size)
+            .min(ring::OPERATION.len());
+        let (input, room) = match size {
+            0 => (&[][..], data),
+            size => (&data[..size], &mut [][..]),
+        };
+        let filled = Filled {
+            header,
+            operation: &headers[ring::OPERATION][..own],
+            input,
+            room,
+        };
+        (&self.channel, filled)
+    }
+
+    /// The queue's thread goes on; whether the request is answered. If not, the bell will be rung for it.
+    pub(super) fn leave(&self) -> bool {
+        // AcqRel: pairs with the swap in `Slot::answer`. If that one comes first, its answer is seen here; if this one
+        // does, the other thread sees `LEFT` and rings.
+        self.slot.state.swap(LEFT, Ordering::AcqRel) == ANSWERED
+    }
+
+    /// Puts the answer where the kernel takes it from.
+    pub(super) fn put_answer(&mut self) {
+        let slot = Arc::clone(&self.slot);
+        let commit = self.commit;
+        let mut staged = slot.staged.lock();
+        let (headers, data) = self.buffers();
+        let size = match staged.in_place {
+            Some(len) => len,
+            None => {
+                data[..staged.bytes.len()].copy_from_slice(&staged.bytes);
+                staged.bytes.len()
+            }
+        };
+        staged.bytes.clear();
+        // A buffer has fewer bytes.
+        let payload_size = size as u32;
+        let header = abi::OutHeader {
+            len: payload_size + size_of::<abi::OutHeader>() as u32,
+            error: staged.error,
+            unique: staged.unique,
+        };
+        headers[..size_of::<abi::OutHeader>()].copy_from_slice(header.as_bytes());
+        let entry = abi::RingEntry {
+            commit,
+            payload_size,
+            ..abi::RingEntry::default()
+        };
+        headers[ring::ENTRY].copy_from_slice(entry.as_bytes());
+    }
+}
+
+/// What other threads may have of an entry: its answer, until that is given.
+struct Slot {
+    index: u64,
+    /// Where the data are, and how many fit. [const]
+    data: usize,
+    room: usize,
+    /// [atomic: AcqRel]
+    state: AtomicU8,
+    /// [leaf]
+    staged: Mutex<Staged>,
+    bell: Arc<Bell>,
+}
+
+/// An answer.
+#[derive(Default)]
+struct Staged {
+    unique: u64,
+    error: i32,
+    /// Bytes that are in the entry's buffer already, if they are.
+    in_place: Option<usize>,
+    bytes: Vec<u8>,
+}
+
+impl Channel for Slot {
+    fn answer(&self, unique: u64, error: i32, parts: &[&[u8]]) {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let mut staged = self.staged.lock();
+        staged.unique = unique;
+        staged.error = match len <= self.room {
+            true => error,
+            false => -Errno::IO.raw_os_error(),
+        };
+        staged.in_place = match parts {
+            [part] if part.as_ptr().addr() == self.data => Some(len),
+            _ => None,
+        };
+        staged.bytes.clear();
+        if staged.in_place.is_none() && len <= self.room {
+            parts
+                .iter()
+                .for_each(|part| staged.bytes.extend_from_slice(part));
+        }
+        drop(staged);
+        // AcqRel: pairs with the swap in `Entry::leave`, which says what follows from which order.
+        if self.state.swap(ANSWERED, Ordering::AcqRel) == LEFT {
+            self.bell.ring(self.index);
+        }
+    }
+}
+
+/// Tells a queue's thread of entries that others have answered.
+pub(super) struct Bell {
+    /// [leaf]
+    answered: Mutex<Vec<u64>>,
+    event: OwnedFd,
+}
+
+impl Bell {
+    pub(super) fn new() -> io::Result<Bell> {
+        Ok(Bell {
+            answered: Mutex::new(Rank::Leaf, Vec::new()),
+            event: eventfd(0, EventfdFlags::CLOEXEC)?,
+        })
+    }
+
+    fn ring(&self, index: u64) {
+        let mut answered = self.answered.lock();
+        answered.push(index);
+        let is_first = answered.len() == 1;
+        drop(answered);
+        if is_first {
+            // Fails only if the counter is full, when the thread has not heard of 2^64 others.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// The entries that were answered since the last call.
+    pub(super) fn take(&self) -> Vec<usize> {
+        let answered = std::mem::take(&mut *self.answered.lock());
+        // Numbers of entries of a queue.
+        answered.into_iter().map(|index| index as usize).collect()
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// A command with the number of its segments, for which the crate `io-uring` has no setter.
+pub(super) fn with_segments(mut command: Entry128) -> Entry128 {
+    /// Where `struct io_uring_sqe` has its `len`.
+    const LEN: usize = 24;
+    const { assert!(size_of::<Entry128>() == 128) };
+    #[allow(unsafe_code)]
+    // SAFETY: an `Entry128` is the kernel's structure of 128 bytes, whose `len` is a u32 at this offset.
+    unsafe {
+        std::ptr::from_mut(&mut command)
+            .cast::<u8>()
+            .add(LEN)
+            .cast::<u32>()
+            .write(ring::SEGMENTS);
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(payload: usize) -> (Entry, Arc<Bell>) {
+        let bell = Arc::new(Bell::new().unwrap());
+        let entry = Entry::new(3, payload, &bell, &Arc::default());
+        (entry, bell)
+    }
+
+    /// Puts a request into the buffers, as the kernel does.
+    fn fill(entry: &mut Entry, operation: &[u8], input: &[u8]) {
+        let (headers, data) = entry.buffers();
+        let header = abi::InHeader {
+            len: (size_of::<abi::InHeader>() + operation.len() + input.len()) as u32,
+            unique: 8,
+            ..abi::InHeader::default()
+        };
+        headers[..size_of::<abi::InHeader>()].copy_from_slice(header.as_bytes());
+        headers[ring::OPERATION][..operation.len()].copy_from_slice(operation);
+        data[..input.len()].copy_from_slice(input);
+        let filled = abi::RingEntry {
+            commit: 8,
+            payload_size: input.len() as u32,
+            ..abi::RingEntry::default()
+        };
+        headers[ring::ENTRY].copy_from_slice(filled.as_bytes());
+        entry.begin();
+    }
+
+    fn answer_of(entry: &mut Entry) -> (u64, i32, Vec<u8>) {
+        entry.put_answer();
+        let (headers, data) = entry.buffers();
+        let header = abi::OutHeader::read_from_bytes(&headers[..16]).unwrap();
+        let ring = abi::RingEntry::read_from_bytes(&headers[ring::ENTRY]).unwrap();
+        assert_eq!((ring.commit, header.len), (8, 16 + ring.payload_size));
+        let bytes = data[..ring.payload_size as usize].to_vec();
+        (header.unique, header.error, bytes)
+    }
+
+    #[test]
+    fn a_request_is_split_as_the_kernel_put_it_there() {
+        let (mut entry, _bell) = entry(64);
+        fill(&mut entry, b"own12345", b"name\0");
+        let (_, filled) = entry.filled();
+        assert_eq!(
+            (filled.operation, filled.input),
+            (&b"own12345"[..], &b"name\0"[..])
+        );
+        assert!(filled.room.is_empty());
+        fill(&mut entry, b"own12345", b"");
+        let (_, filled) = entry.filled();
+        assert_eq!((filled.input.len(), filled.room.len()), (0, 64));
+    }
+
+    #[test]
+    fn lengths_that_contradict_the_buffers_are_cut() {
+        let (mut entry, _bell) = entry(64);
+        fill(&mut entry, b"", b"");
+        let (headers, _) = entry.buffers();
+        headers[..4].fill(0xff);
+        headers[ring::ENTRY].fill(0xff);
+        let (_, filled) = entry.filled();
+        assert_eq!((filled.operation.len(), filled.input.len()), (128, 64));
+    }
+
+    #[test]
+    fn an_answer_is_put_where_the_kernel_takes_it_from() {
+        let (mut entry, bell) = entry(64);
+        fill(&mut entry, b"", b"name\0");
+        entry.slot.answer(8, 0, &[b"ab", b"c"]);
+        assert!(entry.leave() && bell.take().is_empty());
+        assert_eq!(answer_of(&mut entry), (8, 0, b"abc".to_vec()));
+        // What was read into the buffer stays there.
+        fill(&mut entry, b"", b"");
+        let slot = Arc::clone(&entry.slot);
+        let (_, filled) = entry.filled();
+        filled.room[..2].copy_from_slice(b"xy");
+        slot.answer(8, 0, &[&filled.room[..2]]);
+        assert!(entry.leave());
+        assert_eq!(answer_of(&mut entry), (8, 0, b"xy".to_vec()));
+        // What does not fit is an error.
+        fill(&mut entry, b"", b"");
+        slot.answer(8, 0, &[&[0; 65]]);
+        assert!(entry.leave());
+        assert_eq!(answer_of(&mut entry), (8, -5, vec![]));
+    }
+
+    #[test]
+    fn an_answer_that_another_thread_has_rings_the_bell() {
+        let (mut entry, bell) = entry(64);
+        fill(&mut entry, b"", b"");
+        assert!(!entry.leave());
+        let slot = Arc::clone(&entry.slot);
+        sync::thread::spawn(move || slot.answer(8, -2, &[]))
+            .join()
+            .unwrap();
+        assert_eq!(bell.take(), [3]);
+        let mut count = [0; 8];
+        rustix::io::read(&bell.event, &mut count).unwrap();
+        assert_eq!(u64::from_ne_bytes(count), 1);
+        assert_eq!(answer_of(&mut entry), (8, -2, vec![]));
+    }
+}
