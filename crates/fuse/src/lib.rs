@@ -46,4 +46,4 @@ pub use connect::{Access, BlockDevice, MountError, Synced, Unmounter};
 pub use mount::{IoUring, Mounted, Options, ServeError, mount};
 pub use mounts::{Listed, mounted_at, mounts_of};
 #[cfg(feature = "null")]
-pub use null::mount_null;
+pub use null::{NullTree, mount_null};

@@ -69,7 +69,11 @@ impl Node {
             gid: new.gid,
             size: 0,
             blocks: 0,
-            nlink: if file_type == FileType::Directory { 2 } else { 1 },
+            nlink: if file_type == FileType::Directory {
+                2
+            } else {
+                1
+            },
             atime: now,
             mtime: now,
             ctime: now,
@@ -131,13 +135,32 @@ pub(crate) struct Null {
     agreed: Agreed,
 }
 
-/// Serves nothing at a directory, until it is unmounted.
+/// What a server without an image has at the beginning: directories `d0`, `d1`, ..., each with files `f0`, `f1`, ...,
+/// and a file `stream`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NullTree {
+    /// How many directories.
+    pub directories: usize,
+    /// How many files in each.
+    pub files: usize,
+    /// Bytes of each file.
+    pub file_bytes: u64,
+    /// Bytes of the file `stream`, if it is there.
+    pub stream_bytes: Option<u64>,
+}
+
+/// Mounts a server without an image at a directory.
 ///
 /// # Errors
 /// As [`crate::mount`].
-pub fn mount_null(directory: &Path, options: &Options) -> Result<Mounted, MountError> {
+pub fn mount_null(
+    directory: &Path,
+    options: &Options,
+    tree: NullTree,
+) -> Result<Mounted, MountError> {
     let linked = Linked::new(directory, options)?;
     let null = Null::new(linked.agreed(options));
+    let _planted = null.plant(tree);
     linked.mounted(null, options, None)
 }
 
@@ -160,6 +183,40 @@ impl Null {
         let root = Node::new(Ino::ROOT, kind, type_bits(kind), owner);
         null.shard(Ino::ROOT.0).lock().insert(Ino::ROOT.0, root);
         null
+    }
+
+    fn plant(&self, tree: NullTree) -> Answer<()> {
+        let owner = New {
+            mode: 0o755,
+            umask: 0,
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+        };
+        let make = |directory: Ino, name: String, kind: FileType, size: u64| {
+            let name = name.as_bytes();
+            let made = self.make_node(Named { directory, name }, kind, owner)?;
+            // The kernel has not been told of it.
+            self.with(made.ino, |node| {
+                node.lookups = 0;
+                node.set_size(size);
+            })?;
+            Ok(made.ino)
+        };
+        for number in 0..tree.directories {
+            let directory = make(Ino::ROOT, format!("d{number}"), FileType::Directory, 0)?;
+            for file in 0..tree.files {
+                make(
+                    directory,
+                    format!("f{file}"),
+                    FileType::Regular,
+                    tree.file_bytes,
+                )?;
+            }
+        }
+        if let Some(bytes) = tree.stream_bytes {
+            make(Ino::ROOT, "stream".into(), FileType::Regular, bytes)?;
+        }
+        Ok(())
     }
 
     fn shard(&self, ino: u32) -> &Mutex<HashMap<u32, Node>> {
@@ -357,7 +414,9 @@ impl Operations for Null {
         }
         let file_type = self.with(ino, |node| node.metadata.file_type)?;
         self.with(from.directory, |directory| directory.remove(from.name))?;
-        self.with(to.directory, |directory| directory.add(to.name, file_type, ino.0))
+        self.with(to.directory, |directory| {
+            directory.add(to.name, file_type, ino.0)
+        })
     }
 
     fn open(&self, _ino: Ino, _how: Opening) -> Answer<()> {
