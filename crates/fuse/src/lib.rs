@@ -24,6 +24,8 @@ mod callers;
 mod classic;
 mod connect;
 mod handles;
+#[cfg(feature = "hostile")]
+mod hostile;
 mod idle;
 mod lookups;
 mod messages;
@@ -43,6 +45,8 @@ mod volume;
 mod waiters;
 
 pub use connect::{Access, BlockDevice, MountError, Synced, Unmounter};
+#[cfg(feature = "hostile")]
+pub use hostile::{Broken, Parts, answer_all};
 pub use mount::{IoUring, Mounted, Options, ServeError, mount};
 pub use mounts::{Listed, mounted_at, mounts_of};
 #[cfg(feature = "null")]

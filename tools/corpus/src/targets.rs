@@ -7,6 +7,7 @@ mod archives;
 mod check;
 mod repair;
 mod replay;
+mod request;
 
 use std::cell::RefCell;
 
@@ -35,6 +36,7 @@ pub use archives::{oci, tables, tar};
 pub use check::check;
 pub use repair::repair;
 pub use replay::replay;
+pub use request::request;
 
 /// A target's name and its function, which returns whether its input was sound: one that led to a tree, a node, an
 /// opened image and not to an error. Tests count these, so that it shows when inputs stop getting anywhere.
@@ -51,6 +53,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     ("image", image),
     ("check", check),
     ("repair", repair),
+    ("request", request),
     ("tar", tar),
     ("oci", oci),
     ("tables", tables),

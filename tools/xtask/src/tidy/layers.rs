@@ -45,7 +45,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("testkit", &["model"]),
     (
         "corpus",
-        &["engine", "check", "image", "ondisk", "device", "sync"],
+        &[
+            "lanefs", "fuse", "engine", "check", "image", "ondisk", "device", "sync",
+        ],
     ),
 ];
 
