@@ -368,8 +368,8 @@ fn abort_connection(number: u32) -> rustix::io::Result<()> {
 ///
 /// An unmount waits for the server, even when it is killed. A server that waits for itself so would keep its connection
 /// open and never end. So a thread without the connections does it: the other threads of a server that is killed end,
-/// which closes the connection and ends the wait. A ring is in the memory of all threads, and holds a connection as long
-/// as one of them has that memory: there another process does it.
+/// which closes the connection and ends the wait. A ring is in the memory of all threads, and holds a connection as
+/// long as one of them has that memory: there another process does it.
 fn unmount_apart(directory: &Path, flags: UnmountFlags) -> Result<(), Errno> {
     if has_rings()
         && let Some(unmounted) = unmount_by_program(directory, flags)

@@ -49,11 +49,11 @@ pub struct Options {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IoUring {
     /// If it can; else the server reads them from `/dev/fuse`.
-    #[default]
     Auto,
     /// Yes; else the mount is refused.
     On,
     /// No.
+    #[default]
     Off,
 }
 

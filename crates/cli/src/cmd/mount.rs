@@ -77,8 +77,8 @@ const STOPPED: u8 = b'!';
   noatime, relatime, strictatime, nodiratime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
   threads=N            how many requests are answered at once, without io_uring
-  io_uring=auto|on|off whether the kernel hands requests over by io_uring (default auto: where it
-                       offers that, and threads= is not given)
+  io_uring=auto|on|off whether the kernel hands requests over by io_uring (default off; auto: where
+                       it offers that, and threads= is not given)
   inode_cache=SIZE, metadata_cache=SIZE, live_cache=SIZE (default 32M each),
   group_cache=SIZE, staged_cache=SIZE (default 64M each)
                        memory for inodes; metadata as read; changed metadata; free blocks of
