@@ -8,34 +8,59 @@
 //! After a crash, what was written since the last `flush` may be there in part.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
-use rustix::io::Errno;
-use rustix::ioctl::{Getter, Opcode, opcode};
-use rustix::process::Resource;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::clock::Duration;
 
 use crate::block_device::{BlockDevice, DeviceError, Resize, check_range};
-use crate::ground::Ground;
-use crate::holder::{self, Purpose};
-use crate::record_lock;
+use crate::host;
+use crate::in_use::Purpose;
+use crate::system::files;
+use crate::system::ground::Ground;
+use crate::system::holder;
 
 /// One transfer is at most this long; the kernel cuts longer ones anyway.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
 
 /// How often, and how far apart, a taken lock is asked for again: udev holds one for a moment on new block devices.
-const LOCK_TRIES: u32 = 5;
-const LOCK_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const LOCK_TRIES: u32 = 5;
+pub(crate) const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    /// For reading.
+    Read,
+    /// For reading and writing.
+    Write,
+    /// As `Write`; a file that is not there is made.
+    Create,
+    /// As `Write`; the file is made, and the name must not exist.
+    CreateNew,
+}
+
+/// What was opened.
+pub(crate) enum Kind {
+    Regular,
+    BlockDevice,
+    /// What can't hold an image, as a noun for a message.
+    Other(&'static str),
+}
+
+/// Why a file was not opened.
+pub(crate) enum Refusal {
+    /// Its holder, as a clause.
+    InUse(String),
+    Failed(io::Error),
+}
 
 /// A regular file or block device that holds an image.
 #[derive(Debug)]
 pub struct FileDevice {
-    file: File,
+    pub(crate) file: File,
     /// What is behind it, if it is a loop device, for the locks on that.
     _behind: Vec<File>,
     /// The bytes that it stands for.
@@ -71,17 +96,12 @@ impl FileDevice {
     /// # Errors
     /// When the file can't be opened, is neither a regular file nor a block device, or has a writer.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<FileDevice, DeviceError> {
-        FileDevice::open_with(
-            path.as_ref(),
-            OFlags::RDONLY,
-            "opening",
-            Some(Purpose::Read),
-        )
+        FileDevice::open_with(path.as_ref(), Access::Read, "opening", Some(Purpose::Read))
     }
 
     /// As [`FileDevice::open_read_only`], with the lock of a writer: for a file that is to be replaced by another.
     pub(crate) fn open_to_replace(path: &Path) -> Result<FileDevice, DeviceError> {
-        FileDevice::open_with(path, OFlags::RDONLY, "opening", Some(Purpose::Write))
+        FileDevice::open_with(path, Access::Read, "opening", Some(Purpose::Write))
     }
 
     /// Opens an existing image for reading, whoever uses it meanwhile: what is read may change at any time.
@@ -89,7 +109,7 @@ impl FileDevice {
     /// # Errors
     /// When the file can't be opened, or is neither a regular file nor a block device.
     pub fn open_unlocked(path: impl AsRef<Path>) -> Result<FileDevice, DeviceError> {
-        FileDevice::open_with(path.as_ref(), OFlags::RDONLY, "opening", None)
+        FileDevice::open_with(path.as_ref(), Access::Read, "opening", None)
     }
 
     /// Opens an existing image for reading and writing. Its size stays as it is.
@@ -97,7 +117,12 @@ impl FileDevice {
     /// # Errors
     /// As for [`FileDevice::open_read_only`], and when it has readers.
     pub fn open(path: impl AsRef<Path>) -> Result<FileDevice, DeviceError> {
-        FileDevice::open_with(path.as_ref(), OFlags::RDWR, "opening", Some(Purpose::Write))
+        FileDevice::open_with(
+            path.as_ref(),
+            Access::Write,
+            "opening",
+            Some(Purpose::Write),
+        )
     }
 
     /// Creates a sparse file of exactly `size` bytes, or empties and resizes an existing one. A block device is
@@ -106,8 +131,8 @@ impl FileDevice {
     /// # Errors
     /// As for [`FileDevice::open`], and when the file system refuses a file of this size.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<FileDevice, DeviceError> {
-        let flags = OFlags::RDWR | OFlags::CREATE;
-        FileDevice::open_with(path.as_ref(), flags, "creating", Some(Purpose::Write))?.emptied(size)
+        let purpose = Some(Purpose::Write);
+        FileDevice::open_with(path.as_ref(), Access::Create, "creating", purpose)?.emptied(size)
     }
 
     /// As [`FileDevice::create`], but refuses a name that exists.
@@ -115,9 +140,8 @@ impl FileDevice {
     /// # Errors
     /// As for [`FileDevice::create`], and when the name exists.
     pub fn create_new(path: impl AsRef<Path>, size: u64) -> Result<FileDevice, DeviceError> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        let path = path.as_ref();
-        let (device, made) = FileDevice::open_made(path, flags, "creating", Some(Purpose::Write))?;
+        let (path, purpose) = (path.as_ref(), Some(Purpose::Write));
+        let (device, made) = FileDevice::open_made(path, Access::CreateNew, "creating", purpose)?;
         let device = device.emptied(size)?;
         made.keep();
         Ok(device)
@@ -125,11 +149,11 @@ impl FileDevice {
 
     fn open_with(
         path: &Path,
-        flags: OFlags,
+        access: Access,
         operation: &'static str,
         purpose: Option<Purpose>,
     ) -> Result<FileDevice, DeviceError> {
-        let (device, made) = FileDevice::open_made(path, flags, operation, purpose)?;
+        let (device, made) = FileDevice::open_made(path, access, operation, purpose)?;
         made.keep();
         Ok(device)
     }
@@ -137,54 +161,40 @@ impl FileDevice {
     /// Opens `path`; a file that this made is removed again unless it is kept.
     fn open_made<'p>(
         path: &'p Path,
-        flags: OFlags,
+        access: Access,
         operation: &'static str,
         purpose: Option<Purpose>,
     ) -> Result<(FileDevice, MadeFile<'p>), DeviceError> {
         let name = path.display().to_string();
-        let failed = |source: Errno| DeviceError::Open {
+        let failed = |source: io::Error| DeviceError::Open {
             operation,
             path: name.clone(),
-            source: source.into(),
+            source,
         };
-        let mut flags = flags;
-        let takes_a_new_name = flags.contains(OFlags::EXCL);
-        if flags.contains(OFlags::RDWR) && !takes_a_new_name && is_block_device(path) {
-            // The kernel then refuses a block device that is mounted or otherwise taken.
-            flags = flags.difference(OFlags::CREATE) | OFlags::EXCL;
-        }
-        // NONBLOCK: opening a FIFO must not wait; it changes nothing for files and block devices.
-        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let mode = Mode::from_raw_mode(0o666);
-        let file: File = match open_waiting(path, flags, mode) {
-            Ok(file) => file.into(),
-            Err(Errno::WOULDBLOCK) => {
-                let holder = "another program has a lease on it".to_owned();
-                return Err(DeviceError::InUse { path: name, holder });
-            }
-            Err(Errno::BUSY) => return Err(claimed(path, name)),
-            Err(source) => return Err(failed(source)),
+        let mut file = match files::open(path, access) {
+            Ok(file) => file,
+            Err(Refusal::InUse(holder)) => return Err(DeviceError::InUse { path: name, holder }),
+            Err(Refusal::Failed(source)) => return Err(failed(source)),
         };
-        let made = MadeFile(takes_a_new_name.then_some(path));
-        let read_only = !flags.contains(OFlags::RDWR);
-        let stat = rustix::fs::fstat(&file).map_err(failed)?;
-        let is_regular = match kind_of(FileType::from_raw_mode(stat.st_mode)) {
+        let made = MadeFile((access == Access::CreateNew).then_some(path));
+        let read_only = access == Access::Read;
+        let (kind, ground) = files::identify(&file).map_err(failed)?;
+        let is_regular = match kind {
             Kind::Regular => true,
             Kind::BlockDevice => false,
             Kind::Other(what) => {
                 return Err(DeviceError::NotAnImage { path: name, what });
             }
         };
-        if !read_only && !is_regular && is_write_protected(&file).map_err(failed)? {
+        if !read_only && !is_regular && files::is_write_protected(&file).map_err(failed)? {
             return Err(DeviceError::WriteProtected { path: name });
         }
-        let ground = Ground::of(&stat);
         let behind = match purpose {
             Some(purpose) => lock_all(&file, &ground, purpose, &name)?,
             None => Vec::new(),
         };
-        // For a block device fstat has no size, but its end can be sought.
-        let size = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(failed)?;
+        // The metadata of a block device have no size, but its end can be sought.
+        let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         let device = FileDevice {
             file,
             _behind: behind,
@@ -229,83 +239,14 @@ impl FileDevice {
         operation: &'static str,
         offset: u64,
         len: usize,
-        source: impl Into<io::Error>,
+        source: io::Error,
     ) -> DeviceError {
         DeviceError::Io {
             operation,
             offset,
             len: len as u64,
-            source: source.into(),
+            source,
         }
-    }
-}
-
-impl AsFd for FileDevice {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-}
-
-/// Calls again as long as a signal interrupts.
-fn retry<T>(call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
-    rustix::io::retry_on_intr(call)
-}
-
-/// Opens a file. One on which another program has a lease (`lease`) is asked for again, since a lease is short.
-fn open_waiting(path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
-    let mut opened = retry(|| rustix::fs::open(path, flags, mode));
-    for _ in 1..LOCK_TRIES {
-        if !matches!(opened, Err(Errno::WOULDBLOCK)) {
-            break;
-        }
-        sync::thread::sleep(LOCK_PAUSE);
-        opened = retry(|| rustix::fs::open(path, flags, mode));
-    }
-    opened
-}
-
-/// Whether the name stands for a block device; a race with its owner only makes the open fail.
-fn is_block_device(path: &Path) -> bool {
-    rustix::fs::stat(path)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice)
-}
-
-/// Whether a block device refuses writes (`blockdev --setro`, `losetup -r`): the kernel opens it for writing all the
-/// same, and fails the first write.
-fn is_write_protected(file: &File) -> rustix::io::Result<bool> {
-    // BLKROGET
-    const IS_READ_ONLY: Opcode = opcode::none(0x12, 94);
-    #[allow(unsafe_code)]
-    // SAFETY: for block devices the operation takes a pointer to an int, which it writes; other files don't know it.
-    let is_set = unsafe { rustix::ioctl::ioctl(file, Getter::<IS_READ_ONLY, i32>::new()) };
-    is_set.map(|value| value != 0)
-}
-
-enum Kind {
-    Regular,
-    BlockDevice,
-    Other(&'static str),
-}
-
-fn kind_of(file_type: FileType) -> Kind {
-    match file_type {
-        FileType::RegularFile => Kind::Regular,
-        FileType::BlockDevice => Kind::BlockDevice,
-        FileType::Directory => Kind::Other("a directory"),
-        FileType::CharacterDevice => Kind::Other("a character device"),
-        FileType::Fifo => Kind::Other("a FIFO"),
-        FileType::Socket => Kind::Other("a socket"),
-        _ => Kind::Other("of an unknown type"),
-    }
-}
-
-/// The error of a block device that the kernel refuses to a second user.
-fn claimed(path: &Path, name: String) -> DeviceError {
-    let ground = Ground::of_path(path);
-    let known = ground.and_then(|ground| holder::in_kernel(&ground, Purpose::Write));
-    DeviceError::InUse {
-        path: name,
-        holder: known.unwrap_or_else(|| "the kernel or another program has claimed it".to_owned()),
     }
 }
 
@@ -338,27 +279,15 @@ fn lock_all(
     Ok(behind)
 }
 
-/// Takes the advisory locks, exclusive for writers. File systems without such locks go without. `false` where another
-/// open file has one that excludes this.
+/// Takes the locks of the host, exclusive for writers. `false` where another open file has one that excludes this.
 fn lock(file: &File, purpose: Purpose, path: &str) -> Result<bool, DeviceError> {
-    let operation = match purpose {
-        Purpose::Read => FlockOperation::NonBlockingLockShared,
-        Purpose::Write => FlockOperation::NonBlockingLockExclusive,
-    };
     for attempt in 1..=LOCK_TRIES {
-        let is_free = match retry(|| rustix::fs::flock(file, operation)) {
-            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => true,
-            Err(Errno::WOULDBLOCK) => false,
-            Err(source) => {
-                return Err(DeviceError::Open {
-                    operation: "locking",
-                    path: path.to_owned(),
-                    source: source.into(),
-                });
-            }
-        };
-        if is_free && !record_lock::is_forbidden(file, purpose) {
-            record_lock::announce(file, purpose);
+        let locked = files::try_lock(file, purpose).map_err(|source| DeviceError::Open {
+            operation: "locking",
+            path: path.to_owned(),
+            source,
+        });
+        if locked? {
             return Ok(true);
         }
         if attempt < LOCK_TRIES {
@@ -385,7 +314,7 @@ impl BlockDevice for FileDevice {
         while done < len {
             let end = len.min(done + TRANSFER_BYTES_MAX);
             let at = offset + done as u64;
-            match retry(|| rustix::io::pread(&self.file, &mut buf[done..end], at)) {
+            match host::read_at(&self.file, &mut buf[done..end], at) {
                 // The file was cut short behind our back.
                 Ok(0) => {
                     let short = io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -405,12 +334,7 @@ impl BlockDevice for FileDevice {
         if !self.is_regular {
             return Some(offset);
         }
-        match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
-            Ok(found) => Some(found.max(offset)),
-            Err(Errno::NXIO) => None,
-            // The file system does not tell.
-            Err(_) => Some(offset),
-        }
+        files::data_from(&self.file, offset)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
@@ -422,7 +346,7 @@ impl BlockDevice for FileDevice {
         let mut at = offset;
         while !rest.is_empty() {
             let part = &rest[..rest.len().min(TRANSFER_BYTES_MAX)];
-            match retry(|| rustix::io::pwrite(&self.file, part, at)) {
+            match host::write_at(&self.file, part, at) {
                 Ok(0) => {
                     let short = io::Error::from(io::ErrorKind::WriteZero);
                     return Err(FileDevice::io_error("write", at, rest.len(), short));
@@ -441,24 +365,15 @@ impl BlockDevice for FileDevice {
         if !self.is_regular || self.read_only {
             return Ok(());
         }
-        let longest = rustix::process::getrlimit(Resource::Fsize).current;
+        let longest = files::longest_file();
         for range in ranges {
-            let len = range.end.saturating_sub(range.start);
-            let failed = |source: Errno| DeviceError::NoRoom {
+            let failed = |source: io::Error| DeviceError::NoRoom {
                 offset: range.start,
-                len,
-                source: source.into(),
+                len: range.end.saturating_sub(range.start),
+                source,
             };
-            // The kernel ends a process that writes beyond this limit.
-            if longest.is_some_and(|longest| range.end > longest) {
-                return Err(failed(Errno::FBIG));
-            }
-            let flags = FallocateFlags::KEEP_SIZE;
-            match retry(|| rustix::fs::fallocate(&self.file, flags, range.start, len)) {
-                Ok(()) => {}
-                // The file system can't.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
-                Err(source) => return Err(failed(source)),
+            if !files::reserve(&self.file, range, longest).map_err(failed)? {
+                return Ok(());
             }
         }
         Ok(())
@@ -468,8 +383,9 @@ impl BlockDevice for FileDevice {
         if self.read_only {
             return Ok(());
         }
-        retry(|| rustix::fs::fdatasync(&self.file))
-            .map_err(|source| FileDevice::io_error("flush", 0, 0, source))
+        // std calls again as long as a signal interrupts.
+        let flushed = self.file.sync_data();
+        flushed.map_err(|source| FileDevice::io_error("flush", 0, 0, source))
     }
 
     fn discard(&self, range: Range<u64>) -> Result<(), DeviceError> {
@@ -481,17 +397,12 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         check_range("discard", range.start, len, self.size())?;
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match retry(|| rustix::fs::fallocate(&self.file, flags, range.start, len)) {
-            // What can't be discarded stays as it is. INVAL: a block device wants whole sectors.
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
-            Err(source) => Err(DeviceError::Io {
-                operation: "discard",
-                offset: range.start,
-                len,
-                source: source.into(),
-            }),
-        }
+        files::punch(&self.file, &range).map_err(|source| DeviceError::Io {
+            operation: "discard",
+            offset: range.start,
+            len,
+            source,
+        })
     }
 }
 
@@ -504,11 +415,13 @@ impl Resize for FileDevice {
             // A block device keeps its size; a smaller file system on it is fine.
             return check_range("resize", 0, size, self.size());
         }
-        retry(|| rustix::fs::ftruncate(&self.file, size)).map_err(|source| DeviceError::Open {
-            operation: "resizing",
-            path: self.path.clone(),
-            source: source.into(),
-        })?;
+        self.file
+            .set_len(size)
+            .map_err(|source| DeviceError::Open {
+                operation: "resizing",
+                path: self.path.clone(),
+                source,
+            })?;
         // Relaxed: publishes nothing by itself; pairs with the load in `size`.
         self.size.store(size, Ordering::Relaxed);
         Ok(())

@@ -1,26 +1,109 @@
-//! What a library that is preloaded into this process changes in how files of the host are asked for.
+//! What files of the host are, and how they are read and written: the same functions on every system that lanefs
+//! compiles for. No locks, no state.
 //!
-//! fakeroot and pseudo answer in place of libc's functions: a user who is not root sees the owners, types, devices and
-//! extended attributes that he has set. All calls that see or set those go through libc (rustix's feature `use-libc`).
-//! That is enough for fakeroot, which knows files by their inodes. pseudo knows them by their paths, too.
+//! Windows has no owners, modes, devices and hard links as ext4 knows them: there everything belongs to 0:0,
+//! directories have the mode 0755 and files 0644, and each name is a file of its own.
 
-use sync::OnceLock;
+use std::fs::{File, Metadata};
+use std::io;
 
-/// The name, as the kernel lists it, of the library that follows descriptors.
-const FOLLOWER: &str = "/libpseudo.so";
+#[cfg(unix)]
+mod unix;
+#[cfg(unix)]
+use unix as own;
+#[cfg(windows)]
+mod windows;
+#[cfg(windows)]
+use windows as own;
 
-/// Whether a preloaded library (pseudo) keeps its own list of open directories and its own working directory, one a
-/// process. Then directories must be opened by `openat`, since libc has no function for `openat2` and what that opens
-/// is unknown to the library, and no thread may have a working directory of its own.
+pub use crate::system::files::open_unnamed;
+pub use crate::system::preload::follows_descriptors;
+pub use own::{
+    identity, is_block_device, name, path_bytes, read_at, special_of, stdin, user, write_at,
+};
+
+/// A point in time: seconds since 1970, and nanoseconds after that second.
+pub type Moment = (i64, u32);
+
+/// What a file of the host has, as ext4 stores it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attributes {
+    /// Permissions and special bits: 12 bits.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// How many names it has.
+    pub nlink: u64,
+    /// The numbers of its file system and of its inode, where the host has such, by which its names are known to be one
+    /// file.
+    pub identity: Option<(u64, u64)>,
+    /// Major and minor number of a device.
+    pub rdev: (u32, u32),
+    /// Bytes of the disk that it takes.
+    pub held: u64,
+    /// Last access.
+    pub atime: Moment,
+    /// Last modification.
+    pub mtime: Moment,
+    /// Last change of the inode.
+    pub ctime: Moment,
+}
+
+impl Attributes {
+    /// Those of what `metadata` is of.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Attributes {
+        own::attributes(metadata)
+    }
+}
+
+/// A file that is none of the three kinds that std names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Special {
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A socket, or what the host has besides.
+    Socket,
+}
+
+/// Fills `buf` from byte `at` of a file.
 ///
-/// This can't change while the process lives; the list of what the process has mapped is read once.
-#[must_use]
-pub fn follows_descriptors() -> bool {
-    static FOLLOWS: OnceLock<bool> = OnceLock::new();
-    *FOLLOWS.get_or_init(|| {
-        std::fs::read("/proc/self/maps").is_ok_and(|maps| {
-            maps.windows(FOLLOWER.len())
-                .any(|window| window == FOLLOWER.as_bytes())
-        })
-    })
+/// # Errors
+/// When the file can't be read, or ends before.
+pub fn read_exact_at(file: &File, buf: &mut [u8], at: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        match read_at(file, &mut buf[done..], at + done as u64)? {
+            0 => {
+                let text = "failed to fill whole buffer";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            }
+            count => done += count,
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `bytes` at byte `at` of a file.
+///
+/// # Errors
+/// When the file can't be written.
+pub fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match write_at(file, &bytes[done..], at + done as u64)? {
+            0 => {
+                let text = "failed to write whole buffer";
+                return Err(io::Error::new(io::ErrorKind::WriteZero, text));
+            }
+            count => done += count,
+        }
+    }
+    Ok(())
 }

@@ -5,7 +5,6 @@
 //! machine monitors do. A program that only has it open for reading is not surprised. A reader is kept away by what may
 //! write. What is found is true for a moment; [`FileDevice`]'s locks keep other lanefs and QEMU away from then on.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -13,16 +12,23 @@ use sync::clock::Duration;
 
 use crate::block_device::DeviceError;
 use crate::file::FileDevice;
-use crate::ground::Ground;
-use crate::holder::{self, in_kernel};
-use crate::lease::has_writer;
-
-pub use crate::holder::Purpose;
+use crate::system::ground::Ground;
+use crate::system::holder::{self, in_kernel};
+use crate::system::lease::is_open_for_writing;
 
 /// How often, and how far apart, a holder is looked for again: a loop device is detached a moment after its unmount,
 /// and a program that ended closes its files a moment later.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// What the caller is about to do with the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// To read them: nobody may change them meanwhile.
+    Read,
+    /// To write them, or to put another file in their place: nobody else may use them.
+    Write,
+}
 
 /// Opens a file or block device to write to it.
 ///
@@ -76,7 +82,7 @@ fn in_use(path: String, holder: String) -> DeviceError {
 fn holder_of(path: &Path, purpose: Purpose) -> Option<String> {
     let ground = Ground::of_path(path)?;
     let known = match ground.is_file() {
-        true => open_for_lease(path).and_then(|file| has_writer(&file)),
+        true => is_open_for_writing(path),
         false => None,
     };
     // The kernel's loop devices and swap are writers, too.
@@ -96,12 +102,6 @@ fn holder_of(path: &Path, purpose: Purpose) -> Option<String> {
         is_unexplained.then(|| "a program out of sight has it open for writing".to_owned())
     };
     holder::writer(&ground).or_else(hidden)
-}
-
-fn open_for_lease(path: &Path) -> Option<File> {
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Some(rustix::fs::open(path, flags, Mode::empty()).ok()?.into())
 }
 
 /// A file that is about to be replaced by another one of its name: locked against other users until this is dropped.

@@ -2,15 +2,12 @@
 //! that. No lock: its owner has one.
 
 use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::{Errno, retry_on_intr};
-
 use crate::block_device::DeviceError;
-
-/// How many names are tried where the file system makes no file without one.
-const NAMES: u32 = 100;
+use crate::host::{read_at, write_at};
+use crate::system::files::open_unnamed;
 
 /// Bytes in the folder that `TMPDIR` names.
 pub(crate) struct Spool {
@@ -44,8 +41,8 @@ impl Spool {
         let mut done = 0;
         while done < bytes.len() {
             let offset = at + done as u64;
-            match retry_on_intr(|| rustix::io::pwrite(&self.file, &bytes[done..], offset)) {
-                Ok(0) => return Err(failed(self.folder.clone(), Errno::NOSPC)),
+            match write_at(&self.file, &bytes[done..], offset) {
+                Ok(0) => return Err(failed(self.folder.clone(), ErrorKind::StorageFull.into())),
                 Ok(count) => done += count,
                 Err(source) => return Err(failed(self.folder.clone(), source)),
             }
@@ -62,8 +59,8 @@ impl Spool {
         let mut done = 0;
         while done < into.len() {
             let offset = at + done as u64;
-            match retry_on_intr(|| rustix::io::pread(&self.file, &mut into[done..], offset)) {
-                Ok(0) => return Err(failed(self.folder.clone(), Errno::IO)),
+            match read_at(&self.file, &mut into[done..], offset) {
+                Ok(0) => return Err(failed(self.folder.clone(), ErrorKind::UnexpectedEof.into())),
                 Ok(count) => done += count,
                 Err(source) => return Err(failed(self.folder.clone(), source)),
             }
@@ -72,33 +69,6 @@ impl Spool {
     }
 }
 
-fn failed(folder: PathBuf, source: Errno) -> DeviceError {
-    DeviceError::Spool {
-        folder,
-        source: source.into(),
-    }
-}
-
-fn open_unnamed(folder: &PathBuf) -> Result<File, Errno> {
-    let mode = Mode::RUSR | Mode::WUSR;
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    match retry_on_intr(|| rustix::fs::open(folder, flags | OFlags::TMPFILE, mode)) {
-        Ok(file) => return Ok(file.into()),
-        // The file system, or an old kernel, makes none.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
-        Err(error) => return Err(error),
-    }
-    for number in 0..NAMES {
-        let path = folder.join(format!(".lanefs-{}-{number}.spool", std::process::id()));
-        let flags = flags | OFlags::CREATE | OFlags::EXCL;
-        match retry_on_intr(|| rustix::fs::open(&path, flags, mode)) {
-            Ok(file) => {
-                rustix::fs::unlink(&path)?;
-                return Ok(file.into());
-            }
-            Err(Errno::EXIST) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(Errno::EXIST)
+fn failed(folder: PathBuf, source: io::Error) -> DeviceError {
+    DeviceError::Spool { folder, source }
 }

@@ -338,8 +338,7 @@ fn revision(value: &str) -> Result<(), Error> {
 /// An owner; without a value the caller, as in mke2fs.
 fn owner(option: &str, value: Option<&str>) -> Result<(u32, u32), Error> {
     let Some(value) = value else {
-        let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
-        return Ok((user.as_raw(), group.as_raw()));
+        return Ok(device::host::user());
     };
     let (uid, gid) = value
         .split_once(':')
@@ -420,9 +419,7 @@ mod tests {
         assert_eq!((options.stride, options.stripe_width), (Some(16), Some(32)));
         assert_eq!(options.root_owner, Some((5, 6)));
         options.set('E', "root_owner").unwrap();
-        let caller = (rustix::process::getuid(), rustix::process::getgid());
-        let caller = (caller.0.as_raw(), caller.1.as_raw());
-        assert_eq!(options.root_owner, Some(caller));
+        assert_eq!(options.root_owner, Some(device::host::user()));
         assert_eq!((options.lazy_itable_init, options.discard), (false, false));
         assert_eq!(
             (options.journal.size_mib, options.journal.location),

@@ -11,20 +11,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, major, makedev, minor};
 
-use crate::ground::{Ground, Identity, Other};
-use crate::mapping::{self, Mapping};
+use super::ground::{Ground, Identity, Other};
+use super::mapping::{self, Mapping};
+use crate::in_use::Purpose;
 
 /// The most open files that are looked at in `/proc`, so that a host with very many does not stop a command.
 const OPEN_FILES_MAX: usize = 1 << 20;
-
-/// What the caller is about to do with the bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
-    /// To read them: nobody may change them meanwhile.
-    Read,
-    /// To write them, or to put another file in their place: nobody else may use them.
-    Write,
-}
 
 /// The kernel's use of the bytes: a mount, a loop device, or swap. One that only reads does not disturb a reader.
 pub(crate) fn in_kernel(ground: &Ground, purpose: Purpose) -> Option<String> {

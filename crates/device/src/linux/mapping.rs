@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::ground::{device_number, line, value};
+use super::ground::{device_number, line, value};
 
 /// The most devices that are followed: mappings may lie on mappings.
 const DEVICES_MAX: usize = 1 << 10;

@@ -5,18 +5,29 @@
 //! program that opens the file for writing in between waits that long, or is told to come back (`EAGAIN`) if it does
 //! not wait. No locks.
 
+use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 /// The command that names the signal to send when a lease is asked back (`F_SETSIG`, which the crate lacks for Linux).
 const SET_SIGNAL: libc::c_int = 10;
 
+/// Whether somebody, this process included, has the regular file of this name open for writing. `None` where it can't
+/// be opened for reading, or the kernel does not tell.
+pub(crate) fn is_open_for_writing(path: &Path) -> Option<bool> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    has_writer(&file.into())
+}
+
 /// Whether somebody, this process included, has the file open for writing. `None` where the kernel does not tell: the
 /// caller is neither the owner nor privileged, or the file system has no leases.
 ///
 /// `file` must be open for reading only: a descriptor that can write counts as a writer.
-pub(crate) fn has_writer(file: &std::fs::File) -> Option<bool> {
+fn has_writer(file: &File) -> Option<bool> {
     let fd = file.as_raw_fd();
     let control = |command: libc::c_int, argument: libc::c_int| {
         #[allow(unsafe_code)]
@@ -44,7 +55,6 @@ pub(crate) fn has_writer(file: &std::fs::File) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
 
     #[test]
     fn a_writer_is_known_to_the_kernel() {

@@ -1,0 +1,230 @@
+//! What lanefs knows of files on systems other than Linux, by std alone: the same functions as in `linux`.
+//!
+//! An image is a regular file here; block devices are refused. The locks of std keep other lanefs away; other programs
+//! that hold a file are unknown. Nothing is reserved and no hole is made or found: a write may fail for want of room.
+
+/// Files, as [`FileDevice`](crate::FileDevice) asks for them.
+pub(crate) mod files {
+    use std::fs::{File, FileType, TryLockError};
+    use std::io::{self, ErrorKind};
+    use std::ops::Range;
+    use std::path::Path;
+
+    use super::ground::Ground;
+    use crate::file::{Access, Kind, Refusal};
+    use crate::in_use::Purpose;
+
+    /// How many names are tried for a file that loses its name at once.
+    const NAMES: u32 = 100;
+
+    /// Opens a regular file. What else is there under its name is not opened, since that might wait.
+    pub(crate) fn open(path: &Path, access: Access) -> Result<File, Refusal> {
+        if let Ok(found) = path.metadata()
+            && let Kind::Other(what) = kind_of(found.file_type())
+            && access != Access::CreateNew
+        {
+            let text = format!("it is {what}, and an image must be a regular file");
+            return Err(Refusal::Failed(io::Error::new(
+                ErrorKind::Unsupported,
+                text,
+            )));
+        }
+        let mut options = File::options();
+        options.read(true);
+        match access {
+            Access::Read => &mut options,
+            Access::Write => options.write(true),
+            Access::Create => options.write(true).create(true),
+            Access::CreateNew => options.write(true).create_new(true),
+        };
+        options.open(path).map_err(|error| match error.kind() {
+            ErrorKind::ResourceBusy => Refusal::InUse("the system has claimed it".to_owned()),
+            _ => Refusal::Failed(error),
+        })
+    }
+
+    fn kind_of(kind: FileType) -> Kind {
+        if kind.is_file() {
+            Kind::Regular
+        } else if kind.is_dir() {
+            Kind::Other("a directory")
+        } else if crate::host::is_block_device(kind) {
+            Kind::BlockDevice
+        } else {
+            Kind::Other("a device, pipe or socket")
+        }
+    }
+
+    /// What was opened.
+    pub(crate) fn identify(file: &File) -> io::Result<(Kind, Ground)> {
+        let metadata = file.metadata()?;
+        Ok((kind_of(metadata.file_type()), Ground::of(&metadata)))
+    }
+
+    /// Whether a block device refuses writes; none is opened.
+    pub(crate) fn is_write_protected(_device: &File) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    /// Takes the lock of std, exclusive for writers. File systems without locks go without. `false` where another open
+    /// file has one that excludes this.
+    pub(crate) fn try_lock(file: &File, purpose: Purpose) -> io::Result<bool> {
+        let locked = match purpose {
+            Purpose::Read => file.try_lock_shared(),
+            Purpose::Write => file.try_lock(),
+        };
+        match locked {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(true),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// The first byte at or after `at` that may hold something other than zero: that is unknown here.
+    pub(crate) fn data_from(_file: &File, at: u64) -> Option<u64> {
+        Some(at)
+    }
+
+    /// The longest file that this process may write: no limit is known here.
+    pub(crate) fn longest_file() -> Option<u64> {
+        None
+    }
+
+    /// Reserves room for a range: impossible here.
+    pub(crate) fn reserve(
+        _file: &File,
+        _range: &Range<u64>,
+        _longest: Option<u64>,
+    ) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Gives a range's room back: nothing does here, and the bytes stay.
+    pub(crate) fn punch(_file: &File, _range: &Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// A new file in `folder` whose name is removed at once.
+    ///
+    /// # Errors
+    /// When no file can be made there.
+    pub fn open_unnamed(folder: &Path) -> io::Result<File> {
+        for number in 0..NAMES {
+            let path = folder.join(format!(".lanefs-{}-{number}.spool", std::process::id()));
+            let made = File::options()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(&path);
+            match made {
+                Ok(file) => {
+                    std::fs::remove_file(&path)?;
+                    return Ok(file);
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ErrorKind::AlreadyExists.into())
+    }
+}
+
+/// Which file a name stands for.
+pub(crate) mod ground {
+    use std::fs::{File, Metadata};
+    use std::io;
+    use std::path::Path;
+    use sync::clock::HostTime;
+
+    use crate::host::Attributes;
+
+    /// A regular file: its numbers, and the time it was made, by which files without numbers are told apart.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub(crate) struct Ground {
+        numbers: Option<(u64, u64)>,
+        made: Option<HostTime>,
+    }
+
+    /// What is behind a loop device, which only Linux has.
+    pub(crate) enum Layer {}
+
+    impl Layer {
+        pub(crate) fn path(&self) -> &Path {
+            match *self {}
+        }
+
+        pub(crate) fn open(&self, _read_only: bool) -> io::Result<Option<File>> {
+            match *self {}
+        }
+    }
+
+    impl Ground {
+        pub(crate) fn of_path(path: &Path) -> Option<Ground> {
+            path.metadata().ok().map(|metadata| Ground::of(&metadata))
+        }
+
+        pub(crate) fn of(metadata: &Metadata) -> Ground {
+            Ground {
+                numbers: Attributes::of(metadata).identity,
+                made: metadata.created().ok(),
+            }
+        }
+
+        pub(crate) fn layers(&self) -> &[Layer] {
+            &[]
+        }
+
+        pub(crate) fn is_same(&self, other: &Ground) -> bool {
+            self == other
+        }
+
+        pub(crate) fn is_file(&self) -> bool {
+            true
+        }
+
+        pub(crate) fn has_anchor(&self) -> bool {
+            false
+        }
+    }
+}
+
+/// Which program holds a file: that is unknown here.
+pub(crate) mod holder {
+    use super::ground::Ground;
+    use crate::in_use::Purpose;
+
+    pub(crate) fn in_kernel(_ground: &Ground, _purpose: Purpose) -> Option<String> {
+        None
+    }
+
+    pub(crate) fn with_lock(_ground: &Ground) -> String {
+        "another program, or this one, has a lock on it".to_owned()
+    }
+
+    pub(crate) fn writer(_ground: &Ground) -> Option<String> {
+        None
+    }
+
+    pub(crate) fn is_own_writer(_ground: &Ground) -> bool {
+        false
+    }
+}
+
+/// Whether a file is open for writing: that is unknown here.
+pub(crate) mod lease {
+    use std::path::Path;
+
+    pub(crate) fn is_open_for_writing(_path: &Path) -> Option<bool> {
+        None
+    }
+}
+
+/// What a preloaded library changes.
+pub(crate) mod preload {
+    /// Whether a preloaded library keeps its own list of open directories: none that is known does here.
+    #[must_use]
+    pub fn follows_descriptors() -> bool {
+        false
+    }
+}

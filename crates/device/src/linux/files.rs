@@ -1,0 +1,189 @@
+//! Files and block devices of Linux, as [`FileDevice`](crate::FileDevice) asks for them. No locks of ours.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::ioctl::{Getter, Opcode, opcode};
+use rustix::process::Resource;
+
+use super::ground::Ground;
+use super::{holder, record_lock};
+use crate::file::{Access, Kind, LOCK_PAUSE, LOCK_TRIES, Refusal};
+use crate::in_use::Purpose;
+
+/// How many names are tried where the file system makes no file without one.
+const NAMES: u32 = 100;
+
+/// Opens a file or block device, and does not wait for what is neither.
+pub(crate) fn open(path: &Path, access: Access) -> Result<File, Refusal> {
+    let flags = match access {
+        Access::Read => OFlags::RDONLY,
+        Access::Write => OFlags::RDWR,
+        Access::Create => OFlags::RDWR | OFlags::CREATE,
+        Access::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+    };
+    let flags = match access {
+        // The kernel then refuses a block device that is mounted or otherwise taken.
+        Access::Write | Access::Create if is_block_device(path) => {
+            flags.difference(OFlags::CREATE) | OFlags::EXCL
+        }
+        _ => flags,
+    };
+    // NONBLOCK: opening a FIFO must not wait; it changes nothing for files and block devices.
+    let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    match open_waiting(path, flags, Mode::from_raw_mode(0o666)) {
+        Ok(file) => Ok(file.into()),
+        Err(Errno::WOULDBLOCK) => Err(Refusal::InUse(
+            "another program has a lease on it".to_owned(),
+        )),
+        Err(Errno::BUSY) => Err(Refusal::InUse(claimant(path))),
+        Err(error) => Err(Refusal::Failed(error.into())),
+    }
+}
+
+/// Opens a file. One on which another program has a lease (`lease`) is asked for again, since a lease is short.
+fn open_waiting(path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    let mut opened = retry_on_intr(|| rustix::fs::open(path, flags, mode));
+    for _ in 1..LOCK_TRIES {
+        if !matches!(opened, Err(Errno::WOULDBLOCK)) {
+            break;
+        }
+        sync::thread::sleep(LOCK_PAUSE);
+        opened = retry_on_intr(|| rustix::fs::open(path, flags, mode));
+    }
+    opened
+}
+
+/// Whether the name stands for a block device; a race with its owner only makes the open fail.
+fn is_block_device(path: &Path) -> bool {
+    rustix::fs::stat(path)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice)
+}
+
+/// The holder of a block device that the kernel refuses to a second user.
+fn claimant(path: &Path) -> String {
+    let ground = Ground::of_path(path);
+    let known = ground.and_then(|ground| holder::in_kernel(&ground, Purpose::Write));
+    known.unwrap_or_else(|| "the kernel or another program has claimed it".to_owned())
+}
+
+/// What was opened, and the bytes that it stands for.
+pub(crate) fn identify(file: &File) -> io::Result<(Kind, Ground)> {
+    let stat = rustix::fs::fstat(file)?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Kind::Regular,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::Directory => Kind::Other("a directory"),
+        FileType::CharacterDevice => Kind::Other("a character device"),
+        FileType::Fifo => Kind::Other("a FIFO"),
+        FileType::Socket => Kind::Other("a socket"),
+        _ => Kind::Other("of an unknown type"),
+    };
+    Ok((kind, Ground::of(&stat)))
+}
+
+/// Whether a block device refuses writes (`blockdev --setro`, `losetup -r`): the kernel opens it for writing all the
+/// same, and fails the first write.
+pub(crate) fn is_write_protected(file: &File) -> io::Result<bool> {
+    // BLKROGET
+    const IS_READ_ONLY: Opcode = opcode::none(0x12, 94);
+    #[allow(unsafe_code)]
+    // SAFETY: for block devices the operation takes a pointer to an int, which it writes; other files don't know it.
+    let is_set = unsafe { rustix::ioctl::ioctl(file, Getter::<IS_READ_ONLY, i32>::new()) };
+    Ok(is_set.map(|value| value != 0)?)
+}
+
+/// Takes the advisory locks, exclusive for writers. File systems without such locks go without. `false` where another
+/// open file has one that excludes this.
+pub(crate) fn try_lock(file: &File, purpose: Purpose) -> io::Result<bool> {
+    let operation = match purpose {
+        Purpose::Read => FlockOperation::NonBlockingLockShared,
+        Purpose::Write => FlockOperation::NonBlockingLockExclusive,
+    };
+    let is_free = match retry_on_intr(|| rustix::fs::flock(file, operation)) {
+        Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => true,
+        Err(Errno::WOULDBLOCK) => false,
+        Err(error) => return Err(error.into()),
+    };
+    if !is_free || record_lock::is_forbidden(file, purpose) {
+        return Ok(false);
+    }
+    record_lock::announce(file, purpose);
+    Ok(true)
+}
+
+/// The first byte at or after `at` that may hold something other than zero; `None` where only zeros follow.
+pub(crate) fn data_from(file: &File, at: u64) -> Option<u64> {
+    match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(found) => Some(found.max(at)),
+        Err(Errno::NXIO) => None,
+        // The file system does not tell.
+        Err(_) => Some(at),
+    }
+}
+
+/// The longest file that this process may write: the kernel ends a process that writes beyond.
+pub(crate) fn longest_file() -> Option<u64> {
+    rustix::process::getrlimit(Resource::Fsize).current
+}
+
+/// Reserves room for a range of a regular file, whose size stays; of a file of at most `longest` bytes. `false` where
+/// the file system can't.
+pub(crate) fn reserve(file: &File, range: &Range<u64>, longest: Option<u64>) -> io::Result<bool> {
+    if longest.is_some_and(|longest| range.end > longest) {
+        return Err(Errno::FBIG.into());
+    }
+    match allocate(file, FallocateFlags::KEEP_SIZE, range) {
+        Ok(()) => Ok(true),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives a range's room back, as far as that is possible.
+pub(crate) fn punch(file: &File, range: &Range<u64>) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match allocate(file, flags, range) {
+        // What can't be discarded stays as it is. INVAL: a block device wants whole sectors.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn allocate(file: &File, flags: FallocateFlags, range: &Range<u64>) -> rustix::io::Result<()> {
+    let len = range.end.saturating_sub(range.start);
+    retry_on_intr(|| rustix::fs::fallocate(file, flags, range.start, len))
+}
+
+/// A new file in `folder` that has no name.
+///
+/// # Errors
+/// When no file can be made there.
+pub fn open_unnamed(folder: &Path) -> io::Result<File> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    match retry_on_intr(|| rustix::fs::open(folder, flags | OFlags::TMPFILE, mode)) {
+        Ok(file) => return Ok(file.into()),
+        // The file system, or an old kernel, makes none.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for number in 0..NAMES {
+        let path = folder.join(format!(".lanefs-{}-{number}.spool", std::process::id()));
+        let flags = flags | OFlags::CREATE | OFlags::EXCL;
+        match retry_on_intr(|| rustix::fs::open(&path, flags, mode)) {
+            Ok(file) => {
+                rustix::fs::unlink(&path)?;
+                return Ok(file.into());
+            }
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Errno::EXIST.into())
+}
