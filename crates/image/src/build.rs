@@ -5,8 +5,6 @@
 
 use std::path::Path;
 
-use std::os::unix::fs::FileTypeExt;
-
 use device::Resize;
 use mkfs::{Layout, Summary};
 use sync::atomic::AtomicBool;
@@ -210,8 +208,8 @@ fn settle(options: &BuildOptions, output: &Path) -> mkfs::Options {
         mkfs.block_size = Some(mkfs.block_size_or(ondisk::BlockSize::K4));
     }
     mkfs.time.get_or_insert_with(|| sync::clock::wall().0);
-    mkfs.device_is_zero =
-        !std::fs::metadata(output).is_ok_and(|found| found.file_type().is_block_device());
+    mkfs.device_is_zero = !std::fs::metadata(output)
+        .is_ok_and(|found| device::host::is_block_device(found.file_type()));
     mkfs
 }
 

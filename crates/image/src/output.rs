@@ -9,9 +9,9 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use device::host;
 use device::in_use::{self, Replaced};
 use device::{BlockDevice, DeviceError, FileDevice, Resize};
 
@@ -47,7 +47,7 @@ impl Output {
             Err(error) => return Err(failed("look at it", error)),
         };
         match found {
-            Some(kind) if kind.is_block_device() => {
+            Some(kind) if host::is_block_device(kind) => {
                 let device = in_use::open_to_write(path)?;
                 // It keeps its size, which must be enough.
                 device.set_size(size)?;

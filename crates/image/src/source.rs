@@ -17,8 +17,6 @@ pub mod limits;
 mod oci;
 pub mod options;
 pub mod origin;
-mod pipe;
-mod probe;
 mod resolve;
 mod scan;
 mod spool;
@@ -27,8 +25,18 @@ mod table;
 mod tar;
 pub mod time;
 pub mod tree;
-mod walk;
 pub mod xattrs;
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+use linux as system;
+// Its tests run on Linux, where they compare.
+#[cfg(any(test, not(target_os = "linux")))]
+#[cfg_attr(target_os = "linux", allow(dead_code))]
+mod elsewhere;
+#[cfg(not(target_os = "linux"))]
+use elsewhere as system;
 
 pub use error::SourceError;
 pub use oci::is_image_directory;

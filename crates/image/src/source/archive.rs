@@ -2,10 +2,9 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
+use device::host;
 use device::signature::{Kind, START_BYTES, recognize};
 use sync::Arc;
 use sync::atomic::AtomicBool;
@@ -17,9 +16,9 @@ use super::exclude::Excludes;
 use super::oci::{Access, Blobs, Recognized, Recognizer};
 use super::options::Place;
 use super::origin::{Archive, DataSink, Source};
-use super::pipe::{self, Pipe};
 use super::spool::Spool;
 use super::stream::{Compression, FileStream, Stream, with_thread};
+use super::system::pipe::{self, Pipe};
 use super::tar::{self, Ending, Rules, Visitor};
 use super::tree::{DataKind, SourceId, Tree, halves};
 
@@ -69,11 +68,8 @@ pub(super) fn opened_at<'c>(
 /// Opens standard input.
 fn stdin(cancel: &AtomicBool) -> Result<Opened<'_>, SourceError> {
     let path = Path::new("standard input");
-    let fd = std::io::stdin()
-        .as_fd()
-        .try_clone_to_owned()
-        .map_err(io("open", path))?;
-    opened(File::from(fd), path, cancel)
+    let file = host::stdin().map_err(io("open", path))?;
+    opened(file, path, cancel)
 }
 
 fn opened<'c>(
@@ -84,15 +80,14 @@ fn opened<'c>(
     let label = path.display().to_string();
     let kind = file.metadata().map_err(io("look at", path))?.file_type();
     let mut magic = vec![0; MAGIC];
-    if kind.is_file() || kind.is_block_device() {
+    if kind.is_file() || host::is_block_device(kind) {
         let at = file.stream_position().map_err(io("look at", path))?;
         let end = file.seek(SeekFrom::End(0)).map_err(io("look at", path))?;
         // What was read of standard input before is not ours.
         let start = if kind.is_file() { at.min(end) } else { 0 };
         let len = end - start;
         let held = len.min(MAGIC as u64) as usize;
-        file.read_exact_at(&mut magic[..held], start)
-            .map_err(io("read", path))?;
+        host::read_exact_at(&file, &mut magic[..held], start).map_err(io("read", path))?;
         let compression = compression(&magic[..held], &label)?;
         let file = Arc::new(file);
         return Ok(Opened::File(Archive {
@@ -227,7 +222,7 @@ pub(super) struct Range {
 impl Read for Range {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
         let want = self.left.min(buf.len() as u64) as usize;
-        let got = self.file.read_at(&mut buf[..want], self.at)?;
+        let got = host::read_at(&self.file, &mut buf[..want], self.at)?;
         self.at += got as u64;
         self.left -= got as u64;
         Ok(got)

@@ -1,10 +1,8 @@
 //! Sources from memory: plain functions from bytes to a tree or an error, for fuzz targets and for tests. None of them
 //! panics or takes more memory than [`super::limits`] allows, whatever the bytes.
 
-use std::fs::File;
 use std::io::Write;
 
-use rustix::fs::MemfdFlags;
 use sync::Arc;
 
 use super::archive::{self, Adding, Opened};
@@ -14,6 +12,7 @@ use super::error::SourceError;
 use super::exclude::Excludes;
 use super::origin::{Archive, DataSink, SinkError};
 use super::stream::Compression;
+use super::system::temporary;
 use super::table;
 use super::tar::Rules;
 use super::tree::{SourceId, Tree};
@@ -85,8 +84,7 @@ pub fn image(bytes: &[u8]) -> Result<Tree, SourceError> {
         path: "bytes".into(),
         error,
     };
-    let fd = rustix::fs::memfd_create("image", MemfdFlags::CLOEXEC);
-    let mut file = File::from(fd.map_err(|errno| io(errno.into()))?);
+    let mut file = temporary::in_memory("image").map_err(io)?;
     file.write_all(bytes).map_err(io)?;
     let archive = Archive {
         file: Arc::new(file),

@@ -1,18 +1,17 @@
 //! Adds a directory of this machine to the tree.
 
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use hashbrown::HashMap;
-use rustix::fs::{Mode, OFlags};
 
 use super::builder::Builder;
 use super::error::SourceError;
 use super::exclude::Excludes;
 use super::origin::Source;
-use super::probe::{Prober, attributes};
-use super::tree::{DataKind, NONE, Node, S_IFLNK, S_IFMT, halves, join};
-use super::walk::{Batch, Walk};
+use super::system::beneath;
+use super::system::walk::{self, Walk};
+use super::tree::{DataExtent, DataKind, NONE, Node, S_IFDIR, S_IFLNK, S_IFMT, halves, join};
+use super::xattrs::Xattrs;
 
 /// How a directory is scanned.
 pub(super) struct Scan<'a> {
@@ -21,6 +20,33 @@ pub(super) struct Scan<'a> {
     /// Device and inode of files to leave out.
     pub(super) outputs: &'a [(u64, u64)],
     pub(super) threads: usize,
+}
+
+/// Some entries of one directory.
+pub(super) struct Batch {
+    /// Number of the directory.
+    pub(super) directory: u32,
+    pub(super) found: Vec<Found>,
+    /// Names and link targets.
+    pub(super) text: Vec<u8>,
+    /// Entry and its extended attributes.
+    pub(super) xattrs: Vec<(u32, Xattrs)>,
+    /// Entry and its data extents.
+    pub(super) extents: Vec<(u32, Vec<DataExtent>)>,
+    /// Entry, device and inode of what has several names.
+    pub(super) linked: Vec<(u32, (u64, u64))>,
+}
+
+/// One entry.
+pub(super) struct Found {
+    /// Everything but the place of its name.
+    pub(super) node: Node,
+    /// Start of the name in the batch's text; the target of a link follows it.
+    pub(super) name: u32,
+    pub(super) name_len: u16,
+    pub(super) target_len: u16,
+    /// Directories: their number.
+    pub(super) number: u32,
 }
 
 /// What is known of the source's directories by number.
@@ -36,25 +62,21 @@ impl Scan<'_> {
     /// Puts the contents of the directory at node `at`, which gets its attributes.
     pub(super) fn add(&self, builder: &mut Builder, at: u32) -> Result<(), SourceError> {
         let io = |operation| {
-            move |errno: rustix::io::Errno| SourceError::Io {
+            move |error: std::io::Error| SourceError::Io {
                 operation,
                 path: self.path.to_path_buf(),
-                error: errno.into(),
+                error,
             }
         };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(self.path, flags, Mode::empty()).map_err(io("open"))?;
-        let stat = rustix::fs::fstat(&root).map_err(io("look at"))?;
-        let xattrs = Prober::new()
-            .xattrs_of(root.as_fd())
-            .map_err(io("look at"))?;
+        let root = beneath::open_root(self.path).map_err(io("open"))?;
+        let (attributes, xattrs) = walk::top(&root).map_err(io("look at"))?;
         let wrong = |problem| SourceError::Tree {
             path: self.path.display().to_string(),
             problem,
         };
         let source = builder.add_source(Source::Spent).map_err(wrong)?;
-        let mut top = Node::new((stat.st_mode & 0o170_000) as u16, source);
-        top.set_attributes(&attributes(&stat));
+        let mut top = Node::new(S_IFDIR, source);
+        top.set_attributes(&attributes);
         top.xattrs = builder.intern(xattrs).map_err(wrong)?;
         builder.overlay(at, &top);
         let fresh = halves(builder.node(at).key).0 == NONE;
@@ -64,7 +86,7 @@ impl Scan<'_> {
             names: vec![(0, 0)],
             linked: HashMap::default(),
         };
-        let walk = Walk::new(root.as_fd(), self.path, self.excludes, self.outputs, source);
+        let walk = Walk::new(&root, self.path, self.excludes, self.outputs, source);
         walk.run(self.threads, |batch| collector.collect(batch))?;
         let directories = collector.names;
         let path = self.path.to_path_buf();

@@ -14,8 +14,7 @@ mod platform;
 mod recognize;
 mod select;
 
-use std::os::unix::fs::FileExt;
-
+use device::host;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Condvar, Mutex, Rank};
 
@@ -169,7 +168,7 @@ fn archive_of(blobs: &Blobs, layer: Layer) -> Result<(Archive, Verify), SourceEr
         image: label.clone(),
         problem,
     };
-    let read = blob.file.read_exact_at(&mut magic[..held], blob.start);
+    let read = host::read_exact_at(&blob.file, &mut magic[..held], blob.start);
     read.map_err(|error| wrong(format!("it can't be read: {error}")))?;
     let compression = Compression::of(&magic[..held]).map_err(wrong)?;
     // Of an uncompressed layer both are the same: it is hashed once.

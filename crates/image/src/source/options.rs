@@ -1,7 +1,6 @@
 //! What a build is made of, as the user says it.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use super::error::SourceError;
@@ -29,16 +28,16 @@ impl Input {
     /// input.
     #[must_use]
     pub fn parse(text: &OsStr) -> Self {
-        let bytes = text.as_bytes();
+        let bytes = text.as_encoded_bytes();
         let colon = bytes.windows(2).rposition(|pair| pair == b":/");
         let (place, at) = match colon {
             Some(colon) if !std::path::Path::new(text).exists() => (
-                OsString::from_vec(bytes[..colon].to_vec()),
+                device::host::name(&bytes[..colon]).into_owned(),
                 bytes[colon + 2..].to_vec(),
             ),
             _ => (text.to_os_string(), Vec::new()),
         };
-        let place = if place.as_bytes() == b"-" {
+        let place = if place == "-" {
             Place::Stdin
         } else {
             Place::Path(PathBuf::from(place))

@@ -4,16 +4,15 @@
 //! from its start goes through a [`DataSink`], in the archive's order.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
 use std::path::PathBuf;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
-
+use device::host;
 use sync::Arc;
 
 use super::error::SourceError;
 use super::stream::Compression;
+use super::system::beneath::{Root, open_file, open_folder};
 use super::tar::Rules;
 use super::tree::{DataExtent, DataKind, NodeId, SourceId, Tree, halves};
 
@@ -54,7 +53,7 @@ pub trait DataSink {
 pub(crate) enum Source {
     /// A directory of this machine.
     Directory {
-        root: OwnedFd,
+        root: Root,
         path: PathBuf,
         /// Parent and name of each directory below the root, which is number 0.
         directories: Vec<(u32, u32)>,
@@ -84,14 +83,14 @@ pub struct Nearby {
     /// Source and number of the directory.
     place: Option<(u16, u32)>,
     /// Open from the second file on.
-    fd: Option<OwnedFd>,
+    folder: Option<Root>,
 }
 
 /// Reads one file's data.
 pub struct FileReader<'t> {
     tree: &'t Tree,
     node: NodeId,
-    fd: Result<OwnedFd, BorrowedFd<'t>>,
+    file: Result<File, &'t File>,
     /// Archives: the extents with the offset of their bytes. Directory sources: none, offsets are the file's own.
     packed: Option<Vec<(DataExtent, u64)>>,
 }
@@ -107,13 +106,13 @@ impl Tree {
         let node = &self.nodes[id.index()];
         match (&self.sources[usize::from(node.source)], node.data) {
             (Source::Directory { root, .. }, DataKind::Path) => {
-                let fd = self
-                    .open_path(root.as_fd(), node.source, halves(node.key), nearby)
-                    .map_err(|errno| self.io(id, "open", errno.into()))?;
+                let file = self
+                    .open_path(root, node.source, halves(node.key), nearby)
+                    .map_err(|error| self.io(id, "open", error))?;
                 Ok(FileReader {
                     tree: self,
                     node: id,
-                    fd: Ok(fd),
+                    file: Ok(file),
                     packed: None,
                 })
             }
@@ -127,11 +126,10 @@ impl Tree {
                         place
                     })
                     .collect();
-                let fd = Err(archive.file.as_fd());
                 Ok(FileReader {
                     tree: self,
                     node: id,
-                    fd,
+                    file: Err(&archive.file),
                     packed: Some(packed),
                 })
             }
@@ -146,31 +144,31 @@ impl Tree {
     /// one name to look up and not a whole path.
     fn open_path(
         &self,
-        root: BorrowedFd<'_>,
+        root: &Root,
         source: u16,
         (directory, name): (u32, u32),
         nearby: &mut Nearby,
-    ) -> Result<OwnedFd, Errno> {
+    ) -> io::Result<File> {
         let file = self.name(name);
         let known = nearby.place == Some((source, directory));
         if directory == 0 {
-            return open_beneath(root, file, OFlags::empty());
+            return open_file(root, file);
         }
         if !known {
             *nearby = Nearby {
                 place: Some((source, directory)),
-                fd: None,
+                folder: None,
             };
             let relative = self.relative(source, directory, name);
-            return open_beneath(root, &relative, OFlags::empty());
+            return open_file(root, &relative);
         }
-        if let Some(fd) = &nearby.fd {
-            return open_beneath(fd.as_fd(), file, OFlags::empty());
+        if let Some(folder) = &nearby.folder {
+            return open_file(folder, file);
         }
         let relative = self.relative_directory(source, directory);
-        let fd = open_beneath(root, &relative, OFlags::DIRECTORY)?;
-        let opened = open_beneath(fd.as_fd(), file, OFlags::empty());
-        nearby.fd = Some(fd);
+        let folder = open_folder(root, &relative)?;
+        let opened = open_file(&folder, file);
+        nearby.folder = Some(folder);
         opened
     }
 
@@ -202,19 +200,18 @@ impl Tree {
     /// Where file `id` comes from, for messages: a path of this machine, or the archive's name and the entry's path.
     #[must_use]
     pub fn origin(&self, id: NodeId) -> PathBuf {
-        use std::os::unix::ffi::OsStrExt;
         let node = &self.nodes[id.index()];
         match (&self.sources[usize::from(node.source)], node.data) {
             (Source::Directory { path, .. }, DataKind::Path) => {
                 let (directory, name) = halves(node.key);
                 let relative = self.relative(node.source, directory, name);
-                path.join(std::ffi::OsStr::from_bytes(&relative))
+                path.join(host::name(&relative))
             }
             (Source::Archive(Archive { label, .. }), _) => {
                 let path = self.path(id);
                 PathBuf::from(format!("{label}:{}", String::from_utf8_lossy(&path)))
             }
-            _ => PathBuf::from(std::ffi::OsStr::from_bytes(&self.path(id))),
+            _ => PathBuf::from(host::name(&self.path(id)).into_owned()),
         }
     }
 
@@ -236,31 +233,28 @@ impl FileReader<'_> {
         let mut at = self.position(offset);
         let mut rest = buf;
         while !rest.is_empty() {
-            match rustix::io::pread(self.fd(), &mut *rest, at) {
+            match host::read_at(self.file(), rest, at) {
                 Ok(0) => return Err(self.changed("became shorter")),
                 Ok(count) => {
                     at += count as u64;
                     rest = &mut rest[count..];
                 }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.tree.io(self.node, "read", errno.into())),
+                Err(error) => return Err(self.tree.io(self.node, "read", error)),
             }
         }
         Ok(())
     }
 
-    /// The file that holds the bytes: for copies within the kernel, with [`FileReader::position`].
-    #[must_use]
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        match &self.fd {
-            Ok(owned) => owned.as_fd(),
-            Err(borrowed) => *borrowed,
+    /// The file that holds the bytes.
+    fn file(&self) -> &File {
+        match &self.file {
+            Ok(owned) => owned,
+            Err(borrowed) => borrowed,
         }
     }
 
-    /// Where in [`FileReader::fd`] byte `offset` of the file is; `offset` lies within an extent.
-    #[must_use]
-    pub fn position(&self, offset: u64) -> u64 {
+    /// Where in its file byte `offset` of the file is; `offset` lies within an extent.
+    fn position(&self, offset: u64) -> u64 {
         let Some(packed) = &self.packed else {
             return offset;
         };
@@ -280,13 +274,13 @@ impl FileReader<'_> {
         if self.packed.is_some() {
             return Ok(());
         }
-        let stat = rustix::fs::fstat(self.fd())
-            .map_err(|errno| self.tree.io(self.node, "read", errno.into()))?;
+        let found = self.file().metadata();
+        let found = found.map_err(|error| self.tree.io(self.node, "read", error))?;
         let size = self.tree.nodes[self.node.index()].size;
-        if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
+        if !found.is_file() {
             return Err(self.changed("was replaced"));
         }
-        let now = stat.st_size.max(0).cast_unsigned();
+        let now = found.len();
         if now != size {
             return Err(self.changed(&format!("changed its size from {size} to {now} bytes")));
         }
@@ -299,69 +293,4 @@ impl FileReader<'_> {
             what: what.into(),
         }
     }
-}
-
-/// Longest path that one system call takes, with room for its NUL.
-const ONE_CALL: usize = 4000;
-
-/// Opens what is at `relative` below `root` for reading without following any symbolic link on the way; `more` is added
-/// to the flags.
-pub(crate) fn open_beneath(
-    root: BorrowedFd<'_>,
-    relative: &[u8],
-    more: OFlags,
-) -> Result<OwnedFd, Errno> {
-    if relative.len() <= ONE_CALL {
-        return open_once(root, relative, more);
-    }
-    let mut directory: Option<OwnedFd> = None;
-    let mut rest = relative;
-    while rest.len() > ONE_CALL {
-        let slash = rest[..ONE_CALL].iter().rposition(|byte| *byte == b'/');
-        let at = slash.ok_or(Errno::NAMETOOLONG)?;
-        let from = directory.as_ref().map_or(root, |fd| fd.as_fd());
-        directory = Some(open_once(from, &rest[..at], OFlags::DIRECTORY)?);
-        rest = &rest[at + 1..];
-    }
-    open_once(directory.as_ref().map_or(root, |fd| fd.as_fd()), rest, more)
-}
-
-/// Opens the file at `name` for reading; symbolic links are followed as if `root` were the root of all, as for
-/// `chroot`.
-pub(crate) fn open_in_root(root: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    match rustix::fs::openat2(root, name, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
-        // Kernels before 5.6, and some sandboxes, do not have openat2(2). Then no symbolic link is followed.
-        Err(Errno::NOSYS) => open_beneath(root, name.as_bytes(), OFlags::empty()),
-        result => result,
-    }
-}
-
-/// As [`open_beneath`], for a directory in which names are asked for through libc.
-pub(crate) fn open_directory(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
-    if !device::host::follows_descriptors() {
-        return open_beneath(root, relative, OFlags::DIRECTORY);
-    }
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::DIRECTORY;
-    let mut directory = rustix::fs::openat(root, c".", flags, Mode::empty())?;
-    let parts = relative.split(|byte| *byte == b'/');
-    for part in parts.filter(|part| !part.is_empty() && *part != b".") {
-        directory = rustix::fs::openat(&directory, part, flags, Mode::empty())?;
-    }
-    Ok(directory)
-}
-
-fn open_once(root: BorrowedFd<'_>, relative: &[u8], more: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    // Reading leaves no trace in the source where we may say so: only owners and root may.
-    for flags in [flags | OFlags::NOATIME, flags] {
-        match rustix::fs::openat2(root, relative, flags, Mode::empty(), resolve) {
-            Err(Errno::PERM) => {}
-            // Kernels before 5.6, and some sandboxes, do not have openat2(2).
-            Err(Errno::NOSYS) => break,
-            result => return result,
-        }
-    }
-    rustix::fs::openat(root, relative, flags, Mode::empty())
 }

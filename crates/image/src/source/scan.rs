@@ -1,8 +1,8 @@
 //! Scans all sources of a build, in order, into one tree.
 
 use std::fs::FileType;
-use std::path::Path;
 
+use device::host;
 use sync::atomic::AtomicBool;
 
 use super::archive::{self, Adding};
@@ -42,12 +42,12 @@ pub fn scan_streaming(
 /// Whether a source is a pipe, so that only [`scan_streaming`] can be used.
 #[must_use]
 pub fn reads_once(options: &Options) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    let once = |kind: FileType| !(kind.is_file() || kind.is_dir() || kind.is_block_device());
+    let once = |kind: FileType| !(kind.is_file() || kind.is_dir() || host::is_block_device(kind));
     options.inputs.iter().any(|input| match &input.place {
         Place::Path(path) => path.metadata().is_ok_and(|found| once(found.file_type())),
-        Place::Stdin => rustix::fs::fstat(std::io::stdin())
-            .is_ok_and(|stat| !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file()),
+        Place::Stdin => host::stdin()
+            .and_then(|file| file.metadata())
+            .is_ok_and(|found| !found.is_file()),
     })
 }
 
@@ -61,7 +61,7 @@ fn scan_with(
     let outputs: Vec<(u64, u64)> = options
         .outputs
         .iter()
-        .filter_map(|path| inode(path))
+        .filter_map(|path| host::identity(path))
         .collect();
     let threads = match options.threads {
         0 => sync::thread::available_parallelism(),
@@ -134,9 +134,4 @@ fn refuse_choice_of_nothing(options: &Options, images: usize) -> Result<(), Sour
         }
     }
     Ok(())
-}
-
-fn inode(path: &Path) -> Option<(u64, u64)> {
-    let stat = rustix::fs::stat(path).ok()?;
-    Some((stat.st_dev, stat.st_ino))
 }

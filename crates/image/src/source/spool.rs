@@ -4,17 +4,15 @@
 //! The first MiB stays in memory. Beyond it all bytes are in a file without a name in `TMPDIR` (or `/tmp`), which is
 //! gone with the process, however that ends. The bytes are never written beyond the spool's limit.
 
-use std::ffi::OsString;
 use std::fs::File;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use device::host;
+
+use super::system::temporary;
 
 /// Bytes that stay in memory.
 const MEMORY: u64 = 1 << 20;
-/// Names that are tried for a file where the file system has no files without names.
-const ATTEMPTS: u32 = 100;
 
 /// Bytes that were written one after another and can be read at any place.
 pub(crate) struct Spool {
@@ -58,7 +56,7 @@ impl Spool {
             Some(file) => file,
             none => none.insert(in_memory()?),
         };
-        let written = file.write_all_at(bytes, self.written);
+        let written = host::write_all_at(file, bytes, self.written);
         written.map_err(|error| {
             let directory = self.directory.as_deref().unwrap_or(Path::new("memory"));
             format!(
@@ -87,24 +85,27 @@ impl Spool {
 
     /// Moves the bytes from memory to a file.
     fn move_to_disk(&mut self) -> Result<(), String> {
-        let directory = std::env::var_os("TMPDIR").filter(|name| !name.is_empty());
-        let directory = PathBuf::from(directory.unwrap_or_else(|| OsString::from("/tmp")));
+        let mut directory = std::env::temp_dir();
+        if directory.as_os_str().is_empty() {
+            // A variable without a value counts as none.
+            directory = PathBuf::from("/tmp");
+        }
         let failed = |error: std::io::Error| {
             format!(
                 "cannot keep a temporary file in {}: {error}; {NEXT}",
                 directory.display()
             )
         };
-        let file = without_name(&directory).map_err(failed)?;
+        let file = host::open_unnamed(&directory).map_err(failed)?;
         if self.limit.is_none() {
-            let found = rustix::fs::fstatvfs(&file).map_err(|errno| failed(errno.into()))?;
-            self.limit = Some(found.f_bavail.saturating_mul(found.f_frsize) / 2);
+            let free = temporary::free_bytes(&file).map_err(failed)?;
+            self.limit = Some(free.map_or(u64::MAX, |free| free / 2));
         }
         if let Some(memory) = self.file.take() {
             let mut bytes = vec![0; self.written as usize];
-            let moved = memory.read_exact_at(&mut bytes, 0);
+            let moved = host::read_exact_at(&memory, &mut bytes, 0);
             moved
-                .and_then(|()| file.write_all_at(&bytes, 0))
+                .and_then(|()| host::write_all_at(&file, &bytes, 0))
                 .map_err(failed)?;
         }
         self.file = Some(file);
@@ -115,7 +116,7 @@ impl Spool {
     /// Fills `buf` with the bytes from `at` on.
     pub(crate) fn read(&self, at: u64, buf: &mut [u8]) -> std::io::Result<()> {
         match &self.file {
-            Some(file) => file.read_exact_at(buf, at),
+            Some(file) => host::read_exact_at(file, buf, at),
             None if buf.is_empty() => Ok(()),
             None => Err(std::io::ErrorKind::UnexpectedEof.into()),
         }
@@ -138,39 +139,8 @@ const NEXT: &str = "name another directory with TMPDIR, or save the archive as a
      that";
 
 fn in_memory() -> Result<File, String> {
-    let fd = rustix::fs::memfd_create("spool", MemfdFlags::CLOEXEC);
-    fd.map(File::from)
-        .map_err(|errno| format!("cannot keep what is read in memory: {errno}"))
-}
-
-/// A new file in `directory` that has no name.
-fn without_name(directory: &Path) -> std::io::Result<File> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    if let Ok(fd) = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
-        return Ok(File::from(fd));
-    }
-    // Not every file system has such files; and its error says less than that of making one with a name.
-    let mut last = None;
-    for attempt in 0..ATTEMPTS {
-        let name = format!(".lanefs-{}-{attempt}", std::process::id());
-        let path = directory.join(name);
-        let mut options = File::options();
-        let made = options
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path);
-        match made {
-            Ok(file) => {
-                std::fs::remove_file(&path)?;
-                return Ok(file);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => last = Some(error),
-            Err(error) => return Err(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| std::io::ErrorKind::AlreadyExists.into()))
+    let made = temporary::in_memory("spool");
+    made.map_err(|error| format!("cannot keep what is read in memory: {error}"))
 }
 
 #[cfg(test)]
@@ -190,11 +160,7 @@ mod tests {
         }
         assert_eq!(spool.directory.is_some(), spool.len() > MEMORY);
         let mut back = vec![0; piece.len()];
-        spool
-            .into_file()
-            .unwrap()
-            .read_exact_at(&mut back, 0)
-            .unwrap();
+        host::read_exact_at(&spool.into_file().unwrap(), &mut back, 0).unwrap();
         assert_eq!(back, piece);
     }
 

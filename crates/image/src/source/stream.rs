@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result};
-use std::os::unix::fs::FileExt;
 
 use sync::{Arc, Queue};
 
@@ -148,15 +147,8 @@ impl Stream for FileStream {
     fn fill(&mut self) -> Result<&[u8]> {
         if self.held.is_empty() {
             let want = (self.len - self.at).min(self.buffer.len() as u64) as usize;
-            let got = loop {
-                match self
-                    .file
-                    .read_at(&mut self.buffer[..want], self.start + self.at)
-                {
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    result => break result?,
-                }
-            };
+            let at = self.start + self.at;
+            let got = device::host::read_at(&self.file, &mut self.buffer[..want], at)?;
             self.held = 0..got;
         }
         Ok(&self.buffer[self.held.clone()])

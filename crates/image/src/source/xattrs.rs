@@ -152,3 +152,15 @@ impl XattrTable {
         &self.sets[set.0 as usize]
     }
 }
+/// Which extended attributes ext4 stores by name.
+pub(crate) fn is_stored(name: &[u8]) -> bool {
+    let prefixes: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    prefixes
+        .iter()
+        .any(|prefix| name.len() > prefix.len() && name.starts_with(prefix))
+        || name == ACL_ACCESS
+        || name == ACL_DEFAULT
+}
+
+pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";

@@ -2,17 +2,17 @@
 
 use std::cell::RefCell;
 use std::fs::File;
+use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::io::Read;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use device::host;
 use sync::Arc;
 
 use super::super::archive::Range;
 use super::super::error::SourceError;
 use super::super::limits;
-use super::super::origin::open_in_root;
+use super::super::system::beneath::{Root, open_in_root};
 use super::digest::Digest;
 use super::members::{Member, Members};
 
@@ -37,7 +37,7 @@ impl Blob {
 
 /// Where the files are.
 pub(in super::super) enum Blobs {
-    Directory(PathBuf, File),
+    Directory(PathBuf, Root),
     Archive {
         /// What messages call it.
         label: String,
@@ -76,13 +76,13 @@ impl Blobs {
         let io = |error: std::io::Error| self.wrong(format!("`{name}` can't be opened: {error}"));
         match self {
             Self::Directory(_, directory) => {
-                use rustix::io::Errno;
-                let fd = match open_in_root(directory.as_fd(), name) {
-                    Ok(fd) => fd,
-                    Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-                    Err(errno) => return Err(io(errno.into())),
+                let file = match open_in_root(directory, name) {
+                    Ok(file) => file,
+                    Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {
+                        return Ok(None);
+                    }
+                    Err(error) => return Err(io(error)),
                 };
-                let file = File::from(fd);
                 let found = file.metadata().map_err(io)?;
                 if !found.is_file() {
                     return Err(self.wrong(format!("`{name}` is not a file")));
@@ -143,7 +143,7 @@ impl Blobs {
             )));
         }
         let mut text = vec![0; blob.len as usize];
-        let read = blob.file.read_exact_at(&mut text, blob.start);
+        let read = host::read_exact_at(&blob.file, &mut text, blob.start);
         read.map_err(|error| self.wrong(format!("`{name}` can't be read: {error}")))?;
         Ok(text)
     }

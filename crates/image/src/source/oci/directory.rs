@@ -1,13 +1,13 @@
 //! Which directories are images: OCI layouts, and what `docker save` writes when it is unpacked.
 
-use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+use device::host;
 
 use super::super::apply::is_image_name;
 use super::super::error::SourceError;
 use super::super::limits;
+use super::super::system::beneath::open_root;
 use super::blobs::{Blob, Blobs};
 use super::documents::{OLD_SAVE, looks_like_index};
 use super::members::Member;
@@ -18,7 +18,7 @@ use super::recognize::{Texts, is_image};
 /// # Errors
 /// When it can't be opened, or is a save from before Docker 1.10.
 pub(in super::super) fn in_directory(path: &Path) -> Result<Option<Blobs>, SourceError> {
-    if path.as_os_str().as_bytes().ends_with(b"/.") {
+    if path.as_os_str().as_encoded_bytes().ends_with(b"/.") {
         return Ok(None);
     }
     let has = |name: &str| path.join(name).symlink_metadata().is_ok();
@@ -26,7 +26,7 @@ pub(in super::super) fn in_directory(path: &Path) -> Result<Option<Blobs>, Sourc
     if !named.iter().any(|name| has(name)) {
         return Ok(None);
     }
-    let directory = File::open(path).map_err(|error| SourceError::Io {
+    let directory = open_root(path).map_err(|error| SourceError::Io {
         operation: "open",
         path: path.into(),
         error,
@@ -66,7 +66,7 @@ pub fn is_image_directory(path: &Path) -> bool {
 /// The text of a file, cut off where it is longer than a document may be.
 fn start_of(blob: &Blob) -> Option<Vec<u8>> {
     let mut text = vec![0; blob.len.min(limits::JSON + 1) as usize];
-    blob.file.read_exact_at(&mut text, blob.start).ok()?;
+    host::read_exact_at(&blob.file, &mut text, blob.start).ok()?;
     Some(text)
 }
 
@@ -78,7 +78,7 @@ fn is_old_save(path: &Path) -> bool {
     let mut layers = false;
     for entry in entries.take(limits::BLOBS) {
         let Ok(entry) = entry else { return false };
-        if !is_image_name(entry.file_name().as_bytes()) {
+        if !is_image_name(entry.file_name().as_encoded_bytes()) {
             return false;
         }
         let below = |name: &str| entry.path().join(name).is_file();

@@ -16,8 +16,8 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
 
+use device::host;
 use sync::Arc;
 
 use super::super::apply::{Apply, clean, is_blob_name, is_image_name};
@@ -196,7 +196,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
             (Some(Member::File(at, len)), None) => {
                 let mut text = vec![0; len.min(limits::JSON + 1) as usize];
                 let read = match (&file, &self.spool) {
-                    (Some((file, _)), _) => file.read_exact_at(&mut text, at),
+                    (Some((file, _)), _) => host::read_exact_at(file, &mut text, at),
                     (None, Some(spool)) => spool.read(at, &mut text),
                     (None, None) => Err(ErrorKind::NotFound.into()),
                 };

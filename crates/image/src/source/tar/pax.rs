@@ -5,9 +5,9 @@ use base64::{Engine as _, alphabet};
 use std::collections::BTreeMap;
 
 use super::super::limits;
-use super::super::probe::is_stored;
 use super::super::time::Time;
 use super::super::xattrs::Xattrs;
+use super::super::xattrs::is_stored;
 
 /// Why a record can't be used.
 pub(super) type Wrong = String;

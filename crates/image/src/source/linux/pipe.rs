@@ -19,10 +19,10 @@ const WAIT: Timespec = Timespec {
 };
 
 /// Bytes that come when they come.
-pub(super) struct Pipe<'c> {
-    pub(super) file: File,
+pub(in super::super) struct Pipe<'c> {
+    pub(in super::super) file: File,
     /// Set when nobody wants them any more. [atomic: Relaxed]
-    pub(super) cancel: &'c AtomicBool,
+    pub(in super::super) cancel: &'c AtomicBool,
 }
 
 impl Read for Pipe<'_> {
@@ -48,7 +48,7 @@ impl Read for Pipe<'_> {
 }
 
 /// Opens what may be a FIFO, without waiting for who writes to it.
-pub(super) fn open(path: &Path) -> Result<File> {
+pub(in super::super) fn open(path: &Path) -> Result<File> {
     let mut options = File::options();
     // At most 31 bits are used.
     let flags = OFlags::NONBLOCK.bits().cast_signed();

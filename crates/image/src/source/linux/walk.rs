@@ -18,12 +18,13 @@ use rustix::io::Errno;
 use sync::atomic::{AtomicU32, Ordering};
 use sync::{Arc, Condvar, Mutex, Queue, Rank};
 
-use super::error::SourceError;
-use super::exclude::Excludes;
-use super::origin::{open_beneath, open_directory};
+use super::super::directory::{Batch, Found};
+use super::super::error::SourceError;
+use super::super::exclude::Excludes;
+use super::super::tree::{Attributes, DataKind, Node, join};
+use super::super::xattrs::Xattrs;
+use super::beneath::{Root, open_beneath, open_directory};
 use super::probe::{Prober, attributes, extents};
-use super::tree::{DataExtent, DataKind, Node, join};
-use super::xattrs::Xattrs;
 
 /// Entries of one slice of a directory, and of one batch.
 const SLICE: usize = 2048;
@@ -34,33 +35,6 @@ const ASKED_FROM: u64 = 1 << 20;
 
 /// Batches that wait for the collecting thread.
 const QUEUED: usize = 16;
-
-/// Some entries of one directory.
-pub(super) struct Batch {
-    /// Number of the directory.
-    pub(super) directory: u32,
-    pub(super) found: Vec<Found>,
-    /// Names and link targets.
-    pub(super) text: Vec<u8>,
-    /// Entry and its extended attributes.
-    pub(super) xattrs: Vec<(u32, Xattrs)>,
-    /// Entry and its data extents.
-    pub(super) extents: Vec<(u32, Vec<DataExtent>)>,
-    /// Entry, device and inode of what has several names.
-    pub(super) linked: Vec<(u32, (u64, u64))>,
-}
-
-/// One entry.
-pub(super) struct Found {
-    /// Everything but the place of its name.
-    pub(super) node: Node,
-    /// Start of the name in the batch's text; the target of a link follows it.
-    pub(super) name: u32,
-    pub(super) name_len: u16,
-    pub(super) target_len: u16,
-    /// Directories: their number.
-    pub(super) number: u32,
-}
 
 /// One directory, or a slice of a listed one.
 struct Task {
@@ -92,7 +66,7 @@ struct Stack {
 }
 
 /// A scan of one directory.
-pub(super) struct Walk<'a> {
+pub(in super::super) struct Walk<'a> {
     root: BorrowedFd<'a>,
     path: &'a Path,
     excludes: &'a Excludes,
@@ -104,9 +78,16 @@ pub(super) struct Walk<'a> {
     directories: AtomicU32,
 }
 
+/// The attributes of the directory to scan, and its extended ones.
+pub(in super::super) fn top(root: &Root) -> std::io::Result<(Attributes, Xattrs)> {
+    let stat = rustix::fs::fstat(root)?;
+    let xattrs = Prober::new().xattrs_of(root.as_fd())?;
+    Ok((attributes(&stat), xattrs))
+}
+
 impl<'a> Walk<'a> {
-    pub(super) fn new(
-        root: BorrowedFd<'a>,
+    pub(in super::super) fn new(
+        root: &'a Root,
         path: &'a Path,
         excludes: &'a Excludes,
         outputs: &'a [(u64, u64)],
@@ -124,7 +105,7 @@ impl<'a> Walk<'a> {
             unreadable: Vec::new(),
         };
         Self {
-            root,
+            root: root.as_fd(),
             path,
             excludes,
             outputs,
@@ -136,7 +117,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks with `threads` threads, and gives every batch to `collect` on this one.
-    pub(super) fn run(
+    pub(in super::super) fn run(
         self,
         threads: usize,
         mut collect: impl FnMut(Batch) -> Result<(), SourceError>,

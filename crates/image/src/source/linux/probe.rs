@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{Access, AtFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
-use super::limits;
-use super::time::Time;
-use super::tree::{Attributes, DataExtent};
-use super::xattrs::Xattrs;
+use super::super::limits;
+use super::super::time::Time;
+use super::super::tree::{Attributes, DataExtent};
+use super::super::xattrs::{ACL_ACCESS, Xattrs, is_stored};
 
 /// Mode, owner and times of `stat`.
 pub(super) fn attributes(stat: &Stat) -> Attributes {
@@ -25,19 +25,6 @@ pub(super) fn attributes(stat: &Stat) -> Attributes {
         ctime: time(stat.st_ctime, stat.st_ctime_nsec),
     }
 }
-
-/// Which extended attributes ext4 stores by name.
-pub(crate) fn is_stored(name: &[u8]) -> bool {
-    let prefixes: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-    prefixes
-        .iter()
-        .any(|prefix| name.len() > prefix.len() && name.starts_with(prefix))
-        || name == ACL_ACCESS
-        || name == ACL_DEFAULT
-}
-
-pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Buffers of one thread, kept from file to file.
 pub(super) struct Prober {

@@ -1,0 +1,365 @@
+//! Directories and pipes as sources on systems other than Linux, by std alone: the same functions as in `linux`.
+//!
+//! Attributes are those of [`device::host`]; extended attributes and holes are not asked for. Names are whole paths
+//! here, so a directory that is replaced while it is scanned or read may lead elsewhere, which Linux rules out.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+/// Files below a directory.
+pub(super) mod beneath {
+    use std::path::{Component, PathBuf};
+
+    use device::host;
+
+    use super::{ErrorKind, File, Path, io};
+
+    /// A directory below which files are opened.
+    pub(in super::super) type Root = PathBuf;
+
+    /// Finds the directory of this name.
+    pub(in super::super) fn open_root(path: &Path) -> io::Result<Root> {
+        match path.metadata()?.is_dir() {
+            true => path.canonicalize(),
+            false => Err(ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    /// Opens the file at `relative` for reading; no symbolic link on the way is followed.
+    pub(in super::super) fn open_file(root: &Root, relative: &[u8]) -> io::Result<File> {
+        let path = found(root, relative)?;
+        match path.symlink_metadata()?.is_file() {
+            true => File::open(path),
+            // Opening a pipe would wait for its writer.
+            false => Err(io::Error::other("it is not a regular file any more")),
+        }
+    }
+
+    /// Finds the directory at `relative`; no symbolic link on the way is followed.
+    pub(in super::super) fn open_folder(root: &Root, relative: &[u8]) -> io::Result<Root> {
+        let path = found(root, relative)?;
+        match path.symlink_metadata()?.is_dir() {
+            true => Ok(path),
+            false => Err(ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    /// Opens the file at `name` for reading. No symbolic link is followed.
+    pub(in super::super) fn open_in_root(root: &Root, name: &str) -> io::Result<File> {
+        open_file(root, name.as_bytes())
+    }
+
+    /// The path of what is at `relative`, none of whose directories is a symbolic link.
+    pub(super) fn found(root: &Path, relative: &[u8]) -> io::Result<PathBuf> {
+        let mut path = root.to_path_buf();
+        for part in Path::new(&*host::name(relative)).components() {
+            match part {
+                Component::Normal(name) => path.push(name),
+                Component::CurDir => continue,
+                _ => return Err(ErrorKind::InvalidInput.into()),
+            }
+            if path.symlink_metadata()?.is_symlink() {
+                return Err(io::Error::other("a symbolic link is on the way to it"));
+            }
+        }
+        Ok(path)
+    }
+}
+
+/// Pipes and terminals as sources.
+pub(super) mod pipe {
+    use std::io::Read;
+
+    use sync::atomic::{AtomicBool, Ordering};
+
+    use super::{File, Path, io};
+
+    /// Bytes that come when they come.
+    pub(in super::super) struct Pipe<'c> {
+        pub(in super::super) file: File,
+        /// Set when nobody wants them any more; seen when the next bytes have come. [atomic: Relaxed]
+        pub(in super::super) cancel: &'c AtomicBool,
+    }
+
+    impl Read for Pipe<'_> {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            let count = self.file.read(buf)?;
+            // Relaxed: a flag that only ends loops; nothing is read because of it.
+            match self.cancel.load(Ordering::Relaxed) {
+                // Not `Interrupted`, after which readers try again.
+                true => Err(io::Error::other("interrupted")),
+                false => Ok(count),
+            }
+        }
+    }
+
+    /// Opens what may be a FIFO, after waiting for its writer.
+    pub(in super::super) fn open(path: &Path) -> io::Result<File> {
+        File::open(path)
+    }
+}
+
+/// Files for bytes that are read again.
+pub(super) mod temporary {
+    use super::{File, io};
+
+    /// An empty file without a name, in the system's folder for temporary files.
+    pub(in super::super) fn in_memory(_name: &str) -> io::Result<File> {
+        device::host::open_unnamed(&std::env::temp_dir())
+    }
+
+    /// Bytes that this user may still write to the file system of `file`: that is unknown here.
+    pub(in super::super) fn free_bytes(_file: &File) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+}
+
+/// A scan of one directory.
+pub(super) mod walk {
+    use std::ffi::OsString;
+    use std::fs::Metadata;
+    use std::path::PathBuf;
+
+    use device::host::{self, Moment, Special};
+
+    use super::super::directory::{Batch, Found};
+    use super::super::error::SourceError;
+    use super::super::exclude::Excludes;
+    use super::super::time::Time;
+    use super::super::tree::{
+        Attributes, DataKind, Node, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK,
+        join,
+    };
+    use super::super::xattrs::Xattrs;
+    use super::beneath::{Root, found};
+    use super::{ErrorKind, Path, io};
+
+    /// The attributes of the directory to scan, and its extended ones.
+    pub(in super::super) fn top(root: &Root) -> io::Result<(Attributes, Xattrs)> {
+        Ok((attributes(&root.metadata()?), Xattrs::default()))
+    }
+
+    /// A scan of one directory, on the calling thread.
+    pub(in super::super) struct Walk<'a> {
+        root: &'a Root,
+        path: &'a Path,
+        excludes: &'a Excludes,
+        /// Identities of files that are left out: the image itself.
+        outputs: &'a [(u64, u64)],
+        source: u16,
+    }
+
+    /// A directory to be listed: its number, and its path below the root.
+    struct Task {
+        number: u32,
+        path: Vec<u8>,
+    }
+
+    impl<'a> Walk<'a> {
+        pub(in super::super) fn new(
+            root: &'a Root,
+            path: &'a Path,
+            excludes: &'a Excludes,
+            outputs: &'a [(u64, u64)],
+            source: u16,
+        ) -> Self {
+            Self {
+                root,
+                path,
+                excludes,
+                outputs,
+                source,
+            }
+        }
+
+        /// Walks, and gives every directory's entries to `collect`, parents first.
+        pub(in super::super) fn run(
+            self,
+            _threads: usize,
+            mut collect: impl FnMut(Batch) -> Result<(), SourceError>,
+        ) -> Result<(), SourceError> {
+            let mut directories = 1;
+            let mut unreadable = Vec::new();
+            let mut tasks = vec![Task {
+                number: 0,
+                path: Vec::new(),
+            }];
+            while let Some(task) = tasks.pop() {
+                match self.list(&task, &mut directories, &mut tasks) {
+                    Ok(batch) => collect(batch)?,
+                    Err((path, error)) => match error.kind() {
+                        ErrorKind::PermissionDenied => unreadable.push((self.full(&path), error)),
+                        _ => {
+                            return Err(SourceError::Io {
+                                operation: "list",
+                                path: self.full(&path),
+                                error,
+                            });
+                        }
+                    },
+                }
+            }
+            unreadable.sort_by(|one, other| one.0.cmp(&other.0));
+            match unreadable.is_empty() {
+                true => Ok(()),
+                false => Err(SourceError::Unreadable(unreadable)),
+            }
+        }
+
+        /// The entries of one directory, and its directories as further tasks; or what failed.
+        fn list(
+            &self,
+            task: &Task,
+            directories: &mut u32,
+            tasks: &mut Vec<Task>,
+        ) -> Result<Batch, (Vec<u8>, io::Error)> {
+            let failed = |error| (task.path.clone(), error);
+            let folder = found(self.root, &task.path).map_err(failed)?;
+            let names = folder.read_dir().map_err(failed)?;
+            let names: io::Result<Vec<OsString>> =
+                names.map(|entry| Ok(entry?.file_name())).collect();
+            let mut names = names.map_err(failed)?;
+            names.sort_unstable();
+            let mut batch = Batch {
+                directory: task.number,
+                found: Vec::with_capacity(names.len()),
+                text: Vec::new(),
+                xattrs: Vec::new(),
+                extents: Vec::new(),
+                linked: Vec::new(),
+            };
+            let first = tasks.len();
+            for name in names {
+                let path = match task.path.is_empty() {
+                    true => name.as_encoded_bytes().to_vec(),
+                    false => [&task.path, &b"/"[..], name.as_encoded_bytes()].concat(),
+                };
+                match self.look(&folder.join(&name), &name, &path, *directories, &mut batch) {
+                    Ok(true) => {
+                        let number = *directories;
+                        tasks.push(Task { number, path });
+                        *directories += 1;
+                    }
+                    Ok(false) => {}
+                    // It vanished.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err((path, error)),
+                }
+            }
+            // The last task is done first.
+            tasks[first..].reverse();
+            Ok(batch)
+        }
+
+        /// Adds an entry to the batch, if it is not to be left out. Whether it is a directory, with this number.
+        fn look(
+            &self,
+            place: &Path,
+            text: &OsString,
+            path: &[u8],
+            number: u32,
+            batch: &mut Batch,
+        ) -> io::Result<bool> {
+            let metadata = place.symlink_metadata()?;
+            let is_output = || {
+                let identity = host::identity(place);
+                identity.is_some_and(|identity| self.outputs.contains(&identity))
+            };
+            if self.excludes.matches(path, metadata.is_dir())
+                || (metadata.is_file() && !self.outputs.is_empty() && is_output())
+            {
+                return Ok(false);
+            }
+            let name = text.as_encoded_bytes();
+            if name.len() > usize::from(u16::MAX) || *host::name(name) != **text {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "its name is not Unicode",
+                ));
+            }
+            let target = match metadata.is_symlink() {
+                true => target_of(place)?,
+                false => Vec::new(),
+            };
+            let index = batch.found.len() as u32;
+            let own = host::Attributes::of(&metadata);
+            if own.nlink > 1
+                && !metadata.is_dir()
+                && let Some(identity) = own.identity
+            {
+                batch.linked.push((index, identity));
+            }
+            batch.found.push(Found {
+                node: self.node(&metadata, &own),
+                name: batch.text.len() as u32,
+                name_len: name.len() as u16,
+                target_len: target.len() as u16,
+                number,
+            });
+            batch.text.extend_from_slice(name);
+            batch.text.extend_from_slice(&target);
+            Ok(metadata.is_dir())
+        }
+
+        fn node(&self, metadata: &Metadata, own: &host::Attributes) -> Node {
+            let kind = metadata.file_type();
+            let kind = if kind.is_file() {
+                S_IFREG
+            } else if kind.is_dir() {
+                S_IFDIR
+            } else if kind.is_symlink() {
+                S_IFLNK
+            } else {
+                match host::special_of(kind) {
+                    Special::CharDevice => S_IFCHR,
+                    Special::BlockDevice => S_IFBLK,
+                    Special::Fifo => S_IFIFO,
+                    Special::Socket => S_IFSOCK,
+                }
+            };
+            let mut node = Node::new(kind, self.source);
+            node.set_attributes(&attributes(metadata));
+            if kind == S_IFREG && metadata.len() > 0 {
+                node.size = metadata.len();
+                node.data = DataKind::Path;
+            }
+            if matches!(kind, S_IFCHR | S_IFBLK) {
+                node.key = join(own.rdev.0, own.rdev.1);
+            }
+            node
+        }
+
+        fn full(&self, path: &[u8]) -> PathBuf {
+            match path.is_empty() {
+                true => self.path.to_path_buf(),
+                false => self.path.join(&*host::name(path)),
+            }
+        }
+    }
+
+    /// The target of a symbolic link, with `/` between its parts.
+    fn target_of(place: &Path) -> io::Result<Vec<u8>> {
+        let target = host::path_bytes(&place.read_link()?).into_owned();
+        match target.len() > usize::from(u16::MAX) {
+            true => Err(ErrorKind::InvalidFilename.into()),
+            false => Ok(target),
+        }
+    }
+
+    fn attributes(metadata: &Metadata) -> Attributes {
+        let own = host::Attributes::of(metadata);
+        let time = |(seconds, nanoseconds): Moment| Time::new(seconds, nanoseconds);
+        Attributes {
+            mode: own.mode,
+            uid: own.uid,
+            gid: own.gid,
+            atime: time(own.atime),
+            mtime: time(own.mtime),
+            ctime: time(own.ctime),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,8 @@
+//! What only Linux gives to a scan: directories walked by what is open, extended attributes, holes, and pipes that are
+//! polled. `elsewhere` has the same functions for other systems.
+
+pub(super) mod beneath;
+pub(super) mod pipe;
+mod probe;
+pub(super) mod temporary;
+pub(super) mod walk;
