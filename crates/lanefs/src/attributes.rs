@@ -2,9 +2,9 @@
 //!
 //! Each change is one step: after a crash it was done, or it was not.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use device::host;
 use engine::{Flags, Ino, Xattr, XattrFlag};
 use ondisk::Geometry;
 
@@ -85,7 +85,7 @@ impl Fs {
             Geometry::of(self.0.superblock()).map_or(0, |geometry| geometry.block_size().bytes());
         if matches!(set, Err(engine::Error::NoSpace)) && value.len() >= block {
             return Err(Error::XattrTooLarge {
-                path: path.as_os_str().as_bytes().to_vec(),
+                path: host::path_bytes(path).into_owned(),
                 name: name.to_vec(),
                 len: value.len(),
             });

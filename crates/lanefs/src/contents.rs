@@ -5,9 +5,9 @@
 //! one under a name that begins with `.lanefs-`.
 
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use device::host;
 use engine::{FileType, Ino, Metadata, NewInode, RenameFlag, SetAttributes, XattrFlag};
 
 use crate::names::Place;
@@ -183,7 +183,7 @@ impl Fs {
                 Err(error) => return Err(error),
             }
         }
-        let bytes = path.as_os_str().as_bytes();
+        let bytes = &*host::path_bytes(&path);
         Err(Error::at(bytes, engine::Error::TooManyLinks))
     }
 

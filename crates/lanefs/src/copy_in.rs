@@ -6,15 +6,15 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use device::host::{self, Attributes, Moment, Special};
 use engine::{FileType, Ino, NewInode, SetAttributes, SetTime, Timestamp};
-use rustix::fs::SeekFrom;
 
 use crate::contents::{ACCESS_ACL, DEFAULT_ACL, Taken};
+use crate::host_run::HostRun;
+use crate::system;
 use crate::{Error, Fs, Metadata};
 
 /// How files and trees are copied into an image.
@@ -80,9 +80,6 @@ pub struct CopySummary {
     /// The latest time that was kept, in seconds since 1970; 0 where none was.
     pub latest: i64,
 }
-
-/// Bytes of all names of a file's attributes, and of one's value, that the host gives at most.
-const XATTR_BYTES: usize = 1 << 16;
 
 /// Set-user-ID, set-group-ID and sticky.
 const SPECIAL_BITS: u16 = 0o7000;
@@ -179,9 +176,10 @@ impl Copy<'_> {
             self.summary.kept += 1;
             return Ok(());
         }
-        let key = (metadata.dev(), metadata.ino());
-        let is_shared = metadata.nlink() > 1 && self.options.recursive && self.options.hard_links;
-        if let Some(original) = self.linked.get(&key).filter(|_| is_shared) {
+        let own = Attributes::of(&metadata);
+        let is_kept = self.options.recursive && self.options.hard_links;
+        let shared = own.identity.filter(|_| own.nlink > 1 && is_kept);
+        if let Some(original) = shared.and_then(|key| self.linked.get(&key)) {
             if is_there {
                 self.fs.remove_file(to)?;
             }
@@ -197,7 +195,7 @@ impl Copy<'_> {
             }
             self.special(from, to, &metadata)?;
         }
-        if is_shared {
+        if let Some(key) = shared {
             self.linked.insert(key, to.to_path_buf());
         }
         Ok(())
@@ -217,7 +215,7 @@ impl Copy<'_> {
         match self.fs.metadata(to) {
             Ok(found) if found.file_type == FileType::Directory => {}
             Ok(_) => {
-                let bytes = to.as_os_str().as_bytes();
+                let bytes = &*host::path_bytes(to);
                 return Err(Error::at(bytes, engine::Error::NotDirectory));
             }
             Err(error) if error.is_not_found() => {
@@ -271,25 +269,20 @@ impl Copy<'_> {
 
     /// Copies the data of a file, not its holes; says how many bytes.
     fn fill(&self, ino: Ino, source: &mut File, from: &Path, to: &Path) -> Result<u64, Error> {
-        let failed = |error: rustix::io::Errno| Error::host("reading", from, error.into());
+        let failed = |error| Error::host("reading", from, error);
         let mut bytes = 0;
         let mut at = 0;
         let size = loop {
-            let data = match rustix::fs::seek(&*source, SeekFrom::Data(at)) {
-                Ok(data) => data,
-                // No data behind it.
-                Err(rustix::io::Errno::NXIO) => {
-                    break rustix::fs::seek(&*source, SeekFrom::End(0)).map_err(failed)?;
-                }
-                // Pipes, and file systems that don't tell.
-                Err(rustix::io::Errno::SPIPE | rustix::io::Errno::INVAL) => {
+            let run = match system::next_run(source, at).map_err(failed)? {
+                HostRun::Data(run) => run,
+                HostRun::End(size) => break size,
+                HostRun::Unknown => {
                     bytes = self.fs.fill(ino, at, source, to)?;
                     break bytes;
                 }
-                Err(error) => return Err(failed(error)),
             };
-            let hole = rustix::fs::seek(&*source, SeekFrom::Hole(data)).map_err(failed)?;
-            rustix::fs::seek(&*source, SeekFrom::Start(data)).map_err(failed)?;
+            let (data, hole) = (run.start, run.end);
+            source.seek(SeekFrom::Start(data)).map_err(failed)?;
             let mut run = Read::by_ref(source).take(hole.saturating_sub(data));
             at = self.fs.fill(ino, data, &mut run, to)?;
             bytes += at - data;
@@ -308,16 +301,16 @@ impl Copy<'_> {
             let target = target.map_err(|error| Error::host("reading", from, error))?;
             self.fs.symlink(target, to)?;
         } else {
-            let (kind, device) = if kind.is_char_device() {
-                (FileType::CharDevice, metadata.rdev())
-            } else if kind.is_block_device() {
-                (FileType::BlockDevice, metadata.rdev())
-            } else if kind.is_fifo() {
-                (FileType::Fifo, 0)
-            } else {
-                (FileType::Socket, 0)
+            let kind = match host::special_of(kind) {
+                Special::CharDevice => FileType::CharDevice,
+                Special::BlockDevice => FileType::BlockDevice,
+                Special::Fifo => FileType::Fifo,
+                Special::Socket => FileType::Socket,
             };
-            let device = (rustix::fs::major(device), rustix::fs::minor(device));
+            let device = match kind {
+                FileType::CharDevice | FileType::BlockDevice => Attributes::of(metadata).rdev,
+                _ => (0, 0),
+            };
             self.fs
                 .create_special(to, kind, device, self.new_inode(metadata))?;
         }
@@ -348,7 +341,6 @@ impl Copy<'_> {
 
     /// Gives an inode the extended attributes of a file of the host, if they are to be kept.
     fn xattrs(&mut self, from: &Path, ino: Ino, to: &Path) -> Result<(), Error> {
-        use rustix::io::Errno;
         if !self.options.xattrs && !self.options.mode {
             return Ok(());
         }
@@ -359,39 +351,23 @@ impl Copy<'_> {
                 Err(error) => return self.fs.named(to, Err(error)),
             }
         }
-        let failed = |error: Errno| Error::host("reading attributes of", from, error.into());
+        let failed = |error| Error::host("reading attributes of", from, error);
         // Without `recursive` a link was followed.
         let follows = !self.options.recursive;
-        let mut names = vec![0; XATTR_BYTES];
-        let listed = match follows {
-            true => rustix::fs::listxattr(from, &mut names[..]),
-            false => rustix::fs::llistxattr(from, &mut names[..]),
-        };
-        let len = match listed {
-            Ok(len) => len,
-            Err(Errno::OPNOTSUPP) => return Ok(()),
-            Err(error) => return Err(failed(error)),
-        };
-        let mut value = vec![0; XATTR_BYTES];
-        for name in names[..len].split(|byte| *byte == 0) {
-            let is_acl = [ACCESS_ACL, DEFAULT_ACL].contains(&name);
+        for name in system::list_xattrs(from, follows).map_err(failed)? {
+            let is_acl = [ACCESS_ACL, DEFAULT_ACL].contains(&&*name);
             let is_kept = match is_acl {
                 true => self.options.mode,
                 false => self.options.xattrs,
             };
-            if name.is_empty() || !is_kept {
+            if !is_kept {
                 continue;
             }
-            let read = match follows {
-                true => rustix::fs::getxattr(from, name, &mut value[..]),
-                false => rustix::fs::lgetxattr(from, name, &mut value[..]),
+            // Gone, or not for this user.
+            let Some(value) = system::xattr(from, &name, follows).map_err(failed)? else {
+                continue;
             };
-            let set = match read {
-                Ok(len) => self.fs.set_xattr_of(to, ino, name, &value[..len]),
-                // Gone, or not for this user.
-                Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => continue,
-                Err(error) => return Err(failed(error)),
-            };
+            let set = self.fs.set_xattr_of(to, ino, &name, &value);
             match set {
                 Err(Error::Fs {
                     source: engine::Error::NotSupported(_),
@@ -411,13 +387,13 @@ impl Copy<'_> {
             false if metadata.is_file() || !self.options.recursive => 0o777,
             false => 0o7777,
         };
+        let own = Attributes::of(metadata);
         let (uid, gid) = match self.options.owner {
-            true => (metadata.uid(), metadata.gid()),
+            true => (own.uid, own.gid),
             false => (0, 0),
         };
         NewInode {
-            // Within 12 bits.
-            mode: (metadata.mode() & kept) as u16,
+            mode: own.mode & kept,
             uid,
             gid,
             umask: match self.options.mode {
@@ -429,12 +405,12 @@ impl Copy<'_> {
     }
 
     fn times(&self, metadata: &fs::Metadata) -> SetAttributes {
-        let stamp = |seconds, nanoseconds: i64| Timestamp {
+        let stamp = |(seconds, nanoseconds): Moment| Timestamp {
             seconds,
-            nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
+            nanoseconds,
         };
-        let mut atime = stamp(metadata.atime(), metadata.atime_nsec());
-        let mut mtime = stamp(metadata.mtime(), metadata.mtime_nsec());
+        let own = Attributes::of(metadata);
+        let (mut atime, mut mtime) = (stamp(own.atime), stamp(own.mtime));
         if let Some(newest) = self.options.newest_time {
             mtime = mtime.min(newest);
             atime = mtime;

@@ -1,7 +1,7 @@
 //! Errors as the numbers that system calls give. The only place that chooses them.
 
+pub use crate::system::errno::{Errno, as_io_error};
 use device::DeviceError;
-use rustix::io::Errno;
 
 use image::BuildError;
 use image::source::SourceError;
@@ -118,7 +118,7 @@ fn of_device(error: &DeviceError) -> Errno {
 }
 
 fn of_io(error: &std::io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
+    crate::system::errno::from_io_error(error)
 }
 
 #[cfg(test)]

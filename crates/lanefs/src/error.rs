@@ -75,15 +75,6 @@ impl Error {
         }
     }
 
-    pub(crate) fn host_bytes(operation: &'static str, path: &[u8], source: io::Error) -> Error {
-        use std::os::unix::ffi::OsStrExt;
-        Error::host(
-            operation,
-            Path::new(std::ffi::OsStr::from_bytes(path)),
-            source,
-        )
-    }
-
     /// Whether the file system says that something does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
@@ -129,7 +120,7 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "{operation} {} failed: {source}",
-                    printable(os_bytes(path))
+                    printable(path.as_os_str().as_encoded_bytes())
                 )
             }
             Error::Build(error) => error.fmt(f),
@@ -144,11 +135,6 @@ impl fmt::Display for Error {
             ),
         }
     }
-}
-
-/// A host's path as bytes.
-fn os_bytes(path: &Path) -> &[u8] {
-    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
 }
 
 /// A path as text in which nothing steers a terminal.
@@ -222,7 +208,7 @@ impl From<io::Error> for Error {
 /// after an abort, `EROFS`), which callers ask for, and the text is the system's.
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
-        let number = io::Error::from_raw_os_error(errno::of(&error).raw_os_error());
+        let number = errno::as_io_error(errno::of(&error));
         match error {
             Error::Fs {
                 source:

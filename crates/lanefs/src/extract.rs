@@ -9,21 +9,27 @@
 //! far, without the further names of files and without the directories' attributes.
 
 mod acl_text;
-mod directory;
-mod host;
-mod new_file;
-mod pool;
 mod tar;
 mod tar_stream;
 
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+use linux as system;
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+#[cfg(not(target_os = "linux"))]
+use elsewhere as system;
+
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 
-use sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::AtomicBool;
 use sync::{Counter, Mutex, Rank};
 
 use crate::{Error, FileType, Fs, Ino, InodeRef, Metadata};
+
+pub use system::{to_directory, to_name};
 
 /// How many errors a [`Summary`] keeps; the rest is counted.
 const MAX_ERRORS: usize = 1000;
@@ -112,12 +118,6 @@ impl Default for Options<'_> {
 }
 
 impl Options<'_> {
-    fn is_cancelled(&self) -> bool {
-        // Relaxed: nothing but the flag itself is passed on by the thread that sets it.
-        self.cancel
-            .is_some_and(|cancel| cancel.load(Ordering::Relaxed))
-    }
-
     fn threads(&self) -> usize {
         match self.threads {
             0 => sync::thread::available_parallelism(),
@@ -257,48 +257,9 @@ fn data_ranges<'a>(fs: &Fs, inode: &'a InodeRef<'_>, size: u64) -> Result<Ranges
     Ok(Box::new(ranges))
 }
 
-/// Extracts what is below the directory `from` into the directory `destination`, which takes over the attributes of
-/// `from`. It is created when it is not there. An empty `lost+found` of the root is left out.
-///
-/// # Errors
-/// When `from` is not a directory, or the destination can't be made or, with [`Existing::Refuse`], is not empty. Errors
-/// of single entries are in the summary.
-pub fn to_directory(
-    fs: &Fs,
-    from: Ino,
-    destination: &Path,
-    options: &Options<'_>,
-) -> Result<Summary, Error> {
-    let metadata = fs.inodes().inode(from)?.metadata();
-    let umask = (!options.keep.mode).then_some(options.umask);
-    let opened = host::open_destination(destination, Some(&metadata), umask);
-    let opened = opened.and_then(|(opened, last)| {
-        if options.existing != Existing::Refuse || host::is_empty(&opened)? {
-            Ok((opened, last))
-        } else {
-            let text = "it is not empty, and what is there would be replaced";
-            Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, text))
-        }
-    });
-    let (opened, last) =
-        opened.map_err(|error| Error::host("extracting to", destination, error))?;
-    directory::Extraction::new(fs, opened, options).tree(from, last)
-}
-
-/// Extracts one entry, with all below it when it is a directory, as `name` in the directory `parent`.
-///
-/// # Errors
-/// When `parent` can't be opened. Errors of single entries are in the summary.
-pub fn to_name(
-    fs: &Fs,
-    from: Ino,
-    parent: &Path,
-    name: &[u8],
-    options: &Options<'_>,
-) -> Result<Summary, Error> {
-    let opened = host::open_destination(parent, None, None);
-    let (opened, _) = opened.map_err(|error| Error::host("copying to", parent, error))?;
-    directory::Extraction::new(fs, opened, options).entry(from, name)
+/// Whether a name can't be one of a file, or leads elsewhere.
+pub fn is_unsafe_name(name: &[u8]) -> bool {
+    name.is_empty() || name.contains(&b'/') || name.contains(&0) || matches!(name, b"." | b"..")
 }
 
 /// Writes what is at `from` as a tar archive (POSIX pax, with GNU sparse files): a directory as `./` and what

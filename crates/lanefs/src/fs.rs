@@ -4,10 +4,10 @@
 //! the image. All methods take `&self`, may be called from any number of threads, and may block on I/O; readers of
 //! different files share no lock.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use device::host;
 use device::{BlockDevice, FileDevice};
 use engine::{FileType, Ino, InodeRef, Metadata, OpenOptions, StatFs};
 use sync::Arc;
@@ -32,8 +32,8 @@ pub struct DirEntry {
 impl DirEntry {
     /// The name, as the operating system writes names.
     #[must_use]
-    pub fn file_name(&self) -> &OsStr {
-        OsStr::from_bytes(&self.name)
+    pub fn file_name(&self) -> OsString {
+        host::name(&self.name).into_owned()
     }
 }
 
@@ -83,7 +83,7 @@ impl Fs {
     }
 
     pub(crate) fn find(&self, path: &Path, follow_last: bool) -> Result<Ino, Error> {
-        let bytes = path.as_os_str().as_bytes();
+        let bytes = &*host::path_bytes(path);
         self.0
             .resolve(bytes, follow_last)
             .map_err(|error| Error::at(bytes, error))
@@ -93,7 +93,7 @@ impl Fs {
         let held = self.reach(path, follow_last)?;
         self.0
             .inode(held.ino())
-            .map_err(|error| Error::at(path.as_os_str().as_bytes(), error))
+            .map_err(|error| Error::at(&host::path_bytes(path), error))
     }
 
     /// What `stat` tells of a path; symbolic links are followed.
@@ -134,8 +134,8 @@ impl Fs {
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
         let path = path.as_ref();
         let target = self.inode(path, false)?.read_link();
-        let target = target.map_err(|error| Error::at(path.as_os_str().as_bytes(), error))?;
-        Ok(PathBuf::from(OsStr::from_bytes(&target)))
+        let target = target.map_err(|error| Error::at(&host::path_bytes(path), error))?;
+        Ok(PathBuf::from(host::name(&target).into_owned()))
     }
 
     /// The entries of a directory in the order of the disk, without `.` and `..`.
@@ -147,7 +147,7 @@ impl Fs {
         path: impl AsRef<Path>,
     ) -> Result<impl Iterator<Item = Result<DirEntry, Error>> + '_, Error> {
         let ino = self.resolve(&path)?;
-        let place = path.as_ref().as_os_str().as_bytes().to_vec();
+        let place = host::path_bytes(path.as_ref()).into_owned();
         let entries = self
             .read_dir_ino(ino)
             .map_err(|error| Error::at(&place, error))?;

@@ -154,6 +154,7 @@ mod error;
 pub mod extract;
 mod file;
 mod fs;
+mod host_run;
 pub mod in_use;
 pub mod locate;
 pub mod make;
@@ -167,6 +168,15 @@ pub mod tune;
 pub mod undo;
 pub mod walk;
 mod write;
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+use linux as system;
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+#[cfg(not(target_os = "linux"))]
+use elsewhere as system;
 
 pub use copy_in::{CopyOptions, CopySummary};
 pub use device::{BlockDevice, DeviceError, FileDevice, MemoryDevice};

@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use device::host;
 use device::signature::recognize_elsewhere;
 use device::{BlockDevice, DeviceError, FileDevice, Held, MemoryDevice, Resize, Slice};
 pub use image::identify_empty;
@@ -277,8 +278,7 @@ fn end_of_room(device: &dyn BlockDevice, offset: u64) -> Result<u64, DeviceError
 /// # Errors
 /// `Occupied`, with what is there; `InUse`, with its holder; when the device can't be opened or read.
 pub fn refuse_occupied_device(path: &Path) -> Result<(), MakeError> {
-    use std::os::unix::fs::FileTypeExt;
-    if !std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+    if !std::fs::metadata(path).is_ok_and(|found| host::is_block_device(found.file_type())) {
         return Ok(());
     }
     let file = Arc::new(device::in_use::open_to_write(path)?);

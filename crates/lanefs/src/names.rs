@@ -1,9 +1,8 @@
 //! Names, changed by path: directories, links, removal and renaming.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use device::host;
 use engine::{FileType, Ino, NewInode, RenameFlag};
 
 use crate::reach::Held;
@@ -37,7 +36,7 @@ pub(crate) struct Place<'a> {
 impl Fs {
     /// The directory that holds (or would hold) a path's last part, and that part. Slashes at the end are left out.
     pub(crate) fn place<'a>(&'a self, path: &'a Path) -> Result<Place<'a>, Error> {
-        let bytes = path.as_os_str().as_bytes();
+        let bytes = &*host::path_bytes(path);
         let end = bytes.iter().rposition(|byte| *byte != b'/');
         let path_without = &bytes[..end.map_or(0, |last| last + 1)];
         let start = path_without.iter().rposition(|byte| *byte == b'/');
@@ -52,19 +51,20 @@ impl Fs {
         }
         let held = match above {
             b"" => None,
-            above => Some(self.reach(Path::new(OsStr::from_bytes(above)), true)?),
+            above => Some(self.reach(Path::new(&*host::name(above)), true)?),
         };
         Ok(Place {
             parent: held.as_ref().map_or(Ino::ROOT, Held::ino),
             _held: held,
-            name,
+            // The last part lies at the same bytes of the host's path.
+            name: &path.as_os_str().as_encoded_bytes()[above.len()..][..name.len()],
         })
     }
 
     /// Refuses a path with a slash at its end if the caller wants anything but a directory; `missing` is the
     /// reason if nothing is there.
     pub(crate) fn refuse_slash(&self, path: &Path, missing: engine::Error) -> Result<(), Error> {
-        let bytes = path.as_os_str().as_bytes();
+        let bytes = &*host::path_bytes(path);
         if !bytes.ends_with(b"/") {
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl Fs {
             match self.metadata(way) {
                 Ok(metadata) if metadata.file_type == FileType::Directory => {}
                 Ok(_) => {
-                    let bytes = way.as_os_str().as_bytes();
+                    let bytes = &*host::path_bytes(way);
                     return Err(Error::at(bytes, engine::Error::NotDirectory));
                 }
                 Err(error) if error.is_not_found() => self.create_dir(way)?,
@@ -142,7 +142,7 @@ impl Fs {
     pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let place = self.place(path)?;
-        let target = target.as_ref().as_os_str().as_bytes();
+        let target = &*host::path_bytes(target.as_ref());
         let made = self.0.symlink(place.parent, place.name, target, SYMLINK);
         self.named(path, made)?;
         Ok(())
@@ -217,10 +217,10 @@ impl Fs {
         let last = self.place(path)?;
         if last.name == b"." || last.name == b".." {
             let error = engine::Error::InvalidArgument;
-            return Err(Error::at(path.as_os_str().as_bytes(), error));
+            return Err(Error::at(&host::path_bytes(path), error));
         }
         let start = self.reach(path, false)?;
-        let named = |error| Error::at(path.as_os_str().as_bytes(), error);
+        let named = |error| Error::at(&host::path_bytes(path), error);
         // The directories on the way down, each with its name in the one before.
         let mut way: Vec<(Held<'_>, Vec<u8>)> = vec![(start, Vec::new())];
         while let Some((directory, _)) = way.last() {

@@ -5,16 +5,13 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::SeekFrom;
-use rustix::io::Errno;
+use device::host::Attributes;
 
+use crate::host_run::HostRun;
+use crate::system::next_run;
 use crate::{CopyOptions, Error, Fs};
-
-/// Bytes of the unit in which the host counts a file's blocks.
-const HOST_BLOCK: u64 = 512;
 
 /// What a copy takes at least.
 #[derive(Default)]
@@ -63,8 +60,9 @@ fn below(root: &Path, block_size: u64) -> Result<Need, Error> {
     while let Some(path) = paths.pop() {
         let failed = |error| Error::host("reading", &path, error);
         let metadata = fs::symlink_metadata(&path).map_err(failed)?;
-        let is_shared = !metadata.is_dir() && metadata.nlink() > 1;
-        if is_shared && !seen.insert((metadata.dev(), metadata.ino())) {
+        let own = Attributes::of(&metadata);
+        let shared = own.identity.filter(|_| !metadata.is_dir() && own.nlink > 1);
+        if shared.is_some_and(|identity| !seen.insert(identity)) {
             continue;
         }
         need.inodes += 1;
@@ -87,19 +85,18 @@ fn blocks(path: &Path, metadata: &fs::Metadata, block_size: u64) -> Result<u64, 
     }
     let failed = |error| Error::host("reading", path, error);
     let file = File::open(path).map_err(failed)?;
-    if metadata.blocks().saturating_mul(HOST_BLOCK) >= size {
+    if Attributes::of(metadata).held >= size {
         return Ok(size.div_ceil(block_size));
     }
     let (mut at, mut counted, mut blocks) = (0, 0, 0);
     loop {
-        let data = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
-            Ok(data) => data,
-            Err(Errno::NXIO) => return Ok(blocks),
+        let (data, hole) = match next_run(&file, at) {
+            Ok(HostRun::Data(run)) => (run.start, run.end),
+            Ok(HostRun::End(_)) => return Ok(blocks),
             // The file system does not tell its holes.
-            Err(_) => return Ok(size.div_ceil(block_size)),
+            Ok(HostRun::Unknown) | Err(_) => return Ok(size.div_ceil(block_size)),
         };
-        let hole = rustix::fs::seek(&file, SeekFrom::Hole(data));
-        at = hole.map_err(|error| failed(error.into()))?;
+        at = hole;
         // Two runs may share a block.
         let first = (data / block_size).max(counted);
         counted = at.div_ceil(block_size).max(first);

@@ -6,10 +6,10 @@
 //! methods may be called from any number of threads. Permissions are not checked: a caller that may write to the
 //! image may change everything in it.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use device::BlockDevice;
+use device::host;
 use engine::{FileType, Metadata, OpenOptions, SetAttributes, SetTime, Timestamp};
 use sync::Arc;
 
@@ -215,7 +215,7 @@ impl Fs {
         path: &Path,
         result: Result<T, engine::Error>,
     ) -> Result<T, Error> {
-        result.map_err(|error| Error::at(path.as_os_str().as_bytes(), error))
+        result.map_err(|error| Error::at(&host::path_bytes(path), error))
     }
 }
 

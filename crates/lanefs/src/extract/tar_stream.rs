@@ -9,9 +9,8 @@ use std::ops::Range;
 
 use sync::{Mutex, Rank};
 
-use super::directory::is_unsafe_name;
 use super::tar::{BLOCK, Kind, headers, sparse_map};
-use super::{Options, Summary, Tally};
+use super::{Options, Summary, Tally, is_unsafe_name};
 use crate::walk::{Step, Walk};
 use crate::{Error, FileType, Fs, Ino, InodeRef, Metadata, Xattr};
 

@@ -14,9 +14,10 @@ use std::os::fd::OwnedFd;
 use rustix::fs::Mode;
 use sync::{Arc, Mutex, Rank};
 
+use super::super::{Options, Summary, Tally, is_unsafe_name};
 use super::new_file::NewFile;
 use super::pool::{Pool, Work};
-use super::{Options, Summary, Tally, host};
+use super::{failed_at, host};
 use crate::{Error, FileType, Fs, Ino, InodeRef, Metadata, Xattr};
 
 /// How many files a batch holds.
@@ -90,7 +91,7 @@ impl<'a> Extraction<'a> {
     /// Extracts one entry under a name in the destination.
     pub fn entry(self, from: Ino, name: &[u8]) -> Result<Summary, Error> {
         let root = self.root.try_clone();
-        let root = root.map_err(|error| Error::host_bytes("opening", name, error))?;
+        let root = root.map_err(|error| failed_at("opening", name, error))?;
         self.one(&root, name, from, name, &mut Vec::new());
         Ok(self.run())
     }
@@ -125,8 +126,7 @@ impl<'a> Extraction<'a> {
 
     fn try_read_directory(&self, directory: &Directory) -> Result<(), Error> {
         let opened = host::open_beneath(&self.root, &directory.path);
-        let opened =
-            opened.map_err(|error| Error::host_bytes("opening", &directory.path, error))?;
+        let opened = opened.map_err(|error| failed_at("opening", &directory.path, error))?;
         let parent = Arc::new(opened);
         let path: Arc<[u8]> = directory.path.as_slice().into();
         let batch = || Batch {
@@ -248,7 +248,7 @@ impl<'a> Extraction<'a> {
         if item.path.len() > crate::walk::MAX_PATH {
             return Err(Error::invalid("nested too deeply"));
         }
-        if super::is_empty_lost_and_found(self.fs, item.path, item.metadata) {
+        if super::super::is_empty_lost_and_found(self.fs, item.path, item.metadata) {
             return Ok(());
         }
         let existing = self.options.existing;
@@ -315,7 +315,7 @@ impl<'a> Extraction<'a> {
             return self.copy_range(item, 0..size, file, buffer);
         }
         rustix::fs::ftruncate(file, size).map_err(|error| item.failed("writing", error.into()))?;
-        for range in super::data_ranges(self.fs, item.inode, size)? {
+        for range in super::super::data_ranges(self.fs, item.inode, size)? {
             if !self.copy_range(item, range?, file, buffer)? {
                 return Ok(false);
             }
@@ -418,9 +418,7 @@ impl<'a> Extraction<'a> {
             match self.link(&first, &path) {
                 Ok(true) => self.tally.hard_links.add(1),
                 Ok(false) => {}
-                Err(error) => self
-                    .tally
-                    .fail(&path, Error::host_bytes("linking", &path, error)),
+                Err(error) => self.tally.fail(&path, failed_at("linking", &path, error)),
             }
         }
     }
@@ -428,7 +426,7 @@ impl<'a> Extraction<'a> {
     fn copy_name(&self, ino: Ino, path: &[u8], buffer: &mut Vec<u8>) -> Result<(), Error> {
         let (folder, name) = split(path);
         let parent = host::open_beneath(&self.root, folder)
-            .map_err(|error| Error::host_bytes("creating", path, error))?;
+            .map_err(|error| failed_at("creating", path, error))?;
         self.try_one(&parent, name, ino, path, buffer)
     }
 
@@ -470,7 +468,7 @@ impl<'a> Extraction<'a> {
         if !is_kept && directory.mode.is_none() {
             return Ok(());
         }
-        let failed = |error| Error::host_bytes(ATTRIBUTES, &directory.path, error);
+        let failed = |error| failed_at(ATTRIBUTES, &directory.path, error);
         let opened = host::open_beneath(&self.root, &directory.path).map_err(failed)?;
         if is_kept {
             let inode = self.fs.inodes().inode(directory.ino)?;
@@ -500,7 +498,7 @@ struct Item<'a> {
 
 impl Item<'_> {
     fn failed(&self, operation: &'static str, error: io::Error) -> Error {
-        Error::host_bytes(operation, self.path, error)
+        failed_at(operation, self.path, error)
     }
 }
 
@@ -520,11 +518,6 @@ impl Names {
         }
         self.hashes.insert(hash)
     }
-}
-
-/// Whether a name can't be one of a file, or leads elsewhere.
-pub fn is_unsafe_name(name: &[u8]) -> bool {
-    name.is_empty() || name.contains(&b'/') || name.contains(&0) || matches!(name, b"." | b"..")
 }
 
 /// A path and a name below it.

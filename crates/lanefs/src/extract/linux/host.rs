@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use sync::Counter;
 
-use super::{Existing, Keep, Lost};
+use super::super::{Existing, Keep, Lost};
 use crate::{Metadata, Xattr};
 
 /// Bytes of all names of a file's attributes, and of one's value, that the host gives at most.

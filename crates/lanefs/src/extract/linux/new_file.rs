@@ -14,8 +14,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
+use super::super::{Existing, Keep};
 use super::host::{self, Inheritance};
-use super::{Existing, Keep};
 
 /// How many names are tried for a file that replaces another.
 const TRIES: u32 = 100;
