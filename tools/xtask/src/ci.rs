@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: all that must hold before a change goes in, step by step, each timed. The first step that fails
 //! ends the run; the last line is the verdict.
 
+mod elsewhere;
 mod tests;
 
 use std::path::Path;
@@ -16,12 +17,15 @@ type Step = (
     fn(&Path, &mut Tally) -> Result<String, String>,
 );
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("format", |root, _| {
         cargo(root, &["fmt", "--all", "--check"], &[])
     }),
     ("tidy", |root, _| tidy::run(root)),
     ("clippy", |root, _| clippy(root)),
+    ("elsewhere", |root, tally| {
+        counting(tally, elsewhere::check(root))
+    }),
     ("build", |root, _| tests::build(root)),
     ("tests", |root, tally| {
         *tally = tests::run(root)?;

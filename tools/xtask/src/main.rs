@@ -24,8 +24,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask demo   build an image of a tree of this machine, check it, read it back
        cargo xtask ci [STEP ...]
-                          all that must hold, or these steps of it: format, tidy, clippy, build, tests, crash, sharing,
-                          instructions, documentation
+                          all that must hold, or these steps of it: format, tidy, clippy, elsewhere, build, tests,
+                          crash, sharing, instructions, documentation
        cargo xtask tidy [--lower]
                           the house rules alone; --lower: write the numbers of tools/xtask/words.txt that fell
        cargo xtask suites [NAME ...]

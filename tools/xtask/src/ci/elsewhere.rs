@@ -1,0 +1,48 @@
+//! The step that compiles the library for the systems other than Linux that it is to run on. Nothing is linked or run.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Compiled for; the library stands for all crates below it.
+const TARGETS: [&str; 2] = ["x86_64-apple-darwin", "x86_64-pc-windows-gnu"];
+
+/// Checks the library for each target, which rustup installs where it is missing; the note names those that it can't
+/// install. What is built is kept in the folder of all other steps.
+pub(super) fn check(root: &Path) -> Result<String, String> {
+    let (present, missing): (Vec<&str>, Vec<&str>) = TARGETS
+        .into_iter()
+        .partition(|target| is_installed(root, target) || install(root, target));
+    if !present.is_empty() {
+        let mut arguments = vec!["check", "--package", "lanefs", "--locked", "--quiet"];
+        arguments.extend(present.iter().flat_map(|target| ["--target", target]));
+        super::cargo(root, &arguments, &[("RUSTFLAGS", "-D warnings")])?;
+    }
+    Ok(match missing.is_empty() {
+        true => String::new(),
+        false => format!("skipped: Rust lacks the target {}", missing.join(" and ")),
+    })
+}
+
+/// Whether Rust's library is there for a target.
+fn is_installed(root: &Path, target: &str) -> bool {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let asked = Command::new(rustc)
+        .current_dir(root)
+        .args(["--print", "target-libdir", "--target", target])
+        .output();
+    asked.is_ok_and(|answer| {
+        let folder = String::from_utf8_lossy(&answer.stdout);
+        answer.status.success() && Path::new(folder.trim_end()).is_dir()
+    })
+}
+
+/// Whether rustup is there and installs the target.
+fn install(root: &Path, target: &str) -> bool {
+    let added = Command::new("rustup")
+        .current_dir(root)
+        .args(["target", "add", target])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    added.is_ok_and(|status| status.success())
+}
