@@ -16,6 +16,7 @@ save() {
     tar -C s -cf $1 base conf manifest.json
 }
 cp plain.tar s/base; save small.tar
+head -c 2097152 /dev/urandom | gzip -1 > t/a.gz; tar -C t -cf packed.tar a.gz hi
 head -c 8388608 /dev/urandom > t/large; tar -C t -cf s/base hi large; save large.tar
 "#;
 
@@ -85,4 +86,54 @@ fn what_can_not_be_kept_is_refused_and_plain_archives_need_no_space() {
         .map(|entry| entry.unwrap().file_name());
     let hidden = left.filter(|name| name.to_string_lossy().starts_with(".lanefs"));
     assert_eq!(hidden.count(), 0);
+}
+
+/// A small file system in memory, unmounted when dropped.
+struct Small<'a>(&'a Path);
+
+impl<'a> Small<'a> {
+    fn mount(at: &'a Path, size: &str) -> Self {
+        let options = format!("size={size}");
+        let at_text = at.to_str().unwrap();
+        testkit::run("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", at_text]);
+        Small(at)
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        testkit::run("umount", &[self.0.to_str().unwrap()]);
+    }
+}
+
+#[test]
+fn less_room_than_was_kept_in_memory_is_named_and_no_matter_to_a_plain_archive() {
+    if !testkit::is_root() {
+        return testkit::skip("mounting needs root");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let made = Command::new("bash")
+        .args(["-euc", MAKE])
+        .current_dir(at)
+        .status();
+    assert!(made.unwrap().success());
+    let small = at.join("small");
+    std::fs::create_dir(&small).unwrap();
+    let _mounted = Small::mount(&small, "300k");
+    for (more, part) in [
+        (&[][..], "--spool"),
+        (&["--spool", "64M"], "No space left on device"),
+    ] {
+        let output = build(at, "large.tar", &small, more);
+        let said = error(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(part) && said.contains("TMPDIR"), "{said}");
+        assert!(!at.join("img").exists());
+        let output = build(at, "packed.tar", &small, more);
+        assert!(output.status.success(), "{more:?}: {}", error(&output));
+        let file = format!("{}:/hi", at.join("img").display());
+        assert_eq!(ok(["cat", &file]), "hello\n");
+        std::fs::remove_file(at.join("img")).unwrap();
+    }
 }

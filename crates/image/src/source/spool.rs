@@ -49,7 +49,7 @@ impl Spool {
         let end = self.written + bytes.len() as u64;
         if self.directory.is_none() && end > MEMORY.min(self.limit.unwrap_or(MEMORY)) {
             self.check_limit(end)?;
-            self.move_to_disk()?;
+            self.move_to_disk(end)?;
         }
         self.check_limit(end)?;
         let file = match &mut self.file {
@@ -72,19 +72,15 @@ impl Spool {
         match (self.limit, &self.directory) {
             (Some(limit), _) if end <= limit => Ok(()),
             (None, _) => Ok(()),
-            (Some(limit), Some(directory)) => Err(format!(
-                "what must be kept takes more than the {limit} bytes that may be used in {}; allow more with --spool \
-                 SIZE, {NEXT}",
-                directory.display()
-            )),
+            (Some(limit), Some(directory)) => Err(too_much_for(limit, directory)),
             (Some(limit), None) => Err(format!(
                 "what must be kept takes more than {limit} bytes; allow more with --spool SIZE, {NEXT}"
             )),
         }
     }
 
-    /// Moves the bytes from memory to a file.
-    fn move_to_disk(&mut self) -> Result<(), String> {
+    /// Moves the bytes from memory to a file that may hold `end` bytes; on an error they stay in memory.
+    fn move_to_disk(&mut self, end: u64) -> Result<(), String> {
         let mut directory = std::env::temp_dir();
         if directory.as_os_str().is_empty() {
             // A variable without a value counts as none.
@@ -99,11 +95,15 @@ impl Spool {
         let file = host::open_unnamed(&directory).map_err(failed)?;
         if self.limit.is_none() {
             let free = temporary::free_bytes(&file).map_err(failed)?;
-            self.limit = Some(free.map_or(u64::MAX, |free| free / 2));
+            let limit = free.map_or(u64::MAX, |free| free / 2);
+            if end > limit {
+                return Err(too_much_for(limit, &directory));
+            }
+            self.limit = Some(limit);
         }
-        if let Some(memory) = self.file.take() {
+        if let Some(memory) = &self.file {
             let mut bytes = vec![0; self.written as usize];
-            let moved = host::read_exact_at(&memory, &mut bytes, 0);
+            let moved = host::read_exact_at(memory, &mut bytes, 0);
             moved
                 .and_then(|()| host::write_all_at(&file, &bytes, 0))
                 .map_err(failed)?;
@@ -132,6 +132,15 @@ impl Spool {
             None => in_memory(),
         }
     }
+}
+
+/// The error of a spool that would take more than `limit` bytes of `directory`.
+fn too_much_for(limit: u64, directory: &Path) -> String {
+    format!(
+        "what must be kept takes more than the {limit} bytes that may be used in {}; allow more with --spool SIZE, \
+         {NEXT}",
+        directory.display()
+    )
 }
 
 /// What to do about a spool that can't hold enough.
