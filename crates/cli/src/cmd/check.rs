@@ -151,10 +151,8 @@ impl CheckArgs {
     /// Opens the image. The second value says that another program may change it meanwhile.
     fn open(&mut self, context: &Context) -> Result<(Arc<dyn BlockDevice>, bool), Failure> {
         match lanefs::in_use::open_unchanging(&self.image) {
-            Err(error @ lanefs::Error::InUse { .. }) => {
-                context.warn_once(format_args!(
-                    "{error}; what is found may be changes under way"
-                ));
+            Err(lanefs::Error::InUse { .. }) => {
+                // As with --in-use, which warns.
                 self.place.in_use = true;
                 let device = open_for(context, &self.image, &self.place)?;
                 Ok((device, true))

@@ -197,10 +197,13 @@ fn an_image_in_use_is_checked_with_a_warning_and_8_unless_it_is_mounted_read_onl
         let Ok(mounted) = testkit::KernelMount::with(&fixture.image, options) else {
             return testkit::skip("the kernel does not mount the image");
         };
-        let output = check(&[], &fixture.image);
-        assert_eq!(output.status.code(), Some(status), "{}", error(&output));
-        let is_warned = error(&output).contains("may be changes under way");
-        assert_eq!(is_warned, status == 8, "{options}: {}", error(&output));
+        for asked in [&[][..], &["--in-use"]] {
+            let output = check(asked, &fixture.image);
+            let said = error(&output);
+            assert_eq!(output.status.code(), Some(status), "{said}");
+            let warnings = said.matches("is in use").count();
+            assert_eq!(warnings, usize::from(status == 8), "{options}: {said}");
+        }
         drop(mounted);
     }
 }
