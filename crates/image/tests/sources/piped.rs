@@ -378,6 +378,24 @@ fn an_image_is_chosen_by_name_and_digest_together() {
 }
 
 #[test]
+fn a_directory_in_skopeos_own_form_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("copied");
+    std::fs::create_dir(&at).unwrap();
+    let digest = "4".repeat(64);
+    std::fs::write(at.join(&digest), layer_with("in")).unwrap();
+    let layer = json!({ "digest": format!("sha256:{digest}"), "size": 1 });
+    let manifest = json!({ "schemaVersion": 2, "config": layer, "layers": [layer] });
+    std::fs::write(at.join("manifest.json"), manifest.to_string()).unwrap();
+    // Another program's manifest.json.
+    assert!(names(&at).is_ok());
+    std::fs::write(at.join("version"), "Directory Transport Version: 1.1\n").unwrap();
+    let message = names(&at).unwrap_err();
+    assert!(message.contains("skopeo copy dir:"), "{message}");
+    assert!(names(&at.join(".")).is_ok());
+}
+
+#[test]
 fn saves_of_old_dockers_and_choices_among_nothing_are_refused_by_name() {
     let id = "4".repeat(64);
     let layer = layer_with("in");

@@ -9,14 +9,14 @@ use super::super::error::SourceError;
 use super::super::limits;
 use super::super::system::beneath::open_root;
 use super::blobs::{Blob, Blobs};
-use super::documents::{OLD_SAVE, looks_like_index};
+use super::documents::{OLD_SAVE, SKOPEO_DIRECTORY, SKOPEO_DIRECTORY_TOLD, looks_like_index};
 use super::members::Member;
 use super::recognize::{Texts, is_image};
 
 /// The image in directory `path`, if it is one. A path that ends in `/.` is always a plain directory.
 ///
 /// # Errors
-/// When it can't be opened, or is a save from before Docker 1.10.
+/// When it can't be opened, or is a save from before Docker 1.10 or a directory in skopeo's own form.
 pub(in super::super) fn in_directory(path: &Path) -> Result<Option<Blobs>, SourceError> {
     if path.as_os_str().as_encoded_bytes().ends_with(b"/.") {
         return Ok(None);
@@ -53,6 +53,11 @@ pub(in super::super) fn in_directory(path: &Path) -> Result<Option<Blobs>, Sourc
     }
     if !has("manifest.json") && !has("index.json") && is_old_save(path) {
         return Err(blobs.wrong(OLD_SAVE.into()));
+    }
+    if has("manifest.json")
+        && start("version").is_some_and(|text| text.starts_with(SKOPEO_DIRECTORY))
+    {
+        return Err(blobs.wrong(SKOPEO_DIRECTORY_TOLD.into()));
     }
     Ok(None)
 }
