@@ -39,6 +39,7 @@ fn an_archive_without_its_end_mark_is_read_with_a_warning_and_a_truncated_one_is
         at,
         "printf %512s x > even; printf hello > odd; tar --format=ustar -b 4 -cf whole even odd
          head -c 2048 whole > unmarked; head -c 2560 whole > lone; head -c 1024 whole > first
+         head -c 2100 whole > partial
          head -c 0 whole > empty; head -c 1000 whole > data; head -c 1541 whole > padding
          head -c 1300 whole > header; tar --format=pax -cf pax --pax-option=comment:=x even
          head -c 1024 pax > extension",
@@ -47,6 +48,7 @@ fn an_archive_without_its_end_mark_is_read_with_a_warning_and_a_truncated_one_is
         ("whole", 2, false),
         ("unmarked", 2, true),
         ("lone", 2, true),
+        ("partial", 2, true),
         ("first", 1, true),
     ] {
         assert!(gnu_reads(&at.join(name)), "{name}");

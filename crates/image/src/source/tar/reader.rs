@@ -217,14 +217,18 @@ impl Reader<'_> {
         }
     }
 
-    /// The next block; `None` at the end of the file.
+    /// The next block; `None` at the end of the file, or where only zeros less than a block are left.
     fn header(&mut self) -> Result<Option<Header>, Stop> {
         if self.fill()? == 0 {
             return Ok(None);
         }
         let mut block = [0; BLOCK];
-        self.exact(&mut block)?;
-        Ok(Some(Header(block)))
+        match self.stream.exact(&mut block) {
+            // The end mark is cut within its first block; all members are there, and GNU tar reads them.
+            Err(error) if is_end(&error) && self.header_at > 0 && block == [0; BLOCK] => Ok(None),
+            Err(error) => Err(truncated(&error)),
+            Ok(()) => Ok(Some(Header(block))),
+        }
     }
 
     /// At the end of the bytes, where a header or the end mark should be.
@@ -493,9 +497,13 @@ impl Reader<'_> {
     }
 }
 
+/// Whether the bytes are at their end. An error that says which format is truncated is another one.
+fn is_end(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::UnexpectedEof && error.get_ref().is_none()
+}
+
 fn truncated(error: &std::io::Error) -> Stop {
-    // One that says which format is truncated says more.
-    if error.kind() == ErrorKind::UnexpectedEof && error.get_ref().is_none() {
+    if is_end(error) {
         return "the archive is truncated".into();
     }
     error.to_string().into()
