@@ -272,6 +272,13 @@ fn has_root(
     read().is_some()
 }
 
+/// Whether the device holds the whole file system, and nothing is known against the descriptors that are in use.
+pub(crate) fn can_trust_descriptors(device: &dyn BlockDevice, superblock: &Superblock) -> bool {
+    Geometry::new(superblock, device.size()).is_ok_and(|geometry| {
+        verify_descriptors(device, &geometry, 0, geometry.primary_superblock()) != Verdict::Damaged
+    })
+}
+
 /// What descriptors are like.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {

@@ -147,7 +147,8 @@ fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, DeviceError> {
     Ok(*Superblock::view(&bytes))
 }
 
-/// Whether the superblock says that the file system is clean and has nothing to replay, so that -p passes over it.
+/// Whether the superblock says that the file system is clean and has nothing to replay, so that -p passes over it. The
+/// mark counts only if the device holds the whole file system and its group descriptors are not damaged, as in e2fsck.
 ///
 /// # Errors
 /// When the superblock can't be read.
@@ -158,7 +159,8 @@ pub fn is_marked_clean(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
         || features.has(Feature::ORPHAN_PRESENT)
         || sb.last_orphan().is_some();
     let state = sb.state() & (superblock::state::VALID | superblock::state::ERROR);
-    Ok(sb.verify().is_ok() && state == superblock::state::VALID && !is_pending)
+    let is_marked = sb.verify().is_ok() && state == superblock::state::VALID && !is_pending;
+    Ok(is_marked && crate::copies::can_trust_descriptors(device, &sb))
 }
 
 /// Writes the log home, if the superblock asks for a replay. Fast commits behind it stay where they are until the

@@ -44,6 +44,35 @@ fn a_clean_image_is_0_and_its_last_line_is_that_of_e2fsck() {
     );
 }
 
+/// The marks of the superblock say "clean" in each of these images.
+#[test]
+fn a_clean_mark_counts_only_on_a_whole_image_with_whole_descriptors() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let whole = fs::read(&fixture.image).unwrap();
+    let output = check(&["-p"], &fixture.image);
+    assert_eq!(output.status.code(), Some(0), "{}", error(&output));
+    let number = |at: usize| u32::from_le_bytes(whole[at..at + 4].try_into().unwrap()) as usize;
+    let descriptors = (number(1024 + 20) + 1) * (1024 << number(1024 + 24));
+    let mut damaged = whole.clone();
+    damaged[descriptors..descriptors + 64].fill(0xa5);
+    let cut = whole[..whole.len() * 3 / 4].to_vec();
+    for (what, bytes) in [("descriptors", damaged), ("cut", cut)] {
+        fs::write(&fixture.image, &bytes).unwrap();
+        let output = check(&["-p"], &fixture.image);
+        let said = format!("{what}: {} {}", printed(&output), error(&output));
+        assert!(matches!(output.status.code(), Some(4 | 8)), "{said}");
+        assert!(!said.contains(": clean"), "{said}");
+        assert!(fs::read(&fixture.image).unwrap() == bytes, "{said}");
+        let e2fsck = Command::new("e2fsck")
+            .arg("-p")
+            .arg(&fixture.image)
+            .output();
+        assert_ne!(e2fsck.unwrap().status.code(), Some(0), "{what}");
+    }
+}
+
 #[test]
 fn damage_is_4_and_is_named_and_stays() {
     let Some(fixture) = Fixture::new() else {
