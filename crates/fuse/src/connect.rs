@@ -364,12 +364,7 @@ fn abort_connection(number: u32) -> rustix::io::Result<()> {
     })
 }
 
-/// umount2(2) apart from this process's connections to the kernel.
-///
-/// An unmount waits for the server, even when it is killed. A server that waits for itself so would keep its connection
-/// open and never end. So a thread without the connections does it: the other threads of a server that is killed end,
-/// which closes the connection and ends the wait. A ring is in the memory of all threads, and holds a connection as
-/// long as one of them has that memory: there another process does it.
+/// umount2(2) [apart] from this process's connections to the kernel.
 fn unmount_apart(directory: &Path, flags: UnmountFlags) -> Result<(), Errno> {
     if has_rings()
         && let Some(unmounted) = unmount_by_program(directory, flags)
@@ -377,10 +372,35 @@ fn unmount_apart(directory: &Path, flags: UnmountFlags) -> Result<(), Errno> {
         return unmounted;
     }
     let directory = directory.to_path_buf();
+    apart(move || rustix::mount::unmount(&directory, flags))
+}
+
+/// syncfs(2) of what is mounted at a directory, [apart] too.
+fn sync_apart(directory: &Path) -> Result<(), Errno> {
+    if has_rings() {
+        let mut command = Command::new("sync");
+        let command = command.arg("--file-system").arg("--").arg(directory);
+        let output = command.stdin(Stdio::null()).output();
+        return output.map(drop).map_err(|error| errno_of(&error));
+    }
+    let directory = directory.to_path_buf();
+    apart(move || {
+        let opened = std::fs::File::open(&directory);
+        rustix::fs::syncfs(opened.map_err(|error| errno_of(&error))?)
+    })
+}
+
+/// Does `work` in a thread without this process's connections to the kernel.
+///
+/// An unmount and a sync wait for the server, even when it is killed. A server that waits for itself so would keep its
+/// connection open and never end. So a thread without the connections does it: the other threads of a server that is
+/// killed end, which closes the connection and ends the wait. A ring is in the memory of all threads, and holds a
+/// connection as long as one of them has that memory: there another process does it.
+fn apart(work: impl FnOnce() -> Result<(), Errno> + Send + 'static) -> Result<(), Errno> {
     let work = move || {
         // Where that fails, only the wait of a server that is killed meanwhile does not end.
         let _ = drop_connections();
-        rustix::mount::unmount(&directory, flags)
+        work()
     };
     let unmounter = thread::Builder::new().name("lanefs-unmount".into());
     let unmounter = unmounter.spawn(work).map_err(|_| Errno::AGAIN)?;
@@ -436,7 +456,7 @@ fn drop_connections() -> Result<(), Errno> {
     const TABLE: &str = "/proc/thread-self/fd";
     #[allow(unsafe_code)]
     // SAFETY: the table is copied, so that all descriptors stay valid; what other threads open and close from now on
-    // is not used by this one, which makes one system call and ends.
+    // is not used by this one, which uses only what it opens itself, and ends.
     unsafe {
         rustix::thread::unshare_unsafe(UnshareFlags::FILES)?;
     }
@@ -502,6 +522,12 @@ impl Unmounter {
     pub fn is_mounted(&self) -> bool {
         let now = mounts::mounted_at(&self.directory).map(|mount| mount.connection);
         now.is_some() && now == self.connection
+    }
+
+    /// Has the kernel write what programs stored through mappings of files and did not sync. Waits for the server.
+    pub fn write_back(&self) {
+        // The kernel tells the program that syncs of what can't be written.
+        let _ = sync_apart(&self.directory);
     }
 
     /// Takes the mount away and ends the connection: requests under way and all later ones fail. Also where the mount

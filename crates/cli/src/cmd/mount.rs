@@ -485,7 +485,8 @@ fn writes() -> Option<String> {
 }
 
 /// Tries to unmount the directory. Each is made by a thread of its own: umount(2) waits until pages of mappings are
-/// written, for as long as a device takes that does not answer, and a signal must be heard meanwhile.
+/// written, for as long as a device takes that does not answer, and a signal must be heard meanwhile. If files are open
+/// they are written all the same, because the connection may be cut before anything else writes them.
 struct Tries {
     unmounter: Unmounter,
     under_way: Option<thread::JoinHandle<Result<(), MountError>>>,
@@ -513,7 +514,7 @@ impl Tries {
         let unmounter = self.unmounter.clone();
         // Only if this mount is still there: it may have been detached, and the directory be another's by now.
         let unmount = move || match unmounter.is_mounted() {
-            true => unmounter.unmount(),
+            true => unmounter.unmount().inspect_err(|_| unmounter.write_back()),
             false => Ok(()),
         };
         self.under_way = thread::Builder::new().spawn(unmount).ok();

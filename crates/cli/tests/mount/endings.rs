@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use testkit::{DiskState, FailingDisk};
 
+use crate::hand::Hand;
 use crate::served::{Served, can_mount, image, lanefs, said};
 
 fn terminate(served: &Served) {
@@ -71,6 +72,33 @@ fn a_signal_to_a_detached_server_leaves_what_was_mounted_in_its_place() {
     testkit::run("umount", &[place.to_str().unwrap()]);
     drop(open);
     is_free(&image);
+}
+
+#[test]
+fn what_was_stored_through_a_mapping_that_is_cut_off_stays() {
+    if !can_mount() || !Hand::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", 64 << 20, &[]);
+    for options in ["", "nofuseblk"] {
+        let mut served = Served::start(&image, options);
+        let file = served.path().join("f");
+        fs::write(&file, vec![0; 100_000]).unwrap();
+        let hand = Hand::start();
+        hand.run("hold_map", &[&file.display(), &100_000, &b'x'])
+            .unwrap();
+        terminate(&served);
+        std::thread::sleep(Duration::from_secs(2));
+        terminate(&served);
+        assert!(served.wait().success());
+        drop(hand);
+        let again = Served::start(&image, "");
+        let found = fs::read(again.path().join("f")).unwrap();
+        assert!(found == vec![b'x'; 100_000], "{options}");
+        again.unmount();
+        testkit::e2fsck(&image);
+    }
 }
 
 #[test]

@@ -62,6 +62,17 @@ def map(path, offset, length, byte, how):
         os.close(fd)
 
 
+held = []
+
+
+def hold_map(path, length, byte):
+    """Stores through a shared mapping, which stays."""
+    fd = os.open(path, os.O_RDWR)
+    held.append(mmap.mmap(fd, int(length)))
+    held[-1][:] = bytes([int(byte)]) * int(length)
+    os.close(fd)
+
+
 def touch_map(path):
     """Reads a file through a mapping."""
     fd = os.open(path, os.O_RDONLY)
