@@ -52,16 +52,19 @@ impl PatchedBytes {
     /// When they are not.
     pub fn set(&mut self, offset: usize, bytes: Vec<u8>) {
         assert!(offset + bytes.len() <= self.base.len());
-        // What was changed before shows through where this does not cover it.
-        let mut whole = self.get(offset, bytes.len());
-        whole.copy_from_slice(&bytes);
+        // Changes that overlap hold the same bytes where they do, so their order does not matter.
+        let whole = bytes;
         for (at, old) in &mut self.changes {
             let (start, end) = (offset.max(*at), (offset + whole.len()).min(at + old.len()));
             if start < end {
                 old[start - at..end - at].copy_from_slice(&whole[start - offset..end - offset]);
             }
         }
-        self.changes.entry(offset).or_insert(whole);
+        // The change that began here before may be shorter: then what is behind it is only in the new one.
+        let here = self.changes.entry(offset).or_default();
+        if here.len() < whole.len() {
+            *here = whole;
+        }
     }
 
     /// The whole as one run of bytes.
@@ -110,6 +113,16 @@ impl BlockDevice for PatchedBytes {
 mod tests {
     use super::*;
     use crate::random::Random;
+
+    #[test]
+    fn a_longer_change_in_the_place_of_a_shorter_one_is_whole() {
+        let mut overlay = PatchedBytes::new(vec![0; 8].into());
+        overlay.set(2, vec![1]);
+        overlay.set(2, vec![2; 4]);
+        assert_eq!(overlay.to_vec(), [0, 0, 2, 2, 2, 2, 0, 0]);
+        overlay.set(2, vec![3]);
+        assert_eq!(overlay.to_vec(), [0, 0, 3, 2, 2, 2, 0, 0]);
+    }
 
     #[test]
     fn overlapping_changes_read_as_if_made_in_place() {
