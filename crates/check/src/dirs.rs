@@ -125,6 +125,8 @@ fn policy_of(policies: &[(u32, u32)], ino: Ino) -> Option<u32> {
     at.ok().map(|at| policies[at].1)
 }
 
+/// The longest entry '.': a longer one has room for another entry.
+const DOT_LEN_MAX: usize = 24;
 /// Where a record has the number of its type.
 const TYPE_AT: usize = 7;
 /// Blocks that are read at once, and by one unit of a directory that threads share.
@@ -428,7 +430,7 @@ impl Reader<'_> {
             };
             let is_dot_place = spot.lblk == 0 && number < 2;
             if is_dot_place {
-                self.dots(&entry, spot);
+                self.dots(&entry, spot, bytes);
             } else if entry.is_used() {
                 self.name(&entry, spot);
                 let key = self.pass.keys.of(entry.name, is_folded);
@@ -457,7 +459,7 @@ impl Reader<'_> {
         self.volume.sb.encoding_flags() & ondisk::casefold::STRICT_FLAG != 0
     }
 
-    fn dots(&self, entry: &dirent::DirRecord<'_>, spot: Spot) {
+    fn dots(&self, entry: &dirent::DirRecord<'_>, spot: Spot, bytes: &[u8]) {
         let (wanted, missing): (&[u8], Code) = match spot.number {
             0 => (b".", Code::DotMissing),
             _ => (b"..", Code::DotDotMissing),
@@ -467,7 +469,19 @@ impl Reader<'_> {
             self.volume.found(problem.found(entry.ino.0));
             return;
         }
+        let end = entry.offset + dirent::HEADER_LEN + entry.name.len();
+        if bytes.get(end).is_some_and(|byte| *byte != 0) {
+            let code = match spot.number {
+                0 => Code::DotNotTerminated,
+                _ => Code::DotDotNotTerminated,
+            };
+            self.volume.found(self.problem(code));
+        }
         if spot.number == 0 {
+            if entry.len > DOT_LEN_MAX {
+                let problem = self.problem(Code::DotLong);
+                self.volume.found(problem.found(entry.len as u64));
+            }
             if entry.ino != self.ino {
                 let problem = self.problem(Code::DotInode);
                 self.volume.found(problem.found(entry.ino.0));

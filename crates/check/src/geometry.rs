@@ -274,8 +274,14 @@ fn descriptor(
             is_placed = false;
         }
     }
-    if sum.is_some() && desc.itable_unused() > geometry.inodes_per_group() {
+    let free = desc.free_inodes().min(geometry.inodes_per_group());
+    if sum.is_some() && desc.itable_unused() > free {
         findings.add(problem(Code::DescriptorCounts));
+    }
+    // The bits beyond the end must be set.
+    let is_last = group.0 + 1 == geometry.groups();
+    if sum.is_some() && is_last && desc.has(group_desc::flags::BLOCK_UNINIT) {
+        findings.add(problem(Code::LastGroupUninit));
     }
     let uninit = group_desc::flags::INODE_UNINIT | group_desc::flags::BLOCK_UNINIT;
     if sum.is_none() && (desc.has(uninit) || desc.itable_unused() != 0) {

@@ -15,6 +15,9 @@ use crate::problem::Code;
 use crate::report::Problem;
 use crate::volume::Volume;
 
+/// Where a root has a word that must be zero.
+const RESERVED_AT: usize = 24;
+
 /// The hashes that a block may hold.
 #[derive(Clone, Copy)]
 struct Range {
@@ -80,6 +83,12 @@ impl Index {
                 return None;
             }
         };
+        // No kernel reads this word, but e2fsck does not accept another.
+        let reserved = crate::map::word32(root, RESERVED_AT);
+        if reserved != 0 {
+            let problem = reader.problem(Code::HtreeRoot).lblk(0);
+            volume.found(problem.name(format!("a word that must be zero holds {reserved}")));
+        }
         if volume.geometry.has_metadata_csum()
             && htree::verify_checksum(root, Kind::Root, reader.seed()).is_err()
         {

@@ -4,12 +4,14 @@ use crate::extents;
 use crate::indirect;
 use crate::inodes::{Collected, Directory, has_map};
 use crate::limits;
+use crate::lookalike;
 use crate::map::{Run, Sink, word16, word32};
 use crate::policies::Context;
 use crate::problem::Code;
 use crate::quota;
 use crate::report::Problem;
 use crate::special;
+use crate::symlink;
 use crate::table::State;
 use crate::volume::Volume;
 use crate::xattr::{self, Seen};
@@ -38,7 +40,7 @@ pub fn walk(volume: &Volume<'_>, ino: Ino, inode: &Inode, sink: &mut dyn Sink) {
 }
 
 /// Whether the inode is a symbolic link whose target is in the inode: as the kernel tells, by its having no blocks.
-fn is_fast_symlink(inode: &Inode) -> bool {
+pub fn is_fast_symlink(inode: &Inode) -> bool {
     inode.file_type() == Some(FileType::Symlink)
         && inode.size_both_words() < 60
         && !inode.flags().contains(Flags::EXTENTS)
@@ -123,7 +125,11 @@ impl Sink for FileMap<'_> {
         let (first, last) = (cluster(run.pblk), cluster(run.pblk + run.len - 1));
         let mask = (1 << bits) - 1;
         let is_aligned = ((run.pblk - first_data) & mask) == (run.lblk & mask);
-        if !is_aligned && bits > 0 && !self.is_again {
+        // A cluster of the file lies in one cluster of the device.
+        let is_split = self
+            .cluster
+            .is_some_and(|(place, logical)| logical == run.lblk >> bits && place != first);
+        if (!is_aligned || is_split) && bits > 0 && !self.is_again {
             let problem = Problem::new(Code::MisalignedCluster).ino(self.ino);
             self.volume.found(problem.lblk(run.lblk));
         }
@@ -238,6 +244,10 @@ pub fn check(volume: &Volume<'_>, collected: &Collected, ino: Ino, slot: &[u8]) 
         false => Inode::parse(slot),
     };
     let Ok(inode) = parsed else { return };
+    type_flags(volume, ino, &inode);
+    if lookalike::is_candidate(&inode) && (!is_reserved || ino == Ino::ROOT) {
+        collected.lookalikes.borrow_mut().push(ino);
+    }
     if is_reserved && !is_reserved_in_use(volume, ino, &inode) {
         return;
     }
@@ -250,6 +260,27 @@ pub fn check(volume: &Volume<'_>, collected: &Collected, ino: Ino, slot: &[u8]) 
         is_orphan,
     }
     .run();
+}
+
+/// Flags that only one type of file has, reserved inodes included: the value of an attribute is in a regular file, case
+/// is ignored in directories; and both need a feature.
+fn type_flags(volume: &Volume<'_>, ino: Ino, inode: &Inode) {
+    let file_type = inode.file_type();
+    if inode.flags().contains(Flags::EA_INODE) {
+        if !volume.has(Feature::EA_INODE) {
+            volume.inode_has(ino, Code::ValueFeature);
+        } else if file_type != Some(FileType::Regular) {
+            volume.inode_has(ino, Code::ValueNotRegular);
+        }
+    }
+    if inode.flags().contains(Flags::CASEFOLD) {
+        if file_type != Some(FileType::Directory) {
+            volume.inode_has(ino, Code::CasefoldNotDirectory);
+        }
+        if !volume.has(Feature::CASEFOLD) {
+            volume.inode_has(ino, Code::CasefoldFeature);
+        }
+    }
 }
 
 /// Whether times of this file system are large enough to be told from the numbers of inodes.
@@ -381,11 +412,11 @@ impl InodeCheck<'_> {
         {
             volume.inode_has(self.ino, Code::DirectoryFeature);
         }
-        let is_broken = inode.file_type() == Some(FileType::Symlink) && !self.is_symlink();
+        let is_broken = inode.file_type() == Some(FileType::Symlink)
+            && !symlink::is_valid(volume, self.ino, inode, seen.inline);
         if is_broken {
             volume.inode_has(self.ino, Code::SymlinkInvalid);
         }
-        self.value_flag();
         if inode.file_type().is_none() && self.ino != Ino::BAD {
             volume.found(self.problem(Code::InodeMode).found(inode.mode()));
         }
@@ -409,18 +440,6 @@ impl InodeCheck<'_> {
             return true;
         }
         is_broken
-    }
-
-    /// Only a regular file holds the value of an attribute, and only with that feature.
-    fn value_flag(&self) {
-        if !self.has(Flags::EA_INODE) {
-            return;
-        }
-        if !self.volume.has(Feature::EA_INODE) {
-            self.volume.inode_has(self.ino, Code::ValueFeature);
-        } else if self.inode.file_type() != Some(FileType::Regular) {
-            self.volume.inode_has(self.ino, Code::ValueNotRegular);
-        }
     }
 
     /// The context that an encrypted inode must have, and the policy that it names.
@@ -493,33 +512,6 @@ impl InodeCheck<'_> {
         if is_odd {
             self.volume.inode_has(self.ino, Code::TimeOutOfRange);
         }
-    }
-
-    /// Whether a symbolic link's target is there, and as long as the inode says.
-    fn is_symlink(&self) -> bool {
-        let inode = self.inode;
-        let size = inode.size_both_words();
-        let block_bytes = self.volume.geometry.block_size().bytes_u64();
-        if size == 0
-            || inode.flags().0 & Flags::IMMUTABLE.with(Flags::APPEND).with(Flags::INDEX).0 != 0
-        {
-            return false;
-        }
-        if self.has(Flags::INLINE_DATA) || self.has(Flags::ENCRYPT) {
-            return size < block_bytes;
-        }
-        if is_fast_symlink(inode) {
-            let area = inode.block_area();
-            let len = area.iter().position(|byte| *byte == 0);
-            return len == Some(size as usize);
-        }
-        if size >= block_bytes {
-            return false;
-        }
-        let mut target = Target(None);
-        walk(self.volume, self.ino, inode, &mut target);
-        let bytes = target.0.and_then(|block| self.volume.block(block));
-        bytes.is_some_and(|bytes| bytes.iter().position(|byte| *byte == 0) == Some(size as usize))
     }
 
     /// Whether the inode's contents are inline, and what is wrong with that.
@@ -637,22 +629,4 @@ impl InodeCheck<'_> {
             volume.found(problem.expected(blocks << bits));
         }
     }
-}
-
-/// Takes the first block of a map.
-struct Target(Option<u64>);
-
-impl Sink for Target {
-    fn run(&mut self, run: Run) {
-        if run.lblk == 0 {
-            self.0 = Some(run.pblk);
-        }
-    }
-
-    fn node(&mut self, _block: u64) -> bool {
-        // A link's target is one block, which needs no block of pointers.
-        false
-    }
-
-    fn problem(&mut self, _problem: Problem) {}
 }

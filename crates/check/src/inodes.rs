@@ -9,6 +9,7 @@ use sync::{Mutex, Rank};
 
 use crate::inode;
 use crate::limits;
+use crate::lookalike;
 use crate::map::Run;
 use crate::problem::Code;
 use crate::quota;
@@ -61,6 +62,8 @@ pub struct Collected {
     pub quota: RefCell<quota::Sums>,
     /// Encrypted inodes and the numbers of their policies.
     pub policies: RefCell<Vec<(u32, u32)>>,
+    /// Inodes whose mode leaves it open that they are directories.
+    pub lookalikes: RefCell<Vec<Ino>>,
     pub fragmented: Cell<u64>,
     pub has_large_files: Cell<bool>,
 }
@@ -73,6 +76,7 @@ pub struct Gathered {
     pub quota: quota::Sums,
     /// Encrypted inodes, by number, and the numbers of their policies.
     pub policies: Vec<(u32, u32)>,
+    lookalikes: Vec<Ino>,
     pub fragmented: u64,
     pub has_large_files: bool,
 }
@@ -82,6 +86,7 @@ impl Gathered {
         self.directories.append(&mut unit.directories.into_inner());
         self.quota.add(&unit.quota.into_inner());
         self.policies.append(&mut unit.policies.into_inner());
+        self.lookalikes.append(&mut unit.lookalikes.into_inner());
         self.fragmented += unit.fragmented.get();
         self.has_large_files |= unit.has_large_files.get();
     }
@@ -200,6 +205,7 @@ pub fn pass(volume: &Volume<'_>) -> Gathered {
     let mut gathered = gathered.into_inner();
     gathered.directories.sort_unstable_by_key(|dir| dir.ino);
     gathered.policies.sort_unstable();
+    lookalike::find(volume, &gathered.lookalikes);
     if gathered.has_large_files && !volume.has(Feature::LARGE_FILE) {
         volume.found(Problem::new(Code::LargeFile));
     }

@@ -150,7 +150,10 @@ problems! {
     InodeBitmapPlace 0x000002 Descriptor Fatal false
         "the inode bitmap lies at block {found}, outside of where it may";
     InodeTablePlace 0x000003 Descriptor Fatal false "the inode table lies at block {found}, outside of where it may";
-    DescriptorCounts 0x000038 Descriptor Damage true "the descriptor counts more unused inodes than the group has";
+    DescriptorCounts 0x000038 Descriptor Damage true
+        "the descriptor counts more unused inodes than the group has, or than are free";
+    LastGroupUninit 0x000039 Descriptor Damage true
+        "the last group's block bitmap was never written, which it must be";
     DescriptorFlags 0x000036 Descriptor Note true
         "the descriptor has flags (or unused inodes) that need descriptor checksums";
     DescriptorUnreadable 0x80000007 Descriptor Fatal false "descriptor block {block} can't be read";
@@ -202,6 +205,11 @@ problems! {
     InodeChecksum 0x010068 Inode Damage false "the inode's checksum is wrong";
     EncryptContextCorrupt 0x01008B Inode Damage false "the inode's encryption context is corrupt";
     EncryptWithoutContext 0x01008A Inode Damage false "the inode is encrypted but has no encryption context";
+    CasefoldNotDirectory 0x010088 Inode Damage false
+        "the inode ignores case in names, but is not a directory";
+    CasefoldFeature 0x010089 Inode Damage false
+        "the inode ignores case in names, but the feature casefold is off";
+    LooksDirectory 0x010055 Inode Damage false "the inode's mode is {found}, but its contents are a directory's";
     InlineFlag 0x80000017 Inode Damage false "the inode has inline data, which it can't have";
     InlineAttribute 0x010075 Inode Damage false "the inode has inline data, but not the attribute that goes with it";
     InlineExtents 0x010078 Inode Damage false "the inode has both inline data and a map";
@@ -239,6 +247,8 @@ problems! {
         "the attribute block {block} says {found} references, there are {expected}";
     XattrValueInode 0x010083 Xattr Damage false
         "the value of attribute {name} is in inode {found}, which does not hold one";
+    XattrValueSize 0x010053 Xattr Damage false
+        "the value of attribute {name} has {found} bytes, the inode that holds it {expected}";
     ValueNotRegular 0x010091 Xattr Damage false
         "the inode holds the value of an attribute, but is not a regular file";
     ValueFeature 0x010092 Xattr Damage false
@@ -254,6 +264,9 @@ problems! {
     DotMissing 0x02000B Directory Damage false "the first entry is '{name}', not '.'";
     DotInode 0x020001 Directory Damage false "'.' names inode {found}";
     DotDotMissing 0x02000C Directory Damage false "the second entry is '{name}', not '..'";
+    DotNotTerminated 0x020016 Directory Damage false "the name '.' does not end with a zero byte";
+    DotDotNotTerminated 0x020017 Directory Damage false "the name '..' does not end with a zero byte";
+    DotLong 0x020024 Directory Damage false "the entry '.' takes {found} bytes";
     DotAgain 0x02001A Directory Damage false "'{name}' stands where it may not (block {lblk})";
     DotDotAgain 0x02001B Directory Damage false "'{name}' stands where it may not (in block {lblk})";
     EntryItself 0x020004 Directory Damage false "'{name}' names the directory itself";

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ondisk::jbd2::JournalSuperblock;
-use ondisk::mmp::Mmp;
+use ondisk::mmp::{Mmp, MmpUse};
 use ondisk::{Feature, FileType, FsBlock, Ino, Inode, Site, orphan_file};
 
 use crate::extents;
@@ -272,9 +272,15 @@ pub fn mmp(volume: &Volume<'_>) {
     match bytes.as_deref().and_then(Mmp::read) {
         None => volume.found(problem.name("it does not exist or can't be read")),
         Some(mmp) => {
-            if let Err(corrupt) = mmp.verify(seed) {
-                volume.found(problem.name(corrupt.to_string()));
-            }
+            let why = match (mmp.verify(seed), mmp.used_by()) {
+                (Err(corrupt), _) => corrupt.to_string(),
+                (Ok(()), MmpUse::Check) => {
+                    "e2fsck works on the file system, or was interrupted".into()
+                }
+                (Ok(()), MmpUse::Unknown(number)) => format!("its sequence number is {number:#x}"),
+                (Ok(()), MmpUse::Clean | MmpUse::Mounted(_)) => return,
+            };
+            volume.found(problem.name(why));
         }
     }
 }

@@ -29,7 +29,8 @@ pub fn check(volume: &Volume<'_>, ino: Ino, inode: &Inode, slot: &[u8]) -> Seen 
     let area = ondisk::inode::attribute_area(slot).filter(|area| xattr::is_area(area));
     if let Some(area) = area {
         let broken = || Problem::new(Code::XattrList).ino(ino);
-        list(volume, ino, ListPlace::Inode(area), &broken, &mut seen);
+        let of = (ino, inode);
+        list(volume, of, ListPlace::Inode(area), &broken, &mut seen);
     }
     let block = match volume.has(Feature::BIT64) {
         true => inode.xattr_block().0,
@@ -63,13 +64,14 @@ pub fn check(volume: &Volume<'_>, ino: Ino, inode: &Inode, slot: &[u8]) -> Seen 
         volume.found(problem.block(block));
     }
     let broken = || Problem::new(Code::XattrBlockList).ino(ino).block(block);
-    list(volume, ino, ListPlace::Block(&bytes), &broken, &mut seen);
+    let of = (ino, inode);
+    list(volume, of, ListPlace::Block(&bytes), &broken, &mut seen);
     seen
 }
 
 fn list(
     volume: &Volume<'_>,
-    ino: Ino,
+    (ino, inode): (Ino, &Inode),
     area: ListPlace<'_>,
     broken: &dyn Fn() -> Problem,
     seen: &mut Seen,
@@ -107,11 +109,12 @@ fn list(
                 }
             }
             Value::Inode { ino: holder, size } => {
-                let ratio = u64::from(volume.geometry.cluster_ratio());
-                let blocks = volume.geometry.block_size().blocks_for(size.into());
-                seen.value_clusters += blocks.div_ceil(ratio);
                 seen.value_inodes += 1;
-                value_inode(volume, ino, &entry, holder);
+                if value_inode(volume, ino, inode, &entry, holder, size) {
+                    let ratio = u64::from(volume.geometry.cluster_ratio());
+                    let blocks = volume.geometry.block_size().blocks_for(size.into());
+                    seen.value_clusters += blocks.div_ceil(ratio);
+                }
             }
         }
         if entry.index == xattr::INDEX_ENCRYPTION && entry.name == b"c" {
@@ -166,28 +169,69 @@ fn is_signed_hash(entry: &xattr::XattrEntry<'_>, value: &[u8]) -> bool {
     hash == entry.hash
 }
 
-/// An attribute whose value is in an inode: that inode exists, holds a value, and its hash agrees.
-fn value_inode(volume: &Volume<'_>, ino: Ino, entry: &xattr::XattrEntry<'_>, holder: Ino) {
-    let bad = || {
-        let problem = Problem::new(Code::XattrValueInode).ino(ino);
-        problem.name(entry.name).found(holder.0)
-    };
-    let inode = volume
+/// An attribute whose value is in an inode: that inode exists, holds a value, and its size and hash agree. Returns
+/// whether the value counts as the inode's own blocks.
+fn value_inode(
+    volume: &Volume<'_>,
+    ino: Ino,
+    inode: &Inode,
+    entry: &xattr::XattrEntry<'_>,
+    number: Ino,
+    size: u32,
+) -> bool {
+    let problem = |code| Problem::new(code).ino(ino).name(entry.name);
+    let holder = volume
         .has(Feature::EA_INODE)
-        .then(|| volume.slot(holder))
+        .then(|| volume.slot(number))
         .flatten()
         .and_then(|slot| Inode::parse(&slot).ok())
-        .filter(|inode| inode.flags().contains(Flags::EA_INODE) && inode.links_count() > 0);
-    let Some(inode) = inode else {
-        return volume.found(bad());
+        .filter(|it| it.flags().contains(Flags::EA_INODE) && it.links_count() > 0)
+        .filter(|_| number >= volume.geometry.first_ino());
+    let Some(holder) = holder else {
+        volume.found(problem(Code::XattrValueInode).found(number.0));
+        return true;
     };
-    // Lustre's older form names the owner in the value's inode, and has no counts.
-    let is_lustre = inode.mtime_word() == ino.0;
-    if !is_lustre && !xattr::is_inode_entry_hash(entry.hash, entry.name, inode.value_hash()) {
-        let problem = Problem::new(Code::XattrHash).ino(ino).name(entry.name);
-        volume.found(problem.found(entry.hash).expected(0_u64));
+    let holds = holder.size_both_words();
+    if size == 0 || u64::from(size) != holds {
+        let problem = problem(Code::XattrValueSize).found(size);
+        volume.found(problem.expected(holds));
     }
-    volume.shared.values.add(holder.0.into());
+    let is_counted = !is_old_value(ino, inode, entry, &holder);
+    if is_counted && !has_value_hash(entry, &holder) {
+        let problem = problem(Code::XattrHash).found(entry.hash);
+        volume.found(problem.expected(0_u64));
+    }
+    volume.shared.values.add(number.0.into());
+    is_counted
+}
+
+fn has_value_hash(entry: &xattr::XattrEntry<'_>, holder: &Inode) -> bool {
+    xattr::is_inode_entry_hash(entry.hash, entry.name, holder.value_hash())
+}
+
+/// Whether a value is kept in Lustre's older form, which names the owner in the value's inode, and counts neither
+/// references nor blocks.
+pub fn is_old_value(
+    ino: Ino,
+    inode: &Inode,
+    entry: &xattr::XattrEntry<'_>,
+    holder: &Inode,
+) -> bool {
+    !has_value_hash(entry, holder)
+        && holder.mtime_word() == ino.0
+        && holder.generation() == inode.generation()
+}
+
+/// The length of the attribute in an inode's slot that holds the rest of inline data, where there is one.
+pub fn inline_len(slot: &[u8]) -> Option<usize> {
+    let area = ondisk::inode::attribute_area(slot)?;
+    let entries = xattr::entries(ListPlace::Inode(area)).ok()?;
+    let entries = entries.into_iter();
+    let mut data = entries.filter(|it| it.index == xattr::INDEX_SYSTEM && it.name == b"data");
+    data.next().map(|entry| match entry.value {
+        Value::Here(value) => value.len(),
+        Value::Inode { size, .. } => size as usize,
+    })
 }
 
 /// Compares what attribute blocks and value inodes say of their references with what was found.

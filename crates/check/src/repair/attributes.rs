@@ -4,15 +4,20 @@ use ondisk::xattr::{self, ListPlace, Value, XattrEntry};
 use ondisk::{Feature, Flags, FsBlock, Ino, Inode, inode};
 
 use crate::repair::edit::Edit;
+use crate::xattr::is_old_value;
 
 /// Sectors that an inode counts for its attributes: for its block, and for values in inodes of their own.
-pub fn sectors(edit: &Edit<'_, '_>, inode: &Inode, slot: &[u8]) -> u64 {
+pub fn sectors(edit: &Edit<'_, '_>, ino: Ino, inode: &Inode, slot: &[u8]) -> u64 {
     let geometry = &edit.geometry;
     let cluster = u64::from(geometry.cluster_ratio()) << (geometry.block_size().bits() - 9);
     let mut clusters = 0;
     let mut count = |area: ListPlace<'_>| {
         for entry in xattr::entries(area).into_iter().flatten() {
-            if let Value::Inode { size, .. } = entry.value {
+            if let Value::Inode { size, ino: holder } = entry.value
+                && !edit
+                    .inode(holder)
+                    .is_some_and(|holder| is_old_value(ino, inode, &entry, &holder))
+            {
                 let blocks = geometry.block_size().blocks_for(size.into());
                 clusters += blocks.div_ceil(u64::from(geometry.cluster_ratio()));
             }
@@ -37,14 +42,21 @@ pub fn block_of(edit: &Edit<'_, '_>, inode: &Inode) -> Option<u64> {
     (block != 0 && edit.contains(block, 1)).then_some(block)
 }
 
-/// Mends the attributes in an inode's slot and in its block. The slot is changed in place.
-pub fn mend(edit: &mut Edit<'_, '_>, ino: Ino, slot: &mut [u8]) -> Option<()> {
+/// Mends the attributes in an inode's slot and in its block. The slot is changed in place. An encryption context is
+/// kept unless `drops_context` says that it can't be read.
+pub fn mend(edit: &mut Edit<'_, '_>, ino: Ino, slot: &mut [u8], drops_context: bool) -> Option<()> {
     if let Some(area) = inode::attribute_area(slot).filter(|area| xattr::is_area(area)) {
         let len = area.len();
-        let mended = list(edit, ino, ListPlace::Inode(area), |entries| {
-            let mut bytes = vec![0; len];
-            xattr::encode_inode_area(&mut bytes, entries).then_some(bytes)
-        });
+        let mended = list(
+            edit,
+            ino,
+            ListPlace::Inode(area),
+            drops_context,
+            |entries| {
+                let mut bytes = vec![0; len];
+                xattr::encode_inode_area(&mut bytes, entries).then_some(bytes)
+            },
+        );
         if let (Some(bytes), Some(area)) = (mended, inode::attribute_area_mut(slot)) {
             area.copy_from_slice(&bytes.unwrap_or_else(|| vec![0; len]));
         }
@@ -61,10 +73,16 @@ pub fn mend(edit: &mut Edit<'_, '_>, ino: Ino, slot: &mut [u8]) -> Option<()> {
         return Some(());
     };
     let len = old.len();
-    let mended = list(edit, ino, ListPlace::Block(&old), |entries| {
-        let mut bytes = vec![0; len];
-        xattr::encode_block(&mut bytes, &mut entries.to_vec()).then_some(bytes)
-    });
+    let mended = list(
+        edit,
+        ino,
+        ListPlace::Block(&old),
+        drops_context,
+        |entries| {
+            let mut bytes = vec![0; len];
+            xattr::encode_block(&mut bytes, &mut entries.to_vec()).then_some(bytes)
+        },
+    );
     match mended {
         None => reseal(edit, block, old),
         Some(None) => {
@@ -95,6 +113,7 @@ fn list(
     edit: &Edit<'_, '_>,
     ino: Ino,
     area: ListPlace<'_>,
+    drops_context: bool,
     encode: impl Fn(&[XattrEntry<'_>]) -> Option<Vec<u8>>,
 ) -> Option<Option<Vec<u8>>> {
     let Ok(entries) = xattr::entries(area) else {
@@ -105,13 +124,15 @@ fn list(
     let mut new = Vec::new();
     for entry in &old {
         let is_nameless = entry.name.is_empty() && !matches!(entry.index, 2 | 3 | 8);
-        if is_nameless {
+        let is_context = entry.index == xattr::INDEX_ENCRYPTION && entry.name == b"c";
+        if is_nameless || drops_context && is_context {
             continue;
         }
         let hash = match entry.value {
             Value::Here(_) if entry.hash == 0 && !in_block => 0,
             Value::Here(value) => xattr::entry_hash(entry.name, value),
-            Value::Inode { ino: holder, .. } => match holder_hash(edit, ino, entry, holder) {
+            Value::Inode { ino: holder, size } => match holder_hash(edit, ino, entry, holder, size)
+            {
                 Some(hash) => hash,
                 None => continue,
             },
@@ -125,13 +146,23 @@ fn list(
 }
 
 /// The hash of an attribute whose value is in an inode; none where that does not hold one.
-fn holder_hash(edit: &Edit<'_, '_>, ino: Ino, entry: &XattrEntry<'_>, holder: Ino) -> Option<u32> {
+fn holder_hash(
+    edit: &Edit<'_, '_>,
+    ino: Ino,
+    entry: &XattrEntry<'_>,
+    holder: Ino,
+    size: u32,
+) -> Option<u32> {
+    let owner = edit.inode(ino)?;
     let inode = edit.inode(holder).filter(|inode| {
         edit.has(Feature::EA_INODE)
+            && holder >= edit.geometry.first_ino()
+            && size != 0
+            && u64::from(size) == inode.size_both_words()
             && inode.flags().contains(Flags::EA_INODE)
             && inode.links_count() > 0
     })?;
-    let is_right = inode.mtime_word() == ino.0
+    let is_right = is_old_value(ino, &owner, entry, &inode)
         || xattr::is_inode_entry_hash(entry.hash, entry.name, inode.value_hash());
     Some(match is_right {
         true => entry.hash,
@@ -177,4 +208,42 @@ pub fn add_inline_data(slot: &mut [u8]) -> bool {
         area.copy_from_slice(&old);
     }
     is_written
+}
+
+/// The attribute that holds what inline data goes on with.
+pub fn inline_data(slot: &[u8]) -> Option<Vec<u8>> {
+    let area = inode::attribute_area(slot)?;
+    let entries = xattr::entries(ListPlace::Inode(area)).ok()?;
+    let mut values = entries.filter(is_inline_data).map(|entry| entry.value);
+    match values.next() {
+        Some(Value::Here(value)) => Some(value.to_vec()),
+        _ => None,
+    }
+}
+
+/// Gives that attribute another value, or removes it. False where the list can't be read or the value does not fit.
+pub fn set_inline_data(slot: &mut [u8], value: Option<&[u8]>) -> bool {
+    let Some(area) = inode::attribute_area_mut(slot) else {
+        return false;
+    };
+    let old = area.to_vec();
+    let Ok(entries) = xattr::entries(ListPlace::Inode(&old)) else {
+        return false;
+    };
+    let new = entries.filter_map(|entry| match value {
+        _ if !is_inline_data(&entry) => Some(entry),
+        Some(value) => Some(XattrEntry {
+            value: Value::Here(value),
+            hash: 0,
+            ..entry
+        }),
+        None => None,
+    });
+    let new: Vec<XattrEntry<'_>> = new.collect();
+    area.fill(0);
+    new.is_empty() || xattr::encode_inode_area(area, &new)
+}
+
+fn is_inline_data(entry: &XattrEntry<'_>) -> bool {
+    entry.index == xattr::INDEX_SYSTEM && entry.name == b"data"
 }

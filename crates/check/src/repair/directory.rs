@@ -18,6 +18,9 @@ use crate::repair::rebuild;
 use crate::run::Facts;
 use crate::table::State;
 
+/// Bytes of an entry '.'.
+const DOT_LEN: u16 = 12;
+
 /// An entry apart from its block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
@@ -185,13 +188,16 @@ impl Directory {
         let parent = records.iter().take(2).find(|record| record.name == b"..");
         self.dotdot = parent.map_or(0, |record| record.ino.0);
         let is_dot = records.first().is_some_and(|record| {
-            record.name == b"." && record.ino == self.ino && word16(bytes, 4) >= 12
+            record.name == b"." && record.ino == self.ino && word16(bytes, 4) == DOT_LEN
         });
+        // The names end with zero bytes.
+        let is_ended = bytes.get(9) == Some(&0) && bytes.get(usize::from(DOT_LEN) + 10) == Some(&0);
         let is_dotdot = records.get(1).is_some_and(|record| record.name == b"..");
         let types = records.iter().take(2);
         let mut types = types.map(|record| record.file_type == Some(FileType::Directory));
         let is_typed = !self.form.filetype || types.all(|is_right| is_right);
-        self.has_dots = is_dot && is_dotdot && is_typed;
+        let has_more = records.iter().skip(2).any(|record| is_dots(&record.name));
+        self.has_dots = is_dot && is_dotdot && is_typed && is_ended && !has_more;
         records.retain(|record| !is_dots(&record.name));
     }
 }

@@ -7,14 +7,17 @@
 use std::collections::BTreeSet;
 
 use ondisk::inode::BASE_SIZE;
-use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode, dirent, inode, xattr};
+use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode, dirent, inode};
 
-use crate::map::{word16, word32};
+use crate::map::{Run, word16, word32};
 use crate::problem::Code;
 use crate::repair::edit::Edit;
 use crate::repair::{attributes, map};
 use crate::run::Facts;
+use crate::symlink;
 
+/// Where an inode has its flags.
+const FLAGS: usize = 0x20;
 /// Fields that hold nothing today and must be zero.
 const FADDR: usize = 0x70;
 const DIR_ACL: usize = 0x6C;
@@ -54,7 +57,15 @@ pub fn mend(
     }
     if codes.contains(&Code::ReservedMode) {
         slot[..2].fill(0);
+    }
+    if is_reserved && word16(&slot, 0) == 0 {
+        let flags = Flags(word32(&slot, FLAGS)).without(Flags::CASEFOLD.with(Flags::EA_INODE));
+        slot[FLAGS..FLAGS + 4].copy_from_slice(&flags.0.to_le_bytes());
         return edit.set_slot(ino, slot);
+    }
+    if codes.contains(&Code::LooksDirectory) {
+        let mode = word16(&slot, 0) & 0o7777 | FileType::Directory.mode_bits();
+        slot[..2].copy_from_slice(&mode.to_le_bytes());
     }
     fields(edit, &mut slot, is_orphan);
     let mut inode = Inode::parse(&slot).ok()?;
@@ -65,7 +76,9 @@ pub fn mend(
     if inode.file_type().is_none() {
         return edit.clear_inode(ino);
     }
-    attributes::mend(edit, ino, &mut slot)?;
+    // What can't be decrypted stays as it is, under names and contents that nothing can read.
+    let drops_context = codes.contains(&Code::EncryptContextCorrupt);
+    attributes::mend(edit, ino, &mut slot, drops_context)?;
     let mut inode = Inode::parse(&slot).ok()?;
     flags(edit, &mut inode, &slot, codes);
     inode.write_to(&mut slot);
@@ -121,7 +134,7 @@ fn fields(edit: &Edit<'_, '_>, slot: &mut [u8], is_orphan: bool) {
             && extra >= reach
             && word32(slot, low) >> 31 != 0
             && word32(slot, high) & 3 == 3
-            && word32(slot, 0x20) & Flags::EA_INODE.0 == 0
+            && word32(slot, FLAGS) & Flags::EA_INODE.0 == 0
         {
             slot[high] &= !3;
         }
@@ -155,11 +168,15 @@ fn flags(edit: &mut Edit<'_, '_>, inode: &mut Inode, slot: &[u8], codes: &BTreeS
     if !edit.has(Feature::IMAGIC_INODES) {
         flags = flags.without(Flags(0x2000));
     }
-    if codes.contains(&Code::EncryptWithoutContext) {
+    if codes.contains(&Code::EncryptWithoutContext) || codes.contains(&Code::EncryptContextCorrupt)
+    {
         flags = flags.without(Flags::ENCRYPT);
     }
     if codes.contains(&Code::ValueFeature) || codes.contains(&Code::ValueNotRegular) {
         flags = flags.without(Flags::EA_INODE);
+    }
+    if !is_directory || !edit.has(Feature::CASEFOLD) {
+        flags = flags.without(Flags::CASEFOLD);
     }
     if !is_directory || !edit.has(Feature::DIR_INDEX) {
         flags = flags.without(Flags::INDEX);
@@ -197,20 +214,8 @@ fn flags(edit: &mut Edit<'_, '_>, inode: &mut Inode, slot: &[u8], codes: &BTreeS
     inode.set_flags(flags);
 }
 
-fn inline_attribute(slot: &[u8]) -> Option<usize> {
-    let area = inode::attribute_area(slot)?;
-    let entries = xattr::entries(xattr::ListPlace::Inode(area)).ok()?;
-    entries
-        .into_iter()
-        .find(|entry| entry.index == xattr::INDEX_SYSTEM && entry.name == b"data")
-        .map(|entry| match entry.value {
-            xattr::Value::Here(value) => value.len(),
-            xattr::Value::Inode { size, .. } => size as usize,
-        })
-}
-
 fn has_inline_attribute(slot: &[u8]) -> bool {
-    inline_attribute(slot).is_some()
+    crate::xattr::inline_len(slot).is_some()
 }
 
 /// An inode whose contents are inline: the attribute exists, and the size agrees with it.
@@ -219,11 +224,14 @@ fn inline(edit: &mut Edit<'_, '_>, ino: Ino, mut slot: Vec<u8>) -> Option<()> {
         return edit.clear_inode(ino);
     }
     let mut inode = Inode::parse(&slot).ok()?;
-    let room = inode::BLOCK_AREA as u64 + inline_attribute(&slot).unwrap_or(0) as u64;
+    if inode.file_type() == Some(FileType::Symlink) && !inline_symlink(&mut inode, &mut slot) {
+        return edit.clear_inode(ino);
+    }
+    let room = inode::BLOCK_AREA as u64 + crate::xattr::inline_len(&slot).unwrap_or(0) as u64;
     if inode.file_type() == Some(FileType::Directory) || inode.size_both_words() > room {
         inode.set_size(room);
     }
-    let sectors = attributes::sectors(edit, &inode, &slot);
+    let sectors = attributes::sectors(edit, ino, &inode, &slot);
     let _ = inode.set_sectors(
         sectors,
         edit.has(Feature::HUGE_FILE),
@@ -231,6 +239,29 @@ fn inline(edit: &mut Edit<'_, '_>, ino: Ino, mut slot: Vec<u8>) -> Option<()> {
     );
     inode.write_to(&mut slot);
     edit.set_slot(ino, slot)
+}
+
+/// Makes the inline target of a symbolic link as long as what holds it: the target ends before a zero byte. False if it
+/// has no target.
+fn inline_symlink(inode: &mut Inode, slot: &mut [u8]) -> bool {
+    let value = attributes::inline_data(slot).unwrap_or_default();
+    let mut target = [&inode.block_area()[..], &value].concat();
+    let end = target.iter().position(|byte| *byte == 0);
+    target.truncate(end.unwrap_or(target.len()));
+    let never = Flags::IMMUTABLE.with(Flags::APPEND).with(Flags::INDEX);
+    let flags = inode.flags().without(never);
+    let rest = target.get(inode::BLOCK_AREA..);
+    let is_kept = rest == Some(&value[..]) || attributes::set_inline_data(slot, rest);
+    inode.set_flags(match rest {
+        Some(_) => flags,
+        None => flags.without(Flags::INLINE_DATA),
+    });
+    inode.set_size(target.len() as u64);
+    target.resize(inode::BLOCK_AREA.max(target.len()), 0);
+    let area = inode.block_area_mut();
+    area.copy_from_slice(&target[..inode::BLOCK_AREA]);
+    inode.write_to(slot);
+    is_kept && inode.size_both_words() > 0
 }
 
 /// The map, and what follows from it. A file that can't be without blocks and has none is freed.
@@ -241,7 +272,7 @@ fn blocks(
     slot: &[u8],
     codes: &BTreeSet<Code>,
 ) -> Option<()> {
-    let attributes = attributes::sectors(edit, inode, slot);
+    let attributes = attributes::sectors(edit, ino, inode, slot);
     if ino == Ino::RESIZE {
         return Some(());
     }
@@ -282,32 +313,51 @@ fn has_sound_root(inode: &Inode) -> bool {
     crate::extents::is_header(inode.block_area())
 }
 
-/// Gives a symbolic link the length of its target; false if it has no target.
-fn mend_symlink(edit: &Edit<'_, '_>, ino: Ino, inode: &mut Inode) -> bool {
-    let flags = Flags::IMMUTABLE.with(Flags::APPEND).with(Flags::INDEX);
-    inode.set_flags(inode.flags().without(flags));
-    if inode.flags().contains(Flags::INLINE_DATA) || inode.flags().contains(Flags::ENCRYPT) {
-        return false;
-    }
-    let target = match inode.flags().contains(Flags::EXTENTS) || inode.size_both_words() >= 60 {
-        false => inode.block_area().to_vec(),
+/// Gives a symbolic link the length of its target, and the one block or none that it takes; false if it has no target.
+fn mend_symlink(edit: &mut Edit<'_, '_>, ino: Ino, inode: &mut Inode) -> bool {
+    let never = Flags::IMMUTABLE.with(Flags::APPEND).with(Flags::INDEX);
+    inode.set_flags(inode.flags().without(never));
+    let is_mapped = inode.flags().contains(Flags::EXTENTS)
+        || inode.size_both_words() >= inode::BLOCK_AREA as u64;
+    let (target, block) = match is_mapped {
+        false => (inode.block_area().to_vec(), None),
         true => {
             let map = map::read(edit, ino, inode);
             let block = map.and_then(|map| map.place(0));
             match block.and_then(|block| edit.block(block)) {
-                Some(bytes) => bytes,
+                Some(bytes) => (bytes, block),
                 None => return false,
             }
         }
     };
-    let len = target.iter().position(|byte| *byte == 0);
-    match len {
-        Some(len) if len > 0 && (target.len() > 60 || len < 60) => {
-            inode.set_size(len as u64);
-            true
-        }
-        _ => false,
+    let len = symlink::target_len(inode, &target);
+    let least = match inode.flags().contains(Flags::ENCRYPT) {
+        true => symlink::ENCRYPTED_HEADER,
+        false => 0,
+    };
+    if len <= least || len >= target.len() {
+        return false;
     }
+    if len < inode::BLOCK_AREA {
+        inode.set_flags(inode.flags().without(Flags::EXTENTS));
+        let area = inode.block_area_mut();
+        area.fill(0);
+        area[..len].copy_from_slice(&target[..len]);
+    } else if let Some(pblk) = block {
+        let run = Run {
+            lblk: 0,
+            pblk,
+            len: 1,
+            unwritten: false,
+        };
+        if map::write(edit, ino, inode, vec![run]).is_none() {
+            return false;
+        }
+    } else {
+        return false;
+    }
+    inode.set_size(len as u64);
+    true
 }
 
 /// Says that no attribute block is shared wrongly: the block at `old` becomes a copy at `new` for all that use it.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use ondisk::{
-    Feature, FileType, FsBlock, Geometry, Group, GroupDesc, Ino, Inode, group_desc, inode,
+    Feature, FileType, FsBlock, Geometry, Group, GroupDesc, Ino, Inode, bitmap, group_desc, inode,
 };
 
 use crate::problem::Code;
@@ -43,7 +43,10 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: Option<&Facts>, problems: &[Problem])
             }
             (Code::MetadataOverlap, _) => overlap(edit, facts.is_some()),
             (
-                Code::DescriptorChecksum | Code::DescriptorCounts | Code::DescriptorFlags,
+                Code::DescriptorChecksum
+                | Code::DescriptorCounts
+                | Code::DescriptorFlags
+                | Code::LastGroupUninit,
                 Some(group),
             ) => {
                 initialize(edit, group);
@@ -134,8 +137,6 @@ fn place(edit: &mut Edit<'_, '_>, group: Group) -> Option<()> {
     let geometry = edit.geometry;
     let mut desc = edit.desc(group)?;
     let copy = copy(edit, group);
-    let start = geometry.group_first_block(group).0;
-    let last = start + u64::from(geometry.group_blocks(group)) - 1;
     if !fits(
         &geometry,
         group,
@@ -145,14 +146,57 @@ fn place(edit: &mut Edit<'_, '_>, group: Group) -> Option<()> {
         desc.set_inode_table(best_table(edit, group, copy.as_ref())?.1);
     }
     if !fits(&geometry, group, desc.block_bitmap(), 1) {
-        let block = copy.map_or(FsBlock(last), |copy| copy.block_bitmap());
+        let block = match copy {
+            Some(copy) => copy.block_bitmap(),
+            None => bitmap_place(edit, group, &desc)?,
+        };
         desc.set_block_bitmap(block);
     }
     if !fits(&geometry, group, desc.inode_bitmap(), 1) {
-        let block = copy.map_or(FsBlock(last - 1), |copy| copy.inode_bitmap());
+        let block = match copy {
+            Some(copy) => copy.inode_bitmap(),
+            None => bitmap_place(edit, group, &desc)?,
+        };
         desc.set_inode_bitmap(block);
     }
     edit.set_desc(group, &desc)
+}
+
+/// The last block of a group that may hold a bitmap: one that is not metadata's, and free by the bitmap on the disk
+/// where the descriptor names that, so that no file loses its block should the repair end here.
+fn bitmap_place(edit: &Edit<'_, '_>, group: Group, desc: &GroupDesc) -> Option<FsBlock> {
+    let geometry = &edit.geometry;
+    let start = geometry.group_first_block(group).0;
+    let end = start + u64::from(geometry.group_blocks(group));
+    let first = geometry.group_start(group).reserved.end.max(start + 1);
+    let is_named = fits(geometry, group, desc.block_bitmap(), 1);
+    let used = is_named
+        .then(|| edit.block(desc.block_bitmap().0))
+        .flatten();
+    let descs: Vec<GroupDesc> = geometry
+        .all_groups()
+        .filter_map(|group| edit.desc(group))
+        .chain([*desc])
+        .collect();
+    let is_metadata = |block: u64| {
+        descs.iter().any(|desc| {
+            let table = desc.inode_table().0;
+            let len = u64::from(geometry.inode_table_blocks());
+            desc.block_bitmap().0 == block
+                || desc.inode_bitmap().0 == block
+                || (table..table.saturating_add(len)).contains(&block)
+        })
+    };
+    let is_used = |block: &u64| {
+        let bit = geometry.bit_of_block(FsBlock(*block));
+        used.as_ref()
+            .zip(bit)
+            .is_some_and(|(used, (_, bit))| bitmap::test(used, bit))
+    };
+    let blocks = (first..end).rev().filter(|block| !is_metadata(*block));
+    let free = blocks.clone().find(|block| !is_used(block));
+    let mut blocks = blocks;
+    free.or_else(|| blocks.next()).map(FsBlock)
 }
 
 /// The groups whose descriptors may name another place than that of the inode table.

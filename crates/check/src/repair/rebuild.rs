@@ -4,7 +4,7 @@
 use ondisk::casefold::{self, FoldedName};
 use ondisk::dirhash::{self, HashVersion, NameHash};
 use ondisk::htree::{self, Kind, LEVELS_MAX, LEVELS_MAX_LARGE, Root};
-use ondisk::{Feature, Flags, Ino, LBlock, inode, xattr};
+use ondisk::{Feature, Flags, Ino, LBlock, inode};
 
 use crate::map::Run;
 use crate::repair::attributes;
@@ -71,7 +71,7 @@ pub fn write(
         false => flags,
     });
     let map = map::write(edit, directory.ino, &mut directory.inode, runs)?;
-    let sectors = attributes::sectors(edit, &directory.inode, &slot);
+    let sectors = attributes::sectors(edit, directory.ino, &directory.inode, &slot);
     map::settle(edit, &mut directory.inode, &map, sectors);
     directory.inode.write_to(&mut slot);
     edit.set_slot(directory.ino, slot)
@@ -90,16 +90,8 @@ fn clustered(edit: &mut Edit<'_, '_>, blocks: usize) -> Option<Vec<u64>> {
 
 /// An inline directory gets blocks: the flag and the attribute go.
 fn leave_inline(edit: &Edit<'_, '_>, directory: &mut Directory, slot: &mut [u8]) -> Option<()> {
-    if let Some(area) = inode::attribute_area_mut(slot) {
-        let old = area.to_vec();
-        let entries = xattr::entries(xattr::ListPlace::Inode(&old)).ok()?;
-        let entries: Vec<xattr::XattrEntry<'_>> = entries
-            .filter(|entry| entry.index != xattr::INDEX_SYSTEM || entry.name != b"data")
-            .collect();
-        area.fill(0);
-        if !entries.is_empty() && !xattr::encode_inode_area(area, &entries) {
-            return None;
-        }
+    if inode::attribute_area(slot).is_some() && !attributes::set_inline_data(slot, None) {
+        return None;
     }
     directory.inode.block_area_mut().fill(0);
     let flags = directory.inode.flags().without(Flags::INLINE_DATA);

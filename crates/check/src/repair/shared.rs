@@ -148,7 +148,7 @@ impl Claimants<'_> {
         }
         let runs = copied(edit, &old.runs, &moved)?;
         let map = map::write(edit, ino, &mut inode, runs)?;
-        let sectors = attributes::sectors(edit, &inode, &slot);
+        let sectors = attributes::sectors(edit, ino, &inode, &slot);
         map::settle(edit, &mut inode, &map, sectors);
         edit.set_inode(ino, &inode)
     }

@@ -97,7 +97,7 @@ fn orphan(edit: &mut Edit<'_, '_>, ino: Ino) -> Option<()> {
                 run.len = run.len.min(end - run.lblk);
             }
             let new = map::write(edit, ino, &mut inode, runs)?;
-            let sectors = attributes::sectors(edit, &inode, &slot);
+            let sectors = attributes::sectors(edit, ino, &inode, &slot);
             map::settle(edit, &mut inode, &new, sectors);
         }
     }
@@ -404,6 +404,11 @@ fn mmp(edit: &mut Edit<'_, '_>) -> Option<()> {
         .has_metadata_csum()
         .then(|| edit.geometry.csum_seed());
     let mut block = edit.sb.mmp_block().0;
+    let now = edit.contains(block, 1).then(|| edit.block(block)).flatten();
+    // What a check that is under way wrote stays: it may be on another host.
+    if now.is_some_and(|bytes| Mmp::read(&bytes).is_some_and(|mmp| mmp.verify(seed).is_ok())) {
+        return None;
+    }
     let first = u64::from(edit.sb.first_data_block());
     if block <= first || !edit.contains(block, 1) {
         block = edit.new_block()?;

@@ -43,7 +43,15 @@ fn set_links(edit: &mut Edit<'_, '_>, ino: Ino, links: u64) -> Option<()> {
     let is_directory = inode.file_type() == Some(FileType::Directory);
     let links = match u16::try_from(links) {
         Ok(links) if links <= 65_000 || !is_directory => links,
-        _ if is_directory && edit.has(Feature::DIR_NLINK) => 1,
+        _ if is_directory => {
+            // More subdirectories than a count holds need the feature.
+            if !edit.has(Feature::DIR_NLINK) {
+                let features = edit.sb.features().with(Feature::DIR_NLINK);
+                edit.sb.set_features(features);
+                edit.set_superblock()?;
+            }
+            1
+        }
         _ => return None,
     };
     inode.set_links_count(links);

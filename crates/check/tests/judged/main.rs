@@ -16,6 +16,7 @@ mod made;
 mod mended;
 mod numbers;
 mod repair;
+mod single;
 
 fn check(bytes: &[u8], threads: usize) -> Result<Report, lanefs_check::Error> {
     check_device(&MemoryDevice::from_bytes(bytes), threads)

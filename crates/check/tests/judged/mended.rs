@@ -13,7 +13,7 @@ use crate::found::{Made, Worn};
 use crate::repair::{decide, decide_on, files, written};
 use crate::{check, e2fsck, shown};
 
-fn seed(name: &str) -> Vec<u8> {
+pub fn seed(name: &str) -> Vec<u8> {
     corpus::seeds()
         .find(|seed| seed.name == name)
         .unwrap()
@@ -22,13 +22,13 @@ fn seed(name: &str) -> Vec<u8> {
 }
 
 /// An image under damage.
-struct Damaged {
-    bytes: Vec<u8>,
-    geometry: Geometry,
+pub struct Damaged {
+    pub bytes: Vec<u8>,
+    pub geometry: Geometry,
 }
 
 impl Damaged {
-    fn new(bytes: Vec<u8>) -> Damaged {
+    pub fn new(bytes: Vec<u8>) -> Damaged {
         let sb = *Superblock::view(bytes[1024..].first_chunk().unwrap());
         let geometry = Geometry::new(&sb, bytes.len() as u64).unwrap();
         Damaged { bytes, geometry }
@@ -38,7 +38,7 @@ impl Damaged {
         self.geometry.block_size()
     }
 
-    fn at(&self, block: u64) -> usize {
+    pub fn at(&self, block: u64) -> usize {
         FsBlock(block).offset(self.size()) as usize
     }
 
@@ -61,7 +61,7 @@ impl Damaged {
         self.bytes[1024..2048].copy_from_slice(sb.bytes());
     }
 
-    fn slot(&self, ino: u32) -> Range<usize> {
+    pub fn slot(&self, ino: u32) -> Range<usize> {
         let (group, index) = self.geometry.group_of_ino(Ino(ino)).unwrap();
         let table = self.desc(group.0).inode_table();
         let (block, at) = self.geometry.inode_place(table, index);
@@ -69,7 +69,7 @@ impl Damaged {
         from..from + self.geometry.inode_size()
     }
 
-    fn change_inode(&mut self, ino: u32, change: impl Fn(&mut [u8])) {
+    pub fn change_inode(&mut self, ino: u32, change: impl Fn(&mut [u8])) {
         let slot = self.slot(ino);
         let (sums, seed) = (self.geometry.has_metadata_csum(), self.geometry.csum_seed());
         let bytes = &mut self.bytes[slot];
@@ -96,7 +96,7 @@ impl Damaged {
 }
 
 /// Repairs an image and returns the bytes and what was decided. Both judges find nothing afterwards.
-fn mended(bytes: &[u8], what: &str) -> (Vec<u8>, Repaired) {
+pub fn mended(bytes: &[u8], what: &str) -> (Vec<u8>, Repaired) {
     let repaired = decide(bytes, Extent::All, 1).unwrap();
     let new = match &repaired.writes {
         Some(writes) => written(bytes, writes),
