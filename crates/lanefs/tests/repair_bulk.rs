@@ -1,0 +1,196 @@
+//! Repairs of images whose journal must be replayed, and of mutants of them, beside e2fsck -fy: what that makes clean,
+//! a repair makes clean in one run, by both judgements; no file has fewer of its bytes; a careful repair then finds
+//! nothing to do.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use corpus::{PatchedBytes, Seed, Structures};
+use device::{BlockDevice, MemoryDevice};
+use engine::{Fs, OpenOptions};
+use lanefs::check::Options;
+use lanefs::repair::{Extent, Outcome, RepairError, repair};
+use ondisk::{FileType, Ino};
+use sync::Arc;
+use sync::atomic::AtomicBool;
+
+const NOW: u64 = 1_700_000_000;
+/// Bytes of a file that are compared at once.
+const PIECE: usize = 512;
+/// Bytes of a file that are read.
+const FILE_MAX: usize = 4 << 20;
+
+fn options(cancelled: &AtomicBool) -> Options<'_> {
+    Options {
+        threads: 1,
+        memory: None,
+        superblock: None,
+        is_replayed: false,
+        cancelled,
+        progress: &|_| {},
+        trace: None,
+    }
+}
+
+/// Repairs the image. Returns its bytes then.
+fn mend(bytes: &[u8], extent: Extent) -> (Vec<u8>, Result<Outcome, RepairError>) {
+    let cancelled = AtomicBool::new(false);
+    let device = Arc::new(MemoryDevice::from_bytes(bytes));
+    let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let outcome = repair(&shared, None, extent, &options(&cancelled), NOW);
+    let mut after = vec![0; bytes.len()];
+    device.read_at(0, &mut after).unwrap();
+    (after, outcome)
+}
+
+fn is_clean(bytes: &[u8]) -> bool {
+    let cancelled = AtomicBool::new(false);
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
+    lanefs::check::check(&device, None, &options(&cancelled)).is_ok_and(|report| report.is_clean())
+}
+
+/// Runs e2fsck; its status and output, and the image then. `LANEFS_E2FSCK` names another one than is installed.
+fn e2fsck(bytes: &[u8], options: &str) -> (Option<i32>, String, Vec<u8>) {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::write(&image, bytes).unwrap();
+    let judge = std::env::var("LANEFS_E2FSCK").unwrap_or_else(|_| "e2fsck".to_owned());
+    let mut command = Command::new("timeout");
+    let command = command.args(["-s", "KILL", "20", &judge, options]);
+    let output = command.arg(&image).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let after = std::fs::read(image).unwrap();
+    (output.status.code(), text, after)
+}
+
+/// The contents of the regular files, by inode, as far as they can be read.
+fn files(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
+    let mut files = BTreeMap::new();
+    let Ok(fs) = Fs::open(device, &OpenOptions::default()) else {
+        return files;
+    };
+    // The file system's own files say how much the others take.
+    for ino in 13..=fs.geometry().inodes_count() {
+        let Ok(metadata) = fs.metadata(Ino(ino)) else {
+            continue;
+        };
+        if metadata.file_type != FileType::Regular || metadata.nlink == 0 {
+            continue;
+        }
+        let mut contents = Vec::new();
+        let mut piece = vec![0; 64 << 10];
+        while contents.len() < FILE_MAX {
+            match fs.read(Ino(ino), contents.len() as u64, &mut piece) {
+                Ok(0) | Err(_) => break,
+                Ok(len) => contents.extend_from_slice(&piece[..len]),
+            }
+        }
+        files.insert(ino, contents);
+    }
+    files
+}
+
+/// How many pieces of the files are as they were, pieces of zeros aside.
+fn kept(original: &BTreeMap<u32, Vec<u8>>, image: &[u8]) -> usize {
+    let found = files(image);
+    let pairs = original
+        .iter()
+        .filter_map(|(ino, old)| Some((old, found.get(ino)?)));
+    let pieces = pairs.flat_map(|(old, new)| old.chunks(PIECE).zip(new.chunks(PIECE)));
+    pieces
+        .filter(|(old, new)| old == new && old.iter().any(|byte| *byte != 0))
+        .count()
+}
+
+#[derive(Default, Debug)]
+struct Sums {
+    runs: u32,
+    /// e2fsck -fy makes them clean.
+    theirs: u32,
+    /// Of those, a repair makes clean by both judgements.
+    ours: u32,
+    only_ours: u32,
+    fewer: u32,
+    more: u32,
+}
+
+impl Sums {
+    /// Repairs one image; the reason in words, where it falls short.
+    fn judge(&mut self, original: &BTreeMap<u32, Vec<u8>>, bytes: &[u8]) -> Option<String> {
+        self.runs += 1;
+        let (status, _, theirs) = e2fsck(bytes, "-fy");
+        let is_theirs =
+            status.is_some_and(|status| status & !3 == 0) && e2fsck(&theirs, "-fn").0 == Some(0);
+        self.theirs += u32::from(is_theirs);
+        let (ours, outcome) = mend(bytes, Extent::All);
+        let (status, text, _) = e2fsck(&ours, "-fn");
+        let is_ours = is_clean(&ours) && status == Some(0);
+        if !is_theirs {
+            self.only_ours += u32::from(is_ours);
+            return None;
+        }
+        if !is_ours {
+            let left = outcome.map_or_else(
+                |error| error.to_string(),
+                |outcome| format!("{:#?}", outcome.repaired.after.problems),
+            );
+            return Some(format!("left: {left}\ne2fsck ({status:?}): {text}"));
+        }
+        self.ours += 1;
+        let (again, outcome) = mend(&ours, Extent::Preen);
+        assert!(
+            again == ours && !outcome.unwrap().has_written(),
+            "a careful repair changes what was mended"
+        );
+        let (ours, theirs) = (kept(original, &ours), kept(original, &theirs));
+        self.more += u32::from(ours > theirs);
+        self.fewer += u32::from(ours < theirs);
+        (ours < theirs).then(|| format!("keeps {ours} pieces, e2fsck {theirs}"))
+    }
+}
+
+fn one_seed(seed: &Seed, numbers: std::ops::Range<u64>, sums: &mut Sums, is_loud: bool) {
+    let original = files(&seed.bytes);
+    assert!(!original.is_empty());
+    let structures = Structures::of(&PatchedBytes::new(Arc::clone(&seed.bytes)));
+    for number in std::iter::once(None).chain(numbers.map(Some)) {
+        let bytes = match number {
+            Some(number) => corpus::mutant(&seed.bytes, &structures, number).0.to_vec(),
+            None => seed.bytes.to_vec(),
+        };
+        let words = sums.judge(&original, &bytes);
+        assert!(
+            number.is_some() || words.is_none(),
+            "{}: {words:?}",
+            seed.name
+        );
+        if let (Some(words), true) = (words, is_loud) {
+            println!("{} {number:?} {words}", seed.name);
+            if let Some(folder) = std::env::var_os("LANEFS_REPAIR_SAVE") {
+                let name = format!("{}-{}.img", seed.name, number.unwrap_or(0));
+                std::fs::write(std::path::Path::new(&folder).join(name), &bytes).unwrap();
+            }
+        }
+    }
+}
+
+/// `LANEFS_REPAIR_DIRTY` sets how many mutants of each image, `LANEFS_REPAIR_FIRST` the first number,
+/// `LANEFS_REPAIR_SAVE` a folder for those that a repair falls short of.
+#[test]
+fn images_that_must_be_replayed_are_mended_in_one_run() {
+    if !testkit::have("e2fsck") {
+        return testkit::skip("e2fsck is missing");
+    }
+    let number = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
+    let asked = number("LANEFS_REPAIR_DIRTY");
+    let first = number("LANEFS_REPAIR_FIRST").unwrap_or(0);
+    let mut sums = Sums::default();
+    for seed in corpus::seeds().filter(|seed| seed.name.starts_with("dirty")) {
+        let numbers = first..first + asked.unwrap_or(2);
+        one_seed(&seed, numbers, &mut sums, asked.is_some());
+    }
+    println!("{sums:?}");
+    let short = sums.theirs - sums.ours + sums.fewer;
+    assert!(asked.is_some() || short <= 1, "{sums:?}");
+}
