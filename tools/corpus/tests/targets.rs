@@ -99,8 +99,20 @@ fn inputs(target: &str) -> Vec<Vec<u8>> {
     inputs
 }
 
+/// Bytes of stack of a program's first thread, in which the fuzzer runs a target. Code that is built for tests takes
+/// more of it than a test's thread has.
+const FUZZER_STACK: usize = 8 << 20;
+
 #[test]
 fn targets_bear_what_the_fuzzer_thought_up() {
+    let builder = std::thread::Builder::new().stack_size(FUZZER_STACK);
+    let all = builder.spawn(bear_what_the_fuzzer_thought_up).unwrap();
+    if let Err(panic) = all.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn bear_what_the_fuzzer_thought_up() {
     for (name, target) in TARGETS {
         let inputs = inputs(name);
         assert!(inputs.len() > 20, "{name} has too few inputs");
