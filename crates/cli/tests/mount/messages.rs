@@ -271,9 +271,13 @@ fn a_mount_that_nobody_uses_does_nothing() {
         fs::remove_file(served.path().join("d/f")).unwrap();
         // Two commit intervals, in which all is committed and the threads fall asleep.
         std::thread::sleep(Duration::from_secs(11));
-        let before = activity(served.process());
-        std::thread::sleep(Duration::from_secs(4));
-        assert_eq!(before, activity(served.process()), "`{options}`");
+        // sync(1) of any other process reaches every mount. Work of the mount's own would show each time.
+        let is_quiet = || {
+            let before = activity(served.process());
+            std::thread::sleep(Duration::from_secs(4));
+            before == activity(served.process())
+        };
+        assert!((0..3).any(|_| is_quiet()), "`{options}`");
         // The next change wakes the thread that commits.
         fs::write(served.path().join("d/g"), "later").unwrap();
         std::thread::sleep(Duration::from_millis(2500));
