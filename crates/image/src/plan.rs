@@ -34,9 +34,6 @@ const SIZE_MAX: u64 = 1 << 48;
 /// The search ends at this number of groups, or at this many times what is needed where that is more. Inode tables that
 /// leave no room there leave none anywhere, and a search further on would only take memory.
 const SEARCH_GROUPS: u64 = 1 << 14;
-/// Where an image of this many times what is needed is still too small, its inode tables are why no size fits, and not
-/// an option that only larger images refuse.
-const SURELY_TIMES: u64 = 1 << 10;
 const SEARCH_TIMES: u64 = 256;
 /// Bytes from which on a file needs the feature large_file.
 const LARGE_FILE_BYTES: u64 = 1 << 31;
@@ -512,8 +509,8 @@ impl<'a> Settled<'a> {
             let units = search.low + (search.high - search.low) / 2;
             search.take(units, self.attempt(units * unit, demand, room)?);
         }
-        let by_option = search.refused.filter(|_| search.low / SURELY_TIMES <= low);
-        search.found.ok_or(by_option.unwrap_or(PlanError::NoSize))
+        let refused = search.refused.unwrap_or(PlanError::NoSize);
+        search.found.ok_or(refused)
     }
 }
 
