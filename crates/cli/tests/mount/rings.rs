@@ -32,8 +32,18 @@ fn with_parameter<T>(value: &str, start: impl FnOnce() -> T) -> Option<T> {
     Some(started.unwrap())
 }
 
+/// Mounts with the kernel's parameter at a value. The kernel reads it once more when the server answers INIT, so it
+/// stays until a first request has been answered.
+fn start_with(value: &str, image: &Path, options: &str) -> Option<Served> {
+    with_parameter(value, || {
+        let served = Served::start(image, options);
+        fs::metadata(served.path()).unwrap();
+        served
+    })
+}
+
 fn start(image: &Path, options: &str) -> Option<Served> {
-    with_parameter("Y", || Served::start(image, options))
+    start_with("Y", image, options)
 }
 
 /// The names of a process's threads.
@@ -117,8 +127,6 @@ fn requests_of_each_cpu_are_answered_by_its_queue() {
         let Some(served) = start(&image, options) else {
             return;
         };
-        // Answered once the queues are there.
-        fs::metadata(served.path()).unwrap();
         let named = threads(served.process());
         for cpu in 0..cpus() {
             assert!(named.contains(&format!("lanefs-{cpu}")), "{named:?}");
@@ -154,10 +162,10 @@ fn a_mount_has_queues_where_it_asks_for_them_and_the_kernel_offers_them() {
         ("Y", "io_uring=auto,threads=5", false),
         ("N", "io_uring=auto", false),
     ] {
-        let Some(served) = with_parameter(value, || Served::start(&image, options)) else {
+        let Some(served) = start_with(value, &image, options) else {
             return;
         };
-        // Requests wait for the queues. Other threads may be started later.
+        // Other threads may be started later.
         fs::write(served.path().join("f"), "x").unwrap();
         std::thread::sleep(Duration::from_millis(300));
         let named = threads(served.process());
