@@ -35,6 +35,9 @@ const SIZE_MAX: u64 = 1 << 48;
 /// leave no room there leave none anywhere, and a search further on would only take memory.
 const SEARCH_GROUPS: u64 = 1 << 14;
 const SEARCH_TIMES: u64 = 256;
+/// An option that only sizes of more than this many times what is needed refuse is not why no size fits: inode tables
+/// left no room in all the smaller ones.
+const REASON_TIMES: u64 = 1 << 10;
 /// Bytes from which on a file needs the feature large_file.
 const LARGE_FILE_BYTES: u64 = 1 << 31;
 /// Inode numbers have 32 bits.
@@ -490,6 +493,7 @@ impl<'a> Settled<'a> {
             .saturating_mul(SEARCH_TIMES)
             .max(SEARCH_GROUPS * u64::from(self.shape.geometry.clusters_per_group()));
         let mut search = Search {
+            needed: low,
             low,
             high: most.min(SIZE_MAX / unit),
             found: None,
@@ -542,6 +546,8 @@ fn of_this_size(error: PlanError) -> Result<Attempt, PlanError> {
 
 /// A search for the smallest size. Sizes are numbers of clusters.
 struct Search {
+    /// What is needed, without a file system's own structures.
+    needed: u64,
     /// A size that is too small.
     low: u64,
     /// The smallest size that fits, or from which on none does.
@@ -560,7 +566,8 @@ impl Search {
                     OtherSize::Larger | OtherSize::Any => self.low = units,
                     OtherSize::Smaller | OtherSize::WithinLimits => self.high = units,
                 }
-                self.refused = self.refused.take().or(error);
+                let is_reason = other == OtherSize::Any || units / REASON_TIMES <= self.needed;
+                self.refused = self.refused.take().or(error.filter(|_| is_reason));
             }
         }
     }

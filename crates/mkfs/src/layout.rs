@@ -12,7 +12,7 @@ use crate::place::{self, Placer};
 use crate::shape::{LARGE_FILE_BYTES, Shape};
 use crate::space::Space;
 use crate::template::{self, Identity};
-use crate::{Error, Options, StreamGeometry, features, tables};
+use crate::{Error, Options, OtherSize, StreamGeometry, features, tables};
 
 /// Consecutive blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,7 +141,13 @@ impl Layout {
             let reason =
                 "the journal has 2 GiB or more; leave that out, or make it smaller (-J size=)";
             shape.features =
-                features::require(options, shape.features, Feature::LARGE_FILE, reason)?;
+                features::require(options, shape.features, Feature::LARGE_FILE, reason).map_err(
+                    |error| match options.journal.size_mib {
+                        // A smaller image has a smaller journal.
+                        None => error.of_size(OtherSize::Smaller),
+                        Some(_) => error,
+                    },
+                )?;
         }
         let identity = Identity::of(options);
         let superblock = template::superblock(&shape, options, &identity)?;

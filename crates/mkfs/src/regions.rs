@@ -140,11 +140,12 @@ impl GrowingStream {
         options.forget_inodes();
         let mut shape = Shape::unsettled(GROWING_BYTES, &options)?;
         let block = shape.block_size.bytes_u64();
-        match options.inode_ratio {
+        if let Some(ratio) = options.inode_ratio {
+            let fits = options.blocks_per_group.is_none() && shape.shrink_for_ratio(ratio);
             // How many inodes the last image has is decided last: it may end early in its only group.
-            Some(_) if options.blocks_per_group.is_some() => fill_groups(&shape, &mut options),
-            Some(ratio) => shape.shrink_for_ratio(ratio, &options)?,
-            None => {}
+            if !fits {
+                fill_groups(&shape, &mut options);
+            }
         }
         let region = settle_region(&mut shape, &options)?;
         let groups = match shape.has(Feature::META_BG) {

@@ -315,7 +315,7 @@ impl Shape {
             let too_small = || self.too_small("the inodes", size_bytes);
             let is_full = inodes.div_ceil(self.groups) > self.inodes_per_group_max();
             let by_ratio = (options.inodes.is_none() && is_full).then_some(());
-            let full = by_ratio.and_then(|()| self.given_groups_are_full(inodes, options));
+            let full = by_ratio.and_then(|()| self.groups_are_full(inodes, options));
             return Err(full.unwrap_or_else(too_small));
         }
         self.set_inodes(inodes, options)?;
@@ -370,19 +370,18 @@ impl Shape {
         bitmap.min(MAX_PER_GROUP - self.block_size.bytes_u64() / self.inode_size) & !7
     }
 
-    /// Makes the groups so small that one inode for each `ratio` bytes fits their bitmaps.
-    ///
-    /// # Errors
-    /// As [`Shape::shrink_groups`].
-    pub(crate) fn shrink_for_ratio(&mut self, ratio: u64, options: &Options) -> Result<(), Error> {
+    /// Makes the groups so small that one inode for each `ratio` bytes fits their bitmaps; or as small as groups can
+    /// be, where none are small enough, and tells so by `false`.
+    pub(crate) fn shrink_for_ratio(&mut self, ratio: u64) -> bool {
         loop {
             // The block before the first group counts, too.
             let blocks = self.blocks_per_group + self.first_data_block;
             let inodes = (blocks << self.block_size.bits()).div_ceil(ratio);
-            if inodes <= self.inodes_per_group_max() {
-                return Ok(());
+            let fits = inodes <= self.inodes_per_group_max();
+            if fits || self.has_smallest_groups() {
+                return fits;
             }
-            self.shrink_groups(inodes, options)?;
+            self.shrink_groups_once();
         }
     }
 
@@ -405,17 +404,29 @@ impl Shape {
     /// # Errors
     /// `-N` or `-i`, where the groups can't be smaller.
     fn shrink_groups(&mut self, inodes: u64, options: &Options) -> Result<(), Error> {
-        let step = 8 << self.cluster_bits;
-        if let Some(error) = self.given_groups_are_full(inodes, options) {
+        if let Some(error) = self.groups_are_full(inodes, options) {
             return Err(error);
         }
-        if self.blocks_per_group < (256 << self.cluster_bits) {
-            let reason = "too many inodes for this size; ask for fewer";
-            return Err(too_many_inodes(options, reason.into()));
-        }
-        self.blocks_per_group -= step;
-        self.blocks = self.blocks_given;
+        self.shrink_groups_once();
         Ok(())
+    }
+
+    fn shrink_groups_once(&mut self) {
+        self.blocks_per_group -= 8 << self.cluster_bits;
+        self.blocks = self.blocks_given;
+    }
+
+    /// Whether groups are never made smaller than these, whatever number of inodes is asked for.
+    fn has_smallest_groups(&self) -> bool {
+        self.blocks_per_group < (256 << self.cluster_bits)
+    }
+
+    /// The refusal of more inodes than the groups can have; `None` for groups that can be made smaller.
+    fn groups_are_full(&self, inodes: u64, options: &Options) -> Option<Error> {
+        let reason = "too many inodes for this size; ask for fewer";
+        let smallest = self.has_smallest_groups();
+        self.given_groups_are_full(inodes, options)
+            .or_else(|| smallest.then(|| too_many_inodes(options, reason.into())))
     }
 
     /// The refusal of more inodes than groups of a size that the user gave can have; `None` for groups of another

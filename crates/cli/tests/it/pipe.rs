@@ -363,6 +363,18 @@ const LIMITS: &[(bool, &str, &str)] = &[
         "min",
         "-I 2048 -i 1139 -E num_backup_sb=1 -O meta_bg,^resize_inode,^flex_bg,^64bit,^has_journal",
     ),
+    // Nor is it why that an image with a journal of 2 GiB would need large_file.
+    (
+        false,
+        "min",
+        "-b 16384 -I 4096 -i 2884 -O ^flex_bg,^64bit,fast_commit,^metadata_csum,^large_file",
+    ),
+    // Groups of large clusters can't have that many inodes; the image has the inodes of its part of a group.
+    (
+        true,
+        "auto+2",
+        "-b 4096 -i 7000 -C 1048576 -O bigalloc,^64bit,^has_journal",
+    ),
     // Descriptors may not be spread, and would fill most of a group of a larger image.
     (true, "min", "-b 1024 -g 408 -O ^meta_bg,^64bit"),
     (true, "auto", "-b 1024 -g 400 -N 4000 -O ^meta_bg"),
