@@ -13,5 +13,7 @@ mod signals;
 pub use disk::{DiskState, FailingDisk};
 pub use manifest::{Differences, Manifest, ManifestEntry, sha256};
 pub use power_cut::{DiskEvent, PowerCuts, surviving_writes};
-pub use programs::{KernelMount, e2fsck, found_nothing, have, is_root, run, skip};
+pub use programs::{
+    KernelMount, copy_program, e2fsck, found_nothing, have, is_root, run, skip, write_script,
+};
 pub use signals::heed_signals;

@@ -1,5 +1,6 @@
 //! Programs that judge an image: e2fsck, the kernel through a loop mount, and whatever a test runs.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -126,4 +127,29 @@ impl Drop for KernelMount {
         }
         eprintln!("{} is still mounted", self.directory.path().display());
     }
+}
+
+/// Copies a program to be run from there.
+///
+/// Linux runs no program whose file is open for writing, and a process that another thread starts meanwhile has every
+/// file of ours open until it runs its own program. So cp(1) does the writing.
+///
+/// # Panics
+/// When it cannot be copied.
+pub fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status();
+    // cp(1) is on every system that the tests run on.
+    assert!(copied.unwrap().success(), "cp to {}", to.display());
+}
+
+/// Writes a shell script that can be run at once: see [`copy_program`].
+///
+/// # Panics
+/// When it cannot be written.
+pub fn write_script(path: &Path, text: &str) {
+    let mut writer = Command::new("sh");
+    writer.args(["-c", "printf %s \"$2\" > \"$1\" && chmod 755 \"$1\"", "sh"]);
+    let written = writer.arg(path).arg(text).status();
+    // sh(1) is on every system that the tests run on.
+    assert!(written.unwrap().success(), "writing {}", path.display());
 }

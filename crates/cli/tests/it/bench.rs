@@ -1,7 +1,5 @@
 //! `lanefs bench` finds the program that measures, or says how to get it.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -12,15 +10,15 @@ use crate::fixture::{error, lanefs};
 /// A copy of lanefs in a folder of its own.
 fn alone() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    fs::copy(lanefs().get_program(), folder.path().join("lanefs")).unwrap();
+    testkit::copy_program(lanefs().get_program(), &folder.path().join("lanefs"));
     folder
 }
 
 /// A program that prints its name and its words, and ends with status 7.
 fn stand_in(folder: &Path, name: &str) {
     let path = folder.join("lanefs-bench");
-    fs::write(&path, format!("#!/bin/sh\necho {name} \"$@\"\nexit 7\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let text = format!("#!/bin/sh\necho {name} \"$@\"\nexit 7\n");
+    testkit::write_script(&path, &text);
 }
 
 fn bench(folder: &TempDir, path: &Path, words: &[&str]) -> Output {

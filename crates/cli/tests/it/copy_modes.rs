@@ -132,7 +132,7 @@ fn place(devices: bool, uid: u32) -> Option<tempfile::TempDir> {
     }
     mke2fs(&tree, &folder.path().join("disk.img"));
     // The build folder may be closed to others, so the program comes along.
-    fs::copy(lanefs().get_program(), folder.path().join("lanefs")).unwrap();
+    testkit::copy_program(lanefs().get_program(), &folder.path().join("lanefs"));
     Some(folder)
 }
 

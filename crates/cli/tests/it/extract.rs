@@ -136,7 +136,7 @@ fn somebody_who_is_not_root_gets_the_contents_and_one_warning() {
     let mut command = lanefs();
     // The build folder may be closed to others, so the program comes along.
     let program = fixture.path("lanefs");
-    fs::copy(command.get_program(), &program).unwrap();
+    testkit::copy_program(command.get_program(), &program);
     command = Command::new(&program);
     let output = command
         .args([

@@ -39,7 +39,7 @@ fn sees_what_others_see(program: &str) {
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(folder.path(), open).unwrap();
     chown(folder.path(), Some(65534), Some(65534)).unwrap();
-    fs::copy(lanefs().get_program(), folder.path().join("lanefs")).unwrap();
+    testkit::copy_program(lanefs().get_program(), &folder.path().join("lanefs"));
     let mut session = Command::new("setpriv");
     session.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
     session

@@ -316,7 +316,7 @@ fn any_user_mounts_and_unmounts_through_fusermount3() {
     }
     // The program may lie where others may not look.
     let program = folder.path().join("lanefs");
-    fs::copy(lanefs().get_program(), &program).unwrap();
+    testkit::copy_program(lanefs().get_program(), &program);
     let output = Command::new("unshare")
         .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
         .args(["sh", "-c", AS_NOBODY])

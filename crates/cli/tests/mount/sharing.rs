@@ -374,12 +374,9 @@ fn a_user_who_may_not_is_told_why_and_nothing_that_is_not_so() {
     let place = folder.path().join("place");
     fs::create_dir(&place).unwrap();
     chown(&place, Some(65534), Some(65534)).unwrap();
-    // The program may lie where others may not look. A link is never open for writing, as a copy may be in a process
-    // that another test starts meanwhile: no program runs from a file that is.
+    // The program may lie where others may not look.
     let program = folder.path().join("lanefs");
-    fs::hard_link(lanefs().get_program(), &program)
-        .or_else(|_| fs::copy(lanefs().get_program(), &program).map(drop))
-        .unwrap();
+    testkit::copy_program(lanefs().get_program(), &program);
     let told = |words: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);

@@ -251,7 +251,7 @@ fn others_may_look_but_not_switch_and_lists_show_nothing() {
         // A copy that anyone may run.
         let program = folder.path().join("lanefs");
         if !program.exists() {
-            std::fs::copy(assert_cmd::cargo::cargo_bin!("lanefs"), &program).unwrap();
+            testkit::copy_program(assert_cmd::cargo::cargo_bin!("lanefs"), &program);
             for place in [folder.path(), mount] {
                 let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
                 std::fs::set_permissions(place, open).unwrap();
