@@ -7,18 +7,24 @@
 //!
 //! What a crash leaves: the record as it was at the end of a committed epoch.
 
+mod exclusive;
+mod holders;
+mod words;
+
 use buffer::{Block, Tag};
 use journal::{Epoch, Handle, Object, Stageable};
 use ondisk::inode::{self, Inode, RECORD_WORDS};
 use ondisk::{FileType, FsBlock, Generation, Ino, Timestamp};
-use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Arc, Latest, Mutex, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+pub(crate) use self::exclusive::Exclusive;
+use self::words::{Rest, WORDS, split, words, words_with};
 use crate::ialloc::OfInode;
 use crate::icache::LoadedInode;
 use crate::icache::in_place::{InPlace, LastInPlace};
 use crate::icache::known_names::{KnownNames, Parts};
-use crate::icache::logging::{Logging, is_loggable};
+use crate::icache::logging::Logging;
 use crate::mballoc::OfFile;
 use crate::orphan::{Chained, Noted, OrphanPlace};
 use crate::sb::Volume;
@@ -80,64 +86,9 @@ pub(crate) struct LiveInode {
     latest: Latest<WORDS>,
 }
 
-/// Words of the record that are known to us, and one for [`Rest`].
-const WORDS: usize = RECORD_WORDS + 1;
-
-/// What a copy of the record needs besides.
-struct Rest {
-    /// The seed of checksums of blocks that belong to the inode.
-    seed: u32,
-    /// Whether there is anything behind the record: attributes, contents, fields that are not known to us.
-    has_more: bool,
-}
-
-impl Rest {
-    fn word(self) -> u64 {
-        u64::from(self.seed) << 32 | u64::from(self.has_more)
-    }
-
-    fn of_word(word: u64) -> Rest {
-        Rest {
-            seed: (word >> 32) as u32,
-            has_more: word & 1 != 0,
-        }
-    }
-}
-
-/// A record as words, with what else there is in its slot.
-fn words(inode: &Inode, slot: &[u8], seed: u32) -> [u64; WORDS] {
-    let known = inode::BASE_SIZE + usize::from(inode.extra_size().min(inode::EXTRA_SIZE));
-    let behind = slot.get(known..).unwrap_or_default();
-    // Sizes and extra sizes are multiples of 4.
-    let (behind, tail) = behind.as_chunks::<4>();
-    let bits = |bits, word: &[u8; 4]| bits | u32::from_ne_bytes(*word);
-    let has_more = behind.iter().fold(0, bits) != 0 || tail.iter().any(|byte| *byte != 0);
-    words_with(inode, Rest { seed, has_more })
-}
-
-fn words_with(inode: &Inode, rest: Rest) -> [u64; WORDS] {
-    let mut words = [0; WORDS];
-    words[..RECORD_WORDS].copy_from_slice(&inode.words());
-    words[RECORD_WORDS] = rest.word();
-    words
-}
-
-/// What [`words`] put together.
-fn split(words: &[u64; WORDS]) -> (Inode, Rest) {
-    let mut record = [0; RECORD_WORDS];
-    record.copy_from_slice(&words[..RECORD_WORDS]);
-    (Inode::of_words(record), Rest::of_word(words[RECORD_WORDS]))
-}
-
 /// The inode's lock, shared.
 pub(crate) struct SharedInode<'a> {
     _lock: RwLockReadGuard<'a, ()>,
-}
-
-/// The inode's lock, exclusive: the right to change it under a handle.
-pub(crate) struct Exclusive<'a> {
-    inode: &'a Arc<LiveInode>,
-    _lock: RwLockWriteGuard<'a, ()>,
 }
 
 impl Stageable for LiveInode {
@@ -411,58 +362,6 @@ impl LiveInode {
             && self.lost.load(Ordering::Relaxed) == self.told()
     }
 
-    /// One more holds the inode. The caller has its lock, and saw that it is in use.
-    pub(crate) fn hold(&self) {
-        // SeqCst: seen by whoever takes the lock exclusively next; pairs with the load in `is_held`.
-        self.holders.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// `count` fewer hold the inode; whether they were the last.
-    pub(crate) fn release(&self, count: u32) -> bool {
-        // SeqCst: pairs with the load in `is_held`.
-        self.holders.fetch_sub(count, Ordering::SeqCst) == count
-    }
-
-    /// How many hold the inode. Nobody else has it.
-    pub(crate) fn holders(&self) -> u32 {
-        // Relaxed: the table's lock orders it.
-        self.holders.load(Ordering::Relaxed)
-    }
-
-    /// Sets how many hold the inode. Nobody else has it.
-    pub(crate) fn set_holders(&self, holders: u32) {
-        // Relaxed: the table's lock orders it.
-        self.holders.store(holders, Ordering::Relaxed);
-    }
-
-    /// Whether the inode has no names. Nobody else has it.
-    pub(crate) fn is_nameless(&self) -> bool {
-        // Relaxed: nobody changes it.
-        self.is_nameless.load(Ordering::Relaxed)
-    }
-
-    /// Whether someone holds the inode.
-    pub(crate) fn is_held(&self) -> bool {
-        // SeqCst: pairs with the changes in `hold` and `release`.
-        self.holders.load(Ordering::SeqCst) > 0
-    }
-
-    /// Whether someone holds the inode after its last name was taken, so that the last holder finds it without names.
-    pub(crate) fn is_held_still(&self) -> bool {
-        // SeqCst: pairs with the fence in `is_released_for_good`. If this one comes first, a release that this load
-        // does not see comes after it, and its thread sees that the names are gone. If that one comes first, this load
-        // sees the release.
-        fence(Ordering::SeqCst);
-        self.is_held()
-    }
-
-    /// Whether the inode has no names, after its last holder released it.
-    pub(crate) fn is_released_for_good(&self) -> bool {
-        // SeqCst: pairs with the fence in `is_held_still`, with both cases there.
-        fence(Ordering::SeqCst);
-        self.snapshot().links_count() == 0
-    }
-
     /// Says whether the inode, without names, may get one. The caller has its lock.
     pub(crate) fn set_linkable(&self, linkable: bool) {
         // Relaxed: the lock orders it.
@@ -640,92 +539,5 @@ impl LiveInode {
     #[track_caller]
     pub(crate) fn data_lock_exclusive(&self) -> RwLockWriteGuard<'_, ()> {
         self.data.write()
-    }
-}
-
-impl Exclusive<'_> {
-    /// The inode.
-    pub(crate) fn inode(&self) -> &Arc<LiveInode> {
-        self.inode
-    }
-
-    /// Changes several blocks of the directory as one step for those who read it without its lock. Takes no lock that
-    /// is not free at once.
-    pub(crate) fn change_names<R>(&self, change: impl FnOnce() -> R) -> R {
-        // SeqCst: pairs with the loads in `names_version`, here and below.
-        self.inode.names.fetch_add(1, Ordering::SeqCst);
-        let result = change();
-        // SeqCst: pairs with the loads in `names_version`.
-        self.inode.names.fetch_add(1, Ordering::SeqCst);
-        result
-    }
-
-    /// Changes the fixed part of the record in the handle's epoch. Uses one of the handle's blocks the first time in
-    /// an epoch.
-    pub(crate) fn change<R>(&self, handle: &Handle<'_>, change: impl FnOnce(&mut Inode) -> R) -> R {
-        let (result, concerns_data) = self.change_bytes(handle, |slot| {
-            // The slot was parsed when it was loaded, and every change keeps its extra size.
-            let mut inode = Inode::parse(slot).expect("a live inode parses");
-            if let Some(atime) = self.inode.take_lazy_atime() {
-                inode.set_atime(atime);
-            }
-            let before = inode;
-            let result = change(&mut inode);
-            let concerns_data =
-                before.size(true) != inode.size(true) || before.block_area() != inode.block_area();
-            if let Some(logging) = &self.inode.logging
-                && !is_loggable(&before, &inode)
-            {
-                logging.set_unloggable(handle.epoch());
-            }
-            inode.write_to(slot);
-            let only_record = before.generation() == inode.generation();
-            ((result, concerns_data), inode, only_record)
-        });
-        if concerns_data {
-            self.inode.stamp_data(handle);
-        }
-        result
-    }
-
-    /// Changes the whole record, attributes in it included. Its checksum is not the caller's affair.
-    pub(crate) fn change_slot<R>(
-        &self,
-        handle: &Handle<'_>,
-        change: impl FnOnce(&mut [u8]) -> R,
-    ) -> R {
-        let result = self.change_bytes(handle, |slot| {
-            let result = change(slot);
-            // Every change keeps its extra size, or sets one that fits.
-            let inode = Inode::parse(slot).expect("a live inode parses");
-            (result, inode, false)
-        });
-        self.inode.set_unloggable(handle);
-        self.inode.stamp_data(handle);
-        result
-    }
-
-    /// Changes the slot; the change says what the record is then, and whether nothing else changed, nor its generation.
-    fn change_bytes<R>(
-        &self,
-        handle: &Handle<'_>,
-        change: impl FnOnce(&mut [u8]) -> (R, Inode, bool),
-    ) -> R {
-        self.inode.in_place.clear();
-        let result = handle.change(
-            self.inode,
-            |inode| &inode.slot,
-            |slot| {
-                let slot = Arc::make_mut(slot).bytes_mut();
-                let (result, inode, only_record) = change(slot);
-                let is_nameless = inode.links_count() == 0;
-                // Relaxed: the inode's lock orders it.
-                self.inode.is_nameless.store(is_nameless, Ordering::Relaxed);
-                self.inode.replace_latest(&inode, slot, only_record);
-                result
-            },
-        );
-        self.inode.logging.iter().for_each(Logging::note);
-        result
     }
 }

@@ -1,0 +1,104 @@
+//! The exclusive lock of an inode, and what its holder may change under a handle: the record and the names of a directory.
+//!
+//! What a crash leaves: the record as it was at the end of a committed epoch.
+
+use journal::Handle;
+use ondisk::inode::Inode;
+use sync::atomic::Ordering;
+use sync::{Arc, RwLockWriteGuard};
+
+use super::LiveInode;
+use crate::icache::logging::{Logging, is_loggable};
+
+/// The inode's lock, exclusive: the right to change it under a handle.
+pub(crate) struct Exclusive<'a> {
+    pub(super) inode: &'a Arc<LiveInode>,
+    pub(super) _lock: RwLockWriteGuard<'a, ()>,
+}
+
+impl Exclusive<'_> {
+    /// The inode.
+    pub(crate) fn inode(&self) -> &Arc<LiveInode> {
+        self.inode
+    }
+
+    /// Changes several blocks of the directory as one step for those who read it without its lock. Takes no lock that
+    /// is not free at once.
+    pub(crate) fn change_names<R>(&self, change: impl FnOnce() -> R) -> R {
+        // SeqCst: pairs with the loads in `names_version`, here and below.
+        self.inode.names.fetch_add(1, Ordering::SeqCst);
+        let result = change();
+        // SeqCst: pairs with the loads in `names_version`.
+        self.inode.names.fetch_add(1, Ordering::SeqCst);
+        result
+    }
+
+    /// Changes the fixed part of the record in the handle's epoch. Uses one of the handle's blocks the first time in
+    /// an epoch.
+    pub(crate) fn change<R>(&self, handle: &Handle<'_>, change: impl FnOnce(&mut Inode) -> R) -> R {
+        let (result, concerns_data) = self.change_bytes(handle, |slot| {
+            // The slot was parsed when it was loaded, and every change keeps its extra size.
+            let mut inode = Inode::parse(slot).expect("a live inode parses");
+            if let Some(atime) = self.inode.take_lazy_atime() {
+                inode.set_atime(atime);
+            }
+            let before = inode;
+            let result = change(&mut inode);
+            let concerns_data =
+                before.size(true) != inode.size(true) || before.block_area() != inode.block_area();
+            if let Some(logging) = &self.inode.logging
+                && !is_loggable(&before, &inode)
+            {
+                logging.set_unloggable(handle.epoch());
+            }
+            inode.write_to(slot);
+            let only_record = before.generation() == inode.generation();
+            ((result, concerns_data), inode, only_record)
+        });
+        if concerns_data {
+            self.inode.stamp_data(handle);
+        }
+        result
+    }
+
+    /// Changes the whole record, attributes in it included. Its checksum is not the caller's affair.
+    pub(crate) fn change_slot<R>(
+        &self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        let result = self.change_bytes(handle, |slot| {
+            let result = change(slot);
+            // Every change keeps its extra size, or sets one that fits.
+            let inode = Inode::parse(slot).expect("a live inode parses");
+            (result, inode, false)
+        });
+        self.inode.set_unloggable(handle);
+        self.inode.stamp_data(handle);
+        result
+    }
+
+    /// Changes the slot; the change says what the record is then, and whether nothing else changed, nor its generation.
+    fn change_bytes<R>(
+        &self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut [u8]) -> (R, Inode, bool),
+    ) -> R {
+        self.inode.in_place.clear();
+        let result = handle.change(
+            self.inode,
+            |inode| &inode.slot,
+            |slot| {
+                let slot = Arc::make_mut(slot).bytes_mut();
+                let (result, inode, only_record) = change(slot);
+                let is_nameless = inode.links_count() == 0;
+                // Relaxed: the inode's lock orders it.
+                self.inode.is_nameless.store(is_nameless, Ordering::Relaxed);
+                self.inode.replace_latest(&inode, slot, only_record);
+                result
+            },
+        );
+        self.inode.logging.iter().for_each(Logging::note);
+        result
+    }
+}
