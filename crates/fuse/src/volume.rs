@@ -2,17 +2,19 @@
 //!
 //! Every operation is one of the engine's, which says what a crash leaves of it. No lock is held across an operation.
 
+mod known;
+mod privileges;
+
 use std::ops::Range;
 
 use lanefs::{
     Acting, Allocate, FileType, Flags, Fs, FsError, Ino, Metadata, NewInode, RenameFlag,
-    SetAttributes, SetTime, StatFs, Stopped, XattrFlag,
+    SetAttributes, StatFs, Stopped, XattrFlag,
 };
 use rustix::fs::{FallocateFlags, XattrFlags};
 use rustix::io::Errno;
 use sync::Arc;
 
-use crate::callers::{SET_GID, costs_set_gid, is_privileged_or_in, privileges_lost};
 use crate::connect::Synced;
 use crate::handles::Handles;
 use crate::idle::Idle;
@@ -25,10 +27,6 @@ use crate::session::Image;
 use crate::stale::{Reply, Stale};
 use crate::tuning;
 
-/// The name of the ACL that says who may access a file.
-const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
-/// What chmod changes.
-const PERMISSIONS: u16 = 0o7777;
 /// Bytes copied at once from file to file.
 const COPY_BYTES: usize = 1 << 20;
 /// The most bytes that one request copies, so that it ends soon; whoever asks goes on.
@@ -100,164 +98,6 @@ impl Volume {
             self.let_go(ino);
         }
         self.fs
-    }
-
-    /// Counts a look-up of an inode, and tells of it.
-    fn enter(&self, ino: Ino) -> Result<Metadata, FsError> {
-        if self.lookups.again(ino) {
-            return self.tell(ino);
-        }
-        if self.is_writable {
-            self.fs.inodes().hold(ino)?;
-        }
-        self.enter_held(ino)
-    }
-
-    /// Counts a look-up of an inode that was just held for it, and tells of it.
-    fn enter_held(&self, ino: Ino) -> Result<Metadata, FsError> {
-        if !self.lookups.first(ino) {
-            self.let_go(ino);
-        }
-        self.tell(ino)
-    }
-
-    /// An inode of which the kernel has only a handle (open_by_handle_at, an NFS server): it asks for `.` in what the
-    /// number stands for now, and compares the generation itself.
-    fn by_number(&self, ino: Ino) -> Result<Metadata, FsError> {
-        let fs = self.fs.inodes();
-        let generation = fs.metadata(ino)?.generation;
-        // Held from here on, where the file system is written to.
-        fs.open_by_handle(ino, generation)?;
-        self.enter_held(ino)
-    }
-
-    /// What is to be known of an inode whose look-up was counted, which is taken back when there is nothing.
-    fn tell(&self, ino: Ino) -> Result<Metadata, FsError> {
-        let metadata = self.fs.inodes().metadata(ino);
-        if metadata.is_err() {
-            self.forget(ino, 1);
-        }
-        metadata
-    }
-
-    /// Has the kernel forget an inode's attributes and ACLs after a change whose answer does not carry them. Only
-    /// attributes, so that nothing waits: called by the thread that has the request, before the answer.
-    fn attributes_changed(&self, ino: Ino) {
-        self.stale.attributes(ino);
-    }
-
-    /// As `attributes_changed`, of inodes that the kernel itself marks when it has the answer. That is too late for a
-    /// question which was answered before the change, and whose answer another process takes afterwards: what it says
-    /// would be kept. So the kernel is told, unless it has not asked since the last change.
-    fn marked_by_kernel(&self, inos: &[Ino]) {
-        for ino in inos {
-            if self.lookups.hide(*ino) {
-                self.attributes_changed(*ino);
-            }
-        }
-    }
-
-    /// A directory that moved has another entry `..`, of which the kernel keeps the listing. It changes nothing in that
-    /// directory before it has the answer, and nobody waits for a request with such a page locked.
-    fn parent_changed(&self, moved: Ino) {
-        let metadata = self.fs.inodes().metadata(moved);
-        if metadata.is_ok_and(|metadata| metadata.file_type == FileType::Directory) {
-            self.stale.listing(moved);
-        }
-    }
-
-    /// After a change of names in these directories.
-    fn after<T>(&self, changed: Result<T, FsError>, directories: &[Ino]) -> Result<T, FsError> {
-        if changed.is_ok() {
-            self.marked_by_kernel(directories);
-        }
-        changed
-    }
-
-    fn let_go(&self, ino: Ino) {
-        if self.is_writable {
-            // An inode that can't be deleted now is an orphan, for whoever opens the image next.
-            let _ = self.fs.inodes().release(ino);
-        }
-    }
-
-    fn set_attributes(
-        &self,
-        ino: Ino,
-        change: &SetAttributes,
-        caller: Caller,
-        unprivileged: bool,
-    ) -> Result<(), FsError> {
-        let fs = self.fs.inodes();
-        let mut change = *change;
-        let is_given_away = change.uid.is_some() || change.gid.is_some();
-        // What the kernel asks for that wants the bit gone but leaves that to others: before a write, which takes it
-        // itself, and where an owner is changed to nothing else, which only the owner may ask for.
-        let is_empty = change == SetAttributes::default();
-        let mut is_append_only = false;
-        if change.size.is_some() || is_given_away || is_empty {
-            let now = fs.metadata(ino)?;
-            is_append_only = now.flags.contains(Flags::APPEND);
-            // A cut to the same size stamps the file too.
-            if change.size == Some(now.size) && change.mtime.is_none() {
-                change.mtime = Some(SetTime::Now);
-            }
-            // Where the bits are taken here, root's change of an owner to nothing else counts too.
-            let is_root = self.agreed.takes_privileges && caller.uid == 0;
-            let may_change = !is_empty || is_root || caller.uid == now.uid;
-            let is_by_size = !is_given_away && !is_empty;
-            let lost = match self.agreed.takes_privileges {
-                true if is_by_size && !unprivileged => 0,
-                true => privileges_lost(caller, now.mode, now.gid),
-                false if costs_set_gid(caller, now.mode, now.gid) => SET_GID,
-                false => 0,
-            };
-            if may_change && lost != 0 && now.file_type != FileType::Directory {
-                change.mode = Some(change.mode.unwrap_or(now.mode) & PERMISSIONS & !lost);
-            }
-        }
-        // The owner that stays as it is sets the time of change too, as in ext4.
-        if change == SetAttributes::default() {
-            if is_append_only {
-                return Ok(());
-            }
-            change.mode = Some(fs.mode_and_group(ino)?.0 & PERMISSIONS);
-        }
-        fs.set_attributes(ino, &change)
-    }
-
-    /// Whether an access ACL that this caller sets takes set-group-ID off: only who is privileged or in the file's
-    /// group may keep it.
-    fn acl_costs_set_gid(&self, ino: Ino, name: &[u8], caller: Caller) -> Answer<bool> {
-        let may_lose = name == ACCESS_ACL && caller.uid != 0;
-        Ok(may_lose && !is_privileged_or_in(caller, self.attributes(ino)?.gid))
-    }
-
-    /// Takes set-group-ID off a file whose contents the caller is about to change, where that costs it, and
-    /// set-user-ID if the kernel leaves that to us. The kernel lets nobody else change the file's mode meanwhile.
-    fn before_writing(&self, ino: Ino, caller: Caller, unprivileged: bool) -> Result<(), FsError> {
-        if !unprivileged {
-            return Ok(());
-        }
-        let fs = self.fs.inodes();
-        // Only files are written to. The times are not looked at: each write would have to set them.
-        let (mode, gid) = fs.mode_and_group(ino)?;
-        let lost = match self.agreed.takes_privileges {
-            true => privileges_lost(caller, mode, gid),
-            false if costs_set_gid(caller, mode, gid) => SET_GID,
-            false => 0,
-        };
-        if lost == 0 {
-            return Ok(());
-        }
-        let without = SetAttributes {
-            mode: Some(mode & PERMISSIONS & !lost),
-            ..SetAttributes::default()
-        };
-        fs.set_attributes(ino, &without)?;
-        // The answer to a write says nothing of the mode.
-        self.attributes_changed(ino);
-        Ok(())
     }
 
     /// What the kernel sees to behind a write to a file that was opened to be written synchronously.

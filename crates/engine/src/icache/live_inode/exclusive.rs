@@ -1,4 +1,4 @@
-//! The exclusive lock of an inode, and what its holder may change under a handle: the record and the names of a directory.
+//! The exclusive lock of an inode, and what its holder may change under a handle: the record, a directory's names.
 //!
 //! What a crash leaves: the record as it was at the end of a committed epoch.
 

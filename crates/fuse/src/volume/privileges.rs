@@ -1,0 +1,98 @@
+//! Changes of attributes, and the set-user-ID and set-group-ID bits that a change of a file costs.
+
+use lanefs::{FileType, Flags, FsError, Ino, SetAttributes, SetTime};
+
+use super::Volume;
+use crate::callers::{SET_GID, costs_set_gid, is_privileged_or_in, privileges_lost};
+use crate::operations::{Answer, Caller, Operations};
+
+/// The name of the ACL that says who may access a file.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+/// What chmod changes.
+const PERMISSIONS: u16 = 0o7777;
+
+impl Volume {
+    pub(super) fn set_attributes(
+        &self,
+        ino: Ino,
+        change: &SetAttributes,
+        caller: Caller,
+        unprivileged: bool,
+    ) -> Result<(), FsError> {
+        let fs = self.fs.inodes();
+        let mut change = *change;
+        let is_given_away = change.uid.is_some() || change.gid.is_some();
+        // What the kernel asks for that wants the bit gone but leaves that to others: before a write, which takes it
+        // itself, and where an owner is changed to nothing else, which only the owner may ask for.
+        let is_empty = change == SetAttributes::default();
+        let mut is_append_only = false;
+        if change.size.is_some() || is_given_away || is_empty {
+            let now = fs.metadata(ino)?;
+            is_append_only = now.flags.contains(Flags::APPEND);
+            // A cut to the same size stamps the file too.
+            if change.size == Some(now.size) && change.mtime.is_none() {
+                change.mtime = Some(SetTime::Now);
+            }
+            // Where the bits are taken here, root's change of an owner to nothing else counts too.
+            let is_root = self.agreed.takes_privileges && caller.uid == 0;
+            let may_change = !is_empty || is_root || caller.uid == now.uid;
+            let is_by_size = !is_given_away && !is_empty;
+            let lost = match self.agreed.takes_privileges {
+                true if is_by_size && !unprivileged => 0,
+                true => privileges_lost(caller, now.mode, now.gid),
+                false if costs_set_gid(caller, now.mode, now.gid) => SET_GID,
+                false => 0,
+            };
+            if may_change && lost != 0 && now.file_type != FileType::Directory {
+                change.mode = Some(change.mode.unwrap_or(now.mode) & PERMISSIONS & !lost);
+            }
+        }
+        // The owner that stays as it is sets the time of change too, as in ext4.
+        if change == SetAttributes::default() {
+            if is_append_only {
+                return Ok(());
+            }
+            change.mode = Some(fs.mode_and_group(ino)?.0 & PERMISSIONS);
+        }
+        fs.set_attributes(ino, &change)
+    }
+
+    /// Whether an access ACL that this caller sets takes set-group-ID off: only who is privileged or in the file's
+    /// group may keep it.
+    pub(super) fn acl_costs_set_gid(&self, ino: Ino, name: &[u8], caller: Caller) -> Answer<bool> {
+        let may_lose = name == ACCESS_ACL && caller.uid != 0;
+        Ok(may_lose && !is_privileged_or_in(caller, self.attributes(ino)?.gid))
+    }
+
+    /// Takes set-group-ID off a file whose contents the caller is about to change, where that costs it, and
+    /// set-user-ID if the kernel leaves that to us. The kernel lets nobody else change the file's mode meanwhile.
+    pub(super) fn before_writing(
+        &self,
+        ino: Ino,
+        caller: Caller,
+        unprivileged: bool,
+    ) -> Result<(), FsError> {
+        if !unprivileged {
+            return Ok(());
+        }
+        let fs = self.fs.inodes();
+        // Only files are written to. The times are not looked at: each write would have to set them.
+        let (mode, gid) = fs.mode_and_group(ino)?;
+        let lost = match self.agreed.takes_privileges {
+            true => privileges_lost(caller, mode, gid),
+            false if costs_set_gid(caller, mode, gid) => SET_GID,
+            false => 0,
+        };
+        if lost == 0 {
+            return Ok(());
+        }
+        let without = SetAttributes {
+            mode: Some(mode & PERMISSIONS & !lost),
+            ..SetAttributes::default()
+        };
+        fs.set_attributes(ino, &without)?;
+        // The answer to a write says nothing of the mode.
+        self.attributes_changed(ino);
+        Ok(())
+    }
+}
