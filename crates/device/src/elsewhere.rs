@@ -1,7 +1,8 @@
 //! What lanefs knows of files on systems other than Linux, by std alone: the same functions as in `linux`.
 //!
-//! An image is a regular file here; block devices are refused. The locks of std keep other lanefs away; other programs
-//! that hold a file are unknown. Nothing is reserved and no hole is made or found: a write may fail for want of room.
+//! An image that is written to is a regular file here; a block device is opened for reading only. The locks of std keep
+//! other lanefs processes away; other programs that hold a file are not detected. No space is reserved, and no hole is
+//! made or found, so a write may fail because the disk is full.
 
 /// Files, as [`FileDevice`](crate::FileDevice) asks for them.
 pub(crate) mod files {
@@ -17,7 +18,7 @@ pub(crate) mod files {
     /// How many names are tried for a file that loses its name at once.
     const NAMES: u32 = 100;
 
-    /// Opens a regular file. What else is there under its name is not opened, since that might wait.
+    /// Opens a regular file or a block device. Anything else under that name is not opened, because opening might wait.
     pub(crate) fn open(path: &Path, access: Access) -> Result<File, Refusal> {
         if let Ok(found) = path.metadata()
             && let Kind::Other(what) = kind_of(found.file_type())
@@ -61,7 +62,7 @@ pub(crate) mod files {
         Ok((kind_of(metadata.file_type()), Ground::of(&metadata)))
     }
 
-    /// Whether a block device refuses writes; none is opened.
+    /// Whether a block device refuses writes: here every one counts as write-protected.
     pub(crate) fn is_write_protected(_device: &File) -> io::Result<bool> {
         Ok(true)
     }

@@ -1,14 +1,14 @@
-//! Threads that wait for the disk in place of those that answer requests: when half of those are in an fsync, the next
-//! ones are handed over, so that there is always somebody to read what the kernel asks for, and many fsyncs gather in
-//! one commit.
+//! Threads that wait for the disk in place of those that read requests (*readers*). When half of the readers are in an
+//! fsync, the next fsyncs are handed to waiters, so that a reader stays free for the kernel's requests, and several
+//! fsyncs share a commit.
 //!
-//! An fsync that finds the others free is done by the thread that read it, for two atomic additions. Nothing waits in
-//! line: what is handed over has a waiter that is idle or was just started, else who read it does it. A waiter that
-//! panics drops what it holds, a reply too, which then says `EIO`; [`Waiters::end`] tells of it.
+//! An fsync that finds more than half of the readers free is done by the reader itself, at the price of two atomic
+//! additions. Nothing is queued: an fsync is handed over only if a waiter is idle or can be started. If [`MOST`]
+//! waiters are busy, or the system gives no thread, the reader does it. A waiter that panics drops the reply that it
+//! holds, which then answers `EIO`; [`Waiters::end`] reports the panic.
 //!
 //! One lock, the waiters' list, of rank [`Rank::Queue`]: held for a push or a pop and while a thread is started, never
-//! while one works; who takes it holds none. Nothing of this is on disk: what a crash leaves is up to what is handed
-//! over.
+//! while a waiter works; a thread that takes it holds no other. What a crash leaves: nothing of the waiters is on disk.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -27,9 +27,9 @@ type Work = Box<dyn FnOnce() + Send>;
 
 /// The waiters of one mount.
 pub(crate) struct Waiters {
-    /// Work that is being done by threads that read requests. [atomic: Relaxed]
+    /// How many readers do work themselves. [atomic: Relaxed]
     direct: CachePadded<AtomicUsize>,
-    /// From so much on it is handed over.
+    /// While `direct` is at this number or above, work is handed over.
     direct_most: usize,
     shared: Arc<Shared>,
 }
@@ -46,22 +46,22 @@ struct Shared {
 struct List {
     /// All that run, and those that ended since one was last started.
     threads: Vec<thread::JoinHandle<()>>,
-    /// Of these so many have nothing to do, or were not seen since they were started.
+    /// How many of these are idle, or were just started.
     idle: usize,
-    /// What they are to do; never more than are idle.
+    /// Work that no waiter has taken yet; never more than `idle`.
     work: VecDeque<Work>,
     is_closed: bool,
     has_panicked: bool,
 }
 
 impl Waiters {
-    /// None yet, beside so many threads that read requests.
+    /// Waiters for `readers` threads that read requests. None is started yet.
     pub(crate) fn new(readers: usize) -> Waiters {
         Waiters::with(readers, IDLE)
     }
 
-    /// None yet, and all that may wait for the disk is handed over: each thread that reads requests is the only one of
-    /// its queue.
+    /// Waiters for io_uring's queues, where each reader is the only one of its queue: work that may wait for the disk
+    /// is always handed over, up to [`MOST`] at once.
     pub(crate) fn for_queues() -> Waiters {
         Waiters {
             direct_most: 0,
@@ -72,7 +72,7 @@ impl Waiters {
     fn with(readers: usize, patience: Duration) -> Waiters {
         Waiters {
             direct: CachePadded::new(AtomicUsize::new(0)),
-            // Who asked for one thread gets one thing at a time.
+            // With one thread a mount does one thing at a time.
             direct_most: match readers {
                 0 | 1 => usize::MAX,
                 readers => readers / 2,
@@ -85,7 +85,7 @@ impl Waiters {
         }
     }
 
-    /// Does something that may wait for the disk: at once, or in a waiter after this has returned.
+    /// Does work that may wait for the disk: in this thread, or in a waiter, maybe after this has returned.
     pub(crate) fn run<T: Send + Sync + 'static>(
         &self,
         on: &Arc<T>,
@@ -101,8 +101,8 @@ impl Waiters {
         }
     }
 
-    /// Waits until all that was handed over is done and all waiters have ended; what comes later is not handed over.
-    /// Says whether one of them panicked.
+    /// Waits until all work that was handed over is done and all waiters have ended; later work is not handed over.
+    /// Returns whether a waiter panicked.
     pub(crate) fn end(&self) -> bool {
         let threads = {
             let mut list = self.shared.list.lock();
@@ -119,10 +119,10 @@ impl Waiters {
     }
 }
 
-/// Work in a thread that reads requests, while it is done.
+/// Counts a reader while it does work itself.
 struct Direct<'a> {
     all: &'a AtomicUsize,
-    /// How much there was before.
+    /// How many other readers did so when this one began.
     others: usize,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Direct<'a> {
     fn new(all: &'a AtomicUsize) -> Direct<'a> {
         Direct {
             all,
-            // Relaxed: a number to decide by; nothing else hangs on it.
+            // Relaxed: a count to decide by; no data is published with it.
             others: all.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -138,13 +138,13 @@ impl<'a> Direct<'a> {
 
 impl Drop for Direct<'_> {
     fn drop(&mut self) {
-        // Relaxed: as in `new`.
+        // Relaxed: a count to decide by, as in `new`.
         self.all.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Shared {
-    /// Gives work to a waiter, or back.
+    /// Hands work to a waiter; returns it if there is none for it.
     fn hand_over(self: &Arc<Shared>, work: Work) -> Option<Work> {
         let mut list = self.list.lock();
         if list.is_closed {
@@ -159,7 +159,7 @@ impl Shared {
             let waiter = thread::Builder::new().name("lanefs-waiter".into());
             match waiter.spawn(move || shared.wait()) {
                 Ok(waiter) => list.threads.push(waiter),
-                // The system has no more; it is done as ever.
+                // The system gives no more threads: the caller does the work.
                 Err(_) => return Some(work),
             }
             list.idle += 1;
@@ -170,12 +170,12 @@ impl Shared {
         None
     }
 
-    /// What a waiter does. It begins as one that is idle.
+    /// The loop of a waiter, which counts as idle when it begins.
     fn wait(&self) {
         let mut list = self.list.lock();
         let mut is_late = false;
         loop {
-            // Counted as idle here.
+            // Here this waiter is counted in `idle`.
             if let Some(work) = list.work.pop_front() {
                 list.idle -= 1;
                 drop(list);
@@ -194,7 +194,7 @@ impl Shared {
 }
 
 impl List {
-    /// Waits for the threads of which this is so.
+    /// Joins the threads for which `is_so` returns true.
     fn join(&mut self, is_so: impl Fn(&thread::JoinHandle<()>) -> bool) {
         for ended in self.threads.extract_if(.., |waiter| is_so(waiter)) {
             self.has_panicked |= ended.join().is_err();
@@ -214,7 +214,7 @@ mod tests {
     /// Far longer than anything takes here.
     const LONG: Duration = Duration::from_secs(30);
 
-    /// A disk whose flushes end when they are let.
+    /// A disk whose flushes end when the test allows it.
     struct Disk {
         /// How many flushes have begun, and how many may end. [leaf]
         flushes: Mutex<(usize, usize)>,
@@ -305,7 +305,7 @@ mod tests {
                 scope.spawn(|| waiters.run(&disk, request()));
             }
             disk.await_begun(2);
-            // Each returns though nothing has ended.
+            // Each of these returns, though no flush has ended.
             for _ in 0..5 {
                 waiters.run(&disk, request());
             }
@@ -315,7 +315,7 @@ mod tests {
         let mut by_waiters: Vec<bool> = answers.iter().take(7).collect();
         by_waiters.sort_unstable();
         assert_eq!(by_waiters, [false, false, true, true, true, true, true]);
-        // Now half of the readers is free again, and idle waiters are there for what is more.
+        // Half of the readers are free again, so a reader does this itself.
         waiters.run(&disk, |_| assert!(!is_waiter()));
         assert_eq!(waiters.shared.list.lock().threads.len(), 5);
         assert!(!waiters.end());
@@ -337,7 +337,7 @@ mod tests {
         thread::scope(|scope| {
             let end = scope.spawn(|| waiters.end());
             until(|| waiters.shared.list.lock().is_closed);
-            // What comes now is done at once.
+            // Work that comes after the end began is done by its reader.
             waiters.run(&disk, |_| assert!(!is_waiter()));
             disk.await_begun(8);
             disk.let_end(7);
@@ -365,7 +365,7 @@ mod tests {
         assert!(!waiters.end());
     }
 
-    /// A reply: says that it failed when it is dropped without an answer, as the library's do.
+    /// A reply that reports a failure when it is dropped without an answer, as the server's replies do.
     struct Reply(Option<mpsc::Sender<bool>>);
 
     impl Reply {

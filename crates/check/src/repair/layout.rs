@@ -1,7 +1,8 @@
 //! Superblock and descriptors under repair: what every other pass stands on.
 //!
 //! A descriptor that names a place that can't be is taken from a copy whose checksum is right. Without one, a bitmap is
-//! placed at the end of its group, and the table where the root inode is found.
+//! placed near the end of its group, in a block that is free if one is known to be, and the table where the root inode is
+//! found.
 
 use std::collections::BTreeSet;
 
