@@ -1,6 +1,6 @@
 //! `null-server DIRECTORY [-o default_permissions,no_open,io_uring=on|off] [--threads N]
-//! [--tree DIRECTORIES,FILES,BYTES] [--stream BYTES]`: a server without an image at a directory, until it is unmounted.
-//! What a workload takes there is the kernel's and the protocol's share of a mount.
+//! [--tree DIRECTORIES,FILES,BYTES] [--stream BYTES]`: serves a mount without an image at a directory, until it is
+//! unmounted. The time of a workload there is the share of a mount's time that the kernel and the protocol take.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -139,20 +139,20 @@ structures! {
     RingCommand[24] { flags: u64, commit: u64, queue: u16, padding: [u8; 6] }
 }
 
-/// Requests over io_uring: where each part is in the first buffer of an entry (`fuse_uring_req_header`), and what the
-/// server submits.
+/// FUSE over io_uring: the layout of the first buffer of an entry (`fuse_uring_req_header`), which begins with
+/// `fuse_in_header` or `fuse_out_header`, and the commands that the server submits.
 pub(crate) mod ring {
     use std::ops::Range;
 
-    /// The request's operation has its own structure here; `fuse_in_header` or `fuse_out_header` is at the beginning.
+    /// The structure of the request's operation.
     pub(crate) const OPERATION: Range<usize> = 128..256;
     pub(crate) const ENTRY: Range<usize> = 256..288;
     pub(crate) const HEADER_BYTES: usize = 288;
-    /// Buffers of an entry: the headers and the data.
+    /// How many buffers an entry has: one for the headers, one for the data.
     pub(crate) const SEGMENTS: u32 = 2;
-    /// Gives the kernel an entry.
+    /// Registers an entry, which the kernel fills with a request.
     pub(crate) const REGISTER: u32 = 1;
-    /// Gives it an answer, and the entry for the next request.
+    /// Sends the answer in an entry, which the kernel then fills with the next request.
     pub(crate) const COMMIT_AND_FETCH: u32 = 2;
 }
 

@@ -81,7 +81,7 @@ impl Device {
         }
     }
 
-    /// Has reads return when nothing is there.
+    /// Makes reads return at once when no request is there.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -90,7 +90,7 @@ impl Device {
         Ok(rustix::fs::fcntl_setfl(&self.0, flags)?)
     }
 
-    /// Reads one request into the buffer, if there is one; `None` also when the connection has ended.
+    /// Reads one request into the buffer without waiting; `None` if there is none, or the connection has ended.
     pub(crate) fn pending_request<'a>(&self, buf: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         loop {
             match rustix::io::read(&self.0, &mut *buf) {
@@ -143,8 +143,8 @@ impl Device {
         let _ = self.send(header, &[what.as_bytes()]);
     }
 
-    /// Waits for the first request, INIT, and answers it; returns what the kernel offered, which is agreed on as far as
-    /// [`serve::init`] wishes for it.
+    /// Waits for the first request, INIT, and answers it; returns the flags that the kernel offered. Those that
+    /// [`serve::init`] asked for among them hold from now on.
     ///
     /// # Errors
     /// When the connection ends, or the kernel's version of the protocol is too old.
@@ -212,7 +212,7 @@ pub(crate) fn work<I: Image>(
     Ok(())
 }
 
-/// Answers one request by a channel.
+/// Answers one request over a channel.
 pub(crate) fn answer<I: Image>(
     session: &Arc<Session<I>>,
     worker: usize,

@@ -23,7 +23,7 @@ use crate::anchor::Anchor;
 use crate::mounts;
 
 const DEVICE: &str = "/dev/fuse";
-/// What the host calls the open ring of a queue.
+/// The target of a descriptor's link in /proc that belongs to an io_uring ring.
 const RING: &str = "anon_inode:[io_uring]";
 const PROGRAM: &str = "fusermount3";
 /// Where fusermount3 finds the number of the socket over which it sends the open device.
@@ -47,7 +47,7 @@ pub enum MountError {
     /// A mount with a block device was asked for, and this prevents it.
     #[error("mounting as fuseblk: {0}")]
     NoBlockDevice(String),
-    /// FUSE over io_uring was asked for, and this prevents it.
+    /// FUSE over io_uring was asked for; this is why it is not available.
     #[error("mounting with io_uring: {0}")]
     NoRing(String),
     /// There is no helper for users who may not mount.
@@ -364,7 +364,7 @@ fn abort_connection(number: u32) -> rustix::io::Result<()> {
     })
 }
 
-/// umount2(2) [apart] from this process's connections to the kernel.
+/// Calls umount2(2) as [`apart`] does, without this process's connections to the kernel.
 fn unmount_apart(directory: &Path, flags: UnmountFlags) -> Result<(), Errno> {
     if has_rings()
         && let Some(unmounted) = unmount_by_program(directory, flags)
@@ -375,7 +375,7 @@ fn unmount_apart(directory: &Path, flags: UnmountFlags) -> Result<(), Errno> {
     apart(move || rustix::mount::unmount(&directory, flags))
 }
 
-/// syncfs(2) of what is mounted at a directory, [apart] too.
+/// Calls syncfs(2) on the file system at a directory, as [`apart`] does.
 fn sync_apart(directory: &Path) -> Result<(), Errno> {
     if has_rings() {
         let mut command = Command::new("sync");
@@ -392,13 +392,14 @@ fn sync_apart(directory: &Path) -> Result<(), Errno> {
 
 /// Does `work` in a thread without this process's connections to the kernel.
 ///
-/// An unmount and a sync wait for the server, even when it is killed. A server that waits for itself so would keep its
-/// connection open and never end. So a thread without the connections does it: the other threads of a server that is
-/// killed end, which closes the connection and ends the wait. A ring is in the memory of all threads, and holds a
-/// connection as long as one of them has that memory: there another process does it.
+/// An unmount and a sync wait for the server, even when it is killed. A server whose own thread waits so would keep its
+/// connection open, and never end. A thread without the connections avoids that: when the server is killed, its other
+/// threads end, which closes the connection and ends the wait. With io_uring this is not enough, because the ring is
+/// mapped into the memory that all threads share, and holds the connection until the last thread ends. Then another
+/// process makes the call.
 fn apart(work: impl FnOnce() -> Result<(), Errno> + Send + 'static) -> Result<(), Errno> {
     let work = move || {
-        // Where that fails, only the wait of a server that is killed meanwhile does not end.
+        // If this fails, only the wait of a server that is killed meanwhile does not end.
         let _ = drop_connections();
         work()
     };
@@ -411,13 +412,13 @@ fn is_link_to(file: &std::fs::DirEntry, name: &str) -> bool {
     std::fs::read_link(file.path()).is_ok_and(|path| path == Path::new(name))
 }
 
-/// Whether this process has a ring.
+/// Whether this process has an io_uring ring.
 fn has_rings() -> bool {
     let open = std::fs::read_dir("/proc/self/fd");
     open.is_ok_and(|mut open| open.any(|file| file.is_ok_and(|file| is_link_to(&file, RING))))
 }
 
-/// Has umount(8) make the call; `None` if it can't be started.
+/// Unmounts by running umount(8); `None` if that can't be started.
 fn unmount_by_program(directory: &Path, flags: UnmountFlags) -> Option<Result<(), Errno>> {
     let mut command = Command::new("umount");
     command.arg("--internal-only");
@@ -524,9 +525,10 @@ impl Unmounter {
         now.is_some() && now == self.connection
     }
 
-    /// Has the kernel write what programs stored through mappings of files and did not sync. Waits for the server.
+    /// Makes the kernel write to the server what programs stored through mappings of files and have not synced. Waits
+    /// until the server has answered.
     pub fn write_back(&self) {
-        // The kernel tells the program that syncs of what can't be written.
+        // The kernel reports a failed write to the program that syncs the file.
         let _ = sync_apart(&self.directory);
     }
 

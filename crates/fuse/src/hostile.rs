@@ -1,7 +1,7 @@
-//! Requests of any bytes, answered without a kernel: what the fuzzer's target `request` calls.
+//! Answers requests of arbitrary bytes without a kernel: the fuzzer's target `request` calls this.
 //!
-//! Each request is to be answered exactly once, or not at all where its kind has no answer, with its own number and
-//! with no more bytes than it asked for. The image is closed at the end.
+//! Each request must get exactly one answer, with its number and with no more bytes than it asked for, or none if its
+//! kind has no answer. The image is closed at the end.
 
 use lanefs::Fs;
 use rustix::io::Errno;
@@ -17,30 +17,30 @@ use crate::serve::{MAX_IO, Outcome, Server};
 use crate::volume::{Agreed, Volume};
 use crate::waiters::Waiters;
 
-/// How long an answer may take: a request that failed is answered by a thread of its own.
+/// How long an answer may take. Another thread may give it: the reply to a failed write waits for the kernel's pages.
 const PATIENCE: Duration = Duration::from_secs(20);
 const HEADER: usize = size_of::<abi::InHeader>();
 
-/// What a request is made of; everything else in its header is true.
+/// The parts of a request that the fuzzer chooses; the rest of its header is correct.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
-    /// The number of its kind.
+    /// The number of the operation.
     pub opcode: u32,
-    /// The node that it is about.
+    /// The inode.
     pub node: u64,
-    /// The user that asks.
+    /// The user of the calling process.
     pub uid: u32,
-    /// What follows the header.
+    /// The bytes behind the header.
     pub arguments: &'a [u8],
-    /// Whether it comes as by io_uring: the header, up to 128 bytes of the operation's own, and the rest.
+    /// Whether it is split as over io_uring: the header, up to 128 bytes of the operation's structure, and the rest.
     pub is_split: bool,
 }
 
-/// A request or an answer that broke a rule.
+/// An answer that broke a rule, and the request.
 #[derive(Debug)]
 pub struct Broken(pub String);
 
-/// Counts the answers to the request that is under way.
+/// Collects the answers to the current request.
 struct Answers(Mutex<Vec<Answer>>, Condvar);
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ struct Answer {
 }
 
 impl Answers {
-    /// Takes the answers, once there are this many or the time is up.
+    /// Takes the answers, once there are `expected` of them or [`PATIENCE`] is over.
     fn take(&self, expected: usize) -> Vec<Answer> {
         let mut answers = self.0.lock();
         if answers.len() < expected {
@@ -69,10 +69,10 @@ impl Channel for Answers {
     }
 }
 
-/// Answers requests one after the other, then closes the image; returns how many were done without an error.
+/// Answers requests one after the other, then closes the image; returns how many succeeded.
 ///
 /// # Errors
-/// `Broken` when a request was answered in a way that no kernel takes, or closing failed.
+/// `Broken` if the kernel would refuse an answer, or closing failed.
 pub fn answer_all<'a>(
     fs: Fs,
     requests: impl IntoIterator<Item = Parts<'a>>,
@@ -119,7 +119,7 @@ pub fn answer_all<'a>(
     if waiters.end() {
         return Err(Broken("a waiter panicked".into()));
     }
-    let volume = Arc::into_inner(volume).ok_or_else(|| Broken("the image is still used".into()))?;
+    let volume = Arc::into_inner(volume).ok_or_else(|| Broken("the image is still in use".into()))?;
     let closed = volume.into_fs().close();
     closed.map_err(|error| Broken(format!("closing: {error}")))?;
     Ok(done)
@@ -148,7 +148,7 @@ fn read(bytes: &[u8], is_split: bool) -> Result<Request<'_>, Malformed> {
     parse_parts(header, own, rest)
 }
 
-/// Whether an answer is one to this request.
+/// Checks that an answer fits its request.
 fn check(answer: &Answer, unique: u64, parts: Parts<'_>) -> Result<(), Broken> {
     let size = |at: usize| {
         let word = parts
@@ -157,7 +157,7 @@ fn check(answer: &Answer, unique: u64, parts: Parts<'_>) -> Result<(), Broken> {
             .and_then(|word| word.first_chunk());
         word.map_or(0, |word| u32::from_ne_bytes(*word) as usize)
     };
-    // The kernel takes no more bytes than it has room for.
+    // The kernel refuses an answer that is longer than its buffer.
     let most = match parts.opcode {
         opcode::READ | opcode::READDIR | opcode::READDIRPLUS => size(16).min(MAX_IO as usize),
         opcode::GETXATTR | opcode::LISTXATTR => size(0).max(size_of::<abi::GetXattrOut>()),

@@ -5,8 +5,8 @@
 //! directory is unmounted, and closes the file system: the image is then clean. The layers, each of which knows only
 //! those below:
 //!
-//! - `classic`: a transport; workers read requests from `/dev/fuse` and write replies to it;
-//! - `uring`: another; a queue of io_uring for each CPU;
+//! - `classic`: the transport in which workers read requests from `/dev/fuse` and write replies to it;
+//! - `uring`: the transport with an io_uring queue for each CPU;
 //! - `session`: which worker answers with the volume, and how it is closed;
 //! - `serve`: what each request does; knows no transport. It takes a `request`, gives a `reply`, in the structures of
 //!   `abi`, and calls

@@ -1,10 +1,11 @@
 //! A mounted image: from an open file system to a directory of the host, and back to a closed one.
 //!
-//! Threads: one for each CPU where requests come by io_uring; else [`Options::threads`] workers, each with its own
-//! channel to the kernel where the system allows it. Others wait for the disk in their place. All end before the file
-//! system is closed and [`Mounted::serve`] returns. A crash leaves what a crash of the file system leaves: everything
-//! up to some moment, nothing synced lost. How much was not synced is up to
-//! [`lanefs::MountOptions::commit_interval`].
+//! Threads: with io_uring one worker for each CPU, else [`Options::threads`] workers, each with its own channel to the
+//! kernel if the system allows that. Further threads wait for the disk, so that workers need not. All end before the
+//! file system is closed and [`Mounted::serve`] returns.
+//!
+//! What a crash leaves: the file system as it was at some moment, with every synced change. The changes after that
+//! moment are lost: those of [`lanefs::MountOptions::commit_interval`] at most.
 
 use std::io;
 use std::path::Path;
@@ -30,9 +31,9 @@ pub struct Options {
     /// What is allowed to whom.
     pub access: Access,
     /// Threads that answer requests, at least one. When half of several are in an fsync, more threads are started for
-    /// what else is to be synced. Where requests come by io_uring, each CPU has its thread instead.
+    /// further fsyncs. With io_uring each CPU has one thread instead.
     pub threads: usize,
-    /// Whether requests come by io_uring.
+    /// Whether requests are taken over io_uring.
     pub io_uring: IoUring,
     /// Whether the kernel is to have a block device for the mount.
     pub block_device: BlockDevice,
@@ -45,12 +46,12 @@ pub struct Options {
     pub no_open: bool,
 }
 
-/// Whether the kernel hands over requests by io_uring (FUSE over io_uring, Linux 6.14).
+/// Whether requests are taken over io_uring (Linux 6.14) instead of `/dev/fuse`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IoUring {
-    /// If it can; else the server reads them from `/dev/fuse`.
+    /// If the kernel supports it.
     Auto,
-    /// Yes; else the mount is refused.
+    /// Yes; without the kernel's support the mount is refused.
     On,
     /// No.
     #[default]
@@ -87,15 +88,16 @@ pub struct Mounted {
     synced: Synced,
 }
 
-/// What brings the kernel's requests.
+/// Where the kernel's requests come from.
 enum Transport {
-    /// Channels, one a worker.
+    /// `/dev/fuse`: one channel a worker.
     Classic(Vec<Arc<Device>>),
+    /// io_uring.
     Rings(Queues),
 }
 
-/// The queues of a mount, registered with the kernel; their threads wait for the order to serve. Ends them when it is
-/// dropped without one.
+/// The queues of a mount, registered with the kernel. Their threads wait for the order to serve; dropping this without
+/// the order ends them.
 struct Queues(Arc<Gate>);
 
 impl Queues {
@@ -122,7 +124,7 @@ impl Drop for Queues {
     }
 }
 
-/// A session, whatever it serves.
+/// A [`Session`], of an image or of the server without one.
 trait Serves: Send + Sync {
     fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
     fn start(self: Arc<Self>, number: usize, channel: Arc<Device>) -> io::Result<()>;
@@ -155,10 +157,10 @@ impl<I: Image> Serves for Session<I> {
     }
 }
 
-/// The queues that this mount is to have, if it is to have any.
+/// The number and size of the queues that this mount should have; `None` without io_uring.
 ///
 /// # Errors
-/// `NoRing` when they were asked for, and can't be.
+/// `NoRing` if io_uring was required and the system has none.
 fn wanted_shape(wanted: IoUring) -> Result<Option<Shape>, MountError> {
     if wanted == IoUring::Off {
         return Ok(None);
@@ -171,19 +173,19 @@ fn wanted_shape(wanted: IoUring) -> Result<Option<Shape>, MountError> {
     }
 }
 
-/// A directory that has a connection to the kernel, on which both have agreed, and nothing yet that serves it.
+/// A mounted directory whose connection has been negotiated (INIT), but which nothing serves yet.
 pub(crate) struct Linked {
     channels: Vec<Arc<Device>>,
     unmounter: Unmounter,
     synced: Synced,
-    /// What the kernel offered.
+    /// The flags that the kernel offered.
     offered: u64,
-    /// The queues over which requests are to come, if they are.
+    /// The queues to be made, if requests come over io_uring.
     shape: Option<Shape>,
 }
 
 impl Linked {
-    /// Mounts, and agrees with the kernel.
+    /// Mounts, and negotiates with the kernel.
     pub(crate) fn new(directory: &Path, options: &Options) -> Result<Linked, MountError> {
         let shape = wanted_shape(options.io_uring)?;
         let Connection {
@@ -197,9 +199,9 @@ impl Linked {
             options.block_device,
         )?;
         let device = Device::new(device);
-        // The kernel asks ACLs, and leaves the umask to them, where it is to hold users to their permissions.
+        // With `default_permissions` the kernel checks ACLs, and leaves the umask to them.
         let with_acls = options.access.default_permissions;
-        // An entry has few bytes.
+        // At most 256 KiB.
         let ring_io = shape.map(|shape| shape.payload as u32);
         let offered = device.shake_hands(with_acls, ring_io);
         let is_offered = matches!(offered, Ok(offered) if offered & init::OVER_IO_URING != 0);
@@ -212,14 +214,14 @@ impl Linked {
         let offered = match offered {
             Ok(offered) => offered,
             Err(error) => {
-                // An unmount waits for the server as long as that has a connection.
+                // While the connection is open, an unmount would wait for this server.
                 drop(device);
                 let _ = unmounter.detach();
                 return Err(error);
             }
         };
         let shape = shape.filter(|_| is_offered);
-        // Over io_uring one is read, for what does not come by the queues.
+        // With io_uring one channel suffices, for FORGET and INTERRUPT, which the queues do not carry.
         let channels = match shape {
             Some(_) => 1,
             None => options.threads.max(1),
@@ -234,7 +236,7 @@ impl Linked {
         })
     }
 
-    /// What was agreed on, as far as operations depend on it.
+    /// What was negotiated, as far as operations depend on it.
     pub(crate) fn agreed(&self, options: &Options) -> Agreed {
         let is_offered = |flag| self.offered & flag != 0;
         Agreed {
@@ -244,7 +246,7 @@ impl Linked {
         }
     }
 
-    /// The directory with what serves it.
+    /// Starts the threads that serve the directory.
     pub(crate) fn mounted(
         self,
         image: impl Image,
@@ -265,7 +267,7 @@ impl Linked {
         let transport = match rings {
             Some(Ok(queues)) => Transport::Rings(queues),
             Some(Err(error)) => {
-                // Those that were registered, too. The image is closed; what matters is why.
+                // Queues that were registered end, too. The first error is reported, not one of closing the image.
                 session.await_workers();
                 let _ = session.end();
                 drop((session, self.channels));

@@ -1,17 +1,17 @@
-//! A server without an image: names and attributes in memory, no contents. What a workload takes on it is what the
-//! kernel, the protocol and the transport cost; the rest of a real mount's time is the file system's.
+//! A server without an image: names and attributes in memory, no contents. The time of a workload on it is the cost of
+//! the kernel, the protocol and the transport; the rest of a real mount's time is the file system's.
 //!
-//! It speaks over the same transports with the same flags as a mount of an image. Reads return zeros up to the size
-//! that was written. Hard links, attributes, ioctls and what else no timing needs are refused.
+//! It uses the same transports and flags as a mount of an image. Reads return zeros up to the size that was written.
+//! Operations that no measurement needs, such as hard links, extended attributes and ioctls, are refused.
 //!
 //! # Locking
 //!
-//! Inodes are in shards under a lock each ([`Rank::Leaf`]), held for a look; an operation takes one after the other.
-//! The kernel lets no two requests change one directory at once.
+//! Inodes are in shards with a lock each ([`Rank::Leaf`]), which is held for one access; an operation takes several one
+//! after the other. The kernel never sends two changes of one directory at once.
 //!
 //! # Crash
 //!
-//! Nothing of this outlives the mount.
+//! Nothing is on disk, so a crash leaves nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -36,15 +36,15 @@ use crate::stale::Reply;
 use crate::volume::Agreed;
 
 const SHARDS: usize = 64;
-/// Numbers of inodes below this are ext4's own.
+/// The first inode number that ext4 does not reserve.
 const FIRST: u32 = 12;
 const BLOCK_BYTES: u64 = 4096;
-/// What statfs(2) reports: more than any workload takes.
+/// What statfs(2) reports: more than any workload uses.
 const BLOCKS: u64 = 1 << 28;
 const FILES: u64 = 1 << 30;
 const SECTOR: u64 = 512;
 const PERMISSIONS: u16 = 0o7777;
-/// Names that one answer to a listing has at most.
+/// The most names in one answer to a listing.
 const LISTED: usize = 1024;
 const TYPE: u16 = 0o170_000;
 
@@ -54,7 +54,7 @@ struct Node {
     lookups: u64,
     target: Vec<u8>,
     names: HashMap<Box<[u8]>, u32>,
-    /// The names by the numbers of their inodes, which are the cookies of a listing.
+    /// The names by inode number, which is the cookie of a listing.
     listing: BTreeMap<u32, (FileType, Box<[u8]>)>,
 }
 
@@ -113,7 +113,7 @@ impl Node {
     }
 }
 
-/// The bits of a mode that say which type a file has.
+/// The type bits of a mode.
 fn type_bits(file_type: FileType) -> u16 {
     match file_type {
         FileType::Directory => 0o040_000,
@@ -126,7 +126,7 @@ fn type_bits(file_type: FileType) -> u16 {
     }
 }
 
-/// See the module.
+/// The inodes of a server without an image.
 pub(crate) struct Null {
     shards: Vec<CachePadded<Mutex<HashMap<u32, Node>>>>,
     /// The number of the next inode. [atomic: Relaxed]
@@ -135,17 +135,17 @@ pub(crate) struct Null {
     agreed: Agreed,
 }
 
-/// What a server without an image has at the beginning: directories `d0`, `d1`, ..., each with files `f0`, `f1`, ...,
+/// The tree that a server without an image begins with: directories `d0`, `d1`, ..., each with files `f0`, `f1`, ...,
 /// and a file `stream`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NullTree {
-    /// How many directories.
+    /// Number of directories.
     pub directories: usize,
-    /// How many files in each.
+    /// Number of files in each.
     pub files: usize,
-    /// Bytes of each file.
+    /// Size of each file in bytes.
     pub file_bytes: u64,
-    /// Bytes of the file `stream`, if it is there.
+    /// Size of the file `stream` in bytes, if there should be one.
     pub stream_bytes: Option<u64>,
 }
 
@@ -195,7 +195,7 @@ impl Null {
         let make = |directory: Ino, name: String, kind: FileType, size: u64| {
             let name = name.as_bytes();
             let made = self.make_node(Named { directory, name }, kind, owner)?;
-            // The kernel has not been told of it.
+            // The kernel has not looked it up.
             self.with(made.ino, |node| {
                 node.lookups = 0;
                 node.set_size(size);
@@ -233,7 +233,7 @@ impl Null {
         found.map(Ino).ok_or(Errno::NOENT)
     }
 
-    /// Tells of an inode, which the kernel then knows once more.
+    /// Counts a lookup of an inode, and returns its metadata for the answer.
     fn enter(&self, ino: Ino) -> Answer<Metadata> {
         self.with(ino, |node| {
             node.lookups += 1;
@@ -245,7 +245,7 @@ impl Null {
         if self.found(at).is_ok() {
             return Err(Errno::EXIST);
         }
-        // Relaxed: each number once; nothing else hangs on it.
+        // Relaxed: only uniqueness matters; no data is published with the number.
         let ino = self.next.fetch_add(1, Ordering::Relaxed);
         let mut node = Node::new(Ino(ino), kind, type_bits(kind), new);
         node.lookups = 1;

@@ -128,15 +128,15 @@ impl Forgotten<'_> {
     }
 }
 
-/// The rest of a request's bytes, read from the front: in one piece, or what the operation has of its own and the rest
-/// by itself. Nothing is in both.
+/// The bytes of a request behind its header, read from the front. Over `/dev/fuse` they are in one piece (`first`);
+/// over io_uring the operation's structure is in `first` and everything else in `rest`. No value crosses the two.
 struct Arguments<'a> {
     first: &'a [u8],
     rest: &'a [u8],
 }
 
 impl<'a> Arguments<'a> {
-    /// Without the last `end` bytes; `None` if there are fewer.
+    /// Cuts off the last `end` bytes; `None` if there are fewer.
     fn without(mut self, end: usize) -> Option<Arguments<'a>> {
         let of_rest = end.min(self.rest.len());
         self.rest = &self.rest[..self.rest.len() - of_rest];
@@ -145,7 +145,7 @@ impl<'a> Arguments<'a> {
         Some(self)
     }
 
-    /// The piece that is read now.
+    /// The piece from which the next value is read.
     fn piece(&mut self) -> &mut &'a [u8] {
         if self.first.is_empty() {
             self.first = std::mem::take(&mut self.rest);
@@ -187,7 +187,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
     parse_parts(header, arguments, &[])
 }
 
-/// Reads one request whose operation has its own structure apart from what follows that.
+/// Reads one request whose header, operation's structure (`own`) and remaining bytes are in three places.
 ///
 /// # Errors
 /// [`Malformed`] when the bytes are not one whole request.

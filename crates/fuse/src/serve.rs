@@ -79,8 +79,8 @@ pub(crate) enum Outcome {
     Destroy(Reply),
 }
 
-/// The answer to INIT, from what the kernel offers. `ring_io` is the bytes of one read or write over io_uring, where
-/// that is wished for.
+/// The answer to INIT, from what the kernel offers. `ring_io` asks for FUSE over io_uring, and is the number of bytes
+/// that one read or write may have there.
 ///
 /// # Errors
 /// `PROTO` when the kernel's version is too old to be served.
@@ -120,7 +120,7 @@ pub(crate) fn init(
         congestion_threshold: CONGESTED,
         max_write: max_io,
         time_granularity: 1,
-        // `MAX_IO` has fewer pages than this can count, and no transport takes more.
+        // Neither transport takes more than `MAX_IO`, which is 256 pages.
         max_pages: (max_io / PAGE) as u16,
         ..abi::InitOut::default()
     })
@@ -196,7 +196,7 @@ impl Server {
         Server { waiters }
     }
 
-    /// Answers one request; a read takes no more bytes than `buf` has, and what that holds does not matter.
+    /// Answers one request. A read returns at most `buf.len()` bytes; what `buf` holds before does not matter.
     pub(crate) fn answer<O: Operations>(
         &self,
         operations: &Arc<O>,

@@ -5,7 +5,7 @@
 //! Each worker holds its share of the image in a lane of its own, whose lock ([`Rank::Served`]) only that worker takes
 //! while requests come. When the mount ends (the kernel sends DESTROY, or the connection ends) the closing thread
 //! takes the shares out of all lanes, which waits for the requests under way, then ends the threads that wait for the
-//! disk, and closes the image as its last owner. How far that is stands under `state`, held for a look.
+//! disk, and closes the image as its last owner. Its progress is in `state`, whose lock is held for one access.
 //!
 //! # Crash
 //!
@@ -28,17 +28,17 @@ use crate::request::Request;
 use crate::serve::{Outcome, Server};
 use crate::waiters::Waiters;
 
-/// What a session serves, from its beginning to its close.
+/// A file system that a session can serve: an image, or a server without one.
 pub(crate) trait Image: Operations {
-    /// What the kernel has asked for.
+    /// The counters of the kernel's requests.
     fn messages(&self) -> &Arc<Messages>;
-    /// Has a stop of all changes reported; as [`crate::Mounted::on_stop`].
+    /// Sets the function that is called when changes stop; see [`crate::Mounted::on_stop`].
     fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
-    /// Closes it, when the kernel asks for nothing more.
+    /// Closes it. No request comes after this.
     fn close(self) -> Result<(), lanefs::Error>;
 }
 
-/// A worker's share of the image; nothing once the mount has ended.
+/// A worker's share of the image; `None` once the mount has ended.
 type Lane<I> = CachePadded<Mutex<Option<Arc<I>>>>;
 
 /// See the module.
@@ -62,7 +62,7 @@ pub(crate) struct Session<I> {
 struct State {
     /// Workers that have not ended.
     working: usize,
-    /// A request ended in a panic.
+    /// Records that a request ended in a panic.
     has_panicked: bool,
     /// The first channel that failed.
     failure: Option<io::Error>,
@@ -115,7 +115,7 @@ impl<I: Image> Session<I> {
         &self.messages
     }
 
-    /// Has a stop of all changes reported; as [`crate::Mounted::on_stop`].
+    /// Sets the function that is called when changes stop; see [`crate::Mounted::on_stop`].
     pub(crate) fn on_stop(&self, hook: impl Fn(&Stopped) + Send + Sync + 'static) {
         if let Some(image) = self.lanes.first().and_then(|lane| lane.lock().clone()) {
             image.on_stop(Box::new(hook));
@@ -155,7 +155,7 @@ impl<I: Image> Session<I> {
         started.map(drop)
     }
 
-    /// A request ended in a panic.
+    /// Records that a request ended in a panic.
     pub(crate) fn note_panic(&self) {
         self.state.lock().has_panicked = true;
     }

@@ -2,20 +2,20 @@
 //!
 //! # Why
 //!
-//! The kernel puts a request into the queue of the CPU on which it was made, and wakes the thread there. So nothing
-//! crosses to another core, and one system call both answers a request and fetches the next.
+//! The kernel puts a request into the queue of the CPU on which the request was made, and wakes the thread there. So a
+//! request stays on its core, and one system call both answers a request and fetches the next.
 //!
 //! # How
 //!
-//! A queue has entries, each a buffer of headers and one of data that the kernel fills with a request and from which it
-//! takes the answer. Only the queue's own thread submits to its ring, so an answer that another thread has (an fsync,
-//! which waits for the disk) is handed to it, with a [`Bell`]. FORGET and INTERRUPT do not come by the ring but by
-//! `/dev/fuse`: it is read once in [`LOOK_EVERY`] requests, and when nothing was asked for [`PAUSE`]. After that one
-//! thread has its ring tell it when there is something to read, and all of them sleep until they are asked.
+//! A queue has entries. Each entry has a buffer for headers and one for data: the kernel fills them with a request and
+//! takes the answer from them. Only the queue's own thread submits to its ring, so an answer from another thread (an
+//! fsync, which waits for the disk) is handed to that thread, with a [`Bell`]. FORGET and INTERRUPT do not come over
+//! the ring but over `/dev/fuse`, which a queue's thread reads after every [`LOOK_EVERY`] requests, and after [`PAUSE`]
+//! without one. Then the threads sleep, and the ring of one of them polls `/dev/fuse`.
 //!
 //! # Locking
 //!
-//! A queue belongs to its thread. What others may touch: the answer of an entry, and the bell ([`Rank::Leaf`]).
+//! A queue belongs to its thread. Other threads touch only an entry's answer and the bell ([`Rank::Leaf`]).
 //!
 //! # Crash
 //!
@@ -47,30 +47,30 @@ use crate::session::{Image, Session};
 
 /// Memory of all entries together, whatever the number of CPUs.
 const RING_BYTES: usize = 64 << 20;
-/// The most entries of a queue: more requests than this seldom wait for the disk at once.
+/// The most entries of a queue. More requests than this seldom wait for the disk at once.
 const DEPTH_MOST: usize = 80;
-/// The fewest, for which data are moved in smaller pieces.
+/// The fewest entries of a queue; if memory is short, the data of an entry become smaller first.
 const DEPTH_LEAST: usize = 4;
-/// Bytes of one read or write at most, if there is memory for that.
+/// The most bytes of one read or write; fewer on machines with many CPUs.
 const PAYLOAD_MOST: usize = 256 << 10;
-/// Bytes below which the kernel takes no buffer of data.
+/// The smallest data buffer that the kernel takes.
 const PAYLOAD_LEAST: usize = abi::READ_BUFFER_MIN;
-/// Entries of a ring for other things than requests: the bell and `/dev/fuse`.
+/// Entries of a ring that are not for requests: one reads the bell, one polls `/dev/fuse`.
 const OTHERS: usize = 2;
-/// After this number of requests a thread looks for what comes by `/dev/fuse`.
+/// After this number of requests a thread reads `/dev/fuse`.
 const LOOK_EVERY: u32 = 32;
-/// A thread that was not asked for this long looks for the last time, and sleeps then.
+/// After this time without a request a thread reads `/dev/fuse` once more, then sleeps.
 const PAUSE: Duration = Duration::from_millis(10);
-/// What completions are about, beside entries, which have their numbers.
+/// The user data of completions: these two, or the number of an entry.
 const BELL: u64 = u64::MAX;
 const DEVICE: u64 = u64::MAX - 1;
 
-/// How many queues there are, and the size of each.
+/// The number of queues, and the size of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     pub(crate) queues: usize,
     depth: usize,
-    /// Bytes of data that an entry takes: what the kernel may write or read at once.
+    /// Bytes of an entry's data buffer: the most that one read or write moves.
     pub(crate) payload: usize,
 }
 
@@ -91,13 +91,13 @@ impl Shape {
     }
 }
 
-/// How many CPUs this machine may have: the kernel wants a queue for each.
+/// The number of CPUs that this machine may have: the kernel requires a queue for each.
 pub(crate) fn possible_cpus() -> io::Result<usize> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     counted(&list).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// How many numbers a list like `0-3,8` has.
+/// The number of CPUs in a list such as `0-3,8`.
 fn counted(list: &str) -> Option<usize> {
     let mut count: usize = 0;
     for range in list.trim().split(',') {
@@ -120,29 +120,30 @@ fn ring_of(entries: usize) -> io::Result<Ring> {
         .build(entries)
 }
 
-/// Whether this system gives rings as they are needed here.
+/// Checks that this system supports rings as they are needed here.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it does not.
 pub(crate) fn is_there() -> io::Result<()> {
     ring_of(1).map(drop)
 }
 
-/// What the threads of all queues share: how far they are, and whether one is told of FORGETs.
+/// What the threads of all queues share: how many are registered, the order to serve, and whether a ring polls
+/// `/dev/fuse`.
 pub(crate) struct Gate {
     /// [leaf]
     state: Mutex<GateState>,
     changed: Condvar,
-    /// Whether a ring tells its thread when `/dev/fuse` can be read. [atomic: AcqRel]
+    /// Whether a ring polls `/dev/fuse`. [atomic: AcqRel]
     is_watched: AtomicBool,
 }
 
 #[derive(Default)]
 struct GateState {
-    /// Threads whose queue the kernel has.
+    /// How many queues are registered.
     ready: usize,
     failures: Vec<io::Error>,
-    /// Whether to serve, or to end.
+    /// Once given: true to serve, false to end.
     order: Option<bool>,
 }
 
@@ -155,10 +156,10 @@ impl Gate {
         }
     }
 
-    /// Waits until all queues are registered.
+    /// Waits until each queue is registered or has failed.
     ///
     /// # Errors
-    /// Why one was not, once each has tried.
+    /// The error of a queue that was not registered.
     pub(crate) fn await_ready(&self, queues: usize) -> io::Result<()> {
         let mut state = self.state.lock();
         while state.ready + state.failures.len() < queues {
@@ -167,7 +168,7 @@ impl Gate {
         state.failures.pop().map_or(Ok(()), Err)
     }
 
-    /// Has all threads serve, or end.
+    /// Lets all threads serve, or end.
     pub(crate) fn order(&self, to_serve: bool) {
         self.state.lock().order.get_or_insert(to_serve);
         self.changed.notify_all();
@@ -194,8 +195,7 @@ impl Gate {
     }
 }
 
-/// What the thread of a queue does: registers it, waits for the gate's order, and answers requests until the connection
-/// ends.
+/// The thread of a queue: registers it, waits for the gate's order, and answers requests until the connection ends.
 ///
 /// # Errors
 /// When the ring fails.
@@ -208,7 +208,7 @@ pub(crate) fn work<I: Image>(
 ) -> io::Result<()> {
     let mut cpu = CpuSet::new();
     cpu.set(number);
-    // Where the host allows the thread another CPU only, or this one is not there, it runs elsewhere.
+    // Fails if this CPU is offline or the process may not use it; then the thread runs on another one.
     let _ = sched_setaffinity(None, &cpu);
     let queue = Queue::register(number, device, shape, session);
     let mut queue = match queue {
@@ -225,28 +225,28 @@ pub(crate) fn work<I: Image>(
     }
 }
 
-/// A queue, in the hands of its thread.
+/// A queue, which only its thread uses.
 struct Queue {
     number: u16,
-    /// Before the entries: the kernel gives them back when this is dropped.
+    /// Stands before the entries, so that it is dropped first: then the kernel gives them back.
     ring: Ring,
     entries: Vec<Entry>,
     bell: Arc<Bell>,
-    /// Where the ring puts how often the bell was rung.
+    /// Receives the count of the bell's eventfd.
     rung: Box<u64>,
     device: Arc<Device>,
-    /// Where requests are answered that come by `/dev/fuse`.
+    /// The channel for answers to requests from `/dev/fuse`.
     channel: Arc<dyn Channel>,
-    /// Room for one of these.
+    /// The buffer for one of these requests.
     requested: Vec<u8>,
-    /// Requests since the last look at `/dev/fuse`.
+    /// Requests since `/dev/fuse` was last read.
     since_look: u32,
-    /// Whether the thread looks there before it sleeps.
+    /// Whether the thread must read `/dev/fuse` before it sleeps.
     looks: bool,
 }
 
 impl Queue {
-    /// Hands the kernel a queue with all of its entries.
+    /// Registers a queue with all of its entries.
     fn register<I: Image>(
         number: usize,
         device: &Arc<Device>,
@@ -274,7 +274,7 @@ impl Queue {
             queue.submit_entry(index, ring::REGISTER)?;
         }
         queue.ring.submit()?;
-        // What was taken is not completed before there is a request.
+        // An entry that the kernel accepts completes only with a request, so a completion now is a refusal.
         let refused = queue.ring.completion().next();
         match refused.map(|refused| refused.result()) {
             Some(error) if error < 0 => Err(io::Error::from_raw_os_error(-error)),
@@ -282,7 +282,7 @@ impl Queue {
         }
     }
 
-    /// Gives the kernel an entry, to be filled with the next request.
+    /// Submits an entry, which the kernel fills with the next request.
     fn submit_entry(&mut self, index: usize, command: u32) -> io::Result<()> {
         let entry = &self.entries[index];
         let request = abi::RingCommand {
@@ -303,8 +303,8 @@ impl Queue {
     fn push(&mut self, submitted: squeue::Entry128) -> io::Result<()> {
         loop {
             #[allow(unsafe_code)]
-            // SAFETY: what the entry points to lives as long as the ring, which is dropped before it, and no reference
-            // to it exists while the kernel has the entry.
+            // SAFETY: the buffers that the entry points to outlive the ring, which is dropped before them, and no
+            // reference to them exists while the kernel has the entry.
             let pushed = unsafe { self.ring.submission().push(&submitted) };
             if pushed.is_ok() {
                 return Ok(());
@@ -313,7 +313,7 @@ impl Queue {
         }
     }
 
-    /// Has the ring tell when the bell is rung.
+    /// Submits a read of the bell, which completes when the bell is rung.
     fn watch_bell(&mut self) -> io::Result<()> {
         let into = std::ptr::from_mut(&mut *self.rung).cast();
         let read = opcode::Read::new(Fd(self.bell.as_fd().as_raw_fd()), into, 8);
@@ -344,7 +344,7 @@ impl Queue {
                         self.look(session)?;
                     }
                     _ if is_over(result) => return Ok(()),
-                    // A request that was aborted meanwhile takes its entry with it.
+                    // The request was aborted; the kernel does not use its entry again.
                     _ if result < 0 => {}
                     index => self.answer(session, index as usize)?,
                 }
@@ -355,8 +355,8 @@ impl Queue {
         }
     }
 
-    /// Hands over what is submitted and waits for a completion: first for a moment, after which the thread looks at
-    /// `/dev/fuse`, and then for as long as it takes.
+    /// Submits what was pushed, and waits for a completion: up to [`PAUSE`], after which the thread reads `/dev/fuse`,
+    /// and then without a limit.
     fn wait<I: Image>(&mut self, session: &Arc<Session<I>>, gate: &Gate) -> io::Result<()> {
         let pause = Timespec::new().nsec(PAUSE.subsec_nanos());
         let pause = SubmitArgs::new().timespec(&pause);
@@ -377,22 +377,22 @@ impl Queue {
         }
     }
 
-    /// Nothing was asked for a while: looks once more, and sees to it that one thread is told of what comes later.
+    /// Prepares for a long wait: reads `/dev/fuse` once more, and lets this ring poll it if no other does.
     fn sleep<I: Image>(&mut self, session: &Arc<Session<I>>, gate: &Gate) -> io::Result<()> {
         self.look(session)?;
         self.looks = false;
-        // AcqRel: pairs with the swap in `serve`: the thread that cleared it looks until it comes here again, so that
-        // at any time one is told or looks.
+        // AcqRel: pairs with the swap in `serve`. The thread that cleared the flag reads `/dev/fuse` until it is here
+        // again, so at any time a ring polls it or a thread reads it.
         if gate.is_watched.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // One of the low bits.
+        // `IN` is one of the low bits.
         let readable = PollFlags::IN.bits() as u32;
         let poll = opcode::PollAdd::new(Fd(self.device.as_fd().as_raw_fd()), readable);
         self.push(poll.build().user_data(DEVICE).into())
     }
 
-    /// Answers what has come by `/dev/fuse`.
+    /// Answers the requests that have come over `/dev/fuse`.
     fn look<I: Image>(&mut self, session: &Arc<Session<I>>) -> io::Result<()> {
         self.since_look = 0;
         let worker = usize::from(self.number);
@@ -418,24 +418,24 @@ impl Queue {
             classic::answer(session, worker, request, channel, filled.room);
         }));
         if served.is_err() {
-            // The reply was dropped, so the request is answered with an error.
+            // The panic dropped the reply, which answers the request with an error.
             session.note_panic();
         }
         match self.entries[index].leave() {
             true => self.answered(index),
-            // Another thread has the reply.
+            // Another thread has the reply, and rings the bell when it has answered.
             false => Ok(()),
         }
     }
 
-    /// Hands over an answer, in exchange for the next request.
+    /// Submits an entry with its answer; it comes back with the next request.
     fn answered(&mut self, index: usize) -> io::Result<()> {
         self.entries[index].put_answer();
         self.submit_entry(index, ring::COMMIT_AND_FETCH)
     }
 }
 
-/// Whether a completion says that the connection has ended.
+/// Whether a completion means that the connection has ended.
 fn is_over(result: i32) -> bool {
     const ENDS: [Errno; 4] = [
         Errno::NOTCONN,

@@ -48,14 +48,14 @@ pub(crate) struct Volume {
     agreed: Agreed,
 }
 
-/// What the kernel and this mount agreed on, as far as operations depend on it.
+/// What this mount negotiated with the kernel, as far as operations depend on it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Agreed {
-    /// Set-user-ID and set-group-ID of files that are changed are taken here, not by the kernel.
+    /// A change of a file takes set-user-ID and set-group-ID off here, not in the kernel.
     pub(crate) takes_privileges: bool,
-    /// The kernel opens files without asking, so no handle says how.
+    /// The kernel opens files without a message, so handles do not record how a file was opened.
     pub(crate) no_open: bool,
-    /// The kernel opens directories without asking.
+    /// The kernel opens directories without a message.
     pub(crate) no_open_dir: bool,
 }
 

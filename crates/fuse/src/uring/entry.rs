@@ -1,17 +1,19 @@
-//! One entry of a queue: the buffers that the kernel fills with a request and takes the answer from, and the answer on
-//! its way there from whichever thread has it.
+//! One entry of a queue: the buffers that the kernel fills with a request and from which it takes the answer, and the
+//! answer while it is on its way from another thread.
 //!
-//! # Who has an entry
+//! # States
 //!
-//! | state | the buffers belong to | the answer may be given by |
+//! | state | owner of the buffers | who may give the answer |
 //! |---|---|---|
 //! | submitted | the kernel | no thread |
-//! | `SERVING` | the queue's thread, which answers the request | any thread |
-//! | `LEFT`: that thread has gone on | no thread | any thread, which then rings the bell |
-//! | `ANSWERED` | the queue's thread, as soon as it sees that | no thread: it was given |
+//! | `SERVING` | the queue's thread, which serves the request | any thread |
+//! | `LEFT`: that thread serves other requests | no thread | any thread, which then rings the bell |
+//! | `ANSWERED` | the queue's thread, once it sees this state | no thread: the answer was given |
 //!
-//! An answer is staged beside the buffers, because the request that lies in them may still be looked at. Only data that
-//! were read into the buffer stay where they are.
+//! An answer is first stored beside the buffers, because the request in them may still be in use. Only data that were
+//! read into the data buffer stay there.
+//!
+//! What a crash leaves: nothing of an entry is on disk.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,40 +29,40 @@ use crate::abi::{self, ring};
 use crate::messages::{Counted, Messages};
 use crate::reply::Channel;
 
-/// Bytes of an entry's headers in memory: a page.
+/// Bytes of the header buffer: a page.
 pub(super) const HEADERS: usize = 4096;
-/// The states of an entry; see the module.
+/// The states of an entry that is not submitted; see the module.
 const SERVING: u8 = 0;
 const LEFT: u8 = 1;
 const ANSWERED: u8 = 2;
 
-/// What an entry's buffers hold while its request is served.
+/// The buffers of an entry while its request is served.
 pub(super) struct Filled<'a> {
     pub(super) header: &'a [u8],
     pub(super) operation: &'a [u8],
     pub(super) input: &'a [u8],
-    /// Where data can be read to.
+    /// Where a read may put its data.
     pub(super) room: &'a mut [u8],
 }
 
-/// An address and a length, as the kernel has them (`struct iovec`).
+/// A buffer, as the kernel describes it (`struct iovec`).
 #[repr(C)]
 struct Segment {
     address: u64,
     len: u64,
 }
 
-/// See the module.
+/// An entry; see the module.
 pub(super) struct Entry {
-    /// A page of headers and the data, from the first page border on.
+    /// From `start`, a page boundary: the header buffer, then the data buffer.
     memory: Vec<u8>,
     start: usize,
-    /// What the kernel is told of these at the beginning.
+    /// Both buffers, for the kernel.
     segments: Box<[Segment; ring::SEGMENTS as usize]>,
-    /// The number by which the kernel knows the request.
+    /// The kernel's number of the request.
     commit: u64,
     slot: Arc<Slot>,
-    /// The slot, for replies.
+    /// The slot as the channel that replies use.
     channel: Arc<dyn Channel>,
 }
 
@@ -107,7 +109,7 @@ impl Entry {
         self.commit
     }
 
-    /// Where the kernel finds out where the buffers are.
+    /// The address of `segments`, for the kernel.
     pub(super) fn segments(&self) -> u64 {
         self.segments.as_ptr().addr() as u64
     }
@@ -117,17 +119,17 @@ impl Entry {
         whole.split_at_mut(HEADERS)
     }
 
-    /// A request has come.
+    /// Begins to serve the request that the kernel put into the buffers.
     pub(super) fn begin(&mut self) {
         let (headers, _) = self.buffers();
         let found = abi::RingEntry::read_from_bytes(&headers[ring::ENTRY]);
-        // The range has its size.
+        // `ENTRY` has the size of the structure, so this does not fail.
         self.commit = found.map_or(0, |found| found.commit);
         // Relaxed: no other thread has this entry now.
         self.slot.state.store(SERVING, Ordering::Relaxed);
     }
 
-    /// The request, and where it is answered. A request that brings data has no room for others.
+    /// The channel for the answer, and the request. A request that brings data leaves no room for a read.
     pub(super) fn filled(&mut self) -> (&Arc<dyn Channel>, Filled<'_>) {
         let whole = &mut self.memory[self.start..][..HEADERS + self.slot.room];
         let (headers, data) = whole.split_at_mut(HEADERS);
@@ -137,7 +139,7 @@ impl Entry {
             .min(data.len());
         let header = &headers[..size_of::<abi::InHeader>()];
         let len = abi::InHeader::read_from_bytes(header).map_or(0, |header| header.len as usize);
-        // All that is neither header nor data is what the operation has of its own.
+        // The operation's structure has the bytes that are neither header nor data.
         let own = len
             .saturating_sub(header.len() + size)
             .min(ring::OPERATION.len());
@@ -154,14 +156,14 @@ impl Entry {
         (&self.channel, filled)
     }
 
-    /// The queue's thread goes on; whether the request is answered. If not, the bell will be rung for it.
+    /// Lets the queue's thread go on; returns whether the request is answered. If not, its answer will ring the bell.
     pub(super) fn leave(&self) -> bool {
-        // AcqRel: pairs with the swap in `Slot::answer`. If that one comes first, its answer is seen here; if this one
-        // does, the other thread sees `LEFT` and rings.
+        // AcqRel: pairs with the swap in `Slot::answer`. If that one comes first, we see its answer. If ours does, the
+        // other thread sees `LEFT` and rings.
         self.slot.state.swap(LEFT, Ordering::AcqRel) == ANSWERED
     }
 
-    /// Puts the answer where the kernel takes it from.
+    /// Copies the answer into the buffers, from which the kernel takes it.
     pub(super) fn put_answer(&mut self) {
         let slot = Arc::clone(&self.slot);
         let commit = self.commit;
@@ -175,7 +177,7 @@ impl Entry {
             }
         };
         staged.bytes.clear();
-        // A buffer has fewer bytes.
+        // A buffer has at most 256 KiB.
         let payload_size = size as u32;
         let header = abi::OutHeader {
             len: payload_size + size_of::<abi::OutHeader>() as u32,
@@ -192,10 +194,10 @@ impl Entry {
     }
 }
 
-/// What other threads may have of an entry: its answer, until that is given.
+/// The part of an entry that other threads share: where its answer is stored.
 struct Slot {
     index: u64,
-    /// Where the data are, and how many fit. [const]
+    /// Address and length of the data buffer. [const]
     data: usize,
     room: usize,
     /// [atomic: AcqRel]
@@ -205,12 +207,12 @@ struct Slot {
     bell: Arc<Bell>,
 }
 
-/// An answer.
+/// An answer that is not in the buffers yet.
 #[derive(Default)]
 struct Staged {
     unique: u64,
     error: i32,
-    /// Bytes that are in the entry's buffer already, if they are.
+    /// How many bytes of data are already in the data buffer, if the answer is there and not in `bytes`.
     in_place: Option<usize>,
     bytes: Vec<u8>,
 }
@@ -235,16 +237,16 @@ impl Channel for Slot {
                 .for_each(|part| staged.bytes.extend_from_slice(part));
         }
         drop(staged);
-        // AcqRel: pairs with the swap in `Entry::leave`, which says what follows from which order.
+        // AcqRel: pairs with the swap in `Entry::leave`, where both orders are explained.
         if self.state.swap(ANSWERED, Ordering::AcqRel) == LEFT {
             self.bell.ring(self.index);
         }
     }
 }
 
-/// Tells a queue's thread of entries that others have answered.
+/// Wakes a queue's thread when other threads have answered its entries.
 pub(super) struct Bell {
-    /// [leaf]
+    /// Their numbers. [leaf]
     answered: Mutex<Vec<u64>>,
     event: OwnedFd,
 }
@@ -263,15 +265,15 @@ impl Bell {
         let is_first = answered.len() == 1;
         drop(answered);
         if is_first {
-            // Fails only if the counter is full, when the thread has not heard of 2^64 others.
+            // Fails only if the counter would exceed 2^64; the thread resets it each time.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }
 
-    /// The entries that were answered since the last call.
+    /// Takes the entries that were answered since the last call.
     pub(super) fn take(&self) -> Vec<usize> {
         let answered = std::mem::take(&mut *self.answered.lock());
-        // Numbers of entries of a queue.
+        // Each is the number of an entry, which is far below 2^32.
         answered.into_iter().map(|index| index as usize).collect()
     }
 }
@@ -282,9 +284,9 @@ impl AsFd for Bell {
     }
 }
 
-/// A command with the number of its segments, for which the crate `io-uring` has no setter.
+/// A command with the number of its buffers, for which the crate `io-uring` has no setter.
 pub(super) fn with_segments(mut command: Entry128) -> Entry128 {
-    /// Where `struct io_uring_sqe` has its `len`.
+    /// The offset of `len` in `struct io_uring_sqe`.
     const LEN: usize = 24;
     const { assert!(size_of::<Entry128>() == 128) };
     #[allow(unsafe_code)]
@@ -372,7 +374,7 @@ mod tests {
         entry.slot.answer(8, 0, &[b"ab", b"c"]);
         assert!(entry.leave() && bell.take().is_empty());
         assert_eq!(answer_of(&mut entry), (8, 0, b"abc".to_vec()));
-        // What was read into the buffer stays there.
+        // Data that were read into the data buffer are not copied.
         fill(&mut entry, b"", b"");
         let slot = Arc::clone(&entry.slot);
         let (_, filled) = entry.filled();
@@ -380,7 +382,7 @@ mod tests {
         slot.answer(8, 0, &[&filled.room[..2]]);
         assert!(entry.leave());
         assert_eq!(answer_of(&mut entry), (8, 0, b"xy".to_vec()));
-        // What does not fit is an error.
+        // An answer that does not fit becomes an error.
         fill(&mut entry, b"", b"");
         slot.answer(8, 0, &[&[0; 65]]);
         assert!(entry.leave());

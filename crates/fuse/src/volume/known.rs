@@ -1,5 +1,5 @@
-//! The inodes that the kernel knows: each was looked up, and is held until the kernel forgets it; and the attributes of
-//! them that the kernel must forget after a change.
+//! The inodes that the kernel knows: each is held from its lookup until the kernel forgets it. And the attributes of
+//! these inodes, which the kernel must drop after a change.
 //!
 //! What a crash leaves: an inode that is held without names is an orphan, which the next mount deletes.
 
@@ -9,7 +9,7 @@ use super::Volume;
 use crate::operations::Operations;
 
 impl Volume {
-    /// Counts a look-up of an inode, and tells of it.
+    /// Counts a lookup of an inode, and returns its metadata.
     pub(super) fn enter(&self, ino: Ino) -> Result<Metadata, FsError> {
         if self.lookups.again(ino) {
             return self.tell(ino);
@@ -20,7 +20,7 @@ impl Volume {
         self.enter_held(ino)
     }
 
-    /// Counts a look-up of an inode that was just held for it, and tells of it.
+    /// Counts a lookup of an inode that the caller has just held for it, and returns its metadata.
     pub(super) fn enter_held(&self, ino: Ino) -> Result<Metadata, FsError> {
         if !self.lookups.first(ino) {
             self.let_go(ino);
@@ -28,17 +28,17 @@ impl Volume {
         self.tell(ino)
     }
 
-    /// An inode of which the kernel has only a handle (open_by_handle_at, an NFS server): it asks for `.` in what the
-    /// number stands for now, and compares the generation itself.
+    /// A lookup by number, for handles (open_by_handle_at, an NFS server): the kernel looks up `.` in the inode that
+    /// has the number now, and compares the generation itself.
     pub(super) fn by_number(&self, ino: Ino) -> Result<Metadata, FsError> {
         let fs = self.fs.inodes();
         let generation = fs.metadata(ino)?.generation;
-        // Held from here on, where the file system is written to.
+        // On a writable file system this holds the inode.
         fs.open_by_handle(ino, generation)?;
         self.enter_held(ino)
     }
 
-    /// What is to be known of an inode whose look-up was counted, which is taken back when there is nothing.
+    /// The metadata of an inode whose lookup was counted. If it can't be read, the lookup is uncounted.
     fn tell(&self, ino: Ino) -> Result<Metadata, FsError> {
         let metadata = self.fs.inodes().metadata(ino);
         if metadata.is_err() {
@@ -47,15 +47,16 @@ impl Volume {
         metadata
     }
 
-    /// Has the kernel forget an inode's attributes and ACLs after a change whose answer does not carry them. Only
-    /// attributes, so that nothing waits: called by the thread that has the request, before the answer.
+    /// Makes the kernel drop an inode's attributes and ACLs after a change whose answer does not carry them. Called
+    /// before the answer by the thread that serves the request: dropping attributes never waits.
     pub(super) fn attributes_changed(&self, ino: Ino) {
         self.stale.attributes(ino);
     }
 
-    /// As `attributes_changed`, of inodes that the kernel itself marks when it has the answer. That is too late for a
-    /// question which was answered before the change, and whose answer another process takes afterwards: what it says
-    /// would be kept. So the kernel is told, unless it has not asked since the last change.
+    /// The same for inodes whose attributes the kernel itself drops when it has the answer. That is too late if another
+    /// process asked for the attributes, we answered before the change, and the kernel stores that answer after it has
+    /// dropped the attributes: the old ones would stay. So the kernel is told to drop them, unless it has not asked for
+    /// them since the last change.
     pub(super) fn marked_by_kernel(&self, inos: &[Ino]) {
         for ino in inos {
             if self.lookups.hide(*ino) {
@@ -64,8 +65,9 @@ impl Volume {
         }
     }
 
-    /// A directory that moved has another entry `..`, of which the kernel keeps the listing. It changes nothing in that
-    /// directory before it has the answer, and nobody waits for a request with such a page locked.
+    /// Makes the kernel drop the listing of a directory that moved, because its entry `..` has changed. This can't
+    /// deadlock: the kernel changes nothing in that directory before it has the answer, and no process waits for a
+    /// request while it has a page of a listing locked.
     pub(super) fn parent_changed(&self, moved: Ino) {
         let metadata = self.fs.inodes().metadata(moved);
         if metadata.is_ok_and(|metadata| metadata.file_type == FileType::Directory) {
@@ -73,7 +75,7 @@ impl Volume {
         }
     }
 
-    /// After a change of names in these directories.
+    /// Drops the attributes of directories if a change of their names succeeded; returns its result.
     pub(super) fn after<T>(
         &self,
         changed: Result<T, FsError>,
@@ -85,9 +87,10 @@ impl Volume {
         changed
     }
 
+    /// Releases an inode that the kernel has forgotten.
     pub(super) fn let_go(&self, ino: Ino) {
         if self.is_writable {
-            // An inode that can't be deleted now is an orphan, for whoever opens the image next.
+            // An inode that can't be deleted now stays an orphan, which the next mount deletes.
             let _ = self.fs.inodes().release(ino);
         }
     }

@@ -1,4 +1,4 @@
-//! Changes of attributes, and the set-user-ID and set-group-ID bits that a change of a file costs.
+//! Changes of attributes, and the set-user-ID and set-group-ID bits that a change of a file takes off.
 
 use lanefs::{FileType, Flags, FsError, Ino, SetAttributes, SetTime};
 
@@ -22,18 +22,18 @@ impl Volume {
         let fs = self.fs.inodes();
         let mut change = *change;
         let is_given_away = change.uid.is_some() || change.gid.is_some();
-        // What the kernel asks for that wants the bit gone but leaves that to others: before a write, which takes it
-        // itself, and where an owner is changed to nothing else, which only the owner may ask for.
+        // A request without any attribute comes from a kernel that leaves taking the bits off to us: before a write,
+        // which takes them off itself, and on chown(-1, -1), which only the owner may call.
         let is_empty = change == SetAttributes::default();
         let mut is_append_only = false;
         if change.size.is_some() || is_given_away || is_empty {
             let now = fs.metadata(ino)?;
             is_append_only = now.flags.contains(Flags::APPEND);
-            // A cut to the same size stamps the file too.
+            // Truncating to the same size also sets the modification time.
             if change.size == Some(now.size) && change.mtime.is_none() {
                 change.mtime = Some(SetTime::Now);
             }
-            // Where the bits are taken here, root's change of an owner to nothing else counts too.
+            // If the bits are taken off here, root's chown(-1, -1) counts, too.
             let is_root = self.agreed.takes_privileges && caller.uid == 0;
             let may_change = !is_empty || is_root || caller.uid == now.uid;
             let is_by_size = !is_given_away && !is_empty;
@@ -47,7 +47,7 @@ impl Volume {
                 change.mode = Some(change.mode.unwrap_or(now.mode) & PERMISSIONS & !lost);
             }
         }
-        // The owner that stays as it is sets the time of change too, as in ext4.
+        // A chown to the same owner also sets the time of change, as in ext4.
         if change == SetAttributes::default() {
             if is_append_only {
                 return Ok(());
@@ -57,15 +57,15 @@ impl Volume {
         fs.set_attributes(ino, &change)
     }
 
-    /// Whether an access ACL that this caller sets takes set-group-ID off: only who is privileged or in the file's
-    /// group may keep it.
+    /// Whether setting an access ACL takes set-group-ID off: yes, unless the caller is privileged or in the file's
+    /// group.
     pub(super) fn acl_costs_set_gid(&self, ino: Ino, name: &[u8], caller: Caller) -> Answer<bool> {
         let may_lose = name == ACCESS_ACL && caller.uid != 0;
         Ok(may_lose && !is_privileged_or_in(caller, self.attributes(ino)?.gid))
     }
 
-    /// Takes set-group-ID off a file whose contents the caller is about to change, where that costs it, and
-    /// set-user-ID if the kernel leaves that to us. The kernel lets nobody else change the file's mode meanwhile.
+    /// Takes set-group-ID, and set-user-ID if the kernel leaves that to us, off a file that the caller is about to
+    /// write to. The kernel lets no other process change the file's mode meanwhile.
     pub(super) fn before_writing(
         &self,
         ino: Ino,
@@ -76,7 +76,7 @@ impl Volume {
             return Ok(());
         }
         let fs = self.fs.inodes();
-        // Only files are written to. The times are not looked at: each write would have to set them.
+        // Reading only mode and group does not count as a look at the times, after which each write would set them.
         let (mode, gid) = fs.mode_and_group(ino)?;
         let lost = match self.agreed.takes_privileges {
             true => privileges_lost(caller, mode, gid),
@@ -91,7 +91,7 @@ impl Volume {
             ..SetAttributes::default()
         };
         fs.set_attributes(ino, &without)?;
-        // The answer to a write says nothing of the mode.
+        // The answer to a write does not carry the mode.
         self.attributes_changed(ino);
         Ok(())
     }
