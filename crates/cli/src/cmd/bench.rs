@@ -1,4 +1,4 @@
-//! `lanefs bench` runs the program `lanefs-bench`, which does not ship with this one.
+//! `lanefs bench` runs the program `lanefs-bench`, which is installed separately.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,8 +13,8 @@ const PROGRAM: &str = "lanefs-bench";
 
 /// Measure workloads: runs lanefs-bench, which is installed separately
 ///
-/// lanefs-bench measures the engine in its own process and any mounted directories. It is looked for beside
-/// lanefs, then in PATH. Everything after `bench` goes to it: `lanefs bench core --help` shows its options.
+/// lanefs-bench measures the engine in its own process and any mounted directories. The program must be in the
+/// directory of lanefs or in PATH. It gets all words after `bench`: `lanefs bench core --help` shows its options.
 #[derive(clap::Args)]
 pub struct Args {
     /// The bench and its options, as lanefs-bench takes them
@@ -33,7 +33,7 @@ impl Args {
             command.arg("--quiet");
         }
         command.args((0..context.verbosity()).map(|_| "--verbose"));
-        // Returns only where the program can't be started.
+        // exec returns only if the program can't be started.
         let error = command.args(self.words).exec();
         if error.kind() != io::ErrorKind::NotFound {
             return Err(Failure::new(error).at(command.get_program().display()));
@@ -47,7 +47,7 @@ impl Args {
     }
 }
 
-/// The program in the folder of this one, if it is there.
+/// The path of `lanefs-bench` in the directory of this program, if it is there.
 fn beside_this() -> Option<PathBuf> {
     let this = std::env::current_exe().ok()?;
     let beside = this.with_file_name(PROGRAM);

@@ -152,7 +152,7 @@ impl CheckArgs {
     fn open(&mut self, context: &Context) -> Result<(Arc<dyn BlockDevice>, bool), Failure> {
         match lanefs::in_use::open_unchanging(&self.image) {
             Err(lanefs::Error::InUse { .. }) => {
-                // As with --in-use, which warns.
+                // Opens it as `--in-use` does, with a warning.
                 self.place.in_use = true;
                 let device = open_for(context, &self.image, &self.place)?;
                 Ok((device, true))

@@ -76,9 +76,9 @@ const STOPPED: u8 = b'!';
   sync, dirsync        changes, or changes of names, are durable when they return
   noatime, relatime, strictatime, nodiratime, lazytime, nosuid, nodev, noexec, sb=KIB
                        as for mount(8) and ext4
-  threads=N            how many requests are answered at once, without io_uring
-  io_uring=auto|on|off whether the kernel hands requests over by io_uring (default off; auto: where
-                       it offers that, and threads= is not given)
+  threads=N            number of threads that answer requests, without io_uring
+  io_uring=auto|on|off take requests over io_uring (default off; auto: if the kernel offers it and
+                       threads= is not given)
   inode_cache=SIZE, metadata_cache=SIZE, live_cache=SIZE (default 32M each),
   group_cache=SIZE, staged_cache=SIZE (default 64M each)
                        memory for inodes; metadata as read; changed metadata; free blocks of
@@ -307,7 +307,7 @@ impl Args {
         options.access.read_only |= !is_writable;
         options.access.no_atime = settings.open.atime == Atime::Never;
         options.io_uring = match (settings.io_uring, settings.threads) {
-            // These read from /dev/fuse.
+            // `threads=` is about the workers that read /dev/fuse, which io_uring does not have.
             (IoUring::Auto, Some(_)) => IoUring::Off,
             (wanted, _) => wanted,
         };
@@ -362,7 +362,7 @@ fn explained(directory: &Path, error: &MountError) -> Failure {
         MountError::NoBlockDevice(_) => failure
             .hint("without -o fuseblk it is mounted all the same; sync(1) then does not reach it"),
         MountError::NoRing(_) => failure.hint(
-            "it needs Linux 6.14 and `echo Y >/sys/module/fuse/parameters/enable_uring`; or leave out io_uring=on",
+            "it needs Linux 6.14, with `echo Y >/sys/module/fuse/parameters/enable_uring`; or leave out io_uring=on",
         ),
         MountError::NoHelper => failure.hint("install the package fuse3, or mount as root"),
         MountError::Helper(text) if text.contains("user_allow_other") => {
@@ -484,9 +484,10 @@ fn writes() -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Tries to unmount the directory. Each is made by a thread of its own: umount(2) waits until pages of mappings are
-/// written, for as long as a device takes that does not answer, and a signal must be heard meanwhile. If files are open
-/// they are written all the same, because the connection may be cut before anything else writes them.
+/// Attempts to unmount the directory. Each is made by a thread of its own, because umount(2) waits until the pages of
+/// mappings are written, which can take forever on a device that does not answer, and signals must be handled
+/// meanwhile. The pages are written even if open files make the attempt fail, because the connection may be cut before
+/// anything else writes them.
 struct Tries {
     unmounter: Unmounter,
     under_way: Option<thread::JoinHandle<Result<(), MountError>>>,

@@ -111,7 +111,7 @@ pub struct Settings {
     pub access: Access,
     /// How many threads answer, if said.
     pub threads: Option<usize>,
-    /// Whether requests come by io_uring.
+    /// Whether requests are taken over io_uring.
     pub io_uring: IoUring,
     /// Whether the kernel is to have a block device for the mount.
     pub block_device: BlockDevice,
@@ -265,7 +265,7 @@ impl Settings {
             "auto" => IoUring::Auto,
             "on" => IoUring::On,
             "off" => IoUring::Off,
-            _ => return Err(wrong(format!("io_uring={value}: auto, on or off"))),
+            _ => return Err(wrong(format!("io_uring={value}: expected auto, on or off"))),
         };
         Ok(())
     }

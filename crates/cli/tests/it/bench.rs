@@ -1,4 +1,4 @@
-//! `lanefs bench` finds the program that measures, or says how to get it.
+//! `lanefs bench` finds the program `lanefs-bench`, or names the command that builds it.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,14 +7,14 @@ use tempfile::TempDir;
 
 use crate::fixture::{error, lanefs};
 
-/// A copy of lanefs in a folder of its own.
+/// A copy of lanefs in its own folder.
 fn alone() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     testkit::copy_program(lanefs().get_program(), &folder.path().join("lanefs"));
     folder
 }
 
-/// A program that prints its name and its words, and ends with status 7.
+/// Makes a program that prints its name and its arguments, and exits with status 7.
 fn stand_in(folder: &Path, name: &str) {
     let path = folder.join("lanefs-bench");
     let text = format!("#!/bin/sh\necho {name} \"$@\"\nexit 7\n");

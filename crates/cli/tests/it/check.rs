@@ -44,7 +44,7 @@ fn a_clean_image_is_0_and_its_last_line_is_that_of_e2fsck() {
     );
 }
 
-/// The marks of the superblock say "clean" in each of these images.
+/// The superblock of each of these images is marked clean.
 #[test]
 fn a_clean_mark_counts_only_on_a_whole_image_with_whole_descriptors() {
     let Some(fixture) = Fixture::new() else {

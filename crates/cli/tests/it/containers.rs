@@ -88,7 +88,7 @@ fn what_can_not_be_kept_is_refused_and_plain_archives_need_no_space() {
     assert_eq!(hidden.count(), 0);
 }
 
-/// A small file system in memory, unmounted when dropped.
+/// A small tmpfs, which is unmounted when this is dropped.
 struct Small<'a>(&'a Path);
 
 impl<'a> Small<'a> {

@@ -162,7 +162,7 @@ fn mkfs_makes_the_same_bytes_at_two_moments_unless_a_random_uuid_is_asked_for() 
     assert_ne!(uuid(&one), uuid(&other));
 }
 
-/// Builds from a tar of a tree, as a file or through a pipe; the image as bytes.
+/// Builds an image from a tar, read as a file or through a pipe; returns its bytes.
 fn built_from_tar(folder: &Path, tar: &Path, through_pipe: bool, options: &[&str]) -> Vec<u8> {
     let image = folder.join("built");
     let mut command = lanefs();
@@ -208,7 +208,7 @@ fn a_pipe_gives_the_same_bytes_twice_and_the_identity_that_a_file_gives() {
             .arg(&tree)
             .arg("."),
     );
-    // The UUID, and the seed of directories' hashes.
+    // The UUID and the hash seed of directories.
     let identity = |image: &[u8]| {
         let superblock = &image[1024..2048];
         (

@@ -13,8 +13,8 @@ use testkit::KernelMount;
 use crate::served::{Served, can_mount, image, lanefs, said};
 
 const SIZE: u64 = 64 << 20;
-/// Options of a mount whose server is stopped while others use a file on it as their device. They can be killed then,
-/// unlike over io_uring.
+/// Options of a mount whose server is stopped while other processes use a file on it as their device. With these
+/// options, unlike over io_uring, those processes can be killed meanwhile.
 const STOPPABLE: &str = "nofuseblk,io_uring=off";
 /// Nothing is committed by itself while a test runs.
 const NO_COMMITS: &str = "commit=300";

@@ -36,7 +36,7 @@ const CUTS: usize = 50;
 const OPERATIONS: u64 = 400;
 /// In CI.
 const FEW_OPERATIONS: u64 = 60;
-/// What free blocks hold at first.
+/// The byte that fills free blocks at first.
 const SOIL: u8 = 0xa5;
 
 /// One kind of mount.
@@ -107,15 +107,15 @@ fn record_marks(listener: &UnixListener, disk: &FailingDisk) {
     }
 }
 
-/// Leaves bytes in all free blocks that no client writes to a file, so that a block which a file shows before its data
-/// are written is not taken for a hole.
+/// Fills all free blocks with a byte that no client writes. A block that a file shows before its data are written can
+/// then be told from a hole.
 fn soil(root: &Path) {
     let path = root.join("soil");
     let mut file = std::fs::File::create(&path).unwrap();
     let bytes = [SOIL; 1 << 16];
     // Until the image is full.
     while file.write(&bytes).is_ok_and(|written| written > 0) {}
-    // The last pages may find no block.
+    // There may be no block left for the last pages.
     let _ = file.sync_all();
     drop(file);
     std::fs::remove_file(path).unwrap();
@@ -176,7 +176,7 @@ fn promised(cuts: &PowerCuts, event: usize, seed: u64, setting: &Setting) -> Vec
 }
 
 /// Draws cuts of a recording, in ascending order: a third of them right before a flush, where most writes may be lost,
-/// and a third right after a call has returned, which nothing that comes later may make durable.
+/// and a third right after a call has returned, when no later write can have made it durable.
 fn draw(cuts: &PowerCuts, random: &mut Random, count: usize) -> Vec<(usize, u64)> {
     let events = cuts.events();
     let flushes: Vec<usize> = (0..events.len())

@@ -66,7 +66,7 @@ held = []
 
 
 def hold_map(path, length, byte):
-    """Stores through a shared mapping, which stays."""
+    """Stores through a shared mapping, and keeps it."""
     fd = os.open(path, os.O_RDWR)
     held.append(mmap.mmap(fd, int(length)))
     held[-1][:] = bytes([int(byte)]) * int(length)

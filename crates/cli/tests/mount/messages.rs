@@ -257,14 +257,14 @@ fn activity(process: u32) -> Vec<(String, String)> {
     all
 }
 
-/// Fails where a thread of the server ran within four seconds in which nobody asked it for anything.
+/// Fails if a thread of the server ran during four seconds without a request.
 ///
-/// sync(1) of any other process reaches every mount, so a period in which one came is not judged.
+/// sync(1) of any process reaches every mount, so a period with such a request does not count.
 fn assert_idle(served: &Served, options: &str) {
     let synced = || sent(served.path()).get("syncfs").copied();
     for _ in 0..10 {
         let before = synced();
-        // The thread that answered the question falls asleep.
+        // Gives the thread that answered `synced` time to fall asleep.
         std::thread::sleep(Duration::from_millis(500));
         let active = activity(served.process());
         std::thread::sleep(Duration::from_secs(4));

@@ -1,4 +1,4 @@
-//! A mount whose requests come by io_uring, and that it does what one does whose requests are read from /dev/fuse.
+//! Mounts over io_uring: they do the same as mounts that read their requests from /dev/fuse.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,14 +12,14 @@ use testkit::{DiskState, FailingDisk};
 
 use crate::served::{Served, can_mount, image, lanefs, said};
 
-/// Whether the kernel offers it, to be read and set.
+/// The parameter of the module fuse that turns FUSE over io_uring on.
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
-/// Held by a test while it has the parameter set, or relies on it.
+/// Held by a test while it changes the parameter or depends on it.
 static SET: Mutex<()> = Mutex::new(());
-/// How long an answer may take while others wait for the disk.
+/// The longest time of an answer while other requests wait for the disk.
 const SOON: Duration = Duration::from_millis(10);
 
-/// Calls `start` with the kernel's parameter at a value, and puts it back; `None` where the kernel has none.
+/// Calls `start` with the parameter set to a value, then restores it; `None` if the kernel does not have it.
 fn with_parameter<T>(value: &str, start: impl FnOnce() -> T) -> Option<T> {
     let _set = SET.lock().unwrap();
     let Ok(before) = fs::read_to_string(PARAMETER) else {
@@ -32,8 +32,8 @@ fn with_parameter<T>(value: &str, start: impl FnOnce() -> T) -> Option<T> {
     Some(started.unwrap())
 }
 
-/// Mounts with the kernel's parameter at a value. The kernel reads it once more when the server answers INIT, so it
-/// stays until a first request has been answered.
+/// Mounts with the parameter set to a value, which is kept until a first request has been answered: the kernel reads it
+/// again when the server answers INIT.
 fn start_with(value: &str, image: &Path, options: &str) -> Option<Served> {
     with_parameter(value, || {
         let served = Served::start(image, options);
@@ -59,19 +59,19 @@ fn cpus() -> usize {
     std::thread::available_parallelism().unwrap().get()
 }
 
-/// Runs the calling thread on one CPU from now on.
+/// Pins the calling thread to a CPU.
 fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).unwrap();
 }
 
-/// What one client does in a directory of its own.
+/// The work of one client, in its own directory.
 fn work(root: &Path, cpu: usize) {
     pin(cpu);
     let own = root.join(format!("cpu{cpu}"));
     fs::create_dir(&own).unwrap();
-    // More than one request has room for.
+    // Too large for one request.
     let bytes: Vec<u8> = (0..3_000_001_u32)
         .map(|at| (at / 7 + cpu as u32) as u8)
         .collect();
@@ -154,7 +154,7 @@ fn a_mount_has_queues_where_it_asks_for_them_and_the_kernel_offers_them() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path(), "a.img", 64 << 20, &[]);
-    // Where they are not offered, the number of threads is that of the classic transport, at least four.
+    // Without queues there are as many threads as with /dev/fuse, which is at least four.
     for (value, options, has_queues) in [
         ("Y", "", false),
         ("Y", "io_uring=auto", true),
@@ -165,7 +165,7 @@ fn a_mount_has_queues_where_it_asks_for_them_and_the_kernel_offers_them() {
         let Some(served) = start_with(value, &image, options) else {
             return;
         };
-        // Other threads may be started later.
+        // Gives the server time to start its other threads.
         fs::write(served.path().join("f"), "x").unwrap();
         std::thread::sleep(Duration::from_millis(300));
         let named = threads(served.process());
@@ -196,7 +196,7 @@ fn a_mount_has_queues_where_it_asks_for_them_and_the_kernel_offers_them() {
     testkit::e2fsck(&image);
 }
 
-/// How long a question about a file's attributes takes that the kernel passes on.
+/// Measures a statx(2) that the kernel passes on to the server.
 fn asked(path: &Path) -> Duration {
     let begin = Instant::now();
     statx(
@@ -219,7 +219,7 @@ fn answers_while_64_fsyncs_wait(served: &Served, disk: &FailingDisk) {
             file
         })
         .collect();
-    // What the stats ask for is in memory.
+    // From now on the attributes are in the server's memory.
     asked(root);
     disk.set(DiskState::Hangs);
     std::thread::scope(|scope| {
@@ -232,7 +232,7 @@ fn answers_while_64_fsyncs_wait(served: &Served, disk: &FailingDisk) {
         for cpu in 0..cpus() {
             let least = scope.spawn(move || {
                 pin(cpu);
-                // Other programs of the machine delay some.
+                // The fastest counts: other programs of the machine delay some.
                 (0..50).map(|_| asked(root)).min().unwrap()
             });
             let least = least.join().unwrap();
@@ -280,7 +280,7 @@ fn a_server_that_is_killed_lets_its_clients_go() {
         assert!(!sync.is_finished());
         let pid = rustix::process::Pid::from_raw(served.process() as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-        // A thread of the server waits in the kernel for the disk; it ends when that answers.
+        // A thread of the server waits for the disk in the kernel, and ends only when the disk answers.
         disk.set(DiskState::Works);
         let begin = Instant::now();
         while !sync.is_finished() {

@@ -100,11 +100,11 @@ fn set_user_id_and_set_group_id_go_with_the_changes_with_which_they_go_on_the_ke
 }
 
 const CAPABILITIES: &str = "security.capability";
-/// Version 2, effective; CAP_NET_BIND_SERVICE is permitted.
+/// The attribute of a program that may bind privileged ports: version 2, effective, CAP_NET_BIND_SERVICE permitted.
 const CAN_BIND: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// The permissions of a set-user-ID file, with or without capabilities, after a write by root, and whether it has
-/// capabilities then.
+/// Writes as root to a set-user-ID file with or without capabilities; returns its permissions after that, and whether
+/// it still has capabilities.
 fn written_by_root(place: &Path, has_capabilities: bool) -> (u32, bool) {
     let path = place.join(format!("setuid-{has_capabilities}"));
     fs::write(&path, "before").unwrap();
@@ -138,7 +138,7 @@ fn a_write_by_root_takes_set_user_id_off_only_where_a_file_also_has_capabilities
     for option in ["", "default_permissions"] {
         let served = Served::start(&image, option);
         let ours = [false, true].map(|has| written_by_root(served.path(), has));
-        // docs/mount.md has this difference.
+        // This difference is documented in docs/mount.md.
         assert_eq!(ours, [(0o4755, false), (0o755, false)], "`{option}`");
         served.unmount();
     }

@@ -11,9 +11,9 @@
 //! | fsync of a directory | its own name, and the names in it |
 //! | syncfs, where it reaches the server | everything |
 //!
-//! Unpromised overwrites may be there in part. What was added behind the promised size is there from its beginning up
-//! to some byte: zeros are allowed only where a hole or a truncation left them. Bytes that nobody wrote to the file are
-//! never allowed, nor a moment without a name in the middle of a rename.
+//! Of overwrites that were not promised, any part may be found. Of data that were added behind the promised size, a
+//! part from their beginning on may be found; zeros are allowed only where a hole or a truncation left them. Two things
+//! are never allowed: bytes that no process wrote to the file, and a file without a name in the middle of a rename.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

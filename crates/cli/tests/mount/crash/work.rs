@@ -12,7 +12,7 @@ const BYTES_MOST: u64 = 48 << 10;
 const DIRECT_UNIT: u64 = 4096;
 /// The most bytes of one append to a file's last block: several fit the smallest block.
 const TAIL_MOST: u64 = 400;
-/// The most writes to one file, each with a sync behind it, in a row.
+/// The most writes to one file in a row, each followed by a sync.
 const ROW_MOST: u64 = 4;
 
 /// The directory in which all clients have files.
@@ -92,7 +92,7 @@ pub struct Workload {
     /// By number: size, and the keys of the attributes.
     files: Vec<(u64, Vec<String>)>,
     made: u64,
-    /// What the next calls return: the rest of a row of writes and syncs.
+    /// The operations that the next calls return: the rest of a row of writes and syncs.
     row: VecDeque<Op>,
 }
 
@@ -232,8 +232,8 @@ impl Workload {
         })
     }
 
-    /// An append and its fsync, then overwrites of what is durable by then. fdatasync makes each of them durable, which
-    /// changes nothing but data.
+    /// An append and its fsync, then overwrites of bytes that are durable by then, each followed by an fdatasync, which
+    /// has only data to make durable.
     fn durable_overwrites(&mut self) -> Option<Op> {
         let (name, file) = self.pick();
         let size = self.files[file].0;
@@ -256,7 +256,7 @@ impl Workload {
         })
     }
 
-    /// Appends to a file's last block, each with a sync behind it.
+    /// Appends to a file's last block, each followed by a sync.
     fn durable_appends(&mut self) -> Option<Op> {
         let (name, file) = self.pick();
         (self.files[file].0 + (ROW_MOST + 1) * TAIL_MOST <= BYTES_MOST).then(|| {
