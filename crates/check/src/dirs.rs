@@ -125,7 +125,7 @@ fn policy_of(policies: &[(u32, u32)], ino: Ino) -> Option<u32> {
     at.ok().map(|at| policies[at].1)
 }
 
-/// The longest entry '.': a longer one has room for another entry.
+/// The longest valid record of '.': a longer one has room for another entry.
 const DOT_LEN_MAX: usize = 24;
 /// Where a record has the number of its type.
 const TYPE_AT: usize = 7;

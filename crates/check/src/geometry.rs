@@ -278,7 +278,7 @@ fn descriptor(
     if sum.is_some() && desc.itable_unused() > free {
         findings.add(problem(Code::DescriptorCounts));
     }
-    // The bits beyond the end must be set.
+    // Its bits behind the file system's end must be set, so it must have been written.
     let is_last = group.0 + 1 == geometry.groups();
     if sum.is_some() && is_last && desc.has(group_desc::flags::BLOCK_UNINIT) {
         findings.add(problem(Code::LastGroupUninit));

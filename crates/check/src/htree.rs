@@ -15,7 +15,7 @@ use crate::problem::Code;
 use crate::report::Problem;
 use crate::volume::Volume;
 
-/// Where a root has a word that must be zero.
+/// The offset in an index's root of a word that must be zero.
 const RESERVED_AT: usize = 24;
 
 /// The hashes that a block may hold.
@@ -83,7 +83,7 @@ impl Index {
                 return None;
             }
         };
-        // No kernel reads this word, but e2fsck does not accept another.
+        // No kernel reads this word, but e2fsck accepts only zero.
         let reserved = crate::map::word32(root, RESERVED_AT);
         if reserved != 0 {
             let problem = reader.problem(Code::HtreeRoot).lblk(0);

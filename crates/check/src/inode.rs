@@ -125,7 +125,7 @@ impl Sink for FileMap<'_> {
         let (first, last) = (cluster(run.pblk), cluster(run.pblk + run.len - 1));
         let mask = (1 << bits) - 1;
         let is_aligned = ((run.pblk - first_data) & mask) == (run.lblk & mask);
-        // A cluster of the file lies in one cluster of the device.
+        // A cluster of the file must lie in a single cluster of the device.
         let is_split = self
             .cluster
             .is_some_and(|(place, logical)| logical == run.lblk >> bits && place != first);
@@ -262,8 +262,8 @@ pub fn check(volume: &Volume<'_>, collected: &Collected, ino: Ino, slot: &[u8]) 
     .run();
 }
 
-/// Flags that only one type of file has, reserved inodes included: the value of an attribute is in a regular file, case
-/// is ignored in directories; and both need a feature.
+/// Checks flags that only one type of file may have: `EA_INODE` (regular files) and `CASEFOLD` (directories). Both also
+/// need their feature. Reserved inodes are checked, too.
 fn type_flags(volume: &Volume<'_>, ino: Ino, inode: &Inode) {
     let file_type = inode.file_type();
     if inode.flags().contains(Flags::EA_INODE) {

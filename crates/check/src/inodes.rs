@@ -62,7 +62,7 @@ pub struct Collected {
     pub quota: RefCell<quota::Sums>,
     /// Encrypted inodes and the numbers of their policies.
     pub policies: RefCell<Vec<(u32, u32)>>,
-    /// Inodes whose mode leaves it open that they are directories.
+    /// Inodes with a mode of no or a special file, which may be directories.
     pub lookalikes: RefCell<Vec<Ino>>,
     pub fragmented: Cell<u64>,
     pub has_large_files: Cell<bool>,

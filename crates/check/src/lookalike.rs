@@ -1,4 +1,5 @@
-//! Inodes whose mode is that of a special file, or of none, but whose contents are a directory's: the mode is wrong.
+//! Directories whose mode is wrong: inodes with the mode of a special file, or of no type, and the contents of a
+//! directory.
 
 use ondisk::{Feature, FileType, Flags, Ino, Inode, dirent, htree};
 
@@ -6,12 +7,12 @@ use crate::map::{word16, word32};
 use crate::problem::Code;
 use crate::volume::Volume;
 
-/// Bytes of the shortest record, which is the longest that '.' has.
+/// Bytes of the record of '.'.
 const DOT_LEN: usize = 12;
-/// Pointers that a special file may use for its number.
+/// Words of the block area that may hold the number of a device.
 const DEVICE_WORDS: usize = 4;
 
-/// Whether the mode leaves it open that the inode is a directory.
+/// Whether an inode may be a directory with a wrong mode.
 pub fn is_candidate(inode: &Inode) -> bool {
     let is_known = matches!(
         inode.file_type(),
@@ -61,7 +62,7 @@ fn looks_like_directory(volume: &Volume<'_>, ino: Ino, inode: &Inode, slot: &[u8
         && (has_extents || words.iter().all(|(_, block)| is_a_files(volume, *block)))
 }
 
-/// Whether a block exists and is not metadata's.
+/// Whether a block exists and does not belong to metadata.
 fn is_a_files(volume: &Volume<'_>, block: u64) -> bool {
     let geometry = &volume.geometry;
     let is_metadata = geometry.all_groups().any(|group| {
@@ -103,7 +104,7 @@ impl crate::map::Sink for First {
     fn problem(&mut self, _problem: crate::report::Problem) {}
 }
 
-/// Whether a block begins with the dots of this inode's directory.
+/// Whether a block begins with the entries '.' and '..' of this inode.
 fn has_dots(volume: &Volume<'_>, ino: Ino, inode: &Inode, bytes: &[u8]) -> bool {
     let seed = volume.seed(ino, inode);
     let is_sealed = !volume.geometry.has_metadata_csum()

@@ -1,4 +1,4 @@
-//! Symbolic links: the target is where it must be, and as long as the inode says.
+//! Symbolic links: the target is where it must be, and has the length that the inode records.
 
 use ondisk::{Flags, Ino, Inode};
 
@@ -7,10 +7,10 @@ use crate::map::{Run, Sink, word16};
 use crate::report::Problem;
 use crate::volume::Volume;
 
-/// What an encrypted target begins with: the length of the rest.
+/// Bytes of the length with which an encrypted target begins.
 pub const ENCRYPTED_HEADER: usize = 2;
 
-/// The length of the target in these bytes: up to the first zero, or, where it is encrypted, as its header says.
+/// The length of the target in these bytes: up to the first zero byte, or, if it is encrypted, what its header says.
 pub fn target_len(inode: &Inode, bytes: &[u8]) -> usize {
     if inode.flags().contains(Flags::ENCRYPT) {
         return usize::from(word16(bytes, 0)) + ENCRYPTED_HEADER;
@@ -45,7 +45,7 @@ pub fn is_valid(volume: &Volume<'_>, ino: Ino, inode: &Inode, inline: Option<usi
     })
 }
 
-/// Takes the one block of a map that has no other.
+/// Stores the block of a map that has exactly one.
 #[derive(Default)]
 struct Target {
     first: Option<u64>,
@@ -65,7 +65,7 @@ impl Sink for Target {
     }
 
     fn node(&mut self, _block: u64) -> bool {
-        // A link's target is one block, which needs no block of pointers.
+        // A target fits one block, so a map with a block of pointers is wrong.
         self.has_others = true;
         false
     }

@@ -169,8 +169,8 @@ fn is_signed_hash(entry: &xattr::XattrEntry<'_>, value: &[u8]) -> bool {
     hash == entry.hash
 }
 
-/// An attribute whose value is in an inode: that inode exists, holds a value, and its size and hash agree. Returns
-/// whether the value counts as the inode's own blocks.
+/// Checks an attribute whose value is in an inode: that inode must exist and hold a value, and its size and hash must
+/// agree. Returns whether the blocks of the value count as blocks of the owner.
 fn value_inode(
     volume: &Volume<'_>,
     ino: Ino,
@@ -209,8 +209,8 @@ fn has_value_hash(entry: &xattr::XattrEntry<'_>, holder: &Inode) -> bool {
     xattr::is_inode_entry_hash(entry.hash, entry.name, holder.value_hash())
 }
 
-/// Whether a value is kept in Lustre's older form, which names the owner in the value's inode, and counts neither
-/// references nor blocks.
+/// Whether a value has Lustre's older form: its inode names the owner, has no reference count, and its blocks do not
+/// count as blocks of the owner.
 pub fn is_old_value(
     ino: Ino,
     inode: &Inode,
@@ -222,7 +222,7 @@ pub fn is_old_value(
         && holder.generation() == inode.generation()
 }
 
-/// The length of the attribute in an inode's slot that holds the rest of inline data, where there is one.
+/// The length of the attribute that continues inline data, if the slot has it.
 pub fn inline_len(slot: &[u8]) -> Option<usize> {
     let area = ondisk::inode::attribute_area(slot)?;
     let entries = xattr::entries(ListPlace::Inode(area)).ok()?;

@@ -1,10 +1,10 @@
-//! What lanefs knows of files on systems other than Linux, by std alone: the same functions as in `linux`.
+//! Files on systems other than Linux, with std alone: the same functions as in `linux`.
 //!
 //! An image that is written to is a regular file here; a block device is opened for reading only. The locks of std keep
 //! other lanefs processes away; other programs that hold a file are not detected. No space is reserved, and no hole is
 //! made or found, so a write may fail because the disk is full.
 
-/// Files, as [`FileDevice`](crate::FileDevice) asks for them.
+/// Opening, locking and sizes of files, for [`FileDevice`](crate::FileDevice).
 pub(crate) mod files {
     use std::fs::{File, FileType, TryLockError};
     use std::io::{self, ErrorKind};
@@ -15,7 +15,7 @@ pub(crate) mod files {
     use crate::file::{Access, Kind, Refusal};
     use crate::in_use::Purpose;
 
-    /// How many names are tried for a file that loses its name at once.
+    /// The most names that are tried for a temporary file.
     const NAMES: u32 = 100;
 
     /// Opens a regular file or a block device. Anything else under that name is not opened, because opening might wait.
@@ -24,7 +24,7 @@ pub(crate) mod files {
             && let Kind::Other(what) = kind_of(found.file_type())
             && access != Access::CreateNew
         {
-            let text = format!("it is {what}, and an image must be a regular file");
+            let text = format!("it is {what}; an image must be a regular file");
             return Err(Refusal::Failed(io::Error::new(
                 ErrorKind::Unsupported,
                 text,
@@ -56,7 +56,7 @@ pub(crate) mod files {
         }
     }
 
-    /// What was opened.
+    /// The kind and identity of an open file.
     pub(crate) fn identify(file: &File) -> io::Result<(Kind, Ground)> {
         let metadata = file.metadata()?;
         Ok((kind_of(metadata.file_type()), Ground::of(&metadata)))
@@ -67,8 +67,8 @@ pub(crate) mod files {
         Ok(true)
     }
 
-    /// Takes the lock of std, exclusive for writers. File systems without locks go without. `false` where another open
-    /// file has one that excludes this.
+    /// Takes std's lock, exclusive for writers; a file system without locks needs none. Returns `false` if another open
+    /// file has a lock that excludes this one.
     pub(crate) fn try_lock(file: &File, purpose: Purpose) -> io::Result<bool> {
         let locked = match purpose {
             Purpose::Read => file.try_lock_shared(),
@@ -82,17 +82,17 @@ pub(crate) mod files {
         }
     }
 
-    /// The first byte at or after `at` that may hold something other than zero: that is unknown here.
+    /// The first byte at or after `at` that may not be zero: `at`, because holes are not known here.
     pub(crate) fn data_from(_file: &File, at: u64) -> Option<u64> {
         Some(at)
     }
 
-    /// The longest file that this process may write: no limit is known here.
+    /// The longest file that this process may write: no limit is detected here.
     pub(crate) fn longest_file() -> Option<u64> {
         None
     }
 
-    /// Reserves room for a range: impossible here.
+    /// Reserves space for a range: not supported here.
     pub(crate) fn reserve(
         _file: &File,
         _range: &Range<u64>,
@@ -101,15 +101,15 @@ pub(crate) mod files {
         Ok(false)
     }
 
-    /// Gives a range's room back: nothing does here, and the bytes stay.
+    /// Frees the space of a range: not supported here, so the bytes stay.
     pub(crate) fn punch(_file: &File, _range: &Range<u64>) -> io::Result<()> {
         Ok(())
     }
 
-    /// A new file in `folder` whose name is removed at once.
+    /// Makes a file in `folder` and removes its name at once.
     ///
     /// # Errors
-    /// When no file can be made there.
+    /// If no file can be made there.
     pub fn open_unnamed(folder: &Path) -> io::Result<File> {
         for number in 0..NAMES {
             let path = folder.join(format!(".lanefs-{}-{number}.spool", std::process::id()));
@@ -131,7 +131,7 @@ pub(crate) mod files {
     }
 }
 
-/// Which file a name stands for.
+/// The identity of files.
 pub(crate) mod ground {
     use std::fs::{File, Metadata};
     use std::io;
@@ -140,14 +140,14 @@ pub(crate) mod ground {
 
     use crate::host::Attributes;
 
-    /// A regular file: its numbers, and the time it was made, by which files without numbers are told apart.
+    /// The identity of a file: its numbers, and its creation time, which distinguishes files without numbers.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub(crate) struct Ground {
         numbers: Option<(u64, u64)>,
         made: Option<HostTime>,
     }
 
-    /// What is behind a loop device, which only Linux has.
+    /// A file behind a loop device, which only Linux has.
     pub(crate) enum Layer {}
 
     impl Layer {
@@ -190,7 +190,7 @@ pub(crate) mod ground {
     }
 }
 
-/// Which program holds a file: that is unknown here.
+/// Which program holds a file: not detected here.
 pub(crate) mod holder {
     use super::ground::Ground;
     use crate::in_use::Purpose;
@@ -212,7 +212,7 @@ pub(crate) mod holder {
     }
 }
 
-/// Whether a file is open for writing: that is unknown here.
+/// Whether a file is open for writing: not detected here.
 pub(crate) mod lease {
     use std::path::Path;
 
@@ -221,9 +221,9 @@ pub(crate) mod lease {
     }
 }
 
-/// What a preloaded library changes.
+/// Preloaded libraries.
 pub(crate) mod preload {
-    /// Whether a preloaded library keeps its own list of open directories: none that is known does here.
+    /// Whether a preloaded library keeps its own list of open directories: no known library does here.
     #[must_use]
     pub fn follows_descriptors() -> bool {
         false

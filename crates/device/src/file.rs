@@ -36,17 +36,17 @@ pub(crate) enum Access {
     Read,
     /// For reading and writing.
     Write,
-    /// As `Write`; a file that is not there is made.
+    /// For reading and writing; a file that does not exist is created.
     Create,
-    /// As `Write`; the file is made, and the name must not exist.
+    /// For reading and writing; the file is created, and the name must not exist.
     CreateNew,
 }
 
-/// What was opened.
+/// The kind of an open file.
 pub(crate) enum Kind {
     Regular,
     BlockDevice,
-    /// What can't hold an image, as a noun for a message.
+    /// A file that can't hold an image, as a noun for a message.
     Other(&'static str),
 }
 
@@ -193,7 +193,7 @@ impl FileDevice {
             Some(purpose) => lock_all(&file, &ground, purpose, &name)?,
             None => Vec::new(),
         };
-        // The metadata of a block device have no size, but its end can be sought.
+        // The metadata of a block device do not contain its size, so seek to its end.
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         let device = FileDevice {
             file,
@@ -279,7 +279,8 @@ fn lock_all(
     Ok(behind)
 }
 
-/// Takes the locks of the host, exclusive for writers. `false` where another open file has one that excludes this.
+/// Takes the locks of the host, exclusive for writers. Returns `false` if another open file has a lock that excludes
+/// this one.
 fn lock(file: &File, purpose: Purpose, path: &str) -> Result<bool, DeviceError> {
     for attempt in 1..=LOCK_TRIES {
         let locked = files::try_lock(file, purpose).map_err(|source| DeviceError::Open {
@@ -383,7 +384,7 @@ impl BlockDevice for FileDevice {
         if self.read_only {
             return Ok(());
         }
-        // std calls again as long as a signal interrupts.
+        // std repeats a call that a signal interrupted.
         let flushed = self.file.sync_data();
         flushed.map_err(|source| FileDevice::io_error("flush", 0, 0, source))
     }

@@ -1,8 +1,8 @@
-//! What files of the host are, and how they are read and written: the same functions on every system that lanefs
-//! compiles for. No locks, no state.
+//! Attributes, names and contents of the host's files: the same functions on every system that lanefs compiles for. No
+//! locks, no state.
 //!
-//! Windows has no owners, modes, devices and hard links as ext4 knows them: there everything belongs to 0:0,
-//! directories have the mode 0755 and files 0644, and each name is a file of its own.
+//! Windows has no owners, modes and devices in the sense of ext4, and std does not identify hard links there:
+//! everything belongs to 0:0, directories have the mode 0755 and files 0644, and each name counts as a file of its own.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -22,10 +22,10 @@ pub use own::{
     identity, is_block_device, name, path_bytes, read_at, special_of, stdin, user, write_at,
 };
 
-/// A point in time: seconds since 1970, and nanoseconds after that second.
+/// A point in time: seconds since 1970, and nanoseconds within that second.
 pub type Moment = (i64, u32);
 
-/// What a file of the host has, as ext4 stores it.
+/// The attributes of a file of the host, as ext4 stores them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attributes {
     /// Permissions and special bits: 12 bits.
@@ -34,14 +34,14 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// How many names it has.
+    /// Number of hard links.
     pub nlink: u64,
-    /// The numbers of its file system and of its inode, where the host has such, by which its names are known to be one
+    /// The numbers of its file system and of its inode, if the host has them: two names with the same numbers are one
     /// file.
     pub identity: Option<(u64, u64)>,
     /// Major and minor number of a device.
     pub rdev: (u32, u32),
-    /// Bytes of the disk that it takes.
+    /// Bytes that it occupies on the disk.
     pub held: u64,
     /// Last access.
     pub atime: Moment,
@@ -52,14 +52,14 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Those of what `metadata` is of.
+    /// The attributes that `metadata` describes.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Attributes {
         own::attributes(metadata)
     }
 }
 
-/// A file that is none of the three kinds that std names.
+/// A file that is not a regular file, a directory or a symbolic link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Special {
     /// A character device.
@@ -68,14 +68,14 @@ pub enum Special {
     BlockDevice,
     /// A named pipe.
     Fifo,
-    /// A socket, or what the host has besides.
+    /// A socket, or another kind that only this host has.
     Socket,
 }
 
 /// Fills `buf` from byte `at` of a file.
 ///
 /// # Errors
-/// When the file can't be read, or ends before.
+/// If the file can't be read, or ends before.
 pub fn read_exact_at(file: &File, buf: &mut [u8], at: u64) -> io::Result<()> {
     let mut done = 0;
     while done < buf.len() {
@@ -93,7 +93,7 @@ pub fn read_exact_at(file: &File, buf: &mut [u8], at: u64) -> io::Result<()> {
 /// Writes all of `bytes` at byte `at` of a file.
 ///
 /// # Errors
-/// When the file can't be written.
+/// If the file can't be written.
 pub fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {

@@ -21,12 +21,12 @@ use crate::system::lease::is_open_for_writing;
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the caller is about to do with the bytes.
+/// What the caller intends to do with the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// To read them: nobody may change them meanwhile.
+    /// Read them: no other program may change them meanwhile.
     Read,
-    /// To write them, or to put another file in their place: nobody else may use them.
+    /// Write them, or replace the file: no other program may use them.
     Write,
 }
 

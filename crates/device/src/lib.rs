@@ -2,11 +2,11 @@
 //!
 //! [`FileDevice`] is a regular file or a block device, [`MemoryDevice`] a sparse one in memory, [`Scratch`] another
 //! device with changes in memory, [`Held`] one whose writes wait. [`Slice`], [`ReadOnly`], [`Incomplete`] and
-//! [`Counted`] wrap another device. [`in_use`] finds the program that holds a file, and [`signature`] what else than
-//! ext2/3/4 it holds. Nothing here knows ext4.
+//! [`Counted`] wrap another device. [`in_use`] finds the program that holds a file, and [`signature`] names
+//! contents other than ext2/3/4. Nothing here knows ext4.
 //!
-//! What systems differ in is in `linux` and, with the same functions, in `elsewhere`; [`host`] has what other crates
-//! need of it.
+//! The parts that differ between systems are in `linux` and, with the same functions, in `elsewhere`. [`host`] exports
+//! what other crates need of them.
 
 mod block_device;
 mod file;

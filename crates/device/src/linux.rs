@@ -1,5 +1,5 @@
-//! What only Linux gives: which names lead to the same bytes and which program holds them, by sysfs and procfs; leases
-//! and locks of ranges; files without names; holes. `elsewhere` has the same functions for other systems.
+//! What only Linux supports: which names lead to the same bytes and which program holds them, from sysfs and procfs;
+//! leases and range locks; files without names; holes. `elsewhere` has the same functions for other systems.
 
 pub(crate) mod files;
 pub(crate) mod ground;

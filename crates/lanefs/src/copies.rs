@@ -272,7 +272,7 @@ fn has_root(
     read().is_some()
 }
 
-/// Whether the device holds the whole file system, and nothing is known against the descriptors that are in use.
+/// Whether the device holds the whole file system and its group descriptors show no damage.
 pub(crate) fn can_trust_descriptors(device: &dyn BlockDevice, superblock: &Superblock) -> bool {
     Geometry::new(superblock, device.size()).is_ok_and(|geometry| {
         verify_descriptors(device, &geometry, 0, geometry.primary_superblock()) != Verdict::Damaged

@@ -363,7 +363,7 @@ impl Copy<'_> {
             if !is_kept {
                 continue;
             }
-            // Gone, or not for this user.
+            // Removed meanwhile, or this user may not read it.
             let Some(value) = system::xattr(from, &name, follows).map_err(failed)? else {
                 continue;
             };

@@ -1,5 +1,5 @@
-//! What lanefs takes from systems other than Linux, by std alone: the same functions as in `linux`. Files are read
-//! whole, holes as zeros, and their extended attributes are not asked for.
+//! Errors, holes and extended attributes on systems other than Linux, with std alone: the same functions as in `linux`.
+//! Files are read whole, holes as zeros, without their extended attributes.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::host_run::HostRun;
 
-/// The numbers of errors: Linux's, since ext4's errors are Linux's, whatever the host calls them.
+/// Error numbers. They are Linux's on every host, because ext4's errors are Linux's.
 pub(crate) mod errno {
     use std::io::{self, ErrorKind};
 
@@ -74,7 +74,7 @@ pub(crate) mod errno {
         }
     }
 
-    /// An error of the kind that Linux's error of this number has.
+    /// The host's error of the same kind as Linux's error of this number.
     #[must_use]
     pub fn as_io_error(errno: Errno) -> io::Error {
         let kind = match errno {
@@ -101,7 +101,7 @@ pub(crate) mod errno {
         kind.into()
     }
 
-    /// The number that Linux has for an error of this kind.
+    /// Linux's number for an error of this kind.
     pub(crate) fn from_io_error(error: &io::Error) -> Errno {
         match error.kind() {
             ErrorKind::AlreadyExists => Errno::EXIST,
@@ -127,7 +127,7 @@ pub(crate) mod errno {
     }
 }
 
-/// What follows byte `at` of a file: all of it counts as data.
+/// The run of data or zeros from byte `at` of a file on: everything counts as data.
 pub(crate) fn next_run(file: &File, at: u64) -> io::Result<HostRun> {
     let metadata = file.metadata()?;
     Ok(match (metadata.is_file(), metadata.len()) {
@@ -137,12 +137,12 @@ pub(crate) fn next_run(file: &File, at: u64) -> io::Result<HostRun> {
     })
 }
 
-/// The names of a file's extended attributes: none is asked for.
+/// The names of a file's extended attributes: not read here, so none.
 pub(crate) fn list_xattrs(_path: &Path, _follows: bool) -> io::Result<Vec<Vec<u8>>> {
     Ok(Vec::new())
 }
 
-/// The value of an extended attribute: none is asked for.
+/// The value of an extended attribute: not read here, so none.
 pub(crate) fn xattr(_path: &Path, _name: &[u8], _follows: bool) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }

@@ -257,7 +257,7 @@ fn data_ranges<'a>(fs: &Fs, inode: &'a InodeRef<'_>, size: u64) -> Result<Ranges
     Ok(Box::new(ranges))
 }
 
-/// Whether a name can't be one of a file, or leads elsewhere.
+/// Whether a name is invalid for a file, or leads out of its directory.
 pub fn is_unsafe_name(name: &[u8]) -> bool {
     name.is_empty() || name.contains(&b'/') || name.contains(&0) || matches!(name, b"." | b"..")
 }

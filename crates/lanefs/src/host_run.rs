@@ -1,13 +1,13 @@
-//! Where a file of the host has data.
+//! Data and holes of a file of the host.
 
 use std::ops::Range;
 
-/// What follows a byte of a file of the host.
+/// What comes next in a file of the host.
 pub(crate) enum HostRun {
-    /// The next bytes that may be something other than zero.
+    /// The next bytes that may not be zero.
     Data(Range<u64>),
-    /// Only zeros, up to the file's end.
+    /// Only zeros up to the file's end, which is at this byte.
     End(u64),
-    /// What the host does not tell: the file is to be read.
+    /// The host does not tell: the file must be read.
     Unknown,
 }

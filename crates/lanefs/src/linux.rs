@@ -1,5 +1,4 @@
-//! What only Linux gives: its errno, the holes of files and their extended attributes. `elsewhere` has the same
-//! functions for other systems.
+//! Errors, holes and extended attributes on Linux. `elsewhere` has the same functions for other systems.
 
 use std::fs::File;
 use std::io;
@@ -10,33 +9,33 @@ use rustix::io::Errno;
 
 use crate::host_run::HostRun;
 
-/// Bytes of all names of a file's attributes, and of one's value, that the host gives at most.
+/// The most bytes of all attribute names of a file, and of one value, on the host.
 const XATTR_BYTES: usize = 1 << 16;
 
-/// The numbers of errors.
+/// Error numbers.
 pub(crate) mod errno {
     use std::io;
 
     pub use rustix::io::Errno;
 
-    /// The host's own error of this number.
+    /// The host's error of this number.
     #[must_use]
     pub fn as_io_error(errno: Errno) -> io::Error {
         io::Error::from_raw_os_error(errno.raw_os_error())
     }
 
-    /// The number of the host's error.
+    /// The number of an error of the host.
     pub(crate) fn from_io_error(error: &io::Error) -> Errno {
         Errno::from_io_error(error).unwrap_or(Errno::IO)
     }
 }
 
-/// What follows byte `at` of a file.
+/// The run of data or zeros from byte `at` of a file on.
 pub(crate) fn next_run(file: &File, at: u64) -> io::Result<HostRun> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(HostRun::End(rustix::fs::seek(file, SeekFrom::End(0))?)),
-        // Pipes, and file systems that don't tell.
+        // A pipe, or a file system that does not record holes.
         Err(Errno::SPIPE | Errno::INVAL) => return Ok(HostRun::Unknown),
         Err(error) => return Err(error.into()),
     };
@@ -44,7 +43,7 @@ pub(crate) fn next_run(file: &File, at: u64) -> io::Result<HostRun> {
     Ok(HostRun::Data(start..end))
 }
 
-/// The names of a file's extended attributes; none where its file system has none.
+/// The names of a file's extended attributes; empty if its file system has none.
 pub(crate) fn list_xattrs(path: &Path, follows: bool) -> io::Result<Vec<Vec<u8>>> {
     let mut names = vec![0; XATTR_BYTES];
     let listed = match follows {
@@ -63,7 +62,7 @@ pub(crate) fn list_xattrs(path: &Path, follows: bool) -> io::Result<Vec<Vec<u8>>
         .collect())
 }
 
-/// The value of an extended attribute; `None` if it is gone, or not for this user.
+/// The value of an extended attribute; `None` if it was removed, or this user may not read it.
 pub(crate) fn xattr(path: &Path, name: &[u8], follows: bool) -> io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; XATTR_BYTES];
     let read = match follows {

@@ -56,7 +56,7 @@ impl Fs {
         Ok(Place {
             parent: held.as_ref().map_or(Ino::ROOT, Held::ino),
             _held: held,
-            // The last part lies at the same bytes of the host's path.
+            // The last component is at the same byte offset in the host's path.
             name: &path.as_os_str().as_encoded_bytes()[above.len()..][..name.len()],
         })
     }

@@ -147,8 +147,8 @@ fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, DeviceError> {
     Ok(*Superblock::view(&bytes))
 }
 
-/// Whether the superblock says that the file system is clean and has nothing to replay, so that -p passes over it. The
-/// mark counts only if the device holds the whole file system and its group descriptors are not damaged, as in e2fsck.
+/// Whether the file system is marked clean and needs no replay, so that -p can skip it. As in e2fsck, the mark counts
+/// only if the device holds the whole file system and its group descriptors show no damage.
 ///
 /// # Errors
 /// When the superblock can't be read.

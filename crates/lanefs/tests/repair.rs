@@ -40,8 +40,8 @@ fn check(bytes: &[u8]) -> Option<Report> {
     lanefs::check::check(&device, None, &options).ok()
 }
 
-/// What e2fsck -fn prints after its own replay of the journal, and its status. debugfs can't serve here: it reads the
-/// bitmaps before it replays, and gives up where a cut left them half written.
+/// The output and status of e2fsck -fn after e2fsck has replayed the journal. debugfs can't replay it here: it reads
+/// the bitmaps first, and gives up if a cut left them half written.
 fn e2fsck(bytes: &[u8]) -> (String, Option<i32>) {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
@@ -122,9 +122,9 @@ fn problems(text: &str) -> BTreeSet<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// A state whose superblock was torn between its two sectors, made whole: one with the contents of one moment and the
-/// checksum of another. Only lanefs opens it as it is; e2fsck needs a copy, which a file system of one group does not
-/// have. None where the superblock is whole.
+/// Corrects the checksum of a superblock that was torn between its two sectors, whose contents and checksum are of two
+/// moments. Only lanefs opens such a state; e2fsck needs a copy of the superblock, which a file system of one group
+/// does not have. Returns `None` if the superblock is not torn.
 fn made_whole(state: &[u8]) -> Option<Vec<u8>> {
     let sb = Superblock::view(state[1024..].first_chunk().unwrap());
     let mut whole = *sb;
@@ -152,7 +152,7 @@ fn is_opened_by_debugfs(bytes: &[u8]) -> bool {
     !String::from_utf8_lossy(&output.unwrap().stderr).contains("checksum does not match bitmap")
 }
 
-/// What the states of a run of cuts were.
+/// Counts of the states that were judged.
 #[derive(Default, Debug)]
 struct CutStates {
     all: u32,
@@ -161,7 +161,7 @@ struct CutStates {
     half_home: u32,
 }
 
-/// Judges the states of one repair's cuts: every `step`th point.
+/// Cuts one repair at every `step`th point, and judges the states.
 fn judge_cuts(name: &str, bytes: &[u8], step: usize, states: &mut CutStates) {
     let recorder = Arc::new(Recorder::new(bytes));
     let outcome = mend(Arc::clone(&recorder) as Arc<dyn BlockDevice>, Extent::All).unwrap();
@@ -183,7 +183,7 @@ fn judge_cuts(name: &str, bytes: &[u8], step: usize, states: &mut CutStates) {
             if outcome.is_journaled {
                 let (text, status) = e2fsck(judged);
                 let now = problems(&text).len();
-                // Where e2fsck gave up on the image there is nothing to compare with.
+                // If e2fsck gave up on the image, there is nothing to compare with.
                 let gave_up = |status: Option<i32>| status.is_none_or(|status| status & 8 != 0);
                 let is_better = gave_up(status_before) || !gave_up(status) && now <= before;
                 assert!(
@@ -202,8 +202,8 @@ fn judge_cuts(name: &str, bytes: &[u8], step: usize, states: &mut CutStates) {
     }
 }
 
-/// A cut at every write leaves an image that is as it was or mended once its journal is replayed, and that a second
-/// repair mends. LANEFS_REPAIR_CUTS asks for 40 mutants of each image and every write.
+/// After a cut and a replay of the journal the image is as before or mended, and a second repair mends it. With
+/// LANEFS_REPAIR_CUTS set, 40 mutants of each image are cut at every write.
 #[test]
 fn a_cut_at_any_write_leaves_the_image_as_it_was_or_mended() {
     if !testkit::have("e2fsck") || !testkit::have("debugfs") {
@@ -217,7 +217,7 @@ fn a_cut_at_any_write_leaves_the_image_as_it_was_or_mended() {
             judge_cuts(name, &bytes, step, &mut states);
         }
     }
-    // A directory is rebuilt, so that the transaction has bitmaps and descriptors.
+    // In this one a directory is rebuilt, so the transaction also has bitmaps and descriptors.
     for bytes in damaged("default-1k", 15..16) {
         judge_cuts("default-1k", &bytes, 9, &mut states);
     }

@@ -1,6 +1,6 @@
-//! Repairs of images whose journal must be replayed, and of mutants of them, beside e2fsck -fy: what that makes clean,
-//! a repair makes clean in one run, by both judgements; no file has fewer of its bytes; a careful repair then finds
-//! nothing to do.
+//! Repairs of images whose journal must be replayed, and of mutants of them, compared with e2fsck -fy. An image that
+//! e2fsck makes clean must be clean after one repair for both checkers, no file may keep fewer of its bytes, and a
+//! repair with -p must then find nothing to do.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -15,9 +15,9 @@ use sync::Arc;
 use sync::atomic::AtomicBool;
 
 const NOW: u64 = 1_700_000_000;
-/// Bytes of a file that are compared at once.
+/// Bytes of a piece of a file, the unit in which kept bytes are counted.
 const PIECE: usize = 512;
-/// Bytes of a file that are read.
+/// The most bytes that are read of a file.
 const FILE_MAX: usize = 4 << 20;
 
 fn options(cancelled: &AtomicBool) -> Options<'_> {
@@ -32,7 +32,7 @@ fn options(cancelled: &AtomicBool) -> Options<'_> {
     }
 }
 
-/// Repairs the image. Returns its bytes then.
+/// Repairs an image; returns its bytes after that.
 fn mend(bytes: &[u8], extent: Extent) -> (Vec<u8>, Result<Outcome, RepairError>) {
     let cancelled = AtomicBool::new(false);
     let device = Arc::new(MemoryDevice::from_bytes(bytes));
@@ -49,7 +49,7 @@ fn is_clean(bytes: &[u8]) -> bool {
     lanefs::check::check(&device, None, &options(&cancelled)).is_ok_and(|report| report.is_clean())
 }
 
-/// Runs e2fsck; its status and output, and the image then. `LANEFS_E2FSCK` names another one than is installed.
+/// Runs e2fsck, or the program that `LANEFS_E2FSCK` names; returns its status, its output, and the image after that.
 fn e2fsck(bytes: &[u8], options: &str) -> (Option<i32>, String, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
@@ -63,14 +63,14 @@ fn e2fsck(bytes: &[u8], options: &str) -> (Option<i32>, String, Vec<u8>) {
     (output.status.code(), text, after)
 }
 
-/// The contents of the regular files, by inode, as far as they can be read.
+/// The readable contents of the regular files, by inode number.
 fn files(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
     let mut files = BTreeMap::new();
     let Ok(fs) = Fs::open(device, &OpenOptions::default()) else {
         return files;
     };
-    // The file system's own files say how much the others take.
+    // Lower numbers are the file system's own files, whose contents depend on the other files.
     for ino in 13..=fs.geometry().inodes_count() {
         let Ok(metadata) = fs.metadata(Ino(ino)) else {
             continue;
@@ -91,7 +91,7 @@ fn files(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
     files
 }
 
-/// How many pieces of the files are as they were, pieces of zeros aside.
+/// Counts the pieces of files that are unchanged, except pieces of zeros.
 fn kept(original: &BTreeMap<u32, Vec<u8>>, image: &[u8]) -> usize {
     let found = files(image);
     let pairs = original
@@ -106,9 +106,9 @@ fn kept(original: &BTreeMap<u32, Vec<u8>>, image: &[u8]) -> usize {
 #[derive(Default, Debug)]
 struct Sums {
     runs: u32,
-    /// e2fsck -fy makes them clean.
+    /// Images that e2fsck -fy makes clean.
     theirs: u32,
-    /// Of those, a repair makes clean by both judgements.
+    /// Those of them that are clean for both checkers after a repair.
     ours: u32,
     only_ours: u32,
     fewer: u32,
@@ -116,7 +116,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Repairs one image; the reason in words, where it falls short.
+    /// Repairs one image; returns why the repair is worse than e2fsck's, if it is.
     fn judge(&mut self, original: &BTreeMap<u32, Vec<u8>>, bytes: &[u8]) -> Option<String> {
         self.runs += 1;
         let (status, _, theirs) = e2fsck(bytes, "-fy");
@@ -141,7 +141,7 @@ impl Sums {
         let (again, outcome) = mend(&ours, Extent::Preen);
         assert!(
             again == ours && !outcome.unwrap().has_written(),
-            "a careful repair changes what was mended"
+            "a repair with -p changes the mended image"
         );
         let (ours, theirs) = (kept(original, &ours), kept(original, &theirs));
         self.more += u32::from(ours > theirs);
@@ -175,8 +175,8 @@ fn one_seed(seed: &Seed, numbers: std::ops::Range<u64>, sums: &mut Sums, is_loud
     }
 }
 
-/// `LANEFS_REPAIR_DIRTY` sets how many mutants of each image, `LANEFS_REPAIR_FIRST` the first number,
-/// `LANEFS_REPAIR_SAVE` a folder for those that a repair falls short of.
+/// `LANEFS_REPAIR_DIRTY` sets the number of mutants of each image and `LANEFS_REPAIR_FIRST` the number of the first
+/// one. `LANEFS_REPAIR_SAVE` names a folder for images on which a repair is worse than e2fsck's.
 #[test]
 fn images_that_must_be_replayed_are_mended_in_one_run() {
     if !testkit::have("e2fsck") {

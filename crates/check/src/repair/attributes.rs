@@ -42,8 +42,8 @@ pub fn block_of(edit: &Edit<'_, '_>, inode: &Inode) -> Option<u64> {
     (block != 0 && edit.contains(block, 1)).then_some(block)
 }
 
-/// Mends the attributes in an inode's slot and in its block. The slot is changed in place. An encryption context is
-/// kept unless `drops_context` says that it can't be read.
+/// Mends the attributes in an inode's slot and in its block. The slot is changed in place. With `drops_context` the
+/// encryption context is removed.
 pub fn mend(edit: &mut Edit<'_, '_>, ino: Ino, slot: &mut [u8], drops_context: bool) -> Option<()> {
     if let Some(area) = inode::attribute_area(slot).filter(|area| xattr::is_area(area)) {
         let len = area.len();
@@ -210,7 +210,7 @@ pub fn add_inline_data(slot: &mut [u8]) -> bool {
     is_written
 }
 
-/// The attribute that holds what inline data goes on with.
+/// The attribute that continues inline data.
 pub fn inline_data(slot: &[u8]) -> Option<Vec<u8>> {
     let area = inode::attribute_area(slot)?;
     let entries = xattr::entries(ListPlace::Inode(area)).ok()?;
@@ -221,7 +221,8 @@ pub fn inline_data(slot: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Gives that attribute another value, or removes it. False where the list can't be read or the value does not fit.
+/// Sets or removes the attribute that continues inline data. Returns false if the attributes can't be read or the value
+/// does not fit.
 pub fn set_inline_data(slot: &mut [u8], value: Option<&[u8]>) -> bool {
     let Some(area) = inode::attribute_area_mut(slot) else {
         return false;

@@ -18,7 +18,7 @@ use crate::repair::rebuild;
 use crate::run::Facts;
 use crate::table::State;
 
-/// Bytes of an entry '.'.
+/// Bytes of the entry '.'.
 const DOT_LEN: u16 = 12;
 
 /// An entry apart from its block.
@@ -190,7 +190,7 @@ impl Directory {
         let is_dot = records.first().is_some_and(|record| {
             record.name == b"." && record.ino == self.ino && word16(bytes, 4) == DOT_LEN
         });
-        // The names end with zero bytes.
+        // A zero byte ends each of the names '.' and '..'.
         let is_ended = bytes.get(9) == Some(&0) && bytes.get(usize::from(DOT_LEN) + 10) == Some(&0);
         let is_dotdot = records.get(1).is_some_and(|record| record.name == b"..");
         let types = records.iter().take(2);

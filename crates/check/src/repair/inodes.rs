@@ -16,7 +16,7 @@ use crate::repair::{attributes, map};
 use crate::run::Facts;
 use crate::symlink;
 
-/// Where an inode has its flags.
+/// The offset of the flags in an inode.
 const FLAGS: usize = 0x20;
 /// Fields that hold nothing today and must be zero.
 const FADDR: usize = 0x70;
@@ -76,7 +76,7 @@ pub fn mend(
     if inode.file_type().is_none() {
         return edit.clear_inode(ino);
     }
-    // What can't be decrypted stays as it is, under names and contents that nothing can read.
+    // An encryption context is dropped only if it is corrupt: without it names and contents can't be decrypted.
     let drops_context = codes.contains(&Code::EncryptContextCorrupt);
     attributes::mend(edit, ino, &mut slot, drops_context)?;
     let mut inode = Inode::parse(&slot).ok()?;
@@ -241,8 +241,8 @@ fn inline(edit: &mut Edit<'_, '_>, ino: Ino, mut slot: Vec<u8>) -> Option<()> {
     edit.set_slot(ino, slot)
 }
 
-/// Makes the inline target of a symbolic link as long as what holds it: the target ends before a zero byte. False if it
-/// has no target.
+/// Cuts the inline target of a symbolic link at its first zero byte, and its attribute to the same length. Returns
+/// false if nothing is left.
 fn inline_symlink(inode: &mut Inode, slot: &mut [u8]) -> bool {
     let value = attributes::inline_data(slot).unwrap_or_default();
     let mut target = [&inode.block_area()[..], &value].concat();
@@ -313,7 +313,8 @@ fn has_sound_root(inode: &Inode) -> bool {
     crate::extents::is_header(inode.block_area())
 }
 
-/// Gives a symbolic link the length of its target, and the one block or none that it takes; false if it has no target.
+/// Sets the size of a symbolic link to the length of its target, and its map to at most one block. Returns false if it
+/// has no target.
 fn mend_symlink(edit: &mut Edit<'_, '_>, ino: Ino, inode: &mut Inode) -> bool {
     let never = Flags::IMMUTABLE.with(Flags::APPEND).with(Flags::INDEX);
     inode.set_flags(inode.flags().without(never));

@@ -1,8 +1,8 @@
 //! Superblock and descriptors under repair: what every other pass stands on.
 //!
 //! A descriptor that names a place that can't be is taken from a copy whose checksum is right. Without one, a bitmap is
-//! placed near the end of its group, in a block that is free if one is known to be, and the table where the root inode is
-//! found.
+//! placed near the end of its group, in a block that is free if one is known to be, and the table where the root inode
+//! is found.
 
 use std::collections::BTreeSet;
 
@@ -163,8 +163,9 @@ fn place(edit: &mut Edit<'_, '_>, group: Group) -> Option<()> {
     edit.set_desc(group, &desc)
 }
 
-/// The last block of a group that may hold a bitmap: one that is not metadata's, and free by the bitmap on the disk
-/// where the descriptor names that, so that no file loses its block should the repair end here.
+/// A block of a group for a lost bitmap: the last one that is not metadata and that the block bitmap on the disk has
+/// free, so that a repair that ends here takes no block from a file. If that bitmap is lost, too, or has no free block,
+/// the last one that is not metadata.
 fn bitmap_place(edit: &Edit<'_, '_>, group: Group, desc: &GroupDesc) -> Option<FsBlock> {
     let geometry = &edit.geometry;
     let start = geometry.group_first_block(group).0;

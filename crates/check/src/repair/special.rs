@@ -405,7 +405,7 @@ fn mmp(edit: &mut Edit<'_, '_>) -> Option<()> {
         .then(|| edit.geometry.csum_seed());
     let mut block = edit.sb.mmp_block().0;
     let now = edit.contains(block, 1).then(|| edit.block(block)).flatten();
-    // What a check that is under way wrote stays: it may be on another host.
+    // A valid block is kept: it may belong to a check that runs on another host.
     if now.is_some_and(|bytes| Mmp::read(&bytes).is_some_and(|mmp| mmp.verify(seed).is_ok())) {
         return None;
     }

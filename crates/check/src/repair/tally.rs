@@ -44,7 +44,7 @@ fn set_links(edit: &mut Edit<'_, '_>, ino: Ino, links: u64) -> Option<()> {
     let links = match u16::try_from(links) {
         Ok(links) if links <= 65_000 || !is_directory => links,
         _ if is_directory => {
-            // More subdirectories than a count holds need the feature.
+            // A count of 1 stands for more subdirectories than fit, which needs the feature dir_nlink.
             if !edit.has(Feature::DIR_NLINK) {
                 let features = edit.sb.features().with(Feature::DIR_NLINK);
                 edit.sb.set_features(features);

@@ -208,7 +208,7 @@ const DAMAGE: &[(&str, &[&str], Code)] = &[
     ),
 ];
 
-/// Kinds whose damage a repair takes away here, too.
+/// Problems of this list that a repair must also mend.
 const MENDED: &[Code] = &[
     Code::CasefoldNotDirectory,
     Code::CasefoldFeature,

@@ -1,4 +1,4 @@
-//! One fault each that stands alone in its image, which e2fsck names: found, and mended by both judgements.
+//! Images with a single fault that e2fsck names: `check` finds it, and after a repair both find nothing.
 
 use lanefs_check::problem::Code;
 use ondisk::{Flags, Inode};
@@ -6,8 +6,8 @@ use ondisk::{Flags, Inode};
 use crate::mended::{Damaged, mended, seed};
 use crate::{check, e2fsck, shown};
 
-/// Asserts that both find the fault, by these numbers, and that a repair takes it away. An e2fsck that is too old to
-/// know the fault finds none.
+/// Asserts that both checkers find the fault, with these numbers, and that a repair mends it. An old e2fsck that does
+/// not know the fault may find nothing.
 fn assert_found_and_mended(damaged: &Damaged, code: Code, number: u32, what: &str) {
     let report = check(&damaged.bytes, 1).unwrap();
     assert!(
@@ -25,7 +25,7 @@ fn assert_found_and_mended(damaged: &Damaged, code: Code, number: u32, what: &st
     mended(&damaged.bytes, what);
 }
 
-/// The numbers of the inodes in use that a test asks for.
+/// The numbers of the inodes in use for which `is_wanted` returns true.
 fn inodes(image: &Damaged, is_wanted: impl Fn(&Inode) -> bool) -> Vec<u32> {
     let all = 11..=image.geometry.inodes_count();
     let parsed = all.filter_map(|ino| {
@@ -74,7 +74,7 @@ fn a_value_in_lustres_form_does_not_count_as_its_owners_blocks() {
         .generation();
     for value in values {
         damaged.change_inode(value, |slot| {
-            // The hash of the value is another, and the owner is named in its place.
+            // A wrong hash of the value, and the owner where Lustre stores it.
             slot[0x08] ^= 1;
             slot[0x10..0x14].copy_from_slice(&owner.to_le_bytes());
             slot[0x64..0x68].copy_from_slice(&generation.0.to_le_bytes());
@@ -88,7 +88,7 @@ fn a_cluster_of_a_file_in_two_clusters_is_found_and_mended() {
     let mut damaged = Damaged::new(seed("bigalloc"));
     let size = damaged.geometry.block_size();
     let ratio = u64::from(damaged.geometry.cluster_ratio());
-    // One extent from block 0 on, of at least this number of blocks and at most 255.
+    // One extent from block 0 on, of `least` to 255 blocks.
     let has_run_of = |inode: &Inode, least: u8| {
         let area = inode.block_area();
         inode.flags().contains(Flags::EXTENTS)
@@ -104,7 +104,7 @@ fn a_cluster_of_a_file_in_two_clusters_is_found_and_mended() {
         let slot = &damaged.bytes[damaged.slot(ino)];
         u32::from_le_bytes([slot[0x3C], slot[0x3D], slot[0x3E], slot[0x3F]])
     };
-    // The second block of the first file is the second block of the other file's cluster.
+    // The second block of the first file becomes the second block of the other file's cluster.
     let other = start(second) + 1;
     assert!(u64::from(other) % ratio == 1 && size.bytes() < 1 << 16);
     let len = u64::from(damaged.bytes[damaged.slot(first)][0x38]);

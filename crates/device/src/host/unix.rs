@@ -1,4 +1,4 @@
-//! Files of Linux, macOS and other systems with POSIX's calls.
+//! Files on Linux, macOS and other systems with POSIX calls.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -21,19 +21,19 @@ impl AsFd for FileDevice {
     }
 }
 
-/// A name of ext4 as one of the host.
+/// A name of ext4 as a name of the host.
 #[must_use]
 pub fn name(bytes: &[u8]) -> Cow<'_, OsStr> {
     Cow::Borrowed(OsStr::from_bytes(bytes))
 }
 
-/// A path as ext4 has them, with `/` between its parts.
+/// The bytes of a path, with `/` between its components.
 #[must_use]
 pub fn path_bytes(path: &Path) -> Cow<'_, [u8]> {
     Cow::Borrowed(path.as_os_str().as_bytes())
 }
 
-/// Reads from byte `at` on; says how many bytes, none at the end. Calls again as long as a signal interrupts.
+/// Reads from byte `at` on, and returns the number of bytes: 0 at the end. Repeats a call that a signal interrupted.
 ///
 /// # Errors
 /// When the file can't be read.
@@ -41,7 +41,7 @@ pub fn read_at(file: &File, buf: &mut [u8], at: u64) -> io::Result<usize> {
     uninterrupted(|| file.read_at(buf, at))
 }
 
-/// Writes at byte `at`; says how many bytes. Calls again as long as a signal interrupts.
+/// Writes at byte `at`, and returns the number of bytes. Repeats a call that a signal interrupted.
 ///
 /// # Errors
 /// When the file can't be written.
@@ -58,13 +58,13 @@ fn uninterrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usiz
     }
 }
 
-/// Whether it is a block device.
+/// Whether a file is a block device.
 #[must_use]
 pub fn is_block_device(kind: FileType) -> bool {
     kind.is_block_device()
 }
 
-/// What a file is that is neither a regular file nor a directory nor a symbolic link.
+/// The kind of a file that is not a regular file, a directory or a symbolic link.
 #[must_use]
 pub fn special_of(kind: FileType) -> Special {
     if kind.is_char_device() {
@@ -78,7 +78,7 @@ pub fn special_of(kind: FileType) -> Special {
     }
 }
 
-/// Two numbers by which a file is known whatever its name; symbolic links are followed.
+/// The two numbers that identify a file under all of its names; symbolic links are followed.
 #[must_use]
 pub fn identity(path: &Path) -> Option<(u64, u64)> {
     let metadata = path.metadata().ok()?;
@@ -93,7 +93,7 @@ pub fn stdin() -> io::Result<File> {
     Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
 }
 
-/// The user and group that this process runs as.
+/// The user and group of this process.
 #[must_use]
 pub fn user() -> (u32, u32) {
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
@@ -101,7 +101,7 @@ pub fn user() -> (u32, u32) {
 }
 
 pub(super) fn attributes(metadata: &Metadata) -> Attributes {
-    // The kernels count less than a second in them.
+    // Always less than a second.
     let time = |seconds, nanoseconds: i64| (seconds, u32::try_from(nanoseconds).unwrap_or(0));
     let device = metadata.rdev() as rustix::fs::Dev;
     Attributes {

@@ -1,4 +1,4 @@
-//! Files of Windows.
+//! Files on Windows.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +12,7 @@ use sync::clock::HostTime;
 
 use super::{Attributes, Moment, Special};
 
-/// A name of ext4 as one of the host, whose names are Unicode: bytes that are not UTF-8 become U+FFFD.
+/// A name of ext4 as a name of the host, which is Unicode: bytes that are not UTF-8 become U+FFFD.
 #[must_use]
 pub fn name(bytes: &[u8]) -> Cow<'_, OsStr> {
     match String::from_utf8_lossy(bytes) {
@@ -21,8 +21,8 @@ pub fn name(bytes: &[u8]) -> Cow<'_, OsStr> {
     }
 }
 
-/// A path as ext4 has them: `/` between its parts takes the place of each `\`, so that no name of an image with a `\`
-/// in it is reached. The length stays.
+/// The bytes of a path with `/` in place of each `\`, so names of an image that contain `\` can't be reached. The
+/// length is unchanged.
 #[must_use]
 pub fn path_bytes(path: &Path) -> Cow<'_, [u8]> {
     let bytes = path.as_os_str().as_encoded_bytes();
@@ -35,7 +35,8 @@ pub fn path_bytes(path: &Path) -> Cow<'_, [u8]> {
     }
 }
 
-/// Reads from byte `at` on; says how many bytes, none at the end. The file's own position moves, and nothing uses it.
+/// Reads from byte `at` on, and returns the number of bytes: 0 at the end. Moves the file's own position, which nothing
+/// uses.
 ///
 /// # Errors
 /// When the file can't be read.
@@ -43,7 +44,7 @@ pub fn read_at(file: &File, buf: &mut [u8], at: u64) -> io::Result<usize> {
     file.seek_read(buf, at)
 }
 
-/// Writes at byte `at`; says how many bytes. The file's own position moves, and nothing uses it.
+/// Writes at byte `at`, and returns the number of bytes. Moves the file's own position, which nothing uses.
 ///
 /// # Errors
 /// When the file can't be written.
@@ -51,20 +52,20 @@ pub fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
     file.seek_write(bytes, at)
 }
 
-/// Whether it is a block device, which std does not say here.
+/// Whether a file is a block device: std can't tell here.
 #[must_use]
 pub fn is_block_device(_kind: FileType) -> bool {
     false
 }
 
-/// What a file is that is neither a regular file nor a directory nor a symbolic link.
+/// The kind of a file that is not a regular file, a directory or a symbolic link.
 #[must_use]
 pub fn special_of(_kind: FileType) -> Special {
     Special::Socket
 }
 
-/// Two numbers by which a file is known whatever its name, made from the one name that the system has for it; so of two
-/// hard links each is a file of its own. Symbolic links are followed.
+/// Two numbers that identify a file, made from its canonical path; so two hard links count as two files. Symbolic links
+/// are followed.
 #[must_use]
 pub fn identity(path: &Path) -> Option<(u64, u64)> {
     let path = path.canonicalize().ok()?;
@@ -84,7 +85,7 @@ pub fn stdin() -> io::Result<File> {
     Ok(io::stdin().as_handle().try_clone_to_owned()?.into())
 }
 
-/// The user and group that files belong to.
+/// The user and group to which all files belong.
 #[must_use]
 pub fn user() -> (u32, u32) {
     (0, 0)
@@ -109,7 +110,7 @@ pub(super) fn attributes(metadata: &Metadata) -> Attributes {
     }
 }
 
-/// 1970 where the file system does not tell.
+/// 1970 if the file system does not record it.
 fn moment(time: io::Result<HostTime>) -> Moment {
     let since = time
         .ok()

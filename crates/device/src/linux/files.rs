@@ -1,4 +1,5 @@
-//! Files and block devices of Linux, as [`FileDevice`](crate::FileDevice) asks for them. No locks of ours.
+//! Opening, locking and sizes of files and block devices on Linux, for [`FileDevice`](crate::FileDevice). No locks of
+//! ours.
 
 use std::fs::File;
 use std::io;
@@ -16,10 +17,10 @@ use super::{holder, record_lock};
 use crate::file::{Access, Kind, LOCK_PAUSE, LOCK_TRIES, Refusal};
 use crate::in_use::Purpose;
 
-/// How many names are tried where the file system makes no file without one.
+/// The most names that are tried if the file system supports no file without a name.
 const NAMES: u32 = 100;
 
-/// Opens a file or block device, and does not wait for what is neither.
+/// Opens a file or block device; on any other kind of file it does not wait.
 pub(crate) fn open(path: &Path, access: Access) -> Result<File, Refusal> {
     let flags = match access {
         Access::Read => OFlags::RDONLY,
@@ -28,13 +29,13 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<File, Refusal> {
         Access::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
     };
     let flags = match access {
-        // The kernel then refuses a block device that is mounted or otherwise taken.
+        // With O_EXCL the kernel refuses a block device that is mounted or claimed.
         Access::Write | Access::Create if is_block_device(path) => {
             flags.difference(OFlags::CREATE) | OFlags::EXCL
         }
         _ => flags,
     };
-    // NONBLOCK: opening a FIFO must not wait; it changes nothing for files and block devices.
+    // NONBLOCK: opening a FIFO must not wait. For files and block devices the flag has no effect.
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match open_waiting(path, flags, Mode::from_raw_mode(0o666)) {
         Ok(file) => Ok(file.into()),
@@ -46,7 +47,7 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<File, Refusal> {
     }
 }
 
-/// Opens a file. One on which another program has a lease (`lease`) is asked for again, since a lease is short.
+/// Opens a file. If another program has a lease on it (see `lease`), tries again, because leases are short.
 fn open_waiting(path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
     let mut opened = retry_on_intr(|| rustix::fs::open(path, flags, mode));
     for _ in 1..LOCK_TRIES {
@@ -59,20 +60,20 @@ fn open_waiting(path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<Ow
     opened
 }
 
-/// Whether the name stands for a block device; a race with its owner only makes the open fail.
+/// Whether a name is that of a block device. If the name changes before the open, the open fails.
 fn is_block_device(path: &Path) -> bool {
     rustix::fs::stat(path)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice)
 }
 
-/// The holder of a block device that the kernel refuses to a second user.
+/// The holder of a block device that the kernel refuses to open exclusively.
 fn claimant(path: &Path) -> String {
     let ground = Ground::of_path(path);
     let known = ground.and_then(|ground| holder::in_kernel(&ground, Purpose::Write));
     known.unwrap_or_else(|| "the kernel or another program has claimed it".to_owned())
 }
 
-/// What was opened, and the bytes that it stands for.
+/// The kind of an open file, and the identity of its bytes.
 pub(crate) fn identify(file: &File) -> io::Result<(Kind, Ground)> {
     let stat = rustix::fs::fstat(file)?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
@@ -87,8 +88,8 @@ pub(crate) fn identify(file: &File) -> io::Result<(Kind, Ground)> {
     Ok((kind, Ground::of(&stat)))
 }
 
-/// Whether a block device refuses writes (`blockdev --setro`, `losetup -r`): the kernel opens it for writing all the
-/// same, and fails the first write.
+/// Whether a block device refuses writes (`blockdev --setro`, `losetup -r`). The kernel opens such a device for
+/// writing, and fails the first write.
 pub(crate) fn is_write_protected(file: &File) -> io::Result<bool> {
     // BLKROGET
     const IS_READ_ONLY: Opcode = opcode::none(0x12, 94);
@@ -98,8 +99,8 @@ pub(crate) fn is_write_protected(file: &File) -> io::Result<bool> {
     Ok(is_set.map(|value| value != 0)?)
 }
 
-/// Takes the advisory locks, exclusive for writers. File systems without such locks go without. `false` where another
-/// open file has one that excludes this.
+/// Takes the advisory locks, exclusive for writers; a file system without locks needs none. Returns `false` if another
+/// open file has a lock that excludes this one.
 pub(crate) fn try_lock(file: &File, purpose: Purpose) -> io::Result<bool> {
     let operation = match purpose {
         Purpose::Read => FlockOperation::NonBlockingLockShared,
@@ -117,23 +118,23 @@ pub(crate) fn try_lock(file: &File, purpose: Purpose) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The first byte at or after `at` that may hold something other than zero; `None` where only zeros follow.
+/// The first byte at or after `at` that may not be zero; `None` if only zeros follow.
 pub(crate) fn data_from(file: &File, at: u64) -> Option<u64> {
     match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(found) => Some(found.max(at)),
         Err(Errno::NXIO) => None,
-        // The file system does not tell.
+        // The file system does not record holes.
         Err(_) => Some(at),
     }
 }
 
-/// The longest file that this process may write: the kernel ends a process that writes beyond.
+/// The longest file that this process may write: the kernel ends a process that exceeds it.
 pub(crate) fn longest_file() -> Option<u64> {
     rustix::process::getrlimit(Resource::Fsize).current
 }
 
-/// Reserves room for a range of a regular file, whose size stays; of a file of at most `longest` bytes. `false` where
-/// the file system can't.
+/// Reserves space for a range of a regular file of at most `longest` bytes, without changing its size. Returns `false`
+/// if the file system can't.
 pub(crate) fn reserve(file: &File, range: &Range<u64>, longest: Option<u64>) -> io::Result<bool> {
     if longest.is_some_and(|longest| range.end > longest) {
         return Err(Errno::FBIG.into());
@@ -145,11 +146,11 @@ pub(crate) fn reserve(file: &File, range: &Range<u64>, longest: Option<u64>) -> 
     }
 }
 
-/// Gives a range's room back, as far as that is possible.
+/// Frees the space of a range, as far as possible.
 pub(crate) fn punch(file: &File, range: &Range<u64>) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match allocate(file, flags, range) {
-        // What can't be discarded stays as it is. INVAL: a block device wants whole sectors.
+        // Blocks that can't be freed keep their bytes. INVAL: the range is not whole sectors of a block device.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -160,16 +161,16 @@ fn allocate(file: &File, flags: FallocateFlags, range: &Range<u64>) -> rustix::i
     retry_on_intr(|| rustix::fs::fallocate(file, flags, range.start, len))
 }
 
-/// A new file in `folder` that has no name.
+/// Makes a file without a name in `folder`.
 ///
 /// # Errors
-/// When no file can be made there.
+/// If no file can be made there.
 pub fn open_unnamed(folder: &Path) -> io::Result<File> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match retry_on_intr(|| rustix::fs::open(folder, flags | OFlags::TMPFILE, mode)) {
         Ok(file) => return Ok(file.into()),
-        // The file system, or an old kernel, makes none.
+        // Not supported by the file system, or by an old kernel.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
     }

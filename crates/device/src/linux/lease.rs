@@ -15,8 +15,8 @@ use rustix::io::Errno;
 /// The command that names the signal to send when a lease is asked back (`F_SETSIG`, which the crate lacks for Linux).
 const SET_SIGNAL: libc::c_int = 10;
 
-/// Whether somebody, this process included, has the regular file of this name open for writing. `None` where it can't
-/// be opened for reading, or the kernel does not tell.
+/// Whether any process, including this one, has the regular file of this name open for writing. `None` if it can't be
+/// opened for reading, or the kernel does not tell.
 pub(crate) fn is_open_for_writing(path: &Path) -> Option<bool> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;

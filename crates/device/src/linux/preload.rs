@@ -1,19 +1,19 @@
-//! What a library that is preloaded into this process changes in how files of the host are asked for.
+//! How libraries that are preloaded into this process change the calls by which files of the host are opened.
 //!
-//! fakeroot and pseudo answer in place of libc's functions: a user who is not root sees the owners, types, devices and
-//! extended attributes that he has set. All calls that see or set those go through libc (rustix's feature `use-libc`).
-//! That is enough for fakeroot, which knows files by their inodes. pseudo knows them by their paths, too.
+//! fakeroot and pseudo replace functions of libc, so that a user who is not root sees the owners, types, devices and
+//! extended attributes that this user has set. All calls that read or set those go through libc (rustix's feature
+//! `use-libc`). That is enough for fakeroot, which identifies files by inode. pseudo identifies them by path, too.
 
 use sync::OnceLock;
 
-/// The name, as the kernel lists it, of the library that follows descriptors.
+/// The end of the path of pseudo's library in /proc/self/maps.
 const FOLLOWER: &str = "/libpseudo.so";
 
-/// Whether a preloaded library (pseudo) keeps its own list of open directories and its own working directory, one a
-/// process. Then directories must be opened by `openat`, since libc has no function for `openat2` and what that opens
-/// is unknown to the library, and no thread may have a working directory of its own.
+/// Whether a preloaded library (pseudo) keeps its own list of open directories, and one working directory for the whole
+/// process. Then directories must be opened with `openat`, because `openat2`, which has no function in libc, bypasses
+/// the library; and no thread may have its own working directory.
 ///
-/// This can't change while the process lives; the list of what the process has mapped is read once.
+/// The answer can't change while the process runs, so the list of mapped files is read once.
 #[must_use]
 pub fn follows_descriptors() -> bool {
     static FOLLOWS: OnceLock<bool> = OnceLock::new();

@@ -1,5 +1,5 @@
-//! Extraction into a directory, on systems other than Linux: it is refused, because std alone can't keep a hostile
-//! image from leading a write out of the destination. A tar archive holds the same, and any file can be read by itself.
+//! Extraction into a directory on systems other than Linux is refused: with std alone, a hostile image could redirect a
+//! write out of the destination. Extraction into a tar archive and reading single files are supported.
 
 use std::io;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::path::Path;
 use super::{Options, Summary};
 use crate::{Error, Fs, Ino};
 
-/// Refuses to extract what is below a directory.
+/// Refuses to extract a directory.
 ///
 /// # Errors
-/// Always: of the kind `Unsupported`.
+/// Always, with the kind `Unsupported`.
 pub fn to_directory(
     _fs: &Fs,
     _from: Ino,
@@ -23,7 +23,7 @@ pub fn to_directory(
 /// Refuses to extract one entry.
 ///
 /// # Errors
-/// Always: of the kind `Unsupported`.
+/// Always, with the kind `Unsupported`.
 pub fn to_name(
     _fs: &Fs,
     _from: Ino,
@@ -35,7 +35,7 @@ pub fn to_name(
 }
 
 fn refusal(operation: &'static str, path: &Path) -> Error {
-    let text = "on this system files are extracted to a tar archive only";
+    let text = "on this system files can be extracted only to a tar archive";
     let source = io::Error::new(io::ErrorKind::Unsupported, text);
     Error::host(operation, path, source)
 }

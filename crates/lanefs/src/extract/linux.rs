@@ -1,4 +1,4 @@
-//! Extraction into a directory, on Linux: by what is open, so that nothing leads a write astray.
+//! Extraction into a directory on Linux. All paths start at an open directory, so that no link can redirect a write.
 
 mod directory;
 mod host;
@@ -13,12 +13,12 @@ use sync::atomic::Ordering;
 use super::{Existing, Options, Summary};
 use crate::{Error, Fs, Ino};
 
-/// Extracts what is below the directory `from` into the directory `destination`, which takes over the attributes of
-/// `from`. It is created when it is not there. An empty `lost+found` of the root is left out.
+/// Extracts the entries of the directory `from` into the directory `destination`, which gets the attributes of `from`.
+/// It is created if it does not exist. An empty `lost+found` of the root is left out.
 ///
 /// # Errors
-/// When `from` is not a directory, or the destination can't be made or, with [`Existing::Refuse`], is not empty. Errors
-/// of single entries are in the summary.
+/// If `from` is not a directory, or the destination can't be created or, with [`Existing::Refuse`], is not empty.
+/// Errors of single entries are in the summary.
 pub fn to_directory(
     fs: &Fs,
     from: Ino,
@@ -32,7 +32,7 @@ pub fn to_directory(
         if options.existing != Existing::Refuse || host::is_empty(&opened)? {
             Ok((opened, last))
         } else {
-            let text = "it is not empty, and what is there would be replaced";
+            let text = "it is not empty, and existing files would be replaced";
             Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, text))
         }
     });
@@ -41,10 +41,10 @@ pub fn to_directory(
     directory::Extraction::new(fs, opened, options).tree(from, last)
 }
 
-/// Extracts one entry, with all below it when it is a directory, as `name` in the directory `parent`.
+/// Extracts one entry, a directory with everything in it, as `name` in the directory `parent`.
 ///
 /// # Errors
-/// When `parent` can't be opened. Errors of single entries are in the summary.
+/// If `parent` can't be opened. Errors of single entries are in the summary.
 pub fn to_name(
     fs: &Fs,
     from: Ino,
@@ -59,13 +59,13 @@ pub fn to_name(
 
 impl Options<'_> {
     fn is_cancelled(&self) -> bool {
-        // Relaxed: nothing but the flag itself is passed on by the thread that sets it.
+        // Relaxed: the thread that sets the flag publishes no data with it.
         self.cancel
             .is_some_and(|cancel| cancel.load(Ordering::Relaxed))
     }
 }
 
-/// What failed of the host at a path below the destination.
+/// An error of the host at a path in the destination.
 fn failed_at(operation: &'static str, path: &[u8], source: io::Error) -> Error {
     Error::host(operation, Path::new(&*device::host::name(path)), source)
 }
