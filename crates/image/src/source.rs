@@ -31,7 +31,7 @@ pub mod xattrs;
 mod linux;
 #[cfg(target_os = "linux")]
 use linux as system;
-// Its tests run on Linux, where they compare.
+// Compiled on Linux for tests only, which compare it with `linux`.
 #[cfg(any(test, not(target_os = "linux")))]
 #[cfg_attr(target_os = "linux", allow(dead_code))]
 mod elsewhere;

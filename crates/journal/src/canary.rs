@@ -1,7 +1,7 @@
 //! Mistakes that can be made on purpose, so that tests show that they would be found. Without the feature `canaries`,
 //! which only simulations turn on, no mistake can be made and nothing of this remains.
 
-/// Declares the mistakes from one list, so that a new one is one entry.
+/// Declares the mistakes in one list, so that a new one needs one entry.
 macro_rules! canaries {
     (
         $($(#[$about:meta])+ $name:ident,)+
@@ -16,11 +16,11 @@ macro_rules! canaries {
         }
 
         impl Canary {
-            /// All of them.
+            /// All mistakes.
             pub const ALL: [Canary; [$(stringify!($name),)+ $(stringify!($fast),)+].len()] =
                 [$(Canary::$name,)+ $(Canary::$fast,)+];
 
-            /// Whether it is made in fast commits, so that only an image that has them shows it.
+            /// Whether it is made in fast commits, so that only an image with fast commits shows it.
             #[must_use]
             pub fn is_of_fast_commits(self) -> bool {
                 matches!(self, $(Canary::$fast)|+)
@@ -44,23 +44,23 @@ canaries! {
     CleanNeighbourFromMemory,
     /// Blocks are mapped before their data are written.
     MappedBeforeData,
-    /// The tail of the log moves over images whose writes home were not flushed.
+    /// The log's tail moves past images before their writes home are flushed.
     TailBeforeHome,
-    /// A group counts the blocks that an epoch took and not those that it freed.
+    /// A group does not count the blocks that an epoch freed.
     FreedUncounted,
-    /// The end of a group's unused inodes stays where it is when a number behind it is taken.
+    /// A group's count of unused inodes does not fall when one of them is allocated.
     UnusedInodesKept,
-    /// A removed directory stays counted among its parent's links.
+    /// A parent's link count still contains a removed directory.
     SubdirectoryKept,
-    /// A directory that gets another parent keeps its `..`.
+    /// A directory that moves to another parent keeps its `..`.
     ParentKept,
-    /// The slot or the list's head that an orphan takes is not changed on disk.
+    /// The slot, or the head of the list, for an orphan is not changed on disk.
     OrphanLeftOut,
     /// A deleted inode's number stays in use.
     NumberKept,
-    /// What an earlier mount left among the orphans is not deleted.
+    /// Orphans of an earlier mount are not deleted.
     OrphanUnfinished,
-    /// The edges of a range that is cut or punched keep their bytes.
+    /// The edges of a truncated or punched range are not zeroed.
     ZerosLeftOut,
     in fast commits:
     /// A fast commit takes a name away and leaves out the name that took its place.
@@ -73,9 +73,9 @@ canaries! {
     NextEpochInLog,
     /// An fsync of what is in a fast commit already does not flush the data that were written over others since.
     OverwrittenUnflushed,
-    /// A fast commit has an inode without the blocks that it got.
+    /// A fast commit leaves out an inode's new blocks.
     RangesLeftOut,
-    /// The replay of fast commits leaves the fields of inodes as they are.
+    /// The replay of fast commits does not change the fields of inodes.
     FieldsNotReplayed,
 }
 

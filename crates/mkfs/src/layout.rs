@@ -284,7 +284,7 @@ impl Layout {
         if self.shape.has(Feature::ORPHAN_FILE) {
             let blocks = self.orphan_blocks(options)?;
             let mut runs = placer.place_in_one_run("the orphan file", first, blocks)?;
-            // A cluster can be longer than the longest orphan file. The file then ends inside it.
+            // A cluster can be longer than the longest orphan file, which then ends inside the cluster.
             keep_first(&mut runs, tables::ORPHAN_MAX);
             let plan = self.with_map(placer, runs)?;
             self.orphan = Some((Ino(next_ino), plan));
@@ -466,7 +466,7 @@ fn habits(options: &Options, identity: &Identity) -> Habits {
     }
 }
 
-/// Cuts a file's runs after this number of blocks.
+/// Cuts the runs of a file after `blocks` blocks.
 fn keep_first(runs: &mut Vec<Run>, blocks: u64) {
     let mut left = blocks;
     for run in runs.iter_mut() {

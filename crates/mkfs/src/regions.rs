@@ -57,8 +57,8 @@ impl StreamGeometry {
         Ok(StreamGeometry(Kind::Growing(GrowingStream::new(options)?)))
     }
 
-    /// A layout to ask for what no number of inodes and no size changes. UUID, hash seed and time are those of the
-    /// options: a geometry has none.
+    /// A layout for questions whose answer depends neither on the number of inodes nor on the size. UUID, hash seed and
+    /// time are taken from the options, because a geometry has none.
     ///
     /// # Errors
     /// As [`crate::Layout::plan`].

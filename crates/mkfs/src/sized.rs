@@ -76,7 +76,7 @@ impl SizedStream {
         })
     }
 
-    /// The layout with the room for inode tables that is left. UUID, hash seed and time are those of the options.
+    /// The layout with the space that is left for inode tables. UUID, hash seed and time are taken from the options.
     ///
     /// # Errors
     /// As [`Layout::plan`].

@@ -1,6 +1,7 @@
-//! What changed in one epoch: names, and blocks of files, in shards by inode ([`Rank::LogChanges`], held for a look).
+//! The names and blocks of files that changed in one epoch, in shards by inode ([`Rank::LogChanges`], held for one
+//! access). The fsync log is made from them.
 //!
-//! What a crash leaves: nothing of it; see [`logtree`].
+//! What a crash leaves: nothing of these tables; what the log left is described in [`logtree`].
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,12 +18,12 @@ use super::budget::{Budget, Cost};
 use super::room::{Leaf, Placed};
 
 const SHARDS: usize = 64;
-/// Ranges of one file beyond which it is committed in full.
+/// With more changed ranges than this a file is not logged: its fsync is a full commit.
 const RANGES_MAX: usize = 512;
-/// Names that changed in an epoch, and inodes, beyond which nothing more of it is noted: then all commits are full.
+/// After this number of changed names and inodes nothing more is noted in the epoch, and all its commits are full.
 const NOTED_MAX: u64 = 1 << 17;
 
-/// Ranges of a file's blocks, joined where they meet: from the first block to the one behind the last.
+/// Ranges of a file's blocks, joined where they meet. Each is stored as its first block and the one behind its last.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct BlockRanges(BTreeMap<u64, u64>);
 
@@ -40,46 +41,46 @@ impl BlockRanges {
         self.0.insert(from, to);
     }
 
-    /// In order.
+    /// The ranges in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         self.0.iter().map(|(first, end)| *first..*end)
     }
 }
 
-/// What changed of an inode.
+/// The changes of an inode.
 #[derive(Default)]
 struct OfInode {
-    /// Names that stood for it before or after a change, and that changed since the log had them with it last.
+    /// Names that stood for it before or after a change, except those that are in the log as they are.
     names: BTreeSet<NamePlace>,
     /// Blocks that changed in the epoch.
     ranges: BlockRanges,
-    /// Of these, the ones that changed since the inode was put into the log.
+    /// Those of them that changed after the inode was last logged.
     since_log: BlockRanges,
     has_too_many: bool,
-    /// Its map had an index before or after one of these changes: nobody knows what replays make of it.
+    /// Its map had an index before or after one of these changes, so the result of a replay is not known.
     had_index: bool,
-    /// The most bytes that it had before it was cut.
+    /// Its largest size before a truncation.
     largest: u64,
     is_in_log: bool,
 }
 
-/// What changed of a name.
+/// The changes of a name.
 struct OfName {
-    /// What it stood for at the epoch's beginning.
+    /// The inode that it stood for when the epoch began.
     base: Option<Ino>,
     now: Option<Ino>,
-    /// All that it stood for, before and after each change since the log had it last.
+    /// All inodes that it stood for before and after each change since it was last logged.
     inodes: BTreeSet<Ino>,
 }
 
-/// What changed of a directory's names.
+/// The changes of a directory's names.
 #[derive(Default)]
 struct OfDirectory {
-    /// Those that the log does not have as they are.
+    /// Changed names that are not in the log as they are.
     unlogged: BTreeSet<Box<[u8]>>,
-    /// The last batch that has one of the others.
+    /// The last batch that contains one of the other changed names.
     logged: Option<Batch>,
-    /// Blocks that changed.
+    /// Directory blocks into which names were put.
     leaves: BTreeMap<u32, Leaf>,
 }
 
@@ -90,23 +91,23 @@ struct Shard {
     directories: HashMap<Ino, OfDirectory>,
 }
 
-/// What is left to log of a directory's names.
+/// The changed names of a directory that must still be logged.
 pub(crate) enum UnloggedNames {
     /// These.
     Names(Vec<NamePlace>),
-    /// Nothing once this batch of the log is on disk.
+    /// None, once this batch of the log is on disk.
     Nothing(Batch),
-    /// It can't be told: they are too many, or no name changed.
+    /// Not known: there are too many, or no name changed.
     Unknown,
 }
 
-/// What changed in one epoch.
+/// The changes of one epoch.
 pub(crate) struct EpochChanges {
-    /// By inode's number, names by their directory's. [log changes]
+    /// By inode number; names by the number of their directory. [log changes]
     shards: Box<[CachePadded<Mutex<Shard>>]>,
-    /// How many names and inodes there are. [atomic: Relaxed, hint]
+    /// Number of changed names and inodes. [atomic: Relaxed, hint]
     noted: AtomicU64,
-    /// What a replay of the epoch's log costs.
+    /// The cost of replaying the epoch's log.
     budget: Budget,
 }
 
@@ -125,13 +126,13 @@ impl EpochChanges {
     }
 
     fn note(&self) {
-        // Relaxed: a bound; a few more do no harm.
+        // Relaxed: a bound, which may be exceeded by a few.
         self.noted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether something may have changed that was not noted.
+    /// Whether changes may be missing because there were too many.
     pub(crate) fn has_too_many(&self) -> bool {
-        // Relaxed: as in `note`. Each thread sees its own.
+        // Relaxed: a bound, as in `note`. Each thread sees its own increments.
         self.noted.load(Ordering::Relaxed) >= NOTED_MAX
     }
 
@@ -139,18 +140,17 @@ impl EpochChanges {
         for shard in &self.shards {
             *shard.lock() = Shard::default();
         }
-        // Relaxed: nobody notes anything in a sealed epoch.
+        // Relaxed: no thread notes changes in a sealed epoch.
         self.noted.store(0, Ordering::Relaxed);
         self.budget.renew();
     }
 
-    /// Takes in what more records of the epoch's log cost a replay; whether they may be logged.
+    /// Adds the replay cost of further records; returns whether they may be logged.
     pub(crate) fn spend(&self, more: Cost) -> bool {
         self.budget.spend(more)
     }
 
-    /// Blocks of a file that changed in the epoch, and the most bytes that it had since the last full commit, beside
-    /// those that it has.
+    /// How many blocks of a file changed in the epoch, and its largest size before a truncation in the epoch.
     pub(crate) fn reach(&self, ino: Ino) -> (u64, u64) {
         let shard = self.shard(ino).lock();
         shard.inodes.get(&ino).map_or((0, 0), |changed| {
@@ -160,7 +160,7 @@ impl EpochChanges {
         })
     }
 
-    /// A name stands for something else.
+    /// Notes that a name stands for another inode, or none.
     pub(super) fn note_name(&self, place: NamePlace, before: Option<Ino>, now: Option<Ino>) {
         for ino in before.into_iter().chain(now) {
             let mut shard = self.shard(ino).lock();
@@ -185,8 +185,8 @@ impl EpochChanges {
         name.inodes.extend(before.into_iter().chain(now));
     }
 
-    /// Names are put into a block of a directory, which holds `before` so far; whether a replay surely has room for
-    /// all that were put there in this epoch.
+    /// Notes names that are put into a block of a directory, which contains `before` until then. Returns whether a
+    /// replay is certain to have room for all names that were put there in this epoch.
     pub(super) fn note_placed(&self, directory: Ino, placed: &Placed, before: &[u8]) -> bool {
         let mut shard = self.shard(directory).lock();
         let leaves = &mut shard.directories.entry(directory).or_default().leaves;
@@ -196,14 +196,14 @@ impl EpochChanges {
         leaf.place(placed)
     }
 
-    /// A file is cut, which had so many bytes.
+    /// Notes that a file of `bytes` bytes is truncated.
     pub(super) fn note_cut(&self, ino: Ino, bytes: u64) {
         let mut shard = self.shard(ino).lock();
         let changed = self.inode(&mut shard, ino);
         changed.largest = changed.largest.max(bytes);
     }
 
-    /// Blocks of a file are mapped otherwise, in a map that has an index, or had one just before.
+    /// Notes ranges of a file whose mapping changes. `has_index`: the map has an index, or had one before the change.
     pub(super) fn note_ranges(&self, ino: Ino, ranges: &[Range<u64>], has_index: bool) {
         let mut shard = self.shard(ino).lock();
         let changed = self.inode(&mut shard, ino);
@@ -218,7 +218,7 @@ impl EpochChanges {
         }
     }
 
-    /// What changed of an inode, which is counted when it is the first change.
+    /// The changes of an inode, which is counted at its first change.
     fn inode<'a>(&self, shard: &'a mut Shard, ino: Ino) -> &'a mut OfInode {
         shard.inodes.entry(ino).or_insert_with(|| {
             self.note();
@@ -226,13 +226,13 @@ impl EpochChanges {
         })
     }
 
-    /// What a changed name stood for at first and stands for now.
+    /// The inodes that a changed name stood for when the epoch began and stands for now.
     pub(crate) fn name(&self, place: &NamePlace) -> Option<(Option<Ino>, Option<Ino>)> {
         let shard = self.shard(place.0).lock();
         shard.names.get(place).map(|name| (name.base, name.now))
     }
 
-    /// The names in a directory that the log does not have as they are.
+    /// The changed names of a directory that are not in the log as they are.
     pub(crate) fn unlogged_in(&self, directory: Ino) -> UnloggedNames {
         let shard = self.shard(directory).lock();
         match shard.directories.get(&directory) {
@@ -247,7 +247,7 @@ impl EpochChanges {
         }
     }
 
-    /// Whether all that is left to log of a directory's names is among these.
+    /// Whether `members` contains all names of a directory that must still be logged.
     pub(crate) fn has_all_of(&self, directory: Ino, members: &Members) -> bool {
         match self.unlogged_in(directory) {
             UnloggedNames::Names(names) => names.iter().all(|name| members.names.contains(name)),
@@ -256,21 +256,21 @@ impl EpochChanges {
         }
     }
 
-    /// The name was put into the log as standing for this. If it does so no more, it is left to be logged: the caller
-    /// has the locks of all that it stood for, but another may be given it meanwhile.
+    /// Notes that a name was logged as standing for `logged`. If it stands for another inode by now, it must still be
+    /// logged: the caller has the locks of the inodes that it stood for, but another inode may have got the name.
     pub(crate) fn set_name_in_log(&self, place: &NamePlace, logged: Option<Ino>, batch: Batch) {
         let mut shard = self.shard(place.0).lock();
         let Some(name) = shard.names.get_mut(place).filter(|name| name.now == logged) else {
             return;
         };
-        // What stood for it before matters no more: the log has what became of it.
+        // The inodes that it stood for before no longer matter, because the log has the result.
         name.inodes.clear();
         let names = shard.directories.entry(place.0).or_default();
         names.unlogged.remove(&place.1);
         names.logged = names.logged.max(Some(batch));
     }
 
-    /// All changed names of an inode were put into the log. The caller has its lock.
+    /// Notes that all changed names of an inode were logged. The caller has its lock.
     pub(crate) fn set_names_in_log(&self, ino: Ino) {
         let mut shard = self.shard(ino).lock();
         if let Some(changed) = shard.inodes.get_mut(&ino) {
@@ -278,9 +278,8 @@ impl EpochChanges {
         }
     }
 
-    /// The blocks of a file that changed since it was put into the log last, or in the epoch if it is not there; and
-    /// whether it is. `None` if there are too many, or its map had an index since the epoch began and did not stay
-    /// as it was (F15, F22).
+    /// The blocks of a file that changed since it was last logged (in the whole epoch, if it is not in the log), and
+    /// whether it is in the log. `None` if there are too many, or its map changed while it had an index (F15, F22).
     pub(crate) fn ranges(&self, ino: Ino) -> Option<(BlockRanges, bool)> {
         let shard = self.shard(ino).lock();
         let Some(changed) = shard.inodes.get(&ino) else {
@@ -294,13 +293,13 @@ impl EpochChanges {
         is_told.then(|| (ranges.clone(), changed.is_in_log))
     }
 
-    /// Whether the inode was put into the log.
+    /// Whether the inode is in the log.
     pub(crate) fn is_in_log(&self, ino: Ino) -> bool {
         let shard = self.shard(ino).lock();
         shard.inodes.get(&ino).is_some_and(|inode| inode.is_in_log)
     }
 
-    /// The inode was put into the log as it is now. The caller has its lock.
+    /// Notes that the inode was logged as it is now. The caller has its lock.
     pub(crate) fn set_in_log(&self, ino: Ino) {
         let mut shard = self.shard(ino).lock();
         let changed = shard.inodes.entry(ino).or_default();
@@ -348,7 +347,7 @@ mod tests {
     fn a_name_that_is_given_anew_while_it_is_logged_is_left_to_be_logged() {
         let changes = EpochChanges::new();
         changes.note_name(place(b"a"), Some(Ino(12)), None);
-        // The log is told that the name is gone, but by now it is another file's.
+        // The log records that the name was removed, but by now another file has it.
         changes.note_name(place(b"a"), None, Some(Ino(13)));
         changes.set_name_in_log(&place(b"a"), None, Batch(1));
         match changes.unlogged_in(DIRECTORY) {

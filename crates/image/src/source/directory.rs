@@ -33,19 +33,19 @@ pub(super) struct Batch {
     pub(super) xattrs: Vec<(u32, Xattrs)>,
     /// Entry and its data extents.
     pub(super) extents: Vec<(u32, Vec<DataExtent>)>,
-    /// Entry, device and inode of what has several names.
+    /// Entries with several names: entry, device and inode.
     pub(super) linked: Vec<(u32, (u64, u64))>,
 }
 
 /// One entry.
 pub(super) struct Found {
-    /// Everything but the place of its name.
+    /// Everything except where its name is.
     pub(super) node: Node,
     /// Start of the name in the batch's text; the target of a link follows it.
     pub(super) name: u32,
     pub(super) name_len: u16,
     pub(super) target_len: u16,
-    /// Directories: their number.
+    /// The number of a directory.
     pub(super) number: u32,
 }
 

@@ -1,13 +1,13 @@
-//! Directories and pipes as sources on systems other than Linux, by std alone: the same functions as in `linux`.
+//! Directories and pipes as sources on systems other than Linux, with std alone: the same functions as in `linux`.
 //!
-//! Attributes are those of [`device::host`]; extended attributes and holes are not asked for. Names are whole paths
-//! here, so a directory that is replaced while it is scanned or read may lead elsewhere, which Linux rules out.
+//! Attributes are those of [`device::host`]; extended attributes and holes are not read. Files are opened by whole
+//! paths here, so a directory that another process replaces during the build can redirect them; on Linux it can't.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Files below a directory.
+/// Files in a source directory.
 pub(super) mod beneath {
     use std::path::{Component, PathBuf};
 
@@ -15,10 +15,10 @@ pub(super) mod beneath {
 
     use super::{ErrorKind, File, Path, io};
 
-    /// A directory below which files are opened.
+    /// The directory in which files are opened.
     pub(in super::super) type Root = PathBuf;
 
-    /// Finds the directory of this name.
+    /// Finds the directory with this path.
     pub(in super::super) fn open_root(path: &Path) -> io::Result<Root> {
         match path.metadata()?.is_dir() {
             true => path.canonicalize(),
@@ -26,17 +26,17 @@ pub(super) mod beneath {
         }
     }
 
-    /// Opens the file at `relative` for reading; no symbolic link on the way is followed.
+    /// Opens the file at `relative` for reading. No symbolic link is followed.
     pub(in super::super) fn open_file(root: &Root, relative: &[u8]) -> io::Result<File> {
         let path = found(root, relative)?;
         match path.symlink_metadata()?.is_file() {
             true => File::open(path),
-            // Opening a pipe would wait for its writer.
-            false => Err(io::Error::other("it is not a regular file any more")),
+            // Opening a pipe would wait for a writer.
+            false => Err(io::Error::other("it is no longer a regular file")),
         }
     }
 
-    /// Finds the directory at `relative`; no symbolic link on the way is followed.
+    /// Finds the directory at `relative`. No symbolic link is followed.
     pub(in super::super) fn open_folder(root: &Root, relative: &[u8]) -> io::Result<Root> {
         let path = found(root, relative)?;
         match path.symlink_metadata()?.is_dir() {
@@ -50,7 +50,7 @@ pub(super) mod beneath {
         open_file(root, name.as_bytes())
     }
 
-    /// The path of what is at `relative`, none of whose directories is a symbolic link.
+    /// The path of `relative`. Fails if one of its directories is a symbolic link.
     pub(super) fn found(root: &Path, relative: &[u8]) -> io::Result<PathBuf> {
         let mut path = root.to_path_buf();
         for part in Path::new(&*host::name(relative)).components() {
@@ -60,7 +60,7 @@ pub(super) mod beneath {
                 _ => return Err(ErrorKind::InvalidInput.into()),
             }
             if path.symlink_metadata()?.is_symlink() {
-                return Err(io::Error::other("a symbolic link is on the way to it"));
+                return Err(io::Error::other("its path contains a symbolic link"));
             }
         }
         Ok(path)
@@ -75,41 +75,41 @@ pub(super) mod pipe {
 
     use super::{File, Path, io};
 
-    /// Bytes that come when they come.
+    /// Bytes of a pipe or a terminal, which may come late.
     pub(in super::super) struct Pipe<'c> {
         pub(in super::super) file: File,
-        /// Set when nobody wants them any more; seen when the next bytes have come. [atomic: Relaxed]
+        /// Set when the build is interrupted; seen once the next bytes have come. [atomic: Relaxed]
         pub(in super::super) cancel: &'c AtomicBool,
     }
 
     impl Read for Pipe<'_> {
         fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
             let count = self.file.read(buf)?;
-            // Relaxed: a flag that only ends loops; nothing is read because of it.
+            // Relaxed: a flag that only ends loops; no data is published with it.
             match self.cancel.load(Ordering::Relaxed) {
-                // Not `Interrupted`, after which readers try again.
+                // Not the kind `Interrupted`, after which readers try again.
                 true => Err(io::Error::other("interrupted")),
                 false => Ok(count),
             }
         }
     }
 
-    /// Opens what may be a FIFO, after waiting for its writer.
+    /// Opens a file. If it is a FIFO, waits for its writer.
     pub(in super::super) fn open(path: &Path) -> io::Result<File> {
         File::open(path)
     }
 }
 
-/// Files for bytes that are read again.
+/// Temporary files.
 pub(super) mod temporary {
     use super::{File, io};
 
-    /// An empty file without a name, in the system's folder for temporary files.
+    /// Makes an empty file without a name in the system's directory for temporary files.
     pub(in super::super) fn in_memory(_name: &str) -> io::Result<File> {
         device::host::open_unnamed(&std::env::temp_dir())
     }
 
-    /// Bytes that this user may still write to the file system of `file`: that is unknown here.
+    /// Bytes that this user can still write to the file system of `file`: not known here.
     pub(in super::super) fn free_bytes(_file: &File) -> io::Result<Option<u64>> {
         Ok(None)
     }
@@ -135,7 +135,7 @@ pub(super) mod walk {
     use super::beneath::{Root, found};
     use super::{ErrorKind, Path, io};
 
-    /// The attributes of the directory to scan, and its extended ones.
+    /// The attributes and extended attributes of the source directory.
     pub(in super::super) fn top(root: &Root) -> io::Result<(Attributes, Xattrs)> {
         Ok((attributes(&root.metadata()?), Xattrs::default()))
     }
@@ -145,12 +145,12 @@ pub(super) mod walk {
         root: &'a Root,
         path: &'a Path,
         excludes: &'a Excludes,
-        /// Identities of files that are left out: the image itself.
+        /// The identities of the output files, which are left out.
         outputs: &'a [(u64, u64)],
         source: u16,
     }
 
-    /// A directory to be listed: its number, and its path below the root.
+    /// A directory to be listed: its number, and its path in the source.
     struct Task {
         number: u32,
         path: Vec<u8>,
@@ -173,7 +173,7 @@ pub(super) mod walk {
             }
         }
 
-        /// Walks, and gives every directory's entries to `collect`, parents first.
+        /// Walks the tree, and passes the entries of each directory to `collect`, parents first.
         pub(in super::super) fn run(
             self,
             _threads: usize,
@@ -207,7 +207,7 @@ pub(super) mod walk {
             }
         }
 
-        /// The entries of one directory, and its directories as further tasks; or what failed.
+        /// Lists one directory, and adds its subdirectories to `tasks`. On an error, returns the path that failed.
         fn list(
             &self,
             task: &Task,
@@ -242,17 +242,18 @@ pub(super) mod walk {
                         *directories += 1;
                     }
                     Ok(false) => {}
-                    // It vanished.
+                    // It was removed meanwhile.
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     Err(error) => return Err((path, error)),
                 }
             }
-            // The last task is done first.
+            // The last task is the next one.
             tasks[first..].reverse();
             Ok(batch)
         }
 
-        /// Adds an entry to the batch, if it is not to be left out. Whether it is a directory, with this number.
+        /// Adds an entry to the batch, unless it is excluded. Returns whether it is a directory, which then has
+        /// `number`.
         fn look(
             &self,
             place: &Path,

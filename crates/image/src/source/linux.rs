@@ -1,4 +1,4 @@
-//! What only Linux gives to a scan: directories walked by what is open, extended attributes, holes, and pipes that are
+//! Sources on Linux: directories walked through open descriptors, extended attributes, holes, and pipes that are
 //! polled. `elsewhere` has the same functions for other systems.
 
 pub(super) mod beneath;

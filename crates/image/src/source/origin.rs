@@ -253,7 +253,7 @@ impl FileReader<'_> {
         }
     }
 
-    /// Where in its file byte `offset` of the file is; `offset` lies within an extent.
+    /// The position, in the file with the bytes, of byte `offset` of the entry. `offset` is within an extent.
     fn position(&self, offset: u64) -> u64 {
         let Some(packed) = &self.packed else {
             return offset;

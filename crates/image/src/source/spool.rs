@@ -60,7 +60,7 @@ impl Spool {
         written.map_err(|error| {
             let directory = self.directory.as_deref().unwrap_or(Path::new("memory"));
             format!(
-                "cannot write what must be kept to {}: {error}; {NEXT}",
+                "cannot write the spooled bytes to {}: {error}; {NEXT}",
                 directory.display()
             )
         })?;
@@ -74,16 +74,16 @@ impl Spool {
             (None, _) => Ok(()),
             (Some(limit), Some(directory)) => Err(too_much_for(limit, directory)),
             (Some(limit), None) => Err(format!(
-                "what must be kept takes more than {limit} bytes; allow more with --spool SIZE, {NEXT}"
+                "the spooled bytes exceed {limit} bytes; allow more with --spool SIZE, {NEXT}"
             )),
         }
     }
 
-    /// Moves the bytes from memory to a file that may hold `end` bytes; on an error they stay in memory.
+    /// Moves the bytes from memory to a file with room for `end` bytes. On an error they stay in memory.
     fn move_to_disk(&mut self, end: u64) -> Result<(), String> {
         let mut directory = std::env::temp_dir();
         if directory.as_os_str().is_empty() {
-            // A variable without a value counts as none.
+            // TMPDIR is empty, which counts as not set.
             directory = PathBuf::from("/tmp");
         }
         let failed = |error: std::io::Error| {
@@ -134,10 +134,10 @@ impl Spool {
     }
 }
 
-/// The error of a spool that would take more than `limit` bytes of `directory`.
+/// The error of a spool that would need more than `limit` bytes in `directory`.
 fn too_much_for(limit: u64, directory: &Path) -> String {
     format!(
-        "what must be kept takes more than the {limit} bytes that may be used in {}; allow more with --spool SIZE, \
+        "the spooled bytes exceed the {limit} bytes that may be used in {}; allow more with --spool SIZE, \
          {NEXT}",
         directory.display()
     )
@@ -149,7 +149,7 @@ const NEXT: &str = "name another directory with TMPDIR, or save the archive as a
 
 fn in_memory() -> Result<File, String> {
     let made = temporary::in_memory("spool");
-    made.map_err(|error| format!("cannot keep what is read in memory: {error}"))
+    made.map_err(|error| format!("cannot keep the bytes in memory: {error}"))
 }
 
 #[cfg(test)]

@@ -126,10 +126,10 @@ impl<T> Bucket<T> {
         unsafe { self.more.load().as_ref() }
     }
 
-    /// Whether it has no entry, has not moved, and no line is chained to it. Not a point of a schedule: for a table
-    /// that no other thread can reach.
+    /// Whether it has no entry, has not moved, and has no further line. Not a scheduling point, because it is for a
+    /// table that no other thread can reach.
     pub(super) fn is_bare(&self) -> bool {
-        // SeqCst: as in `Link::load`; pairs with the store there.
+        // SeqCst: pairs with the store in `Link`, as the load in `Link::load` does.
         self.tags() == 0 && self.more.0.load(Ordering::SeqCst).is_null()
     }
 

@@ -477,7 +477,7 @@ impl<T: Keyed> Drop for CountedTable<T> {
         let guard = self.domain.enter();
         let array = self.array(&guard);
         let mut entries = Vec::new();
-        // Most buckets of a table that was made large are bare.
+        // In a large table most buckets are bare.
         let used = |index: &usize| !array.buckets[*index].is_bare();
         for index in (0..array.buckets.len()).filter(used) {
             CountedTable::at(array, index, &guard, &mut |bucket| {

@@ -335,7 +335,7 @@ fn a_table_that_is_dropped_drops_every_entry_in_whatever_line_and_array_it_is() 
         let lives: Vec<_> = (0..keys as u64)
             .map(|key| Arc::clone(&disk.get(key).life))
             .collect();
-        // Of a bucket of two lines, the first is empty then.
+        // In a bucket of two lines this empties the first.
         for key in 0..removed {
             disk.table.locked(key, |locked| locked.remove());
         }

@@ -1,4 +1,4 @@
-//! The exclusive lock of an inode, and what its holder may change under a handle: the record, a directory's names.
+//! The exclusive lock of an inode, whose holder may change the record, or the names of a directory, under a handle.
 //!
 //! What a crash leaves: the record as it was at the end of a committed epoch.
 
@@ -22,8 +22,8 @@ impl Exclusive<'_> {
         self.inode
     }
 
-    /// Changes several blocks of the directory as one step for those who read it without its lock. Takes no lock that
-    /// is not free at once.
+    /// Changes several blocks of the directory in one step for threads that read it without its lock. Never waits for a
+    /// lock.
     pub(crate) fn change_names<R>(&self, change: impl FnOnce() -> R) -> R {
         // SeqCst: pairs with the loads in `names_version`, here and below.
         self.inode.names.fetch_add(1, Ordering::SeqCst);
@@ -61,7 +61,7 @@ impl Exclusive<'_> {
         result
     }
 
-    /// Changes the whole record, attributes in it included. Its checksum is not the caller's affair.
+    /// Changes the whole slot, including attributes. The checksum is set when the slot is staged.
     pub(crate) fn change_slot<R>(
         &self,
         handle: &Handle<'_>,
@@ -78,7 +78,8 @@ impl Exclusive<'_> {
         result
     }
 
-    /// Changes the slot; the change says what the record is then, and whether nothing else changed, nor its generation.
+    /// Changes the slot. `change` also returns the new record, and whether nothing but the record changed and its
+    /// generation is the same.
     fn change_bytes<R>(
         &self,
         handle: &Handle<'_>,

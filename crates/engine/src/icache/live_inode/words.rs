@@ -1,15 +1,15 @@
-//! A record as words, which are copied without a latch, and what a copy needs besides.
+//! The record of an inode as words, which are copied without a latch, with what a copy needs in addition.
 
 use ondisk::inode::{self, Inode, RECORD_WORDS};
 
-/// Words of the record that are known to us, and one for [`Rest`].
+/// The words of the record, and one for [`Rest`].
 pub(super) const WORDS: usize = RECORD_WORDS + 1;
 
-/// What a copy of the record needs besides.
+/// What a copy of the record needs in addition.
 pub(super) struct Rest {
     /// The seed of checksums of blocks that belong to the inode.
     pub(super) seed: u32,
-    /// Whether there is anything behind the record: attributes, contents, fields that are not known to us.
+    /// Whether the slot has anything behind the record: attributes, inline data, fields that we do not know.
     pub(super) has_more: bool,
 }
 
@@ -26,7 +26,7 @@ impl Rest {
     }
 }
 
-/// A record as words, with what else is in its slot.
+/// The words of a record and its slot.
 pub(super) fn words(inode: &Inode, slot: &[u8], seed: u32) -> [u64; WORDS] {
     let known = inode::BASE_SIZE + usize::from(inode.extra_size().min(inode::EXTRA_SIZE));
     let behind = slot.get(known..).unwrap_or_default();
@@ -44,7 +44,7 @@ pub(super) fn words_with(inode: &Inode, rest: Rest) -> [u64; WORDS] {
     words
 }
 
-/// What [`words`] put together.
+/// The record and the rest from their words: the reverse of [`words`].
 pub(super) fn split(words: &[u64; WORDS]) -> (Inode, Rest) {
     let mut record = [0; RECORD_WORDS];
     record.copy_from_slice(&words[..RECORD_WORDS]);

@@ -1,4 +1,4 @@
-//! The walk of other systems beside that of Linux, where both run.
+//! Compares the walk of other systems with that of Linux, on Linux, where both run.
 
 #![cfg(target_os = "linux")]
 
@@ -11,7 +11,7 @@ use super::super::exclude::Excludes;
 use super::super::linux;
 use super::*;
 
-/// What a walk found: by path its mode, owner, size, times and target, and which names are one file.
+/// The result of a walk: mode, owner, size, times and target by path, and which names are one file.
 #[derive(Default, PartialEq, Debug)]
 struct Seen {
     nodes: BTreeMap<Vec<u8>, String>,

@@ -1,5 +1,4 @@
-//! Files below a directory that is open, so that neither a symbolic link nor a directory that is moved meanwhile leads
-//! elsewhere.
+//! Files in an open directory: neither a symbolic link nor a directory that is moved meanwhile can redirect a path.
 
 use std::fs::File;
 use std::io;
@@ -9,30 +8,29 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// A directory below which files are opened.
+/// The directory in which files are opened.
 pub(in super::super) type Root = OwnedFd;
 
-/// Opens the directory of this name.
+/// Opens the directory with this path.
 pub(in super::super) fn open_root(path: &Path) -> io::Result<Root> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Opens the file at `relative` for reading; no symbolic link on the way is followed.
+/// Opens the file at `relative` for reading. No symbolic link is followed.
 pub(in super::super) fn open_file(root: &Root, relative: &[u8]) -> io::Result<File> {
     Ok(open_beneath(root.as_fd(), relative, OFlags::empty())?.into())
 }
 
-/// Opens the directory at `relative`; no symbolic link on the way is followed.
+/// Opens the directory at `relative`. No symbolic link is followed.
 pub(in super::super) fn open_folder(root: &Root, relative: &[u8]) -> io::Result<Root> {
     Ok(open_beneath(root.as_fd(), relative, OFlags::DIRECTORY)?)
 }
 
-/// Longest path that one system call takes, with room for its NUL.
+/// The longest path for one system call, with room for its NUL.
 const ONE_CALL: usize = 4000;
 
-/// Opens what is at `relative` below `root` for reading without following any symbolic link on the way; `more` is added
-/// to the flags.
+/// Opens the file at `relative` in `root` for reading, with `more` flags. No symbolic link is followed.
 pub(in super::super) fn open_beneath(
     root: BorrowedFd<'_>,
     relative: &[u8],
@@ -53,8 +51,7 @@ pub(in super::super) fn open_beneath(
     open_once(directory.as_ref().map_or(root, |fd| fd.as_fd()), rest, more)
 }
 
-/// Opens the file at `name` for reading; symbolic links are followed as if `root` were the root of all, as for
-/// `chroot`.
+/// Opens the file at `name` for reading. Symbolic links are followed as if `root` were the root directory (chroot).
 pub(in super::super) fn open_in_root(root: &Root, name: &str) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match rustix::fs::openat2(root, name, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
@@ -64,7 +61,7 @@ pub(in super::super) fn open_in_root(root: &Root, name: &str) -> io::Result<File
     }
 }
 
-/// As [`open_beneath`], for a directory in which names are asked for through libc.
+/// Opens a directory as [`open_beneath`] does, but through libc if a preloaded library needs that.
 pub(in super::super) fn open_directory(
     root: BorrowedFd<'_>,
     relative: &[u8],
@@ -84,7 +81,7 @@ pub(in super::super) fn open_directory(
 fn open_once(root: BorrowedFd<'_>, relative: &[u8], more: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    // Reading leaves no trace in the source where we may say so: only owners and root may.
+    // NOATIME: the build should not change times of access in the source. Only owners and root may set it.
     for flags in [flags | OFlags::NOATIME, flags] {
         match rustix::fs::openat2(root, relative, flags, Mode::empty(), resolve) {
             Err(Errno::PERM) => {}

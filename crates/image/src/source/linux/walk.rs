@@ -78,7 +78,7 @@ pub(in super::super) struct Walk<'a> {
     directories: AtomicU32,
 }
 
-/// The attributes of the directory to scan, and its extended ones.
+/// The attributes and extended attributes of the source directory.
 pub(in super::super) fn top(root: &Root) -> std::io::Result<(Attributes, Xattrs)> {
     let stat = rustix::fs::fstat(root)?;
     let xattrs = Prober::new().xattrs_of(root.as_fd())?;

@@ -16,7 +16,7 @@ use super::recognize::{Texts, is_image};
 /// The image in directory `path`, if it is one. A path that ends in `/.` is always a plain directory.
 ///
 /// # Errors
-/// When it can't be opened, or is a save from before Docker 1.10 or a directory in skopeo's own form.
+/// If it can't be opened, or is a save from before Docker 1.10 or a directory in skopeo's form `dir:`.
 pub(in super::super) fn in_directory(path: &Path) -> Result<Option<Blobs>, SourceError> {
     if path.as_os_str().as_encoded_bytes().ends_with(b"/.") {
         return Ok(None);

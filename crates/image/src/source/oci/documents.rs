@@ -137,10 +137,10 @@ impl Config {
 pub(super) const OLD_SAVE: &str = "this was saved by Docker before 1.10 and has no manifest.json: save it again \
      with a newer Docker (docker load, then docker save)";
 
-/// How the file `version` of a directory begins that skopeo and podman wrote as `dir:DIRECTORY`.
+/// The beginning of the file `version` in a directory that skopeo or podman wrote as `dir:DIRECTORY`.
 pub(super) const SKOPEO_DIRECTORY: &[u8] = b"Directory Transport Version:";
 
-/// What is said of such a directory, whose blobs have names of their own and whose manifest has none.
+/// The error for such a directory, in which files are named by digest without an index.
 pub(super) const SKOPEO_DIRECTORY_TOLD: &str = "this is skopeo's form `dir:` of a container image: copy it into an OCI \
      layout (skopeo copy dir:DIRECTORY oci:LAYOUT), or name DIRECTORY/. to take its files as they are";
 

@@ -217,14 +217,14 @@ impl Reader<'_> {
         }
     }
 
-    /// The next block; `None` at the end of the file, or where only zeros less than a block are left.
+    /// The next header; `None` at the end of the file, or if less than a block of zeros is left.
     fn header(&mut self) -> Result<Option<Header>, Stop> {
         if self.fill()? == 0 {
             return Ok(None);
         }
         let mut block = [0; BLOCK];
         match self.stream.exact(&mut block) {
-            // The end mark is cut within its first block; all members are there, and GNU tar reads them.
+            // The end mark is cut within its first block. All members are complete, and GNU tar reads such a tar.
             Err(error) if is_end(&error) && self.header_at > 0 && block == [0; BLOCK] => Ok(None),
             Err(error) => Err(truncated(&error)),
             Ok(()) => Ok(Some(Header(block))),
@@ -497,7 +497,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether the bytes are at their end. An error that says which format is truncated is another one.
+/// Whether an error means the end of the bytes, rather than a truncated compression format.
 fn is_end(error: &std::io::Error) -> bool {
     error.kind() == ErrorKind::UnexpectedEof && error.get_ref().is_none()
 }
