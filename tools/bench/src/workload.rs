@@ -112,9 +112,9 @@ workloads! {
     Mongo = "mongo", "a call in a tree of small files: made, copied, appended to, renamed, looked at, removed";
 }
 
-/// Directories or files of all workers' batches, where they wait for each other at the end of each: enough that a batch
-/// takes longer than a commit, which one of two workers makes while the other goes on. Each worker has at most half of
-/// them.
+/// The number of directories or files in the batches of all workers together, in workloads whose workers wait for each
+/// other after each batch. A batch must take longer than a commit, which one of two workers makes while the other
+/// continues. A worker's batch has at most half of them.
 const SEVERAL: usize = 16;
 
 /// One worker's place, and its numbers.

@@ -60,7 +60,7 @@ impl PatchedBytes {
                 old[start - at..end - at].copy_from_slice(&whole[start - offset..end - offset]);
             }
         }
-        // The change that began here before may be shorter: then what is behind it is only in the new one.
+        // Bytes behind the end of an earlier change at the same place are only in the longer one, so that one is kept.
         let here = self.changes.entry(offset).or_default();
         if here.len() < whole.len() {
             *here = whole;

@@ -99,8 +99,8 @@ fn inputs(target: &str) -> Vec<Vec<u8>> {
     inputs
 }
 
-/// Bytes of stack of a program's first thread, in which the fuzzer runs a target. Code that is built for tests takes
-/// more of it than a test's thread has.
+/// The stack of a program's first thread, in which the fuzzer runs a target. Code without optimisation needs more of it
+/// than the thread of a test has.
 const FUZZER_STACK: usize = 8 << 20;
 
 #[test]

@@ -1,6 +1,7 @@
-//! The verdicts of e2fsck and of our own checker on images that live in memory. For e2fsck one file in a folder in
-//! memory holds a base image, takes the pages in which a state differs, is checked, and gets its own pages back. An
-//! image that was judged is not judged again.
+//! The verdicts of e2fsck and of our own checker on images in memory.
+//!
+//! e2fsck needs a file: one in a tmpfs contains a base image. The pages in which a state differs are written to it,
+//! e2fsck reads it, and the base's pages are written back. An image that was judged is not judged again.
 
 use std::collections::HashSet;
 use std::io::{Seek, SeekFrom, Write};
@@ -20,21 +21,21 @@ const PAGE: u64 = 4096;
 pub struct Judge {
     file: tempfile::NamedTempFile,
     base: Arc<[u8]>,
-    /// Digests of images that both found clean.
+    /// Digests of images that are clean for both judges.
     clean: HashSet<u64>,
-    /// Digests of images that the checker found clean.
+    /// Digests of images that are clean for the checker.
     checked_clean: HashSet<u64>,
-    /// How many images e2fsck read.
+    /// Number of images that e2fsck read.
     pub judged: u64,
-    /// How many images the checker read.
+    /// Number of images that the checker read.
     pub checked: u64,
 }
 
 impl Judge {
-    /// For states of this image.
+    /// A judge of states of this image.
     ///
     /// # Errors
-    /// When the file can't be made.
+    /// If the file can't be made.
     pub fn new(image: &Image) -> Result<Judge, String> {
         let said = |error: std::io::Error| error.to_string();
         Ok(Judge {
@@ -59,10 +60,10 @@ impl Judge {
         self.checked_clean.contains(&digest)
     }
 
-    /// Has e2fsck and the checker read a closed image; `digest` tells it from others.
+    /// Lets e2fsck and the checker judge a closed image, which `digest` identifies.
     ///
     /// # Errors
-    /// What both said, unless both found nothing.
+    /// The verdicts of both, unless both found nothing.
     pub fn judge(&mut self, state: &CowDevice, digest: u64) -> Result<(), String> {
         self.judge_allowing(state, digest, &[])
     }
@@ -92,7 +93,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Has the checker alone read a closed image; `digest` tells it from others.
+    /// Lets only the checker judge a closed image, which `digest` identifies.
     ///
     /// # Errors
     /// What it found.
@@ -125,8 +126,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Has the checker read an image whose file system is frozen: orphans may wait for the next mount, and the log may
-    /// hold what was written home.
+    /// Lets the checker judge an image whose file system is frozen: there may be orphans for the next mount, and the
+    /// log may contain images that were written home.
     ///
     /// # Errors
     /// What it found.
@@ -136,7 +137,7 @@ impl Judge {
         checked.map_err(|why| format!("check: {why}"))
     }
 
-    /// What e2fsck says of an image; an error where it can't be asked.
+    /// The verdict of e2fsck on an image; an error if e2fsck can't be run.
     fn run_e2fsck(&mut self, state: &CowDevice) -> Result<Verdict, String> {
         let said = |error: std::io::Error| error.to_string();
         let pages = state.changed_pages();
@@ -151,7 +152,7 @@ impl Judge {
             .map_err(|error| format!("e2fsck does not start: {error}"))?;
         self.judged += 1;
         for (page, bytes) in &pages {
-            // Pages are within the base.
+            // The state has no page behind the base's end.
             let start = usize::try_from(page * PAGE).unwrap_or(0);
             let former = &self.base[start..start + bytes.len()];
             write_page(&mut self.file, *page, former).map_err(said)?;
@@ -159,11 +160,11 @@ impl Judge {
         Ok(e2fsck_verdict(&output))
     }
 
-    /// Has e2fsck repair a state that a crash left without a journal.
+    /// Lets e2fsck repair a state that a crash left on an image without a journal.
     ///
     /// # Errors
-    /// What e2fsck could not repair, or what must not be there to repair: blocks that several files claim; what either
-    /// judge finds afterwards.
+    /// Damage that e2fsck could not repair, blocks that several files claim, which must never happen, or what either
+    /// judge finds after the repair.
     pub fn repair(&mut self, state: &CowDevice) -> Result<CowDevice, String> {
         let said = |error: std::io::Error| error.to_string();
         let file = sparse(&state.bytes()).map_err(said)?;
@@ -176,15 +177,15 @@ impl Judge {
             let repaired = e2fsck("-y").map_err(said)?;
             let text = String::from_utf8_lossy(&repaired.stdout);
             let text = text.trim().replace('\n', "; ");
-            // Errors corrected, and perhaps the wish for a restart.
+            // Errors were corrected; e2fsck may ask for a restart.
             if !matches!(repaired.status.code(), Some(0..=3)) {
                 return Err(format!("e2fsck -y: {text}"));
             }
             if text.contains("ultiply-claimed") {
                 return Err(format!("used again too early: {text}"));
             }
-            // Where pass 3A of 1.47 can't pack a directory, it leaves the directory cut off and its number of blocks
-            // as it was, and says so; the next run sets that right.
+            // If pass 3A of e2fsck 1.47 can't optimise a directory, it truncates the directory but not its block count,
+            // and reports that. The next run corrects the count.
             if run > 0 || !text.contains("Failed to optimize directory") {
                 break;
             }
@@ -198,7 +199,7 @@ impl Judge {
     }
 }
 
-/// A file in memory with these contents. Holes stay holes: less memory, and e2fsck reads them faster.
+/// Makes a file in memory with these contents. Zeros become holes, which take no memory and which e2fsck reads faster.
 fn sparse(contents: &[u8]) -> std::io::Result<tempfile::NamedTempFile> {
     let mut file = tempfile::Builder::new()
         .prefix("lanefs-crash")
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
     use crate::image::{PROFILES, have_programs, make, two_directories};
 
-    /// An image of this kind with two directories; none without the programs that make one.
+    /// An image of this kind with two directories; `None` if mke2fs or e2fsck is missing.
     fn image(profile: usize) -> Option<Image> {
         if !have_programs() {
             eprintln!("skipped: needs mke2fs and e2fsck");
@@ -256,7 +257,7 @@ mod tests {
     #[test]
     fn what_both_judges_find_is_told_in_the_words_of_both() {
         let Some(image) = image(2) else { return };
-        // The link count of the root, inode 2; this kind of image has no checksums.
+        // The root's link count (inode 2). This kind of image has no checksums.
         let table = u64::from(u32::from_le_bytes(
             image.base[2048 + 8..2048 + 12].try_into().unwrap(),
         ));
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn judges_that_disagree_are_a_failure() {
         let Some(image) = image(2) else { return };
-        // The first block of the journal's log: e2fsck does not look at it.
+        // The first block of the journal's log, which e2fsck does not read.
         let journal = image.area.blocks[0];
         let state = damaged(&image, journal + 20, &u32::MAX.to_be_bytes());
         let mut judge = Judge::new(&image).unwrap();

@@ -127,7 +127,7 @@ impl<'a> Others<'a> {
     /// Has a state replayed by all three, and compares what they show; says whether it is in e2fsck's window.
     ///
     /// # Errors
-    /// Who shows something else than lanefs, or can't replay it; what e2fsck or the checker finds afterwards.
+    /// The judge whose replay fails or shows another tree than lanefs, or what e2fsck or the checker finds after it.
     pub fn compare(&mut self, state: &CowDevice) -> Result<bool, String> {
         let ours = read(&recover(state)?)?;
         let agrees = |theirs: &ModelTree| {
@@ -207,7 +207,7 @@ impl<'a> Others<'a> {
         Ok(tree)
     }
 
-    /// What the file holds, in which neither e2fsck nor the checker may find anything.
+    /// The image in the file, in which neither e2fsck nor the checker may find anything.
     fn left(&self) -> Result<CowDevice, String> {
         let output = e2fsck("-n", self.file.path())?;
         let left = CowDevice::new(fs::read(self.file.path()).map_err(said)?.into());

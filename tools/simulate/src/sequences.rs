@@ -430,8 +430,8 @@ pub fn marks(recorder: &Recorder) -> Vec<usize> {
     marks
 }
 
-/// Runs operations and cuts them everywhere; with `with_close` also closing the file system, and the judges read what
-/// that leaves. What is drawn follows from the seed, and so does how time goes.
+/// Runs operations and cuts them everywhere. `with_close`: also closes the file system, cuts the close, and lets the
+/// judges read the closed image. All random choices and the clock follow from the seed.
 ///
 /// # Errors
 /// The first thing that is wrong.

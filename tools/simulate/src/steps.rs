@@ -12,7 +12,7 @@ use crate::executor::{Executor, Refusal, brief, tree};
 use crate::image::{Image, open};
 use crate::judge::Judge;
 
-/// Steps between two judgements.
+/// Steps between two reads by the judges.
 pub const STRETCH: u64 = 100_000;
 /// Steps between two comparisons of everything.
 const COMPARED: u64 = 10_000;
@@ -47,7 +47,7 @@ impl StepWalk {
     /// Goes on for so many steps: opens the image, works, closes it, and has it judged.
     ///
     /// # Errors
-    /// The first step at which the engine and the model differ; what e2fsck or the checker found.
+    /// The first step at which the engine and the model differ, or what e2fsck or the checker found.
     pub fn stretch(&mut self, image: &Image, judge: &mut Judge, steps: u64) -> Result<(), String> {
         let shared: Arc<dyn BlockDevice> = Arc::clone(&self.device) as _;
         let fs = open(&shared).map_err(|error| error.to_string())?;

@@ -42,7 +42,7 @@ pub struct SweepCounts {
     pub faults: u64,
     /// Images that e2fsck read.
     pub judged: u64,
-    /// Images that the checker read, those that e2fsck read among them.
+    /// Images that the checker read, including those that e2fsck also read.
     pub checked: u64,
 }
 
@@ -79,7 +79,7 @@ pub struct Depth {
     pub drawn: u64,
     /// How many percent of the states of each cut point are looked at, one at least.
     pub percent: u64,
-    /// e2fsck reads one of this many recovered states; the checker reads all.
+    /// e2fsck reads one in this number of recovered states; the checker reads all.
     pub judge_one_in: u64,
 }
 
@@ -181,7 +181,7 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// Takes over how many images the judges read so far.
+    /// Copies the numbers of images that the judges have read.
     fn count_readings(&mut self) {
         self.counts.judged = self.judge.judged;
         self.counts.checked = self.judge.checked;
@@ -290,8 +290,8 @@ impl<'a> Sweep<'a> {
         same.map_err(|why| format!("again {cut}: {why}"))
     }
 
-    /// An image that was closed without a cut: e2fsck and the checker read it, whatever the share, unless they read the
-    /// same before.
+    /// Judges an image that was closed without a cut: e2fsck and the checker both read it, unless they have read the
+    /// same image before.
     ///
     /// # Errors
     /// What they found.
@@ -302,7 +302,7 @@ impl<'a> Sweep<'a> {
         judged.map_err(|why| format!("at the end: {why}"))
     }
 
-    /// The same for an image that was recovered after a request failed.
+    /// Judges an image that was recovered after a request failed.
     ///
     /// # Errors
     /// What they found.
@@ -313,7 +313,7 @@ impl<'a> Sweep<'a> {
         judged.map_err(|why| format!("at the end: {why}"))
     }
 
-    /// An image whose file system is frozen: the checker reads it.
+    /// Judges an image whose file system is frozen: only the checker reads it.
     ///
     /// # Errors
     /// What it found.

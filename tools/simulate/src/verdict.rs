@@ -1,5 +1,5 @@
-//! The verdicts on an image: e2fsck's, and that of our own checker, which reads ext4 without the engine's code. Where
-//! only one of the two finds something, one of them is wrong.
+//! The verdicts on an image: e2fsck's, and that of our own checker, which shares no code with the engine. If only one
+//! of them finds something, one of them is wrong.
 
 use std::process::Output;
 
@@ -7,24 +7,24 @@ use check::Code;
 use device::BlockDevice;
 use sync::atomic::AtomicBool;
 
-/// What a judge found wrong with an image.
+/// The verdict of a judge on an image: what it found, or nothing.
 pub(crate) type Verdict = Result<(), String>;
 
-/// What a run of `e2fsck -fn` said.
+/// The verdict of a run of `e2fsck -fn`.
 pub(crate) fn e2fsck_verdict(output: &Output) -> Verdict {
     let text = String::from_utf8_lossy(&output.stdout);
-    // Sums that are wrong in the superblock alone are told, but are no error to e2fsck.
+    // e2fsck prints wrong sums in the superblock, but its exit status does not report them.
     match output.status.success() && !text.contains("count wrong") {
         true => Ok(()),
         false => Err(text.trim().replace('\n', "; ")),
     }
 }
 
-/// What the checker says of an image that was closed or is frozen. Notes count as damage, except those of these kinds:
-/// e2fsck's exit status does not tell wrong sums either.
+/// The verdict of the checker on an image that was closed or is frozen. Notes count as damage, except those in
+/// `allowed`.
 pub(crate) fn check_verdict(image: &dyn BlockDevice, allowed: &[Code]) -> Verdict {
     let options = check::Options {
-        // The simulation uses the other cores for its other parts.
+        // One thread: the other cores run other parts of the simulation.
         threads: 1,
         memory: None,
         superblock: None,
@@ -43,7 +43,7 @@ pub(crate) fn check_verdict(image: &dyn BlockDevice, allowed: &[Code]) -> Verdic
     Err(found.join("; "))
 }
 
-/// The verdict of both on one image: clean if neither found anything, else what each of them found.
+/// The joint verdict on one image: clean if neither judge found anything, else what each of them found.
 pub(crate) fn joint(e2fsck: Verdict, check: Verdict) -> Verdict {
     if e2fsck.is_ok() && check.is_ok() {
         return Ok(());

@@ -2,7 +2,7 @@
 //!
 //! All images lie in /dev/shm, are made by `lanefs mkfs` with its defaults, and are as large: one for the engine in
 //! process, one that the kernel mounts through a loop device, and, where they can be had, one behind `lanefs mount`
-//! and one behind fuse2fs. `lanefs-bench` gives each its turn in each round. Needs root for the kernel's mount.
+//! and one behind fuse2fs. `lanefs-bench` measures each in turn in each round. Needs root for the kernel's mount.
 //! Tables go to `target/bench-engine.md`.
 
 use std::fs;

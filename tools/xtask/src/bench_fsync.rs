@@ -18,7 +18,7 @@ use self::disks::{Disks, PEERS};
 /// How long flushes take, in microseconds, and for which of these fio runs.
 const FLUSHES: [u32; 3] = [0, 20, 1000];
 const FIO_FLUSHES: [u32; 2] = [0, 1000];
-/// What `lanefs-bench` is told otherwise.
+/// The options of `lanefs-bench`, unless others are given.
 const USUAL: [&str; 4] = ["--rounds", "2", "--time", "0.1"];
 
 /// What a run is asked for.
@@ -26,7 +26,7 @@ const USUAL: [&str; 4] = ["--rounds", "2", "--time", "0.1"];
 struct Request<'a> {
     /// Each once, in the order of the command line.
     flushes: Vec<u32>,
-    /// For `lanefs-bench fsync`.
+    /// Options for `lanefs-bench fsync`.
     options: &'a [&'a str],
 }
 
@@ -270,7 +270,7 @@ fn fio(at: &Path, jobs: u32, fsync: u32) -> Result<f64, String> {
         .ok_or_else(|| format!("{fio:?} said {text}"))
 }
 
-/// Puts charts among the results.
+/// Copies charts to results/.
 fn copy_charts(from: &Path, to: &Path) -> Result<(), String> {
     let copy = || -> std::io::Result<()> {
         for entry in fs::read_dir(from)? {

@@ -133,7 +133,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Puts tables and charts among the results.
+/// Copies tables and charts to results/.
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::create_dir_all(to)?;
     let tables = fs::read_to_string(from.join("tables.md"))?;

@@ -98,7 +98,7 @@ fn show(note: String) {
     }
 }
 
-/// The workspace's folder: two above this crate's.
+/// The root of the workspace: two directories above this crate.
 fn root() -> PathBuf {
     let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     path.pop();

@@ -8,9 +8,9 @@ use std::path::Path;
 
 /// The page of all tables; its charts are beside it.
 pub const TABLES: &str = "results/scaling/tables.md";
-/// The folder of the mechanisms' pages.
+/// The directory of the pages on mechanisms.
 pub const PAGES: &str = "docs/scaling/";
-/// The folder of the charts, as seen from these pages.
+/// The directory of the charts, relative to these pages.
 const CHARTS: &str = "../../results/scaling/";
 const BEGIN: &str = "<!-- measured: ";
 const END: &str = "<!-- end of measured -->";
@@ -52,7 +52,7 @@ pub fn unmeasured(page: &str) -> String {
     kept + rest
 }
 
-/// Renews all pages in the folder of the mechanisms.
+/// Updates the measured parts of all pages on mechanisms.
 pub fn update(root: &Path) -> Result<(), String> {
     let (tables, folder) = (root.join(TABLES), root.join(PAGES));
     let said = |error: std::io::Error| format!("{}: {error}", folder.display());

@@ -1,4 +1,4 @@
-//! `lanefs-bench`: every bench, tiny, on memory: figures, charts and the report are there and hang together.
+//! `lanefs-bench`: every bench, at a tiny scale in memory, gives figures, charts and a report that agree.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn run<S: AsRef<std::ffi::OsStr>>(words: impl IntoIterator<Item = S>) -> Output 
     bench().args(words).output().unwrap()
 }
 
-/// What the program prints, which must succeed.
+/// Runs the program, which must succeed; returns its output.
 fn ok<S: AsRef<std::ffi::OsStr>>(words: impl IntoIterator<Item = S>) -> String {
     let output = run(words);
     assert!(output.status.success(), "{}", error(&output));

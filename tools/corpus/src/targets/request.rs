@@ -1,4 +1,4 @@
-//! Requests to a mount as a target: whatever a kernel asks for is answered once, and the image is whole afterwards.
+//! Requests to a mount as a target: each request is answered once, and the image is clean afterwards.
 
 use fuse::{Broken, Parts, answer_all};
 use lanefs::mkfs::{self, Layout};
@@ -9,16 +9,16 @@ use sync::{Arc, LazyLock};
 use crate::overlay::PatchedBytes;
 
 const IMAGE_BYTES: u64 = 8 << 20;
-/// Requests of one input at most.
+/// The most requests of one input.
 const REQUESTS: usize = 64;
-/// Bits of a request's first byte: its kind, and how it comes.
+/// Bits of a request's first byte: the operation, and whether the request is split as over io_uring.
 const KIND: u8 = 0x7f;
 const SPLIT: u8 = 0x80;
-/// Bits of the second: the node, of which a few are far away, and the caller.
+/// Bits of the second byte: the inode, a few of them with large numbers, and the caller.
 const NODE: u8 = 0x3f;
 const FAR: [u64; 4] = [0, 1 << 20, u32::MAX as u64, u64::MAX];
 const BY_USER: u8 = 0x40;
-/// Bytes before a request's arguments: these two, and the length of the arguments.
+/// Bytes before a request's arguments: these two, and the arguments' length.
 const HEAD: usize = 4;
 
 /// An empty file system.
@@ -39,7 +39,7 @@ fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
     bytes
 }
 
-/// A time that is the same in every run.
+/// A clock that shows the same time in every run.
 fn now() -> Timestamp {
     Timestamp {
         seconds: 1_700_000_000,
@@ -47,7 +47,7 @@ fn now() -> Timestamp {
     }
 }
 
-/// The requests of an input: two bytes, a length and arguments each.
+/// The requests of an input. Each is two bytes, a length and arguments.
 fn requests(mut data: &[u8]) -> Vec<Parts<'_>> {
     let mut requests = Vec::new();
     while let (Some(head), true) = (data.first_chunk::<HEAD>(), requests.len() < REQUESTS) {
@@ -68,7 +68,7 @@ fn requests(mut data: &[u8]) -> Vec<Parts<'_>> {
     requests
 }
 
-/// Requests to an empty file system; sound if at least two changed or read something.
+/// Sends the requests to an empty file system. The input is sound if at least two of them succeed.
 pub fn request(data: &[u8]) -> bool {
     let device = Arc::new(MemoryDevice::from_bytes(&IMAGE));
     let opened = Fs::open_for_writing_with(
@@ -92,7 +92,7 @@ pub fn request(data: &[u8]) -> bool {
         trace: None,
     };
     let image = PatchedBytes::new(bytes_of(&device).into());
-    // An image in memory can be read, and nobody cancels.
+    // Memory can be read, and the check is never cancelled.
     let report = check::check(&image, &options).expect("the image can be checked");
     assert!(report.is_clean(), "{:?}", report.problems);
     done > 1

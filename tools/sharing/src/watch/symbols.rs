@@ -5,7 +5,7 @@ use std::collections::HashMap;
 /// A place in the source.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SourceFrame {
-    /// From `crates/` or `tools/` on, where it is one of ours.
+    /// The path, from `crates/` or `tools/` on if the file is ours.
     pub file: String,
     /// Counted from 1.
     pub line: u32,

@@ -1,13 +1,13 @@
-//! The step that compiles the library for the systems other than Linux that it is to run on. Nothing is linked or run.
+//! The step that compiles the library for macOS and Windows. Nothing is linked or run.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Compiled for; the library stands for all crates below it.
+/// The targets. Compiling the library compiles all crates that it depends on.
 const TARGETS: [&str; 2] = ["x86_64-apple-darwin", "x86_64-pc-windows-gnu"];
 
-/// Checks the library for each target, which rustup installs where it is missing; the note names those that it can't
-/// install. What is built is kept in the folder of all other steps.
+/// Checks the library for each target. rustup installs missing targets; the note names those that it can't install. The
+/// build shares the target directory of all other steps.
 pub(super) fn check(root: &Path) -> Result<String, String> {
     let (present, missing): (Vec<&str>, Vec<&str>) = TARGETS
         .into_iter()
@@ -23,7 +23,7 @@ pub(super) fn check(root: &Path) -> Result<String, String> {
     })
 }
 
-/// Whether Rust's library is there for a target.
+/// Whether Rust's standard library is installed for a target.
 fn is_installed(root: &Path, target: &str) -> bool {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let asked = Command::new(rustc)
@@ -36,7 +36,7 @@ fn is_installed(root: &Path, target: &str) -> bool {
     })
 }
 
-/// Whether rustup is there and installs the target.
+/// Installs a target with rustup; returns whether that succeeded.
 fn install(root: &Path, target: &str) -> bool {
     let added = Command::new("rustup")
         .current_dir(root)

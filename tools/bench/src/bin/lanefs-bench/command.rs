@@ -1,5 +1,5 @@
-//! The command line: what is measured, and where the tables go: of what the engine does in this process, in each form
-//! of its mechanisms, and of directories beside it, in one run.
+//! The command line: which benches are run, on the engine in this process (in each form of its mechanisms) and on
+//! directories, in one run; and where their tables are written.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -157,7 +157,7 @@ fn factor(text: &str) -> Result<f64, String> {
 
 /// What a run ran on.
 pub struct Beneath {
-    /// Its names and figures.
+    /// The names and figures of the machine.
     pub machine: Vec<(&'static str, String)>,
     /// The speed of each device.
     pub devices: Vec<Speed>,
@@ -167,15 +167,15 @@ pub struct Beneath {
 pub struct Measured {
     /// The bench.
     pub suite: Suite,
-    /// What it found.
+    /// Its tables.
     pub tables: Vec<Table>,
 }
 
 impl Args {
-    /// Measures, and writes what was found.
+    /// Measures, and writes the tables.
     ///
     /// # Errors
-    /// What can't be measured or written.
+    /// If a bench fails or a file can't be written.
     pub fn run(self) -> Result<(), Failure> {
         if self.threads.iter().any(|count| !(1..=1024).contains(count)) {
             return Err(Failure::usage("--threads: from 1 to 1024"));

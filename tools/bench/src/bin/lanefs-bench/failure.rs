@@ -1,4 +1,4 @@
-//! Why a run failed: what and where; and the exit status that reports it to scripts.
+//! The failure of a run: what failed, where, and the exit status for scripts.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 const FAILED: u8 = 1;
 /// The exit status of a command line that can't be understood.
 const USAGE: u8 = 2;
-/// The exit status when nobody reads the output any more (128 + SIGPIPE).
+/// The exit status when the reader of the output has gone (128 + SIGPIPE).
 const BROKEN_PIPE: u8 = 141;
 
 /// Why a run failed.
@@ -27,7 +27,7 @@ impl Failure {
         }
     }
 
-    /// The command line makes no sense as given.
+    /// The command line is invalid.
     pub fn usage(message: impl Display) -> Failure {
         Failure {
             status: USAGE,
@@ -55,14 +55,14 @@ impl Failure {
     /// Prints the message; returns the exit status.
     pub fn report(&self) -> ExitCode {
         if let Some(message) = &self.message {
-            // Standard error may be closed; the status is left.
+            // Standard error may be closed; the exit status still reports the failure.
             let _ = writeln!(io::stderr().lock(), "lanefs-bench: error: {message}");
         }
         ExitCode::from(self.status)
     }
 }
 
-/// Only writes to standard output use `?` on a bare I/O error; errors of files say which file.
+/// For `?` on writes to standard output, which are the only bare I/O errors: errors of files name the file.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {

@@ -12,7 +12,7 @@ use sync::{Arc, thread};
 
 use crate::failure::Failure;
 
-/// Attempts: running workers may make more files, until they see that their directory is gone.
+/// Attempts to remove a directory: workers may still make files in it until they see that it is gone.
 const TRIES: u32 = 40;
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -56,7 +56,7 @@ impl Interrupted {
 
     /// Does not return once the run was interrupted: the thread that removes the run's files ends the process.
     pub fn stay_if_so(&self) {
-        // Relaxed: the flag is all that is passed on.
+        // Relaxed: a flag; no data is published with it.
         while self.0.load(Ordering::Relaxed) {
             thread::sleep(PAUSE);
         }

@@ -1,7 +1,7 @@
 //! `lanefs-bench`: measures workloads in this process and on mounted directories. `lanefs bench` runs this program.
 //!
 //! Tables are written to standard output, everything else to standard error. Exit status: 0 done, 1 failed, 2 usage,
-//! and 141 when the reader of the output went away. An interrupted run ends by the signal itself.
+//! and 141 when the reader of the output has gone. An interrupted run ends by the signal itself.
 
 mod chart;
 mod command;
@@ -25,10 +25,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail as any other, where the signal would end the program
-/// and leave what it was writing.
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail with an error. The signal would end the program and
+/// leave half-written files.
 fn survive_file_size_limit() {
     let unread = sync::Arc::new(sync::atomic::AtomicBool::new(false));
-    // Where it can't be caught, the program ends as it would without this.
+    // If the signal can't be caught, it ends the program as it does by default.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, unread);
 }

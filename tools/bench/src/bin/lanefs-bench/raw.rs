@@ -88,10 +88,10 @@ fn device(speed: &Speed) -> Value {
     ])
 }
 
-/// The version of the format; it grows when something that was there changes or is removed.
+/// The version of the format. It is raised when an existing field changes or is removed.
 const VERSION: u32 = 1;
 
-/// Writes all that was measured, with the version of the format.
+/// Writes all samples, with the version of the format.
 pub fn write(
     output: &mut dyn Write,
     setup: &Setup,

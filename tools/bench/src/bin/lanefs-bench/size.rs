@@ -1,6 +1,6 @@
-//! Numbers of bytes on the command line.
+//! Sizes in bytes on the command line.
 
-/// Reads a number of bytes: plain, or with K, M, G or T (powers of 1024).
+/// Reads a size: a number of bytes, or one with the suffix K, M, G or T (powers of 1024).
 ///
 /// # Errors
 /// A sentence that says what was expected.

@@ -1,9 +1,9 @@
-//! How much is printed on standard error beside the tables.
+//! How much is printed on standard error, in addition to the tables.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 
-/// The options that choose it, as `lanefs` has them.
+/// The options `-q` and `-v`, as in `lanefs`.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Verbosity {
     /// Print only errors on standard error
@@ -15,14 +15,14 @@ pub struct Verbosity {
 }
 
 impl Verbosity {
-    /// Prints what only `-v` asks for.
+    /// Prints a detail, with `-v` only.
     pub fn detail(self, text: impl Display) {
         if self.verbose > 0 {
             say("lanefs-bench", text);
         }
     }
 
-    /// Prints what was not done, unless `-q`.
+    /// Prints a warning, unless `-q` is given.
     pub fn warn(self, text: impl Display) {
         if !self.quiet {
             say("lanefs-bench: warning", text);
@@ -31,6 +31,6 @@ impl Verbosity {
 }
 
 fn say(before: &str, text: impl Display) {
-    // Standard error may be closed; the run goes on.
+    // Standard error may be closed; the run continues.
     let _ = writeln!(io::stderr().lock(), "{before}: {text}");
 }
