@@ -153,7 +153,7 @@ problems! {
     DescriptorCounts 0x000038 Descriptor Damage true
         "the descriptor counts more unused inodes than the group has, or than are free";
     LastGroupUninit 0x000039 Descriptor Damage true
-        "the last group's block bitmap was never written, which it must be";
+        "the last group's block bitmap is marked as uninitialised, which only other groups' may be";
     DescriptorFlags 0x000036 Descriptor Note true
         "the descriptor has flags (or unused inodes) that need descriptor checksums";
     DescriptorUnreadable 0x80000007 Descriptor Fatal false "descriptor block {block} can't be read";
