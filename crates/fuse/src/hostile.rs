@@ -119,7 +119,8 @@ pub fn answer_all<'a>(
     if waiters.end() {
         return Err(Broken("a waiter panicked".into()));
     }
-    let volume = Arc::into_inner(volume).ok_or_else(|| Broken("the image is still in use".into()))?;
+    let volume =
+        Arc::into_inner(volume).ok_or_else(|| Broken("the image is still in use".into()))?;
     let closed = volume.into_fs().close();
     closed.map_err(|error| Broken(format!("closing: {error}")))?;
     Ok(done)
