@@ -11,8 +11,13 @@ use crate::regions::GrowingStream;
 use crate::template::{self, Identity};
 use crate::{Error, Options, OtherSize, StreamGeometry, UsageType, features, tables};
 
+mod descriptors;
+mod inodes;
 mod letters;
 
+use descriptors::BLOCKS_32;
+pub(crate) use descriptors::{FULL_OF_DESCRIPTORS, LARGE_FILE_BYTES};
+pub(crate) use inodes::LEAST_INODES;
 use letters::{blocks_per_group, cluster_bits, desc_size, flex_bits, inode_size};
 
 /// The numbers of an image.
@@ -42,24 +47,12 @@ pub(crate) struct Shape {
     pub backup_groups: [u64; 2],
 }
 
-/// The most groups' inodes a bitmap may describe, whatever the block size.
-const MAX_PER_GROUP: u64 = 65536;
 /// mke2fs leaves the last 8 bits of a bitmap of 65536 alone: the free count has 16 bits in old descriptors.
 const MAX_CLUSTERS_PER_GROUP: u64 = 65528;
 /// The last group must have so many blocks beyond its own metadata.
 const WORTHWHILE: u64 = 50;
-/// The largest block number plus one that a block map or the resize inode can hold.
-const BLOCKS_32: u64 = 1 << 32;
 /// The most groups, as `ondisk` reads them.
 const MAX_GROUPS: u64 = ondisk::geometry::MAX_GROUPS as u64;
-/// Bytes from which on a file needs large_file.
-pub(crate) const LARGE_FILE_BYTES: u64 = 1 << 31;
-/// Why descriptors get groups of their own.
-pub(crate) const FULL_OF_DESCRIPTORS: &str = "descriptors would fill most of a group; use larger groups (-g) or blocks \
-    (-b), -O meta_bg, or a smaller -E resize";
-/// The reserved inodes, lost+found, and one to use.
-pub(crate) const LEAST_INODES: u64 = 12;
-
 impl Shape {
     /// The numbers for an image of so many bytes.
     ///
@@ -115,26 +108,8 @@ impl Shape {
         Ok(shape)
     }
 
-    /// How many inodes the options ask for in an image of this many blocks.
-    pub(crate) fn inodes_asked(&self, options: &Options) -> Result<u64, Error> {
-        let size = self.blocks_given << self.block_size.bits();
-        self.wanted_inodes(options, &usage_of(size, options))
-    }
-
-    /// Whether the resize inode pretends to have 2 GiB or more, as from blocks of 4 KiB on.
-    pub(crate) fn has_large_resize_inode(&self) -> bool {
-        let pointers = self.block_size.bytes_u64() / 4;
-        let bytes = (pointers * pointers) << self.block_size.bits();
-        self.has(Feature::RESIZE_INODE) && bytes >= LARGE_FILE_BYTES
-    }
-
     pub(crate) fn has(&self, feature: Feature) -> bool {
         self.features.has(feature)
-    }
-
-    /// Blocks that hold all descriptors.
-    pub(crate) fn desc_blocks(&self) -> u64 {
-        (self.groups * self.desc_size).div_ceil(self.block_size.bytes_u64())
     }
 
     /// The first block that data can have: block 0 belongs to no group with blocks of 1 KiB.
@@ -169,57 +144,12 @@ impl Shape {
         Ok(())
     }
 
-    /// Puts the descriptors into their own groups, and leaves out the resize inode, which excludes that.
-    ///
-    /// # Errors
-    /// An option that asks for something else, with `reason`.
-    pub(crate) fn spread_descriptors(
-        &mut self,
-        options: &Options,
-        reason: &str,
-    ) -> Result<(), Error> {
-        let (without, with) = (Feature::RESIZE_INODE, Some(Feature::META_BG));
-        self.features = features::give_way(options, self.features, without, with, reason)?;
-        Ok(())
-    }
-
     pub(crate) fn too_small(&self, what: &str, size: u64) -> Error {
         Error::TooSmall {
             what: what.into(),
             size,
             instead: "ask for fewer inodes (-N, -i), a smaller journal (-J size=) or none (-O ^has_journal)",
         }
-    }
-
-    fn wanted_inodes(&self, options: &Options, usage: &[UsageType]) -> Result<u64, Error> {
-        if let Some(inodes) = options.inodes {
-            if inodes > u64::from(u32::MAX) {
-                return Err(Error::option("-N", "ext4 has at most 2^32 - 1 inodes"));
-            }
-            return Ok(inodes);
-        }
-        let ratio = match options.inode_ratio {
-            Some(ratio) if !(1024..=64 << 20).contains(&ratio) => {
-                return Err(Error::option(
-                    "-i",
-                    "must be from 1024 to 67108864 bytes an inode",
-                ));
-            }
-            Some(ratio) => ratio,
-            None => tables::inode_ratio(usage).max(self.block_size.bytes_u64()),
-        };
-        let cluster = self.block_size.bytes_u64() << self.cluster_bits;
-        let ratio = match options.inode_ratio {
-            None if self.has(Feature::BIGALLOC) => ratio.max(cluster),
-            _ => ratio,
-        };
-        let inodes = (self.blocks << self.block_size.bits()) / ratio;
-        let is_asked = options.inode_ratio.is_some() || !self.has(Feature::BIT64);
-        if inodes > u64::from(u32::MAX) && is_asked {
-            let reason = "makes more than 2^32 - 1 inodes; use a larger ratio";
-            return Err(Error::for_size("-i", reason, OtherSize::WithinLimits));
-        }
-        Ok(inodes.min(u64::from(u32::MAX)))
     }
 
     /// Counts the groups of this many blocks.
@@ -287,45 +217,6 @@ impl Shape {
         }
     }
 
-    /// Reserves descriptor blocks, so that used and reserved ones are `region` together.
-    fn reserve_up_to(&mut self, region: u64) {
-        self.reserved_gdt = match self.has(Feature::RESIZE_INODE) {
-            true => (region - self.desc_blocks()).min(self.block_size.bytes_u64() / 4),
-            false => 0,
-        };
-    }
-
-    /// Gives each group its share of the inodes; nothing else changes. The usual number of inodes is as many as the
-    /// groups can hold; a number that was asked for is what it is.
-    ///
-    /// # Errors
-    /// `TooSmall` where the groups can't hold them.
-    fn spread_inodes(
-        &mut self,
-        size_bytes: u64,
-        stream: &GrowingStream,
-        options: &Options,
-    ) -> Result<(), Error> {
-        let most = stream.inodes_per_group_max();
-        let mut inodes = self.inodes_asked(options)?.max(LEAST_INODES);
-        if options.inodes.is_none() && options.inode_ratio.is_none() {
-            inodes = inodes.min(most * self.groups);
-        }
-        if inodes.div_ceil(self.groups) > most {
-            let too_small = || self.too_small("the inodes", size_bytes);
-            let is_full = inodes.div_ceil(self.groups) > self.inodes_per_group_max();
-            let by_ratio = (options.inodes.is_none() && is_full).then_some(());
-            let full = by_ratio.and_then(|()| self.groups_are_full(inodes, options));
-            return Err(full.unwrap_or_else(too_small));
-        }
-        self.set_inodes(inodes, options)?;
-        // Whole blocks of a table may hold more than were asked for, and a group more than its bitmap.
-        if self.inodes_per_group > most {
-            return Err(self.too_small("the inodes", size_bytes));
-        }
-        Ok(())
-    }
-
     /// The same numbers with inode tables of `blocks` blocks, and without a last group that these leave no room in.
     ///
     /// # Errors
@@ -358,33 +249,6 @@ impl Shape {
         geometry_of(&superblock, size_bytes)
     }
 
-    /// The most inodes that a group may have beyond its share: a block of its table is filled, and then a byte of its
-    /// bitmap.
-    pub(crate) fn inodes_beside(&self) -> u64 {
-        8 + (self.block_size.bytes_u64() / self.inode_size).max(8)
-    }
-
-    /// How many inodes a group can have: those that one bitmap describes, and that 16 bits of a descriptor count.
-    pub(crate) fn inodes_per_group_max(&self) -> u64 {
-        let bitmap = 8 * self.block_size.bytes_u64();
-        bitmap.min(MAX_PER_GROUP - self.block_size.bytes_u64() / self.inode_size) & !7
-    }
-
-    /// Makes the groups so small that one inode for each `ratio` bytes fits their bitmaps; or as small as groups can
-    /// be, where none are small enough, and tells so by `false`.
-    pub(crate) fn shrink_for_ratio(&mut self, ratio: u64) -> bool {
-        loop {
-            // The block before the first group counts, too.
-            let blocks = self.blocks_per_group + self.first_data_block;
-            let inodes = (blocks << self.block_size.bits()).div_ceil(ratio);
-            let fits = inodes <= self.inodes_per_group_max();
-            if fits || self.has_smallest_groups() {
-                return fits;
-            }
-            self.shrink_groups_once();
-        }
-    }
-
     /// Whether the last group is worth its metadata; if not, the image ends before it.
     fn has_worthwhile_end(&mut self, size_bytes: u64, options: &Options) -> Result<bool, Error> {
         self.set_backup_groups(options)?;
@@ -400,228 +264,6 @@ impl Shape {
         self.blocks -= rest;
         Ok(false)
     }
-
-    /// # Errors
-    /// `-N` or `-i`, where the groups can't be smaller.
-    fn shrink_groups(&mut self, inodes: u64, options: &Options) -> Result<(), Error> {
-        if let Some(error) = self.groups_are_full(inodes, options) {
-            return Err(error);
-        }
-        self.shrink_groups_once();
-        Ok(())
-    }
-
-    fn shrink_groups_once(&mut self) {
-        self.blocks_per_group -= 8 << self.cluster_bits;
-        self.blocks = self.blocks_given;
-    }
-
-    /// Whether groups are never made smaller than these, whatever number of inodes is asked for.
-    fn has_smallest_groups(&self) -> bool {
-        self.blocks_per_group < (256 << self.cluster_bits)
-    }
-
-    /// The refusal of more inodes than the groups can have; `None` for groups that can be made smaller.
-    fn groups_are_full(&self, inodes: u64, options: &Options) -> Option<Error> {
-        let reason = "too many inodes for this size; ask for fewer";
-        let smallest = self.has_smallest_groups();
-        self.given_groups_are_full(inodes, options)
-            .or_else(|| smallest.then(|| too_many_inodes(options, reason.into())))
-    }
-
-    /// The refusal of more inodes than groups of a size that the user gave can have; `None` for groups of another
-    /// size.
-    fn given_groups_are_full(&self, inodes: u64, options: &Options) -> Option<Error> {
-        let blocks = options.blocks_per_group?;
-        let most = self.inodes_per_group_max();
-        let reason = format!(
-            "{inodes} inodes are more than groups of {blocks} blocks (-g) can have, {most} each; ask for fewer, or \
-             for smaller groups"
-        );
-        Some(too_many_inodes(options, reason))
-    }
-
-    /// The fewest bytes an inode with which a whole group can have its inodes.
-    pub(crate) fn densest_ratio(&self) -> u64 {
-        // The block before the first group counts, too, and the last block of a table is filled.
-        let blocks = self.blocks_per_group + self.first_data_block;
-        let per_block = self.block_size.bytes_u64() / self.inode_size;
-        let most = self.inodes_per_group_max() - per_block.max(8);
-        (blocks << self.block_size.bits()).div_ceil(most)
-    }
-
-    pub(crate) fn set_inodes(&mut self, inodes: u64, options: &Options) -> Result<(), Error> {
-        let block = self.block_size.bytes_u64();
-        let per_block = block / self.inode_size;
-        let mut per_group = inodes.div_ceil(self.groups);
-        let mut is_cut = false;
-        loop {
-            self.table_blocks = (per_group * self.inode_size).div_ceil(block);
-            // Whole blocks of inodes, and whole bytes of the bitmap.
-            self.inodes_per_group = (self.table_blocks * per_block).max(8) & !7;
-            // Rounding down must not lose the last inode of an image of one tiny group.
-            if self.inodes_per_group * self.groups < LEAST_INODES {
-                self.inodes_per_group += 8;
-            }
-            self.table_blocks = (self.inodes_per_group * self.inode_size).div_ceil(block);
-            if self.inodes_per_group * self.groups <= u64::from(u32::MAX) {
-                break;
-            }
-            is_cut = true;
-            per_group = per_group.checked_sub(per_block.max(8)).ok_or_else(|| {
-                Error::for_size(
-                    "-N",
-                    "too many groups for 2^32 - 1 inodes; use larger blocks",
-                    OtherSize::WithinLimits,
-                )
-            })?;
-        }
-        let made = self.inodes_per_group * self.groups;
-        match options.inodes {
-            Some(asked) if is_cut && asked > made => Err(Error::for_size(
-                "-N",
-                format!(
-                    "{asked} in {} groups are more than 2^32 - 1; ask for {made}",
-                    self.groups
-                ),
-                OtherSize::Any,
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    fn reserve_descriptors(&mut self, options: &Options) -> Result<(), Error> {
-        let used = self.desc_blocks();
-        self.reserved_gdt = 0;
-        if self.has(Feature::RESIZE_INODE) {
-            self.reserved_gdt = self.growth(options, used)?;
-        }
-        if self.reserved_gdt + used > self.blocks_per_group * 3 / 4 && !self.has(Feature::META_BG) {
-            self.spread_descriptors(options, FULL_OF_DESCRIPTORS)
-                .map_err(|error| error.of_size(OtherSize::Smaller))?;
-            self.reserved_gdt = 0;
-        }
-        Ok(())
-    }
-
-    /// Descriptor blocks of an image that can grow to the size asked for, if one is.
-    ///
-    /// # Errors
-    /// `-E resize`, where the resize inode can't map that number of blocks.
-    pub(crate) fn resize_blocks(&self, options: &Options) -> Result<Option<u64>, Error> {
-        let Some(size) = options.resize else {
-            return Ok(None);
-        };
-        let blocks = size.blocks(self.block_size);
-        if blocks >= BLOCKS_32 {
-            let reason = "the resize inode ends at 2^32 blocks; use -O meta_bg without it";
-            return Err(Error::option("-E resize", reason));
-        }
-        let per_block = self.block_size.bytes_u64() / self.desc_size;
-        let groups = blocks.div_ceil(self.blocks_per_group);
-        Ok(Some(groups.div_ceil(per_block)))
-    }
-
-    /// Checks that an image of `blocks` blocks, with `used` descriptor blocks, can grow to the size asked for, if one
-    /// is.
-    ///
-    /// # Errors
-    /// `-E resize`, where the image is that large already, or where the resize inode can't list the descriptor blocks.
-    pub(crate) fn check_growth(
-        &self,
-        options: &Options,
-        blocks: u64,
-        used: u64,
-    ) -> Result<(), Error> {
-        let (Some(size), Some(wanted)) = (options.resize, self.resize_blocks(options)?) else {
-            return Ok(());
-        };
-        let pointers = self.block_size.bytes_u64() / 4;
-        let more = wanted.saturating_sub(used);
-        if more > pointers {
-            let reason = format!(
-                "needs {more} descriptor blocks, and the resize inode lists {pointers}; use larger blocks (-b) or \
-                 groups (-g)"
-            );
-            return Err(Error::option("-E resize", reason));
-        }
-        if size.blocks(self.block_size) <= blocks {
-            let reason = format!("must be more than the {blocks} blocks there are");
-            return Err(Error::for_size("-E resize", reason, OtherSize::Smaller));
-        }
-        Ok(())
-    }
-
-    /// Descriptor blocks to reserve: enough to grow by 1024, or to the size asked for.
-    fn growth(&self, options: &Options, used: u64) -> Result<u64, Error> {
-        let pointers = self.block_size.bytes_u64() / 4;
-        let reserved = |blocks: u64| {
-            let groups = blocks.min(BLOCKS_32 - 1).div_ceil(self.blocks_per_group);
-            let per_block = self.block_size.bytes_u64() / self.desc_size;
-            let all = groups.div_ceil(per_block);
-            all.saturating_sub(used).min(pointers)
-        };
-        let usual = reserved(self.blocks.saturating_mul(1024) - self.first_data_block);
-        self.check_growth(options, self.blocks, used)?;
-        match options.resize.map(|size| size.blocks(self.block_size)) {
-            None => Ok(usual),
-            // The last descriptor block has room for that: as without a wish, like mke2fs.
-            Some(blocks) if reserved(blocks) == 0 => Ok(usual),
-            Some(blocks) => Ok(reserved(blocks)),
-        }
-    }
-
-    fn set_backup_groups(&mut self, options: &Options) -> Result<(), Error> {
-        self.backup_groups = [0; 2];
-        if !self.has(Feature::SPARSE_SUPER2) {
-            return Ok(());
-        }
-        let wanted = options.backup_superblocks.unwrap_or(2);
-        if wanted > 2 {
-            return Err(Error::option("-E num_backup_sb", "must be 0, 1 or 2"));
-        }
-        if options.backup_superblocks.is_some() && u64::from(wanted) >= self.groups {
-            let reason = format!(
-                "{wanted} backups need {} groups, and there are {}; use a larger size, or smaller groups (-g)",
-                wanted + 1,
-                self.groups
-            );
-            let instead = OtherSize::Larger;
-            return Err(Error::for_size("-E num_backup_sb", reason, instead));
-        }
-        if wanted >= 1 && self.groups > 1 {
-            self.backup_groups[0] = 1;
-        }
-        if wanted == 2 && self.groups > 2 {
-            self.backup_groups[1] = self.groups - 1;
-        }
-        Ok(())
-    }
-
-    fn last_group_metadata(&self) -> u64 {
-        let mut own = 2 + self.table_blocks;
-        if self.has_super(self.groups - 1) {
-            own += 1 + self.desc_blocks() + self.reserved_gdt;
-        }
-        own
-    }
-
-    /// Whether a group begins with a copy of the superblock.
-    pub(crate) fn has_super(&self, group: u64) -> bool {
-        if self.has(Feature::SPARSE_SUPER2) {
-            return group == 0 || self.backup_groups.contains(&group);
-        }
-        !self.has(Feature::SPARSE_SUPER) || is_sparse_backup(group)
-    }
-}
-
-/// The refusal of a number of inodes that an image of this size can't hold. A larger one has more groups, but by a
-/// ratio also more inodes.
-fn too_many_inodes(options: &Options, reason: String) -> Error {
-    match options.inodes {
-        None if options.inode_ratio.is_some() => Error::for_size("-i", reason, OtherSize::Any),
-        _ => Error::for_size("-N", reason, OtherSize::Larger),
-    }
 }
 
 /// What the file system is for: as the options say, else by its size.
@@ -630,18 +272,6 @@ fn usage_of(size_bytes: u64, options: &Options) -> Vec<UsageType> {
         [] => vec![UsageType::for_size(size_bytes)],
         given => given.to_vec(),
     }
-}
-
-/// Whether this group holds a superblock under sparse_super: 0, 1 and the powers of 3, 5 and 7.
-fn is_sparse_backup(group: u64) -> bool {
-    let is_power_of = |base: u64| {
-        let mut power = base;
-        while power < group {
-            power *= base;
-        }
-        power == group
-    };
-    group <= 1 || [3, 5, 7].into_iter().any(is_power_of)
 }
 
 #[cfg(test)]
