@@ -254,21 +254,21 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use device::{Counted, MemoryDevice};
+    use device::{CountedDevice, MemoryDevice};
 
     use super::*;
 
     const SIZE: usize = 1024;
 
     /// A device on which each block begins with its number.
-    fn numbered(blocks: u64) -> Arc<Counted<MemoryDevice>> {
+    fn numbered(blocks: u64) -> Arc<CountedDevice<MemoryDevice>> {
         let device = MemoryDevice::new(blocks * SIZE as u64);
         for number in 0..blocks {
             device
                 .write_at(number * SIZE as u64, &number.to_le_bytes())
                 .unwrap();
         }
-        Arc::new(Counted::new(device))
+        Arc::new(CountedDevice::new(device))
     }
 
     fn number_of(block: &[u8]) -> u64 {

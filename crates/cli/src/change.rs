@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use device::{DeviceError, Held};
+use device::{DeviceError, HeldDevice};
 use lanefs::Fs;
 
 use crate::args::ImageArgs;
@@ -141,7 +141,7 @@ pub fn with_image_atomically(
     release(&held, image)
 }
 
-fn release(held: &Held, image: &Path) -> Result<(), Failure> {
+fn release(held: &HeldDevice, image: &Path) -> Result<(), Failure> {
     held.release().map_err(|error| {
         let is_untouched = !matches!(error, DeviceError::Io { .. });
         let failure = Failure::new(error).at(image.display());

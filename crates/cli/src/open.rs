@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use device::{BlockDevice, DeviceError, FileDevice, Held};
+use device::{BlockDevice, DeviceError, FileDevice, HeldDevice};
 use lanefs::in_use::{open_unchanging, open_unused};
 use lanefs::locate::{LocateError, Location, locate, place};
 use lanefs::partition::{Partition, Table};
@@ -145,7 +145,7 @@ pub fn open_for_writing(
     context: &Context,
     path: &Path,
     options: &ImageArgs,
-) -> Result<(Fs, Arc<Held>), Failure> {
+) -> Result<(Fs, Arc<HeldDevice>), Failure> {
     let choices = MountOptions {
         time: epoch::stamp()?,
         ..MountOptions::default()
@@ -163,8 +163,8 @@ pub fn open_for_writing(
 }
 
 /// The place with all that is written to it waiting in memory, until it is known that it is wanted.
-pub fn held(place: Arc<dyn BlockDevice>) -> Arc<Held> {
-    Arc::new(Held::new(place, HELD_BYTES))
+pub fn held(place: Arc<dyn BlockDevice>) -> Arc<HeldDevice> {
+    Arc::new(HeldDevice::new(place, HELD_BYTES))
 }
 
 /// An image that is in use, or can't be opened.
@@ -185,7 +185,7 @@ pub fn open_to_mount(
     options: &ImageArgs,
     choices: &MountOptions,
     read_only: bool,
-) -> Result<(Fs, Option<Arc<Held>>), Failure> {
+) -> Result<(Fs, Option<Arc<HeldDevice>>), Failure> {
     let mut is_writable = !read_only;
     let writing = read_only.then(|| open_unchanging(path));
     let device = match writing.unwrap_or_else(|| open_unused(path)) {

@@ -12,20 +12,20 @@ pub(crate) mod files {
     use std::path::Path;
 
     use super::ground::Ground;
-    use crate::file::{Access, Kind, Refusal};
+    use crate::file::{Kind, OpenFailure, OpenMode};
     use crate::in_use::Purpose;
 
     /// The most names that are tried for a temporary file.
     const NAMES: u32 = 100;
 
     /// Opens a regular file or a block device. Anything else under that name is not opened, because opening might wait.
-    pub(crate) fn open(path: &Path, access: Access) -> Result<File, Refusal> {
+    pub(crate) fn open(path: &Path, access: OpenMode) -> Result<File, OpenFailure> {
         if let Ok(found) = path.metadata()
             && let Kind::Other(what) = kind_of(found.file_type())
-            && access != Access::CreateNew
+            && access != OpenMode::CreateNew
         {
             let text = format!("it is {what}; an image must be a regular file");
-            return Err(Refusal::Failed(io::Error::new(
+            return Err(OpenFailure::Failed(io::Error::new(
                 ErrorKind::Unsupported,
                 text,
             )));
@@ -33,14 +33,14 @@ pub(crate) mod files {
         let mut options = File::options();
         options.read(true);
         match access {
-            Access::Read => &mut options,
-            Access::Write => options.write(true),
-            Access::Create => options.write(true).create(true),
-            Access::CreateNew => options.write(true).create_new(true),
+            OpenMode::Read => &mut options,
+            OpenMode::Write => options.write(true),
+            OpenMode::Create => options.write(true).create(true),
+            OpenMode::CreateNew => options.write(true).create_new(true),
         };
         options.open(path).map_err(|error| match error.kind() {
-            ErrorKind::ResourceBusy => Refusal::InUse("the system has claimed it".to_owned()),
-            _ => Refusal::Failed(error),
+            ErrorKind::ResourceBusy => OpenFailure::InUse("the system has claimed it".to_owned()),
+            _ => OpenFailure::Failed(error),
         })
     }
 
@@ -138,7 +138,7 @@ pub(crate) mod ground {
     use std::path::Path;
     use sync::clock::HostTime;
 
-    use crate::host::Attributes;
+    use crate::host::HostAttributes;
 
     /// The identity of a file: its numbers, and its creation time, which distinguishes files without numbers.
     #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +167,7 @@ pub(crate) mod ground {
 
         pub(crate) fn of(metadata: &Metadata) -> Ground {
             Ground {
-                numbers: Attributes::of(metadata).identity,
+                numbers: HostAttributes::of(metadata).identity,
                 made: metadata.created().ok(),
             }
         }

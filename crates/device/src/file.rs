@@ -31,7 +31,7 @@ pub(crate) const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
+pub(crate) enum OpenMode {
     /// For reading.
     Read,
     /// For reading and writing.
@@ -51,7 +51,7 @@ pub(crate) enum Kind {
 }
 
 /// Why a file was not opened.
-pub(crate) enum Refusal {
+pub(crate) enum OpenFailure {
     /// Its holder, as a clause.
     InUse(String),
     Failed(io::Error),
@@ -96,12 +96,17 @@ impl FileDevice {
     /// # Errors
     /// When the file can't be opened, is neither a regular file nor a block device, or has a writer.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<FileDevice, DeviceError> {
-        FileDevice::open_with(path.as_ref(), Access::Read, "opening", Some(Purpose::Read))
+        FileDevice::open_with(
+            path.as_ref(),
+            OpenMode::Read,
+            "opening",
+            Some(Purpose::Read),
+        )
     }
 
     /// As [`FileDevice::open_read_only`], with the lock of a writer: for a file that is to be replaced by another.
     pub(crate) fn open_to_replace(path: &Path) -> Result<FileDevice, DeviceError> {
-        FileDevice::open_with(path, Access::Read, "opening", Some(Purpose::Write))
+        FileDevice::open_with(path, OpenMode::Read, "opening", Some(Purpose::Write))
     }
 
     /// Opens an existing image for reading, whoever uses it meanwhile: what is read may change at any time.
@@ -109,7 +114,7 @@ impl FileDevice {
     /// # Errors
     /// When the file can't be opened, or is neither a regular file nor a block device.
     pub fn open_unlocked(path: impl AsRef<Path>) -> Result<FileDevice, DeviceError> {
-        FileDevice::open_with(path.as_ref(), Access::Read, "opening", None)
+        FileDevice::open_with(path.as_ref(), OpenMode::Read, "opening", None)
     }
 
     /// Opens an existing image for reading and writing. Its size stays as it is.
@@ -119,7 +124,7 @@ impl FileDevice {
     pub fn open(path: impl AsRef<Path>) -> Result<FileDevice, DeviceError> {
         FileDevice::open_with(
             path.as_ref(),
-            Access::Write,
+            OpenMode::Write,
             "opening",
             Some(Purpose::Write),
         )
@@ -132,7 +137,7 @@ impl FileDevice {
     /// As for [`FileDevice::open`], and when the file system refuses a file of this size.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<FileDevice, DeviceError> {
         let purpose = Some(Purpose::Write);
-        FileDevice::open_with(path.as_ref(), Access::Create, "creating", purpose)?.emptied(size)
+        FileDevice::open_with(path.as_ref(), OpenMode::Create, "creating", purpose)?.emptied(size)
     }
 
     /// As [`FileDevice::create`], but refuses a name that exists.
@@ -141,7 +146,7 @@ impl FileDevice {
     /// As for [`FileDevice::create`], and when the name exists.
     pub fn create_new(path: impl AsRef<Path>, size: u64) -> Result<FileDevice, DeviceError> {
         let (path, purpose) = (path.as_ref(), Some(Purpose::Write));
-        let (device, made) = FileDevice::open_made(path, Access::CreateNew, "creating", purpose)?;
+        let (device, made) = FileDevice::open_made(path, OpenMode::CreateNew, "creating", purpose)?;
         let device = device.emptied(size)?;
         made.keep();
         Ok(device)
@@ -149,7 +154,7 @@ impl FileDevice {
 
     fn open_with(
         path: &Path,
-        access: Access,
+        access: OpenMode,
         operation: &'static str,
         purpose: Option<Purpose>,
     ) -> Result<FileDevice, DeviceError> {
@@ -161,7 +166,7 @@ impl FileDevice {
     /// Opens `path`; a file that this made is removed again unless it is kept.
     fn open_made<'p>(
         path: &'p Path,
-        access: Access,
+        access: OpenMode,
         operation: &'static str,
         purpose: Option<Purpose>,
     ) -> Result<(FileDevice, MadeFile<'p>), DeviceError> {
@@ -173,11 +178,13 @@ impl FileDevice {
         };
         let mut file = match files::open(path, access) {
             Ok(file) => file,
-            Err(Refusal::InUse(holder)) => return Err(DeviceError::InUse { path: name, holder }),
-            Err(Refusal::Failed(source)) => return Err(failed(source)),
+            Err(OpenFailure::InUse(holder)) => {
+                return Err(DeviceError::InUse { path: name, holder });
+            }
+            Err(OpenFailure::Failed(source)) => return Err(failed(source)),
         };
-        let made = MadeFile((access == Access::CreateNew).then_some(path));
-        let read_only = access == Access::Read;
+        let made = MadeFile((access == OpenMode::CreateNew).then_some(path));
+        let read_only = access == OpenMode::Read;
         let (kind, ground) = files::identify(&file).map_err(failed)?;
         let is_regular = match kind {
             Kind::Regular => true,

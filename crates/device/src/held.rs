@@ -1,11 +1,11 @@
 //! Writes that wait until it is known that they are wanted: a command that fails has changed no byte of the device, not
 //! even those that opening a file system changes.
 //!
-//! All requests are kept in their order, flushes among them, and are made in that order by [`Held::release`]: a crash
-//! at any moment leaves what it would have left without this device. Until then nothing is durable, whatever a flush
-//! says. What is written waits in memory up to a bound, and beyond it in a [`Spool`], so the bound limits memory but
-//! never lets a request through early. [`Held::release`] first reserves room below for everything that waits: where the
-//! host's disk is full, nothing is written either.
+//! All requests are kept in their order, flushes among them, and are made in that order by [`HeldDevice::release`]: a
+//! crash at any moment leaves what it would have left without this device. Until then nothing is durable, whatever a
+//! flush says. What is written waits in memory up to a bound, and beyond it in a [`SpoolFile`], so the bound limits
+//! memory but never lets a request through early. [`HeldDevice::release`] first reserves room below for everything that
+//! waits: where the host's disk is full, nothing is written either.
 //!
 //! One lock ([`Rank::DeviceOrder`]) around the kept requests, held across requests to the device below. A crash leaves
 //! the device as it was, and no file.
@@ -17,13 +17,13 @@ use sync::atomic::{AtomicBool, Ordering};
 use sync::{Arc, Rank, RwLock};
 
 use crate::block_device::{BlockDevice, DeviceError, check_range};
-use crate::spool::Spool;
+use crate::spool::SpoolFile;
 
 /// A request from the spool is made in parts of this size.
 const PART_BYTES: usize = 1 << 20;
 
 /// A device whose writes wait.
-pub struct Held {
+pub struct HeldDevice {
     below: Arc<dyn BlockDevice>,
     /// What was asked for. [device order]
     kept: RwLock<Kept>,
@@ -41,7 +41,7 @@ struct Kept {
     latest: BTreeMap<u64, Piece>,
     /// Bytes that wait in memory.
     in_memory: usize,
-    spool: Option<Spool>,
+    spool: Option<SpoolFile>,
 }
 
 enum Request {
@@ -66,17 +66,17 @@ struct Piece {
     skip: u64,
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for HeldDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Held").finish_non_exhaustive()
     }
 }
 
-impl Held {
+impl HeldDevice {
     /// Over `below`; about `most` bytes may wait in memory.
     #[must_use]
-    pub fn new(below: Arc<dyn BlockDevice>, most: usize) -> Held {
-        Held {
+    pub fn new(below: Arc<dyn BlockDevice>, most: usize) -> HeldDevice {
+        HeldDevice {
             below,
             kept: RwLock::new(Rank::DeviceOrder, Kept::default()),
             is_released: AtomicBool::new(false),
@@ -181,7 +181,7 @@ impl Kept {
             return Ok(());
         }
         if self.spool.is_none() {
-            self.spool = Some(Spool::new()?);
+            self.spool = Some(SpoolFile::new()?);
         }
         let Some(spool) = &mut self.spool else {
             return Ok(());
@@ -285,7 +285,7 @@ impl Kept {
     }
 }
 
-impl BlockDevice for Held {
+impl BlockDevice for HeldDevice {
     fn size(&self) -> u64 {
         self.below.size()
     }
@@ -339,7 +339,7 @@ impl BlockDevice for Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Counted, MemoryDevice};
+    use crate::{CountedDevice, MemoryDevice};
 
     fn read(device: &dyn BlockDevice, offset: u64) -> [u8; 4] {
         let mut bytes = [0; 4];
@@ -349,8 +349,8 @@ mod tests {
 
     #[test]
     fn what_is_held_is_read_and_reaches_the_device_only_when_it_is_released() {
-        let below = Arc::new(Counted::new(MemoryDevice::from_bytes(&[1; 10_000])));
-        let held = Held::new(below.clone(), 1 << 20);
+        let below = Arc::new(CountedDevice::new(MemoryDevice::from_bytes(&[1; 10_000])));
+        let held = HeldDevice::new(below.clone(), 1 << 20);
         held.write_at(4094, &[2; 4]).unwrap();
         held.flush().unwrap();
         held.write_at(4096, &[3; 4]).unwrap();
@@ -382,7 +382,7 @@ mod tests {
         const SIZE: usize = 50_000;
         for most in [0, 20_000, usize::MAX] {
             let below = Arc::new(MemoryDevice::from_bytes(&[1; SIZE]));
-            let held = Held::new(below.clone(), most);
+            let held = HeldDevice::new(below.clone(), most);
             let mut expected = vec![1; SIZE];
             let mut word = 88_172_645_463_325_252u64;
             let mut random = |limit: usize| {
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn nothing_is_written_where_not_all_of_it_has_room() {
-        let held = Held::new(Arc::new(Full(MemoryDevice::from_bytes(&[1; 20]))), 100);
+        let held = HeldDevice::new(Arc::new(Full(MemoryDevice::from_bytes(&[1; 20]))), 100);
         held.write_at(3, &[2; 2]).unwrap();
         held.write_at(9, &[3]).unwrap();
         held.flush().unwrap();

@@ -27,7 +27,7 @@ pub type Moment = (i64, u32);
 
 /// The attributes of a file of the host, as ext4 stores them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Attributes {
+pub struct HostAttributes {
     /// Permissions and special bits: 12 bits.
     pub mode: u16,
     /// Owner.
@@ -51,10 +51,10 @@ pub struct Attributes {
     pub ctime: Moment,
 }
 
-impl Attributes {
+impl HostAttributes {
     /// The attributes that `metadata` describes.
     #[must_use]
-    pub fn of(metadata: &Metadata) -> Attributes {
+    pub fn of(metadata: &Metadata) -> HostAttributes {
         own::attributes(metadata)
     }
 }

@@ -10,22 +10,22 @@ use crate::host::{read_at, write_at};
 use crate::system::files::open_unnamed;
 
 /// Bytes in the folder that `TMPDIR` names.
-pub(crate) struct Spool {
+pub(crate) struct SpoolFile {
     file: File,
     folder: PathBuf,
     len: u64,
 }
 
-impl Spool {
+impl SpoolFile {
     /// An empty one.
     ///
     /// # Errors
     /// When no file can be made there.
-    pub(crate) fn new() -> Result<Spool, DeviceError> {
+    pub(crate) fn new() -> Result<SpoolFile, DeviceError> {
         let folder = std::env::temp_dir();
         let opened = open_unnamed(&folder);
         let file = opened.map_err(|source| failed(folder.clone(), source))?;
-        Ok(Spool {
+        Ok(SpoolFile {
             file,
             folder,
             len: 0,

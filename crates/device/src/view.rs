@@ -116,9 +116,9 @@ impl<D: BlockDevice> BlockDevice for ReadOnly<D> {
     }
 }
 
-/// What went through a [`Counted`] device so far; calls that failed count too.
+/// What went through a [`CountedDevice`] device so far; calls that failed count too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub struct DeviceCounts {
     /// Calls of `read_at`.
     pub reads: u64,
     /// Bytes they asked for.
@@ -134,7 +134,7 @@ pub struct Counts {
 }
 
 /// A device that counts its calls, without its callers sharing a cache line.
-pub struct Counted<D = Arc<dyn BlockDevice>> {
+pub struct CountedDevice<D = Arc<dyn BlockDevice>> {
     inner: D,
     reads: Counter,
     read_bytes: Counter,
@@ -144,10 +144,10 @@ pub struct Counted<D = Arc<dyn BlockDevice>> {
     discards: Counter,
 }
 
-impl<D: BlockDevice> Counted<D> {
+impl<D: BlockDevice> CountedDevice<D> {
     /// `inner`, with all counts at 0.
-    pub fn new(inner: D) -> Counted<D> {
-        Counted {
+    pub fn new(inner: D) -> CountedDevice<D> {
+        CountedDevice {
             inner,
             reads: Counter::new(),
             read_bytes: Counter::new(),
@@ -159,8 +159,8 @@ impl<D: BlockDevice> Counted<D> {
     }
 
     /// The counts now; exact when no call is running.
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> DeviceCounts {
+        DeviceCounts {
             reads: self.reads.sum(),
             read_bytes: self.read_bytes.sum(),
             writes: self.writes.sum(),
@@ -171,7 +171,7 @@ impl<D: BlockDevice> Counted<D> {
     }
 }
 
-impl<D: BlockDevice> BlockDevice for Counted<D> {
+impl<D: BlockDevice> BlockDevice for CountedDevice<D> {
     fn size(&self) -> u64 {
         self.inner.size()
     }
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_read_only_view_refuses_writes_and_the_counts_add_up() {
-        let counted = Arc::new(Counted::new(MemoryDevice::from_bytes(b"abc")));
+        let counted = Arc::new(CountedDevice::new(MemoryDevice::from_bytes(b"abc")));
         let view = ReadOnly::new(counted.clone());
         assert!(view.is_read_only());
         assert!(matches!(view.write_at(0, b"x"), Err(DeviceError::ReadOnly)));
@@ -243,7 +243,7 @@ mod tests {
         view.read_at(1, &mut buf).unwrap();
         counted.write_at(0, b"xyz").unwrap();
         counted.flush().unwrap();
-        let expected = Counts {
+        let expected = DeviceCounts {
             reads: 1,
             read_bytes: 2,
             writes: 1,

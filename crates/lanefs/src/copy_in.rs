@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use device::host::{self, Attributes, Moment, Special};
+use device::host::{self, HostAttributes, Moment, Special};
 use engine::{FileType, Ino, NewInode, SetAttributes, SetTime, Timestamp};
 
 use crate::contents::{ACCESS_ACL, DEFAULT_ACL, Taken};
@@ -176,7 +176,7 @@ impl Copy<'_> {
             self.summary.kept += 1;
             return Ok(());
         }
-        let own = Attributes::of(&metadata);
+        let own = HostAttributes::of(&metadata);
         let is_kept = self.options.recursive && self.options.hard_links;
         let shared = own.identity.filter(|_| own.nlink > 1 && is_kept);
         if let Some(original) = shared.and_then(|key| self.linked.get(&key)) {
@@ -308,7 +308,7 @@ impl Copy<'_> {
                 Special::Socket => FileType::Socket,
             };
             let device = match kind {
-                FileType::CharDevice | FileType::BlockDevice => Attributes::of(metadata).rdev,
+                FileType::CharDevice | FileType::BlockDevice => HostAttributes::of(metadata).rdev,
                 _ => (0, 0),
             };
             self.fs
@@ -387,7 +387,7 @@ impl Copy<'_> {
             false if metadata.is_file() || !self.options.recursive => 0o777,
             false => 0o7777,
         };
-        let own = Attributes::of(metadata);
+        let own = HostAttributes::of(metadata);
         let (uid, gid) = match self.options.owner {
             true => (own.uid, own.gid),
             false => (0, 0),
@@ -409,7 +409,7 @@ impl Copy<'_> {
             seconds,
             nanoseconds,
         };
-        let own = Attributes::of(metadata);
+        let own = HostAttributes::of(metadata);
         let (mut atime, mut mtime) = (stamp(own.atime), stamp(own.mtime));
         if let Some(newest) = self.options.newest_time {
             mtime = mtime.min(newest);

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use device::host;
 use device::signature::recognize_elsewhere;
-use device::{BlockDevice, DeviceError, FileDevice, Held, MemoryDevice, Resize, Slice};
+use device::{BlockDevice, DeviceError, FileDevice, HeldDevice, MemoryDevice, Resize, Slice};
 pub use image::identify_empty;
 use mkfs::{JournalDevice, Layout, Options, Summary};
 use ondisk::{Geometry, Superblock};
@@ -176,8 +176,12 @@ fn overwrite_file(
         ..options.clone()
     };
     let nothing = Arc::new(MemoryDevice::new(end.max(file.size())));
-    let planned = Arc::new(Held::new(nothing, HELD_BYTES));
-    let summary = write(Arc::<Held>::clone(&planned), end - options.offset, &options)?;
+    let planned = Arc::new(HeldDevice::new(nothing, HELD_BYTES));
+    let summary = write(
+        Arc::<HeldDevice>::clone(&planned),
+        end - options.offset,
+        &options,
+    )?;
     file.reserve(&planned.ranges())?;
     // From here on only a medium that fails can stop it.
     if resizes && (options.offset == 0 || end > file.size()) {

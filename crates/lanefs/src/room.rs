@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::path::Path;
 
-use device::host::Attributes;
+use device::host::HostAttributes;
 
 use crate::host_run::HostRun;
 use crate::system::next_run;
@@ -60,7 +60,7 @@ fn below(root: &Path, block_size: u64) -> Result<Need, Error> {
     while let Some(path) = paths.pop() {
         let failed = |error| Error::host("reading", &path, error);
         let metadata = fs::symlink_metadata(&path).map_err(failed)?;
-        let own = Attributes::of(&metadata);
+        let own = HostAttributes::of(&metadata);
         let shared = own.identity.filter(|_| !metadata.is_dir() && own.nlink > 1);
         if shared.is_some_and(|identity| !seen.insert(identity)) {
             continue;
@@ -85,7 +85,7 @@ fn blocks(path: &Path, metadata: &fs::Metadata, block_size: u64) -> Result<u64, 
     }
     let failed = |error| Error::host("reading", path, error);
     let file = File::open(path).map_err(failed)?;
-    if Attributes::of(metadata).held >= size {
+    if HostAttributes::of(metadata).held >= size {
         return Ok(size.div_ceil(block_size));
     }
     let (mut at, mut counted, mut blocks) = (0, 0, 0);

@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use device::{BlockDevice, Counted, FileDevice};
+use device::{BlockDevice, CountedDevice, FileDevice};
 use lanefs::{Error, File, Fs, OpenOptions};
 use sync::Arc;
 
@@ -336,7 +336,7 @@ fn dropping_a_file_waits_for_nothing_and_the_next_change_deletes_it() {
     let image = folder.path().join("image");
     let options = lanefs::mkfs::Options::default();
     lanefs::make::make(&image, Some(16 << 20), &options, false).unwrap();
-    let device = Arc::new(Counted::new(FileDevice::open(&image).unwrap()));
+    let device = Arc::new(CountedDevice::new(FileDevice::open(&image).unwrap()));
     let choices = lanefs::MountOptions::default();
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
     let fs = Fs::open_for_writing_with(shared, &choices, lanefs::now).unwrap();

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use super::{Attributes, Special};
+use super::{HostAttributes, Special};
 use crate::FileDevice;
 
 /// Bytes of the unit in which the host counts a file's blocks.
@@ -100,11 +100,11 @@ pub fn user() -> (u32, u32) {
     (user.as_raw(), group.as_raw())
 }
 
-pub(super) fn attributes(metadata: &Metadata) -> Attributes {
+pub(super) fn attributes(metadata: &Metadata) -> HostAttributes {
     // Always less than a second.
     let time = |seconds, nanoseconds: i64| (seconds, u32::try_from(nanoseconds).unwrap_or(0));
     let device = metadata.rdev() as rustix::fs::Dev;
-    Attributes {
+    HostAttributes {
         mode: (metadata.mode() & 0o7777) as u16,
         uid: metadata.uid(),
         gid: metadata.gid(),

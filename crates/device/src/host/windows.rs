@@ -10,7 +10,7 @@ use std::os::windows::io::AsHandle;
 use std::path::Path;
 use sync::clock::HostTime;
 
-use super::{Attributes, Moment, Special};
+use super::{HostAttributes, Moment, Special};
 
 /// A name of ext4 as a name of the host, which is Unicode: bytes that are not UTF-8 become U+FFFD.
 #[must_use]
@@ -91,9 +91,9 @@ pub fn user() -> (u32, u32) {
     (0, 0)
 }
 
-pub(super) fn attributes(metadata: &Metadata) -> Attributes {
+pub(super) fn attributes(metadata: &Metadata) -> HostAttributes {
     let mtime = moment(metadata.modified());
-    Attributes {
+    HostAttributes {
         mode: match metadata.is_dir() {
             true => 0o755,
             false => 0o644,

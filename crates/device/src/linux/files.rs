@@ -14,23 +14,23 @@ use rustix::process::Resource;
 
 use super::ground::Ground;
 use super::{holder, record_lock};
-use crate::file::{Access, Kind, LOCK_PAUSE, LOCK_TRIES, Refusal};
+use crate::file::{Kind, LOCK_PAUSE, LOCK_TRIES, OpenFailure, OpenMode};
 use crate::in_use::Purpose;
 
 /// The most names that are tried if the file system supports no file without a name.
 const NAMES: u32 = 100;
 
 /// Opens a file or block device; on any other kind of file it does not wait.
-pub(crate) fn open(path: &Path, access: Access) -> Result<File, Refusal> {
+pub(crate) fn open(path: &Path, access: OpenMode) -> Result<File, OpenFailure> {
     let flags = match access {
-        Access::Read => OFlags::RDONLY,
-        Access::Write => OFlags::RDWR,
-        Access::Create => OFlags::RDWR | OFlags::CREATE,
-        Access::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+        OpenMode::Read => OFlags::RDONLY,
+        OpenMode::Write => OFlags::RDWR,
+        OpenMode::Create => OFlags::RDWR | OFlags::CREATE,
+        OpenMode::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
     };
     let flags = match access {
         // With O_EXCL the kernel refuses a block device that is mounted or claimed.
-        Access::Write | Access::Create if is_block_device(path) => {
+        OpenMode::Write | OpenMode::Create if is_block_device(path) => {
             flags.difference(OFlags::CREATE) | OFlags::EXCL
         }
         _ => flags,
@@ -39,11 +39,11 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<File, Refusal> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match open_waiting(path, flags, Mode::from_raw_mode(0o666)) {
         Ok(file) => Ok(file.into()),
-        Err(Errno::WOULDBLOCK) => Err(Refusal::InUse(
+        Err(Errno::WOULDBLOCK) => Err(OpenFailure::InUse(
             "another program has a lease on it".to_owned(),
         )),
-        Err(Errno::BUSY) => Err(Refusal::InUse(claimant(path))),
-        Err(error) => Err(Refusal::Failed(error.into())),
+        Err(Errno::BUSY) => Err(OpenFailure::InUse(claimant(path))),
+        Err(error) => Err(OpenFailure::Failed(error.into())),
     }
 }
 

@@ -25,7 +25,7 @@ const LOOP_MAJOR: u32 = 7;
 
 /// A file or device, whatever the name it was found by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Identity {
+pub(crate) enum FileIdentity {
     File {
         device: u64,
         inode: u64,
@@ -35,11 +35,11 @@ pub(crate) enum Identity {
     Named(OsString),
 }
 
-impl Identity {
-    pub(crate) fn of(stat: &Stat) -> Identity {
+impl FileIdentity {
+    pub(crate) fn of(stat: &Stat) -> FileIdentity {
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::BlockDevice => Identity::BlockDevice(stat.st_rdev),
-            _ => Identity::File {
+            FileType::BlockDevice => FileIdentity::BlockDevice(stat.st_rdev),
+            _ => FileIdentity::File {
                 device: stat.st_dev,
                 inode: stat.st_ino,
             },
@@ -67,7 +67,7 @@ fn is_anchor(folder: &Path) -> bool {
 #[derive(Clone, Debug)]
 pub struct Layer {
     path: PathBuf,
-    identity: Identity,
+    identity: FileIdentity,
 }
 
 impl Layer {
@@ -81,13 +81,13 @@ impl Layer {
     /// the name does not lead there (a file that was deleted, another mount namespace), or may not be opened.
     pub(crate) fn open(&self, read_only: bool) -> Result<Option<File>, Errno> {
         let is_it = |stat: rustix::io::Result<Stat>| {
-            stat.is_ok_and(|stat| Identity::of(&stat) == self.identity)
+            stat.is_ok_and(|stat| FileIdentity::of(&stat) == self.identity)
         };
         if !is_it(rustix::fs::stat(&self.path)) {
             return Ok(None);
         }
         let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
-        if !read_only && matches!(self.identity, Identity::BlockDevice(_)) {
+        if !read_only && matches!(self.identity, FileIdentity::BlockDevice(_)) {
             flags |= OFlags::EXCL;
         }
         // Some file systems give an exclusive lock only to who may write.
@@ -121,13 +121,13 @@ pub(crate) struct Other {
 /// The bytes that a file or block device stands for.
 #[derive(Clone, Debug)]
 pub struct Ground {
-    identity: Identity,
+    identity: FileIdentity,
     range: Range<u64>,
     /// The block devices on the way, the first one among them.
     devices: Vec<u64>,
     layers: Vec<Layer>,
     /// What was met on the way to `identity`.
-    way: Vec<Identity>,
+    way: Vec<FileIdentity>,
 }
 
 impl Ground {
@@ -138,10 +138,10 @@ impl Ground {
     }
 
     pub(crate) fn of(stat: &Stat) -> Ground {
-        Ground::below(Identity::of(stat))
+        Ground::below(FileIdentity::of(stat))
     }
 
-    fn below(identity: Identity) -> Ground {
+    fn below(identity: FileIdentity) -> Ground {
         let mut ground = Ground {
             identity,
             range: 0..u64::MAX,
@@ -150,7 +150,7 @@ impl Ground {
             way: Vec::new(),
         };
         for _ in 0..STEPS_MAX {
-            let Identity::BlockDevice(number) = ground.identity else {
+            let FileIdentity::BlockDevice(number) = ground.identity else {
                 break;
             };
             ground.devices.push(number);
@@ -175,7 +175,7 @@ impl Ground {
                 start.saturating_mul(SECTOR_BYTES),
                 sectors.saturating_mul(SECTOR_BYTES),
             );
-            self.identity = Identity::BlockDevice(disk);
+            self.identity = FileIdentity::BlockDevice(disk);
             return Some(());
         }
         let path = PathBuf::from(line(&folder.join("loop/backing_file"))?);
@@ -184,8 +184,8 @@ impl Ground {
         let limit = value(&folder.join("loop/sizelimit")).filter(|limit| *limit != 0);
         self.narrow(offset, limit.unwrap_or(u64::MAX));
         let identity = backing(&folder, number)
-            .or_else(|| Some(Identity::of(&rustix::fs::stat(&path).ok()?)))
-            .unwrap_or_else(|| Identity::Named(path.clone().into_os_string()));
+            .or_else(|| Some(FileIdentity::of(&rustix::fs::stat(&path).ok()?)))
+            .unwrap_or_else(|| FileIdentity::Named(path.clone().into_os_string()));
         self.layers.push(Layer {
             path,
             identity: identity.clone(),
@@ -214,7 +214,7 @@ impl Ground {
 
     /// Whether it is a regular file that was asked for, not a device.
     pub(crate) fn is_file(&self) -> bool {
-        self.way.is_empty() && matches!(self.identity, Identity::File { .. })
+        self.way.is_empty() && matches!(self.identity, FileIdentity::File { .. })
     }
 
     /// The numbers of the block devices on the way, from the top down.
@@ -223,7 +223,7 @@ impl Ground {
     }
 
     /// Everything on the way, from the top down.
-    pub(crate) fn identities(&self) -> impl Iterator<Item = &Identity> {
+    pub(crate) fn identities(&self) -> impl Iterator<Item = &FileIdentity> {
         self.way.iter().chain([&self.identity])
     }
 
@@ -235,15 +235,15 @@ impl Ground {
     }
 
     /// Whether this is a file or device, or an anchor of a mount of it.
-    pub(crate) fn leads_to(&self, identity: &Identity) -> bool {
+    pub(crate) fn leads_to(&self, identity: &FileIdentity) -> bool {
         self.identities().any(|own| own == identity) || self.anchored().as_ref() == Some(identity)
     }
 
     /// The block device that an anchor in memory stands for: its name is in the memory's.
-    fn anchored(&self) -> Option<Identity> {
+    fn anchored(&self) -> Option<FileIdentity> {
         let name = self.layers.last()?.path.as_os_str().as_bytes();
         let name = name.strip_prefix(MEMORY_NAME)?.strip_suffix(DELETED)?;
-        Some(Identity::of(
+        Some(FileIdentity::of(
             &rustix::fs::stat(OsStr::from_bytes(name)).ok()?,
         ))
     }
@@ -256,7 +256,9 @@ impl Ground {
             .filter(|folder| is_anchor(folder));
         anchors.any(|folder| {
             let number = device_number(&folder);
-            number.is_some_and(|number| Ground::below(Identity::BlockDevice(number)).overlaps(self))
+            number.is_some_and(|number| {
+                Ground::below(FileIdentity::BlockDevice(number)).overlaps(self)
+            })
         })
     }
 
@@ -291,7 +293,7 @@ impl Ground {
 
     /// The block device with this folder in sysfs, if it is not on the way and stands for some of the bytes.
     fn other(&self, folder: &Path, number: u64, is_loop: bool) -> Option<Other> {
-        let other = Ground::below(Identity::BlockDevice(number));
+        let other = Ground::below(FileIdentity::BlockDevice(number));
         let is_other = !self.devices.contains(&number) && other.overlaps(self);
         is_other.then(|| Other {
             name: folder
@@ -332,7 +334,7 @@ pub(crate) fn device_number(folder: &Path) -> Option<u64> {
 
 /// What is behind a loop device, as the device itself says: true also where its name leads elsewhere. `None` for who
 /// may not open it.
-fn backing(folder: &Path, number: u64) -> Option<Identity> {
+fn backing(folder: &Path, number: u64) -> Option<FileIdentity> {
     // LOOP_GET_STATUS64, which fills in a struct loop_info64.
     const STATUS: Opcode = opcode::none(b'L', 5);
     const STATUS_BYTES: usize = 232;
@@ -342,7 +344,7 @@ fn backing(folder: &Path, number: u64) -> Option<Identity> {
     let node = Path::new("/dev").join(folder.file_name()?);
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::open(node, flags, Mode::empty()).ok()?;
-    if Identity::of(&rustix::fs::fstat(&file).ok()?) != Identity::BlockDevice(number) {
+    if FileIdentity::of(&rustix::fs::fstat(&file).ok()?) != FileIdentity::BlockDevice(number) {
         return None;
     }
     #[allow(unsafe_code)]
@@ -355,8 +357,8 @@ fn backing(folder: &Path, number: u64) -> Option<Identity> {
     let [device, inode, node, ..] = status.ok()?;
     // Its third word is not 0 for what is a device itself.
     Some(match node {
-        0 => Identity::File { device, inode },
-        number => Identity::BlockDevice(number),
+        0 => FileIdentity::File { device, inode },
+        number => FileIdentity::BlockDevice(number),
     })
 }
 
@@ -365,7 +367,7 @@ mod tests {
     use super::*;
 
     fn file(inode: u64) -> Ground {
-        Ground::below(Identity::File { device: 1, inode })
+        Ground::below(FileIdentity::File { device: 1, inode })
     }
 
     #[test]

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, major, makedev, minor};
 
-use super::ground::{Ground, Identity, Other};
-use super::mapping::{self, Mapping};
+use super::ground::{FileIdentity, Ground, Other};
+use super::mapping::{self, StackedDevice};
 use crate::in_use::Purpose;
 
 /// The most open files that are looked at in `/proc`, so that a host with very many does not stop a command.
@@ -41,13 +41,14 @@ pub(crate) fn in_kernel(ground: &Ground, purpose: Purpose) -> Option<String> {
     let all = ground.device_numbers();
     let all: Vec<u64> = all.chain(others.iter().map(|other| other.number)).collect();
     let mapped = || {
-        let mappings: Vec<Mapping> = all.iter().flat_map(|number| mapping::on(*number)).collect();
+        let mappings: Vec<StackedDevice> =
+            all.iter().flat_map(|number| mapping::on(*number)).collect();
         let mut disturbing = mappings.iter().filter(|found| disturbs(found.is_read_only));
         let first = disturbing.next()?;
         let place = mappings.iter().find_map(|found| place_of(found.number));
         let swap = || {
             let mut numbers = mappings.iter().map(|found| found.number);
-            swaps_to(|area| numbers.any(|number| *area == Identity::BlockDevice(number)))
+            swaps_to(|area| numbers.any(|number| *area == FileIdentity::BlockDevice(number)))
         };
         let part = format!("part of {}", first.name);
         Some(match place {
@@ -73,12 +74,12 @@ fn is_swap(ground: &Ground, others: &[Other]) -> bool {
     swaps_to(|area| {
         let mut numbers = others.iter().map(|other| other.number);
         ground.identities().any(|own| own == area)
-            || numbers.any(|number| *area == Identity::BlockDevice(number))
+            || numbers.any(|number| *area == FileIdentity::BlockDevice(number))
     })
 }
 
 /// True if the kernel uses a file or device as swap for which `is_it` returns true.
-fn swaps_to(mut is_it: impl FnMut(&Identity) -> bool) -> bool {
+fn swaps_to(mut is_it: impl FnMut(&FileIdentity) -> bool) -> bool {
     let table = fs::read("/proc/swaps").unwrap_or_default();
     let mut areas = table
         .split(|byte| *byte == b'\n')
@@ -86,7 +87,7 @@ fn swaps_to(mut is_it: impl FnMut(&Identity) -> bool) -> bool {
         .filter_map(|line| {
             let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t'))?;
             let stat = rustix::fs::stat(unescaped(&line[..end])).ok()?;
-            Some(Identity::of(&stat))
+            Some(FileIdentity::of(&stat))
         });
     areas.any(|area| is_it(&area))
 }
@@ -134,14 +135,14 @@ impl Mount {
     fn shows(&self, number: u64) -> bool {
         let is_named = || {
             rustix::fs::stat(&self.source)
-                .is_ok_and(|stat| Identity::of(&stat) == Identity::BlockDevice(number))
+                .is_ok_and(|stat| FileIdentity::of(&stat) == FileIdentity::BlockDevice(number))
         };
         self.number == number
             || (major(self.number) == 0 && self.source.starts_with("/dev/") && is_named())
     }
 
     /// Where a FUSE server shows this file or device.
-    fn by_server(identity: &Identity) -> Option<PathBuf> {
+    fn by_server(identity: &FileIdentity) -> Option<PathBuf> {
         let mut mounts = Mount::all().into_iter();
         let found = mounts.find(|mount| {
             mount.kind.starts_with(b"fuse")
@@ -199,15 +200,15 @@ pub(crate) fn with_lock(ground: &Ground) -> String {
 }
 
 /// A file as the table of locks names it: the device's numbers in hexadecimal, and the inode.
-fn lock_name(identity: &Identity) -> Option<String> {
+fn lock_name(identity: &FileIdentity) -> Option<String> {
     match identity {
-        Identity::File { device, inode } => Some(format!(
+        FileIdentity::File { device, inode } => Some(format!(
             "{:02x}:{:02x}:{inode}",
             major(*device),
             minor(*device)
         )),
         // The lock is on the node that it was opened by.
-        Identity::BlockDevice(_) | Identity::Named(_) => None,
+        FileIdentity::BlockDevice(_) | FileIdentity::Named(_) => None,
     }
 }
 
@@ -225,7 +226,7 @@ fn lock_on(list: &str, file: &str) -> Option<u32> {
 }
 
 /// A process that has the file open: its command and number, and where it shows the file, if it is a FUSE server.
-fn described(process: u32, identity: &Identity) -> String {
+fn described(process: u32, identity: &FileIdentity) -> String {
     let command = fs::read_to_string(format!("/proc/{process}/comm"));
     let command = command.unwrap_or_else(|_| "a program".into());
     let use_of_it = match Mount::by_server(identity) {
@@ -283,7 +284,7 @@ fn has_open(process: &Path, ground: &Ground, writing: bool, budget: &mut usize) 
 }
 
 /// The file or device that a name leads to. A server that does not answer is not waited for.
-fn identity_at(path: &Path) -> Option<Identity> {
+fn identity_at(path: &Path) -> Option<FileIdentity> {
     // rustix names this flag for glibc alone.
     let dont_sync = AtFlags::from_bits_retain(libc::AT_STATX_DONT_SYNC.cast_unsigned());
     let (flags, wanted) = (dont_sync, StatxFlags::TYPE | StatxFlags::INO);
@@ -297,11 +298,11 @@ fn identity_at(path: &Path) -> Option<Identity> {
         ..
     } = rustix::fs::statx(CWD, path, flags, wanted).ok()?;
     match FileType::from_raw_mode(stx_mode.into()) {
-        FileType::BlockDevice => Some(Identity::BlockDevice(makedev(
+        FileType::BlockDevice => Some(FileIdentity::BlockDevice(makedev(
             stx_rdev_major,
             stx_rdev_minor,
         ))),
-        FileType::RegularFile => Some(Identity::File {
+        FileType::RegularFile => Some(FileIdentity::File {
             device: makedev(stx_dev_major, stx_dev_minor),
             inode: stx_ino,
         }),

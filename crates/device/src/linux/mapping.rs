@@ -20,7 +20,7 @@ const KINDS: [(&str, &str); 5] = [
 
 /// A block device that lies on another one.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct StackedDevice {
     /// Its name in `/dev`, and what it is where that is known.
     pub(crate) name: String,
     pub(crate) number: u64,
@@ -28,8 +28,8 @@ pub(crate) struct Mapping {
 }
 
 /// All that lies on the device with this number, directly or not; what lies on it directly first.
-pub(crate) fn on(number: u64) -> Vec<Mapping> {
-    let mut found: Vec<Mapping> = Vec::new();
+pub(crate) fn on(number: u64) -> Vec<StackedDevice> {
+    let mut found: Vec<StackedDevice> = Vec::new();
     let mut next = 0;
     let mut below = number;
     loop {
@@ -37,7 +37,7 @@ pub(crate) fn on(number: u64) -> Vec<Mapping> {
         let holders = format!("/sys/dev/block/{major}:{minor}/holders");
         for holder in fs::read_dir(holders).into_iter().flatten().flatten() {
             let mapping = described(&holder.path());
-            let is_new = |mapping: &Mapping| {
+            let is_new = |mapping: &StackedDevice| {
                 mapping.number != number && found.iter().all(|known| known.number != mapping.number)
             };
             if found.len() < DEVICES_MAX {
@@ -52,7 +52,7 @@ pub(crate) fn on(number: u64) -> Vec<Mapping> {
     }
 }
 
-fn described(folder: &Path) -> Option<Mapping> {
+fn described(folder: &Path) -> Option<StackedDevice> {
     let own = folder.file_name()?.to_string_lossy().into_owned();
     let text = |path: &str| Some(line(&folder.join(path))?.to_string_lossy().into_owned());
     let name = match text("dm/name") {
@@ -65,7 +65,7 @@ fn described(folder: &Path) -> Option<Mapping> {
         kind.map(|(_, kind)| (*kind).to_owned())
     };
     let kind = text("md/level").or_else(by_uuid);
-    Some(Mapping {
+    Some(StackedDevice {
         name: match kind {
             Some(kind) if !kind.is_empty() => format!("{name} ({kind})"),
             _ => name,

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use device::{BlockDevice, Counted, MemoryDevice};
+use device::{BlockDevice, CountedDevice, MemoryDevice};
 use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, OrphanForm};
 use ondisk::{BlockSize, Feature, FsBlock, orphan_file};
 use simulate::CowDevice;
@@ -423,7 +423,7 @@ fn noting_nothing_down_is_for_measurements_on_a_device_in_memory() {
         return;
     };
     let memory = || {
-        let device = Arc::new(Counted::new(MemoryDevice::new(image.len() as u64)));
+        let device = Arc::new(CountedDevice::new(MemoryDevice::new(image.len() as u64)));
         device.write_at(0, &image).unwrap();
         device
     };

@@ -1,7 +1,7 @@
 //! A first superblock that is gone, in part or whole: what the journal or a copy in another group says takes its place,
 //! and what never was a file system stays refused.
 
-use device::{BlockDevice, Counted, MemoryDevice};
+use device::{BlockDevice, CountedDevice, MemoryDevice};
 use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions};
 use model::{ModelTree, Random};
 use ondisk::Feature;
@@ -177,7 +177,7 @@ fn what_is_no_file_system_is_refused_after_few_reads() {
     let devices =
         [lost, noise, vec![0xff; 2000], Vec::new()].map(|bytes| MemoryDevice::from_bytes(&bytes));
     for device in devices.into_iter().chain([MemoryDevice::new(1 << 50)]) {
-        let device = Arc::new(Counted::new(device));
+        let device = Arc::new(CountedDevice::new(device));
         let shared = || Arc::clone(&device) as Arc<dyn BlockDevice>;
         let options = OpenOptions::default();
         for refused in [

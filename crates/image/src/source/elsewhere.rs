@@ -284,7 +284,7 @@ pub(super) mod walk {
                 false => Vec::new(),
             };
             let index = batch.found.len() as u32;
-            let own = host::Attributes::of(&metadata);
+            let own = host::HostAttributes::of(&metadata);
             if own.nlink > 1
                 && !metadata.is_dir()
                 && let Some(identity) = own.identity
@@ -303,7 +303,7 @@ pub(super) mod walk {
             Ok(metadata.is_dir())
         }
 
-        fn node(&self, metadata: &Metadata, own: &host::Attributes) -> Node {
+        fn node(&self, metadata: &Metadata, own: &host::HostAttributes) -> Node {
             let kind = metadata.file_type();
             let kind = if kind.is_file() {
                 S_IFREG
@@ -349,7 +349,7 @@ pub(super) mod walk {
     }
 
     fn attributes(metadata: &Metadata) -> Attributes {
-        let own = host::Attributes::of(metadata);
+        let own = host::HostAttributes::of(metadata);
         let time = |(seconds, nanoseconds): Moment| Time::new(seconds, nanoseconds);
         Attributes {
             mode: own.mode,
