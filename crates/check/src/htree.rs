@@ -150,7 +150,7 @@ impl Index {
         &mut self,
         reader: &Reader<'_>,
         lblk: u64,
-        entries: htree::Index<'_>,
+        entries: htree::IndexBlock<'_>,
         level: u8,
         range_above: Range,
         pending: &mut Vec<Pending>,
@@ -238,7 +238,7 @@ impl Index {
 }
 
 /// The hashes that entry `i` leads to.
-fn range_of(entries: &htree::Index<'_>, i: usize, above: Range) -> Range {
+fn range_of(entries: &htree::IndexBlock<'_>, i: usize, above: Range) -> Range {
     let (least, continues) = match i {
         0 => (above.least, above.continues),
         _ => (entries.hash(i) & !1, entries.continues(i)),

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::ialloc::{InodeNumber, InodeRequest};
 use crate::icache::MountedFs;
 use crate::limits;
-use crate::mballoc::{self, BlockRequest, Blocks, Freeing, Reach};
+use crate::mballoc::{self, BlockRequest, Freeing, Reach, TakenBlocks};
 use crate::sb::{BlockPurpose, OnError};
 
 /// Blocks that a thread takes at once to keep, at most: as `mb_group_prealloc` in Linux.
@@ -152,7 +152,7 @@ impl MountedFs {
         purpose: BlockPurpose,
         goal: FsBlock,
         want: u32,
-    ) -> Result<Blocks<'_>, Error> {
+    ) -> Result<TakenBlocks<'_>, Error> {
         self.take_row(purpose, goal, Reach::Volume, want..=want)
     }
 
@@ -161,7 +161,7 @@ impl MountedFs {
     ///
     /// # Errors
     /// As [`MountedFs::take_row`].
-    pub(crate) fn take_beside(&self, group: Group) -> Result<Blocks<'_>, Error> {
+    pub(crate) fn take_beside(&self, group: Group) -> Result<TakenBlocks<'_>, Error> {
         let kept = self.preallocations();
         let goal = self.volume().geometry().group_first_block(group);
         if !kept.is_on() {
@@ -195,7 +195,7 @@ impl MountedFs {
     ///
     /// # Errors
     /// As [`MountedFs::take_row`].
-    pub(crate) fn take_behind(&self, goal: FsBlock) -> Result<Blocks<'_>, Error> {
+    pub(crate) fn take_behind(&self, goal: FsBlock) -> Result<TakenBlocks<'_>, Error> {
         let geometry = self.volume().geometry();
         let kept = geometry.bit_of_block(goal).and_then(|(group, _)| {
             let first = geometry.group_first_block(group).0;
@@ -237,7 +237,7 @@ impl MountedFs {
         goal: FsBlock,
         reach: Reach,
         len: RangeInclusive<u32>,
-    ) -> Result<Blocks<'_>, Error> {
+    ) -> Result<TakenBlocks<'_>, Error> {
         self.take_target(purpose, |floor| BlockRequest {
             goal,
             reach,
@@ -252,7 +252,7 @@ impl MountedFs {
         &self,
         purpose: BlockPurpose,
         target: impl FnOnce(u64) -> BlockRequest,
-    ) -> Result<Blocks<'_>, Error> {
+    ) -> Result<TakenBlocks<'_>, Error> {
         let floor = self.volume().writing()?.reserve.floor(purpose);
         let target = target(floor);
         let take = || mballoc::take(self.volume(), self.groups(), &target);

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::extent;
 use crate::icache::{LoadedInode, MountedFs};
 use crate::limits;
-use crate::sb::Volume;
+use crate::sb::OpenVolume;
 
 mod allocate;
 mod place;
@@ -56,7 +56,7 @@ pub(crate) fn read_now(
 /// Fills `buf` from byte `offset` of a regular file. Returns how many bytes there were: fewer than asked for only
 /// at the file's end.
 pub(crate) fn read(
-    volume: &Volume,
+    volume: &OpenVolume,
     inode: &LoadedInode,
     offset: u64,
     buf: &mut [u8],
@@ -77,7 +77,7 @@ pub(crate) fn read(
 
 /// [`read`] without regard to the type of file.
 fn read_any(
-    volume: &Volume,
+    volume: &OpenVolume,
     inode: &LoadedInode,
     offset: u64,
     buf: &mut [u8],
@@ -107,7 +107,7 @@ fn read_inline(inode: &LoadedInode, offset: u64, buf: &mut [u8]) -> Result<(), E
 }
 
 /// The target of a symbolic link.
-pub(crate) fn read_link(volume: &Volume, inode: &LoadedInode) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_link(volume: &OpenVolume, inode: &LoadedInode) -> Result<Vec<u8>, Error> {
     if !inode.is(FileType::Symlink) {
         return Err(Error::NotSymlink);
     }

@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::extent;
 use crate::icache::LoadedInode;
 use crate::limits;
-use crate::sb::{self, Volume};
+use crate::sb::{self, OpenVolume};
 
 pub(crate) use draft::{DirDraft, PreparedNames, is_empty};
 pub use list::{ListedEntry, ReadDir};
@@ -43,14 +43,14 @@ pub(crate) use search::{FoundRecord, NameHint, glance, lookup_in, see};
 pub(crate) use slot::find_slot;
 
 /// Blocks that a look for a name in a directory reads one after the other; `None` where an index leads to it.
-pub(crate) fn blocks_a_look(volume: &Volume, inode: LoadedInode) -> Result<Option<u64>, Error> {
+pub(crate) fn blocks_a_look(volume: &OpenVolume, inode: LoadedInode) -> Result<Option<u64>, Error> {
     let directory = Directory::new(volume, inode)?;
     Ok((!directory.is_indexed()).then_some(directory.blocks))
 }
 
 /// An inode that is a directory, and how to read it.
 struct Directory<'a> {
-    volume: &'a Volume,
+    volume: &'a OpenVolume,
     inode: LoadedInode,
     form: DirForm,
     blocks: u64,
@@ -61,7 +61,7 @@ struct Directory<'a> {
 }
 
 impl<'a> Directory<'a> {
-    fn new(volume: &'a Volume, inode: LoadedInode) -> Result<Directory<'a>, Error> {
+    fn new(volume: &'a OpenVolume, inode: LoadedInode) -> Result<Directory<'a>, Error> {
         if !inode.is(FileType::Directory) {
             return Err(Error::NotDirectory);
         }

@@ -11,7 +11,7 @@ use ondisk::{FileType, Flags, FsBlock, LBlock};
 
 use crate::error::Error;
 use crate::icache::LoadedInode;
-use crate::sb::Volume;
+use crate::sb::OpenVolume;
 
 mod draft;
 mod edit_map;
@@ -92,7 +92,7 @@ enum Source {
 }
 
 impl Source {
-    fn of(volume: &Volume, inode: &LoadedInode) -> Result<Source, Error> {
+    fn of(volume: &OpenVolume, inode: &LoadedInode) -> Result<Source, Error> {
         match is_mapped(inode) {
             false => Ok(Source::Nothing),
             true if inode.flags().contains(Flags::EXTENTS) => {
@@ -103,7 +103,7 @@ impl Source {
     }
 
     /// The run with the smallest logical block among those that end after `from`.
-    fn next(&mut self, volume: &Volume, from: u64) -> Result<Option<Mapping>, Error> {
+    fn next(&mut self, volume: &OpenVolume, from: u64) -> Result<Option<Mapping>, Error> {
         match self {
             Source::Nothing => Ok(None),
             Source::Tree(tree) => tree.next(volume, from),
@@ -130,7 +130,7 @@ pub(crate) fn is_short_link(inode: &LoadedInode) -> bool {
 
 /// The runs of a file in ascending order, holes included. Ends after an error.
 pub struct Mappings<'a> {
-    volume: &'a Volume,
+    volume: &'a OpenVolume,
     source: Source,
     /// What is still to be answered. An open end is `u64::MAX`; then holes end where the file does.
     range: Range<u64>,
@@ -143,7 +143,7 @@ impl<'a> Mappings<'a> {
     /// The runs of a file that overlap `range`, cut to it. With an open end (`u64::MAX`), the runs beyond the
     /// end of the file too.
     pub(crate) fn new(
-        volume: &'a Volume,
+        volume: &'a OpenVolume,
         inode: &LoadedInode,
         range: Range<u64>,
     ) -> Result<Mappings<'a>, Error> {
@@ -230,7 +230,7 @@ impl Iterator for Mappings<'_> {
 
 /// The run with the smallest logical block among those that end after `from`.
 pub(crate) fn next_run(
-    volume: &Volume,
+    volume: &OpenVolume,
     inode: &LoadedInode,
     from: u64,
 ) -> Result<Option<Mapping>, Error> {
@@ -244,7 +244,7 @@ pub(crate) fn next_run(
 
 /// The run that holds a block, no longer than the map records it in one piece; `None` for holes.
 pub(crate) fn find_run(
-    volume: &Volume,
+    volume: &OpenVolume,
     inode: &LoadedInode,
     block: u64,
 ) -> Result<Option<Mapping>, Error> {
@@ -254,7 +254,7 @@ pub(crate) fn find_run(
 
 /// The block of the device that holds a file's block; `None` for holes and unwritten blocks.
 pub(crate) fn find_block(
-    volume: &Volume,
+    volume: &OpenVolume,
     inode: &LoadedInode,
     block: LBlock,
 ) -> Result<Option<FsBlock>, Error> {
@@ -267,7 +267,7 @@ pub(crate) fn find_block(
 /// Fills all of `buf` from a file's blocks, straight from the device: one read a run. Holes and unwritten blocks
 /// are zeros. What lies beyond the mapped blocks is zeros too, so the caller compares with the file's size.
 pub(crate) fn read_bytes(
-    volume: &Volume,
+    volume: &OpenVolume,
     inode: &LoadedInode,
     offset: u64,
     buf: &mut [u8],

@@ -32,7 +32,7 @@ use crate::extent::Mappings;
 use crate::freeze::Entered;
 use crate::fsync::{self, SyncScope};
 use crate::icache::MountedFs;
-use crate::mount::{self, FoundAtOpen, OpenOptions};
+use crate::mount::{self, FoundAtOpen, MountOptions};
 use crate::namei;
 use crate::reap;
 use crate::sb::{Acting, BlockClaimant, Clock};
@@ -40,7 +40,7 @@ use crate::variants::{VariantError, Variants};
 use crate::xattr::{self, Xattr};
 
 /// An open file system.
-pub struct Fs {
+pub struct InodeFs {
     mounted: Arc<MountedFs>,
     /// Dropped before the rest: the thread ends.
     attendant: Option<Attendant>,
@@ -50,7 +50,7 @@ pub struct Fs {
     reaper: Option<sync::thread::JoinHandle<()>>,
 }
 
-impl Drop for Fs {
+impl Drop for InodeFs {
     fn drop(&mut self) {
         self.mounted.doomed().serve(false);
         if let Ok(writing) = self.mounted.volume().writing() {
@@ -65,14 +65,14 @@ impl Drop for Fs {
     }
 }
 
-impl Fs {
+impl InodeFs {
     /// Opens the file system on a device, which is not written to.
     ///
     /// # Errors
     /// When the device holds no ext2/3/4, one that is broken at its root, or one that lanefs can't read.
-    pub fn open(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Fs, Error> {
+    pub fn open(device: Arc<dyn BlockDevice>, options: &MountOptions) -> Result<InodeFs, Error> {
         let (volume, met) = mount::mount(device, options)?;
-        Ok(Fs {
+        Ok(InodeFs {
             mounted: MountedFs::new(volume),
             attendant: None,
             met,
@@ -84,12 +84,12 @@ impl Fs {
     /// gives the times of changes, unless the options fix one.
     ///
     /// # Errors
-    /// As [`Fs::open`]; `UnwritableFeature` and `Unsupported` for what can be read only; nothing is changed then.
+    /// As [`InodeFs::open`]; `UnwritableFeature` and `Unsupported` for what can be read only; nothing is changed then.
     pub fn open_for_writing(
         device: Arc<dyn BlockDevice>,
-        options: &OpenOptions,
+        options: &MountOptions,
         clock: fn() -> Timestamp,
-    ) -> Result<Fs, Error> {
+    ) -> Result<InodeFs, Error> {
         let clock = options.time.map_or(Clock::Ask(clock), Clock::Fixed);
         let (mounted, met) = mount::mount_for_writing(device, options, clock)?;
         let attendant = match options.commit_interval {
@@ -101,7 +101,7 @@ impl Fs {
             let mounted = Arc::clone(&mounted);
             sync::thread::spawn(move || reap::serve(&mounted))
         });
-        Ok(Fs {
+        Ok(InodeFs {
             mounted,
             attendant,
             met,
@@ -164,7 +164,7 @@ impl Fs {
     }
 
     /// Until the value is dropped, the calling thread takes blocks for `caller`, who may have those reserved for root
-    /// only if it is root, or the user or of the group that the superblock names. Without it [`OpenOptions::as_root`]
+    /// only if it is root, or the user or of the group that the superblock names. Without it [`MountOptions::as_root`]
     /// counts.
     ///
     /// # Errors
@@ -174,10 +174,10 @@ impl Fs {
     }
 
     /// Changes an inode's permissions, owner or times, and stamps its ctime: one step, after the size where that is
-    /// to be changed too ([`Fs::truncate`]).
+    /// to be changed too ([`InodeFs::truncate`]).
     ///
     /// # Errors
-    /// `ReadOnly`, as [`Fs::inode`], `Aborted`; as [`Fs::truncate`] where there is a size.
+    /// `ReadOnly`, as [`InodeFs::inode`], `Aborted`; as [`InodeFs::truncate`] where there is a size.
     pub fn set_attributes(&self, ino: Ino, attributes: &SetAttributes) -> Result<(), Error> {
         if let Some(size) = attributes.size {
             self.truncate(ino, size)?;
@@ -193,8 +193,8 @@ impl Fs {
     /// step.
     ///
     /// # Errors
-    /// `ReadOnly`, as [`Fs::inode`], `Aborted`; `NotSupported` for a flag that the type of file does not have, or that
-    /// lanefs can't change.
+    /// `ReadOnly`, as [`InodeFs::inode`], `Aborted`; `NotSupported` for a flag that the type of file does not have, or
+    /// that lanefs can't change.
     pub fn set_flags(&self, ino: Ino, flags: Flags) -> Result<(), Error> {
         let _change = self.enter()?;
         attr::set_flags(&self.mounted, ino, flags)
@@ -209,23 +209,25 @@ impl Fs {
     }
 
     /// Writes `bytes` at byte `offset` of a regular file, which grows to hold them; says how many were written: fewer
-    /// only where an error stopped it behind the first. Holes before `offset` stay holes. Durable after [`Fs::fsync`]
-    /// or [`Fs::sync`]; a cut before that leaves a prefix of what was added, and any part of what was overwritten.
+    /// only where an error stopped it behind the first. Holes before `offset` stay holes. Durable after
+    /// [`InodeFs::fsync`] or [`InodeFs::sync`]; a cut before that leaves a prefix of what was added, and any part of
+    /// what was overwritten.
     ///
     /// # Errors
-    /// `ReadOnly`; as [`Fs::inode`]; `IsDirectory`, `NotRegular`, `NotPermitted` (immutable, append-only), `Encrypted`,
-    /// `NotSupported` (data in the inode or in the journal), `FileTooLarge`, `NoSpace`, `Aborted`, `Corrupt`, `Io`.
+    /// `ReadOnly`; as [`InodeFs::inode`]; `IsDirectory`, `NotRegular`, `NotPermitted` (immutable, append-only),
+    /// `Encrypted`, `NotSupported` (data in the inode or in the journal), `FileTooLarge`, `NoSpace`, `Aborted`,
+    /// `Corrupt`, `Io`.
     pub fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
         let (written, flags) = self.change(|mounted| data::write(mounted, ino, offset, bytes))?;
         self.mounted.settle(ino, flags)?;
         Ok(written)
     }
 
-    /// As [`Fs::write`], behind the end that the file has when it is locked: two who append at once don't write over
-    /// each other. Says where the bytes begin and how many were written.
+    /// As [`InodeFs::write`], behind the end that the file has when it is locked: two who append at once don't write
+    /// over each other. Says where the bytes begin and how many were written.
     ///
     /// # Errors
-    /// As [`Fs::write`].
+    /// As [`InodeFs::write`].
     pub fn append(&self, ino: Ino, bytes: &[u8]) -> Result<(u64, usize), Error> {
         let (at, written, flags) = self.change(|mounted| data::append(mounted, ino, bytes))?;
         self.mounted.settle(ino, flags)?;
@@ -236,7 +238,7 @@ impl Fs {
     /// new.
     ///
     /// # Errors
-    /// As [`Fs::write`].
+    /// As [`InodeFs::write`].
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<(), Error> {
         let flags = self.change(|mounted| data::truncate(mounted, ino, size))?;
         self.mounted.settle(ino, flags)
@@ -246,9 +248,9 @@ impl Fs {
     /// the range; what moves, moves at once.
     ///
     /// # Errors
-    /// As [`Fs::write`]; `InvalidArgument` for an empty range, parts of blocks where whole ones are moved, or a range
-    /// at the end; `NotSupported` for anything but [`Allocate::Punch`] in a file without extents, and for moving more
-    /// extents than one step changes.
+    /// As [`InodeFs::write`]; `InvalidArgument` for an empty range, parts of blocks where whole ones are moved, or a
+    /// range at the end; `NotSupported` for anything but [`Allocate::Punch`] in a file without extents, and for moving
+    /// more extents than one step changes.
     pub fn allocate(&self, ino: Ino, how: Allocate, offset: u64, len: u64) -> Result<(), Error> {
         let flags = self.change(|mounted| data::allocate(mounted, ino, how, offset, len))?;
         self.mounted.settle(ino, flags)
@@ -257,7 +259,7 @@ impl Fs {
     /// The first byte at or behind `offset` that is data; `None` if no such byte exists (`SEEK_DATA`).
     ///
     /// # Errors
-    /// As [`Fs::inode`]; `Corrupt`, `Io`.
+    /// As [`InodeFs::inode`]; `Corrupt`, `Io`.
     pub fn seek_data(&self, ino: Ino, offset: u64) -> Result<Option<u64>, Error> {
         self.noting(data::seek(&self.mounted, ino, offset, false))
     }
@@ -266,7 +268,7 @@ impl Fs {
     /// is not before the end (`SEEK_HOLE`).
     ///
     /// # Errors
-    /// As [`Fs::seek_data`].
+    /// As [`InodeFs::seek_data`].
     pub fn seek_hole(&self, ino: Ino, offset: u64) -> Result<Option<u64>, Error> {
         self.noting(data::seek(&self.mounted, ino, offset, true))
     }
@@ -274,7 +276,7 @@ impl Fs {
     /// The runs of a file's blocks in a range of blocks, holes included, all as they were at one moment (`FIEMAP`).
     ///
     /// # Errors
-    /// As [`Fs::seek_data`].
+    /// As [`InodeFs::seek_data`].
     pub fn mappings_in(
         &self,
         ino: Ino,
@@ -287,26 +289,27 @@ impl Fs {
     /// they are.
     ///
     /// # Errors
-    /// As [`Fs::sync`]; as [`Fs::inode`].
+    /// As [`InodeFs::sync`]; as [`InodeFs::inode`].
     pub fn fsync(&self, ino: Ino) -> Result<(), Error> {
         attr::write_lazy_of(&self.mounted, ino)?;
         fsync::fsync(&self.mounted, ino, SyncScope::All, None)
     }
 
     /// How many writes of a file failed behind their callers' backs, as far as someone was told: what a handle on it
-    /// begins with, for [`Fs::fsync_of`].
+    /// begins with, for [`InodeFs::fsync_of`].
     ///
     /// # Errors
-    /// As [`Fs::inode`].
+    /// As [`InodeFs::inode`].
     pub fn write_failures(&self, ino: Ino) -> Result<u32, Error> {
         Ok(self.mounted.get(ino)?.told())
     }
 
-    /// As [`Fs::fsync`], or [`Fs::fdatasync`] with `data_only`, for one handle of several on a file that is held: each
-    /// is told once of a write that failed before, whatever others were told. `seen` is the handle's own count.
+    /// As [`InodeFs::fsync`], or [`InodeFs::fdatasync`] with `data_only`, for one handle of several on a file that is
+    /// held: each is told once of a write that failed before, whatever others were told. `seen` is the handle's own
+    /// count.
     ///
     /// # Errors
-    /// As [`Fs::fsync`].
+    /// As [`InodeFs::fsync`].
     pub fn fsync_of(&self, ino: Ino, data_only: bool, seen: &mut u32) -> Result<(), Error> {
         if data_only {
             return fsync::fsync(&self.mounted, ino, SyncScope::Data, Some(seen));
@@ -318,7 +321,7 @@ impl Fs {
     /// Makes an inode's data durable, and what it takes to read them: not its times, owner or permissions.
     ///
     /// # Errors
-    /// As [`Fs::fsync`].
+    /// As [`InodeFs::fsync`].
     pub fn fdatasync(&self, ino: Ino) -> Result<(), Error> {
         fsync::fsync(&self.mounted, ino, SyncScope::Data, None)
     }
@@ -339,7 +342,7 @@ impl Fs {
     /// Others go on meanwhile.
     ///
     /// # Errors
-    /// As [`Fs::sync`].
+    /// As [`InodeFs::sync`].
     pub fn checkpoint(&self) -> Result<(), Error> {
         Ok(self.mounted.volume().writing()?.journal.checkpoint()?)
     }
@@ -349,7 +352,7 @@ impl Fs {
     /// closed, else it is left to e2fsck.
     ///
     /// # Errors
-    /// As [`Fs::sync`].
+    /// As [`InodeFs::sync`].
     pub fn close(mut self) -> Result<(), Error> {
         if self.mounted.volume().is_writable() {
             mount::thaw(&self.mounted)?;
@@ -362,11 +365,11 @@ impl Fs {
     }
 
     /// Waits for the changes that are under way, writes everything home, and lets no other change begin until
-    /// [`Fs::thaw`]: those wait, reads do not. What is on the device meanwhile is a clean image, which may be copied.
-    /// Frozen twice counts as frozen once. Not within a change.
+    /// [`InodeFs::thaw`]: those wait, reads do not. What is on the device meanwhile is a clean image, which may be
+    /// copied. Frozen twice counts as frozen once. Not within a change.
     ///
     /// # Errors
-    /// As [`Fs::sync`]; then nothing is frozen.
+    /// As [`InodeFs::sync`]; then nothing is frozen.
     pub fn freeze(&self) -> Result<(), Error> {
         mount::freeze(&self.mounted)
     }
@@ -476,7 +479,7 @@ impl Fs {
         Ok(inode)
     }
 
-    /// As [`Fs::inode`], for what does not show the times.
+    /// As [`InodeFs::inode`], for what does not show the times.
     fn in_use(&self, ino: Ino) -> Result<InodeRef<'_>, Error> {
         Ok(InodeRef {
             mounted: &self.mounted,
@@ -487,7 +490,7 @@ impl Fs {
     /// What `stat` tells of an inode.
     ///
     /// # Errors
-    /// As [`Fs::inode`].
+    /// As [`InodeFs::inode`].
     pub fn metadata(&self, ino: Ino) -> Result<Metadata, Error> {
         match self.noting(self.mounted.record(ino))? {
             Some(record) => Ok(Metadata::of(self.mounted.volume(), ino, &record)),
@@ -499,7 +502,7 @@ impl Fs {
     /// times are not looked at, so that writes in place may still leave them as they are.
     ///
     /// # Errors
-    /// As [`Fs::inode`].
+    /// As [`InodeFs::inode`].
     pub fn mode_and_group(&self, ino: Ino) -> Result<(u16, u32), Error> {
         let InodeRef { inode, .. } = self.in_use(ino)?;
         Ok((inode.mode(), inode.gid()))
@@ -508,25 +511,25 @@ impl Fs {
     /// Fills `buf` from byte `offset` of a regular file; fewer bytes only at its end.
     ///
     /// # Errors
-    /// As [`Fs::inode`] and [`InodeRef::read`].
+    /// As [`InodeFs::inode`] and [`InodeRef::read`].
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         self.noting(self.in_use(ino)?.read(offset, buf))
     }
 
-    /// As [`Fs::read`]; the time of access stays, as with `O_NOATIME`.
+    /// As [`InodeFs::read`]; the time of access stays, as with `O_NOATIME`.
     ///
     /// # Errors
-    /// As [`Fs::read`].
+    /// As [`InodeFs::read`].
     pub fn read_noatime(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         self.noting(self.in_use(ino)?.read_noatime(offset, buf))
     }
 
     /// The inode that a name stands for in a directory; `.` and `..` too. Names of casefolded directories are
-    /// compared without case, those of encrypted ones are taken in the form in which [`Fs::read_dir`] shows them.
+    /// compared without case, those of encrypted ones are taken in the form in which [`InodeFs::read_dir`] shows them.
     ///
     /// # Errors
-    /// `NotFound`, `NotDirectory`, `NameTooLong`; as [`Fs::inode`]; `Corrupt` when the directory is broken where the
-    /// name was looked for.
+    /// `NotFound`, `NotDirectory`, `NameTooLong`; as [`InodeFs::inode`]; `Corrupt` when the directory is broken where
+    /// the name was looked for.
     pub fn lookup(&self, directory: Ino, name: &[u8]) -> Result<Ino, Error> {
         self.noting(dir::lookup_in(&self.mounted, directory, name))
     }
@@ -534,7 +537,7 @@ impl Fs {
     /// All entries of a directory, `.` and `..` among them, in the order of its blocks.
     ///
     /// # Errors
-    /// `NotDirectory`; as [`Fs::inode`]. What is broken further down, the iterator says.
+    /// `NotDirectory`; as [`InodeFs::inode`]. What is broken further down, the iterator says.
     pub fn read_dir(&self, directory: Ino) -> Result<ReadDir<'_>, Error> {
         self.read_dir_from(directory, 0)
     }
@@ -542,7 +545,7 @@ impl Fs {
     /// The entries of a directory behind the one with this cookie; 0 for all.
     ///
     /// # Errors
-    /// As [`Fs::read_dir`].
+    /// As [`InodeFs::read_dir`].
     pub fn read_dir_from(&self, directory: Ino, cookie: u64) -> Result<ReadDir<'_>, Error> {
         let entries = ReadDir::of(&self.mounted, directory, cookie)?;
         attr::accessed(&self.mounted, directory);
@@ -553,8 +556,8 @@ impl Fs {
     /// followed, one at the end of the path only if `follow_last` or a slash behind it says so.
     ///
     /// # Errors
-    /// As [`Fs::lookup`] and [`Fs::read_link`]; `TooManyLinks` after 40 of them; `NameTooLong` for a path of 4096
-    /// bytes.
+    /// As [`InodeFs::lookup`] and [`InodeFs::read_link`]; `TooManyLinks` after 40 of them; `NameTooLong` for a path of
+    /// 4096 bytes.
     pub fn resolve(&self, path: &[u8], follow_last: bool) -> Result<Ino, Error> {
         self.noting(namei::resolve(&self.mounted, path, follow_last))
     }
@@ -562,7 +565,7 @@ impl Fs {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// As [`Fs::inode`] and [`InodeRef::read_link`].
+    /// As [`InodeFs::inode`] and [`InodeRef::read_link`].
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>, Error> {
         self.noting(self.in_use(ino)?.read_link())
     }
@@ -571,7 +574,7 @@ impl Fs {
     ///
     /// # Errors
     /// `NoAttribute`; `NameLength`, `InvalidArgument`, `NotSupported` for names that there can't be, as in
-    /// [`Fs::set_xattr`]; as [`Fs::xattrs`].
+    /// [`InodeFs::set_xattr`]; as [`InodeFs::xattrs`].
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
         self.noting(xattr::read_one(&self.mounted, ino, name))
     }
@@ -579,7 +582,7 @@ impl Fs {
     /// All extended attributes of an inode.
     ///
     /// # Errors
-    /// As [`Fs::inode`] and [`InodeRef::xattrs`].
+    /// As [`InodeFs::inode`] and [`InodeRef::xattrs`].
     pub fn xattrs(&self, ino: Ino) -> Result<Vec<Xattr>, Error> {
         self.noting(self.in_use(ino)?.xattrs())
     }
@@ -587,7 +590,7 @@ impl Fs {
     /// The runs of an inode's blocks.
     ///
     /// # Errors
-    /// As [`Fs::inode`] and [`InodeRef::mappings`].
+    /// As [`InodeFs::inode`] and [`InodeRef::mappings`].
     pub fn mappings(&self, ino: Ino) -> Result<Mappings<'_>, Error> {
         Mappings::new(
             self.mounted.volume(),

@@ -19,7 +19,7 @@ use sync::{Arc, CachePadded, Mutex, Rank};
 
 use crate::error::Error;
 use crate::limits;
-use crate::sb::{Kind, Volume};
+use crate::sb::{Kind, OpenVolume};
 use crate::variants::Variants;
 
 mod bits;
@@ -113,7 +113,11 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// Of the volume's groups; reads nothing. `said`: what each descriptor says, on a volume that is written to.
-    pub(crate) fn new(volume: &Volume, said: &[DescriptorInodes], variants: &Variants) -> Groups {
+    pub(crate) fn new(
+        volume: &OpenVolume,
+        said: &[DescriptorInodes],
+        variants: &Variants,
+    ) -> Groups {
         let geometry = volume.geometry();
         let groups = geometry.groups();
         let tables = if groups <= limits::KEPT_GROUPS {
@@ -176,7 +180,7 @@ impl Groups {
     }
 
     /// The first block of a group's inode table. The group must exist.
-    pub(crate) fn inode_table(&self, volume: &Volume, group: Group) -> Result<FsBlock, Error> {
+    pub(crate) fn inode_table(&self, volume: &OpenVolume, group: Group) -> Result<FsBlock, Error> {
         let kept = self.inode_tables.get(group.0 as usize);
         if let Some(kept) = kept {
             // Relaxed: the value is all there is; pairs with the store below, which stores the same always.
@@ -202,7 +206,11 @@ impl Groups {
     ///
     /// # Errors
     /// When the bitmap can't be read or is broken, and no other thread has read it.
-    pub(crate) fn inode_bits(&self, volume: &Volume, group: Group) -> Result<&InodeBits, Error> {
+    pub(crate) fn inode_bits(
+        &self,
+        volume: &OpenVolume,
+        group: Group,
+    ) -> Result<&InodeBits, Error> {
         match self.inodes.loaded(group) {
             Some(bits) => Ok(bits),
             None => {
@@ -214,7 +222,7 @@ impl Groups {
 
     /// Reads a group's bitmap of inodes; one that was never written has none in use. What it gives, an error too, is
     /// nothing to go by once another thread's was put in place: a commit may lie between the two reads.
-    fn load_inode_bits(&self, volume: &Volume, group: Group) -> Result<InodeBits, Error> {
+    fn load_inode_bits(&self, volume: &OpenVolume, group: Group) -> Result<InodeBits, Error> {
         let geometry = volume.geometry();
         let desc = newest_descriptor(volume, group)?;
         let mut inodes = vec![0; geometry.block_size().bytes()];
@@ -277,7 +285,7 @@ impl Groups {
 
     /// What the epoch freed may be used again: it is durable, and no home write of it is under way. Takes the lock of
     /// each group that it changed once.
-    pub(crate) fn committed(&self, volume: &Volume, _epoch: Epoch) {
+    pub(crate) fn committed(&self, volume: &OpenVolume, _epoch: Epoch) {
         let geometry = volume.geometry();
         let done = std::mem::take(&mut *self.folded.lock());
         if let Ok(writing) = volume.writing() {
@@ -310,7 +318,7 @@ impl Groups {
 }
 
 /// A group's descriptor, verified. The group must exist.
-pub(crate) fn descriptor(volume: &Volume, group: Group) -> Result<GroupDesc, Error> {
+pub(crate) fn descriptor(volume: &OpenVolume, group: Group) -> Result<GroupDesc, Error> {
     let geometry = volume.geometry();
     let per_block = geometry.descs_per_block();
     let at = volume.descriptor_block(group.0 / per_block);
@@ -325,7 +333,7 @@ pub(crate) fn descriptor(volume: &Volume, group: Group) -> Result<GroupDesc, Err
 
 /// A group's descriptor as the newest image has it: the cache may hold one of before the group was changed and let go
 /// of.
-fn newest_descriptor(volume: &Volume, group: Group) -> Result<GroupDesc, Error> {
+fn newest_descriptor(volume: &OpenVolume, group: Group) -> Result<GroupDesc, Error> {
     let geometry = volume.geometry();
     let (_, byte) = geometry.desc_place(group);
     let at = volume.descriptor_block(group.0 / geometry.descs_per_block());
@@ -336,7 +344,7 @@ fn newest_descriptor(volume: &Volume, group: Group) -> Result<GroupDesc, Error> 
 }
 
 /// Reads a group's bitmap of blocks, or computes one that was never written; or may have been, but `is_initial`.
-fn load_bits(volume: &Volume, group: Group, is_initial: bool) -> Result<Bits, Error> {
+fn load_bits(volume: &OpenVolume, group: Group, is_initial: bool) -> Result<Bits, Error> {
     let geometry = volume.geometry();
     let desc = newest_descriptor(volume, group)?;
     let mut blocks = vec![0; geometry.block_size().bytes()];

@@ -14,7 +14,7 @@ use sync::Arc;
 
 use crate::error::Error;
 use crate::group::{Groups, InodeChange};
-use crate::sb::Volume;
+use crate::sb::OpenVolume;
 use crate::variants::{Chosen, DirReserve};
 
 mod core_window;
@@ -77,7 +77,7 @@ pub(crate) struct InodeRequest<'a> {
 /// Where numbers are taken from.
 #[derive(Clone, Copy)]
 struct Place<'a> {
-    volume: &'a Volume,
+    volume: &'a OpenVolume,
     groups: &'a Groups,
 }
 
@@ -146,7 +146,7 @@ impl Ialloc {
     /// `NoSpace` when no number can be had now; `Corrupt`, `Io` from reading bitmaps.
     pub(crate) fn take<'a>(
         &self,
-        volume: &'a Volume,
+        volume: &'a OpenVolume,
         groups: &'a Groups,
         wanted: &InodeRequest<'_>,
     ) -> Result<InodeNumber<'a>, Error> {
@@ -260,7 +260,7 @@ fn use_blocks(handle: &Handle<'_>, group: Group) {
 /// # Errors
 /// `NotFound` for a number that no inode has; `Corrupt`, `Io` from reading bitmaps.
 pub(crate) fn take_exact<'a>(
-    volume: &'a Volume,
+    volume: &'a OpenVolume,
     groups: &'a Groups,
     ino: Ino,
     is_directory: bool,
@@ -297,7 +297,7 @@ pub(crate) struct FreeingNumber<'a> {
 /// `Corrupt` for a number of the file system's own, and for one that is free or being freed already; `Corrupt`, `Io`
 /// from reading bitmaps.
 pub(crate) fn claim<'a>(
-    volume: &'a Volume,
+    volume: &'a OpenVolume,
     groups: &'a Groups,
     ino: Ino,
     of_inode: &'a OfInode,

@@ -19,7 +19,7 @@ use crate::group::{DescriptorInodes, Groups};
 use crate::ialloc::Ialloc;
 use crate::mballoc::{Goals, Preallocations};
 use crate::orphan::{Doomed, Orphans};
-use crate::sb::{Kind, Volume, Writing};
+use crate::sb::{Kind, OpenVolume, Writing};
 use crate::variants::{DirReserve, OrphanForm, VariantError, Variants};
 
 mod absent;
@@ -44,7 +44,7 @@ const READERS_TURN: Duration = Duration::from_micros(320);
 
 /// Everything that inodes are loaded with. Shared by all threads; constant but for what is cached.
 pub(crate) struct MountedFs {
-    volume: Volume,
+    volume: OpenVolume,
     groups: Groups,
     /// Only used on a volume that is written to.
     inodes: InodesInMemory,
@@ -102,7 +102,7 @@ impl Deref for LoadedInode {
 
 impl MountedFs {
     /// The inodes of a volume that is not written to; reads nothing.
-    pub(crate) fn new(volume: Volume) -> Arc<MountedFs> {
+    pub(crate) fn new(volume: OpenVolume) -> Arc<MountedFs> {
         let orphans = Orphans::new(volume.geometry(), None, OrphanForm::default());
         MountedFs::writable(volume, &[], orphans, 0, Variants::default())
     }
@@ -110,7 +110,7 @@ impl MountedFs {
     /// The inodes of a volume that is written to, with what each group has and this orphan file; about `most` are
     /// kept. Reads nothing.
     pub(crate) fn writable(
-        volume: Volume,
+        volume: OpenVolume,
         said: &[DescriptorInodes],
         orphans: Orphans,
         most: usize,
@@ -196,7 +196,7 @@ impl MountedFs {
     }
 
     /// The volume.
-    pub(crate) fn volume(&self) -> &Volume {
+    pub(crate) fn volume(&self) -> &OpenVolume {
         &self.volume
     }
 
@@ -558,7 +558,7 @@ impl LoadedInode {
     }
 
     /// Bytes in the file.
-    pub(crate) fn bytes(&self, volume: &Volume) -> u64 {
+    pub(crate) fn bytes(&self, volume: &OpenVolume) -> u64 {
         self.inode.size(volume.has(Feature::LARGE_DIR))
     }
 

@@ -5,13 +5,14 @@
 //!              < extent < xattr, dir, data < attr < reap < fsync < namei < mount < fs
 //! ```
 //!
-//! Each module may import only from those to its left. [`Fs`] is the face; everything below works on an
+//! Each module may import only from those to its left. [`InodeFs`] is the face; everything below works on an
 //! `icache::MountedFs`, which knows the device, the cache of metadata blocks, the geometry and the groups.
 //!
 //! Whatever comes from the device is verified where it enters (checksums, bounds, order), so that no number of the
-//! device's is trusted unseen. A file system opened by [`Fs::open`] is not written to, and its readers share nothing
-//! that changes but the cache's shards and counters. One opened by [`Fs::open_for_writing`] changes in steps of its
-//! journal: what a crash leaves is the state at the end of one of them, no older than the last that was synced.
+//! device's is trusted unseen. A file system opened by [`InodeFs::open`] is not written to, and its readers share
+//! nothing that changes but the cache's shards and counters. One opened by [`InodeFs::open_for_writing`] changes in
+//! steps of its journal: what a crash leaves is the state at the end of one of them, no older than the last that was
+//! synced.
 
 mod attr;
 mod commit;
@@ -42,11 +43,11 @@ pub use data::Allocate;
 pub use dir::{ListedEntry, ReadDir};
 pub use error::Error;
 pub use extent::{Mapping, Mappings};
-pub use fs::{Fs, InodeRef, Metadata, StatFs};
+pub use fs::{InodeFs, InodeRef, Metadata, StatFs};
 pub use journal::JournalStatistics;
 #[doc(hidden)]
 pub use journal::canary;
-pub use mount::{CutDevice, DataMode, OpenOptions, ReplayPolicy, is_rebuildable, tune};
+pub use mount::{CutDevice, DataMode, MountOptions, ReplayPolicy, is_rebuildable, tune};
 pub use namei::{NewInode, RenameFlag};
 pub use ondisk::{
     BlockSize, Corrupt, Feature, FileType, Flags, FsBlock, Generation, Geometry, Ino, Superblock,

@@ -17,7 +17,7 @@ use ondisk::{Corrupt, FsBlock, Geometry, Group, Ino, Site};
 
 use crate::error::Error;
 use crate::group::{Bits, BlockChange, GroupRun, Groups};
-use crate::sb::{self, Volume};
+use crate::sb::{self, OpenVolume};
 
 mod exact;
 mod goal;
@@ -27,7 +27,7 @@ mod search;
 
 pub(crate) use exact::{take_exact, take_free};
 pub(crate) use goal::Goals;
-pub(crate) use normalize::{Request, normalize};
+pub(crate) use normalize::{NormalRequest, normalize};
 pub(crate) use prealloc::{OfFile, Preallocations};
 use search::search;
 
@@ -37,7 +37,7 @@ pub(crate) const BLOCKS_A_RUN: u32 = 3;
 const BLOCKS_A_GROUP: u32 = 2;
 
 /// Blocks taken and not yet applied.
-pub(crate) struct Blocks<'a> {
+pub(crate) struct TakenBlocks<'a> {
     groups: &'a Groups,
     geometry: &'a Geometry,
     /// `None` once it was applied.
@@ -62,8 +62,8 @@ impl Aside {
     }
 
     /// The same blocks, given back when dropped. `groups` is what they were taken from.
-    pub(crate) fn take_up<'a>(self, groups: &'a Groups, geometry: &'a Geometry) -> Blocks<'a> {
-        Blocks {
+    pub(crate) fn take_up<'a>(self, groups: &'a Groups, geometry: &'a Geometry) -> TakenBlocks<'a> {
+        TakenBlocks {
             groups,
             geometry,
             run: Some(self.0),
@@ -71,7 +71,7 @@ impl Aside {
     }
 }
 
-impl Blocks<'_> {
+impl TakenBlocks<'_> {
     /// Which blocks.
     pub(crate) fn run(&self) -> GroupRun {
         // Only `apply` and `set_aside` take the run out, and they consume the value.
@@ -84,7 +84,7 @@ impl Blocks<'_> {
         let mut run = self.run();
         let first = run.split(len);
         self.run = Some(run);
-        Blocks {
+        TakenBlocks {
             groups: self.groups,
             geometry: self.geometry,
             run: Some(first),
@@ -114,7 +114,7 @@ impl Blocks<'_> {
     }
 }
 
-impl Drop for Blocks<'_> {
+impl Drop for TakenBlocks<'_> {
     fn drop(&mut self) {
         if let Some(run) = self.run.take() {
             self.groups.give_back_blocks(self.geometry, run);
@@ -176,10 +176,10 @@ pub(crate) struct BlockRequest {
 /// `NoSpace` when no block can be had now ([`crate::icache::MountedFs`] tries again after a commit); `Corrupt`, `Io`
 /// from reading bitmaps.
 pub(crate) fn take<'a>(
-    volume: &'a Volume,
+    volume: &'a OpenVolume,
     groups: &'a Groups,
     target: &BlockRequest,
-) -> Result<Blocks<'a>, Error> {
+) -> Result<TakenBlocks<'a>, Error> {
     let geometry = volume.geometry();
     let want = target.want.clamp(1, geometry.clusters_per_group());
     let share = groups.blocks.share(want, target.floor);
@@ -195,7 +195,7 @@ pub(crate) fn take<'a>(
         groups.blocks.give_back(share - used);
     }
     let run = found?.ok_or(Error::NoSpace)?;
-    Ok(Blocks {
+    Ok(TakenBlocks {
         groups,
         geometry,
         run: Some(run),
@@ -217,7 +217,7 @@ pub(crate) struct Freeing<'a> {
 /// `Corrupt` for blocks of the file system's own or beyond its end, and for those that are free or being freed already;
 /// as [`take`].
 pub(crate) fn claim<'a>(
-    volume: &'a Volume,
+    volume: &'a OpenVolume,
     groups: &'a Groups,
     ino: Ino,
     runs: &[(FsBlock, u64)],

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::orphan::{OrphanFile, Orphans};
 use crate::reap;
 use crate::sb::{
-    self, Atime, Choices, Clock, OnError, Reserve, Synchronous, Volume, Writing, Zones,
+    self, Atime, Choices, Clock, OnError, OpenVolume, Reserve, Synchronous, Writing, Zones,
 };
 use crate::variants::{OrphanForm, Variants};
 
@@ -69,14 +69,14 @@ pub enum DataMode {
     /// Data are durable before the blocks that hold them are a file's (`data=ordered`).
     #[default]
     Ordered,
-    /// They may come later (`data=writeback`): where a commit takes one flush ([`OpenOptions::async_commit`]), a crash
+    /// They may come later (`data=writeback`): where a commit takes one flush ([`MountOptions::async_commit`]), a crash
     /// may show what the blocks held before.
     Writeback,
 }
 
 /// How to open a file system.
 #[derive(Clone)]
-pub struct OpenOptions {
+pub struct MountOptions {
     /// Which superblock to use: `None` for the first, else the place of a copy in units of 1 KiB, as mount's `sb=`.
     pub superblock: Option<u64>,
     /// The device that holds the journal, where it is not in the file system.
@@ -99,7 +99,7 @@ pub struct OpenOptions {
     /// Keep times of access in memory until the inode changes otherwise, a sync, or the end (`lazytime`). A crash
     /// loses them, and nothing else.
     pub lazytime: bool,
-    /// A caller that is not named by [`crate::Fs::act_for`] may take the blocks reserved for root.
+    /// A caller that is not named by [`crate::InodeFs::act_for`] may take the blocks reserved for root.
     pub as_root: bool,
     /// What to do when the image turns out to be corrupt; `None` for what its superblock says.
     pub errors: Option<OnError>,
@@ -138,9 +138,9 @@ pub struct OpenOptions {
     pub fast_commits: bool,
 }
 
-impl Default for OpenOptions {
-    fn default() -> OpenOptions {
-        OpenOptions {
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
             superblock: None,
             journal_device: None,
             journal: ReplayPolicy::Replay,
@@ -183,7 +183,7 @@ pub(crate) struct FoundAtOpen {
 /// says that the journal must be looked at. CRASH: at any point the image is one that replays to the same state.
 pub(crate) fn mount_for_writing(
     device: Arc<dyn BlockDevice>,
-    options: &OpenOptions,
+    options: &MountOptions,
     clock: Clock,
 ) -> Result<(Arc<MountedFs>, FoundAtOpen), Error> {
     let mut found = superblock::read(&device, options)?;
@@ -222,7 +222,7 @@ pub(crate) fn mount_for_writing(
 fn refuse_unreplayable(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
-    options: &OpenOptions,
+    options: &MountOptions,
     clock: Clock,
 ) -> Result<(), Error> {
     if !needs_replay(superblock) {
@@ -243,7 +243,7 @@ fn replay_home(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
     geometry: &Geometry,
-    options: &OpenOptions,
+    options: &MountOptions,
     clock: Clock,
 ) -> Result<recovery::ReplayReport, Error> {
     let external = || options.journal_device.clone();
@@ -279,11 +279,11 @@ struct Raised {
 fn raise(
     device: Arc<dyn BlockDevice>,
     mut superblock: Superblock,
-    options: &OpenOptions,
+    options: &MountOptions,
     clock: Clock,
     purpose: Use,
 ) -> Result<Raised, Error> {
-    let volume = Volume::new(
+    let volume = OpenVolume::new(
         Arc::clone(&device),
         superblock,
         options.superblock,
@@ -316,7 +316,7 @@ fn raise(
         }
         Use::Trial => write_superblock(&*device, &mut superblock)?,
     }
-    let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
+    let volume = OpenVolume::new(device, superblock, options.superblock, options.cache_bytes)?;
     let orphans = Orphans::new(volume.geometry(), file, options.variants.orphan);
     let choices = Choices {
         zones,
@@ -543,7 +543,7 @@ const HURD: u32 = 1;
 fn refuse_unwritable(
     device: &dyn BlockDevice,
     superblock: &Superblock,
-    options: &OpenOptions,
+    options: &MountOptions,
 ) -> Result<(), Error> {
     if device.is_read_only() {
         return Err(DeviceError::ReadOnly.into());
@@ -603,7 +603,7 @@ fn open_journal(
     mounted: &MountedFs,
     device: &Arc<dyn BlockDevice>,
     zones: &mut Zones,
-    options: &OpenOptions,
+    options: &MountOptions,
     clock: Clock,
     purpose: Use,
 ) -> Result<journal::Journal, Error> {

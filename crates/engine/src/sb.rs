@@ -54,7 +54,7 @@ impl Kind {
 }
 
 /// A verified superblock on its device. All fields are constant after the mount.
-pub(crate) struct Volume {
+pub(crate) struct OpenVolume {
     cache: Cache,
     superblock: Superblock,
     geometry: Geometry,
@@ -404,18 +404,18 @@ const CHANGING: [core::ops::Range<usize>; 17] = [
     0x3FC..0x400,
 ];
 
-impl Volume {
+impl OpenVolume {
     /// The volume with this superblock, whose numbers are checked here.
     pub(crate) fn new(
         device: Arc<dyn BlockDevice>,
         superblock: Superblock,
         backup: Option<u64>,
         cache_bytes: usize,
-    ) -> Result<Volume, Error> {
+    ) -> Result<OpenVolume, Error> {
         let geometry = Geometry::new(&superblock, device.size())?;
         let block_size = geometry.block_size();
         let backup = backup.map(|block| FsBlock(block.saturating_mul(1024) >> block_size.bits()));
-        Ok(Volume {
+        Ok(OpenVolume {
             cache: Cache::new(device, block_size.bytes(), cache_bytes),
             superblock,
             geometry,
@@ -425,8 +425,8 @@ impl Volume {
     }
 
     /// The same volume, to be written to.
-    pub(crate) fn writable(self, writing: Writing) -> Volume {
-        Volume {
+    pub(crate) fn writable(self, writing: Writing) -> OpenVolume {
+        OpenVolume {
             writing: Some(Box::new(writing)),
             ..self
         }
@@ -572,7 +572,7 @@ impl Volume {
     /// of the inode that owns it and no handle.
     ///
     /// # Errors
-    /// `ReadOnly`; as [`Volume::read_block`].
+    /// `ReadOnly`; as [`OpenVolume::read_block`].
     pub(crate) fn pin(
         &self,
         block: FsBlock,

@@ -1,5 +1,5 @@
 //! Which form of each mechanism a file system runs with: `name=value`, as a mount option, or later on the live file
-//! system ([`crate::Fs::choose`]). All forms leave the same images, may be mixed and may follow one another; they
+//! system ([`crate::InodeFs::choose`]). All forms leave the same images, may be mixed and may follow one another; they
 //! differ in what threads wait for and where things are put.
 //!
 //! What is planned and not there is refused by its name.

@@ -18,7 +18,7 @@ use crate::extent;
 use crate::icache::{LoadedInode, MountedFs};
 use crate::limits;
 use crate::live::{Pin, Seal};
-use crate::sb::{Kind, Volume};
+use crate::sb::{Kind, OpenVolume};
 
 pub(crate) use acl::{follow_mode, inherit, set as set_acl};
 pub(crate) use block::{LockedRelease, Release};
@@ -88,7 +88,7 @@ pub(crate) fn read_all(mounted: &MountedFs, inode: &LoadedInode) -> Result<Vec<X
 }
 
 /// The attribute block; 0 for none. Without `64bit` the upper half of the field may mean something else (Hurd).
-pub(crate) fn block_of(volume: &Volume, inode: &LoadedInode) -> FsBlock {
+pub(crate) fn block_of(volume: &OpenVolume, inode: &LoadedInode) -> FsBlock {
     match volume.has(Feature::BIT64) {
         true => inode.xattr_block(),
         false => FsBlock(inode.xattr_block().0 & 0xffff_ffff),
@@ -112,7 +112,7 @@ fn place_in(error: Error, ino: Ino) -> Error {
 }
 
 fn read_block(
-    volume: &Volume,
+    volume: &OpenVolume,
     inode: &LoadedInode,
     at: FsBlock,
 ) -> Result<sync::Arc<buffer::Block>, Error> {

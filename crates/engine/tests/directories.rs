@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use device::{BlockDevice, FileDevice};
-use lanefs_engine::{Error, FileType, Fs, Ino, OpenOptions};
+use lanefs_engine::{Error, FileType, Ino, InodeFs, MountOptions};
 use sync::Arc;
 use tempfile::TempDir;
 
@@ -91,10 +91,10 @@ impl Image {
         );
     }
 
-    fn open(&self) -> Fs {
+    fn open(&self) -> InodeFs {
         let device = FileDevice::open_read_only(&self.path).expect("the image opens");
         let device: Arc<dyn BlockDevice> = Arc::new(device);
-        Fs::open(device, &OpenOptions::default()).expect("lanefs opens it")
+        InodeFs::open(device, &MountOptions::default()).expect("lanefs opens it")
     }
 }
 
@@ -119,7 +119,7 @@ fn link_names(parent: &Path, directory: &str, count: usize, prefix: &str) -> Nam
 }
 
 /// Asserts that the directory lists exactly these names, finds each, goes on from any cookie, and finds no other.
-fn check(fs: &Fs, path: &str, names: &Names) {
+fn check(fs: &InodeFs, path: &str, names: &Names) {
     let directory = fs.resolve(path.as_bytes(), true).expect("the directory");
     let mut listed = Names::new();
     let mut dots = Vec::new();
@@ -230,7 +230,7 @@ fn directories_of_mke2fs_are_read_whole() {
             }
         };
         let image = Image::from_tree(96, options, fill);
-        let expected = |fs: &Fs, count: usize| -> Names {
+        let expected = |fs: &InodeFs, count: usize| -> Names {
             let target = fs
                 .resolve(format!("/{count} target 0").as_bytes(), true)
                 .expect("the links' target");
@@ -316,7 +316,7 @@ fn casefolded_directories_compare_without_case() {
         let flags = fs.metadata(directory).expect("its inode").flags;
         assert_eq!(flags.contains(lanefs_engine::Flags::INDEX), indexed);
         let target = fs.resolve(b"d target 0", true).expect("the links' target");
-        let read = |fs: &Fs| fs.cache_statistics().hits + fs.cache_statistics().misses;
+        let read = |fs: &InodeFs| fs.cache_statistics().hits + fs.cache_statistics().misses;
         let before = read(&fs);
         for i in 0..500 {
             for name in ["Größe im Maß", "GRÖSSE IM MASS", "gro\u{308}\u{df}e im maß"] {

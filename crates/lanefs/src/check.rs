@@ -8,7 +8,7 @@ pub use check::{
     Totals,
 };
 use device::BlockDevice;
-use engine::{Fs, OpenOptions};
+use engine::{InodeFs, MountOptions};
 use sync::Arc;
 
 /// Checks the file system on `device`. `journal_device` is the device of an external journal, where there is one.
@@ -23,11 +23,11 @@ pub fn check(
     if options.superblock.is_some() || !is_dirty(&**device) {
         return check::check(&**device, options);
     }
-    let choices = OpenOptions {
+    let choices = MountOptions {
         journal_device,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
-    match Fs::open(Arc::clone(device), &choices) {
+    match InodeFs::open(Arc::clone(device), &choices) {
         Ok(fs) => {
             let options = Options {
                 is_replayed: true,

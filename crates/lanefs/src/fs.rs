@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use device::host;
 use device::{BlockDevice, FileDevice};
-use engine::{FileType, Ino, InodeRef, Metadata, OpenOptions, StatFs};
+use engine::{FileType, Ino, InodeRef, Metadata, MountOptions, StatFs};
 use sync::Arc;
 
 use crate::Error;
 use crate::locate::{Location, locate};
 
 /// An open ext2, ext3 or ext4 file system.
-pub struct Fs(pub(crate) engine::Fs);
+pub struct Fs(pub(crate) engine::InodeFs);
 
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,15 +51,15 @@ impl Fs {
     /// # Errors
     /// As for [`Fs::open`].
     pub fn open_at(device: Arc<dyn BlockDevice>, location: Location) -> Result<Fs, Error> {
-        Fs::open_with(locate(device, location)?, &OpenOptions::default())
+        Fs::open_with(locate(device, location)?, &MountOptions::default())
     }
 
     /// Opens the file system on a device, with all choices there are.
     ///
     /// # Errors
     /// When the device holds no ext2/3/4, or one that is broken at its root.
-    pub fn open_with(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Fs, Error> {
-        Ok(Fs(engine::Fs::open(device, options)?))
+    pub fn open_with(device: Arc<dyn BlockDevice>, options: &MountOptions) -> Result<Fs, Error> {
+        Ok(Fs(engine::InodeFs::open(device, options)?))
     }
 
     /// Whether it can be changed: it was opened for writing, and neither a failing device nor corruption ended that.
@@ -70,7 +70,7 @@ impl Fs {
 
     /// The same file system by inode number.
     #[must_use]
-    pub fn inodes(&self) -> &engine::Fs {
+    pub fn inodes(&self) -> &engine::InodeFs {
         &self.0
     }
 

@@ -186,10 +186,10 @@ pub use engine::RecoveryError;
 pub use engine::canary;
 pub use engine::{
     Acting, Allocate, Atime, BlockClaimant, CutDevice, DataMode, DirReserve, FileType, Flags,
-    Fs as InodeFs, Generation, GroupLock, GroupScan, Ino, InodeLookup, InodeRef, LogUpdate, LogUse,
-    Mapping, Metadata, NewInode, OnError, OpenOptions as MountOptions, OrphanForm, Preallocation,
-    RenameFlag, ReplayPolicy, SetAttributes, SetTime, StatFs, Stopped, StreamGoal, Superblock,
-    Synchronous, Timestamp, VariantError, Variants, Xattr, XattrFlag,
+    Generation, GroupLock, GroupScan, Ino, InodeFs, InodeLookup, InodeRef, LogUpdate, LogUse,
+    Mapping, Metadata, MountOptions, NewInode, OnError, OrphanForm, Preallocation, RenameFlag,
+    ReplayPolicy, SetAttributes, SetTime, StatFs, Stopped, StreamGoal, Superblock, Synchronous,
+    Timestamp, VariantError, Variants, Xattr, XattrFlag,
 };
 pub use error::Error;
 pub use file::{File, OpenOptions};

@@ -193,11 +193,11 @@ fn replay(
         }),
         Err(recovery::Error::FastCommitsPending { .. }) => {
             recovery::empty_log(device, &sb, &geometry).map_err(cannot_empty)?;
-            let choices = engine::OpenOptions {
+            let choices = engine::MountOptions {
                 journal_device,
-                ..engine::OpenOptions::default()
+                ..engine::MountOptions::default()
             };
-            match engine::Fs::open(Arc::clone(device), &choices) {
+            match engine::InodeFs::open(Arc::clone(device), &choices) {
                 Ok(fs) => Ok(Replay {
                     is_done: true,
                     view: Some(Arc::clone(fs.device())),
@@ -229,11 +229,11 @@ fn make_whole(
     if sb.verify().is_ok() || whole.verify().is_err() {
         return Ok(false);
     }
-    let choices = engine::OpenOptions {
+    let choices = engine::MountOptions {
         journal_device,
-        ..engine::OpenOptions::default()
+        ..engine::MountOptions::default()
     };
-    if engine::Fs::open(Arc::clone(device), &choices).is_err() {
+    if engine::InodeFs::open(Arc::clone(device), &choices).is_err() {
         return Ok(false);
     }
     device.write_at(Superblock::OFFSET, whole.bytes())?;

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use device::BlockDevice;
 use device::host;
-use engine::{FileType, Metadata, OpenOptions, SetAttributes, SetTime, Timestamp};
+use engine::{FileType, Metadata, MountOptions, SetAttributes, SetTime, Timestamp};
 use sync::Arc;
 
 use crate::locate::{Location, locate};
@@ -46,7 +46,7 @@ impl Fs {
         let device = Arc::new(in_use::open_unused(path)?);
         Fs::open_for_writing_with(
             locate(device, Location::Whole)?,
-            &OpenOptions::default(),
+            &MountOptions::default(),
             now,
         )
     }
@@ -58,10 +58,12 @@ impl Fs {
     /// As [`Fs::open_for_writing`].
     pub fn open_for_writing_with(
         device: Arc<dyn BlockDevice>,
-        options: &OpenOptions,
+        options: &MountOptions,
         clock: fn() -> Timestamp,
     ) -> Result<Fs, Error> {
-        Ok(Fs(engine::Fs::open_for_writing(device, options, clock)?))
+        Ok(Fs(engine::InodeFs::open_for_writing(
+            device, options, clock,
+        )?))
     }
 
     /// Makes everything that was done before this call durable.

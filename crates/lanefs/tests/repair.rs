@@ -133,7 +133,7 @@ fn made_whole(state: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(state));
-    engine::Fs::open(device, &engine::OpenOptions::default()).unwrap();
+    engine::InodeFs::open(device, &engine::MountOptions::default()).unwrap();
     let mut bytes = state.to_vec();
     bytes[1024..2048].copy_from_slice(whole.bytes());
     Some(bytes)

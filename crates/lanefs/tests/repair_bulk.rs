@@ -7,7 +7,7 @@ use std::process::Command;
 
 use corpus::{PatchedBytes, Seed, Structures};
 use device::{BlockDevice, MemoryDevice};
-use engine::{Fs, OpenOptions};
+use engine::{InodeFs, MountOptions};
 use lanefs::check::Options;
 use lanefs::repair::{Extent, Outcome, RepairError, repair};
 use ondisk::{FileType, Ino};
@@ -67,7 +67,7 @@ fn e2fsck(bytes: &[u8], options: &str) -> (Option<i32>, String, Vec<u8>) {
 fn files(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
     let mut files = BTreeMap::new();
-    let Ok(fs) = Fs::open(device, &OpenOptions::default()) else {
+    let Ok(fs) = InodeFs::open(device, &MountOptions::default()) else {
         return files;
     };
     // Lower numbers are the file system's own files, whose contents depend on the other files.

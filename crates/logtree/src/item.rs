@@ -14,11 +14,11 @@ pub struct Batch(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Key {
     pub(crate) ino: Ino,
-    pub(crate) part: Part,
+    pub(crate) part: ItemPart,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) enum Part {
+pub(crate) enum ItemPart {
     #[default]
     Record,
     Ranges,

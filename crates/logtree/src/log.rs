@@ -20,7 +20,7 @@ use ondisk::{Corrupt, Ino, Tid};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::{Condvar, Counter, Lanes, Mutex, Rank, RwLock};
 
-use crate::item::{Batch, BatchRanges, Item, Key, Logged, NameItem, Part, RANGES_ROOM, Range};
+use crate::item::{Batch, BatchRanges, Item, ItemPart, Key, Logged, NameItem, RANGES_ROOM, Range};
 use crate::records::BatchRecords;
 use crate::tree::{LogTree, TreeCounters};
 
@@ -307,7 +307,7 @@ impl FsyncLog {
             }
         };
         let is_in_place = self.update == LogUpdate::InPlace && inode.is_known;
-        let is_done = is_in_place && self.tree.update(&key(Part::Record), again).is_some();
+        let is_done = is_in_place && self.tree.update(&key(ItemPart::Record), again).is_some();
         if !is_done {
             let item = Item::Record(Logged {
                 fields: inode.fields.clone(),
@@ -316,15 +316,15 @@ impl FsyncLog {
             });
             let was_there = self
                 .tree
-                .insert(key(Part::Record), item, |item, _| again(item));
+                .insert(key(ItemPart::Record), item, |item, _| again(item));
             statistics
                 .surprises
                 .add(u64::from(was_there != inode.is_known));
         }
-        keys.push(key(Part::Record));
+        keys.push(key(ItemPart::Record));
         if !inode.ranges.is_empty() {
-            self.add_ranges(key(Part::Ranges), &inode.ranges, batch);
-            keys.push(key(Part::Ranges));
+            self.add_ranges(key(ItemPart::Ranges), &inode.ranges, batch);
+            keys.push(key(ItemPart::Ranges));
         }
     }
 
@@ -362,7 +362,7 @@ impl FsyncLog {
     fn add_name(&self, state: &NameState, batch: Batch, keys: &mut Vec<Key>) -> bool {
         let key = Key {
             ino: state.parent,
-            part: Part::Name(hash(&state.name)),
+            part: ItemPart::Name(hash(&state.name)),
         };
         let again = |item: &mut Item| match item {
             Item::Name(name) if name.name == state.name => {

@@ -11,7 +11,7 @@
 //! the root lie `levels` layers of nodes, then leaves. A hash's lowest bit marks a block that continues the one
 //! before it, because names of one hash did not fit it.
 //!
-//! Reading is safe for any bytes: [`root`] and [`node`] check everything that the accessors of [`Index`] rely on.
+//! Reading is safe for any bytes: [`root`] and [`node`] check everything that the accessors of [`IndexBlock`] rely on.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -133,7 +133,7 @@ pub fn root(
     form: DirForm,
     levels_max: u8,
     siphash: bool,
-) -> Result<(Root, Index<'_>), Corrupt> {
+) -> Result<(Root, IndexBlock<'_>), Corrupt> {
     let info = block
         .get(INFO_OFFSET..)
         .and_then(|rest| RootInfo::ref_from_prefix(rest).ok());
@@ -161,14 +161,14 @@ pub fn root(
 ///
 /// # Errors
 /// When it is not a node, or its number of entries does not fit.
-pub fn node(block: &[u8], form: DirForm) -> Result<Index<'_>, Corrupt> {
+pub fn node(block: &[u8], form: DirForm) -> Result<IndexBlock<'_>, Corrupt> {
     if !is_node(block, form) {
         return Err(Corrupt::at(Site::HtreeNode));
     }
     index(block, form, Kind::Node)
 }
 
-fn index(block: &[u8], form: DirForm, kind: Kind) -> Result<Index<'_>, Corrupt> {
+fn index(block: &[u8], form: DirForm, kind: Kind) -> Result<IndexBlock<'_>, Corrupt> {
     let expected = kind.limit(form.block_size, form.checksum);
     let limited = block
         .get(kind.start()..)
@@ -179,7 +179,7 @@ fn index(block: &[u8], form: DirForm, kind: Kind) -> Result<Index<'_>, Corrupt> 
     };
     let count = usize::from(count_limit(places).count.get());
     match places.get(..count) {
-        Some(entries) if count > 0 => Ok(Index { entries }),
+        Some(entries) if count > 0 => Ok(IndexBlock { entries }),
         _ => Err(Corrupt::at(Site::HtreeCount)),
     }
 }
@@ -197,7 +197,7 @@ fn count_limit(places: &[IndexEntry]) -> CountLimit {
 
 /// The entries of an index block; at least one.
 #[derive(Clone, Copy, Debug)]
-pub struct Index<'a> {
+pub struct IndexBlock<'a> {
     entries: &'a [IndexEntry],
 }
 
@@ -207,7 +207,7 @@ impl core::fmt::Debug for IndexEntry {
     }
 }
 
-impl Index<'_> {
+impl IndexBlock<'_> {
     /// How many entries there are; at least one.
     #[must_use]
     pub fn count(&self) -> usize {

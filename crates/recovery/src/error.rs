@@ -16,7 +16,7 @@ pub enum Error {
     Io(#[from] DeviceError),
     /// The journal is right as far as one can see, but lanefs can't read it.
     #[error(transparent)]
-    Unsupported(#[from] Unsupported),
+    Unsupported(#[from] UnsupportedLog),
     /// The journal is on a device that was not given.
     #[error("the file system needs its external journal (UUID {})", Uuid(.0))]
     ExternalJournalMissing([u8; 16]),
@@ -43,7 +43,7 @@ pub enum Error {
 /// What is right but beyond lanefs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unsupported {
+pub enum UnsupportedLog {
     /// Features of the journal that nobody here knows.
     #[error(
         "the journal has unknown features (incompatible {incompat:#x}, read-only {ro_compat:#x})"

@@ -4,7 +4,7 @@ use ondisk::Tid;
 use ondisk::fast_commit::{FcScan, Scan, ScanStep};
 use ondisk::jbd2::JournalSuperblock;
 
-use crate::error::{Error, Unsupported};
+use crate::error::{Error, UnsupportedLog};
 use crate::limits::FAST_BYTES_MAX;
 use crate::log::LogRing;
 
@@ -26,7 +26,7 @@ pub(crate) fn scan(
             }
             blocks.extend_from_slice(block);
             if blocks.len() > FAST_BYTES_MAX {
-                return Err(Unsupported::TooLarge("more than 256 MiB of fast commits").into());
+                return Err(UnsupportedLog::TooLarge("more than 256 MiB of fast commits").into());
             }
         }
     }

@@ -24,8 +24,8 @@ mod revokes;
 mod scan;
 mod write_home;
 
-pub use error::{Error, Unsupported};
-pub use overlay::Overlay;
+pub use error::{Error, UnsupportedLog};
+pub use overlay::JournalOverlay;
 pub use report::{JournalState, ReplayReport};
 pub use write_home::{empty_log, replay_to_device};
 
@@ -61,7 +61,9 @@ pub fn scan_and_overlay(
 ) -> Result<Scanned, Error> {
     let replayed = replay::run(&device, sb, geometry, external)?;
     let device: Arc<dyn BlockDevice> = match replayed.log {
-        Some(log) if !log.copies.is_empty() => Arc::new(Overlay::new(device, log.map, log.copies)),
+        Some(log) if !log.copies.is_empty() => {
+            Arc::new(JournalOverlay::new(device, log.map, log.copies))
+        }
         _ => device,
     };
     Ok(Scanned {

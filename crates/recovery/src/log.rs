@@ -3,7 +3,7 @@
 use ondisk::jbd2::{BlockHeader, BlockKind, JournalSuperblock, LogFormat};
 use ondisk::{Corrupt, Site, Tid};
 
-use crate::error::{Error, Unsupported};
+use crate::error::{Error, UnsupportedLog};
 use crate::limits::LOG_BYTES_MAX;
 use crate::map::JournalMap;
 
@@ -113,7 +113,7 @@ impl LogWalk {
             return Ok(None);
         }
         if self.passed << log.format.block_size.bits() > LOG_BYTES_MAX {
-            return Err(Unsupported::TooLarge("more than 8 GiB to replay").into());
+            return Err(UnsupportedLog::TooLarge("more than 8 GiB to replay").into());
         }
         let block = log.read(self.position)?;
         let header = BlockHeader::of(block).filter(|header| header.tid() == self.tid);

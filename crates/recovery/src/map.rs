@@ -5,7 +5,7 @@ use device::BlockDevice;
 use ondisk::{BlockSize, Corrupt, FsBlock, Site};
 use sync::Arc;
 
-use crate::error::{Error, Unsupported};
+use crate::error::{Error, UnsupportedLog};
 use crate::limits::RUNS_MAX;
 
 /// Contiguous blocks of the journal that are contiguous on the device too.
@@ -35,9 +35,9 @@ pub(crate) struct JournalMap {
 
 /// Collects runs in ascending logical order.
 #[derive(Default)]
-pub(crate) struct Runs(Vec<JournalRun>);
+pub(crate) struct JournalRuns(Vec<JournalRun>);
 
-impl Runs {
+impl JournalRuns {
     /// Adds blocks that follow all added before.
     pub(crate) fn add(&mut self, logical: u32, blocks: u32, place: u64) -> Result<(), Error> {
         if let Some(last) = self.0.last_mut()
@@ -48,7 +48,7 @@ impl Runs {
             return Ok(());
         }
         if self.0.len() >= RUNS_MAX {
-            return Err(Unsupported::TooLarge("too many fragments").into());
+            return Err(UnsupportedLog::TooLarge("too many fragments").into());
         }
         self.0.push(JournalRun {
             logical,
@@ -64,7 +64,7 @@ impl JournalMap {
     pub(crate) fn internal(
         device: Arc<dyn BlockDevice>,
         block_size: BlockSize,
-        runs: Runs,
+        runs: JournalRuns,
         blocks: u32,
     ) -> Result<JournalMap, Error> {
         let mut own_blocks: Vec<(u64, u64)> = runs

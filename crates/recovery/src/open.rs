@@ -17,9 +17,9 @@ use ondisk::{
 };
 use sync::Arc;
 
-use crate::error::{Error, Unsupported};
+use crate::error::{Error, UnsupportedLog};
 use crate::limits::{JOURNAL_BLOCKS_MAX, NODES_MAX};
-use crate::map::{JournalMap, Runs};
+use crate::map::{JournalMap, JournalRuns};
 
 /// A journal that was found and whose superblock is right.
 pub(crate) struct SoundJournal {
@@ -65,7 +65,7 @@ fn verified(map: JournalMap, is_external: bool) -> Result<SoundJournal, Error> {
     map.read_part(map.superblock_at(), 0, &mut bytes)?;
     let sb = JournalSuperblock::from_bytes(bytes);
     if let Some((incompat, ro_compat)) = sb.features().unknown() {
-        return Err(Unsupported::Features {
+        return Err(UnsupportedLog::Features {
             incompat,
             ro_compat,
         }
@@ -119,7 +119,7 @@ fn open_external(
     let opened = verified(map, true)?;
     match opened.sb.users_count() {
         0 | 1 => Ok(opened),
-        users => Err(Unsupported::SharedJournal(users).into()),
+        users => Err(UnsupportedLog::SharedJournal(users).into()),
     }
 }
 
@@ -190,12 +190,12 @@ fn map_inode(
     let blocks = u32::try_from(blocks)
         .ok()
         .filter(|blocks| *blocks <= JOURNAL_BLOCKS_MAX)
-        .ok_or(Unsupported::TooLarge("more than 16 Mi blocks"))?;
+        .ok_or(UnsupportedLog::TooLarge("more than 16 Mi blocks"))?;
     let mut mapper = Mapper {
         device,
         geometry,
         blocks,
-        runs: Runs::default(),
+        runs: JournalRuns::default(),
         nodes: HashSet::new(),
     };
     if inode.flags().contains(Flags::EXTENTS) {
@@ -211,7 +211,7 @@ struct Mapper<'a> {
     geometry: &'a Geometry,
     /// Blocks of the journal by its size; what is mapped beyond is passed over.
     blocks: u32,
-    runs: Runs,
+    runs: JournalRuns,
     /// Blocks read so far that map others. One that comes twice would map blocks twice.
     nodes: HashSet<FsBlock>,
 }
@@ -228,7 +228,7 @@ struct PointerBlock {
 impl Mapper<'_> {
     fn read_node(&mut self, block: FsBlock) -> Result<Vec<u8>, Error> {
         if self.nodes.len() >= NODES_MAX {
-            return Err(Unsupported::TooLarge("too many blocks that map it").into());
+            return Err(UnsupportedLog::TooLarge("too many blocks that map it").into());
         }
         self.check_pointer(block)?;
         if !self.nodes.insert(block) {

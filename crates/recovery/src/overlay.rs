@@ -11,20 +11,20 @@ use crate::map::JournalMap;
 use crate::replay::NewestCopy;
 
 /// A device seen through its journal; refuses writes.
-pub struct Overlay {
+pub struct JournalOverlay {
     home: Arc<dyn BlockDevice>,
     map: JournalMap,
     /// Ascending by block.
     copies: Vec<NewestCopy>,
 }
 
-impl Overlay {
+impl JournalOverlay {
     pub(crate) fn new(
         home: Arc<dyn BlockDevice>,
         map: JournalMap,
         copies: Vec<NewestCopy>,
-    ) -> Overlay {
-        Overlay { home, map, copies }
+    ) -> JournalOverlay {
+        JournalOverlay { home, map, copies }
     }
 
     /// How many blocks are read from the journal.
@@ -66,7 +66,7 @@ pub(crate) fn read_copy(
     Ok(())
 }
 
-impl BlockDevice for Overlay {
+impl BlockDevice for JournalOverlay {
     fn size(&self) -> u64 {
         self.home.size()
     }

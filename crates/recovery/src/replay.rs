@@ -5,7 +5,7 @@ use ondisk::jbd2::{BlockKind, JournalSuperblock, Tags};
 use ondisk::{Corrupt, Feature, FsBlock, Geometry, Site, Superblock, Tid};
 use sync::Arc;
 
-use crate::error::{Error, Unsupported};
+use crate::error::{Error, UnsupportedLog};
 use crate::fast;
 use crate::limits::RECORDS_MAX;
 use crate::log::{LogRing, LogWalk};
@@ -231,7 +231,7 @@ impl Replay<'_> {
         if self.copies.len() >= RECORDS_MAX {
             self.compact();
             if self.copies.len() > RECORDS_MAX / 4 * 3 {
-                return Err(Unsupported::TooLarge("too many blocks to replay").into());
+                return Err(UnsupportedLog::TooLarge("too many blocks to replay").into());
             }
         }
         self.copies.push(NewestCopy {

@@ -4,7 +4,7 @@
 use ondisk::jbd2::{self, BlockKind, JournalSuperblock};
 use ondisk::{FsBlock, Tid};
 
-use crate::error::{Error, Unsupported};
+use crate::error::{Error, UnsupportedLog};
 use crate::limits::RECORDS_MAX;
 use crate::log::{LogRing, LogWalk};
 
@@ -22,7 +22,7 @@ impl Revokes {
         if self.records.len() >= RECORDS_MAX {
             self.compact();
             if self.records.len() > RECORDS_MAX / 4 * 3 {
-                return Err(Unsupported::TooLarge("too many revoked blocks").into());
+                return Err(UnsupportedLog::TooLarge("too many revoked blocks").into());
             }
         }
         self.records.push((block.0, number));

@@ -16,7 +16,7 @@ use ondisk::superblock::state;
 use ondisk::{Feature, FsBlock, Geometry, Site, Superblock};
 use sync::Arc;
 
-use crate::error::{Error, Unsupported};
+use crate::error::{Error, UnsupportedLog};
 use crate::overlay::read_copy;
 use crate::replay::{self, ReadLog};
 use crate::report::ReplayReport;
@@ -47,7 +47,7 @@ pub fn replay_to_device(
         && damage.site() == Site::FastCommitFeatures
     {
         // They were promised, and what is committed next would take their place; the kernel refuses, too.
-        return Err(Unsupported::FastCommits.into());
+        return Err(UnsupportedLog::FastCommits.into());
     }
     if report.fast_commits_pending > 0 {
         return Err(Error::FastCommitsPending {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use device::{BlockDevice, FileDevice, MemoryDevice};
-use engine::{Allocate, Ino, NewInode, OpenOptions, RenameFlag};
+use engine::{Allocate, Ino, MountOptions, NewInode, RenameFlag};
 use lanefs::{Error, Fs};
 use sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct InProcess {
     fs: Fs,
     root: Ino,
     device: Arc<dyn BlockDevice>,
-    options: OpenOptions,
+    options: MountOptions,
     /// Bytes that the options began with, for a remount.
     inodes: usize,
 }
@@ -76,7 +76,7 @@ impl InProcess {
     ///
     /// # Errors
     /// When no file system of that size can be made.
-    pub fn in_memory(size: u64, options: &OpenOptions) -> Result<InProcess, Error> {
+    pub fn in_memory(size: u64, options: &MountOptions) -> Result<InProcess, Error> {
         let device = MemoryDevice::new(size);
         touch(&device).map_err(lanefs::make::MakeError::from)?;
         InProcess::on(Arc::new(device), None, options)
@@ -87,7 +87,7 @@ impl InProcess {
     ///
     /// # Errors
     /// When the file exists or can't be made, or no file system of that size can be.
-    pub fn in_file(path: &Path, size: u64, options: &OpenOptions) -> Result<InProcess, Error> {
+    pub fn in_file(path: &Path, size: u64, options: &MountOptions) -> Result<InProcess, Error> {
         InProcess::in_file_with(path, size, "", options)
     }
 
@@ -96,7 +96,7 @@ impl InProcess {
         path: &Path,
         size: u64,
         features: &str,
-        options: &OpenOptions,
+        options: &MountOptions,
     ) -> Result<InProcess, Error> {
         let device = FileDevice::create_new(path, size).map_err(lanefs::make::MakeError::from)?;
         touch(&device).map_err(lanefs::make::MakeError::from)?;
@@ -110,7 +110,7 @@ impl InProcess {
     pub fn on(
         device: Arc<dyn BlockDevice>,
         inodes: Option<u64>,
-        options: &OpenOptions,
+        options: &MountOptions,
     ) -> Result<InProcess, Error> {
         InProcess::on_with(device, inodes, "", options)
     }
@@ -120,7 +120,7 @@ impl InProcess {
         device: Arc<dyn BlockDevice>,
         inodes: Option<u64>,
         features: &str,
-        options: &OpenOptions,
+        options: &MountOptions,
     ) -> Result<InProcess, Error> {
         let make = lanefs::mkfs::Options {
             device_is_zero: true,
@@ -135,7 +135,7 @@ impl InProcess {
     pub(crate) fn on_used(
         device: Arc<dyn BlockDevice>,
         features: &str,
-        options: &OpenOptions,
+        options: &MountOptions,
     ) -> Result<InProcess, Error> {
         let make = lanefs::mkfs::Options {
             features: features.to_owned(),
@@ -148,7 +148,7 @@ impl InProcess {
     pub(crate) fn made(
         device: Arc<dyn BlockDevice>,
         make: &lanefs::mkfs::Options,
-        options: &OpenOptions,
+        options: &MountOptions,
     ) -> Result<InProcess, Error> {
         let plan = lanefs::mkfs::Layout::plan(device.size(), make);
         plan.and_then(|layout| lanefs::mkfs::format(&*device, &layout))
@@ -159,7 +159,7 @@ impl InProcess {
     /// Opens the file system on a device.
     pub(crate) fn open(
         device: Arc<dyn BlockDevice>,
-        options: OpenOptions,
+        options: MountOptions,
     ) -> Result<InProcess, Error> {
         Ok(InProcess {
             fs: Fs::open_for_writing_with(Arc::clone(&device), &options, lanefs::now)?,
@@ -172,7 +172,7 @@ impl InProcess {
 
     /// The engine beneath.
     #[must_use]
-    pub fn fs(&self) -> &engine::Fs {
+    pub fn fs(&self) -> &engine::InodeFs {
         self.fs.inodes()
     }
 

@@ -2,7 +2,7 @@
 //! `ondisk` alone.
 
 use device::{BlockDevice, DeviceError};
-use engine::{Ino, OpenOptions};
+use engine::{Ino, MountOptions};
 use lanefs::Error;
 use ondisk::group_desc::flags;
 use ondisk::{Geometry, GroupDesc, Superblock, bitmap};
@@ -55,7 +55,7 @@ fn failed(error: DeviceError) -> Error {
 impl RegionSurvey {
     /// Reads the superblock and the descriptors of a clean image.
     pub(crate) fn of(device: Arc<dyn BlockDevice>) -> Result<RegionSurvey, Error> {
-        let fs = lanefs::Fs::open_with(Arc::clone(&device), &OpenOptions::default())?;
+        let fs = lanefs::Fs::open_with(Arc::clone(&device), &MountOptions::default())?;
         let superblock: Superblock = *fs.inodes().superblock();
         let geometry = Geometry::new(&superblock, device.size()).map_err(broken)?;
         let mut descriptors = Vec::new();
@@ -87,7 +87,7 @@ impl RegionSurvey {
         }
         let first = self.geometry.desc_block(0).0;
         runs.push((first, first + u64::from(self.geometry.desc_blocks()), 2));
-        let fs = lanefs::Fs::open_with(Arc::clone(&self.device), &OpenOptions::default())?;
+        let fs = lanefs::Fs::open_with(Arc::clone(&self.device), &MountOptions::default())?;
         let wrapped = |source| Error::Fs {
             path: b"the journal".to_vec(),
             source,

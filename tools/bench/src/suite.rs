@@ -16,7 +16,7 @@ mod tree;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use engine::{OpenOptions, Variants};
+use engine::{MountOptions, Variants};
 use lanefs::Error;
 
 use crate::directory::HostDirectory;
@@ -93,9 +93,9 @@ impl Setup {
 
     /// The engine's file system, in memory or in its file.
     fn open(&self, in_memory: bool, variants: Variants) -> Result<InProcess, Error> {
-        let options = OpenOptions {
+        let options = MountOptions {
             variants,
-            ..OpenOptions::default()
+            ..MountOptions::default()
         };
         match &self.image {
             Some(path) if !in_memory => InProcess::in_file(path, self.size, &options),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use device::BlockDevice;
-use engine::{Error, FileType, Fs, Ino, InodeRef, OpenOptions, ReplayPolicy};
+use engine::{Error, FileType, Ino, InodeFs, InodeRef, MountOptions, ReplayPolicy};
 use ondisk::text::{DirectoryText, GroupText, IndexText, InodeText, LogBlockText, SuperblockText};
 use ondisk::{Geometry, Superblock, htree};
 use sync::Arc;
@@ -69,18 +69,18 @@ pub fn exercise(image: &PatchedBytes) -> ExerciseSummary {
 /// Opens an image in one of the ways to, and reads all that there is.
 pub fn exercise_with(image: &PatchedBytes, journal: ReplayPolicy, summary: &mut ExerciseSummary) {
     let device: Arc<dyn BlockDevice> = Arc::new(image.clone());
-    let options = OpenOptions {
+    let options = MountOptions {
         journal,
         cache_bytes: 1 << 20,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
-    if let Some(fs) = summary.take(Fs::open(device, &options)) {
+    if let Some(fs) = summary.take(InodeFs::open(device, &options)) {
         summary.opened += 1;
         read_all(&fs, summary);
     }
 }
 
-fn read_all(fs: &Fs, summary: &mut ExerciseSummary) {
+fn read_all(fs: &InodeFs, summary: &mut ExerciseSummary) {
     summary.take(fs.statfs());
     for path in [
         &b"/"[..],
@@ -107,7 +107,7 @@ fn read_all(fs: &Fs, summary: &mut ExerciseSummary) {
     walk(fs, summary);
 }
 
-fn read_inode(fs: &Fs, ino: Ino, inode: &InodeRef<'_>, summary: &mut ExerciseSummary) {
+fn read_inode(fs: &InodeFs, ino: Ino, inode: &InodeRef<'_>, summary: &mut ExerciseSummary) {
     let metadata = inode.metadata();
     summary.xattrs += summary.take(inode.xattrs()).map_or(0, |all| all.len());
     if let Some(runs) = summary.take(inode.mappings()) {
@@ -130,7 +130,7 @@ fn read_inode(fs: &Fs, ino: Ino, inode: &InodeRef<'_>, summary: &mut ExerciseSum
     }
 }
 
-fn read_directory(fs: &Fs, ino: Ino, summary: &mut ExerciseSummary) {
+fn read_directory(fs: &InodeFs, ino: Ino, summary: &mut ExerciseSummary) {
     let Some(entries) = summary.take(fs.read_dir(ino)) else {
         return;
     };
@@ -152,7 +152,7 @@ fn read_directory(fs: &Fs, ino: Ino, summary: &mut ExerciseSummary) {
 }
 
 /// Goes down the tree as `extract` does: each directory once.
-fn walk(fs: &Fs, summary: &mut ExerciseSummary) {
+fn walk(fs: &InodeFs, summary: &mut ExerciseSummary) {
     let mut met = HashSet::from([Ino::ROOT]);
     let mut left = vec![Ino::ROOT];
     while let Some(ino) = left.pop() {

@@ -1,6 +1,6 @@
 //! Where an image's structures are, and how each is sealed after a change.
 
-use engine::{Fs, OpenOptions, ReplayPolicy};
+use engine::{InodeFs, MountOptions, ReplayPolicy};
 use ondisk::dirent::{self, DirForm};
 use ondisk::htree;
 use ondisk::jbd2::{self, JournalSuperblock, LogFormat};
@@ -71,11 +71,11 @@ impl Structures {
     /// When it is not.
     #[must_use]
     pub fn of(image: &PatchedBytes) -> Structures {
-        let options = OpenOptions {
+        let options = MountOptions {
             journal: ReplayPolicy::Ignore,
-            ..OpenOptions::default()
+            ..MountOptions::default()
         };
-        let fs = Fs::open(Arc::new(image.clone()), &options)
+        let fs = InodeFs::open(Arc::new(image.clone()), &options)
             .unwrap_or_else(|error| panic!("a seed does not open: {error}"));
         let geometry = *fs.geometry();
         let mut finder = Finder {
@@ -107,7 +107,7 @@ impl Structures {
 
 struct Finder<'a> {
     image: &'a PatchedBytes,
-    fs: &'a Fs,
+    fs: &'a InodeFs,
     geometry: Geometry,
     found: Vec<Structure>,
 }

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use device::{BlockDevice, MemoryDevice};
-use engine::{Fs, OpenOptions, Timestamp};
+use engine::{InodeFs, MountOptions, Timestamp};
 use operation::{Operation, Worker};
 use sync::Arc;
 
@@ -101,7 +101,7 @@ fn clock() -> Timestamp {
 }
 
 /// A new file system with the features that `lanefs mkfs` chooses, and those that the operation needs.
-fn fresh(operation: Operation) -> Result<Fs, String> {
+fn fresh(operation: Operation) -> Result<InodeFs, String> {
     let device = MemoryDevice::new(SIZE);
     let options = mkfs::Options {
         device_is_zero: true,
@@ -113,5 +113,6 @@ fn fresh(operation: Operation) -> Result<Fs, String> {
     let layout = mkfs::Layout::plan(SIZE, &options).map_err(|error| error.to_string())?;
     mkfs::format(&device, &layout).map_err(|error| error.to_string())?;
     let device: Arc<dyn BlockDevice> = Arc::new(device);
-    Fs::open_for_writing(device, &OpenOptions::default(), clock).map_err(|error| error.to_string())
+    InodeFs::open_for_writing(device, &MountOptions::default(), clock)
+        .map_err(|error| error.to_string())
 }

@@ -1,6 +1,6 @@
 //! The operations, and what each needs before its first call and before each call.
 
-use engine::{Allocate, Error, Fs, Ino, NewInode, RenameFlag};
+use engine::{Allocate, Error, Ino, InodeFs, NewInode, RenameFlag};
 
 /// Bytes of a write.
 const PIECE: usize = 4096;
@@ -120,7 +120,7 @@ fn name_of(file: usize, turn: usize) -> String {
 
 /// An operation with all that its calls use.
 pub struct Worker<'fs> {
-    fs: &'fs Fs,
+    fs: &'fs InodeFs,
     operation: Operation,
     calls: usize,
     directory: Ino,
@@ -136,7 +136,7 @@ impl<'fs> Worker<'fs> {
     ///
     /// # Errors
     /// The engine's.
-    pub fn new(fs: &'fs Fs, operation: Operation, calls: usize) -> Result<Worker<'fs>, Error> {
+    pub fn new(fs: &'fs InodeFs, operation: Operation, calls: usize) -> Result<Worker<'fs>, Error> {
         let mut directory = Ino::ROOT;
         for name in PATH {
             directory = fs.mkdir(directory, name.as_bytes(), owned(0o755))?;

@@ -1,7 +1,7 @@
 //! The operations, one at a time, by two workers that have no object in common: each has its own directory under the
 //! root, and its own files in it. No locks of its own; nothing survives the process.
 
-use engine::{Allocate, Error, Fs, Ino, NewInode, RenameFlag};
+use engine::{Allocate, Error, Ino, InodeFs, NewInode, RenameFlag};
 
 /// Bytes of a write.
 const PIECE: usize = 4096;
@@ -95,7 +95,7 @@ fn numbered(number: usize) -> String {
 
 /// One worker and what is its own.
 pub struct Worker<'fs> {
-    fs: &'fs Fs,
+    fs: &'fs InodeFs,
     operation: Operation,
     directory: Ino,
     file: Ino,
@@ -110,7 +110,7 @@ impl<'fs> Worker<'fs> {
     /// # Errors
     /// The engine's.
     pub fn new(
-        fs: &'fs Fs,
+        fs: &'fs InodeFs,
         operation: Operation,
         number: usize,
         rounds: usize,

@@ -3,7 +3,7 @@
 //! The workers' turn is a word under a lock of this file ([`Rank::Job`]); nothing else is held while they wait.
 
 use device::{BlockDevice, MemoryDevice};
-use engine::{Fs, OpenOptions, Timestamp};
+use engine::{InodeFs, MountOptions, Timestamp};
 use lanefs_sharing::{Operation, PlantedSharing, Worker};
 use sync::{Arc, Condvar, Mutex, Rank};
 
@@ -213,7 +213,7 @@ impl Pair {
 }
 
 fn one_worker(
-    fs: &Fs,
+    fs: &InodeFs,
     operation: Operation,
     number: usize,
     turn: &Turn,
@@ -242,7 +242,7 @@ fn one_worker(
     Ok(record::take())
 }
 
-fn fresh(settings: &PairSettings) -> Result<Fs, String> {
+fn fresh(settings: &PairSettings) -> Result<InodeFs, String> {
     let device = MemoryDevice::new(SIZE);
     let mut options = mkfs::Options {
         device_is_zero: true,
@@ -255,9 +255,9 @@ fn fresh(settings: &PairSettings) -> Result<Fs, String> {
     let layout = mkfs::Layout::plan(SIZE, &options).map_err(|error| error.to_string())?;
     mkfs::format(&device, &layout).map_err(|error| error.to_string())?;
     let device: Arc<dyn BlockDevice> = Arc::new(device);
-    let mut options = OpenOptions {
+    let mut options = MountOptions {
         staged_bytes: 4 * (JOURNAL_MIB << 20),
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     for choice in &settings.variants {
         options
@@ -265,7 +265,7 @@ fn fresh(settings: &PairSettings) -> Result<Fs, String> {
             .set(choice)
             .map_err(|error| error.to_string())?;
     }
-    Fs::open_for_writing(device, &options, clock).map_err(|error| error.to_string())
+    InodeFs::open_for_writing(device, &options, clock).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

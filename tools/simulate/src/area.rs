@@ -53,7 +53,7 @@ impl JournalPlace {
             return Ok(false);
         };
         let device = sync::Arc::new(state.clone());
-        let fs = engine::Fs::open(device, &engine::OpenOptions::default());
+        let fs = engine::InodeFs::open(device, &engine::MountOptions::default());
         let fs = fs.map_err(|error| error.to_string())?;
         Ok(fs.recovery_report().is_some_and(|report| report.end != tid))
     }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use engine::{
-    Allocate, Error, FileType, Fs, Ino, NewInode, RenameFlag as Flag, SetAttributes,
+    Allocate, Error, FileType, Ino, InodeFs, NewInode, RenameFlag as Flag, SetAttributes,
     XattrFlag as Attribute,
 };
 use model::{
@@ -57,7 +57,7 @@ impl From<Error> for Refusal {
 
 /// Does the model's operations on a file system.
 pub struct Executor<'a> {
-    fs: &'a Fs,
+    fs: &'a InodeFs,
     slots: HashMap<u8, Ino>,
     /// Bytes that the last write wrote.
     written: usize,
@@ -78,7 +78,7 @@ fn new(mode: u16) -> NewInode {
 impl<'a> Executor<'a> {
     /// With all slots empty.
     #[must_use]
-    pub fn new(fs: &'a Fs) -> Executor<'a> {
+    pub fn new(fs: &'a InodeFs) -> Executor<'a> {
         Executor {
             fs,
             slots: HashMap::new(),
@@ -90,7 +90,7 @@ impl<'a> Executor<'a> {
     /// With all slots empty; what each operation does to a file is done without a look at its times, so that the next
     /// write may leave them as they are.
     #[must_use]
-    pub fn without_looks(fs: &'a Fs) -> Executor<'a> {
+    pub fn without_looks(fs: &'a InodeFs) -> Executor<'a> {
         Executor {
             looks: false,
             ..Executor::new(fs)
@@ -430,7 +430,7 @@ pub fn brief(op: &Op) -> String {
 ///
 /// # Errors
 /// What contradicts itself, or can't be read.
-pub fn tree(fs: &Fs) -> Result<ModelTree, String> {
+pub fn tree(fs: &InodeFs) -> Result<ModelTree, String> {
     tree_but(fs, false)
 }
 
@@ -439,11 +439,11 @@ pub fn tree(fs: &Fs) -> Result<ModelTree, String> {
 ///
 /// # Errors
 /// As [`tree`].
-pub fn tree_of_repaired(fs: &Fs) -> Result<ModelTree, String> {
+pub fn tree_of_repaired(fs: &InodeFs) -> Result<ModelTree, String> {
     tree_but(fs, true)
 }
 
-fn tree_but(fs: &Fs, may_repeat: bool) -> Result<ModelTree, String> {
+fn tree_but(fs: &InodeFs, may_repeat: bool) -> Result<ModelTree, String> {
     let said = |error: Error| error.to_string();
     let refused = |errno: Errno| format!("{errno:?}");
     let mut tree = ModelTree::new();
@@ -486,7 +486,7 @@ fn tree_but(fs: &Fs, may_repeat: bool) -> Result<ModelTree, String> {
     Ok(tree)
 }
 
-fn node(fs: &Fs, ino: Ino, names: &mut Vec<(Vec<u8>, Ino)>) -> Result<ModelNode, Error> {
+fn node(fs: &InodeFs, ino: Ino, names: &mut Vec<(Vec<u8>, Ino)>) -> Result<ModelNode, Error> {
     let inode = fs.metadata(ino)?;
     let kind = match inode.file_type {
         FileType::Regular => {

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use device::BlockDevice;
-use engine::{Fs, Ino};
+use engine::{Ino, InodeFs};
 use model::{Errno, ModelPath, ModelTree, Op, Random, RenameMode};
 use sync::gauge;
 use sync::schedule::{self, SchedulePlan};
@@ -77,7 +77,7 @@ pub fn run(image: &Image, seed: u64) -> Result<usize, String> {
 }
 
 fn run_thread(
-    fs: &Fs,
+    fs: &InodeFs,
     directory: Ino,
     thread: usize,
     mut random: Random,
@@ -126,7 +126,7 @@ fn ask(random: &mut Random) -> Asked {
 }
 
 fn tell(
-    fs: &Fs,
+    fs: &InodeFs,
     directory: Ino,
     executor: &mut Executor<'_>,
     asked: &Asked,

@@ -7,7 +7,7 @@ use std::path::Path as File;
 use std::process::Command;
 
 use device::BlockDevice;
-use engine::{Fs, Ino, LogUse, OpenOptions, Variants};
+use engine::{Ino, InodeFs, LogUse, MountOptions, Variants};
 use model::{History, ModelPath, ModelTree, Op, OpTarget};
 use sync::Arc;
 
@@ -160,33 +160,33 @@ pub struct Image {
 /// What can be logged by an fsync is, whether or not that is worth it.
 ///
 /// # Errors
-/// Those of [`Fs::open_for_writing`].
-pub fn open(device: &Arc<dyn BlockDevice>) -> Result<Fs, engine::Error> {
+/// Those of [`InodeFs::open_for_writing`].
+pub fn open(device: &Arc<dyn BlockDevice>) -> Result<InodeFs, engine::Error> {
     open_with(device, &logging(), SimulatedClock::Still)
 }
 
 /// Options with which all is logged that can be, whether or not it is worth it.
 #[must_use]
-pub fn logging() -> OpenOptions {
-    OpenOptions {
+pub fn logging() -> MountOptions {
+    MountOptions {
         variants: Variants {
             log_use: LogUse::Always,
             ..Variants::default()
         },
-        ..OpenOptions::default()
+        ..MountOptions::default()
     }
 }
 
 /// As [`open`], with options and a clock.
 ///
 /// # Errors
-/// Those of [`Fs::open_for_writing`].
+/// Those of [`InodeFs::open_for_writing`].
 pub fn open_with(
     device: &Arc<dyn BlockDevice>,
-    options: &OpenOptions,
+    options: &MountOptions,
     clock: SimulatedClock,
-) -> Result<Fs, engine::Error> {
-    Fs::open_for_writing(Arc::clone(device), options, clock.reader())
+) -> Result<InodeFs, engine::Error> {
+    InodeFs::open_for_writing(Arc::clone(device), options, clock.reader())
 }
 
 /// Makes an image and does these operations on it.
@@ -252,7 +252,7 @@ fn ballast(bytes: u64) -> [Op; 2] {
 }
 
 /// Where the journal's blocks are, but for the first, which holds its superblock: that counts.
-fn journal_of(fs: &Fs) -> Result<Vec<Range<u64>>, engine::Error> {
+fn journal_of(fs: &InodeFs) -> Result<Vec<Range<u64>>, engine::Error> {
     let block = fs.geometry().block_size().bytes_u64();
     let mut journal = Vec::new();
     for run in fs.mappings(Ino::JOURNAL)? {
@@ -266,7 +266,7 @@ fn journal_of(fs: &Fs) -> Result<Vec<Range<u64>>, engine::Error> {
 }
 
 /// Where all of the journal's blocks are; nowhere without one.
-fn area_of(fs: &Fs, profile: Profile) -> Result<JournalPlace, engine::Error> {
+fn area_of(fs: &InodeFs, profile: Profile) -> Result<JournalPlace, engine::Error> {
     let block = fs.geometry().block_size();
     let mut area = JournalPlace {
         blocks: Vec::new(),

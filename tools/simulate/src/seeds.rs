@@ -9,7 +9,7 @@ mod threads;
 mod work;
 
 use device::BlockDevice;
-use engine::{Fs, OpenOptions, ReplayPolicy};
+use engine::{InodeFs, MountOptions, ReplayPolicy};
 use model::{ModelPath, ModelTree, Op, Random};
 use sync::atomic::AtomicBool;
 use sync::clock::Duration;
@@ -134,7 +134,7 @@ struct Worked {
 
 /// Lets threads work on a file system, and closes it.
 fn work_on(
-    fs: Fs,
+    fs: InodeFs,
     profile: Profile,
     setting: &RunSetting,
     recorder: &Recorder,
@@ -241,7 +241,7 @@ pub fn run(sweep: &mut Sweep<'_>, setting: &RunSetting) -> Result<(), String> {
 
 /// What could be had in the end is what the closed image has free: nothing was lost in memory.
 fn check_left(recorded: &SeedRecord, closed: &CowDevice) -> Result<(), String> {
-    let free = reopen(closed, &OpenOptions::default())
+    let free = reopen(closed, &MountOptions::default())
         .and_then(|fs| fs.statfs())
         .map_err(|error| error.to_string())?;
     let free = Some((free.free, free.free_files));
@@ -258,9 +258,9 @@ fn check_left(recorded: &SeedRecord, closed: &CowDevice) -> Result<(), String> {
 
 /// What is on a device while the file system is frozen: nothing of it in the journal.
 fn read_frozen(device: &CowDevice) -> Result<ModelTree, String> {
-    let options = OpenOptions {
+    let options = MountOptions {
         journal: ReplayPolicy::Ignore,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let fs = reopen(device, &options).map_err(|error| error.to_string())?;
     let superblock = fs.superblock();
@@ -270,9 +270,9 @@ fn read_frozen(device: &CowDevice) -> Result<ModelTree, String> {
     tree(&fs)
 }
 
-fn reopen(device: &CowDevice, options: &OpenOptions) -> Result<Fs, engine::Error> {
+fn reopen(device: &CowDevice, options: &MountOptions) -> Result<InodeFs, engine::Error> {
     let device: Arc<dyn BlockDevice> = Arc::new(device.clone());
-    Fs::open(device, options)
+    InodeFs::open(device, options)
 }
 
 /// Runs the work of a seed on a device of which one request fails; and which, in words.

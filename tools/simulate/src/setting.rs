@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use engine::{LogUse, OpenOptions, Variants};
+use engine::{LogUse, MountOptions, Variants};
 use model::Random;
 
 use crate::image::Profile;
@@ -98,11 +98,11 @@ impl RunSetting {
 
     /// As options of the engine.
     #[must_use]
-    pub fn options(&self) -> OpenOptions {
-        OpenOptions {
+    pub fn options(&self) -> MountOptions {
+        MountOptions {
             variants: self.variants,
             async_commit: self.async_commit,
-            ..OpenOptions::default()
+            ..MountOptions::default()
         }
     }
 }

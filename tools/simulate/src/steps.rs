@@ -3,7 +3,7 @@
 //! image.
 
 use device::BlockDevice;
-use engine::{Fs, Ino};
+use engine::{Ino, InodeFs};
 use model::{FallocateMode, Generator, Kind, ModelTree, Op, OpTarget, Random, SizeProfile};
 use sync::Arc;
 
@@ -87,7 +87,7 @@ impl StepWalk {
         judge.judge(&closed, closed.digest(&image.journal))
     }
 
-    fn compare(&self, fs: &Fs) -> Result<(), String> {
+    fn compare(&self, fs: &InodeFs) -> Result<(), String> {
         let named = self.tree.recovered();
         named
             .compare(&tree(fs)?)
@@ -97,7 +97,7 @@ impl StepWalk {
     fn step(
         &mut self,
         image: &Image,
-        fs: &Fs,
+        fs: &InodeFs,
         executor: &mut Executor<'_>,
         op: &Op,
     ) -> Result<(), String> {
@@ -133,7 +133,12 @@ impl StepWalk {
     }
 
     /// The file holds what the model says.
-    fn read_back(&self, fs: &Fs, executor: &Executor<'_>, file: &OpTarget) -> Result<(), String> {
+    fn read_back(
+        &self,
+        fs: &InodeFs,
+        executor: &Executor<'_>,
+        file: &OpTarget,
+    ) -> Result<(), String> {
         let ino: Ino = match file {
             OpTarget::Slot(slot) => executor.slot(*slot).ok_or("an empty slot")?,
             OpTarget::Path(path) => executor

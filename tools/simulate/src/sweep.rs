@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use device::BlockDevice;
-use engine::{Fs, OpenOptions};
+use engine::{InodeFs, MountOptions};
 use model::{ModelTree, Random};
 use sync::Arc;
 use sync::gauge::Reading;
@@ -350,7 +350,7 @@ pub fn recover(state: &CowDevice) -> Result<CowDevice, String> {
     Ok((*device).clone())
 }
 
-fn close(fs: Fs) -> Result<(), String> {
+fn close(fs: InodeFs) -> Result<(), String> {
     fs.close().map_err(|error| format!("closing: {error}"))
 }
 
@@ -360,7 +360,7 @@ fn close(fs: Fs) -> Result<(), String> {
 /// What can't be read.
 pub fn read(closed: &CowDevice) -> Result<ModelTree, String> {
     let device: Arc<dyn BlockDevice> = Arc::new(closed.clone());
-    let fs = Fs::open(device, &OpenOptions::default())
+    let fs = InodeFs::open(device, &MountOptions::default())
         .map_err(|error| format!("opening to read: {error}"))?;
     tree(&fs)
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use corpus::{PatchedBytes, Seed, Structures};
 use device::{BlockDevice, MemoryDevice};
-use engine::{Fs, OpenOptions};
+use engine::{InodeFs, MountOptions};
 use lanefs_check::Options;
 use lanefs_check::repair::{Extent, RepairOptions, Repaired, WriteSet, repair};
 use ondisk::{FileType, Ino, Superblock};
@@ -87,7 +87,7 @@ fn e2fsck_yes(bytes: &[u8]) -> Option<Vec<u8>> {
 pub fn files(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
     let mut files = BTreeMap::new();
-    let Ok(fs) = Fs::open(device, &OpenOptions::default()) else {
+    let Ok(fs) = InodeFs::open(device, &MountOptions::default()) else {
         return files;
     };
     for ino in 11..=fs.geometry().inodes_count() {

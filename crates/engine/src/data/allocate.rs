@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::extent::Mapping;
 use crate::icache::MountedFs;
 
-/// What [`crate::Fs::allocate`] does with a range of a file.
+/// What [`crate::InodeFs::allocate`] does with a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allocate {
     /// Holes get blocks that read as zeros; the file grows to hold the range.

@@ -14,7 +14,7 @@ use super::step::{Changing, run_at};
 use crate::error::Error;
 use crate::extent::{Mapping, home_group};
 use crate::icache::LoadedInode;
-use crate::mballoc::{Blocks, Reach};
+use crate::mballoc::{Reach, TakenBlocks};
 use crate::sb::BlockPurpose;
 
 mod kept;
@@ -30,7 +30,7 @@ const FLEX_GROUPS: u32 = 4;
 /// How a file comes by its blocks.
 trait Supply {
     /// Takes blocks for the place's `at`, and as many behind it as there are in a row.
-    fn take<'a>(&self, place: &Place<'a, '_>) -> Result<Blocks<'a>, Error>;
+    fn take<'a>(&self, place: &Place<'a, '_>) -> Result<TakenBlocks<'a>, Error>;
 }
 
 /// Takes blocks for a hole, or for a part of it from its start on, near what is mapped before it.
@@ -38,7 +38,7 @@ pub(super) fn take_runs<'a>(
     file: Changing<'a>,
     inode: &LoadedInode,
     hole: &Mapping,
-) -> Result<Vec<Blocks<'a>>, Error> {
+) -> Result<Vec<TakenBlocks<'a>>, Error> {
     let geometry = file.volume().geometry();
     let most = match inode.flags().contains(Flags::EXTENTS) {
         true => u64::from(geometry.blocks_per_group()),
@@ -65,7 +65,7 @@ pub(super) fn take_runs<'a>(
         end,
         next: before.map(|block| FsBlock(block.0 + 1)),
     };
-    let mut taken: Vec<Blocks<'a>> = Vec::new();
+    let mut taken: Vec<TakenBlocks<'a>> = Vec::new();
     while place.at < end && taken.len() < STEP_RUNS {
         match supply.take(&place) {
             Ok(blocks) => {
@@ -95,7 +95,7 @@ struct Place<'a, 'b> {
 
 impl<'a> Place<'a, '_> {
     /// Takes up to `want` blocks, of which `least` will do, out of the bitmaps.
-    fn take_out(&self, goal: FsBlock, want: u64, least: u64) -> Result<Blocks<'a>, Error> {
+    fn take_out(&self, goal: FsBlock, want: u64, least: u64) -> Result<TakenBlocks<'a>, Error> {
         let mounted = self.file.mounted;
         let (want, least) = (bounded(want), bounded(least));
         let blocks = mounted.take_row(BlockPurpose::Growing, goal, self.reach(), least..=want)?;

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::extent::{self, ExtentDraft, MapChange, Mapping, Mappings};
 use crate::icache::{Exclusive, LoadedInode, MountedFs};
 use crate::orphan::OrphanChange;
-use crate::sb::{Volume, needs_large_file};
+use crate::sb::{OpenVolume, needs_large_file};
 
 /// What becomes of the inode's entry among the orphans in a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct Changing<'a> {
 }
 
 impl<'a> Changing<'a> {
-    pub(super) fn volume(&self) -> &'a Volume {
+    pub(super) fn volume(&self) -> &'a OpenVolume {
         self.mounted.volume()
     }
 
@@ -178,7 +178,7 @@ pub(super) fn may_write_in_place(mounted: &MountedFs, ino: Ino) -> Result<(), Er
 
 /// The run that holds a block of a file, or the hole, cut to begin with that block and to end with `end`.
 pub(super) fn run_at(
-    volume: &Volume,
+    volume: &OpenVolume,
     inode: &LoadedInode,
     block: u64,
     end: u64,
@@ -239,7 +239,7 @@ fn most_mapped(counted: u64, size: BlockSize) -> u64 {
 }
 
 /// The most bytes that a file with this kind of map may have.
-pub(super) fn max_bytes(volume: &Volume, inode: &LoadedInode) -> u64 {
+pub(super) fn max_bytes(volume: &OpenVolume, inode: &LoadedInode) -> u64 {
     let size = volume.geometry().block_size();
     // Without `huge_file` an inode counts its blocks in units of 512 bytes, in 32 bits.
     let counted = match volume.has(Feature::HUGE_FILE) {

@@ -16,7 +16,7 @@ use super::step::{Changing, Orphan, check_regular, max_bytes, may_write_in_place
 use crate::error::Error;
 use crate::extent::{self, ExtentDraft, Mapping};
 use crate::icache::{InPlace, LiveInode, LoadedInode, MountedFs};
-use crate::mballoc::Blocks;
+use crate::mballoc::TakenBlocks;
 
 /// Nanoseconds for which writes in place leave the times as they are: as the tick of a kernel's clock.
 const TICK: i64 = 4_000_000;
@@ -377,9 +377,9 @@ fn convert<'a>(file: Changing<'a>, run: &Mapping) -> Result<(ExtentDraft<'a>, u6
 }
 
 /// Where blocks will be mapped.
-fn mapped(logical: u64, blocks: &[Blocks<'_>]) -> Vec<Mapping> {
+fn mapped(logical: u64, blocks: &[TakenBlocks<'_>]) -> Vec<Mapping> {
     let mut at = logical;
-    let run = |blocks: &Blocks<'_>| {
+    let run = |blocks: &TakenBlocks<'_>| {
         let run = blocks.run();
         let logical = at;
         at += u64::from(run.len);

@@ -26,7 +26,7 @@ use crate::fast::Placed;
 use crate::icache::{Exclusive, LoadedInode, MountedFs};
 use crate::limits;
 use crate::live::{Pin, Seal};
-use crate::mballoc::Blocks;
+use crate::mballoc::TakenBlocks;
 use crate::sb;
 
 /// Changes of a directory that are not yet applied.
@@ -37,7 +37,7 @@ pub(crate) struct DirDraft<'a> {
     /// The blocks in `directory.changed`.
     pins: BTreeMap<u32, Pin>,
     /// New blocks, which follow the directory's last one.
-    taken: Vec<Blocks<'a>>,
+    taken: Vec<TakenBlocks<'a>>,
     flags: Flags,
     /// Whether names moved from their places.
     is_reshaped: bool,

@@ -6,7 +6,7 @@
 
 use ondisk::dirent::{self, DirRecord};
 use ondisk::dirhash::{self, HashVersion};
-use ondisk::htree::{self, Index, Kind};
+use ondisk::htree::{self, IndexBlock, Kind};
 use ondisk::{Corrupt, Feature, FileType, Ino, LBlock, Site};
 
 use super::draft::DirDraft;
@@ -80,7 +80,7 @@ fn limit(draft: &DirDraft<'_>, number: LBlock) -> usize {
     kind.limit(form.block_size, form.checksum)
 }
 
-fn entries_of(index: &Index<'_>) -> Entries {
+fn entries_of(index: &IndexBlock<'_>) -> Entries {
     (0..index.count())
         .map(|i| (index.hash(i), index.block(i)))
         .collect()

@@ -10,7 +10,7 @@ use super::{Directory, encoded};
 use crate::error::Error;
 use crate::extent::{Mapping, Mappings};
 use crate::icache::{LoadedInode, MountedFs};
-use crate::sb::Volume;
+use crate::sb::OpenVolume;
 
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ pub struct ListedEntry {
     pub name: Vec<u8>,
     /// The inode's type, where the directory records it.
     pub file_type: Option<FileType>,
-    /// Where the entries behind this one begin, for [`crate::Fs::read_dir_from`]. Grows from entry to entry. On a
+    /// Where the entries behind this one begin, for [`crate::InodeFs::read_dir_from`]. Grows from entry to entry. On a
     /// file system that is open for writing it holds whatever happens to the directory: see [`ReadDir`].
     pub cookie: u64,
     /// Whether the name is encrypted.
@@ -80,7 +80,7 @@ pub(super) struct OpenBlock {
 impl<'a> ReadDir<'a> {
     /// Lists a directory's entries from a cookie on; 0 for all.
     pub(crate) fn new(
-        volume: &'a Volume,
+        volume: &'a OpenVolume,
         inode: LoadedInode,
         start: u64,
     ) -> Result<ReadDir<'a>, Error> {

@@ -6,7 +6,7 @@ use buffer::Block;
 use ondisk::casefold::{self, FoldedName};
 use ondisk::dirent::{self, DirForm};
 use ondisk::dirhash::{self, HashVersion};
-use ondisk::htree::{self, Index};
+use ondisk::htree::{self, IndexBlock};
 use ondisk::{Corrupt, Feature, Ino, LBlock, Site};
 use sync::Arc;
 
@@ -14,10 +14,10 @@ use super::list::Blocks;
 use super::{Directory, encoded};
 use crate::error::Error;
 use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
-use crate::sb::Volume;
+use crate::sb::OpenVolume;
 
 /// The inode that `name` names in a directory.
-fn lookup(volume: &Volume, inode: LoadedInode, name: &[u8]) -> Result<Ino, Error> {
+fn lookup(volume: &OpenVolume, inode: LoadedInode, name: &[u8]) -> Result<Ino, Error> {
     look(volume, inode, name)?.ino.ok_or(Error::NotFound)
 }
 
@@ -49,7 +49,7 @@ impl Looked {
     }
 }
 
-fn look(volume: &Volume, inode: LoadedInode, name: &[u8]) -> Result<Looked, Error> {
+fn look(volume: &OpenVolume, inode: LoadedInode, name: &[u8]) -> Result<Looked, Error> {
     let directory = Directory::new(volume, inode)?;
     if name == b"." {
         return Ok(Looked::only(Some(directory.inode.ino())));
@@ -402,7 +402,10 @@ impl Directory<'_> {
         }
     }
 
-    pub(super) fn root<'b>(&self, block: &'b [u8]) -> Result<(htree::Root, Index<'b>), Corrupt> {
+    pub(super) fn root<'b>(
+        &self,
+        block: &'b [u8],
+    ) -> Result<(htree::Root, IndexBlock<'b>), Corrupt> {
         let levels_max = match self.volume.has(Feature::LARGE_DIR) {
             true => htree::LEVELS_MAX_LARGE,
             false => htree::LEVELS_MAX,
@@ -411,7 +414,11 @@ impl Directory<'_> {
     }
 
     /// The index in a block of the directory.
-    pub(super) fn index<'b>(&self, number: LBlock, block: &'b [u8]) -> Result<Index<'b>, Corrupt> {
+    pub(super) fn index<'b>(
+        &self,
+        number: LBlock,
+        block: &'b [u8],
+    ) -> Result<IndexBlock<'b>, Corrupt> {
         match number {
             LBlock(0) => self.root(block).map(|(_, index)| index),
             _ => htree::node(block, self.form),

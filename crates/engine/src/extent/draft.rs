@@ -17,7 +17,7 @@ use super::edit_tree::TreeDraft;
 use crate::error::Error;
 use crate::icache::{Exclusive, LoadedInode, MountedFs};
 use crate::live::{Pin, Seal};
-use crate::mballoc::{self, Blocks, Freeing, Reach};
+use crate::mballoc::{self, Freeing, Reach, TakenBlocks};
 use crate::sb::{BlockPurpose, Kind};
 
 /// Nodes that one step of removing changes at most, those above the leaves among them.
@@ -66,7 +66,7 @@ impl MapPiece {
 pub(super) enum Home<'a> {
     Root,
     Old(FsBlock),
-    New(Blocks<'a>),
+    New(TakenBlocks<'a>),
 }
 
 impl Home<'_> {
@@ -218,7 +218,7 @@ pub(crate) struct ExtentDraft<'a> {
     form: Form<'a>,
     kind: Kind,
     budget: Budget,
-    taken: Vec<Blocks<'a>>,
+    taken: Vec<TakenBlocks<'a>>,
     freed: Vec<(FsBlock, u64)>,
     /// What is mapped otherwise afterwards.
     touched: Vec<Range<u64>>,
@@ -297,7 +297,7 @@ impl<'a> ExtentDraft<'a> {
     pub(crate) fn insert(
         &mut self,
         at: u64,
-        runs: Vec<Blocks<'a>>,
+        runs: Vec<TakenBlocks<'a>>,
         unwritten: bool,
     ) -> Result<(), Error> {
         let mut logical = at;
@@ -525,7 +525,7 @@ pub(crate) struct MapChange<'a> {
     /// The space that the file takes afterwards, in sectors; until [`MapChange::finish`], before.
     sectors: u64,
     nodes: Vec<(Pin, Box<[u8]>)>,
-    taken: Vec<Blocks<'a>>,
+    taken: Vec<TakenBlocks<'a>>,
     freed: Vec<(FsBlock, u64)>,
     /// The freed blocks as claimed, when all is prepared.
     freeing: Option<Freeing<'a>>,

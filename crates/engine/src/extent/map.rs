@@ -6,7 +6,7 @@ use ondisk::{BlockSize, Corrupt, FsBlock, Ino, LBlock, Site};
 use super::Mapping;
 use crate::error::Error;
 use crate::icache::LoadedInode;
-use crate::sb::{Kind, Volume};
+use crate::sb::{Kind, OpenVolume};
 
 /// A walk through the map of one inode.
 pub(super) struct Map {
@@ -29,7 +29,7 @@ enum End {
 
 impl Map {
     /// Before the first run of the inode's map.
-    pub(super) fn new(volume: &Volume, inode: &LoadedInode) -> Map {
+    pub(super) fn new(volume: &OpenVolume, inode: &LoadedInode) -> Map {
         Map {
             ino: inode.ino(),
             words: std::array::from_fn(|index| inode.block_word(index)),
@@ -40,7 +40,11 @@ impl Map {
     }
 
     /// The first run that ends after `from`, which begins there or later.
-    pub(super) fn next(&mut self, volume: &Volume, from: u64) -> Result<Option<Mapping>, Error> {
+    pub(super) fn next(
+        &mut self,
+        volume: &OpenVolume,
+        from: u64,
+    ) -> Result<Option<Mapping>, Error> {
         let mut logical = from;
         // Each step moves forward by at least one block or ends.
         while let Ok(block) = u32::try_from(logical) {
@@ -62,7 +66,7 @@ impl Map {
         Ok(None)
     }
 
-    fn check(&self, volume: &Volume, pointer: u32) -> Result<FsBlock, Error> {
+    fn check(&self, volume: &OpenVolume, pointer: u32) -> Result<FsBlock, Error> {
         match volume.blocks().contains(&pointer.into()) {
             true => {
                 volume.check_unowned(self.ino, FsBlock(pointer.into()), 1)?;
@@ -75,7 +79,7 @@ impl Map {
         }
     }
 
-    fn follow(&mut self, volume: &Volume, path: &PointerPath) -> Result<End, Error> {
+    fn follow(&mut self, volume: &OpenVolume, path: &PointerPath) -> Result<End, Error> {
         let mut pointer = self.words[path.word()];
         let levels = path.levels();
         if levels == 0 {
@@ -109,7 +113,7 @@ impl Map {
     /// What a pointer to data and those after it say.
     fn end(
         &self,
-        volume: &Volume,
+        volume: &OpenVolume,
         pointer: u32,
         after: impl Iterator<Item = u32>,
     ) -> Result<End, Error> {

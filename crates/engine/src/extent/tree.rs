@@ -11,7 +11,7 @@ use sync::Arc;
 use super::Mapping;
 use crate::error::Error;
 use crate::icache::LoadedInode;
-use crate::sb::{Kind, Volume};
+use crate::sb::{Kind, OpenVolume};
 
 enum Bytes {
     Root([u8; BLOCK_AREA]),
@@ -84,7 +84,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Before the first run of the inode's tree; the root is verified here.
-    pub(super) fn new(volume: &Volume, inode: &LoadedInode) -> Result<Tree, Error> {
+    pub(super) fn new(volume: &OpenVolume, inode: &LoadedInode) -> Result<Tree, Error> {
         let root = *inode.block_area();
         let ino = inode.ino();
         ExtentNode::verify(&root, &Expect::root(volume.blocks()))
@@ -107,7 +107,11 @@ impl Tree {
     }
 
     /// The first run that ends after `from`, which must not lie before that of earlier calls.
-    pub(super) fn next(&mut self, volume: &Volume, from: u64) -> Result<Option<Mapping>, Error> {
+    pub(super) fn next(
+        &mut self,
+        volume: &OpenVolume,
+        from: u64,
+    ) -> Result<Option<Mapping>, Error> {
         if !self.began {
             self.began = true;
             self.descend(volume, from)?;
@@ -151,7 +155,7 @@ impl Tree {
 
     /// Goes down from the deepest node to a leaf, towards `from`. The tree's depth bounds the loop: each child
     /// was verified to be one level less deep than its parent.
-    fn descend(&mut self, volume: &Volume, from: u64) -> Result<(), Error> {
+    fn descend(&mut self, volume: &OpenVolume, from: u64) -> Result<(), Error> {
         while let Some(level) = self.levels.last_mut() {
             // A node that was just reached is searched; one that was stepped on has its place already.
             if level.at == 0 {
@@ -202,7 +206,7 @@ pub(super) fn is_root_only(inode: &LoadedInode) -> bool {
 
 /// As [`Tree::next`], once, in a tree that is its root.
 pub(super) fn next_in_root(
-    volume: &Volume,
+    volume: &OpenVolume,
     inode: &LoadedInode,
     from: u64,
 ) -> Result<Option<Mapping>, Error> {
@@ -222,7 +226,7 @@ pub(super) fn next_in_root(
 
 /// Reads and verifies the child in block `at` of a node of this depth, of the inode with this number and seed.
 pub(super) fn read_node(
-    volume: &Volume,
+    volume: &OpenVolume,
     (ino, seed): (Ino, u32),
     at: ondisk::FsBlock,
     covers: Range<u64>,

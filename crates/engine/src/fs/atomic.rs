@@ -2,10 +2,10 @@
 
 use crate::attr;
 use crate::error::Error;
-use crate::fs::Fs;
+use crate::fs::InodeFs;
 use crate::mount;
 
-impl Fs {
+impl InodeFs {
     /// Whether it was opened for writing, whatever became of it.
     #[must_use]
     pub fn is_opened_for_writing(&self) -> bool {
@@ -21,10 +21,10 @@ impl Fs {
             .is_ok_and(|writing| writing.journal.check().is_ok() && !writing.errors.is_read_only())
     }
 
-    /// Makes all that is done from here on one transaction: [`Fs::close_atomic`] commits it, [`Fs::abandon`] forgets
-    /// it. What a crash leaves: the state at this call, or that at the end. Nobody else uses the file system meanwhile.
-    /// What does not fit one transaction of the journal fails with `Aborted` where it no longer fits, and so does what
-    /// needs space that was freed since; bytes of files that were there before can't be changed in place.
+    /// Makes all that is done from here on one transaction: [`InodeFs::close_atomic`] commits it, [`InodeFs::abandon`]
+    /// forgets it. What a crash leaves: the state at this call, or that at the end. Nobody else uses the file system
+    /// meanwhile. What does not fit one transaction of the journal fails with `Aborted` where it no longer fits, and so
+    /// does what needs space that was freed since; bytes of files that were there before can't be changed in place.
     ///
     /// # Errors
     /// `ReadOnly`; `Aborted`, also without a journal; `Unwritable` while files are being deleted.
@@ -35,15 +35,15 @@ impl Fs {
         mount::hold(&self.mounted)
     }
 
-    /// Commits all that was done since [`Fs::begin_atomic`] as one transaction, and closes the file system.
+    /// Commits all that was done since [`InodeFs::begin_atomic`] as one transaction, and closes the file system.
     ///
     /// # Errors
-    /// `Aborted` when it does not fit one; then nothing was changed. As [`Fs::close`].
+    /// `Aborted` when it does not fit one; then nothing was changed. As [`InodeFs::close`].
     pub fn close_atomic(self) -> Result<(), Error> {
         mount::unmount_held(&self.mounted)
     }
 
-    /// Closes the file system as it was at [`Fs::begin_atomic`].
+    /// Closes the file system as it was at [`InodeFs::begin_atomic`].
     ///
     /// # Errors
     /// `ReadOnly`, `Io`; what was done is forgotten all the same.

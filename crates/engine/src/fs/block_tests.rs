@@ -14,7 +14,7 @@ use sync::{Arc, Mutex, Rank};
 use super::*;
 use crate::error::Error;
 use crate::group::{GroupRun, ScanPurpose};
-use crate::mballoc::{self, BlockRequest, Blocks, Reach};
+use crate::mballoc::{self, BlockRequest, Reach, TakenBlocks};
 use crate::sb::BlockPurpose;
 
 fn clock() -> Timestamp {
@@ -40,16 +40,16 @@ fn image() -> Option<Vec<u8>> {
 }
 
 /// Opens with room for one group in memory.
-fn open(device: &Arc<CowDevice>) -> Fs {
-    let options = OpenOptions {
+fn open(device: &Arc<CowDevice>) -> InodeFs {
+    let options = MountOptions {
         group_bytes: 100,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
-    Fs::open_for_writing(shared, &options, clock).unwrap()
+    InodeFs::open_for_writing(shared, &options, clock).unwrap()
 }
 
-fn counter(fs: &Fs, name: &str) -> u64 {
+fn counter(fs: &InodeFs, name: &str) -> u64 {
     let found = fs.counters().into_iter().find(|(known, _)| *known == name);
     found.unwrap().1
 }
@@ -77,15 +77,15 @@ impl Owners {
 
 /// What one thread does, and has.
 struct Worker<'a> {
-    fs: &'a Fs,
+    fs: &'a InodeFs,
     owners: &'a Owners,
     random: Random,
-    taken: Vec<Blocks<'a>>,
+    taken: Vec<TakenBlocks<'a>>,
     applied: Vec<GroupRun>,
 }
 
 impl<'a> Worker<'a> {
-    fn new(fs: &'a Fs, owners: &'a Owners, seed: u64) -> Worker<'a> {
+    fn new(fs: &'a InodeFs, owners: &'a Owners, seed: u64) -> Worker<'a> {
         Worker {
             fs,
             owners,
@@ -352,7 +352,7 @@ fn two_who_find_no_space_at_once_both_get_what_was_kept() {
             let owners = Owners::new();
             let mut worker = Worker::new(&fs, &owners, seed);
             while worker.take(256) {}
-            let longest = |blocks: &Blocks<'_>| blocks.run().len;
+            let longest = |blocks: &TakenBlocks<'_>| blocks.run().len;
             worker.taken.sort_by_key(longest);
             let kept = worker.taken.pop().unwrap();
             // Enough for two rows, wherever the first one lies in it.

@@ -3,9 +3,9 @@
 
 use journal::CommitCause;
 
-use crate::fs::Fs;
+use crate::fs::InodeFs;
 
-impl Fs {
+impl InodeFs {
     /// All counters since the file system was opened, by name (`journal.commits`); those of each mechanism begin with
     /// its name, whichever form it has now. May be called from any thread at any time.
     #[must_use]

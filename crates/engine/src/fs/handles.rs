@@ -6,11 +6,11 @@
 use ondisk::{Generation, Ino};
 
 use crate::error::Error;
-use crate::fs::{Fs, InodeRef};
+use crate::fs::{InodeFs, InodeRef};
 
-impl Fs {
-    /// The inode with this number, as long as it is the one that had this generation; held, as by [`Fs::hold`], where
-    /// the file system is written to. One without names is found while others hold it.
+impl InodeFs {
+    /// The inode with this number, as long as it is the one that had this generation; held, as by [`InodeFs::hold`],
+    /// where the file system is written to. One without names is found while others hold it.
     ///
     /// # Errors
     /// `Stale` if it was deleted, or its number is another's now, or nobody's, or about to be another's; `Corrupt`,

@@ -11,7 +11,7 @@ use crate::data;
 use crate::error::Error;
 use crate::extent::Mappings;
 use crate::icache::{LoadedInode, MountedFs};
-use crate::sb::Volume;
+use crate::sb::OpenVolume;
 use crate::xattr::{self, Xattr};
 
 /// What `stat` tells of an inode.
@@ -73,7 +73,7 @@ impl Metadata {
     }
 
     /// What a record tells.
-    pub(super) fn of(volume: &Volume, ino: Ino, inode: &Inode) -> Metadata {
+    pub(super) fn of(volume: &OpenVolume, ino: Ino, inode: &Inode) -> Metadata {
         let geometry = volume.geometry();
         // A loaded inode in use has a type.
         let file_type = inode.file_type().unwrap_or(FileType::Regular);

@@ -1,19 +1,19 @@
 //! Operations on names and attributes, by the directory's inode number: as a FUSE low-level server gets them.
 //!
-//! Each is one step: after a crash it was done, or it was not; [`Fs::sync`] makes it durable. Each may be called from
-//! any number of threads at once, takes the locks of the inodes concerned and nothing else (a move of a directory to
-//! another parent: the file system's rename lock too), and may block on I/O. The caller has checked permissions;
+//! Each is one step: after a crash it was done, or it was not; [`InodeFs::sync`] makes it durable. Each may be called
+//! from any number of threads at once, takes the locks of the inodes concerned and nothing else (a move of a directory
+//! to another parent: the file system's rename lock too), and may block on I/O. The caller has checked permissions;
 //! only the flags "immutable" and "append only" are respected here.
 
 use ondisk::{FileType, Ino};
 
 use crate::error::Error;
-use crate::fs::Fs;
+use crate::fs::InodeFs;
 use crate::namei::{self, NameIn, NewContent, NewInode, RenameFlag};
 use crate::reap;
 use crate::xattr::{self, XattrFlag};
 
-impl Fs {
+impl InodeFs {
     fn create_as(
         &self,
         parent: Ino,
@@ -46,7 +46,7 @@ impl Fs {
     /// Makes an empty directory; gives its number.
     ///
     /// # Errors
-    /// As [`Fs::create`]; `LinkLimit` when the parent has as many as can be counted and no index.
+    /// As [`InodeFs::create`]; `LinkLimit` when the parent has as many as can be counted and no index.
     pub fn mkdir(&self, parent: Ino, name: &[u8], new: NewInode) -> Result<Ino, Error> {
         self.create_as(parent, name, new, NewContent::Directory)
     }
@@ -54,7 +54,7 @@ impl Fs {
     /// Makes a symbolic link to `target`; gives its number. Of `new`, Linux takes the permissions to be 0777.
     ///
     /// # Errors
-    /// As [`Fs::create`]; `NameTooLong` for a target of 4096 bytes, or as many as a block has; `NotFound` for an
+    /// As [`InodeFs::create`]; `NameTooLong` for a target of 4096 bytes, or as many as a block has; `NotFound` for an
     /// empty one.
     pub fn symlink(
         &self,
@@ -70,7 +70,7 @@ impl Fs {
     /// minor number, of 12 and 20 bits, and does not count for other types.
     ///
     /// # Errors
-    /// As [`Fs::create`]; `NotPermitted` for a directory or symbolic link.
+    /// As [`InodeFs::create`]; `NotPermitted` for a directory or symbolic link.
     pub fn mknod(
         &self,
         parent: Ino,
@@ -93,8 +93,8 @@ impl Fs {
     /// Gives an inode one more name.
     ///
     /// # Errors
-    /// As [`Fs::create`]; `NotPermitted` for a directory, or an inode that is immutable or append only; `LinkLimit` for
-    /// the 65,001st name.
+    /// As [`InodeFs::create`]; `NotPermitted` for a directory, or an inode that is immutable or append only;
+    /// `LinkLimit` for the 65,001st name.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<(), Error> {
         self.change(|mounted| namei::link(mounted, ino, parent, name))?;
         self.settle_names(parent)
@@ -103,7 +103,7 @@ impl Fs {
     /// Takes a name away; with its last one the inode is deleted.
     ///
     /// # Errors
-    /// As [`Fs::create`]; `NotFound`; `IsDirectory`; `NotPermitted` where a flag forbids it.
+    /// As [`InodeFs::create`]; `NotFound`; `IsDirectory`; `NotPermitted` where a flag forbids it.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
         self.change(|mounted| namei::unlink(mounted, parent, name))?;
         self.settle_names(parent)
@@ -112,7 +112,7 @@ impl Fs {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// As [`Fs::unlink`]; `NotDirectory`, `NotEmpty`; `InvalidArgument` for `.`.
+    /// As [`InodeFs::unlink`]; `NotDirectory`, `NotEmpty`; `InvalidArgument` for `.`.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
         self.change(|mounted| namei::rmdir(mounted, parent, name))?;
         self.settle_names(parent)
@@ -122,7 +122,7 @@ impl Fs {
     /// they are.
     ///
     /// # Errors
-    /// As [`Fs::create`]; `NotFound`; `Exists` (with `NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty`
+    /// As [`InodeFs::create`]; `NotFound`; `Exists` (with `NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty`
     /// for what can't be replaced; `InvalidArgument` for a directory that would lie in itself.
     pub fn rename(
         &self,
@@ -136,12 +136,13 @@ impl Fs {
         self.rename_and_leave(old, new, flag, None)
     }
 
-    /// As [`Fs::rename`], and leaves a whiteout under the old name in the same step: a character device 0:0 without
-    /// permissions, which belongs to this user and group, as a new file does. Overlayfs takes it for the mark that the
-    /// name was deleted. Where the rename changes nothing because both names are of one inode, no whiteout is made.
+    /// As [`InodeFs::rename`], and leaves a whiteout under the old name in the same step: a character device 0:0
+    /// without permissions, which belongs to this user and group, as a new file does. Overlayfs takes it for the mark
+    /// that the name was deleted. Where the rename changes nothing because both names are of one inode, no whiteout is
+    /// made.
     ///
     /// # Errors
-    /// As [`Fs::rename`]; `InvalidArgument` with [`RenameFlag::Exchange`]; `NoSpace` when no inode is free.
+    /// As [`InodeFs::rename`]; `InvalidArgument` with [`RenameFlag::Exchange`]; `NoSpace` when no inode is free.
     pub fn rename_with_whiteout(
         &self,
         (parent, name): (Ino, &[u8]),
@@ -173,11 +174,11 @@ impl Fs {
         self.settle_names(new_parent)
     }
 
-    /// Makes a file without a name (`O_TMPFILE`), held by the caller as by [`Fs::hold`]; gives its number.
-    /// [`Fs::link`] can name it; else it is deleted when it is released, or after a crash.
+    /// Makes a file without a name (`O_TMPFILE`), held by the caller as by [`InodeFs::hold`]; gives its number.
+    /// [`InodeFs::link`] can name it; else it is deleted when it is released, or after a crash.
     ///
     /// # Errors
-    /// As [`Fs::create`].
+    /// As [`InodeFs::create`].
     pub fn create_unnamed(&self, parent: Ino, new: NewInode) -> Result<Ino, Error> {
         self.change(|mounted| namei::create_unnamed(mounted, parent, new))
     }
@@ -186,7 +187,7 @@ impl Fs {
     /// often.
     ///
     /// # Errors
-    /// `ReadOnly`; as [`Fs::inode`].
+    /// `ReadOnly`; as [`InodeFs::inode`].
     pub fn hold(&self, ino: Ino) -> Result<(), Error> {
         let live = self.mounted.get(ino)?;
         let _locked = live.read_lock();
@@ -195,7 +196,7 @@ impl Fs {
         Ok(())
     }
 
-    /// As [`Fs::lookup`] and [`Fs::hold`] at one moment: what is held is what has the name.
+    /// As [`InodeFs::lookup`] and [`InodeFs::hold`] at one moment: what is held is what has the name.
     ///
     /// # Errors
     /// As these; `Busy` if the name never stays the same between two looks.
@@ -221,10 +222,10 @@ impl Fs {
         self.forget(ino, 1)
     }
 
-    /// As [`Fs::release`], `count` times at once; the caller held it at least as often.
+    /// As [`InodeFs::release`], `count` times at once; the caller held it at least as often.
     ///
     /// # Errors
-    /// As [`Fs::release`].
+    /// As [`InodeFs::release`].
     pub fn forget(&self, ino: Ino, count: u32) -> Result<(), Error> {
         if self.mounted.release_absent(ino, count) {
             return Ok(());
@@ -245,9 +246,9 @@ impl Fs {
         }
     }
 
-    /// As [`Fs::release`], for a caller that may neither wait nor fail, such as a destructor: it does no I/O. An inode
-    /// without names is deleted by the reaper thread if one runs, otherwise by the next change, [`Fs::sync`] or
-    /// [`Fs::close`]; without these, when the file system is opened next.
+    /// As [`InodeFs::release`], for a caller that may neither wait nor fail, such as a destructor: it does no I/O. An
+    /// inode without names is deleted by the reaper thread if one runs, otherwise by the next change, [`InodeFs::sync`]
+    /// or [`InodeFs::close`]; without these, when the file system is opened next.
     pub fn let_go(&self, ino: Ino) {
         if self.mounted.release_absent(ino, 1) {
             return;
@@ -279,7 +280,7 @@ impl Fs {
     /// be; `NotSupported` for an unknown prefix, and for ACLs of symbolic links; `ValueTooLarge` beyond 64 KiB;
     /// `NoSpace` for what does not fit beside the inode's other attributes, or when no block is free; `NotPermitted`
     /// for an immutable or append-only inode, or `user.` on what is neither file nor directory; `AccessDenied` for a
-    /// default ACL on an inode that is not a directory; as [`Fs::create`].
+    /// default ACL on an inode that is not a directory; as [`InodeFs::create`].
     pub fn set_xattr(
         &self,
         ino: Ino,
@@ -290,11 +291,11 @@ impl Fs {
         self.change(|mounted| xattr::change(mounted, ino, name, Some(value), flag))
     }
 
-    /// Sets an access ACL as [`Fs::set_xattr`] does, and takes set-group-ID off, as Linux does for a caller that
+    /// Sets an access ACL as [`InodeFs::set_xattr`] does, and takes set-group-ID off, as Linux does for a caller that
     /// is neither privileged nor in the file's group.
     ///
     /// # Errors
-    /// As [`Fs::set_xattr`].
+    /// As [`InodeFs::set_xattr`].
     pub fn set_acl_without_set_gid(&self, ino: Ino, value: &[u8]) -> Result<(), Error> {
         let index = ondisk::xattr::INDEX_ACL_ACCESS;
         self.change(|mounted| xattr::set_acl(mounted, ino, index, Some(value), true))
@@ -303,7 +304,7 @@ impl Fs {
     /// Removes an extended attribute, by its whole name. One step. An ACL need not be there.
     ///
     /// # Errors
-    /// `NoAttribute`; as [`Fs::set_xattr`].
+    /// `NoAttribute`; as [`InodeFs::set_xattr`].
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Error> {
         self.change(|mounted| xattr::change(mounted, ino, name, None, XattrFlag::Any))
     }

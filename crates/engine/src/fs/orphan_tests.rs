@@ -40,9 +40,9 @@ fn clock() -> Timestamp {
     }
 }
 
-fn open(device: &Arc<impl BlockDevice + 'static>) -> Fs {
+fn open(device: &Arc<impl BlockDevice + 'static>) -> InodeFs {
     let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
-    Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap()
+    InodeFs::open_for_writing(shared, &MountOptions::default(), clock).unwrap()
 }
 
 /// A fresh image with a file of 8 KiB and, if asked for, one of many extents.
@@ -111,14 +111,14 @@ fn judge_as_it_is(state: &CowDevice, cut: Cut) -> usize {
 }
 
 /// Opens what a cut left and closes it, which leaves nothing to find; names are looked at in between.
-fn recover(state: CowDevice, cut: Cut, look: impl FnOnce(&Fs)) {
+fn recover(state: CowDevice, cut: Cut, look: impl FnOnce(&InodeFs)) {
     let device = Arc::new(state);
     let fs = open(&device);
     look(&fs);
     fs.close().unwrap();
     let text = e2fsck(&device, "-fn", cut);
     assert!(!text.contains("count wrong"), "{cut}: {text}");
-    let superblock = *Fs::open(device, &OpenOptions::default())
+    let superblock = *InodeFs::open(device, &MountOptions::default())
         .unwrap()
         .superblock();
     assert!(superblock.last_orphan().is_none(), "{cut}");
@@ -126,7 +126,7 @@ fn recover(state: CowDevice, cut: Cut, look: impl FnOnce(&Fs)) {
 }
 
 /// One step after the other with at most `left` free slots, each durable before the next.
-fn steps(device: &Recorder, fs: &Fs, left: usize) {
+fn steps(device: &Recorder, fs: &InodeFs, left: usize) {
     let open = fs.lookup(Ino::ROOT, b"open").unwrap();
     let large = fs.lookup(Ino::ROOT, b"large").unwrap();
     fs.hold(open).unwrap();
@@ -157,7 +157,7 @@ fn steps(device: &Recorder, fs: &Fs, left: usize) {
 }
 
 /// What there may be of names and sizes, by what was durable for sure.
-fn look_at_steps(fs: &Fs, mark: u64, cut: Cut) {
+fn look_at_steps(fs: &InodeFs, mark: u64, cut: Cut) {
     let size = |name: &[u8]| match fs.lookup(Ino::ROOT, name) {
         Ok(ino) => Some(fs.metadata(ino).unwrap().size),
         Err(Error::NotFound) => None,
@@ -208,7 +208,7 @@ fn every_step_of_an_orphan_survives_a_cut_when_there_are_slots_and_when_there_ar
 }
 
 /// What a thread does in a schedule: orphans made in both ways, named, let go of, cut; changes of form; syncs.
-fn scheduled_work(fs: &Fs, thread: usize, seed: u64) {
+fn scheduled_work(fs: &InodeFs, thread: usize, seed: u64) {
     let forms = ["lockless", "locked", "list"];
     for round in 0..3 {
         let turn = seed as usize / 3 + round + thread;

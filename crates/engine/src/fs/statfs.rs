@@ -6,7 +6,7 @@ use device::DeviceError;
 use ondisk::{Feature, Group, Ino};
 
 use crate::error::Error;
-use crate::fs::Fs;
+use crate::fs::InodeFs;
 use crate::group;
 use crate::limits;
 
@@ -27,11 +27,11 @@ pub struct StatFs {
     pub files: u64,
     /// Free inodes.
     pub free_files: u64,
-    /// Whether nothing can be changed ([`Fs::is_writable`]).
+    /// Whether nothing can be changed ([`InodeFs::is_writable`]).
     pub is_read_only: bool,
 }
 
-impl Fs {
+impl InodeFs {
     /// Space and inodes, in use and free. Where it is written to, what is free is what can be allocated, if need be
     /// after a commit, what is kept for growing files included; else all group descriptors are read, unless there are
     /// very many.

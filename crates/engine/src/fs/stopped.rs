@@ -6,10 +6,10 @@
 
 use sync::Arc;
 
-use crate::fs::Fs;
+use crate::fs::InodeFs;
 use crate::sb::Stopped;
 
-impl Fs {
+impl InodeFs {
     /// Why and when it stopped accepting changes; `None` while it accepts them, or was never opened for writing.
     #[must_use]
     pub fn stopped(&self) -> Option<Stopped> {

@@ -9,7 +9,7 @@ use ondisk::group_desc::flags;
 use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
 
 use super::{Groups, initial_block_bitmap};
-use crate::sb::{Volume, change_superblock};
+use crate::sb::{OpenVolume, change_superblock};
 
 /// What the epoch being committed gives free when it is durable.
 #[derive(Default)]
@@ -63,7 +63,7 @@ impl Groups {
     /// Folds what a sealed epoch took and freed into the images of its blocks.
     pub(crate) fn fold(
         &self,
-        volume: &Volume,
+        volume: &OpenVolume,
         sealed: Epoch,
         folded: &mut Folded<'_>,
     ) -> Result<(), JournalError> {

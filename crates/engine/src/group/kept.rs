@@ -20,7 +20,7 @@ use super::bits::Bits;
 use super::scan::ScanPurpose;
 use super::{DescriptorInodes, Groups, load_bits};
 use crate::error::Error;
-use crate::sb::Volume;
+use crate::sb::OpenVolume;
 
 /// How many groups are looked at, to let go of them, by one who loaded one.
 const LOOKS_A_LOAD: usize = 16;
@@ -161,7 +161,7 @@ impl Groups {
     /// When the bitmap can't be read or is broken.
     pub(crate) fn try_with_bits<R>(
         &self,
-        volume: &Volume,
+        volume: &OpenVolume,
         group: Group,
         work: impl FnOnce(&mut Bits) -> R,
     ) -> Result<Option<R>, Error> {
@@ -178,7 +178,7 @@ impl Groups {
     /// As [`Groups::try_with_bits`].
     pub(crate) fn with_bits<R>(
         &self,
-        volume: &Volume,
+        volume: &OpenVolume,
         group: Group,
         work: impl FnOnce(&mut Bits) -> R,
     ) -> Result<R, Error> {
@@ -188,7 +188,7 @@ impl Groups {
 
     fn work<'a, R>(
         &'a self,
-        volume: &Volume,
+        volume: &OpenVolume,
         group: Group,
         mut slot: MutexGuard<'a, Slot>,
         work: impl FnOnce(&mut Bits) -> R,

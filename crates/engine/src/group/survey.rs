@@ -6,7 +6,7 @@ use ondisk::{Group, Ino};
 
 use super::{DescriptorInodes, descriptor};
 use crate::error::Error;
-use crate::sb::{Volume, Zones};
+use crate::sb::{OpenVolume, Zones};
 
 /// What the descriptors say.
 #[derive(Default)]
@@ -22,7 +22,7 @@ impl DescriptorSurvey {
     ///
     /// # Errors
     /// `Corrupt`, `Io`; `Unsupported` for tables in more places than are kept.
-    pub(crate) fn read(volume: &Volume) -> Result<DescriptorSurvey, Error> {
+    pub(crate) fn read(volume: &OpenVolume) -> Result<DescriptorSurvey, Error> {
         let geometry = volume.geometry();
         let mut survey = DescriptorSurvey::default();
         for group in geometry.all_groups() {
@@ -48,7 +48,7 @@ impl DescriptorSurvey {
         Ok(survey)
     }
 
-    fn add_start(&mut self, volume: &Volume, group: Group) -> Result<(), Error> {
+    fn add_start(&mut self, volume: &OpenVolume, group: Group) -> Result<(), Error> {
         let end = volume.blocks().end;
         let start = volume.geometry().group_start(group);
         if let Some(block) = start.superblock {

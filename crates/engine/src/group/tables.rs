@@ -12,13 +12,13 @@ use ondisk::{Feature, Group, GroupDesc};
 
 use super::{Groups, InodeBits};
 use crate::error::Error;
-use crate::sb::Volume;
+use crate::sb::OpenVolume;
 
 /// Blocks of a table that are made readable at once, where there are as many.
 const AHEAD: u32 = 32;
 
 /// Up to which index numbers were ever in use, and up to which records can be read.
-pub(super) fn watermarks(volume: &Volume, desc: &GroupDesc) -> (u32, u32) {
+pub(super) fn watermarks(volume: &OpenVolume, desc: &GroupDesc) -> (u32, u32) {
     let geometry = volume.geometry();
     let len = geometry.inodes_per_group();
     if !geometry.has_metadata_csum() && !geometry.has(Feature::UNINIT_BG) {
@@ -44,7 +44,7 @@ impl Groups {
     /// As [`Groups::inode_bits`]; `Io` from the inode table.
     pub(crate) fn ready_inodes(
         &self,
-        volume: &Volume,
+        volume: &OpenVolume,
         group: Group,
         ahead: u32,
     ) -> Result<&InodeBits, Error> {
@@ -59,7 +59,7 @@ impl Groups {
     /// As [`Groups::ready_inodes`].
     pub(crate) fn ready_inode(
         &self,
-        volume: &Volume,
+        volume: &OpenVolume,
         group: Group,
         index: u32,
     ) -> Result<&InodeBits, Error> {
@@ -70,7 +70,7 @@ impl Groups {
 
     fn make_readable(
         &self,
-        volume: &Volume,
+        volume: &OpenVolume,
         group: Group,
         bits: &InodeBits,
         wanted: u32,

@@ -27,7 +27,7 @@ use crate::icache::known_names::{KnownNames, Parts};
 use crate::icache::logging::Logging;
 use crate::mballoc::OfFile;
 use crate::orphan::{Chained, Noted, OrphanPlace};
-use crate::sb::Volume;
+use crate::sb::OpenVolume;
 
 /// An inode in memory, of a volume that is written to.
 pub(crate) struct LiveInode {
@@ -160,7 +160,11 @@ pub(crate) enum WasInPlace {
 
 impl LiveInode {
     /// The inode that was loaded from this place.
-    pub(crate) fn new(volume: &Volume, place: (FsBlock, usize), loaded: &LoadedInode) -> LiveInode {
+    pub(crate) fn new(
+        volume: &OpenVolume,
+        place: (FsBlock, usize),
+        loaded: &LoadedInode,
+    ) -> LiveInode {
         let geometry = volume.geometry();
         let slot = Block::new(Tag(0), loaded.slot().into());
         let latest = words(loaded, &slot, loaded.seed());

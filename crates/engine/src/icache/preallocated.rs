@@ -6,7 +6,7 @@
 use ondisk::Ino;
 
 use super::{LiveInode, MountedFs};
-use crate::mballoc::{Aside, Blocks, Preallocations};
+use crate::mballoc::{Aside, Preallocations, TakenBlocks};
 
 impl MountedFs {
     /// What is kept for files that grow.
@@ -15,7 +15,7 @@ impl MountedFs {
     }
 
     /// The same blocks as a value that gives them back when dropped.
-    pub(crate) fn take_up(&self, blocks: Aside) -> Blocks<'_> {
+    pub(crate) fn take_up(&self, blocks: Aside) -> TakenBlocks<'_> {
         blocks.take_up(&self.groups, self.volume.geometry())
     }
 

@@ -6,18 +6,18 @@ use ondisk::FsBlock;
 
 use crate::error::Error;
 use crate::group::{GroupRun, Groups};
-use crate::mballoc::Blocks;
-use crate::sb::Volume;
+use crate::mballoc::TakenBlocks;
+use crate::sb::OpenVolume;
 
 /// Takes blocks of one group if all of them are free. Called while preparing, without a handle.
 ///
 /// # Errors
 /// `Corrupt`, `Io` from reading bitmaps.
 pub(crate) fn take_exact<'a>(
-    volume: &'a Volume,
+    volume: &'a OpenVolume,
     groups: &'a Groups,
     run: GroupRun,
-) -> Result<Option<Blocks<'a>>, Error> {
+) -> Result<Option<TakenBlocks<'a>>, Error> {
     let geometry = volume.geometry();
     let Some((group, first)) = geometry.bit_of_block(run.start) else {
         return Ok(None);
@@ -32,7 +32,7 @@ pub(crate) fn take_exact<'a>(
         groups.blocks.give_back(share);
         return Ok(None);
     }
-    Ok(Some(Blocks {
+    Ok(Some(TakenBlocks {
         groups,
         geometry,
         run: Some(run),
@@ -45,11 +45,11 @@ pub(crate) fn take_exact<'a>(
 /// # Errors
 /// `NoSpace` where less is free than the bitmap says; `Corrupt`, `Io` from reading bitmaps.
 pub(crate) fn take_free<'a>(
-    volume: &'a Volume,
+    volume: &'a OpenVolume,
     groups: &'a Groups,
     start: FsBlock,
     len: u64,
-) -> Result<Vec<Blocks<'a>>, Error> {
+) -> Result<Vec<TakenBlocks<'a>>, Error> {
     let geometry = volume.geometry();
     let (mut all, mut at, end) = (Vec::new(), start.0, start.0.saturating_add(len));
     while at < end {
@@ -68,7 +68,7 @@ pub(crate) fn take_free<'a>(
         for run in runs {
             // Nobody else takes any: there are as many as bits say, or the descriptors are wrong.
             let share = groups.blocks.share(run.len, 0);
-            all.push(Blocks {
+            all.push(TakenBlocks {
                 groups,
                 geometry,
                 run: Some(run),

@@ -24,7 +24,7 @@ const GROUP_PART: u64 = 4;
 
 /// A request for blocks of a file, and what bounds the answer. All but `block_bits` in blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
+pub(crate) struct NormalRequest {
     /// The power of two that a block's size is.
     pub(crate) block_bits: u32,
     /// The part of the hole that is asked for; not empty.
@@ -41,7 +41,7 @@ pub(crate) struct Request {
 }
 
 /// The logical blocks to look for, the request among them.
-pub(crate) fn normalize(request: &Request) -> Range<u64> {
+pub(crate) fn normalize(request: &NormalRequest) -> Range<u64> {
     let asked = request.logical..request.logical + request.len;
     let bits = request.block_bits;
     let bytes = asked.end.max(request.file_end) << bits;
@@ -65,7 +65,7 @@ pub(crate) fn normalize(request: &Request) -> Range<u64> {
 }
 
 /// What there may be of a normalised request: the request first, then what is behind it, then what is before it.
-fn bound(request: &Request, wanted: Range<u64>) -> Range<u64> {
+fn bound(request: &NormalRequest, wanted: Range<u64>) -> Range<u64> {
     let asked_end = request.logical + request.len;
     let most = (request.free / FREE_PART).min(request.group / GROUP_PART);
     let mut spare = most.saturating_sub(request.len);
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     /// 4 KiB blocks, an empty file, room for everything.
-    const PLAIN: Request = Request {
+    const PLAIN: NormalRequest = NormalRequest {
         block_bits: 12,
         logical: 0,
         len: 1,
@@ -91,7 +91,7 @@ mod tests {
     };
 
     fn append(at: u64, len: u64) -> Range<u64> {
-        normalize(&Request {
+        normalize(&NormalRequest {
             logical: at,
             len,
             file_end: at,
@@ -133,22 +133,22 @@ mod tests {
 
     #[test]
     fn a_write_into_a_hole_is_given_what_is_around_it_up_to_its_neighbours() {
-        let inside = Request {
+        let inside = NormalRequest {
             logical: 1000,
             file_end: 100_000,
             ..PLAIN
         };
         assert_eq!(normalize(&inside), 0..2048);
         let hole = (990, 1010);
-        assert_eq!(normalize(&Request { hole, ..inside }), 990..1010);
+        assert_eq!(normalize(&NormalRequest { hole, ..inside }), 990..1010);
         let hole = (1000, 1001);
-        assert_eq!(normalize(&Request { hole, ..inside }), 1000..1001);
+        assert_eq!(normalize(&NormalRequest { hole, ..inside }), 1000..1001);
     }
 
     #[test]
     fn the_less_is_free_the_less_is_kept_and_at_last_nothing() {
         let of = |free| {
-            normalize(&Request {
+            normalize(&NormalRequest {
                 logical: 1000,
                 file_end: 100_000,
                 free,
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn small_blocks_and_small_groups_bound_it_too() {
         let end = |block_bits, group| {
-            let request = Request {
+            let request = NormalRequest {
                 block_bits,
                 logical: 1 << 20,
                 file_end: 1 << 20,
@@ -195,7 +195,7 @@ mod tests {
             let (logical, len) = (noise(scale), 1 + noise(scale));
             let left = logical - noise(logical + 1);
             let free = noise(24);
-            let request = Request {
+            let request = NormalRequest {
                 block_bits: 10 + noise(7) as u32,
                 logical,
                 len,

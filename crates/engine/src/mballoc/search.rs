@@ -22,7 +22,7 @@ use ondisk::{FsBlock, Group};
 use super::BlockRequest;
 use crate::error::Error;
 use crate::group::{Bits, Criterion, GroupRun, Groups, ScanPurpose, order_holding};
-use crate::sb::Volume;
+use crate::sb::OpenVolume;
 
 /// Searches by one who has a share and finds nothing: only others' takes and frees in between hide it.
 const LOOKS: usize = 64;
@@ -33,7 +33,7 @@ const LEAST_CHUNK: u32 = 4;
 
 /// One search.
 struct Search<'a> {
-    volume: &'a Volume,
+    volume: &'a OpenVolume,
     groups: &'a Groups,
     /// Behind the last group that may be taken from.
     end: u32,
@@ -46,7 +46,7 @@ struct Search<'a> {
 
 /// Finds and takes up to `share` blocks in a row by one who has a share of as many.
 pub(super) fn search(
-    volume: &Volume,
+    volume: &OpenVolume,
     groups: &Groups,
     target: &BlockRequest,
     share: u32,

@@ -11,13 +11,13 @@ use device::{BlockDevice, Scratch};
 use ondisk::{FsBlock, Geometry, Superblock};
 use sync::Arc;
 
-use super::{OpenOptions, Use, journal_map, raise};
+use super::{MountOptions, Use, journal_map, raise};
 use crate::error::Error;
 use crate::icache::MountedFs;
 use crate::limits;
 use crate::namei;
 use crate::reap::Left;
-use crate::sb::{self, Clock, Volume};
+use crate::sb::{self, Clock, OpenVolume};
 
 /// The device as it is with what fast commits say, on top of what the log's replay made of it.
 ///
@@ -30,7 +30,7 @@ pub(super) fn tried(
 ) -> Result<Arc<Scratch>, Error> {
     let scratch = Arc::new(Scratch::new(view, limits::REPLAY_BYTES));
     let superblock = sb::read_superblock(&*scratch, None)?;
-    let options = OpenOptions::default();
+    let options = MountOptions::default();
     super::refuse_unwritable(&*scratch, &superblock, &options)?;
     let device = Arc::clone(&scratch) as Arc<dyn BlockDevice>;
     let raised = raise(device, superblock, &options, clock, Use::Trial)?;
@@ -70,7 +70,7 @@ pub(super) fn commit(
         images.push((block, Arc::from(image)));
     }
     let sb = sb::read_superblock(&*scratch, None)?;
-    let volume = Volume::new(scratch, sb, None, limits::CACHE_BYTES)?;
+    let volume = OpenVolume::new(scratch, sb, None, limits::CACHE_BYTES)?;
     let runs = journal_map(&MountedFs::new(volume))?;
     let map = journal::LogMap::new(Arc::clone(device), size, &runs);
     recovery::empty_log(device, superblock, geometry)?;

@@ -5,9 +5,11 @@ use device::{BlockDevice, DeviceError, Incomplete, ReadOnly};
 use ondisk::{Geometry, Superblock};
 use sync::Arc;
 
-use super::{FoundAtOpen, OpenOptions, ReplayPolicy, fast_commits, needs_replay, superblock, wall};
+use super::{
+    FoundAtOpen, MountOptions, ReplayPolicy, fast_commits, needs_replay, superblock, wall,
+};
 use crate::error::Error;
-use crate::sb::{self, Clock, Volume};
+use crate::sb::{self, Clock, OpenVolume};
 
 /// A device that ends before the file system on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,8 +42,8 @@ fn whole(
 /// Opens a volume, with its journal's changes. A device that ends before the file system is read as far as it goes.
 pub(crate) fn mount(
     device: Arc<dyn BlockDevice>,
-    options: &OpenOptions,
-) -> Result<(Volume, FoundAtOpen), Error> {
+    options: &MountOptions,
+) -> Result<(OpenVolume, FoundAtOpen), Error> {
     let found = superblock::read(&device, options)?;
     let mut superblock = found.superblock;
     let device = match found.is_rebuilt {
@@ -61,7 +63,7 @@ pub(crate) fn mount(
             (Err(error), _) => return Err(error),
         }
     }
-    let volume = Volume::new(device, superblock, options.superblock, options.cache_bytes)?;
+    let volume = OpenVolume::new(device, superblock, options.superblock, options.cache_bytes)?;
     let met = FoundAtOpen {
         recovery: report,
         lost_superblock: found.is_rebuilt,
@@ -81,7 +83,7 @@ struct Replayed {
 fn replayed(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
-    options: &OpenOptions,
+    options: &MountOptions,
 ) -> Result<Replayed, Error> {
     let geometry = Geometry::new(superblock, device.size())?;
     let external = options.journal_device.clone();

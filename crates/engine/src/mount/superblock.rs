@@ -12,7 +12,7 @@ use ondisk::superblock::{MAGIC, state};
 use ondisk::{BlockSize, Feature, Features, FileType, Geometry, GroupDesc, Ino, Inode, Superblock};
 use sync::Arc;
 
-use super::{OpenOptions, ReplayPolicy, needs_replay, write_superblock};
+use super::{MountOptions, ReplayPolicy, needs_replay, write_superblock};
 use crate::error::Error;
 use crate::sb::{self, SuperblockFound};
 
@@ -37,7 +37,7 @@ pub(super) struct Whole {
 ///
 /// # Errors
 /// As [`sb::read_superblock`].
-pub(super) fn read(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Whole, Error> {
+pub(super) fn read(device: &Arc<dyn BlockDevice>, options: &MountOptions) -> Result<Whole, Error> {
     let rebuilt = match sb::find_superblock(&**device, options.superblock)? {
         SuperblockFound::Whole(superblock) => {
             return Ok(Whole {
@@ -61,7 +61,7 @@ pub(super) fn read(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Resu
 pub fn is_rebuildable(device: &Arc<dyn BlockDevice>) -> Result<bool, Error> {
     match sb::find_superblock(&**device, None)? {
         SuperblockFound::Whole(_) | SuperblockFound::Mended(_) => Ok(true),
-        SuperblockFound::Damaged(_) => Ok(rebuild(device, &OpenOptions::default()).is_some()),
+        SuperblockFound::Damaged(_) => Ok(rebuild(device, &MountOptions::default()).is_some()),
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn put_back(device: &dyn BlockDevice, whole: &mut Whole) -> Result<()
 }
 
 /// The superblock of a device that has none in its place.
-fn rebuild(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Option<Superblock> {
+fn rebuild(device: &Arc<dyn BlockDevice>, options: &MountOptions) -> Option<Superblock> {
     let of_copies = sizes().find_map(|size| {
         let mut copies = COPIES
             .iter()
@@ -175,7 +175,7 @@ fn guess(device_bytes: u64, size: BlockSize, inode_size: u16) -> Option<Superblo
 fn proven(
     device: &Arc<dyn BlockDevice>,
     candidate: Superblock,
-    options: &OpenOptions,
+    options: &MountOptions,
 ) -> Option<Superblock> {
     let mut found = candidate;
     let mut seen = laid_over(Arc::clone(device), &candidate).ok()?;
@@ -201,7 +201,7 @@ fn proven(
 fn told_by_journal(
     device: &Arc<dyn BlockDevice>,
     mended: Superblock,
-    options: &OpenOptions,
+    options: &MountOptions,
 ) -> Superblock {
     let mut asked = mended;
     set_needs_recovery(&mut asked, true);

@@ -14,21 +14,21 @@ use ondisk::{Feature, Geometry, Superblock};
 use sync::Arc;
 
 use super::{
-    OpenOptions, journal_map, needs_replay, refuse_unwritable, seconds, superblock,
+    MountOptions, journal_map, needs_replay, refuse_unwritable, seconds, superblock,
     write_superblock,
 };
 use crate::error::Error;
 use crate::group::DescriptorSurvey;
 use crate::icache::MountedFs;
 use crate::limits;
-use crate::sb::{self, Clock, Volume};
+use crate::sb::{self, Clock, OpenVolume};
 
 /// Lets `change` change the superblock of an image that nobody has open. `clock` says when that was. It may be asked
 /// twice, of two superblocks that differ in a feature.
 ///
 /// # Errors
-/// What `change` said: nothing was written then, but what the journal held; as [`crate::Fs::open_for_writing`] for what
-/// can't be written to.
+/// What `change` said: nothing was written then, but what the journal held; as [`crate::InodeFs::open_for_writing`] for
+/// what can't be written to.
 pub fn tune<E: From<Error>>(
     device: &Arc<dyn BlockDevice>,
     clock: Clock,
@@ -78,7 +78,7 @@ fn on_journal<T>(
     if !superblock.features().has(Feature::HAS_JOURNAL) {
         return Ok(without);
     }
-    let volume = Volume::new(Arc::clone(device), superblock, None, limits::CACHE_BYTES)?;
+    let volume = OpenVolume::new(Arc::clone(device), superblock, None, limits::CACHE_BYTES)?;
     let block_size = volume.geometry().block_size();
     let runs = journal_map(&MountedFs::new(volume))?;
     let map = journal::LogMap::new(Arc::clone(device), block_size, &runs);
@@ -87,7 +87,7 @@ fn on_journal<T>(
 
 /// The superblock, once the journal holds nothing.
 fn replayed(device: &Arc<dyn BlockDevice>, clock: Clock) -> Result<Superblock, Error> {
-    let options = OpenOptions::default();
+    let options = MountOptions::default();
     let mut found = superblock::read(device, &options)?;
     refuse_unwritable(&**device, &found.superblock, &options)?;
     superblock::put_back(&**device, &mut found)?;
@@ -99,7 +99,7 @@ fn replayed(device: &Arc<dyn BlockDevice>, clock: Clock) -> Result<Superblock, E
     super::replay_home(device, &superblock, &geometry, &options, clock)?;
     let mut superblock = sb::read_superblock(&**device, None)?;
     // Linux brings its sums up to date only now and then.
-    let volume = Volume::new(Arc::clone(device), superblock, None, limits::CACHE_BYTES)?;
+    let volume = OpenVolume::new(Arc::clone(device), superblock, None, limits::CACHE_BYTES)?;
     super::count_free(&mut superblock, &DescriptorSurvey::read(&volume)?.said);
     Ok(superblock)
 }

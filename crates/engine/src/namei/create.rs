@@ -27,7 +27,7 @@ use crate::ialloc::{BLOCKS_AN_INODE, InodeNumber, InodeRequest, SlotHints};
 use crate::icache::{Exclusive, LiveInode, LoadedInode, MountedFs};
 use crate::limits;
 use crate::live::{Pin, Seal};
-use crate::mballoc::{BLOCKS_A_RUN, Blocks};
+use crate::mballoc::{BLOCKS_A_RUN, TakenBlocks};
 use crate::sb;
 use crate::xattr;
 
@@ -43,7 +43,7 @@ pub struct NewInode {
     pub uid: u32,
     /// Owning group; a directory with setgid set decides itself, and all do with [`crate::OpenOptions::bsd_groups`].
     pub gid: u32,
-    /// Whether the caller holds it from the start, as by [`crate::Fs::hold`].
+    /// Whether the caller holds it from the start, as by [`crate::InodeFs::hold`].
     pub held: bool,
 }
 
@@ -90,7 +90,7 @@ impl NewContent<'_> {
 
 /// The block that a new inode begins with, and what is in it.
 pub(super) struct FirstBlock<'a> {
-    blocks: Blocks<'a>,
+    blocks: TakenBlocks<'a>,
     /// For a directory; a link's target is on the device already.
     contents: Option<(Pin, Seal, Arc<Block>)>,
 }

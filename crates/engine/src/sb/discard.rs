@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use sync::atomic::{AtomicBool, Ordering};
 
-use super::Volume;
+use super::OpenVolume;
 
 /// Whether the device is told.
 pub(crate) struct Discard {
@@ -30,7 +30,7 @@ impl Discard {
     }
 
     /// Tells the device of runs of blocks that are free, those beside each other at once.
-    pub(crate) fn tell(&self, volume: &Volume, runs: impl Iterator<Item = Range<u64>>) {
+    pub(crate) fn tell(&self, volume: &OpenVolume, runs: impl Iterator<Item = Range<u64>>) {
         if !self.is_on() {
             return;
         }

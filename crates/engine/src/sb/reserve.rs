@@ -45,7 +45,7 @@ pub(crate) struct Reserve {
     bounded: Lanes<AtomicBool>,
 }
 
-/// While this lives, its thread acts for someone: see [`crate::Fs::act_for`].
+/// While this lives, its thread acts for someone: see [`crate::InodeFs::act_for`].
 pub struct Acting<'a> {
     bounded: &'a AtomicBool,
     before: bool,

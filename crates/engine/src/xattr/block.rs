@@ -15,7 +15,7 @@ use super::{block_of, pin};
 use crate::error::Error;
 use crate::icache::{LoadedInode, MountedFs};
 use crate::live::{Pin, Seal};
-use crate::mballoc::{BLOCKS_A_RUN, Blocks, Freeing};
+use crate::mballoc::{BLOCKS_A_RUN, Freeing, TakenBlocks};
 use crate::sb::{AttributeBlocks, BlockPurpose, Kind};
 
 /// Inodes that share one block at most, as in Linux.
@@ -137,7 +137,7 @@ pub(super) struct BlockChange<'a> {
     /// `None`: no attributes are left for it.
     new: Option<Vec<u8>>,
     /// A block in case that none can be changed or shared; `None` where none can be had.
-    spare: Option<Blocks<'a>>,
+    spare: Option<TakenBlocks<'a>>,
 }
 
 /// What comes in the place of an inode's block.
@@ -145,7 +145,7 @@ enum Fate<'a> {
     Nothing,
     InPlace,
     Shared(FsBlock, Pin),
-    Fresh(Blocks<'a>, Pin),
+    Fresh(TakenBlocks<'a>, Pin),
 }
 
 /// A change of an inode's block that the next handle makes.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use device::{BlockDevice, FileDevice};
-use lanefs_engine::{FileType, Fs, Ino, OpenOptions};
+use lanefs_engine::{FileType, Ino, InodeFs, MountOptions};
 use sync::Arc;
 
 use crate::{clock, new};
@@ -18,14 +18,14 @@ const VARIABLE: &str = "LANEFS_MEASURED_IMAGE";
 /// stacks, what the allocator keeps.
 const REST: usize = 32 << 20;
 
-fn options() -> OpenOptions {
-    OpenOptions {
+fn options() -> MountOptions {
+    MountOptions {
         cache_bytes: 8 << 20,
         live_bytes: 8 << 20,
         group_bytes: 1 << 20,
         live_inodes: 8 << 10,
         staged_bytes: 16 << 20,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     }
 }
 
@@ -43,9 +43,9 @@ fn account(of: &str) -> usize {
     kib.parse::<usize>().unwrap() * 1024
 }
 
-fn open(path: &Path, options: &OpenOptions) -> Fs {
+fn open(path: &Path, options: &MountOptions) -> InodeFs {
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path).unwrap());
-    Fs::open_for_writing(device, options, clock).unwrap()
+    InodeFs::open_for_writing(device, options, clock).unwrap()
 }
 
 fn populate(path: &Path) {
@@ -58,7 +58,7 @@ fn populate(path: &Path) {
         "-q", "-F", "-t", "ext4", "-b", "4096", "-N", "2100000", image,
     ];
     testkit::run("mke2fs", &arguments);
-    let fs = open(path, &OpenOptions::default());
+    let fs = open(path, &MountOptions::default());
     for directory in 0..DIRECTORIES {
         let name = format!("directory-{directory}");
         let directory = fs.mkdir(Ino::ROOT, name.as_bytes(), new()).unwrap();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use device::{BlockDevice, MemoryDevice};
-use lanefs_engine::{Fs, Ino, OpenOptions};
+use lanefs_engine::{Ino, InodeFs, MountOptions};
 use sync::Arc;
 
 use crate::{clock, new};
@@ -45,7 +45,7 @@ fn image() -> Option<Arc<MemoryDevice>> {
 }
 
 /// Creates, writes, renames and unlinks in a directory of the thread's own, and syncs a file now and then.
-fn work(fs: &Fs, thread: usize, syncs: bool) {
+fn work(fs: &InodeFs, thread: usize, syncs: bool) {
     let name = format!("d{thread}");
     let directory = fs.mkdir(Ino::ROOT, name.as_bytes(), new()).unwrap();
     let start = sync::clock::now();
@@ -74,7 +74,7 @@ fn seal_pauses() {
     let cores = sync::thread::available_parallelism();
     for (threads, all_sync) in [(1, true), (2, true), (2, false), (16, true), (16, false)] {
         let Some(device) = image() else { return };
-        let fs = Fs::open_for_writing(device, &OpenOptions::default(), clock).unwrap();
+        let fs = InodeFs::open_for_writing(device, &MountOptions::default(), clock).unwrap();
         sync::thread::workers(threads, |thread| work(&fs, thread, all_sync || thread == 0));
         let pauses = &fs.journal_statistics().unwrap().seal_pauses;
         eprintln!(

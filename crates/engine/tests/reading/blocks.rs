@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use lanefs_engine::{FileType, Fs, Ino};
+use lanefs_engine::{FileType, Ino, InodeFs};
 
 use crate::image::{Image, can_mount};
 use crate::oracle::{compare_contents, debugfs_runs, shown_xattrs, walk};
@@ -32,7 +32,7 @@ fn inodes_of(image: &Image, paths: &[PathBuf]) -> Vec<Ino> {
     inodes
 }
 
-fn compare_with_source(image: &Image, source: &Path) -> Fs {
+fn compare_with_source(image: &Image, source: &Path) -> InodeFs {
     let fs = image.open();
     let relative = |path: &PathBuf| path.strip_prefix(source).unwrap().to_path_buf();
     let paths = walk(source);

@@ -1,7 +1,7 @@
 //! What is damaged is refused by name, at its place; what lanefs can't read is said to be so.
 
 use device::{BlockDevice, MemoryDevice};
-use lanefs_engine::{Error, Fs, Ino, OpenOptions};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions};
 use std::sync::Arc;
 
 use crate::image::{Image, can_mount};
@@ -10,9 +10,9 @@ fn bytes_of(image: &Image) -> Vec<u8> {
     std::fs::read(image.path()).unwrap()
 }
 
-fn open(bytes: &[u8]) -> Result<Fs, Error> {
+fn open(bytes: &[u8]) -> Result<InodeFs, Error> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(bytes));
-    Fs::open(device, &OpenOptions::default())
+    InodeFs::open(device, &MountOptions::default())
 }
 
 #[test]
@@ -43,12 +43,12 @@ fn a_damaged_superblock_is_replaced_by_its_copy_also_on_request() {
     bytes[2048..4096].fill(0xff);
     let error = open(&bytes).err().unwrap();
     assert!(error.to_string().contains("superblock"), "{error}");
-    let options = OpenOptions {
+    let options = MountOptions {
         superblock: Some(8193),
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
-    let copy = Fs::open(device, &options).unwrap();
+    let copy = InodeFs::open(device, &options).unwrap();
     assert_eq!(copy.metadata(Ino::ROOT).unwrap(), root);
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use device::FileDevice;
-use lanefs_engine::{Fs, Ino, OpenOptions, ReplayPolicy};
+use lanefs_engine::{Ino, InodeFs, MountOptions, ReplayPolicy};
 use std::sync::Arc;
 use testkit::KernelMount;
 
@@ -11,13 +11,13 @@ use crate::image::{Image, can_mount, in_memory};
 use crate::oracle;
 use crate::populate::{Abilities, populate};
 
-fn open(path: &Path, journal: ReplayPolicy) -> Fs {
-    let options = OpenOptions {
+fn open(path: &Path, journal: ReplayPolicy) -> InodeFs {
+    let options = MountOptions {
         journal,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let device = Arc::new(FileDevice::open_read_only(path).unwrap());
-    Fs::open(device, &options).unwrap()
+    InodeFs::open(device, &options).unwrap()
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{BlockDevice, MemoryDevice};
-use lanefs_engine::{Fs, Ino, OpenOptions};
+use lanefs_engine::{Ino, InodeFs, MountOptions};
 use testkit::KernelMount;
 
 use crate::image::{Image, can_mount};
@@ -75,7 +75,7 @@ fn victim(arguments: &str, inline: bool) -> Option<Victim> {
 }
 
 /// Reads everything of every inode, within bounds. Returns how many runs and attributes there were.
-fn read_all(fs: &Fs) -> usize {
+fn read_all(fs: &InodeFs) -> usize {
     let mut seen = 0;
     let mut buf = vec![0; 20_000];
     let count = fs.geometry().inodes_count().min(200);
@@ -123,7 +123,7 @@ fn damage_and_read(victim: &Victim, seed: u64) {
     }
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
     let begin = sync::clock::now();
-    if let Ok(fs) = Fs::open(device, &OpenOptions::default()) {
+    if let Ok(fs) = InodeFs::open(device, &MountOptions::default()) {
         read_all(&fs);
     }
     assert!(
@@ -156,7 +156,7 @@ fn damaged_metadata_never_panics_or_hangs() {
             continue;
         };
         let whole: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&victim.bytes));
-        let whole = Fs::open(whole, &OpenOptions::default()).unwrap();
+        let whole = InodeFs::open(whole, &MountOptions::default()).unwrap();
         assert!(read_all(&whole) > 800, "the tree is there");
         for seed in 0..rounds {
             let result = std::panic::catch_unwind(|| damage_and_read(&victim, seed));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use device::{BlockDevice, FileDevice};
-use lanefs_engine::{Fs, OpenOptions};
+use lanefs_engine::{InodeFs, MountOptions};
 use testkit::KernelMount;
 
 /// A file system image and the directory it lies in.
@@ -48,8 +48,8 @@ impl Image {
     }
 
     /// Opened by the engine.
-    pub fn open(&self) -> Fs {
-        Fs::open(self.device(), &OpenOptions::default()).unwrap()
+    pub fn open(&self) -> InodeFs {
+        InodeFs::open(self.device(), &MountOptions::default()).unwrap()
     }
 
     /// What debugfs answers to one request.

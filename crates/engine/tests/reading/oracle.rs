@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use lanefs_engine::{FileType, Fs, Ino, InodeRef, Mapping, Timestamp};
+use lanefs_engine::{FileType, Ino, InodeFs, InodeRef, Mapping, Timestamp};
 use rustix::fs::{SeekFrom, lgetxattr, llistxattr, major, minor, seek};
 
 use crate::image::Image;
@@ -28,7 +28,7 @@ pub fn walk(root: &Path) -> Vec<PathBuf> {
 }
 
 /// Compares every inode below a mount with what the engine reads of it. Returns how many there were.
-pub fn compare_with_mount(fs: &Fs, root: &Path) -> usize {
+pub fn compare_with_mount(fs: &InodeFs, root: &Path) -> usize {
     let paths = walk(root);
     for path in &paths {
         let shown = fs::symlink_metadata(path).unwrap();
@@ -210,7 +210,7 @@ pub fn debugfs_runs(image: &Image, ino: Ino) -> Vec<Mapping> {
 }
 
 /// Compares the runs of some files with debugfs's.
-pub fn compare_runs(image: &Image, fs: &Fs, root: &Path, names: &[&str]) {
+pub fn compare_runs(image: &Image, fs: &InodeFs, root: &Path, names: &[&str]) {
     for name in names {
         let Ok(shown) = fs::symlink_metadata(root.join(name)) else {
             continue;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lanefs_engine::Fs;
+use lanefs_engine::InodeFs;
 use testkit::KernelMount;
 
 use crate::image::{Image, can_mount};
@@ -60,7 +60,7 @@ const PROFILES: &[(&str, u64, usize, bool)] = &[
     ),
 ];
 
-fn compare(image: &Image, root: &Path) -> Fs {
+fn compare(image: &Image, root: &Path) -> InodeFs {
     let fs = image.open();
     let inodes = oracle::compare_with_mount(&fs, root);
     assert!(inodes > 45, "{inodes}");

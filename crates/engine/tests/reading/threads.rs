@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use lanefs_engine::{Fs, Ino, OpenOptions};
+use lanefs_engine::{Ino, InodeFs, MountOptions};
 
 use crate::image::{Image, can_mount};
 use crate::populate::pattern;
@@ -27,11 +27,11 @@ fn many_threads_read_different_files() {
             .collect()
     };
     for cache_bytes in [8 * 1024, 32 << 20] {
-        let options = OpenOptions {
+        let options = MountOptions {
             cache_bytes,
-            ..OpenOptions::default()
+            ..MountOptions::default()
         };
-        let fs = Fs::open(image.device(), &options).unwrap();
+        let fs = InodeFs::open(image.device(), &options).unwrap();
         sync::thread::workers(8, |worker| {
             let mut buf = vec![0; 60_000];
             for step in 0..files.len() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use lanefs_engine::{Error, FileType, Fs, Ino, NewInode, SetAttributes, XattrFlag};
+use lanefs_engine::{Error, FileType, Ino, InodeFs, NewInode, SetAttributes, XattrFlag};
 use rustix::fs::{CWD, Mode, XattrFlags, chmod, mkdirat, mknodat, open, removexattr, setxattr};
 use testkit::KernelMount;
 
@@ -117,12 +117,12 @@ fn new(mode: u16) -> NewInode {
     }
 }
 
-fn place<'p>(fs: &Fs, path: &'p str) -> (Ino, &'p [u8]) {
+fn place<'p>(fs: &InodeFs, path: &'p str) -> (Ino, &'p [u8]) {
     let (above, name) = path.rsplit_once('/').unwrap_or(("/", path));
     (fs.resolve(above.as_bytes(), true).unwrap(), name.as_bytes())
 }
 
-fn by_lanefs(fs: &Fs, step: &Step) {
+fn by_lanefs(fs: &InodeFs, step: &Step) {
     let at = |path: &str| fs.resolve(path.as_bytes(), false).unwrap();
     match step {
         Step::Set(path, name, acl) => fs.set_xattr(at(path), name, acl, XattrFlag::Any).unwrap(),

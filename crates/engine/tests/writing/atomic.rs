@@ -1,7 +1,7 @@
 //! Changes that are one transaction: a cut at any write, and giving up, leave all of them or nothing.
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Fs, Ino, NewInode, RenameFlag, SetAttributes, XattrFlag};
+use lanefs_engine::{Error, Ino, InodeFs, NewInode, RenameFlag, SetAttributes, XattrFlag};
 use simulate::CowDevice;
 use sync::Arc;
 
@@ -32,7 +32,7 @@ fn populated(options: &[&str]) -> Option<Vec<u8>> {
 }
 
 /// All of the change.
-fn work(fs: &Fs) -> Result<(), Error> {
+fn work(fs: &InodeFs) -> Result<(), Error> {
     let root = Ino::ROOT;
     for index in 0..20_u8 {
         let file = fs.create_unnamed(root, NEW)?;
@@ -58,7 +58,7 @@ fn work(fs: &Fs) -> Result<(), Error> {
 }
 
 /// Whether nothing of the change is there, or (`true`) all of it.
-fn is_done(fs: &Fs, cut: &dyn std::fmt::Display) -> bool {
+fn is_done(fs: &InodeFs, cut: &dyn std::fmt::Display) -> bool {
     let has = |path: &str| fs.resolve(path.as_bytes(), false).is_ok();
     let old = ["old", "directory/inside"].map(has);
     let new: Vec<bool> = ["made/link", "new-0", "new-19", "new-7"].map(has).into();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use device::{BlockDevice, FileDevice};
-use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode};
 use ondisk::{Geometry, Group, GroupDesc, Superblock};
 use sync::Arc;
 
@@ -79,7 +79,7 @@ fn fill(path: &Path, but: Option<Group>) {
     device.flush().unwrap();
 }
 
-fn first_block(fs: &Fs, ino: Ino) -> u64 {
+fn first_block(fs: &InodeFs, ino: Ino) -> u64 {
     let run = fs.mappings_in(ino, 0..1).unwrap().remove(0);
     run.physical.unwrap().0
 }
@@ -95,7 +95,8 @@ fn a_file_without_extents_has_no_use_for_blocks_beyond_its_pointers() {
     let old = make_old_file(&path);
     fill(&path, None);
     for prealloc in ["prealloc=on", "prealloc=off"] {
-        let fs = Fs::open_for_writing(device(&path), &OpenOptions::default(), crate::image::clock);
+        let fs =
+            InodeFs::open_for_writing(device(&path), &MountOptions::default(), crate::image::clock);
         let fs = fs.unwrap();
         fs.choose(prealloc).unwrap();
         let name = prealloc.as_bytes();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode};
 use ondisk::Superblock;
 use ondisk::superblock::{flags, mount_options};
 use simulate::{CowDevice, Event, Recorder};
@@ -83,10 +83,10 @@ fn an_image_of_the_hurd_is_read_and_not_written() {
         return;
     };
     let device = Arc::new(CowDevice::new(image.clone().into()));
-    let fs = Fs::open(device.clone(), &OpenOptions::default()).unwrap();
+    let fs = InodeFs::open(device.clone(), &MountOptions::default()).unwrap();
     assert_eq!(fs.read_dir(Ino::ROOT).unwrap().count(), 3);
     drop(fs);
-    let refused = Fs::open_for_writing(device.clone(), &OpenOptions::default(), clock);
+    let refused = InodeFs::open_for_writing(device.clone(), &MountOptions::default(), clock);
     let refused = refused.map(drop).unwrap_err();
     assert!(matches!(refused, Error::OnlyRead(_)), "{refused}");
     assert!(refused.to_string().contains("Hurd"), "{refused}");
@@ -104,7 +104,7 @@ fn whose_group_new_files_are_is_what_the_superblock_or_the_options_say() {
         );
     });
     let (device, fs) = opened(&image);
-    let directory = |name: &[u8], mode, fs: &Fs| {
+    let directory = |name: &[u8], mode, fs: &InodeFs| {
         let new = NewInode {
             mode,
             gid: 55,
@@ -141,12 +141,12 @@ fn whose_group_new_files_are_is_what_the_superblock_or_the_options_say() {
             assert_eq!((made.gid(), made.mode() & 0o7000), (55, 0), "{name}");
         }
     });
-    let options = OpenOptions {
+    let options = MountOptions {
         bsd_groups: Some(false),
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let device = Arc::new(CowDevice::new(bytes.into()));
-    let fs = Fs::open_for_writing(device, &options, clock).unwrap();
+    let fs = InodeFs::open_for_writing(device, &options, clock).unwrap();
     let own = fs.create(plain, b"own", OF_ROOT).unwrap();
     let handed_down = fs.mkdir(marked, b"handed-down", OF_ROOT).unwrap();
     assert_eq!(fs.metadata(own).unwrap().gid, 0);
@@ -203,12 +203,12 @@ fn the_device_is_told_what_is_free_where_the_superblock_or_the_options_say_so() 
     });
     for (asked, is_told) in [(None, true), (Some(false), false)] {
         let recorder = Arc::new(Recorder::new(&image));
-        let options = OpenOptions {
+        let options = MountOptions {
             discard: asked,
-            ..OpenOptions::default()
+            ..MountOptions::default()
         };
         let shared = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-        let fs = Fs::open_for_writing(shared, &options, clock).unwrap();
+        let fs = InodeFs::open_for_writing(shared, &options, clock).unwrap();
         let file = fs.create(Ino::ROOT, b"file", OF_ROOT).unwrap();
         fs.write(file, 0, &[1; 500_000]).unwrap();
         fs.sync().unwrap();

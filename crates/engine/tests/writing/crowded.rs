@@ -3,7 +3,7 @@
 //! again.
 
 use device::{BlockDevice, DeviceError};
-use lanefs_engine::{Allocate, Error, Flags, Fs, Ino, NewInode, OpenOptions, RenameFlag};
+use lanefs_engine::{Allocate, Error, Flags, Ino, InodeFs, MountOptions, NewInode, RenameFlag};
 use model::Random;
 use simulate::{CowDevice, Cuts, Recorder};
 use sync::Arc;
@@ -27,13 +27,13 @@ fn allowed<T>(outcome: Result<T, Error>) {
     }
 }
 
-fn has_extents(fs: &Fs, ino: Ino) -> bool {
+fn has_extents(fs: &InodeFs, ino: Ino) -> bool {
     let inode = fs.metadata(ino);
     inode.is_ok_and(|inode| inode.flags.contains(Flags::EXTENTS))
 }
 
 /// Reads a file of which each block holds one byte throughout, or zeros, or is only begun.
-fn check(fs: &Fs, ino: Ino) {
+fn check(fs: &InodeFs, ino: Ino) {
     let mut bytes = vec![0; 1 << 20];
     let Ok(len) = fs.read(ino, 0, &mut bytes) else {
         return;
@@ -45,7 +45,7 @@ fn check(fs: &Fs, ino: Ino) {
     }
 }
 
-fn churn(fs: &Fs, thread: u64, steps: usize) {
+fn churn(fs: &InodeFs, thread: u64, steps: usize) {
     let mut random = Random::new(thread + 1);
     for step in 0..steps {
         let name = format!("{thread}-{}", random.below(12)).into_bytes();
@@ -83,12 +83,12 @@ fn crowd(options: &[&str], reaper_thread: bool, steps: usize) {
         return;
     };
     let device = Arc::new(CowDevice::new(image.into()));
-    let options = OpenOptions {
+    let options = MountOptions {
         reaper_thread,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let shared = || Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let fs = Fs::open_for_writing(shared(), &options, clock).unwrap();
+    let fs = InodeFs::open_for_writing(shared(), &options, clock).unwrap();
     let before = fs.statfs().unwrap();
     sync::thread::workers(3, |thread| churn(&fs, thread as u64, steps));
     let after = fs.statfs().unwrap();
@@ -125,8 +125,8 @@ const BLOCKS: u64 = 4;
 /// of them; how often one was told that there is no space.
 fn taking_turns(
     form: &str,
-    fill: impl FnOnce(&Fs),
-    turn: impl Fn(&Fs, Ino) -> Result<(), Error> + Sync,
+    fill: impl FnOnce(&InodeFs),
+    turn: impl Fn(&InodeFs, Ino) -> Result<(), Error> + Sync,
 ) -> u64 {
     let Some(image) = make(&["-b", "1024", "-N", "64", "-m", "0"], 8 << 20) else {
         return 0;
@@ -160,7 +160,7 @@ fn taking_turns(
 #[test]
 fn threads_are_not_told_of_no_space_where_there_is_a_number_for_each() {
     for form in ["dir_ireserve=auto", "dir_ireserve=off", "dir_ireserve=high"] {
-        let fill = |fs: &Fs| {
+        let fill = |fs: &InodeFs| {
             for number in 0..fs.statfs().unwrap().free_files - TURNS.0 as u64 {
                 let name = format!("filler{number}").into_bytes();
                 fs.create(Ino::ROOT, &name, NEW).unwrap();
@@ -177,7 +177,7 @@ fn threads_are_not_told_of_no_space_where_there_is_a_number_for_each() {
 #[test]
 fn threads_are_not_told_of_no_space_where_there_are_blocks_for_each() {
     for form in ["prealloc=on", "prealloc=off", "group_lock=wait"] {
-        let fill = |fs: &Fs| {
+        let fill = |fs: &InodeFs| {
             let filler = fs.create(Ino::ROOT, b"filler", NEW).unwrap();
             let mut at = 0;
             while fs.statfs().unwrap().available > TURNS.0 as u64 * BLOCKS {
@@ -261,12 +261,12 @@ fn what_is_discarded_is_nobodys_after_any_cut() {
         return;
     };
     let recorder = Arc::new(Recorder::new(&image));
-    let options = OpenOptions {
+    let options = MountOptions {
         discard: Some(true),
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let device = Arc::new(Overwriting(Arc::clone(&recorder)));
-    let fs = Fs::open_for_writing(device, &options, clock).unwrap();
+    let fs = InodeFs::open_for_writing(device, &options, clock).unwrap();
     let file = |round: u8| vec![round + 1; 100_000];
     for round in 0..4_u8 {
         let ino = fs.create(Ino::ROOT, &[b'a' + round], NEW).unwrap();

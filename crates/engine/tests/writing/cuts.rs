@@ -1,6 +1,6 @@
 //! Changes of a file's data cut at every write: what is found is a state that the model allows, and e2fsck agrees.
 
-use lanefs_engine::{Allocate, Fs};
+use lanefs_engine::{Allocate, InodeFs};
 use model::{FallocateMode, FileBytes, History, ModelPath, ModelTree, Op, OpTarget, Random};
 
 use crate::files::{self, Change, contents, with_files};
@@ -91,7 +91,7 @@ pub fn history(changes: &[Change], done: usize) -> History {
     history
 }
 
-pub fn found(fs: &Fs) -> ModelTree {
+pub fn found(fs: &InodeFs) -> ModelTree {
     let ino = fs.resolve(b"one", true).unwrap();
     let bytes = contents(fs, ino);
     let mut tree = empty();

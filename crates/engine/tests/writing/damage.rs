@@ -1,7 +1,7 @@
 //! Maps that are wrong: changing such files is refused or done, and never panics.
 
 use device::BlockDevice;
-use lanefs_engine::{Fs, OpenOptions};
+use lanefs_engine::{InodeFs, MountOptions};
 use model::Random;
 use simulate::CowDevice;
 use sync::Arc;
@@ -13,9 +13,9 @@ use crate::orphans::fragmented;
 /// Does random changes; what they say is not looked at.
 fn change_at_will(image: &[u8], random: &mut Random, with_extents: bool) {
     let device = Arc::new(CowDevice::new(image.into()));
-    let Ok(fs) = Fs::open_for_writing(
+    let Ok(fs) = InodeFs::open_for_writing(
         device as Arc<dyn BlockDevice>,
-        &OpenOptions::default(),
+        &MountOptions::default(),
         clock,
     ) else {
         return;

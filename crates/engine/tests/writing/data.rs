@@ -1,6 +1,6 @@
 //! Random changes of files' data: the model, e2fsck and the kernel see the same.
 
-use lanefs_engine::{Allocate, Error, Fs, Ino};
+use lanefs_engine::{Allocate, Error, Ino, InodeFs};
 use model::{FileBytes, Random};
 use sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::files::{self, change, contents, first_difference, judge, opened, with
 
 const EXT3: &[&str] = &["-b", "1024", "-O", "^extents,^64bit,^metadata_csum"];
 
-fn find(fs: &Fs, name: &str) -> Ino {
+fn find(fs: &InodeFs, name: &str) -> Ino {
     fs.resolve(name.as_bytes(), true).unwrap()
 }
 
 /// What is data and what is not, for blocks of the model's size.
-fn compare_runs(fs: &Fs, ino: Ino, content: &FileBytes) {
+fn compare_runs(fs: &InodeFs, ino: Ino, content: &FileBytes) {
     let blocks = content.size().div_ceil(4096);
     if blocks == 0 {
         return;

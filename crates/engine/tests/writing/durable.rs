@@ -1,7 +1,7 @@
 //! What fsync and fdatasync promised is there after a cut at any write: data written in place, data that were appended,
 //! by one thread and by several that share commits and flushes.
 
-use lanefs_engine::{DataMode, Fs, OpenOptions};
+use lanefs_engine::{DataMode, InodeFs, MountOptions};
 use model::Random;
 use simulate::Recorder;
 
@@ -14,7 +14,7 @@ const NAMES: [&str; 3] = ["one", "two", "three"];
 
 /// A thread's rounds: its file is overwritten with the round's number and made durable; sometimes a file grows by that,
 /// too. Marks the recording with thread and round.
-fn rounds(device: &Recorder, fs: &Fs, thread: usize) {
+fn rounds(device: &Recorder, fs: &InodeFs, thread: usize) {
     let ino = fs.resolve(NAMES[thread].as_bytes(), true).unwrap();
     let mut random = Random::new(thread as u64);
     for round in 1..=12_u8 {
@@ -31,7 +31,7 @@ fn rounds(device: &Recorder, fs: &Fs, thread: usize) {
     }
 }
 
-fn promises_are_kept(mkfs: &[&str], options: &OpenOptions) {
+fn promises_are_kept(mkfs: &[&str], options: &MountOptions) {
     let Some(image) = with_files(mkfs, 8 << 20, &NAMES) else {
         return;
     };
@@ -64,15 +64,15 @@ fn promises_are_kept(mkfs: &[&str], options: &OpenOptions) {
 
 #[test]
 fn what_threads_synced_is_there_after_any_cut() {
-    promises_are_kept(&["-b", "1024"], &OpenOptions::default());
+    promises_are_kept(&["-b", "1024"], &MountOptions::default());
 }
 
 #[test]
 fn what_threads_synced_with_one_flush_is_there_after_any_cut() {
-    let options = OpenOptions {
+    let options = MountOptions {
         async_commit: true,
         data: DataMode::Ordered,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     promises_are_kept(&["-b", "4096", "-O", "^metadata_csum"], &options);
 }

@@ -2,7 +2,7 @@
 //! follows is what was asked for.
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Fs, Ino, NewInode, OnError, OpenOptions, Superblock};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode, OnError, Superblock};
 use ondisk::superblock::state;
 use simulate::CowDevice;
 use sync::Arc;
@@ -41,16 +41,16 @@ fn superblock(image: &[u8]) -> Superblock {
     *Superblock::view(image[1024..2048].try_into().unwrap())
 }
 
-fn open(image: Vec<u8>, errors: Option<OnError>) -> (Arc<CowDevice>, Fs) {
+fn open(image: Vec<u8>, errors: Option<OnError>) -> (Arc<CowDevice>, InodeFs) {
     let device = Arc::new(CowDevice::new(image.into()));
-    let options = OpenOptions {
+    let options = MountOptions {
         errors,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
     (
         device,
-        Fs::open_for_writing(shared, &options, clock).unwrap(),
+        InodeFs::open_for_writing(shared, &options, clock).unwrap(),
     )
 }
 

@@ -1,6 +1,6 @@
 //! The engine beside the model, as tests want it: the simulation's executor, where what the model does not know panics.
 
-use lanefs_engine::Fs;
+use lanefs_engine::InodeFs;
 use model::{Errno, ModelTree, Op};
 use simulate::Refusal;
 
@@ -8,7 +8,7 @@ use simulate::Refusal;
 pub struct Executor<'a>(simulate::Executor<'a>);
 
 impl<'a> Executor<'a> {
-    pub fn new(fs: &'a Fs) -> Executor<'a> {
+    pub fn new(fs: &'a InodeFs) -> Executor<'a> {
         Executor(simulate::Executor::new(fs))
     }
 
@@ -31,6 +31,6 @@ impl<'a> Executor<'a> {
 }
 
 /// What is on an image, but for `lost+found`.
-pub fn tree(fs: &Fs) -> ModelTree {
+pub fn tree(fs: &InodeFs) -> ModelTree {
     simulate::tree(fs).unwrap()
 }

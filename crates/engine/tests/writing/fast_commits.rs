@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use device::{BlockDevice, FileDevice, MemoryDevice, Scratch};
-use lanefs_engine::{Fs, Ino, OpenOptions};
+use lanefs_engine::{Ino, InodeFs, MountOptions};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use simulate::Cut;
 use sync::Arc;
@@ -78,7 +78,7 @@ impl Linux {
     /// Whether a crash now leaves fast commits to replay.
     pub fn has_fast_commits(&self) -> bool {
         let image = self.crashed("look.img");
-        let reader = Fs::open(device(&image), &OpenOptions::default()).unwrap();
+        let reader = InodeFs::open(device(&image), &MountOptions::default()).unwrap();
         let report = reader.recovery_report();
         report.is_some_and(|report| report.fast_commits.changes > 0)
     }
@@ -115,12 +115,12 @@ fn without_times_of_directories(mut manifest: Manifest) -> Manifest {
 
 /// Replays a crashed image by lanefs, to read and to write; gives what it shows, and how many records it replayed.
 fn by_lanefs(image: &Path) -> (Manifest, u32) {
-    let reader = Fs::open(device(image), &OpenOptions::default()).unwrap();
+    let reader = InodeFs::open(device(image), &MountOptions::default()).unwrap();
     let report = *reader.recovery_report().unwrap();
     assert_eq!(report.fast_commits_pending, 0, "{report}");
     let seen = without_times_of_directories(manifest(&reader).without_lost_found());
     drop(reader);
-    let fs = Fs::open_for_writing(device(image), &OpenOptions::default(), clock).unwrap();
+    let fs = InodeFs::open_for_writing(device(image), &MountOptions::default(), clock).unwrap();
     let written = without_times_of_directories(manifest(&fs).without_lost_found());
     let differences = seen.differences(&written);
     assert!(
@@ -350,9 +350,9 @@ fn a_new_file_that_has_the_number_of_one_in_the_log_has_none_of_its_blocks() {
     let (seen, records) = by_lanefs(&linux.crashed("replayed.img"));
     assert!(records > 0, "Linux made no fast commit");
     assert_eq!(seen.entries[&b"dir/sparse"[..]].size, 20_480);
-    let fs = Fs::open_for_writing(
+    let fs = InodeFs::open_for_writing(
         device(&linux.crashed("long.img")),
-        &OpenOptions::default(),
+        &MountOptions::default(),
         clock,
     )
     .unwrap();
@@ -526,7 +526,7 @@ fn records_that_contradict_the_file_system_are_refused_and_nothing_is_written() 
         damaged.write_at(at as u64, &block).unwrap();
         let device = Arc::new(Scratch::new(damaged, 32 << 20));
         let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        match Fs::open_for_writing(shared, &OpenOptions::default(), clock) {
+        match InodeFs::open_for_writing(shared, &MountOptions::default(), clock) {
             Err(error) => {
                 let written = device.written(4096);
                 assert!(written.is_empty(), "seed {seed}: {error}, but {written:?}");
@@ -574,7 +574,7 @@ fn a_cut_at_any_write_of_the_replay_leaves_what_was_fsynced() {
     linux.fsync("old6");
     let image = fs::read(linux.crashed("crashed.img")).unwrap();
     let show = |device: Arc<dyn BlockDevice>| {
-        let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+        let fs = InodeFs::open(device, &MountOptions::default()).unwrap();
         without_times_of_directories(manifest(&fs).without_lost_found())
     };
     let expected = show(Arc::new(MemoryDevice::from_bytes(&image)));
@@ -589,7 +589,7 @@ fn a_cut_at_any_write_of_the_replay_leaves_what_was_fsynced() {
             let differences = expected.differences(&show(shared));
             assert!(differences.is_empty(), "{event}, {seed}: {differences}");
             let shared = Arc::clone(&state) as Arc<dyn BlockDevice>;
-            let fs = Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap();
+            let fs = InodeFs::open_for_writing(shared, &MountOptions::default(), clock).unwrap();
             fs.close().unwrap();
             if event % 8 == 0 && seed == 0 {
                 let path = linux.directory.path().join("cut.img");

@@ -1,7 +1,7 @@
 //! Devices that fail: the error reaches the caller, nothing panics or hangs, and what was promised is there.
 
 use device::BlockDevice;
-use lanefs_engine::{Allocate, Error, Fs, OpenOptions};
+use lanefs_engine::{Allocate, Error, InodeFs, MountOptions};
 use model::History;
 use simulate::{CowDevice, Fault, Recorder};
 use sync::Arc;
@@ -26,7 +26,7 @@ fn changes() -> Vec<Change> {
 fn run(device: Arc<dyn BlockDevice>, changes: &[Change]) -> (usize, Result<(), Error>) {
     let mut done = 0;
     let work = || {
-        let fs = Fs::open_for_writing(device, &OpenOptions::default(), clock)?;
+        let fs = InodeFs::open_for_writing(device, &MountOptions::default(), clock)?;
         let ino = fs.resolve(b"one", true)?;
         for change in changes {
             match change {

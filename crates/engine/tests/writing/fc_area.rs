@@ -1,7 +1,7 @@
 //! The fast commits in a journal's area as a list of records that can be edited and written back, for tests that ask
 //! what the kernel and e2fsck make of records in another order, left out, or changed.
 
-use lanefs_engine::Fs;
+use lanefs_engine::InodeFs;
 use ondisk::fast_commit::{DentryInfo, FcRecord, records};
 use ondisk::jbd2::{JournalFeatures, JournalSuperblock};
 use ondisk::{Ino, LBlock, Tid, csum};
@@ -110,7 +110,7 @@ pub struct FcArea {
 
 impl FcArea {
     /// Of an image that is open.
-    pub fn of(fs: &Fs, image: &[u8]) -> FcArea {
+    pub fn of(fs: &InodeFs, image: &[u8]) -> FcArea {
         let mut places = Vec::new();
         for run in fs.mappings(Ino(8)).unwrap() {
             let run = run.unwrap();

@@ -1,7 +1,7 @@
 //! Fast commits with good checksums that no file system could have made: they are refused, and nothing is written.
 
 use device::{BlockDevice, MemoryDevice, Scratch};
-use lanefs_engine::{Allocate, Error, FileType, Fs, Ino, OpenOptions};
+use lanefs_engine::{Allocate, Error, FileType, Ino, InodeFs, MountOptions};
 use sync::Arc;
 
 use crate::fc_area::{FcArea, Kind, Tag};
@@ -90,7 +90,7 @@ impl Base {
     }
 
     /// Opens the image with these records as its one fast commit.
-    fn open(&self, tags: &[Tag]) -> (Result<Fs, Error>, Arc<Scratch>) {
+    fn open(&self, tags: &[Tag]) -> (Result<InodeFs, Error>, Arc<Scratch>) {
         let mut image = self.image.clone();
         self.area.write(&mut image, tags, None);
         let device = Arc::new(Scratch::new(
@@ -99,7 +99,7 @@ impl Base {
         ));
         let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
         (
-            Fs::open_for_writing(shared, &OpenOptions::default(), clock),
+            InodeFs::open_for_writing(shared, &MountOptions::default(), clock),
             device,
         )
     }
@@ -251,7 +251,7 @@ fn where_fast_commits_are_refused_a_torn_superblock_is_not_put_back() {
         let below = Arc::new(MemoryDevice::from_bytes(&image));
         let device = Arc::new(Scratch::new(below, 32 << 20));
         let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        let opened = Fs::open_for_writing(shared, &OpenOptions::default(), clock);
+        let opened = InodeFs::open_for_writing(shared, &MountOptions::default(), clock);
         assert_eq!(opened.is_err(), is_refused, "{:?}", opened.err());
         assert_eq!(device.written(4096).is_empty(), is_refused);
     }
@@ -285,10 +285,10 @@ fn fast_commits_that_can_not_be_read_are_told_of_and_unknown_ones_refused() {
             32 << 20,
         ));
         let shared = || Arc::clone(&device) as Arc<dyn BlockDevice>;
-        let reader = Fs::open(shared(), &OpenOptions::default()).unwrap();
+        let reader = InodeFs::open(shared(), &MountOptions::default()).unwrap();
         let report = *reader.recovery_report().unwrap();
         drop(reader);
-        let opened = Fs::open_for_writing(shared(), &OpenOptions::default(), clock);
+        let opened = InodeFs::open_for_writing(shared(), &MountOptions::default(), clock);
         if opened.is_err() {
             assert!(device.written(4096).is_empty());
         }
@@ -366,7 +366,7 @@ fn new_directories_that_lie_deep_in_each_other_are_replayed_in_no_time() {
     base.area.write_blocks(&mut image, &groups);
     let device = Arc::new(MemoryDevice::from_bytes(&image));
     let begun = std::time::Instant::now();
-    let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+    let fs = InodeFs::open(device, &MountOptions::default()).unwrap();
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
     let mut ino = Ino::ROOT;
     for _ in &groups {
@@ -411,7 +411,7 @@ fn files_that_have_more_blocks_than_there_are_are_not_replayed() {
         image[map(files[number])..][..60].copy_from_slice(&one);
         area.write(&mut image, &tags, None);
         let device = Arc::new(MemoryDevice::from_bytes(&image));
-        let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+        let fs = InodeFs::open(device, &MountOptions::default()).unwrap();
         let report = *fs.recovery_report().unwrap();
         assert_eq!(!report.is_incomplete(), is_shown, "{report}");
     }
@@ -445,7 +445,7 @@ fn names_in_a_directory_that_takes_long_to_look_through_are_not_replayed() {
         image[record + 4..record + 8].copy_from_slice(&bytes.to_le_bytes());
         base.area.write_blocks(&mut image, &groups);
         let device = Arc::new(MemoryDevice::from_bytes(&image));
-        let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+        let fs = InodeFs::open(device, &MountOptions::default()).unwrap();
         let report = *fs.recovery_report().unwrap();
         assert_eq!(!report.is_incomplete(), is_shown, "{report}");
     }

@@ -1,7 +1,7 @@
 //! Images with files in them, and random operations on a file's data, done to an image and to the model.
 
 use device::BlockDevice;
-use lanefs_engine::{Allocate, Error, Fs, Ino};
+use lanefs_engine::{Allocate, Error, Ino, InodeFs};
 use model::{FileBytes, Random};
 use simulate::CowDevice;
 use sync::Arc;
@@ -20,7 +20,7 @@ pub fn with_files(options: &[&str], size: u64, names: &[&str]) -> Option<Vec<u8>
 }
 
 /// The image open for writing, and its device.
-pub fn opened(image: &[u8]) -> (Arc<CowDevice>, Fs) {
+pub fn opened(image: &[u8]) -> (Arc<CowDevice>, InodeFs) {
     let device = Arc::new(CowDevice::new(image.into()));
     (Arc::clone(&device), open(device as Arc<dyn BlockDevice>))
 }
@@ -77,7 +77,7 @@ fn pattern(random: &mut Random, len: u64) -> Vec<u8> {
 }
 
 /// Does a change; collapse and insert where there is nothing are refused by both.
-pub fn change(fs: &Fs, ino: Ino, content: &mut FileBytes, change: &Change) {
+pub fn change(fs: &InodeFs, ino: Ino, content: &mut FileBytes, change: &Change) {
     match change {
         Change::Write(offset, bytes) => {
             assert_eq!(fs.write(ino, *offset, bytes).unwrap(), bytes.len());
@@ -134,7 +134,7 @@ pub fn apply(content: &mut FileBytes, change: &Change) {
 }
 
 /// All of a file.
-pub fn contents(fs: &Fs, ino: Ino) -> Vec<u8> {
+pub fn contents(fs: &InodeFs, ino: Ino) -> Vec<u8> {
     let size = fs.metadata(ino).unwrap().size;
     let mut bytes = vec![0; usize::try_from(size).unwrap()];
     assert_eq!(fs.read(ino, 0, &mut bytes).unwrap(), bytes.len());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lanefs_engine::{Fs, Ino, NewInode, XattrFlag};
+use lanefs_engine::{Ino, InodeFs, NewInode, XattrFlag};
 use ondisk::Feature;
 
 use crate::acls::{ACCESS, DEFAULT, named};
@@ -25,11 +25,11 @@ const NEW: NewInode = NewInode {
 };
 const FILES: [&str; 2] = ["one", "two"];
 
-fn is_on(fs: &Fs) -> bool {
+fn is_on(fs: &InodeFs) -> bool {
     fs.superblock().features().has(Feature::EXT_ATTR)
 }
 
-fn of(fs: &Fs, name: &str) -> Ino {
+fn of(fs: &InodeFs, name: &str) -> Ino {
     fs.resolve(name.as_bytes(), true).unwrap()
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use device::BlockDevice;
 use lanefs_engine::{
-    Allocate, Atime, Error, Flags, Fs, Ino, NewInode, OpenOptions, RenameFlag, SetAttributes,
+    Allocate, Atime, Error, Flags, Ino, InodeFs, MountOptions, NewInode, RenameFlag, SetAttributes,
     SetTime, Timestamp, XattrFlag,
 };
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, Timespec, Timestamps, XattrFlags};
@@ -52,7 +52,7 @@ fn by_letter(letter: &str) -> Flags {
 }
 
 /// Sets a flag by letter; whether that was done.
-fn set(fs: &Fs, ino: Ino, letter: &str) -> bool {
+fn set(fs: &InodeFs, ino: Ino, letter: &str) -> bool {
     let flags = fs.metadata(ino).unwrap().flags;
     match fs.set_flags(ino, flags.with(by_letter(letter))) {
         Ok(()) => true,
@@ -205,7 +205,7 @@ fn kernel_tries(root: &Path, what: &str) -> Result<(), Errno> {
     }
 }
 
-fn lanefs_tries(fs: &Fs, what: &str) -> Result<(), Errno> {
+fn lanefs_tries(fs: &InodeFs, what: &str) -> Result<(), Errno> {
     let root = Ino::ROOT;
     let find = |path: &str| fs.resolve(path.as_bytes(), false).unwrap();
     let (file, directory) = (find("f"), find("d"));
@@ -385,13 +385,13 @@ fn times_of_access_follow_the_policy() {
         (Atime::Never, false),
     ] {
         let device = Arc::new(CowDevice::new(image.clone().into()));
-        let options = OpenOptions {
+        let options = MountOptions {
             atime,
             lazytime,
-            ..OpenOptions::default()
+            ..MountOptions::default()
         };
         at(start);
-        let fs = Fs::open_for_writing(
+        let fs = InodeFs::open_for_writing(
             Arc::clone(&device) as Arc<dyn BlockDevice>,
             &options,
             moving_clock,
@@ -454,13 +454,13 @@ fn times_of_access_of_more_files_than_threads_remember_are_all_written() {
         .map(|number| fs.create(Ino::ROOT, &name(number), NEW).unwrap())
         .collect();
     fs.close().unwrap();
-    let options = OpenOptions {
+    let options = MountOptions {
         lazytime: true,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let shared = || Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let fs = Fs::open_for_writing(shared(), &options, later).unwrap();
-    let seconds = |fs: &Fs, ino: Ino| fs.metadata(ino).unwrap().atime.seconds;
+    let fs = InodeFs::open_for_writing(shared(), &options, later).unwrap();
+    let seconds = |fs: &InodeFs, ino: Ino| fs.metadata(ino).unwrap().atime.seconds;
     // A thread's list is full twice over.
     sync::thread::workers(2, |thread| {
         for ino in files.iter().skip(thread).step_by(2) {

@@ -1,7 +1,7 @@
 //! Freezing and thawing by several threads at once, and what is on the device in between.
 
 use device::BlockDevice;
-use lanefs_engine::{Fs, Ino, NewInode, OpenOptions, ReplayPolicy};
+use lanefs_engine::{Ino, InodeFs, MountOptions, NewInode, ReplayPolicy};
 use simulate::{CowDevice, Fault, Recorder};
 use sync::Arc;
 use sync::schedule::{self, SchedulePlan};
@@ -22,11 +22,11 @@ const NEEDS_RECOVERY: u32 = 4;
 /// Whether the superblock says that the file system is open.
 fn is_in_use(device: &Arc<CowDevice>) -> bool {
     let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
-    let options = OpenOptions {
+    let options = MountOptions {
         journal: ReplayPolicy::Ignore,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
-    let fs = Fs::open(shared, &options).unwrap();
+    let fs = InodeFs::open(shared, &options).unwrap();
     fs.superblock().features().incompat & NEEDS_RECOVERY != 0
 }
 
@@ -43,7 +43,7 @@ fn threads_that_freeze_and_thaw_at_once_leave_an_image_that_says_what_it_is() {
         };
         let work = || {
             let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-            let fs = Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap();
+            let fs = InodeFs::open_for_writing(shared, &MountOptions::default(), clock).unwrap();
             sync::thread::workers(3, |thread| {
                 for round in 0..3 {
                     if thread == 2 {
@@ -64,14 +64,14 @@ fn threads_that_freeze_and_thaw_at_once_leave_an_image_that_says_what_it_is() {
         };
         schedule::run(plan, work).unwrap();
         let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        let fs = Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap();
+        let fs = InodeFs::open_for_writing(shared, &MountOptions::default(), clock).unwrap();
         fs.lookup(Ino::ROOT, b"last").unwrap();
         fs.close().unwrap();
     }
     // One of the images, from beginning to end.
     let device = Arc::new(CowDevice::new(image.into()));
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let fs = Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap();
+    let fs = InodeFs::open_for_writing(shared, &MountOptions::default(), clock).unwrap();
     fs.create(Ino::ROOT, b"made", NEW).unwrap();
     fs.freeze().unwrap();
     judge_image(&device);
@@ -90,7 +90,7 @@ fn what_is_synced_after_a_freeze_that_failed_is_there_after_a_crash() {
         for number in 0.. {
             let recorder = Arc::new(Recorder::over(&start).fails(kind(number), false));
             let shared = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-            let Ok(fs) = Fs::open_for_writing(shared, &OpenOptions::default(), clock) else {
+            let Ok(fs) = InodeFs::open_for_writing(shared, &MountOptions::default(), clock) else {
                 continue;
             };
             let made = fs.create(Ino::ROOT, b"before", NEW);
@@ -103,7 +103,7 @@ fn what_is_synced_after_a_freeze_that_failed_is_there_after_a_crash() {
             // As after a crash.
             drop(fs);
             let left = Arc::new(recorder.live()) as Arc<dyn BlockDevice>;
-            let fs = Fs::open_for_writing(left, &OpenOptions::default(), clock).unwrap();
+            let fs = InodeFs::open_for_writing(left, &MountOptions::default(), clock).unwrap();
             if synced.is_ok() {
                 fs.lookup(Ino::ROOT, b"after").unwrap();
             }
@@ -124,7 +124,7 @@ fn a_freeze_makes_data_written_over_others_durable_and_leaves_nothing_to_flush()
     let Some(image) = with_files(&["-b", "1024"], 8 << 20, &["file"]) else {
         return;
     };
-    let cuts = record_with(&image, &OpenOptions::default(), |device, fs| {
+    let cuts = record_with(&image, &MountOptions::default(), |device, fs| {
         let ino = fs.lookup(Ino::ROOT, b"file").unwrap();
         fs.write(ino, 0, &[1; 2048]).unwrap();
         fs.sync().unwrap();
@@ -164,7 +164,7 @@ fn no_request_of_a_sync_that_was_under_way_comes_after_a_freeze() {
         };
         let work = || {
             let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-            let fs = Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap();
+            let fs = InodeFs::open_for_writing(shared, &MountOptions::default(), clock).unwrap();
             let ino = fs.lookup(Ino::ROOT, b"file").unwrap();
             fs.write(ino, 0, &[1; 2048]).unwrap();
             fs.sync().unwrap();
@@ -209,7 +209,7 @@ fn who_lets_go_of_what_has_no_names_waits_for_the_thaw_with_nothing_locked() {
         };
         let work = || {
             let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-            let fs = Fs::open_for_writing(shared, &OpenOptions::default(), clock).unwrap();
+            let fs = InodeFs::open_for_writing(shared, &MountOptions::default(), clock).unwrap();
             let held = NewInode { held: true, ..NEW };
             let names = ["a", "b", "c", "d"].map(str::as_bytes);
             let files = names.map(|name| fs.create(Ino::ROOT, name, held).unwrap());
@@ -239,14 +239,14 @@ fn a_file_system_that_is_dropped_while_it_is_frozen_waits_for_nobody() {
     let Some(image) = make(&["-b", "1024"], 8 << 20) else {
         return;
     };
-    let options = OpenOptions {
+    let options = MountOptions {
         reaper_thread: true,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     // The thread that deletes may wait for a thaw, in real time.
     for _ in 0..50 {
         let device = Arc::new(CowDevice::new(image.clone().into()));
-        let fs = Fs::open_for_writing(device, &options, clock).unwrap();
+        let fs = InodeFs::open_for_writing(device, &options, clock).unwrap();
         let held = NewInode { held: true, ..NEW };
         let files = ["a", "b", "c"].map(|name| fs.create(Ino::ROOT, name.as_bytes(), held));
         for name in ["a", "b", "c"] {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use device::BlockDevice;
-use lanefs_engine::{Fs, Ino, NewInode, OpenOptions, RenameFlag};
+use lanefs_engine::{Ino, InodeFs, MountOptions, NewInode, RenameFlag};
 use simulate::{CowDevice, Fault, Recorder};
 use sync::Arc;
 use testkit::{KernelMount, Manifest, sha256};
@@ -23,7 +23,7 @@ pub const NEW: NewInode = NewInode {
 };
 
 /// A counter's value.
-pub fn count(fs: &Fs, name: &str) -> u64 {
+pub fn count(fs: &InodeFs, name: &str) -> u64 {
     let counters: BTreeMap<_, _> = fs.counters().into_iter().collect();
     counters[name]
 }
@@ -55,7 +55,7 @@ pub fn plain(mut manifest: Manifest) -> Manifest {
 /// What a cut device shows after lanefs's own replay, which must leave an image that e2fsck calls clean.
 pub fn by_lanefs(cut: &CowDevice, directory: &Path) -> Manifest {
     let device = Arc::new(cut.clone());
-    let reader = Fs::open(shared(&device), &OpenOptions::default()).unwrap();
+    let reader = InodeFs::open(shared(&device), &MountOptions::default()).unwrap();
     let seen = plain(manifest(&reader));
     drop(reader);
     let fs = open(shared(&device));
@@ -87,7 +87,7 @@ fn by_e2fsck(cut: &CowDevice, directory: &Path) -> Manifest {
     let bytes = fs::read(&path).unwrap();
     let device = Arc::new(CowDevice::new(bytes.into()));
     plain(manifest(
-        &Fs::open(device, &OpenOptions::default()).unwrap(),
+        &InodeFs::open(device, &MountOptions::default()).unwrap(),
     ))
 }
 
@@ -224,7 +224,7 @@ fn f15_a_map_with_an_index_is_committed_in_full() {
 /// A directory with files of 20,000 bytes in a full commit, and what came of fsyncs since.
 struct Directory {
     device: Arc<CowDevice>,
-    fs: Fs,
+    fs: InodeFs,
     ino: Ino,
     commits: u64,
     logged: u64,
@@ -371,9 +371,9 @@ fn a_directory_of_which_more_than_names_changed_is_committed_in_full() {
     dir.fs.set_attributes(dir.ino, &times).unwrap();
     dir.fs.fsync(dir.ino).unwrap();
     assert_eq!(dir.took(), (1, 0), "times");
-    let reader = Fs::open(
+    let reader = InodeFs::open(
         shared(&Arc::new(CowDevice::clone(&dir.device))),
-        &OpenOptions::default(),
+        &MountOptions::default(),
     )
     .unwrap();
     assert_eq!(reader.metadata(dir.ino).unwrap().mtime.seconds, 1_234_567);
@@ -537,7 +537,7 @@ fn the_log_is_wiped_though_the_device_fails_once() {
     for number in 0..40 {
         let recorder = Arc::new(Recorder::over(&start).fails(Fault::Write(number), false));
         let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-        let Ok(fs) = Fs::open_for_writing(device, &OpenOptions::default(), clock) else {
+        let Ok(fs) = InodeFs::open_for_writing(device, &MountOptions::default(), clock) else {
             continue;
         };
         let fsynced = fs.create(Ino::ROOT, b"file", NEW).and_then(|file| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use device::BlockDevice;
 use lanefs_engine::{
-    Allocate, BlockClaimant, Error, Fs, Ino, NewInode, OpenOptions, RenameFlag, XattrFlag,
+    Allocate, BlockClaimant, Error, Ino, InodeFs, MountOptions, NewInode, RenameFlag, XattrFlag,
 };
 use simulate::CowDevice;
 use sync::{Arc, Mutex, Rank};
@@ -25,7 +25,7 @@ const THREADS: u64 = 4;
 type Files = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Fills the image with files from several threads until none can add a block; what each holds.
-fn fill(fs: &Fs) -> Files {
+fn fill(fs: &InodeFs) -> Files {
     let files = Mutex::new(Rank::Leaf, Files::new());
     sync::thread::workers(THREADS as usize, |thread| {
         for number in 0.. {
@@ -71,7 +71,7 @@ fn fill(fs: &Fs) -> Files {
     }
 }
 
-fn check(fs: &Fs, files: &Files) {
+fn check(fs: &InodeFs, files: &Files) {
     for (name, expected) in files {
         let ino = fs.lookup(Ino::ROOT, name).unwrap();
         assert!(contents(fs, ino) == *expected, "{name:?}");
@@ -79,7 +79,7 @@ fn check(fs: &Fs, files: &Files) {
 }
 
 /// Blocks that files take, as `stat` counts.
-fn taken(fs: &Fs, names: &[&Vec<u8>]) -> u64 {
+fn taken(fs: &InodeFs, names: &[&Vec<u8>]) -> u64 {
     let block = fs.statfs().unwrap().block_size / 512;
     let of = |name: &&Vec<u8>| {
         let ino = fs.lookup(Ino::ROOT, name).unwrap();
@@ -94,12 +94,12 @@ fn fill_and_empty(options: &[&str], size: u64, reaper_thread: bool) {
         return;
     };
     let device = Arc::new(CowDevice::new(image.into()));
-    let options = OpenOptions {
+    let options = MountOptions {
         reaper_thread,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let shared = || Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let fs = Fs::open_for_writing(shared(), &options, clock).unwrap();
+    let fs = InodeFs::open_for_writing(shared(), &options, clock).unwrap();
     let before = fs.statfs().unwrap();
     let files = fill(&fs);
     check(&fs, &files);
@@ -118,7 +118,7 @@ fn fill_and_empty(options: &[&str], size: u64, reaper_thread: bool) {
         .collect();
     judge(&device, &shown);
 
-    let fs = Fs::open_for_writing(shared(), &options, clock).unwrap();
+    let fs = InodeFs::open_for_writing(shared(), &options, clock).unwrap();
     assert_eq!(fs.statfs().unwrap().free, full.free);
     empty(&fs, files);
     let now = fs.statfs().unwrap();
@@ -135,7 +135,7 @@ fn fill_and_empty(options: &[&str], size: u64, reaper_thread: bool) {
 }
 
 /// Takes everything away, in turns by each way; none may fail for want of space.
-fn empty(fs: &Fs, mut files: Files) {
+fn empty(fs: &InodeFs, mut files: Files) {
     let names: Vec<Vec<u8>> = files.keys().cloned().collect();
     for (turn, name) in names.iter().enumerate() {
         let Ok(ino) = fs.lookup(Ino::ROOT, name) else {
@@ -350,12 +350,12 @@ fn the_device_is_told_what_is_free_when_that_is_durable() {
             inner: CowDevice::new(image.clone().into()),
             ranges: Mutex::new(Rank::Leaf, (Vec::new(), most)),
         });
-        let options = OpenOptions {
+        let options = MountOptions {
             discard: Some(true),
-            ..OpenOptions::default()
+            ..MountOptions::default()
         };
         let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        let fs = Fs::open_for_writing(shared, &options, clock).unwrap();
+        let fs = InodeFs::open_for_writing(shared, &options, clock).unwrap();
         let mut blocks = Vec::new();
         for round in 0..3_u8 {
             let ino = fs.create(Ino::ROOT, b"one", NEW).unwrap();

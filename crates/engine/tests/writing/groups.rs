@@ -2,7 +2,7 @@
 //! free stays exact, and e2fsck agrees.
 
 use device::BlockDevice;
-use lanefs_engine::{Fs, Ino, NewInode, OpenOptions};
+use lanefs_engine::{Ino, InodeFs, MountOptions, NewInode};
 use sync::Arc;
 
 use crate::files::judge_image;
@@ -20,22 +20,22 @@ const NEW: NewInode = NewInode {
 /// Bytes for the blocks of four groups of 1,024 blocks.
 const FOUR_GROUPS: usize = 4 * 1024 / 8 * 3;
 
-fn open(device: &Arc<CowDevice>) -> Fs {
-    let options = OpenOptions {
+fn open(device: &Arc<CowDevice>) -> InodeFs {
+    let options = MountOptions {
         group_bytes: FOUR_GROUPS,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
-    Fs::open_for_writing(shared, &options, clock).unwrap()
+    InodeFs::open_for_writing(shared, &options, clock).unwrap()
 }
 
-fn counter(fs: &Fs, name: &str) -> u64 {
+fn counter(fs: &InodeFs, name: &str) -> u64 {
     let found = fs.counters().into_iter().find(|(known, _)| *known == name);
     found.unwrap().1
 }
 
 /// Blocks that a file takes.
-fn blocks(fs: &Fs, ino: Ino) -> u64 {
+fn blocks(fs: &InodeFs, ino: Ino) -> u64 {
     let sectors = fs.metadata(ino).unwrap().blocks;
     sectors * 512 / fs.geometry().block_size().bytes_u64()
 }
@@ -62,7 +62,7 @@ fn all_groups_are_used_in_the_memory_of_four() {
     let start = fs.statfs().unwrap().free;
     let directory_blocks = blocks(&fs, Ino::ROOT);
     let mut files = Vec::new();
-    let in_memory = |fs: &Fs| counter(fs, "mballoc.groups_in_memory");
+    let in_memory = |fs: &InodeFs| counter(fs, "mballoc.groups_in_memory");
     for number in 0..110_u32 {
         let name = number.to_string().into_bytes();
         let ino = fs.create(Ino::ROOT, &name, NEW).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use device::BlockDevice;
-use lanefs_engine::{Allocate, Error, Fs, Ino, NewInode};
+use lanefs_engine::{Allocate, Error, Ino, InodeFs, NewInode};
 use simulate::CowDevice;
 use sync::Arc;
 
@@ -87,7 +87,7 @@ fn own_blocks(image: &[u8]) -> Vec<(&'static str, u64)> {
     ]
 }
 
-type Change = (&'static str, fn(&Fs, Ino, &[u8]) -> Result<(), Error>);
+type Change = (&'static str, fn(&InodeFs, Ino, &[u8]) -> Result<(), Error>);
 
 const CHANGES: [Change; 6] = [
     ("truncate", |fs, ino, _| fs.truncate(ino, 0)),

@@ -1,6 +1,6 @@
 //! Inodes that are held by a server: they outlive their last name, however many others pass through memory meanwhile.
 
-use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, limits};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode, limits};
 use simulate::CowDevice;
 use sync::Arc;
 
@@ -58,11 +58,11 @@ fn the_last_holder_deletes_a_small_file_itself_and_leaves_a_large_one_to_the_rea
         return;
     };
     let device = Arc::new(CowDevice::new(image.into()));
-    let options = OpenOptions {
+    let options = MountOptions {
         reaper_thread: true,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
-    let fs = Fs::open_for_writing(Arc::clone(&device) as _, &options, clock).unwrap();
+    let fs = InodeFs::open_for_writing(Arc::clone(&device) as _, &options, clock).unwrap();
     let before = fs.statfs().unwrap();
     for (name, len) in [(&b"empty"[..], 0), (b"small", 5000), (b"large", 30 << 20)] {
         let new = NewInode { held: true, ..NEW };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use device::BlockDevice;
-use lanefs_engine::{Fs, OpenOptions, Timestamp};
+use lanefs_engine::{InodeFs, MountOptions, Timestamp};
 use ondisk::Superblock;
 use simulate::{CowDevice, Cut, Cuts, Recorder};
 use sync::Arc;
@@ -39,22 +39,26 @@ pub fn make(options: &[&str], size: u64) -> Option<Vec<u8>> {
 }
 
 /// Opens a device for writing.
-pub fn open(device: Arc<dyn BlockDevice>) -> Fs {
-    Fs::open_for_writing(device, &OpenOptions::default(), clock).unwrap()
+pub fn open(device: Arc<dyn BlockDevice>) -> InodeFs {
+    InodeFs::open_for_writing(device, &MountOptions::default(), clock).unwrap()
 }
 
 /// Runs `work` on a recorded image and gives all cuts of it.
-pub fn record(image: &[u8], work: impl FnOnce(&Recorder, Fs)) -> Cuts {
-    record_with(image, &OpenOptions::default(), work)
+pub fn record(image: &[u8], work: impl FnOnce(&Recorder, InodeFs)) -> Cuts {
+    record_with(image, &MountOptions::default(), work)
 }
 
 /// As [`record`], opened with these options.
-pub fn record_with(image: &[u8], options: &OpenOptions, work: impl FnOnce(&Recorder, Fs)) -> Cuts {
+pub fn record_with(
+    image: &[u8],
+    options: &MountOptions,
+    work: impl FnOnce(&Recorder, InodeFs),
+) -> Cuts {
     let device = Arc::new(Recorder::new(image));
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
     work(
         &device,
-        Fs::open_for_writing(shared, options, clock).unwrap(),
+        InodeFs::open_for_writing(shared, options, clock).unwrap(),
     );
     let (start, events) = device.recording();
     Cuts::new(start, events)
@@ -62,7 +66,11 @@ pub fn record_with(image: &[u8], options: &OpenOptions, work: impl FnOnce(&Recor
 
 /// Every cut with some seeds; `check` gets the state after lanefs replayed and closed it, and the newest mark before
 /// the cut.
-pub fn sweep(mut cuts: Cuts, seeds: u64, mut check: impl FnMut(Cut, Option<u64>, &Fs)) -> usize {
+pub fn sweep(
+    mut cuts: Cuts,
+    seeds: u64,
+    mut check: impl FnMut(Cut, Option<u64>, &InodeFs),
+) -> usize {
     let points: Vec<usize> = cuts.points().collect();
     let mut states = 0;
     for event in points {
@@ -142,7 +150,7 @@ fn kernel_like_e2fsck(state: &CowDevice, cut: Cut) {
 
 /// Runs `work`, which closes the file system, on a copy of an image in memory; then e2fsck finds nothing wrong. Gives
 /// what is there then.
-pub fn finish(image: &[u8], work: impl FnOnce(Fs)) -> Vec<u8> {
+pub fn finish(image: &[u8], work: impl FnOnce(InodeFs)) -> Vec<u8> {
     let device = Arc::new(device::MemoryDevice::new(image.len() as u64));
     for (at, piece) in (0..).step_by(1 << 16).zip(image.chunks(1 << 16)) {
         if piece.iter().any(|byte| *byte != 0) {

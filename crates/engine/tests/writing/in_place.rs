@@ -1,7 +1,7 @@
 //! Where a file was overwritten last is remembered: whatever is done to the file after that, the next write must go
 //! where the bytes are then, or be refused, and never where they were.
 
-use lanefs_engine::{Allocate, Error, Fs, Ino, NewInode};
+use lanefs_engine::{Allocate, Error, Ino, InodeFs, NewInode};
 use model::{FileBytes, Random};
 use ondisk::Flags;
 use sync::thread::workers;
@@ -133,7 +133,7 @@ fn an_overwrite_is_refused_as_soon_as_flags_say_so() {
 
 /// One thread overwrites a file, one takes its blocks away and makes it anew, one writes another file and finds in it
 /// what it wrote.
-fn overwritten_while_cut(fs: &Fs, rounds: usize) {
+fn overwritten_while_cut(fs: &InodeFs, rounds: usize) {
     let one = fs.create(Ino::ROOT, b"one", NEW).unwrap();
     let two = fs.create(Ino::ROOT, b"two", NEW).unwrap();
     fs.write(one, 0, &[0xa1; 8000]).unwrap();

@@ -2,7 +2,7 @@
 //! memory that holds hardly any; and handles, which must never lead to another file.
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Fs, Generation, Ino, NewInode, OpenOptions};
+use lanefs_engine::{Error, Generation, Ino, InodeFs, MountOptions, NewInode};
 use model::Random;
 use simulate::CowDevice;
 use sync::thread::workers;
@@ -20,16 +20,16 @@ const NEW: NewInode = NewInode {
 };
 
 /// Open, with room for so many inodes.
-fn open(device: &Arc<CowDevice>, live_inodes: usize) -> Fs {
-    let options = OpenOptions {
+fn open(device: &Arc<CowDevice>, live_inodes: usize) -> InodeFs {
+    let options = MountOptions {
         live_inodes,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
-    Fs::open_for_writing(shared, &options, clock).unwrap()
+    InodeFs::open_for_writing(shared, &options, clock).unwrap()
 }
 
-fn counter(fs: &Fs, name: &str) -> u64 {
+fn counter(fs: &InodeFs, name: &str) -> u64 {
     let counters = fs.counters();
     let found = counters.iter().find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("no counter {name}")).1
@@ -37,11 +37,11 @@ fn counter(fs: &Fs, name: &str) -> u64 {
 
 type Handle = (Ino, Generation);
 
-fn handle(fs: &Fs, ino: Ino) -> Handle {
+fn handle(fs: &InodeFs, ino: Ino) -> Handle {
     (ino, fs.metadata(ino).unwrap().generation)
 }
 
-fn is_stale(fs: &Fs, (ino, generation): Handle) -> bool {
+fn is_stale(fs: &InodeFs, (ino, generation): Handle) -> bool {
     match fs.open_by_handle(ino, generation) {
         Err(Error::Stale) => true,
         Err(error) => panic!("{error}"),
@@ -103,7 +103,7 @@ fn a_handle_means_its_inode_as_long_as_that_is_there() {
     assert!(is_stale(&fs, first) && !is_stale(&fs, again));
     fs.close().unwrap();
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let fs = Fs::open(shared, &OpenOptions::default()).unwrap();
+    let fs = InodeFs::open(shared, &MountOptions::default()).unwrap();
     assert_eq!(
         fs.open_by_handle(again.0, again.1).unwrap().metadata().ino,
         file
@@ -195,7 +195,7 @@ fn a_thousand_inodes_in_memory_make_the_table_grow() {
 
 /// One thread's files: their names, handles and contents; and handles of files that are gone.
 struct Worker<'a> {
-    fs: &'a Fs,
+    fs: &'a InodeFs,
     number: usize,
     directory: Ino,
     random: Random,
@@ -274,12 +274,12 @@ impl Worker<'_> {
     }
 }
 
-fn fs_contents(fs: &Fs, directory: Ino, name: &[u8]) -> Vec<u8> {
+fn fs_contents(fs: &InodeFs, directory: Ino, name: &[u8]) -> Vec<u8> {
     contents(fs, fs.lookup(directory, name).unwrap())
 }
 
 /// Threads with a directory each, and one that looks at every number and changes the form.
-fn churn(fs: &Fs, threads: usize, steps: usize, seed: u64, numbers: u32) {
+fn churn(fs: &InodeFs, threads: usize, steps: usize, seed: u64, numbers: u32) {
     let directories: Vec<Ino> = (0..threads)
         .map(|number| {
             let name = format!("worker{number}").into_bytes();
@@ -305,7 +305,7 @@ fn churn(fs: &Fs, threads: usize, steps: usize, seed: u64, numbers: u32) {
     });
 }
 
-fn look_around(fs: &Fs, mut random: Random, steps: usize, numbers: u32) {
+fn look_around(fs: &InodeFs, mut random: Random, steps: usize, numbers: u32) {
     for _ in 0..steps {
         let ino = Ino(1 + random.below(numbers.into()) as u32);
         match random.below(8) {
@@ -421,7 +421,7 @@ fn who_finds_a_file_that_is_being_deleted_waits_and_holds_it_or_is_told_that_it_
 }
 
 /// Whether a handle leads to the file, which is then as it was until it is let go.
-fn opened_by(fs: &Fs, (ino, generation): Handle) -> bool {
+fn opened_by(fs: &InodeFs, (ino, generation): Handle) -> bool {
     let opened = match fs.open_by_handle(ino, generation) {
         Err(Error::Stale) => return false,
         opened => opened.unwrap(),

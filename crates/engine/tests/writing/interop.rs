@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path as StdPath, PathBuf};
 
 use device::BlockDevice;
-use lanefs_engine::{FileType, Fs, Ino, OpenOptions};
+use lanefs_engine::{FileType, Ino, InodeFs, MountOptions};
 use model::{
     Device, FallocateMode, Generator, ModelPath, ModelTree, Op, OpTarget, RenameMode, SizeProfile,
 };
@@ -180,7 +180,7 @@ fn turn(seed: u64, tree: &mut ModelTree) -> Vec<Op> {
     ops
 }
 
-fn xattrs(fs: &Fs, ino: Ino) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn xattrs(fs: &InodeFs, ino: Ino) -> Vec<(Vec<u8>, Vec<u8>)> {
     let found = fs.xattrs(ino).unwrap().into_iter();
     let mut found: Vec<_> = found.map(|xattr| (xattr.name, xattr.value)).collect();
     found.sort();
@@ -188,7 +188,7 @@ fn xattrs(fs: &Fs, ino: Ino) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// What lanefs shows of an image, in the form in which the kernel's mount is read.
-pub fn manifest(fs: &Fs) -> Manifest {
+pub fn manifest(fs: &InodeFs) -> Manifest {
     let mut manifest = Manifest::default();
     let mut links: HashMap<Ino, Vec<Vec<u8>>> = HashMap::new();
     let mut rest = vec![(Vec::new(), Ino::ROOT)];
@@ -270,7 +270,7 @@ fn assert_same(one: &Manifest, other: &Manifest, what: &str) {
 /// The journal's features and the place of its superblock, in an image that is not in use.
 fn journal_superblock(bytes: &[u8]) -> (usize, JournalSuperblock) {
     let device = Arc::new(CowDevice::new(bytes.into()));
-    let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+    let fs = InodeFs::open(device, &MountOptions::default()).unwrap();
     let run = fs.mappings(Ino::JOURNAL).unwrap().next().unwrap().unwrap();
     let at = run.physical.unwrap().offset(fs.geometry().block_size()) as usize;
     (at, JournalSuperblock::read(&bytes[at..]).unwrap())
@@ -427,7 +427,7 @@ impl Shared {
         );
         testkit::e2fsck(&self.path);
         let device = Arc::new(CowDevice::new(std::fs::read(&self.path).unwrap().into()));
-        let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+        let fs = InodeFs::open(device, &MountOptions::default()).unwrap();
         assert!(
             fs.recovery_report().is_none(),
             "{what}: e2fsck left it clean"
@@ -435,9 +435,9 @@ impl Shared {
         assert_same(shown, &manifest(&fs), what);
     }
 
-    fn read(&self) -> Fs {
+    fn read(&self) -> InodeFs {
         let device = Arc::new(CowDevice::new(self.bytes.as_slice().into()));
-        Fs::open(device, &OpenOptions::default()).unwrap()
+        InodeFs::open(device, &MountOptions::default()).unwrap()
     }
 
     fn judge(&self) {

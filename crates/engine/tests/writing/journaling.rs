@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use device::{BlockDevice, MemoryDevice};
-use lanefs_engine::{DataMode, Error, FileType, Fs, Ino, NewInode, OpenOptions, SetAttributes};
+use lanefs_engine::{
+    DataMode, Error, FileType, Ino, InodeFs, MountOptions, NewInode, SetAttributes,
+};
 use model::Random;
 use ondisk::Feature;
 use simulate::{CowDevice, Cut, Event, Fault, Recorder, SlowFlush};
@@ -26,8 +28,8 @@ fn copy(device: &dyn BlockDevice) -> Arc<CowDevice> {
     Arc::new(CowDevice::new(bytes.into()))
 }
 
-fn open_with(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Fs {
-    Fs::open_for_writing(device, options, clock).unwrap()
+fn open_with(device: Arc<dyn BlockDevice>, options: &MountOptions) -> InodeFs {
+    InodeFs::open_for_writing(device, options, clock).unwrap()
 }
 
 fn new() -> NewInode {
@@ -47,7 +49,7 @@ fn touch() -> SetAttributes {
     }
 }
 
-fn commits(fs: &Fs) -> u64 {
+fn commits(fs: &InodeFs) -> u64 {
     fs.journal_statistics().unwrap().commits.sum()
 }
 
@@ -152,10 +154,10 @@ fn many_threads_get_through_the_smallest_journal() {
         [(1 << 20, None), (64 << 20, Some(Duration::from_millis(50)))]
     {
         let device = memory(&image);
-        let options = OpenOptions {
+        let options = MountOptions {
             staged_bytes,
             commit_interval,
-            ..OpenOptions::default()
+            ..MountOptions::default()
         };
         let fs = open_with(Arc::clone(&device) as Arc<dyn BlockDevice>, &options);
         let shared = fs.mkdir(Ino::ROOT, b"shared", new()).unwrap();
@@ -238,9 +240,9 @@ fn what_nobody_syncs_is_committed_after_the_interval() {
         return;
     };
     let device = memory(&image);
-    let options = OpenOptions {
+    let options = MountOptions {
         commit_interval: Some(Duration::from_millis(20)),
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let fs = open_with(Arc::clone(&device) as Arc<dyn BlockDevice>, &options);
     fs.create(Ino::ROOT, b"one", new()).unwrap();
@@ -317,9 +319,9 @@ fn a_write_that_was_cut_short_is_reported_by_the_next_fsync_once() {
     let mut reports = 0;
     for n in 0..40 {
         let device = Arc::new(Recorder::failing(&image, Fault::Write(n), false));
-        let opened = Fs::open_for_writing(
+        let opened = InodeFs::open_for_writing(
             Arc::clone(&device) as Arc<dyn BlockDevice>,
-            &OpenOptions::default(),
+            &MountOptions::default(),
             clock,
         );
         let Ok(fs) = opened else { continue };
@@ -361,18 +363,18 @@ fn an_image_without_a_journal_is_changed_and_must_be_closed() {
         }
     }
     // In use, it is left to e2fsck.
-    let refused = Fs::open_for_writing(copy(&*device), &OpenOptions::default(), clock);
+    let refused = InodeFs::open_for_writing(copy(&*device), &MountOptions::default(), clock);
     let refused = refused.err().unwrap().to_string();
     assert!(refused.contains("e2fsck comes first"), "{refused}");
     fs.close().unwrap();
     judge_image(&copy(&*device));
-    let fs = Fs::open(copy(&*device), &OpenOptions::default()).unwrap();
+    let fs = InodeFs::open(copy(&*device), &MountOptions::default()).unwrap();
     assert!(!fs.superblock().features().has(Feature::HAS_JOURNAL));
     assert!(!fs.superblock().features().has(Feature::NEEDS_RECOVERY));
 }
 
 /// Files of one byte each, again and again in the blocks that others gave up.
-fn fill_and_empty(fs: &Fs) {
+fn fill_and_empty(fs: &InodeFs) {
     let mut random = Random::new(11);
     for round in 0..60_u8 {
         let name = format!("f{}", random.below(6));
@@ -396,7 +398,7 @@ fn a_cut_without_a_journal_leaves_no_file_with_anothers_data() {
     let Some(image) = make(&options, 3 << 20) else {
         return;
     };
-    let mut cuts = record_with(&image, &OpenOptions::default(), |_, fs| {
+    let mut cuts = record_with(&image, &MountOptions::default(), |_, fs| {
         fill_and_empty(&fs);
         drop(fs);
     });
@@ -422,7 +424,7 @@ fn a_cut_without_a_journal_leaves_no_file_with_anothers_data() {
         );
         assert!(!text.contains("Multiply-claimed"), "{cut}: {text}");
         let device = Arc::new(CowDevice::new(std::fs::read(&path).unwrap().into()));
-        let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+        let fs = InodeFs::open(device, &MountOptions::default()).unwrap();
         let lost = fs.resolve(b"lost+found", true).unwrap();
         for directory in [Ino::ROOT, lost] {
             for entry in fs.read_dir(directory).unwrap().map(|entry| entry.unwrap()) {
@@ -450,10 +452,10 @@ fn one_flush_a_commit_where_nothing_was_mapped_loses_nothing() {
         return;
     };
     for data in [DataMode::Ordered, DataMode::Writeback] {
-        let options = OpenOptions {
+        let options = MountOptions {
             async_commit: true,
             data,
-            ..OpenOptions::default()
+            ..MountOptions::default()
         };
         let cuts = record_with(&image, &options, |device, fs| {
             let ino = fs.resolve(b"one", true).unwrap();

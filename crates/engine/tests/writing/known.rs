@@ -2,7 +2,9 @@
 //! what has them now, and times that a write left as they were must not be seen to have been left.
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, RenameFlag, SetAttributes, SetTime};
+use lanefs_engine::{
+    Error, Ino, InodeFs, MountOptions, NewInode, RenameFlag, SetAttributes, SetTime,
+};
 use ondisk::Timestamp;
 use simulate::CowDevice;
 use sync::Arc;
@@ -23,7 +25,7 @@ const NEW: NewInode = NewInode {
 const LOOKUPS: usize = 20;
 
 /// What a name leads to, looked up so often that it is known.
-fn found(fs: &Fs, directory: Ino, name: &[u8]) -> Option<Ino> {
+fn found(fs: &InodeFs, directory: Ino, name: &[u8]) -> Option<Ino> {
     let look = || match fs.lookup(directory, name) {
         Ok(ino) => Some(ino),
         Err(Error::NotFound) => None,
@@ -95,7 +97,7 @@ fn a_known_name_leads_to_what_has_it_now() {
 }
 
 /// One thread moves a name to and fro and says how often it did, before and after; others look it up and compare.
-fn moved_and_looked_up(fs: &Fs, threads: usize, moves: u64) {
+fn moved_and_looked_up(fs: &InodeFs, threads: usize, moves: u64) {
     let directory = fs.mkdir(Ino::ROOT, b"directory", NEW).unwrap();
     let ino = fs.create(directory, b"here", NEW).unwrap();
     let step = AtomicU64::new(0);
@@ -182,7 +184,7 @@ fn whoever_looks_before_and_after_a_write_sees_other_times() {
     };
     let device = Arc::new(CowDevice::new(image.into()));
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let fs = Fs::open_for_writing(shared, &OpenOptions::default(), moving_clock).unwrap();
+    let fs = InodeFs::open_for_writing(shared, &MountOptions::default(), moving_clock).unwrap();
     let ino = fs.create(Ino::ROOT, b"file", NEW).unwrap();
     let pass = |nanoseconds: i64| {
         // Relaxed: one thread.
@@ -202,7 +204,7 @@ fn whoever_looks_before_and_after_a_write_sees_other_times() {
         let now = times();
         assert_eq!((now.0, now.1), (moving_clock(), moving_clock()));
         assert!(now.2 != last.2);
-        // `Fs::inode` shows them as well.
+        // `InodeFs::inode` shows them as well.
         pass(1000);
         write(byte);
         let shown = fs.inode(ino).unwrap().metadata();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lanefs_engine::{Fs, Ino, NewInode, RenameFlag};
+use lanefs_engine::{Ino, InodeFs, NewInode, RenameFlag};
 
 use crate::image::{finish, make};
 
@@ -33,7 +33,7 @@ impl Numbers {
     }
 }
 
-fn names_of(fs: &Fs, directory: Ino) -> BTreeMap<Vec<u8>, Ino> {
+fn names_of(fs: &InodeFs, directory: Ino) -> BTreeMap<Vec<u8>, Ino> {
     fs.read_dir(directory)
         .unwrap()
         .map(Result::unwrap)
@@ -186,7 +186,7 @@ fn threads_in_the_same_directories_keep_the_tree_whole() {
 }
 
 /// Random operations on few names, any of which may fail because another thread was first.
-fn churn(fs: &Fs, directories: &[Ino], thread: u64) {
+fn churn(fs: &InodeFs, directories: &[Ino], thread: u64) {
     let mut numbers = Numbers(thread);
     for step in 0..1500 {
         let mut named = |limit: usize| {
@@ -233,7 +233,7 @@ fn churn(fs: &Fs, directories: &[Ino], thread: u64) {
 
 /// Moves one name into what another names, if that is a directory.
 fn move_below(
-    fs: &Fs,
+    fs: &InodeFs,
     from: (Ino, Vec<u8>),
     to: (Ino, Vec<u8>),
 ) -> Result<(), lanefs_engine::Error> {

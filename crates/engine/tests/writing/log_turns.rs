@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use lanefs_engine::{Fs, Ino};
+use lanefs_engine::{Ino, InodeFs};
 use simulate::{CowDevice, Cut, Cuts, Event, JournalPlace, Recorder, SlowFlush};
 use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,7 +52,7 @@ fn directory(thread: usize) -> String {
 
 /// One thread's work until the log has turned often enough: its file grows by each step, and a new file or directory
 /// comes with most. Each step is promised by an fsync or a sync, and noted with the turns until then.
-fn work(fs: &Fs, device: &Recorder, thread: usize, turns: &AtomicU64, is_over: &AtomicBool) {
+fn work(fs: &InodeFs, device: &Recorder, thread: usize, turns: &AtomicU64, is_over: &AtomicBool) {
     let dir = fs.resolve(directory(thread).as_bytes(), true).unwrap();
     let file = fs.create(dir, b"own", NEW).unwrap();
     // Relaxed: a flag without data behind it.
@@ -156,7 +156,7 @@ fn e2fsck(bytes: Vec<u8>, option: &str) -> (std::process::Output, Vec<u8>) {
 }
 
 /// Where the journal's blocks are.
-fn area(fs: &Fs) -> JournalPlace {
+fn area(fs: &InodeFs) -> JournalPlace {
     let block_bytes = fs.geometry().block_size().bytes();
     let runs = fs.mappings(Ino::JOURNAL).unwrap().map(Result::unwrap);
     let blocks = runs.flat_map(|run| {

@@ -1,7 +1,7 @@
 //! Opening for writing and closing: what the superblock says meanwhile and afterwards, and what is refused untouched.
 
 use device::{BlockDevice, MemoryDevice};
-use lanefs_engine::{Fs, Ino, NewInode, OpenOptions, SetAttributes, Superblock};
+use lanefs_engine::{Ino, InodeFs, MountOptions, NewInode, SetAttributes, Superblock};
 use ondisk::Feature;
 use ondisk::superblock::state;
 use sync::Arc;
@@ -70,7 +70,7 @@ fn what_cannot_be_written_to_is_refused_and_left_as_it_was() {
         change_superblock(&device, change);
         let before = bytes(&device);
         let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        let error = Fs::open_for_writing(shared, &OpenOptions::default(), clock).err();
+        let error = InodeFs::open_for_writing(shared, &MountOptions::default(), clock).err();
         let error = error.expect(expected).to_string();
         assert!(error.contains(expected), "{error}");
         assert!(before == bytes(&device), "{expected}");
@@ -108,9 +108,9 @@ fn a_clean_image_is_written_to_without_its_journal_where_that_was_asked_for() {
     let Some(image) = make(&["-b", "1024"], 8 << 20) else {
         return;
     };
-    let noload = OpenOptions {
+    let noload = MountOptions {
         journal: lanefs_engine::ReplayPolicy::Ignore,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let device = device(&image);
     let shared = || Arc::clone(&device) as Arc<dyn BlockDevice>;
@@ -122,7 +122,7 @@ fn a_clean_image_is_written_to_without_its_journal_where_that_was_asked_for() {
         gid: 0,
         held: false,
     };
-    let fs = Fs::open_for_writing(shared(), &noload, clock).unwrap();
+    let fs = InodeFs::open_for_writing(shared(), &noload, clock).unwrap();
     let mapped = fs.mappings(Ino::JOURNAL).unwrap();
     let journal: Vec<(usize, usize)> = mapped
         .map(|run| run.unwrap())
@@ -153,7 +153,7 @@ fn a_clean_image_is_written_to_without_its_journal_where_that_was_asked_for() {
     fs.sync().unwrap();
     // As after a crash: e2fsck comes first, for the journal can't help.
     let crashed = MemoryDevice::from_bytes(&bytes(&device));
-    let refused = Fs::open_for_writing(Arc::new(crashed), &OpenOptions::default(), clock);
+    let refused = InodeFs::open_for_writing(Arc::new(crashed), &MountOptions::default(), clock);
     let refused = refused.err().unwrap().to_string();
     assert!(refused.contains("e2fsck"), "{refused}");
     fs.close().unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use device::BlockDevice;
-use lanefs_engine::{Allocate, Fs, Ino, NewInode, RenameFlag};
+use lanefs_engine::{Allocate, Ino, InodeFs, NewInode, RenameFlag};
 use ondisk::extent::{self, Extent, ExtentEntries, ExtentIndex};
 use ondisk::{FsBlock, LBlock, inode};
 use simulate::CowDevice;
@@ -159,7 +159,7 @@ impl Crafted {
     /// another node.
     fn leaves(&mut self, name: &str, empty: usize, is_deep: bool) {
         let device = Arc::new(CowDevice::new(self.bytes.as_slice().into()));
-        let fs = Fs::open(device as Arc<dyn BlockDevice>, &<_>::default()).unwrap();
+        let fs = InodeFs::open(device as Arc<dyn BlockDevice>, &<_>::default()).unwrap();
         let ino = fs.resolve(format!("/{name}").as_bytes(), false).unwrap();
         let extents: Vec<Extent> = fs
             .mappings(ino)
@@ -253,7 +253,7 @@ const ALL: [Done; 6] = [
 ];
 
 impl Done {
-    fn by_lanefs(self, fs: &Fs) {
+    fn by_lanefs(self, fs: &InodeFs) {
         for chain in 0..CHAINS.len() {
             let name = |kind: &str| format!("{kind}{chain}").into_bytes();
             let file = fs.resolve(format!("/f{chain}").as_bytes(), false).unwrap();
@@ -495,7 +495,7 @@ fn they_are_freed_with_orphans_too() {
         let label = format!("{options:?} {block_bytes}");
         // Cut in the middle of a truncation: on the list, with a name.
         let mut script = String::new();
-        let fs = Fs::open(
+        let fs = InodeFs::open(
             Arc::new(CowDevice::new(image.as_slice().into())) as Arc<dyn BlockDevice>,
             &<_>::default(),
         )

@@ -1,6 +1,6 @@
 //! Operations on names beside the model, with the power cut at every write.
 
-use lanefs_engine::Fs;
+use lanefs_engine::InodeFs;
 use model::{Generator, ModelPath, ModelTree, Op, OpTarget, RenameMode, SizeProfile};
 use simulate::Recorder;
 
@@ -36,7 +36,7 @@ fn random_ops(seed: u64, steps: usize) -> Vec<Op> {
     ops
 }
 
-fn assert_same(model: &ModelTree, fs: &Fs, what: &str) {
+fn assert_same(model: &ModelTree, fs: &InodeFs, what: &str) {
     if let Err(difference) = model.compare(&tree(fs)) {
         panic!("{what}: {difference}");
     }
@@ -86,7 +86,7 @@ fn cut_everywhere(image: &[u8], ops: &[Op], what: &str) {
         let _ = next.apply(op);
         states.push(next);
     }
-    let work = |device: &Recorder, fs: Fs| {
+    let work = |device: &Recorder, fs: InodeFs| {
         let mut executor = Executor::new(&fs);
         for (step, op) in ops.iter().enumerate() {
             let _ = executor.apply(op);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use device::{BlockDevice, CountedDevice, MemoryDevice};
-use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, OrphanForm};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode, OrphanForm};
 use ondisk::{BlockSize, Feature, FsBlock, orphan_file};
 use simulate::CowDevice;
 use sync::Arc;
@@ -65,12 +65,12 @@ fn image(options: &[&str]) -> Option<Vec<u8>> {
     make(&options, 24 << 20)
 }
 
-fn slots(fs: &Fs) -> usize {
+fn slots(fs: &InodeFs) -> usize {
     orphan_file::slots_per_block(fs.geometry().block_size())
 }
 
 /// Makes as many orphans: files without a name, and whatever can lose its name while someone holds it.
-fn leave_orphans(fs: &Fs, count: usize) -> Vec<Ino> {
+fn leave_orphans(fs: &InodeFs, count: usize) -> Vec<Ino> {
     let make = |number: usize| {
         let name = b"held";
         let made = match number % 8 {
@@ -97,7 +97,7 @@ fn leave_orphans(fs: &Fs, count: usize) -> Vec<Ino> {
     (0..count).map(make).collect()
 }
 
-fn counter(fs: &Fs, name: &str) -> u64 {
+fn counter(fs: &InodeFs, name: &str) -> u64 {
     let counters = fs.counters();
     let found = counters.iter().find(|(known, _)| *known == name);
     found.unwrap().1
@@ -203,7 +203,7 @@ fn we_finish_the_orphans_that_we_left_and_the_file_is_empty_then() {
         }
         fs.close().unwrap();
         judge_image(&device);
-        let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+        let fs = InodeFs::open(device, &MountOptions::default()).unwrap();
         assert!(!fs.superblock().features().has(Feature::ORPHAN_PRESENT));
         assert!(fs.superblock().last_orphan().is_none());
     }
@@ -289,7 +289,7 @@ fn an_entry_goes_whatever_form_made_it() {
 /// The orphan file's blocks on an image, and the seed of their checksums.
 fn orphan_file_of(image: &[u8]) -> (Ino, Vec<FsBlock>, Option<u32>) {
     let device = Arc::new(CowDevice::new(image.into()));
-    let fs = Fs::open(device, &OpenOptions::default()).unwrap();
+    let fs = InodeFs::open(device, &MountOptions::default()).unwrap();
     let ino = fs.superblock().orphan_file_ino().unwrap();
     let runs = fs.mappings(ino).unwrap();
     let blocks = runs.flat_map(|run| {
@@ -389,7 +389,7 @@ fn an_orphan_file_full_of_numbers_that_cannot_be_is_refused() {
         orphan_file::seal(bytes, block, seed);
     }
     let device = Arc::new(CowDevice::new(bad.into()));
-    let refused = Fs::open_for_writing(device, &OpenOptions::default(), clock);
+    let refused = InodeFs::open_for_writing(device, &MountOptions::default(), clock);
     assert!(matches!(refused, Err(Error::Corrupt(_))));
 }
 
@@ -428,9 +428,9 @@ fn noting_nothing_down_is_for_measurements_on_a_device_in_memory() {
         device
     };
     let nothing = |is_measurement| {
-        let mut options = OpenOptions {
+        let mut options = MountOptions {
             is_measurement,
-            ..OpenOptions::default()
+            ..MountOptions::default()
         };
         options.variants.orphan = OrphanForm::Nothing;
         options
@@ -439,16 +439,16 @@ fn noting_nothing_down_is_for_measurements_on_a_device_in_memory() {
     std::fs::write(file.path(), &image).unwrap();
     let file: Arc<dyn BlockDevice> = Arc::new(device::FileDevice::open(file.path()).unwrap());
     let refused = [
-        Fs::open_for_writing(Arc::clone(&file), &nothing(true), clock),
-        Fs::open_for_writing(file, &nothing(false), clock),
-        Fs::open_for_writing(memory(), &nothing(false), clock),
+        InodeFs::open_for_writing(Arc::clone(&file), &nothing(true), clock),
+        InodeFs::open_for_writing(file, &nothing(false), clock),
+        InodeFs::open_for_writing(memory(), &nothing(false), clock),
     ];
     for refused in refused {
         let text = refused.err().unwrap().to_string();
         assert!(text.contains("orphan=none"), "{text}");
     }
     let device = memory();
-    let fs = Fs::open_for_writing(
+    let fs = InodeFs::open_for_writing(
         Arc::clone(&device) as Arc<dyn BlockDevice>,
         &nothing(true),
         clock,

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use device::BlockDevice;
-use lanefs_engine::{Allocate, Error, Fs, Ino, OpenOptions};
+use lanefs_engine::{Allocate, Error, Ino, InodeFs, MountOptions};
 use simulate::CowDevice;
 use sync::Arc;
 
@@ -183,7 +183,7 @@ fn what_the_kernel_left_among_the_orphans_is_deleted() {
             std::fs::read(&path).unwrap()
         };
         let device = Arc::new(CowDevice::new(dirty.as_slice().into()));
-        let fs: Fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
+        let fs: InodeFs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
         fs.resolve(b"file0", true).unwrap();
         fs.close().unwrap();
         judge(&device, &[("file0", Vec::new())]);
@@ -217,7 +217,7 @@ fn a_list_of_more_orphans_than_memory_may_hold_is_refused_and_left_to_e2fsck() {
     // s_last_orphan.
     image[1024 + 0xE8..1024 + 0xEC].copy_from_slice(&12_u32.to_le_bytes());
     let device = Arc::new(CowDevice::new(image.into())) as Arc<dyn BlockDevice>;
-    let refused = Fs::open_for_writing(device, &OpenOptions::default(), clock);
+    let refused = InodeFs::open_for_writing(device, &MountOptions::default(), clock);
     let told = refused.map_or_else(|error| error.to_string(), |_| "opened".into());
     assert!(told.contains("more orphans are on the list"), "{told}");
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use device::BlockDevice;
-use lanefs_engine::{Allocate, Error, Fs, FsBlock, Ino, NewInode, OpenOptions};
+use lanefs_engine::{Allocate, Error, FsBlock, Ino, InodeFs, MountOptions, NewInode};
 use ondisk::Group;
 use simulate::CowDevice;
 use sync::Arc;
@@ -22,16 +22,16 @@ const NEW: NewInode = NewInode {
 };
 
 /// Ends the growth of a file.
-type End = fn(&Fs, Ino);
+type End = fn(&InodeFs, Ino);
 
 /// What was counted under this name.
-fn counted(fs: &Fs, name: &str) -> u64 {
+fn counted(fs: &InodeFs, name: &str) -> u64 {
     let counters: HashMap<_, _> = fs.counters().into_iter().collect();
     counters[name]
 }
 
 /// The runs of a file's blocks: where each begins on the device, and how long it is.
-fn runs(fs: &Fs, ino: Ino) -> Vec<(u64, u64)> {
+fn runs(fs: &InodeFs, ino: Ino) -> Vec<(u64, u64)> {
     let mappings = fs.mappings_in(ino, 0..1 << 31).unwrap().into_iter();
     mappings
         .filter_map(|run| Some((run.physical?.0, run.len)))
@@ -54,7 +54,7 @@ fn pieces(device: &Arc<CowDevice>, names: &[String]) -> Vec<u64> {
 }
 
 /// Appends 4 KiB to each of these files in turns, until each has `blocks`.
-fn append_in_turns(fs: &Fs, files: &[Ino], blocks: u64) {
+fn append_in_turns(fs: &InodeFs, files: &[Ino], blocks: u64) {
     for block in 0..blocks {
         for ino in files {
             fs.write(*ino, block * 4096, &[7; 4096]).unwrap();
@@ -62,7 +62,7 @@ fn append_in_turns(fs: &Fs, files: &[Ino], blocks: u64) {
     }
 }
 
-fn create(fs: &Fs, count: usize) -> (Vec<String>, Vec<Ino>) {
+fn create(fs: &InodeFs, count: usize) -> (Vec<String>, Vec<Ino>) {
     let names: Vec<String> = (0..count).map(|number| format!("file{number}")).collect();
     let make = |name: &String| fs.create(Ino::ROOT, name.as_bytes(), NEW).unwrap();
     let files = names.iter().map(make).collect();
@@ -125,7 +125,7 @@ fn small_steps_of_fallocate_by_threads_give_files_in_few_pieces() {
 }
 
 /// Blocks that threads keep for small files, when no file keeps any: less than a run each.
-fn counted_for_lanes(fs: &Fs) -> u64 {
+fn counted_for_lanes(fs: &InodeFs) -> u64 {
     let blocks = counted(fs, "prealloc.blocks");
     assert!(blocks <= counted(fs, "prealloc.lane_refills") * 512);
     blocks
@@ -189,12 +189,12 @@ fn small_files_of_a_thread_lie_side_by_side_and_those_of_another_elsewhere() {
 }
 
 /// The block that each directory begins with.
-fn first_blocks(fs: &Fs, directories: &[Ino]) -> Vec<u64> {
+fn first_blocks(fs: &InodeFs, directories: &[Ino]) -> Vec<u64> {
     let first = |ino: &Ino| runs(fs, *ino)[0].0;
     directories.iter().map(first).collect()
 }
 
-fn make_directories(fs: &Fs, parent: Ino, prefix: &str, count: usize) -> Vec<Ino> {
+fn make_directories(fs: &InodeFs, parent: Ino, prefix: &str, count: usize) -> Vec<Ino> {
     let make = |number| {
         let name = format!("{prefix}{number}").into_bytes();
         fs.mkdir(parent, &name, NEW).unwrap()
@@ -459,12 +459,12 @@ fn inodes_leave_memory_however_many_files_were_written() {
         return;
     };
     let device = Arc::new(CowDevice::new(image.into()));
-    let options = OpenOptions {
+    let options = MountOptions {
         live_inodes: 64,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let fs = Fs::open_for_writing(shared, &options, clock).unwrap();
+    let fs = InodeFs::open_for_writing(shared, &options, clock).unwrap();
     let before = fs.statfs().unwrap().free;
     let mut taken = 0;
     for number in 0..700 {

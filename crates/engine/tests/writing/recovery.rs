@@ -2,7 +2,7 @@
 //! superblocks that were torn, and for reading only.
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, ReplayPolicy};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode, ReplayPolicy};
 use model::ModelTree;
 use ondisk::Feature;
 use simulate::{CowDevice, Cut, Cuts, Recorder};
@@ -30,7 +30,7 @@ fn new() -> NewInode {
 
 /// Work on an image with a file of many extents that leaves orphans in the middle of their steps: names come and go,
 /// the large file is cut and deleted, and one that is held loses its name.
-fn work(device: &Recorder, fs: Fs) {
+fn work(device: &Recorder, fs: InodeFs) {
     let held = fs.create(Ino::ROOT, b"held", new()).unwrap();
     fs.write(held, 0, &[1; 20_000]).unwrap();
     fs.hold(held).unwrap();
@@ -208,9 +208,9 @@ fn what_only_the_hosts_cache_has_of_a_commit_is_replayed_whole_or_not_at_all() {
 fn refused(torn: CowDevice) {
     let device = Arc::new(torn);
     let before = device.bytes();
-    let refused = Fs::open_for_writing(
+    let refused = InodeFs::open_for_writing(
         Arc::clone(&device) as Arc<dyn BlockDevice>,
-        &OpenOptions::default(),
+        &MountOptions::default(),
         clock,
     );
     let refused = refused.err().unwrap().to_string();
@@ -229,7 +229,7 @@ fn reading_replays_in_memory_and_without_the_journal_shows_what_is_home() {
     let before = state.bytes();
     let device = device_of(&state);
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let fs = Fs::open(Arc::clone(&shared), &OpenOptions::default()).unwrap();
+    let fs = InodeFs::open(Arc::clone(&shared), &MountOptions::default()).unwrap();
     assert!(fs.recovery_report().unwrap().transactions > 0);
     fs.resolve(b"d/link", false).unwrap();
     for refused in [
@@ -240,11 +240,11 @@ fn reading_replays_in_memory_and_without_the_journal_shows_what_is_home() {
         assert!(matches!(refused, Err(Error::ReadOnly)), "{refused:?}");
     }
     fs.close().unwrap();
-    let noload = OpenOptions {
+    let noload = MountOptions {
         journal: ReplayPolicy::Ignore,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
-    let fs = Fs::open(Arc::clone(&shared), &noload).unwrap();
+    let fs = InodeFs::open(Arc::clone(&shared), &noload).unwrap();
     assert!(fs.recovery_report().is_none());
     assert!(fs.superblock().features().has(Feature::NEEDS_RECOVERY));
     assert!(
@@ -252,7 +252,9 @@ fn reading_replays_in_memory_and_without_the_journal_shows_what_is_home() {
         "it was never written home"
     );
     drop(fs);
-    let refused = Fs::open_for_writing(shared, &noload, clock).err().unwrap();
+    let refused = InodeFs::open_for_writing(shared, &noload, clock)
+        .err()
+        .unwrap();
     assert!(matches!(refused, Error::Unwritable(_)), "{refused}");
     assert!(
         refused.to_string().contains("must be replayed"),

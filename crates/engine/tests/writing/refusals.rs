@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use lanefs_engine::{Error, FileType, Flags, Fs, Ino, NewInode, RenameFlag, XattrFlag};
+use lanefs_engine::{Error, FileType, Flags, Ino, InodeFs, NewInode, RenameFlag, XattrFlag};
 use rustix::fs::{AtFlags, CWD, Mode, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use testkit::KernelMount;
@@ -46,7 +46,7 @@ fn errno(error: Error) -> Errno {
 fn compare<C: std::fmt::Debug>(
     image: &[u8],
     cases: &[C],
-    by_lanefs: impl Fn(&Fs, &C) -> Said,
+    by_lanefs: impl Fn(&InodeFs, &C) -> Said,
     by_kernel: impl Fn(&Path, &C) -> Said,
 ) {
     let folder = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-fn put(fs: &Fs, directory: Ino, name: &str, kind: Kind) -> Ino {
+fn put(fs: &InodeFs, directory: Ino, name: &str, kind: Kind) -> Ino {
     if kind == Kind::File {
         return fs.create(directory, name.as_bytes(), NEW).unwrap();
     }
@@ -162,7 +162,7 @@ fn name_of(kind: Kind) -> &'static str {
     }
 }
 
-fn lanefs_does(fs: &Fs, case: &Case) -> Said {
+fn lanefs_does(fs: &InodeFs, case: &Case) -> Said {
     let find = |name: &str| {
         let path = format!("{}/{name}", case.number);
         fs.resolve(path.as_bytes(), false).unwrap()
@@ -360,7 +360,7 @@ fn attributes_are_refused_with_the_kernels_errors() {
         }
         fs.close().unwrap();
     });
-    let by_lanefs = |fs: &Fs, (file, name, deed): &(&str, Vec<u8>, Deed)| {
+    let by_lanefs = |fs: &InodeFs, (file, name, deed): &(&str, Vec<u8>, Deed)| {
         let ino = fs.resolve(file.as_bytes(), false).unwrap();
         let done = match deed {
             Deed::Get => fs.xattr(ino, name).map(drop),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, SetAttributes};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode, SetAttributes};
 use ondisk::GroupDesc;
 use simulate::CowDevice;
 use sync::{Arc, Mutex, Rank};
@@ -26,17 +26,17 @@ fn device(image: &[u8]) -> Arc<CowDevice> {
     Arc::new(CowDevice::new(image.to_vec().into()))
 }
 
-fn open(device: &Arc<CowDevice>, form: &str) -> Fs {
-    open_with(device, form, OpenOptions::default())
+fn open(device: &Arc<CowDevice>, form: &str) -> InodeFs {
+    open_with(device, form, MountOptions::default())
 }
 
-fn open_with(device: &Arc<CowDevice>, form: &str, mut options: OpenOptions) -> Fs {
+fn open_with(device: &Arc<CowDevice>, form: &str, mut options: MountOptions) -> InodeFs {
     options
         .variants
         .set(&format!("dir_ireserve={form}"))
         .unwrap();
     let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
-    Fs::open_for_writing(shared, &options, clock).unwrap()
+    InodeFs::open_for_writing(shared, &options, clock).unwrap()
 }
 
 fn name(prefix: &str, number: usize) -> Vec<u8> {
@@ -44,7 +44,7 @@ fn name(prefix: &str, number: usize) -> Vec<u8> {
 }
 
 /// A directory below the root with so many directories in it, which are each other's neighbours.
-fn directories(fs: &Fs, count: usize) -> Vec<Ino> {
+fn directories(fs: &InodeFs, count: usize) -> Vec<Ino> {
     let top = fs.mkdir(Ino::ROOT, b"top", NEW).unwrap();
     (0..count)
         .map(|number| fs.mkdir(top, &name("d", number), NEW).unwrap())
@@ -52,7 +52,7 @@ fn directories(fs: &Fs, count: usize) -> Vec<Ino> {
 }
 
 /// Makes files in all directories in turns; the numbers of each directory's files.
-fn alternately(fs: &Fs, directories: &[Ino], files: std::ops::Range<usize>) -> Vec<Vec<Ino>> {
+fn alternately(fs: &InodeFs, directories: &[Ino], files: std::ops::Range<usize>) -> Vec<Vec<Ino>> {
     let mut made = vec![Vec::new(); directories.len()];
     for file in files {
         for (directory, made) in directories.iter().zip(&mut made) {
@@ -63,7 +63,7 @@ fn alternately(fs: &Fs, directories: &[Ino], files: std::ops::Range<usize>) -> V
 }
 
 /// In how many blocks of inode tables the inodes lie.
-fn table_blocks(fs: &Fs, inos: &[Ino]) -> usize {
+fn table_blocks(fs: &InodeFs, inos: &[Ino]) -> usize {
     let geometry = fs.geometry();
     let block = |ino: &Ino| {
         let (group, index) = geometry.group_of_ino(*ino).unwrap();
@@ -72,7 +72,7 @@ fn table_blocks(fs: &Fs, inos: &[Ino]) -> usize {
     inos.iter().map(block).collect::<BTreeSet<_>>().len()
 }
 
-fn counter(fs: &Fs, name: &str) -> u64 {
+fn counter(fs: &InodeFs, name: &str) -> u64 {
     let counters: BTreeMap<_, _> = fs.counters().into_iter().collect();
     counters[name]
 }
@@ -233,7 +233,7 @@ impl Client {
     }
 
     /// A file is made if its name is not there, else removed now and then, else changed.
-    fn step(&mut self, fs: &Fs, directory: Ino) {
+    fn step(&mut self, fs: &InodeFs, directory: Ino) {
         let number = self.below(64) as usize;
         let Some(ino) = self.files.get(&number).copied() else {
             let ino = fs.create(directory, &name("file", number), NEW).unwrap();
@@ -262,8 +262,8 @@ impl Client {
 
 /// Clients at work, each in a directory of its own, in turns, with a commit now and then; how many blocks of the inode
 /// table the files of one of them lie in, and how many blocks a commit logs, each on average and times ten.
-fn churn(fs: &Fs, clients: &mut [(Ino, Client)], rounds: u64) -> (u64, u64) {
-    let logged = |fs: &Fs| fs.journal_statistics().unwrap().logged_blocks.sum();
+fn churn(fs: &InodeFs, clients: &mut [(Ino, Client)], rounds: u64) -> (u64, u64) {
+    let logged = |fs: &InodeFs| fs.journal_statistics().unwrap().logged_blocks.sum();
     let (mut blocks, before) = (0, logged(fs));
     for _ in 0..rounds {
         for _ in 0..50 {
@@ -321,7 +321,7 @@ fn files_made_where_others_were_removed_lie_where_those_lay() {
 }
 
 /// Reads of inode-table blocks by who looks at all files of a directory in its own order and remembers a few blocks.
-fn reads_in_order(fs: &Fs, directory: Ino, remembered: usize) -> usize {
+fn reads_in_order(fs: &InodeFs, directory: Ino, remembered: usize) -> usize {
     let geometry = fs.geometry();
     let (mut recent, mut reads) = (Vec::new(), 0);
     for entry in fs.read_dir(directory).unwrap() {
@@ -415,9 +415,9 @@ fn what_is_set_aside_counts_as_free_and_goes_back_with_its_directory() {
         return;
     };
     let device = device(&image);
-    let options = OpenOptions {
+    let options = MountOptions {
         live_inodes: 64,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let fs = open_with(&device, "normal", options);
     let free = fs.statfs().unwrap().free_files;

@@ -2,7 +2,7 @@
 //! was read of a group is old then, or half of it is, and must not count as broken; nothing of the group is lost.
 
 use device::{BlockDevice, DeviceError};
-use lanefs_engine::{Allocate, Fs, Ino, NewInode, OpenOptions};
+use lanefs_engine::{Allocate, Ino, InodeFs, MountOptions, NewInode};
 use model::Random;
 use ondisk::group_desc::flags;
 use ondisk::{Geometry, Group, GroupDesc};
@@ -54,13 +54,13 @@ impl Gate {
         })
     }
 
-    fn open(self: &Arc<Gate>) -> Fs {
-        let options = OpenOptions {
+    fn open(self: &Arc<Gate>) -> InodeFs {
+        let options = MountOptions {
             reaper_thread: false,
-            ..OpenOptions::default()
+            ..MountOptions::default()
         };
         let shared = Arc::clone(self) as Arc<dyn BlockDevice>;
-        Fs::open_for_writing(shared, &options, clock).unwrap()
+        InodeFs::open_for_writing(shared, &options, clock).unwrap()
     }
 
     fn set(&self, stage: Stage) {
@@ -137,7 +137,13 @@ fn descriptor(image: &[u8], geometry: &Geometry, group: Group) -> GroupDesc {
 }
 
 /// Runs `slow`, whose read at `offset` waits while `other` does its work, and all of that goes home.
-fn held_up(device: &Gate, fs: &Fs, offset: u64, slow: impl Fn() + Sync, other: impl Fn() + Sync) {
+fn held_up(
+    device: &Gate,
+    fs: &InodeFs,
+    offset: u64,
+    slow: impl Fn() + Sync,
+    other: impl Fn() + Sync,
+) {
     device.expect(Way::Read, offset);
     workers(2, |thread| {
         if thread == 0 {
@@ -291,13 +297,13 @@ impl BlockDevice for SlowAtTimes {
 /// What threads make, sync and write home each, while all of them read the same groups for the first time, or again:
 /// the blocks of one group only stay in memory.
 fn make_at_once(device: &Arc<SlowAtTimes>) {
-    let options = OpenOptions {
+    let options = MountOptions {
         reaper_thread: false,
         group_bytes: 100,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
-    let fs = Fs::open_for_writing(shared, &options, clock).unwrap();
+    let fs = InodeFs::open_for_writing(shared, &options, clock).unwrap();
     let before = fs.statfs().unwrap();
     workers(3, |thread| {
         for number in 0..FILES {

@@ -1,7 +1,7 @@
 //! What statfs tells is the kernel's, whether the image is opened to be read or to be written to.
 
 use device::{BlockDevice, FileDevice};
-use lanefs_engine::{Fs, Ino, NewInode, OpenOptions, StatFs, Superblock};
+use lanefs_engine::{Ino, InodeFs, MountOptions, NewInode, StatFs, Superblock};
 use ondisk::Feature;
 use std::path::PathBuf;
 use sync::Arc;
@@ -70,11 +70,11 @@ impl Image {
 
     fn to_a_reader(&self) -> [u64; 5] {
         let device = Arc::new(FileDevice::open_read_only(&self.path).unwrap());
-        let fs = Fs::open(device as Arc<dyn BlockDevice>, &OpenOptions::default());
+        let fs = InodeFs::open(device as Arc<dyn BlockDevice>, &MountOptions::default());
         numbers(fs.unwrap().statfs().unwrap())
     }
 
-    fn open(&self) -> Fs {
+    fn open(&self) -> InodeFs {
         open(Arc::new(FileDevice::open(&self.path).unwrap()) as Arc<dyn BlockDevice>)
     }
 

@@ -2,7 +2,7 @@
 //! and what never was a file system stays refused.
 
 use device::{BlockDevice, CountedDevice, MemoryDevice};
-use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode};
 use model::{ModelTree, Random};
 use ondisk::Feature;
 use simulate::{CowDevice, Cut, Recorder};
@@ -20,7 +20,7 @@ const NEW: NewInode = NewInode {
 };
 
 /// Names, contents, and a file without a name that is still open; everything is committed.
-fn work(device: &Recorder, fs: Fs) {
+fn work(device: &Recorder, fs: InodeFs) {
     let directory = fs.mkdir(Ino::ROOT, b"d", NEW).unwrap();
     let kept = fs.create(directory, b"kept", NEW).unwrap();
     fs.write(kept, 0, &[1; 50_000]).unwrap();
@@ -64,10 +64,10 @@ fn recovered(bytes: Vec<u8>, cut: Cut) -> ModelTree {
 }
 
 /// What a reader sees, who writes nothing.
-fn read(bytes: Vec<u8>) -> (Fs, ModelTree) {
+fn read(bytes: Vec<u8>) -> (InodeFs, ModelTree) {
     let device = device_of(bytes.clone());
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let fs = Fs::open(shared, &OpenOptions::default()).unwrap();
+    let fs = InodeFs::open(shared, &MountOptions::default()).unwrap();
     let found = tree(&fs);
     assert!(device.bytes() == bytes, "nothing was written");
     (fs, found)
@@ -179,10 +179,10 @@ fn what_is_no_file_system_is_refused_after_few_reads() {
     for device in devices.into_iter().chain([MemoryDevice::new(1 << 50)]) {
         let device = Arc::new(CountedDevice::new(device));
         let shared = || Arc::clone(&device) as Arc<dyn BlockDevice>;
-        let options = OpenOptions::default();
+        let options = MountOptions::default();
         for refused in [
-            Fs::open(shared(), &options).err().unwrap(),
-            Fs::open_for_writing(shared(), &options, clock)
+            InodeFs::open(shared(), &options).err().unwrap(),
+            InodeFs::open_for_writing(shared(), &options, clock)
                 .err()
                 .unwrap(),
         ] {
@@ -225,9 +225,9 @@ fn a_copy_of_an_earlier_file_system_is_not_taken_for_this_ones() {
         );
         image[1024..2048].fill(0);
         let device = device_of(image.clone());
-        let refused = Fs::open(
+        let refused = InodeFs::open(
             Arc::clone(&device) as Arc<dyn BlockDevice>,
-            &OpenOptions::default(),
+            &MountOptions::default(),
         );
         let refused = refused.err().expect("no copy of its own");
         assert!(matches!(refused, Error::Corrupt(_)), "{refused}");
@@ -246,9 +246,9 @@ fn without_a_journal_a_copy_is_enough_to_read() {
     let (fs, _) = read(lost.clone());
     assert!(!fs.superblock().features().has(Feature::HAS_JOURNAL));
     let device = device_of(lost.clone());
-    let refused = Fs::open_for_writing(
+    let refused = InodeFs::open_for_writing(
         Arc::clone(&device) as Arc<dyn BlockDevice>,
-        &OpenOptions::default(),
+        &MountOptions::default(),
         clock,
     );
     let refused = refused.err().unwrap().to_string();

@@ -1,6 +1,6 @@
 //! Several threads on one file system.
 
-use lanefs_engine::{Allocate, Fs, Ino};
+use lanefs_engine::{Allocate, Ino, InodeFs};
 use model::Random;
 use sync::atomic::{AtomicBool, Ordering};
 
@@ -58,7 +58,7 @@ fn nobody_reads_another_files_bytes() {
     }
 }
 
-fn write_and_cut(fs: &Fs, ino: Ino, byte: u8, with_extents: bool) {
+fn write_and_cut(fs: &InodeFs, ino: Ino, byte: u8, with_extents: bool) {
     let mut random = Random::new(byte.into());
     let bytes = vec![byte; 200_000];
     for step in 0..150 {

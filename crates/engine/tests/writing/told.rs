@@ -2,7 +2,7 @@
 //! image next of the abort of its journal. And what threads are told of two names that change at once.
 
 use device::{BlockDevice, DeviceError};
-use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, RenameFlag};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode, RenameFlag};
 use simulate::{CowDevice, Fault, Recorder};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::schedule::{self, SchedulePlan};
@@ -20,8 +20,8 @@ const NEW: NewInode = NewInode {
 /// Where the journal's superblock keeps the number of its abort.
 const ERRNO_AT: usize = 0x20;
 
-fn open(device: Arc<dyn BlockDevice>) -> Fs {
-    Fs::open_for_writing(device, &OpenOptions::default(), clock).unwrap()
+fn open(device: Arc<dyn BlockDevice>) -> InodeFs {
+    InodeFs::open_for_writing(device, &MountOptions::default(), clock).unwrap()
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn every_handle_is_told_once_of_a_write_that_failed() {
     for number in 0..60 {
         let recorder = Arc::new(Recorder::over(&start).fails(Fault::Write(number), false));
         let shared = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-        let Ok(fs) = Fs::open_for_writing(shared, &OpenOptions::default(), clock) else {
+        let Ok(fs) = InodeFs::open_for_writing(shared, &MountOptions::default(), clock) else {
             continue;
         };
         let written = fs.create(Ino::ROOT, b"file", NEW).and_then(|ino| {
@@ -74,7 +74,7 @@ fn every_handle_is_told_once_of_a_write_that_failed() {
 }
 
 /// Where the journal's superblock is.
-fn journal_at(fs: &Fs) -> usize {
+fn journal_at(fs: &InodeFs) -> usize {
     let first = fs.mappings(Ino::JOURNAL).unwrap().next().unwrap().unwrap();
     first.physical.unwrap().0 as usize * fs.geometry().block_size().bytes()
 }
@@ -92,7 +92,7 @@ fn an_abort_is_on_record_for_who_opens_the_image_next() {
     for number in 0..40 {
         let recorder = Arc::new(Recorder::over(&start).fails(Fault::Flush(number), false));
         let shared = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-        let Ok(fs) = Fs::open_for_writing(shared, &OpenOptions::default(), clock) else {
+        let Ok(fs) = InodeFs::open_for_writing(shared, &MountOptions::default(), clock) else {
             continue;
         };
         let made = fs.create(Ino::ROOT, b"file", NEW);
@@ -137,7 +137,7 @@ fn an_abort_while_the_image_said_it_was_clean_is_on_record_too() {
     for number in 0..80 {
         let recorder = Arc::new(Recorder::over(&start).fails(Fault::Read(number), false));
         let shared = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-        let Ok(fs) = Fs::open_for_writing(shared, &OpenOptions::default(), clock) else {
+        let Ok(fs) = InodeFs::open_for_writing(shared, &MountOptions::default(), clock) else {
             continue;
         };
         let made = fs.create(Ino::ROOT, b"file", NEW);
@@ -176,7 +176,7 @@ fn a_flush_that_fails_while_an_inode_table_is_made_readable_is_an_abort() {
     for number in 0..12 {
         let recorder = Arc::new(Recorder::over(&device).fails(Fault::Flush(number), false));
         let shared = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-        let Ok(fs) = Fs::open_for_writing(shared, &OpenOptions::default(), clock) else {
+        let Ok(fs) = InodeFs::open_for_writing(shared, &MountOptions::default(), clock) else {
             continue;
         };
         fs.write(file, 0, &[2; 4096]).unwrap();
@@ -295,7 +295,7 @@ fn who_flushes_beside_one_that_fails_is_told() {
     // The record that would make the lost copies count was not written.
     drop(fs);
     let left = Arc::new(device.device.clone());
-    let fs = Fs::open(left as Arc<dyn BlockDevice>, &OpenOptions::default()).unwrap();
+    let fs = InodeFs::open(left as Arc<dyn BlockDevice>, &MountOptions::default()).unwrap();
     assert!(matches!(
         fs.lookup(Ino::ROOT, b"other"),
         Err(Error::NotFound)

@@ -4,7 +4,7 @@
 use std::fs;
 
 use device::BlockDevice;
-use lanefs_engine::{Clock, Error, Feature, Fs, Ino, Superblock, tune};
+use lanefs_engine::{Clock, Error, Feature, Ino, InodeFs, Superblock, tune};
 use ondisk::Features;
 use ondisk::jbd2::{JournalFeatures, JournalSuperblock};
 use simulate::{CowDevice, Cut, Recorder};
@@ -27,7 +27,7 @@ fn set_area(device: &Arc<dyn BlockDevice>, is_wanted: bool) -> Result<(), Error>
 }
 
 /// None where there is no area.
-fn log_commits(fs: &Fs) -> u64 {
+fn log_commits(fs: &InodeFs) -> u64 {
     let counters = fs.counters();
     let mut logged = counters
         .iter()

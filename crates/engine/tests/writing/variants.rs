@@ -1,7 +1,7 @@
 //! Each form of each mechanism, alone and mixed: what one leaves, the others take up, and e2fsck agrees.
 
 use device::BlockDevice;
-use lanefs_engine::{Allocate, Fs, Ino, NewInode, OpenOptions, Variants};
+use lanefs_engine::{Allocate, Ino, InodeFs, MountOptions, NewInode, Variants};
 use simulate::CowDevice;
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
@@ -35,14 +35,14 @@ fn all() -> Vec<Variants> {
     all
 }
 
-fn open(device: &Arc<CowDevice>, variants: Variants, reaper_thread: bool) -> Fs {
-    let options = OpenOptions {
+fn open(device: &Arc<CowDevice>, variants: Variants, reaper_thread: bool) -> InodeFs {
+    let options = MountOptions {
         variants,
         reaper_thread,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
-    Fs::open_for_writing(shared, &options, clock).unwrap()
+    InodeFs::open_for_writing(shared, &options, clock).unwrap()
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn what_one_form_leaves_the_others_take_up() {
 }
 
 /// Makes, fills, cuts, renames and removes files in a directory of its own until told to stop; how often.
-fn work(fs: &Fs, number: usize, stop: &AtomicBool) -> usize {
+fn work(fs: &InodeFs, number: usize, stop: &AtomicBool) -> usize {
     let name = format!("worker{number}").into_bytes();
     let directory = fs.mkdir(Ino::ROOT, &name, NEW).unwrap();
     let mut rounds = 0;
@@ -179,14 +179,14 @@ fn each_form_is_switched_a_thousand_times_under_load() {
         return;
     };
     let device = Arc::new(CowDevice::new(image.into()));
-    let options = OpenOptions {
+    let options = MountOptions {
         reaper_thread: true,
         // Inodes leave memory meanwhile.
         live_inodes: 16,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let fs = Fs::open_for_writing(shared, &options, clock).unwrap();
+    let fs = InodeFs::open_for_writing(shared, &options, clock).unwrap();
     let before = fs.statfs().unwrap();
     let stop = AtomicBool::new(false);
     let rounds: usize = sync::thread::scope(|scope| {
@@ -218,7 +218,7 @@ fn each_form_is_switched_a_thousand_times_under_load() {
     }
     let groups = count(&fs, "mballoc.groups_loaded");
     assert!(groups >= 4, "{groups} groups only");
-    let free = |fs: &Fs| {
+    let free = |fs: &InodeFs| {
         fs.sync().unwrap();
         let found = fs.statfs().unwrap();
         (found.free, found.free_files)

@@ -1,6 +1,6 @@
 //! Renames that leave a whiteout: its owner, refusals, and what a cut leaves; the model has the rest.
 
-use lanefs_engine::{Error, FileType, Fs, Ino, NewInode, RenameFlag, XattrFlag};
+use lanefs_engine::{Error, FileType, Ino, InodeFs, NewInode, RenameFlag, XattrFlag};
 
 use crate::image::{finish, make, record, sweep};
 
@@ -21,7 +21,7 @@ enum Shown {
     Other(u64),
 }
 
-fn shown(fs: &Fs, path: &str) -> Shown {
+fn shown(fs: &InodeFs, path: &str) -> Shown {
     let Ok(ino) = fs.resolve(path.as_bytes(), false) else {
         return Shown::Nothing;
     };
@@ -58,7 +58,7 @@ fn populated(options: &[&str]) -> Option<Vec<u8>> {
     }))
 }
 
-fn rename(fs: &Fs, from: (Ino, &str), to: (Ino, &str), flag: RenameFlag) -> Result<(), Error> {
+fn rename(fs: &InodeFs, from: (Ino, &str), to: (Ino, &str), flag: RenameFlag) -> Result<(), Error> {
     let (old, new) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
     fs.rename_with_whiteout(old, new, flag, OWNER)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Fs, Ino, NewInode, OpenOptions, XattrFlag};
+use lanefs_engine::{Error, Ino, InodeFs, MountOptions, NewInode, XattrFlag};
 use model::Random;
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use simulate::CowDevice;
@@ -33,7 +33,7 @@ const PROFILES: [&[&str]; 4] = [
 ];
 
 /// What an inode has.
-pub fn attributes(fs: &Fs, ino: Ino) -> Attributes {
+pub fn attributes(fs: &InodeFs, ino: Ino) -> Attributes {
     let all = fs.xattrs(ino).unwrap().into_iter();
     all.map(|xattr| (xattr.name, xattr.value)).collect()
 }
@@ -85,7 +85,7 @@ fn random(random: &mut Random, files: usize) -> Change {
 }
 
 /// Does a change; what does not fit, or is not there, changes nothing.
-fn apply(fs: &Fs, ino: Ino, (_, name, value): &Change, expected: &mut Attributes) {
+fn apply(fs: &InodeFs, ino: Ino, (_, name, value): &Change, expected: &mut Attributes) {
     let done = match value {
         Some(value) => fs.set_xattr(ino, name, value, XattrFlag::Any),
         None => fs.remove_xattr(ino, name),
@@ -408,7 +408,7 @@ fn broken_blocks_of_attributes_are_refused_and_nothing_panics() {
         }
         let device = Arc::new(CowDevice::new(broken.into()));
         let device = device as Arc<dyn BlockDevice>;
-        let Ok(fs) = Fs::open_for_writing(device, &OpenOptions::default(), clock) else {
+        let Ok(fs) = InodeFs::open_for_writing(device, &MountOptions::default(), clock) else {
             continue;
         };
         for name in FILES {
@@ -493,7 +493,7 @@ fn every_failing_request_is_reported_and_leaves_the_attributes_after_some_change
         let mut done = 0;
         let work = || {
             let device = device as Arc<dyn BlockDevice>;
-            let fs = Fs::open_for_writing(device, &OpenOptions::default(), clock)?;
+            let fs = InodeFs::open_for_writing(device, &MountOptions::default(), clock)?;
             for (file, name, value) in &changes {
                 let ino = fs.resolve(FILES[*file].as_bytes(), true)?;
                 let changed = match value {

@@ -38,11 +38,11 @@ fn root_64k() -> Vec<u8> {
     block
 }
 
-fn read_root(block: &[u8], form: DirForm) -> Result<(Root, Index<'_>), Site> {
+fn read_root(block: &[u8], form: DirForm) -> Result<(Root, IndexBlock<'_>), Site> {
     root(block, form, LEVELS_MAX, false).map_err(|corrupt| corrupt.site())
 }
 
-fn list(index: Index<'_>) -> Vec<(u32, LBlock)> {
+fn list(index: IndexBlock<'_>) -> Vec<(u32, LBlock)> {
     (0..index.count())
         .map(|i| (index.hash(i), index.block(i)))
         .collect()

@@ -4,7 +4,7 @@ use core::fmt::{self, Display, Formatter};
 
 use super::{Lines, PrintedName};
 use crate::dirent::{self, DirForm};
-use crate::htree::Index;
+use crate::htree::IndexBlock;
 
 /// Prints the records of one directory block, free ones too; ends at the first that is broken.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ impl Display for DirectoryText<'_> {
 
 /// Prints the entries of an index block of a hashed directory.
 #[derive(Clone, Copy)]
-pub struct IndexText<'a>(pub Index<'a>);
+pub struct IndexText<'a>(pub IndexBlock<'a>);
 
 impl Display for IndexText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

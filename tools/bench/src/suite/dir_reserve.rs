@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 
 use device::{BlockDevice, FileDevice};
-use engine::{OpenOptions, Variants};
+use engine::{MountOptions, Variants};
 use lanefs::Error;
 use sync::Arc;
 
@@ -73,9 +73,9 @@ pub(super) fn on_spindle(
     for option in form {
         variants.set(option).map_err(unknown)?;
     }
-    let options = OpenOptions {
+    let options = MountOptions {
         variants,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let disk = Arc::new(Spindle::new(size));
     InProcess::on(Arc::clone(&disk) as Arc<_>, inodes, &options)?.close()?;
@@ -256,8 +256,8 @@ fn on_model(load: Load, form: &[String], is_judged: bool) -> Result<[Sample; 3],
     Ok(samples)
 }
 
-fn options_of(form: &[String]) -> Result<OpenOptions, Error> {
-    let mut options = OpenOptions::default();
+fn options_of(form: &[String]) -> Result<MountOptions, Error> {
+    let mut options = MountOptions::default();
     for option in form {
         options.variants.set(option).map_err(unknown)?;
     }

@@ -2,7 +2,7 @@
 //! images. Each cell of the second kind has an image of its own.
 
 use device::{BlockDevice, MemoryDevice};
-use engine::{Ino, OpenOptions, Variants};
+use engine::{Ino, MountOptions, Variants};
 use lanefs::Error;
 use sync::{Arc, Mutex, Rank, clock, thread};
 
@@ -278,9 +278,9 @@ fn on_image(setup: &Setup, fill: Fill, form: &[String], round: u64) -> Result<Sa
     for option in form {
         variants.set(option).map_err(unknown)?;
     }
-    let options = OpenOptions {
+    let options = MountOptions {
         variants,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     let size = setup.scaled(IMAGE, 16 << 20) as u64;
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(size));
@@ -305,7 +305,7 @@ fn on_image(setup: &Setup, fill: Fill, form: &[String], round: u64) -> Result<Sa
 }
 
 /// A file system on a fresh device, with no blocks kept for root: they would stay free in one piece.
-fn image(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<InProcess, Error> {
+fn image(device: &Arc<dyn BlockDevice>, options: &MountOptions) -> Result<InProcess, Error> {
     let make = lanefs::mkfs::Options {
         device_is_zero: true,
         reserved_percent: 0.0,
@@ -433,7 +433,7 @@ mod tests {
     /// Free runs of an image, their blocks, and the longest.
     fn free_runs(fill: Fill) -> (u64, u64, u64) {
         let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(512 << 20));
-        let target = image(&device, &OpenOptions::default()).unwrap();
+        let target = image(&device, &MountOptions::default()).unwrap();
         prepare(&target, fill, 1).unwrap();
         target.close().unwrap();
         RegionSurvey::of(device).unwrap().free_runs().unwrap()
@@ -442,7 +442,7 @@ mod tests {
     #[test]
     fn an_image_is_full_where_the_first_block_that_is_missing_is_the_directorys() {
         let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(16 << 20));
-        let target = image(&device, &OpenOptions::default()).unwrap();
+        let target = image(&device, &MountOptions::default()).unwrap();
         let directory = target.mkdir(target.root(), "filled").unwrap();
         let file = target.create(&directory, "large").unwrap();
         let grown = |step| target.fallocate(&file, step * STEP, STEP).is_ok();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use device::{FileDevice, MemoryDevice};
-use engine::{OpenOptions, Variants};
+use engine::{MountOptions, Variants};
 use lanefs::Error;
 use sync::Arc;
 
@@ -227,11 +227,11 @@ fn contenders(setup: &Setup, flush: Flush) -> Result<Vec<Contender<'static>>, Er
     Ok(contenders)
 }
 
-fn options(fast_commits: bool) -> OpenOptions {
-    OpenOptions {
+fn options(fast_commits: bool) -> MountOptions {
+    MountOptions {
         variants: Variants::default(),
         fast_commits,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     }
 }
 

@@ -3,7 +3,7 @@
 //! in pairs at one worker, warm.
 
 use device::MemoryDevice;
-use engine::OpenOptions;
+use engine::MountOptions;
 use lanefs::Error;
 use sync::clock::{Duration, Instant};
 use sync::{Arc, Barrier, OnceLock, clock, thread};
@@ -247,9 +247,9 @@ fn empty_tables(
 /// A file system in memory that has the inodes.
 fn engine_of(trees: &Trees) -> Result<InProcess, Error> {
     let inodes = trees.inodes() as u64 * 5 / 4 + 1000;
-    let options = OpenOptions {
+    let options = MountOptions {
         live_inodes: 2 * trees.inodes() + 1000,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
     // Tables of 256 bytes an inode, and a block for each directory and some more.
     let size = (inodes * 1024).max(64 << 20).next_multiple_of(1 << 20);

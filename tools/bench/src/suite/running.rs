@@ -1,6 +1,6 @@
 //! Benches in which workers do the same again and again: columns take turns, rows are numbers of workers.
 
-use engine::{OpenOptions, OrphanForm};
+use engine::{MountOptions, OrphanForm};
 use lanefs::Error;
 
 use super::{Progress, Setup, Suite};
@@ -210,9 +210,9 @@ pub(super) fn orphan(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
 fn with_none(setup: &Setup) -> Result<Vec<Contender<'static>>, Error> {
     let mut contenders = setup.contenders_in(true, &["orphan"])?;
     if setup.engine && setup.mechanisms.is_none() {
-        let mut options = OpenOptions {
+        let mut options = MountOptions {
             is_measurement: true,
-            ..OpenOptions::default()
+            ..MountOptions::default()
         };
         options.variants.orphan = OrphanForm::Nothing;
         let target = InProcess::in_memory(setup.size, &options)?;

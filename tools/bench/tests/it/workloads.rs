@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use engine::OpenOptions;
+use engine::MountOptions;
 use lanefs_bench::{
     Contender, HostDirectory, InProcess, MeasurePlan, Setup, Stop, Suite, Table, Workload,
     mechanisms, run, speeds,
@@ -14,7 +14,7 @@ use lanefs_bench::{
 fn every_workload_runs_on_both_targets_and_removes_what_it_made() {
     let (directory, image) = (directory(), directory());
     let image = image.path().join("image");
-    let engine = InProcess::in_file(&image, 64 << 20, &OpenOptions::default()).unwrap();
+    let engine = InProcess::in_file(&image, 64 << 20, &MountOptions::default()).unwrap();
     let contenders = [
         Contender::new("engine", "functions", engine),
         Contender::new(
@@ -73,7 +73,7 @@ fn e2fsck_replays(image: &Path) -> bool {
 #[test]
 fn more_workers_than_cores_do_no_more_than_the_cores_can() {
     let cores = std::thread::available_parallelism().unwrap().get();
-    let engine = InProcess::in_memory(64 << 20, &OpenOptions::default()).unwrap();
+    let engine = InProcess::in_memory(64 << 20, &MountOptions::default()).unwrap();
     let contenders = [Contender::new("engine", "functions", engine)];
     for workload in [
         Workload::ByteTruncate,
@@ -97,7 +97,7 @@ fn more_workers_than_cores_do_no_more_than_the_cores_can() {
 
 #[test]
 fn an_error_of_the_file_system_ends_the_run_and_is_told() {
-    let engine = InProcess::in_memory(2 << 20, &OpenOptions::default()).unwrap();
+    let engine = InProcess::in_memory(2 << 20, &MountOptions::default()).unwrap();
     let plan = MeasurePlan {
         workload: Workload::Stat,
         workers: vec![2],
@@ -203,7 +203,7 @@ fn everyday_operations_stand_beside_workers_with_a_file_system_each() {
 
 #[test]
 fn workers_apart_each_have_a_file_system() {
-    let options = OpenOptions::default();
+    let options = MountOptions::default();
     let places = [directory(), directory()];
     let images = [0, 1].map(|number: usize| places[number].path().join("image"));
     let engines = images.iter();

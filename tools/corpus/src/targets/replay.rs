@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use engine::{Fs, Ino, OpenOptions, ReplayPolicy};
+use engine::{Ino, InodeFs, MountOptions, ReplayPolicy};
 use ondisk::jbd2::{
     CommitBlock, DescriptorWriter, JournalFeatures, JournalSuperblock, LogFormat, RevokeWriter,
     TransactionChecksum,
@@ -37,11 +37,11 @@ fn dirty_images() -> Vec<Dirty> {
     dirty
         .filter_map(|seed| {
             let image = PatchedBytes::new(Arc::clone(&seed.bytes));
-            let options = OpenOptions {
+            let options = MountOptions {
                 journal: ReplayPolicy::Ignore,
-                ..OpenOptions::default()
+                ..MountOptions::default()
             };
-            let fs = Fs::open(Arc::new(image), &options).ok()?;
+            let fs = InodeFs::open(Arc::new(image), &options).ok()?;
             let geometry = *fs.geometry();
             let inode = fs.inode(Ino::JOURNAL).ok()?;
             let places: Vec<usize> = blocks_of(&inode)
@@ -348,12 +348,12 @@ impl<'a> Writer<'a> {
                 self.image.set(*place, part.to_vec());
             }
         }
-        let options = OpenOptions {
+        let options = MountOptions {
             journal: ReplayPolicy::Replay,
             cache_bytes: 1 << 20,
-            ..OpenOptions::default()
+            ..MountOptions::default()
         };
-        match Fs::open(Arc::new(self.image), &options) {
+        match InodeFs::open(Arc::new(self.image), &options) {
             Ok(fs) => {
                 let report = fs.recovery_report().copied();
                 for number in 1..20 {

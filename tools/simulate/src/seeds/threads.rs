@@ -2,7 +2,7 @@
 //! checkpoints and other forms of mechanisms. Freezing is a sync to the model, and what is on the device meanwhile is
 //! kept to be looked at.
 
-use engine::Fs;
+use engine::InodeFs;
 use model::{Errno, FallocateMode, Op, OpTarget};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{gauge, schedule};
@@ -27,7 +27,7 @@ const SLACK_INODES: u64 = 4;
 
 /// What threads share.
 pub(super) struct Shared<'a> {
-    pub(super) fs: &'a Fs,
+    pub(super) fs: &'a InodeFs,
     pub(super) times: RunTimes,
     pub(super) recorder: &'a Recorder,
     /// Whether one of them froze the file system. [atomic: AcqRel]
@@ -103,7 +103,7 @@ pub(super) fn run(shared: &Shared<'_>, work: &mut Work) -> Part {
 }
 
 /// What is no operation of the model.
-fn unmodelled(fs: &Fs, work: &mut Work) {
+fn unmodelled(fs: &InodeFs, work: &mut Work) {
     if work.random.one_in(12) {
         // What the journal holds goes home while others work; a failure is told to who changes something next.
         let _ = fs.checkpoint();
@@ -178,7 +178,7 @@ fn call(executor: &mut Executor<'_>, shared: &Shared<'_>, thread: usize, op: Op)
 
 /// An operation that was refused for want of space: what of it was done, if any, as an operation of its own; or why it
 /// should not have been refused.
-fn without_space(executor: &Executor<'_>, fs: &Fs, mut op: Op) -> (Op, Result<(), Refusal>) {
+fn without_space(executor: &Executor<'_>, fs: &InodeFs, mut op: Op) -> (Op, Result<(), Refusal>) {
     let refused = Err(Refusal::Errno(Errno::ENOSPC));
     if let Ok(left) = fs.statfs()
         && left.available > SLACK_BLOCKS
@@ -233,7 +233,7 @@ fn without_space(executor: &Executor<'_>, fs: &Fs, mut op: Op) -> (Op, Result<()
 /// the file's blocks.
 fn reached(
     executor: &Executor<'_>,
-    fs: &Fs,
+    fs: &InodeFs,
     slot: u8,
     range: std::ops::Range<u64>,
 ) -> Result<(FallocateMode, u64), engine::Error> {

@@ -3,7 +3,7 @@
 //! image before.
 
 use device::BlockDevice;
-use engine::{Error, Fs, OpenOptions};
+use engine::{Error, InodeFs, MountOptions};
 use sync::Arc;
 use sync::gauge::Reading;
 
@@ -65,7 +65,7 @@ impl Sweep<'_> {
             return self.repair_unlogged(state);
         }
         // Whatever can be read of it: without a panic, and with an end.
-        if let Ok(fs) = Fs::open(copy, &OpenOptions::default()) {
+        if let Ok(fs) = InodeFs::open(copy, &MountOptions::default()) {
             let _ = tree(&fs);
         }
         Ok(())

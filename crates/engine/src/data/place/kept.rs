@@ -5,19 +5,19 @@ use super::{Place, SMALL, Supply, bounded};
 use crate::data::step::max_bytes;
 use crate::error::Error;
 use crate::extent::Mappings;
-use crate::mballoc::{Aside, Blocks, Request, normalize};
+use crate::mballoc::{Aside, NormalRequest, TakenBlocks, normalize};
 use crate::sb::BlockPurpose;
 
 pub(super) struct Kept;
 
 impl Supply for Kept {
-    fn take<'a>(&self, place: &Place<'a, '_>) -> Result<Blocks<'a>, Error> {
+    fn take<'a>(&self, place: &Place<'a, '_>) -> Result<TakenBlocks<'a>, Error> {
         place.take_kept()
     }
 }
 
 impl<'a> Place<'a, '_> {
-    fn take_kept(&self) -> Result<Blocks<'a>, Error> {
+    fn take_kept(&self) -> Result<TakenBlocks<'a>, Error> {
         let (mounted, live) = (self.file.mounted, self.file.locked.inode());
         let kept = mounted.preallocations();
         let want = self.end - self.at;
@@ -48,7 +48,7 @@ impl<'a> Place<'a, '_> {
     }
 
     /// Takes a normalised run out of the bitmaps, and keeps what is not wanted of it.
-    fn refill(&self, want: u64, kept_before: u64) -> Result<Blocks<'a>, Error> {
+    fn refill(&self, want: u64, kept_before: u64) -> Result<TakenBlocks<'a>, Error> {
         let (mounted, live) = (self.file.mounted, self.file.locked.inode());
         let range = self.normalized(want, kept_before)?;
         let mut blocks = self.take_out(self.goal(), range.1 - range.0, want)?;
@@ -72,7 +72,7 @@ impl<'a> Place<'a, '_> {
         let volume = self.file.volume();
         let geometry = volume.geometry();
         let bits = geometry.block_size().bits();
-        let mut request = Request {
+        let mut request = NormalRequest {
             block_bits: bits,
             logical: self.at,
             len: want,
@@ -117,7 +117,7 @@ impl<'a> Place<'a, '_> {
 
     /// Takes the next blocks of the thread's run for small files of this part of the volume, or of a new one. Nothing
     /// where there is too little free for that.
-    fn take_from_lane(&self, want: u64) -> Result<Option<Blocks<'a>>, Error> {
+    fn take_from_lane(&self, want: u64) -> Result<Option<TakenBlocks<'a>>, Error> {
         let mounted = self.file.mounted;
         let kept = mounted.preallocations();
         let (home, mut goal) = self.first_goal(sync::thread_index());

@@ -3,12 +3,12 @@
 
 use super::{Place, Supply};
 use crate::error::Error;
-use crate::mballoc::Blocks;
+use crate::mballoc::TakenBlocks;
 
 pub(super) struct Plain;
 
 impl Supply for Plain {
-    fn take<'a>(&self, place: &Place<'a, '_>) -> Result<Blocks<'a>, Error> {
+    fn take<'a>(&self, place: &Place<'a, '_>) -> Result<TakenBlocks<'a>, Error> {
         let want = place.end - place.at;
         place.take_out(place.goal(), want, want)
     }

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::extent::{ExtentDraft, Mapping, Mappings};
 use crate::group::GroupRun;
 use crate::icache::{Exclusive, MountedFs};
-use crate::mballoc::{self, Blocks};
+use crate::mballoc::{self, TakenBlocks};
 
 /// Pointers in an inode without extents that are those of its first blocks.
 const DIRECT: usize = 12;
@@ -57,7 +57,7 @@ fn blocks_of(mounted: &MountedFs, inode: &Inode) -> u64 {
 
 impl<'a> Replay<'a> {
     /// Takes the blocks that files are to have and have not; by file and the first block in it.
-    pub(super) fn take_blocks(&self) -> Result<BTreeMap<(Ino, u64), Blocks<'a>>, Error> {
+    pub(super) fn take_blocks(&self) -> Result<BTreeMap<(Ino, u64), TakenBlocks<'a>>, Error> {
         let mut taken = BTreeMap::new();
         for (ino, runs) in &self.everything.runs {
             if !self.has_runs(*ino)? {
@@ -167,7 +167,7 @@ impl<'a> Replay<'a> {
         parts
     }
 
-    fn take_run(&self, ino: Ino, part: &Mapping) -> Result<Blocks<'a>, Error> {
+    fn take_run(&self, ino: Ino, part: &Mapping) -> Result<TakenBlocks<'a>, Error> {
         let start = part.physical.unwrap_or(FsBlock(0));
         let run = GroupRun {
             start,
@@ -182,7 +182,10 @@ impl<'a> Replay<'a> {
     }
 
     /// Maps files as records say; `taken` are the blocks for that.
-    pub(super) fn map(&self, mut taken: BTreeMap<(Ino, u64), Blocks<'a>>) -> Result<(), Error> {
+    pub(super) fn map(
+        &self,
+        mut taken: BTreeMap<(Ino, u64), TakenBlocks<'a>>,
+    ) -> Result<(), Error> {
         for (ino, said) in &self.everything.inodes {
             self.bring_into_form(*ino, said)?;
         }

@@ -1,6 +1,6 @@
 //! F13 in docs/logtree.md: an area that is full of fast commits.
 
-use lanefs_engine::{Fs, Ino};
+use lanefs_engine::{Ino, InodeFs};
 use ondisk::fast_commit::FcRecord;
 use testkit::Manifest;
 
@@ -14,7 +14,7 @@ fn name(number: usize) -> Vec<u8> {
 }
 
 /// A new file, fsynced, which takes one block of the area, or a full commit.
-fn fsync_new(fs: &Fs, number: usize) {
+fn fsync_new(fs: &InodeFs, number: usize) {
     let file = fs.create(Ino::ROOT, &name(number), NEW).unwrap();
     fs.fsync(file).unwrap();
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use lanefs_engine::{Fs, Ino, OpenOptions, RenameFlag, SetAttributes};
+use lanefs_engine::{Ino, InodeFs, MountOptions, RenameFlag, SetAttributes};
 use simulate::CowDevice;
 use sync::Arc;
 use testkit::{KernelMount, Manifest, sha256};
@@ -19,7 +19,7 @@ pub const OLD: usize = 20_000;
 /// An image with the files `a`, `b` and `c`, full of their letters, in `dir`, all home, and open.
 pub struct Case {
     pub device: Arc<CowDevice>,
-    pub fs: Fs,
+    pub fs: InodeFs,
     pub dir: Ino,
 }
 
@@ -214,7 +214,7 @@ fn by_e2fsck(image: &[u8], options: &[&str]) -> Seen {
         .unwrap();
     assert!(all.status.code() < Some(8), "{all:?}");
     let device = Arc::new(CowDevice::new(fs::read(&path).unwrap().into()));
-    let tree = Fs::open(device, &OpenOptions::default()).ok();
+    let tree = InodeFs::open(device, &MountOptions::default()).ok();
     let tree = tree.map(|fs| plain(manifest(&fs)));
     Seen { tree, wrong }
 }

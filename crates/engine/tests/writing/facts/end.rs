@@ -1,7 +1,7 @@
 //! F14 in docs/logtree.md: a log that goes over its end before an area for fast commits.
 
 use device::BlockDevice;
-use lanefs_engine::{Fs, Ino, OpenOptions};
+use lanefs_engine::{Ino, InodeFs, MountOptions};
 use ondisk::Tid;
 use ondisk::jbd2::{BlockHeader, JournalFeatures, JournalSuperblock};
 use simulate::{CowDevice, Cut};
@@ -23,13 +23,13 @@ fn has_all(seen: &Seen, files: usize) -> bool {
 }
 
 /// A new file and a full commit.
-fn commit_new(fs: &Fs, number: usize) {
+fn commit_new(fs: &InodeFs, number: usize) {
     fs.create(Ino::ROOT, &name(number), NEW).unwrap();
     fs.sync().unwrap();
 }
 
 /// The byte at which each block of the journal stands.
-fn places(fs: &Fs) -> Vec<u64> {
+fn places(fs: &InodeFs) -> Vec<u64> {
     let runs = fs.mappings(Ino(8)).unwrap().map(Result::unwrap);
     let blocks = runs.flat_map(|run| {
         let start = run.physical.unwrap().0;
@@ -70,11 +70,11 @@ fn f14_e2fsck_goes_over_a_logs_end_into_the_area() {
     shorter.set_blocks_count(blocks - in_area);
     area.set_superblock(&mut image, &shorter);
     let device = device(image);
-    let options = OpenOptions {
+    let options = MountOptions {
         fast_commits: false,
-        ..OpenOptions::default()
+        ..MountOptions::default()
     };
-    let fs = Fs::open_for_writing(shared(&device), &options, clock).unwrap();
+    let fs = InodeFs::open_for_writing(shared(&device), &options, clock).unwrap();
     let places = places(&fs);
     let mut files = 0;
     loop {
@@ -151,7 +151,7 @@ fn f14_nor_does_the_transaction_that_stands_for_the_fast_commits_of_a_crash() {
         let (start, found) = log(&state, &places);
         assert!(found.iter().all(|position| *position >= start), "{event}");
         seen_in_log = found.len().max(seen_in_log);
-        let reader = Fs::open(Arc::new(state.clone()), &OpenOptions::default()).unwrap();
+        let reader = InodeFs::open(Arc::new(state.clone()), &MountOptions::default()).unwrap();
         assert!(reader.lookup(Ino::ROOT, &name(0)).is_ok(), "{event}");
         last = Some(state);
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use device::BlockDevice;
-use lanefs_engine::{Error, Fs, OpenOptions};
+use lanefs_engine::{Error, InodeFs, MountOptions};
 use ondisk::Site;
 use simulate::CowDevice;
 use sync::Arc;
@@ -67,7 +67,7 @@ fn replayed(image: &[u8]) -> Manifest {
 
 fn refusal(image: &[u8]) -> Option<Site> {
     let device = device(image.to_vec()) as Arc<dyn BlockDevice>;
-    match Fs::open_for_writing(device, &OpenOptions::default(), clock) {
+    match InodeFs::open_for_writing(device, &MountOptions::default(), clock) {
         Err(Error::Corrupt(corrupt)) => Some(corrupt.site()),
         Err(error) => panic!("{error}"),
         Ok(_) => None,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use lanefs_engine::{Allocate, Fs, Ino};
+use lanefs_engine::{Allocate, Ino, InodeFs};
 use ondisk::extent::Extent;
 use ondisk::{FsBlock, LBlock};
 
@@ -107,7 +107,7 @@ fn f15_e2fsck_puts_an_index_where_another_files_data_are() {
 const PIECES: u64 = 1340;
 
 /// A file of many pieces is made anew with three extents, of which one was never written and lies behind the end.
-fn remade(fs: &Fs, ino: Ino) -> Vec<u8> {
+fn remade(fs: &InodeFs, ino: Ino) -> Vec<u8> {
     let block = BLOCK as u64;
     fs.truncate(ino, 0).unwrap();
     fs.write(ino, 2 * block, &[b'n'; BLOCK]).unwrap();
@@ -122,7 +122,7 @@ fn remade(fs: &Fs, ino: Ino) -> Vec<u8> {
 
 /// Records that make the map of the file in the last full commit that which it has in another: added first, then taken
 /// from the end on.
-fn ranges(then: &Fs, ino: Ino) -> Vec<Tag> {
+fn ranges(then: &InodeFs, ino: Ino) -> Vec<Tag> {
     let (mut added, mut taken) = (Vec::new(), Vec::new());
     let mut end = 0;
     for run in then.mappings(ino).unwrap() {

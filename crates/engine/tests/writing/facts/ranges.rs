@@ -1,7 +1,7 @@
 //! F15 and F16 in docs/logtree.md: the order in which ranges are told, of which e2fsck makes a map for one inode after
 //! the other.
 
-use lanefs_engine::{Allocate, Error, Fs, Ino, OpenOptions};
+use lanefs_engine::{Allocate, Error, Ino, InodeFs, MountOptions};
 
 use super::case::{Case, OLD, e2fsck_at_boot, kernel};
 use crate::fc_area::Tag;
@@ -59,7 +59,7 @@ fn f16_e2fsck_goes_wrong_behind_a_range_that_takes_all_a_file_had() {
         .output();
     assert!(output.unwrap().status.code() < Some(8));
     let replayed = device(std::fs::read(&path).unwrap());
-    let fs = Fs::open(shared(&replayed), &OpenOptions::default()).unwrap();
+    let fs = InodeFs::open(shared(&replayed), &MountOptions::default()).unwrap();
     let mut bytes = vec![0; 18 * BLOCK];
     match fs.read(a, 0, &mut bytes) {
         Ok(_) => {

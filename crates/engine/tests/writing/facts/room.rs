@@ -1,6 +1,6 @@
 //! F8 in docs/logtree.md: names for which a replay has no room, though there was some.
 
-use lanefs_engine::{Fs, Ino, RenameFlag};
+use lanefs_engine::{Ino, InodeFs, RenameFlag};
 
 use super::case::{e2fsck_at_boot, kernel};
 use crate::fsync_log::{NEW, after_a_cut, count, device, image, shared};
@@ -15,7 +15,7 @@ fn name(number: usize) -> Vec<u8> {
 }
 
 /// A directory of one block with so many names, all home, of which every second one stands for the same file.
-fn directory(fs: &Fs, names: usize) -> Ino {
+fn directory(fs: &InodeFs, names: usize) -> Ino {
     let dir = fs.mkdir(Ino::ROOT, b"dir", NEW).unwrap();
     for number in 0..names {
         fs.create(dir, &name(number), NEW).unwrap();
