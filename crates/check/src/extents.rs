@@ -43,14 +43,14 @@ pub fn is_header(bytes: &[u8]) -> bool {
 }
 
 /// The walk over one inode's tree.
-pub struct Walk<'a> {
+pub struct ExtentWalk<'a> {
     pub volume: &'a Volume<'a>,
     pub ino: Ino,
     pub seed: u32,
     pub is_directory: bool,
 }
 
-impl Walk<'_> {
+impl ExtentWalk<'_> {
     fn problem(&self, code: Code) -> Problem {
         Problem::new(code).ino(self.ino)
     }

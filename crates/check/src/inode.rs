@@ -6,7 +6,7 @@ use crate::inodes::{Collected, Directory, has_map};
 use crate::limits;
 use crate::lookalike;
 use crate::map::{Run, Sink, word16, word32};
-use crate::policies::Context;
+use crate::policies::EncryptionContext;
 use crate::problem::Code;
 use crate::quota;
 use crate::report::Problem;
@@ -27,7 +27,7 @@ pub fn walk(volume: &Volume<'_>, ino: Ino, inode: &Inode, sink: &mut dyn Sink) {
         return;
     }
     if inode.flags().contains(Flags::EXTENTS) {
-        let walk = extents::Walk {
+        let walk = extents::ExtentWalk {
             volume,
             ino,
             seed: volume.seed(ino, inode),
@@ -376,7 +376,7 @@ impl InodeCheck<'_> {
         if !volume.has(Feature::QUOTA) || !is_counted || self.has(Flags::EA_INODE) {
             return;
         }
-        let usage = quota::Usage {
+        let usage = quota::IdUsage {
             space: sectors << 9,
             inodes: 1 + seen.value_inodes,
         };
@@ -445,9 +445,9 @@ impl InodeCheck<'_> {
     /// The context that an encrypted inode must have, and the policy that it names.
     fn encryption(&self, seen: &Seen) {
         let code = match seen.policy {
-            Context::Missing => Code::EncryptWithoutContext,
-            Context::Corrupt => Code::EncryptContextCorrupt,
-            Context::Policy(policy) => {
+            EncryptionContext::Missing => Code::EncryptWithoutContext,
+            EncryptionContext::Corrupt => Code::EncryptContextCorrupt,
+            EncryptionContext::Policy(policy) => {
                 let mut policies = self.collected.policies.borrow_mut();
                 policies.push((self.ino.0, policy));
                 return;

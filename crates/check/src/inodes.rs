@@ -59,7 +59,7 @@ impl Deref for Runs {
 pub struct Collected {
     pub directories: RefCell<Vec<Directory>>,
     /// Bytes and inodes by owner, where the file system counts them.
-    pub quota: RefCell<quota::Sums>,
+    pub quota: RefCell<quota::QuotaSums>,
     /// Encrypted inodes and the numbers of their policies.
     pub policies: RefCell<Vec<(u32, u32)>>,
     /// Inodes with a mode of no or a special file, which may be directories.
@@ -73,7 +73,7 @@ pub struct Collected {
 pub struct Gathered {
     /// By number.
     pub directories: Vec<Directory>,
-    pub quota: quota::Sums,
+    pub quota: quota::QuotaSums,
     /// Encrypted inodes, by number, and the numbers of their policies.
     pub policies: Vec<(u32, u32)>,
     lookalikes: Vec<Ino>,

@@ -6,7 +6,7 @@ use sync::{Mutex, Rank};
 
 /// What an inode's encryption context says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Context {
+pub enum EncryptionContext {
     /// The inode has no context.
     #[default]
     Missing,
@@ -39,22 +39,22 @@ impl Policies {
     }
 
     /// Reads the context in an attribute's value.
-    pub fn context(&self, value: &[u8]) -> Context {
+    pub fn context(&self, value: &[u8]) -> EncryptionContext {
         let Some(version) = value.first().copied().filter(|version| *version != 0) else {
-            return Context::Corrupt;
+            return EncryptionContext::Corrupt;
         };
         let Some((_, len)) = VERSIONS.iter().find(|(known, _)| *known == version) else {
-            return Context::Policy(UNKNOWN);
+            return EncryptionContext::Policy(UNKNOWN);
         };
         if value.len() != *len {
-            return Context::Corrupt;
+            return EncryptionContext::Corrupt;
         }
         let policy = &value[..len - NONCE];
         let mut numbers = self.numbers.lock();
         // Policies are fewer than inodes, which have 32 bits.
         let next = numbers.len() as u32 + 1;
         let number = numbers.entry(policy.into()).or_insert(next);
-        Context::Policy(*number)
+        EncryptionContext::Policy(*number)
     }
 }
 
@@ -67,14 +67,17 @@ mod tests {
         let policies = Policies::new();
         let mut first = [1_u8; 28];
         let one = policies.context(&first);
-        assert_eq!(one, Context::Policy(1));
+        assert_eq!(one, EncryptionContext::Policy(1));
         first[27] = 9;
         assert_eq!(policies.context(&first), one);
         first[5] = 9;
-        assert_eq!(policies.context(&first), Context::Policy(2));
-        assert_eq!(policies.context(&first[1..]), Context::Corrupt);
-        assert_eq!(policies.context(&[2; 40]), Context::Policy(3));
-        assert_eq!(policies.context(&[3; 5]), Context::Policy(UNKNOWN));
-        assert_eq!(policies.context(&[]), Context::Corrupt);
+        assert_eq!(policies.context(&first), EncryptionContext::Policy(2));
+        assert_eq!(policies.context(&first[1..]), EncryptionContext::Corrupt);
+        assert_eq!(policies.context(&[2; 40]), EncryptionContext::Policy(3));
+        assert_eq!(
+            policies.context(&[3; 5]),
+            EncryptionContext::Policy(UNKNOWN)
+        );
+        assert_eq!(policies.context(&[]), EncryptionContext::Corrupt);
     }
 }

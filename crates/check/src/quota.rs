@@ -15,7 +15,7 @@ use crate::volume::Volume;
 
 /// What an id uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Usage {
+pub struct IdUsage {
     /// Bytes.
     pub space: u64,
     pub inodes: u64,
@@ -23,18 +23,18 @@ pub struct Usage {
 
 /// What all ids use.
 #[derive(Default)]
-pub struct Sums(HashMap<(QuotaKind, u32), Usage>);
+pub struct QuotaSums(HashMap<(QuotaKind, u32), IdUsage>);
 
-impl Sums {
+impl QuotaSums {
     /// Adds to an id's use.
-    pub fn charge(&mut self, kind: QuotaKind, id: u32, usage: Usage) {
+    pub fn charge(&mut self, kind: QuotaKind, id: u32, usage: IdUsage) {
         let sum = self.0.entry((kind, id)).or_default();
         sum.space = sum.space.wrapping_add(usage.space);
         sum.inodes = sum.inodes.wrapping_add(usage.inodes);
     }
 
     /// Adds the sums of others.
-    pub fn add(&mut self, other: &Sums) {
+    pub fn add(&mut self, other: &QuotaSums) {
         for ((kind, id), usage) in &other.0 {
             self.charge(*kind, *id, *usage);
         }
@@ -55,7 +55,7 @@ pub fn files(volume: &Volume<'_>) -> impl Iterator<Item = (QuotaKind, Ino)> + us
 }
 
 /// Compares the sums with the quota files.
-pub fn check(volume: &Volume<'_>, sums: &Sums) {
+pub fn check(volume: &Volume<'_>, sums: &QuotaSums) {
     for (kind, ino) in files(volume) {
         let bad = |why: &str| {
             volume.found(Problem::new(Code::QuotaInode).ino(ino).name(why));
@@ -82,7 +82,7 @@ fn compare(
     volume: &Volume<'_>,
     ino: Ino,
     kind: QuotaKind,
-    sums: &Sums,
+    sums: &QuotaSums,
     mut records: HashMap<u32, QuotaRecord>,
 ) {
     // A project's use is counted only with that feature.
@@ -90,7 +90,7 @@ fn compare(
     let mut wrong = Vec::new();
     for ((_, id), usage) in sums.0.iter().filter(|(key, _)| is_counted && key.0 == kind) {
         match records.remove(id) {
-            None => wrong.push((*id, Usage::default(), *usage)),
+            None => wrong.push((*id, IdUsage::default(), *usage)),
             Some(record) => {
                 let stored = usage_of(&record);
                 if stored != *usage {
@@ -101,8 +101,8 @@ fn compare(
     }
     let unused = records
         .into_iter()
-        .map(|(id, record)| (id, usage_of(&record), Usage::default()));
-    wrong.extend(unused.filter(|(_, stored, _)| *stored != Usage::default()));
+        .map(|(id, record)| (id, usage_of(&record), IdUsage::default()));
+    wrong.extend(unused.filter(|(_, stored, _)| *stored != IdUsage::default()));
     wrong.sort_unstable_by_key(|(id, _, _)| *id);
     for (id, stored, usage) in wrong {
         let figures = [
@@ -119,8 +119,8 @@ fn compare(
     }
 }
 
-fn usage_of(record: &QuotaRecord) -> Usage {
-    Usage {
+fn usage_of(record: &QuotaRecord) -> IdUsage {
+    IdUsage {
         space: record.space(),
         inodes: record.inodes(),
     }

@@ -31,16 +31,16 @@ use ondisk::{BlockSize, Feature, FileType, Flags, Geometry, Ino, Superblock, sup
 
 use crate::limits;
 use crate::problem::{Class, Code, Severity};
-use crate::repair::directory::{Change, Parents};
+use crate::repair::directory::{DirectoryChange, Parents};
 use crate::repair::edit::Edit;
 use crate::repair::overlay::Overlay;
-use crate::repair::space::Space;
+use crate::repair::space::ClaimedClusters;
 use crate::report::{Problem, Report};
 use crate::run::{self, Error, Examined, Facts, Options};
 
 /// How much a repair may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Extent {
+pub enum RepairScope {
     /// Only what needs no decision; if anything else is wrong, nothing is mended.
     Preen,
     /// Everything.
@@ -53,7 +53,7 @@ pub struct RepairOptions<'a> {
     /// How each round checks.
     pub check: Options<'a>,
     /// What may be mended.
-    pub extent: Extent,
+    pub extent: RepairScope,
     /// The time that is stamped on what is deleted or made, in seconds since 1970.
     pub now: u64,
     /// Why the journal could not be replayed, if it could not: it is emptied.
@@ -161,7 +161,7 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
         examined.report.add(Code::JournalReplayFailed, reason);
     }
     let before = examined.report.clone();
-    let may_mend = options.extent == Extent::All || is_preenable(&before);
+    let may_mend = options.extent == RepairScope::All || is_preenable(&before);
     let layout = examined.layout.filter(|_| may_mend);
     let Some((_, geometry)) = layout else {
         return Ok(untouched(before, 1));
@@ -249,7 +249,7 @@ struct Journal {
 
 struct Rounds<'d> {
     image: Overlay<'d>,
-    space: Space,
+    space: ClaimedClusters,
     first: BTreeMap<u64, Box<[u8]>>,
     journal: Journal,
     /// Problems that a step was done for.
@@ -261,7 +261,7 @@ impl<'d> Rounds<'d> {
     fn new(device: &'d dyn BlockDevice, geometry: &Geometry, now: u64) -> Rounds<'d> {
         Rounds {
             image: Overlay::new(device, geometry.block_size()),
-            space: Space::new(geometry),
+            space: ClaimedClusters::new(geometry),
             first: BTreeMap::new(),
             journal: Journal::default(),
             tried: BTreeSet::new(),
@@ -675,9 +675,9 @@ fn mend_contents(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
         .into_iter()
         .filter(|(ino, _)| !shared.contains(ino))
     {
-        let change = Change {
+        let change = DirectoryChange {
             rebuilds,
-            ..Change::default()
+            ..DirectoryChange::default()
         };
         directory::mend(edit, facts, &parents, Ino(ino), &change);
     }

@@ -3,7 +3,7 @@
 use ondisk::xattr::{self, ListPlace, Value};
 use ondisk::{Feature, Flags, Ino, Inode, Site};
 
-use crate::policies::Context;
+use crate::policies::EncryptionContext;
 use crate::problem::Code;
 use crate::report::Problem;
 use crate::volume::Volume;
@@ -12,7 +12,7 @@ use crate::volume::Volume;
 #[derive(Clone, Copy, Default)]
 pub struct Seen {
     /// What the encryption context says.
-    pub policy: Context,
+    pub policy: EncryptionContext,
     /// Bytes of inline data behind the block area, where there is such an attribute.
     pub inline: Option<usize>,
     /// The inode has an attribute block of its own or a shared one.
@@ -120,7 +120,7 @@ fn list(
         if entry.index == xattr::INDEX_ENCRYPTION && entry.name == b"c" {
             seen.policy = match entry.value {
                 Value::Here(value) => volume.shared.policies.context(value),
-                Value::Inode { .. } => Context::Corrupt,
+                Value::Inode { .. } => EncryptionContext::Corrupt,
             };
         }
         if entry.index == xattr::INDEX_SYSTEM && entry.name == b"data" && !in_block {

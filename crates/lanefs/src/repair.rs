@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-pub use check::repair::{Extent, RepairOptions, Repaired, WriteSet};
+pub use check::repair::{RepairOptions, RepairScope, Repaired, WriteSet};
 use device::{BlockDevice, DeviceError};
 use jbd2::{LogRun, OfflineLog};
 use ondisk::{Feature, FsBlock, Geometry, Superblock, superblock};
@@ -93,7 +93,7 @@ impl Outcome {
 pub fn repair(
     device: &Arc<dyn BlockDevice>,
     journal_device: Option<Arc<dyn BlockDevice>>,
-    extent: Extent,
+    extent: RepairScope,
     options: &Options<'_>,
     now: u64,
 ) -> Result<Outcome, RepairError> {

@@ -6,7 +6,7 @@ use std::process::Command;
 use corpus::{PatchedBytes, Structures};
 use device::{BlockDevice, MemoryDevice};
 use lanefs::check::{Options, Report};
-use lanefs::repair::{Extent, Outcome, RepairError, repair};
+use lanefs::repair::{Outcome, RepairError, RepairScope, repair};
 use ondisk::Superblock;
 use simulate::{Cut, Fault, Recorder};
 use sync::Arc;
@@ -27,7 +27,7 @@ fn on_one_thread(cancelled: &AtomicBool) -> Options<'_> {
     }
 }
 
-fn mend(device: Arc<dyn BlockDevice>, extent: Extent) -> Result<Outcome, RepairError> {
+fn mend(device: Arc<dyn BlockDevice>, extent: RepairScope) -> Result<Outcome, RepairError> {
     let cancelled = AtomicBool::new(false);
     let options = on_one_thread(&cancelled);
     repair(&device, None, extent, &options, NOW)
@@ -85,7 +85,11 @@ fn a_repair_goes_through_the_journal_and_leaves_it_empty() {
     for name in ["default-1k", "default-4k", "ext3-1k", "no-journal"] {
         for bytes in damaged(name, 0..12) {
             let device = Arc::new(MemoryDevice::from_bytes(&bytes));
-            let outcome = mend(Arc::clone(&device) as Arc<dyn BlockDevice>, Extent::All).unwrap();
+            let outcome = mend(
+                Arc::clone(&device) as Arc<dyn BlockDevice>,
+                RepairScope::All,
+            )
+            .unwrap();
             let mut after = vec![0; bytes.len()];
             device.read_at(0, &mut after).unwrap();
             journaled += u32::from(outcome.is_journaled);
@@ -106,7 +110,11 @@ fn a_repair_goes_through_the_journal_and_leaves_it_empty() {
 fn a_careful_repair_touches_nothing_that_needs_a_decision() {
     for bytes in damaged("default-1k", 0..20) {
         let device = Arc::new(MemoryDevice::from_bytes(&bytes));
-        let outcome = mend(Arc::clone(&device) as Arc<dyn BlockDevice>, Extent::Preen).unwrap();
+        let outcome = mend(
+            Arc::clone(&device) as Arc<dyn BlockDevice>,
+            RepairScope::Preen,
+        )
+        .unwrap();
         let is_left = !outcome.repaired.after.is_clean();
         let mut after = vec![0; bytes.len()];
         device.read_at(0, &mut after).unwrap();
@@ -164,7 +172,11 @@ struct CutStates {
 /// Cuts one repair at every `step`th point, and judges the states.
 fn judge_cuts(name: &str, bytes: &[u8], step: usize, states: &mut CutStates) {
     let recorder = Arc::new(Recorder::new(bytes));
-    let outcome = mend(Arc::clone(&recorder) as Arc<dyn BlockDevice>, Extent::All).unwrap();
+    let outcome = mend(
+        Arc::clone(&recorder) as Arc<dyn BlockDevice>,
+        RepairScope::All,
+    )
+    .unwrap();
     if !outcome.repaired.after.is_clean() {
         return;
     }
@@ -193,7 +205,11 @@ fn judge_cuts(name: &str, bytes: &[u8], step: usize, states: &mut CutStates) {
                 states.half_home += u32::from(seed == 0 && !is_opened_by_debugfs(judged));
             }
             let device = Arc::new(MemoryDevice::from_bytes(&state));
-            mend(Arc::clone(&device) as Arc<dyn BlockDevice>, Extent::All).unwrap();
+            mend(
+                Arc::clone(&device) as Arc<dyn BlockDevice>,
+                RepairScope::All,
+            )
+            .unwrap();
             let mut after = vec![0; state.len()];
             device.read_at(0, &mut after).unwrap();
             let (text, status) = e2fsck(&after);
@@ -232,7 +248,11 @@ fn a_superblock_whose_write_was_torn_is_made_whole_before_the_replay() {
         // The time of the last write, without the checksum.
         bytes[1024 + 0x30] ^= 1;
         let device = Arc::new(MemoryDevice::from_bytes(&bytes));
-        let outcome = mend(Arc::clone(&device) as Arc<dyn BlockDevice>, Extent::Preen).unwrap();
+        let outcome = mend(
+            Arc::clone(&device) as Arc<dyn BlockDevice>,
+            RepairScope::Preen,
+        )
+        .unwrap();
         assert!(
             outcome.repaired.after.is_clean() && outcome.has_written(),
             "{name}"
@@ -252,14 +272,21 @@ fn a_request_that_fails_ends_the_repair_with_an_error_and_a_second_one_mends() {
     for kind in [Fault::Read, Fault::Write, Fault::Flush] {
         for n in 0..10_000 {
             let recorder = Arc::new(Recorder::failing(&bytes, kind(n), true));
-            let result = mend(Arc::clone(&recorder) as Arc<dyn BlockDevice>, Extent::All);
+            let result = mend(
+                Arc::clone(&recorder) as Arc<dyn BlockDevice>,
+                RepairScope::All,
+            );
             if !recorder.has_failed() {
                 break;
             }
             let left = recorder.contents();
             assert!(!matches!(kind(0), Fault::Write(_)) || result.is_err());
             let device = Arc::new(MemoryDevice::from_bytes(&left));
-            let again = mend(Arc::clone(&device) as Arc<dyn BlockDevice>, Extent::All).unwrap();
+            let again = mend(
+                Arc::clone(&device) as Arc<dyn BlockDevice>,
+                RepairScope::All,
+            )
+            .unwrap();
             assert!(again.repaired.after.is_clean(), "{:?}", kind(n));
         }
     }
@@ -272,10 +299,10 @@ fn what_an_undo_file_kept_takes_a_repair_back() {
         let path = folder.path().join(format!("undo-{index}"));
         let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
         let draft = Arc::new(lanefs::undo::Draft::new(Arc::clone(&device)));
-        mend(Arc::clone(&draft) as Arc<dyn BlockDevice>, Extent::All).unwrap();
+        mend(Arc::clone(&draft) as Arc<dyn BlockDevice>, RepairScope::All).unwrap();
         draft.save(&path).unwrap();
         assert!(draft.save(&path).is_err(), "a file that exists is kept");
-        mend(Arc::clone(&device), Extent::All).unwrap();
+        mend(Arc::clone(&device), RepairScope::All).unwrap();
         lanefs::undo::apply(&*device, &path).unwrap();
         let mut after = vec![0; bytes.len()];
         device.read_at(0, &mut after).unwrap();

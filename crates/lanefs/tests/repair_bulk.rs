@@ -9,7 +9,7 @@ use corpus::{PatchedBytes, Seed, Structures};
 use device::{BlockDevice, MemoryDevice};
 use engine::{InodeFs, MountOptions};
 use lanefs::check::Options;
-use lanefs::repair::{Extent, Outcome, RepairError, repair};
+use lanefs::repair::{Outcome, RepairError, RepairScope, repair};
 use ondisk::{FileType, Ino};
 use sync::Arc;
 use sync::atomic::AtomicBool;
@@ -33,7 +33,7 @@ fn options(cancelled: &AtomicBool) -> Options<'_> {
 }
 
 /// Repairs an image; returns its bytes after that.
-fn mend(bytes: &[u8], extent: Extent) -> (Vec<u8>, Result<Outcome, RepairError>) {
+fn mend(bytes: &[u8], extent: RepairScope) -> (Vec<u8>, Result<Outcome, RepairError>) {
     let cancelled = AtomicBool::new(false);
     let device = Arc::new(MemoryDevice::from_bytes(bytes));
     let shared = Arc::clone(&device) as Arc<dyn BlockDevice>;
@@ -123,7 +123,7 @@ impl Sums {
         let is_theirs =
             status.is_some_and(|status| status & !3 == 0) && e2fsck(&theirs, "-fn").0 == Some(0);
         self.theirs += u32::from(is_theirs);
-        let (ours, outcome) = mend(bytes, Extent::All);
+        let (ours, outcome) = mend(bytes, RepairScope::All);
         let (status, text, _) = e2fsck(&ours, "-fn");
         let is_ours = is_clean(&ours) && status == Some(0);
         if !is_theirs {
@@ -138,7 +138,7 @@ impl Sums {
             return Some(format!("left: {left}\ne2fsck ({status:?}): {text}"));
         }
         self.ours += 1;
-        let (again, outcome) = mend(&ours, Extent::Preen);
+        let (again, outcome) = mend(&ours, RepairScope::Preen);
         assert!(
             again == ours && !outcome.unwrap().has_written(),
             "a repair with -p changes the mended image"

@@ -6,7 +6,7 @@ use ondisk::{Feature, FileType, Flags, Group, Ino, Inode, group_desc, inode};
 use sync::atomic::Ordering;
 
 use crate::problem::Code;
-use crate::repair::directory::{self, Change, Parents, Record};
+use crate::repair::directory::{self, DirectoryChange, Parents, Record};
 use crate::repair::edit::Edit;
 use crate::report::Problem;
 use crate::run::Facts;
@@ -61,9 +61,9 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) -> Opti
         let (Some(ino), Some(parent)) = (problem.ino, problem.expected) else {
             continue;
         };
-        let change = Change {
+        let change = DirectoryChange {
             parent: u32::try_from(parent).ok().map(Ino),
-            ..Change::default()
+            ..DirectoryChange::default()
         };
         directory::mend(edit, facts, &Parents::default(), Ino(ino), &change);
     }
@@ -92,18 +92,24 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) -> Opti
         ..Parents::default()
     };
     for parent in cut.values().copied().collect::<BTreeSet<u32>>() {
-        directory::mend(edit, facts, &parents, Ino(parent), &Change::default());
+        directory::mend(
+            edit,
+            facts,
+            &parents,
+            Ino(parent),
+            &DirectoryChange::default(),
+        );
     }
     for head in &heads {
-        let change = Change {
+        let change = DirectoryChange {
             parent: Some(lost_found),
-            ..Change::default()
+            ..DirectoryChange::default()
         };
         directory::mend(edit, facts, &parents, Ino(*head), &change);
     }
-    let change = Change {
+    let change = DirectoryChange {
         more: records,
-        ..Change::default()
+        ..DirectoryChange::default()
     };
     directory::mend(edit, facts, &parents, lost_found, &change)
 }
@@ -193,10 +199,10 @@ fn find(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<Ino> {
     let mut slot = vec![0; edit.geometry.inode_size()];
     inode.write_to(&mut slot);
     edit.set_slot(ino, slot)?;
-    let change = Change {
+    let change = DirectoryChange {
         more: vec![Record::new(NAME, ino, FileType::Directory)],
         moves: old.map(|_| NAME.to_vec()),
-        ..Change::default()
+        ..DirectoryChange::default()
     };
     directory::mend(edit, facts, &Parents::default(), Ino::ROOT, &change)?;
     Some(ino)

@@ -56,7 +56,7 @@ pub struct Part {
 }
 
 /// A directory as it was read.
-pub struct Directory {
+pub struct ParsedDirectory {
     pub ino: Ino,
     pub inode: Inode,
     pub map: FileMap,
@@ -83,13 +83,13 @@ pub fn form(edit: &Edit<'_, '_>, inode: &Inode) -> DirForm {
 }
 
 /// Reads a directory. None where the device can't read a block of it.
-pub fn read(edit: &Edit<'_, '_>, ino: Ino) -> Option<Directory> {
+pub fn read(edit: &Edit<'_, '_>, ino: Ino) -> Option<ParsedDirectory> {
     let slot = edit.slot(ino)?;
     let inode = Inode::parse(&slot).ok()?;
     if inode.file_type() != Some(FileType::Directory) || inode.links_count() == 0 {
         return None;
     }
-    let mut directory = Directory {
+    let mut directory = ParsedDirectory {
         ino,
         inode,
         map: FileMap::default(),
@@ -107,7 +107,7 @@ pub fn read(edit: &Edit<'_, '_>, ino: Ino) -> Option<Directory> {
     Some(directory)
 }
 
-impl Directory {
+impl ParsedDirectory {
     pub fn is_inline(&self) -> bool {
         self.inode.flags().contains(Flags::INLINE_DATA)
     }
@@ -289,7 +289,7 @@ impl<'a, 'e, 'd> Judge<'a, 'e, 'd> {
         edit: &'a Edit<'e, 'd>,
         facts: &'a Facts,
         parents: &'a Parents,
-        directory: &Directory,
+        directory: &ParsedDirectory,
     ) -> Judge<'a, 'e, 'd> {
         Judge {
             edit,
@@ -388,7 +388,7 @@ pub fn mend(
     facts: &Facts,
     parents: &Parents,
     ino: Ino,
-    change: &Change,
+    change: &DirectoryChange,
 ) -> Option<()> {
     let mut directory = read(edit, ino)?;
     let mut judge = Judge::new(edit, facts, parents, &directory);
@@ -432,7 +432,7 @@ pub fn mend(
 }
 
 /// What '..' should name as far as is known: the directory that it names, else the one that names this one.
-fn parent_of(facts: &Facts, directory: &Directory) -> Ino {
+fn parent_of(facts: &Facts, directory: &ParsedDirectory) -> Ino {
     let is_directory = |ino: u32| {
         let state = facts.inodes.state(Ino(ino));
         state.is_used() && state.file_type() == Some(FileType::Directory)
@@ -451,7 +451,7 @@ fn parent_of(facts: &Facts, directory: &Directory) -> Ino {
 
 /// What a directory needs beside the judgement of its entries.
 #[derive(Default)]
-pub struct Change {
+pub struct DirectoryChange {
     pub rebuilds: bool,
     pub parent: Option<Ino>,
     pub more: Vec<Record>,
@@ -460,7 +460,7 @@ pub struct Change {
 }
 
 /// Bytes that records take in a part; the first one of a directory with blocks begins with the dots.
-fn used(directory: &Directory, index: usize, records: &[Record]) -> usize {
+fn used(directory: &ParsedDirectory, index: usize, records: &[Record]) -> usize {
     let dots = if index == 0 && !directory.is_inline() {
         24
     } else {
@@ -474,7 +474,7 @@ fn used(directory: &Directory, index: usize, records: &[Record]) -> usize {
 }
 
 /// Puts a record into the first part with room; false if no part has room, or if the index decides the part.
-fn place(directory: &Directory, kept: &mut [Vec<Record>], record: &Record) -> bool {
+fn place(directory: &ParsedDirectory, kept: &mut [Vec<Record>], record: &Record) -> bool {
     if directory.is_indexed() {
         return false;
     }
@@ -489,7 +489,7 @@ fn place(directory: &Directory, kept: &mut [Vec<Record>], record: &Record) -> bo
 }
 
 /// Whether all records fit where they are.
-fn is_packed(directory: &Directory, kept: &[Vec<Record>]) -> bool {
+fn is_packed(directory: &ParsedDirectory, kept: &[Vec<Record>]) -> bool {
     let mut parts = directory.parts.iter().zip(kept).enumerate();
     parts.all(|(index, (part, records))| {
         part.is_index && records.is_empty() || used(directory, index, records) <= part.room
@@ -498,7 +498,7 @@ fn is_packed(directory: &Directory, kept: &[Vec<Record>]) -> bool {
 
 fn write_parts(
     edit: &mut Edit<'_, '_>,
-    directory: &mut Directory,
+    directory: &mut ParsedDirectory,
     kept: &[Vec<Record>],
     parent: Ino,
 ) -> Option<()> {
@@ -592,7 +592,7 @@ fn pack(bytes: &mut [u8], form: DirForm, records: &[Record]) -> Option<()> {
 
 fn write_inline(
     edit: &mut Edit<'_, '_>,
-    directory: &Directory,
+    directory: &ParsedDirectory,
     kept: &[Vec<Record>],
     parent: Ino,
 ) -> Option<()> {

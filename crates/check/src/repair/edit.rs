@@ -5,12 +5,12 @@ use std::cell::Cell;
 use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc, Ino, Inode, Superblock, inode};
 
 use crate::repair::overlay::Overlay;
-use crate::repair::space::Space;
+use crate::repair::space::ClaimedClusters;
 
 /// The image under repair.
 pub struct Edit<'a, 'd> {
     pub image: &'a mut Overlay<'d>,
-    pub space: &'a mut Space,
+    pub space: &'a mut ClaimedClusters,
     pub sb: Superblock,
     pub geometry: Geometry,
     /// The time that is stamped on what is deleted or made.

@@ -8,7 +8,7 @@ use ondisk::{Feature, Flags, Ino, LBlock, inode};
 
 use crate::map::Run;
 use crate::repair::attributes;
-use crate::repair::directory::{Directory, Record, packed_block};
+use crate::repair::directory::{ParsedDirectory, Record, packed_block};
 use crate::repair::edit::Edit;
 use crate::repair::map;
 
@@ -21,7 +21,7 @@ struct Content {
 /// Writes the directory with these entries and this parent.
 pub fn write(
     edit: &mut Edit<'_, '_>,
-    directory: &mut Directory,
+    directory: &mut ParsedDirectory,
     records: Vec<Record>,
     parent: Ino,
 ) -> Option<()> {
@@ -89,7 +89,11 @@ fn clustered(edit: &mut Edit<'_, '_>, blocks: usize) -> Option<Vec<u64>> {
 }
 
 /// An inline directory gets blocks: the flag and the attribute go.
-fn leave_inline(edit: &Edit<'_, '_>, directory: &mut Directory, slot: &mut [u8]) -> Option<()> {
+fn leave_inline(
+    edit: &Edit<'_, '_>,
+    directory: &mut ParsedDirectory,
+    slot: &mut [u8],
+) -> Option<()> {
     if inode::attribute_area(slot).is_some() && !attributes::set_inline_data(slot, None) {
         return None;
     }
@@ -104,7 +108,7 @@ fn leave_inline(edit: &Edit<'_, '_>, directory: &mut Directory, slot: &mut [u8])
 
 fn linear(
     edit: &Edit<'_, '_>,
-    directory: &Directory,
+    directory: &ParsedDirectory,
     records: &[Record],
     parent: Ino,
 ) -> Option<Content> {
@@ -133,7 +137,7 @@ fn linear(
 /// The hash by which the index finds a name.
 fn hash(
     edit: &Edit<'_, '_>,
-    directory: &Directory,
+    directory: &ParsedDirectory,
     version: HashVersion,
     record: &Record,
 ) -> Option<NameHash> {
@@ -151,7 +155,7 @@ fn hash(
 /// Leaves in the order of hashes and the index above them; none where the index would be too deep.
 fn indexed(
     edit: &Edit<'_, '_>,
-    directory: &Directory,
+    directory: &ParsedDirectory,
     records: Vec<Record>,
     parent: Ino,
 ) -> Option<Content> {
@@ -212,7 +216,7 @@ type Level = Vec<(u32, LBlock)>;
 /// The leaves, behind an empty place for the root, and the level that leads to them.
 fn leaves(
     edit: &Edit<'_, '_>,
-    directory: &Directory,
+    directory: &ParsedDirectory,
     hashed: &[((u32, u32), Record)],
     seed: u32,
 ) -> Option<(Vec<Vec<u8>>, Level)> {
@@ -245,7 +249,7 @@ fn leaves(
 /// Nodes above a level of the index; returns the level that they make.
 fn nodes(
     edit: &Edit<'_, '_>,
-    directory: &Directory,
+    directory: &ParsedDirectory,
     below: &[(u32, LBlock)],
     blocks: &mut Vec<Vec<u8>>,
     seed: u32,

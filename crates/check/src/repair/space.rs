@@ -5,7 +5,7 @@ use ondisk::{FsBlock, Geometry, Group, bitmap};
 use crate::run::Facts;
 
 /// Which clusters may not be used, by group.
-pub struct Space {
+pub struct ClaimedClusters {
     geometry: Geometry,
     /// A bit for each cluster that is claimed in some round or was given out.
     taken: Vec<Vec<u8>>,
@@ -15,10 +15,10 @@ pub struct Space {
     next: (u32, u32),
 }
 
-impl Space {
+impl ClaimedClusters {
     /// Everything is free.
-    pub fn new(geometry: &Geometry) -> Space {
-        Space {
+    pub fn new(geometry: &Geometry) -> ClaimedClusters {
+        ClaimedClusters {
             geometry: *geometry,
             taken: geometry.all_groups().map(|_| Vec::new()).collect(),
             metadata: Vec::new(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use lanefs_check::problem::Code;
-use lanefs_check::repair::{Extent, Repaired};
+use lanefs_check::repair::{RepairScope, Repaired};
 use ondisk::jbd2::JournalSuperblock;
 use ondisk::{BlockSize, FsBlock, Geometry, Group, GroupDesc, Ino, Superblock, bitmap, inode};
 
@@ -97,7 +97,7 @@ impl Damaged {
 
 /// Repairs an image and returns the bytes and what was decided. Both judges find nothing afterwards.
 pub fn mended(bytes: &[u8], what: &str) -> (Vec<u8>, Repaired) {
-    let repaired = decide(bytes, Extent::All, 1).unwrap();
+    let repaired = decide(bytes, RepairScope::All, 1).unwrap();
     let new = match &repaired.writes {
         Some(writes) => written(bytes, writes),
         None => bytes.to_vec(),
@@ -371,7 +371,7 @@ fn a_block_that_cant_be_read_is_replaced_where_it_can_be_made_again_and_left_els
     let replaced = [1, descriptors, desc.block_bitmap().0, desc.inode_bitmap().0];
     for block in replaced {
         let device = Worn::new(&whole.bytes, &[block]);
-        let repaired = decide_on(&device, Extent::All, 1).unwrap();
+        let repaired = decide_on(&device, RepairScope::All, 1).unwrap();
         assert!(
             repaired.after.is_clean(),
             "{block}: {}",
@@ -398,7 +398,7 @@ fn a_block_that_cant_be_read_is_replaced_where_it_can_be_made_again_and_left_els
             damaged.bytes[at + 40] ^= 0xFF;
         }
         let device = Worn::new(&damaged.bytes, &[block]);
-        let repaired = decide_on(&device, Extent::All, 1).unwrap();
+        let repaired = decide_on(&device, RepairScope::All, 1).unwrap();
         assert!(!repaired.after.is_clean(), "{block} {beside}");
         let new = match &repaired.writes {
             Some(writes) => {

@@ -9,7 +9,7 @@ use corpus::{PatchedBytes, Seed, Structures};
 use device::{BlockDevice, MemoryDevice};
 use engine::{InodeFs, MountOptions};
 use lanefs_check::Options;
-use lanefs_check::repair::{Extent, RepairOptions, Repaired, WriteSet, repair};
+use lanefs_check::repair::{RepairOptions, RepairScope, Repaired, WriteSet, repair};
 use ondisk::{FileType, Ino, Superblock};
 use sync::Arc;
 use sync::atomic::AtomicBool;
@@ -24,7 +24,7 @@ const PIECE: usize = 512;
 /// Decides on a repair of these bytes.
 pub fn decide(
     bytes: &[u8],
-    extent: Extent,
+    extent: RepairScope,
     threads: usize,
 ) -> Result<Repaired, lanefs_check::Error> {
     decide_on(&MemoryDevice::from_bytes(bytes), extent, threads)
@@ -33,7 +33,7 @@ pub fn decide(
 /// Decides on a repair of a device.
 pub fn decide_on(
     device: &dyn BlockDevice,
-    extent: Extent,
+    extent: RepairScope,
     threads: usize,
 ) -> Result<Repaired, lanefs_check::Error> {
     let cancelled = AtomicBool::new(false);
@@ -147,7 +147,7 @@ impl Sums {
     /// Repairs one mutant; the reason in words, where it falls short.
     fn judge(&mut self, original: &BTreeMap<u32, Vec<u8>>, bytes: &[u8]) -> Option<String> {
         self.runs += 1;
-        let repaired = decide(bytes, Extent::All, 1);
+        let repaired = decide(bytes, RepairScope::All, 1);
         let found = e2fsck(bytes)?;
         let is_damaged = found.is_damage()
             || !repaired
@@ -257,7 +257,7 @@ fn neither_a_check_nor_a_repair_depends_on_the_number_of_threads() {
                 "{what}"
             );
             let decided = [1, 2, 8].map(|threads| {
-                let repaired = decide(&bytes, Extent::All, threads).ok()?;
+                let repaired = decide(&bytes, RepairScope::All, threads).ok()?;
                 let writes = repaired.writes.map(|writes| {
                     let journal = (writes.journal, writes.superblock, writes.stages);
                     (writes.first, writes.copies, writes.blocks, journal)

@@ -1,6 +1,6 @@
 //! Repair as a target: any image is repaired or left alone, and what a repair calls clean is clean.
 
-use check::repair::{Extent, RepairOptions, Repaired};
+use check::repair::{RepairOptions, RepairScope, Repaired};
 use sync::atomic::AtomicBool;
 
 use super::edited;
@@ -52,7 +52,7 @@ fn decided(image: &PatchedBytes) -> Option<Repaired> {
             progress: &|_| {},
             trace: None,
         },
-        extent: Extent::All,
+        extent: RepairScope::All,
         now: 1_700_000_000,
         replay_failed: None,
     };

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use lanefs::check::{Error, Options};
-use lanefs::repair::{Extent, Outcome, RepairError};
+use lanefs::repair::{Outcome, RepairError, RepairScope};
 use lanefs::undo::{self, Draft};
 use serde_json::json;
 use sync::Arc;
@@ -102,9 +102,9 @@ impl CheckArgs {
             trace: None,
         };
         let extent = if self.preen {
-            Extent::Preen
+            RepairScope::Preen
         } else {
-            Extent::All
+            RepairScope::All
         };
         let outcome = lanefs::repair::repair(&device, journal, extent, &options, now);
         progress.finish();
