@@ -6,15 +6,15 @@
 use std::path::Path;
 
 use device::Resize;
-use mkfs::{Layout, Summary};
+use mkfs::{FormatSummary, Layout};
 use sync::atomic::AtomicBool;
 
 use crate::error::BuildError;
 use crate::output::Output;
-use crate::plan::{self, Plan, Size};
+use crate::plan::{self, ImagePlan, Size};
 use crate::progress::{Phase, Progress};
 use crate::reproducible;
-use crate::source::{self, Time, Tree};
+use crate::source::{self, SourceTree, Time};
 use crate::stream::{self, Pipe, Room};
 use crate::write::job::Job;
 use crate::write::{self, copy};
@@ -44,7 +44,7 @@ pub struct BuildOptions {
 /// What was built.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Report {
+pub struct BuildReport {
     /// Inodes of the tree, the root included.
     pub inodes: u64,
     /// Bytes of files' data, holes not counted.
@@ -52,7 +52,7 @@ pub struct Report {
     /// Bytes of the image.
     pub image_bytes: u64,
     /// The file system.
-    pub file_system: Summary,
+    pub file_system: FormatSummary,
     /// What is odd about the sources, and was read nevertheless: a sentence each.
     pub warnings: Vec<String>,
 }
@@ -68,7 +68,7 @@ pub fn build(
     output: &Path,
     progress: &dyn Progress,
     cancel: &AtomicBool,
-) -> Result<Report, BuildError> {
+) -> Result<BuildReport, BuildError> {
     let threads = match options.threads {
         0 => sync::thread::available_parallelism(),
         threads => threads.min(THREADS_MAX),
@@ -104,7 +104,7 @@ fn build_planned(
     mut mkfs: mkfs::Options,
     output: &Path,
     job: &Job<'_>,
-) -> Result<Report, BuildError> {
+) -> Result<BuildReport, BuildError> {
     job.phase(Phase::Scan);
     let tree = source::scan(source)?;
     job.check()?;
@@ -138,7 +138,7 @@ fn build_from_pipe(
     mut mkfs: mkfs::Options,
     output: &Path,
     job: &Job<'_>,
-) -> Result<Report, BuildError> {
+) -> Result<BuildReport, BuildError> {
     let given = match options.size {
         Size::Fixed(bytes) => Some(bytes),
         Size::Auto(_) => None,
@@ -173,13 +173,13 @@ fn build_from_pipe(
 /// Writes what is planned, and puts the image in place.
 fn finish(
     options: &BuildOptions,
-    tree: &Tree,
-    plan: &Plan,
+    tree: &SourceTree,
+    plan: &ImagePlan,
     mkfs: &mkfs::Options,
     clamp: reproducible::Clamp,
     output: Output,
     job: &Job<'_>,
-) -> Result<Report, BuildError> {
+) -> Result<BuildReport, BuildError> {
     let device = output.device();
     // First, as it clears what a block device held before.
     plan.layout.write_special_files(device)?;
@@ -188,7 +188,7 @@ fn finish(
     let time = Time::new(mkfs.time.unwrap_or_default(), 0);
     let summary = write::metadata(tree, plan, write::Times { time, clamp }, device, job)?;
     job.check()?;
-    let report = Report {
+    let report = BuildReport {
         inodes: tree.len() as u64,
         data_bytes: tree.nodes().map(|id| tree.data_bytes(id)).sum(),
         image_bytes: plan.layout.size_bytes(),
@@ -214,7 +214,7 @@ fn settle(options: &BuildOptions, output: &Path) -> mkfs::Options {
 }
 
 /// Bytes of the blocks that the copy fills.
-fn copied_bytes(plan: &Plan) -> u64 {
+fn copied_bytes(plan: &ImagePlan) -> u64 {
     let clusters: u64 = plan.placement.files.iter().map(|file| file.clusters).sum();
     clusters * plan.shape.cluster_bytes()
 }
@@ -224,7 +224,7 @@ impl BuildOptions {
     #[must_use]
     pub fn from_directory(path: impl AsRef<Path>) -> BuildOptions {
         let input = source::Input {
-            place: source::Place::Path(path.as_ref().into()),
+            place: source::SourcePlace::Path(path.as_ref().into()),
             at: Vec::new(),
         };
         BuildOptions {

@@ -10,8 +10,9 @@
 //! without a split; names of one hash share a leaf where they can, and the index says where they could not. The
 //! blocks depend on the set of names alone, not on the order in which they were given.
 //!
-//! A [`Plan`] knows where everything goes before inode numbers are known: its size is exact, and any of its blocks
-//! can be made in any order and by any thread ([`Plan::fill`]). It takes four bytes a name and eight a block.
+//! A [`DirectoryPlan`] knows where everything goes before inode numbers are known: its size is exact, and any of its
+//! blocks can be made in any order and by any thread ([`DirectoryPlan::fill`]). It takes four bytes a name and eight a
+//! block.
 
 use std::ops::Range;
 
@@ -29,7 +30,7 @@ const BLOCKS_MAX: u64 = 1 << 28;
 
 /// What all directories of a file system have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
+pub struct DirectoryFormat {
     /// The block size.
     pub block_size: BlockSize,
     /// Whether blocks carry checksums: metadata_csum.
@@ -46,16 +47,16 @@ pub struct Shape {
     pub hash_seed: [u32; 4],
 }
 
-impl Shape {
+impl DirectoryFormat {
     /// The shape of directories in a file system. A hash version that has no unkeyed function is taken as half MD4,
     /// as mke2fs does.
     #[must_use]
-    pub fn of(geometry: &Geometry) -> Shape {
+    pub fn of(geometry: &Geometry) -> DirectoryFormat {
         let version = HashVersion::from_code(geometry.hash_version())
             .map(HashVersion::as_stored)
             .filter(|version| *version != HashVersion::SipHash)
             .unwrap_or(HashVersion::HalfMd4);
-        Shape {
+        DirectoryFormat {
             block_size: geometry.block_size(),
             checksum: geometry.has_metadata_csum(),
             filetype: geometry.has(Feature::FILETYPE),
@@ -83,7 +84,7 @@ impl Shape {
 
 /// Which directory it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Identity {
+pub struct DirectoryIdentity {
     /// Its inode.
     pub ino: Ino,
     /// Its parent's inode; the root directory is its own parent.
@@ -94,7 +95,7 @@ pub struct Identity {
 
 /// What a name stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Target {
+pub struct NamedInode {
     /// The inode it names.
     pub ino: Ino,
     /// That inode's type.
@@ -150,8 +151,8 @@ struct Layers {
 
 /// Where every name of a directory goes.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    shape: Shape,
+pub struct DirectoryPlan {
+    shape: DirectoryFormat,
     /// Indices into the caller's names, in the order in which they are written.
     order: Vec<u32>,
     leaves: Vec<Leaf>,
@@ -159,17 +160,17 @@ pub struct Plan {
     index: Option<Layers>,
 }
 
-impl Plan {
+impl DirectoryPlan {
     /// Plans a directory of `count` names, `name(0)` to `name(count - 1)`, without `.` and `..`. `name` is called
     /// several times for each.
     ///
     /// # Errors
     /// When a name cannot be one, is there twice, or the file system's features cannot hold so many.
     pub fn new<'a>(
-        shape: Shape,
+        shape: DirectoryFormat,
         count: usize,
         name: impl Fn(usize) -> &'a [u8],
-    ) -> Result<Plan, Refused> {
+    ) -> Result<DirectoryPlan, Refused> {
         let too_large = Refused::TooLarge {
             names: count,
             block_bytes: shape.block_size.bytes(),
@@ -186,9 +187,9 @@ impl Plan {
         }
         let indexed = shape.dir_index && bytes > shape.form().usable();
         let plan = if indexed {
-            Plan::indexed(shape, count, &name)?
+            DirectoryPlan::indexed(shape, count, &name)?
         } else {
-            Plan::linear(shape, count, &name)?
+            DirectoryPlan::linear(shape, count, &name)?
         };
         let blocks = plan.block_count();
         if blocks * shape.block_size.bytes_u64() >= SMALL_DIR_BYTES && !shape.large_dir {
@@ -201,10 +202,10 @@ impl Plan {
     }
 
     fn linear<'a>(
-        shape: Shape,
+        shape: DirectoryFormat,
         count: u32,
         name: &impl Fn(usize) -> &'a [u8],
-    ) -> Result<Plan, Refused> {
+    ) -> Result<DirectoryPlan, Refused> {
         let name_of = |i: &u32| name(*i as usize);
         let mut order: Vec<u32> = (0..count).collect();
         order.sort_unstable_by_key(name_of);
@@ -223,7 +224,7 @@ impl Plan {
             }
             used += len;
         }
-        Ok(Plan {
+        Ok(DirectoryPlan {
             shape,
             order,
             leaves,
@@ -232,10 +233,10 @@ impl Plan {
     }
 
     fn indexed<'a>(
-        shape: Shape,
+        shape: DirectoryFormat,
         count: u32,
         name: &impl Fn(usize) -> &'a [u8],
-    ) -> Result<Plan, Refused> {
+    ) -> Result<DirectoryPlan, Refused> {
         let hash = |i: u32| {
             let Some(hash) = dirhash::hash(shape.hash, &shape.hash_seed, name(i as usize)) else {
                 unreachable!("a shape's hash takes no key");
@@ -254,7 +255,7 @@ impl Plan {
             }
         }
         let leaves = pack(shape.form(), &hashed, name);
-        let mut plan = Plan {
+        let mut plan = DirectoryPlan {
             shape,
             order: hashed.into_iter().map(index).collect(),
             leaves,
@@ -334,9 +335,9 @@ impl Plan {
     pub fn fill<'a>(
         &self,
         number: u32,
-        identity: Identity,
+        identity: DirectoryIdentity,
         name: impl Fn(usize) -> &'a [u8],
-        target: impl Fn(usize) -> Target,
+        target: impl Fn(usize) -> NamedInode,
         block: &mut [u8],
     ) {
         let index_blocks = self
@@ -352,9 +353,9 @@ impl Plan {
     fn fill_leaf<'a>(
         &self,
         leaf: u32,
-        identity: Identity,
+        identity: DirectoryIdentity,
         name: impl Fn(usize) -> &'a [u8],
-        target: impl Fn(usize) -> Target,
+        target: impl Fn(usize) -> NamedInode,
         block: &mut [u8],
     ) {
         let place = leaf as usize;
@@ -382,7 +383,7 @@ impl Plan {
         }
     }
 
-    fn fill_index(&self, number: u32, identity: Identity, block: &mut [u8]) {
+    fn fill_index(&self, number: u32, identity: DirectoryIdentity, block: &mut [u8]) {
         let Some(Layers { upper, lower }) = self.index else {
             return;
         };

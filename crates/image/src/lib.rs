@@ -11,7 +11,7 @@ pub mod source;
 mod stream;
 mod write;
 
-pub use build::{BuildOptions, Report, build};
+pub use build::{BuildOptions, BuildReport, build};
 pub use error::BuildError;
 pub use plan::{Extra, Size};
 pub use progress::{Phase, Progress, Silent};

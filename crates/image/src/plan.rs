@@ -19,13 +19,13 @@ use ondisk::BlockSize;
 use ondisk::features::Feature;
 
 use self::inodes::Inodes;
-use self::place::{FilePlace, LOST_FOUND, Placement, Placer, StreamTable, VALUE};
-use self::shape::Shape;
+use self::place::{FilePlace, LOST_FOUND, Placement, StreamTable, TreePlacer, VALUE};
+use self::shape::ImageFormat;
 pub use self::size::{Extra, Size};
 use self::size::{proportional_inodes, usable_bytes};
-use self::space::Space;
+use self::space::FreeClusters;
 use self::xattrs::XattrPlans;
-use crate::source::{Kind, NodeId, Tree};
+use crate::source::{Kind, NodeId, SourceTree};
 
 /// How often a layout may grow by what was missing before we give up; each time the shortage shrinks.
 const GROW_TRIES: u32 = 32;
@@ -100,11 +100,11 @@ impl From<mkfs::Error> for PlanError {
 }
 
 /// Everything decided.
-pub(crate) struct Plan {
+pub(crate) struct ImagePlan {
     /// Where the metadata of the file system lies.
     pub layout: Layout,
     /// Its numbers.
-    pub shape: Shape,
+    pub shape: ImageFormat,
     /// Where the tree lies.
     pub placement: Placement,
     /// By node: blocks of a directory; 0 for other nodes.
@@ -113,7 +113,7 @@ pub(crate) struct Plan {
     pub root_owner: Option<(u32, u32)>,
 }
 
-impl Plan {
+impl ImagePlan {
     /// Whether these are the blocks of a directory.
     pub(crate) fn is_directory(&self, file: &FilePlace) -> bool {
         match file.node {
@@ -144,12 +144,16 @@ struct Demand {
 ///
 /// # Errors
 /// When the tree does not fit, naming what is needed; when a node can't be held; when options contradict.
-pub(crate) fn plan(tree: &Tree, options: &Options, size: Size) -> Result<Plan, PlanError> {
-    plan_around(tree, options, size, &Taken::default())
+pub(crate) fn plan(
+    tree: &SourceTree,
+    options: &Options,
+    size: Size,
+) -> Result<ImagePlan, PlanError> {
+    plan_around(tree, options, size, &EarlyBlocks::default())
 }
 
 /// About the size of the image, from the tree alone: the same for a file and a pipe.
-fn guess(tree: &Tree, options: &Options, size: Size) -> u64 {
+fn guess(tree: &SourceTree, options: &Options, size: Size) -> u64 {
     // Below so many blocks the shape would have no journal, and none would be asked for.
     let with_journal = JOURNAL_FROM_BLOCKS << options.block_size_or(BlockSize::K4).bits();
     let least = first_guess(tree).max(with_journal);
@@ -162,9 +166,9 @@ fn guess(tree: &Tree, options: &Options, size: Size) -> u64 {
 
 /// Blocks that are taken before there is a plan.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct EarlyBlocks {
     /// Whole clusters, ascending, not overlapping.
-    pub runs: Vec<mkfs::Run>,
+    pub runs: Vec<mkfs::BlockRun>,
     /// The files they belong to.
     pub files: StreamTable,
 }
@@ -174,11 +178,11 @@ pub(crate) struct Taken {
 /// # Errors
 /// As [`plan`].
 pub(crate) fn plan_around(
-    tree: &Tree,
+    tree: &SourceTree,
     options: &Options,
     size: Size,
-    taken: &Taken,
-) -> Result<Plan, PlanError> {
+    taken: &EarlyBlocks,
+) -> Result<ImagePlan, PlanError> {
     let guess = guess(tree, options, size);
     let mut settled = Settled::new(tree, options, guess, taken)?;
     let demand = settled.demand()?;
@@ -209,12 +213,12 @@ pub(crate) fn plan_around(
 
 /// What does not depend on the size: the options with all that is random chosen, and what each node needs.
 pub(crate) struct Settled<'a> {
-    tree: &'a Tree,
+    tree: &'a SourceTree,
     options: Options,
-    shape: Shape,
+    shape: ImageFormat,
     directory_blocks: Vec<u32>,
     xattrs: XattrPlans,
-    taken: &'a Taken,
+    taken: &'a EarlyBlocks,
     /// Bytes of files' data.
     tree_bytes: u64,
 }
@@ -225,10 +229,10 @@ impl<'a> Settled<'a> {
     /// # Errors
     /// As [`plan`], but for the size.
     pub(crate) fn new(
-        tree: &'a Tree,
+        tree: &'a SourceTree,
         options: &Options,
         guess: u64,
-        taken: &'a Taken,
+        taken: &'a EarlyBlocks,
     ) -> Result<Self, PlanError> {
         let mut options = options.clone();
         let mut shape = probe(&mut options, guess)?;
@@ -276,8 +280,8 @@ impl<'a> Settled<'a> {
         Ok(())
     }
 
-    fn placer<'b>(&'b self, shape: &'b Shape) -> Placer<'b> {
-        Placer {
+    fn placer<'b>(&'b self, shape: &'b ImageFormat) -> TreePlacer<'b> {
+        TreePlacer {
             tree: self.tree,
             shape,
             directory_blocks: &self.directory_blocks,
@@ -288,7 +292,7 @@ impl<'a> Settled<'a> {
 
     /// Walks over space without an end.
     fn demand(&self) -> Result<Demand, PlanError> {
-        let endless = Space::unbounded(self.shape.cluster_bytes());
+        let endless = FreeClusters::unbounded(self.shape.cluster_bytes());
         let all = endless.free();
         let reserved = self.shape.first_free_ino.0 - 1;
         let inodes = Inodes::new(1, u32::MAX, reserved);
@@ -304,7 +308,7 @@ impl<'a> Settled<'a> {
     }
 
     /// What a layout leaves free, without what is taken.
-    fn free_space(&self, layout: &Layout) -> Space {
+    fn free_space(&self, layout: &Layout) -> FreeClusters {
         free_space(layout, &self.options, self.taken)
     }
 
@@ -363,7 +367,7 @@ impl<'a> Settled<'a> {
     }
 
     /// Clusters that the maps of fragmented files took from the room of a usable image.
-    fn missing_room(&self, plan: &Plan, size: Size) -> u64 {
+    fn missing_room(&self, plan: &ImagePlan, size: Size) -> u64 {
         if size != Size::Auto(Extra::Usable) {
             return 0;
         }
@@ -397,15 +401,15 @@ impl<'a> Settled<'a> {
     }
 
     /// Places everything in `space` of a layout.
-    fn place(&self, layout: Layout, space: Space) -> Result<Plan, PlanError> {
-        let shape = Shape::of(&layout, self.options.lost_found);
+    fn place(&self, layout: Layout, space: FreeClusters) -> Result<ImagePlan, PlanError> {
+        let shape = ImageFormat::of(&layout, self.options.lost_found);
         let inodes = Inodes::new(
             shape.groups,
             shape.inodes_per_group,
             shape.first_free_ino.0 - 1,
         );
         let placement = self.placer(&shape).place(space, inodes)?;
-        Ok(Plan {
+        Ok(ImagePlan {
             layout,
             shape,
             placement,
@@ -585,8 +589,8 @@ enum Room {
 }
 
 /// What a layout leaves free, without what is taken.
-fn free_space(layout: &Layout, options: &Options, taken: &Taken) -> Space {
-    let shape = Shape::of(layout, options.lost_found);
+fn free_space(layout: &Layout, options: &Options, taken: &EarlyBlocks) -> FreeClusters {
+    let shape = ImageFormat::of(layout, options.lost_found);
     let space = shape.free_space(layout);
     if taken.runs.is_empty() {
         return space;
@@ -616,19 +620,19 @@ pub(crate) fn keep_identity(options: &mut Options, layout: &Layout) {
 ///
 /// # Errors
 /// What an image of this size, planned as a whole, can't have.
-fn probe(options: &mut Options, bytes: u64) -> Result<Shape, PlanError> {
+fn probe(options: &mut Options, bytes: u64) -> Result<ImageFormat, PlanError> {
     // These options may need another size, and change nothing that is looked at here.
     let mut any = options.clone();
     (any.inodes, any.inode_ratio) = (None, None);
     (any.backup_superblocks, any.resize) = (None, None);
     any.stream = None;
-    let planned = layout_for(&any, bytes, 0, &Taken::default())?;
+    let planned = layout_for(&any, bytes, 0, &EarlyBlocks::default())?;
     let layout = match &options.stream {
         Some(stream) => stream.layout(options)?,
         None => planned,
     };
     keep_identity(options, &layout);
-    Ok(Shape::of(&layout, options.lost_found))
+    Ok(ImageFormat::of(&layout, options.lost_found))
 }
 
 /// Bytes for a journal that the options describe, which may be half of a file system at most.
@@ -643,7 +647,7 @@ fn journal_room(options: &Options) -> u64 {
 }
 
 /// Refuses files that need a feature which the options leave out.
-fn check_large_files(tree: &Tree, shape: &Shape) -> Result<(), PlanError> {
+fn check_large_files(tree: &SourceTree, shape: &ImageFormat) -> Result<(), PlanError> {
     if shape.geometry.has(Feature::LARGE_FILE) {
         return Ok(());
     }
@@ -658,12 +662,12 @@ fn check_large_files(tree: &Tree, shape: &Shape) -> Result<(), PlanError> {
     }
 }
 
-fn data_bytes(tree: &Tree) -> u64 {
+fn data_bytes(tree: &SourceTree) -> u64 {
     tree.nodes().map(|id| tree.data_bytes(id)).sum()
 }
 
 /// A size that surely holds the tree: for learning the shape only.
-fn first_guess(tree: &Tree) -> u64 {
+fn first_guess(tree: &SourceTree) -> u64 {
     let data = data_bytes(tree);
     let guess = data + data / 16 + (tree.len() as u64) * 1024 + (64 << 20);
     guess.min(SIZE_MAX)
@@ -675,7 +679,7 @@ fn layout_for(
     options: &Options,
     bytes: u64,
     inodes: u64,
-    taken: &Taken,
+    taken: &EarlyBlocks,
 ) -> Result<Layout, PlanError> {
     let layout = Layout::plan_around(bytes, options, &taken.runs)?;
     let given = u64::from(layout.geometry().inodes_count());

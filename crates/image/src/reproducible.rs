@@ -8,7 +8,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::build::BuildOptions;
-use crate::source::{Attributes, Kind, Time, Tree};
+use crate::source::{Attributes, Kind, SourceTree, Time};
 
 /// How times go into inodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ impl Clamp {
 }
 
 /// Decides about times, and settles what mkfs would otherwise choose at random or by the clock.
-pub(crate) fn clamp(options: &BuildOptions, tree: &Tree, mkfs: &mut mkfs::Options) -> Clamp {
+pub(crate) fn clamp(options: &BuildOptions, tree: &SourceTree, mkfs: &mut mkfs::Options) -> Clamp {
     if !options.reproducible && options.newest_time.is_none() {
         return Clamp::AsIs;
     }
@@ -90,7 +90,7 @@ fn identify(mkfs: &mut mkfs::Options, digest: [u8; 32]) {
 }
 
 /// What the tree says, as 32 bytes.
-fn digest(tree: &Tree, clamp: Clamp, label: &[u8]) -> [u8; 32] {
+fn digest(tree: &SourceTree, clamp: Clamp, label: &[u8]) -> [u8; 32] {
     let mut sha = Sha256::new();
     let field = |sha: &mut Sha256, bytes: &[u8]| {
         sha.update((bytes.len() as u64).to_le_bytes());

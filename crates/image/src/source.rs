@@ -1,4 +1,4 @@
-//! What the user names as input, read into one [`tree::Tree`] in memory: directories, tar archives, OCI images.
+//! What the user names as input, read into one [`tree::SourceTree`] in memory: directories, tar archives, OCI images.
 //!
 //! A scan looks at everything and reads no file's data; afterwards the tree says where each file's bytes are and
 //! opens them. Nothing here writes anything.
@@ -40,8 +40,8 @@ use elsewhere as system;
 
 pub use error::SourceError;
 pub use oci::is_image_directory;
-pub use options::{Input, Options, Place};
+pub use options::{Input, Options, SourcePlace};
 pub use origin::{DataSink, FileReader, Nearby, SinkError};
 pub use scan::{reads_once, scan, scan_streaming};
 pub use time::Time;
-pub use tree::{Attributes, Data, DataExtent, Kind, NodeId, SourceId, Tree};
+pub use tree::{Attributes, Data, DataExtent, Kind, NodeId, SourceId, SourceTree};

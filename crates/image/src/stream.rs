@@ -13,12 +13,12 @@ use mkfs::{Options, StreamGeometry};
 use ondisk::FsBlock;
 
 use crate::error::{BuildError, too_small};
-use crate::plan::maps::Run;
+use crate::plan::maps::FileRun;
 use crate::plan::place::{RangePlacer, Streamed};
-use crate::plan::shape::Shape;
-use crate::plan::space::{ClusterRun, Space};
-use crate::plan::{Plan, PlanError, Shortage, Taken};
-use crate::source::{Data, DataSink, NodeId, SinkError, SourceError, SourceId, Tree};
+use crate::plan::shape::ImageFormat;
+use crate::plan::space::{ClusterRun, FreeClusters};
+use crate::plan::{EarlyBlocks, ImagePlan, PlanError, Shortage};
+use crate::source::{Data, DataSink, NodeId, SinkError, SourceError, SourceId, SourceTree};
 use crate::write::blocks::BlockWriter;
 use crate::write::job::Job;
 
@@ -33,7 +33,7 @@ struct ItemWriter<'a> {
     writer: BlockWriter<'a>,
     bits: u32,
     /// The runs of the file that is being written.
-    runs: Vec<Run>,
+    runs: Vec<FileRun>,
     /// Index of the run that was written last.
     at: usize,
     /// The byte of the file up to which its block is filled.
@@ -41,7 +41,7 @@ struct ItemWriter<'a> {
 }
 
 impl<'a> ItemWriter<'a> {
-    fn new(device: &'a dyn BlockDevice, shape: &Shape) -> ItemWriter<'a> {
+    fn new(device: &'a dyn BlockDevice, shape: &ImageFormat) -> ItemWriter<'a> {
         ItemWriter {
             writer: BlockWriter::new(device, BUFFER_BYTES.max(shape.block_size.bytes())),
             bits: shape.block_size.bits(),
@@ -51,7 +51,7 @@ impl<'a> ItemWriter<'a> {
         }
     }
 
-    fn begin(&mut self, runs: Vec<Run>) {
+    fn begin(&mut self, runs: Vec<FileRun>) {
         (self.runs, self.at, self.filled) = (runs, 0, 0);
     }
 
@@ -85,7 +85,7 @@ impl<'a> ItemWriter<'a> {
             }
             let block = offset >> self.bits;
             let run = loop {
-                let run = self.runs.get(self.at).copied().unwrap_or(Run {
+                let run = self.runs.get(self.at).copied().unwrap_or(FileRun {
                     start: 0,
                     logical: u32::MAX,
                     len: 0,
@@ -147,8 +147,8 @@ pub(crate) fn received(error: SourceError) -> BuildError {
 /// # Errors
 /// The first that any thread met.
 pub(crate) fn fill(
-    tree: &Tree,
-    plan: &Plan,
+    tree: &SourceTree,
+    plan: &ImagePlan,
     device: &dyn BlockDevice,
     job: &Job<'_>,
 ) -> Result<(), BuildError> {
@@ -186,7 +186,7 @@ pub(crate) fn fill(
 
 /// Writes to planned places.
 struct Fill<'a> {
-    plan: &'a Plan,
+    plan: &'a ImagePlan,
     places: &'a HashMap<(SourceId, u32), u32>,
     writer: ItemWriter<'a>,
     job: &'a Job<'a>,
@@ -222,8 +222,8 @@ impl DataSink for Fill<'_> {
 
 /// Where the blocks of a pipe's files come from.
 pub(crate) struct Room {
-    shape: Shape,
-    space: Space,
+    shape: ImageFormat,
+    space: FreeClusters,
     /// Whether the size is decided last, and the output grows meanwhile.
     growing: bool,
     geometry: StreamGeometry,
@@ -246,10 +246,10 @@ impl Room {
         };
         let layout = geometry.layout(options)?;
         options.stream = Some(geometry.clone());
-        let shape = Shape::of(&layout, options.lost_found);
+        let shape = ImageFormat::of(&layout, options.lost_found);
         let ranges = clear_ranges(&geometry, &shape);
         Ok(Room {
-            space: Space::new(ranges.into_iter(), shape.cluster_bytes()),
+            space: FreeClusters::new(ranges.into_iter(), shape.cluster_bytes()),
             shape,
             growing: given.is_none(),
             geometry,
@@ -259,7 +259,7 @@ impl Room {
 }
 
 /// The clusters of data that a geometry allows, ascending.
-fn clear_ranges(geometry: &StreamGeometry, shape: &Shape) -> Vec<Range<u64>> {
+fn clear_ranges(geometry: &StreamGeometry, shape: &ImageFormat) -> Vec<Range<u64>> {
     let bits = shape.cluster_bits;
     let most = PIPE_END_BYTES >> shape.block_size.bits();
     let runs = geometry.clear_runs().into_iter();
@@ -270,8 +270,8 @@ fn clear_ranges(geometry: &StreamGeometry, shape: &Shape) -> Vec<Range<u64>> {
 /// Takes a pipe's data as it comes.
 pub(crate) struct Pipe<'a> {
     output: &'a FileDevice,
-    shape: Shape,
-    space: Space,
+    shape: ImageFormat,
+    space: FreeClusters,
     writer: ItemWriter<'a>,
     job: &'a Job<'a>,
     growing: bool,
@@ -342,7 +342,7 @@ impl<'a> Pipe<'a> {
             return false;
         };
         let before = clear_ranges(&self.geometry, &self.shape);
-        let more = Space::new(
+        let more = FreeClusters::new(
             clear_ranges(&roomier, &self.shape).into_iter(),
             self.shape.cluster_bytes(),
         );
@@ -407,7 +407,10 @@ impl<'a> Pipe<'a> {
     ///
     /// # Errors
     /// When the output can't be written.
-    pub(crate) fn finish(mut self, tree: &Tree) -> Result<(Taken, StreamGeometry), BuildError> {
+    pub(crate) fn finish(
+        mut self,
+        tree: &SourceTree,
+    ) -> Result<(EarlyBlocks, StreamGeometry), BuildError> {
         self.writer.writer.flush()?;
         let mut files = HashMap::with_capacity(self.files.len());
         for id in tree.nodes() {
@@ -432,9 +435,9 @@ impl<'a> Pipe<'a> {
             .flat_map(|file| clusters_of(file, bits))
             .collect();
         clusters.sort_unstable_by_key(|run| run.start);
-        let mut runs: Vec<mkfs::Run> = Vec::new();
+        let mut runs: Vec<mkfs::BlockRun> = Vec::new();
         for run in clusters {
-            let next = mkfs::Run {
+            let next = mkfs::BlockRun {
                 start: FsBlock(run.start << bits),
                 len: run.len << bits,
             };
@@ -443,7 +446,7 @@ impl<'a> Pipe<'a> {
                 _ => runs.push(next),
             }
         }
-        Ok((Taken { runs, files }, self.geometry))
+        Ok((EarlyBlocks { runs, files }, self.geometry))
     }
 
     /// Makes clusters zeros.

@@ -8,7 +8,7 @@ pub(crate) mod job;
 mod table;
 
 use device::BlockDevice;
-use mkfs::{GroupUse, Run, Summary, Usage};
+use mkfs::{BlockRun, FormatSummary, GroupUse, Usage};
 use ondisk::xattr::{self, Value, XattrBlockHeader, XattrEntry};
 use ondisk::{FsBlock, Generation, Ino};
 use zerocopy::FromBytes;
@@ -16,12 +16,12 @@ use zerocopy::FromBytes;
 use self::job::Job;
 use self::table::Tables;
 use crate::error::BuildError;
-use crate::plan::Plan;
+use crate::plan::ImagePlan;
 use crate::plan::place::{NONE, XattrBlock};
 use crate::plan::xattrs::Home;
 use crate::progress::Phase;
 use crate::reproducible::Clamp;
-use crate::source::{NodeId, Time, Tree};
+use crate::source::{NodeId, SourceTree, Time};
 
 /// The generation of an inode: from the file system's seed, so that images with one UUID are alike.
 pub(crate) fn generation(fs_seed: u32, ino: Ino) -> Generation {
@@ -42,12 +42,12 @@ pub(crate) struct Times {
 /// # Errors
 /// The first that any thread met.
 pub(crate) fn metadata(
-    tree: &Tree,
-    plan: &Plan,
+    tree: &SourceTree,
+    plan: &ImagePlan,
     times: Times,
     device: &dyn BlockDevice,
     job: &Job<'_>,
-) -> Result<Summary, BuildError> {
+) -> Result<FormatSummary, BuildError> {
     job.phase(Phase::Metadata);
     let special = plan.layout.special_inodes();
     let tables = Tables {
@@ -64,7 +64,7 @@ pub(crate) fn metadata(
 }
 
 /// What the image uses beyond its layout.
-fn usage(plan: &Plan) -> Usage {
+fn usage(plan: &ImagePlan) -> Usage {
     let shape = &plan.shape;
     let bits = shape.cluster_bits;
     let free = plan.placement.space.clone().into_free_ranges();
@@ -96,7 +96,7 @@ fn usage(plan: &Plan) -> Usage {
         data: data
             .into_iter()
             .filter(|range| range.start < range.end)
-            .map(|range| Run {
+            .map(|range| BlockRun {
                 start: FsBlock(range.start << bits),
                 len: (range.end - range.start) << bits,
             })

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use lanefs_image::dirblocks::{Identity, Plan, Shape, Target};
+use lanefs_image::dirblocks::{DirectoryFormat, DirectoryIdentity, DirectoryPlan, NamedInode};
 use ondisk::dirent::DirForm;
 use ondisk::dirhash::HashVersion;
 use ondisk::htree;
@@ -17,7 +17,7 @@ use ondisk::{BlockSize, FileType, Generation, Ino};
 /// What mke2fs is told, and the shape that this makes.
 struct Case {
     mke2fs: &'static [&'static str],
-    shape: Shape,
+    shape: DirectoryFormat,
 }
 
 const UUID: &str = "11111111-2222-3333-4444-555555555555";
@@ -28,8 +28,8 @@ const FIRST: u32 = 12;
 /// Fewer links than a file may have.
 const LINKS: usize = 60_000;
 
-fn shape(block_size: BlockSize) -> Shape {
-    Shape {
+fn shape(block_size: BlockSize) -> DirectoryFormat {
+    DirectoryFormat {
         block_size,
         checksum: true,
         filetype: true,
@@ -66,16 +66,16 @@ fn debugfs(image: &Path, folder: &Path, script: &str) {
 }
 
 /// An image with the directory /d of these names, and the plan that made it.
-fn build(case: &Case, names: &[Vec<u8>], folder: &Path) -> (PathBuf, Plan) {
-    let plan = Plan::new(case.shape, names.len(), |i| &names[i]).expect("a directory");
+fn build(case: &Case, names: &[Vec<u8>], folder: &Path) -> (PathBuf, DirectoryPlan) {
+    let plan = DirectoryPlan::new(case.shape, names.len(), |i| &names[i]).expect("a directory");
     let files = names.len().div_ceil(LINKS);
     let dir = Ino(FIRST + u32::try_from(files).expect("few files"));
-    let identity = Identity {
+    let identity = DirectoryIdentity {
         ino: dir,
         parent: Ino::ROOT,
         checksum_seed: checksum_seed(dir),
     };
-    let target = |i: usize| Target {
+    let target = |i: usize| NamedInode {
         ino: Ino(FIRST + u32::try_from(i / LINKS).expect("few files")),
         file_type: FileType::Regular,
     };
@@ -122,7 +122,7 @@ fn build(case: &Case, names: &[Vec<u8>], folder: &Path) -> (PathBuf, Plan) {
     (image, plan)
 }
 
-fn check(case: &Case, names: &[Vec<u8>]) -> Plan {
+fn check(case: &Case, names: &[Vec<u8>]) -> DirectoryPlan {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (image, plan) = build(case, names, folder.path());
     testkit::e2fsck(&image);
@@ -203,7 +203,7 @@ fn three_levels_take_large_dir() {
         return;
     }
     let names = numbered(300_000, "a name of more than a few bytes, number ");
-    let refused = Plan::new(shape(BlockSize::K1), names.len(), |i| &names[i]);
+    let refused = DirectoryPlan::new(shape(BlockSize::K1), names.len(), |i| &names[i]);
     let text = refused
         .map(|_| ())
         .expect_err("two levels do not do")
@@ -214,7 +214,7 @@ fn three_levels_take_large_dir() {
     );
     let case = Case {
         mke2fs: &["-b", "1024", "-O", "large_dir"],
-        shape: Shape {
+        shape: DirectoryFormat {
             large_dir: true,
             ..shape(BlockSize::K1)
         },
@@ -229,28 +229,28 @@ fn other_hashes_and_no_checksums_and_no_index_are_clean_too() {
         return;
     }
     let names = numbered(3_000, "größe ");
-    let base = Shape {
+    let base = DirectoryFormat {
         checksum: false,
         ..shape(BlockSize::K1)
     };
     let cases = [
         Case {
             mke2fs: &["-b", "1024", "-O", "^metadata_csum,^filetype"],
-            shape: Shape {
+            shape: DirectoryFormat {
                 filetype: false,
                 ..base
             },
         },
         Case {
             mke2fs: &["-b", "1024", "-O", "^metadata_csum,^dir_index"],
-            shape: Shape {
+            shape: DirectoryFormat {
                 dir_index: false,
                 ..base
             },
         },
         Case {
             mke2fs: &["-b", "4096", "-O", "^dir_index"],
-            shape: Shape {
+            shape: DirectoryFormat {
                 dir_index: false,
                 ..shape(BlockSize::K4)
             },
@@ -292,7 +292,7 @@ fn names_of_one_hash_that_fit_no_leaf_continue_in_the_next() {
     };
     let plan = check(&case, &names);
     let mut root = vec![0; 1024];
-    let identity = Identity {
+    let identity = DirectoryIdentity {
         ino: Ino(FIRST),
         parent: Ino::ROOT,
         checksum_seed: 0,

@@ -10,5 +10,7 @@
 //! ```
 
 pub use image::source::options::parse_owner;
-pub use image::source::{Input, Options as SourceOptions, Place, is_image_directory};
-pub use image::{BuildError, BuildOptions, Extra, Phase, Progress, Report, Silent, Size, build};
+pub use image::source::{Input, Options as SourceOptions, SourcePlace, is_image_directory};
+pub use image::{
+    BuildError, BuildOptions, BuildReport, Extra, Phase, Progress, Silent, Size, build,
+};

@@ -12,7 +12,7 @@ use device::host;
 use device::signature::recognize_elsewhere;
 use device::{BlockDevice, DeviceError, FileDevice, HeldDevice, MemoryDevice, Resize, Slice};
 pub use image::identify_empty;
-use mkfs::{JournalDevice, Layout, Options, Summary};
+use mkfs::{FormatSummary, JournalDevice, Layout, Options};
 use ondisk::{Geometry, Superblock};
 use sync::Arc;
 
@@ -87,7 +87,7 @@ impl From<DeviceError> for MakeError {
 ///
 /// # Errors
 /// Options and sizes that can't be.
-pub fn rehearse(size: u64, options: &Options) -> Result<Summary, MakeError> {
+pub fn rehearse(size: u64, options: &Options) -> Result<FormatSummary, MakeError> {
     let mut zero = Options {
         device_is_zero: true,
         ..options.clone()
@@ -124,7 +124,7 @@ pub fn make(
     size: Option<u64>,
     options: &Options,
     overwrite: bool,
-) -> Result<Summary, MakeError> {
+) -> Result<FormatSummary, MakeError> {
     let (options, journal) = with_journal_device(options)?;
     let summary = make_one(path, size, &options, overwrite)?;
     if let Some(Journal { device, journal }) = journal {
@@ -138,7 +138,7 @@ fn make_one(
     size: Option<u64>,
     options: &Options,
     overwrite: bool,
-) -> Result<Summary, MakeError> {
+) -> Result<FormatSummary, MakeError> {
     if !path.exists() {
         return create(path, size.ok_or(MakeError::NoSize)?, options);
     }
@@ -168,7 +168,7 @@ fn overwrite_file(
     resizes: bool,
     options: &Options,
     end: u64,
-) -> Result<Summary, MakeError> {
+) -> Result<FormatSummary, MakeError> {
     let empties = options.discard && options.offset == 0;
     let options = Options {
         // An emptied file is zero, whether it can be discarded or not.
@@ -198,7 +198,7 @@ fn overwrite_file(
     Ok(summary)
 }
 
-fn create(path: &Path, size: u64, options: &Options) -> Result<Summary, MakeError> {
+fn create(path: &Path, size: u64, options: &Options) -> Result<FormatSummary, MakeError> {
     let options = Options {
         device_is_zero: true,
         ..options.clone()
@@ -214,13 +214,21 @@ fn create(path: &Path, size: u64, options: &Options) -> Result<Summary, MakeErro
     result
 }
 
-fn write(device: Arc<dyn BlockDevice>, len: u64, options: &Options) -> Result<Summary, MakeError> {
+fn write(
+    device: Arc<dyn BlockDevice>,
+    len: u64,
+    options: &Options,
+) -> Result<FormatSummary, MakeError> {
     let part = Slice::new(device, options.offset, len)?;
     Ok(format(&part, len, options)?)
 }
 
 /// A file system, or a journal device.
-fn format(device: &dyn BlockDevice, len: u64, options: &Options) -> Result<Summary, mkfs::Error> {
+fn format(
+    device: &dyn BlockDevice,
+    len: u64,
+    options: &Options,
+) -> Result<FormatSummary, mkfs::Error> {
     if mkfs::is_journal_device(options)? {
         return mkfs::format_journal_device(device, len, options);
     }

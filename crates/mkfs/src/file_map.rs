@@ -3,7 +3,7 @@
 use ondisk::extent::{self, Extent, ExtentEntries, ExtentIndex};
 use ondisk::{BlockSize, FsBlock, Inode, LBlock, indirect};
 
-use crate::Run;
+use crate::BlockRun;
 
 /// The most entries of a root.
 const ROOT: usize = extent::ROOT_ENTRIES as usize;
@@ -16,7 +16,7 @@ pub(crate) struct MapBlock {
 }
 
 /// How many map blocks a file of these runs needs besides its inode; `None` when two levels of extents are not enough.
-pub(crate) fn map_blocks(runs: &[Run], block_size: BlockSize, extents: bool) -> Option<u64> {
+pub(crate) fn map_blocks(runs: &[BlockRun], block_size: BlockSize, extents: bool) -> Option<u64> {
     if !extents {
         let blocks = runs.iter().map(|run| run.len).sum();
         return Some(indirect_blocks(blocks, block_size));
@@ -49,7 +49,7 @@ fn indirect_blocks(blocks: u64, block_size: BlockSize) -> u64 {
 /// `seed` is the inode's checksum seed, with metadata checksums.
 pub(crate) fn write(
     inode: &mut Inode,
-    runs: &[Run],
+    runs: &[BlockRun],
     places: &[FsBlock],
     block_size: BlockSize,
     extents: bool,
@@ -83,7 +83,7 @@ pub(crate) fn write(
     blocks
 }
 
-fn extent_list(runs: &[Run]) -> Vec<Extent> {
+fn extent_list(runs: &[BlockRun]) -> Vec<Extent> {
     let mut list = Vec::new();
     let mut logical = 0;
     for run in runs {
@@ -106,7 +106,7 @@ fn extent_list(runs: &[Run]) -> Vec<Extent> {
 
 fn write_indirect(
     inode: &mut Inode,
-    runs: &[Run],
+    runs: &[BlockRun],
     places: &[FsBlock],
     block_size: BlockSize,
 ) -> Vec<MapBlock> {
@@ -155,8 +155,8 @@ fn low(block: u64) -> u32 {
 mod tests {
     use super::*;
 
-    fn run(start: u64, len: u64) -> Run {
-        Run {
+    fn run(start: u64, len: u64) -> BlockRun {
+        BlockRun {
             start: FsBlock(start),
             len,
         }
@@ -172,7 +172,8 @@ mod tests {
             (8192, BlockSize::K4),
         ] {
             for extents in [false, true] {
-                let runs: Vec<Run> = (0..len).map(|block| run(100_000 + 2 * block, 1)).collect();
+                let runs: Vec<BlockRun> =
+                    (0..len).map(|block| run(100_000 + 2 * block, 1)).collect();
                 let Some(count) = map_blocks(&runs, size, extents) else {
                     assert!(extents);
                     continue;

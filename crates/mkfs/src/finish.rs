@@ -10,8 +10,8 @@ use ondisk::superblock::state;
 use ondisk::{Group, GroupDesc, Superblock, bitmap};
 
 use crate::place::{Placer, fixed_groups};
-use crate::taken::Taken;
-use crate::{Error, GroupUse, Layout, Summary, Usage};
+use crate::taken::TakenRuns;
+use crate::{Error, FormatSummary, GroupUse, Layout, Usage};
 
 /// How much of a run of bitmaps is gathered before it is written.
 const GATHER_BYTES: usize = 1 << 20;
@@ -57,7 +57,7 @@ impl Layout {
     ///
     /// # Errors
     /// When the device fails, or `usage` overlaps the layout or does not fit the image.
-    pub fn finish(&self, device: &dyn BlockDevice, usage: &Usage) -> Result<Summary, Error> {
+    pub fn finish(&self, device: &dyn BlockDevice, usage: &Usage) -> Result<FormatSummary, Error> {
         let (table, totals) = self.write_bitmaps(device, usage)?;
         let mut sb = self.superblock;
         sb.set_free_blocks_count(totals.free_clusters << self.shape.cluster_bits);
@@ -76,7 +76,7 @@ impl Layout {
         if !self.habits.device_is_zero {
             device.flush()?;
         }
-        Ok(Summary {
+        Ok(FormatSummary {
             // 64 KiB at most.
             block_size: self.shape.block_size.bytes() as u32,
             blocks: self.shape.blocks,
@@ -108,7 +108,7 @@ impl Layout {
         let desc_size = self.geometry.desc_size();
         let mut table =
             vec![0; self.geometry.desc_blocks() as usize * self.shape.block_size.bytes()];
-        let mut taken = Taken::new(&self.used, &usage.data);
+        let mut taken = TakenRuns::new(&self.used, &usage.data);
         let mut totals = Totals::default();
         let gather = || Gather {
             device,
@@ -142,7 +142,7 @@ impl Layout {
         &self,
         group: Group,
         inodes: GroupUse,
-        taken: &mut Taken,
+        taken: &mut TakenRuns,
         out: &mut [Gather; 2],
     ) -> Result<GroupDesc, Error> {
         let place = &self.places[group.0 as usize];

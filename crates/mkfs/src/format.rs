@@ -6,7 +6,7 @@ use ondisk::{Feature, FileType, FsBlock, Group, Ino};
 
 use crate::file_map::MapBlock;
 use crate::layout::FilePlan;
-use crate::{Error, GroupUse, Layout, Run, SpecialInode, Summary, Usage, tables};
+use crate::{BlockRun, Error, FormatSummary, GroupUse, Layout, SpecialInode, Usage, tables};
 
 const LOST_FOUND: Ino = Ino::FIRST_UNRESERVED;
 
@@ -14,7 +14,7 @@ const LOST_FOUND: Ino = Ino::FIRST_UNRESERVED;
 ///
 /// # Errors
 /// When the device is too short or fails, or no block is left for the root directory.
-pub fn format(device: &dyn BlockDevice, layout: &Layout) -> Result<Summary, Error> {
+pub fn format(device: &dyn BlockDevice, layout: &Layout) -> Result<FormatSummary, Error> {
     if device.size() < layout.size_bytes() {
         return Err(Error::Device(DeviceError::OutOfRange {
             operation: "write",
@@ -47,7 +47,7 @@ pub fn format(device: &dyn BlockDevice, layout: &Layout) -> Result<Summary, Erro
 }
 
 /// The special inodes and the directories, whose inodes may span several groups if these are tiny.
-fn usage(layout: &Layout, data: Vec<Run>, directories: &[Ino]) -> Usage {
+fn usage(layout: &Layout, data: Vec<BlockRun>, directories: &[Ino]) -> Usage {
     let geometry = layout.geometry();
     let per_group = geometry.inodes_per_group();
     let used = layout.first_free_ino().0 - 1;
@@ -108,7 +108,7 @@ impl FreeBlocks<'_> {
                 continue;
             }
             let len = left.min(limit - self.at);
-            plan.runs.push(Run {
+            plan.runs.push(BlockRun {
                 start: FsBlock(self.at),
                 len,
             });

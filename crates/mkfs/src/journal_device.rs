@@ -9,8 +9,8 @@ use ondisk::superblock::{self, state};
 use ondisk::{BlockSize, Feature, Features, FsBlock, Ino, Superblock};
 
 use crate::journal::JournalSize;
-use crate::template::Identity;
-use crate::{Error, Options, Summary, UsageType, tables};
+use crate::template::FsIdentity;
+use crate::{Error, FormatSummary, Options, UsageType, tables};
 
 /// Whether these options ask for a journal device instead of a file system.
 ///
@@ -39,7 +39,7 @@ pub fn format_journal_device(
     device: &dyn BlockDevice,
     size_bytes: u64,
     options: &Options,
-) -> Result<Summary, Error> {
+) -> Result<FormatSummary, Error> {
     let usage = match options.usage_types.as_slice() {
         [] => vec![UsageType::for_size(size_bytes)],
         given => given.to_vec(),
@@ -54,7 +54,7 @@ pub fn format_journal_device(
         );
         return Err(Error::option("SIZE", reason));
     }
-    let identity = Identity::of(options);
+    let identity = FsIdentity::of(options);
     let sb = device_superblock(block_size, blocks, options, &identity);
     if !options.device_is_zero {
         device.write_at(0, &vec![0; 3 * block_size.bytes()])?;
@@ -77,7 +77,7 @@ pub fn format_journal_device(
     if !options.device_is_zero {
         device.flush()?;
     }
-    Ok(Summary {
+    Ok(FormatSummary {
         // 64 KiB at most.
         block_size: block_size.bytes() as u32,
         blocks,
@@ -97,7 +97,7 @@ fn device_superblock(
     block_size: BlockSize,
     blocks: u64,
     options: &Options,
-    identity: &Identity,
+    identity: &FsIdentity,
 ) -> Superblock {
     let mut sb = Superblock::zeroed();
     sb.set_magic(superblock::MAGIC);

@@ -11,19 +11,19 @@ use crate::journal::JournalSize;
 use crate::place::{self, Placer};
 use crate::shape::{LARGE_FILE_BYTES, Shape};
 use crate::space::Space;
-use crate::template::{self, Identity};
+use crate::template::{self, FsIdentity};
 use crate::{Error, Options, OtherSize, StreamGeometry, features, tables};
 
 /// Consecutive blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
+pub struct BlockRun {
     /// The first one.
     pub start: FsBlock,
     /// How many.
     pub len: u64,
 }
 
-impl Run {
+impl BlockRun {
     /// The block after the last one.
     #[must_use]
     pub fn end(self) -> FsBlock {
@@ -45,7 +45,7 @@ pub struct GroupPlace {
 /// A file of the layout: its blocks in order, and those of its map.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FilePlan {
-    pub runs: Vec<Run>,
+    pub runs: Vec<BlockRun>,
     pub map: Vec<FsBlock>,
 }
 
@@ -73,7 +73,7 @@ pub struct Layout {
     pub(crate) superblock: Superblock,
     pub(crate) geometry: Geometry,
     pub(crate) places: Vec<GroupPlace>,
-    pub(crate) used: Vec<Run>,
+    pub(crate) used: Vec<BlockRun>,
     pub(crate) habits: Habits,
     pub(crate) journal_size: JournalSize,
     pub(crate) journal: Option<FilePlan>,
@@ -119,7 +119,11 @@ impl Layout {
     ///
     /// # Errors
     /// As `plan`; also when what is left is too small or too scattered.
-    pub fn plan_around(size_bytes: u64, options: &Options, taken: &[Run]) -> Result<Layout, Error> {
+    pub fn plan_around(
+        size_bytes: u64,
+        options: &Options,
+        taken: &[BlockRun],
+    ) -> Result<Layout, Error> {
         if let Some(sized) = options.stream.as_ref().and_then(StreamGeometry::as_sized) {
             return sized.layout(size_bytes, options);
         }
@@ -133,8 +137,8 @@ impl Layout {
         mut shape: Shape,
         size_bytes: u64,
         options: &Options,
-        taken: &[Run],
-        settled: Option<&[Run]>,
+        taken: &[BlockRun],
+        settled: Option<&[BlockRun]>,
     ) -> Result<Layout, Error> {
         let journal_size = journal_size(&mut shape, options)?;
         if holds_large_file(&shape, journal_size) {
@@ -149,7 +153,7 @@ impl Layout {
                     },
                 )?;
         }
-        let identity = Identity::of(options);
+        let identity = FsIdentity::of(options);
         let superblock = template::superblock(&shape, options, &identity)?;
         let geometry = geometry_of(&superblock, size_bytes)?;
         if taken.last().is_some_and(|run| run.end().0 > shape.blocks) {
@@ -193,9 +197,9 @@ impl Layout {
         last: Option<GroupPlace>,
         size_bytes: u64,
         options: &Options,
-        settled: &[Run],
+        settled: &[BlockRun],
     ) -> Result<Layout, Error> {
-        let identity = Identity::of(options);
+        let identity = FsIdentity::of(options);
         let mut superblock = template::superblock(&shape, options, &identity)?;
         let orphan = self.orphan.as_ref().map(|(ino, _)| *ino);
         superblock.set_orphan_file_ino(orphan);
@@ -248,7 +252,7 @@ impl Layout {
         &mut self,
         placer: &mut Placer,
         options: &Options,
-        taken: &[Run],
+        taken: &[BlockRun],
     ) -> Result<(), Error> {
         let mut next_ino = Ino::FIRST_UNRESERVED.0 + u32::from(options.lost_found);
         let first = self.shape.first_data_block;
@@ -302,7 +306,7 @@ impl Layout {
         Ok(())
     }
 
-    fn with_map(&self, placer: &mut Placer, runs: Vec<Run>) -> Result<FilePlan, Error> {
+    fn with_map(&self, placer: &mut Placer, runs: Vec<BlockRun>) -> Result<FilePlan, Error> {
         let extents = self.shape.has(Feature::EXTENT);
         let count = file_map::map_blocks(&runs, self.shape.block_size, extents)
             .ok_or_else(|| placer.too_small("an unbroken run for the journal"))?;
@@ -408,7 +412,7 @@ impl Layout {
 
     /// Every block the layout itself uses: ascending, not overlapping, not touching, whole clusters.
     #[must_use]
-    pub fn used(&self) -> &[Run] {
+    pub fn used(&self) -> &[BlockRun] {
         &self.used
     }
 
@@ -455,7 +459,7 @@ fn holds_large_file(shape: &Shape, journal: JournalSize) -> bool {
     journal >= LARGE_FILE_BYTES || shape.has_large_resize_inode()
 }
 
-fn habits(options: &Options, identity: &Identity) -> Habits {
+fn habits(options: &Options, identity: &FsIdentity) -> Habits {
     Habits {
         lazy_tables: options.lazy_itable_init,
         lazy_journal: options.lazy_journal_init,
@@ -467,7 +471,7 @@ fn habits(options: &Options, identity: &Identity) -> Habits {
 }
 
 /// Cuts the runs of a file after `blocks` blocks.
-fn keep_first(runs: &mut Vec<Run>, blocks: u64) {
+fn keep_first(runs: &mut Vec<BlockRun>, blocks: u64) {
     let mut left = blocks;
     for run in runs.iter_mut() {
         run.len = run.len.min(left);
@@ -477,14 +481,14 @@ fn keep_first(runs: &mut Vec<Run>, blocks: u64) {
 }
 
 /// The parts of `runs` outside `taken`; both ascending, `taken` within `runs`.
-fn without(runs: Vec<Run>, taken: &[Run]) -> Vec<Run> {
+fn without(runs: Vec<BlockRun>, taken: &[BlockRun]) -> Vec<BlockRun> {
     let mut left = Vec::new();
     let mut taken = taken.iter().filter(|run| run.len > 0).peekable();
     for run in runs {
         let mut at = run.start.0;
         while let Some(next) = taken.next_if(|next| next.start.0 < run.end().0) {
             if next.start.0 > at {
-                left.push(Run {
+                left.push(BlockRun {
                     start: FsBlock(at),
                     len: next.start.0 - at,
                 });
@@ -492,7 +496,7 @@ fn without(runs: Vec<Run>, taken: &[Run]) -> Vec<Run> {
             at = at.max(next.end().0);
         }
         if run.end().0 > at {
-            left.push(Run {
+            left.push(BlockRun {
                 start: FsBlock(at),
                 len: run.end().0 - at,
             });
@@ -505,8 +509,8 @@ fn without(runs: Vec<Run>, taken: &[Run]) -> Vec<Run> {
 mod tests {
     use super::*;
 
-    fn run(start: u64, len: u64) -> Run {
-        Run {
+    fn run(start: u64, len: u64) -> BlockRun {
+        BlockRun {
             start: FsBlock(start),
             len,
         }
@@ -533,7 +537,8 @@ mod tests {
         };
         let taken = [run(257, 32768 - 257), run(32768 + 257, 60_000)];
         let layout = Layout::plan_around(1 << 30, &options, &taken).unwrap();
-        let overlaps = |one: &Run, other: &Run| one.start < other.end() && other.start < one.end();
+        let overlaps =
+            |one: &BlockRun, other: &BlockRun| one.start < other.end() && other.start < one.end();
         for used in layout.used() {
             assert!(!taken.iter().any(|taken| overlaps(used, taken)), "{used:?}");
         }

@@ -8,7 +8,7 @@ use ondisk::{Feature, FsBlock, Geometry, Group};
 
 use crate::shape::Shape;
 use crate::space::Space;
-use crate::{Error, GroupPlace, Run};
+use crate::{BlockRun, Error, GroupPlace};
 
 /// Which of a group's three pieces.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ pub(crate) struct Placer<'a> {
 
 impl<'a> Placer<'a> {
     /// A space with the fixed metadata and what the caller has taken.
-    pub(crate) fn new(shape: &'a Shape, geometry: &'a Geometry, taken: &[Run]) -> Placer<'a> {
+    pub(crate) fn new(shape: &'a Shape, geometry: &'a Geometry, taken: &[BlockRun]) -> Placer<'a> {
         let mut space = Space::default();
         // Block 0 belongs to no group with 1 KiB blocks, and to group 0's boot block with bigalloc.
         if geometry.primary_superblock().0 > 0 {
@@ -159,10 +159,10 @@ impl<'a> Placer<'a> {
         what: &str,
         goal: u64,
         blocks: u64,
-    ) -> Result<Vec<Run>, Error> {
+    ) -> Result<Vec<BlockRun>, Error> {
         let bits = self.shape.cluster_bits;
         let mut left = blocks.div_ceil(1 << bits) << bits;
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<BlockRun> = Vec::new();
         for (from, to) in [(goal, self.shape.blocks), (0, goal)] {
             let mut at = from;
             while left > 0 {
@@ -173,7 +173,7 @@ impl<'a> Placer<'a> {
                 let len = (end.saturating_sub(start) >> bits << bits).min(left);
                 at = end.max(start);
                 if len > 0 {
-                    runs.push(Run {
+                    runs.push(BlockRun {
                         start: FsBlock(start),
                         len,
                     });
@@ -196,7 +196,7 @@ impl<'a> Placer<'a> {
         what: &str,
         goal: u64,
         blocks: u64,
-    ) -> Result<Vec<Run>, Error> {
+    ) -> Result<Vec<BlockRun>, Error> {
         let slack = (1 << self.shape.cluster_bits) - 1;
         let one = self.space.find(goal, self.shape.blocks, blocks + slack);
         let one = one.or_else(|| self.space.find(0, self.shape.blocks, blocks + slack));

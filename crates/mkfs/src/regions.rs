@@ -4,7 +4,7 @@ use ondisk::{Feature, FsBlock};
 
 use crate::shape::{FULL_OF_DESCRIPTORS, LEAST_INODES, Shape};
 use crate::sized::SizedStream;
-use crate::{Error, Layout, Options, Run, features};
+use crate::{BlockRun, Error, Layout, Options, features};
 
 /// The most groups of an image whose size is decided last.
 const GROWING_GROUPS_MAX: u64 = 1 << 20;
@@ -71,7 +71,7 @@ impl StreamGeometry {
 
     /// The runs that data may get, ascending.
     #[must_use]
-    pub fn clear_runs(&self) -> Vec<Run> {
+    pub fn clear_runs(&self) -> Vec<BlockRun> {
         match &self.0 {
             Kind::Sized(sized) => sized.clear_runs(),
             Kind::Growing(growing) => growing.clear_runs(),
@@ -216,8 +216,8 @@ impl GrowingStream {
         Layout::of_shape(shape, bytes, &stands_for_all, &[], None)
     }
 
-    fn clear_runs(&self) -> Vec<Run> {
-        let mut clear: Vec<Run> = Vec::new();
+    fn clear_runs(&self) -> Vec<BlockRun> {
+        let mut clear: Vec<BlockRun> = Vec::new();
         for group in 0..self.open {
             let first = self.shape.first_data_block + group * self.shape.blocks_per_group;
             let start = (first + self.settled_in(group)).max(self.shape.first_usable());
@@ -228,7 +228,7 @@ impl GrowingStream {
             match clear.last_mut() {
                 // One group's end is the next one's start, which may hold nothing settled.
                 Some(last) if last.end().0 == start => last.len += end - start,
-                _ => clear.push(Run {
+                _ => clear.push(BlockRun {
                     start: FsBlock(start),
                     len: end - start,
                 }),
@@ -377,7 +377,7 @@ mod tests {
     use crate::Layout;
 
     /// A run of one list that overlaps one of the other; both ascend.
-    fn overlap(one: &[Run], other: &[Run]) -> Option<(Run, Run)> {
+    fn overlap(one: &[BlockRun], other: &[BlockRun]) -> Option<(BlockRun, BlockRun)> {
         one.iter().find_map(|run| {
             let at = other.partition_point(|next| next.end() <= run.start);
             let next = other.get(at).filter(|next| next.start < run.end())?;

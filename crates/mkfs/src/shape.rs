@@ -8,7 +8,7 @@ use ondisk::{BlockSize, Feature, Features, Geometry};
 
 use crate::layout::geometry_of;
 use crate::regions::GrowingStream;
-use crate::template::{self, Identity};
+use crate::template::{self, FsIdentity};
 use crate::{Error, Options, OtherSize, StreamGeometry, UsageType, features, tables};
 
 mod descriptors;
@@ -245,7 +245,7 @@ impl Shape {
 
     /// The geometry of an image with these numbers.
     pub(crate) fn geometry(&self, size_bytes: u64, options: &Options) -> Result<Geometry, Error> {
-        let superblock = template::superblock(self, options, &Identity::of(options))?;
+        let superblock = template::superblock(self, options, &FsIdentity::of(options))?;
         geometry_of(&superblock, size_bytes)
     }
 

@@ -17,7 +17,7 @@ use sync::Arc;
 
 use crate::place::fixed_groups;
 use crate::shape::{LEAST_INODES, Shape};
-use crate::{Error, GroupPlace, Layout, Options, Run, features};
+use crate::{BlockRun, Error, GroupPlace, Layout, Options, features};
 
 /// In this number of steps the room for inode tables shrinks by a whole group.
 const LOWER_STEPS: u64 = 128;
@@ -28,7 +28,7 @@ pub(crate) struct SizedStream {
     /// The numbers with the usual number of inodes.
     usual: Shape,
     /// The starts of groups that hold superblocks and descriptors, with or without the last group.
-    settled: Arc<Vec<Run>>,
+    settled: Arc<Vec<BlockRun>>,
     /// The layout with the room for inode tables that is left.
     room: Arc<Layout>,
 }
@@ -90,21 +90,21 @@ impl SizedStream {
     }
 
     /// The free runs that data may get, ascending.
-    pub(crate) fn clear_runs(&self) -> Vec<Run> {
+    pub(crate) fn clear_runs(&self) -> Vec<BlockRun> {
         let mut clear = Vec::new();
         let mut next = self.usual.first_usable();
         for run in &self.room.used {
             if next < run.start.0 {
                 let len = run.start.0 - next;
                 let start = FsBlock(next);
-                clear.push(Run { start, len });
+                clear.push(BlockRun { start, len });
             }
             next = next.max(run.end().0);
         }
         if next < self.room.shape.blocks {
             let len = self.room.shape.blocks - next;
             let start = FsBlock(next);
-            clear.push(Run { start, len });
+            clear.push(BlockRun { start, len });
         }
         clear
     }
@@ -171,7 +171,7 @@ impl SizedStream {
         &self,
         shape: Shape,
         options: &Options,
-        settled: &[Run],
+        settled: &[BlockRun],
     ) -> Result<Layout, Error> {
         let last = (shape.groups > self.room.shape.groups).then(|| self.last_place(&shape));
         self.room
@@ -215,7 +215,7 @@ fn fixed_runs(
     size_bytes: u64,
     region: u64,
     options: &Options,
-) -> Result<Vec<Run>, Error> {
+) -> Result<Vec<BlockRun>, Error> {
     let geometry = shape.geometry(size_bytes, options)?;
     let groups = fixed_groups(shape).into_iter();
     let runs = groups.map(|group| {
@@ -228,7 +228,7 @@ fn fixed_runs(
             _ => start.blocks(),
         };
         let start = FsBlock(at);
-        Run { start, len }
+        BlockRun { start, len }
     });
     Ok(runs.filter(|run| run.len > 0).collect())
 }

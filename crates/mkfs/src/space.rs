@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ondisk::FsBlock;
 
-use crate::Run;
+use crate::BlockRun;
 
 /// The taken blocks: runs that neither overlap nor touch.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ impl Space {
     }
 
     /// Takes the parts of `runs` that lie below `end`.
-    pub(crate) fn take_below(&mut self, runs: &[Run], end: u64) {
+    pub(crate) fn take_below(&mut self, runs: &[BlockRun], end: u64) {
         for run in runs.iter().filter(|run| run.start.0 < end) {
             self.take(run.start.0, run.len.min(end - run.start.0));
         }
@@ -86,8 +86,8 @@ impl Space {
     }
 
     /// The runs, ascending, up to the end of the image.
-    pub(crate) fn runs(&self, end: u64) -> Vec<Run> {
-        let run = |(&start, &stop): (&u64, &u64)| Run {
+    pub(crate) fn runs(&self, end: u64) -> Vec<BlockRun> {
+        let run = |(&start, &stop): (&u64, &u64)| BlockRun {
             start: FsBlock(start),
             len: stop.min(end) - start,
         };

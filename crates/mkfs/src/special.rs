@@ -8,7 +8,7 @@ use ondisk::{
 
 use crate::layout::FilePlan;
 use crate::place::fixed_groups;
-use crate::{Error, Layout, Run, file_map};
+use crate::{BlockRun, Error, Layout, file_map};
 
 /// An inode that belongs to the layout, ready to be written to the inode table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -273,7 +273,7 @@ impl Layout {
             let blocks = self.shape.table_blocks;
             for place in &self.places {
                 let start = place.inode_table;
-                self.clear(device, Run { start, len: blocks })?;
+                self.clear(device, BlockRun { start, len: blocks })?;
             }
         }
         for group in fixed_groups(&self.shape) {
@@ -281,7 +281,7 @@ impl Layout {
             let reserved = self.geometry.group_start(group).reserved;
             let len = reserved.end - reserved.start;
             let start = FsBlock(reserved.start);
-            self.clear(device, Run { start, len })?;
+            self.clear(device, BlockRun { start, len })?;
         }
         Ok(())
     }
@@ -301,7 +301,7 @@ impl Layout {
         self.shape.has(Feature::METADATA_CSUM) || self.shape.has(Feature::UNINIT_BG)
     }
 
-    fn clear(&self, device: &dyn BlockDevice, run: Run) -> Result<(), Error> {
+    fn clear(&self, device: &dyn BlockDevice, run: BlockRun) -> Result<(), Error> {
         let mut at = run.start.offset(self.shape.block_size);
         let end = run.end().offset(self.shape.block_size);
         let zeros = vec![0; CLEAR_BYTES];

@@ -6,21 +6,21 @@ use std::slice::Iter;
 
 use ondisk::{FsBlock, Geometry, Group};
 
-use crate::{Error, Run};
+use crate::{BlockRun, Error};
 
 /// Walks two lists of runs, which must not overlap, from the first group to the last.
-pub(crate) struct Taken<'a> {
-    layout: Peekable<Iter<'a, Run>>,
-    data: Peekable<Iter<'a, Run>>,
+pub(crate) struct TakenRuns<'a> {
+    layout: Peekable<Iter<'a, BlockRun>>,
+    data: Peekable<Iter<'a, BlockRun>>,
     /// What the last run left for the next group.
-    rest: Option<Run>,
+    rest: Option<BlockRun>,
     /// Where the last run ended.
     end: u64,
 }
 
-impl<'a> Taken<'a> {
-    pub(crate) fn new(layout: &'a [Run], data: &'a [Run]) -> Taken<'a> {
-        Taken {
+impl<'a> TakenRuns<'a> {
+    pub(crate) fn new(layout: &'a [BlockRun], data: &'a [BlockRun]) -> TakenRuns<'a> {
+        TakenRuns {
             layout: layout.iter().peekable(),
             data: data.iter().peekable(),
             rest: None,
@@ -29,11 +29,11 @@ impl<'a> Taken<'a> {
     }
 
     /// The next run that begins before `limit`.
-    fn next_before(&mut self, limit: u64) -> Result<Option<Run>, Error> {
+    fn next_before(&mut self, limit: u64) -> Result<Option<BlockRun>, Error> {
         if let Some(rest) = self.rest.take() {
             return Ok(Some(rest));
         }
-        let start = |run: Option<&&Run>| run.map_or(u64::MAX, |run| run.start.0);
+        let start = |run: Option<&&BlockRun>| run.map_or(u64::MAX, |run| run.start.0);
         let (layout, data) = (start(self.layout.peek()), start(self.data.peek()));
         if layout.min(data) >= limit {
             return Ok(None);
@@ -66,7 +66,7 @@ impl<'a> Taken<'a> {
         let mut clusters: Vec<Range<u32>> = Vec::new();
         while let Some(run) = self.next_before(limit)? {
             if run.end().0 > limit {
-                self.rest = Some(Run {
+                self.rest = Some(BlockRun {
                     start: FsBlock(limit),
                     len: run.end().0 - limit,
                 });
@@ -104,8 +104,8 @@ impl<'a> Taken<'a> {
 mod tests {
     use super::*;
 
-    fn run(start: u64, len: u64) -> Run {
-        Run {
+    fn run(start: u64, len: u64) -> BlockRun {
+        BlockRun {
             start: FsBlock(start),
             len,
         }
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn overlaps_are_refused() {
         let (layout, data) = ([run(0, 10)], [run(9, 1)]);
-        let mut taken = Taken::new(&layout, &data);
+        let mut taken = TakenRuns::new(&layout, &data);
         assert!(taken.next_before(100).unwrap().is_some());
         assert!(taken.next_before(100).is_err());
     }

@@ -20,17 +20,17 @@ const ENCODING_STRICT: u16 = 1;
 
 /// What is random or of the moment where the options leave it open, settled once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Identity {
+pub(crate) struct FsIdentity {
     pub uuid: [u8; 16],
     pub hash_seed: [u8; 16],
     /// Seconds since 1970.
     pub time: i64,
 }
 
-impl Identity {
-    pub(crate) fn of(options: &Options) -> Identity {
+impl FsIdentity {
+    pub(crate) fn of(options: &Options) -> FsIdentity {
         let random = || uuid::Uuid::new_v4().into_bytes();
-        Identity {
+        FsIdentity {
             uuid: options.uuid.unwrap_or_else(random),
             hash_seed: options.hash_seed.unwrap_or_else(random),
             time: options.time.unwrap_or_else(|| sync::clock::wall().0),
@@ -45,7 +45,7 @@ impl Identity {
 pub(crate) fn superblock(
     shape: &Shape,
     options: &Options,
-    identity: &Identity,
+    identity: &FsIdentity,
 ) -> Result<Superblock, Error> {
     let mut sb = Superblock::zeroed();
     sb.set_magic(superblock::MAGIC);

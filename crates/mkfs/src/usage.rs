@@ -2,7 +2,7 @@
 
 use ondisk::{Feature, Features, FsBlock};
 
-use crate::Run;
+use crate::BlockRun;
 
 /// What is used in one group's inode table. Inodes are used from the table's start without gaps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -18,7 +18,7 @@ pub struct GroupUse {
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
     /// Blocks in use outside [`crate::Layout::used`]: ascending, not overlapping (touching is fine).
-    pub data: Vec<Run>,
+    pub data: Vec<BlockRun>,
     /// One a group, from group 0; groups beyond the end of this are empty.
     pub groups: Vec<GroupUse>,
     /// KiB written so far, for the superblock's lifetime counter.
@@ -28,7 +28,7 @@ pub struct Usage {
 /// What was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Summary {
+pub struct FormatSummary {
     /// Bytes a block.
     pub block_size: u32,
     /// Blocks.
@@ -53,7 +53,7 @@ pub struct Summary {
     pub backups: Vec<FsBlock>,
 }
 
-impl Summary {
+impl FormatSummary {
     /// `ext2`, `ext3` or `ext4`: the oldest of them that has its features.
     #[must_use]
     pub fn kind(&self) -> &'static str {

@@ -6,7 +6,7 @@ mod tools;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use device::{BlockDevice, FileDevice, MemoryDevice};
-use lanefs_mkfs::{Error, Layout, Options, Run, StreamGeometry, format};
+use lanefs_mkfs::{BlockRun, Error, Layout, Options, StreamGeometry, format};
 use ondisk::{BlockSize, FsBlock};
 
 /// SplitMix64.
@@ -233,7 +233,7 @@ fn metadata_around_data_are_clean() {
                 let len = len.min(1 + magnitude(&mut random, 14));
                 at = start.0 + len;
                 if len > 0 {
-                    taken.push(Run { start, len });
+                    taken.push(BlockRun { start, len });
                 }
             }
         }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lanefs::build::{
-    self, BuildError, BuildOptions, Extra, Input, Place, Size, SourceOptions, parse_owner,
+    self, BuildError, BuildOptions, Extra, Input, Size, SourceOptions, SourcePlace, parse_owner,
 };
 use lanefs::make;
 
@@ -79,8 +79,8 @@ fn has_directory(sources: &[OsString]) -> bool {
     sources
         .iter()
         .any(|source| match Input::parse(source).place {
-            Place::Path(path) => path.is_dir() && !build::is_image_directory(&path),
-            Place::Stdin => false,
+            SourcePlace::Path(path) => path.is_dir() && !build::is_image_directory(&path),
+            SourcePlace::Stdin => false,
         })
 }
 

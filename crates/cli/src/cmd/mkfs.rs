@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lanefs::make::{self, MakeError};
-use lanefs::mkfs::{Options, Summary, parse_size};
+use lanefs::mkfs::{FormatSummary, Options, parse_size};
 use sync::Arc;
 use sync::atomic::AtomicBool;
 
@@ -165,7 +165,7 @@ pub fn explain(path: &Path, error: MakeError) -> Failure {
 }
 
 /// What was made, in a few lines.
-fn describe(path: &Path, summary: &Summary, verbose: bool) -> String {
+fn describe(path: &Path, summary: &FormatSummary, verbose: bool) -> String {
     let block = u64::from(summary.block_size);
     let bytes = |blocks: u64| human_bytes(blocks * block);
     let what = match summary.features.has(ondisk::Feature::JOURNAL_DEV) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-const SHAPE: Shape = Shape {
+const SHAPE: DirectoryFormat = DirectoryFormat {
     block_size: BlockSize::K1,
     checksum: true,
     filetype: true,
@@ -20,19 +20,19 @@ fn numbered(count: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn plan(shape: Shape, names: &[Vec<u8>]) -> Result<Plan, Refused> {
-    Plan::new(shape, names.len(), |i| &names[i])
+fn plan(shape: DirectoryFormat, names: &[Vec<u8>]) -> Result<DirectoryPlan, Refused> {
+    DirectoryPlan::new(shape, names.len(), |i| &names[i])
 }
 
 /// The blocks of a directory whose names stand for inodes that follow from the names alone.
-fn blocks(shape: Shape, names: &[Vec<u8>]) -> Vec<Vec<u8>> {
+fn blocks(shape: DirectoryFormat, names: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let plan = plan(shape, names).expect("a directory");
-    let identity = Identity {
+    let identity = DirectoryIdentity {
         ino: Ino(12),
         parent: Ino::ROOT,
         checksum_seed: 7,
     };
-    let target = |i: usize| Target {
+    let target = |i: usize| NamedInode {
         ino: Ino(ondisk::csum::crc32c(0, &names[i]) | 1),
         file_type: FileType::Regular,
     };
@@ -48,7 +48,7 @@ fn blocks(shape: Shape, names: &[Vec<u8>]) -> Vec<Vec<u8>> {
 fn the_order_in_which_names_are_given_does_not_matter() {
     for count in [5, 3_000] {
         for dir_index in [true, false] {
-            let shape = Shape { dir_index, ..SHAPE };
+            let shape = DirectoryFormat { dir_index, ..SHAPE };
             let names = numbered(count);
             let mut others = names.clone();
             others.reverse();
@@ -62,7 +62,7 @@ fn the_order_in_which_names_are_given_does_not_matter() {
 fn every_name_is_in_the_blocks_once() {
     for shape in [
         SHAPE,
-        Shape {
+        DirectoryFormat {
             dir_index: false,
             ..SHAPE
         },

@@ -9,16 +9,16 @@ use ondisk::inode::checksum_seed;
 use ondisk::{FileType, Ino};
 
 use super::place::{LOST_FOUND_NAME, own_lost_found};
-use super::shape::{LINKS_MAX, Shape};
-use super::{Plan, PlanError, xattrs};
-use crate::dirblocks::{self, Identity, Refused, Target};
+use super::shape::{ImageFormat, LINKS_MAX};
+use super::{ImagePlan, PlanError, xattrs};
+use crate::dirblocks::{self, DirectoryIdentity, NamedInode, Refused};
 use crate::error::BuildError;
-use crate::source::{NodeId, Tree};
+use crate::source::{NodeId, SourceTree};
 use crate::write::generation;
 
 /// The names of one directory, with those that no source has.
 struct Names<'a> {
-    tree: &'a Tree,
+    tree: &'a SourceTree,
     id: NodeId,
     /// How many the source has.
     count: usize,
@@ -27,7 +27,7 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn of(tree: &'a Tree, shape: &Shape, id: NodeId) -> Names<'a> {
+    fn of(tree: &'a SourceTree, shape: &ImageFormat, id: NodeId) -> Names<'a> {
         Names {
             tree,
             id,
@@ -52,14 +52,14 @@ impl<'a> Names<'a> {
         (name, Some(child))
     }
 
-    fn plan(&self, shape: &Shape) -> Result<dirblocks::Plan, Refused> {
-        let form = dirblocks::Shape::of(&shape.geometry);
-        dirblocks::Plan::new(form, self.len(), |index| self.get(index).0)
+    fn plan(&self, shape: &ImageFormat) -> Result<dirblocks::DirectoryPlan, Refused> {
+        let form = dirblocks::DirectoryFormat::of(&shape.geometry);
+        dirblocks::DirectoryPlan::new(form, self.len(), |index| self.get(index).0)
     }
 }
 
 /// Two and one for each subdirectory.
-pub(crate) fn links(tree: &Tree, shape: &Shape, id: NodeId) -> usize {
+pub(crate) fn links(tree: &SourceTree, shape: &ImageFormat, id: NodeId) -> usize {
     let names = Names::of(tree, shape, id);
     let is_directory = |child: Option<NodeId>| child.is_none_or(|child| tree.is_directory(child));
     2 + (0..names.len())
@@ -67,7 +67,7 @@ pub(crate) fn links(tree: &Tree, shape: &Shape, id: NodeId) -> usize {
         .count()
 }
 
-fn check_links(tree: &Tree, shape: &Shape, id: NodeId) -> Result<(), PlanError> {
+fn check_links(tree: &SourceTree, shape: &ImageFormat, id: NodeId) -> Result<(), PlanError> {
     match links(tree, shape, id) {
         links if links <= LINKS_MAX as usize => Ok(()),
         links => Err(PlanError::Node {
@@ -77,7 +77,7 @@ fn check_links(tree: &Tree, shape: &Shape, id: NodeId) -> Result<(), PlanError> 
     }
 }
 
-fn check_lost_found(tree: &Tree, shape: &Shape) -> Result<(), PlanError> {
+fn check_lost_found(tree: &SourceTree, shape: &ImageFormat) -> Result<(), PlanError> {
     match tree.find(LOST_FOUND_NAME) {
         Some(id) if shape.lost_found && !tree.is_directory(id) => Err(PlanError::Node {
             path: tree.path(id).escape_ascii().to_string(),
@@ -89,7 +89,7 @@ fn check_lost_found(tree: &Tree, shape: &Shape) -> Result<(), PlanError> {
 }
 
 /// A lost+found that no source has keeps its label in its inode: no block is planned for it.
-fn check_lost_found_xattrs(tree: &Tree, shape: &Shape) -> Result<(), PlanError> {
+fn check_lost_found_xattrs(tree: &SourceTree, shape: &ImageFormat) -> Result<(), PlanError> {
     let wrong = |problem| PlanError::Node {
         path: LOST_FOUND_NAME.escape_ascii().to_string(),
         problem,
@@ -113,8 +113,8 @@ fn check_lost_found_xattrs(tree: &Tree, shape: &Shape) -> Result<(), PlanError> 
 ///
 /// # Errors
 /// A directory that no file system of this shape can hold. [`PlanError::NeedsLargeDir`] when another one could.
-pub(crate) fn blocks(tree: &Tree, shape: &Shape) -> Result<Vec<u32>, PlanError> {
-    let block = dirblocks::Shape::of(&shape.geometry);
+pub(crate) fn blocks(tree: &SourceTree, shape: &ImageFormat) -> Result<Vec<u32>, PlanError> {
+    let block = dirblocks::DirectoryFormat::of(&shape.geometry);
     let usable = shape.block_size.bytes() - 12;
     let mut blocks = vec![0; tree.len()];
     check_lost_found(tree, shape)?;
@@ -156,13 +156,13 @@ fn record_bytes(name: &[u8]) -> usize {
 }
 
 /// Whether a directory of so many blocks is indexed: all of more than one are, where the format knows indices.
-pub(crate) fn is_indexed(shape: &Shape, blocks: u32) -> bool {
+pub(crate) fn is_indexed(shape: &ImageFormat, blocks: u32) -> bool {
     blocks > 1 && shape.geometry.has(Feature::DIR_INDEX)
 }
 
-fn identity(shape: &Shape, ino: Ino, parent: Ino) -> Identity {
+fn identity(shape: &ImageFormat, ino: Ino, parent: Ino) -> DirectoryIdentity {
     let seed = checksum_seed(shape.fs_seed, ino, generation(shape.fs_seed, ino));
-    Identity {
+    DirectoryIdentity {
         ino,
         parent,
         checksum_seed: seed,
@@ -174,8 +174,8 @@ fn identity(shape: &Shape, ino: Ino, parent: Ino) -> Identity {
 /// # Errors
 /// What `emit` says.
 pub(crate) fn write(
-    tree: &Tree,
-    plan: &Plan,
+    tree: &SourceTree,
+    plan: &ImagePlan,
     id: NodeId,
     mut emit: impl FnMut(&mut dyn FnMut(&mut [u8])) -> Result<(), BuildError>,
 ) -> Result<(), BuildError> {
@@ -192,11 +192,11 @@ pub(crate) fn write(
         problem: refused.to_string(),
     })?;
     let target = |index: usize| match names.get(index).1 {
-        Some(child) => Target {
+        Some(child) => NamedInode {
             ino: nodes[child.index()].ino,
             file_type: FileType::from_mode(tree.mode(child)).unwrap_or(FileType::Regular),
         },
-        None => Target {
+        None => NamedInode {
             ino: shape.lost_found_ino,
             file_type: FileType::Directory,
         },
@@ -214,7 +214,7 @@ pub(crate) fn write(
 /// # Errors
 /// What `emit` says.
 pub(crate) fn write_lost_found(
-    plan: &Plan,
+    plan: &ImagePlan,
     mut emit: impl FnMut(&mut dyn FnMut(&mut [u8])) -> Result<(), BuildError>,
 ) -> Result<(), BuildError> {
     let shape = &plan.shape;

@@ -10,7 +10,7 @@ use ondisk::{BlockSize, FsBlock, LBlock};
 
 /// Blocks of a file that lie together on the device. Extents hold at most [`extent::MAX_LEN`] of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Run {
+pub(crate) struct FileRun {
     /// First block on the device.
     pub start: u64,
     /// First block in the file.
@@ -48,7 +48,7 @@ impl MapKind {
 }
 
 /// How many blocks the map of these runs takes beside the inode.
-pub(crate) fn map_blocks(kind: MapKind, runs: &[Run], size: BlockSize) -> u64 {
+pub(crate) fn map_blocks(kind: MapKind, runs: &[FileRun], size: BlockSize) -> u64 {
     match kind {
         MapKind::Extents => {
             let fit = usize::from(extent::block_entries(size.bytes()));
@@ -77,7 +77,7 @@ fn pointer_place(logical: u64, size: BlockSize) -> Option<(u64, Option<u64>, boo
     })
 }
 
-fn pointer_blocks(runs: &[Run], size: BlockSize) -> u64 {
+fn pointer_blocks(runs: &[FileRun], size: BlockSize) -> u64 {
     let (mut leaves, mut middles, mut top) = (0, 0, false);
     let (mut next_leaf, mut next_middle) = (0, 0);
     for run in runs {
@@ -104,7 +104,7 @@ fn pointer_blocks(runs: &[Run], size: BlockSize) -> u64 {
 /// lie at `places` ([`map_blocks`] of them). `seed` is the inode's checksum seed where `metadata_csum` is on.
 pub(crate) fn encode<E>(
     kind: MapKind,
-    runs: &[Run],
+    runs: &[FileRun],
     places: &[u64],
     size: BlockSize,
     seed: Option<u32>,
@@ -117,7 +117,7 @@ pub(crate) fn encode<E>(
 }
 
 fn encode_extents<E>(
-    runs: &[Run],
+    runs: &[FileRun],
     places: &[u64],
     size: BlockSize,
     seed: Option<u32>,
@@ -214,7 +214,7 @@ impl Pointers {
 }
 
 fn encode_pointers<E>(
-    runs: &[Run],
+    runs: &[FileRun],
     places: &[u64],
     size: BlockSize,
     mut emit: impl FnMut(u64, &[u8]) -> Result<(), E>,

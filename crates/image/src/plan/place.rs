@@ -4,18 +4,18 @@
 //! blocks in the order of the walk, the inode in the group in which its blocks begin, while there is room. The walk
 //! is the same on every host, and decides everything; nothing is written here.
 //!
-//! The walk also serves to learn how much is needed: over [`Space::unbounded`] it never fails.
+//! The walk also serves to learn how much is needed: over [`FreeClusters::unbounded`] it never fails.
 
 use hashbrown::HashMap;
 use ondisk::{Group, Ino};
 
 use super::inodes::Inodes;
-use super::maps::{MapKind, Run, map_blocks};
-use super::shape::Shape;
-use super::space::{ClusterRun, Space};
+use super::maps::{FileRun, MapKind, map_blocks};
+use super::shape::ImageFormat;
+use super::space::{ClusterRun, FreeClusters};
 use super::xattrs::{Home, XattrPlans, split};
 use super::{PlanError, Shortage};
-use crate::source::{Data, Kind, NodeId, SourceId, Tree};
+use crate::source::{Data, Kind, NodeId, SourceId, SourceTree};
 
 /// Stands for "none" in tables of indices.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -85,7 +85,7 @@ pub(crate) type StreamTable = HashMap<(SourceId, u32), Streamed>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Streamed {
     /// Its runs, in order.
-    pub runs: Vec<Run>,
+    pub runs: Vec<FileRun>,
     /// Clusters they take.
     pub clusters: u64,
 }
@@ -97,7 +97,7 @@ pub(crate) struct Placement {
     pub nodes: Vec<NodePlace>,
     /// In order of the nodes.
     pub files: Vec<FilePlace>,
-    runs: Vec<Run>,
+    runs: Vec<FileRun>,
     map_blocks: Vec<u64>,
     /// In order of their first use.
     pub xattr_blocks: Vec<XattrBlock>,
@@ -110,12 +110,12 @@ pub(crate) struct Placement {
     /// By group: how many of the inodes are directories.
     pub directories: Vec<u32>,
     /// Clusters that stayed free.
-    pub space: Space,
+    pub space: FreeClusters,
 }
 
 impl Placement {
     /// The runs of a file's data.
-    pub(crate) fn runs(&self, file: &FilePlace) -> &[Run] {
+    pub(crate) fn runs(&self, file: &FilePlace) -> &[FileRun] {
         &self.runs[file.runs_at as usize..][..file.runs as usize]
     }
 
@@ -131,11 +131,11 @@ impl Placement {
 }
 
 /// What the walk reads.
-pub(crate) struct Placer<'a> {
+pub(crate) struct TreePlacer<'a> {
     /// The tree.
-    pub tree: &'a Tree,
+    pub tree: &'a SourceTree,
     /// The format's sizes and features.
-    pub shape: &'a Shape,
+    pub shape: &'a ImageFormat,
     /// By node: blocks of a directory; 0 for other nodes.
     pub directory_blocks: &'a [u32],
     /// What the sets of attributes need.
@@ -146,7 +146,7 @@ pub(crate) struct Placer<'a> {
 
 /// The walk's state.
 struct Walk<'a> {
-    from: &'a Placer<'a>,
+    from: &'a TreePlacer<'a>,
     placed: Placement,
     /// By set: its newest block, or [`NONE`].
     newest_block: Vec<u32>,
@@ -154,12 +154,16 @@ struct Walk<'a> {
     goal: Group,
 }
 
-impl<'a> Placer<'a> {
+impl<'a> TreePlacer<'a> {
     /// Places the whole tree in `space`, with inodes from `inodes`.
     ///
     /// # Errors
     /// When there are too few clusters or inodes, or a file is larger than its map can hold.
-    pub(crate) fn place(&'a self, space: Space, inodes: Inodes) -> Result<Placement, PlanError> {
+    pub(crate) fn place(
+        &'a self,
+        space: FreeClusters,
+        inodes: Inodes,
+    ) -> Result<Placement, PlanError> {
         let groups = inodes.used().len();
         let mut walk = Walk {
             from: self,
@@ -190,7 +194,7 @@ impl<'a> Placer<'a> {
 }
 
 /// The directory of the source that is to be lost+found, if it has one.
-pub(crate) fn own_lost_found(tree: &Tree, shape: &Shape) -> Option<NodeId> {
+pub(crate) fn own_lost_found(tree: &SourceTree, shape: &ImageFormat) -> Option<NodeId> {
     tree.find(LOST_FOUND_NAME)
         .filter(|id| shape.lost_found && tree.is_directory(*id))
 }
@@ -418,7 +422,7 @@ impl<'a> Walk<'a> {
 
 /// Takes clusters, or says how many are missing.
 fn allocate(
-    space: &mut Space,
+    space: &mut FreeClusters,
     clusters: u64,
     run: impl FnMut(ClusterRun),
 ) -> Result<(), PlanError> {
@@ -448,10 +452,10 @@ impl RangePlacer {
     /// When there are too few clusters.
     pub(crate) fn place(
         &mut self,
-        space: &mut Space,
-        shape: &Shape,
+        space: &mut FreeClusters,
+        shape: &ImageFormat,
         (start, end): (u64, u64),
-        runs: &mut Vec<Run>,
+        runs: &mut Vec<FileRun>,
         from: usize,
     ) -> Result<(), PlanError> {
         let bits = shape.cluster_bits;
@@ -489,7 +493,7 @@ impl RangePlacer {
 }
 
 /// Appends a run in pieces that the map can hold, joined to the one before where they continue each other.
-fn push_run(runs: &mut Vec<Run>, from: usize, map: MapKind, at: u64, logical: u64, len: u64) {
+fn push_run(runs: &mut Vec<FileRun>, from: usize, map: MapKind, at: u64, logical: u64, len: u64) {
     let max = u64::from(map.max_run());
     let (mut at, mut logical, mut len) = (at, logical, len);
     if runs.len() > from
@@ -505,7 +509,7 @@ fn push_run(runs: &mut Vec<Run>, from: usize, map: MapKind, at: u64, logical: u6
     while len > 0 {
         let take = len.min(max);
         // A file has fewer than 2^32 blocks: checked before it is placed.
-        runs.push(Run {
+        runs.push(FileRun {
             start: at,
             logical: logical as u32,
             len: take as u32,

@@ -6,7 +6,7 @@ use ondisk::inode::{BASE_SIZE, EXTRA_SIZE};
 use ondisk::{BlockSize, Geometry, Group, Ino};
 
 use super::maps::MapKind;
-use super::space::Space;
+use super::space::FreeClusters;
 
 /// How many inodes may share one block of attributes: the kernel's own limit.
 const XATTR_REFERENCES_MAX: u32 = 1024;
@@ -18,7 +18,7 @@ pub(crate) const LINKS_MAX: u32 = 65_000;
 
 /// Sizes and features of an image.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct ImageFormat {
     /// Bytes a block.
     pub block_size: BlockSize,
     /// The power of two of blocks a cluster.
@@ -57,16 +57,16 @@ pub(crate) struct Shape {
     pub geometry: Geometry,
 }
 
-impl Shape {
+impl ImageFormat {
     /// The shape of an image with this layout.
-    pub(crate) fn of(layout: &Layout, lost_found: bool) -> Shape {
+    pub(crate) fn of(layout: &Layout, lost_found: bool) -> ImageFormat {
         let geometry = *layout.geometry();
         let inode_size = geometry.inode_size();
         let map = match geometry.has(Feature::EXTENT) {
             true => MapKind::Extents,
             false => MapKind::Pointers,
         };
-        Shape {
+        ImageFormat {
             block_size: geometry.block_size(),
             cluster_bits: geometry.cluster_ratio_bits(),
             map,
@@ -114,7 +114,7 @@ impl Shape {
     }
 
     /// The clusters that a layout leaves free.
-    pub(crate) fn free_space(&self, layout: &Layout) -> Space {
+    pub(crate) fn free_space(&self, layout: &Layout) -> FreeClusters {
         let bits = self.cluster_bits;
         let mut next = self.geometry.first_data_block().0.div_ceil(1 << bits);
         let end = self.geometry.blocks_count() >> bits;
@@ -124,6 +124,6 @@ impl Shape {
             next = next.max(run.end().0.div_ceil(1 << bits));
         }
         free.push(next..end);
-        Space::new(free.into_iter(), self.cluster_bytes())
+        FreeClusters::new(free.into_iter(), self.cluster_bytes())
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct ClusterRun {
 
 /// The free clusters of an image that is being planned.
 #[derive(Clone, Debug)]
-pub(crate) struct Space {
+pub(crate) struct FreeClusters {
     /// Ranges not yet reached, ascending; the cursor is the start of the first.
     ranges: VecDeque<Range<u64>>,
     /// What was left behind, ascending.
@@ -31,9 +31,12 @@ pub(crate) struct Space {
     whole_limit: u64,
 }
 
-impl Space {
+impl FreeClusters {
     /// All clusters of `ranges`, which ascend and do not overlap, are free.
-    pub(crate) fn new(ranges: impl Iterator<Item = Range<u64>>, cluster_bytes: u64) -> Space {
+    pub(crate) fn new(
+        ranges: impl Iterator<Item = Range<u64>>,
+        cluster_bytes: u64,
+    ) -> FreeClusters {
         let mut merged: VecDeque<Range<u64>> = VecDeque::new();
         for range in ranges.filter(|range| range.start < range.end) {
             match merged.back_mut() {
@@ -42,7 +45,7 @@ impl Space {
             }
         }
         let free = merged.iter().map(|range| range.end - range.start).sum();
-        Space {
+        FreeClusters {
             ranges: merged,
             gaps: VecDeque::new(),
             free,
@@ -51,8 +54,8 @@ impl Space {
     }
 
     /// Space without an end.
-    pub(crate) fn unbounded(cluster_bytes: u64) -> Space {
-        Space::new(std::iter::once(0..1 << 52), cluster_bytes)
+    pub(crate) fn unbounded(cluster_bytes: u64) -> FreeClusters {
+        FreeClusters::new(std::iter::once(0..1 << 52), cluster_bytes)
     }
 
     /// Clusters not yet allocated.
@@ -76,13 +79,13 @@ impl Space {
     }
 
     /// Adds free space, to be used last.
-    pub(crate) fn extend(&mut self, more: Space) {
+    pub(crate) fn extend(&mut self, more: FreeClusters) {
         self.free += more.free;
         self.gaps.extend(more.into_free_ranges());
     }
 
     /// The same space without `taken` (ascending, not overlapping).
-    pub(crate) fn without(self, taken: &[Range<u64>], cluster_bytes: u64) -> Space {
+    pub(crate) fn without(self, taken: &[Range<u64>], cluster_bytes: u64) -> FreeClusters {
         let mut left = Vec::new();
         let mut taken = taken.iter().peekable();
         for range in self.into_free_ranges() {
@@ -97,7 +100,7 @@ impl Space {
             }
             left.push(next.min(range.end)..range.end);
         }
-        Space::new(left.into_iter(), cluster_bytes)
+        FreeClusters::new(left.into_iter(), cluster_bytes)
     }
 
     /// Takes `len` clusters, calls `run` for each run in ascending order of use, and says whether there were
@@ -151,7 +154,7 @@ impl Space {
 mod tests {
     use super::*;
 
-    fn take(space: &mut Space, len: u64) -> Vec<(u64, u64)> {
+    fn take(space: &mut FreeClusters, len: u64) -> Vec<(u64, u64)> {
         let mut runs = Vec::new();
         assert!(space.allocate(len, |run| runs.push((run.start, run.len))));
         runs
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn runs_stay_whole_and_gaps_are_used_at_the_end() {
-        let mut space = Space::new([0..10, 10..12, 20..30, 40..44].into_iter(), 4096);
+        let mut space = FreeClusters::new([0..10, 10..12, 20..30, 40..44].into_iter(), 4096);
         assert_eq!(space.free(), 26);
         assert_eq!(take(&mut space, 8), [(0, 8)]);
         assert_eq!(take(&mut space, 6), [(20, 6)]);
@@ -172,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_elsewhere_is_left_out() {
-        let space = Space::new([0..10, 20..30, 40..50].into_iter(), 4096);
+        let space = FreeClusters::new([0..10, 20..30, 40..50].into_iter(), 4096);
         let space = space.without(&[2..4, 4..5, 8..22, 25..26, 29..45], 4096);
         assert_eq!(space.free(), 2 + 3 + 3 + 3 + 5);
         assert_eq!(
@@ -183,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_request_too_large_takes_nothing() {
-        let mut space = Space::new(std::iter::once(5..9), 4096);
+        let mut space = FreeClusters::new(std::iter::once(5..9), 4096);
         assert!(!space.allocate(5, |_| panic!("nothing may be taken")));
         assert_eq!(space.into_free_ranges(), vec![5..9; 1]);
     }

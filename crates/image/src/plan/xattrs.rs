@@ -9,9 +9,9 @@ use ondisk::acl;
 use ondisk::xattr::{self, BLOCK_HEADER, INODE_HEADER};
 
 use super::PlanError;
-use super::shape::Shape;
+use super::shape::ImageFormat;
 use crate::source::xattrs::XattrSet;
-use crate::source::{NodeId, Tree};
+use crate::source::{NodeId, SourceTree};
 
 /// Where one attribute goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct Attribute<'a> {
 /// A sentence about the first attribute that has no place.
 pub(crate) fn split<'a>(
     attributes: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    shape: &Shape,
+    shape: &ImageFormat,
 ) -> Result<Vec<Attribute<'a>>, String> {
     let mut all = Vec::new();
     let mut inode_room = shape.attribute_area().saturating_sub(INODE_HEADER + 4);
@@ -113,7 +113,7 @@ impl XattrPlans {
     ///
     /// # Errors
     /// The first node whose attributes have no place.
-    pub(crate) fn of(tree: &Tree, shape: &Shape) -> Result<XattrPlans, PlanError> {
+    pub(crate) fn of(tree: &SourceTree, shape: &ImageFormat) -> Result<XattrPlans, PlanError> {
         let mut plans: Vec<Option<(bool, u16)>> = Vec::new();
         for id in tree.nodes() {
             let set = tree.xattr_set(id).0 as usize;
@@ -165,7 +165,7 @@ impl XattrPlans {
 pub(super) const NO_FEATURE: &str =
     "it has extended attributes, and the file system is without ext_attr";
 
-fn no_feature(tree: &Tree, id: NodeId) -> PlanError {
+fn no_feature(tree: &SourceTree, id: NodeId) -> PlanError {
     PlanError::Node {
         path: tree.path(id).escape_ascii().to_string(),
         problem: NO_FEATURE.into(),

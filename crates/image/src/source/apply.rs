@@ -12,8 +12,8 @@ use super::exclude::Excludes;
 use super::limits;
 use super::origin::DataSink;
 use super::resolve::components;
-use super::tar::{Entry, Stop, Visitor, What};
-use super::tree::{DataKind, Node, S_IFDIR, S_IFLNK, S_IFREG, SourceId, join};
+use super::tar::{TarMember, TarStop, Visitor, What};
+use super::tree::{DataKind, S_IFDIR, S_IFLNK, S_IFREG, SourceId, TreeNode, join};
 use super::xattrs::Xattrs;
 
 /// Files without a name in the tree, which hard links may name: excluded ones, and the targets of AUFS's hard links.
@@ -185,7 +185,7 @@ impl<'a> Apply<'a> {
     }
 
     /// Keeps what a layer has in AUFS's directory of hard links.
-    fn keep_aufs_link(&mut self, path: &[u8], entry: Entry) -> Result<bool, Stop> {
+    fn keep_aufs_link(&mut self, path: &[u8], entry: TarMember) -> Result<bool, TarStop> {
         let node = match &entry.what {
             What::File { .. } => return self.file(path, entry, true),
             What::HardLink(target) => {
@@ -213,7 +213,7 @@ impl<'a> Apply<'a> {
     }
 
     /// The directory at `path`, to put something in.
-    fn directory(&mut self, path: &[u8]) -> Result<u32, Stop> {
+    fn directory(&mut self, path: &[u8]) -> Result<u32, TarStop> {
         let directory = self.builder.directory_from(self.base, path)?;
         if self.layer.is_some() {
             self.builder.enter(directory, &mut self.marks);
@@ -221,7 +221,7 @@ impl<'a> Apply<'a> {
         Ok(directory)
     }
 
-    fn place(&mut self, path: &[u8], node: Node) -> Result<u32, Stop> {
+    fn place(&mut self, path: &[u8], node: TreeNode) -> Result<u32, TarStop> {
         let (parent, name) = split(path);
         let parent = self.directory(parent)?;
         if node.is_directory()
@@ -237,7 +237,7 @@ impl<'a> Apply<'a> {
         Ok(self.builder.put(parent, name, node)?)
     }
 
-    fn hold(&mut self, bytes: usize) -> Result<(), Stop> {
+    fn hold(&mut self, bytes: usize) -> Result<(), TarStop> {
         self.held += bytes;
         if self.held > limits::HELD_NAMES {
             return Err("too many hard links come before their targets, or are excluded".into());
@@ -245,7 +245,7 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    fn hard_link(&mut self, path: Vec<u8>, target: &[u8]) -> Result<(), Stop> {
+    fn hard_link(&mut self, path: Vec<u8>, target: &[u8]) -> Result<(), TarStop> {
         let target = clean(target)?;
         let (parent, name) = split(&path);
         let Some(node) = self.target(&target) else {
@@ -283,7 +283,7 @@ impl<'a> Apply<'a> {
         true
     }
 
-    fn file(&mut self, path: &[u8], entry: Entry, excluded: bool) -> Result<bool, Stop> {
+    fn file(&mut self, path: &[u8], entry: TarMember, excluded: bool) -> Result<bool, TarStop> {
         let mut node = self.node(S_IFREG, &entry, &entry.xattrs)?;
         let What::File {
             size,
@@ -326,8 +326,8 @@ impl<'a> Apply<'a> {
             .map_err(refused)
     }
 
-    fn node(&mut self, kind: u16, entry: &Entry, xattrs: &Xattrs) -> Result<Node, Stop> {
-        let mut node = Node::new(kind, self.source);
+    fn node(&mut self, kind: u16, entry: &TarMember, xattrs: &Xattrs) -> Result<TreeNode, TarStop> {
+        let mut node = TreeNode::new(kind, self.source);
         node.set_attributes(&entry.attributes);
         if !xattrs.is_empty() {
             node.xattrs = self.builder.intern(xattrs.clone())?;
@@ -336,12 +336,12 @@ impl<'a> Apply<'a> {
     }
 }
 
-fn refused(error: super::origin::SinkError) -> Stop {
-    Stop::Error(super::error::SourceError::Sink(error))
+fn refused(error: super::origin::SinkError) -> TarStop {
+    TarStop::Error(super::error::SourceError::Sink(error))
 }
 
 impl Visitor for Apply<'_> {
-    fn entry(&mut self, entry: Entry) -> Result<bool, Stop> {
+    fn entry(&mut self, entry: TarMember) -> Result<bool, TarStop> {
         let path = clean(&entry.path)?;
         if path.is_empty() {
             if !matches!(entry.what, What::Directory) {
@@ -383,14 +383,14 @@ impl Visitor for Apply<'_> {
         Ok(false)
     }
 
-    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Stop> {
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TarStop> {
         match &mut self.sink {
             Some(sink) => sink.data(offset, bytes).map_err(refused),
             None => Ok(()),
         }
     }
 
-    fn end(&mut self) -> Result<(), Stop> {
+    fn end(&mut self) -> Result<(), TarStop> {
         match &mut self.sink {
             Some(sink) => sink.end().map_err(refused),
             None => Ok(()),
@@ -409,7 +409,7 @@ pub(super) struct Replay<'a> {
 }
 
 impl Visitor for Replay<'_> {
-    fn entry(&mut self, entry: Entry) -> Result<bool, Stop> {
+    fn entry(&mut self, entry: TarMember) -> Result<bool, TarStop> {
         let What::File {
             size,
             index,
@@ -438,11 +438,11 @@ impl Visitor for Replay<'_> {
             .map_err(refused)
     }
 
-    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Stop> {
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TarStop> {
         self.sink.data(offset, bytes).map_err(refused)
     }
 
-    fn end(&mut self) -> Result<(), Stop> {
+    fn end(&mut self) -> Result<(), TarStop> {
         self.sink.end().map_err(refused)
     }
 }

@@ -14,13 +14,13 @@ use super::builder::Builder;
 use super::error::SourceError;
 use super::exclude::Excludes;
 use super::oci::{Access, Blobs, Recognized, Recognizer};
-use super::options::Place;
+use super::options::SourcePlace;
 use super::origin::{Archive, DataSink, Source};
 use super::spool::Spool;
 use super::stream::{Compression, FileStream, Stream, with_thread};
 use super::system::pipe::{self, Pipe};
 use super::tar::{self, Ending, Rules, Visitor};
-use super::tree::{DataKind, SourceId, Tree, halves};
+use super::tree::{DataKind, SourceId, SourceTree, halves};
 
 /// Bytes that tell what a file is.
 const MAGIC: usize = START_BYTES;
@@ -53,15 +53,15 @@ fn problem(archive: &str, problem: String) -> SourceError {
 
 /// Opens the archive at `place`.
 pub(super) fn opened_at<'c>(
-    place: &Place,
+    place: &SourcePlace,
     cancel: &'c AtomicBool,
 ) -> Result<Opened<'c>, SourceError> {
     match place {
-        Place::Path(path) => {
+        SourcePlace::Path(path) => {
             let file = pipe::open(path).map_err(io("open", path))?;
             opened(file, path, cancel)
         }
-        Place::Stdin => stdin(cancel),
+        SourcePlace::Stdin => stdin(cancel),
     }
 }
 
@@ -356,9 +356,9 @@ pub(super) fn finish(apply: Apply<'_>, ending: Ending, label: &str) -> Result<()
     })
 }
 
-impl Tree {
+impl SourceTree {
     /// The archives whose data comes in order only and was not handed out during the scan: each is to be read by
-    /// [`Tree::stream`], in any order, also at the same time.
+    /// [`SourceTree::stream`], in any order, also at the same time.
     #[must_use]
     pub fn streams(&self) -> Vec<SourceId> {
         let mut found: Vec<SourceId> = self
@@ -383,8 +383,9 @@ impl Tree {
                 "a source that was a pipe can't be read again".into(),
             ));
         };
-        let of_source =
-            |node: &&super::tree::Node| node.data == DataKind::Stream && node.source == source.0;
+        let of_source = |node: &&super::tree::TreeNode| {
+            node.data == DataKind::Stream && node.source == source.0
+        };
         let mut wanted: Vec<(u32, u64)> = self
             .nodes
             .iter()

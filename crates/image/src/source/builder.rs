@@ -12,8 +12,8 @@ use super::limits;
 use super::origin::Source;
 use super::time::Time;
 use super::tree::{
-    Attributes, Child, DataExtent, DataKind, Entry, NONE, Node, NodeId, S_IFDIR, S_IFMT, Tree,
-    halves, join,
+    Attributes, Child, DataExtent, DataKind, NONE, NodeId, S_IFDIR, S_IFMT, SourceTree, TreeEntry,
+    TreeNode, halves, join,
 };
 use super::xattrs::{XattrSet, Xattrs};
 
@@ -30,7 +30,7 @@ pub(crate) struct LayerMarks {
 
 /// A tree under construction.
 pub struct Builder {
-    pub(crate) tree: Tree,
+    pub(crate) tree: SourceTree,
     /// Entry of each name that is in the tree, by directory and name; only while `indexed`.
     index: HashTable<u32>,
     indexed: bool,
@@ -39,7 +39,7 @@ pub struct Builder {
     pub(super) last: Option<(u32, Vec<u8>, u32)>,
 }
 
-impl Node {
+impl TreeNode {
     /// A node of type and mode `mode` without data.
     pub(crate) fn new(mode: u16, source: u16) -> Self {
         Self {
@@ -79,8 +79,8 @@ impl Builder {
     /// A tree of a root directory with [`Attributes::DEFAULT_DIRECTORY`].
     #[must_use]
     pub fn new() -> Self {
-        let mut tree = Tree::default();
-        let mut root = Node::new(S_IFDIR, u16::MAX);
+        let mut tree = SourceTree::default();
+        let mut root = TreeNode::new(S_IFDIR, u16::MAX);
         root.set_attributes(&Attributes::DEFAULT_DIRECTORY);
         root.links = 1;
         root.key = join(NONE, 0);
@@ -125,7 +125,7 @@ impl Builder {
     }
 
     /// Makes `node` a symbolic link to `target`.
-    pub(crate) fn set_target(&mut self, node: &mut Node, target: &[u8]) -> Result<(), String> {
+    pub(crate) fn set_target(&mut self, node: &mut TreeNode, target: &[u8]) -> Result<(), String> {
         if target.is_empty() || target.contains(&0) {
             return Err("a symbolic link's target is empty or holds a NUL byte".into());
         }
@@ -156,7 +156,7 @@ impl Builder {
     /// Gives `node` its data extents: within its size, in order, apart.
     pub(crate) fn set_extents(
         &mut self,
-        node: &mut Node,
+        node: &mut TreeNode,
         extents: &[DataExtent],
     ) -> Result<(), String> {
         let tree = &mut self.tree;
@@ -218,16 +218,16 @@ impl Builder {
         Some(self.tree.entries[entry as usize].node)
     }
 
-    pub(crate) fn node(&self, id: u32) -> &Node {
+    pub(crate) fn node(&self, id: u32) -> &TreeNode {
         &self.tree.nodes[id as usize]
     }
 
-    pub(crate) fn node_mut(&mut self, id: u32) -> &mut Node {
+    pub(crate) fn node_mut(&mut self, id: u32) -> &mut TreeNode {
         &mut self.tree.nodes[id as usize]
     }
 
     /// Adds a node without a name.
-    pub(crate) fn add_node(&mut self, node: Node) -> Result<u32, String> {
+    pub(crate) fn add_node(&mut self, node: TreeNode) -> Result<u32, String> {
         if self.tree.nodes.len() >= limits::ENTRIES {
             return Err(format!("more than {} entries", limits::ENTRIES));
         }
@@ -255,7 +255,7 @@ impl Builder {
         let (next, count) = halves(tree.nodes[parent as usize].key);
         let number = tree.entries.len() as u32;
         tree.nodes[parent as usize].key = join(number, count);
-        tree.entries.push(Entry {
+        tree.entries.push(TreeEntry {
             parent,
             node,
             name: place,
@@ -275,7 +275,12 @@ impl Builder {
 
     /// Puts `node` at `name` in `parent`: a directory over a directory changes its attributes and keeps what is in it;
     /// anything else takes the place of what was there.
-    pub(crate) fn put(&mut self, parent: u32, name: &[u8], mut node: Node) -> Result<u32, String> {
+    pub(crate) fn put(
+        &mut self,
+        parent: u32,
+        name: &[u8],
+        mut node: TreeNode,
+    ) -> Result<u32, String> {
         if let Some(old) = self.lookup(parent, name) {
             if node.is_directory() && self.node(old).is_directory() {
                 self.overlay(old, &node);
@@ -293,7 +298,7 @@ impl Builder {
     }
 
     /// Gives directory `old` the attributes of `node`.
-    pub(crate) fn overlay(&mut self, old: u32, node: &Node) {
+    pub(crate) fn overlay(&mut self, old: u32, node: &TreeNode) {
         let old = self.node_mut(old);
         old.mode = node.mode;
         old.uid = node.uid;
@@ -394,7 +399,7 @@ impl Builder {
             let (mut at, count) = halves(self.node(directory).key);
             let mut kept = NONE;
             while at != NONE {
-                let Entry { next, node, .. } = self.tree.entries[at as usize];
+                let TreeEntry { next, node, .. } = self.tree.entries[at as usize];
                 if node != NONE && !self.judge(at, (mark, source), marks, &mut doomed, &mut walk) {
                     // The list keeps only what stays, so that clearing it again costs nothing.
                     self.tree.entries[at as usize].next = kept;
@@ -454,7 +459,7 @@ impl Builder {
 
     /// The tree, in its lasting order.
     #[must_use]
-    pub fn finish(mut self) -> Tree {
+    pub fn finish(mut self) -> SourceTree {
         self.index = HashTable::new();
         let tree = &mut self.tree;
         let mut numbers = vec![NONE; tree.nodes.len()];
@@ -492,7 +497,7 @@ impl Builder {
     }
 }
 
-impl Tree {
+impl SourceTree {
     /// Appends the entries of `directory`, sorted by name, to `all`.
     fn children_of(&self, directory: u32, all: &mut Vec<Child>) {
         let first = all.len();

@@ -15,7 +15,7 @@ use super::stream::Compression;
 use super::system::temporary;
 use super::table;
 use super::tar::Rules;
-use super::tree::{SourceId, Tree};
+use super::tree::{SourceId, SourceTree};
 
 /// Bytes of an archive of an image that may be kept.
 const SPOOL: u64 = 1 << 30;
@@ -41,7 +41,7 @@ impl DataSink for Unwanted {
 fn tree_of(
     opened: Opened<'_>,
     sink: Option<&mut dyn DataSink>,
-) -> Result<(Tree, bool), SourceError> {
+) -> Result<(SourceTree, bool), SourceError> {
     let mut builder = Builder::new();
     let excludes = Excludes::default();
     let adding = Adding {
@@ -63,7 +63,7 @@ fn tree_of(
 ///
 /// # Errors
 /// As scanning a pipe with these bytes.
-pub fn tar(bytes: &[u8]) -> Result<Tree, SourceError> {
+pub fn tar(bytes: &[u8]) -> Result<SourceTree, SourceError> {
     let compression = Compression::of(bytes).map_err(|problem| SourceError::Archive {
         archive: "bytes".into(),
         offset: 0,
@@ -78,7 +78,7 @@ pub fn tar(bytes: &[u8]) -> Result<Tree, SourceError> {
 ///
 /// # Errors
 /// As scanning a file with these bytes; also when they are no such archive.
-pub fn image(bytes: &[u8]) -> Result<Tree, SourceError> {
+pub fn image(bytes: &[u8]) -> Result<SourceTree, SourceError> {
     let io = |error| SourceError::Io {
         operation: "keep",
         path: "bytes".into(),
@@ -106,7 +106,7 @@ pub fn image(bytes: &[u8]) -> Result<Tree, SourceError> {
 ///
 /// # Errors
 /// With the line that is wrong.
-pub fn ownership_table(text: &str) -> Result<Tree, SourceError> {
+pub fn ownership_table(text: &str) -> Result<SourceTree, SourceError> {
     let mut builder = Builder::new();
     let applied = table::apply_text(text, &mut builder);
     applied.map_err(|(line, problem)| SourceError::Line {

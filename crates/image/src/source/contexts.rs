@@ -14,7 +14,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use super::error::SourceError;
 use super::limits;
 use super::tree::{
-    NodeId, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, Tree,
+    NodeId, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, SourceTree,
 };
 use super::xattrs::XattrSet;
 
@@ -42,7 +42,7 @@ pub(super) struct Contexts {
 }
 
 /// Reads the file at `path` and labels all of `tree`.
-pub(super) fn apply(path: &Path, tree: &mut Tree) -> Result<(), SourceError> {
+pub(super) fn apply(path: &Path, tree: &mut SourceTree) -> Result<(), SourceError> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| SourceError::Io {
         operation: "read",
@@ -164,7 +164,7 @@ impl Contexts {
     }
 
     /// Labels all nodes, and the lost+found that the image may get.
-    fn label(&mut self, tree: &mut Tree) -> Result<(), String> {
+    fn label(&mut self, tree: &mut SourceTree) -> Result<(), String> {
         let mut labelled: Map<(XattrSet, usize), XattrSet> = Map::default();
         let mut seen = vec![false; tree.len()];
         let mut directories = vec![(NodeId::ROOT, Vec::new())];
@@ -194,7 +194,7 @@ impl Contexts {
 
     fn label_one(
         &mut self,
-        tree: &mut Tree,
+        tree: &mut SourceTree,
         id: NodeId,
         path: &[u8],
         labelled: &mut Map<(XattrSet, usize), XattrSet>,
@@ -207,7 +207,7 @@ impl Contexts {
     /// A set of attributes with the label that `path` of type `kind` gets.
     fn labelled(
         &mut self,
-        tree: &mut Tree,
+        tree: &mut SourceTree,
         old: XattrSet,
         kind: u16,
         path: &[u8],

@@ -10,7 +10,7 @@ use super::exclude::Excludes;
 use super::origin::Source;
 use super::system::beneath;
 use super::system::walk::{self, Walk};
-use super::tree::{DataExtent, DataKind, NONE, Node, S_IFDIR, S_IFLNK, S_IFMT, halves, join};
+use super::tree::{DataExtent, DataKind, NONE, S_IFDIR, S_IFLNK, S_IFMT, TreeNode, halves, join};
 use super::xattrs::Xattrs;
 
 /// How a directory is scanned.
@@ -40,7 +40,7 @@ pub(super) struct Batch {
 /// One entry.
 pub(super) struct Found {
     /// Everything except where its name is.
-    pub(super) node: Node,
+    pub(super) node: TreeNode,
     /// Start of the name in the batch's text; the target of a link follows it.
     pub(super) name: u32,
     pub(super) name_len: u16,
@@ -75,7 +75,7 @@ impl Scan<'_> {
             problem,
         };
         let source = builder.add_source(Source::Spent).map_err(wrong)?;
-        let mut top = Node::new(S_IFDIR, source);
+        let mut top = TreeNode::new(S_IFDIR, source);
         top.set_attributes(&attributes);
         top.xattrs = builder.intern(xattrs).map_err(wrong)?;
         builder.overlay(at, &top);
@@ -162,7 +162,7 @@ impl Collector<'_> {
         directory: u32,
         parent: u32,
         name: &[u8],
-        mut node: Node,
+        mut node: TreeNode,
     ) -> Result<(u32, u32, bool), String> {
         let place = self.builder.add_name(name)?;
         if node.is_directory() {
@@ -181,7 +181,7 @@ impl Collector<'_> {
         directory: u32,
         parent: u32,
         name: &[u8],
-        node: Node,
+        node: TreeNode,
     ) -> Result<(u32, u32, bool), String> {
         let Some(old) = self.builder.lookup(parent, name) else {
             return self.append(directory, parent, name, node);

@@ -128,8 +128,8 @@ pub(super) mod walk {
     use super::super::exclude::Excludes;
     use super::super::time::Time;
     use super::super::tree::{
-        Attributes, DataKind, Node, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK,
-        join,
+        Attributes, DataKind, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK,
+        TreeNode, join,
     };
     use super::super::xattrs::Xattrs;
     use super::beneath::{Root, found};
@@ -303,7 +303,7 @@ pub(super) mod walk {
             Ok(metadata.is_dir())
         }
 
-        fn node(&self, metadata: &Metadata, own: &host::HostAttributes) -> Node {
+        fn node(&self, metadata: &Metadata, own: &host::HostAttributes) -> TreeNode {
             let kind = metadata.file_type();
             let kind = if kind.is_file() {
                 S_IFREG
@@ -319,7 +319,7 @@ pub(super) mod walk {
                     Special::Socket => S_IFSOCK,
                 }
             };
-            let mut node = Node::new(kind, self.source);
+            let mut node = TreeNode::new(kind, self.source);
             node.set_attributes(&attributes(metadata));
             if kind == S_IFREG && metadata.len() > 0 {
                 node.size = metadata.len();

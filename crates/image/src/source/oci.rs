@@ -25,7 +25,7 @@ use super::error::SourceError;
 use super::exclude::Excludes;
 use super::origin::{Archive, Source};
 use super::stream::{Compression, with_thread};
-use super::tar::{self, Ending, Entry, Rules, Stop, Visitor};
+use super::tar::{self, Ending, Rules, TarMember, TarStop, Visitor};
 use digest::{Digest, Hashed, HashedStream};
 use platform::Platform;
 use select::{Asked, Layer};
@@ -36,7 +36,7 @@ pub use directory::is_image_directory;
 pub(super) use recognize::{Access, Recognized, Recognizer};
 
 /// All entries of a layer, and how it ends.
-type ReadLayer = (Vec<Entry>, Ending);
+type ReadLayer = (Vec<TarMember>, Ending);
 
 /// What the threads that read layers share.
 struct Progress {
@@ -68,14 +68,14 @@ struct Reading<'a> {
 
 /// Keeps all entries of a layer.
 struct Keep<'a> {
-    entries: Vec<Entry>,
+    entries: Vec<TarMember>,
     /// Bytes they take, about.
     bytes: usize,
     stopped: &'a AtomicBool,
 }
 
 impl Visitor for Keep<'_> {
-    fn entry(&mut self, entry: Entry) -> Result<bool, Stop> {
+    fn entry(&mut self, entry: TarMember) -> Result<bool, TarStop> {
         self.bytes += entry.bytes();
         if self.bytes > super::limits::LAYER_MEMORY {
             let limit = super::limits::LAYER_MEMORY;
@@ -91,11 +91,11 @@ impl Visitor for Keep<'_> {
         Ok(false)
     }
 
-    fn data(&mut self, _offset: u64, _bytes: &[u8]) -> Result<(), Stop> {
+    fn data(&mut self, _offset: u64, _bytes: &[u8]) -> Result<(), TarStop> {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Stop> {
+    fn end(&mut self) -> Result<(), TarStop> {
         Ok(())
     }
 }
@@ -275,7 +275,7 @@ fn apply(
     builder: &mut Builder,
     (at, excludes): (u32, &Excludes),
     archive: &Archive,
-    entries: Vec<Entry>,
+    entries: Vec<TarMember>,
     links: &mut HiddenLinks,
 ) -> Result<(), SourceError> {
     let wrong = |offset, entry: Option<&[u8]>, problem| SourceError::Archive {
@@ -293,8 +293,8 @@ fn apply(
     for entry in entries {
         let (offset, path) = (entry.header_at, entry.path.clone());
         apply.entry(entry).map_err(|stop| match stop {
-            Stop::Problem(problem) => wrong(offset, Some(&path), problem),
-            Stop::Error(error) => error,
+            TarStop::Problem(problem) => wrong(offset, Some(&path), problem),
+            TarStop::Error(error) => error,
         })?;
     }
     let finished = apply.finish_layer();

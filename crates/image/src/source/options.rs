@@ -7,7 +7,7 @@ use super::error::SourceError;
 
 /// Where one input is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SourcePlace {
     /// A directory, an archive or an image: what it is follows from its contents.
     Path(PathBuf),
     /// A tar archive on standard input.
@@ -18,7 +18,7 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     /// Where it is.
-    pub place: Place,
+    pub place: SourcePlace,
     /// The directory within the image that its root becomes, without leading `/`: empty for the image's root.
     pub at: Vec<u8>,
 }
@@ -38,9 +38,9 @@ impl Input {
             _ => (text.to_os_string(), Vec::new()),
         };
         let place = if place == "-" {
-            Place::Stdin
+            SourcePlace::Stdin
         } else {
-            Place::Path(PathBuf::from(place))
+            SourcePlace::Path(PathBuf::from(place))
         };
         Self { place, at }
     }
@@ -92,23 +92,26 @@ mod tests {
     #[test]
     fn an_input_may_name_the_directory_it_goes_to() {
         let input = Input::parse(OsStr::new("no/such:/opt/x"));
-        assert_eq!(input.place, Place::Path("no/such".into()));
+        assert_eq!(input.place, SourcePlace::Path("no/such".into()));
         assert_eq!(input.at, b"opt/x");
         assert_eq!(
             Input::parse(OsStr::new("-")),
             Input {
-                place: Place::Stdin,
+                place: SourcePlace::Stdin,
                 at: Vec::new()
             }
         );
         assert_eq!(
             Input::parse(OsStr::new("-:/a")),
             Input {
-                place: Place::Stdin,
+                place: SourcePlace::Stdin,
                 at: b"a".to_vec()
             }
         );
-        assert_eq!(Input::parse(OsStr::new("/")).place, Place::Path("/".into()));
+        assert_eq!(
+            Input::parse(OsStr::new("/")).place,
+            SourcePlace::Path("/".into())
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::error::SourceError;
 use super::stream::Compression;
 use super::system::beneath::{Root, open_file, open_folder};
 use super::tar::Rules;
-use super::tree::{DataExtent, DataKind, NodeId, SourceId, Tree, halves};
+use super::tree::{DataExtent, DataKind, NodeId, SourceId, SourceTree, halves};
 
 /// An error of who receives data, passed through unchanged as [`SourceError::Sink`].
 pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
@@ -88,14 +88,14 @@ pub struct Nearby {
 
 /// Reads one file's data.
 pub struct FileReader<'t> {
-    tree: &'t Tree,
+    tree: &'t SourceTree,
     node: NodeId,
     file: Result<File, &'t File>,
     /// Archives: the extents with the offset of their bytes. Directory sources: none, offsets are the file's own.
     packed: Option<Vec<(DataExtent, u64)>>,
 }
 
-impl Tree {
+impl SourceTree {
     /// Opens the data of file `id`, whose [`super::tree::Data`] is `Path` or `Range`. `nearby` is what the call before
     /// left there: files of one directory are opened faster one after another. Whether it is still what was scanned,
     /// [`FileReader::check`] says.
@@ -225,7 +225,7 @@ impl Tree {
 }
 
 impl FileReader<'_> {
-    /// Fills `buf` from byte `offset` of the file. The range must lie within one extent of [`Tree::extents`].
+    /// Fills `buf` from byte `offset` of the file. The range must lie within one extent of [`SourceTree::extents`].
     ///
     /// # Errors
     /// When the file can't be read or is shorter than it was.

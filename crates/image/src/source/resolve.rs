@@ -3,7 +3,7 @@
 
 use super::builder::Builder;
 use super::limits;
-use super::tree::{Attributes, Node, S_IFDIR, S_IFLNK, S_IFMT, halves};
+use super::tree::{Attributes, S_IFDIR, S_IFLNK, S_IFMT, TreeNode, halves};
 
 /// How many symbolic links one path may lead through.
 pub(crate) const FOLLOWED: usize = 40;
@@ -82,7 +82,7 @@ impl Builder {
                 if way != Way::Make {
                     return Ok(None);
                 }
-                let mut node = Node::new(S_IFDIR, u16::MAX);
+                let mut node = TreeNode::new(S_IFDIR, u16::MAX);
                 node.set_attributes(&Attributes::DEFAULT_DIRECTORY);
                 at = self.put(at, &part, node)?;
                 continue;

@@ -12,17 +12,17 @@ use super::directory::Scan;
 use super::error::SourceError;
 use super::exclude::Excludes;
 use super::oci;
-use super::options::{Options, Place};
+use super::options::{Options, SourcePlace};
 use super::origin::DataSink;
 use super::table;
-use super::tree::Tree;
+use super::tree::SourceTree;
 
 /// Looks at all sources and reads no file's data.
 ///
 /// # Errors
 /// When a source can't be read, or an option does not fit; then nothing was written anywhere. A pipe can't be scanned
 /// so.
-pub fn scan(options: &Options) -> Result<Tree, SourceError> {
+pub fn scan(options: &Options) -> Result<SourceTree, SourceError> {
     scan_with(options, &AtomicBool::new(false), None)
 }
 
@@ -35,7 +35,7 @@ pub fn scan_streaming(
     options: &Options,
     cancel: &AtomicBool,
     sink: &mut dyn DataSink,
-) -> Result<Tree, SourceError> {
+) -> Result<SourceTree, SourceError> {
     scan_with(options, cancel, Some(sink))
 }
 
@@ -44,8 +44,8 @@ pub fn scan_streaming(
 pub fn reads_once(options: &Options) -> bool {
     let once = |kind: FileType| !(kind.is_file() || kind.is_dir() || host::is_block_device(kind));
     options.inputs.iter().any(|input| match &input.place {
-        Place::Path(path) => path.metadata().is_ok_and(|found| once(found.file_type())),
-        Place::Stdin => host::stdin()
+        SourcePlace::Path(path) => path.metadata().is_ok_and(|found| once(found.file_type())),
+        SourcePlace::Stdin => host::stdin()
             .and_then(|file| file.metadata())
             .is_ok_and(|found| !found.is_file()),
     })
@@ -55,7 +55,7 @@ fn scan_with(
     options: &Options,
     cancel: &AtomicBool,
     mut sink: Option<&mut dyn DataSink>,
-) -> Result<Tree, SourceError> {
+) -> Result<SourceTree, SourceError> {
     let mut builder = Builder::new();
     let excludes = Excludes::new(&options.exclude);
     let outputs: Vec<(u64, u64)> = options
@@ -77,7 +77,7 @@ fn scan_with(
         let at = builder.directory_from(0, &input.at).map_err(wrong)?;
         let sink = sink.as_mut().map(|sink| &mut **sink as &mut dyn DataSink);
         match &input.place {
-            Place::Path(path) if path.is_dir() => {
+            SourcePlace::Path(path) if path.is_dir() => {
                 if let Some(image) = oci::in_directory(path)? {
                     image.add(&mut builder, at, &excludes, asked, threads)?;
                     images += 1;

@@ -24,8 +24,8 @@ use super::capability;
 use super::error::SourceError;
 use super::limits;
 use super::tree::{
-    Attributes, NONE, Node, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, halves,
-    join,
+    Attributes, NONE, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, TreeNode,
+    halves, join,
 };
 
 /// One line that names something.
@@ -251,7 +251,7 @@ impl Line<'_> {
             None => (&b""[..], path),
         };
         let parent = builder.directory_from(0, parent)?;
-        let mut node = Node::new(kind, u16::MAX);
+        let mut node = TreeNode::new(kind, u16::MAX);
         node.set_attributes(&Attributes::DEFAULT_DIRECTORY);
         node.key = key;
         let made = builder.put(parent, name, node)?;
@@ -295,14 +295,14 @@ impl Line<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::{Kind, Tree};
+    use super::super::tree::{Kind, SourceTree};
     use super::*;
 
-    fn apply_to(text: &str) -> Result<Tree, (usize, String)> {
+    fn apply_to(text: &str) -> Result<SourceTree, (usize, String)> {
         let mut builder = Builder::new();
         let home = builder.directory_from(0, b"home/joe").unwrap();
         builder
-            .put(home, b"file", Node::new(S_IFREG | 0o600, 0))
+            .put(home, b"file", TreeNode::new(S_IFREG | 0o600, 0))
             .unwrap();
         apply_text(text, &mut builder)?;
         Ok(builder.finish())

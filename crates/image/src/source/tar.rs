@@ -9,4 +9,4 @@ mod reader;
 mod sparse;
 
 pub(crate) use header::is_header;
-pub(crate) use reader::{Ending, Entry, Rules, Stop, Visitor, What, read};
+pub(crate) use reader::{Ending, Rules, TarMember, TarStop, Visitor, What, read};

@@ -1,6 +1,6 @@
 //! The tree that an image will hold, in memory: about 80 bytes an entry beside its name.
 //!
-//! A finished [`Tree`] is the same for the same input, whatever order the input was listed in and however many
+//! A finished [`SourceTree`] is the same for the same input, whatever order the input was listed in and however many
 //! threads read it: children are in byte order of their names, and nodes are numbered so that a directory is
 //! followed by its other children, and these by its subdirectories, each with all that is under it. Root is 0.
 //!
@@ -31,9 +31,9 @@ pub struct SourceId(pub u16);
 /// What kind of inode a node becomes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind<'a> {
-    /// A directory; see [`Tree::children`].
+    /// A directory; see [`SourceTree::children`].
     Directory,
-    /// A regular file of `size` bytes; see [`Tree::data`] and [`Tree::extents`].
+    /// A regular file of `size` bytes; see [`SourceTree::data`] and [`SourceTree::extents`].
     File {
         /// Bytes, holes included.
         size: u64,
@@ -109,16 +109,16 @@ pub struct DataExtent {
 pub enum Data {
     /// Nowhere: the file has no bytes (its size may still be more than 0: one hole).
     Empty,
-    /// A file of a directory source: [`Tree::open`] gives a reader, any number of times, in any order.
+    /// A file of a directory source: [`SourceTree::open`] gives a reader, any number of times, in any order.
     Path(SourceId),
-    /// A range of an uncompressed archive: [`Tree::open`] works too.
+    /// A range of an uncompressed archive: [`SourceTree::open`] works too.
     Range {
         /// The archive.
         source: SourceId,
         /// Where in the archive's file the bytes begin (holes are not stored).
         offset: u64,
     },
-    /// Item `index` of an archive that can only be read from its start: [`Tree::stream`] gives all of them in
+    /// Item `index` of an archive that can only be read from its start: [`SourceTree::stream`] gives all of them in
     /// order, or the sink got it during the scan.
     Stream {
         /// The archive.
@@ -142,7 +142,7 @@ pub(crate) enum DataKind {
 
 /// One inode, 64 bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Node {
+pub(crate) struct TreeNode {
     /// Files: size. Directories: parent (high half) and offset of the name (low half). Symlinks: target's length.
     pub size: u64,
     /// Files: offset, stream index, or directory (high half) and name (low half) within a directory source.
@@ -166,11 +166,11 @@ pub(crate) struct Node {
     pub data: DataKind,
 }
 
-const _: () = assert!(size_of::<Node>() == 64);
+const _: () = assert!(size_of::<TreeNode>() == 64);
 
 /// One name.
 #[derive(Clone, Copy)]
-pub(crate) struct Entry {
+pub(crate) struct TreeEntry {
     pub parent: u32,
     /// `NONE` when the name was removed.
     pub node: u32,
@@ -183,7 +183,7 @@ pub(crate) struct Entry {
 /// One name of a finished tree.
 #[derive(Clone, Copy)]
 pub(crate) struct Child {
-    /// As [`Entry::name`].
+    /// As [`TreeEntry::name`].
     pub name: u32,
     pub node: u32,
 }
@@ -205,7 +205,7 @@ pub(crate) const fn join(high: u32, low: u32) -> u64 {
     (high as u64) << 32 | low as u64
 }
 
-impl Node {
+impl TreeNode {
     pub(crate) fn is_directory(&self) -> bool {
         self.mode & S_IFMT == S_IFDIR
     }
@@ -213,10 +213,10 @@ impl Node {
 
 /// A tree of inodes and names, ready to be built into an image.
 #[derive(Default)]
-pub struct Tree {
-    pub(crate) nodes: Vec<Node>,
+pub struct SourceTree {
+    pub(crate) nodes: Vec<TreeNode>,
     /// While the tree is built.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<TreeEntry>,
     /// When it is finished: by directory, in order of the names.
     pub(crate) children: Vec<Child>,
     /// Names (length byte first) and symlink targets.
@@ -231,7 +231,7 @@ pub struct Tree {
     pub(crate) warnings: Vec<String>,
 }
 
-impl Tree {
+impl SourceTree {
     /// Number of inodes, the root included.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -336,7 +336,7 @@ impl Tree {
             .map(|child| (self.name(child.name), NodeId(child.node)))
     }
 
-    /// The name and node of number `index` of [`Tree::children`] of directory `id`.
+    /// The name and node of number `index` of [`SourceTree::children`] of directory `id`.
     ///
     /// # Panics
     /// When there are fewer.
@@ -357,7 +357,7 @@ impl Tree {
         // A directory is followed by its other children before any directory comes.
         let before = self.nodes[..id.index()]
             .iter()
-            .rposition(Node::is_directory);
+            .rposition(TreeNode::is_directory);
         NodeId(before.unwrap_or(0) as u32)
     }
 

@@ -11,8 +11,8 @@ use super::blocks::{BlockWriter, Turn};
 use super::job::Job;
 use crate::error::BuildError;
 use crate::plan::place::{FilePlace, LOST_FOUND, VALUE};
-use crate::plan::{Plan, directories};
-use crate::source::{Data, FileReader, Kind, Nearby, NodeId, Tree};
+use crate::plan::{ImagePlan, directories};
+use crate::source::{Data, FileReader, Kind, Nearby, NodeId, SourceTree};
 
 /// Bytes a thread takes at once.
 pub(crate) const BATCH_BYTES: u64 = 2 << 20;
@@ -42,7 +42,7 @@ struct Cursor {
 
 impl Cursor {
     /// Moves a batch's pieces into `pieces`; none at the end.
-    fn take(&mut self, plan: &Plan, limit: u32, pieces: &mut Vec<Piece>) {
+    fn take(&mut self, plan: &ImagePlan, limit: u32, pieces: &mut Vec<Piece>) {
         pieces.clear();
         let mut blocks = 0;
         while blocks < limit {
@@ -94,8 +94,8 @@ impl Cursor {
 /// # Errors
 /// The first that any thread met; the device then holds any part.
 pub(crate) fn copy(
-    tree: &Tree,
-    plan: &Plan,
+    tree: &SourceTree,
+    plan: &ImagePlan,
     device: &dyn BlockDevice,
     job: &Job<'_>,
 ) -> Result<(), BuildError> {
@@ -125,8 +125,8 @@ pub(crate) fn copy(
 
 /// What one thread works with.
 struct Worker<'a> {
-    tree: &'a Tree,
-    plan: &'a Plan,
+    tree: &'a SourceTree,
+    plan: &'a ImagePlan,
     writer: BlockWriter<'a>,
     nearby: Nearby,
 }

@@ -16,8 +16,8 @@ use crate::plan::maps::{self, MapKind};
 use crate::plan::place::{FAST_SYMLINK, FilePlace, LOST_FOUND, LOST_FOUND_NAME, NONE, VALUE};
 use crate::plan::shape::LINKS_MAX;
 use crate::plan::xattrs::{Attribute, Home, split};
-use crate::plan::{Plan, directories};
-use crate::source::{Attributes, Kind, NodeId, Time, Tree};
+use crate::plan::{ImagePlan, directories};
+use crate::source::{Attributes, Kind, NodeId, SourceTree, Time};
 
 /// Who has an inode: a node's number, or one of the marks.
 type Owner = u32;
@@ -28,8 +28,8 @@ const VALUES_FROM: Owner = u32::MAX - 3;
 
 /// What the inode tables are made from.
 pub(crate) struct Tables<'a> {
-    pub(crate) tree: &'a Tree,
-    pub(crate) plan: &'a Plan,
+    pub(crate) tree: &'a SourceTree,
+    pub(crate) plan: &'a ImagePlan,
     /// Inodes of the layout itself.
     pub(crate) special: &'a [SpecialInode],
     /// How times go into inodes.

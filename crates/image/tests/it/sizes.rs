@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use lanefs_image::{BuildError, BuildOptions, Extra, Report, Size};
+use lanefs_image::{BuildError, BuildOptions, BuildReport, Extra, Size};
 use mkfs::{FsType, Options};
 use ondisk::{BlockSize, Feature};
 
@@ -20,7 +20,7 @@ fn options(scratch: &Path, files: usize, bytes: usize) -> BuildOptions {
     BuildOptions::from_directory(source)
 }
 
-fn free_bytes(report: &Report) -> u64 {
+fn free_bytes(report: &BuildReport) -> u64 {
     report.file_system.free_blocks * u64::from(report.file_system.block_size)
 }
 

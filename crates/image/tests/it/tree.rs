@@ -5,7 +5,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use lanefs_image::{BuildOptions, Report, Silent, build};
+use lanefs_image::{BuildOptions, BuildReport, Silent, build};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, lsetxattr, makedev,
     mknodat, utimensat,
@@ -14,7 +14,7 @@ use sync::atomic::AtomicBool;
 use testkit::{KernelMount, Manifest, e2fsck, is_root};
 
 /// Builds, and panics with the error.
-pub fn build_image(options: &BuildOptions, output: &Path) -> Report {
+pub fn build_image(options: &BuildOptions, output: &Path) -> BuildReport {
     try_build(options, output).unwrap_or_else(|error| panic!("{}: {error}", output.display()))
 }
 
@@ -22,7 +22,7 @@ pub fn build_image(options: &BuildOptions, output: &Path) -> Report {
 pub fn try_build(
     options: &BuildOptions,
     output: &Path,
-) -> Result<Report, lanefs_image::BuildError> {
+) -> Result<BuildReport, lanefs_image::BuildError> {
     build(options, output, &Silent, &AtomicBool::new(false))
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::*;
-use lanefs_image::source::{Options, Tree};
+use lanefs_image::source::{Options, SourceTree};
 
 /// `sha256:` and the digest of `bytes`.
 pub fn digest(bytes: &[u8]) -> String {
@@ -114,7 +114,7 @@ pub fn names(path: &Path) -> Result<String, String> {
 }
 
 /// The names in the root of a tree.
-pub fn root_of(tree: Result<Tree, String>) -> Result<String, String> {
+pub fn root_of(tree: Result<SourceTree, String>) -> Result<String, String> {
     let tree = tree?;
     let root = tree.find(b"").unwrap();
     let names = tree
@@ -267,7 +267,7 @@ pub fn through_a_pipe(
     path: &Path,
     bytes: &[u8],
     options: &Options,
-) -> Result<Tree, lanefs_image::source::SourceError> {
+) -> Result<SourceTree, lanefs_image::source::SourceError> {
     let _ = std::fs::remove_file(path);
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use lanefs_image::source::Tree;
+use lanefs_image::source::SourceTree;
 use sync::atomic::AtomicBool;
 
 use crate::support::*;
@@ -16,7 +16,7 @@ fn gnu_reads(path: &Path) -> bool {
 }
 
 /// The file read through a pipe.
-fn through_a_pipe(directory: &Path, name: &str) -> Result<Tree, String> {
+fn through_a_pipe(directory: &Path, name: &str) -> Result<SourceTree, String> {
     sh(
         directory,
         &format!("rm -f fifo; mkfifo fifo; (cat {name} > fifo) > /dev/null 2>&1 & disown"),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lanefs_image::source::{Kind, Tree};
+use lanefs_image::source::{Kind, SourceTree};
 
 use crate::support::*;
 
@@ -41,7 +41,7 @@ python3 make.py"#
     sh(directory, &make);
 }
 
-fn text(tree: &Tree, path: &str) -> String {
+fn text(tree: &SourceTree, path: &str) -> String {
     let id = tree.find(path.as_bytes()).expect(path);
     let all = contents(tree, &std::collections::HashMap::new());
     String::from_utf8_lossy(&all[&id]).into_owned()

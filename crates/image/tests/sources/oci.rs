@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::support::*;
-use lanefs_image::source::{Kind, Options, Tree};
+use lanefs_image::source::{Kind, Options, SourceTree};
 
 /// Makes three layers with everything that a layer can do to the ones below it, and an image of them: `layout`
 /// (OCI, with two platforms through a nested index), `layout.tar`, and `saved.tar` (docker-save).
@@ -107,7 +107,7 @@ pub fn image() -> Option<tempfile::TempDir> {
     Some(directory)
 }
 
-fn scan_for(path: &Path, platform: &str) -> Result<Tree, String> {
+fn scan_for(path: &Path, platform: &str) -> Result<SourceTree, String> {
     let platform = Some(platform.to_string()).filter(|text| !text.is_empty());
     let options = Options {
         platform,
@@ -116,7 +116,7 @@ fn scan_for(path: &Path, platform: &str) -> Result<Tree, String> {
     lanefs_image::source::scan(&options).map_err(|error| error.to_string())
 }
 
-fn read(tree: &Tree, path: &str) -> Option<String> {
+fn read(tree: &SourceTree, path: &str) -> Option<String> {
     let id = tree.find(path.as_bytes())?;
     let all = contents(tree, &std::collections::HashMap::new());
     Some(String::from_utf8_lossy(&all[&id]).into_owned())

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use crate::documents::*;
 use crate::support::*;
-use lanefs_image::source::{Options, Tree};
+use lanefs_image::source::{Options, SourceTree};
 
 /// Reads what is at `path` through a pipe.
-fn piped(path: &Path, asked: &Options) -> Tree {
+fn piped(path: &Path, asked: &Options) -> SourceTree {
     let pipe = path.with_extension("pipe");
     let options = Options {
         inputs: options(&[&pipe]).inputs,

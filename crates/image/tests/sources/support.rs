@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use lanefs_image::source::{
-    Data, DataSink, Input, Kind, NodeId, Options, SinkError, SourceError, SourceId, Tree,
+    Data, DataSink, Input, Kind, NodeId, Options, SinkError, SourceError, SourceId, SourceTree,
 };
 
 /// Runs a shell script in `directory`.
@@ -75,7 +75,10 @@ touch -d '2010-10-10 10:10:10.101010101' empty dir
 "#;
 
 /// The data of all files, each from wherever it is.
-pub fn contents(tree: &Tree, streamed: &HashMap<(u16, u32), Vec<u8>>) -> HashMap<NodeId, Vec<u8>> {
+pub fn contents(
+    tree: &SourceTree,
+    streamed: &HashMap<(u16, u32), Vec<u8>>,
+) -> HashMap<NodeId, Vec<u8>> {
     let mut collected = Collect::default();
     for source in tree.streams() {
         tree.stream(source, &mut collected).unwrap();
@@ -181,11 +184,15 @@ pub const ALL: Parts = Parts {
 };
 
 /// What `tree` holds, a line an entry in order.
-pub fn manifest(tree: &Tree, parts: Parts) -> String {
+pub fn manifest(tree: &SourceTree, parts: Parts) -> String {
     manifest_with(tree, parts, &HashMap::new())
 }
 
-pub fn manifest_with(tree: &Tree, parts: Parts, streamed: &HashMap<(u16, u32), Vec<u8>>) -> String {
+pub fn manifest_with(
+    tree: &SourceTree,
+    parts: Parts,
+    streamed: &HashMap<(u16, u32), Vec<u8>>,
+) -> String {
     let contents = contents(tree, streamed);
     let mut lines = BTreeMap::new();
     let mut first: HashMap<NodeId, Vec<u8>> = HashMap::new();
@@ -370,7 +377,7 @@ pub fn options(inputs: &[&Path]) -> Options {
     }
 }
 
-pub fn scan(inputs: &[&Path]) -> Result<Tree, SourceError> {
+pub fn scan(inputs: &[&Path]) -> Result<SourceTree, SourceError> {
     lanefs_image::source::scan(&options(inputs))
 }
 

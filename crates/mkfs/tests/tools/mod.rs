@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use device::{BlockDevice, FileDevice};
-use lanefs_mkfs::{Layout, Options, Summary, format, parse_size};
+use lanefs_mkfs::{FormatSummary, Layout, Options, format, parse_size};
 
 /// Whether e2fsprogs are there; says so if not.
 pub fn ready() -> bool {
@@ -118,7 +118,7 @@ impl Case {
     }
 
     /// Makes the image with our code, into a new sparse file, and has e2fsck read it.
-    pub fn ours(&self, image: &Path) -> Summary {
+    pub fn ours(&self, image: &Path) -> FormatSummary {
         let layout = Layout::plan(self.size_bytes(), &self.options())
             .unwrap_or_else(|error| panic!("{self}: {error}"));
         make_file(image, 0);

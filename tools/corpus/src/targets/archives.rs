@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use image::source::{Kind, NodeId, Tree, bytes};
+use image::source::{Kind, NodeId, SourceTree, bytes};
 use sha2::{Digest as _, Sha256};
 
 /// Bytes of a tar header, and what data is padded to.
@@ -144,7 +144,7 @@ fn seal_header(header: &mut [u8]) {
 }
 
 /// Goes through a tree, where all must hang together. Whether there is more in it than its root.
-fn look_at(tree: &Tree) -> bool {
+fn look_at(tree: &SourceTree) -> bool {
     let mut nodes = 0;
     let mut waiting = vec![NodeId::ROOT];
     while let Some(id) = waiting.pop() {

@@ -21,7 +21,7 @@ use sync::{Arc, Condvar, Mutex, Queue, Rank};
 use super::super::directory::{Batch, Found};
 use super::super::error::SourceError;
 use super::super::exclude::Excludes;
-use super::super::tree::{Attributes, DataKind, Node, join};
+use super::super::tree::{Attributes, DataKind, TreeNode, join};
 use super::super::xattrs::Xattrs;
 use super::beneath::{Root, open_beneath, open_directory};
 use super::probe::{Prober, attributes, extents};
@@ -330,7 +330,7 @@ impl<'a> Walk<'a> {
         {
             return Ok(None);
         }
-        let mut node = Node::new((stat.st_mode & 0o170_000) as u16, self.source);
+        let mut node = TreeNode::new((stat.st_mode & 0o170_000) as u16, self.source);
         node.set_attributes(&attributes(&stat));
         let index = batch.found.len() as u32;
         let mut target = Vec::new();

@@ -10,7 +10,7 @@ use super::super::exclude::Excludes;
 use super::super::limits;
 use super::super::origin::Source;
 use super::super::resolve::{FOLLOWED, components};
-use super::super::tar::{Entry, Visitor};
+use super::super::tar::{TarMember, Visitor};
 use super::super::tree::{S_IFMT, S_IFREG};
 
 /// The members of one archive.
@@ -27,7 +27,7 @@ pub(super) enum Member {
 
 impl Members {
     /// The tree of `entries`, whose offsets count from byte `start` of a file. `None` when they can't be in one tree.
-    pub(super) fn new(entries: impl IntoIterator<Item = Entry>, start: u64) -> Option<Self> {
+    pub(super) fn new(entries: impl IntoIterator<Item = TarMember>, start: u64) -> Option<Self> {
         let mut builder = Box::new(Builder::new());
         let source = builder.add_source(Source::Spent).ok()?;
         let excludes = Excludes::default();

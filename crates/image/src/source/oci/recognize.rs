@@ -26,7 +26,7 @@ use super::super::error::SourceError;
 use super::super::limits;
 use super::super::spool::Spool;
 use super::super::stream::Compression;
-use super::super::tar::{self, Ending, Entry, Stop, Visitor, What};
+use super::super::tar::{self, Ending, TarMember, TarStop, Visitor, What};
 use super::super::tree::DataExtent;
 use super::blobs::Blobs;
 use super::documents;
@@ -86,7 +86,7 @@ pub(in super::super) struct Recognizer<'a, 'l> {
     access: Access,
     state: State,
     /// Members before the decision, and about how many bytes they take.
-    held: Vec<Entry>,
+    held: Vec<TarMember>,
     held_bytes: usize,
     /// Where the data of held members goes, as long as it does.
     spool: Option<Spool>,
@@ -260,10 +260,10 @@ impl<'a, 'l> Recognizer<'a, 'l> {
     }
 
     /// What is told of a held member.
-    fn told(&self, stop: Stop, place: Option<(u64, &[u8])>) -> SourceError {
+    fn told(&self, stop: TarStop, place: Option<(u64, &[u8])>) -> SourceError {
         match stop {
-            Stop::Error(error) => error,
-            Stop::Problem(problem) => SourceError::Archive {
+            TarStop::Error(error) => error,
+            TarStop::Problem(problem) => SourceError::Archive {
                 archive: self.label.into(),
                 offset: place.map_or(0, |(at, _)| at),
                 entry: place
@@ -279,7 +279,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
     }
 
     /// Why no image has `entry`.
-    fn judge(&mut self, path: &[u8], entry: &Entry) -> Option<&'static str> {
+    fn judge(&mut self, path: &[u8], entry: &TarMember) -> Option<&'static str> {
         let named = is_image_name(path);
         self.foreign |= !named;
         self.has_blobs |= is_blob_name(path);
@@ -309,7 +309,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
     }
 
     /// Ends that data of an undecided archive is kept, because of `reason`.
-    fn stop_keeping(&mut self, reason: String) -> Result<(), Stop> {
+    fn stop_keeping(&mut self, reason: String) -> Result<(), TarStop> {
         self.reason.get_or_insert(reason);
         match self.access {
             Access::Once => self.become_plain(),
@@ -322,7 +322,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
     }
 
     /// Applies the held members. The data of the last may still be coming.
-    fn become_plain(&mut self) -> Result<(), Stop> {
+    fn become_plain(&mut self) -> Result<(), TarStop> {
         self.state = State::Plain;
         let spool = self.spool.take();
         let held = std::mem::take(&mut self.held);
@@ -331,12 +331,17 @@ impl<'a, 'l> Recognizer<'a, 'l> {
             let (at, path) = (entry.header_at, entry.path.clone());
             let partial = number + 1 == count && self.current.seen;
             let applied = self.reapply(entry, spool.as_ref(), partial);
-            applied.map_err(|stop| Stop::Error(self.told(stop, Some((at, &path)))))?;
+            applied.map_err(|stop| TarStop::Error(self.told(stop, Some((at, &path)))))?;
         }
         Ok(())
     }
 
-    fn reapply(&mut self, entry: Entry, spool: Option<&Spool>, partial: bool) -> Result<(), Stop> {
+    fn reapply(
+        &mut self,
+        entry: TarMember,
+        spool: Option<&Spool>,
+        partial: bool,
+    ) -> Result<(), TarStop> {
         let file = match &entry.what {
             What::File {
                 size,
@@ -377,7 +382,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
     }
 
     /// Takes a member of a plain archive.
-    fn pass(&mut self, path: Option<&[u8]>, entry: Entry) -> Result<bool, Stop> {
+    fn pass(&mut self, path: Option<&[u8]>, entry: TarMember) -> Result<bool, TarStop> {
         self.current = Current::default();
         if let Some(path) = path {
             self.note(path, &entry);
@@ -387,7 +392,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
     }
 
     /// Notes whether `path` is one of the names that tell an image, and keeps the text of a `manifest.json`.
-    fn note(&mut self, path: &[u8], entry: &Entry) {
+    fn note(&mut self, path: &[u8], entry: &TarMember) {
         for (came, name) in self.deciding.iter_mut().zip(DECIDING) {
             *came |= path == name;
         }
@@ -416,14 +421,14 @@ impl<'a, 'l> Recognizer<'a, 'l> {
     }
 
     /// Keeps bytes of the file that is read.
-    fn keep(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), TarStop> {
         let Some(spool) = &mut self.spool else {
             return Ok(());
         };
         match spool.write(bytes) {
             Ok(()) => Ok(()),
             Err(problem) if self.state == State::Image || !self.is_foreign() => {
-                Err(Stop::Error(self.wrong(format!(
+                Err(TarStop::Error(self.wrong(format!(
                     "it is a container image, whose blobs are read out of order: {problem}"
                 ))))
             }
@@ -447,7 +452,7 @@ impl<'a, 'l> Recognizer<'a, 'l> {
 }
 
 impl Visitor for Recognizer<'_, '_> {
-    fn entry(&mut self, mut entry: Entry) -> Result<bool, Stop> {
+    fn entry(&mut self, mut entry: TarMember) -> Result<bool, TarStop> {
         self.current = Current::default();
         let path = match clean(&entry.path) {
             Ok(path) if self.state != State::Plain => path,
@@ -489,7 +494,7 @@ impl Visitor for Recognizer<'_, '_> {
         Ok(wanted)
     }
 
-    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Stop> {
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TarStop> {
         if let (true, Some(text)) = (self.current.captured, &mut self.manifest) {
             // One that is longer is refused, or another program's.
             let room = limits::JSON as usize + 1 - text.len();
@@ -514,7 +519,7 @@ impl Visitor for Recognizer<'_, '_> {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Stop> {
+    fn end(&mut self) -> Result<(), TarStop> {
         if self.state == State::Plain {
             return match self.current.passed {
                 true => self.apply.end(),

@@ -18,7 +18,7 @@ use super::sparse::{self, Sparse};
 
 /// One member of an archive.
 #[derive(Clone)]
-pub(crate) struct Entry {
+pub(crate) struct TarMember {
     /// The name as it is stored.
     pub(crate) path: Vec<u8>,
     pub(crate) what: What,
@@ -28,7 +28,7 @@ pub(crate) struct Entry {
     pub(crate) header_at: u64,
 }
 
-impl Entry {
+impl TarMember {
     /// Bytes of memory, about.
     pub(crate) fn bytes(&self) -> usize {
         let more = match &self.what {
@@ -65,26 +65,26 @@ pub(crate) enum What {
 }
 
 /// Why a visitor ends the reading.
-pub(crate) enum Stop {
+pub(crate) enum TarStop {
     /// Something about this entry, to be told with its name and place.
     Problem(String),
     /// Anything else, told as it is.
     Error(SourceError),
 }
 
-impl From<String> for Stop {
+impl From<String> for TarStop {
     fn from(problem: String) -> Self {
         Self::Problem(problem)
     }
 }
 
-impl From<&str> for Stop {
+impl From<&str> for TarStop {
     fn from(problem: &str) -> Self {
         Self::Problem(problem.into())
     }
 }
 
-impl From<SourceError> for Stop {
+impl From<SourceError> for TarStop {
     fn from(error: SourceError) -> Self {
         Self::Error(error)
     }
@@ -93,13 +93,13 @@ impl From<SourceError> for Stop {
 /// Receives the entries of an archive.
 pub(crate) trait Visitor {
     /// Takes an entry; whether the data of this file is wanted.
-    fn entry(&mut self, entry: Entry) -> Result<bool, Stop>;
+    fn entry(&mut self, entry: TarMember) -> Result<bool, TarStop>;
 
     /// Bytes at `offset` of the file.
-    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Stop>;
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TarStop>;
 
     /// The file's data is complete.
-    fn end(&mut self) -> Result<(), Stop>;
+    fn end(&mut self) -> Result<(), TarStop>;
 }
 
 /// What is an error at the end of an archive.
@@ -171,8 +171,8 @@ pub(crate) fn read(
         unpadded: rules == Rules::Layer,
     };
     reader.run(rules).map_err(|stop| match stop {
-        Stop::Error(error) => error,
-        Stop::Problem(problem) => SourceError::Archive {
+        TarStop::Error(error) => error,
+        TarStop::Problem(problem) => SourceError::Archive {
             archive: archive.into(),
             offset: reader.header_at,
             entry: reader.name.map(|name| {
@@ -187,7 +187,7 @@ pub(crate) fn read(
 }
 
 impl Reader<'_> {
-    fn run(&mut self, rules: Rules) -> Result<Ending, Stop> {
+    fn run(&mut self, rules: Rules) -> Result<Ending, TarStop> {
         loop {
             self.header_at = self.stream.position();
             let Some(header) = self.header()? else {
@@ -218,7 +218,7 @@ impl Reader<'_> {
     }
 
     /// The next header; `None` at the end of the file, or if less than a block of zeros is left.
-    fn header(&mut self) -> Result<Option<Header>, Stop> {
+    fn header(&mut self) -> Result<Option<Header>, TarStop> {
         if self.fill()? == 0 {
             return Ok(None);
         }
@@ -232,7 +232,7 @@ impl Reader<'_> {
     }
 
     /// At the end of the bytes, where a header or the end mark should be.
-    fn without_mark(&mut self, rules: Rules) -> Result<Ending, Stop> {
+    fn without_mark(&mut self, rules: Rules) -> Result<Ending, TarStop> {
         if self.local.is_some() || self.long_name.is_some() || self.long_link.is_some() {
             return Err("the archive is truncated: an extension header is its last".into());
         }
@@ -247,7 +247,7 @@ impl Reader<'_> {
     }
 
     /// After the first zero block.
-    fn ending(&mut self, rules: Rules) -> Result<Ending, Stop> {
+    fn ending(&mut self, rules: Rules) -> Result<Ending, TarStop> {
         if rules == Rules::Layer {
             return Ok(Ending::Marked);
         }
@@ -257,7 +257,7 @@ impl Reader<'_> {
             let held = self
                 .stream
                 .fill()
-                .map_err(|error| Stop::Problem(error.to_string()))?;
+                .map_err(|error| TarStop::Problem(error.to_string()))?;
             let len = held.len();
             if len == 0 {
                 let lone = at - first < BLOCK as u64;
@@ -278,7 +278,7 @@ impl Reader<'_> {
     }
 
     /// A header that says something about the next one, or about all that follow.
-    fn extension(&mut self, header: &Header) -> Result<(), Stop> {
+    fn extension(&mut self, header: &Header) -> Result<(), TarStop> {
         let size = size_of_data(header)?;
         let typeflag = header.typeflag();
         let limit = match typeflag {
@@ -322,7 +322,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn member(&mut self, header: &Header) -> Result<(), Stop> {
+    fn member(&mut self, header: &Header) -> Result<(), TarStop> {
         let local = self.local.take();
         let had_pax = local.is_some();
         let records = local.map_or_else(|| Arc::clone(&self.global), Arc::new);
@@ -346,7 +346,7 @@ impl Reader<'_> {
         let attributes = attributes(header, &records)?;
         let xattrs = all_xattrs(&records)?;
         let header_at = self.header_at;
-        let entry = |path, what| Entry {
+        let entry = |path, what| TarMember {
             path,
             what,
             attributes,
@@ -399,8 +399,8 @@ impl Reader<'_> {
         &mut self,
         stored: u64,
         sparse: Option<Sparse>,
-        entry: impl FnOnce(What) -> Entry,
-    ) -> Result<(), Stop> {
+        entry: impl FnOnce(What) -> TarMember,
+    ) -> Result<(), TarStop> {
         let map_bytes = sparse.as_ref().map_or(0, |sparse| sparse.map_bytes);
         let len = stored.saturating_sub(map_bytes);
         let (size, extents) = match sparse {
@@ -458,23 +458,23 @@ impl Reader<'_> {
         self.skip_padding(len)
     }
 
-    fn fill(&mut self) -> Result<usize, Stop> {
+    fn fill(&mut self) -> Result<usize, TarStop> {
         self.stream
             .fill()
             .map(<[u8]>::len)
             .map_err(|error| truncated(&error))
     }
 
-    fn exact(&mut self, buf: &mut [u8]) -> Result<(), Stop> {
+    fn exact(&mut self, buf: &mut [u8]) -> Result<(), TarStop> {
         self.stream.exact(buf).map_err(|error| truncated(&error))
     }
 
-    fn skip_padded(&mut self, len: u64) -> Result<(), Stop> {
+    fn skip_padded(&mut self, len: u64) -> Result<(), TarStop> {
         self.stream.skip(len).map_err(|error| truncated(&error))?;
         self.skip_padding(len)
     }
 
-    fn skip_padding(&mut self, len: u64) -> Result<(), Stop> {
+    fn skip_padding(&mut self, len: u64) -> Result<(), TarStop> {
         let block = BLOCK as u64;
         match self.stream.skip((block - len % block) % block) {
             // All data are there. The digest of a layer says that nothing was cut off, and container engines read it.
@@ -486,7 +486,7 @@ impl Reader<'_> {
     }
 
     /// Passes over what is left, less than a block.
-    fn skip_rest(&mut self) -> Result<(), Stop> {
+    fn skip_rest(&mut self) -> Result<(), TarStop> {
         loop {
             let held = self.fill()?;
             if held == 0 {
@@ -502,14 +502,14 @@ fn is_end(error: &std::io::Error) -> bool {
     error.kind() == ErrorKind::UnexpectedEof && error.get_ref().is_none()
 }
 
-fn truncated(error: &std::io::Error) -> Stop {
+fn truncated(error: &std::io::Error) -> TarStop {
     if is_end(error) {
         return "the archive is truncated".into();
     }
     error.to_string().into()
 }
 
-fn size_of_data(header: &Header) -> Result<u64, Stop> {
+fn size_of_data(header: &Header) -> Result<u64, TarStop> {
     let size = header.size().and_then(|size| u64::try_from(size).ok());
     size.ok_or_else(|| "the size is not a number".into())
 }
