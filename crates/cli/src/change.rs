@@ -14,10 +14,10 @@ use crate::args::ImageArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::open::open_for_writing;
-use crate::target::Target;
+use crate::target::ImagePath;
 
 /// A command that changes an image.
-pub trait Change {
+pub trait ImageChange {
     /// Those of its arguments that are places in the image.
     fn places(&mut self) -> &mut Vec<OsString>;
 
@@ -36,7 +36,7 @@ pub struct InImage<C: clap::Args> {
     change: C,
 }
 
-impl<C: clap::Args + Change> InImage<C> {
+impl<C: clap::Args + ImageChange> InImage<C> {
     /// Opens the image, makes the change and closes the image.
     pub fn run(self, context: &Context) -> Result<(), Failure> {
         let mut change = self.change;
@@ -49,7 +49,7 @@ impl<C: clap::Args + Change> InImage<C> {
 
 /// Turns places that name an image into paths in it; they must all name the same.
 fn name_image(places: &mut Vec<OsString>) -> Result<OsString, Failure> {
-    let targets = Target::parse_all(places)?;
+    let targets = ImagePath::parse_all(places)?;
     let image = targets[0].image.clone();
     for target in &targets {
         if !target.has_path {

@@ -9,7 +9,7 @@ use crate::args::FsArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::open::open_fs;
-use crate::target::Target;
+use crate::target::ImagePath;
 
 /// The open images of a command.
 pub struct Images(BTreeMap<PathBuf, Fs>);
@@ -18,7 +18,7 @@ impl Images {
     /// Opens all images of the targets.
     pub fn open(
         context: &Context,
-        targets: &[Target],
+        targets: &[ImagePath],
         options: &FsArgs,
     ) -> Result<Images, Failure> {
         let mut images = BTreeMap::new();
@@ -34,7 +34,7 @@ impl Images {
     }
 
     /// The file system that a target is in; the target must be one of those given to [`Images::open`].
-    pub fn of(&self, target: &Target) -> &Fs {
+    pub fn of(&self, target: &ImagePath) -> &Fs {
         &self.0[&target.image]
     }
 }

@@ -13,11 +13,11 @@ use crate::format;
 const VERSION: u32 = 1;
 
 /// An object.
-pub type Object = Map<String, Value>;
+pub type JsonObject = Map<String, Value>;
 
 /// Writes `{"version": 1, "NAME": value}` and a line's end.
 pub fn write(output: &mut dyn Write, name: &str, value: Value) -> io::Result<()> {
-    let mut object = Object::new();
+    let mut object = JsonObject::new();
     object.insert("version".into(), VERSION.into());
     object.insert(name.into(), value);
     serde_json::to_writer_pretty(&mut *output, &object)?;
@@ -25,7 +25,7 @@ pub fn write(output: &mut dyn Write, name: &str, value: Value) -> io::Result<()>
 }
 
 /// Puts bytes that are mostly text.
-pub fn put_bytes(object: &mut Object, name: &str, bytes: &[u8]) {
+pub fn put_bytes(object: &mut JsonObject, name: &str, bytes: &[u8]) {
     object.insert(name.into(), String::from_utf8_lossy(bytes).into());
     if std::str::from_utf8(bytes).is_err() {
         object.insert(format!("{name}_hex"), hex(bytes).into());
@@ -38,9 +38,9 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 /// All that `stat` tells.
-pub fn metadata(metadata: &Metadata) -> Object {
+pub fn metadata(metadata: &Metadata) -> JsonObject {
     let time = |time: Timestamp| Value::from(format::time_json(time));
-    let mut object = Object::new();
+    let mut object = JsonObject::new();
     let mut put = |name: &str, value: Value| object.insert(name.into(), value);
     put("inode", metadata.ino.0.into());
     put("type", format::kind_word(metadata.file_type).into());

@@ -12,7 +12,7 @@ use crate::format;
 const ANSWER_BYTES: usize = 1 << 12;
 
 /// Whether a mount accepts changes.
-pub enum State {
+pub enum MountState {
     /// It does.
     Writing,
     /// It was mounted to be read only.
@@ -40,42 +40,42 @@ pub fn sync_of(directory: &Path) -> Option<String> {
     })
 }
 
-/// What a mount reports of its state, for [`State::parse`]; `None` as for [`State::of`].
+/// What a mount reports of its state, for [`MountState::parse`]; `None` as for [`MountState::of`].
 pub fn reported_state(directory: &Path) -> Option<String> {
     asked(directory, "lanefs.state")
 }
 
-impl State {
+impl MountState {
     /// Asks a mount; `None` if the directory is not a mount by lanefs, or the server is gone.
-    pub fn of(directory: &Path) -> Option<State> {
-        State::parse(&reported_state(directory)?)
+    pub fn of(directory: &Path) -> Option<MountState> {
+        MountState::parse(&reported_state(directory)?)
     }
 
     /// What a report says; `None` if it is none.
-    pub fn parse(report: &str) -> Option<State> {
+    pub fn parse(report: &str) -> Option<MountState> {
         let mut lines = report.lines();
         match lines.next()? {
-            "writing" => Some(State::Writing),
-            "read-only" => Some(State::ReadOnly),
+            "writing" => Some(MountState::Writing),
+            "read-only" => Some(MountState::ReadOnly),
             "stopped" => {
                 let since = Timestamp {
                     seconds: lines.next()?.parse().ok()?,
                     nanoseconds: 0,
                 };
                 let cause = lines.next().unwrap_or("").into();
-                Some(State::Stopped(Stopped { cause, since }))
+                Some(MountState::Stopped(Stopped { cause, since }))
             }
             _ => None,
         }
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for MountState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            State::Writing => f.write_str("writing"),
-            State::ReadOnly => f.write_str("read-only"),
-            State::Stopped(stopped) => f.write_str(&described(stopped)),
+            MountState::Writing => f.write_str("writing"),
+            MountState::ReadOnly => f.write_str("read-only"),
+            MountState::Stopped(stopped) => f.write_str(&described(stopped)),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use device::{BlockDevice, DeviceError, FileDevice, HeldDevice};
 use lanefs::in_use::{open_unchanging, open_unused};
 use lanefs::locate::{LocateError, Location, locate, place};
-use lanefs::partition::{Partition, Table};
+use lanefs::partition::{Partition, PartitionTable};
 use lanefs::probe::{Content, probe};
 use lanefs::{Error, Fs, MountOptions, ReplayPolicy};
 use sync::Arc;
@@ -51,7 +51,7 @@ fn in_damaged_table(device: &dyn BlockDevice, location: Location) -> Option<Part
     let Location::Partition(number) = location else {
         return None;
     };
-    let table = Table::read(device).ok()??;
+    let table = PartitionTable::read(device).ok()??;
     table.find(number).filter(|_| table.is_damaged).cloned()
 }
 
@@ -376,7 +376,7 @@ fn explain(
                 Err(_) => failure,
             }
         }
-        LocateError::BeyondEnd { .. } => match Table::read(&**device) {
+        LocateError::BeyondEnd { .. } => match PartitionTable::read(&**device) {
             Ok(Some(table)) if !table.partitions.is_empty() => failure.hint(format!(
                 "choose a partition with --partition N:\n{}",
                 listing(device, &table)
@@ -394,7 +394,7 @@ fn make_at(path: &Path, device: &Arc<dyn BlockDevice>, location: Location) -> St
         Location::Whole => return path.display().to_string(),
         Location::Offset(offset) => (offset, device.size().saturating_sub(offset)),
         Location::Partition(number) => {
-            let table = Table::read(&**device).ok().flatten();
+            let table = PartitionTable::read(&**device).ok().flatten();
             let partition = table.as_ref().and_then(|table| table.find(number));
             partition.map_or((0, 0), |partition| {
                 (partition.start, partition.present(device.size()))
@@ -406,7 +406,7 @@ fn make_at(path: &Path, device: &Arc<dyn BlockDevice>, location: Location) -> St
 }
 
 /// One line a partition, with what each one holds.
-fn listing(device: &Arc<dyn BlockDevice>, table: &Table) -> String {
+fn listing(device: &Arc<dyn BlockDevice>, table: &PartitionTable) -> String {
     let lines = table.partitions.iter().map(|partition| {
         let number = partition.number;
         let inside = place(Arc::clone(device), Location::Partition(number))

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 /// A place in an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct ImagePath {
     /// The image's file or device.
     pub image: PathBuf,
     /// The absolute path in it, as bytes; `/` when none was given.
@@ -17,17 +17,17 @@ pub struct Target {
     pub has_path: bool,
 }
 
-impl Target {
+impl ImagePath {
     /// Splits at the first `:/`; without one, all of it names the image.
-    pub fn parse(argument: &OsStr) -> Target {
+    pub fn parse(argument: &OsStr) -> ImagePath {
         let bytes = argument.as_bytes();
         match bytes.windows(2).position(|pair| pair == b":/") {
-            Some(colon) if colon > 0 => Target {
+            Some(colon) if colon > 0 => ImagePath {
                 image: OsString::from_vec(bytes[..colon].to_vec()).into(),
                 path: bytes[colon + 1..].to_vec(),
                 has_path: true,
             },
-            _ => Target {
+            _ => ImagePath {
                 image: argument.into(),
                 path: b"/".to_vec(),
                 has_path: false,
@@ -61,17 +61,17 @@ impl Target {
     ///
     /// # Errors
     /// A usage failure when a path comes before any image.
-    pub fn parse_all(arguments: &[OsString]) -> Result<Vec<Target>, Failure> {
-        let mut targets: Vec<Target> = Vec::new();
+    pub fn parse_all(arguments: &[OsString]) -> Result<Vec<ImagePath>, Failure> {
+        let mut targets: Vec<ImagePath> = Vec::new();
         for argument in arguments {
-            let target = Target::parse(argument);
+            let target = ImagePath::parse(argument);
             let stands_alone = !target.has_path && argument.as_bytes().starts_with(b"/");
             match targets.last_mut() {
                 Some(last) if stands_alone => {
                     let path = argument.as_bytes().to_vec();
                     if last.has_path {
                         let image = last.image.clone();
-                        targets.push(Target {
+                        targets.push(ImagePath {
                             image,
                             path,
                             has_path: true,
@@ -97,7 +97,7 @@ mod tests {
 
     fn parse(arguments: &[&str]) -> Vec<(String, String, bool)> {
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-        Target::parse_all(&arguments)
+        ImagePath::parse_all(&arguments)
             .unwrap()
             .into_iter()
             .map(|target| {

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use lanefs_fuse::{Access, BlockDevice, IoUring, NullTree, Options};
+use lanefs_fuse::{Access, Fuseblk, IoUring, NullTree, Options};
 
 fn main() -> ExitCode {
     match serve() {
@@ -22,7 +22,7 @@ fn serve() -> Result<(), String> {
     let mut options = Options {
         source: "null".into(),
         access: Access::default(),
-        block_device: BlockDevice::Never,
+        block_device: Fuseblk::Never,
         io_uring: IoUring::Off,
         ..Options::default()
     };

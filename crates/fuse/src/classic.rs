@@ -14,35 +14,35 @@ use sync::Arc;
 use zerocopy::IntoBytes;
 
 use crate::abi;
-use crate::messages::{Counted, UnderWay};
+use crate::messages::{CountedChannel, TimedRequest};
 use crate::reply::{Channel, Reply};
-use crate::request::{self, Malformed, Operation, Request, node};
+use crate::request::{self, FuseOperation, Malformed, Request, node};
 use crate::serve::{self, MAX_IO};
-use crate::session::{Image, Session};
+use crate::session::{ServedFs, Session};
 use crate::stale::Old;
 
 /// The most parts of a reply behind its header.
 const PARTS_MAX: usize = 3;
 
 /// One open `/dev/fuse`.
-pub(crate) struct Device(OwnedFd);
+pub(crate) struct FuseDevice(OwnedFd);
 
-impl AsFd for Device {
+impl AsFd for FuseDevice {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Device {
-    pub(crate) fn new(device: OwnedFd) -> Device {
-        Device(device)
+impl FuseDevice {
+    pub(crate) fn new(device: OwnedFd) -> FuseDevice {
+        FuseDevice(device)
     }
 
     /// One more channel of the same connection, by a newly opened `/dev/fuse`.
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn another(&self, opened: OwnedFd) -> io::Result<Device> {
+    fn another(&self, opened: OwnedFd) -> io::Result<FuseDevice> {
         const CLONE: Opcode = opcode::read::<u32>(229, 0);
         let ours = self.0.as_raw_fd().cast_unsigned();
         #[allow(unsafe_code)]
@@ -50,7 +50,7 @@ impl Device {
         unsafe {
             rustix::ioctl::ioctl(&opened, Setter::<CLONE, u32>::new(ours))?;
         }
-        Ok(Device(opened))
+        Ok(FuseDevice(opened))
     }
 
     /// Channels for this many workers: one each, or all the same where the host gives no more.
@@ -58,7 +58,7 @@ impl Device {
         self,
         workers: usize,
         open: impl Fn() -> io::Result<OwnedFd>,
-    ) -> Vec<Arc<Device>> {
+    ) -> Vec<Arc<FuseDevice>> {
         let first = Arc::new(self);
         let mut channels = vec![Arc::clone(&first)];
         while channels.len() < workers {
@@ -159,7 +159,7 @@ impl Device {
                 unique: request.unique,
                 ..abi::OutHeader::default()
             };
-            let Operation::Init(offer, offered) = request.operation else {
+            let FuseOperation::Init(offer, offered) = request.operation else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             match serve::init(&offer, offered, with_acls, ring_io) {
@@ -181,7 +181,7 @@ impl Device {
     }
 }
 
-impl Channel for Device {
+impl Channel for FuseDevice {
     fn answer(&self, unique: u64, error: i32, parts: &[&[u8]]) {
         let header = abi::OutHeader {
             len: 0,
@@ -197,12 +197,12 @@ impl Channel for Device {
 ///
 /// # Errors
 /// When the channel fails.
-pub(crate) fn work<I: Image>(
+pub(crate) fn work<I: ServedFs>(
     session: &Arc<Session<I>>,
     worker: usize,
-    device: &Arc<Device>,
+    device: &Arc<FuseDevice>,
 ) -> io::Result<()> {
-    let counted = Counted::new(Arc::clone(device), Arc::clone(session.messages()));
+    let counted = CountedChannel::new(Arc::clone(device), Arc::clone(session.messages()));
     let channel: Arc<dyn Channel> = Arc::new(counted);
     let mut requested = vec![0; MAX_IO as usize + abi::HEADER_ROOM];
     let mut buf = vec![0; MAX_IO as usize];
@@ -213,7 +213,7 @@ pub(crate) fn work<I: Image>(
 }
 
 /// Answers one request over a channel.
-pub(crate) fn answer<I: Image>(
+pub(crate) fn answer<I: ServedFs>(
     session: &Arc<Session<I>>,
     worker: usize,
     request: Result<Request<'_>, Malformed>,
@@ -223,10 +223,10 @@ pub(crate) fn answer<I: Image>(
     match request {
         Ok(request) => {
             let bytes = match request.operation {
-                Operation::Write(_, bytes) => bytes.len() as u64,
+                FuseOperation::Write(_, bytes) => bytes.len() as u64,
                 _ => 0,
             };
-            let timed = UnderWay::begin(request.opcode, bytes);
+            let timed = TimedRequest::begin(request.opcode, bytes);
             let reply = Reply::timed(request.unique, channel, timed);
             session.answer(worker, request, reply, buf);
         }

@@ -113,7 +113,7 @@ pub struct Access {
 /// Whether the kernel is to have a block device for the mount: only then sync(1) reaches the server, and umount(8)
 /// waits until the image is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum BlockDevice {
+pub enum Fuseblk {
     /// Where that is possible.
     #[default]
     Auto,
@@ -144,7 +144,7 @@ pub(crate) fn connect(
     source: &str,
     directory: &Path,
     access: &Access,
-    block: BlockDevice,
+    block: Fuseblk,
 ) -> Result<Connection, MountError> {
     let failed = |error: io::Error| match Errno::from_io_error(&error) {
         Some(Errno::NOTCONN) => MountError::Dead(directory.to_path_buf()),
@@ -160,7 +160,7 @@ pub(crate) fn connect(
     }
     let (device, synced) = match with_block_device(source, directory, access, block) {
         Ok(device) => (device, Synced::All),
-        Err(why) if block == BlockDevice::Always => return Err(MountError::NoBlockDevice(why)),
+        Err(why) if block == Fuseblk::Always => return Err(MountError::NoBlockDevice(why)),
         Err(why) => {
             let device = match direct(source, directory, access)? {
                 Some(device) => device,
@@ -182,9 +182,9 @@ fn with_block_device(
     image: &str,
     directory: &Path,
     access: &Access,
-    block: BlockDevice,
+    block: Fuseblk,
 ) -> Result<OwnedFd, String> {
-    if block == BlockDevice::Never {
+    if block == Fuseblk::Never {
         return Err("mounted with nofuseblk".into());
     }
     if !rustix::process::geteuid().is_root() {

@@ -13,8 +13,8 @@ use crate::abi::{self, opcode};
 use crate::connect::Synced;
 use crate::reply::{Channel, Reply};
 use crate::request::{Malformed, Request, parse, parse_parts};
-use crate::serve::{MAX_IO, Outcome, Server};
-use crate::volume::{Agreed, Volume};
+use crate::serve::{MAX_IO, ServeOutcome, Server};
+use crate::volume::{Agreed, MountedImage};
 use crate::waiters::Waiters;
 
 /// How long an answer may take. Another thread may give it: the reply to a failed write waits for the kernel's pages.
@@ -81,7 +81,7 @@ pub fn answer_all<'a>(
         takes_privileges: true,
         ..Agreed::default()
     };
-    let volume = Arc::new(Volume::new(fs, true, Synced::All, None, agreed));
+    let volume = Arc::new(MountedImage::new(fs, true, Synced::All, None, agreed));
     let waiters = Arc::new(Waiters::new(1));
     let server = Server::new(Arc::clone(&waiters));
     let answers = Arc::new(Answers(Mutex::new(Rank::Leaf, Vec::new()), Condvar::new()));
@@ -95,8 +95,8 @@ pub fn answer_all<'a>(
                 let has_no_answer = matches!(request.opcode, opcode::FORGET | opcode::BATCH_FORGET);
                 let reply = Reply::new(unique, &channel);
                 match server.answer(&volume, request, reply, &mut buf) {
-                    Outcome::Next => {}
-                    Outcome::Destroy(reply) => reply.done(),
+                    ServeOutcome::Next => {}
+                    ServeOutcome::Destroy(reply) => reply.done(),
                 }
                 usize::from(!has_no_answer)
             }

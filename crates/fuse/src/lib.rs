@@ -44,10 +44,10 @@ mod uring;
 mod volume;
 mod waiters;
 
-pub use connect::{Access, BlockDevice, MountError, Synced, Unmounter};
+pub use connect::{Access, Fuseblk, MountError, Synced, Unmounter};
 #[cfg(feature = "hostile")]
 pub use hostile::{Broken, Parts, answer_all};
 pub use mount::{IoUring, Mounted, Options, ServeError, mount};
-pub use mounts::{Listed, mounted_at, mounts_of};
+pub use mounts::{ListedMount, mounted_at, mounts_of};
 #[cfg(feature = "null")]
 pub use null::{NullTree, mount_null};

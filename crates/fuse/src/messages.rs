@@ -46,18 +46,18 @@ fn add(count: &AtomicU64, amount: u64) {
 
 /// A request that is timed until its answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct UnderWay {
+pub(crate) struct TimedRequest {
     opcode: u32,
     since: Instant,
     /// Bytes to be written.
     bytes: u64,
 }
 
-impl UnderWay {
+impl TimedRequest {
     /// A request of this kind that brings this number of bytes to be written.
-    pub(crate) fn begin(opcode: u32, bytes: u64) -> UnderWay {
+    pub(crate) fn begin(opcode: u32, bytes: u64) -> TimedRequest {
         let since = clock::now();
-        UnderWay {
+        TimedRequest {
             opcode,
             since,
             bytes,
@@ -76,7 +76,7 @@ impl Messages {
     }
 
     /// A request is answered, with this number of bytes.
-    fn answered(&self, request: UnderWay, bytes: u64) {
+    fn answered(&self, request: TimedRequest, bytes: u64) {
         let counts = self.0.mine().of(request.opcode);
         let time = clock::now().saturating_duration_since(request.since);
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -138,23 +138,23 @@ fn kinds() -> impl Iterator<Item = (u32, &'static str)> {
 }
 
 /// A channel whose answers are counted.
-pub(crate) struct Counted<C> {
+pub(crate) struct CountedChannel<C> {
     channel: Arc<C>,
     messages: Arc<Messages>,
 }
 
-impl<C> Counted<C> {
-    pub(crate) fn new(channel: Arc<C>, messages: Arc<Messages>) -> Counted<C> {
-        Counted { channel, messages }
+impl<C> CountedChannel<C> {
+    pub(crate) fn new(channel: Arc<C>, messages: Arc<Messages>) -> CountedChannel<C> {
+        CountedChannel { channel, messages }
     }
 }
 
-impl<C: Channel> Channel for Counted<C> {
+impl<C: Channel> Channel for CountedChannel<C> {
     fn answer(&self, unique: u64, error: i32, parts: &[&[u8]]) {
         self.channel.answer(unique, error, parts);
     }
 
-    fn answered(&self, request: UnderWay, bytes: u64) {
+    fn answered(&self, request: TimedRequest, bytes: u64) {
         self.messages.answered(request, bytes);
     }
 }
@@ -185,7 +185,7 @@ mod tests {
         for opcode in [opcode::READ, opcode::SYNCFS] {
             messages.count(opcode);
         }
-        messages.answered(UnderWay::begin(opcode::READ, 0), 4096);
+        messages.answered(TimedRequest::begin(opcode::READ, 0), 4096);
         let lines = messages.lines();
         let lines: Vec<&str> = lines.lines().collect();
         assert_eq!(lines.len(), 2, "{lines:?}");

@@ -15,12 +15,12 @@ use sync::clock::Duration;
 use sync::{Arc, thread};
 
 use crate::abi::init;
-use crate::classic::{self, Device};
-use crate::connect::{self, Access, BlockDevice, Connection, MountError, Synced, Unmounter};
+use crate::classic::{self, FuseDevice};
+use crate::connect::{self, Access, Connection, Fuseblk, MountError, Synced, Unmounter};
 use crate::idle::Idle;
-use crate::session::{Image, Session};
-use crate::uring::{self, Gate, Shape};
-use crate::volume::{Agreed, Volume};
+use crate::session::{ServedFs, Session};
+use crate::uring::{self, QueueGate, QueueSizes};
+use crate::volume::{Agreed, MountedImage};
 use crate::waiters::Waiters;
 
 /// How to mount.
@@ -36,7 +36,7 @@ pub struct Options {
     /// Whether requests are taken over io_uring.
     pub io_uring: IoUring,
     /// Whether the kernel is to have a block device for the mount.
-    pub block_device: BlockDevice,
+    pub block_device: Fuseblk,
     /// Where sync(1) does not reach the mount, commit when nothing has changed for a moment.
     pub idle_commits: bool,
     /// How long an unmount that waits for the image to be closed may take.
@@ -72,7 +72,7 @@ impl Default for Options {
             access: Access::default(),
             threads: thread::available_parallelism().clamp(THREADS_MIN, THREADS_MAX),
             io_uring: IoUring::default(),
-            block_device: BlockDevice::default(),
+            block_device: Fuseblk::default(),
             idle_commits: true,
             destroy_timeout: DESTROY_TIMEOUT,
             no_open: false,
@@ -91,22 +91,22 @@ pub struct Mounted {
 /// Where the kernel's requests come from.
 enum Transport {
     /// `/dev/fuse`: one channel a worker.
-    Classic(Vec<Arc<Device>>),
+    Classic(Vec<Arc<FuseDevice>>),
     /// io_uring.
     Rings(Queues),
 }
 
 /// The queues of a mount, registered with the kernel. Their threads wait for the order to serve; dropping this without
 /// the order ends them.
-struct Queues(Arc<Gate>);
+struct Queues(Arc<QueueGate>);
 
 impl Queues {
-    fn start<I: Image>(
+    fn start<I: ServedFs>(
         session: &Arc<Session<I>>,
-        device: &Arc<Device>,
-        shape: Shape,
+        device: &Arc<FuseDevice>,
+        shape: QueueSizes,
     ) -> io::Result<Queues> {
-        let queues = Queues(Arc::new(Gate::new()));
+        let queues = Queues(Arc::new(QueueGate::new()));
         for number in 0..shape.queues {
             let (device, gate) = (Arc::clone(device), Arc::clone(&queues.0));
             session.start(number, move |session| {
@@ -127,18 +127,18 @@ impl Drop for Queues {
 /// A [`Session`], of an image or of the server without one.
 trait Serves: Send + Sync {
     fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>);
-    fn start(self: Arc<Self>, number: usize, channel: Arc<Device>) -> io::Result<()>;
+    fn start(self: Arc<Self>, number: usize, channel: Arc<FuseDevice>) -> io::Result<()>;
     fn commit_when_idle(self: Arc<Self>);
     fn await_workers(&self);
     fn end(&self) -> Result<(), ServeError>;
 }
 
-impl<I: Image> Serves for Session<I> {
+impl<I: ServedFs> Serves for Session<I> {
     fn on_stop(&self, hook: Box<dyn Fn(&Stopped) + Send + Sync>) {
         Session::on_stop(self, hook);
     }
 
-    fn start(self: Arc<Self>, number: usize, channel: Arc<Device>) -> io::Result<()> {
+    fn start(self: Arc<Self>, number: usize, channel: Arc<FuseDevice>) -> io::Result<()> {
         Session::start(&self, number, move |session| {
             classic::work(session, number, &channel)
         })
@@ -161,13 +161,13 @@ impl<I: Image> Serves for Session<I> {
 ///
 /// # Errors
 /// `NoRing` if io_uring was required and the system has none.
-fn wanted_shape(wanted: IoUring) -> Result<Option<Shape>, MountError> {
+fn wanted_shape(wanted: IoUring) -> Result<Option<QueueSizes>, MountError> {
     if wanted == IoUring::Off {
         return Ok(None);
     }
     let cpus = uring::is_there().and_then(|()| uring::possible_cpus());
     match (cpus, wanted) {
-        (Ok(cpus), _) => Ok(Some(Shape::new(cpus))),
+        (Ok(cpus), _) => Ok(Some(QueueSizes::new(cpus))),
         (Err(error), IoUring::On) => Err(MountError::NoRing(error.to_string())),
         (Err(_), _) => Ok(None),
     }
@@ -175,13 +175,13 @@ fn wanted_shape(wanted: IoUring) -> Result<Option<Shape>, MountError> {
 
 /// A mounted directory whose connection has been negotiated (INIT), but which nothing serves yet.
 pub(crate) struct Linked {
-    channels: Vec<Arc<Device>>,
+    channels: Vec<Arc<FuseDevice>>,
     unmounter: Unmounter,
     synced: Synced,
     /// The flags that the kernel offered.
     offered: u64,
     /// The queues to be made, if requests come over io_uring.
-    shape: Option<Shape>,
+    shape: Option<QueueSizes>,
 }
 
 impl Linked {
@@ -198,7 +198,7 @@ impl Linked {
             &options.access,
             options.block_device,
         )?;
-        let device = Device::new(device);
+        let device = FuseDevice::new(device);
         // With `default_permissions` the kernel checks ACLs, and leaves the umask to them.
         let with_acls = options.access.default_permissions;
         // At most 256 KiB.
@@ -249,7 +249,7 @@ impl Linked {
     /// Starts the threads that serve the directory.
     pub(crate) fn mounted(
         self,
-        image: impl Image,
+        image: impl ServedFs,
         options: &Options,
         idle: Option<Arc<Idle>>,
     ) -> Result<Mounted, MountError> {
@@ -302,7 +302,7 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
     let is_idle_committed = is_writable && options.idle_commits && linked.synced != Synced::All;
     let idle = is_idle_committed.then(|| Arc::new(Idle::new()));
     let (synced, agreed) = (linked.synced.clone(), linked.agreed(options));
-    let volume = Volume::new(fs, is_writable, synced, idle.clone(), agreed);
+    let volume = MountedImage::new(fs, is_writable, synced, idle.clone(), agreed);
     if let Some(channel) = linked.channels.first() {
         let channel = Arc::clone(channel);
         volume

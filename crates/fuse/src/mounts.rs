@@ -17,7 +17,7 @@ const LIST: &str = "/proc/self/mountinfo";
 
 /// One of our mounts.
 #[derive(PartialEq, Eq, Debug)]
-pub struct Listed {
+pub struct ListedMount {
     /// Its device in one number, by which the kernel knows the connection.
     pub(crate) connection: u32,
     /// Its directory.
@@ -30,7 +30,7 @@ pub struct Listed {
 
 /// Our mount on a directory, if the topmost one there is ours.
 #[must_use]
-pub fn mounted_at(directory: &Path) -> Option<Listed> {
+pub fn mounted_at(directory: &Path) -> Option<ListedMount> {
     // Asking for the directory itself could wait for a server that is gone; above it nothing of ours answers.
     let parent = directory
         .parent()
@@ -46,7 +46,7 @@ pub fn mounted_at(directory: &Path) -> Option<Listed> {
 /// Our mounts of an image, in the order in which they were made. One whose server has ended is among them until its
 /// directory is unmounted.
 #[must_use]
-pub fn mounts_of(image: &Path) -> Vec<Listed> {
+pub fn mounts_of(image: &Path) -> Vec<ListedMount> {
     let list = std::fs::read(LIST).unwrap_or_default();
     let lines = list.split(|byte| *byte == b'\n');
     let ours = lines.filter_map(|line| Line::parse(line)?.listed());
@@ -54,7 +54,7 @@ pub fn mounts_of(image: &Path) -> Vec<Listed> {
 }
 
 /// The last line for a directory counts: it is on top.
-fn find_in(list: &[u8], directory: &Path) -> Option<Listed> {
+fn find_in(list: &[u8], directory: &Path) -> Option<ListedMount> {
     let mut lines = list.split(|byte| *byte == b'\n').filter_map(Line::parse);
     let on_top = lines.rfind(|line| line.directory == directory);
     on_top?.listed()
@@ -79,7 +79,7 @@ impl Line<'_> {
     }
 
     /// What it says of a mount of ours.
-    fn listed(&self) -> Option<Listed> {
+    fn listed(&self) -> Option<ListedMount> {
         let source = unescaped(self.words.get(self.dash + 2)?);
         let source = match *self.words.get(self.dash + 1)? {
             kind if kind == TYPE.as_bytes() => source,
@@ -93,7 +93,7 @@ impl Line<'_> {
         let (major, minor) = device.split_once(':')?;
         let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
         let mut options = self.words.get(5)?.split(|byte| *byte == b',');
-        Some(Listed {
+        Some(ListedMount {
             connection: major << MINOR_BITS | minor,
             directory: self.directory.clone(),
             source,
@@ -144,7 +144,7 @@ mod tests {
             44 29 7:300 / /mnt/e rw - fuseblk.lanefs /dev/loop300 rw\n\
             41 29 0:52 / /mnt/c rw - fuse.lanefs /tmp/c.img rw\n\
             42 41 0:53 / /mnt/c rw - tmpfs tmpfs rw\n";
-        let expected = Listed {
+        let expected = ListedMount {
             connection: 51,
             directory: PathBuf::from("/mnt/a b"),
             source: PathBuf::from("/tmp/x\\y.img"),

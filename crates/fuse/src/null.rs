@@ -29,10 +29,11 @@ use crate::connect::MountError;
 use crate::messages::Messages;
 use crate::mount::{Linked, Mounted, Options};
 use crate::operations::{
-    Allocation, Answer, Caller, Copy, Kind, Listed, Named, New, Opening, Operations, Setting,
+    Allocation, Answer, Caller, CopyRange, Kind, ListedName, Named, New, Opening, Operations,
+    Setting,
 };
-use crate::session::Image;
-use crate::stale::Reply;
+use crate::session::ServedFs;
+use crate::stale::LateReply;
 use crate::volume::Agreed;
 
 const SHARDS: usize = 64;
@@ -269,7 +270,7 @@ impl Null {
     }
 }
 
-impl Image for Null {
+impl ServedFs for Null {
     fn messages(&self) -> &Arc<Messages> {
         &self.messages
     }
@@ -469,7 +470,7 @@ impl Operations for Null {
         ino: Ino,
         cookie: u64,
         with_metadata: bool,
-        take: &mut dyn FnMut(Listed<'_>) -> bool,
+        take: &mut dyn FnMut(ListedName<'_>) -> bool,
     ) -> Answer<()> {
         let behind = u32::try_from(cookie).unwrap_or(u32::MAX);
         let rest = self.with(ino, |node| {
@@ -482,7 +483,7 @@ impl Operations for Null {
             let child = Ino(number);
             let metadata = with_metadata.then(|| self.enter(child).ok()).flatten();
             let is_counted = metadata.is_some();
-            let listed = Listed {
+            let listed = ListedName {
                 name: &name,
                 ino: child,
                 file_type,
@@ -543,11 +544,11 @@ impl Operations for Null {
         Err(Errno::NOSYS)
     }
 
-    fn copy(&self, _what: Copy, _caller: Caller) -> Answer<u64> {
+    fn copy(&self, _what: CopyRange, _caller: Caller) -> Answer<u64> {
         Err(Errno::OPNOTSUPP)
     }
 
-    fn failed(&self, _ino: Ino, _range: Range<u64>, reply: Option<Reply>) {
+    fn failed(&self, _ino: Ino, _range: Range<u64>, reply: Option<LateReply>) {
         if let Some(reply) = reply {
             reply();
         }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use lanefs::{Acting, FileType, Ino, Metadata, RenameFlag, SetAttributes, StatFs};
 use rustix::io::Errno;
 
-use crate::stale::Reply;
+use crate::stale::LateReply;
 
 /// An answer, or the number of an error.
 pub(crate) type Answer<T> = Result<T, Errno>;
@@ -80,7 +80,7 @@ pub(crate) struct Allocation {
 
 /// A part of one file to be copied to another.
 #[derive(Clone, Copy)]
-pub(crate) struct Copy {
+pub(crate) struct CopyRange {
     pub(crate) from: Ino,
     pub(crate) from_offset: u64,
     pub(crate) to: Ino,
@@ -91,7 +91,7 @@ pub(crate) struct Copy {
 }
 
 /// An entry of a directory as it is listed.
-pub(crate) struct Listed<'a> {
+pub(crate) struct ListedName<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) ino: Ino,
     pub(crate) file_type: FileType,
@@ -165,7 +165,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
         ino: Ino,
         cookie: u64,
         with_metadata: bool,
-        take: &mut dyn FnMut(Listed<'_>) -> bool,
+        take: &mut dyn FnMut(ListedName<'_>) -> bool,
     ) -> Answer<()>;
     fn statfs(&self) -> Answer<StatFs>;
     fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>>;
@@ -177,10 +177,10 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn allocate(&self, ino: Ino, handle: u64, what: Allocation, caller: Caller) -> Answer<()>;
     /// The next data or hole from `offset` on.
     fn seek(&self, ino: Ino, offset: u64, is_hole: bool) -> Answer<u64>;
-    fn copy(&self, what: Copy, caller: Caller) -> Answer<u64>;
+    fn copy(&self, what: CopyRange, caller: Caller) -> Answer<u64>;
     /// A request that failed may have changed bytes of a file: has the kernel drop its pages of them, and then the
     /// request answered, if it is not yet. Returns before that.
-    fn failed(&self, ino: Ino, range: Range<u64>, reply: Option<Reply>);
+    fn failed(&self, ino: Ino, range: Range<u64>, reply: Option<LateReply>);
     /// The flags that lsattr shows.
     fn flags(&self, ino: Ino) -> Answer<u32>;
     fn set_flags(&self, ino: Ino, flags: u32) -> Answer<()>;

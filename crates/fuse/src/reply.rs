@@ -8,7 +8,7 @@ use sync::Arc;
 use zerocopy::IntoBytes;
 
 use crate::abi;
-use crate::messages::UnderWay;
+use crate::messages::TimedRequest;
 
 /// Where the answers to a transport's requests are written.
 pub(crate) trait Channel: Send + Sync {
@@ -19,7 +19,7 @@ pub(crate) trait Channel: Send + Sync {
     fn answer(&self, unique: u64, error: i32, parts: &[&[u8]]);
 
     /// A request that is timed was answered, with this number of bytes.
-    fn answered(&self, _request: UnderWay, _bytes: u64) {}
+    fn answered(&self, _request: TimedRequest, _bytes: u64) {}
 }
 
 /// The right to answer one request.
@@ -28,12 +28,12 @@ pub(crate) struct Reply {
     channel: Arc<dyn Channel>,
     is_answered: bool,
     /// Where the time until the answer is counted.
-    timed: Option<UnderWay>,
+    timed: Option<TimedRequest>,
 }
 
 impl Reply {
     /// The reply to a request that is timed.
-    pub(crate) fn timed(unique: u64, channel: &Arc<dyn Channel>, request: UnderWay) -> Reply {
+    pub(crate) fn timed(unique: u64, channel: &Arc<dyn Channel>, request: TimedRequest) -> Reply {
         let mut reply = Reply::new(unique, channel);
         reply.timed = Some(request);
         reply

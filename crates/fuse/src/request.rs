@@ -2,7 +2,7 @@
 //!
 //! Nothing here trusts the kernel: a request that is cut short, has a name without its end or a length that its bytes
 //! contradict becomes [`Malformed`], which is answered with `EIO`; a request of a kind that is not known becomes
-//! [`Operation::Unknown`], which is answered with `ENOSYS`. No I/O, no locks.
+//! [`FuseOperation::Unknown`], which is answered with `ENOSYS`. No I/O, no locks.
 
 use lanefs::Ino;
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ pub(crate) struct Request<'a> {
     /// The node that it is about.
     pub(crate) node: u64,
     pub(crate) caller: Caller,
-    pub(crate) operation: Operation<'a>,
+    pub(crate) operation: FuseOperation<'a>,
 }
 
 /// A request that is not one.
@@ -33,7 +33,7 @@ pub(crate) struct Malformed {
 
 /// What is asked for.
 #[derive(Debug)]
-pub(crate) enum Operation<'a> {
+pub(crate) enum FuseOperation<'a> {
     /// The first request of a connection, with all flags that the kernel offers.
     Init(abi::InitIn, u64),
     Destroy,
@@ -92,10 +92,10 @@ pub(crate) enum Operation<'a> {
     Unknown,
 }
 
-impl Operation<'_> {
+impl FuseOperation<'_> {
     /// Whether it may change the image.
     pub(crate) fn is_change(&self) -> bool {
-        use Operation as Op;
+        use FuseOperation as Op;
         matches!(
             self,
             Op::SetAttr(_)
@@ -223,8 +223,8 @@ pub(crate) fn parse_parts<'a>(
 }
 
 /// What the arguments of an opcode ask for; `None` where they are cut short.
-fn operation(opcode: u32, mut rest: Arguments<'_>) -> Option<Operation<'_>> {
-    use Operation as Op;
+fn operation(opcode: u32, mut rest: Arguments<'_>) -> Option<FuseOperation<'_>> {
+    use FuseOperation as Op;
     Some(match opcode {
         opcode::LOOKUP => Op::Lookup(rest.name()?),
         opcode::FORGET => Op::Forget(rest.take::<abi::ForgetIn>()?.lookups),
@@ -285,7 +285,7 @@ fn operation(opcode: u32, mut rest: Arguments<'_>) -> Option<Operation<'_>> {
     })
 }
 
-fn rename<'a>(opcode: u32, rest: &mut Arguments<'a>) -> Option<Operation<'a>> {
+fn rename<'a>(opcode: u32, rest: &mut Arguments<'a>) -> Option<FuseOperation<'a>> {
     let (new_directory, flags) = match opcode {
         opcode::RENAME2 => {
             let rename: abi::Rename2In = rest.take()?;
@@ -293,7 +293,7 @@ fn rename<'a>(opcode: u32, rest: &mut Arguments<'a>) -> Option<Operation<'a>> {
         }
         _ => (rest.take::<abi::RenameIn>()?.new_directory, 0),
     };
-    Some(Operation::Rename {
+    Some(FuseOperation::Rename {
         name: rest.name()?,
         new_directory,
         new_name: rest.name()?,
@@ -301,23 +301,23 @@ fn rename<'a>(opcode: u32, rest: &mut Arguments<'a>) -> Option<Operation<'a>> {
     })
 }
 
-fn set_xattr<'a>(rest: &mut Arguments<'a>) -> Option<Operation<'a>> {
+fn set_xattr<'a>(rest: &mut Arguments<'a>) -> Option<FuseOperation<'a>> {
     let set: abi::SetXattrIn = rest.take()?;
-    Some(Operation::SetXattr {
+    Some(FuseOperation::SetXattr {
         name: rest.name()?,
         value: rest.bytes(set.size)?,
         flags: set.flags,
     })
 }
 
-fn init<'a>(rest: &mut Arguments<'a>) -> Option<Operation<'a>> {
+fn init<'a>(rest: &mut Arguments<'a>) -> Option<FuseOperation<'a>> {
     let init: abi::InitIn = rest.take()?;
     let mut flags = u64::from(init.flags);
     if flags & abi::init::EXTENDED != 0 {
         // Kernels that do not have the second word do not set the bit.
         flags |= u64::from(rest.take::<u32>()?) << 32;
     }
-    Some(Operation::Init(init, flags))
+    Some(FuseOperation::Init(init, flags))
 }
 
 /// The inode of a node. The root's own number is never a node: it would be a second inode of one directory.
@@ -452,7 +452,7 @@ mod tests {
                 bytes[36..38].fill(0);
             }
             if let Ok(Request {
-                operation: Operation::BatchForget(forgotten),
+                operation: FuseOperation::BatchForget(forgotten),
                 ..
             }) = parse(&bytes)
             {
@@ -466,7 +466,7 @@ mod tests {
         let unknown = request(999, b"anything");
         assert!(matches!(
             parse(&unknown).unwrap().operation,
-            Operation::Unknown
+            FuseOperation::Unknown
         ));
     }
 

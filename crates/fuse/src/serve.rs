@@ -17,9 +17,9 @@ mod names;
 mod tests;
 
 use crate::abi;
-use crate::operations::{Allocation, Answer, Caller, Copy, Operations, Setting};
+use crate::operations::{Allocation, Answer, Caller, CopyRange, Operations, Setting};
 use crate::reply::{Listing, Reply};
-use crate::request::{Operation, Request, ino};
+use crate::request::{FuseOperation, Request, ino};
 use crate::waiters::Waiters;
 use convert::{
     attr_out, entry_of_listed, entry_of_nothing, entry_out, keeps_atime, opening, set_attributes,
@@ -72,7 +72,7 @@ const WISHES: u64 = abi::init::ASYNC_READ
 
 /// What becomes of the connection after a request.
 #[must_use]
-pub(crate) enum Outcome {
+pub(crate) enum ServeOutcome {
     /// The next request can be read.
     Next,
     /// The kernel waits for this answer until the image is closed, and asks for nothing after it.
@@ -203,8 +203,8 @@ impl Server {
         request: Request<'_>,
         reply: Reply,
         buf: &mut [u8],
-    ) -> Outcome {
-        use Operation as Op;
+    ) -> ServeOutcome {
+        use FuseOperation as Op;
         let is_change = request.operation.is_change();
         operations.count(request.opcode);
         let asked = Asked {
@@ -214,7 +214,7 @@ impl Server {
             reply,
         };
         match request.operation {
-            Op::Destroy => return Outcome::Destroy(asked.reply),
+            Op::Destroy => return ServeOutcome::Destroy(asked.reply),
             // Nothing is interrupted here: after this answer the kernel does not ask again.
             Op::Interrupt | Op::Unknown => asked.reply.error(Errno::NOSYS),
             // A second one.
@@ -263,7 +263,7 @@ impl Server {
         if is_change {
             operations.changed();
         }
-        Outcome::Next
+        ServeOutcome::Next
     }
 
     fn fsync<O: Operations>(&self, asked: Asked<'_, O>, handle: Option<u64>, flags: u32) {
@@ -316,7 +316,7 @@ impl Server {
         self.waiters.run(asked.operations, move |operations| {
             let _acting = operations.act_for(caller);
             let copied = ino(node).and_then(|from| {
-                let what = Copy {
+                let what = CopyRange {
                     from,
                     from_offset: checked(what.from_offset)?,
                     to: ino(what.to_node)?,

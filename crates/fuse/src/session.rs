@@ -25,11 +25,11 @@ use crate::mount::ServeError;
 use crate::operations::Operations;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::serve::{Outcome, Server};
+use crate::serve::{ServeOutcome, Server};
 use crate::waiters::Waiters;
 
 /// A file system that a session can serve: an image, or a server without one.
-pub(crate) trait Image: Operations {
+pub(crate) trait ServedFs: Operations {
     /// The counters of the kernel's requests.
     fn messages(&self) -> &Arc<Messages>;
     /// Sets the function that is called when changes stop; see [`crate::Mounted::on_stop`].
@@ -78,7 +78,7 @@ enum Closing {
     Ended(Result<(), ServeError>),
 }
 
-impl<I: Image> Session<I> {
+impl<I: ServedFs> Session<I> {
     /// A session for this many workers, at least one.
     pub(crate) fn new(
         image: I,
@@ -201,7 +201,7 @@ impl<I: Image> Session<I> {
             let Some(image) = &*lane else { return };
             self.server.answer(image, request, reply, buf)
         };
-        if let Outcome::Destroy(reply) = outcome {
+        if let ServeOutcome::Destroy(reply) = outcome {
             self.close_within_patience();
             reply.done();
         }

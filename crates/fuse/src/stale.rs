@@ -32,10 +32,10 @@ pub(crate) enum Old {
 /// Tells the kernel.
 type Tell = dyn Fn(Ino, Old) + Send + Sync;
 /// Answers a request.
-pub(crate) type Reply = Box<dyn FnOnce() + Send>;
+pub(crate) type LateReply = Box<dyn FnOnce() + Send>;
 
 /// What the kernel is told; see the module.
-pub(crate) struct Stale {
+pub(crate) struct Invalidations {
     shared: Arc<Shared>,
 }
 
@@ -49,14 +49,14 @@ struct Shared {
 #[derive(Default)]
 struct Waiting {
     /// Files with pages to be dropped, and the requests to be answered then.
-    files: BTreeMap<u32, (Range<u64>, Vec<Reply>)>,
+    files: BTreeMap<u32, (Range<u64>, Vec<LateReply>)>,
     /// Whether the thread runs that will look here again.
     is_watched: bool,
 }
 
-impl Stale {
-    pub(crate) fn new() -> Stale {
-        Stale {
+impl Invalidations {
+    pub(crate) fn new() -> Invalidations {
+        Invalidations {
             shared: Arc::new(Shared {
                 tell: OnceLock::new(),
                 waiting: Mutex::new(Rank::Leaf, Waiting::default()),
@@ -82,7 +82,7 @@ impl Stale {
 
     /// Has the kernel forget a file's attributes and its pages of a range of bytes, and then `reply` called, if the
     /// request is not answered yet; both by another thread, soon.
-    pub(crate) fn pages(&self, ino: Ino, range: Range<u64>, reply: Option<Reply>) {
+    pub(crate) fn pages(&self, ino: Ino, range: Range<u64>, reply: Option<LateReply>) {
         let is_watched = {
             let mut waiting = self.shared.waiting.lock();
             waiting.add(ino, range, reply);
@@ -100,7 +100,7 @@ impl Stale {
 }
 
 impl Waiting {
-    fn add(&mut self, ino: Ino, range: Range<u64>, reply: Option<Reply>) {
+    fn add(&mut self, ino: Ino, range: Range<u64>, reply: Option<LateReply>) {
         let (known, replies) = self
             .files
             .entry(ino.0)
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn the_kernel_is_told_before_a_request_is_answered() {
         let (said, heard) = channel();
-        let stale = Stale::new();
+        let stale = Invalidations::new();
         let told = said.clone();
         stale.tell_by(move |ino, old| told.send((ino, Some(old))).unwrap());
         stale.attributes(Ino(12));
@@ -171,7 +171,7 @@ mod tests {
         let (told, heard) = channel();
         let (go, wait) = channel::<()>();
         let wait = std::sync::Mutex::new(wait);
-        let stale = Stale::new();
+        let stale = Invalidations::new();
         stale.tell_by(move |ino, old| {
             wait.lock().unwrap().recv().unwrap();
             told.send((ino, old)).unwrap();

@@ -39,11 +39,11 @@ mod entry;
 
 use self::entry::{Bell, Entry};
 use crate::abi::{self, ring};
-use crate::classic::{self, Device};
-use crate::messages::Counted;
+use crate::classic::{self, FuseDevice};
+use crate::messages::CountedChannel;
 use crate::reply::Channel;
 use crate::request;
-use crate::session::{Image, Session};
+use crate::session::{ServedFs, Session};
 
 /// Memory of all entries together, whatever the number of CPUs.
 const RING_BYTES: usize = 64 << 20;
@@ -67,23 +67,23 @@ const DEVICE: u64 = u64::MAX - 1;
 
 /// The number of queues, and the size of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct QueueSizes {
     pub(crate) queues: usize,
     depth: usize,
     /// Bytes of an entry's data buffer: the most that one read or write moves.
     pub(crate) payload: usize,
 }
 
-impl Shape {
+impl QueueSizes {
     /// The shape for this number of possible CPUs.
-    pub(crate) fn new(cpus: usize) -> Shape {
+    pub(crate) fn new(cpus: usize) -> QueueSizes {
         let queues = cpus.max(1);
         let depth = |payload| RING_BYTES / queues / (payload + entry::HEADERS);
         let mut payload = PAYLOAD_MOST;
         while depth(payload) < DEPTH_LEAST && payload > PAYLOAD_LEAST {
             payload /= 2;
         }
-        Shape {
+        QueueSizes {
             queues,
             depth: depth(payload).clamp(1, DEPTH_MOST),
             payload,
@@ -130,7 +130,7 @@ pub(crate) fn is_there() -> io::Result<()> {
 
 /// What the threads of all queues share: how many are registered, the order to serve, and whether a ring polls
 /// `/dev/fuse`.
-pub(crate) struct Gate {
+pub(crate) struct QueueGate {
     /// [leaf]
     state: Mutex<GateState>,
     changed: Condvar,
@@ -147,9 +147,9 @@ struct GateState {
     order: Option<bool>,
 }
 
-impl Gate {
-    pub(crate) fn new() -> Gate {
-        Gate {
+impl QueueGate {
+    pub(crate) fn new() -> QueueGate {
+        QueueGate {
             state: Mutex::new(Rank::Leaf, GateState::default()),
             changed: Condvar::new(),
             is_watched: AtomicBool::new(false),
@@ -199,12 +199,12 @@ impl Gate {
 ///
 /// # Errors
 /// When the ring fails.
-pub(crate) fn work<I: Image>(
+pub(crate) fn work<I: ServedFs>(
     session: &Arc<Session<I>>,
     number: usize,
-    device: &Arc<Device>,
-    shape: Shape,
-    gate: &Gate,
+    device: &Arc<FuseDevice>,
+    shape: QueueSizes,
+    gate: &QueueGate,
 ) -> io::Result<()> {
     let mut cpu = CpuSet::new();
     cpu.set(number);
@@ -234,7 +234,7 @@ struct Queue {
     bell: Arc<Bell>,
     /// Receives the count of the bell's eventfd.
     rung: Box<u64>,
-    device: Arc<Device>,
+    device: Arc<FuseDevice>,
     /// The channel for answers to requests from `/dev/fuse`.
     channel: Arc<dyn Channel>,
     /// The buffer for one of these requests.
@@ -247,17 +247,17 @@ struct Queue {
 
 impl Queue {
     /// Registers a queue with all of its entries.
-    fn register<I: Image>(
+    fn register<I: ServedFs>(
         number: usize,
-        device: &Arc<Device>,
-        shape: Shape,
+        device: &Arc<FuseDevice>,
+        shape: QueueSizes,
         session: &Arc<Session<I>>,
     ) -> io::Result<Queue> {
         let bell = Arc::new(Bell::new()?);
         let messages = session.messages();
         let entries =
             (0..shape.depth).map(|index| Entry::new(index as u64, shape.payload, &bell, messages));
-        let counted = Counted::new(Arc::clone(device), Arc::clone(messages));
+        let counted = CountedChannel::new(Arc::clone(device), Arc::clone(messages));
         let mut queue = Queue {
             number: u16::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?,
             ring: ring_of(shape.depth + OTHERS)?,
@@ -321,7 +321,11 @@ impl Queue {
     }
 
     /// Answers requests until the connection ends.
-    fn serve<I: Image>(&mut self, session: &Arc<Session<I>>, gate: &Gate) -> io::Result<()> {
+    fn serve<I: ServedFs>(
+        &mut self,
+        session: &Arc<Session<I>>,
+        gate: &QueueGate,
+    ) -> io::Result<()> {
         self.device.read_without_waiting()?;
         self.watch_bell()?;
         let mut events = Vec::with_capacity(self.entries.len() + OTHERS);
@@ -357,7 +361,7 @@ impl Queue {
 
     /// Submits what was pushed, and waits for a completion: up to [`PAUSE`], after which the thread reads `/dev/fuse`,
     /// and then without a limit.
-    fn wait<I: Image>(&mut self, session: &Arc<Session<I>>, gate: &Gate) -> io::Result<()> {
+    fn wait<I: ServedFs>(&mut self, session: &Arc<Session<I>>, gate: &QueueGate) -> io::Result<()> {
         let pause = Timespec::new().nsec(PAUSE.subsec_nanos());
         let pause = SubmitArgs::new().timespec(&pause);
         loop {
@@ -378,7 +382,11 @@ impl Queue {
     }
 
     /// Prepares for a long wait: reads `/dev/fuse` once more, and lets this ring poll it if no other does.
-    fn sleep<I: Image>(&mut self, session: &Arc<Session<I>>, gate: &Gate) -> io::Result<()> {
+    fn sleep<I: ServedFs>(
+        &mut self,
+        session: &Arc<Session<I>>,
+        gate: &QueueGate,
+    ) -> io::Result<()> {
         self.look(session)?;
         self.looks = false;
         // AcqRel: pairs with the swap in `serve`. The thread that cleared the flag reads `/dev/fuse` until it is here
@@ -393,7 +401,7 @@ impl Queue {
     }
 
     /// Answers the requests that have come over `/dev/fuse`.
-    fn look<I: Image>(&mut self, session: &Arc<Session<I>>) -> io::Result<()> {
+    fn look<I: ServedFs>(&mut self, session: &Arc<Session<I>>) -> io::Result<()> {
         self.since_look = 0;
         let worker = usize::from(self.number);
         while let Some(bytes) = self.device.pending_request(&mut self.requested)? {
@@ -404,7 +412,7 @@ impl Queue {
     }
 
     /// Answers the request that the kernel has put into an entry.
-    fn answer<I: Image>(&mut self, session: &Arc<Session<I>>, index: usize) -> io::Result<()> {
+    fn answer<I: ServedFs>(&mut self, session: &Arc<Session<I>>, index: usize) -> io::Result<()> {
         self.since_look += 1;
         self.looks = true;
         let worker = usize::from(self.number);
@@ -463,7 +471,7 @@ mod tests {
     #[test]
     fn entries_take_no_more_memory_however_many_cpus_there_are() {
         for cpus in [1, 2, 3, 8, 64, 100, 256, 1024, 4096] {
-            let shape = Shape::new(cpus);
+            let shape = QueueSizes::new(cpus);
             let bytes = shape.queues * shape.depth * (shape.payload + entry::HEADERS);
             assert_eq!(shape.queues, cpus);
             assert!(
@@ -472,7 +480,7 @@ mod tests {
             );
             assert!(shape.depth >= DEPTH_LEAST || cpus > 1024, "{shape:?}");
         }
-        assert_eq!(Shape::new(2).depth, DEPTH_MOST);
+        assert_eq!(QueueSizes::new(2).depth, DEPTH_MOST);
     }
 
     #[test]

@@ -21,10 +21,11 @@ use crate::idle::Idle;
 use crate::lookups::Lookups;
 use crate::messages::Messages;
 use crate::operations::{
-    Allocation, Answer, Caller, Copy, Kind, Listed, Named, New, Opening, Operations, Setting,
+    Allocation, Answer, Caller, CopyRange, Kind, ListedName, Named, New, Opening, Operations,
+    Setting,
 };
-use crate::session::Image;
-use crate::stale::{Reply, Stale};
+use crate::session::ServedFs;
+use crate::stale::{Invalidations, LateReply};
 use crate::tuning;
 
 /// Bytes copied at once from file to file.
@@ -33,7 +34,7 @@ const COPY_BYTES: usize = 1 << 20;
 const COPY_MOST: u64 = 64 << 20;
 
 /// A mounted image.
-pub(crate) struct Volume {
+pub(crate) struct MountedImage {
     fs: Fs,
     /// Whether it is open for writing: inodes are held only then, as else none is deleted.
     is_writable: bool,
@@ -43,7 +44,7 @@ pub(crate) struct Volume {
     synced: Synced,
     /// Told of changes, where they are committed when nothing follows them.
     idle: Option<Arc<Idle>>,
-    stale: Stale,
+    stale: Invalidations,
     messages: Arc<Messages>,
     agreed: Agreed,
 }
@@ -64,36 +65,36 @@ fn errno(error: FsError) -> Errno {
     lanefs::errno::of(&error.into())
 }
 
-impl Volume {
+impl MountedImage {
     pub(crate) fn new(
         fs: Fs,
         is_writable: bool,
         synced: Synced,
         idle: Option<Arc<Idle>>,
         agreed: Agreed,
-    ) -> Volume {
-        Volume {
+    ) -> MountedImage {
+        MountedImage {
             fs,
             is_writable,
             lookups: Lookups::new(),
             handles: Handles::new(),
             synced,
             idle,
-            stale: Stale::new(),
+            stale: Invalidations::new(),
             messages: Arc::default(),
             agreed,
         }
     }
 
     /// What the kernel is told of attributes and contents that changed without its knowledge.
-    pub(crate) fn stale(&self) -> &Stale {
+    pub(crate) fn stale(&self) -> &Invalidations {
         &self.stale
     }
 
     /// The file system, when the kernel knows no inode any more: those without names are deleted.
     pub(crate) fn into_fs(mut self) -> Fs {
         // The kernel is told nothing more; what tells it may keep the connection open.
-        self.stale = Stale::new();
+        self.stale = Invalidations::new();
         for ino in self.lookups.forget_all() {
             self.let_go(ino);
         }
@@ -152,7 +153,7 @@ fn allocation(mode: u32) -> Answer<Allocate> {
     found.map(|(_, how)| how).ok_or(Errno::OPNOTSUPP)
 }
 
-impl Image for Volume {
+impl ServedFs for MountedImage {
     fn messages(&self) -> &Arc<Messages> {
         &self.messages
     }
@@ -166,7 +167,7 @@ impl Image for Volume {
     }
 }
 
-impl Operations for Volume {
+impl Operations for MountedImage {
     fn count(&self, opcode: u32) {
         self.messages.count(opcode);
     }
@@ -401,7 +402,7 @@ impl Operations for Volume {
         ino: Ino,
         cookie: u64,
         with_metadata: bool,
-        take: &mut dyn FnMut(Listed<'_>) -> bool,
+        take: &mut dyn FnMut(ListedName<'_>) -> bool,
     ) -> Answer<()> {
         for entry in self.fs.inodes().read_dir_from(ino, cookie).map_err(errno)? {
             let entry = entry.map_err(errno)?;
@@ -417,7 +418,7 @@ impl Operations for Volume {
                 is_counted = self.lookups.again(entry.ino);
             }
             let said = metadata.map(|metadata| metadata.file_type);
-            let listed = Listed {
+            let listed = ListedName {
                 name: &entry.name,
                 ino: entry.ino,
                 file_type: said.or(entry.file_type).unwrap_or(FileType::Regular),
@@ -503,7 +504,7 @@ impl Operations for Volume {
         found.map_err(errno)?.ok_or(Errno::NXIO)
     }
 
-    fn copy(&self, what: Copy, caller: Caller) -> Answer<u64> {
+    fn copy(&self, what: CopyRange, caller: Caller) -> Answer<u64> {
         self.before_writing(what.to, caller, caller.uid != 0)
             .map_err(errno)?;
         let len = what.len.min(COPY_MOST);
@@ -530,7 +531,7 @@ impl Operations for Volume {
         Ok(done)
     }
 
-    fn failed(&self, ino: Ino, range: Range<u64>, reply: Option<Reply>) {
+    fn failed(&self, ino: Ino, range: Range<u64>, reply: Option<LateReply>) {
         self.stale.pages(ino, range, reply);
     }
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use device::host;
 use engine::{FileType, Ino, Metadata, NewInode, RenameFlag, SetAttributes, XattrFlag};
 
-use crate::names::Place;
-use crate::reach::{Held, TRIES};
+use crate::names::NameInParent;
+use crate::reach::{HeldInode, TRIES};
 use crate::{Error, Fs};
 
 /// A new file's owner and permissions where nothing else is said: root's, 0644.
@@ -24,7 +24,7 @@ pub(crate) const FILE: NewInode = NewInode {
 };
 /// What a file that replaces another takes from its own source, and not from the other.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Taken {
+pub(crate) struct TakenAttributes {
     pub(crate) mode: bool,
     pub(crate) owner: bool,
     pub(crate) xattrs: bool,
@@ -56,7 +56,7 @@ impl Fs {
     /// As [`Fs::write`]; when reading fails.
     pub fn write_from(&self, path: impl AsRef<Path>, bytes: &mut dyn Read) -> Result<(), Error> {
         let path = path.as_ref();
-        self.put(path, FILE, Taken::default(), |ino| {
+        self.put(path, FILE, TakenAttributes::default(), |ino| {
             self.fill(ino, 0, bytes, path)?;
             Ok(())
         })
@@ -76,7 +76,7 @@ impl Fs {
         &self,
         path: &Path,
         new: NewInode,
-        taken: Taken,
+        taken: TakenAttributes,
         fill: impl FnOnce(Ino) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.refuse_slash(path, engine::Error::IsDirectory)?;
@@ -91,7 +91,10 @@ impl Fs {
     }
 
     /// The file that has a name, held, if there is one; it must be a regular one.
-    fn replaceable(&self, place: &Place<'_>) -> Result<Option<Held<'_>>, engine::Error> {
+    fn replaceable(
+        &self,
+        place: &NameInParent<'_>,
+    ) -> Result<Option<HeldInode<'_>>, engine::Error> {
         let held = match self.reach_in(place.parent, place.name) {
             Ok(held) => held,
             Err(engine::Error::NotFound) => return Ok(None),
@@ -105,7 +108,12 @@ impl Fs {
     }
 
     /// Gives a complete file without a name its name; what has it by now is replaced.
-    fn give_name(&self, ino: Ino, place: &Place<'_>, taken: Taken) -> Result<(), engine::Error> {
+    fn give_name(
+        &self,
+        ino: Ino,
+        place: &NameInParent<'_>,
+        taken: TakenAttributes,
+    ) -> Result<(), engine::Error> {
         for _ in 0..TRIES {
             let Some(old) = self.replaceable(place)? else {
                 match self.0.link(ino, place.parent, place.name) {
@@ -125,7 +133,7 @@ impl Fs {
 
     /// Gives a file that is about to replace another one what it keeps of that: attributes, permissions with their
     /// ACL, owner.
-    fn keep(&self, ino: Ino, old: &Metadata, taken: Taken) -> Result<(), engine::Error> {
+    fn keep(&self, ino: Ino, old: &Metadata, taken: TakenAttributes) -> Result<(), engine::Error> {
         if !taken.mode {
             // It may have one from its directory.
             self.0.remove_xattr(ino, ACCESS_ACL)?;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use device::host::{self, HostAttributes, Moment, Special};
 use engine::{FileType, Ino, NewInode, SetAttributes, SetTime, Timestamp};
 
-use crate::contents::{ACCESS_ACL, DEFAULT_ACL, Taken};
+use crate::contents::{ACCESS_ACL, DEFAULT_ACL, TakenAttributes};
 use crate::host_run::HostRun;
 use crate::system;
 use crate::{Error, Fs, Metadata};
@@ -240,7 +240,7 @@ impl Copy<'_> {
         let failed = |error| Error::host("reading", from, error);
         let mut source = File::open(from).map_err(failed)?;
         let mut bytes = 0;
-        let taken = Taken {
+        let taken = TakenAttributes {
             mode: self.options.mode,
             owner: self.options.owner,
             xattrs: self.options.xattrs,

@@ -507,7 +507,7 @@ impl Fs {
             mode: source.metadata()?.mode & 0o7777,
             ..FILE
         };
-        let taken = crate::contents::Taken {
+        let taken = crate::contents::TakenAttributes {
             mode: true,
             owner: false,
             xattrs: false,

@@ -6,7 +6,7 @@ use std::fmt;
 use device::{BlockDevice, DeviceError, Slice};
 use sync::Arc;
 
-use crate::partition::Table;
+use crate::partition::PartitionTable;
 use crate::probe::{Content, probe};
 
 /// Where the first superblock ends.
@@ -37,7 +37,7 @@ pub enum LocateError {
         /// The partition asked for.
         number: u32,
         /// Those there are.
-        table: Table,
+        table: PartitionTable,
     },
     /// The partition begins beyond the end of the device.
     PartitionBeyondEnd {
@@ -160,7 +160,7 @@ pub fn place(
             (offset, size - offset)
         }
         Location::Partition(number) => {
-            let table = Table::read(&*device)?.ok_or(LocateError::NoTable)?;
+            let table = PartitionTable::read(&*device)?.ok_or(LocateError::NoTable)?;
             match table.find(number) {
                 Some(partition) => match partition.present(device.size()) {
                     0 => {
@@ -259,7 +259,7 @@ mod tests {
         disk.write_at(0, &record).unwrap();
         disk.write_at(2 * 512, &record).unwrap();
         disk.write_at(4 * 512, &record).unwrap();
-        let table = Table::read(&disk).unwrap().unwrap();
+        let table = PartitionTable::read(&disk).unwrap().unwrap();
         assert!(table.partitions.len() <= 129);
         assert_eq!(table.partitions[1].number, 5);
     }

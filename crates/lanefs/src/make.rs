@@ -16,7 +16,7 @@ use mkfs::{FormatSummary, JournalDevice, Layout, Options};
 use ondisk::{Geometry, Superblock};
 use sync::Arc;
 
-use crate::partition::Table;
+use crate::partition::PartitionTable;
 use crate::probe::{Content, probe};
 
 /// Bytes for a file that wait in memory.
@@ -39,7 +39,7 @@ pub enum MakeError {
         /// The byte after its last.
         end: u64,
         /// What there is.
-        table: Table,
+        table: PartitionTable,
     },
     /// Something holds the device or the file: its holder, as a clause. `overwrite` does not go on.
     InUse(String),
@@ -277,7 +277,7 @@ struct Journal {
 fn end_of_room(device: &dyn BlockDevice, offset: u64) -> Result<u64, DeviceError> {
     let table = match offset {
         0 => None,
-        _ => Table::read(device)?,
+        _ => PartitionTable::read(device)?,
     };
     let partition = table.and_then(|table| table.holding(offset..offset + 1).cloned());
     Ok(partition.map_or(device.size(), |partition| {
@@ -343,7 +343,7 @@ fn refuse_overlap(occupant: Option<Occupant>, start: u64, offset: u64) -> Result
 enum Occupant {
     /// An ext2/3/4 file system of this number of bytes.
     Ext(u64),
-    Table(Table),
+    Table(PartitionTable),
     Other(&'static str),
 }
 
@@ -365,7 +365,7 @@ fn occupant(device: &dyn BlockDevice) -> Result<Option<Occupant>, DeviceError> {
     Ok(match probe(device)? {
         Content::Ext => {
             // One that a disk's partition table or an array's superblock overlaps is less than these.
-            if let Some(table) = Table::read(device)? {
+            if let Some(table) = PartitionTable::read(device)? {
                 return Ok(Some(Occupant::Table(table)));
             }
             if let Some(format) = recognize_elsewhere(device)? {

@@ -5,7 +5,7 @@ use std::path::Path;
 use device::host;
 use engine::{FileType, Ino, NewInode, RenameFlag};
 
-use crate::reach::Held;
+use crate::reach::HeldInode;
 use crate::{Error, Fs};
 
 /// A new directory's owner and permissions where nothing else is said: root's, 0755.
@@ -26,16 +26,16 @@ const SYMLINK: NewInode = NewInode {
 };
 
 /// A path's directory and its last part.
-pub(crate) struct Place<'a> {
+pub(crate) struct NameInParent<'a> {
     pub(crate) parent: Ino,
     /// Keeps the directory; `None` for the root.
-    _held: Option<Held<'a>>,
+    _held: Option<HeldInode<'a>>,
     pub(crate) name: &'a [u8],
 }
 
 impl Fs {
     /// The directory that holds (or would hold) a path's last part, and that part. Slashes at the end are left out.
-    pub(crate) fn place<'a>(&'a self, path: &'a Path) -> Result<Place<'a>, Error> {
+    pub(crate) fn place<'a>(&'a self, path: &'a Path) -> Result<NameInParent<'a>, Error> {
         let bytes = &*host::path_bytes(path);
         let end = bytes.iter().rposition(|byte| *byte != b'/');
         let path_without = &bytes[..end.map_or(0, |last| last + 1)];
@@ -53,8 +53,8 @@ impl Fs {
             b"" => None,
             above => Some(self.reach(Path::new(&*host::name(above)), true)?),
         };
-        Ok(Place {
-            parent: held.as_ref().map_or(Ino::ROOT, Held::ino),
+        Ok(NameInParent {
+            parent: held.as_ref().map_or(Ino::ROOT, HeldInode::ino),
             _held: held,
             // The last component is at the same byte offset in the host's path.
             name: &path.as_os_str().as_encoded_bytes()[above.len()..][..name.len()],
@@ -222,7 +222,7 @@ impl Fs {
         let start = self.reach(path, false)?;
         let named = |error| Error::at(&host::path_bytes(path), error);
         // The directories on the way down, each with its name in the one before.
-        let mut way: Vec<(Held<'_>, Vec<u8>)> = vec![(start, Vec::new())];
+        let mut way: Vec<(HeldInode<'_>, Vec<u8>)> = vec![(start, Vec::new())];
         while let Some((directory, _)) = way.last() {
             let directory = directory.ino();
             let below = self.empty(directory).map_err(named)?;
@@ -244,7 +244,7 @@ impl Fs {
     }
 
     /// Removes what is in a directory, up to the first directory in it, which it gives.
-    fn empty(&self, directory: Ino) -> Result<Option<(Held<'_>, Vec<u8>)>, engine::Error> {
+    fn empty(&self, directory: Ino) -> Result<Option<(HeldInode<'_>, Vec<u8>)>, engine::Error> {
         /// How many names are taken at once: removing does not change what was read.
         const AT_ONCE: usize = 4096;
         loop {

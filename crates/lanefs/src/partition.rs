@@ -44,7 +44,7 @@ pub struct Partition {
 /// A disk's partitions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Table {
+pub struct PartitionTable {
     /// How the disk is divided.
     pub scheme: Scheme,
     /// Its partitions, in the order of the table.
@@ -61,12 +61,12 @@ impl Partition {
     }
 }
 
-impl Table {
+impl PartitionTable {
     /// Reads the partition table of a disk; none if the disk has no table.
     ///
     /// # Errors
     /// When the device can't be read. A damaged table is not an error: entries that make no sense are left out.
-    pub fn read(disk: &dyn BlockDevice) -> Result<Option<Table>, DeviceError> {
+    pub fn read(disk: &dyn BlockDevice) -> Result<Option<PartitionTable>, DeviceError> {
         if disk.size() < 2 * SECTOR {
             return Ok(None);
         }
@@ -107,7 +107,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for PartitionTable {
     /// One line a partition, aligned.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, partition) in self.partitions.iter().enumerate() {
@@ -165,7 +165,10 @@ fn mbr_entries(sector: &[u8; SECTOR as usize]) -> [MbrEntry; 4] {
     })
 }
 
-fn read_mbr(disk: &dyn BlockDevice, entries: &[MbrEntry; 4]) -> Result<Option<Table>, DeviceError> {
+fn read_mbr(
+    disk: &dyn BlockDevice,
+    entries: &[MbrEntry; 4],
+) -> Result<Option<PartitionTable>, DeviceError> {
     let mut partitions = Vec::new();
     for (number, entry) in (1..).zip(entries) {
         if !entry.is_extended() {
@@ -175,7 +178,7 @@ fn read_mbr(disk: &dyn BlockDevice, entries: &[MbrEntry; 4]) -> Result<Option<Ta
     for extended in entries.iter().filter(|entry| entry.is_extended()) {
         read_logical(disk, extended.start, &mut partitions)?;
     }
-    let table = Table {
+    let table = PartitionTable {
         scheme: Scheme::Mbr,
         partitions,
         is_damaged: false,
@@ -214,7 +217,7 @@ fn read_logical(
 
 /// Reads a GPT, trying both sector sizes and the backup at the disk's end. Where none is whole, one whose header is
 /// has to do.
-fn read_gpt(disk: &dyn BlockDevice) -> Result<Option<Table>, DeviceError> {
+fn read_gpt(disk: &dyn BlockDevice) -> Result<Option<PartitionTable>, DeviceError> {
     let mut damaged = None;
     for sector in [SECTOR, 4096] {
         let last = (disk.size() / sector).saturating_sub(1);
@@ -230,7 +233,11 @@ fn read_gpt(disk: &dyn BlockDevice) -> Result<Option<Table>, DeviceError> {
 }
 
 /// Reads the GPT whose header is this sector, if the header's checksum is right.
-fn read_gpt_at(disk: &dyn BlockDevice, sector: u64, at: u64) -> Result<Option<Table>, DeviceError> {
+fn read_gpt_at(
+    disk: &dyn BlockDevice,
+    sector: u64,
+    at: u64,
+) -> Result<Option<PartitionTable>, DeviceError> {
     let Some(mut header) = read_bounded(disk, at.saturating_mul(sector), SECTOR)? else {
         return Ok(None);
     };
@@ -257,7 +264,7 @@ fn read_gpt_at(disk: &dyn BlockDevice, sector: u64, at: u64) -> Result<Option<Ta
         .zip(entries.chunks_exact(entry_size as usize))
         .filter_map(|(number, entry)| gpt_partition(number, entry, sector))
         .collect();
-    Ok(Some(Table {
+    Ok(Some(PartitionTable {
         scheme: Scheme::Gpt,
         partitions,
         is_damaged: crc32(&entries) != entries_crc,

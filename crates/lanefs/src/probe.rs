@@ -6,7 +6,7 @@ use std::path::Path;
 use device::signature::{Format, Kind, START_BYTES, recognize, recognize_elsewhere};
 use device::{BlockDevice, DeviceError};
 
-use crate::partition::Table;
+use crate::partition::PartitionTable;
 
 /// The superblock's magic number, little-endian, and its place.
 const EXT_MAGIC: (usize, [u8; 2]) = (1024 + 56, [0x53, 0xEF]);
@@ -20,7 +20,7 @@ pub enum Content {
     /// An ext2, ext3 or ext4 file system, or at least its magic number.
     Ext,
     /// A disk with partitions.
-    Disk(Table),
+    Disk(PartitionTable),
     /// Something else that we know by name.
     Foreign(Foreign),
     /// Nothing but zeros where any file system would begin.
@@ -133,7 +133,7 @@ pub fn probe(device: &dyn BlockDevice) -> Result<Content, DeviceError> {
     if let Some(format) = recognize(&start) {
         return Ok(Content::Foreign(format.into()));
     }
-    if let Some(table) = Table::read(device)? {
+    if let Some(table) = PartitionTable::read(device)? {
         return Ok(Content::Disk(table));
     }
     if let Some(format) = recognize_elsewhere(device)? {

@@ -14,20 +14,20 @@ use crate::{Error, Fs};
 pub(crate) const TRIES: usize = 1000;
 
 /// An inode that stays until this is dropped.
-pub(crate) struct Held<'fs> {
+pub(crate) struct HeldInode<'fs> {
     fs: &'fs Fs,
     ino: Ino,
     /// Whether the engine keeps it for us.
     is_held: bool,
 }
 
-impl Held<'_> {
+impl HeldInode<'_> {
     pub(crate) fn ino(&self) -> Ino {
         self.ino
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldInode<'_> {
     fn drop(&mut self) {
         if self.is_held {
             self.fs.0.let_go(self.ino);
@@ -37,7 +37,7 @@ impl Drop for Held<'_> {
 
 impl Fs {
     /// What a path leads to, held.
-    pub(crate) fn reach(&self, path: &Path, follow_last: bool) -> Result<Held<'_>, Error> {
+    pub(crate) fn reach(&self, path: &Path, follow_last: bool) -> Result<HeldInode<'_>, Error> {
         let mut failure = engine::Error::Busy;
         for _ in 0..TRIES {
             let ino = self.find(path, follow_last)?;
@@ -61,13 +61,17 @@ impl Fs {
     }
 
     /// What a name in a directory stands for, held.
-    pub(crate) fn reach_in(&self, directory: Ino, name: &[u8]) -> Result<Held<'_>, engine::Error> {
+    pub(crate) fn reach_in(
+        &self,
+        directory: Ino,
+        name: &[u8],
+    ) -> Result<HeldInode<'_>, engine::Error> {
         let ino = self.0.lookup_held(directory, name)?;
         Ok(self.held(ino, true))
     }
 
-    fn held(&self, ino: Ino, is_held: bool) -> Held<'_> {
-        Held {
+    fn held(&self, ino: Ino, is_held: bool) -> HeldInode<'_> {
+        HeldInode {
             fs: self,
             ino,
             is_held,

@@ -7,7 +7,7 @@ use crate::args::FsArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::images::Images;
-use crate::target::Target;
+use crate::target::ImagePath;
 
 /// How many bytes are read at once.
 const COPY_BYTES: usize = 1 << 20;
@@ -26,7 +26,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let targets = Target::parse_all(&self.targets)?;
+        let targets = ImagePath::parse_all(&self.targets)?;
         let images = Images::open(context, &targets, &self.from)?;
         let mut output = context.stdout();
         let mut failed = false;
@@ -54,7 +54,7 @@ impl Args {
 /// Copies a file; says whether all of it could be read.
 pub fn copy(
     context: &Context,
-    target: &Target,
+    target: &ImagePath,
     file: &lanefs::File<'_>,
     output: &mut dyn Write,
 ) -> Result<bool, Failure> {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use lanefs::Flags;
 
-use crate::change::{Change, Editing, each};
+use crate::change::{Editing, ImageChange, each};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -33,7 +33,7 @@ struct Changed {
 /// The letters of flags that can be changed.
 const LETTERS: &str = "aAcdDiPsStTu";
 
-impl Change for Chattr {
+impl ImageChange for Chattr {
     fn places(&mut self) -> &mut Vec<OsString> {
         &mut self.places
     }

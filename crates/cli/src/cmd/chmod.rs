@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use lanefs::FileType;
 
-use crate::change::{Change, Editing, each};
+use crate::change::{Editing, ImageChange, each};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -22,7 +22,7 @@ pub struct Chmod {
     recursive: bool,
 }
 
-impl Change for Chmod {
+impl ImageChange for Chmod {
     fn places(&mut self) -> &mut Vec<OsString> {
         &mut self.places
     }
@@ -46,12 +46,12 @@ impl Change for Chmod {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
     Set(u16),
-    Change(Vec<Step>),
+    Change(Vec<ModeChange>),
 }
 
 /// Such as `go-w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ModeChange {
     /// Whose bits: a mask of the three groups of three.
     who: u16,
     operator: char,
@@ -77,7 +77,7 @@ impl Mode {
     }
 }
 
-impl Step {
+impl ModeChange {
     fn of(self, mode: u16, is_directory: bool) -> u16 {
         let mut bits = self.bits;
         if self.if_executable && (is_directory || mode & 0o111 != 0) {
@@ -145,8 +145,8 @@ pub fn parse(text: &str) -> Result<Mode, String> {
     Ok(Mode::Change(steps))
 }
 
-fn step(who: u16, operator: char, letters: &str) -> Option<Step> {
-    let mut step = Step {
+fn step(who: u16, operator: char, letters: &str) -> Option<ModeChange> {
+    let mut step = ModeChange {
         who,
         operator,
         bits: 0,

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::change::{Change, Editing, each};
+use crate::change::{Editing, ImageChange, each};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -52,7 +52,7 @@ fn parse(text: &str) -> Result<Owner, String> {
     }
 }
 
-impl Change for Chown {
+impl ImageChange for Chown {
     fn places(&mut self) -> &mut Vec<OsString> {
         &mut self.places
     }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use lanefs::CopyOptions;
 
 use crate::args::ImageArgs;
-use crate::change::{Change, Editing, target_of, with_image};
+use crate::change::{Editing, ImageChange, target_of, with_image};
 use crate::context::Context;
 use crate::epoch;
 use crate::failure::Failure;
 use crate::preload;
-use crate::target::Target;
+use crate::target::ImagePath;
 
 /// What to copy and to keep, in either direction.
 #[derive(clap::Args, Clone, Copy)]
@@ -51,7 +51,7 @@ impl CopyFlags {
     }
 }
 
-impl Change for CopyIn {
+impl ImageChange for CopyIn {
     fn places(&mut self) -> &mut Vec<OsString> {
         &mut self.arguments
     }
@@ -80,7 +80,7 @@ pub fn run(
         let failure = Failure::usage(format!("{both} are both in images"));
         return Err(failure.hint("copy out of one image first, then into the other"));
     }
-    let target = Target::parse(destination);
+    let target = ImagePath::parse(destination);
     with_image(context, &target.image, image, |fs| {
         let destination = Path::new(OsStr::from_bytes(&target.path));
         copy_all(context, fs, sources, destination, flags)
@@ -89,7 +89,7 @@ pub fn run(
 
 /// Whether an argument names a place in an image. A file of the host with such a name has it all the same.
 pub fn is_in_image(argument: &OsStr) -> bool {
-    Target::parse(argument).has_path && !Path::new(argument).exists()
+    ImagePath::parse(argument).has_path && !Path::new(argument).exists()
 }
 
 fn copy_all(

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::images::Images;
 use crate::interrupt;
-use crate::target::Target;
+use crate::target::ImagePath;
 
 /// Copy files and directories out of an image, or into one
 #[derive(clap::Args)]
@@ -47,7 +47,7 @@ impl Args {
             let image = self.from.for_writing()?;
             return copy_in::run(context, sources, destination, self.flags, image);
         }
-        let targets = Target::parse_all(sources)?;
+        let targets = ImagePath::parse_all(sources)?;
         if let Some(target) = targets.iter().find(|target| !target.has_path) {
             let failure = Failure::usage(format!("{} names no path in it", target.image.display()));
             return Err(failure.hint("write IMAGE:/PATH, or IMAGE:/ for all of it"));
@@ -79,7 +79,13 @@ impl Args {
         if failed { Err(Failure::told()) } else { Ok(()) }
     }
 
-    fn one(&self, context: &Context, fs: &Fs, target: &Target, to: &To<'_>) -> Result<(), Failure> {
+    fn one(
+        &self,
+        context: &Context,
+        fs: &Fs,
+        target: &ImagePath,
+        to: &To<'_>,
+    ) -> Result<(), Failure> {
         let (destination, options) = (to.destination, &to.options);
         let metadata = self.source(fs, target)?;
         let is_directory = metadata.file_type == FileType::Directory;
@@ -120,7 +126,7 @@ impl Args {
     }
 
     /// What to copy: with -r and -a a link itself, else what it leads to.
-    fn source(&self, fs: &Fs, target: &Target) -> Result<Metadata, Failure> {
+    fn source(&self, fs: &Fs, target: &ImagePath) -> Result<Metadata, Failure> {
         let itself = self.flags.recursive || self.flags.archive;
         let path = target.path();
         let metadata = if itself {
@@ -165,7 +171,7 @@ struct To<'a> {
 
 /// The directory to copy into, and the name there.
 fn place(
-    target: &Target,
+    target: &ImagePath,
     destination: &Path,
     count: usize,
 ) -> Result<(PathBuf, Option<Vec<u8>>), Failure> {
@@ -201,7 +207,7 @@ fn place(
     }
 }
 
-fn to_stdout(context: &Context, targets: &[Target], images: &Images) -> Result<(), Failure> {
+fn to_stdout(context: &Context, targets: &[ImagePath], images: &Images) -> Result<(), Failure> {
     let mut output = context.stdout();
     let mut whole = true;
     for target in targets {

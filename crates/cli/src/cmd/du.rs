@@ -11,7 +11,7 @@ use crate::args::FsArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::images::Images;
-use crate::target::Target;
+use crate::target::ImagePath;
 use crate::{format, json};
 
 /// Show how much space directories of an image take
@@ -65,7 +65,7 @@ struct Usage<'a> {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let targets = Target::parse_all(&self.targets)?;
+        let targets = ImagePath::parse_all(&self.targets)?;
         let images = Images::open(context, &targets, &self.from)?;
         let output = Box::new(context.stdout());
         let mut usage = Usage {
@@ -116,7 +116,7 @@ impl Usage<'_> {
     }
 
     /// Adds up what a path leads to.
-    fn target(&mut self, fs: &Fs, target: &Target) -> Result<u64, Failure> {
+    fn target(&mut self, fs: &Fs, target: &ImagePath) -> Result<u64, Failure> {
         let metadata = match fs.symlink_metadata(target.path()) {
             Ok(metadata) => metadata,
             Err(error) => {
@@ -182,7 +182,7 @@ impl Usage<'_> {
 
     fn line(&mut self, size: u64, path: &[u8]) -> Result<(), Failure> {
         if self.args.json {
-            let mut object = json::Object::new();
+            let mut object = json::JsonObject::new();
             object.insert("bytes".into(), size.into());
             json::put_bytes(&mut object, "path", path);
             self.entries.push(object.into());

@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 
 use super::{chattr, chmod, chown, copy_in, ln, mkdir, mv, rm, setfattr, touch, truncate};
 use crate::args::ImageArgs;
-use crate::change::{Change, Editing, with_image, with_image_atomically};
+use crate::change::{Editing, ImageChange, with_image, with_image_atomically};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::{suggestions, words};
@@ -70,7 +70,7 @@ enum Command {
 }
 
 impl Command {
-    fn change(&self) -> &dyn Change {
+    fn change(&self) -> &dyn ImageChange {
         match self {
             Command::Cp(change) => change,
             Command::Mv(change) => change,

@@ -16,7 +16,7 @@ use crate::format;
 use crate::interrupt::{self, Stoppable};
 use crate::open::open_fs;
 use crate::preload;
-use crate::target::Target;
+use crate::target::ImagePath;
 
 /// Extract an image into a directory or a tar archive
 ///
@@ -58,7 +58,7 @@ impl Args {
             Some((destination, source)) if !source.is_empty() => (destination, source),
             _ => return Err(Failure::usage("name an image and a destination")),
         };
-        let targets = Target::parse_all(source)?;
+        let targets = ImagePath::parse_all(source)?;
         let [target] = targets.as_slice() else {
             return Err(Failure::usage("extract takes one image, or one path of it"));
         };
@@ -125,7 +125,7 @@ impl Args {
         &self,
         fs: &Fs,
         from: lanefs::Ino,
-        target: &Target,
+        target: &ImagePath,
         path: &Path,
         options: &Options<'_>,
     ) -> Result<Summary, Failure> {
@@ -212,7 +212,7 @@ pub fn stopped(destination: &Path, summary: &Summary) -> Result<(), Failure> {
 /// Tells what was not restored, in one line, and what failed, line by line.
 pub fn report(
     context: &Context,
-    target: &Target,
+    target: &ImagePath,
     is_directory: bool,
     summary: &Summary,
     seconds: f64,

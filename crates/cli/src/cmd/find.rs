@@ -13,7 +13,7 @@ use crate::args::FsArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::images::Images;
-use crate::target::Target;
+use crate::target::ImagePath;
 use crate::{format, json};
 
 /// Find files of an image
@@ -51,7 +51,7 @@ impl Args {
             .position(is_expression)
             .unwrap_or(self.arguments.len());
         let (places, words) = self.arguments.split_at(split);
-        let targets = Target::parse_all(places)?;
+        let targets = ImagePath::parse_all(places)?;
         let images = Images::open(context, &targets, &self.from)?;
         let now = sync::clock::wall().0;
         let mut search = Search {
@@ -100,7 +100,7 @@ impl Search<'_> {
     fn target(
         &mut self,
         fs: &Fs,
-        target: &Target,
+        target: &ImagePath,
         expression: &Expression,
     ) -> Result<bool, Failure> {
         let metadata = match fs.symlink_metadata(target.path()) {

@@ -22,7 +22,7 @@ mod text;
 mod users;
 
 use frag::Frag;
-use journal::Journal;
+use journal::FoundJournal;
 use users::{Need, Use};
 
 /// Show size, state and features of a file system, and the programs that can use it
@@ -60,7 +60,7 @@ struct Groups {
 struct Facts<'a> {
     raw: &'a Raw,
     groups: Groups,
-    journal: Journal,
+    journal: FoundJournal,
     frag: Option<Frag>,
 }
 
@@ -74,7 +74,7 @@ impl InfoArgs {
         let facts = Facts {
             groups: count(newest)?,
             frag,
-            journal: Journal::look(&raw),
+            journal: FoundJournal::look(&raw),
             raw: &raw,
         };
         let mut out = context.stdout();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lanefs::Fs;
 
-use crate::change::{Change, Editing, target_of};
+use crate::change::{Editing, ImageChange, target_of};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -26,7 +26,7 @@ pub struct Ln {
     target: Option<OsString>,
 }
 
-impl Change for Ln {
+impl ImageChange for Ln {
     fn places(&mut self) -> &mut Vec<OsString> {
         if self.symbolic && self.target.is_none() {
             self.target = Some(self.places.remove(0));

@@ -14,7 +14,7 @@ use crate::format;
 use crate::images::Images;
 use crate::json;
 use crate::table::columns;
-use crate::target::Target;
+use crate::target::ImagePath;
 
 /// List directories of an image
 #[derive(clap::Args)]
@@ -79,7 +79,7 @@ struct Row {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let targets = Target::parse_all(&self.targets)?;
+        let targets = ImagePath::parse_all(&self.targets)?;
         let images = Images::open(context, &targets, &self.from)?;
         let mut listing = Listing {
             args: &self,
@@ -92,13 +92,13 @@ impl Args {
         };
         let headings = targets.len() > 1 || self.recursive;
         // Files before directories, as ls does.
-        let is_dir = |target: &Target| {
+        let is_dir = |target: &ImagePath| {
             let path = target.path();
             let metadata = images.of(target).metadata(path);
             !self.directory
                 && metadata.is_ok_and(|metadata| metadata.file_type == FileType::Directory)
         };
-        let (directories, others): (Vec<&Target>, Vec<&Target>) =
+        let (directories, others): (Vec<&ImagePath>, Vec<&ImagePath>) =
             targets.iter().partition(|target| is_dir(target));
         let mut rows = Vec::new();
         for target in others {

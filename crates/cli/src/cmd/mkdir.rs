@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use lanefs::{FileType, NewInode};
 
 use super::chmod::{Mode, parse};
-use crate::change::{Change, Editing, paths};
+use crate::change::{Editing, ImageChange, paths};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -23,7 +23,7 @@ pub struct Mkdir {
     mode: Mode,
 }
 
-impl Change for Mkdir {
+impl ImageChange for Mkdir {
     fn places(&mut self) -> &mut Vec<OsString> {
         &mut self.places
     }

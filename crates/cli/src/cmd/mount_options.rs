@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fuse::{Access, BlockDevice, IoUring};
+use fuse::{Access, Fuseblk, IoUring};
 use lanefs::{Atime, DataMode, MountOptions, ReplayPolicy, Synchronous, Variants};
 
 use crate::args::parse_size;
@@ -114,7 +114,7 @@ pub struct Settings {
     /// Whether requests are taken over io_uring.
     pub io_uring: IoUring,
     /// Whether the kernel is to have a block device for the mount.
-    pub block_device: BlockDevice,
+    pub block_device: Fuseblk,
     /// Whether to commit when nothing has changed for a moment, where sync(1) does not reach the mount.
     pub idle_commits: bool,
     /// How long an unmount waits until the image is closed, if said.
@@ -140,7 +140,7 @@ impl Settings {
             access: Access::default(),
             threads: None,
             io_uring: IoUring::default(),
-            block_device: BlockDevice::default(),
+            block_device: Fuseblk::default(),
             idle_commits: true,
             destroy_timeout: None,
             no_open: false,
@@ -205,8 +205,8 @@ impl Settings {
             "destroy_timeout" => return self.take_destroy_timeout(value),
             "no_open" => self.no_open = true,
             "check" | "nocheck" => self.checks = name == "check",
-            "fuseblk" => self.block_device = BlockDevice::Always,
-            "nofuseblk" => self.block_device = BlockDevice::Never,
+            "fuseblk" => self.block_device = Fuseblk::Always,
+            "nofuseblk" => self.block_device = Fuseblk::Never,
             known if known.ends_with("_cache") => return self.take_memory(name, value),
             "discard" | "nodiscard" => self.open.discard = Some(name == "discard"),
             "grpid" | "bsdgroups" => self.open.bsd_groups = Some(true),

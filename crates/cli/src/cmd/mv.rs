@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lanefs::RenameFlag;
 
-use crate::change::{Change, Editing, paths, target_of};
+use crate::change::{Editing, ImageChange, paths, target_of};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -20,7 +20,7 @@ pub struct Mv {
     no_clobber: bool,
 }
 
-impl Change for Mv {
+impl ImageChange for Mv {
     fn places(&mut self) -> &mut Vec<OsString> {
         &mut self.places
     }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use lanefs::FileType;
 
-use crate::change::{Change, Editing, paths};
+use crate::change::{Editing, ImageChange, paths};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -25,7 +25,7 @@ pub struct Rm {
     force: bool,
 }
 
-impl Change for Rm {
+impl ImageChange for Rm {
     fn places(&mut self) -> &mut Vec<OsString> {
         &mut self.places
     }

@@ -5,7 +5,7 @@ use base64::{Engine as _, alphabet};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use crate::change::{Change, Editing, paths};
+use crate::change::{Editing, ImageChange, paths};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -41,7 +41,7 @@ pub struct Setfattr {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Value(Vec<u8>);
 
-impl Change for Setfattr {
+impl ImageChange for Setfattr {
     fn places(&mut self) -> &mut Vec<OsString> {
         &mut self.places
     }

@@ -9,7 +9,7 @@ use crate::args::FsArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::images::Images;
-use crate::target::Target;
+use crate::target::ImagePath;
 use crate::{format, json};
 
 /// Show all metadata of files of an image
@@ -42,7 +42,7 @@ const MAX_EXTENTS: usize = 10_000_000;
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let targets = Target::parse_all(&self.targets)?;
+        let targets = ImagePath::parse_all(&self.targets)?;
         let images = Images::open(context, &targets, &self.from)?;
         let mut output = context.stdout();
         let mut failed = false;
@@ -66,7 +66,7 @@ impl Args {
         if failed { Err(Failure::told()) } else { Ok(()) }
     }
 
-    fn facts(&self, fs: &Fs, target: &Target) -> Result<Facts, lanefs::Error> {
+    fn facts(&self, fs: &Fs, target: &ImagePath) -> Result<Facts, lanefs::Error> {
         let path = target.path();
         let metadata = if self.dereference {
             fs.metadata(path)?
@@ -103,7 +103,7 @@ fn print(
     output: &mut dyn Write,
     context: &Context,
     fs: &Fs,
-    target: &Target,
+    target: &ImagePath,
     facts: &Facts,
 ) -> Result<(), Failure> {
     let metadata = &facts.metadata;
@@ -176,7 +176,7 @@ fn value(bytes: &[u8]) -> String {
     }
 }
 
-fn json_of(target: &Target, facts: &Facts) -> serde_json::Value {
+fn json_of(target: &ImagePath, facts: &Facts) -> serde_json::Value {
     let mut object = json::metadata(&facts.metadata);
     json::put_bytes(&mut object, "path", &target.path);
     if let Some(link) = &facts.target {
@@ -186,7 +186,7 @@ fn json_of(target: &Target, facts: &Facts) -> serde_json::Value {
         object.insert("extents".into(), extents.into());
     }
     let xattrs = facts.xattrs.iter().map(|xattr| {
-        let mut object = json::Object::new();
+        let mut object = json::JsonObject::new();
         json::put_bytes(&mut object, "name", &xattr.name);
         object.insert("value_hex".into(), json::hex(&xattr.value).into());
         serde_json::Value::from(object)

@@ -16,8 +16,8 @@ use crate::cmd::tune::{attribute, counters};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::format;
-use crate::json::{self, Object};
-use crate::mount_state::{State, sync_of};
+use crate::json::{self, JsonObject};
+use crate::mount_state::{MountState, sync_of};
 
 /// The longest interval in seconds: a day.
 const LONGEST: f64 = 86_400.0;
@@ -237,7 +237,8 @@ impl Args {
     }
 
     fn heading(&self) -> String {
-        let state = State::of(&self.directory).map_or_else(String::new, |state| state.to_string());
+        let state =
+            MountState::of(&self.directory).map_or_else(String::new, |state| state.to_string());
         let sync = sync_of(&self.directory).unwrap_or_default();
         format!("{}: {state}; sync: {sync}", self.directory.display())
     }
@@ -272,9 +273,9 @@ impl Args {
     }
 
     fn object(&self, interval: &Interval<'_>) -> Value {
-        let mut operations = Object::new();
+        let mut operations = JsonObject::new();
         for row in interval.operations() {
-            let mut one = Object::new();
+            let mut one = JsonObject::new();
             one.insert("per_second".into(), row.per_second.into());
             one.insert("waiting".into(), row.waiting.into());
             one.insert("mean_us".into(), row.mean_us.into());
@@ -282,14 +283,14 @@ impl Args {
             one.insert("bytes_per_second".into(), row.bytes_per_second.into());
             operations.insert(row.name, one.into());
         }
-        let mut causes = Object::new();
+        let mut causes = JsonObject::new();
         for (name, counter) in CAUSES {
             causes.insert(name.into(), interval.counted(counter).into());
         }
         let counter = |name: &str| Value::from(interval.after.counter(name));
         let rate = |name: &str| Value::from(interval.counted(name));
         let share = |found: &str, failed: &str| Value::from(interval.share(found, failed));
-        let state = State::of(&self.directory).map(|state| state.to_string());
+        let state = MountState::of(&self.directory).map(|state| state.to_string());
         let entries: [(&str, Value); 14] = [
             ("directory", self.directory.to_string_lossy().into()),
             ("state", state.into()),
@@ -309,7 +310,7 @@ impl Args {
                 share("buffer.hits", "buffer.misses"),
             ),
         ];
-        let object: Object = entries
+        let object: JsonObject = entries
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect();

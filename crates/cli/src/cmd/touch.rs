@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use lanefs::Timestamp;
 
-use crate::change::{Change, Editing, paths};
+use crate::change::{Editing, ImageChange, paths};
 use crate::context::Context;
 use crate::epoch;
 use crate::failure::Failure;
@@ -29,7 +29,7 @@ pub struct Touch {
     no_create: bool,
 }
 
-impl Change for Touch {
+impl ImageChange for Touch {
     fn places(&mut self) -> &mut Vec<OsString> {
         &mut self.places
     }

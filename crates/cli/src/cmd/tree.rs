@@ -10,7 +10,7 @@ use crate::args::FsArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::images::Images;
-use crate::target::Target;
+use crate::target::ImagePath;
 use crate::{format, json};
 
 /// Draw directories of an image as trees
@@ -46,7 +46,7 @@ struct Counts {
 
 impl Args {
     pub fn run(self, context: &Context) -> Result<(), Failure> {
-        let targets = Target::parse_all(&self.targets)?;
+        let targets = ImagePath::parse_all(&self.targets)?;
         let images = Images::open(context, &targets, &self.from)?;
         let mut output = context.stdout();
         let mut failed = false;
@@ -85,7 +85,7 @@ impl Args {
         &self,
         context: &Context,
         fs: &Fs,
-        target: &Target,
+        target: &ImagePath,
         output: &mut dyn Write,
         counts: &mut Counts,
         entries: &mut Vec<serde_json::Value>,

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use crate::args::parse_size;
-use crate::change::{Change, Editing, paths};
+use crate::change::{Editing, ImageChange, paths};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -33,7 +33,7 @@ fn parse(text: &str) -> Result<Size, String> {
     }
 }
 
-impl Change for Truncate {
+impl ImageChange for Truncate {
     fn places(&mut self) -> &mut Vec<OsString> {
         &mut self.places
     }

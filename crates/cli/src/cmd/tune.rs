@@ -15,8 +15,8 @@ use crate::args::{FsArgs, ImageArgs};
 use crate::context::Context;
 use crate::epoch;
 use crate::failure::Failure;
-use crate::json::{self, Object};
-use crate::mount_state::{State, sync_of};
+use crate::json::{self, JsonObject};
+use crate::mount_state::{MountState, sync_of};
 use crate::open::{cannot_read, held, open_fs, place_for_writing};
 
 /// Bytes that the longest attribute of a mount may have.
@@ -86,7 +86,7 @@ impl Args {
             true => {
                 switch(&self.place, &changes)?;
                 let (mut forms, counters) = (live(&self.place)?, counters(&self.place)?);
-                forms.extend(State::of(&self.place).map(|state| Shown {
+                forms.extend(MountState::of(&self.place).map(|state| Shown {
                     name: STATE.to_owned(),
                     value: state.to_string(),
                     values: String::new(),
@@ -181,7 +181,7 @@ impl Args {
     }
 
     fn object(&self, all: &[Shown], counted: &[(String, u64)]) -> Value {
-        let mut values = Object::new();
+        let mut values = JsonObject::new();
         let mut of_mount = Vec::new();
         for shown in all {
             if self.place.is_dir() && [STATE, SYNC].contains(&&*shown.name) {
@@ -190,7 +190,7 @@ impl Args {
             }
             values.insert(shown.name.clone(), shown.value.clone().into());
         }
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         let place = self.place.to_string_lossy().into_owned();
         object.insert("place".into(), place.into());
         object.insert("values".into(), values.into());
@@ -198,7 +198,7 @@ impl Args {
             object.insert(name, value.into());
         }
         if self.place.is_dir() {
-            let mut counters = Object::new();
+            let mut counters = JsonObject::new();
             for (name, count) in counted {
                 counters.insert(name.clone(), (*count).into());
             }

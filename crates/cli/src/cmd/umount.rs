@@ -14,7 +14,7 @@ use sync::{Arc, clock, thread};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::mount_state::{State, WHAT_IS_LOST, described, reported_state};
+use crate::mount_state::{MountState, WHAT_IS_LOST, described, reported_state};
 
 /// The exit status of umount(8) when unmounting failed.
 const UNMOUNT_FAILED: u8 = 32;
@@ -80,7 +80,7 @@ impl Args {
         }
         let image = mount.source;
         wait_until_closed(context, &image);
-        if let Some(State::Stopped(stopped)) = state {
+        if let Some(MountState::Stopped(stopped)) = state {
             let mut message = described(&stopped);
             if !is_clean(&image) {
                 message += "; not everything could be written home";
@@ -106,7 +106,7 @@ impl Args {
 ///
 /// A process of its own asks. The kernel does not let go of a thread whose request a server has taken and does not
 /// answer, and a process with such a thread can't end.
-fn answered_state(directory: &Path) -> Result<Option<State>, Failure> {
+fn answered_state(directory: &Path) -> Result<Option<MountState>, Failure> {
     let failed = |error: std::io::Error| Failure::new(error).status(UNMOUNT_FAILED);
     let mut asking = Command::new(std::env::current_exe().map_err(failed)?)
         .args(["umount", "--report-state", "--"])
@@ -135,7 +135,7 @@ fn answered_state(directory: &Path) -> Result<Option<State>, Failure> {
     if let Some(mut out) = asking.stdout.take() {
         out.read_to_string(&mut report).map_err(failed)?;
     }
-    Ok(State::parse(&report))
+    Ok(MountState::parse(&report))
 }
 
 /// Whether the image says that it was closed; what can't be read here (a partition's place is not known) is not told.

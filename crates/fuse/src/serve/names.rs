@@ -8,12 +8,12 @@ use super::{
     entry_of_nothing, entry_out, ino, reply_entry,
 };
 use crate::operations::{Answer, Kind, Opening, Operations};
-use crate::request::Operation;
+use crate::request::FuseOperation;
 
 impl<O: Operations> Asked<'_, O> {
     /// Answers what is about a name.
-    pub(super) fn name(self, operation: Operation<'_>) {
-        use Operation as Op;
+    pub(super) fn name(self, operation: FuseOperation<'_>) {
+        use FuseOperation as Op;
         match operation {
             Op::Lookup(name) => self.lookup(name),
             Op::ReadLink => self.read_link(),

@@ -10,7 +10,7 @@ use super::*;
 use crate::connect::Synced;
 use crate::reply::Channel;
 use crate::request::parse;
-use crate::volume::{Agreed, Volume};
+use crate::volume::{Agreed, MountedImage};
 
 const IMAGE_BYTES: u64 = 16 << 20;
 /// How many requests a run has, unless `LANEFS_HOSTILE_REQUESTS` says it.
@@ -150,7 +150,7 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
     drop(device);
     let count = std::env::var("LANEFS_HOSTILE_REQUESTS");
     let count = count.map_or(REQUESTS, |count| count.parse().unwrap());
-    let volume = Arc::new(Volume::new(
+    let volume = Arc::new(MountedImage::new(
         Fs::open_for_writing(&path).unwrap(),
         true,
         Synced::All,
@@ -173,8 +173,8 @@ fn requests_that_no_kernel_sends_are_answered_once_and_leave_the_image_whole() {
             Ok(request) => {
                 let reply = Reply::new(request.unique, &channel);
                 match server.answer(&volume, request, reply, &mut buf) {
-                    Outcome::Next => {}
-                    Outcome::Destroy(reply) => reply.none(),
+                    ServeOutcome::Next => {}
+                    ServeOutcome::Destroy(reply) => reply.none(),
                 }
                 let expected = usize::from(!has_no_answer(opcode));
                 let answered = answers.take(expected);

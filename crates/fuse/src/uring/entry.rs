@@ -26,7 +26,7 @@ use sync::{Arc, Mutex, Rank};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{self, ring};
-use crate::messages::{Counted, Messages};
+use crate::messages::{CountedChannel, Messages};
 use crate::reply::Channel;
 
 /// Bytes of the header buffer: a page.
@@ -85,7 +85,7 @@ impl Entry {
             staged: Mutex::new(Rank::Leaf, Staged::default()),
             bell: Arc::clone(bell),
         });
-        let counted = Counted::new(Arc::clone(&slot), Arc::clone(messages));
+        let counted = CountedChannel::new(Arc::clone(&slot), Arc::clone(messages));
         Entry {
             memory,
             start,

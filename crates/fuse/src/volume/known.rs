@@ -5,10 +5,10 @@
 
 use lanefs::{FileType, FsError, Ino, Metadata};
 
-use super::Volume;
+use super::MountedImage;
 use crate::operations::Operations;
 
-impl Volume {
+impl MountedImage {
     /// Counts a lookup of an inode, and returns its metadata.
     pub(super) fn enter(&self, ino: Ino) -> Result<Metadata, FsError> {
         if self.lookups.again(ino) {

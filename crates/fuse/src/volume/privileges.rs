@@ -2,7 +2,7 @@
 
 use lanefs::{FileType, Flags, FsError, Ino, SetAttributes, SetTime};
 
-use super::Volume;
+use super::MountedImage;
 use crate::callers::{SET_GID, costs_set_gid, is_privileged_or_in, privileges_lost};
 use crate::operations::{Answer, Caller, Operations};
 
@@ -11,7 +11,7 @@ const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// What chmod changes.
 const PERMISSIONS: u16 = 0o7777;
 
-impl Volume {
+impl MountedImage {
     pub(super) fn set_attributes(
         &self,
         ino: Ino,

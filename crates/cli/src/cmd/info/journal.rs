@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::raw::Raw;
 
 /// What a look at the journal found.
-pub enum Journal {
+pub enum FoundJournal {
     /// There is none.
     None,
     /// It is on another device, with this UUID.
@@ -28,19 +28,19 @@ pub enum Journal {
     Broken(String),
 }
 
-impl Journal {
+impl FoundJournal {
     /// Finds the journal and reads its superblock.
-    pub fn look(raw: &Raw) -> Journal {
+    pub fn look(raw: &Raw) -> FoundJournal {
         if !raw.geometry.has(Feature::HAS_JOURNAL) {
-            return Journal::None;
+            return FoundJournal::None;
         }
         let Some(ino) = raw.superblock.journal_ino() else {
-            return Journal::External(raw.superblock.journal_uuid());
+            return FoundJournal::External(raw.superblock.journal_uuid());
         };
-        Journal::read(raw, ino).unwrap_or_else(|failure| Journal::Broken(failure.text()))
+        FoundJournal::read(raw, ino).unwrap_or_else(|failure| FoundJournal::Broken(failure.text()))
     }
 
-    fn read(raw: &Raw, ino: ondisk::Ino) -> Result<Journal, Failure> {
+    fn read(raw: &Raw, ino: ondisk::Ino) -> Result<FoundJournal, Failure> {
         let slot = raw.slot(ino)?;
         let inode = Inode::parse(&slot).map_err(|corrupt| Failure::new(corrupt.ino(ino)))?;
         let first = raw.first_block(&slot, ino)?;
@@ -53,7 +53,7 @@ impl Journal {
         superblock
             .verify(size, size.blocks_for(bytes))
             .map_err(|corrupt| Failure::new(corrupt.ino(ino).block(first)))?;
-        Ok(Journal::Inside {
+        Ok(FoundJournal::Inside {
             superblock: Box::new(superblock),
             bytes,
         })
@@ -62,11 +62,11 @@ impl Journal {
     /// The same for programs.
     pub fn json(&self) -> Value {
         match self {
-            Journal::None => Value::Null,
-            Journal::External(uuid) => {
+            FoundJournal::None => Value::Null,
+            FoundJournal::External(uuid) => {
                 json!({ "kind": "external", "uuid": Uuid(*uuid).to_string() })
             }
-            Journal::Inside { superblock, bytes } => json!({
+            FoundJournal::Inside { superblock, bytes } => json!({
                 "kind": "inside",
                 "bytes": bytes,
                 "empty": superblock.start() == 0,
@@ -74,7 +74,7 @@ impl Journal {
                 "fast_commit_blocks": superblock.fast_commit_blocks(),
                 "checksums": checksums(superblock),
             }),
-            Journal::Broken(why) => json!({ "kind": "broken", "error": why }),
+            FoundJournal::Broken(why) => json!({ "kind": "broken", "error": why }),
         }
     }
 }
@@ -90,13 +90,13 @@ fn checksums(sb: &JournalSuperblock) -> Option<&'static str> {
     }
 }
 
-impl Display for Journal {
+impl Display for FoundJournal {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Journal::None => f.write_str("none"),
-            Journal::External(uuid) => write!(f, "on another device, UUID {}", Uuid(*uuid)),
-            Journal::Broken(why) => write!(f, "can't be read: {why}"),
-            Journal::Inside { superblock, bytes } => {
+            FoundJournal::None => f.write_str("none"),
+            FoundJournal::External(uuid) => write!(f, "on another device, UUID {}", Uuid(*uuid)),
+            FoundJournal::Broken(why) => write!(f, "can't be read: {why}"),
+            FoundJournal::Inside { superblock, bytes } => {
                 let holds = match superblock.start() {
                     0 => "empty".to_string(),
                     _ => format!("holds transactions from {} on", superblock.sequence()),

@@ -52,7 +52,7 @@ impl Kind {
 }
 
 /// Blocks of each kind.
-pub type Sums = [u64; 7];
+pub type BlockSums = [u64; 7];
 
 /// The cells of a picture and what they stand for.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +154,7 @@ impl Grid {
     ///
     /// Data counts as scattered when a thirtieth of the cell's data is, or an eighth of a group: so one fragmented
     /// group shows in a cell of many.
-    pub fn shows(&self, sums: &Sums) -> Option<(Kind, bool)> {
+    pub fn shows(&self, sums: &BlockSums) -> Option<(Kind, bool)> {
         let of = |kind: Kind| sums[kind as usize];
         let blocks: u64 = sums.iter().sum();
         let used = blocks - of(Kind::Free);

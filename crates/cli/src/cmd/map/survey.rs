@@ -8,7 +8,7 @@ use ondisk::group_desc::flags;
 use ondisk::inode::Inode;
 use ondisk::{Corrupt, FileType, FsBlock, Geometry, Group, GroupDesc, Ino, bitmap};
 
-use super::grid::{Grid, Kind, Sums};
+use super::grid::{BlockSums, Grid, Kind};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::raw::walk::{Go, Piece, walk};
@@ -26,9 +26,9 @@ pub struct Survey {
     /// Which blocks a cell stands for.
     pub grid: Grid,
     /// Blocks of each kind, a cell each.
-    pub cells: Vec<Sums>,
+    pub cells: Vec<BlockSums>,
     /// Blocks of each kind.
-    pub totals: Sums,
+    pub totals: BlockSums,
     /// Regular files whose data is in one piece, in few and in many.
     pub files: [u64; 3],
     /// Runs of free blocks.

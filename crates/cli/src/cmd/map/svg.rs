@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use ondisk::text::Bytes;
 
-use super::grid::{Kind, Sums};
+use super::grid::{BlockSums, Kind};
 use super::survey::Survey;
 use super::terminal::{legend_entry, percent_used, scale, title};
 use crate::raw::Raw;
@@ -104,7 +104,14 @@ fn draw_scale(svg: &mut String, raw: &Raw, survey: &Survey) {
     }
 }
 
-fn draw_row(svg: &mut String, survey: &Survey, row: usize, cells: &[Sums], y: f64, height: f64) {
+fn draw_row(
+    svg: &mut String,
+    survey: &Survey,
+    row: usize,
+    cells: &[BlockSums],
+    y: f64,
+    height: f64,
+) {
     let step = WIDTH / f64::from(survey.grid.columns);
     let group = row as u64 * u64::from(survey.grid.groups_per_row);
     let percent = percent_used(cells);
@@ -137,7 +144,7 @@ fn draw_row(svg: &mut String, survey: &Survey, row: usize, cells: &[Sums], y: f6
 }
 
 /// A cell's kinds in parts of a thousand: what is drawn of it.
-fn shares(sums: &Sums) -> [u64; 7] {
+fn shares(sums: &BlockSums) -> [u64; 7] {
     let all: u64 = sums.iter().sum();
     sums.map(|blocks| {
         if blocks == 0 {
@@ -148,7 +155,7 @@ fn shares(sums: &Sums) -> [u64; 7] {
     })
 }
 
-fn draw_stack(svg: &mut String, sums: &Sums, x: f64, width: f64, y: f64, height: f64) {
+fn draw_stack(svg: &mut String, sums: &BlockSums, x: f64, width: f64, y: f64, height: f64) {
     let all: u64 = sums.iter().sum();
     let mut bottom = y + height;
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Free) {

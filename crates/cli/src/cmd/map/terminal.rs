@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use ondisk::text::{Bytes, PrintedName};
 
-use super::grid::{Kind, Sums};
+use super::grid::{BlockSums, Kind};
 use super::survey::Survey;
 use crate::raw::Raw;
 
@@ -98,7 +98,7 @@ pub fn draw(
 fn draw_cells(
     out: &mut impl Write,
     survey: &Survey,
-    cells: &[Sums],
+    cells: &[BlockSums],
     in_color: bool,
 ) -> io::Result<()> {
     let mut current = "";
@@ -125,7 +125,7 @@ fn draw_cells(
 }
 
 /// How much of these cells is in use, in percent.
-pub fn percent_used(cells: &[Sums]) -> u64 {
+pub fn percent_used(cells: &[BlockSums]) -> u64 {
     let all: u64 = cells.iter().flatten().sum();
     let free: u64 = cells.iter().map(|sums| sums[Kind::Free as usize]).sum();
     // Up, so that only a row without anything in use shows 0.
