@@ -33,7 +33,7 @@ pub use measure::{Contender, MeasurePlan, Stop, pairs, run};
 pub use speed::{Figures, Speed, speeds};
 pub use spindle::MODEL as DISK_MODEL;
 pub use statistics::{Ratio, ratio};
-pub use suite::{Progress, Setup, Suite, mechanisms};
+pub use suite::{ProgressHook, Setup, Suite, mechanisms};
 pub use table::{Cell, Column, Sample, Spread, Table, TableShape};
 pub use target::{Counters, FileHandle, MountedTarget, Remount, Target};
 pub use workload::Workload;

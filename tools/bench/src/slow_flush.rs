@@ -13,19 +13,19 @@ use sync::{clock, thread};
 const SLEPT: Duration = Duration::from_micros(200);
 
 /// The device.
-pub(crate) struct SlowFlush<D> {
+pub(crate) struct SlowFlushDevice<D> {
     below: D,
     time: Duration,
 }
 
-impl<D> SlowFlush<D> {
+impl<D> SlowFlushDevice<D> {
     /// With flushes of this length.
-    pub(crate) fn new(below: D, time: Duration) -> SlowFlush<D> {
-        SlowFlush { below, time }
+    pub(crate) fn new(below: D, time: Duration) -> SlowFlushDevice<D> {
+        SlowFlushDevice { below, time }
     }
 }
 
-impl<D: BlockDevice> BlockDevice for SlowFlush<D> {
+impl<D: BlockDevice> BlockDevice for SlowFlushDevice<D> {
     fn size(&self) -> u64 {
         self.below.size()
     }

@@ -234,11 +234,11 @@ fn read(device: &dyn BlockDevice, written: u64) -> Result<f64, DeviceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slow_flush::SlowFlush;
+    use crate::slow_flush::SlowFlushDevice;
 
     #[test]
     fn a_flush_that_takes_its_time_is_seen_and_the_measurement_is_bounded() {
-        let device = SlowFlush::new(MemoryDevice::new(AREA), Duration::from_millis(20));
+        let device = SlowFlushDevice::new(MemoryDevice::new(AREA), Duration::from_millis(20));
         let begin = clock::now();
         let figures = measure(&device, false, || ()).unwrap();
         // Three parts, the last batch of each may be under way when time is up.

@@ -27,7 +27,7 @@ use crate::table::Table;
 use crate::workload::Workload;
 
 /// Hears how far a run is.
-pub type Progress<'p> = dyn FnMut(&str) + 'p;
+pub type ProgressHook<'p> = dyn FnMut(&str) + 'p;
 
 /// How a bench is run.
 #[derive(Clone, Debug)]
@@ -310,7 +310,11 @@ impl Suite {
     ///
     /// # Errors
     /// The first error of any file system; what was made by then in the setup's directories is removed, if it can be.
-    pub fn measure(self, setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+    pub fn measure(
+        self,
+        setup: &Setup,
+        progress: &mut ProgressHook<'_>,
+    ) -> Result<Vec<Table>, Error> {
         if let Some(path) = setup.image.as_ref().filter(|path| path.exists()) {
             return Err(Error::Host {
                 operation: "making",

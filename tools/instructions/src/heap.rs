@@ -34,7 +34,7 @@ thread_local! {
 }
 
 /// See the module.
-pub struct Heap;
+pub struct FixedHeap;
 
 /// The list of a layout, by the exponent of its size; `None` for what is the system's.
 fn list_of(layout: Layout) -> Option<usize> {
@@ -53,7 +53,7 @@ fn piece(list: usize) -> Option<Layout> {
 
 // SAFETY: a piece of a list is at least as long and as aligned as the layout asks for, and it is on a list only while
 // it is free; all other memory is allocated and freed by the system.
-unsafe impl GlobalAlloc for Heap {
+unsafe impl GlobalAlloc for FixedHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(list) = list_of(layout) else {
             // SAFETY: the caller's promise is the system's.
@@ -115,15 +115,15 @@ mod tests {
     fn a_freed_piece_is_given_out_again_for_its_size_and_for_no_other() {
         // SAFETY: each piece is freed once, with the layout it was allocated with.
         unsafe {
-            let one = Heap.alloc(layout(5000, 8));
+            let one = FixedHeap.alloc(layout(5000, 8));
             assert_eq!(one.addr() % ALIGNED, 0);
-            Heap.dealloc(one, layout(5000, 8));
-            let other = Heap.alloc(layout(4096, 8));
+            FixedHeap.dealloc(one, layout(5000, 8));
+            let other = FixedHeap.alloc(layout(4096, 8));
             assert_ne!(one, other);
-            let again = Heap.alloc(layout(8192, 64));
+            let again = FixedHeap.alloc(layout(8192, 64));
             assert_eq!(one, again);
-            Heap.dealloc(other, layout(4096, 8));
-            Heap.dealloc(again, layout(8192, 64));
+            FixedHeap.dealloc(other, layout(4096, 8));
+            FixedHeap.dealloc(again, layout(8192, 64));
         }
     }
 
@@ -132,14 +132,14 @@ mod tests {
         let sizes = [1, 64, 65, 4096, 4097, MOST, MOST + 1, 3 * MOST, 10, 1];
         // SAFETY: the memory is freed once, with the size that it has last; each byte that is read was written before.
         unsafe {
-            let mut memory = Heap.alloc(layout(1, 1));
+            let mut memory = FixedHeap.alloc(layout(1, 1));
             memory.write(0x5a);
             for sizes in sizes.windows(2) {
-                memory = Heap.realloc(memory, layout(sizes[0], 1), sizes[1]);
+                memory = FixedHeap.realloc(memory, layout(sizes[0], 1), sizes[1]);
                 assert_eq!(memory.read(), 0x5a);
                 memory.add(sizes[1] - 1).write(0x5a);
             }
-            Heap.dealloc(memory, layout(1, 1));
+            FixedHeap.dealloc(memory, layout(1, 1));
         }
     }
 }

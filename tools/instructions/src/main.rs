@@ -14,11 +14,11 @@ use std::process::ExitCode;
 
 use device::{BlockDevice, MemoryDevice};
 use engine::{InodeFs, MountOptions, Timestamp};
-use operation::{Operation, Worker};
+use operation::{CountedOperation, CountedWorker};
 use sync::Arc;
 
 #[global_allocator]
-static HEAP: heap::Heap = heap::Heap;
+static HEAP: heap::FixedHeap = heap::FixedHeap;
 
 /// Calls of an operation.
 const CALLS: usize = 10_000;
@@ -31,10 +31,13 @@ fn main() -> ExitCode {
     let mut out = std::io::stdout();
     let done = match words.as_slice() {
         ["--list"] => {
-            let names = Operation::ALL.map(Operation::name).join("\n");
+            let names = CountedOperation::ALL.map(CountedOperation::name).join("\n");
             writeln!(out, "{CALLS}\n{names}").map_err(|error| error.to_string())
         }
-        [name, cpu] => match Operation::ALL.into_iter().find(|one| one.name() == *name) {
+        [name, cpu] => match CountedOperation::ALL
+            .into_iter()
+            .find(|one| one.name() == *name)
+        {
             Some(operation) => run(operation, cpu),
             None => Err(format!("unknown operation `{name}`: see --list")),
         },
@@ -50,13 +53,14 @@ fn main() -> ExitCode {
 }
 
 /// Prepares the operation and calls it, on the CPU with this number among those that the process may use.
-fn run(operation: Operation, cpu: &str) -> Result<(), String> {
+fn run(operation: CountedOperation, cpu: &str) -> Result<(), String> {
     let cpu = cpu
         .parse()
         .map_err(|_| format!("invalid CPU `{cpu}`: expected a number from 0"))?;
     stay_on(cpu).map_err(|error| format!("binding to one CPU failed: {error}"))?;
     let fs = fresh(operation)?;
-    let mut worker = Worker::new(&fs, operation, CALLS).map_err(|error| error.to_string())?;
+    let mut worker =
+        CountedWorker::new(&fs, operation, CALLS).map_err(|error| error.to_string())?;
     for call in 0..CALLS {
         let name = operation.name();
         worker
@@ -101,7 +105,7 @@ fn clock() -> Timestamp {
 }
 
 /// A new file system with the features that `lanefs mkfs` chooses, and those that the operation needs.
-fn fresh(operation: Operation) -> Result<InodeFs, String> {
+fn fresh(operation: CountedOperation) -> Result<InodeFs, String> {
     let device = MemoryDevice::new(SIZE);
     let options = mkfs::Options {
         device_is_zero: true,

@@ -13,7 +13,7 @@ const PATH: [&str; 4] = ["srv", "data", "project", "files"];
 
 /// What is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operation {
+pub enum CountedOperation {
     /// Makes an empty file.
     Create,
     /// Removes an empty file.
@@ -40,44 +40,44 @@ pub enum Operation {
     Lookup,
 }
 
-impl Operation {
+impl CountedOperation {
     /// All of them.
-    pub const ALL: [Operation; 12] = [
-        Operation::Create,
-        Operation::Unlink,
-        Operation::Rename,
-        Operation::Stat,
-        Operation::Append,
-        Operation::Overwrite,
-        Operation::Read,
-        Operation::Truncate,
-        Operation::Fallocate,
-        Operation::Fsync,
-        Operation::FastFsync,
-        Operation::Lookup,
+    pub const ALL: [CountedOperation; 12] = [
+        CountedOperation::Create,
+        CountedOperation::Unlink,
+        CountedOperation::Rename,
+        CountedOperation::Stat,
+        CountedOperation::Append,
+        CountedOperation::Overwrite,
+        CountedOperation::Read,
+        CountedOperation::Truncate,
+        CountedOperation::Fallocate,
+        CountedOperation::Fsync,
+        CountedOperation::FastFsync,
+        CountedOperation::Lookup,
     ];
 
     /// As the command line and the results name it.
     pub fn name(self) -> &'static str {
         match self {
-            Operation::Create => "create",
-            Operation::Unlink => "unlink",
-            Operation::Rename => "rename",
-            Operation::Stat => "stat",
-            Operation::Append => "append",
-            Operation::Overwrite => "overwrite",
-            Operation::Read => "read",
-            Operation::Truncate => "truncate",
-            Operation::Fallocate => "fallocate",
-            Operation::Fsync => "fsync",
-            Operation::FastFsync => "fsync-fast-commit",
-            Operation::Lookup => "lookup-path",
+            CountedOperation::Create => "create",
+            CountedOperation::Unlink => "unlink",
+            CountedOperation::Rename => "rename",
+            CountedOperation::Stat => "stat",
+            CountedOperation::Append => "append",
+            CountedOperation::Overwrite => "overwrite",
+            CountedOperation::Read => "read",
+            CountedOperation::Truncate => "truncate",
+            CountedOperation::Fallocate => "fallocate",
+            CountedOperation::Fsync => "fsync",
+            CountedOperation::FastFsync => "fsync-fast-commit",
+            CountedOperation::Lookup => "lookup-path",
         }
     }
 
     /// The features of mke2fs that it needs, in addition to the default ones.
     pub fn features(self) -> &'static str {
-        if self == Operation::FastFsync {
+        if self == CountedOperation::FastFsync {
             "fast_commit"
         } else {
             ""
@@ -87,8 +87,8 @@ impl Operation {
     /// How many files its directory has before the first call.
     fn files(self, calls: usize) -> usize {
         match self {
-            Operation::Unlink => calls,
-            Operation::Rename | Operation::Stat | Operation::Lookup => FILES,
+            CountedOperation::Unlink => calls,
+            CountedOperation::Rename | CountedOperation::Stat | CountedOperation::Lookup => FILES,
             _ => 0,
         }
     }
@@ -96,8 +96,8 @@ impl Operation {
     /// How many blocks its file has before the first call.
     fn blocks(self, calls: usize) -> usize {
         match self {
-            Operation::Truncate => calls,
-            Operation::Overwrite | Operation::Read => BLOCKS,
+            CountedOperation::Truncate => calls,
+            CountedOperation::Overwrite | CountedOperation::Read => BLOCKS,
             _ => 0,
         }
     }
@@ -119,9 +119,9 @@ fn name_of(file: usize, turn: usize) -> String {
 }
 
 /// An operation with all that its calls use.
-pub struct Worker<'fs> {
+pub struct CountedWorker<'fs> {
     fs: &'fs InodeFs,
-    operation: Operation,
+    operation: CountedOperation,
     calls: usize,
     directory: Ino,
     file: Ino,
@@ -131,12 +131,16 @@ pub struct Worker<'fs> {
     new_name: String,
 }
 
-impl<'fs> Worker<'fs> {
+impl<'fs> CountedWorker<'fs> {
     /// Makes what `calls` calls need, and commits it.
     ///
     /// # Errors
     /// The engine's.
-    pub fn new(fs: &'fs InodeFs, operation: Operation, calls: usize) -> Result<Worker<'fs>, Error> {
+    pub fn new(
+        fs: &'fs InodeFs,
+        operation: CountedOperation,
+        calls: usize,
+    ) -> Result<CountedWorker<'fs>, Error> {
         let mut directory = Ino::ROOT;
         for name in PATH {
             directory = fs.mkdir(directory, name.as_bytes(), owned(0o755))?;
@@ -150,7 +154,7 @@ impl<'fs> Worker<'fs> {
             fs.write(file, (block * PIECE) as u64, &bytes)?;
         }
         fs.sync()?;
-        Ok(Worker {
+        Ok(CountedWorker {
             fs,
             operation,
             calls,
@@ -168,16 +172,16 @@ impl<'fs> Worker<'fs> {
     /// The engine's.
     pub fn prepare(&mut self, call: usize) -> Result<(), Error> {
         match self.operation {
-            Operation::Create | Operation::Unlink => self.name = name_of(call, 0),
-            Operation::Stat => self.name = name_of(call % FILES, 0),
-            Operation::Lookup => {
+            CountedOperation::Create | CountedOperation::Unlink => self.name = name_of(call, 0),
+            CountedOperation::Stat => self.name = name_of(call % FILES, 0),
+            CountedOperation::Lookup => {
                 self.name = format!("/{}/{}", PATH.join("/"), name_of(call % FILES, 0));
             }
-            Operation::Rename => {
+            CountedOperation::Rename => {
                 self.name = name_of(call % FILES, call / FILES);
                 self.new_name = name_of(call % FILES, call / FILES + 1);
             }
-            Operation::Fsync | Operation::FastFsync => {
+            CountedOperation::Fsync | CountedOperation::FastFsync => {
                 self.fs.append(self.file, &self.bytes)?;
             }
             _ => {}
@@ -194,23 +198,25 @@ impl<'fs> Worker<'fs> {
         let name = self.name.as_bytes();
         let offset = (call % BLOCKS * PIECE) as u64;
         match self.operation {
-            Operation::Create => fs.create(directory, name, owned(0o644)).map(drop),
-            Operation::Unlink => fs.unlink(directory, name),
-            Operation::Rename => {
+            CountedOperation::Create => fs.create(directory, name, owned(0o644)).map(drop),
+            CountedOperation::Unlink => fs.unlink(directory, name),
+            CountedOperation::Rename => {
                 let new_name = self.new_name.as_bytes();
                 fs.rename(directory, name, directory, new_name, RenameFlag::Replace)
             }
-            Operation::Stat => fs.metadata(fs.lookup(directory, name)?).map(drop),
-            Operation::Append => fs.append(file, &self.bytes).map(drop),
-            Operation::Overwrite => fs.write(file, offset, &self.bytes).map(drop),
-            Operation::Read => fs.read(file, offset, &mut self.bytes).map(drop),
-            Operation::Truncate => fs.truncate(file, ((self.calls - call - 1) * PIECE) as u64),
-            Operation::Fallocate => {
+            CountedOperation::Stat => fs.metadata(fs.lookup(directory, name)?).map(drop),
+            CountedOperation::Append => fs.append(file, &self.bytes).map(drop),
+            CountedOperation::Overwrite => fs.write(file, offset, &self.bytes).map(drop),
+            CountedOperation::Read => fs.read(file, offset, &mut self.bytes).map(drop),
+            CountedOperation::Truncate => {
+                fs.truncate(file, ((self.calls - call - 1) * PIECE) as u64)
+            }
+            CountedOperation::Fallocate => {
                 let (offset, len) = (2 * PIECE * call, 2 * PIECE);
                 fs.allocate(file, Allocate::Grow, offset as u64, len as u64)
             }
-            Operation::Fsync | Operation::FastFsync => fs.fsync(file),
-            Operation::Lookup => fs.resolve(name, true).map(drop),
+            CountedOperation::Fsync | CountedOperation::FastFsync => fs.fsync(file),
+            CountedOperation::Lookup => fs.resolve(name, true).map(drop),
         }
     }
 }

@@ -6,4 +6,4 @@ mod canary;
 mod operation;
 
 pub use canary::PlantedSharing;
-pub use operation::{Operation, Worker};
+pub use operation::{WatchedOperation, WatchedWorker};

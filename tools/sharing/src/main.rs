@@ -11,13 +11,13 @@ use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 
-use lanefs_sharing::{Operation, PlantedSharing};
+use lanefs_sharing::{PlantedSharing, WatchedOperation};
 
 use known::KNOWN;
 use pairs::{Pair, PairSettings};
 
 #[global_allocator]
-static HEAP: watch::heap::Heap = watch::heap::Heap;
+static HEAP: watch::heap::WatchedHeap = watch::heap::WatchedHeap;
 
 const USAGE: &str = "\
 usage: cargo xtask sharing [OPTION ...] [OPERATION[,OPERATION] ...]
@@ -52,8 +52,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn operation(name: &str) -> Option<Operation> {
-    Operation::ALL.into_iter().find(|one| one.name() == name)
+fn operation(name: &str) -> Option<WatchedOperation> {
+    WatchedOperation::ALL
+        .into_iter()
+        .find(|one| one.name() == name)
 }
 
 fn canary(name: &str) -> Option<PlantedSharing> {
@@ -66,7 +68,7 @@ fn canary(name: &str) -> Option<PlantedSharing> {
     }
 }
 
-fn parse(words: &[&str]) -> Option<(PairSettings, Vec<[Operation; 2]>)> {
+fn parse(words: &[&str]) -> Option<(PairSettings, Vec<[WatchedOperation; 2]>)> {
     let mut settings = PairSettings::default();
     let mut pairs = Vec::new();
     let mut words = words.iter();
@@ -92,8 +94,10 @@ fn parse(words: &[&str]) -> Option<(PairSettings, Vec<[Operation; 2]>)> {
         }
     }
     if pairs.is_empty() {
-        for (number, one) in Operation::ALL.into_iter().enumerate() {
-            let others = Operation::ALL[number..].iter().map(|other| [one, *other]);
+        for (number, one) in WatchedOperation::ALL.into_iter().enumerate() {
+            let others = WatchedOperation::ALL[number..]
+                .iter()
+                .map(|other| [one, *other]);
             pairs.extend(others.filter(|pair| is_of_interest(*pair)));
         }
         settings.is_whole = true;
@@ -102,12 +106,13 @@ fn parse(words: &[&str]) -> Option<(PairSettings, Vec<[Operation; 2]>)> {
 }
 
 /// Orphans are made of creating and unlinking, so beside other operations they show nothing that these do not.
-fn is_of_interest(pair: [Operation; 2]) -> bool {
-    pair[1] != Operation::Orphan || matches!(pair[0], Operation::Unlink | Operation::Orphan)
+fn is_of_interest(pair: [WatchedOperation; 2]) -> bool {
+    pair[1] != WatchedOperation::Orphan
+        || matches!(pair[0], WatchedOperation::Unlink | WatchedOperation::Orphan)
 }
 
 /// Runs the pairs; whether nothing is shared that is not known to be.
-fn run(settings: &PairSettings, pairs: &[[Operation; 2]]) -> Result<bool, String> {
+fn run(settings: &PairSettings, pairs: &[[WatchedOperation; 2]]) -> Result<bool, String> {
     if settings.canary.is_none() {
         canaries(settings)?;
     }
@@ -136,7 +141,7 @@ fn canaries(settings: &PairSettings) -> Result<(), String> {
             canary: Some(canary),
             ..settings.clone()
         };
-        let pair = Pair::run([Operation::Stat; 2], &settings)?;
+        let pair = Pair::run([WatchedOperation::Stat; 2], &settings)?;
         let is_found = pair.lines.iter().any(|line| {
             let mut frames = line.shared.uses.iter().flat_map(|used| &used.frames);
             frames.any(|frame| frame.file.ends_with("sharing/src/canary.rs"))

@@ -10,7 +10,7 @@ const FEW: usize = 16;
 
 /// What a worker does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operation {
+pub enum WatchedOperation {
     /// Makes an empty file.
     Create,
     /// Removes an empty file.
@@ -35,27 +35,27 @@ pub enum Operation {
     Orphan,
 }
 
-impl Operation {
+impl WatchedOperation {
     /// All of them.
-    pub const ALL: [Operation; 11] = [
-        Operation::Create,
-        Operation::Unlink,
-        Operation::Append,
-        Operation::Overwrite,
-        Operation::Truncate,
-        Operation::Fallocate,
-        Operation::Stat,
-        Operation::Mkdir,
-        Operation::Rename,
-        Operation::Read,
-        Operation::Orphan,
+    pub const ALL: [WatchedOperation; 11] = [
+        WatchedOperation::Create,
+        WatchedOperation::Unlink,
+        WatchedOperation::Append,
+        WatchedOperation::Overwrite,
+        WatchedOperation::Truncate,
+        WatchedOperation::Fallocate,
+        WatchedOperation::Stat,
+        WatchedOperation::Mkdir,
+        WatchedOperation::Rename,
+        WatchedOperation::Read,
+        WatchedOperation::Orphan,
     ];
 
     /// How many steps of the journal the operation has: each may take something of a lease.
     #[must_use]
     pub fn steps(self) -> u32 {
         match self {
-            Operation::Orphan => 3,
+            WatchedOperation::Orphan => 3,
             _ => 1,
         }
     }
@@ -64,17 +64,17 @@ impl Operation {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Operation::Create => "create",
-            Operation::Unlink => "unlink",
-            Operation::Append => "append",
-            Operation::Overwrite => "overwrite",
-            Operation::Truncate => "truncate",
-            Operation::Fallocate => "fallocate",
-            Operation::Stat => "stat",
-            Operation::Mkdir => "mkdir",
-            Operation::Rename => "rename",
-            Operation::Read => "read",
-            Operation::Orphan => "orphan",
+            WatchedOperation::Create => "create",
+            WatchedOperation::Unlink => "unlink",
+            WatchedOperation::Append => "append",
+            WatchedOperation::Overwrite => "overwrite",
+            WatchedOperation::Truncate => "truncate",
+            WatchedOperation::Fallocate => "fallocate",
+            WatchedOperation::Stat => "stat",
+            WatchedOperation::Mkdir => "mkdir",
+            WatchedOperation::Rename => "rename",
+            WatchedOperation::Read => "read",
+            WatchedOperation::Orphan => "orphan",
         }
     }
 }
@@ -94,16 +94,16 @@ fn numbered(number: usize) -> String {
 }
 
 /// One worker and what is its own.
-pub struct Worker<'fs> {
+pub struct WatchedWorker<'fs> {
     fs: &'fs InodeFs,
-    operation: Operation,
+    operation: WatchedOperation,
     directory: Ino,
     file: Ino,
     names: Vec<String>,
     bytes: Vec<u8>,
 }
 
-impl<'fs> Worker<'fs> {
+impl<'fs> WatchedWorker<'fs> {
     /// Makes what `rounds` rounds of the operation need: in a directory of the root, as which workers' are spread over
     /// the groups, or of one that all share (`siblings`).
     ///
@@ -111,11 +111,11 @@ impl<'fs> Worker<'fs> {
     /// The engine's.
     pub fn new(
         fs: &'fs InodeFs,
-        operation: Operation,
+        operation: WatchedOperation,
         number: usize,
         rounds: usize,
         siblings: bool,
-    ) -> Result<Worker<'fs>, Error> {
+    ) -> Result<WatchedWorker<'fs>, Error> {
         let name = format!("worker-{number}");
         let parent = match (siblings, fs.lookup(Ino::ROOT, b"parent")) {
             (false, _) => Ino::ROOT,
@@ -127,23 +127,23 @@ impl<'fs> Worker<'fs> {
         let names: Vec<String> = (0..rounds + FEW).map(numbered).collect();
         let bytes = vec![0x5a; PIECE];
         let before = match operation {
-            Operation::Unlink => names.len(),
-            Operation::Stat => FEW,
-            Operation::Rename => 1,
+            WatchedOperation::Unlink => names.len(),
+            WatchedOperation::Stat => FEW,
+            WatchedOperation::Rename => 1,
             _ => 0,
         };
         for name in &names[..before] {
             fs.create(directory, name.as_bytes(), owned(0o644))?;
         }
         let blocks = match operation {
-            Operation::Truncate => rounds,
-            Operation::Overwrite | Operation::Read => FEW,
+            WatchedOperation::Truncate => rounds,
+            WatchedOperation::Overwrite | WatchedOperation::Read => FEW,
             _ => 0,
         };
         for block in 0..blocks {
             fs.write(file, (block * PIECE) as u64, &bytes)?;
         }
-        Ok(Worker {
+        Ok(WatchedWorker {
             fs,
             operation,
             directory,
@@ -162,34 +162,34 @@ impl<'fs> Worker<'fs> {
         let name = self.names[round].as_bytes();
         let offset = (round % FEW * PIECE) as u64;
         match self.operation {
-            Operation::Create => fs.create(directory, name, owned(0o644)).map(drop),
-            Operation::Orphan => {
+            WatchedOperation::Create => fs.create(directory, name, owned(0o644)).map(drop),
+            WatchedOperation::Orphan => {
                 let ino = fs.create(directory, name, owned(0o644))?;
                 fs.hold(ino)?;
                 fs.unlink(directory, name)?;
                 fs.release(ino)
             }
-            Operation::Mkdir => fs.mkdir(directory, name, owned(0o755)).map(drop),
-            Operation::Unlink => fs.unlink(directory, name),
-            Operation::Rename => {
+            WatchedOperation::Mkdir => fs.mkdir(directory, name, owned(0o755)).map(drop),
+            WatchedOperation::Unlink => fs.unlink(directory, name),
+            WatchedOperation::Rename => {
                 let new = self.names[round + 1].as_bytes();
                 fs.rename(directory, name, directory, new, RenameFlag::Replace)
             }
-            Operation::Stat => {
+            WatchedOperation::Stat => {
                 let name = self.names[round % FEW].as_bytes();
                 fs.metadata(fs.lookup(directory, name)?).map(drop)
             }
-            Operation::Append => {
+            WatchedOperation::Append => {
                 let offset = (round * PIECE) as u64;
                 fs.write(self.file, offset, &self.bytes).map(drop)
             }
-            Operation::Overwrite => fs.write(self.file, offset, &self.bytes).map(drop),
-            Operation::Read => fs.read(self.file, offset, &mut self.bytes).map(drop),
-            Operation::Truncate => {
+            WatchedOperation::Overwrite => fs.write(self.file, offset, &self.bytes).map(drop),
+            WatchedOperation::Read => fs.read(self.file, offset, &mut self.bytes).map(drop),
+            WatchedOperation::Truncate => {
                 let blocks = rounds.saturating_sub(round + 1);
                 fs.truncate(self.file, (blocks * PIECE) as u64)
             }
-            Operation::Fallocate => {
+            WatchedOperation::Fallocate => {
                 let (offset, len) = (2 * PIECE * round, 2 * PIECE);
                 fs.allocate(self.file, Allocate::Grow, offset as u64, len as u64)
             }

@@ -4,7 +4,7 @@
 
 use device::{BlockDevice, MemoryDevice};
 use engine::{InodeFs, MountOptions, Timestamp};
-use lanefs_sharing::{Operation, PlantedSharing, Worker};
+use lanefs_sharing::{PlantedSharing, WatchedOperation, WatchedWorker};
 use sync::{Arc, Condvar, Mutex, Rank};
 
 use crate::known::{self, KNOWN};
@@ -66,7 +66,7 @@ pub struct JudgedLine {
 /// What was found about a pair.
 pub struct Pair {
     /// Who did what.
-    pub operations: [Operation; 2],
+    pub operations: [WatchedOperation; 2],
     /// The lines that both touched and one wrote.
     pub lines: Vec<JudgedLine>,
     /// For each worker, rounds in which a line that is rarely shared and not known went to it.
@@ -113,7 +113,7 @@ impl Drop for Passed<'_> {
 
 impl Pair {
     /// Runs a pair.
-    pub fn run(operations: [Operation; 2], settings: &PairSettings) -> Result<Pair, String> {
+    pub fn run(operations: [WatchedOperation; 2], settings: &PairSettings) -> Result<Pair, String> {
         let fs = fresh(settings)?;
         let commits = || {
             fs.journal_statistics()
@@ -214,7 +214,7 @@ impl Pair {
 
 fn one_worker(
     fs: &InodeFs,
-    operation: Operation,
+    operation: WatchedOperation,
     number: usize,
     turn: &Turn,
     settings: &PairSettings,
@@ -222,7 +222,7 @@ fn one_worker(
 ) -> Result<ThreadRecord, engine::Error> {
     let all = WARM_UP + ROUNDS;
     let worker = turn.take(number, || {
-        Worker::new(fs, operation, number, all, settings.siblings)
+        WatchedWorker::new(fs, operation, number, all, settings.siblings)
     });
     turn.take(2 + number, before);
     let mut worker = worker?;
@@ -291,7 +291,7 @@ mod tests {
             }
         };
         Pair {
-            operations: [Operation::Stat; 2],
+            operations: [WatchedOperation::Stat; 2],
             lines: (0..lines).map(line).collect(),
             refills: [0; 2],
             touched: [0; 2],
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn lines_that_are_excused_one_by_one_fail_together() {
         for (entry, known) in KNOWN.iter().enumerate() {
-            let most = known.together * Operation::Stat.steps();
+            let most = known.together * WatchedOperation::Stat.steps();
             let within = pair(entry, most);
             assert_eq!(within.excused_by(entry), (most as usize, [0, most]));
             assert!(within.is_clean());

@@ -14,7 +14,7 @@ use model::{
 
 /// Why an operation of the model was not done.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum OpRefusal {
     /// For a reason that the model knows.
     Errno(Errno),
     /// The engine says by name that it can't do this.
@@ -23,14 +23,14 @@ pub enum Refusal {
     Broken(String),
 }
 
-impl From<Errno> for Refusal {
-    fn from(errno: Errno) -> Refusal {
-        Refusal::Errno(errno)
+impl From<Errno> for OpRefusal {
+    fn from(errno: Errno) -> OpRefusal {
+        OpRefusal::Errno(errno)
     }
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Refusal {
+impl From<Error> for OpRefusal {
+    fn from(error: Error) -> OpRefusal {
         let errno = match error {
             Error::NotFound => Errno::ENOENT,
             Error::AccessDenied => Errno::EACCES,
@@ -47,11 +47,11 @@ impl From<Error> for Refusal {
             Error::NoAttribute => Errno::ENODATA,
             Error::FileTooLarge => Errno::EFBIG,
             Error::NotSupported(what) | Error::Unsupported(what) => {
-                return Refusal::Unsupported(what.into());
+                return OpRefusal::Unsupported(what.into());
             }
-            other => return Refusal::Broken(other.to_string()),
+            other => return OpRefusal::Broken(other.to_string()),
         };
-        Refusal::Errno(errno)
+        OpRefusal::Errno(errno)
     }
 }
 
@@ -99,7 +99,7 @@ impl<'a> Executor<'a> {
 
     /// What an inode is. Where nobody is to see times, a regular file is told by a slot that it is in, or by that it
     /// takes nothing at its end.
-    fn file_type(&self, ino: Ino) -> Result<FileType, Refusal> {
+    fn file_type(&self, ino: Ino) -> Result<FileType, OpRefusal> {
         let is_held = || self.slots.values().any(|held| *held == ino);
         if !self.looks && (is_held() || self.fs.append(ino, &[]).is_ok()) {
             return Ok(FileType::Regular);
@@ -123,7 +123,7 @@ impl<'a> Executor<'a> {
     ///
     /// # Errors
     /// Those of a lookup.
-    pub fn lookup(&self, path: &ModelPath) -> Result<Ino, Refusal> {
+    pub fn lookup(&self, path: &ModelPath) -> Result<Ino, OpRefusal> {
         let mut here = Ino::ROOT;
         for name in &path.0 {
             self.directory(here)?;
@@ -132,7 +132,7 @@ impl<'a> Executor<'a> {
         Ok(here)
     }
 
-    fn directory(&self, ino: Ino) -> Result<(), Refusal> {
+    fn directory(&self, ino: Ino) -> Result<(), OpRefusal> {
         match self.file_type(ino)? {
             FileType::Directory => Ok(()),
             FileType::Symlink => Err(Errno::ENOENT.into()),
@@ -140,21 +140,21 @@ impl<'a> Executor<'a> {
         }
     }
 
-    fn parent<'p>(&self, path: &'p ModelPath) -> Result<(Ino, &'p [u8]), Refusal> {
+    fn parent<'p>(&self, path: &'p ModelPath) -> Result<(Ino, &'p [u8]), OpRefusal> {
         let (name, parents) = path.0.split_last().ok_or(Errno::EBUSY)?;
         let parent = self.lookup(&ModelPath(parents.to_vec()))?;
         self.directory(parent)?;
         Ok((parent, name))
     }
 
-    fn find(&self, target: &OpTarget) -> Result<Ino, Refusal> {
+    fn find(&self, target: &OpTarget) -> Result<Ino, OpRefusal> {
         match target {
             OpTarget::Path(path) => self.lookup(path),
             OpTarget::Slot(slot) => Ok(self.slot(*slot).ok_or(Errno::EBADF)?),
         }
     }
 
-    fn regular(&self, target: &OpTarget) -> Result<Ino, Refusal> {
+    fn regular(&self, target: &OpTarget) -> Result<Ino, OpRefusal> {
         let ino = self.find(target)?;
         match self.file_type(ino)? {
             FileType::Regular => Ok(ino),
@@ -164,14 +164,14 @@ impl<'a> Executor<'a> {
         }
     }
 
-    fn close(&mut self, slot: u8) -> Result<(), Refusal> {
+    fn close(&mut self, slot: u8) -> Result<(), OpRefusal> {
         match self.slots.remove(&slot) {
             Some(ino) => Ok(self.fs.release(ino)?),
             None => Ok(()),
         }
     }
 
-    fn put(&mut self, slot: u8, ino: Ino) -> Result<(), Refusal> {
+    fn put(&mut self, slot: u8, ino: Ino) -> Result<(), OpRefusal> {
         let closed = self.close(slot);
         self.slots.insert(slot, ino);
         closed
@@ -181,7 +181,7 @@ impl<'a> Executor<'a> {
     ///
     /// # Errors
     /// The model's error numbers for what Linux refuses, too.
-    pub fn apply(&mut self, op: &Op) -> Result<(), Refusal> {
+    pub fn apply(&mut self, op: &Op) -> Result<(), OpRefusal> {
         let fs = self.fs;
         match op {
             Op::Create { path, mode } => {
@@ -239,7 +239,7 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    fn apply_to_file(&mut self, op: &Op) -> Result<(), Refusal> {
+    fn apply_to_file(&mut self, op: &Op) -> Result<(), OpRefusal> {
         let fs = self.fs;
         match op {
             Op::Open { path, slot } => {
@@ -296,7 +296,7 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    fn write(&mut self, file: &OpTarget, offset: u64, bytes: &[u8]) -> Result<(), Refusal> {
+    fn write(&mut self, file: &OpTarget, offset: u64, bytes: &[u8]) -> Result<(), OpRefusal> {
         let ino = self.regular(file)?;
         loop {
             let at = offset + self.written as u64;
@@ -304,14 +304,16 @@ impl<'a> Executor<'a> {
             self.written += written;
             // The rest says why it was not written.
             match self.written < bytes.len() {
-                true if written == 0 => return Err(Refusal::Broken("nothing was written".into())),
+                true if written == 0 => {
+                    return Err(OpRefusal::Broken("nothing was written".into()));
+                }
                 true => {}
                 false => return Ok(()),
             }
         }
     }
 
-    fn regular_held(&self, ino: Ino) -> Result<(), Refusal> {
+    fn regular_held(&self, ino: Ino) -> Result<(), OpRefusal> {
         match self.file_type(ino)? {
             FileType::Regular => Ok(()),
             FileType::Directory => Err(Errno::EISDIR.into()),
@@ -320,7 +322,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    fn apply_to_attributes(&mut self, op: &Op) -> Result<(), Refusal> {
+    fn apply_to_attributes(&mut self, op: &Op) -> Result<(), OpRefusal> {
         let fs = self.fs;
         match op {
             Op::Chmod { file, mode } => {
@@ -373,13 +375,13 @@ impl<'a> Executor<'a> {
                 let ino = self.has_attributes(file, name)?;
                 fs.remove_xattr(ino, name)?;
             }
-            other => return Err(Refusal::Broken(format!("{other:?} is not known"))),
+            other => return Err(OpRefusal::Broken(format!("{other:?} is not known"))),
         }
         Ok(())
     }
 
     /// The kernel above a file system refuses `user.` attributes of what is neither file nor directory.
-    fn has_attributes(&self, file: &OpTarget, name: &[u8]) -> Result<Ino, Refusal> {
+    fn has_attributes(&self, file: &OpTarget, name: &[u8]) -> Result<Ino, OpRefusal> {
         let ino = self.find(file)?;
         match self.file_type(ino)? {
             FileType::Regular | FileType::Directory => Ok(ino),

@@ -5,7 +5,7 @@
 use model::Op;
 
 use crate::image::Image;
-use crate::judge::Judge;
+use crate::judge::ImageJudge;
 use crate::sequences::{Explained, SequenceRecord, record};
 use crate::sweep::{Explains, SweepCounts, caught, read, recover};
 use crate::times::RunTimes;
@@ -19,7 +19,7 @@ const KINDS: [fn(u64) -> Fault; 3] = [Fault::Read, Fault::Write, Fault::Flush];
 /// The first fault after which something is wrong.
 pub fn run(
     image: &Image,
-    judge: &mut Judge,
+    judge: &mut ImageJudge,
     ops: &[Op],
     times: RunTimes,
     counts: &mut SweepCounts,
@@ -44,7 +44,7 @@ pub fn run(
 /// One run with one fault; false when the fault did not come up.
 fn one(
     image: &Image,
-    judge: &mut Judge,
+    judge: &mut ImageJudge,
     run: (&[Op], RunTimes),
     fault: Fault,
     sticky: bool,
@@ -64,7 +64,7 @@ fn one(
 
 fn judge_left(
     image: &Image,
-    judge: &mut Judge,
+    judge: &mut ImageJudge,
     (ops, times): (&[Op], RunTimes),
     recorded: &SequenceRecord,
 ) -> Result<(), String> {
@@ -91,7 +91,7 @@ fn judge_left(
 /// The first fault after which the next recovery leaves something else.
 pub fn run_recovery(
     image: &Image,
-    judge: &mut Judge,
+    judge: &mut ImageJudge,
     left: &CowDevice,
     counts: &mut SweepCounts,
 ) -> Result<(), String> {

@@ -10,7 +10,7 @@ use sync::gauge;
 use sync::schedule::{self, SchedulePlan};
 use sync::{Arc, Mutex, Rank};
 
-use crate::executor::{Executor, Refusal};
+use crate::executor::{Executor, OpRefusal};
 use crate::image::{Image, open};
 
 /// Points after which a run counts as a livelock.
@@ -135,7 +135,9 @@ fn tell(
         Asked::Change(op) => executor.apply(op),
         Asked::Lookup(path) => {
             let name = path.0.last().map_or(&[][..], Vec::as_slice);
-            fs.lookup(directory, name).map(drop).map_err(Refusal::from)
+            fs.lookup(directory, name)
+                .map(drop)
+                .map_err(OpRefusal::from)
         }
         Asked::List(_) => {
             let mut names = Vec::new();
@@ -150,7 +152,7 @@ fn tell(
     };
     match result {
         Ok(()) => Ok(Told::Done(Ok(()))),
-        Err(Refusal::Errno(errno)) => Ok(Told::Done(Err(errno))),
+        Err(OpRefusal::Errno(errno)) => Ok(Told::Done(Err(errno))),
         Err(other) => Err(format!("{asked:?}: {other:?}")),
     }
 }

@@ -18,7 +18,7 @@ use crate::verdict::{Verdict, check_verdict, e2fsck_verdict, joint};
 const PAGE: u64 = 4096;
 
 /// Judges states over one base image.
-pub struct Judge {
+pub struct ImageJudge {
     file: tempfile::NamedTempFile,
     base: Arc<[u8]>,
     /// Digests of images that are clean for both judges.
@@ -31,14 +31,14 @@ pub struct Judge {
     pub checked: u64,
 }
 
-impl Judge {
+impl ImageJudge {
     /// A judge of states of this image.
     ///
     /// # Errors
     /// If the file can't be made.
-    pub fn new(image: &Image) -> Result<Judge, String> {
+    pub fn new(image: &Image) -> Result<ImageJudge, String> {
         let said = |error: std::io::Error| error.to_string();
-        Ok(Judge {
+        Ok(ImageJudge {
             file: sparse(&image.base).map_err(said)?,
             base: Arc::clone(&image.base),
             clean: HashSet::new(),
@@ -71,7 +71,7 @@ impl Judge {
     /// The same after a request failed, which may be on record in the superblock.
     ///
     /// # Errors
-    /// As [`Judge::judge`].
+    /// As [`ImageJudge::judge`].
     pub fn judge_after_fault(&mut self, state: &CowDevice, digest: u64) -> Result<(), String> {
         self.judge_allowing(state, digest, &[Code::ErrorsRecorded])
     }
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_clean_image_is_read_once_by_each_judge() {
         let Some(image) = image(1) else { return };
-        let mut judge = Judge::new(&image).unwrap();
+        let mut judge = ImageJudge::new(&image).unwrap();
         judge.check(&image.device, 0).unwrap();
         assert_eq!((judge.judged, judge.checked), (0, 1));
         for _ in 0..2 {
@@ -262,7 +262,7 @@ mod tests {
             image.base[2048 + 8..2048 + 12].try_into().unwrap(),
         ));
         let state = damaged(&image, table * 1024 + 256 + 26, &[99, 0]);
-        let mut judge = Judge::new(&image).unwrap();
+        let mut judge = ImageJudge::new(&image).unwrap();
         let why = judge.judge(&state, 1).unwrap_err();
         let (e2fsck, check) = why.split_once("; check: ").unwrap();
         assert!(e2fsck.contains("Inode 2 ref count is 99"), "{why}");
@@ -276,7 +276,7 @@ mod tests {
         let Some(image) = image(2) else { return };
         // s_free_blocks_count.
         let state = damaged(&image, 1024 + 12, &[1, 0, 0, 0]);
-        let mut judge = Judge::new(&image).unwrap();
+        let mut judge = ImageJudge::new(&image).unwrap();
         let why = judge.judge(&state, 1).unwrap_err();
         let (e2fsck, check) = why.split_once("; check: ").unwrap();
         assert!(e2fsck.contains("Free blocks count wrong"), "{why}");
@@ -289,7 +289,7 @@ mod tests {
         // The first block of the journal's log, which e2fsck does not read.
         let journal = image.area.blocks[0];
         let state = damaged(&image, journal + 20, &u32::MAX.to_be_bytes());
-        let mut judge = Judge::new(&image).unwrap();
+        let mut judge = ImageJudge::new(&image).unwrap();
         let why = judge.judge(&state, 1).unwrap_err();
         assert!(
             why.starts_with("e2fsck: clean; check: the journal's log"),

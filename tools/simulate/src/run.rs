@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use lanefs_simulate::image::{self, Image, PROFILES, Profile, WORKED_ON};
 use lanefs_simulate::{
-    Compared, Depth, Judge, RunSetting, RunTimes, Sweep, SweepCounts, brief, caught,
+    Compared, Depth, ImageJudge, RunSetting, RunTimes, Sweep, SweepCounts, brief, caught,
     faults as all_faults, histories as all_histories, seeds as random_work, sequences, steps,
 };
 use sync::clock::{Instant, now};
@@ -269,7 +269,7 @@ pub fn faults(profile: Profile, numbers: Range<u64>, every: u64) -> Result<Tally
     let start = now();
     let image = image::make(profile, &image::two_directories())?;
     let alphabet = sequences::alphabet(profile.has_extents);
-    let mut judge = Judge::new(&image)?;
+    let mut judge = ImageJudge::new(&image)?;
     let mut tally = Tally::default();
     for number in chosen(&numbers, every, alphabet.len()) {
         let ops = sequences::sequence(&alphabet, 1, number);
@@ -431,7 +431,7 @@ pub fn sequence(profile: Profile, at: (u32, u64), with_faults: bool) -> Result<T
     ops.iter().for_each(|op| say(&brief(op)));
     let mut tally = Tally::default();
     if with_faults {
-        let mut judge = Judge::new(&image)?;
+        let mut judge = ImageJudge::new(&image)?;
         all_faults::run(
             &image,
             &mut judge,
@@ -483,7 +483,7 @@ pub fn walk(profiles: &[Profile], count: u64) -> Result<Tally, String> {
     for profile in profiles {
         let index = PROFILES.iter().position(|kind| kind == profile);
         let image = image::make(*profile, &[])?;
-        let mut judge = Judge::new(&image)?;
+        let mut judge = ImageJudge::new(&image)?;
         let mut walk = steps::StepWalk::new(&image, index.unwrap_or(0) as u64);
         while walk.steps < share {
             let stretch = steps::STRETCH.min(share - walk.steps);

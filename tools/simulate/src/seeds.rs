@@ -26,7 +26,7 @@ use crate::image::{Image, Profile, open_with};
 use crate::setting::RunSetting;
 use crate::sweep::{Explains, Sweep, read};
 use crate::trace::{Call, Trace};
-use crate::{CowDevice, Fault, Recorder, Refusal, SlowFlush, recover};
+use crate::{CowDevice, Fault, OpRefusal, Recorder, SlowFlush, recover};
 
 const DIRECTORIES: [&str; 6] = ["d0", "d1", "d2", "d3", "d4", "d5"];
 /// The bit of the superblock's state that says that the file system was closed.
@@ -209,7 +209,7 @@ pub fn run(sweep: &mut Sweep<'_>, setting: &RunSetting) -> Result<(), String> {
     let start = sweep.image.tree.clone();
     let end = recorded.recorder.live();
     for call in recorded.trace.calls() {
-        if let Err(Refusal::Broken(why)) = &call.result {
+        if let Err(OpRefusal::Broken(why)) = &call.result {
             return Err(format!("{}: {why}", brief(&call.op)));
         }
     }

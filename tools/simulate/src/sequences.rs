@@ -12,7 +12,7 @@ use model::{
 use sync::Arc;
 use sync::schedule::{self, SchedulePlan};
 
-use crate::executor::{Executor, Refusal, brief, parts, within};
+use crate::executor::{Executor, OpRefusal, brief, parts, within};
 use crate::image::{Image, Profile, logging, open_with};
 use crate::sweep::{Explains, Sweep, read};
 use crate::times::RunTimes;
@@ -379,12 +379,12 @@ fn record_scheduled(
     };
     for (index, op) in ops.iter().enumerate() {
         let expected = match executor.apply(op) {
-            Err(Refusal::Broken(why)) => {
+            Err(OpRefusal::Broken(why)) => {
                 recorded.broken = Some((index, why));
                 return Ok(recorded);
             }
             // Refused by name: nothing happened.
-            Err(Refusal::Unsupported(_)) => {
+            Err(OpRefusal::Unsupported(_)) => {
                 recorded.done.push(false);
                 Ok(())
             }
@@ -392,7 +392,7 @@ fn record_scheduled(
                 recorded.done.push(true);
                 tree.apply(op)
             }
-            Err(Refusal::Errno(errno)) => {
+            Err(OpRefusal::Errno(errno)) => {
                 recorded.done.push(false);
                 match tree.clone().apply(op) {
                     Err(other) if other == errno => Ok(()),

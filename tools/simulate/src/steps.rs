@@ -8,9 +8,9 @@ use model::{FallocateMode, Generator, Kind, ModelTree, Op, OpTarget, Random, Siz
 use sync::Arc;
 
 use crate::CowDevice;
-use crate::executor::{Executor, Refusal, brief, tree};
+use crate::executor::{Executor, OpRefusal, brief, tree};
 use crate::image::{Image, open};
-use crate::judge::Judge;
+use crate::judge::ImageJudge;
 
 /// Steps between two reads by the judges.
 pub const STRETCH: u64 = 100_000;
@@ -48,7 +48,12 @@ impl StepWalk {
     ///
     /// # Errors
     /// The first step at which the engine and the model differ, or what e2fsck or the checker found.
-    pub fn stretch(&mut self, image: &Image, judge: &mut Judge, steps: u64) -> Result<(), String> {
+    pub fn stretch(
+        &mut self,
+        image: &Image,
+        judge: &mut ImageJudge,
+        steps: u64,
+    ) -> Result<(), String> {
         let shared: Arc<dyn BlockDevice> = Arc::clone(&self.device) as _;
         let fs = open(&shared).map_err(|error| error.to_string())?;
         let mut executor = Executor::new(&fs);
@@ -111,18 +116,18 @@ impl StepWalk {
                 .tree
                 .apply(op)
                 .map_err(|errno| format!("it was done; the model: {errno:?}"))?,
-            Err(Refusal::Errno(errno)) => {
+            Err(OpRefusal::Errno(errno)) => {
                 self.refused += 1;
                 return match self.tree.clone().apply(op) {
                     Err(other) if other == errno => Ok(()),
                     other => Err(format!("{errno:?}; the model: {other:?}")),
                 };
             }
-            Err(Refusal::Unsupported(_)) => {
+            Err(OpRefusal::Unsupported(_)) => {
                 self.unsupported += 1;
                 return Ok(());
             }
-            Err(Refusal::Broken(why)) => return Err(why),
+            Err(OpRefusal::Broken(why)) => return Err(why),
         }
         match op {
             Op::Write { file, .. } | Op::Truncate { file, .. } | Op::Fallocate { file, .. } => {

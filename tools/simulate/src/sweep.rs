@@ -15,7 +15,7 @@ use sync::gauge::Reading;
 
 use crate::executor::tree;
 use crate::image::{Image, open};
-use crate::judge::Judge;
+use crate::judge::ImageJudge;
 use crate::{CowDevice, Cut, Cuts, Recorder};
 
 /// Images whose trees are kept.
@@ -104,7 +104,7 @@ impl Recovered<'_> {
 pub struct Sweep<'a> {
     /// What the states were made from.
     pub image: &'a Image,
-    judge: Judge,
+    judge: ImageJudge,
     /// So far.
     pub counts: SweepCounts,
     depth: Depth,
@@ -119,11 +119,11 @@ impl<'a> Sweep<'a> {
     /// Nothing counted yet.
     ///
     /// # Errors
-    /// Those of [`Judge::new`].
+    /// Those of [`ImageJudge::new`].
     pub fn new(image: &'a Image, depth: Depth) -> Result<Sweep<'a>, String> {
         Ok(Sweep {
             image,
-            judge: Judge::new(image)?,
+            judge: ImageJudge::new(image)?,
             counts: SweepCounts::default(),
             depth,
             random: Random::new(image.base.len() as u64),

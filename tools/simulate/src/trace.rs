@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use model::{Errno, History, ModelTree, Op};
 use sync::schedule::Handled;
 
-use crate::executor::{Refusal, brief, parts, within};
+use crate::executor::{OpRefusal, brief, parts, within};
 use crate::image::Profile;
 use crate::times::RunTimes;
 
@@ -29,7 +29,7 @@ pub struct Call {
     /// When it returned.
     pub returned: u64,
     /// What it returned.
-    pub result: Result<(), Refusal>,
+    pub result: Result<(), OpRefusal>,
 }
 
 impl Call {
@@ -127,7 +127,7 @@ impl Trace {
     /// Takes calls that a failing device broke for calls that never returned: they were done, partly done, or not.
     pub fn never_returned(&mut self) {
         for (index, call) in self.calls.iter_mut().enumerate() {
-            if matches!(call.result, Err(Refusal::Broken(_))) {
+            if matches!(call.result, Err(OpRefusal::Broken(_))) {
                 call.result = Ok(());
                 call.returned = u64::MAX;
                 self.timeline
@@ -428,7 +428,7 @@ impl Trace {
     /// Whether what was refused was refused rightly at some moment of its call.
     fn check_refusals(&self, built: &Built) -> Result<(), Unexplained> {
         for (index, call) in self.calls.iter().enumerate() {
-            let Err(Refusal::Errno(errno)) = &call.result else {
+            let Err(OpRefusal::Errno(errno)) = &call.result else {
                 continue;
             };
             if *errno == Errno::ENOSPC {

@@ -10,7 +10,7 @@ mod callgrind;
 
 use std::path::Path;
 
-use baseline::{Baseline, Counts};
+use baseline::{Baseline, InstructionCounts};
 
 const FOLDER: &str = "results";
 const FILE: &str = "results/instructions.md";
@@ -52,7 +52,11 @@ pub fn run(root: &Path, words: &[&str]) -> Result<String, String> {
 }
 
 /// Prints the counts beside the baseline's, and fails where one is too high.
-fn judge(baseline: &Baseline, tools: &[String], counts: &Counts) -> Result<String, String> {
+fn judge(
+    baseline: &Baseline,
+    tools: &[String],
+    counts: &InstructionCounts,
+) -> Result<String, String> {
     print!("{}", baseline.compared(counts));
     let others = baseline.other_tools(tools);
     if !others.is_empty() {

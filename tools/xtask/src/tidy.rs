@@ -10,7 +10,7 @@ mod words;
 use std::fmt;
 use std::path::Path;
 
-use source::Source;
+use source::RustFile;
 
 /// A broken rule, and where.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub fn lower(root: &Path) -> Result<(), String> {
         if path.extension().is_some_and(|end| end == "rs")
             && let Ok(text) = std::fs::read_to_string(&file)
         {
-            sources.push(Source::new(path, &text));
+            sources.push(RustFile::new(path, &text));
         }
     }
     let kept = kept_words(root).map_err(said)?;
@@ -83,7 +83,7 @@ fn check(root: &Path) -> std::io::Result<(usize, Vec<Violation>)> {
         count += 1;
         docs::check_paths(&name, &text, &folders, &mut violations);
         if name.ends_with(".rs") {
-            sources.push(Source::new(path, &text));
+            sources.push(RustFile::new(path, &text));
         } else if name.ends_with(".md") {
             pages.push((name, text));
         } else if let Some(folder) = manifest_of(&name) {

@@ -2,7 +2,7 @@
 
 use lanefs_engine::InodeFs;
 use model::{Errno, ModelTree, Op};
-use simulate::Refusal;
+use simulate::OpRefusal;
 
 /// Does the model's operations on a file system.
 pub struct Executor<'a>(simulate::Executor<'a>);
@@ -24,7 +24,7 @@ impl<'a> Executor<'a> {
     pub fn apply(&mut self, op: &Op) -> Result<(), Errno> {
         match self.0.apply(op) {
             Ok(()) => Ok(()),
-            Err(Refusal::Errno(errno)) => Err(errno),
+            Err(OpRefusal::Errno(errno)) => Err(errno),
             Err(other) => panic!("{op:?}: {other:?}"),
         }
     }

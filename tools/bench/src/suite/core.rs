@@ -4,7 +4,7 @@ use engine::Variants;
 use lanefs::Error;
 use sync::thread;
 
-use super::{Progress, Setup};
+use super::{ProgressHook, Setup};
 use crate::measure::{Contender, MeasurePlan, Stop, run};
 use crate::table::{Cell, Column, Sample, Table, TableShape};
 use crate::workload::Workload;
@@ -23,7 +23,7 @@ const OPERATIONS: [(Workload, f64); 9] = [
 ];
 
 /// Measures.
-pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+pub(super) fn tables(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Vec<Table>, Error> {
     let mut contenders = Vec::new();
     if setup.engine {
         let memory = setup.open(true, Variants::default())?;

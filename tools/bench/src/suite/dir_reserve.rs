@@ -11,7 +11,7 @@ use sync::Arc;
 
 use super::running::{Running, forms};
 use super::tree::{remove, small_file};
-use super::{Progress, Setup, label};
+use super::{ProgressHook, Setup, label};
 use crate::directory::HostDirectory;
 use crate::in_process::{InProcess, unknown};
 use crate::leavings;
@@ -104,7 +104,7 @@ pub(super) fn details(account: &Account) -> Vec<(&'static str, f64)> {
 }
 
 /// Measures.
-pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+pub(super) fn tables(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Vec<Table>, Error> {
     let forms = match setup.engine {
         true => setup.forms(&["dir_ireserve"]),
         false => Vec::new(),
@@ -132,7 +132,7 @@ fn by_files(
     forms: &[Vec<String>],
     columns: &[Column],
     alternately: bool,
-    progress: &mut Progress<'_>,
+    progress: &mut ProgressHook<'_>,
 ) -> Result<Vec<Table>, Error> {
     let directories = setup.scaled(DIRECTORIES, 4);
     let (key, order) = match alternately {
@@ -177,7 +177,7 @@ fn as_in_2007(
     setup: &Setup,
     forms: &[Vec<String>],
     columns: Vec<Column>,
-    progress: &mut Progress<'_>,
+    progress: &mut ProgressHook<'_>,
 ) -> Result<Table, Error> {
     let (directories, files) = SIZE_OF_2007;
     let load = Load {
@@ -316,7 +316,7 @@ fn step<T: Target>(target: &T, load: Load, phase: usize) -> Result<(), Error> {
 }
 
 /// Empty directories made, beside the form that reserves nothing.
-fn empty_directories(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+fn empty_directories(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Vec<Table>, Error> {
     let contenders = setup.contenders(&["dir_ireserve"])?;
     let running = Running {
         key: "dir-reserve-empty",
@@ -345,7 +345,7 @@ fn empty_directories(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
 fn by_clock(
     setup: &Setup,
     forms: &[Vec<String>],
-    progress: &mut Progress<'_>,
+    progress: &mut ProgressHook<'_>,
 ) -> Result<Table, Error> {
     let load = Load {
         disk: disk(setup),

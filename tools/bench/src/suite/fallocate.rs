@@ -7,7 +7,7 @@ use lanefs::Error;
 use sync::{Arc, Mutex, Rank, clock, thread};
 
 use super::running::{Running, plain};
-use super::{Progress, Setup, label};
+use super::{ProgressHook, Setup, label};
 use crate::directory::HostDirectory;
 use crate::in_process::{InProcess, said, unknown};
 use crate::leavings;
@@ -59,7 +59,7 @@ impl Fill {
 }
 
 /// Measures.
-pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+pub(super) fn tables(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Vec<Table>, Error> {
     let contenders = setup.contenders(&MECHANISMS)?;
     let running = Running {
         key: "fallocate",
@@ -117,7 +117,7 @@ fn paired<'t>(
 fn unkept(
     setup: &Setup,
     contenders: &[Contender<'_>],
-    progress: &mut Progress<'_>,
+    progress: &mut ProgressHook<'_>,
 ) -> Result<Option<Table>, Error> {
     let Some(off) = without_preallocation(setup) else {
         return Ok(None);
@@ -211,7 +211,7 @@ fn forms_of_pieces(setup: &Setup) -> Vec<Vec<String>> {
 }
 
 /// How files and free space lie after growth by steps.
-fn fragmentation(setup: &Setup, progress: &mut Progress<'_>) -> Result<Table, Error> {
+fn fragmentation(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Table, Error> {
     let forms = match setup.engine {
         true => forms_of_pieces(setup),
         false => Vec::new(),

@@ -13,10 +13,10 @@ use lanefs::Error;
 use sync::Arc;
 
 use super::running::Running;
-use super::{Progress, Setup};
+use super::{ProgressHook, Setup};
 use crate::in_process::InProcess;
 use crate::measure::{Contender, FSYNC_P50, FSYNC_P99};
-use crate::slow_flush::SlowFlush;
+use crate::slow_flush::SlowFlushDevice;
 use crate::table::{Cell, Sample, Table, TableShape};
 use crate::workload::Workload;
 
@@ -78,7 +78,7 @@ impl Flush {
 }
 
 /// All tables.
-pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+pub(super) fn tables(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Vec<Table>, Error> {
     let is_outside = setup.image.is_some() || !setup.on.is_empty();
     let flushes = match (setup.flush, is_outside) {
         (Some(time), _) => vec![Flush::Takes(time)],
@@ -95,7 +95,11 @@ pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<T
     Ok(tables)
 }
 
-fn compared(setup: &Setup, flush: Flush, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+fn compared(
+    setup: &Setup,
+    flush: Flush,
+    progress: &mut ProgressHook<'_>,
+) -> Result<Vec<Table>, Error> {
     let contenders = contenders(setup, flush)?;
     let mut tables = Vec::new();
     let all = (WORKLOADS.iter().map(|of| (of, &JOBS[..])))
@@ -135,7 +139,7 @@ fn lone(
     setup: &Setup,
     flush: Flush,
     contenders: &[Contender<'_>],
-    progress: &mut Progress<'_>,
+    progress: &mut ProgressHook<'_>,
 ) -> Result<Vec<Table>, Error> {
     let setup = Setup {
         rounds: 1,
@@ -236,7 +240,7 @@ fn options(fast_commits: bool) -> MountOptions {
 }
 
 fn in_memory(setup: &Setup, flush: Duration, fast_commits: bool) -> Result<InProcess, Error> {
-    let device = SlowFlush::new(MemoryDevice::new(setup.size), flush);
+    let device = SlowFlushDevice::new(MemoryDevice::new(setup.size), flush);
     InProcess::on_with(
         Arc::new(device),
         None,

@@ -9,7 +9,7 @@ use sync::clock::{Duration, Instant};
 use sync::{Arc, Barrier, OnceLock, clock, thread};
 
 use super::running::ratios;
-use super::{Progress, Setup, label};
+use super::{ProgressHook, Setup, label};
 use crate::directory::HostDirectory;
 use crate::in_process::{InProcess, unknown};
 use crate::leavings;
@@ -70,7 +70,7 @@ impl Trees {
 }
 
 /// Measures.
-pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+pub(super) fn tables(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Vec<Table>, Error> {
     let rows = setup.workers(&WORKERS);
     let trees = Trees::new(setup, rows.iter().copied().max().unwrap_or(1));
     let forms = match setup.engine {
@@ -144,7 +144,7 @@ fn pairs(
     base: &str,
     trees: &Trees,
     forms: &[Vec<String>],
-    progress: &mut Progress<'_>,
+    progress: &mut ProgressHook<'_>,
 ) -> Result<Option<Table>, Error> {
     let [first, others @ ..] = forms else {
         return Ok(None);

@@ -3,7 +3,7 @@
 use engine::{MountOptions, OrphanForm};
 use lanefs::Error;
 
-use super::{Progress, Setup, Suite};
+use super::{ProgressHook, Setup, Suite};
 use crate::in_process::InProcess;
 use crate::measure::{Contender, MeasurePlan, Stop, pairs, run};
 use crate::statistics::ratio;
@@ -50,7 +50,7 @@ impl Running<'_> {
         &self,
         setup: &Setup,
         contenders: &[Contender<'_>],
-        progress: &mut Progress<'_>,
+        progress: &mut ProgressHook<'_>,
     ) -> Result<Table, Error> {
         let plan = self.plan(setup);
         let rows = plan.workers.iter().map(ToString::to_string).collect();
@@ -82,7 +82,7 @@ impl Running<'_> {
         setup: &Setup,
         first: &Contender<'_>,
         others: &[Contender<'_>],
-        progress: &mut Progress<'_>,
+        progress: &mut ProgressHook<'_>,
     ) -> Result<Option<Table>, Error> {
         if setup.pairs == 0 || others.is_empty() {
             return Ok(None);
@@ -145,7 +145,7 @@ pub(super) fn single(
     suite: Suite,
     workload: Workload,
     setup: &Setup,
-    progress: &mut Progress<'_>,
+    progress: &mut ProgressHook<'_>,
 ) -> Result<Vec<Table>, Error> {
     let contenders = setup.contenders(&[])?;
     let running = Running {
@@ -164,7 +164,7 @@ pub(super) fn single(
 }
 
 /// The orphan file's tables.
-pub(super) fn orphan(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+pub(super) fn orphan(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Vec<Table>, Error> {
     let contenders = with_none(setup)?;
     let fixed = Running {
         key: "orphan",
@@ -260,7 +260,7 @@ fn distance_to_none(table: &Table) -> Option<Table> {
 /// `creat_clo`'s tables.
 pub(super) fn create_close(
     setup: &Setup,
-    progress: &mut Progress<'_>,
+    progress: &mut ProgressHook<'_>,
 ) -> Result<Vec<Table>, Error> {
     let contenders = with_none(setup)?;
     let removing = Running {
@@ -292,7 +292,7 @@ pub(super) fn create_close(
 }
 
 /// Mixed loads: as it is by default, and all in plain forms.
-pub(super) fn mix(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+pub(super) fn mix(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Vec<Table>, Error> {
     let mut contenders = setup.contenders(&[])?;
     if setup.engine && setup.mechanisms.is_none() {
         let (first, plain) = (contenders[0].clone(), plain());

@@ -4,7 +4,7 @@
 use lanefs::Error;
 
 use super::tree::{self, Tree};
-use super::{Progress, Setup, label};
+use super::{ProgressHook, Setup, label};
 use crate::directory::HostDirectory;
 use crate::machine::cpu_time;
 use crate::measure::Turns;
@@ -20,7 +20,7 @@ const FILES: usize = 40_000;
 const PHASES: [&str; 3] = ["unpack", "find and stat", "remove"];
 
 /// Measures.
-pub(super) fn tables(setup: &Setup, progress: &mut Progress<'_>) -> Result<Vec<Table>, Error> {
+pub(super) fn tables(setup: &Setup, progress: &mut ProgressHook<'_>) -> Result<Vec<Table>, Error> {
     let files = setup.scaled(FILES, 100);
     let tree = Tree::like_sources(setup.scaled(DIRECTORIES, 10), files, setup.seed);
     let forms = match setup.engine {

@@ -25,7 +25,7 @@ thread_local! {
 }
 
 /// See the module.
-pub struct Heap;
+pub struct WatchedHeap;
 
 fn slot(region: usize) -> usize {
     (region / REGION).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
@@ -82,7 +82,7 @@ fn take(layout: Layout) -> Option<*mut u8> {
 }
 
 // SAFETY: memory is the system's, or a part of a region that is given out once and never taken back.
-unsafe impl GlobalAlloc for Heap {
+unsafe impl GlobalAlloc for WatchedHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if record::has_own_memory()
             && let Some(memory) = take(layout)

@@ -8,7 +8,7 @@ use sync::atomic::{AtomicBool, Ordering};
 use sync::{gauge, schedule};
 
 use super::work::{OTHERS, Work};
-use crate::executor::{Executor, Refusal};
+use crate::executor::{Executor, OpRefusal};
 use crate::times::RunTimes;
 use crate::trace::Call;
 use crate::{CowDevice, Recorder, setting};
@@ -78,7 +78,7 @@ pub(super) fn run(shared: &Shared<'_>, work: &mut Work) -> Part {
     }
     for step in 0..STEPS {
         if let Some(Call {
-            result: Err(Refusal::Broken(_)),
+            result: Err(OpRefusal::Broken(_)),
             ..
         }) = part.calls.last()
         {
@@ -123,7 +123,7 @@ fn freeze(shared: &Shared<'_>, thread: usize, part: &mut Part) {
         return;
     }
     let called = gauge::read().at;
-    let result = shared.fs.freeze().map_err(Refusal::from);
+    let result = shared.fs.freeze().map_err(OpRefusal::from);
     let returned = gauge::read().at;
     let is_frozen = result.is_ok();
     let call = |result| Call {
@@ -142,10 +142,10 @@ fn freeze(shared: &Shared<'_>, thread: usize, part: &mut Part) {
         });
         (0..FROZEN_TURNS).for_each(|_| sync::thread::yield_now());
         let more = shared.recorder.events_so_far() - events;
-        let thawed = shared.fs.thaw().map_err(Refusal::from);
+        let thawed = shared.fs.thaw().map_err(OpRefusal::from);
         let still = match more {
             0 => Ok(()),
-            _ => Err(Refusal::Broken(format!("{more} requests while frozen"))),
+            _ => Err(OpRefusal::Broken(format!("{more} requests while frozen"))),
         };
         if let Err(why) = thawed.and(still) {
             part.calls.push(call(Err(why)));
@@ -163,7 +163,7 @@ fn call(executor: &mut Executor<'_>, shared: &Shared<'_>, thread: usize, op: Op)
         _ => executor.apply(&op),
     };
     let (op, result) = match result {
-        Err(Refusal::Errno(Errno::ENOSPC)) => without_space(executor, shared.fs, op),
+        Err(OpRefusal::Errno(Errno::ENOSPC)) => without_space(executor, shared.fs, op),
         other => (op, other),
     };
     let returned = gauge::read().at;
@@ -178,15 +178,15 @@ fn call(executor: &mut Executor<'_>, shared: &Shared<'_>, thread: usize, op: Op)
 
 /// An operation that was refused for want of space: what of it was done, if any, as an operation of its own; or why it
 /// should not have been refused.
-fn without_space(executor: &Executor<'_>, fs: &InodeFs, mut op: Op) -> (Op, Result<(), Refusal>) {
-    let refused = Err(Refusal::Errno(Errno::ENOSPC));
+fn without_space(executor: &Executor<'_>, fs: &InodeFs, mut op: Op) -> (Op, Result<(), OpRefusal>) {
+    let refused = Err(OpRefusal::Errno(Errno::ENOSPC));
     if let Ok(left) = fs.statfs()
         && left.available > SLACK_BLOCKS
         && left.free_files > SLACK_INODES
     {
         let (blocks, inodes) = (left.available, left.free_files);
         let why = format!("no space, though {blocks} blocks and {inodes} inodes are free");
-        return (op, Err(Refusal::Broken(why)));
+        return (op, Err(OpRefusal::Broken(why)));
     }
     let result = match &mut op {
         Op::Write { bytes, .. } if executor.written() > 0 => {
@@ -222,7 +222,7 @@ fn without_space(executor: &Executor<'_>, fs: &InodeFs, mut op: Op) -> (Op, Resu
         }
         | Op::SetXattr { .. }
         | Op::OpenTemp { .. } => refused,
-        _ => Err(Refusal::Broken(
+        _ => Err(OpRefusal::Broken(
             "what needs no space was refused for want of it".into(),
         )),
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Instructions a call, by operation.
-pub type Counts = BTreeMap<String, f64>;
+pub type InstructionCounts = BTreeMap<String, f64>;
 
 /// How far above the baseline a count may be.
 const ALLOWED: f64 = 0.02;
@@ -27,7 +27,7 @@ pub struct Baseline {
     /// The versions of what the counts depend on besides the code, the compiler's first.
     pub tools: Vec<String>,
     /// The counts.
-    pub counts: Counts,
+    pub counts: InstructionCounts,
 }
 
 impl fmt::Display for Baseline {
@@ -50,7 +50,7 @@ impl Baseline {
         let mut baseline = Baseline {
             commit: String::new(),
             tools: Vec::new(),
-            counts: Counts::new(),
+            counts: InstructionCounts::new(),
         };
         for line in text.lines() {
             let cells: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -83,7 +83,7 @@ impl Baseline {
     }
 
     /// A line for each count that is too high, or that only one side has.
-    pub fn refused(&self, counts: &Counts) -> Vec<String> {
+    pub fn refused(&self, counts: &InstructionCounts) -> Vec<String> {
         let mut lines = Vec::new();
         for (name, count) in counts {
             match self.counts.get(name) {
@@ -104,7 +104,7 @@ impl Baseline {
     }
 
     /// A line for each count, beside the baseline's.
-    pub fn compared(&self, counts: &Counts) -> String {
+    pub fn compared(&self, counts: &InstructionCounts) -> String {
         let line = |(name, count): (&String, &f64)| match self.counts.get(name) {
             Some(kept) => {
                 let change = percent(*count, *kept);

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 
-use super::baseline::Counts;
+use super::baseline::InstructionCounts;
 
 const PROFILE: &str = "instructions";
 /// The function whose instructions are collected, with those of all that it calls.
@@ -49,7 +49,7 @@ pub fn commit(root: &Path) -> Result<String, String> {
 }
 
 /// Counts the instructions of all operations, on all processors.
-pub fn count(root: &Path) -> Result<Counts, String> {
+pub fn count(root: &Path) -> Result<InstructionCounts, String> {
     let program = build(root)?;
     let listed = output(Command::new(&program).arg("--list"))?;
     let mut lines = listed.lines();
@@ -59,8 +59,8 @@ pub fn count(root: &Path) -> Result<Counts, String> {
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let waiting = Mutex::new(lines.map(str::to_owned).collect::<VecDeque<_>>());
     let next = || waiting.lock().ok()?.pop_front();
-    let worker = |cpu: usize| -> Result<Counts, String> {
-        let mut counts = Counts::new();
+    let worker = |cpu: usize| -> Result<InstructionCounts, String> {
+        let mut counts = InstructionCounts::new();
         while let Some(name) = next() {
             let total = instructions(&program, &name, cpu, &folder)?;
             counts.insert(name, total / f64::from(calls));
@@ -68,7 +68,7 @@ pub fn count(root: &Path) -> Result<Counts, String> {
         Ok(counts)
     };
     let workers = thread::available_parallelism().map_or(1, usize::from);
-    let counted: Vec<Result<Counts, String>> = thread::scope(|scope| {
+    let counted: Vec<Result<InstructionCounts, String>> = thread::scope(|scope| {
         let start = |cpu| scope.spawn(move || worker(cpu));
         let threads: Vec<_> = (0..workers).map(start).collect();
         let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join();
@@ -78,7 +78,7 @@ pub fn count(root: &Path) -> Result<Counts, String> {
             .map(|thread| join(thread).unwrap_or_else(failed))
             .collect()
     });
-    let mut counts = Counts::new();
+    let mut counts = InstructionCounts::new();
     for part in counted {
         counts.extend(part?);
     }

@@ -1,7 +1,7 @@
 //! Which crate may depend on which, and in which order the modules of `engine` stand.
 
 use super::Violation;
-use super::source::Source;
+use super::source::RustFile;
 
 /// What each crate may depend on among ours. `sync` may be used by all.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -113,7 +113,7 @@ pub fn check_manifest(path: &str, name: &str, manifest: &str, violations: &mut V
 }
 
 /// Checks the imports of a file of `engine`.
-pub fn check_engine(source: &Source, violations: &mut Vec<Violation>) {
+pub fn check_engine(source: &RustFile, violations: &mut Vec<Violation>) {
     if source.crate_name() != Some("engine") {
         return;
     }
@@ -237,7 +237,7 @@ mod tests {
 
     fn engine(path: &str, text: &str) -> usize {
         let mut violations = Vec::new();
-        check_engine(&Source::new(Path::new(path), text), &mut violations);
+        check_engine(&RustFile::new(Path::new(path), text), &mut violations);
         violations.len()
     }
 

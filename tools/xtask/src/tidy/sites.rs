@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::Violation;
-use super::source::Source;
+use super::source::RustFile;
 
 /// Where sites are declared.
 const DECLARED: &str = "crates/ondisk/src/site.rs";
 
 /// Counts the constructions of every declared site.
-pub fn check(sources: &[Source], violations: &mut Vec<Violation>) {
+pub fn check(sources: &[RustFile], violations: &mut Vec<Violation>) {
     let Some(declaration) = sources.iter().find(|source| source.path == DECLARED) else {
         return;
     };
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_site_made_twice_or_never_is_caught() {
-        let source = |path: &str, text: &str| Source::new(Path::new(path), text);
+        let source = |path: &str, text: &str| RustFile::new(Path::new(path), text);
         let sources = [
             source(
                 DECLARED,

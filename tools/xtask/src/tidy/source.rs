@@ -19,7 +19,7 @@ pub struct Line {
 
 /// A Rust file.
 #[derive(Debug)]
-pub struct Source {
+pub struct RustFile {
     /// Its path from the workspace's root, with forward slashes.
     pub path: String,
     /// Its lines.
@@ -28,9 +28,9 @@ pub struct Source {
     pub strings: Vec<(usize, String)>,
 }
 
-impl Source {
+impl RustFile {
     /// Takes a file apart.
-    pub fn new(path: &Path, text: &str) -> Source {
+    pub fn new(path: &Path, text: &str) -> RustFile {
         let path = path.to_string_lossy().replace('\\', "/");
         let (code, comments, strings) = mask(text);
         let all_test = is_test_path(&path);
@@ -53,7 +53,7 @@ impl Source {
                 line.comment.get_or_insert(comment);
             }
         }
-        let mut source = Source {
+        let mut source = RustFile {
             path,
             lines,
             strings,
@@ -352,8 +352,8 @@ pub fn files(root: &Path) -> std::io::Result<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    fn source(text: &str) -> Source {
-        Source::new(Path::new("crates/x/src/a.rs"), text)
+    fn source(text: &str) -> RustFile {
+        RustFile::new(Path::new("crates/x/src/a.rs"), text)
     }
 
     #[test]
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_module_is_named_by_its_first_folder_or_file() {
-        let file = Source::new(Path::new("crates/engine/src/dir/htree.rs"), "");
+        let file = RustFile::new(Path::new("crates/engine/src/dir/htree.rs"), "");
         assert_eq!(
             (file.crate_name(), file.module()),
             (Some("engine"), Some("dir"))

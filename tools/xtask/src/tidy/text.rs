@@ -1,7 +1,7 @@
 //! Rules that look at one Rust file: sizes, words, and what may be named where.
 
 use super::Violation;
-use super::source::{Line, Source};
+use super::source::{Line, RustFile};
 
 /// The most lines of code of a file, tests and comments aside.
 const MAX_FILE_LINES: usize = 600;
@@ -13,7 +13,7 @@ const MAX_WIDTH: usize = 120;
 const COMMENT_REACH: usize = 8;
 
 /// Runs all rules of this file.
-pub fn check(source: &Source, violations: &mut Vec<Violation>) {
+pub fn check(source: &RustFile, violations: &mut Vec<Violation>) {
     let mut report = |line: usize, rule: &'static str, message: String| {
         violations.push(Violation {
             path: source.path.clone(),
@@ -31,7 +31,7 @@ pub fn check(source: &Source, violations: &mut Vec<Violation>) {
     words(source, &mut report);
 }
 
-fn opening(source: &Source, report: &mut impl FnMut(usize, &'static str, String)) {
+fn opening(source: &RustFile, report: &mut impl FnMut(usize, &'static str, String)) {
     let opens = source
         .lines
         .first()
@@ -45,7 +45,7 @@ fn opening(source: &Source, report: &mut impl FnMut(usize, &'static str, String)
     }
 }
 
-fn sizes(source: &Source, report: &mut impl FnMut(usize, &'static str, String)) {
+fn sizes(source: &RustFile, report: &mut impl FnMut(usize, &'static str, String)) {
     let inside_tests = source.lines.first().is_some_and(|line| line.test);
     let counts = |line: &&Line| (inside_tests || !line.test) && !line.code.trim().is_empty();
     let lines = source.lines.iter().filter(counts).count();
@@ -68,7 +68,7 @@ fn sizes(source: &Source, report: &mut impl FnMut(usize, &'static str, String)) 
     }
 }
 
-fn functions(source: &Source, report: &mut impl FnMut(usize, &'static str, String)) {
+fn functions(source: &RustFile, report: &mut impl FnMut(usize, &'static str, String)) {
     for (index, line) in source.lines.iter().enumerate() {
         let Some(name) = name_after(&line.code, "fn") else {
             continue;
@@ -89,7 +89,7 @@ fn functions(source: &Source, report: &mut impl FnMut(usize, &'static str, Strin
 
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
-fn orderings(source: &Source, report: &mut impl FnMut(usize, &'static str, String)) {
+fn orderings(source: &RustFile, report: &mut impl FnMut(usize, &'static str, String)) {
     for (index, line) in source
         .lines
         .iter()
@@ -121,7 +121,7 @@ fn orderings(source: &Source, report: &mut impl FnMut(usize, &'static str, Strin
     }
 }
 
-fn reasons(source: &Source, report: &mut impl FnMut(usize, &'static str, String)) {
+fn reasons(source: &RustFile, report: &mut impl FnMut(usize, &'static str, String)) {
     for (index, line) in source
         .lines
         .iter()
@@ -140,7 +140,7 @@ fn reasons(source: &Source, report: &mut impl FnMut(usize, &'static str, String)
 }
 
 /// The comments on this line and above its statement, nearest paragraph only, joined where they run over lines.
-fn comments_of_statement(source: &Source, index: usize) -> Vec<String> {
+fn comments_of_statement(source: &RustFile, index: usize) -> Vec<String> {
     let mut comments: Vec<String> = source.lines[index].comment.iter().cloned().collect();
     let mut block: Vec<&str> = Vec::new();
     for above in source.lines[..index].iter().rev().take(COMMENT_REACH) {
@@ -169,7 +169,7 @@ fn comments_of_statement(source: &Source, index: usize) -> Vec<String> {
 const MAY_BE_UNSAFE: [&str; 5] = ["sync", "device", "fuse", "sharing", "instructions"];
 
 /// What may be named only in certain crates.
-fn places(source: &Source, report: &mut impl FnMut(usize, &'static str, String)) {
+fn places(source: &RustFile, report: &mut impl FnMut(usize, &'static str, String)) {
     let Some(name) = source.crate_name() else {
         return;
     };
@@ -259,7 +259,7 @@ const BANNED: [&str; 8] = [
     "util", "utils", "common", "misc", "helper", "helpers", "manager", "managers",
 ];
 
-fn words(source: &Source, report: &mut impl FnMut(usize, &'static str, String)) {
+fn words(source: &RustFile, report: &mut impl FnMut(usize, &'static str, String)) {
     let stem = source
         .path
         .rsplit('/')
@@ -347,7 +347,7 @@ mod tests {
 
     fn rules(path: &str, text: &str) -> Vec<&'static str> {
         let mut violations = Vec::new();
-        check(&Source::new(Path::new(path), text), &mut violations);
+        check(&RustFile::new(Path::new(path), text), &mut violations);
         violations
             .into_iter()
             .map(|violation| violation.rule)

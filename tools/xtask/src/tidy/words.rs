@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use super::Violation;
 use super::docs::{CLI_PAGE, Page};
-use super::source::Source;
+use super::source::RustFile;
 
 /// The file with the number that the comments of each crate may have.
 pub const COUNTS: &str = "tools/xtask/words.txt";
@@ -55,7 +55,7 @@ pub fn check_page(page: &Page, violations: &mut Vec<Violation>) {
 }
 
 /// Checks the strings of a file that belong to no test: what a user reads.
-pub fn check_messages(source: &Source, violations: &mut Vec<Violation>) {
+pub fn check_messages(source: &RustFile, violations: &mut Vec<Violation>) {
     for (line, text) in &source.strings {
         let is_test = source.lines.get(*line).is_some_and(|line| line.test);
         if is_test || source.path == "tools/xtask/src/tidy/words.rs" || !text.contains(' ') {
@@ -68,7 +68,7 @@ pub fn check_messages(source: &Source, violations: &mut Vec<Violation>) {
 }
 
 /// Compares the turns in comments with the numbers that are kept. `kept` is the text of [`COUNTS`].
-pub fn check_comments(sources: &[Source], kept: &str, violations: &mut Vec<Violation>) {
+pub fn check_comments(sources: &[RustFile], kept: &str, violations: &mut Vec<Violation>) {
     let kept = parse(kept);
     for (name, found) in count(sources) {
         let allowed = kept.get(&name).copied().unwrap_or(0);
@@ -90,7 +90,7 @@ pub fn check_comments(sources: &[Source], kept: &str, violations: &mut Vec<Viola
 }
 
 /// The text of [`COUNTS`] with the numbers of now where they are lower.
-pub fn lowered(sources: &[Source], kept: &str) -> String {
+pub fn lowered(sources: &[RustFile], kept: &str) -> String {
     let first = kept.is_empty();
     let kept = parse(kept);
     let mut text = HEAD.to_owned();
@@ -116,7 +116,7 @@ fn parse(kept: &str) -> BTreeMap<String, usize> {
 }
 
 /// The turns in the comments of each crate, each as `file:line: turn`.
-fn count(sources: &[Source]) -> BTreeMap<String, Vec<String>> {
+fn count(sources: &[RustFile]) -> BTreeMap<String, Vec<String>> {
     let mut counts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for source in sources {
         let name = source.crate_name().unwrap_or("others").to_owned();
@@ -140,7 +140,7 @@ fn violation(path: &str, line: usize, turn: &str, advice: &str) -> Violation {
 }
 
 /// The comments of a file, lines that follow each other as one text, without code spans.
-fn comments(source: &Source) -> Vec<(usize, String)> {
+fn comments(source: &RustFile) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut open = false;
     for (number, line) in (1..).zip(&source.lines) {
@@ -315,7 +315,7 @@ mod tests {
     fn messages_are_looked_at_and_tests_are_not() {
         let text = "//! A.\nfn a() { b(\"`x` is no size\"); }\n#[cfg(test)]\n\
                     mod t { const A: &str = \"it is no x\"; }\n";
-        let source = Source::new(Path::new("crates/cli/src/a.rs"), text);
+        let source = RustFile::new(Path::new("crates/cli/src/a.rs"), text);
         let mut violations = Vec::new();
         check_messages(&source, &mut violations);
         assert_eq!(violations.len(), 1);
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn the_number_in_comments_may_only_fall() {
         let text = "//! A.\n// As above. Who\n// asks waits.\nfn a() {} // So many.\n";
-        let sources = [Source::new(Path::new("crates/cli/src/a.rs"), text)];
+        let sources = [RustFile::new(Path::new("crates/cli/src/a.rs"), text)];
         let broken = |kept: &str| {
             let mut violations = Vec::new();
             check_comments(&sources, kept, &mut violations);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lanefs_bench::{Setup, Speed, Suite, Table, TableShape, mechanisms};
 
-use crate::failure::Failure;
+use crate::failure::RunFailure;
 use crate::interrupted::Interrupted;
 use crate::size::parse_size;
 use crate::verbosity::Verbosity;
@@ -176,9 +176,9 @@ impl Args {
     ///
     /// # Errors
     /// If a bench fails or a file can't be written.
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run(self) -> Result<(), RunFailure> {
         if self.threads.iter().any(|count| !(1..=1024).contains(count)) {
-            return Err(Failure::usage("--threads: from 1 to 1024"));
+            return Err(RunFailure::usage("--threads: from 1 to 1024"));
         }
         let setup = self.setup();
         self.check_places()?;
@@ -209,9 +209,9 @@ impl Args {
                 // One that fails does not hide what the others found.
                 Err(error) if matches!(self.bench, Choice::All) => {
                     self.verbosity.warn(format_args!("{}: {error}", suite.name));
-                    failed = Some(Failure::told());
+                    failed = Some(RunFailure::told());
                 }
-                Err(error) => return Err(Failure::new(error)),
+                Err(error) => return Err(RunFailure::new(error)),
             }
             let time = begin.elapsed().as_secs_f64();
             self.verbosity
@@ -229,10 +229,10 @@ impl Args {
     }
 
     /// Whether charts and report can be written, before anything is measured for them.
-    fn check_places(&self) -> Result<(), Failure> {
+    fn check_places(&self) -> Result<(), RunFailure> {
         if let Some(path) = &self.report {
             std::fs::create_dir_all(path)
-                .map_err(|error| Failure::new(error).at(path.display()))?;
+                .map_err(|error| RunFailure::new(error).at(path.display()))?;
         }
         if let Some(path) = &self.svg {
             let mut options = std::fs::OpenOptions::new();
@@ -240,13 +240,18 @@ impl Args {
                 .create(true)
                 .append(true)
                 .open(path)
-                .map_err(|error| Failure::new(error).at(path.display()))?;
+                .map_err(|error| RunFailure::new(error).at(path.display()))?;
         }
         Ok(())
     }
 
     /// Writes the tables to standard output.
-    fn tell(&self, setup: &Setup, beneath: &Beneath, measured: &[Measured]) -> Result<(), Failure> {
+    fn tell(
+        &self,
+        setup: &Setup,
+        beneath: &Beneath,
+        measured: &[Measured],
+    ) -> Result<(), RunFailure> {
         let mut output = BufWriter::new(std::io::stdout().lock());
         if self.json {
             raw::write(&mut output, setup, beneath, measured)?;
@@ -299,7 +304,7 @@ impl Args {
 }
 
 /// One file a table: the first has the name that was given.
-fn draw(path: &Path, measured: &[Measured]) -> Result<(), Failure> {
+fn draw(path: &Path, measured: &[Measured]) -> Result<(), RunFailure> {
     let tables = measured.iter().flat_map(|one| &one.tables);
     let drawn = tables.filter(|table| table.shape != TableShape::Figures);
     for (number, table) in drawn.enumerate() {
@@ -311,7 +316,7 @@ fn draw(path: &Path, measured: &[Measured]) -> Result<(), Failure> {
             }
         };
         std::fs::write(&path, chart::draw(table))
-            .map_err(|error| Failure::new(error).at(path.display()))?;
+            .map_err(|error| RunFailure::new(error).at(path.display()))?;
     }
     Ok(())
 }

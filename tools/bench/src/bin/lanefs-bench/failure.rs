@@ -13,31 +13,31 @@ const BROKEN_PIPE: u8 = 141;
 
 /// Why a run failed.
 #[derive(Debug)]
-pub struct Failure {
+pub struct RunFailure {
     message: Option<String>,
     status: u8,
 }
 
-impl Failure {
+impl RunFailure {
     /// The run could not be carried out: what failed, and where.
-    pub fn new(message: impl Display) -> Failure {
-        Failure {
+    pub fn new(message: impl Display) -> RunFailure {
+        RunFailure {
             message: Some(message.to_string()),
             status: FAILED,
         }
     }
 
     /// The command line is invalid.
-    pub fn usage(message: impl Display) -> Failure {
-        Failure {
+    pub fn usage(message: impl Display) -> RunFailure {
+        RunFailure {
             status: USAGE,
-            ..Failure::new(message)
+            ..RunFailure::new(message)
         }
     }
 
     /// Errors were already reported one by one; only the exit status is left.
-    pub fn told() -> Failure {
-        Failure {
+    pub fn told() -> RunFailure {
+        RunFailure {
             message: None,
             status: FAILED,
         }
@@ -45,8 +45,8 @@ impl Failure {
 
     /// Where it happened, put before the message.
     #[must_use]
-    pub fn at(self, place: impl Display) -> Failure {
-        Failure {
+    pub fn at(self, place: impl Display) -> RunFailure {
+        RunFailure {
             message: self.message.map(|message| format!("{place}: {message}")),
             ..self
         }
@@ -63,14 +63,14 @@ impl Failure {
 }
 
 /// For `?` on writes to standard output, which are the only bare I/O errors: errors of files name the file.
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
+impl From<io::Error> for RunFailure {
+    fn from(error: io::Error) -> RunFailure {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure {
+            io::ErrorKind::BrokenPipe => RunFailure {
                 message: None,
                 status: BROKEN_PIPE,
             },
-            _ => Failure::new(format!("writing to standard output failed: {error}")),
+            _ => RunFailure::new(format!("writing to standard output failed: {error}")),
         }
     }
 }

@@ -10,7 +10,7 @@ use signal_hook::low_level::emulate_default_handler;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Arc, thread};
 
-use crate::failure::Failure;
+use crate::failure::RunFailure;
 
 /// Attempts to remove a directory: workers may still make files in it until they see that it is gone.
 const TRIES: u32 = 40;
@@ -26,11 +26,11 @@ impl Interrupted {
     pub fn watch(
         mut directories: Vec<PathBuf>,
         image: Option<PathBuf>,
-    ) -> Result<Interrupted, Failure> {
+    ) -> Result<Interrupted, RunFailure> {
         directories.push(lanefs_bench::scratch());
         // One that is there already is not the run's.
         let image = image.filter(|path| !path.exists());
-        let said = |error| Failure::new(format!("signals can't be caught: {error}"));
+        let said = |error| RunFailure::new(format!("signals can't be caught: {error}"));
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(said)?;
         let flag = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&flag);

@@ -8,7 +8,7 @@ use lanefs_bench::{Setup, Table, TableShape};
 
 use crate::chart::{draw, escape};
 use crate::command::{Beneath, Measured};
-use crate::failure::Failure;
+use crate::failure::RunFailure;
 use crate::figures::{markdown, parts, speed, unit, ways};
 use crate::raw;
 
@@ -25,13 +25,13 @@ pub fn write(
     setup: &Setup,
     beneath: &Beneath,
     measured: &[Measured],
-) -> Result<(), Failure> {
+) -> Result<(), RunFailure> {
     let put = |name: &str, bytes: &[u8]| {
         let path = directory.join(name);
-        std::fs::write(&path, bytes).map_err(|error| Failure::new(error).at(path.display()))
+        std::fs::write(&path, bytes).map_err(|error| RunFailure::new(error).at(path.display()))
     };
     std::fs::create_dir_all(directory)
-        .map_err(|error| Failure::new(error).at(directory.display()))?;
+        .map_err(|error| RunFailure::new(error).at(directory.display()))?;
     put("index.html", page(setup, beneath, measured).as_bytes())?;
     let mut text = Vec::new();
     for (name, value) in lines(beneath) {
