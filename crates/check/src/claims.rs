@@ -13,7 +13,7 @@ use sync::atomic::{AtomicU64, Ordering};
 use sync::{Mutex, OnceLock, Rank};
 
 use crate::bits::AtomicBits;
-use crate::limits;
+use crate::{limits, runs};
 
 /// Groups whose slots are allocated together.
 const CHUNK: usize = 1024;
@@ -134,17 +134,6 @@ impl Claims {
 
     /// The runs that were claimed more than once, sorted and merged.
     pub fn shared(&self) -> Vec<(u64, u64)> {
-        let mut runs = std::mem::take(&mut *self.shared.lock());
-        runs.sort_unstable();
-        let mut merged: Vec<(u64, u64)> = Vec::new();
-        for (first, len) in runs {
-            match merged.last_mut() {
-                Some((start, known)) if first <= *start + *known => {
-                    *known = (*known).max(first + len - *start);
-                }
-                _ => merged.push((first, len)),
-            }
-        }
-        merged
+        runs::merged(std::mem::take(&mut *self.shared.lock()))
     }
 }

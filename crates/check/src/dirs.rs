@@ -447,10 +447,11 @@ impl Reader<'_> {
             let code = match first == second || is_folded && is_strict {
                 true => Code::EntryTwice,
                 false if is_folded && FoldedName::new(first).is(second) => Code::NameFoldedTwice,
-                false => return,
+                false => return false,
             };
             let problem = self.problem(code).lblk(spot.lblk);
             self.volume.found(problem.name(second));
+            true
         });
     }
 

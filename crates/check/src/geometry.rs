@@ -7,6 +7,7 @@ use ondisk::{
 
 use crate::claims::Claims;
 use crate::limits;
+use crate::metadata::{self, MetadataRuns};
 use crate::problem::Code;
 use crate::report::{Findings, Problem};
 use crate::run::Error;
@@ -211,6 +212,7 @@ pub fn descriptors(
 ) -> Option<Vec<GroupFacts>> {
     let mut groups = Vec::new();
     let mut bytes = vec![0; geometry.block_size().bytes()];
+    let mut numbers = geometry.all_groups();
     for index in 0..geometry.desc_blocks() {
         let block = geometry.desc_block(index);
         if device
@@ -220,17 +222,17 @@ pub fn descriptors(
             findings.add(Problem::new(Code::DescriptorUnreadable).block(block.0));
             return None;
         }
-        for raw in bytes.chunks_exact(geometry.desc_size()) {
-            let group = Group(groups.len() as u32);
-            if group.0 >= geometry.groups() {
-                break;
-            }
-            groups.push(descriptor(raw, geometry, group, findings)?);
+        let raws = bytes.chunks_exact(geometry.desc_size());
+        let numbers = numbers.by_ref().take(geometry.descs_per_block() as usize);
+        for (raw, group) in raws.zip(numbers) {
+            groups.extend(descriptor(raw, geometry, group, findings));
         }
     }
-    Some(groups)
+    // All are read first, so that one repair mends all.
+    (groups.len() == geometry.groups() as usize).then_some(groups)
 }
 
+/// Reads a descriptor. None when it names a place that can't be.
 fn descriptor(
     raw: &[u8],
     geometry: &Geometry,
@@ -290,35 +292,25 @@ fn descriptor(
     is_placed.then_some(GroupFacts { desc, is_sealed })
 }
 
-/// Claims the blocks of metadata: of all groups per block, so that pieces that share a cluster are no overlap.
-pub fn claim_metadata(
+/// Where metadata lies. Reports pieces that overlap.
+pub fn metadata(
+    sb: &Superblock,
     geometry: &Geometry,
     groups: &[GroupFacts],
-    mmp: Option<FsBlock>,
-    claims: &Claims,
     findings: &Findings,
-) {
-    let mut pieces: Vec<(u64, u64)> = Vec::new();
-    for group in geometry.all_groups() {
-        let start = geometry.group_start(group);
-        pieces.extend(start.superblock.map(|block| (block.0, 1)));
-        for range in [&start.descriptors, &start.reserved] {
-            pieces.push((range.start, range.end - range.start));
-        }
-        let desc = &groups[group.0 as usize].desc;
-        pieces.push((desc.block_bitmap().0, 1));
-        pieces.push((desc.inode_bitmap().0, 1));
-        pieces.push((desc.inode_table().0, geometry.inode_table_blocks().into()));
+) -> MetadataRuns {
+    let descs = groups.iter().map(|facts| facts.desc);
+    let mmp = metadata::mmp_block(sb, geometry);
+    let metadata = MetadataRuns::of(geometry, geometry.all_groups().zip(descs), mmp);
+    for block in metadata.overlapping() {
+        findings.add(Problem::new(Code::MetadataOverlap).block(*block));
     }
-    pieces.extend(mmp.map(|block| (block.0, 1)));
-    pieces.retain(|(_, len)| *len > 0);
-    pieces.sort_unstable();
-    for pair in pieces.windows(2) {
-        if pair[1].0 < pair[0].0 + pair[0].1 {
-            findings.add(Problem::new(Code::MetadataOverlap).block(pair[1].0));
-        }
-    }
-    for (first, len) in pieces {
+    metadata
+}
+
+/// Claims the blocks of metadata: of all groups per block, so that pieces that share a cluster are no overlap.
+pub fn claim_metadata(geometry: &Geometry, metadata: &MetadataRuns, claims: &Claims) {
+    for (first, len) in metadata.iter() {
         claims.set(FsBlock(first), len, |_, _| {});
     }
     // With bigalloc the boot block's cluster is in use even where the superblock lies behind it.

@@ -23,5 +23,7 @@ pub const PATHS: usize = 10_000;
 pub const SCANNED: u64 = 1 << 30;
 /// Copies of the superblock and of the descriptors that are compared with the first.
 pub const BACKUPS: usize = 16;
+/// Blocks that the journal or the orphan file may have to be mended; e2fsck makes no larger journal.
+pub const OWN_FILE_BLOCKS: u64 = 10_240_000;
 /// How often a repair checks what it has mended so far.
 pub const ROUNDS: u32 = 8;

@@ -64,19 +64,7 @@ fn looks_like_directory(volume: &Volume<'_>, ino: Ino, inode: &Inode, slot: &[u8
 
 /// Whether a block exists and does not belong to metadata.
 fn is_a_files(volume: &Volume<'_>, block: u64) -> bool {
-    let geometry = &volume.geometry;
-    let is_metadata = geometry.all_groups().any(|group| {
-        let start = geometry.group_start(group);
-        let desc = &volume.desc(group).desc;
-        let table = desc.inode_table().0;
-        let table = table..table + u64::from(geometry.inode_table_blocks());
-        start.superblock.is_some_and(|place| place.0 == block)
-            || start.descriptors.contains(&block)
-            || start.reserved.contains(&block)
-            || [desc.block_bitmap().0, desc.inode_bitmap().0].contains(&block)
-            || table.contains(&block)
-    });
-    volume.contains(block, 1) && !is_metadata
+    volume.contains(block, 1) && !volume.metadata.contains(block)
 }
 
 /// The first block of an inode with extents, whatever its type.

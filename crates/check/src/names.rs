@@ -67,8 +67,8 @@ impl BlockNames {
         self.places.push((at, len));
     }
 
-    /// Calls `met` with two names of each pair whose keys are equal.
-    pub fn pairs<'a>(&mut self, block: &'a [u8], mut met: impl FnMut(&'a [u8], &'a [u8])) {
+    /// Calls `met` with a name and earlier ones that have its key, until it returns that the two are one name.
+    pub fn pairs<'a>(&mut self, block: &'a [u8], mut met: impl FnMut(&'a [u8], &'a [u8]) -> bool) {
         self.keys.sort_unstable();
         let name = |key: u64| {
             let (at, len) = self.places[(key & ((1 << ENTRY_BITS) - 1)) as usize];
@@ -81,8 +81,10 @@ impl BlockNames {
             }
             let earlier = self.keys[..=index].iter().rev();
             for key in earlier.take_while(|key| is_equal(**key)) {
-                if let (Some(first), Some(second)) = (name(*key), name(pair[1])) {
-                    met(first, second);
+                if let (Some(first), Some(second)) = (name(*key), name(pair[1]))
+                    && met(first, second)
+                {
+                    break;
                 }
             }
         }
@@ -200,7 +202,10 @@ mod tests {
             names.push(keys.of(name, false), at, 3);
         }
         let mut met = Vec::new();
-        names.pairs(block, |first, second| met.push((first, second)));
+        names.pairs(block, |first, second| {
+            met.push((first, second));
+            first == second
+        });
         assert_eq!(met, [(&b"one"[..], &b"one"[..])]);
     }
 

@@ -37,6 +37,7 @@ use crate::repair::overlay::Overlay;
 use crate::repair::space::ClaimedClusters;
 use crate::report::{Problem, Report};
 use crate::run::{self, Error, Examined, Facts, Options};
+use crate::runs;
 
 /// How much a repair may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -287,7 +288,6 @@ impl<'d> Rounds<'d> {
             return;
         };
         self.space.add_claims(facts);
-        self.space.set_metadata(shared::metadata(facts));
         if facts.has_unread {
             for group in facts.geometry.all_groups() {
                 let bitmap = facts.groups[group.0 as usize].desc.block_bitmap();
@@ -298,14 +298,8 @@ impl<'d> Rounds<'d> {
         self.keep_damaged_maps(examined, facts);
         if !self.journal.is_known {
             self.journal.is_known = true;
-            let is_shared = |(first, len): &(u64, u64)| {
-                examined.report.problems.iter().any(|it| {
-                    let shared = it.block.unwrap_or(0);
-                    it.code == Code::BlockSharedRun
-                        && shared < first + len
-                        && shared + it.found.unwrap_or(0) > *first
-                })
-            };
+            let shared = shared::runs(&examined.report.problems);
+            let is_shared = |(first, len): &(u64, u64)| runs::overlap(&shared, *first, *len);
             let runs = self.journal_runs(facts.sb, facts.geometry);
             self.journal.found = runs.filter(|runs| !runs.iter().any(is_shared));
         }
@@ -339,9 +333,10 @@ impl<'d> Rounds<'d> {
             return false;
         };
         let groups = layout::doubtful_groups(&geometry, &examined.report.problems);
+        let copies = layout::Copies::of(&geometry);
         let mut edit = self.edit(sb, geometry);
         for group in groups {
-            layout::find_table(&mut edit, group);
+            layout::find_table(&mut edit, &copies, group);
         }
         if examined.report.counts.contains_key(&Code::NoRoot) {
             layout::read_root(&mut edit);

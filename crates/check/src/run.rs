@@ -4,12 +4,13 @@ use std::fmt;
 use std::ops::Range;
 
 use device::BlockDevice;
-use ondisk::{Feature, FsBlock, Geometry, Superblock, Unsupported};
+use ondisk::{Feature, Geometry, Superblock, Unsupported};
 use sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 use crate::claims::Claims;
 use crate::dirs::Tree;
 use crate::inodes;
+use crate::metadata::MetadataRuns;
 use crate::problem::Code;
 use crate::report::{Findings, Problem, Report, Totals};
 use crate::shared::Shared;
@@ -68,6 +69,7 @@ pub struct Facts {
     pub sb: Superblock,
     pub geometry: Geometry,
     pub groups: Vec<GroupFacts>,
+    pub metadata: MetadataRuns,
     pub claims: Claims,
     pub inodes: InodeTable,
     /// Inodes that wait to be removed. Sorted.
@@ -124,9 +126,8 @@ pub fn examine(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Examin
     };
     let windows = Claims::windows(&geometry, options.memory);
     let claims = Claims::new(&geometry, windows.first().cloned().unwrap_or(0..0));
-    let mmp = sb.mmp_block();
-    let mmp = (geometry.has(Feature::MMP) && geometry.contains(mmp, 1)).then_some(mmp);
-    geometry::claim_metadata(&geometry, &groups, mmp, &claims, &findings);
+    let metadata = geometry::metadata(&sb, &geometry, &groups, &findings);
+    geometry::claim_metadata(&geometry, &metadata, &claims);
     let threads = match options.threads {
         0 => sync::thread::available_parallelism(),
         threads => threads,
@@ -136,6 +137,7 @@ pub fn examine(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Examin
         sb,
         geometry,
         groups,
+        metadata,
         claims,
         inodes: InodeTable::new(&geometry),
         shared: Shared::new(),
@@ -153,12 +155,13 @@ pub fn examine(device: &dyn BlockDevice, options: &Options<'_>) -> Result<Examin
         unread: Unread::default(),
     };
     volume.orphans = special::orphans(&volume);
-    let (totals, tree) = passes(&mut volume, &windows, mmp)?;
+    let (totals, tree) = passes(&mut volume, &windows)?;
     let facts = Facts {
         sb,
         geometry,
         has_unread: volume.unread.maps(),
         groups: volume.groups,
+        metadata: volume.metadata,
         claims: volume.claims,
         inodes: volume.inodes,
         orphans: volume.orphans,
@@ -182,14 +185,11 @@ fn go_on(volume: &Volume<'_>) -> Result<(), Error> {
 fn other_windows(
     volume: &mut Volume<'_>,
     windows: &[Range<u32>],
-    mmp: Option<FsBlock>,
     sums: &tally::Sums,
 ) -> Result<(), Error> {
-    let unheard = Findings::new();
     for window in windows.iter().skip(1) {
         volume.claims = Claims::new(&volume.geometry, window.clone());
-        let (geometry, groups) = (&volume.geometry, &volume.groups);
-        geometry::claim_metadata(geometry, groups, mmp, &volume.claims, &unheard);
+        geometry::claim_metadata(&volume.geometry, &volume.metadata, &volume.claims);
         inodes::claim_again(volume);
         inodes::find_owners(volume);
         go_on(volume)?;
@@ -198,11 +198,7 @@ fn other_windows(
     Ok(())
 }
 
-fn passes(
-    volume: &mut Volume<'_>,
-    windows: &[Range<u32>],
-    mmp: Option<FsBlock>,
-) -> Result<(Totals, Tree), Error> {
+fn passes(volume: &mut Volume<'_>, windows: &[Range<u32>]) -> Result<(Totals, Tree), Error> {
     special::journal(volume);
     special::mmp(volume);
     let gathered = inodes::pass(volume);
@@ -211,7 +207,7 @@ fn passes(
     go_on(volume)?;
     let sums = tally::Sums::default();
     tally::blocks_of(volume, &sums);
-    other_windows(volume, windows, mmp, &sums)?;
+    other_windows(volume, windows, &sums)?;
     let tree = dirs::pass(volume, gathered.directories, gathered.policies);
     go_on(volume)?;
     links::connectivity(volume, &tree);

@@ -3,6 +3,7 @@
 use ondisk::{Group, Ino, bitmap, group_desc};
 use sync::atomic::{AtomicU64, Ordering};
 
+use crate::metadata::MetadataRuns;
 use crate::problem::Code;
 use crate::report::{Problem, Totals};
 use crate::table::State;
@@ -21,8 +22,14 @@ pub struct Sums {
 /// Compares the block bitmaps of the groups in the claims' window.
 pub fn blocks_of(volume: &Volume<'_>, sums: &Sums) {
     let window = volume.claims.window();
+    let geometry = &volume.geometry;
+    let groups = geometry
+        .all_groups()
+        .filter(|group| is_uninit(volume, *group));
+    let descs = groups.map(|group| (group, volume.desc(group).desc));
+    let uninit = MetadataRuns::of(geometry, descs, None);
     volume.crew.share_out(window.len(), |unit| {
-        blocks(volume, Group(window.start + unit as u32), sums);
+        blocks(volume, Group(window.start + unit as u32), &uninit, sums);
     });
 }
 
@@ -85,12 +92,19 @@ fn differences(ours: &[u8], disk: &[u8], len: u32) -> [(u64, u32); 2] {
     sums
 }
 
+/// Whether the group's block bitmap was never written.
+fn is_uninit(volume: &Volume<'_>, group: Group) -> bool {
+    let facts = volume.desc(group);
+    let is_flagged = facts.desc.has(group_desc::flags::BLOCK_UNINIT);
+    volume.has_desc_checksums() && facts.is_sealed && is_flagged
+}
+
 fn has_padding(bits: &[u8], from: u32) -> bool {
     let end = u32::try_from(8 * bits.len()).unwrap_or(u32::MAX);
     bitmap::find(bits, from, end, false).is_none()
 }
 
-fn blocks(volume: &Volume<'_>, group: Group, sums: &Sums) {
+fn blocks(volume: &Volume<'_>, group: Group, uninit: &MetadataRuns, sums: &Sums) {
     let geometry = &volume.geometry;
     let facts = volume.desc(group);
     let problem = |code| Problem::new(code).group(group.0);
@@ -106,7 +120,6 @@ fn blocks(volume: &Volume<'_>, group: Group, sums: &Sums) {
     sums.used_clusters.fetch_add(used.into(), Ordering::Relaxed);
     // Relaxed: as for the sum before.
     sums.free_clusters.fetch_add(free.into(), Ordering::Relaxed);
-    let is_uninit = volume.has_desc_checksums() && facts.desc.has(group_desc::flags::BLOCK_UNINIT);
     // A block that can't be read may hold what names more blocks.
     let is_known = !volume.unread.maps();
     // A count that follows a bitmap that is wrong is a consequence of that, as for e2fsck -n.
@@ -117,9 +130,9 @@ fn blocks(volume: &Volume<'_>, group: Group, sums: &Sums) {
             volume.found(problem.found(found).expected(free));
         }
     };
-    if is_uninit && facts.is_sealed {
+    if is_uninit(volume, group) {
         count(None);
-        return uninit_blocks(volume, group, &ours, clusters);
+        return uninit_blocks(volume, group, uninit, &ours, clusters);
     }
     let place = facts.desc.block_bitmap();
     let Some(disk) = volume.block(place.0) else {
@@ -147,35 +160,22 @@ fn blocks(volume: &Volume<'_>, group: Group, sums: &Sums) {
     }
 }
 
-/// In a group whose bitmap was never written nothing but its own metadata may be in use.
-fn uninit_blocks(volume: &Volume<'_>, group: Group, ours: &[u8], clusters: u32) {
+/// In a group whose bitmap was never written nothing but metadata of such groups may be in use.
+fn uninit_blocks(
+    volume: &Volume<'_>,
+    group: Group,
+    uninit: &MetadataRuns,
+    ours: &[u8],
+    clusters: u32,
+) {
     let geometry = &volume.geometry;
     let start = geometry.group_first_block(group).0;
     let mut own = vec![0; ours.len()];
-    let mut add = |first: u64, count: u64| {
-        for block in first..first.saturating_add(count) {
-            if let Some((at, bit)) = geometry.bit_of_block(ondisk::FsBlock(block))
-                && at == group
-            {
-                bitmap::set(&mut own, bit);
-            }
-        }
-    };
-    let fixed = geometry.group_start(group);
-    add(start, u64::from(fixed.superblock.is_some()));
-    for range in [fixed.descriptors, fixed.reserved] {
-        add(range.start, range.end - range.start);
-    }
-    let flex = geometry.flex_size().max(1);
-    let peers = group.0 / flex * flex
-        ..(group.0 / flex * flex)
-            .saturating_add(flex)
-            .min(geometry.groups());
-    for peer in peers {
-        let desc = &volume.desc(Group(peer)).desc;
-        add(desc.block_bitmap().0, 1);
-        add(desc.inode_bitmap().0, 1);
-        add(desc.inode_table().0, geometry.inode_table_blocks().into());
+    let end = start + u64::from(geometry.group_blocks(group));
+    for part in uninit.within(start..end) {
+        // Clusters of a group have 32 bits.
+        let bit = |block: u64| ((block - start) >> geometry.cluster_ratio_bits()) as u32;
+        bitmap::set_range(&mut own, bit(part.start)..bit(part.end - 1) + 1);
     }
     let [missing, _] = differences(ours, &own, clusters);
     if missing.0 > 0 {

@@ -5,6 +5,7 @@ use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc, Ino, Superblock};
 use sync::atomic::{AtomicBool, Ordering};
 
 use crate::claims::Claims;
+use crate::metadata::MetadataRuns;
 use crate::problem::Code;
 use crate::report::{Findings, Problem};
 use crate::shared::Shared;
@@ -57,6 +58,7 @@ pub struct Volume<'a> {
     pub sb: Superblock,
     pub geometry: Geometry,
     pub groups: Vec<GroupFacts>,
+    pub metadata: MetadataRuns,
     pub claims: Claims,
     pub inodes: InodeTable,
     pub shared: Shared,

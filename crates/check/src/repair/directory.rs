@@ -3,7 +3,7 @@
 //! Where only entries are wrong, each block is packed anew and the index stays as it is. Where a block is missing, or
 //! the index is wrong, the directory is rebuilt ([`super::rebuild`]).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ondisk::dirent::{self, DirForm, DirRecord, is_dots};
 use ondisk::dirhash::NameHash;
@@ -20,6 +20,8 @@ use crate::table::State;
 
 /// Bytes of the entry '.'.
 const DOT_LEN: u16 = 12;
+/// Bytes of the longest suffix of a new name.
+const SUFFIX_MAX: usize = "~4294967295".len();
 
 /// An entry apart from its block.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -279,6 +281,8 @@ pub struct Judge<'a, 'e, 'd> {
     pub ino: Ino,
     pub flags: Flags,
     names: HashSet<Vec<u8>>,
+    /// By the start of a name, the number with which the search for a new one begins.
+    numbers: HashMap<Vec<u8>, u32>,
     children: HashSet<u32>,
     /// A name was changed.
     pub is_renamed: bool,
@@ -298,6 +302,7 @@ impl<'a, 'e, 'd> Judge<'a, 'e, 'd> {
             ino: directory.ino,
             flags: directory.inode.flags(),
             names: HashSet::new(),
+            numbers: HashMap::new(),
             children: HashSet::new(),
             is_renamed: false,
         }
@@ -368,7 +373,11 @@ impl<'a, 'e, 'd> Judge<'a, 'e, 'd> {
     /// Gives a record a name that the directory does not have yet.
     fn rename(&mut self, record: &mut Record) {
         self.is_renamed = true;
-        for number in 0_u32.. {
+        let start = record.name.len().min(dirent::NAME_MAX - SUFFIX_MAX);
+        let numbers = self.numbers.entry(record.name[..start].to_vec());
+        let next = numbers.or_default();
+        for number in *next.. {
+            *next = number;
             let suffix = format!("~{number}");
             let kept = record.name.len().min(dirent::NAME_MAX - suffix.len());
             let mut name = record.name[..kept].to_vec();
@@ -416,18 +425,16 @@ pub fn mend(
         .parts
         .iter()
         .any(|part| part.is_index && part.is_damaged);
-    for record in &change.more {
-        rebuilds |= !place(&directory, &mut kept, record);
-    }
+    let unplaced = place(&directory, &mut kept, &change.more);
+    rebuilds |= !unplaced.is_empty();
     if !rebuilds && is_packed(&directory, &kept) {
         return write_parts(edit, &mut directory, &kept, parent);
     }
     let mut all: Vec<Record> = kept.into_iter().flatten().collect();
-    for record in &change.more {
-        if !all.contains(record) {
-            all.push(record.clone());
-        }
-    }
+    let known: HashSet<(&[u8], Ino)> = all.iter().map(|it| (&it.name[..], it.ino)).collect();
+    let is_new = |it: &Record| !known.contains(&(&it.name[..], it.ino));
+    let new: Vec<Record> = unplaced.into_iter().filter(is_new).collect();
+    all.extend(new);
     rebuild::write(edit, &mut directory, all, parent)
 }
 
@@ -473,19 +480,26 @@ fn used(directory: &ParsedDirectory, index: usize, records: &[Record]) -> usize 
         .sum::<usize>()
 }
 
-/// Puts a record into the first part with room; false if no part has room, or if the index decides the part.
-fn place(directory: &ParsedDirectory, kept: &mut [Vec<Record>], record: &Record) -> bool {
+/// Puts records into parts with room, in order. Returns those that no part has room for: all, if the index decides the
+/// part.
+fn place(directory: &ParsedDirectory, kept: &mut [Vec<Record>], records: &[Record]) -> Vec<Record> {
     if directory.is_indexed() {
-        return false;
+        return records.to_vec();
     }
-    let need = directory.form.record_len(&record.name);
+    let mut rest = records.iter().peekable();
     for (index, part) in directory.parts.iter().enumerate() {
-        if part.room >= 12 && used(directory, index, &kept[index]) + need <= part.room {
+        let used = used(directory, index, &kept[index]);
+        let mut room = match part.room >= 12 {
+            true => part.room.saturating_sub(used),
+            false => 0,
+        };
+        let need = |record: &Record| directory.form.record_len(&record.name);
+        while let Some(record) = rest.next_if(|record| need(record) <= room) {
+            room -= need(record);
             kept[index].push(record.clone());
-            return true;
         }
     }
-    false
+    rest.cloned().collect()
 }
 
 /// Whether all records fit where they are.

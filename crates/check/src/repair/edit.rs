@@ -51,6 +51,18 @@ impl Edit<'_, '_> {
         Some(GroupDesc::load(raw))
     }
 
+    /// The descriptors of all groups, as far as they can be read.
+    pub fn descs(&self) -> impl Iterator<Item = (Group, GroupDesc)> + '_ {
+        let geometry = &self.geometry;
+        let (size, per_block) = (geometry.desc_size(), geometry.descs_per_block());
+        (0..geometry.desc_blocks()).flat_map(move |index| {
+            let bytes = self.block(geometry.desc_block(index).0).unwrap_or_default();
+            let groups = (index * per_block..geometry.groups()).map(Group);
+            let raws = bytes.chunks_exact(size).map(GroupDesc::load);
+            groups.zip(raws).collect::<Vec<_>>()
+        })
+    }
+
     /// Writes a group's descriptor, with its checksum.
     pub fn set_desc(&mut self, group: Group, desc: &GroupDesc) -> Option<()> {
         let (block, at) = self.geometry.desc_place(group);

@@ -4,10 +4,10 @@
 //! One without a type, a symbolic link without a target and a directory without blocks are freed; what only they named
 //! is found by the later rounds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use ondisk::inode::BASE_SIZE;
-use ondisk::{Feature, FileType, Flags, FsBlock, Ino, Inode, dirent, inode};
+use ondisk::{Feature, FileType, Flags, Ino, Inode, dirent, inode};
 
 use crate::map::{Run, word16, word32};
 use crate::problem::Code;
@@ -361,20 +361,22 @@ fn mend_symlink(edit: &mut Edit<'_, '_>, ino: Ino, inode: &mut Inode) -> bool {
     true
 }
 
-/// Says that no attribute block is shared wrongly: the block at `old` becomes a copy at `new` for all that use it.
-pub fn move_attribute_block(edit: &mut Edit<'_, '_>, facts: &Facts, old: u64, new: u64) {
+/// The inodes in use by the attribute block that they have, of those blocks that `is_wanted` takes.
+pub fn attribute_users(
+    edit: &Edit<'_, '_>,
+    facts: &Facts,
+    is_wanted: impl Fn(u64) -> bool,
+) -> HashMap<u64, Vec<Ino>> {
+    let mut users: HashMap<u64, Vec<Ino>> = HashMap::new();
     for group in edit.geometry.all_groups() {
         for (index, state, _) in facts.inodes.in_group(group) {
             let ino = edit.geometry.ino_of(group, index);
-            if !state.is_used() {
-                continue;
-            }
-            if let Some(mut inode) = edit.inode(ino)
-                && attributes::block_of(edit, &inode) == Some(old)
-            {
-                inode.set_xattr_block(FsBlock(new));
-                edit.set_inode(ino, &inode);
+            let inode = edit.inode(ino).filter(|_| state.is_used());
+            let block = inode.and_then(|inode| attributes::block_of(edit, &inode));
+            if let Some(block) = block.filter(|block| is_wanted(*block)) {
+                users.entry(block).or_default().push(ino);
             }
         }
     }
+    users
 }

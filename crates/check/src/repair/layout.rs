@@ -10,6 +10,7 @@ use ondisk::{
     Feature, FileType, FsBlock, Geometry, Group, GroupDesc, Ino, Inode, bitmap, group_desc, inode,
 };
 
+use crate::metadata::{self, MetadataRuns};
 use crate::problem::Code;
 use crate::repair::edit::Edit;
 use crate::report::Problem;
@@ -20,6 +21,11 @@ const SAMPLE: u32 = 64;
 
 /// Sets superblock and descriptors right.
 pub fn run(edit: &mut Edit<'_, '_>, facts: Option<&Facts>, problems: &[Problem]) {
+    let has = |code| problems.iter().any(|it| it.code == code);
+    if has(Code::MetadataOverlap) {
+        overlap(edit, facts.is_some());
+    }
+    let mut places = None;
     for problem in problems {
         match (problem.code, problem.group.map(Group)) {
             (Code::SuperblockFromBackup, _) => {
@@ -32,7 +38,8 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: Option<&Facts>, problems: &[Problem])
                 Code::BlockBitmapPlace | Code::InodeBitmapPlace | Code::InodeTablePlace,
                 Some(group),
             ) => {
-                place(edit, group);
+                let places = places.get_or_insert_with(|| Places::of(edit));
+                places.mend(edit, group);
             }
             (Code::InodesCount, _) => {
                 edit.set_superblock();
@@ -42,7 +49,6 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: Option<&Facts>, problems: &[Problem])
                     unreadable(edit, block);
                 }
             }
-            (Code::MetadataOverlap, _) => overlap(edit, facts.is_some()),
             (
                 Code::DescriptorChecksum
                 | Code::DescriptorCounts
@@ -96,33 +102,40 @@ pub fn read_root(edit: &mut Edit<'_, '_>) -> Option<()> {
     Some(())
 }
 
-/// The descriptor of a group in the copies that backups of the superblock have, where its checksum is right.
-fn copy(edit: &Edit<'_, '_>, group: Group) -> Option<GroupDesc> {
-    let geometry = &edit.geometry;
-    let index = group.0 / geometry.descs_per_block();
-    let at = (group.0 % geometry.descs_per_block()) as usize * geometry.desc_size();
-    let holders = geometry
-        .all_groups()
-        .skip(1)
-        .filter(|it| geometry.has_super(*it));
-    for holder in holders.take(4) {
-        let superblock = geometry.group_first_block(holder);
-        let block = geometry.desc_block_of_copy(superblock, index);
-        let Some(bytes) = edit
-            .contains(block.0, 1)
-            .then(|| edit.block(block.0))
-            .flatten()
-        else {
-            continue;
-        };
-        let raw = bytes.get(at..at + geometry.desc_size())?;
-        if let Ok(desc) = GroupDesc::verify(raw, geometry, group)
-            && desc.inode_table().0 > superblock.0.min(geometry.first_data_block().0)
-        {
-            return Some(desc);
+/// Copies of descriptors: how many are asked.
+const COPIES: usize = 4;
+
+/// The copies of the descriptors that belong to backups of the superblock.
+pub struct Copies {
+    /// Blocks of the backups.
+    superblocks: Vec<FsBlock>,
+}
+
+impl Copies {
+    /// The first few.
+    pub fn of(geometry: &Geometry) -> Copies {
+        let groups = geometry.all_groups().skip(1);
+        let holders = groups.filter(|group| geometry.has_super(*group));
+        let superblocks = holders.map(|group| geometry.group_first_block(group));
+        Copies {
+            superblocks: superblocks.take(COPIES).collect(),
         }
     }
-    None
+
+    /// A group's descriptor in the first copy in which its checksum is right.
+    fn desc(&self, edit: &Edit<'_, '_>, group: Group) -> Option<GroupDesc> {
+        let geometry = &edit.geometry;
+        let index = group.0 / geometry.descs_per_block();
+        let at = (group.0 % geometry.descs_per_block()) as usize * geometry.desc_size();
+        self.superblocks.iter().find_map(|superblock| {
+            let block = geometry.desc_block_of_copy(*superblock, index).0;
+            let bytes = edit.contains(block, 1).then(|| edit.block(block))??;
+            let raw = bytes.get(at..at + geometry.desc_size())?;
+            let desc = GroupDesc::verify(raw, geometry, group).ok()?;
+            let least = superblock.0.min(geometry.first_data_block().0);
+            (desc.inode_table().0 > least).then_some(desc)
+        })
+    }
 }
 
 fn fits(geometry: &Geometry, group: Group, first: FsBlock, blocks: u32) -> bool {
@@ -134,79 +147,86 @@ fn fits(geometry: &Geometry, group: Group, first: FsBlock, blocks: u32) -> bool 
     first.0 >= start && first.0.saturating_add(blocks.into()) <= end
 }
 
-fn place(edit: &mut Edit<'_, '_>, group: Group) -> Option<()> {
-    let geometry = edit.geometry;
-    let mut desc = edit.desc(group)?;
-    let copy = copy(edit, group);
-    if !fits(
-        &geometry,
-        group,
-        desc.inode_table(),
-        geometry.inode_table_blocks(),
-    ) {
-        desc.set_inode_table(best_table(edit, group, copy.as_ref())?.1);
-    }
-    if !fits(&geometry, group, desc.block_bitmap(), 1) {
-        let block = match copy {
-            Some(copy) => copy.block_bitmap(),
-            None => bitmap_place(edit, group, &desc)?,
-        };
-        desc.set_block_bitmap(block);
-    }
-    if !fits(&geometry, group, desc.inode_bitmap(), 1) {
-        let block = match copy {
-            Some(copy) => copy.inode_bitmap(),
-            None => bitmap_place(edit, group, &desc)?,
-        };
-        desc.set_inode_bitmap(block);
-    }
-    edit.set_desc(group, &desc)
+/// Where bitmaps and tables can be whose descriptors name places that can't be.
+struct Places {
+    copies: Copies,
+    /// What all descriptors name, whether it can be or not.
+    metadata: MetadataRuns,
 }
 
-/// A block of a group for a lost bitmap: the last one that is not metadata and that the block bitmap on the disk has
-/// free, so that a repair that ends here takes no block from a file. If that bitmap is lost, too, or has no free block,
-/// the last one that is not metadata.
-fn bitmap_place(edit: &Edit<'_, '_>, group: Group, desc: &GroupDesc) -> Option<FsBlock> {
-    let geometry = &edit.geometry;
-    let start = geometry.group_first_block(group).0;
-    let end = start + u64::from(geometry.group_blocks(group));
-    let first = geometry.group_start(group).reserved.end.max(start + 1);
-    let is_named = fits(geometry, group, desc.block_bitmap(), 1);
-    let used = is_named
-        .then(|| edit.block(desc.block_bitmap().0))
-        .flatten();
-    let descs: Vec<GroupDesc> = geometry
-        .all_groups()
-        .filter_map(|group| edit.desc(group))
-        .chain([*desc])
-        .collect();
-    let is_metadata = |block: u64| {
-        descs.iter().any(|desc| {
-            let table = desc.inode_table().0;
-            let len = u64::from(geometry.inode_table_blocks());
-            desc.block_bitmap().0 == block
-                || desc.inode_bitmap().0 == block
-                || (table..table.saturating_add(len)).contains(&block)
-        })
-    };
-    let is_used = |block: &u64| {
-        let bit = geometry.bit_of_block(FsBlock(*block));
-        used.as_ref()
-            .zip(bit)
-            .is_some_and(|(used, (_, bit))| bitmap::test(used, bit))
-    };
-    let blocks = (first..end).rev().filter(|block| !is_metadata(*block));
-    let free = blocks.clone().find(|block| !is_used(block));
-    let mut blocks = blocks;
-    free.or_else(|| blocks.next()).map(FsBlock)
+impl Places {
+    fn of(edit: &Edit<'_, '_>) -> Places {
+        let mmp = metadata::mmp_block(&edit.sb, &edit.geometry);
+        Places {
+            copies: Copies::of(&edit.geometry),
+            metadata: MetadataRuns::of(&edit.geometry, edit.descs(), mmp),
+        }
+    }
+
+    fn mend(&mut self, edit: &mut Edit<'_, '_>, group: Group) -> Option<()> {
+        let geometry = edit.geometry;
+        let mut desc = edit.desc(group)?;
+        let copy = self.copies.desc(edit, group);
+        let table_blocks = geometry.inode_table_blocks();
+        if !fits(&geometry, group, desc.inode_table(), table_blocks) {
+            desc.set_inode_table(best_table(edit, group, copy.as_ref())?.1);
+            self.metadata.add(desc.inode_table().0, table_blocks.into());
+        }
+        if !fits(&geometry, group, desc.block_bitmap(), 1) {
+            let block = match copy {
+                Some(copy) => copy.block_bitmap(),
+                None => self.of_bitmap(edit, group, &desc)?,
+            };
+            desc.set_block_bitmap(block);
+        }
+        if !fits(&geometry, group, desc.inode_bitmap(), 1) {
+            let block = match copy {
+                Some(copy) => copy.inode_bitmap(),
+                None => self.of_bitmap(edit, group, &desc)?,
+            };
+            desc.set_inode_bitmap(block);
+        }
+        edit.set_desc(group, &desc)
+    }
+
+    /// A block of a group for a lost bitmap: the last one that is not metadata and that the block bitmap on the disk
+    /// has free, so that a repair that ends here takes no block from a file. If that bitmap is lost, too, or has no
+    /// free block, the last one that is not metadata.
+    fn of_bitmap(
+        &mut self,
+        edit: &Edit<'_, '_>,
+        group: Group,
+        desc: &GroupDesc,
+    ) -> Option<FsBlock> {
+        let geometry = &edit.geometry;
+        let start = geometry.group_first_block(group).0;
+        let blocks = start + 1..start + u64::from(geometry.group_blocks(group));
+        let is_named = fits(geometry, group, desc.block_bitmap(), 1);
+        let used = is_named
+            .then(|| edit.block(desc.block_bitmap().0))
+            .flatten();
+        let is_free = |block: u64| {
+            let bit = geometry.bit_of_block(FsBlock(block));
+            let is_used = used.as_ref().zip(bit);
+            !is_used.is_some_and(|(used, (_, bit))| bitmap::test(used, bit))
+        };
+        let free = self.metadata.last_free(blocks.clone(), is_free);
+        let block = free.or_else(|| self.metadata.last_free(blocks, |_| true))?;
+        self.metadata.add(block, 1);
+        Some(FsBlock(block))
+    }
 }
 
 /// The groups whose descriptors may name another place than that of the inode table.
 pub fn doubtful_groups(geometry: &Geometry, problems: &[Problem]) -> BTreeSet<Group> {
+    let is_of_all =
+        |it: &Problem| matches!(it.code, Code::MetadataOverlap | Code::BackupDescriptors);
+    if problems.iter().any(is_of_all) {
+        return geometry.all_groups().collect();
+    }
     let mut groups = BTreeSet::new();
     for problem in problems {
         match problem.code {
-            Code::MetadataOverlap | Code::BackupDescriptors => groups.extend(geometry.all_groups()),
             Code::DescriptorChecksum
             | Code::InodeTablePlace
             | Code::BlockBitmapPlace
@@ -228,10 +248,10 @@ pub fn doubtful_groups(geometry: &Geometry, problems: &[Problem]) -> BTreeSet<Gr
 }
 
 /// Corrects the place of a group's inode table, where another place holds more inodes that belong to the group.
-pub fn find_table(edit: &mut Edit<'_, '_>, group: Group) -> Option<()> {
+pub fn find_table(edit: &mut Edit<'_, '_>, copies: &Copies, group: Group) -> Option<()> {
     let mut desc = edit.desc(group)?;
     let named = desc.inode_table();
-    let copy = copy(edit, group);
+    let copy = copies.desc(edit, group);
     let (score, table) = best_table(edit, group, copy.as_ref())?;
     let blocks = edit.geometry.inode_table_blocks();
     let is_better =
@@ -351,34 +371,16 @@ fn unreadable(edit: &mut Edit<'_, '_>, block: u64) -> Option<()> {
 /// Gives bitmaps that lie in other metadata new blocks. Their contents are made anew from what is in use.
 fn move_bitmaps(edit: &mut Edit<'_, '_>) -> Option<()> {
     let geometry = edit.geometry;
-    let mut pieces: Vec<(u64, u64)> = Vec::new();
-    for group in geometry.all_groups() {
-        let start = geometry.group_start(group);
-        pieces.extend(start.superblock.map(|block| (block.0, block.0 + 1)));
-        pieces.push((start.descriptors.start, start.reserved.end));
-        let desc = edit.desc(group)?;
-        let table = desc.inode_table().0;
-        pieces.push((table, table + u64::from(geometry.inode_table_blocks())));
-        for bitmap in [desc.block_bitmap().0, desc.inode_bitmap().0] {
-            pieces.push((bitmap, bitmap + 1));
-        }
-    }
-    pieces.sort_unstable();
-    let mut overlapping = Vec::new();
-    let mut end = 0;
-    for (first, last) in pieces {
-        if first < end {
-            overlapping.push(first);
-        }
-        end = end.max(last);
-    }
+    let mmp = metadata::mmp_block(&edit.sb, &geometry);
+    let metadata = MetadataRuns::of(&geometry, edit.descs(), mmp);
+    let overlaps = |block: u64| metadata.overlapping().binary_search(&block).is_ok();
     for group in geometry.all_groups() {
         let mut desc = edit.desc(group)?;
         let old = (desc.block_bitmap().0, desc.inode_bitmap().0);
-        if overlapping.contains(&old.0) {
+        if overlaps(old.0) {
             desc.set_block_bitmap(new_place(edit, group)?);
         }
-        if overlapping.contains(&old.1) && old.0 != old.1 {
+        if overlaps(old.1) && old.0 != old.1 {
             desc.set_inode_bitmap(new_place(edit, group)?);
         }
         if (desc.block_bitmap().0, desc.inode_bitmap().0) != old {
@@ -403,8 +405,9 @@ fn new_place(edit: &mut Edit<'_, '_>, group: Group) -> Option<FsBlock> {
 /// differs, bitmaps move, if it is known what is in use.
 fn overlap(edit: &mut Edit<'_, '_>, knows_use: bool) {
     let mut is_changed = false;
+    let copies = Copies::of(&edit.geometry);
     for group in edit.geometry.all_groups() {
-        let (Some(mut desc), Some(copy)) = (edit.desc(group), copy(edit, group)) else {
+        let (Some(mut desc), Some(copy)) = (edit.desc(group), copies.desc(edit, group)) else {
             continue;
         };
         let differs = desc.block_bitmap() != copy.block_bitmap()

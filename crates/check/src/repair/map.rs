@@ -209,7 +209,7 @@ fn index(
         false => frame.end,
     };
     let depth = word16(bytes, 6) - 1;
-    if !edit.contains(child, 1) || edit.space.is_metadata(child) || !met.insert(child) {
+    if !edit.contains(child, 1) || edit.space.metadata().contains(child) || !met.insert(child) {
         return Some(None);
     }
     let mut node = edit.block(child)?;
@@ -259,7 +259,7 @@ fn read_pointers(edit: &Edit<'_, '_>, inode: &Inode, map: &mut FileMap) -> Optio
                 });
                 continue;
             }
-            if edit.space.is_metadata(pointer) || !met.insert(pointer) {
+            if edit.space.metadata().contains(pointer) || !met.insert(pointer) {
                 map.is_damaged = true;
                 continue;
             }

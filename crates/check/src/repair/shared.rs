@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use ondisk::{Ino, Inode};
+use ondisk::{FsBlock, Ino, Inode};
 
 use crate::map::Run;
 use crate::problem::Code;
@@ -13,6 +13,7 @@ use crate::repair::edit::Edit;
 use crate::repair::{attributes, inodes, map};
 use crate::report::Problem;
 use crate::run::Facts;
+use crate::runs;
 
 /// What claims a cluster: an attribute block by its number, or a place in a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,17 +26,19 @@ struct Claimants<'a> {
     /// Runs of blocks that are claimed more than once, sorted.
     shared: Vec<(u64, u64)>,
     owners: HashMap<u64, Owner>,
+    /// The inodes that use each attribute block with several claimants, once they are looked for.
+    users: Option<HashMap<u64, Vec<Ino>>>,
     facts: &'a Facts,
 }
 
 /// The runs of blocks that are claimed more than once, sorted.
 pub fn runs(problems: &[Problem]) -> Vec<(u64, u64)> {
     let shared = problems.iter().filter(|it| it.code == Code::BlockSharedRun);
-    let mut runs: Vec<(u64, u64)> = shared
-        .filter_map(|it| Some((it.block?, it.found?)))
-        .collect();
-    runs.sort_unstable();
-    runs
+    runs::merged(
+        shared
+            .filter_map(|it| Some((it.block?, it.found?)))
+            .collect(),
+    )
 }
 
 /// Whether an inode with this problem needs copies of some of its blocks.
@@ -54,6 +57,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
     let mut all = Claimants {
         shared: runs(problems),
         owners: HashMap::new(),
+        users: None,
         facts,
     };
     let inos = claimants(problems);
@@ -67,48 +71,9 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
     }
 }
 
-/// The blocks that metadata takes, sorted.
-pub fn metadata(facts: &Facts) -> Vec<(u64, u64)> {
-    let geometry = &facts.geometry;
-    let mut runs = Vec::new();
-    for group in geometry.all_groups() {
-        let start = geometry.group_start(group);
-        runs.extend(start.superblock.map(|block| (block.0, 1)));
-        for range in [&start.descriptors, &start.reserved] {
-            runs.push((range.start, range.end - range.start));
-        }
-        let desc = &facts.groups[group.0 as usize].desc;
-        runs.push((desc.block_bitmap().0, 1));
-        runs.push((desc.inode_bitmap().0, 1));
-        runs.push((desc.inode_table().0, geometry.inode_table_blocks().into()));
-    }
-    let mmp = facts.sb.mmp_block().0;
-    if geometry.has(ondisk::Feature::MMP) && mmp != 0 {
-        runs.push((mmp, 1));
-    }
-    runs.retain(|(_, len)| *len > 0);
-    // Where two pieces of metadata overlap, the ends must still ascend.
-    runs.sort_unstable();
-    let mut merged: Vec<(u64, u64)> = Vec::new();
-    for (first, len) in runs {
-        match merged.last_mut() {
-            Some((start, known)) if first <= *start + *known => {
-                *known = (*known).max(first + len - *start);
-            }
-            _ => merged.push((first, len)),
-        }
-    }
-    merged
-}
-
 impl Claimants<'_> {
     fn is_shared(&self, first: u64, count: u64) -> bool {
-        let at = self
-            .shared
-            .partition_point(|(start, len)| start + len <= first);
-        self.shared
-            .get(at)
-            .is_some_and(|(start, _)| *start < first + count)
+        runs::overlap(&self.shared, first, count)
     }
 
     /// Whether a cluster is this owner's, from now on if it was nobody's.
@@ -118,7 +83,7 @@ impl Claimants<'_> {
         let cluster = (block - first_data) >> bits;
         let start = (cluster << bits) + first_data;
         let ratio = u64::from(edit.geometry.cluster_ratio());
-        if (start..start + ratio).any(|block| edit.space.is_metadata(block)) {
+        if edit.space.metadata().overlaps(start, ratio) {
             return false;
         }
         *self.owners.entry(cluster).or_insert(owner) == owner
@@ -134,7 +99,7 @@ impl Claimants<'_> {
             let bytes = edit.block(block)?;
             let new = edit.new_block()?;
             attributes::reseal(edit, new, bytes);
-            inodes::move_attribute_block(edit, self.facts, block, new);
+            self.move_attribute_block(edit, block, new);
         }
         let slot = edit.slot(ino)?;
         let mut inode = Inode::parse(&slot).ok()?;
@@ -142,7 +107,7 @@ impl Claimants<'_> {
             return Some(());
         }
         let old = map::read(edit, ino, &inode)?;
-        let moved = self.moved(edit, ino, &old.runs);
+        let moved = self.moved(edit, ino, &old.runs)?;
         if moved.is_empty() && !old.nodes.iter().any(|node| self.is_shared(*node, 1)) {
             return Some(());
         }
@@ -153,9 +118,24 @@ impl Claimants<'_> {
         edit.set_inode(ino, &inode)
     }
 
+    /// Gives all inodes that use the attribute block at `old` the one at `new`.
+    fn move_attribute_block(&mut self, edit: &mut Edit<'_, '_>, old: u64, new: u64) {
+        let (facts, shared) = (self.facts, &self.shared);
+        let users = self.users.get_or_insert_with(|| {
+            let is_shared = |block: u64| runs::overlap(shared, block, 1);
+            inodes::attribute_users(edit, facts, is_shared)
+        });
+        for ino in users.remove(&old).unwrap_or_default() {
+            if let Some(mut inode) = edit.inode(ino) {
+                inode.set_xattr_block(FsBlock(new));
+                edit.set_inode(ino, &inode);
+            }
+        }
+    }
+
     /// The logical clusters of a file that need clusters of their own: those with a block that is another's, one that
-    /// is not in its place in its cluster, or blocks in two clusters.
-    fn moved(&mut self, edit: &Edit<'_, '_>, ino: Ino, runs: &[Run]) -> HashSet<u64> {
+    /// is not in its place in its cluster, or blocks in two clusters. None once the round's budget is used up.
+    fn moved(&mut self, edit: &Edit<'_, '_>, ino: Ino, runs: &[Run]) -> Option<HashSet<u64>> {
         let bits = edit.geometry.cluster_ratio_bits();
         let mask = (1 << bits) - 1;
         let first_data = edit.geometry.first_data_block().0;
@@ -165,6 +145,7 @@ impl Claimants<'_> {
             if bits == 0 && !self.is_shared(run.pblk, run.len) {
                 continue;
             }
+            edit.spend(run.len)?;
             for i in 0..run.len {
                 let (lblk, pblk) = (run.lblk + i, run.pblk + i);
                 let (logical, place) = (lblk >> bits, pblk - first_data);
@@ -178,7 +159,7 @@ impl Claimants<'_> {
                 }
             }
         }
-        moved
+        Some(moved)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use ondisk::{FsBlock, Geometry, Group, bitmap};
 
+use crate::metadata::MetadataRuns;
 use crate::run::Facts;
 
 /// Which clusters may not be used, by group.
@@ -9,9 +10,8 @@ pub struct ClaimedClusters {
     geometry: Geometry,
     /// A bit for each cluster that is claimed in some round or was given out.
     taken: Vec<Vec<u8>>,
-    /// First block and length of each run of metadata, sorted.
-    metadata: Vec<(u64, u64)>,
-    /// The group and bit where the next search begins.
+    metadata: MetadataRuns,
+    /// The group and bit where the next search begins: before it, nothing is free, and nothing ever becomes free.
     next: (u32, u32),
 }
 
@@ -21,13 +21,14 @@ impl ClaimedClusters {
         ClaimedClusters {
             geometry: *geometry,
             taken: geometry.all_groups().map(|_| Vec::new()).collect(),
-            metadata: Vec::new(),
+            metadata: MetadataRuns::default(),
             next: (0, 0),
         }
     }
 
     /// Takes in what a check found to be claimed.
     pub fn add_claims(&mut self, facts: &Facts) {
+        self.metadata = facts.metadata.clone();
         for group in self.geometry.all_groups() {
             let Some(bits) = facts.claims.claimed_in(group) else {
                 continue;
@@ -41,19 +42,9 @@ impl ClaimedClusters {
         }
     }
 
-    /// Sets which blocks metadata takes: runs, sorted.
-    pub fn set_metadata(&mut self, runs: Vec<(u64, u64)>) {
-        self.metadata = runs;
-    }
-
-    /// Whether a block is metadata's.
-    pub fn is_metadata(&self, block: u64) -> bool {
-        let at = self
-            .metadata
-            .partition_point(|(first, len)| first + len <= block);
-        self.metadata
-            .get(at)
-            .is_some_and(|(first, _)| *first <= block)
+    /// The blocks that metadata takes, as the last check found them.
+    pub fn metadata(&self) -> &MetadataRuns {
+        &self.metadata
     }
 
     /// Takes the clusters of these blocks, which exist.
@@ -88,15 +79,12 @@ impl ClaimedClusters {
 
     /// The first block of a free cluster, which is taken from now on.
     pub fn allocate(&mut self) -> Option<FsBlock> {
-        let groups = self.geometry.groups();
-        for step in 0..=groups {
-            // The first group is searched twice: from the last place on, then from its beginning.
-            let group = Group((self.next.0 + step) % groups);
-            let from = if step == 0 { self.next.1 } else { 0 };
-            if let Some((block, bit)) = self.find_in(group, from) {
-                self.next = (group.0, bit);
+        while self.next.0 < self.geometry.groups() {
+            if let Some((block, bit)) = self.find_in(Group(self.next.0), self.next.1) {
+                self.next.1 = bit;
                 return Some(block);
             }
+            self.next = (self.next.0 + 1, 0);
         }
         None
     }

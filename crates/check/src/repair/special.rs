@@ -11,6 +11,7 @@ use crate::problem::Code;
 use crate::repair::edit::Edit;
 use crate::repair::{attributes, map};
 use crate::run::Facts;
+use crate::{limits, runs};
 
 /// Sets right what the codes name. `shared` are the runs of blocks that are claimed more than once.
 pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, shared: &[(u64, u64)]) {
@@ -112,7 +113,7 @@ fn file(edit: &Edit<'_, '_>, ino: Ino) -> Option<(Inode, Vec<u64>)> {
         return None;
     }
     let map = map::read(edit, ino, &inode)?;
-    if map.is_damaged || map.runs.is_empty() {
+    if map.is_damaged || map.runs.is_empty() || map.end() > limits::OWN_FILE_BLOCKS {
         return None;
     }
     let mut blocks = Vec::new();
@@ -168,8 +169,8 @@ struct JournalBlocks<'a> {
     facts: &'a Facts,
     /// Runs that are claimed more than once.
     shared: &'a [(u64, u64)],
-    /// The blocks of the journal's inode that can be found.
-    now: BTreeSet<u64>,
+    /// The blocks of the journal's inode that can be found: runs, merged.
+    now: Vec<(u64, u64)>,
 }
 
 impl<'a> JournalBlocks<'a> {
@@ -183,23 +184,13 @@ impl<'a> JournalBlocks<'a> {
         JournalBlocks {
             facts,
             shared,
-            now: runs
-                .iter()
-                .flat_map(|run| run.pblk..run.pblk + run.len)
-                .collect(),
+            now: runs::merged(runs.iter().map(|run| (run.pblk, run.len)).collect()),
         }
     }
 
     /// Whether nothing else claims the block.
     fn may_have(&self, block: u64) -> bool {
-        let at = self
-            .shared
-            .partition_point(|(first, len)| first + len <= block);
-        if self
-            .shared
-            .get(at)
-            .is_some_and(|(first, _)| *first <= block)
-        {
+        if runs::overlap(self.shared, block, 1) {
             return false;
         }
         let bit = self.facts.geometry.bit_of_block(FsBlock(block));
@@ -207,7 +198,7 @@ impl<'a> JournalBlocks<'a> {
             let claimed = self.facts.claims.claimed_in(group);
             claimed.is_some_and(|bits| bits.test(bit))
         });
-        !is_claimed || self.now.contains(&block)
+        !is_claimed || runs::overlap(&self.now, block, 1)
     }
 }
 
@@ -229,6 +220,9 @@ fn restore_journal(edit: &mut Edit<'_, '_>, own: &JournalBlocks<'_>) -> Option<(
     let is_extents = inode.block_area().starts_with(&extent::MAGIC.to_le_bytes());
     inode.set_flags(if is_extents { Flags::EXTENTS } else { Flags(0) });
     let map = map::read(edit, Ino::JOURNAL, &inode)?;
+    if map.end() > limits::OWN_FILE_BLOCKS {
+        return None;
+    }
     let first = edit.block(map.place(0)?)?;
     BlockHeader::of(&first)?;
     let is_right = |(run, next): (&Run, u64)| {
@@ -266,7 +260,9 @@ fn journal_places(
 ) -> Option<Vec<u64>> {
     let mut places = Vec::new();
     if edit.geometry.cluster_ratio() == 1 {
-        let usable = own.now.iter().copied().filter(|block| own.may_have(*block));
+        let now = own.now.iter().flat_map(|(first, len)| *first..first + len);
+        let usable = now.take(limits::OWN_FILE_BLOCKS as usize);
+        let usable = usable.filter(|block| own.may_have(*block));
         places.extend(usable.take(count as usize));
     }
     if places.is_empty() {

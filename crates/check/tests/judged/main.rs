@@ -12,6 +12,7 @@ use sync::atomic::AtomicBool;
 
 mod classes;
 mod found;
+mod hostile;
 mod made;
 mod mended;
 mod numbers;
