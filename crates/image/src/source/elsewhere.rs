@@ -137,7 +137,8 @@ pub(super) mod walk {
 
     /// The attributes and extended attributes of the source directory.
     pub(in super::super) fn top(root: &Root) -> io::Result<(Attributes, Xattrs)> {
-        Ok((attributes(&root.metadata()?), Xattrs::default()))
+        let own = host::HostAttributes::of(&root.metadata()?);
+        Ok((attributes(&own), Xattrs::default()))
     }
 
     /// A scan of one directory, on the calling thread.
@@ -273,12 +274,14 @@ pub(super) mod walk {
                 return Ok(false);
             }
             let name = text.as_encoded_bytes();
-            if name.len() > usize::from(u16::MAX) || *host::name(name) != **text {
+            if *host::name(name) != **text {
                 return Err(io::Error::new(
                     ErrorKind::InvalidData,
                     "its name is not Unicode",
                 ));
             }
+            let name_len = u16::try_from(name.len());
+            let name_len = name_len.map_err(|_| ErrorKind::InvalidFilename)?;
             let target = match metadata.is_symlink() {
                 true => target_of(place)?,
                 false => Vec::new(),
@@ -294,7 +297,7 @@ pub(super) mod walk {
             batch.found.push(Found {
                 node: self.node(&metadata, &own),
                 name: batch.text.len() as u32,
-                name_len: name.len() as u16,
+                name_len,
                 target_len: target.len() as u16,
                 number,
             });
@@ -320,7 +323,7 @@ pub(super) mod walk {
                 }
             };
             let mut node = TreeNode::new(kind, self.source);
-            node.set_attributes(&attributes(metadata));
+            node.set_attributes(&attributes(own));
             if kind == S_IFREG && metadata.len() > 0 {
                 node.size = metadata.len();
                 node.data = DataKind::Path;
@@ -348,8 +351,7 @@ pub(super) mod walk {
         }
     }
 
-    fn attributes(metadata: &Metadata) -> Attributes {
-        let own = host::HostAttributes::of(metadata);
+    fn attributes(own: &host::HostAttributes) -> Attributes {
         let time = |(seconds, nanoseconds): Moment| Time::new(seconds, nanoseconds);
         Attributes {
             mode: own.mode,
