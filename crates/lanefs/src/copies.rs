@@ -272,10 +272,14 @@ fn has_root(
     read().is_some()
 }
 
-/// Whether the device holds the whole file system and its group descriptors show no damage.
+/// Whether the device holds the whole file system, and the descriptors that are in use verify, as far as they are
+/// looked at.
 pub(crate) fn can_trust_descriptors(device: &dyn BlockDevice, superblock: &Superblock) -> bool {
     Geometry::new(superblock, device.size()).is_ok_and(|geometry| {
-        verify_descriptors(device, &geometry, 0, geometry.primary_superblock()) != Verdict::Damaged
+        match verify_descriptors(device, &geometry, 0, geometry.primary_superblock()) {
+            Verdict::Whole | Verdict::TooMany => true,
+            Verdict::Damaged | Verdict::Unreadable => false,
+        }
     })
 }
 
@@ -284,8 +288,10 @@ pub(crate) fn can_trust_descriptors(device: &dyn BlockDevice, superblock: &Super
 enum Verdict {
     Whole,
     Damaged,
-    /// They can't be read, or there are more than are looked at.
-    Unknown,
+    /// The device can't read them all.
+    Unreadable,
+    /// There are more than are looked at, and those verify.
+    TooMany,
 }
 
 /// Verifies the descriptors that belong to the copy of the superblock at `block`.
@@ -298,13 +304,14 @@ fn verify_descriptors(
     let size = geometry.block_size();
     let mut bytes = vec![0; size.bytes()];
     let mut groups = geometry.all_groups();
-    let mut verdict = Verdict::Whole;
     for index in 0..geometry.desc_blocks() {
         let place = geometry.desc_block_of_copy(block, index).offset(size);
         let offset = start.saturating_add(place);
-        if index >= MAX_DESC_BLOCKS || device.read_at(offset, &mut bytes).is_err() {
-            verdict = Verdict::Unknown;
-            break;
+        if index >= MAX_DESC_BLOCKS {
+            return Verdict::TooMany;
+        }
+        if device.read_at(offset, &mut bytes).is_err() {
+            return Verdict::Unreadable;
         }
         let raws = bytes.chunks_exact(geometry.desc_size());
         let mut pairs = groups
@@ -315,5 +322,51 @@ fn verify_descriptors(
             return Verdict::Damaged;
         }
     }
-    verdict
+    Verdict::Whole
+}
+
+#[cfg(test)]
+mod tests {
+    use device::MemoryDevice;
+
+    use super::*;
+
+    /// A device that can't read one block of 1 KiB.
+    struct Worn(MemoryDevice, u64);
+
+    impl BlockDevice for Worn {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+            let (first, end) = (offset >> 10, (offset + buf.len() as u64).div_ceil(1024));
+            match (first..end).contains(&self.1) {
+                true => Err(DeviceError::OutOfRange {
+                    operation: "read",
+                    offset,
+                    len: buf.len() as u64,
+                    size: self.size(),
+                }),
+                false => self.0.read_at(offset, buf),
+            }
+        }
+    }
+
+    #[test]
+    fn descriptors_that_cant_be_read_are_not_trusted() {
+        let seed = corpus::seeds().find(|seed| seed.name == "default-1k");
+        let bytes = seed.unwrap().bytes;
+        let sb = *Superblock::view(bytes[1024..].first_chunk().unwrap());
+        let descriptors = Geometry::of(&sb).unwrap().desc_block(0).0;
+        for (block, is_trusted) in [
+            (u64::MAX, true),
+            (descriptors + 1, true),
+            (descriptors, false),
+        ] {
+            let device = Worn(MemoryDevice::from_bytes(&bytes), block);
+            assert_eq!(can_trust_descriptors(&device, &sb), is_trusted, "{block}");
+            assert!(!is_descriptor_damaged(&device, &sb), "{block}");
+        }
+    }
 }
