@@ -95,7 +95,8 @@ pub fn run_recovery(
     left: &CowDevice,
     counts: &mut SweepCounts,
 ) -> Result<(), String> {
-    let expected = recover(left)?.digest(&image.journal);
+    let recovered = recover(left)?;
+    let expected = recovered.digest(&image.journal);
     for kind in KINDS {
         let mut n = 0;
         loop {
@@ -118,10 +119,10 @@ pub fn run_recovery(
             let again = recover(&recorder.live()).map_err(say)?;
             let digest = again.digest(&image.journal);
             judge.check_after_fault(&again, digest).map_err(say)?;
-            let found = read(&again).map_err(say)?;
-            let before = read(&recover(left)?)?;
             if digest != expected {
                 // Counts of mounts and the like may differ; what is on it may not.
+                let found = read(&again).map_err(say)?;
+                let before = read(&recovered)?;
                 before
                     .compare(&found)
                     .map_err(|difference| say(difference.to_string()))?;

@@ -17,14 +17,53 @@ use crate::verdict::{Verdict, check_verdict, e2fsck_verdict, joint};
 /// Bytes of a page of [`CowDevice`].
 const PAGE: u64 = 4096;
 
+/// What may be found in an image that is clean all the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Allowed {
+    Nothing,
+    /// That an error was recorded: a request failed.
+    RecordedError,
+}
+
+impl Allowed {
+    fn codes(self) -> &'static [Code] {
+        match self {
+            Allowed::Nothing => &[],
+            Allowed::RecordedError => &[Code::ErrorsRecorded],
+        }
+    }
+}
+
+/// Digests of images that were found clean.
+#[derive(Default)]
+struct CleanImages {
+    strictly: HashSet<u64>,
+    /// Perhaps with a recorded error.
+    after_fault: HashSet<u64>,
+}
+
+impl CleanImages {
+    fn has(&self, digest: u64, allowed: Allowed) -> bool {
+        let is_allowed = allowed == Allowed::RecordedError && self.after_fault.contains(&digest);
+        is_allowed || self.strictly.contains(&digest)
+    }
+
+    fn add(&mut self, digest: u64, allowed: Allowed) {
+        match allowed {
+            Allowed::Nothing => self.strictly.insert(digest),
+            Allowed::RecordedError => self.after_fault.insert(digest),
+        };
+    }
+}
+
 /// Judges states over one base image.
 pub struct ImageJudge {
     file: tempfile::NamedTempFile,
     base: Arc<[u8]>,
-    /// Digests of images that are clean for both judges.
-    clean: HashSet<u64>,
-    /// Digests of images that are clean for the checker.
-    checked_clean: HashSet<u64>,
+    /// Clean for both judges.
+    clean: CleanImages,
+    /// Clean for the checker.
+    checked_clean: CleanImages,
     /// Number of images that e2fsck read.
     pub judged: u64,
     /// Number of images that the checker read.
@@ -41,8 +80,8 @@ impl ImageJudge {
         Ok(ImageJudge {
             file: sparse(&image.base).map_err(said)?,
             base: Arc::clone(&image.base),
-            clean: HashSet::new(),
-            checked_clean: HashSet::new(),
+            clean: CleanImages::default(),
+            checked_clean: CleanImages::default(),
             judged: 0,
             checked: 0,
         })
@@ -51,13 +90,13 @@ impl ImageJudge {
     /// Whether both found a state with this digest clean.
     #[must_use]
     pub fn knows(&self, digest: u64) -> bool {
-        self.clean.contains(&digest)
+        self.clean.has(digest, Allowed::Nothing)
     }
 
     /// Whether the checker found a state with this digest clean.
     #[must_use]
     pub fn has_checked(&self, digest: u64) -> bool {
-        self.checked_clean.contains(&digest)
+        self.checked_clean.has(digest, Allowed::Nothing)
     }
 
     /// Lets e2fsck and the checker judge a closed image, which `digest` identifies.
@@ -65,7 +104,7 @@ impl ImageJudge {
     /// # Errors
     /// The verdicts of both, unless both found nothing.
     pub fn judge(&mut self, state: &CowDevice, digest: u64) -> Result<(), String> {
-        self.judge_allowing(state, digest, &[])
+        self.judge_allowing(state, digest, Allowed::Nothing)
     }
 
     /// The same after a request failed, which may be on record in the superblock.
@@ -73,23 +112,23 @@ impl ImageJudge {
     /// # Errors
     /// As [`ImageJudge::judge`].
     pub fn judge_after_fault(&mut self, state: &CowDevice, digest: u64) -> Result<(), String> {
-        self.judge_allowing(state, digest, &[Code::ErrorsRecorded])
+        self.judge_allowing(state, digest, Allowed::RecordedError)
     }
 
     fn judge_allowing(
         &mut self,
         state: &CowDevice,
         digest: u64,
-        allowed: &[Code],
+        allowed: Allowed,
     ) -> Result<(), String> {
-        if self.knows(digest) {
+        if self.clean.has(digest, allowed) {
             return Ok(());
         }
         joint(
             self.run_e2fsck(state)?,
             self.check_allowing(state, digest, allowed),
         )?;
-        self.clean.insert(digest);
+        self.clean.add(digest, allowed);
         Ok(())
     }
 
@@ -98,7 +137,7 @@ impl ImageJudge {
     /// # Errors
     /// What it found.
     pub fn check(&mut self, state: &CowDevice, digest: u64) -> Result<(), String> {
-        let checked = self.check_allowing(state, digest, &[]);
+        let checked = self.check_allowing(state, digest, Allowed::Nothing);
         checked.map_err(|why| format!("check: {why}"))
     }
 
@@ -107,7 +146,7 @@ impl ImageJudge {
     /// # Errors
     /// What it found.
     pub fn check_after_fault(&mut self, state: &CowDevice, digest: u64) -> Result<(), String> {
-        let checked = self.check_allowing(state, digest, &[Code::ErrorsRecorded]);
+        let checked = self.check_allowing(state, digest, Allowed::RecordedError);
         checked.map_err(|why| format!("check: {why}"))
     }
 
@@ -115,14 +154,14 @@ impl ImageJudge {
         &mut self,
         state: &CowDevice,
         digest: u64,
-        allowed: &[Code],
+        allowed: Allowed,
     ) -> Result<(), String> {
-        if self.has_checked(digest) {
+        if self.checked_clean.has(digest, allowed) {
             return Ok(());
         }
         self.checked += 1;
-        check_verdict(state, allowed)?;
-        self.checked_clean.insert(digest);
+        check_verdict(state, allowed.codes())?;
+        self.checked_clean.add(digest, allowed);
         Ok(())
     }
 
@@ -252,6 +291,26 @@ mod tests {
             judge.check(&image.device, 0).unwrap();
         }
         assert_eq!((judge.judged, judge.checked), (1, 1));
+    }
+
+    #[test]
+    fn what_is_clean_after_a_fault_alone_is_judged_again_without_one() {
+        let Some(image) = image(2) else { return };
+        // s_state: clean, with an error on record.
+        let state = damaged(&image, 1024 + 58, &[3, 0]);
+        let mut judge = ImageJudge::new(&image).unwrap();
+        for _ in 0..2 {
+            judge.check_after_fault(&state, 1).unwrap();
+        }
+        assert_eq!(judge.checked, 1, "it is read once");
+        assert!(!judge.has_checked(1));
+        assert!(judge.check(&state, 1).is_err());
+        judge.check(&image.device, 0).unwrap();
+        judge.check_after_fault(&image.device, 0).unwrap();
+        assert_eq!(
+            judge.checked, 3,
+            "what is strictly clean is so after a fault"
+        );
     }
 
     #[test]
