@@ -16,12 +16,16 @@ const STORED: std::ops::RangeInclusive<i64> = -(1 << 31)..=(1 << 34) - (1 << 31)
 /// The size of inodes that have no room for more than 32 bits of a time.
 const SMALL_INODE: u16 = 128;
 
-/// Warns, once, that a time after 2038-01-19 was stored as that in an image with small inodes.
-pub fn warn_of_late_time(context: &Context, fs: &Fs, seconds: i64) {
+/// Warns, once, that a time was stored as the nearest one that the image's inodes hold.
+pub fn warn_of_cut_time(context: &Context, fs: &Fs, seconds: i64) {
     let is_late = seconds > i64::from(i32::MAX);
     if is_late && fs.inodes().superblock().inode_size() == SMALL_INODE {
         context.warn_once(
             "inodes of 128 bytes hold no times after 2038-01-19: later ones are stored as that",
+        );
+    } else if !STORED.contains(&seconds) {
+        context.warn_once(
+            "ext4 holds times from 1901-12-13 to 2446-05-10: others are stored as the nearest of these",
         );
     }
 }

@@ -157,7 +157,7 @@ pub fn open_for_writing(
         .map_err(|error| cannot_read(path, &place, options, &error))?;
     report_journal(context, path, &fs);
     if let Some(time) = choices.time {
-        epoch::warn_of_late_time(context, &fs, time.seconds);
+        epoch::warn_of_cut_time(context, &fs, time.seconds);
     }
     Ok((fs, held))
 }

@@ -130,7 +130,7 @@ fn copy_all(
         };
         let copied = fs.copy_in(from, to, &options).map_err(Failure::new)?;
         fs.keep();
-        epoch::warn_of_late_time(context, fs, copied.latest);
+        epoch::warn_of_cut_time(context, fs, copied.latest);
         if copied.lost_xattrs > 0 {
             let lost = copied.lost_xattrs;
             context.warn(format_args!(

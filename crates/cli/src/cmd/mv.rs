@@ -1,13 +1,15 @@
 //! `lanefs mv`: other names.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use lanefs::RenameFlag;
+use lanefs::{Fs, RenameFlag};
 
 use crate::change::{Editing, ImageChange, paths, target_of};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::format::safe;
 
 /// Rename files in an image, or move them to another directory of it
 #[derive(clap::Args)]
@@ -38,9 +40,46 @@ impl ImageChange for Mv {
             let is_directory = fs.symlink_metadata(from).is_ok_and(|found| found.is_dir());
             let destination = Path::new(destination);
             let to = target_of(fs, from, destination, sources.len(), is_directory)?;
-            fs.rename_with(from, to, flag).map_err(Failure::new)?;
+            match relation(fs, from, &to) {
+                Relation::SameName => {
+                    let shown = |path: &Path| safe(path.as_os_str().as_bytes());
+                    let (from, to) = (shown(from), shown(&to));
+                    return Err(Failure::new(format!("{from} and {to} are the same file")));
+                }
+                // rename(2) leaves both names.
+                Relation::SameFile if !self.no_clobber => fs.remove_file(from),
+                _ => fs.rename_with(from, to, flag),
+            }
+            .map_err(Failure::new)?;
             fs.keep();
         }
         Ok(())
+    }
+}
+
+/// What two paths lead to.
+enum Relation {
+    /// One name.
+    SameName,
+    /// Two names of a file that is not a directory.
+    SameFile,
+    /// Different files, or nothing.
+    Different,
+}
+
+fn relation(fs: &Fs, from: &Path, to: &Path) -> Relation {
+    let (Ok(old), Ok(new)) = (fs.symlink_metadata(from), fs.symlink_metadata(to)) else {
+        return Relation::Different;
+    };
+    if old.ino != new.ino {
+        return Relation::Different;
+    }
+    let parent = |path: &Path| {
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        fs.metadata(parent).ok().map(|found| found.ino)
+    };
+    match old.is_dir() || (parent(from) == parent(to) && from.file_name() == to.file_name()) {
+        true => Relation::SameName,
+        false => Relation::SameFile,
     }
 }

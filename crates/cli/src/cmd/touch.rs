@@ -52,7 +52,7 @@ impl ImageChange for Touch {
             let atime = Some(time).filter(|_| !self.modified);
             let mtime = Some(time).filter(|_| !self.accessed);
             fs.set_times(path, atime, mtime).map_err(Failure::new)?;
-            epoch::warn_of_late_time(context, fs, time.seconds);
+            epoch::warn_of_cut_time(context, fs, time.seconds);
             fs.keep();
         }
         Ok(())

@@ -50,17 +50,18 @@ impl Args {
                 .write_all(report.as_bytes())
                 .map_err(Failure::new);
         }
-        let shown = self.directory.display();
-        let Some(mount) = fuse::mounted_at(&self.directory) else {
+        let directory = followed(self.directory);
+        let shown = directory.display();
+        let Some(mount) = fuse::mounted_at(&directory) else {
             let failure = Failure::new(format!("no image is mounted on {shown} by lanefs"));
             return Err(failure.status(UNMOUNT_FAILED));
         };
         // Afterwards nobody is left who knows. Nothing is said of it after a lazy unmount.
         let state = match self.lazy {
             true => None,
-            false => answered_state(&self.directory)?,
+            false => answered_state(&directory)?,
         };
-        let unmounter = Unmounter::new(&self.directory);
+        let unmounter = Unmounter::new(&directory);
         let unmounted = match self.lazy {
             true => unmounter.detach(),
             false => unmounter.unmount(),
@@ -99,6 +100,15 @@ impl Args {
                 ))
             }
         }
+    }
+}
+
+/// The place that a path leads to where it is a symbolic link. To follow one asks no server, also not that of a mount
+/// there.
+fn followed(path: PathBuf) -> PathBuf {
+    match path.read_link() {
+        Ok(_) => path.canonicalize().unwrap_or(path),
+        Err(_) => path,
     }
 }
 

@@ -430,3 +430,51 @@ fn a_slash_at_the_end_asks_for_a_directory() {
     ok(["mv", &hello, &fixture.at("/other/")]);
     assert_eq!(ok(["ls", &fixture.at("/other")]), "hello.txt\n");
 }
+
+#[test]
+fn mv_of_a_file_onto_itself_is_refused_and_onto_another_name_of_it_leaves_that() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let (hello, other) = (fixture.at("/hello.txt"), fixture.at("/dir/other"));
+    for (from, to) in [
+        (&hello, &hello),
+        (&hello, &fixture.at("/dir/../hello.txt")),
+        (&hello, &fixture.at("/")),
+        (&fixture.at("/dir"), &fixture.at("/")),
+        (&fixture.at("/dir/"), &fixture.at("/dir/..")),
+    ] {
+        let output = run(["mv", from, to]);
+        assert_eq!(output.status.code(), Some(1), "{from} {to}");
+        let said = error(&output);
+        assert!(said.contains("are the same file"), "{from} {to}: {said}");
+    }
+    let text = ok(["cat", &hello]);
+    ok(["ln", &hello, &other]);
+    // As with mv(1), a name that exists is left.
+    run(["mv", "-n", &hello, &other]);
+    ok(["cat", &hello]);
+    ok(["mv", &hello, &other]);
+    assert_eq!(run(["cat", &hello]).status.code(), Some(1));
+    assert_eq!(ok(["cat", &other]), text);
+    testkit::e2fsck(&fixture.image);
+}
+
+#[test]
+fn a_time_that_no_inode_holds_is_stored_as_the_nearest_with_a_warning() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let hello = fixture.at("/hello.txt");
+    for (date, warned) in [
+        ("2446-05-11T00:00:00Z", true),
+        ("@-2147483649", true),
+        ("2446-05-10T00:00:00Z", false),
+        ("1901-12-14T00:00:00Z", false),
+    ] {
+        let output = run(["touch", "-d", date, &hello]);
+        assert_eq!(output.status.code(), Some(0), "{date}");
+        let said = error(&output);
+        assert_eq!(said.contains("2446-05-10"), warned, "{date}: {said}");
+    }
+}

@@ -204,6 +204,22 @@ fn a_signal_unmounts_and_leaves_a_clean_image() {
 }
 
 #[test]
+fn umount_follows_a_symbolic_link_to_the_directory() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "a.img", SIZE, &[]);
+    let mut served = Served::start(&image, "");
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(served.path(), &link).unwrap();
+    let output = lanefs().arg("umount").arg(&link).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(served.wait().success());
+    assert!(is_clean(&image));
+}
+
+#[test]
 fn users_are_held_to_their_permissions_and_acls() {
     if !can_mount() || !testkit::have("setpriv") || !testkit::have("setfacl") {
         testkit::skip("needs setpriv and setfacl");
