@@ -386,9 +386,11 @@ fn a_full_image_has_no_block_that_is_only_kept() {
         let of = |ino: &Ino| fs.metadata(*ino).unwrap().blocks / 2;
         let taken: u64 = made.iter().map(of).sum();
         assert_eq!(before.free - full.free, taken);
-        // What kept them goes on where there is room again.
-        fs.truncate(made[0], 0).unwrap();
-        fs.write(idle[0], 20_000, &[8; 9000]).unwrap();
+        // What kept them goes on where there is room again. A thread that ran late may have got next to nothing.
+        for ino in &made {
+            fs.truncate(*ino, 0).unwrap();
+        }
+        assert_eq!(fs.write(idle[0], 20_000, &[8; 9000]).unwrap(), 9000);
         assert_eq!(contents(&fs, idle[0])[20_000..], [8; 9000]);
         fs.close().unwrap();
         judge_image(&device);
