@@ -90,10 +90,12 @@ impl Error {
         }
     }
 
-    /// The same error about an option, of which only this size is the cause.
+    /// The same error about an option, which images of these other sizes can have.
     pub(crate) fn of_size(self, instead: OtherSize) -> Error {
         match self {
-            Error::Option { option, reason } => Error::for_size(option, reason, instead),
+            Error::Option { option, reason } | Error::OptionForSize { option, reason, .. } => {
+                Error::for_size(option, reason, instead)
+            }
             error => error,
         }
     }

@@ -165,13 +165,20 @@ impl Shape {
     /// Finds groups that work: see the top of this file.
     fn settle(&mut self, size_bytes: u64, inodes: u64, options: &Options) -> Result<(), Error> {
         let mut inodes = inodes.max(LEAST_INODES);
+        let whole = self.blocks_per_group;
         loop {
             self.count_groups(size_bytes)?;
             if self.groups > MAX_GROUPS {
                 let reason = format!("more than {MAX_GROUPS} groups; use larger blocks");
                 return Err(Error::for_size("-g", reason, OtherSize::WithinLimits));
             }
-            self.reserve_descriptors(options)?;
+            let is_smaller = self.blocks_per_group < whole;
+            self.reserve_descriptors(options)
+                .map_err(|error| match is_smaller {
+                    // In a larger image more groups share the inodes, and need not be as small.
+                    true => error.of_size(OtherSize::Any),
+                    false => error,
+                })?;
             let most = self.inodes_per_group_max();
             let is_asked = options.inodes.is_some() || options.inode_ratio.is_some();
             if is_asked && inodes.div_ceil(self.groups) > most {
