@@ -11,7 +11,7 @@ use sync::atomic::AtomicBool;
 
 use crate::error::BuildError;
 use crate::output::Output;
-use crate::plan::{self, ImagePlan, Size};
+use crate::plan::{self, ImagePlan, PlanError, Size};
 use crate::progress::{Phase, Progress};
 use crate::reproducible;
 use crate::source::{self, SourceTree, Time};
@@ -110,12 +110,29 @@ fn build_planned(
     job.check()?;
     job.phase(Phase::Plan);
     let clamp = reproducible::clamp(options, &tree, &mut mkfs);
-    let plan = plan::plan(&tree, &mkfs, options.size)?;
+    let plan = planned(&tree, &mkfs, options.size)?;
     job.check()?;
     let output = Output::create(output, plan.layout.size_bytes())?;
     let total = copied_bytes(&plan);
     job.phase(Phase::Copy { total });
     finish(options, &tree, &plan, &mkfs, clamp, output, job)
+}
+
+/// The plan of a tree. Where its own order does not fit in the size given, that of a pipe may: files have other pieces
+/// then, and fewer of them may need a map. So a size that holds a pipe's tree holds a file's.
+fn planned(tree: &SourceTree, mkfs: &mkfs::Options, size: Size) -> Result<ImagePlan, BuildError> {
+    let (refused, bytes) = match (plan::plan(tree, mkfs, size), size) {
+        (Err(refused @ PlanError::TooSmall { .. }), Size::Fixed(bytes))
+            if !mkfs.packed_meta_blocks =>
+        {
+            (refused, bytes)
+        }
+        (planned, _) => return Ok(planned?),
+    };
+    let placed = stream::placed_as_from_a_pipe(tree, mkfs, bytes);
+    let planned =
+        placed.and_then(|(taken, mkfs)| plan::plan_around(tree, &mkfs, size, &taken).ok());
+    planned.ok_or_else(|| refused.into())
 }
 
 /// Refuses options that no image can have, or none of a given size, whatever comes into it: before a source is read, so

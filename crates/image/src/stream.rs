@@ -14,7 +14,7 @@ use ondisk::FsBlock;
 
 use crate::error::{BuildError, too_small};
 use crate::plan::maps::FileRun;
-use crate::plan::place::{RangePlacer, Streamed};
+use crate::plan::place::{ArchiveKey, RangePlacer, StreamTable, Streamed, archive_key};
 use crate::plan::shape::ImageFormat;
 use crate::plan::space::{ClusterRun, FreeClusters};
 use crate::plan::{EarlyBlocks, ImagePlan, PlanError, Shortage};
@@ -228,6 +228,8 @@ pub(crate) struct Room {
     growing: bool,
     geometry: StreamGeometry,
     options: Options,
+    /// Files that began.
+    begun: u64,
 }
 
 impl Room {
@@ -254,8 +256,76 @@ impl Room {
             growing: given.is_none(),
             geometry,
             options: options.clone(),
+            begun: 0,
         })
     }
+
+    /// Places blocks of a file behind those in `runs`.
+    ///
+    /// # Errors
+    /// When all that the geometry can give is taken.
+    fn place(
+        &mut self,
+        placer: &mut RangePlacer,
+        range: (u64, u64),
+        runs: &mut Vec<FileRun>,
+    ) -> Result<(), PlanError> {
+        // What was asked for at most: the placer takes clusters for less, never for more.
+        let most = (range.1 - range.0).div_ceil(1 << self.shape.cluster_bits) + 1;
+        while self.space.free() < most && self.grow() {}
+        placer.place(&mut self.space, &self.shape, range, runs, 0)
+    }
+
+    /// Gives data some of the room that is kept for inode tables, or opens more groups; false when nothing is left.
+    fn grow(&mut self) -> bool {
+        let Some(roomier) = self.geometry.more_room(self.begun, &self.options) else {
+            return false;
+        };
+        let before = clear_ranges(&self.geometry, &self.shape);
+        let more = FreeClusters::new(
+            clear_ranges(&roomier, &self.shape).into_iter(),
+            self.shape.cluster_bytes(),
+        );
+        let more = more.without(&before, self.shape.cluster_bytes());
+        self.space.extend(more);
+        self.geometry = roomier;
+        true
+    }
+}
+
+/// What the files of archives that can be read again get in an image of `bytes` bytes where they are placed as a pipe
+/// would bring them, and the options that hold the geometry around which they lie; `None` where they do not fit.
+pub(crate) fn placed_as_from_a_pipe(
+    tree: &SourceTree,
+    options: &Options,
+    bytes: u64,
+) -> Option<(EarlyBlocks, Options)> {
+    let mut options = options.clone();
+    let mut room = Room::new(&mut options, Some(bytes)).ok()?;
+    let mut order: Vec<_> = tree
+        .nodes()
+        .filter_map(|id| Some((archive_key(tree.data(id))?, id)))
+        .collect();
+    if order.is_empty() {
+        return None;
+    }
+    order.sort_unstable();
+    let bits = room.shape.block_size.bits();
+    let mut files = HashMap::with_capacity(order.len());
+    for (key, id) in order {
+        room.begun += 1;
+        let mut placer = RangePlacer::default();
+        let mut runs = Vec::new();
+        for extent in tree.extents(id) {
+            let end = room.shape.block_size.blocks_for(extent.offset + extent.len);
+            let range = (extent.offset >> bits, end);
+            room.place(&mut placer, range, &mut runs).ok()?;
+        }
+        let clusters = placer.clusters;
+        files.insert(key, Streamed { runs, clusters });
+    }
+    options.stream = Some(room.geometry);
+    Some((EarlyBlocks::of(files, room.shape.cluster_bits), options))
 }
 
 /// The clusters of data that a geometry allows, ascending.
@@ -270,23 +340,17 @@ fn clear_ranges(geometry: &StreamGeometry, shape: &ImageFormat) -> Vec<Range<u64
 /// Takes a pipe's data as it comes.
 pub(crate) struct Pipe<'a> {
     output: &'a FileDevice,
-    shape: ImageFormat,
-    space: FreeClusters,
+    room: Room,
     writer: ItemWriter<'a>,
     job: &'a Job<'a>,
-    growing: bool,
-    geometry: StreamGeometry,
-    options: Options,
-    /// Files that began.
-    begun: u64,
-    files: crate::plan::place::StreamTable,
+    files: StreamTable,
     current: Current,
 }
 
 /// The file that is being taken.
 #[derive(Default)]
 struct Current {
-    key: Option<(SourceId, u32)>,
+    key: Option<ArchiveKey>,
     placer: RangePlacer,
     dense: bool,
 }
@@ -297,13 +361,8 @@ impl<'a> Pipe<'a> {
         Pipe {
             output,
             writer: ItemWriter::new(output, &room.shape),
-            shape: room.shape,
-            space: room.space,
+            room,
             job,
-            growing: room.growing,
-            geometry: room.geometry,
-            options: room.options,
-            begun: 0,
             files: HashMap::new(),
             current: Current::default(),
         }
@@ -311,15 +370,12 @@ impl<'a> Pipe<'a> {
 
     /// Places blocks of the current file, and makes room for them in the output.
     fn place(&mut self, range: (u64, u64)) -> Result<(), BuildError> {
-        // What was asked for at most: the placer takes clusters for less, never for more.
-        let most = (range.1 - range.0).div_ceil(1 << self.shape.cluster_bits) + 1;
-        while self.space.free() < most && self.make_room() {}
-        let runs = &mut self.writer.runs;
-        let placer = &mut self.current.placer;
-        placer
-            .place(&mut self.space, &self.shape, range, runs, 0)
+        let growing = self.room.growing;
+        let (placer, runs) = (&mut self.current.placer, &mut self.writer.runs);
+        self.room
+            .place(placer, range, runs)
             .map_err(|error| match error {
-                PlanError::Short(Shortage::Clusters(_)) if self.growing => PlanError::NoSize.into(),
+                PlanError::Short(Shortage::Clusters(_)) if growing => PlanError::NoSize.into(),
                 PlanError::Short(Shortage::Clusters(_)) => too_small(self.output.size()),
                 error => error.into(),
             })?;
@@ -329,45 +385,24 @@ impl<'a> Pipe<'a> {
             .iter()
             .map(|run| run.start + u64::from(run.len))
             .max();
-        let end = end.unwrap_or(0) << self.shape.block_size.bits();
-        if self.growing && end > self.output.size() {
+        let end = end.unwrap_or(0) << self.room.shape.block_size.bits();
+        if self.room.growing && end > self.output.size() {
             self.output.set_size(end.next_multiple_of(GROW_BYTES))?;
         }
         Ok(())
     }
 
-    /// Gives data some of the room that is kept for inode tables, or opens more groups; false when nothing is left.
-    fn make_room(&mut self) -> bool {
-        let Some(roomier) = self.geometry.more_room(self.begun, &self.options) else {
-            return false;
-        };
-        let before = clear_ranges(&self.geometry, &self.shape);
-        let more = FreeClusters::new(
-            clear_ranges(&roomier, &self.shape).into_iter(),
-            self.shape.cluster_bytes(),
-        );
-        let more = more.without(&before, self.shape.cluster_bytes());
-        self.space.extend(more);
-        self.geometry = roomier;
-        true
-    }
-
-    fn start(
-        &mut self,
-        key: (SourceId, u32),
-        size: u64,
-        data_bytes: u64,
-    ) -> Result<(), BuildError> {
+    fn start(&mut self, key: ArchiveKey, size: u64, data_bytes: u64) -> Result<(), BuildError> {
         self.job.check()?;
-        self.begun += 1;
+        self.room.begun += 1;
         self.current = Current {
             key: Some(key),
             placer: RangePlacer::default(),
             dense: size == data_bytes,
         };
         self.writer.begin(Vec::new());
-        let blocks = self.shape.block_size.blocks_for(size);
-        if blocks > self.shape.map.max_blocks(self.shape.block_size) {
+        let blocks = self.room.shape.block_size.blocks_for(size);
+        if blocks > self.room.shape.map.max_blocks(self.room.shape.block_size) {
             return Err(BuildError::Usage(format!(
                 "a file of {size} bytes is larger than a file can be in this file system"
             )));
@@ -382,8 +417,9 @@ impl<'a> Pipe<'a> {
         self.job.check()?;
         self.job.advance(bytes.len() as u64);
         if !self.current.dense {
-            let bits = self.shape.block_size.bits();
+            let bits = self.room.shape.block_size.bits();
             let end = self
+                .room
                 .shape
                 .block_size
                 .blocks_for(offset + bytes.len() as u64);
@@ -414,13 +450,13 @@ impl<'a> Pipe<'a> {
         self.writer.writer.flush()?;
         let mut files = HashMap::with_capacity(self.files.len());
         for id in tree.nodes() {
-            if let Data::Stream { source, index } = tree.data(id)
-                && let Some(streamed) = self.files.remove(&(source, index))
+            if let Some(key) = archive_key(tree.data(id))
+                && let Some(streamed) = self.files.remove(&key)
             {
-                files.insert((source, index), streamed);
+                files.insert(key, streamed);
             }
         }
-        let bits = self.shape.cluster_bits;
+        let bits = self.room.shape.cluster_bits;
         let mut replaced: Vec<_> = self
             .files
             .values()
@@ -430,6 +466,27 @@ impl<'a> Pipe<'a> {
         for run in replaced {
             self.clear(run)?;
         }
+        Ok((EarlyBlocks::of(files, bits), self.room.geometry))
+    }
+
+    /// Makes clusters zeros.
+    fn clear(&self, run: ClusterRun) -> Result<(), BuildError> {
+        let zeros = vec![0; BUFFER_BYTES];
+        let mut at = run.start * self.room.shape.cluster_bytes();
+        let end = at + run.len * self.room.shape.cluster_bytes();
+        while at < end {
+            let len = (end - at).min(zeros.len() as u64);
+            // At most the buffer.
+            self.output.write_at(at, &zeros[..len as usize])?;
+            at += len;
+        }
+        Ok(())
+    }
+}
+
+impl EarlyBlocks {
+    /// What these files take.
+    fn of(files: StreamTable, bits: u32) -> EarlyBlocks {
         let mut clusters: Vec<_> = files
             .values()
             .flat_map(|file| clusters_of(file, bits))
@@ -446,21 +503,7 @@ impl<'a> Pipe<'a> {
                 _ => runs.push(next),
             }
         }
-        Ok((EarlyBlocks { runs, files }, self.geometry))
-    }
-
-    /// Makes clusters zeros.
-    fn clear(&self, run: ClusterRun) -> Result<(), BuildError> {
-        let zeros = vec![0; BUFFER_BYTES];
-        let mut at = run.start * self.shape.cluster_bytes();
-        let end = at + run.len * self.shape.cluster_bytes();
-        while at < end {
-            let len = (end - at).min(zeros.len() as u64);
-            // At most the buffer.
-            self.output.write_at(at, &zeros[..len as usize])?;
-            at += len;
-        }
-        Ok(())
+        EarlyBlocks { runs, files }
     }
 }
 
@@ -489,7 +532,7 @@ impl DataSink for Pipe<'_> {
         size: u64,
         data_bytes: u64,
     ) -> Result<bool, SinkError> {
-        self.start((source, index), size, data_bytes)
+        self.start((source, index.into()), size, data_bytes)
             .map_err(sent)?;
         Ok(true)
     }

@@ -373,7 +373,15 @@ const LIMITS: &[(bool, &str, &str)] = &[
     (
         true,
         "auto+2",
-        "-b 4096 -i 7000 -C 1048576 -O bigalloc,^64bit,^has_journal",
+        "-b 4096 -i 7900 -C 1048576 -O bigalloc,^64bit,^has_journal",
+    ),
+    // Groups of a small image must be so small for their inodes that descriptors would fill them; a larger one has
+    // larger groups.
+    (true, "auto", "-I 128 -N 2441908 -G 1024 -O ^meta_bg,^64bit"),
+    (
+        true,
+        "auto",
+        "-I 2048 -N 112767 -E resize=49214479 -O ^flex_bg,^64bit,uninit_bg,^metadata_csum,inline_data",
     ),
     // Descriptors may not be spread, and would fill most of a group of a larger image.
     (true, "min", "-b 1024 -g 408 -O ^meta_bg,^64bit"),
@@ -414,4 +422,13 @@ fn options_at_their_limits_are_had_or_refused_alike() {
             );
         }
     }
+}
+
+/// A size that the tree fills to the last block, where a file in one more piece needs a block for its map.
+#[test]
+fn a_size_that_holds_a_tree_from_a_pipe_holds_it_from_a_file() {
+    if !testkit::have("e2fsck") {
+        return testkit::skip("e2fsck is needed");
+    }
+    run(93_885, NAMES_LONG);
 }

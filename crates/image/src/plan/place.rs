@@ -78,8 +78,20 @@ pub(crate) struct ValueInode {
     pub references: u32,
 }
 
-/// The files that got their blocks before the walk, by archive and number in it.
-pub(crate) type StreamTable = HashMap<(SourceId, u32), Streamed>;
+/// A file of an archive, and its place among the archive's files: these keys rise in the order of the archive.
+pub(crate) type ArchiveKey = (SourceId, u64);
+
+/// The key of a node's data; `None` for what does not come from an archive.
+pub(crate) fn archive_key(data: Data) -> Option<ArchiveKey> {
+    match data {
+        Data::Range { source, offset } => Some((source, offset)),
+        Data::Stream { source, index } => Some((source, index.into())),
+        Data::Empty | Data::Path(_) => None,
+    }
+}
+
+/// The files that got their blocks before the walk.
+pub(crate) type StreamTable = HashMap<ArchiveKey, Streamed>;
 
 /// Blocks that a file got before the walk, while its data streamed past.
 #[derive(Clone, Debug, Default)]
@@ -281,10 +293,8 @@ impl<'a> Walk<'a> {
 
     /// The blocks of a file whose data streamed past already.
     fn streamed(&self, id: NodeId) -> Option<&'a Streamed> {
-        match self.from.tree.data(id) {
-            Data::Stream { source, index } => self.from.streamed.get(&(source, index)),
-            _ => None,
-        }
+        let key = archive_key(self.from.tree.data(id))?;
+        self.from.streamed.get(&key)
     }
 
     /// Takes over blocks that a file has already; only its map needs more.
