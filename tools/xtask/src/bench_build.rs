@@ -233,7 +233,7 @@ impl Runs {
 }
 
 fn build(root: &Path, arguments: &[&str]) -> Result<(), String> {
-    let status = Command::new(crate::cargo())
+    let status = crate::cargo()
         .arg("build")
         .arg("--quiet")
         .args(arguments)

@@ -76,7 +76,7 @@ impl Drop for Scratch {
 
 /// Measures all workloads; the arguments go to `lanefs-bench`.
 pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
-    let mut build = Command::new(crate::cargo());
+    let mut build = crate::cargo();
     build.args(["build", "--release", "--package", "lanefs-cli"]);
     build.args(["--package", "lanefs-bench", "--bins"]);
     succeed(build.current_dir(root))?;

@@ -124,7 +124,7 @@ fn output(command: &mut Command) -> Result<String, String> {
 }
 
 fn build(root: &Path, what: &[&str]) -> Result<(), String> {
-    let mut build = Command::new(crate::cargo());
+    let mut build = crate::cargo();
     build.args(["build", "--release"]).args(what);
     let built = build.current_dir(root).stderr(Stdio::inherit()).status();
     match built.map_err(|error| format!("{build:?}: {error}"))? {

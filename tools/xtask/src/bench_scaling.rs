@@ -84,7 +84,7 @@ fn mount_kernel(lanefs: &Path, undo: &mut Undo) -> Result<(), String> {
 
 /// Measures; the arguments go to `lanefs-bench all`.
 pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
-    let mut build = Command::new(crate::cargo());
+    let mut build = crate::cargo();
     build.args(["build", "--release", "--package", "lanefs-cli"]);
     build.args(["--package", "lanefs-bench", "--bins"]);
     let built = build.current_dir(root).stderr(Stdio::inherit()).status();

@@ -5,7 +5,6 @@ mod elsewhere;
 mod tests;
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::tidy;
@@ -67,17 +66,23 @@ pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
             Ok(note) => println!("    {note}"),
             Err(error) => {
                 let after = clock(start.elapsed());
+                show(&times);
                 return Err(format!("ci: FAILED at {name} after {after}: {error}"));
             }
         }
     }
-    println!();
-    for (name, time) in times {
-        println!("{:>8}  {name}", clock(time));
-    }
+    show(&times);
     println!("{:>8}  in all", clock(start.elapsed()));
     println!("ci: passed; {}", tally.closing());
     Ok(())
+}
+
+/// Prints how long each step took.
+fn show(times: &[(&str, Duration)]) {
+    println!();
+    for (name, time) in times {
+        println!("{:>8}  {name}", clock(*time));
+    }
 }
 
 fn clippy(root: &Path) -> Result<String, String> {
@@ -123,7 +128,7 @@ fn clock(time: Duration) -> String {
 
 /// Runs cargo with its output shown.
 fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<String, String> {
-    let status = Command::new(crate::cargo())
+    let status = crate::cargo()
         .current_dir(root)
         .args(arguments)
         .envs(environment.iter().copied())

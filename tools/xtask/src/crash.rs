@@ -32,7 +32,7 @@ fn build(root: &Path) -> Result<std::path::PathBuf, String> {
 }
 
 fn cargo(root: &Path, what: &str) -> Command {
-    let mut command = Command::new(crate::cargo());
+    let mut command = crate::cargo();
     command
         .current_dir(root)
         .args([what, "--quiet", "--locked", "--profile", PROFILE])

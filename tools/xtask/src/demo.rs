@@ -123,7 +123,7 @@ impl Demo {
         };
         let _ = fs::remove_file(&demo.image);
         demo.say("building lanefs (optimized; the first time takes a minute or two)");
-        let status = Command::new(crate::cargo())
+        let status = crate::cargo()
             .current_dir(root)
             .args([
                 "build",

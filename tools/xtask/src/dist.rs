@@ -109,7 +109,7 @@ impl Dist {
             .iter()
             .map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display()));
         let flags: Vec<String> = flags.collect();
-        let mut command = Command::new(crate::cargo());
+        let mut command = crate::cargo();
         command
             .current_dir(&self.root)
             .env("SOURCE_DATE_EPOCH", &self.epoch)
@@ -129,7 +129,7 @@ impl Dist {
         let target = of_rustc("host: ")?;
         self.build(&target, |_| ())?;
         succeed(
-            Command::new(crate::cargo())
+            crate::cargo()
                 .current_dir(&self.root)
                 .args(["run", "--locked", "--quiet", "--package", "lanefs-pages"])
                 .arg("--")
@@ -139,7 +139,7 @@ impl Dist {
             fs::remove_file(&old).map_err(|error| format!("{}: {error}", old.display()))?;
         }
         succeed(
-            Command::new(crate::cargo())
+            crate::cargo()
                 .current_dir(&self.root)
                 .env("SOURCE_DATE_EPOCH", &self.epoch)
                 .env("CARGO_TARGET_DIR", crate::built(&self.root))

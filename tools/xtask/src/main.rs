@@ -19,7 +19,8 @@ mod suites;
 mod tidy;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
 
 const USAGE: &str = "\
 usage: cargo xtask demo   build an image of a tree of this machine, check it, read it back
@@ -113,7 +114,16 @@ fn built(root: &Path) -> PathBuf {
     folder.map_or_else(|| root.join("target"), Path::to_path_buf)
 }
 
-/// The cargo that runs us.
-fn cargo() -> std::ffi::OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+/// The cargo that runs us. In a checkout in which only this program has been built, cargo keeps nothing that would make
+/// a second build shorter: that makes the first one longer.
+fn cargo() -> Command {
+    static IS_FIRST_BUILD: OnceLock<bool> = OnceLock::new();
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let kept = || std::fs::read_dir(root().join("target/debug/incremental"));
+    let is_ours =
+        |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("xtask");
+    if *IS_FIRST_BUILD.get_or_init(|| kept().is_ok_and(|kept| kept.flatten().all(is_ours))) {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
+    command
 }

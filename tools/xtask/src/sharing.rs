@@ -37,7 +37,7 @@ pub fn run(root: &Path, words: &[&str]) -> Result<String, String> {
         "{} -Cunsafe-allow-abi-mismatch=sanitizer",
         INSTRUMENT.join(" ")
     );
-    let status = Command::new(crate::cargo())
+    let status = crate::cargo()
         .current_dir(root)
         .env(STANDS_IN, "1")
         .env("RUSTC_WRAPPER", this)

@@ -6,14 +6,13 @@
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
 
     /// Features that no program that ships may have.
     const FOR_TESTS: [&str; 2] = ["canaries", "simulate"];
 
     /// The crates of a package's build and the features that each is built with, a line each: `name feature,feature`.
     fn built(package: &str) -> Vec<String> {
-        let output = Command::new(crate::cargo())
+        let output = crate::cargo()
             .current_dir(crate::root())
             .args(["tree", "--locked", "--prefix", "none", "--no-dedupe"])
             .args(["--edges", "normal,build", "--format", "{lib} {f}"])

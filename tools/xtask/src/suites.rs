@@ -5,7 +5,6 @@
 //! holds what they found.
 
 use std::path::Path;
-use std::process::Command;
 
 /// Ignored tests that are run together.
 struct Suite {
@@ -93,7 +92,7 @@ pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
             continue;
         }
         println!("==> {}", suite.name);
-        let status = Command::new(crate::cargo())
+        let status = crate::cargo()
             .current_dir(root)
             .args(["test", "--release", "--locked", "--quiet"])
             .args(suite.of)

@@ -81,7 +81,7 @@ struct Program {
 /// Compiles all test programs of the workspace, and the crash sweep as it is built for tests; prints what the
 /// compiler has to say.
 fn programs(root: &Path) -> Result<Vec<Program>, String> {
-    let output = Command::new(crate::cargo())
+    let output = crate::cargo()
         .current_dir(root)
         .args(["build", "--workspace", "--tests", "--bin=crash", "--locked"])
         .args(["--quiet", "--message-format=json-render-diagnostics"])
@@ -245,9 +245,9 @@ pub(super) fn run(root: &Path) -> Result<Tally, String> {
         return Ok(state.tally);
     }
     Err(format!(
-        "{}; failed: {}",
-        state.tally.closing(),
-        state.failed.join(", ")
+        "{}; {}",
+        state.failed.join(", "),
+        state.tally.closing()
     ))
 }
 
@@ -312,7 +312,7 @@ impl State<'_> {
 /// Runs the examples in the documentation.
 fn examples(root: &Path, tally: &mut Tally) -> Result<(), String> {
     let begun = Instant::now();
-    let output = Command::new(crate::cargo())
+    let output = crate::cargo()
         .current_dir(root)
         .args(["test", "--workspace", "--doc", "--locked", "--quiet"])
         .output()

@@ -47,9 +47,7 @@ impl<'a> Needs<'a> {
 }
 
 fn cargo_deb() -> Option<String> {
-    let output = Command::new(crate::cargo())
-        .args(["deb", "--version"])
-        .output();
+    let output = crate::cargo().args(["deb", "--version"]).output();
     let version = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let is_there = version.is_ok_and(|version| version.trim().ends_with(CARGO_DEB));
     let install = format!("cargo install --locked cargo-deb --version {CARGO_DEB}");

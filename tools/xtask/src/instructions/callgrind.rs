@@ -86,7 +86,7 @@ pub fn count(root: &Path) -> Result<InstructionCounts, String> {
 }
 
 fn build(root: &Path) -> Result<PathBuf, String> {
-    let status = Command::new(crate::cargo())
+    let status = crate::cargo()
         .current_dir(root)
         .args(["build", "--quiet", "--locked", "--profile", PROFILE])
         .args(["--package", "lanefs-instructions"])
