@@ -3,6 +3,7 @@
 //! repair with -p must then find nothing to do.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 use corpus::{PatchedBytes, Seed, Structures};
@@ -17,6 +18,8 @@ use sync::atomic::AtomicBool;
 const NOW: u64 = 1_700_000_000;
 /// Bytes of a piece of a file, the unit in which kept bytes are counted.
 const PIECE: usize = 512;
+/// Bytes of the largest image of e2fsprogs that is repaired.
+const IMAGE_MAX: usize = 1 << 30;
 /// The most bytes that are read of a file.
 const FILE_MAX: usize = 4 << 20;
 
@@ -116,8 +119,9 @@ struct Sums {
 }
 
 impl Sums {
-    /// Repairs one image; returns why the repair is worse than e2fsck's, if it is.
-    fn judge(&mut self, original: &BTreeMap<u32, Vec<u8>>, bytes: &[u8]) -> Option<String> {
+    /// Repairs one image; returns why the repair is worse than e2fsck's, if it is. Without the original files, those
+    /// that e2fsck keeps must be kept.
+    fn judge(&mut self, original: Option<&BTreeMap<u32, Vec<u8>>>, bytes: &[u8]) -> Option<String> {
         self.runs += 1;
         let (status, _, theirs) = e2fsck(bytes, "-fy");
         let is_theirs =
@@ -143,6 +147,12 @@ impl Sums {
             again == ours && !outcome.unwrap().has_written(),
             "a repair with -p changes the mended image"
         );
+        let of_theirs = original.is_none().then(|| files(&theirs));
+        let original = original.or(of_theirs.as_ref())?;
+        if let Some(folder) = std::env::var_os("LANEFS_REPAIR_DUMP") {
+            std::fs::write(Path::new(&folder).join("ours.img"), &ours).unwrap();
+            std::fs::write(Path::new(&folder).join("theirs.img"), &theirs).unwrap();
+        }
         let (ours, theirs) = (kept(original, &ours), kept(original, &theirs));
         self.more += u32::from(ours > theirs);
         self.fewer += u32::from(ours < theirs);
@@ -159,7 +169,7 @@ fn one_seed(seed: &Seed, numbers: std::ops::Range<u64>, sums: &mut Sums, is_loud
             Some(number) => corpus::mutant(&seed.bytes, &structures, number).0.to_vec(),
             None => seed.bytes.to_vec(),
         };
-        let words = sums.judge(&original, &bytes);
+        let words = sums.judge(Some(&original), &bytes);
         assert!(
             number.is_some() || words.is_none(),
             "{}: {words:?}",
@@ -193,4 +203,38 @@ fn images_that_must_be_replayed_are_mended_in_one_run() {
     println!("{sums:?}");
     let short = sums.theirs - sums.ours + sums.fewer;
     assert!(asked.is_some() || short <= 1, "{sums:?}");
+}
+
+/// The image of a test of e2fsprogs, unpacked; none where the test has none that is packed in one file.
+fn unpacked(folder: &Path) -> Option<Vec<u8>> {
+    let output = Command::new("gzip")
+        .arg("-dc")
+        .arg(folder.join("image.gz"))
+        .output();
+    let bytes = output.ok().filter(|it| it.status.success())?.stdout;
+    (2048..IMAGE_MAX).contains(&bytes.len()).then_some(bytes)
+}
+
+/// `LANEFS_E2FSPROGS` names the folder `tests` of e2fsprogs' sources, `LANEFS_REPAIR_SEED` one test of them.
+#[test]
+fn images_of_e2fsprogs_are_mended_as_by_e2fsck() {
+    let Some(tests) = std::env::var_os("LANEFS_E2FSPROGS") else {
+        return testkit::skip("LANEFS_E2FSPROGS does not name e2fsprogs' folder of tests");
+    };
+    let only = std::env::var("LANEFS_REPAIR_SEED").ok();
+    let entries = std::fs::read_dir(tests).unwrap();
+    let mut folders: Vec<_> = entries.map(|it| it.unwrap().path()).collect();
+    folders.sort();
+    let mut sums = Sums::default();
+    for folder in folders {
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        let is_asked = only.as_ref().is_none_or(|only| *only == name);
+        let is_check = name.starts_with("f_") || name.starts_with("j_");
+        if let Some(bytes) = unpacked(&folder).filter(|_| is_asked && is_check)
+            && let Some(words) = sums.judge(None, &bytes)
+        {
+            println!("{name}: {words}");
+        }
+    }
+    println!("{sums:?}");
 }
