@@ -114,6 +114,24 @@ fn with_all_inodes(sb: &Superblock, device: &dyn BlockDevice) -> Option<(Superbl
     Some((sb, geometry))
 }
 
+/// The superblock without meta groups, if all that is wrong with it is that the first of them lies behind the last
+/// descriptor.
+fn without_meta_groups(
+    sb: &Superblock,
+    device: &dyn BlockDevice,
+) -> Option<(Superblock, Geometry)> {
+    sb.verify().ok()?;
+    if !sb.features().has(Feature::META_BG) {
+        return None;
+    }
+    let mut sb = *sb;
+    sb.set_features(sb.features().without(Feature::META_BG));
+    sb.set_first_meta_bg(0);
+    sb.seal();
+    let geometry = geometry_of(&sb, device).ok()?;
+    Some((sb, geometry))
+}
+
 /// The superblock and its numbers: those in the copy at `asked` KiB, else the first, else the first copy that is sound.
 pub fn superblock(
     device: &dyn BlockDevice,
@@ -148,6 +166,14 @@ pub fn superblock(
         let why = error.map_or("it can't be read".to_owned(), |error| error.to_string());
         findings.add(problem.name(why));
         return Ok(Some((copy, geometry)));
+    }
+    let mended = first
+        .as_ref()
+        .map(|sb| (sb, without_meta_groups(sb, device)));
+    if let Some((sb, Some((mended, geometry)))) = mended {
+        let problem = Problem::new(Code::FirstMetaGroup).expected(geometry.desc_blocks());
+        findings.add(problem.found(sb.first_meta_bg()));
+        return Ok(Some((mended, geometry)));
     }
     let Some(error) = error else {
         return Err(Error::Unreadable);

@@ -25,5 +25,7 @@ pub const SCANNED: u64 = 1 << 30;
 pub const BACKUPS: usize = 16;
 /// Blocks that the journal or the orphan file may have to be mended; e2fsck makes no larger journal.
 pub const OWN_FILE_BLOCKS: u64 = 10_240_000;
+/// Blocks of empty inode tables that a repair makes.
+pub const NEW_TABLE_BLOCKS: u64 = 1 << 16;
 /// How often a repair checks what it has mended so far.
 pub const ROUNDS: u32 = 8;

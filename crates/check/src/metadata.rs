@@ -122,6 +122,29 @@ impl MetadataRuns {
         None
     }
 
+    /// The first of `count` blocks side by side among these that are not metadata's and that `is_free` takes.
+    pub fn first_run(
+        &self,
+        blocks: Range<u64>,
+        count: u64,
+        is_free: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let mut start = blocks.start;
+        let parts = self.within(blocks.clone());
+        for part in parts.chain(std::iter::once(blocks.end..blocks.end)) {
+            let mut first = start;
+            for block in start..part.start {
+                if !is_free(block) {
+                    first = block + 1;
+                } else if block + 1 - first == count {
+                    return Some(first);
+                }
+            }
+            start = part.end;
+        }
+        None
+    }
+
     /// The first blocks of pieces that begin within another one. Sorted.
     pub fn overlapping(&self) -> &[u64] {
         &self.overlaps
@@ -173,5 +196,16 @@ mod tests {
         assert_eq!(all.last_free(0..20, |block| block < 6), Some(1));
         assert_eq!(all.last_free(3..6, |_| true), None);
         assert_eq!(all.last_free(12..12, |_| true), None);
+    }
+
+    #[test]
+    fn the_first_run_lies_between_the_runs_and_is_free() {
+        let all = runs(&[(2, 6), (9, 10), (15, 20)]);
+        assert_eq!(all.first_run(0..30, 3, |_| true), Some(6));
+        assert_eq!(all.first_run(0..30, 4, |_| true), Some(10));
+        assert_eq!(all.first_run(0..30, 4, |block| block != 11), Some(20));
+        assert_eq!(all.first_run(0..30, 3, |block| block != 7), Some(10));
+        assert_eq!(all.first_run(0..30, 10, |_| true), Some(20));
+        assert_eq!(all.first_run(0..30, 11, |_| true), None);
     }
 }

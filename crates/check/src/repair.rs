@@ -21,6 +21,7 @@ mod rebuild;
 mod shared;
 mod space;
 mod special;
+mod steps;
 mod tally;
 
 use std::cell::Cell;
@@ -31,7 +32,6 @@ use ondisk::{BlockSize, Feature, FileType, Flags, Geometry, Ino, Superblock, sup
 
 use crate::limits;
 use crate::problem::{Class, Code, Severity};
-use crate::repair::directory::{DirectoryChange, Parents};
 use crate::repair::edit::Edit;
 use crate::repair::overlay::Overlay;
 use crate::repair::space::ClaimedClusters;
@@ -176,7 +176,7 @@ pub fn repair(device: &dyn BlockDevice, options: &RepairOptions<'_>) -> Result<R
     while checks <= limits::ROUNDS {
         if !rounds.find_tables(&examined) {
             rounds.learn(&examined);
-            if !rounds.mend(&examined) {
+            if !rounds.move_placed(&examined) && !rounds.mend(&examined) {
                 break;
             }
         }
@@ -252,6 +252,8 @@ struct Rounds<'d> {
     image: Overlay<'d>,
     space: ClaimedClusters,
     first: BTreeMap<u64, Box<[u8]>>,
+    /// Groups with a bitmap whose block was chosen before it was known what is in use.
+    placed: BTreeSet<u32>,
     journal: Journal,
     /// Problems that a step was done for.
     tried: BTreeSet<Problem>,
@@ -264,6 +266,7 @@ impl<'d> Rounds<'d> {
             image: Overlay::new(device, geometry.block_size()),
             space: ClaimedClusters::new(geometry),
             first: BTreeMap::new(),
+            placed: BTreeSet::new(),
             journal: Journal::default(),
             tried: BTreeSet::new(),
             now: u32::try_from(now).unwrap_or(u32::MAX),
@@ -274,6 +277,7 @@ impl<'d> Rounds<'d> {
         Edit {
             image: &mut self.image,
             space: &mut self.space,
+            placed: &mut self.placed,
             sb,
             geometry,
             now: self.now,
@@ -348,6 +352,25 @@ impl<'d> Rounds<'d> {
         is_changed
     }
 
+    /// Moves bitmaps that turn out to have been placed in blocks of files, once it is known what is in use. Returns
+    /// whether there was any.
+    fn move_placed(&mut self, examined: &Examined) -> bool {
+        let Some((sb, geometry)) = examined.layout.filter(|_| examined.facts.is_some()) else {
+            return false;
+        };
+        let shared = shared::runs(&examined.report.problems);
+        let placed = std::mem::take(&mut self.placed);
+        let mut edit = self.edit(sb, geometry);
+        for group in placed {
+            layout::leave_files(&mut edit, &shared, ondisk::Group(group));
+        }
+        let is_changed = edit.is_changed;
+        if is_changed {
+            self.note_first(&geometry, sb);
+        }
+        is_changed
+    }
+
     /// The journal's runs, where it is a file whose map is right.
     fn journal_runs(&mut self, sb: Superblock, geometry: Geometry) -> Option<Vec<(u64, u64)>> {
         let ino = sb.journal_ino()?;
@@ -395,7 +418,7 @@ impl<'d> Rounds<'d> {
             let tried = of_step.iter().filter(|it| !is_put_off(it));
             self.tried.extend(tried.cloned());
             let mut edit = self.edit(sb, geometry);
-            mend_step(&mut edit, step, examined, &of_step);
+            steps::mend_step(&mut edit, step, examined, &of_step);
             if edit.is_changed {
                 if step == Step::Layout {
                     self.note_first(&geometry, sb);
@@ -546,148 +569,4 @@ pub fn with_changes(
     }
     writes.stages = rounds.stages(&geometry, &writes.blocks);
     Some(writes)
-}
-
-fn mend_step(edit: &mut Edit<'_, '_>, step: Step, examined: &Examined, problems: &[Problem]) {
-    if step == Step::Layout {
-        layout::run(edit, examined.facts.as_ref(), problems);
-    }
-    let Some(facts) = &examined.facts else {
-        return;
-    };
-    match step {
-        Step::Layout | Step::System => mend_system(edit, facts, examined, problems),
-        Step::Inodes => mend_inodes(edit, facts, problems),
-        Step::Contents => mend_contents(edit, facts, problems),
-        Step::Names => {
-            // What is in its way stays, and is found by the next check.
-            let _ = connect::run(edit, facts, problems);
-        }
-        Step::Counts => mend_counts(edit, facts, examined, problems),
-    }
-}
-
-fn mend_system(edit: &mut Edit<'_, '_>, facts: &Facts, examined: &Examined, problems: &[Problem]) {
-    let codes: BTreeSet<Code> = problems.iter().map(|it| it.code).collect();
-    special::run(
-        edit,
-        facts,
-        &codes,
-        &shared::runs(&examined.report.problems),
-    );
-    let unread = problems.iter().filter(|it| it.code == Code::EntryUninit);
-    let unread: BTreeSet<u32> = unread
-        .filter_map(|it| {
-            edit.geometry
-                .group_of_ino(Ino(u32::try_from(it.found?).ok()?))
-        })
-        .map(|(group, _)| group.0)
-        .collect();
-    for group in unread {
-        layout::initialize(edit, ondisk::Group(group));
-    }
-}
-
-fn mend_inodes(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
-    let mut of_inode: BTreeMap<u32, BTreeSet<Code>> = BTreeMap::new();
-    for problem in problems {
-        match (problem.code, problem.ino) {
-            (Code::NoRoot, _) => {
-                of_inode
-                    .entry(Ino::ROOT.0)
-                    .or_default()
-                    .insert(problem.code);
-            }
-            (Code::LargeFile, _) => {
-                let features = edit.sb.features().with(Feature::LARGE_FILE);
-                edit.sb.set_features(features);
-                edit.set_superblock();
-            }
-            (Code::ResizeInode | Code::ResizeLeft, _) | (_, Some(7)) => {
-                of_inode
-                    .entry(Ino::RESIZE.0)
-                    .or_default()
-                    .insert(problem.code);
-            }
-            (Code::QuotaInode, Some(ino)) => quota::mend_file(edit, facts, Ino(ino)),
-            (_, Some(ino)) => {
-                of_inode.entry(ino).or_default().insert(problem.code);
-            }
-            _ => {}
-        }
-    }
-    for (ino, codes) in of_inode {
-        if Ino(ino) == Ino::RESIZE {
-            special::resize_inode(edit);
-        } else {
-            inodes::mend(edit, facts, Ino(ino), &codes);
-        }
-    }
-}
-
-fn mend_contents(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
-    let shared = shared::claimants(problems);
-    if problems
-        .iter()
-        .any(|it| it.code == Code::BlockSharedRun || shared::needs_copies(it.code))
-    {
-        shared::run(edit, facts, problems);
-        if shared.contains(&Ino::RESIZE.0) {
-            special::resize_inode(edit);
-        }
-    }
-    let mut parents: Parents = connect::choose_parents(facts, problems);
-    for problem in problems {
-        let is_of_entry = matches!(
-            problem.code,
-            Code::EntryUnencrypted
-                | Code::EntryOtherPolicy
-                | Code::EntryValueInode
-                | Code::EntryItself
-        );
-        if let (true, Some(ino), Some(Ok(child))) =
-            (is_of_entry, problem.ino, problem.found.map(u32::try_from))
-        {
-            parents.refused.insert((ino, child));
-        }
-    }
-    let mut directories: BTreeMap<u32, bool> = BTreeMap::new();
-    for problem in problems {
-        let is_directory = matches!(problem.code.kind().class, Class::Directory | Class::Htree);
-        if let Some(ino) = problem.ino.filter(|_| is_directory) {
-            *directories.entry(ino).or_default() |= problem.code.kind().class == Class::Htree;
-        }
-    }
-    // The name that the check met first may be the one that goes.
-    for child in parents.chosen.keys() {
-        if let Some(node) = facts.tree.find(Ino(*child)) {
-            // Relaxed: the check's threads were joined.
-            let parent = node.parent.load(sync::atomic::Ordering::Relaxed);
-            directories.entry(parent).or_default();
-        }
-    }
-    for (ino, rebuilds) in directories
-        .into_iter()
-        .filter(|(ino, _)| !shared.contains(ino))
-    {
-        let change = DirectoryChange {
-            rebuilds,
-            ..DirectoryChange::default()
-        };
-        directory::mend(edit, facts, &parents, Ino(ino), &change);
-    }
-}
-
-fn mend_counts(edit: &mut Edit<'_, '_>, facts: &Facts, examined: &Examined, problems: &[Problem]) {
-    tally::links(edit, problems);
-    let groups = problems.iter().filter_map(|it| it.group).collect();
-    tally::groups(edit, facts, &groups);
-    if problems.iter().any(|it| it.code == Code::QuotaUsage) {
-        quota::run(edit, facts);
-    }
-    if let Some(totals) = &examined.report.totals
-        && !facts.has_unread
-    {
-        tally::superblock(edit, totals);
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ondisk::{Feature, FileType, Flags, Group, Ino, Inode, group_desc, inode};
+use ondisk::{Feature, FileType, Flags, Group, Ino, Inode, group_desc, inode, xattr};
 use sync::atomic::Ordering;
 
 use crate::problem::Code;
@@ -73,12 +73,15 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) -> Opti
     for ino in unattached.iter().filter(|ino| !heads.contains(ino)) {
         let ino = Ino(*ino);
         let is_directory = facts.inodes.state(ino).file_type() == Some(FileType::Directory);
-        if is_directory || is_worthless(edit, facts, ino) {
+        if is_directory || is_worthless(edit, ino) {
             // A directory without a name is a head, or lost+found can't be made.
             if !is_directory {
                 edit.clear_inode(ino);
             }
             continue;
+        }
+        if facts.inodes.state(ino).has(State::VALUE) {
+            become_file(edit, ino);
         }
         records.extend(record(facts, ino));
     }
@@ -159,18 +162,24 @@ fn heads(facts: &Facts, unconnected: &BTreeSet<u32>) -> (BTreeSet<u32>, BTreeMap
     (heads, cut)
 }
 
-/// Whether an inode without a name has nothing worth a name: an empty file, or the value of an attribute that is gone.
-fn is_worthless(edit: &Edit<'_, '_>, facts: &Facts, ino: Ino) -> bool {
-    if facts.inodes.state(ino).has(State::VALUE) {
-        return true;
-    }
-    let Some(inode) = edit.inode(ino) else {
+/// Whether an inode without a name has nothing worth a name: an empty file without attributes in its inode.
+fn is_worthless(edit: &Edit<'_, '_>, ino: Ino) -> bool {
+    let (Some(inode), Some(slot)) = (edit.inode(ino), edit.slot(ino)) else {
         return false;
     };
+    let has_attributes = inode::attribute_area(&slot).is_some_and(xattr::is_area);
     inode.file_type() == Some(FileType::Regular)
         && inode.size(true) == 0
         && inode.blocks_lo() == 0
         && !inode.flags().contains(Flags::INLINE_DATA)
+        && !has_attributes
+}
+
+/// Makes a file of the value of an attribute that is gone: the value may be all that is left of it.
+fn become_file(edit: &mut Edit<'_, '_>, ino: Ino) -> Option<()> {
+    let mut inode = edit.inode(ino)?;
+    inode.set_flags(inode.flags().without(Flags::EA_INODE));
+    edit.set_inode(ino, &inode)
 }
 
 /// lost+found, made where it is missing.

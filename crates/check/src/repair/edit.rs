@@ -1,6 +1,7 @@
 //! What a step of a repair reads and changes: inodes, descriptors and blocks of the image, in the overlay.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 use ondisk::{Feature, FsBlock, Geometry, Group, GroupDesc, Ino, Inode, Superblock, inode};
 
@@ -13,6 +14,8 @@ pub struct Edit<'a, 'd> {
     pub space: &'a mut ClaimedClusters,
     pub sb: Superblock,
     pub geometry: Geometry,
+    /// Groups with a bitmap whose block was chosen before it was known what is in use.
+    pub placed: &'a mut BTreeSet<u32>,
     /// The time that is stamped on what is deleted or made.
     pub now: u32,
     /// Something was changed in this round.

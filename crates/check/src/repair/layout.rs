@@ -15,6 +15,7 @@ use crate::problem::Code;
 use crate::repair::edit::Edit;
 use crate::report::Problem;
 use crate::run::Facts;
+use crate::{limits, runs};
 
 /// Blocks of a table that are read to find out whether it is one.
 const SAMPLE: u32 = 64;
@@ -41,7 +42,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: Option<&Facts>, problems: &[Problem])
                 let places = places.get_or_insert_with(|| Places::of(edit));
                 places.mend(edit, group);
             }
-            (Code::InodesCount, _) => {
+            (Code::InodesCount | Code::FirstMetaGroup, _) => {
                 edit.set_superblock();
             }
             (Code::DescriptorUnreadable, _) => {
@@ -102,6 +103,8 @@ pub fn read_root(edit: &mut Edit<'_, '_>) -> Option<()> {
     Some(())
 }
 
+/// Groups behind one whose table may lie among them.
+const NEIGHBOURS: usize = 16;
 /// Copies of descriptors: how many are asked.
 const COPIES: usize = 4;
 
@@ -152,6 +155,8 @@ struct Places {
     copies: Copies,
     /// What all descriptors name, whether it can be or not.
     metadata: MetadataRuns,
+    /// Blocks of empty tables that may still be made.
+    new_blocks: u64,
 }
 
 impl Places {
@@ -160,6 +165,7 @@ impl Places {
         Places {
             copies: Copies::of(&edit.geometry),
             metadata: MetadataRuns::of(&edit.geometry, edit.descs(), mmp),
+            new_blocks: limits::NEW_TABLE_BLOCKS,
         }
     }
 
@@ -169,24 +175,97 @@ impl Places {
         let copy = self.copies.desc(edit, group);
         let table_blocks = geometry.inode_table_blocks();
         if !fits(&geometry, group, desc.inode_table(), table_blocks) {
-            desc.set_inode_table(best_table(edit, group, copy.as_ref())?.1);
-            self.metadata.add(desc.inode_table().0, table_blocks.into());
+            let table = best_table(edit, group, copy.as_ref()).map(|(_, table)| table);
+            let table = table.or_else(|| self.neighbouring_table(edit, group, &desc));
+            let table = match table {
+                Some(table) => table,
+                None => self.new_table(edit, group)?,
+            };
+            desc.set_inode_table(table);
+            self.metadata.add(table.0, table_blocks.into());
         }
         if !fits(&geometry, group, desc.block_bitmap(), 1) {
             let block = match copy {
                 Some(copy) => copy.block_bitmap(),
-                None => self.of_bitmap(edit, group, &desc)?,
+                None => {
+                    edit.placed.insert(group.0);
+                    self.of_bitmap(edit, group, &desc)?
+                }
             };
             desc.set_block_bitmap(block);
         }
         if !fits(&geometry, group, desc.inode_bitmap(), 1) {
             let block = match copy {
                 Some(copy) => copy.inode_bitmap(),
-                None => self.of_bitmap(edit, group, &desc)?,
+                None => {
+                    edit.placed.insert(group.0);
+                    self.of_bitmap(edit, group, &desc)?
+                }
             };
             desc.set_inode_bitmap(block);
         }
         edit.set_desc(group, &desc)
+    }
+
+    /// Where mke2fs would have put the table, if inodes of the group are there: behind the bitmaps, or beside the table
+    /// of the group before or behind.
+    fn neighbouring_table(
+        &self,
+        edit: &Edit<'_, '_>,
+        group: Group,
+        desc: &GroupDesc,
+    ) -> Option<FsBlock> {
+        let geometry = &edit.geometry;
+        let blocks = geometry.inode_table_blocks();
+        let table_of = |group: Option<u32>| {
+            let group = group.filter(|group| *group < geometry.groups());
+            Some(edit.desc(Group(group?))?.inode_table().0)
+        };
+        let before =
+            table_of(group.0.checked_sub(1)).map(|table| table.saturating_add(blocks.into()));
+        let behind =
+            table_of(group.0.checked_add(1)).and_then(|table| table.checked_sub(blocks.into()));
+        let bitmaps = [desc.block_bitmap().0, desc.inode_bitmap().0];
+        let places = bitmaps.map(|block| block.checked_add(1));
+        let places = places.into_iter().chain([before, behind]).flatten();
+        let places = places.filter(|place| {
+            fits(geometry, group, FsBlock(*place), blocks)
+                && !self.metadata.overlaps(*place, blocks.into())
+        });
+        let scored = places.map(|place| (plausibility(edit, group, FsBlock(place)), place));
+        let best = scored.max_by_key(|(score, place)| (*score, std::cmp::Reverse(*place)))?;
+        (best.0 > 0).then_some(FsBlock(best.1))
+    }
+
+    /// An empty table in blocks of the group that are free by its bitmap, or, where it may be anywhere, of a group
+    /// behind it.
+    fn new_table(&mut self, edit: &mut Edit<'_, '_>, group: Group) -> Option<FsBlock> {
+        let geometry = edit.geometry;
+        let blocks = u64::from(geometry.inode_table_blocks());
+        self.new_blocks = self.new_blocks.checked_sub(blocks)?;
+        let others = (group.0 + 1..geometry.groups()).map(Group);
+        let others = others.take(if geometry.has(Feature::FLEX_BG) {
+            NEIGHBOURS
+        } else {
+            0
+        });
+        let first = std::iter::once(group).chain(others).find_map(|group| {
+            let start = geometry.group_first_block(group).0;
+            let end = start + u64::from(geometry.group_blocks(group));
+            let bitmap = edit.desc(group)?.block_bitmap();
+            let used = match fits(&geometry, group, bitmap, 1) {
+                true => edit.block(bitmap.0)?,
+                false => return None,
+            };
+            self.metadata.first_run(start..end, blocks, |block| {
+                let bit = geometry.bit_of_block(FsBlock(block));
+                bit.is_some_and(|(_, bit)| !bitmap::test(&used, bit))
+            })
+        })?;
+        for block in first..first + blocks {
+            edit.set_block(block, vec![0; edit.block_bytes()]);
+        }
+        Some(FsBlock(first))
     }
 
     /// A block of a group for a lost bitmap: the last one that is not metadata and that the block bitmap on the disk
@@ -386,6 +465,22 @@ fn move_bitmaps(edit: &mut Edit<'_, '_>) -> Option<()> {
         if (desc.block_bitmap().0, desc.inode_bitmap().0) != old {
             edit.set_desc(group, &desc)?;
         }
+    }
+    Some(())
+}
+
+/// Gives a group's bitmaps new blocks where theirs are claimed by others.
+pub fn leave_files(edit: &mut Edit<'_, '_>, shared: &[(u64, u64)], group: Group) -> Option<()> {
+    let mut desc = edit.desc(group)?;
+    let old = (desc.block_bitmap().0, desc.inode_bitmap().0);
+    if runs::overlap(shared, old.0, 1) {
+        desc.set_block_bitmap(new_place(edit, group)?);
+    }
+    if runs::overlap(shared, old.1, 1) {
+        desc.set_inode_bitmap(new_place(edit, group)?);
+    }
+    if (desc.block_bitmap().0, desc.inode_bitmap().0) != old {
+        edit.set_desc(group, &desc)?;
     }
     Some(())
 }

@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use ondisk::{FsBlock, Ino, Inode};
+use ondisk::{FileType, FsBlock, Ino, Inode};
 
 use crate::map::Run;
 use crate::problem::Code;
 use crate::repair::edit::Edit;
-use crate::repair::{attributes, inodes, map};
+use crate::repair::map::{self, FileMap};
+use crate::repair::{attributes, inodes};
 use crate::report::Problem;
 use crate::run::Facts;
 use crate::runs;
@@ -64,6 +65,7 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, problems: &[Problem]) {
     let special = |ino: u32| facts.sb.journal_ino() != Some(Ino(ino)) && ino >= 11;
     let mut inos: Vec<u32> = inos.into_iter().collect();
     inos.sort_by_key(|ino| (special(*ino), *ino));
+    all.bad_blocks(edit);
     for ino in inos.into_iter().map(Ino) {
         if ino != Ino::RESIZE && ino != Ino::BAD {
             all.one(edit, ino);
@@ -108,14 +110,77 @@ impl Claimants<'_> {
         }
         let old = map::read(edit, ino, &inode)?;
         let moved = self.moved(edit, ino, &old.runs)?;
-        if moved.is_empty() && !old.nodes.iter().any(|node| self.is_shared(*node, 1)) {
+        let has_shared_nodes = old.nodes.iter().any(|node| self.is_shared(*node, 1));
+        if moved.is_empty() && !has_shared_nodes && !old.is_damaged {
             return Some(());
         }
-        let runs = copied(edit, &old.runs, &moved)?;
-        let map = map::write(edit, ino, &mut inode, runs)?;
+        let runs = copied(edit, ino, &old.runs, &moved)?;
+        if runs.is_empty() && inode.file_type() != Some(FileType::Regular) {
+            return edit.clear_inode(ino);
+        }
+        let map = match map::write(edit, ino, &mut inode, runs.clone()) {
+            Some(map) => map,
+            None => self.write_in_place(edit, ino, &mut inode, &old, runs)?,
+        };
         let sectors = attributes::sectors(edit, ino, &inode, &slot);
         map::settle(edit, &mut inode, &map, sectors);
         edit.set_inode(ino, &inode)
+    }
+
+    /// Writes a map in a file system without free blocks: into the blocks that the old map has for itself.
+    fn write_in_place(
+        &self,
+        edit: &mut Edit<'_, '_>,
+        ino: Ino,
+        inode: &mut Inode,
+        old: &FileMap,
+        runs: Vec<Run>,
+    ) -> Option<FileMap> {
+        let nodes = old.nodes.iter().copied();
+        let own = nodes.filter(|node| !self.is_shared(*node, 1));
+        edit.space.lend(own.collect());
+        let map = map::write(edit, ino, inode, runs);
+        edit.space.lend(Vec::new());
+        map
+    }
+
+    /// Takes blocks out of the list of bad blocks that metadata or the list itself has. Files must not have the others.
+    fn bad_blocks(&mut self, edit: &mut Edit<'_, '_>) -> Option<()> {
+        let mut inode = edit.inode(Ino::BAD)?;
+        if (0..15).all(|word| inode.block_word(word) == 0) {
+            return None;
+        }
+        let old = map::read(edit, Ino::BAD, &inode)?;
+        let nodes: HashSet<u64> = old.nodes.iter().copied().collect();
+        let mut shares = old.is_damaged || nodes.iter().any(|node| self.is_shared(*node, 1));
+        let mut runs = Vec::new();
+        for run in &old.runs {
+            edit.spend(run.len)?;
+            shares |= self.is_shared(run.pblk, run.len);
+            for i in 0..run.len {
+                let (lblk, pblk) = (run.lblk + i, run.pblk + i);
+                if nodes.contains(&pblk) || edit.space.metadata().contains(pblk) {
+                    continue;
+                }
+                let logical = lblk >> edit.geometry.cluster_ratio_bits();
+                self.may_keep(edit, pblk, Owner::File(Ino::BAD.0, logical));
+                runs.push(Run {
+                    lblk,
+                    pblk,
+                    len: 1,
+                    ..*run
+                });
+            }
+        }
+        if !shares {
+            return Some(());
+        }
+        if runs.is_empty() {
+            return edit.set_slot(Ino::BAD, vec![0; edit.geometry.inode_size()]);
+        }
+        let map = map::write(edit, Ino::BAD, &mut inode, runs)?;
+        map::settle(edit, &mut inode, &map, 0);
+        edit.set_inode(Ino::BAD, &inode)
     }
 
     /// Gives all inodes that use the attribute block at `old` the one at `new`.
@@ -163,12 +228,19 @@ impl Claimants<'_> {
     }
 }
 
-/// Runs of a file whose blocks in these logical clusters are replaced by copies in new clusters.
-fn copied(edit: &mut Edit<'_, '_>, runs: &[Run], moved: &HashSet<u64>) -> Option<Vec<Run>> {
+/// Runs of a file whose blocks in these logical clusters are replaced by copies in new clusters. Where no cluster is
+/// free, a file of a user gets a hole, since its other blocks can be kept; None for one of the file system's own.
+fn copied(
+    edit: &mut Edit<'_, '_>,
+    ino: Ino,
+    runs: &[Run],
+    moved: &HashSet<u64>,
+) -> Option<Vec<Run>> {
+    let may_lose = ino >= edit.geometry.first_ino();
     let bits = edit.geometry.cluster_ratio_bits();
     let mask = (1 << bits) - 1;
     let mut new = Vec::new();
-    let mut clusters: HashMap<u64, u64> = HashMap::new();
+    let mut clusters: HashMap<u64, Option<u64>> = HashMap::new();
     for run in runs {
         let logical = run.lblk >> bits..=(run.lblk + run.len - 1) >> bits;
         if !logical.clone().any(|cluster| moved.contains(&cluster)) {
@@ -179,11 +251,13 @@ fn copied(edit: &mut Edit<'_, '_>, runs: &[Run], moved: &HashSet<u64>) -> Option
             let (lblk, mut pblk) = (run.lblk + i, run.pblk + i);
             let logical = lblk >> bits;
             if moved.contains(&logical) {
-                let start = match clusters.get(&logical) {
-                    Some(start) => *start,
-                    None => edit.new_block()?,
+                let start = clusters.entry(logical).or_insert_with(|| edit.new_block());
+                let Some(start) = *start else {
+                    if may_lose {
+                        continue;
+                    }
+                    return None;
                 };
-                clusters.insert(logical, start);
                 edit.image.copy(pblk, start + (lblk & mask));
                 pblk = start + (lblk & mask);
             }

@@ -13,6 +13,8 @@ pub struct ClaimedClusters {
     metadata: MetadataRuns,
     /// The group and bit where the next search begins: before it, nothing is free, and nothing ever becomes free.
     next: (u32, u32),
+    /// Blocks that are given out before free ones.
+    lent: Vec<u64>,
 }
 
 impl ClaimedClusters {
@@ -23,7 +25,13 @@ impl ClaimedClusters {
             taken: geometry.all_groups().map(|_| Vec::new()).collect(),
             metadata: MetadataRuns::default(),
             next: (0, 0),
+            lent: Vec::new(),
         }
+    }
+
+    /// Has these blocks given out before free ones, in the place of those that are left of earlier ones.
+    pub fn lend(&mut self, blocks: Vec<u64>) {
+        self.lent = blocks;
     }
 
     /// Takes in what a check found to be claimed.
@@ -79,6 +87,9 @@ impl ClaimedClusters {
 
     /// The first block of a free cluster, which is taken from now on.
     pub fn allocate(&mut self) -> Option<FsBlock> {
+        if let Some(block) = self.lent.pop() {
+            return Some(FsBlock(block));
+        }
         while self.next.0 < self.geometry.groups() {
             if let Some((block, bit)) = self.find_in(Group(self.next.0), self.next.1) {
                 self.next.1 = bit;

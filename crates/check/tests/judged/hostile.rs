@@ -83,8 +83,9 @@ fn descriptors_of_many_groups_are_mended_without_a_look_through_all_for_each() {
     let folder = tempfile::tempdir().unwrap();
     let image: PathBuf = folder.path().join("image");
     type Damage = fn(&mut [u8]);
-    let damages: [(&str, Damage); 2] = [
+    let damages: [(&str, Damage); 3] = [
         ("no bitmap can be", |desc| desc[..4].fill(0)),
+        ("no table can be", |desc| desc[8..12].fill(0)),
         ("every bitmap lies in a table", |desc| {
             desc.copy_within(8..12, 0)
         }),

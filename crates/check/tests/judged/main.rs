@@ -17,6 +17,7 @@ mod made;
 mod mended;
 mod numbers;
 mod repair;
+mod rescued;
 mod single;
 
 fn check(bytes: &[u8], threads: usize) -> Result<Report, lanefs_check::Error> {

@@ -42,19 +42,19 @@ impl Damaged {
         FsBlock(block).offset(self.size()) as usize
     }
 
-    fn desc(&self, group: u32) -> GroupDesc {
+    pub fn desc(&self, group: u32) -> GroupDesc {
         let (block, at) = self.geometry.desc_place(Group(group));
         GroupDesc::load(&self.bytes[self.at(block.0) + at..][..self.geometry.desc_size()])
     }
 
-    fn set_desc(&mut self, group: u32, desc: &GroupDesc) {
+    pub fn set_desc(&mut self, group: u32, desc: &GroupDesc) {
         let (block, at) = self.geometry.desc_place(Group(group));
         let from = self.at(block.0) + at;
         let raw = &mut self.bytes[from..from + self.geometry.desc_size()];
         desc.store(raw, &self.geometry, Group(group));
     }
 
-    fn change_superblock(&mut self, change: impl Fn(&mut Superblock)) {
+    pub fn change_superblock(&mut self, change: impl Fn(&mut Superblock)) {
         let mut sb = *Superblock::view(self.bytes[1024..].first_chunk().unwrap());
         change(&mut sb);
         sb.seal();
@@ -112,7 +112,7 @@ pub fn mended(bytes: &[u8], what: &str) -> (Vec<u8>, Repaired) {
 }
 
 /// The contents of all files by inode, without those of the file system itself.
-fn contents(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
+pub fn contents(bytes: &[u8]) -> BTreeMap<u32, Vec<u8>> {
     let files = files(bytes);
     files.into_iter().filter(|(ino, _)| *ino > 12).collect()
 }

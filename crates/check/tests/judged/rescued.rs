@@ -1,0 +1,180 @@
+//! Repairs where blocks are lost, bad or all in use: both judges find nothing afterwards, and other files are as they
+//! were.
+
+use std::path::PathBuf;
+
+use lanefs_check::problem::Code;
+use ondisk::{FsBlock, Superblock};
+
+use crate::found::Made;
+use crate::mended::{Damaged, contents, mended, seed};
+
+fn set_word(slot: &mut [u8], at: usize, value: u32) {
+    slot[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+fn word(slot: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(slot[at..at + 4].try_into().unwrap())
+}
+
+/// Where an inode has its first pointer, and where it has its first extent's block.
+const POINTERS: usize = 0x28;
+const EXTENT: usize = 0x3C;
+
+#[test]
+fn a_first_meta_group_behind_the_descriptors_is_mended() {
+    let fill = |root: PathBuf| std::fs::write(root.join("file"), "text").unwrap();
+    let Some(made) = Made::new("-O meta_bg,^resize_inode", "4M", fill) else {
+        return;
+    };
+    let mut damaged = Damaged::new(made.bytes());
+    let before = contents(&damaged.bytes);
+    damaged.change_superblock(|sb| sb.set_first_meta_bg(9));
+    let (new, repaired) = mended(&damaged.bytes, "first meta group");
+    let counts = &repaired.before.counts;
+    assert!(counts.contains_key(&Code::FirstMetaGroup), "{counts:?}");
+    assert!(contents(&new) == before);
+}
+
+#[test]
+fn a_map_whose_block_lies_in_a_table_loses_that_block_alone() {
+    let whole = Damaged::new(seed("ext3-1k"));
+    let before = contents(&whole.bytes);
+    let has_pointers = |ino: &&u32| word(&whole.bytes[whole.slot(**ino)], POINTERS + 48) != 0;
+    let ino = *before.keys().find(has_pointers).unwrap();
+    let table = whole.desc(0).inode_table().0 as u32;
+    let mut damaged = Damaged::new(whole.bytes.clone());
+    damaged.change_inode(ino, |slot| set_word(slot, POINTERS + 48, table + 1));
+    let (new, _) = mended(&damaged.bytes, "pointers in a table");
+    let after = contents(&new);
+    let direct = before[&ino].len().min(12 * 1024);
+    assert_eq!(after[&ino][..direct], before[&ino][..direct]);
+    let others = |all: &std::collections::BTreeMap<u32, Vec<u8>>| {
+        let mut all = all.clone();
+        all.remove(&ino);
+        all
+    };
+    assert!(others(&after) == others(&before));
+}
+
+#[test]
+fn the_list_of_bad_blocks_gives_up_metadata_and_files_give_up_bad_blocks() {
+    for name in ["default-1k", "ext3-1k"] {
+        let mut damaged = Damaged::new(seed(name));
+        let before = contents(&damaged.bytes);
+        let has_extent = |ino: &&u32| {
+            let slot = &damaged.bytes[damaged.slot(**ino)];
+            slot[0x28..0x2C] == [0x0A, 0xF3, 1, 0] && slot[0x2E] == 0
+        };
+        let block = match before.keys().find(has_extent) {
+            Some(ino) => word(&damaged.bytes[damaged.slot(*ino)], EXTENT),
+            None => {
+                let ino = before.iter().find(|(_, it)| !it.is_empty()).unwrap().0;
+                word(&damaged.bytes[damaged.slot(*ino)], POINTERS)
+            }
+        };
+        let desc = damaged.desc(0);
+        let table = desc.inode_table().0 as u32;
+        let bad = [1, 2, desc.block_bitmap().0 as u32, table, table + 1, block];
+        damaged.change_inode(1, |slot| {
+            for (index, block) in bad.into_iter().enumerate() {
+                set_word(slot, POINTERS + 4 * index, block);
+            }
+            set_word(slot, 0x1C, 2 * bad.len() as u32);
+        });
+        let (new, _) = mended(&damaged.bytes, name);
+        assert!(contents(&new) == before, "{name}");
+        let new = Damaged::new(new);
+        let slot = &new.bytes[new.slot(1)];
+        let left: Vec<u32> = (0..15)
+            .map(|index| word(slot, POINTERS + 4 * index))
+            .collect();
+        assert_eq!(
+            left.iter().filter(|it| **it != 0).collect::<Vec<_>>(),
+            [&block],
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_block_that_two_files_claim_stays_with_the_first_where_none_is_free() {
+    let fill = |root: PathBuf| {
+        for name in ["a", "b", "c"] {
+            std::fs::write(root.join(name), name.repeat(700)).unwrap();
+        }
+    };
+    let Some(made) = Made::new("-O ^has_journal,^resize_inode", "2M", fill) else {
+        return;
+    };
+    // What is written takes all free blocks before it fails.
+    let folder = tempfile::tempdir().unwrap();
+    let all = folder.path().join("all");
+    std::fs::write(&all, vec![7; 4 << 20]).unwrap();
+    made.debugfs(&[&format!("write {} all", all.display())]);
+    let mut damaged = Damaged::new(made.bytes());
+    let before = contents(&damaged.bytes);
+    let small: Vec<u32> = before
+        .iter()
+        .filter(|it| it.1.len() == 700)
+        .map(|it| *it.0)
+        .collect();
+    let [first, second] = small[..] else {
+        panic!("{small:?}");
+    };
+    let block = word(&damaged.bytes[damaged.slot(first)], EXTENT);
+    damaged.change_inode(second, |slot| set_word(slot, EXTENT, block));
+    let taken = Superblock::view(damaged.bytes[1024..].first_chunk().unwrap()).free_blocks_count();
+    assert_eq!(taken, 0);
+    // The block that the second file had is free now: no file has it.
+    let (new, _) = mended(&damaged.bytes, "one block is free");
+    assert!(contents(&new)[&first] == before[&first]);
+    let other = word(
+        &Damaged::new(made.bytes()).bytes[damaged.slot(second)],
+        EXTENT,
+    );
+    damaged.change_inode(1, |slot| {
+        set_word(slot, POINTERS, other);
+        set_word(slot, 0x1C, 2);
+    });
+    let (new, _) = mended(&damaged.bytes, "no block is free");
+    let after = contents(&new);
+    assert!(after[&first] == before[&first]);
+    assert_eq!(after[&second], [0; 700]);
+}
+
+#[test]
+fn the_value_of_an_attribute_that_is_gone_becomes_a_file() {
+    let fill = |root: PathBuf| {
+        for name in ["one", "two"] {
+            std::fs::write(root.join(name), name.repeat(1000)).unwrap();
+        }
+    };
+    let Some(made) = Made::new("-O ea_inode", "4M", fill) else {
+        return;
+    };
+    let gone = ["one", "two"].map(|name| {
+        let flags = format!("set_inode_field {name} flags 0x280000");
+        [flags, format!("unlink {name}")]
+    });
+    let commands: Vec<&str> = gone.iter().flatten().map(String::as_str).collect();
+    made.debugfs(&commands);
+    let damaged = Damaged::new(made.bytes());
+    let (new, _) = mended(&damaged.bytes, "value");
+    assert!(contents(&new).values().any(|it| it.len() == 3000));
+}
+
+#[test]
+fn a_bitmap_whose_place_is_lost_does_not_take_the_block_of_a_file() {
+    let mut damaged = Damaged::new(seed("default-1k"));
+    let before = contents(&damaged.bytes);
+    let mut desc = damaged.desc(0);
+    desc.set_block_bitmap(FsBlock(1 << 40));
+    damaged.set_desc(0, &desc);
+    let (new, repaired) = mended(&damaged.bytes, "block bitmap");
+    assert!(contents(&new) == before);
+    let writes = repaired.writes.unwrap();
+    assert!(writes.copies.is_empty(), "a file was moved");
+    let descriptors = damaged.geometry.desc_block(0).0;
+    assert_eq!(writes.first[&descriptors], writes.blocks[&descriptors]);
+}
