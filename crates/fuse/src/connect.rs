@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,9 +17,10 @@ use rustix::io::{Errno, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::thread::UnshareFlags;
-use sync::thread;
+use sync::{Arc, thread};
 
 use crate::anchor::Anchor;
+use crate::control::{CONNECTIONS, Control};
 use crate::mounts;
 
 const DEVICE: &str = "/dev/fuse";
@@ -28,8 +29,6 @@ const RING: &str = "anon_inode:[io_uring]";
 const PROGRAM: &str = "fusermount3";
 /// Where fusermount3 finds the number of the socket over which it sends the open device.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
-/// Where connections can be ended, each by its number.
-const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// Why an image could not be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -169,7 +168,7 @@ pub(crate) fn connect(
             (device, Synced::FsyncOnly(why))
         }
     };
-    let unmounter = Unmounter::new(directory);
+    let unmounter = Unmounter::with_control(directory);
     Ok(Connection {
         device,
         unmounter,
@@ -341,29 +340,6 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(sent)
 }
 
-/// Ends a connection by its number, in the host's list of connections. Where the host has not mounted that, root
-/// mounts it at no directory, so that nothing else sees it.
-fn abort_connection(number: u32) -> rustix::io::Result<()> {
-    use rustix::fs::{CWD, Mode, OFlags, openat};
-    use rustix::mount::{
-        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen,
-    };
-    let write = |list: BorrowedFd<'_>, prefix: &str| {
-        let path = format!("{prefix}{number}/abort");
-        let file = openat(list, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-        rustix::io::write(&file, b"1").map(drop)
-    };
-    write(CWD, &format!("{CONNECTIONS}/")).or_else(|error| {
-        let Ok(list) = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC) else {
-            return Err(error);
-        };
-        fsconfig_create(list.as_fd())?;
-        let flags = FsMountFlags::FSMOUNT_CLOEXEC;
-        let list = fsmount(list.as_fd(), flags, MountAttrFlags::empty())?;
-        write(list.as_fd(), "")
-    })
-}
-
 /// Calls umount2(2) as [`apart`] does, without this process's connections to the kernel.
 fn unmount_apart(directory: &Path, flags: UnmountFlags) -> Result<(), Errno> {
     if has_rings()
@@ -375,19 +351,20 @@ fn unmount_apart(directory: &Path, flags: UnmountFlags) -> Result<(), Errno> {
     apart(move || rustix::mount::unmount(&directory, flags))
 }
 
-/// Calls syncfs(2) on the file system at a directory, as [`apart`] does.
-fn sync_apart(directory: &Path) -> Result<(), Errno> {
+/// Calls syncfs(2) on the file system at a directory, as [`apart`] does. A failed write is reported to the program that
+/// syncs the file.
+fn sync_apart(directory: &Path) {
     if has_rings() {
         let mut command = Command::new("sync");
         let command = command.arg("--file-system").arg("--").arg(directory);
-        let output = command.stdin(Stdio::null()).output();
-        return output.map(drop).map_err(|error| errno_of(&error));
+        let _ = command.stdin(Stdio::null()).output();
+        return;
     }
     let directory = directory.to_path_buf();
-    apart(move || {
+    let _ = apart(move || {
         let opened = std::fs::File::open(&directory);
         rustix::fs::syncfs(opened.map_err(|error| errno_of(&error))?)
-    })
+    });
 }
 
 /// Does `work` in a thread without this process's connections to the kernel.
@@ -488,6 +465,8 @@ pub struct Unmounter {
     directory: PathBuf,
     /// The kernel's number of the connection.
     connection: Option<u32>,
+    /// What tells the connection from a later one with its number, and ends it.
+    control: Option<Arc<Control>>,
 }
 
 impl Unmounter {
@@ -497,6 +476,17 @@ impl Unmounter {
         Unmounter {
             directory: directory.to_path_buf(),
             connection: mounts::mounted_at(directory).map(|mount| mount.connection),
+            control: None,
+        }
+    }
+
+    /// For a directory that this process has just mounted, and whose connection it may have to end.
+    fn with_control(directory: &Path) -> Unmounter {
+        let unmounter = Unmounter::new(directory);
+        let control = unmounter.connection.and_then(Control::open);
+        Unmounter {
+            control: control.map(Arc::new),
+            ..unmounter
         }
     }
 
@@ -522,14 +512,19 @@ impl Unmounter {
     #[must_use]
     pub fn is_mounted(&self) -> bool {
         let now = mounts::mounted_at(&self.directory).map(|mount| mount.connection);
-        now.is_some() && now == self.connection
+        // While the connection exists, no other has its number.
+        let is_ours = || {
+            self.control
+                .as_ref()
+                .is_none_or(|control| control.is_there())
+        };
+        now.is_some() && now == self.connection && is_ours()
     }
 
     /// Makes the kernel write to the server what programs stored through mappings of files and have not synced. Waits
     /// until the server has answered.
     pub fn write_back(&self) {
-        // The kernel reports a failed write to the program that syncs the file.
-        let _ = sync_apart(&self.directory);
+        sync_apart(&self.directory);
     }
 
     /// Takes the mount away and ends the connection: requests under way and all later ones fail. Also where the mount
@@ -548,14 +543,16 @@ impl Unmounter {
                 Ok(()) => return Ok(()),
             }
         }
-        match self.connection.map(abort_connection) {
-            // It is over already.
-            None | Some(Ok(()) | Err(Errno::NOENT)) => Ok(()),
-            Some(Err(error)) => {
-                let path = Path::new(CONNECTIONS);
-                Err(MountError::system("ending a connection in", path, error))
-            }
-        }
+        let ended = match &self.control {
+            Some(control) => control.abort(),
+            // The mount was over before its connection was known.
+            None if self.connection.is_none() => Ok(()),
+            // Its number alone may be another mount's by now.
+            None => Err(Errno::NOENT),
+        };
+        let failed =
+            |error| MountError::system("ending the connection in", Path::new(CONNECTIONS), error);
+        ended.map_err(failed)
     }
 
     fn run(&self, flags: UnmountFlags, options: &[&str]) -> Result<(), MountError> {

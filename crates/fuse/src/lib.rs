@@ -23,6 +23,7 @@ mod anchor;
 mod callers;
 mod classic;
 mod connect;
+mod control;
 mod handles;
 #[cfg(feature = "hostile")]
 mod hostile;
@@ -31,7 +32,7 @@ mod lookups;
 mod messages;
 mod mount;
 mod mounts;
-#[cfg(feature = "null")]
+#[cfg(any(test, feature = "null"))]
 mod null;
 mod operations;
 mod reply;
