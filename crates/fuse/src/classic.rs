@@ -55,11 +55,10 @@ impl FuseDevice {
 
     /// Channels for this many workers: one each, or all the same where the host gives no more.
     pub(crate) fn channels(
-        self,
+        first: Arc<FuseDevice>,
         workers: usize,
         open: impl Fn() -> io::Result<OwnedFd>,
     ) -> Vec<Arc<FuseDevice>> {
-        let first = Arc::new(self);
         let mut channels = vec![Arc::clone(&first)];
         while channels.len() < workers {
             let another = open().and_then(|opened| first.another(opened));

@@ -19,7 +19,7 @@ use crate::classic::{self, FuseDevice};
 use crate::connect::{self, Access, Connection, Fuseblk, MountError, Synced, Unmounter};
 use crate::idle::Idle;
 use crate::session::{ServedFs, Session};
-use crate::uring::{self, QueueGate, QueueSizes};
+use crate::uring::{self, QueueGate, QueueSizes, Refused};
 use crate::volume::{Agreed, MountedImage};
 use crate::waiters::Waiters;
 
@@ -105,7 +105,7 @@ impl Queues {
         session: &Arc<Session<I>>,
         device: &Arc<FuseDevice>,
         shape: QueueSizes,
-    ) -> io::Result<Queues> {
+    ) -> Result<Queues, Refused> {
         let queues = Queues(Arc::new(QueueGate::new()));
         for number in 0..shape.queues {
             let (device, gate) = (Arc::clone(device), Arc::clone(&queues.0));
@@ -175,7 +175,7 @@ fn wanted_shape(wanted: IoUring) -> Result<Option<QueueSizes>, MountError> {
 
 /// A mounted directory whose connection has been negotiated (INIT), but which nothing serves yet.
 pub(crate) struct Linked {
-    channels: Vec<Arc<FuseDevice>>,
+    device: Arc<FuseDevice>,
     unmounter: Unmounter,
     synced: Synced,
     /// The flags that the kernel offered.
@@ -188,17 +188,27 @@ impl Linked {
     /// Mounts, and negotiates with the kernel.
     pub(crate) fn new(directory: &Path, options: &Options) -> Result<Linked, MountError> {
         let shape = wanted_shape(options.io_uring)?;
-        let Connection {
-            device,
-            unmounter,
-            synced,
-        } = connect::connect(
+        let connection = connect::connect(
             &options.source,
             directory,
             &options.access,
             options.block_device,
         )?;
-        let device = FuseDevice::new(device);
+        Linked::agree(connection, shape, options)
+    }
+
+    /// Negotiates with the kernel.
+    fn agree(
+        connection: Connection,
+        shape: Option<QueueSizes>,
+        options: &Options,
+    ) -> Result<Linked, MountError> {
+        let Connection {
+            device,
+            unmounter,
+            synced,
+        } = connection;
+        let device = Arc::new(FuseDevice::new(device));
         // With `default_permissions` the kernel checks ACLs, and leaves the umask to them.
         let with_acls = options.access.default_permissions;
         // At most 256 KiB.
@@ -220,19 +230,12 @@ impl Linked {
                 return Err(error);
             }
         };
-        let shape = shape.filter(|_| is_offered);
-        // With io_uring one channel suffices, for FORGET and INTERRUPT, which the queues do not carry.
-        let channels = match shape {
-            Some(_) => 1,
-            None => options.threads.max(1),
-        };
-        let channels = device.channels(channels, connect::open_device);
         Ok(Linked {
-            channels,
+            device,
             unmounter,
             synced,
             offered,
-            shape,
+            shape: shape.filter(|_| is_offered),
         })
     }
 
@@ -247,38 +250,52 @@ impl Linked {
     }
 
     /// Starts the threads that serve the directory.
-    pub(crate) fn mounted(
+    pub(crate) fn mounted<I: ServedFs>(
         self,
-        image: impl ServedFs,
+        mut image: I,
         options: &Options,
         idle: Option<Arc<Idle>>,
     ) -> Result<Mounted, MountError> {
-        let queues = self.shape.map_or(0, |shape| shape.queues);
-        let workers = self.channels.len().max(queues);
-        let waiters = match self.shape {
-            Some(_) => Waiters::for_queues(),
-            None => Waiters::new(workers),
+        let session = |image, workers, waiters| {
+            let idle = idle.clone();
+            Arc::new(Session::new(
+                image,
+                workers,
+                waiters,
+                options.destroy_timeout,
+                idle,
+            ))
         };
-        let session = Session::new(image, workers, waiters, options.destroy_timeout, idle);
-        let session = Arc::new(session);
-        let device = self.channels.first();
-        let rings = device.zip(self.shape);
-        let rings = rings.map(|(device, shape)| Queues::start(&session, device, shape));
-        let transport = match rings {
-            Some(Ok(queues)) => Transport::Rings(queues),
-            Some(Err(error)) => {
-                // Queues that were registered end, too. The first error is reported, not one of closing the image.
-                session.await_workers();
-                let _ = session.end();
-                drop((session, self.channels));
-                let _ = self.unmounter.detach();
-                return Err(MountError::NoRing(error.to_string()));
-            }
-            None => Transport::Classic(self.channels),
-        };
+        if let Some(shape) = self.shape {
+            let waiters = Waiters::for_queues(shape.entries());
+            let session = session(image, shape.queues, waiters);
+            let refused = match Queues::start(&session, &self.device, shape) {
+                Ok(queues) => {
+                    return Ok(Mounted {
+                        session,
+                        transport: Transport::Rings(queues),
+                        unmounter: self.unmounter,
+                        synced: self.synced,
+                    });
+                }
+                Err(refused) => refused,
+            };
+            image = match session.dissolve() {
+                Some(image) if !refused.is_final && options.io_uring == IoUring::Auto => image,
+                image => {
+                    // The first error is reported, not one of closing the image.
+                    let _ = image.map(ServedFs::close);
+                    drop((session, self.device));
+                    let _ = self.unmounter.detach();
+                    return Err(MountError::NoRing(refused.error.to_string()));
+                }
+            };
+        }
+        let workers = options.threads.max(1);
+        let channels = FuseDevice::channels(self.device, workers, connect::open_device);
         Ok(Mounted {
-            session,
-            transport,
+            session: session(image, workers, Waiters::new(workers)),
+            transport: Transport::Classic(channels),
             unmounter: self.unmounter,
             synced: self.synced,
         })
@@ -303,12 +320,10 @@ pub fn mount(fs: Fs, directory: &Path, options: &Options) -> Result<Mounted, Mou
     let idle = is_idle_committed.then(|| Arc::new(Idle::new()));
     let (synced, agreed) = (linked.synced.clone(), linked.agreed(options));
     let volume = MountedImage::new(fs, is_writable, synced, idle.clone(), agreed);
-    if let Some(channel) = linked.channels.first() {
-        let channel = Arc::clone(channel);
-        volume
-            .stale()
-            .tell_by(move |ino, old| channel.invalidate(ino, &old));
-    }
+    let device = Arc::clone(&linked.device);
+    volume
+        .stale()
+        .tell_by(move |ino, old| device.invalidate(ino, &old));
     linked.mounted(volume, options, idle)
 }
 
@@ -402,4 +417,72 @@ pub enum ServeError {
     /// The image's device did not answer while an unmount waited.
     #[error("the image's device did not answer within {} s, so the image was not closed", .0.as_secs())]
     NotClosed(Duration),
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{FlockOperation, flock};
+
+    use super::*;
+    use crate::null::{Null, NullTree};
+
+    /// Whether the kernel offers FUSE over io_uring, to be read and set.
+    const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+
+    fn set(value: &str) {
+        std::fs::write(PARAMETER, value).unwrap();
+    }
+
+    /// Mounts while the kernel offers queues, and takes the offer back before the server has answered.
+    fn refused(directory: &Path, io_uring: IoUring) -> Result<Mounted, MountError> {
+        let options = Options {
+            io_uring,
+            block_device: Fuseblk::Never,
+            ..Options::default()
+        };
+        set("Y");
+        let shape = wanted_shape(io_uring).unwrap();
+        let access = &options.access;
+        let connection = connect::connect("null", directory, access, options.block_device);
+        set("N");
+        let linked = Linked::agree(connection.unwrap(), shape, &options).unwrap();
+        assert!(linked.shape.is_some());
+        let tree = NullTree {
+            directories: 3,
+            ..NullTree::default()
+        };
+        linked.mounted(Null::planted(tree).unwrap(), &options, None)
+    }
+
+    #[test]
+    fn where_the_kernel_takes_no_queues_after_all_requests_come_by_dev_fuse() {
+        let Ok(before) = std::fs::read_to_string(PARAMETER) else {
+            return testkit::skip("needs FUSE over io_uring (Linux 6.14)");
+        };
+        if !testkit::is_root() || uring::is_there().is_err() || connect::open_device().is_err() {
+            return testkit::skip("mounting with io_uring needs root, /dev/fuse and io_uring");
+        }
+        // Other tests set it, too.
+        let held = std::fs::File::open(PARAMETER).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = directory.path();
+        let automatic = refused(path, IoUring::Auto);
+        let wanted = refused(other.path(), IoUring::On);
+        set(before.trim());
+        drop(held);
+        let Err(MountError::NoRing(why)) = wanted else {
+            panic!("mounted with io_uring=on");
+        };
+        assert!(why.contains("not supported"), "{why}");
+        let mounted = automatic.unwrap();
+        assert!(matches!(mounted.transport, Transport::Classic(_)));
+        let unmounter = mounted.unmounter();
+        let server = thread::spawn(move || mounted.serve());
+        assert_eq!(std::fs::read_dir(path).unwrap().count(), 3);
+        std::fs::write(path.join("d1/f"), vec![7; 3 << 20]).unwrap();
+        assert_eq!(std::fs::read(path.join("d1/f")).unwrap().len(), 3 << 20);
+        unmounter.unmount().unwrap();
+        server.join().unwrap().unwrap();
+    }
 }

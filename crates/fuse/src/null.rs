@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+#[cfg(feature = "null")]
 use std::path::Path;
 
 use lanefs::{
@@ -25,8 +26,10 @@ use rustix::io::Errno;
 use sync::atomic::{AtomicU32, Ordering};
 use sync::{Arc, CachePadded, Mutex, Rank};
 
+#[cfg(feature = "null")]
 use crate::connect::MountError;
 use crate::messages::Messages;
+#[cfg(feature = "null")]
 use crate::mount::{Linked, Mounted, Options};
 use crate::operations::{
     Allocation, Answer, Caller, CopyRange, Kind, ListedName, Named, New, Opening, Operations,
@@ -114,6 +117,16 @@ impl Node {
     }
 }
 
+/// What belongs to the user who mounts.
+fn mounter() -> New {
+    New {
+        mode: 0o755,
+        umask: 0,
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+    }
+}
+
 /// The type bits of a mode.
 fn type_bits(file_type: FileType) -> u16 {
     match file_type {
@@ -153,49 +166,48 @@ pub struct NullTree {
 /// Mounts a server without an image at a directory.
 ///
 /// # Errors
-/// As [`crate::mount`].
+/// As [`crate::mount`]; also when the tree is too large.
+#[cfg(feature = "null")]
 pub fn mount_null(
     directory: &Path,
     options: &Options,
     tree: NullTree,
 ) -> Result<Mounted, MountError> {
+    let planted = Null::planted(tree).map_err(|error| MountError::System {
+        operation: "making the files of",
+        path: directory.to_owned(),
+        source: error.into(),
+    });
+    let mut null = planted?;
     let linked = Linked::new(directory, options)?;
-    let null = Null::new(linked.agreed(options));
-    let _planted = null.plant(tree);
+    null.agreed = linked.agreed(options);
     linked.mounted(null, options, None)
 }
 
 impl Null {
-    fn new(agreed: Agreed) -> Null {
+    /// A server of this tree.
+    ///
+    /// # Errors
+    /// `NOSPC` when there are not enough numbers for its inodes.
+    pub(crate) fn planted(tree: NullTree) -> Answer<Null> {
         let shard = || CachePadded::new(Mutex::new(Rank::Leaf, HashMap::new()));
         let null = Null {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             next: AtomicU32::new(FIRST),
             messages: Arc::default(),
-            agreed,
-        };
-        let owner = New {
-            mode: 0o755,
-            umask: 0,
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
+            agreed: Agreed::default(),
         };
         let kind = FileType::Directory;
-        let root = Node::new(Ino::ROOT, kind, type_bits(kind), owner);
+        let root = Node::new(Ino::ROOT, kind, type_bits(kind), mounter());
         null.shard(Ino::ROOT.0).lock().insert(Ino::ROOT.0, root);
-        null
+        null.plant(tree)?;
+        Ok(null)
     }
 
     fn plant(&self, tree: NullTree) -> Answer<()> {
-        let owner = New {
-            mode: 0o755,
-            umask: 0,
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
-        };
         let make = |directory: Ino, name: String, kind: FileType, size: u64| {
             let name = name.as_bytes();
-            let made = self.make_node(Named { directory, name }, kind, owner)?;
+            let made = self.make_node(Named { directory, name }, kind, mounter())?;
             // The kernel has not looked it up.
             self.with(made.ino, |node| {
                 node.lookups = 0;
@@ -243,11 +255,16 @@ impl Null {
     }
 
     fn make_node(&self, at: Named<'_>, kind: FileType, new: New) -> Answer<Metadata> {
-        if self.found(at).is_ok() {
+        if self.with(at.directory, |node| node.names.contains_key(at.name))? {
             return Err(Errno::EXIST);
         }
         // Relaxed: only uniqueness matters; no data is published with the number.
-        let ino = self.next.fetch_add(1, Ordering::Relaxed);
+        let ino = self
+            .next
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
+                next.checked_add(1)
+            });
+        let ino = ino.map_err(|_| Errno::NOSPC)?;
         let mut node = Node::new(Ino(ino), kind, type_bits(kind), new);
         node.lookups = 1;
         let metadata = node.metadata;
@@ -400,17 +417,17 @@ impl Operations for Null {
         whiteout: Option<(u32, u32)>,
     ) -> Answer<()> {
         let ino = self.found(from)?;
-        let there = self.found(to);
+        let there = self.with(to.directory, |node| node.names.get(to.name).copied())?;
         match flag {
             RenameFlag::Exchange => return Err(Errno::INVAL),
-            RenameFlag::NoReplace if there.is_ok() => return Err(Errno::EXIST),
+            RenameFlag::NoReplace if there.is_some() => return Err(Errno::EXIST),
             _ if whiteout.is_some() => return Err(Errno::INVAL),
             _ => {}
         }
-        if there == Ok(ino) {
+        if there == Some(ino.0) {
             return Ok(());
         }
-        if there.is_ok() {
+        if there.is_some() {
             self.remove(to)?;
         }
         let file_type = self.with(ino, |node| node.metadata.file_type)?;
@@ -481,7 +498,11 @@ impl Operations for Null {
         })?;
         for (number, file_type, name) in rest {
             let child = Ino(number);
-            let metadata = with_metadata.then(|| self.enter(child).ok()).flatten();
+            // A file that was removed meanwhile is left out.
+            let metadata = match with_metadata.then(|| self.enter(child)).transpose() {
+                Err(Errno::NOENT) => continue,
+                entered => entered?,
+            };
             let is_counted = metadata.is_some();
             let listed = ListedName {
                 name: &name,

@@ -122,26 +122,25 @@ impl<I: ServedFs> Session<I> {
         }
     }
 
-    /// Starts a worker thread; what it does is called again after a request that ended in a panic.
+    /// Starts a worker thread. What it does catches panics of requests itself, by [`Session::answer`]; one that ends it
+    /// all the same counts as a failed channel.
     ///
     /// # Errors
     /// When the system gives no thread.
     pub(crate) fn start(
         self: &Arc<Session<I>>,
         number: usize,
-        work: impl Fn(&Arc<Session<I>>) -> io::Result<()> + Send + 'static,
+        work: impl FnOnce(&Arc<Session<I>>) -> io::Result<()> + Send + 'static,
     ) -> io::Result<()> {
         let session = Arc::clone(self);
         let worker = thread::Builder::new().name(format!("lanefs-{number}"));
         self.state.lock().working += 1;
         let started = worker.spawn(move || {
-            let ended = loop {
-                // Locks are given back by a panic, and the request that it ended is answered with an error.
-                match catch_unwind(AssertUnwindSafe(|| work(&session))) {
-                    Ok(ended) => break ended,
-                    Err(_) => session.note_panic(),
-                }
-            };
+            let ended = catch_unwind(AssertUnwindSafe(|| work(&session)));
+            let ended = ended.unwrap_or_else(|_| {
+                session.note_panic();
+                Err(io::Error::other("a thread that answers requests panicked"))
+            });
             let mut state = session.state.lock();
             state.working -= 1;
             let failure = state.failure.take();
@@ -156,7 +155,7 @@ impl<I: ServedFs> Session<I> {
     }
 
     /// Records that a request ended in a panic.
-    pub(crate) fn note_panic(&self) {
+    fn note_panic(&self) {
         self.state.lock().has_panicked = true;
     }
 
@@ -166,6 +165,21 @@ impl<I: ServedFs> Session<I> {
         while state.working > 0 {
             self.moved.wait(&mut state);
         }
+    }
+
+    /// Gives the image back once all workers have ended, when no request has come.
+    pub(crate) fn dissolve(&self) -> Option<I> {
+        self.await_workers();
+        self.take_shares().and_then(Arc::into_inner)
+    }
+
+    /// Takes the shares of the image out of all lanes, which waits for the requests under way; returns the last.
+    fn take_shares(&self) -> Option<Arc<I>> {
+        let mut last = None;
+        for lane in &self.lanes {
+            last = lane.lock().take().or(last);
+        }
+        last
     }
 
     /// Starts the thread that commits when nothing has changed for a moment, where one is wanted. Where the system
@@ -187,8 +201,22 @@ impl<I: ServedFs> Session<I> {
         });
     }
 
-    /// Answers one request that a worker has read.
+    /// Answers one request that a worker has read. One that ends in a panic gives back its locks and is answered with an
+    /// error, and the worker goes on.
     pub(crate) fn answer(
+        self: &Arc<Session<I>>,
+        worker: usize,
+        request: Request<'_>,
+        reply: Reply,
+        buf: &mut [u8],
+    ) {
+        let answer = AssertUnwindSafe(|| self.answer_one(worker, request, reply, buf));
+        if catch_unwind(answer).is_err() {
+            self.note_panic();
+        }
+    }
+
+    fn answer_one(
         self: &Arc<Session<I>>,
         worker: usize,
         request: Request<'_>,
@@ -254,10 +282,7 @@ impl<I: ServedFs> Session<I> {
         if let Some(idle) = &self.idle {
             idle.end();
         }
-        let mut last = None;
-        for lane in &self.lanes {
-            last = lane.lock().take().or(last);
-        }
+        let last = self.take_shares();
         // Also when the connection was cut while they waited.
         let has_panicked = self.waiters.end();
         let image = last.and_then(Arc::into_inner);

@@ -20,10 +20,15 @@
 //! # Crash
 //!
 //! When the process ends, the kernel takes back all entries and fails their requests.
+//!
+//! # Failures
+//!
+//! A queue whose thread ends would leave the requests of its CPU waiting for good. So when one ends, whatever the
+//! cause, all end, and with them the connection. An entry that the kernel gives back with an error is handed to it
+//! again, [`REFUSALS_MOST`] times in a row.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
@@ -32,15 +37,17 @@ use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::clock::Duration;
-use sync::{Arc, Condvar, Mutex, Rank};
+use sync::{Arc, Condvar, Mutex, Rank, thread};
 use zerocopy::IntoBytes;
 
 mod entry;
+#[cfg(test)]
+mod tests;
 
 use self::entry::{Bell, Entry};
 use crate::abi::{self, ring};
 use crate::classic::{self, FuseDevice};
-use crate::messages::CountedChannel;
+use crate::messages::{CountedChannel, Messages};
 use crate::reply::Channel;
 use crate::request;
 use crate::session::{ServedFs, Session};
@@ -61,6 +68,10 @@ const OTHERS: usize = 2;
 const LOOK_EVERY: u32 = 32;
 /// After this time without a request a thread reads `/dev/fuse` once more, then sleeps.
 const PAUSE: Duration = Duration::from_millis(10);
+/// How often the kernel may give back an entry in a row before that is left out.
+const REFUSALS_MOST: u32 = 16;
+/// Before an entry is handed over again that the kernel had no memory for.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 /// The user data of completions: these two, or the number of an entry.
 const BELL: u64 = u64::MAX;
 const DEVICE: u64 = u64::MAX - 1;
@@ -88,6 +99,11 @@ impl QueueSizes {
             depth: depth(payload).clamp(1, DEPTH_MOST),
             payload,
         }
+    }
+
+    /// How many requests all queues hold at most.
+    pub(crate) fn entries(self) -> usize {
+        self.queues * self.depth
     }
 }
 
@@ -136,15 +152,34 @@ pub(crate) struct QueueGate {
     changed: Condvar,
     /// Whether a ring polls `/dev/fuse`. [atomic: AcqRel]
     is_watched: AtomicBool,
+    /// Whether a queue has ended, and so all are to. [atomic: Release]
+    is_over: AtomicBool,
 }
 
 #[derive(Default)]
 struct GateState {
-    /// How many queues are registered.
-    ready: usize,
-    failures: Vec<io::Error>,
+    /// The bells of the queues that are registered.
+    ready: Vec<Arc<Bell>>,
+    failures: Vec<Refused>,
     /// Once given: true to serve, false to end.
     order: Option<bool>,
+}
+
+/// Why the kernel has not taken a queue.
+pub(crate) struct Refused {
+    pub(crate) error: io::Error,
+    /// The kernel may bring requests by the queues all the same, and by nothing else: each has an entry that it took.
+    pub(crate) is_final: bool,
+}
+
+impl From<io::Error> for Refused {
+    /// A failure before the kernel had any entry.
+    fn from(error: io::Error) -> Refused {
+        Refused {
+            error,
+            is_final: false,
+        }
+    }
 }
 
 impl QueueGate {
@@ -153,6 +188,7 @@ impl QueueGate {
             state: Mutex::new(Rank::Leaf, GateState::default()),
             changed: Condvar::new(),
             is_watched: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
         }
     }
 
@@ -160,12 +196,17 @@ impl QueueGate {
     ///
     /// # Errors
     /// The error of a queue that was not registered.
-    pub(crate) fn await_ready(&self, queues: usize) -> io::Result<()> {
+    pub(crate) fn await_ready(&self, queues: usize) -> Result<(), Refused> {
         let mut state = self.state.lock();
-        while state.ready + state.failures.len() < queues {
+        while state.ready.len() + state.failures.len() < queues {
             self.changed.wait(&mut state);
         }
-        state.failures.pop().map_or(Ok(()), Err)
+        // One queue without entries is enough for the kernel not to use the others.
+        let is_final = state.failures.iter().all(|refused| refused.is_final);
+        match state.failures.pop() {
+            Some(Refused { error, .. }) => Err(Refused { error, is_final }),
+            None => Ok(()),
+        }
     }
 
     /// Lets all threads serve, or end.
@@ -174,11 +215,11 @@ impl QueueGate {
         self.changed.notify_all();
     }
 
-    fn tell(&self, registered: io::Result<()>) {
+    fn tell(&self, registered: Result<Arc<Bell>, Refused>) {
         let mut state = self.state.lock();
         match registered {
-            Ok(()) => state.ready += 1,
-            Err(error) => state.failures.push(error),
+            Ok(bell) => state.ready.push(bell),
+            Err(refused) => state.failures.push(refused),
         }
         drop(state);
         self.changed.notify_all();
@@ -193,6 +234,39 @@ impl QueueGate {
             }
         }
     }
+
+    fn is_over(&self) -> bool {
+        // Acquire: pairs with the store in `end_all`, which comes before its bell is rung.
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Has all queues end.
+    fn end_all(&self) {
+        // Release: pairs with the load in `is_over`.
+        self.is_over.store(true, Ordering::Release);
+        for bell in &self.state.lock().ready {
+            bell.wake();
+        }
+    }
+}
+
+/// Has all queues end when one does.
+struct EndsAll<'a>(&'a QueueGate);
+
+impl Drop for EndsAll<'_> {
+    fn drop(&mut self) {
+        self.0.end_all();
+    }
+}
+
+/// Pins the calling thread to a CPU. If the CPU is offline or the process may not use it, the thread runs on another
+/// one.
+fn pin(number: usize) {
+    if number < CpuSet::MAX_CPU {
+        let mut cpu = CpuSet::new();
+        cpu.set(number);
+        let _ = sched_setaffinity(None, &cpu);
+    }
 }
 
 /// The thread of a queue: registers it, waits for the gate's order, and answers requests until the connection ends.
@@ -206,23 +280,22 @@ pub(crate) fn work<I: ServedFs>(
     shape: QueueSizes,
     gate: &QueueGate,
 ) -> io::Result<()> {
-    let mut cpu = CpuSet::new();
-    cpu.set(number);
-    // Fails if this CPU is offline or the process may not use it; then the thread runs on another one.
-    let _ = sched_setaffinity(None, &cpu);
-    let queue = Queue::register(number, device, shape, session);
+    pin(number);
+    let queue = Queue::new(number, device, shape, session.messages());
+    let queue = queue.map_err(Refused::from).and_then(Queue::register);
     let mut queue = match queue {
         Ok(queue) => queue,
-        Err(error) => {
-            gate.tell(Err(error));
+        Err(refused) => {
+            gate.tell(Err(refused));
             return Ok(());
         }
     };
-    gate.tell(Ok(()));
-    match gate.await_order() {
-        true => queue.serve(session, gate),
-        false => Ok(()),
+    gate.tell(Ok(Arc::clone(&queue.bell)));
+    if !gate.await_order() {
+        return Ok(());
     }
+    let _end = EndsAll(gate);
+    queue.serve(session, gate)
 }
 
 /// A queue, which only its thread uses.
@@ -237,8 +310,13 @@ struct Queue {
     device: Arc<FuseDevice>,
     /// The channel for answers to requests from `/dev/fuse`.
     channel: Arc<dyn Channel>,
-    /// The buffer for one of these requests.
+    /// The buffers for one of these requests, and for the data of its answer.
     requested: Vec<u8>,
+    answered: Vec<u8>,
+    /// Completions of requests that came before the first wait.
+    early: Vec<(u64, i32)>,
+    /// Entries that are left out.
+    lost: usize,
     /// Requests since `/dev/fuse` was last read.
     since_look: u32,
     /// Whether the thread must read `/dev/fuse` before it sleeps.
@@ -246,19 +324,18 @@ struct Queue {
 }
 
 impl Queue {
-    /// Registers a queue with all of its entries.
-    fn register<I: ServedFs>(
+    /// A queue that is not registered yet.
+    fn new(
         number: usize,
         device: &Arc<FuseDevice>,
         shape: QueueSizes,
-        session: &Arc<Session<I>>,
+        messages: &Arc<Messages>,
     ) -> io::Result<Queue> {
         let bell = Arc::new(Bell::new()?);
-        let messages = session.messages();
         let entries =
             (0..shape.depth).map(|index| Entry::new(index as u64, shape.payload, &bell, messages));
         let counted = CountedChannel::new(Arc::clone(device), Arc::clone(messages));
-        let mut queue = Queue {
+        Ok(Queue {
             number: u16::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?,
             ring: ring_of(shape.depth + OTHERS)?,
             entries: entries.collect(),
@@ -267,24 +344,38 @@ impl Queue {
             device: Arc::clone(device),
             channel: Arc::new(counted),
             requested: vec![0; shape.payload + abi::HEADER_ROOM],
+            answered: vec![0; shape.payload],
+            early: Vec::new(),
+            lost: 0,
             since_look: 0,
             looks: true,
+        })
+    }
+
+    /// Registers the queue with all of its entries.
+    fn register(mut self) -> Result<Queue, Refused> {
+        for index in 0..self.entries.len() {
+            self.submit_entry(index, ring::REGISTER)?;
+        }
+        self.ring.submit()?;
+        // An entry that the kernel took is completed when there is a request, which may be now.
+        let completed = self.ring.completion();
+        let completed = completed.map(|event| (event.user_data(), event.result()));
+        self.early = completed.collect();
+        let refused = self.early.iter().filter(|(_, result)| *result < 0);
+        let Some(error) = refused.clone().map(|(_, result)| -result).next() else {
+            return Ok(self);
         };
-        for index in 0..queue.entries.len() {
-            queue.submit_entry(index, ring::REGISTER)?;
-        }
-        queue.ring.submit()?;
-        // An entry that the kernel accepts completes only with a request, so a completion now is a refusal.
-        let refused = queue.ring.completion().next();
-        match refused.map(|refused| refused.result()) {
-            Some(error) if error < 0 => Err(io::Error::from_raw_os_error(-error)),
-            _ => Ok(queue),
-        }
+        Err(Refused {
+            error: io::Error::from_raw_os_error(error),
+            is_final: refused.count() < self.entries.len(),
+        })
     }
 
     /// Submits an entry, which the kernel fills with the next request.
     fn submit_entry(&mut self, index: usize, command: u32) -> io::Result<()> {
-        let entry = &self.entries[index];
+        let entry = &mut self.entries[index];
+        entry.command = command;
         let request = abi::RingCommand {
             commit: entry.commit(),
             queue: self.number,
@@ -328,13 +419,12 @@ impl Queue {
     ) -> io::Result<()> {
         self.device.read_without_waiting()?;
         self.watch_bell()?;
-        let mut events = Vec::with_capacity(self.entries.len() + OTHERS);
+        let mut events = std::mem::take(&mut self.early);
+        events.reserve(self.entries.len() + OTHERS);
         loop {
-            self.wait(session, gate)?;
-            let completed = self.ring.completion();
-            events.extend(completed.map(|event| (event.user_data(), event.result())));
             for (what, result) in events.drain(..) {
                 match what {
+                    BELL if gate.is_over() => return Ok(()),
                     BELL => {
                         for index in self.bell.take() {
                             self.answered(index)?;
@@ -348,13 +438,42 @@ impl Queue {
                         self.look(session)?;
                     }
                     _ if is_over(result) => return Ok(()),
-                    // The request was aborted; the kernel does not use its entry again.
-                    _ if result < 0 => {}
+                    index if result < 0 => self.refused(index as usize, result)?,
                     index => self.answer(session, index as usize)?,
                 }
             }
             if self.since_look >= LOOK_EVERY {
                 self.look(session)?;
+            }
+            self.wait(session, gate)?;
+            let completed = self.ring.completion();
+            events.extend(completed.map(|event| (event.user_data(), event.result())));
+        }
+    }
+
+    /// The kernel gave back an entry without a request: hands it over again.
+    ///
+    /// # Errors
+    /// When the kernel takes none of the queue's entries any more.
+    fn refused(&mut self, index: usize, result: i32) -> io::Result<()> {
+        let Some(entry) = self.entries.get_mut(index) else {
+            return Ok(());
+        };
+        entry.refusals += 1;
+        let (refusals, command) = (entry.refusals, entry.command);
+        match next_after(result, refusals, command) {
+            Next::LeaveOut => {
+                self.lost += 1;
+                match self.lost < self.entries.len() {
+                    true => Ok(()),
+                    false => Err(io::Error::from_raw_os_error(-result)),
+                }
+            }
+            Next::Submit(command) => {
+                if command != ring::REGISTER {
+                    thread::sleep(REFUSAL_PAUSE);
+                }
+                self.submit_entry(index, command)
             }
         }
     }
@@ -406,7 +525,8 @@ impl Queue {
         let worker = usize::from(self.number);
         while let Some(bytes) = self.device.pending_request(&mut self.requested)? {
             let request = request::parse(bytes);
-            classic::answer(session, worker, request, &self.channel, &mut []);
+            // A request that came before the queues were ready may be any.
+            classic::answer(session, worker, request, &self.channel, &mut self.answered);
         }
         Ok(())
     }
@@ -420,15 +540,9 @@ impl Queue {
             return Ok(());
         };
         entry.begin();
-        let served = catch_unwind(AssertUnwindSafe(|| {
-            let (channel, filled) = entry.filled();
-            let request = request::parse_parts(filled.header, filled.operation, filled.input);
-            classic::answer(session, worker, request, channel, filled.room);
-        }));
-        if served.is_err() {
-            // The panic dropped the reply, which answers the request with an error.
-            session.note_panic();
-        }
+        let (channel, filled) = entry.filled();
+        let request = request::parse_parts(filled.header, filled.operation, filled.input);
+        classic::answer(session, worker, request, channel, filled.room);
         match self.entries[index].leave() {
             true => self.answered(index),
             // Another thread has the reply, and rings the bell when it has answered.
@@ -454,39 +568,25 @@ fn is_over(result: i32) -> bool {
     result < 0 && ENDS.contains(&Errno::from_raw_os_error(-result))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What becomes of an entry that the kernel gave back with an error.
+#[derive(PartialEq, Eq, Debug)]
+enum Next {
+    /// It is handed over by this command.
+    Submit(u32),
+    /// The kernel refuses it again and again.
+    LeaveOut,
+}
 
-    #[test]
-    fn lists_of_cpus_are_counted() {
-        for (list, count) in [("0\n", 1), ("0-1\n", 2), ("0-3,8,10-11", 7)] {
-            assert_eq!(counted(list), Some(count));
-        }
-        for wrong in ["", "a", "3-1", "0-", "0-18446744073709551615"] {
-            assert_eq!(counted(wrong), None, "{wrong}");
-        }
+/// `refusals` is how often it was given back in a row, `command` by what it was handed over.
+fn next_after(result: i32, refusals: u32, command: u32) -> Next {
+    const PASS: [Errno; 4] = [Errno::AGAIN, Errno::NOMEM, Errno::INTR, Errno::BUSY];
+    if refusals > REFUSALS_MOST {
+        return Next::LeaveOut;
     }
-
-    #[test]
-    fn entries_take_no_more_memory_however_many_cpus_there_are() {
-        for cpus in [1, 2, 3, 8, 64, 100, 256, 1024, 4096] {
-            let shape = QueueSizes::new(cpus);
-            let bytes = shape.queues * shape.depth * (shape.payload + entry::HEADERS);
-            assert_eq!(shape.queues, cpus);
-            assert!(
-                bytes <= RING_BYTES || shape.payload == PAYLOAD_LEAST,
-                "{shape:?}"
-            );
-            assert!(shape.depth >= DEPTH_LEAST || cpus > 1024, "{shape:?}");
-        }
-        assert_eq!(QueueSizes::new(2).depth, DEPTH_MOST);
-    }
-
-    #[test]
-    fn only_an_end_of_the_connection_ends_a_queue() {
-        let ends = [Errno::NOTCONN, Errno::CONNABORTED].map(|errno| -errno.raw_os_error());
-        assert!(ends.into_iter().all(is_over));
-        assert!(!is_over(0) && !is_over(-Errno::NOENT.raw_os_error()));
+    match PASS.contains(&Errno::from_raw_os_error(-result)) {
+        // The answer lies in the buffers still.
+        true => Next::Submit(command),
+        // The kernel does not know the request any more.
+        false => Next::Submit(ring::REGISTER),
     }
 }

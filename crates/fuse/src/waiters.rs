@@ -3,15 +3,17 @@
 //! fsyncs share a commit.
 //!
 //! An fsync that finds more than half of the readers free is done by the reader itself, at the price of two atomic
-//! additions. Nothing is queued: an fsync is handed over only if a waiter is idle or can be started. If [`MOST`]
-//! waiters are busy, or the system gives no thread, the reader does it. A waiter that panics drops the reply that it
-//! holds, which then answers `EIO`; [`Waiters::end`] reports the panic.
+//! additions. An fsync is handed over if a waiter is idle or can be started. If [`MOST`] waiters are busy, or the system
+//! gives no thread, the reader does it; but a reader of a queue of io_uring is the only one of its CPU, so there the
+//! fsync is queued for the next waiter. Work that panics drops the reply that it holds, which then answers `EIO`;
+//! [`Waiters::end`] reports the panic.
 //!
 //! One lock, the waiters' list, of rank [`Rank::Queue`]: held for a push or a pop and while a thread is started, never
 //! while a waiter works; a thread that takes it holds no other. What a crash leaves: nothing of the waiters is on disk.
 
 use std::collections::VecDeque;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::clock::Duration;
@@ -31,6 +33,8 @@ pub(crate) struct Waiters {
     direct: CachePadded<AtomicUsize>,
     /// While `direct` is at this number or above, work is handed over.
     direct_most: usize,
+    /// How much work may be queued while all waiters are busy.
+    line_most: usize,
     shared: Arc<Shared>,
 }
 
@@ -46,9 +50,11 @@ struct Shared {
 struct List {
     /// All that run, and those that ended since one was last started.
     threads: Vec<thread::JoinHandle<()>>,
+    /// How many of these will look at `work` again before they end.
+    running: usize,
     /// How many of these are idle, or were just started.
     idle: usize,
-    /// Work that no waiter has taken yet; never more than `idle`.
+    /// Work that no waiter has taken yet: at most `idle`, and for io_uring's queues `line_most` more.
     work: VecDeque<Work>,
     is_closed: bool,
     has_panicked: bool,
@@ -61,10 +67,11 @@ impl Waiters {
     }
 
     /// Waiters for io_uring's queues, where each reader is the only one of its queue: work that may wait for the disk
-    /// is always handed over, up to [`MOST`] at once.
-    pub(crate) fn for_queues() -> Waiters {
+    /// is always handed over. `entries` is the number of requests that all queues hold at most.
+    pub(crate) fn for_queues(entries: usize) -> Waiters {
         Waiters {
             direct_most: 0,
+            line_most: entries,
             ..Waiters::new(0)
         }
     }
@@ -77,6 +84,7 @@ impl Waiters {
                 0 | 1 => usize::MAX,
                 readers => readers / 2,
             },
+            line_most: 0,
             shared: Arc::new(Shared {
                 list: Mutex::new(Rank::Queue, List::default()),
                 changed: Condvar::new(),
@@ -96,7 +104,8 @@ impl Waiters {
             return work(on);
         }
         let on = Arc::clone(on);
-        if let Some(work) = self.shared.hand_over(Box::new(move || work(&on))) {
+        let work: Work = Box::new(move || work(&on));
+        if let Some(work) = self.shared.hand_over(work, self.line_most) {
             work();
         }
     }
@@ -144,30 +153,39 @@ impl Drop for Direct<'_> {
 }
 
 impl Shared {
-    /// Hands work to a waiter; returns it if there is none for it.
-    fn hand_over(self: &Arc<Shared>, work: Work) -> Option<Work> {
+    /// Hands work to a waiter; returns it if there is none for it and `line_most` of the work is queued already.
+    fn hand_over(self: &Arc<Shared>, work: Work, line_most: usize) -> Option<Work> {
         let mut list = self.list.lock();
         if list.is_closed {
             return Some(work);
         }
-        if list.work.len() >= list.idle {
-            list.join(thread::JoinHandle::is_finished);
-            if list.threads.len() >= MOST {
+        if list.work.len() >= list.idle && !self.start(&mut list) {
+            let line = list.work.len() - list.idle;
+            if list.running == 0 || line >= line_most {
                 return Some(work);
             }
-            let shared = Arc::clone(self);
-            let waiter = thread::Builder::new().name("lanefs-waiter".into());
-            match waiter.spawn(move || shared.wait()) {
-                Ok(waiter) => list.threads.push(waiter),
-                // The system gives no more threads: the caller does the work.
-                Err(_) => return Some(work),
-            }
-            list.idle += 1;
         }
         list.work.push_back(work);
         drop(list);
         self.changed.notify_one();
         None
+    }
+
+    /// Starts one more waiter; false if [`MOST`] run, or the system gives no thread.
+    fn start(self: &Arc<Shared>, list: &mut List) -> bool {
+        list.join(thread::JoinHandle::is_finished);
+        if list.threads.len() >= MOST {
+            return false;
+        }
+        let shared = Arc::clone(self);
+        let waiter = thread::Builder::new().name("lanefs-waiter".into());
+        let Ok(waiter) = waiter.spawn(move || shared.wait()) else {
+            return false;
+        };
+        list.threads.push(waiter);
+        list.running += 1;
+        list.idle += 1;
+        true
     }
 
     /// The loop of a waiter, which counts as idle when it begins.
@@ -179,12 +197,15 @@ impl Shared {
             if let Some(work) = list.work.pop_front() {
                 list.idle -= 1;
                 drop(list);
-                work();
+                // What it holds was dropped; others may wait in line for this waiter.
+                let has_panicked = catch_unwind(AssertUnwindSafe(work)).is_err();
                 list = self.list.lock();
+                list.has_panicked |= has_panicked;
                 list.idle += 1;
                 is_late = false;
             } else if list.is_closed || is_late {
                 list.idle -= 1;
+                list.running -= 1;
                 return;
             } else {
                 is_late = self.changed.wait_for(&mut list, self.patience);
@@ -282,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_queue_is_never_kept_waiting() {
-        let waiters = Waiters::for_queues();
+        let waiters = Waiters::for_queues(MOST * 2);
         let (done, was_done) = mpsc::channel();
         waiters.run(&Arc::new(()), move |()| done.send(is_waiter()).unwrap());
         assert_eq!(was_done.recv_timeout(LONG), Ok(true));
@@ -363,6 +384,33 @@ mod tests {
         assert!(waiters.shared.list.lock().work.len() <= MOST);
         disk.let_end(MOST);
         assert!(!waiters.end());
+    }
+
+    #[test]
+    fn a_queue_is_not_kept_waiting_by_more_than_there_may_be_waiters() {
+        const LINE: usize = 16;
+        const MORE: usize = MOST + LINE;
+        let (waiters, disk) = (Waiters::for_queues(LINE), Disk::new());
+        let (answer, answers) = mpsc::channel();
+        let run = |panics: bool| {
+            let answer = answer.clone();
+            waiters.run(&disk, move |disk| {
+                disk.flush();
+                assert!(!panics, "as this test wants it");
+                answer.send(is_waiter()).unwrap();
+            });
+        };
+        // Each call returns, though no flush has ended.
+        (0..MORE).for_each(|number| run(number % 8 == 3));
+        disk.await_begun(MOST);
+        assert_eq!(waiters.shared.list.lock().work.len(), LINE);
+        waiters.run(&disk, |_| assert!(!is_waiter()));
+        disk.let_end(MORE);
+        let done = answers.iter().take(MORE / 8 * 7);
+        assert!(done.into_iter().all(|by_waiter| by_waiter));
+        disk.await_begun(MORE);
+        assert!(waiters.end());
+        assert_eq!(Arc::strong_count(&disk), 1);
     }
 
     /// A reply that reports a failure when it is dropped without an answer, as the server's replies do.

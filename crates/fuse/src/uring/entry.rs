@@ -61,6 +61,10 @@ pub(super) struct Entry {
     segments: Box<[Segment; ring::SEGMENTS as usize]>,
     /// The kernel's number of the request.
     commit: u64,
+    /// The last command that submitted the entry, and how often the kernel has returned it with an error since its last
+    /// request.
+    pub(super) command: u32,
+    pub(super) refusals: u32,
     slot: Arc<Slot>,
     /// The slot as the channel that replies use.
     channel: Arc<dyn Channel>,
@@ -100,6 +104,8 @@ impl Entry {
                 },
             ]),
             commit: 0,
+            command: ring::REGISTER,
+            refusals: 0,
             slot,
             channel: Arc::new(counted),
         }
@@ -125,6 +131,7 @@ impl Entry {
         let found = abi::RingEntry::read_from_bytes(&headers[ring::ENTRY]);
         // `ENTRY` has the size of the structure, so this does not fail.
         self.commit = found.map_or(0, |found| found.commit);
+        self.refusals = 0;
         // Relaxed: no other thread has this entry now.
         self.slot.state.store(SERVING, Ordering::Relaxed);
     }
@@ -265,9 +272,14 @@ impl Bell {
         let is_first = answered.len() == 1;
         drop(answered);
         if is_first {
-            // Fails only if the counter would exceed 2^64; the thread resets it each time.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            self.wake();
         }
+    }
+
+    /// Wakes the thread from its wait for the ring.
+    pub(super) fn wake(&self) {
+        // Fails only if the counter would exceed 2^64; the thread resets it each time.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
     /// Takes the entries that were answered since the last call.
