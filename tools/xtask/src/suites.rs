@@ -4,6 +4,7 @@
 //! The first mount, so they need root and /dev/fuse; what is missing is said by the test. results/suites.md
 //! holds what they found.
 
+use std::fs::{self, File};
 use std::path::Path;
 
 /// Ignored tests that are run together.
@@ -79,12 +80,18 @@ const SUITES: &[Suite] = &[
     },
 ];
 
+/// The suite of all tests of mounts, with each mount over io_uring.
+const URING: &str = "uring";
+/// Whether the kernel offers FUSE over io_uring, to be read and set.
+const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+
 /// Runs the suites with these names, or all.
 pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
-    let known = |name: &&str| SUITES.iter().any(|suite| suite.name == *name);
+    let known = |name: &&str| *name == URING || SUITES.iter().any(|suite| suite.name == *name);
     if let Some(name) = names.iter().find(|name| !known(name)) {
         let mut all: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
         all.dedup();
+        all.push(URING);
         return Err(format!("no suite `{name}`: {}", all.join(", ")));
     }
     for suite in SUITES {
@@ -104,5 +111,36 @@ pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
             return Err(format!("suites: FAILED at {}", suite.name));
         }
     }
-    Ok(())
+    match names.is_empty() || names.contains(&URING) {
+        true => over_io_uring(root),
+        false => Ok(()),
+    }
+}
+
+/// Runs the tests of mounts, those apart that choose the transport themselves, while the kernel offers FUSE over
+/// io_uring.
+fn over_io_uring(root: &Path) -> Result<(), String> {
+    println!("==> {URING}");
+    let failed = |error: std::io::Error| format!("{PARAMETER}: {error}");
+    if !Path::new(PARAMETER).exists() {
+        println!("skipped: needs FUSE over io_uring (Linux 6.14)");
+        return Ok(());
+    }
+    // Other programs' tests lock it while they set it.
+    let parameter = File::open(PARAMETER).map_err(failed)?;
+    parameter.lock().map_err(failed)?;
+    let before = fs::read_to_string(PARAMETER).map_err(failed)?;
+    fs::write(PARAMETER, "Y").map_err(failed)?;
+    let status = Command::new(crate::cargo())
+        .current_dir(root)
+        .env("LANEFS_MOUNT_OPTIONS", "io_uring=on")
+        .args(["test", "--release", "--locked", "--quiet"])
+        .args(MOUNTED)
+        .args(["--", "--skip", "rings::"])
+        .status();
+    fs::write(PARAMETER, before.trim()).map_err(failed)?;
+    match status.map_err(|error| format!("cargo does not start: {error}"))? {
+        status if status.success() => Ok(()),
+        _ => Err(format!("suites: FAILED at {URING}")),
+    }
 }

@@ -34,11 +34,7 @@ fn with_parameter<T>(value: &str, start: impl FnOnce() -> T) -> Option<T> {
 /// Mounts with the parameter set to a value, which is kept until a first request has been answered: the kernel reads it
 /// again when the server answers INIT.
 fn start_with(value: &str, image: &Path, options: &str) -> Option<Served> {
-    with_parameter(value, || {
-        let served = Served::start(image, options);
-        fs::metadata(served.path()).unwrap();
-        served
-    })
+    with_parameter(value, || Served::start(image, options))
 }
 
 fn start(image: &Path, options: &str) -> Option<Served> {

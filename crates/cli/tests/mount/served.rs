@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -30,8 +31,30 @@ pub fn can_mount() -> bool {
 /// The program under test.
 pub fn lanefs() -> Command {
     testkit::heed_signals();
-    Command::new(assert_cmd::cargo::cargo_bin!("lanefs"))
+    Command::new(&*PROGRAM)
 }
+
+/// Options that every mount has before its own: `io_uring=on` runs all tests over io_uring.
+const OPTIONS: &str = "LANEFS_MOUNT_OPTIONS";
+
+/// The program, or a script that gives it these options.
+static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+    use std::os::unix::fs::PermissionsExt;
+    let program = assert_cmd::cargo::cargo_bin!("lanefs").to_owned();
+    let Ok(options) = std::env::var(OPTIONS) else {
+        return program;
+    };
+    let name = format!("lanefs-{}", std::process::id());
+    let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let program = program.display();
+    let text = format!(
+        "#!/bin/sh\n[ \"$1\" != mount ] && exec {program} \"$@\"\n\
+         shift\nexec {program} mount -o {options} \"$@\"\n"
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    script
+});
 
 /// Makes an image in a folder.
 pub fn image(folder: &Path, name: &str, size: u64, options: &[&str]) -> PathBuf {
@@ -56,7 +79,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Mounts with options for `-o`, and waits until it is there.
+    /// Mounts with options for `-o`, and waits until it answers.
     pub fn start(image: &Path, options: &str) -> Served {
         Served::start_by(lanefs(), image, options)
     }
@@ -77,6 +100,8 @@ impl Served {
             assert!(start.elapsed() < PATIENCE, "lanefs mount does not begin");
             std::thread::sleep(PAUSE);
         }
+        // The server answers once it has noted the mount in the image, which it does after mount(2).
+        rustix::fs::statfs(served.path()).unwrap();
         served
     }
 
