@@ -201,7 +201,7 @@ impl<I: ServedFs> Session<I> {
         });
     }
 
-    /// Answers one request that a worker has read. One that ends in a panic gives back its locks and is answered with an
+    /// Answers one request that a worker has read. One that ends in a panic releases its locks and is answered with an
     /// error, and the worker goes on.
     pub(crate) fn answer(
         self: &Arc<Session<I>>,

@@ -3,10 +3,10 @@
 //! fsyncs share a commit.
 //!
 //! An fsync that finds more than half of the readers free is done by the reader itself, at the price of two atomic
-//! additions. An fsync is handed over if a waiter is idle or can be started. If [`MOST`] waiters are busy, or the system
-//! gives no thread, the reader does it; but a reader of a queue of io_uring is the only one of its CPU, so there the
-//! fsync is queued for the next waiter. Work that panics drops the reply that it holds, which then answers `EIO`;
-//! [`Waiters::end`] reports the panic.
+//! additions. An fsync is handed over if a waiter is idle or can be started. If [`MOST`] waiters are busy, or the
+//! system gives no thread, the reader does it; but a reader of a queue of io_uring is the only one of its CPU, so
+//! there the fsync is queued for the next waiter. Work that panics drops the reply that it holds, which then answers
+//! `EIO`; [`Waiters::end`] reports the panic.
 //!
 //! One lock, the waiters' list, of rank [`Rank::Queue`]: held for a push or a pop and while a thread is started, never
 //! while a waiter works; a thread that takes it holds no other. What a crash leaves: nothing of the waiters is on disk.

@@ -246,6 +246,10 @@ impl Target for HostDirectory {
         self.opened(parent, name, OFlags::empty())
     }
 
+    fn open_path(&self, from: &OwnedFd, path: &str) -> Result<OwnedFd, Error> {
+        self.open(from, path)
+    }
+
     fn close(&self, file: OwnedFd) -> Result<(), Error> {
         drop(file);
         Ok(())
@@ -259,6 +263,17 @@ impl Target for HostDirectory {
     fn rename(&self, parent: &OwnedFd, name: &str, new_name: &str) -> Result<(), Error> {
         rustix::fs::renameat(parent, name, parent, new_name)
             .map_err(|errno| self.said("renaming a file of", errno))
+    }
+
+    fn move_file(
+        &self,
+        parent: &OwnedFd,
+        name: &str,
+        new_parent: &OwnedFd,
+        new_name: &str,
+    ) -> Result<(), Error> {
+        rustix::fs::renameat(parent, name, new_parent, new_name)
+            .map_err(|errno| self.said("moving a file of", errno))
     }
 
     fn stat(&self, parent: &OwnedFd, name: &str) -> Result<u64, Error> {

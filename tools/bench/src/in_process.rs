@@ -291,6 +291,15 @@ impl Target for InProcess {
         Ok(OpenFile { ino, is_held: true })
     }
 
+    fn open_path(&self, from: &Ino, path: &str) -> Result<OpenFile, Error> {
+        let (mut directory, mut rest) = (*from, path);
+        while let Some((name, behind)) = rest.split_once('/') {
+            directory = self.open_dir(&directory, name)?;
+            rest = behind;
+        }
+        self.open(&directory, rest)
+    }
+
     fn close(&self, file: OpenFile) -> Result<(), Error> {
         match file.is_held {
             true => self.fs().release(file.ino).map_err(said),
@@ -307,6 +316,19 @@ impl Target for InProcess {
         self.fs()
             .rename(*parent, name, *parent, new_name, RenameFlag::Replace)
             .map_err(said)
+    }
+
+    fn move_file(
+        &self,
+        parent: &Ino,
+        name: &str,
+        new_parent: &Ino,
+        new_name: &str,
+    ) -> Result<(), Error> {
+        let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
+        let flag = RenameFlag::Replace;
+        let moved = self.fs().rename(*parent, name, *new_parent, new_name, flag);
+        moved.map_err(said)
     }
 
     fn stat(&self, parent: &Ino, name: &str) -> Result<u64, Error> {

@@ -67,18 +67,26 @@ fn seconds(clock: ClockId) -> f64 {
 
 /// User and system time of this process in seconds, counted by the kernel in hundredths.
 pub(crate) fn user_and_system() -> (f64, f64) {
+    let [user, system, ..] = times();
+    (user, system)
+}
+
+/// Processor time of all processes that this one started and that have ended, counted as in [`user_and_system`].
+pub(crate) fn children_time() -> f64 {
+    let [.., user, system] = times();
+    user + system
+}
+
+/// User and system time of this process, then of its children that have ended.
+fn times() -> [f64; 4] {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Fields 14 and 15; the second one is a name in parentheses, which may hold anything.
+    // Fields 14 to 17; the second one is a name in parentheses, which may hold anything.
     let rest = text.rsplit(')').next().unwrap_or_default();
     let mut fields = rest.split_whitespace().skip(11);
-    let mut next = || {
-        let ticks: f64 = fields
-            .next()
-            .and_then(|field| field.parse().ok())
-            .unwrap_or(0.0);
-        ticks / 100.0
-    };
-    (next(), next())
+    std::array::from_fn(|_| {
+        let ticks: Option<f64> = fields.next().and_then(|field| field.parse().ok());
+        ticks.unwrap_or(0.0) / 100.0
+    })
 }
 
 /// What a program needs of wall time in seconds, the least of three runs; `None` where it can't be run. Its status must

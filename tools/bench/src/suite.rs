@@ -8,7 +8,9 @@ mod core;
 mod dir_reserve;
 mod fallocate;
 mod fsync;
+mod fxmark;
 mod lookup;
+mod mounts;
 mod running;
 mod source_tree;
 mod tree;
@@ -180,6 +182,8 @@ enum Kind {
     SourceTree,
     Mix,
     Fsync,
+    FxMark,
+    Mounts,
 }
 
 /// A bench.
@@ -252,6 +256,16 @@ impl Suite {
             "4 KiB written and the file synced: by the fsync log and by full commits",
             Kind::Fsync,
         ),
+        suite(
+            "fxmark",
+            "FxMark's 19 workloads: blocks and names, private and shared",
+            Kind::FxMark,
+        ),
+        suite(
+            "mounts",
+            "lanefs, a FUSE server without a file system, fuse2fs and the kernel's ext4, mounted",
+            Kind::Mounts,
+        ),
         single(
             "create-unlink",
             "256 files made, then removed",
@@ -280,7 +294,8 @@ impl Suite {
 
     /// The benches of a report: those whose figures no other has.
     pub fn of_report() -> impl Iterator<Item = Suite> {
-        let is_in = |suite: &Suite| !matches!(suite.kind, Kind::Single(_));
+        // Mounts are none of the engine's.
+        let is_in = |suite: &Suite| !matches!(suite.kind, Kind::Single(_) | Kind::Mounts);
         Suite::ALL.iter().copied().filter(is_in)
     }
 
@@ -334,6 +349,8 @@ impl Suite {
             Kind::SourceTree => source_tree::tables(setup, progress),
             Kind::Mix => running::mix(setup, progress),
             Kind::Fsync => fsync::tables(setup, progress),
+            Kind::FxMark => fxmark::tables(setup, progress),
+            Kind::Mounts => mounts::tables(setup, progress),
         };
         if outcome.is_err() {
             // The error says more than what can't be removed would.

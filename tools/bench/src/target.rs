@@ -61,6 +61,12 @@ pub trait Target: Sync {
     /// What the file system says.
     fn open(&self, parent: &Self::Dir, name: &str) -> Result<Self::File, Error>;
 
+    /// Opens a file by a path from a directory on, with `/` between the names.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn open_path(&self, from: &Self::Dir, path: &str) -> Result<Self::File, Error>;
+
     /// Closes a file; without a name it is deleted.
     ///
     /// # Errors
@@ -78,6 +84,18 @@ pub trait Target: Sync {
     /// # Errors
     /// What the file system says.
     fn rename(&self, parent: &Self::Dir, name: &str, new_name: &str) -> Result<(), Error>;
+
+    /// Gives a file another name, which is free, in another directory or the same.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn move_file(
+        &self,
+        parent: &Self::Dir,
+        name: &str,
+        new_parent: &Self::Dir,
+        new_name: &str,
+    ) -> Result<(), Error>;
 
     /// A name's size in bytes: looks it up and reads its inode.
     ///

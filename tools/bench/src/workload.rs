@@ -1,6 +1,7 @@
 //! The workloads. Each worker has a directory of its own, so that what they share is the file system's, not theirs.
 
 mod data;
+mod fxmark;
 mod mix;
 mod names;
 mod synced;
@@ -110,6 +111,69 @@ workloads! {
     Postmark = "postmark", "a transaction of a mail server: a file read or appended to, and one made or removed";
     /// Like mongo.
     Mongo = "mongo", "a call in a tree of small files: made, copied, appended to, renamed, looked at, removed";
+    /// FxMark's DRBL.
+    FxDrbl = "fxmark-drbl", "a block of a private file read";
+    /// FxMark's DRBM.
+    FxDrbm = "fxmark-drbm", "a private block of a shared file read";
+    /// FxMark's DRBH.
+    FxDrbh = "fxmark-drbh", "a shared block of a shared file read";
+    /// FxMark's DWOL.
+    FxDwol = "fxmark-dwol", "a block of a private file overwritten";
+    /// FxMark's DWOM.
+    FxDwom = "fxmark-dwom", "a private block of a shared file overwritten";
+    /// FxMark's DWAL.
+    FxDwal = "fxmark-dwal", "a block appended to a private file";
+    /// FxMark's DWTL.
+    FxDwtl = "fxmark-dwtl", "a private file truncated by a block";
+    /// FxMark's DWSL.
+    FxDwsl = "fxmark-dwsl", "a block of a private file overwritten, and the file synced";
+    /// FxMark's MRPL.
+    FxMrpl = "fxmark-mrpl", "a private file opened by a path of five names, and closed";
+    /// FxMark's MRPM.
+    FxMrpm = "fxmark-mrpm", "one of 512 files of a shared directory opened by a path of five names, and closed";
+    /// FxMark's MRPH.
+    FxMrph = "fxmark-mrph", "the same file opened by all by a path of five names, and closed";
+    /// FxMark's MRDL.
+    FxMrdl = "fxmark-mrdl", "a name listed, of 512 in a private directory";
+    /// FxMark's MRDM.
+    FxMrdm = "fxmark-mrdm", "a name listed, of 512 in a shared directory";
+    /// FxMark's MWCL.
+    FxMwcl = "fxmark-mwcl", "an empty file made in a private directory";
+    /// FxMark's MWCM.
+    FxMwcm = "fxmark-mwcm", "an empty file made in a shared directory";
+    /// FxMark's MWUL.
+    FxMwul = "fxmark-mwul", "an empty file removed from a private directory";
+    /// FxMark's MWUM.
+    FxMwum = "fxmark-mwum", "an empty file removed from a shared directory";
+    /// FxMark's MWRL.
+    FxMwrl = "fxmark-mwrl", "a private file renamed in a private directory";
+    /// FxMark's MWRM.
+    FxMwrm = "fxmark-mwrm", "a private file moved to a shared directory";
+}
+
+impl Workload {
+    /// Those of FxMark.
+    pub(crate) const FXMARK: [Workload; 19] = [
+        Workload::FxDrbl,
+        Workload::FxDrbm,
+        Workload::FxDrbh,
+        Workload::FxDwol,
+        Workload::FxDwom,
+        Workload::FxDwal,
+        Workload::FxDwtl,
+        Workload::FxDwsl,
+        Workload::FxMrpl,
+        Workload::FxMrpm,
+        Workload::FxMrph,
+        Workload::FxMrdl,
+        Workload::FxMrdm,
+        Workload::FxMwcl,
+        Workload::FxMwcm,
+        Workload::FxMwul,
+        Workload::FxMwum,
+        Workload::FxMwrl,
+        Workload::FxMwrm,
+    ];
 }
 
 /// The number of directories or files in the batches of all workers together, in workloads whose workers wait for each
@@ -190,6 +254,10 @@ pub(crate) fn job<'t, T: Target>(
     seed: u64,
 ) -> Result<Box<dyn WorkerJob + 't>, Error> {
     let place = WorkerPlace::new(target, number, workers, seed)?;
+    if Workload::FXMARK.contains(&workload) {
+        let fxmark = fxmark::FxMark::new(place, workload, number, workers)?;
+        return Ok(Box::new(fxmark));
+    }
     Ok(match workload {
         Workload::CreateUnlink | Workload::Create | Workload::Unlink | Workload::MakeDirs => {
             Box::new(names::Making::new(place, workload)?)
@@ -219,7 +287,8 @@ pub(crate) fn job<'t, T: Target>(
         Workload::SqliteRollback | Workload::SqliteWal => {
             Box::new(synced::Sqlite::new(place, workload)?)
         }
-        Workload::MailSpool => Box::new(synced::Spool::new(place)?),
+        // The others are of FxMark.
+        _ => Box::new(synced::Spool::new(place)?),
     })
 }
 

@@ -1,10 +1,11 @@
 //! The project's own commands: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask demo`, `cargo xtask bench-build`,
-//! `cargo xtask bench-engine`, `cargo xtask bench-scaling`, `cargo xtask bench-fsync`,
+//! `cargo xtask bench-engine`, `cargo xtask bench-scaling`, `cargo xtask bench-fsync`, `cargo xtask bench-mount`,
 //! `cargo xtask measured`, `cargo xtask suites`, `cargo xtask instructions`, `cargo xtask dist`.
 
 mod bench_build;
 mod bench_engine;
 mod bench_fsync;
+mod bench_mount;
 mod bench_scaling;
 mod ci;
 mod crash;
@@ -30,7 +31,7 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
        cargo xtask tidy [--lower]
                           the house rules alone; --lower: write the numbers of tools/xtask/words.txt that fell
        cargo xtask suites [NAME ...]
-                          outside suites and long runs (posix, fsx, trees, kill, crash, schedules, long, measure)
+                          outside suites and long runs (posix, fsx, trees, kill, crash, uring, schedules, long, measure)
        cargo xtask crash  power cuts, faults and random work in memory; `cargo xtask crash --help`
        cargo xtask instructions [--update]
                           the instructions of each operation, counted by callgrind, against results/instructions.md
@@ -51,7 +52,10 @@ usage: cargo xtask demo   build an image of a tree of this machine, check it, re
                           the measured parts of the mechanisms' pages once more from results/scaling/tables.md
        cargo xtask bench-fsync [MICROSECONDS,...] [OPTION of lanefs-bench ...]
                           fsyncs beside the kernel's ext4 and btrfs on disks with slow flushes, and fio (as root):
-                          tables and charts to results/scaling/fsync.md; flushes of 0, 20 and 1000: 10 minutes";
+                          tables and charts to results/scaling/fsync.md; flushes of 0, 20 and 1000: 10 minutes
+       cargo xtask bench-mount [OPTION of lanefs-bench ...]
+                          mounts over both transports beside a FUSE server without a file system, fuse2fs and the
+                          kernel's ext4 (as root): tables and charts to results/mount-tables.md";
 
 fn main() -> ExitCode {
     if let Some(code) = sharing::as_compiler() {
@@ -74,6 +78,7 @@ fn main() -> ExitCode {
         ["bench-scaling", options @ ..] => bench_scaling::run(&root(), options),
         ["measured"] => measured::update(&root()),
         ["bench-fsync", options @ ..] => bench_fsync::run(&root(), options),
+        ["bench-mount", options @ ..] => bench_mount::run(&root(), options),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

@@ -131,7 +131,7 @@ fn over_io_uring(root: &Path) -> Result<(), String> {
     parameter.lock().map_err(failed)?;
     let before = fs::read_to_string(PARAMETER).map_err(failed)?;
     fs::write(PARAMETER, "Y").map_err(failed)?;
-    let status = Command::new(crate::cargo())
+    let status = crate::cargo()
         .current_dir(root)
         .env("LANEFS_MOUNT_OPTIONS", "io_uring=on")
         .args(["test", "--release", "--locked", "--quiet"])

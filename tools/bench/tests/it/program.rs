@@ -114,7 +114,8 @@ fn a_report_has_every_bench_with_all_samples_and_a_chart_for_each_table() {
             judge(table, &report, &page);
         }
     }
-    let expected = "core orphan create-close fallocate lookup dir-reserve source-tree mix fsync";
+    let expected =
+        "core orphan create-close fallocate lookup dir-reserve source-tree mix fsync fxmark";
     assert_eq!(names.join(" "), expected);
     let tables = std::fs::read_to_string(report.join("tables.md")).unwrap();
     assert!(tables.contains("\n- device: memory: writes "), "{tables}");

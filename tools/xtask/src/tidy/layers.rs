@@ -30,7 +30,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("fuse", &["lanefs", "sync"]),
-    ("bench", &["lanefs", "engine", "ondisk", "device", "sync"]),
+    (
+        "bench",
+        &["lanefs", "fuse", "engine", "ondisk", "device", "sync"],
+    ),
     (
         "simulate",
         &[

@@ -31,8 +31,14 @@ use crate::{chart, figures, raw, report};
 ///   dir-reserve     many directories with few files, on a model of a disk
 ///   source-tree     a tree like the kernel's sources unpacked, looked at, removed
 ///   mix             loads like dbench's, postmark's and mongo's
-///   fsync, create-unlink, write-truncate, stat, readdir, rename, append, overwrite, mkdir
-///   all             those above, up to fsync, into a report
+///   fsync           4 KiB written and the file synced, in several ways
+///   fxmark          the 19 workloads of FxMark: blocks and names, private and shared
+///   create-unlink, write-truncate, stat, readdir, rename, append, overwrite, mkdir
+///   mounts          lanefs, a FUSE server without a file system, fuse2fs and the kernel's ext4, mounted;
+///                   mounts them itself, as root
+///   all             those above, up to fxmark, into a report
+///
+/// `lanefs-bench null-server DIR` mounts a FUSE server that stores nothing, to be measured beside others.
 #[derive(clap::Parser)]
 #[command(
     name = "lanefs-bench",

@@ -8,6 +8,7 @@ mod command;
 mod failure;
 mod figures;
 mod interrupted;
+mod null_server;
 mod raw;
 mod report;
 mod size;
@@ -19,7 +20,13 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     survive_file_size_limit();
-    match command::Args::parse().run() {
+    let mut words = std::env::args_os().skip(1);
+    // No bench, and other options: a command of its own.
+    let ended = match words.next().is_some_and(|word| word == null_server::NAME) {
+        true => null_server::Args::parse_from(std::env::args_os().skip(1)).run(),
+        false => command::Args::parse().run(),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
