@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use device::{BlockDevice, DeviceError};
 use sync::{Arc, Mutex, Rank};
@@ -14,9 +14,33 @@ const PAGE: usize = 4096;
 
 type Pages = HashMap<usize, Arc<[u8]>, foldhash::fast::FixedState>;
 
+/// Bytes that many devices share.
+#[derive(Clone)]
+pub struct Base(Arc<Vec<u8>>);
+
+impl From<Vec<u8>> for Base {
+    fn from(bytes: Vec<u8>) -> Base {
+        Base(Arc::new(bytes))
+    }
+}
+
+impl From<&[u8]> for Base {
+    fn from(bytes: &[u8]) -> Base {
+        testkit::copy_image(bytes).into()
+    }
+}
+
+impl Deref for Base {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// A copy-on-write device over bytes in memory.
 pub struct CowDevice {
-    base: Arc<[u8]>,
+    base: Base,
     /// Page number to its bytes, where they differ from the base. [device]
     pages: Mutex<Pages>,
 }
@@ -25,7 +49,7 @@ impl Clone for CowDevice {
     fn clone(&self) -> CowDevice {
         let pages = self.pages.lock().clone();
         CowDevice {
-            base: Arc::clone(&self.base),
+            base: self.base.clone(),
             pages: Mutex::new(Rank::Device, pages),
         }
     }
@@ -34,7 +58,7 @@ impl Clone for CowDevice {
 impl CowDevice {
     /// A device that holds these bytes.
     #[must_use]
-    pub fn new(base: Arc<[u8]>) -> CowDevice {
+    pub fn new(base: Base) -> CowDevice {
         CowDevice {
             base,
             pages: Mutex::new(Rank::Device, Pages::default()),
@@ -44,7 +68,7 @@ impl CowDevice {
     /// All of its bytes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = self.base.to_vec();
+        let mut bytes = testkit::copy_image(&self.base);
         for (page, changed) in &*self.pages.lock() {
             let start = page * PAGE;
             bytes[start..start + changed.len()].copy_from_slice(changed);
@@ -182,8 +206,8 @@ mod tests {
 
     #[test]
     fn a_clone_does_not_see_later_writes_and_the_base_stays() {
-        let base: Arc<[u8]> = vec![1; 10_000].into();
-        let device = CowDevice::new(Arc::clone(&base));
+        let base: Base = vec![1; 10_000].into();
+        let device = CowDevice::new(base.clone());
         device.write_at(4000, &[2; 200]).unwrap();
         let clone = device.clone();
         device.write_at(9_999, &[3]).unwrap();

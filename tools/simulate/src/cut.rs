@@ -7,11 +7,10 @@
 
 use std::fmt;
 
-use sync::Arc;
 use testkit::surviving_writes;
 
-use crate::CowDevice;
 use crate::recorder::Event;
+use crate::{Base, CowDevice};
 use device::BlockDevice;
 
 /// One state that a power cut may leave.
@@ -41,7 +40,7 @@ pub struct Cuts {
 impl Cuts {
     /// The cuts of a recording (see [`crate::Recorder::recording`]).
     #[must_use]
-    pub fn new(start: Arc<[u8]>, events: Vec<Event>) -> Cuts {
+    pub fn new(start: Base, events: Vec<Event>) -> Cuts {
         Cuts::over(CowDevice::new(start), events)
     }
 

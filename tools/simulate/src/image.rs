@@ -13,7 +13,7 @@ use sync::Arc;
 
 use crate::executor::{Executor, brief};
 use crate::times::{RunTimes, SimulatedClock};
-use crate::{CowDevice, JournalPlace};
+use crate::{Base, CowDevice, JournalPlace};
 
 /// A kind of image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,7 +147,7 @@ pub struct Image {
     /// Its bytes.
     pub device: CowDevice,
     /// Its bytes once more, in one piece.
-    pub base: Arc<[u8]>,
+    pub base: Base,
     /// What is on it.
     pub tree: ModelTree,
     /// Where the journal's blocks are: they say nothing on a clean image.
@@ -223,10 +223,10 @@ pub fn make(profile: Profile, setup: &[Op]) -> Result<Image, String> {
     shared
         .read_at(0, &mut base)
         .map_err(|error| error.to_string())?;
-    let base: Arc<[u8]> = base.into();
+    let base: Base = base.into();
     Ok(Image {
         profile,
-        device: CowDevice::new(Arc::clone(&base)),
+        device: CowDevice::new(base.clone()),
         base,
         tree,
         journal,

@@ -8,11 +8,10 @@ use std::io::{Seek, SeekFrom, Write};
 use std::process::Command;
 
 use check::Code;
-use sync::Arc;
 
-use crate::CowDevice;
 use crate::image::{Image, memory_folder};
 use crate::verdict::{Verdict, check_verdict, e2fsck_verdict, joint};
+use crate::{Base, CowDevice};
 
 /// Bytes of a page of [`CowDevice`].
 const PAGE: u64 = 4096;
@@ -59,7 +58,7 @@ impl CleanImages {
 /// Judges states over one base image.
 pub struct ImageJudge {
     file: tempfile::NamedTempFile,
-    base: Arc<[u8]>,
+    base: Base,
     /// Clean for both judges.
     clean: CleanImages,
     /// Clean for the checker.
@@ -79,7 +78,7 @@ impl ImageJudge {
         let said = |error: std::io::Error| error.to_string();
         Ok(ImageJudge {
             file: sparse(&image.base).map_err(said)?,
-            base: Arc::clone(&image.base),
+            base: image.base.clone(),
             clean: CleanImages::default(),
             checked_clean: CleanImages::default(),
             judged: 0,

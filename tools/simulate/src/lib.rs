@@ -31,7 +31,7 @@ mod trace;
 mod verdict;
 
 pub use area::JournalPlace;
-pub use cow::CowDevice;
+pub use cow::{Base, CowDevice};
 pub use cut::{Cut, Cuts};
 pub use executor::{Executor, OpRefusal, brief, parts, tree};
 pub use judge::ImageJudge;

@@ -11,7 +11,7 @@ use sync::atomic::{AtomicU64, Ordering};
 use sync::gauge::{self, Reading};
 use sync::{Arc, Mutex, Rank, schedule};
 
-use crate::{CowDevice, Cuts};
+use crate::{Base, CowDevice, Cuts};
 
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
@@ -112,7 +112,7 @@ impl Recorder {
 
     /// The contents at the beginning, and what has happened since.
     #[must_use]
-    pub fn recording(&self) -> (Arc<[u8]>, Vec<Event>) {
+    pub fn recording(&self) -> (Base, Vec<Event>) {
         (self.start.bytes().into(), self.events.lock().0.clone())
     }
 

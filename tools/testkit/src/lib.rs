@@ -5,12 +5,14 @@
 //! [`skip`], so that what did not run is said and can be counted.
 
 mod disk;
+mod images;
 mod manifest;
 mod power_cut;
 mod programs;
 mod signals;
 
 pub use disk::{DiskState, FailingDisk};
+pub use images::{copy_image, read_image, write_image};
 pub use manifest::{Differences, Manifest, ManifestEntry, sha256};
 pub use power_cut::{DiskEvent, PowerCuts, surviving_writes};
 pub use programs::{

@@ -71,7 +71,7 @@ fn judge() -> String {
 fn e2fsck(bytes: &[u8]) -> Option<Verdict> {
     let folder = tempfile::tempdir().unwrap();
     let [path, config, log] = ["image", "config", "log"].map(|name| folder.path().join(name));
-    std::fs::write(&path, bytes).unwrap();
+    testkit::write_image(&path, bytes);
     let options = format!("[options]\nproblem_log_filename = {}\n", log.display());
     std::fs::write(&config, options).unwrap();
     let mut command = Command::new("timeout");

@@ -73,14 +73,14 @@ pub fn written(bytes: &[u8], writes: &WriteSet) -> Vec<u8> {
 fn e2fsck_yes(bytes: &[u8]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
-    std::fs::write(&path, bytes).unwrap();
+    testkit::write_image(&path, bytes);
     let mut command = Command::new("timeout");
     let command = command
         .args(["-s", "KILL", "10", &judge(), "-fy"])
         .arg(&path);
     let status = command.output().unwrap().status.code();
     status.filter(|status| *status & !3 == 0)?;
-    Some(std::fs::read(path).unwrap())
+    Some(testkit::read_image(&path))
 }
 
 /// The contents of the regular files of an image, by inode; what can't be read is left out.

@@ -202,7 +202,7 @@ fn acls_and_permissions_are_those_that_the_kernel_makes() {
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
-        std::fs::write(&path, &image).unwrap();
+        testkit::write_image(&path, &image);
         let expected = {
             let mounted = KernelMount::with(&path, "loop").unwrap();
             // The umask is the process's, so a child has it.

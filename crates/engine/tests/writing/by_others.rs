@@ -35,7 +35,7 @@ fn tuned(mut image: Vec<u8>, tune: impl FnOnce(&mut Superblock)) -> Vec<u8> {
 fn by_kernel(image: &[u8], work: impl FnOnce(&Path)) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     testkit::e2fsck(&path);
     if !testkit::is_root() || !testkit::have("mount") {
         return testkit::skip("needs root and mount");
@@ -82,7 +82,7 @@ fn an_image_of_the_hurd_is_read_and_not_written() {
     let Some(image) = make(&["-t", "ext2", "-o", "hurd"], 20 << 20) else {
         return;
     };
-    let device = Arc::new(CowDevice::new(image.clone().into()));
+    let device = Arc::new(CowDevice::new(image.as_slice().into()));
     let fs = InodeFs::open(device.clone(), &MountOptions::default()).unwrap();
     assert_eq!(fs.read_dir(Ino::ROOT).unwrap().count(), 3);
     drop(fs);

@@ -31,10 +31,10 @@ fn broken() -> Option<Vec<u8>> {
     fs.close().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, device.bytes()).unwrap();
+    testkit::write_image(&path, &device.bytes());
     let path = path.to_str().unwrap();
     testkit::run("debugfs", &["-w", "-R", "sif one block[5] 1", path]);
-    Some(std::fs::read(path).unwrap())
+    Some(testkit::read_image(path.as_ref()))
 }
 
 fn superblock(image: &[u8]) -> Superblock {
@@ -97,7 +97,7 @@ fn corruption_is_on_record_and_the_image_is_still_used() {
 fn the_kernel_sees_it(image: &[u8]) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     if testkit::have("dumpe2fs") {
         let output = testkit::run("dumpe2fs", &["-h", path.to_str().unwrap()]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -82,7 +82,7 @@ fn f1_what_linux_left_in_the_area_goes_before_the_log_is_used() {
         mounted,
     } = linux;
     drop(mounted);
-    let left = fs::read(&path).unwrap();
+    let left = testkit::read_image(&path);
     let device = device(left.clone());
     let fs = open(shared(&device));
     let area = FcArea::of(&fs, &left);

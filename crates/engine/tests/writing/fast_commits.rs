@@ -593,7 +593,7 @@ fn a_cut_at_any_write_of_the_replay_leaves_what_was_fsynced() {
             fs.close().unwrap();
             if event % 8 == 0 && seed == 0 {
                 let path = linux.directory.path().join("cut.img");
-                fs::write(&path, state.bytes()).unwrap();
+                testkit::write_image(&path, &state.bytes());
                 testkit::e2fsck(&path);
             }
         }

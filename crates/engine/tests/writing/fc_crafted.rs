@@ -124,7 +124,7 @@ impl Base {
         device.read_at(0, &mut image).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("replayed.img");
-        std::fs::write(&path, image).unwrap();
+        testkit::write_image(&path, &image);
         testkit::e2fsck(&path);
     }
 }

@@ -153,7 +153,7 @@ pub fn first_difference(one: &[u8], other: &[u8]) -> Option<usize> {
 pub fn judge_image(device: &CowDevice) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, device.bytes()).unwrap();
+    testkit::write_image(&path, &device.bytes());
     testkit::e2fsck(&path);
 }
 
@@ -161,7 +161,7 @@ pub fn judge_image(device: &CowDevice) {
 pub fn judge(device: &CowDevice, files: &[(&str, Vec<u8>)]) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, device.bytes()).unwrap();
+    testkit::write_image(&path, &device.bytes());
     testkit::e2fsck(&path);
     if !testkit::is_root() {
         return testkit::skip("mounting needs root");

@@ -37,7 +37,7 @@ fn of(fs: &InodeFs, name: &str) -> Ino {
 fn has_feature(image: &[u8]) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     let told = testkit::run("dumpe2fs", &["-h", path.to_str().unwrap()]);
     String::from_utf8_lossy(&told.stdout).contains(" ext_attr ")
 }
@@ -50,9 +50,9 @@ fn changed_by_kernel(image: &[u8], change: impl FnOnce(&Path)) -> Option<Vec<u8>
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     change(&testkit::KernelMount::with(&path, "rw").unwrap().path());
-    Some(std::fs::read(&path).unwrap())
+    Some(testkit::read_image(&path))
 }
 
 #[test]

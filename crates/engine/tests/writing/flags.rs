@@ -88,7 +88,7 @@ fn flags_are_set_and_inherited_as_the_kernel_does_it() {
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
-    std::fs::write(&path, &image).unwrap();
+    testkit::write_image(&path, &image);
     let mut done = Vec::new();
     let expected = {
         let mounted = KernelMount::with(&path, "loop").unwrap();
@@ -315,7 +315,7 @@ fn what_is_done_to_a_synchronous_file_or_directory_is_there_after_a_cut() {
         (&fast, "S", false),
         (&fast, "S", true),
     ] {
-        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let device = Arc::new(CowDevice::new(image.as_slice().into()));
         let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
         let directory = fs.mkdir(Ino::ROOT, b"d", NEW).unwrap();
         let file = fs.create(directory, b"f", NEW).unwrap();
@@ -384,7 +384,7 @@ fn times_of_access_follow_the_policy() {
         (Atime::Always, true),
         (Atime::Never, false),
     ] {
-        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let device = Arc::new(CowDevice::new(image.as_slice().into()));
         let options = MountOptions {
             atime,
             lazytime,
@@ -550,7 +550,7 @@ fn times_far_away_are_kept_or_cut_as_the_kernel_does_it() {
         let mounted = KernelMount::read_only(&path).unwrap();
         assert_eq!(times_by_kernel(&mounted.path()), ours, "{inode_size}");
         drop(mounted);
-        std::fs::write(&path, &image).unwrap();
+        testkit::write_image(&path, &image);
         let mounted = KernelMount::with(&path, "loop").unwrap();
         for (index, seconds) in FAR.into_iter().enumerate() {
             let file = mounted.path().join(index.to_string());

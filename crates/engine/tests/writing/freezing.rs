@@ -36,7 +36,7 @@ fn threads_that_freeze_and_thaw_at_once_leave_an_image_that_says_what_it_is() {
         return;
     };
     for seed in 0..60 {
-        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let device = Arc::new(CowDevice::new(image.as_slice().into()));
         let plan = SchedulePlan {
             seed,
             points: 1_000_000,
@@ -202,7 +202,7 @@ fn who_lets_go_of_what_has_no_names_waits_for_the_thaw_with_nothing_locked() {
         return;
     };
     for seed in 0..100 {
-        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let device = Arc::new(CowDevice::new(image.as_slice().into()));
         let plan = SchedulePlan {
             seed,
             points: 1_000_000,
@@ -245,7 +245,7 @@ fn a_file_system_that_is_dropped_while_it_is_frozen_waits_for_nobody() {
     };
     // The thread that deletes may wait for a thaw, in real time.
     for _ in 0..50 {
-        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let device = Arc::new(CowDevice::new(image.as_slice().into()));
         let fs = InodeFs::open_for_writing(device, &options, clock).unwrap();
         let held = NewInode { held: true, ..NEW };
         let files = ["a", "b", "c"].map(|name| fs.create(Ino::ROOT, name.as_bytes(), held));

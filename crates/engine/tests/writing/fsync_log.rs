@@ -63,7 +63,7 @@ pub fn by_lanefs(cut: &CowDevice, directory: &Path) -> Manifest {
     assert!(seen.differences(&written).is_empty());
     fs.close().unwrap();
     let path = directory.join("lanefs.img");
-    fs::write(&path, device.bytes()).unwrap();
+    testkit::write_image(&path, &device.bytes());
     testkit::e2fsck(&path);
     seen
 }
@@ -84,7 +84,7 @@ fn by_e2fsck(cut: &CowDevice, directory: &Path) -> Manifest {
         assert!(!text.contains(word), "{text}");
     }
     testkit::e2fsck(&path);
-    let bytes = fs::read(&path).unwrap();
+    let bytes = testkit::read_image(&path);
     let device = Arc::new(CowDevice::new(bytes.into()));
     plain(manifest(
         &InodeFs::open(device, &MountOptions::default()).unwrap(),

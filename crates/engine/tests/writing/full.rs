@@ -347,7 +347,7 @@ fn the_device_is_told_what_is_free_when_that_is_durable() {
     };
     for most in [usize::MAX, 1] {
         let device = Arc::new(Told {
-            inner: CowDevice::new(image.clone().into()),
+            inner: CowDevice::new(image.as_slice().into()),
             ranges: Mutex::new(Rank::Leaf, (Vec::new(), most)),
         });
         let options = MountOptions {

@@ -28,18 +28,18 @@ fn debugfs(image: &[u8], commands: &[String]) -> Option<Vec<u8>> {
     }
     let directory = tempfile::tempdir().unwrap();
     let (path, script) = (directory.path().join("image"), directory.path().join("s"));
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     std::fs::write(&script, commands.join("\n") + "\n").unwrap();
     let paths = [script.to_str().unwrap(), path.to_str().unwrap()];
     testkit::run("debugfs", &["-w", "-f", paths[0], paths[1]]);
-    Some(std::fs::read(&path).unwrap())
+    Some(testkit::read_image(&path))
 }
 
 /// What e2fsck says of an image, but for the image's name and the last line, which counts.
 fn complaints(image: &[u8]) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     let fsck = |path: &Path| Command::new("e2fsck").arg("-fn").arg(path).output();
     let output = fsck(&path).unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

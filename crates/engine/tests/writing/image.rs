@@ -35,7 +35,7 @@ pub fn make(options: &[&str], size: u64) -> Option<Vec<u8>> {
     arguments.extend(options);
     arguments.push(path.to_str().unwrap());
     testkit::run("mke2fs", &arguments);
-    Some(std::fs::read(&path).unwrap())
+    Some(testkit::read_image(&path))
 }
 
 /// Opens a device for writing.
@@ -96,7 +96,7 @@ pub fn sweep(
 fn with_file(state: &CowDevice, work: impl FnOnce(&Path)) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, state.bytes()).unwrap();
+    testkit::write_image(&path, &state.bytes());
     work(&path);
 }
 
@@ -162,7 +162,7 @@ pub fn finish(image: &[u8], work: impl FnOnce(InodeFs)) -> Vec<u8> {
     device.read_at(0, &mut bytes).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, &bytes).unwrap();
+    testkit::write_image(&path, &bytes);
     let output = std::process::Command::new("e2fsck")
         .arg("-fn")
         .arg(&path)

@@ -119,7 +119,7 @@ fn inodes_leave_memory_when_there_are_too_many_and_come_back_as_they_were() {
         return;
     };
     for form in ["rcu", "locked"] {
-        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let device = Arc::new(CowDevice::new(image.as_slice().into()));
         let fs = open(&device, 64);
         fs.choose(&format!("inode_lookup={form}")).unwrap();
         let mut files = Vec::new();
@@ -156,7 +156,7 @@ fn many_threads_keep_no_more_inodes_than_few() {
         return;
     };
     for form in ["rcu", "locked"] {
-        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let device = Arc::new(CowDevice::new(image.as_slice().into()));
         let fs = open(&device, 512);
         fs.choose(&format!("inode_lookup={form}")).unwrap();
         let most = Mutex::new(Rank::Leaf, 0);
@@ -355,7 +355,7 @@ fn under_schedules_no_inode_is_there_twice_or_leads_to_another() {
     };
     let (first, seeds) = (number("FIRST", 0), number("SEEDS", 40));
     for seed in first..first + seeds {
-        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let device = Arc::new(CowDevice::new(image.as_slice().into()));
         let plan = sync::schedule::SchedulePlan {
             seed,
             points: 3_000_000,
@@ -380,7 +380,7 @@ fn who_finds_a_file_that_is_being_deleted_waits_and_holds_it_or_is_told_that_it_
     };
     let (mut waits, mut gone, mut held) = (0, 0, 0);
     for seed in 0..100 {
-        let device = Arc::new(CowDevice::new(image.clone().into()));
+        let device = Arc::new(CowDevice::new(image.as_slice().into()));
         let plan = sync::schedule::SchedulePlan {
             seed,
             points: 1_000_000,

@@ -423,7 +423,7 @@ fn a_cut_without_a_journal_leaves_no_file_with_anothers_data() {
             "{cut}: {text}"
         );
         assert!(!text.contains("Multiply-claimed"), "{cut}: {text}");
-        let device = Arc::new(CowDevice::new(std::fs::read(&path).unwrap().into()));
+        let device = Arc::new(CowDevice::new(testkit::read_image(&path).into()));
         let fs = InodeFs::open(device, &MountOptions::default()).unwrap();
         let lost = fs.resolve(b"lost+found", true).unwrap();
         for directory in [Ino::ROOT, lost] {

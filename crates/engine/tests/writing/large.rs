@@ -51,7 +51,7 @@ fn seen_by_kernel(image: &[u8], directory: &str) -> Option<Vec<Vec<u8>>> {
     use std::os::unix::ffi::OsStringExt;
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     let mounted = testkit::KernelMount::read_only(&path).unwrap();
     let mut names = Vec::new();
     for entry in std::fs::read_dir(mounted.path().join(directory)).unwrap() {

@@ -150,9 +150,9 @@ fn check(state: &CowDevice, promised: [u64; THREADS], whose: &str) {
 fn e2fsck(bytes: Vec<u8>, option: &str) -> (std::process::Output, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, bytes).unwrap();
+    testkit::write_image(&path, &bytes);
     let output = Command::new("e2fsck").arg(option).arg(&path).output();
-    (output.unwrap(), std::fs::read(&path).unwrap())
+    (output.unwrap(), testkit::read_image(&path))
 }
 
 /// Where the journal's blocks are.

@@ -66,9 +66,9 @@ fn debugfs(image: &Path, script: &str) -> String {
 fn in_file<T>(image: &[u8], work: impl FnOnce(&Path) -> T) -> (Vec<u8>, T) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     let result = work(&path);
-    (std::fs::read(&path).unwrap(), result)
+    (testkit::read_image(&path), result)
 }
 
 /// The numbers that debugfs answers to a request.
@@ -528,7 +528,7 @@ fn they_are_freed_with_orphans_too() {
                 std::fs::remove_dir(root.join(format!("d{index}"))).unwrap();
             }
             rustix::fs::syncfs(&held[0]).unwrap();
-            std::fs::read(path).unwrap()
+            testkit::read_image(path)
         });
         compare_recovery(&deleted, &format!("{label} deleted"));
     }

@@ -241,7 +241,7 @@ fn finish_orphans(block: usize, features: &str, size: u64) {
     drop(fs);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, device.bytes()).unwrap();
+    testkit::write_image(&path, &device.bytes());
     let (status, text) = e2fsck(&path, &["-fy"]);
     assert!(status <= 1, "{case}: {text}");
     let cleared = text.matches("Clearing orphaned inode").count();
@@ -276,7 +276,7 @@ fn an_entry_goes_whatever_form_made_it() {
     drop(fs);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, device.bytes()).unwrap();
+    testkit::write_image(&path, &device.bytes());
     let (status, text) = e2fsck(&path, &["-fp"]);
     assert!(status <= 1, "{text}");
     assert_eq!(text.matches("Clearing orphaned inode").count(), 8, "{text}");
@@ -367,7 +367,7 @@ fn slots_that_nobody_honest_wrote_are_put_on_record_and_the_others_finished() {
     // What can't be finished is still there, and e2fsck takes care of it.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, device.bytes()).unwrap();
+    testkit::write_image(&path, &device.bytes());
     let (_, text) = e2fsck(&path, &["-fy"]);
     assert!(text.contains("rphan"), "{text}");
     testkit::e2fsck(&path);
@@ -401,10 +401,10 @@ fn the_orphan_files_inode_is_not_reached_by_a_name() {
     let (own, ..) = orphan_file_of(&image);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, &image);
     let request = format!("ln <{}> bad", own.0);
     testkit::run("debugfs", &["-w", "-R", &request, path.to_str().unwrap()]);
-    let (_, fs) = opened(&std::fs::read(&path).unwrap());
+    let (_, fs) = opened(&testkit::read_image(&path));
     let ino = fs.lookup(Ino::ROOT, b"bad").unwrap_or(own);
     let outcomes = [
         fs.write(ino, 0, b"x").map(drop),

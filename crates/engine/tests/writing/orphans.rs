@@ -160,7 +160,7 @@ fn what_the_kernel_left_among_the_orphans_is_deleted() {
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
-        std::fs::write(&path, image).unwrap();
+        testkit::write_image(&path, &image);
         let dirty = {
             let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
             let root = mounted.path();
@@ -180,7 +180,7 @@ fn what_the_kernel_left_among_the_orphans_is_deleted() {
             }
             held[0].sync_all().unwrap();
             rustix::fs::syncfs(&held[0]).unwrap();
-            std::fs::read(&path).unwrap()
+            testkit::read_image(&path)
         };
         let device = Arc::new(CowDevice::new(dirty.as_slice().into()));
         let fs: InodeFs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);

@@ -42,7 +42,7 @@ fn runs(fs: &InodeFs, ino: Ino) -> Vec<(u64, u64)> {
 fn pieces(device: &Arc<CowDevice>, names: &[String]) -> Vec<u64> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, device.bytes()).unwrap();
+    testkit::write_image(&path, &device.bytes());
     let of = |path: &Path, name: &String| {
         let request = format!("filefrag /{name}");
         let output = testkit::run("debugfs", &["-R", &request, path.to_str().unwrap()]);

@@ -117,7 +117,7 @@ fn what_is_cut_again_while_it_is_recovered_is_recovered_all_the_same() {
 fn by_e2fsck(state: &CowDevice, cut: Cut) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, state.bytes()).unwrap();
+    testkit::write_image(&path, &state.bytes());
     let output = std::process::Command::new("e2fsck")
         .args(["-f", "-p"])
         .arg(&path)

@@ -51,7 +51,7 @@ fn compare<C: std::fmt::Debug>(
 ) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     let mounted = KernelMount::with(&path, "loop").unwrap();
     let expected: Vec<Said> = cases
         .iter()

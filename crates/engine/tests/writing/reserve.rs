@@ -461,7 +461,7 @@ fn tables_that_were_not_zeroed_are_made_readable_before_numbers_are_given_out() 
         let lazy = "nodiscard,lazy_itable_init=1,lazy_journal_init=0";
         let arguments = [&options[..], &[lazy, path.to_str().unwrap()]].concat();
         testkit::run("mke2fs", &arguments);
-        let device = device(&std::fs::read(&path).unwrap());
+        let device = device(&testkit::read_image(&path));
         let fs = open(&device, form);
         let top = directories(&fs, 40);
         alternately(&fs, &top, 0..20);
@@ -515,7 +515,7 @@ fn the_kernel_and_lanefs_fill_directories_in_turns() {
             }
             fs.close().unwrap();
             judge_image(&device);
-            std::fs::write(&path, device.bytes()).unwrap();
+            testkit::write_image(&path, &device.bytes());
             {
                 let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
                 for number in 0..12 {
@@ -527,7 +527,7 @@ fn the_kernel_and_lanefs_fill_directories_in_turns() {
                         .unwrap();
                 }
             }
-            image = std::fs::read(&path).unwrap();
+            image = testkit::read_image(&path);
         }
         testkit::e2fsck(&path);
     }
@@ -558,7 +558,7 @@ fn directories_are_spread_over_groups_as_the_kernel_spreads_them() {
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
-        std::fs::write(&path, &image).unwrap();
+        testkit::write_image(&path, &image);
         {
             let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
             for top in 0..48 {
@@ -570,7 +570,7 @@ fn directories_are_spread_over_groups_as_the_kernel_spreads_them() {
                 }
             }
         }
-        let kernels = device(&std::fs::read(&path).unwrap());
+        let kernels = device(&testkit::read_image(&path));
         for form in ["off", "auto"] {
             let ours = device(&image);
             let fs = open(&ours, form);

@@ -53,7 +53,7 @@ fn by_kernel(image: &[u8], ways: &[(Allocate, FallocateFlags)]) -> Option<Vec<Op
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     let mounted = testkit::KernelMount::with(&path, "rw").unwrap();
     let file = std::fs::File::options()
         .write(true)

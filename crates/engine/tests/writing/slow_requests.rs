@@ -335,7 +335,7 @@ fn under_schedules(features: &str) {
     let (first, seeds) = (number("FIRST", 0), number("SEEDS", 60));
     for seed in first..first + seeds {
         let device = Arc::new(SlowAtTimes {
-            below: CowDevice::new(image.clone().into()),
+            below: CowDevice::new(image.as_slice().into()),
             random: Mutex::new(Rank::Leaf, Random::new(seed)),
         });
         let plan = SchedulePlan {

@@ -112,7 +112,7 @@ fn space_and_inodes_are_what_the_kernel_says_for_readers_and_writers() {
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
-        std::fs::write(&path, &image).unwrap();
+        testkit::write_image(&path, &image);
         // On file systems without extents Linux keeps no blocks for operations that free.
         let pool = match has_extents(&image) {
             true => 0,

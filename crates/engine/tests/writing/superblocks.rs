@@ -271,13 +271,13 @@ fn what_the_kernel_left_dirty_is_replayed_with_the_superblock_of_a_copy() {
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
-        std::fs::write(&path, &image).unwrap();
+        testkit::write_image(&path, &image);
         let mut lost = {
             let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
             let file = std::fs::File::create(mounted.path().join("late")).unwrap();
             std::io::Write::write_all(&mut &file, &[7; 10_000]).unwrap();
             file.sync_all().unwrap();
-            std::fs::read(&path).unwrap()
+            testkit::read_image(&path)
         };
         let whole = read(lost.clone());
         assert!(whole.0.recovery_report().unwrap().transactions > 0);

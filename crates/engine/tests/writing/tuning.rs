@@ -38,7 +38,7 @@ fn log_commits(fs: &InodeFs) -> u64 {
 fn e2fsck(device: &CowDevice) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    fs::write(&path, device.bytes()).unwrap();
+    testkit::write_image(&path, &device.bytes());
     testkit::e2fsck(&path);
 }
 
@@ -60,7 +60,7 @@ fn fsynced(device: &Arc<CowDevice>, name: &str) -> u64 {
 fn fsynced_by_kernel(device: &mut Arc<CowDevice>) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    fs::write(&path, device.bytes()).unwrap();
+    testkit::write_image(&path, &device.bytes());
     let mounted = KernelMount::with(&path, "loop").unwrap();
     let root = mounted.path();
     fs::write(root.join("before"), "in a full commit").unwrap();
@@ -71,8 +71,8 @@ fn fsynced_by_kernel(device: &mut Arc<CowDevice>) -> bool {
     drop(file);
     drop(mounted);
     testkit::e2fsck(&path);
-    let image = fs::read(&path).unwrap();
-    *device = Arc::new(CowDevice::new(image.clone().into()));
+    let image = testkit::read_image(&path);
+    *device = Arc::new(CowDevice::new(image.as_slice().into()));
     let fs = open(shared(&Arc::new(CowDevice::clone(device))));
     let area = FcArea::of(&fs, &image);
     // It is left where it was when the file system is unmounted.
@@ -115,9 +115,9 @@ fn an_area_that_tune2fs_made_is_used() {
     };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    fs::write(&path, image).unwrap();
+    testkit::write_image(&path, &image);
     testkit::run("tune2fs", &["-O", "fast_commit", path.to_str().unwrap()]);
-    let device = device(fs::read(&path).unwrap());
+    let device = device(testkit::read_image(&path));
     assert_eq!(fsynced(&device, "file"), 1);
 }
 
@@ -149,9 +149,9 @@ fn asking_again_for_an_area_that_has_no_room_makes_it_or_says_why_not() {
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
-        fs::write(&path, image).unwrap();
+        testkit::write_image(&path, &image);
         testkit::run("tune2fs", &["-O", "fast_commit", path.to_str().unwrap()]);
-        let image = fs::read(&path).unwrap();
+        let image = testkit::read_image(&path);
         let device = device(image.clone());
         match set_area(&shared(&device), true) {
             Ok(()) => {

@@ -57,7 +57,7 @@ fn the_kernel_and_lanefs_change_a_file_in_turns() {
         let mut content = FileBytes::default();
         let mut random = Random::new(5);
         for round in 0..6 {
-            std::fs::write(&path, &image).unwrap();
+            testkit::write_image(&path, &image);
             {
                 let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
                 let file = mounted.path().join("one");
@@ -73,7 +73,7 @@ fn the_kernel_and_lanefs_change_a_file_in_turns() {
                     }
                 }
             }
-            let device = Arc::new(CowDevice::new(std::fs::read(&path).unwrap().into()));
+            let device = Arc::new(CowDevice::new(testkit::read_image(&path).into()));
             let fs = open(Arc::clone(&device) as Arc<dyn BlockDevice>);
             let ino = fs.resolve(b"one", true).unwrap();
             let difference = first_difference(&contents(&fs, ino), &content.bytes());

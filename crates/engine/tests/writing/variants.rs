@@ -59,7 +59,7 @@ fn the_forms_of_the_log_that_are_given_at_open_are_used() {
         let mut variants = Variants::default();
         variants.set(option).unwrap();
         let fs = open(
-            &Arc::new(CowDevice::new(image.clone().into())),
+            &Arc::new(CowDevice::new(image.as_slice().into())),
             variants,
             false,
         );

@@ -60,7 +60,7 @@ pub fn judged_by_kernel(image: &[u8], files: &BTreeMap<&str, Attributes>) {
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     let mounted = testkit::KernelMount::read_only(&path).unwrap();
     for (name, expected) in files {
         assert_eq!(&by_kernel(&mounted.path().join(name)), expected, "{name}");
@@ -318,7 +318,7 @@ fn the_kernel_and_lanefs_change_attributes_in_turns() {
         let mut expected = vec![Attributes::new(); FILES.len()];
         let mut numbers = Random::new(seed);
         for _ in 0..3 {
-            std::fs::write(&path, &image).unwrap();
+            testkit::write_image(&path, &image);
             {
                 let mounted = testkit::KernelMount::with(&path, "loop").unwrap();
                 for _ in 0..80 {
@@ -327,7 +327,7 @@ fn the_kernel_and_lanefs_change_attributes_in_turns() {
                     change_by_kernel(&file, &change, &mut expected[change.0]);
                 }
             }
-            let bytes = std::fs::read(&path).unwrap();
+            let bytes = testkit::read_image(&path);
             image = finish(&bytes, |fs| {
                 let inos = FILES.map(|name| fs.resolve(name.as_bytes(), true).unwrap());
                 for (ino, expected) in inos.iter().zip(&expected) {

@@ -93,7 +93,7 @@ impl Image {
                 image,
             ],
         );
-        let bytes = std::fs::read(&path).unwrap();
+        let bytes = testkit::read_image(&path);
         Some(Image {
             bytes,
             block_size: BlockSize::from_bytes(block_size.into()).unwrap(),

@@ -84,7 +84,7 @@ fn replay_by_others(image: &Image, mut cuts: Cuts) {
     {
         let state = cuts.state(Cut { event, seed: 3 });
         let path = directory.path().join("image");
-        std::fs::write(&path, state.bytes()).unwrap();
+        testkit::write_image(&path, &state.bytes());
         let by_kernel = number % 46 == 0 && testkit::is_root();
         if by_kernel {
             match testkit::KernelMount::with(&path, "loop") {
@@ -106,7 +106,7 @@ fn replay_by_others(image: &Image, mut cuts: Cuts) {
         testkit::e2fsck(&path);
         let device: Arc<dyn BlockDevice> = Arc::new(state);
         replay(&device);
-        let theirs = simulate::CowDevice::new(std::fs::read(&path).unwrap().into());
+        let theirs = simulate::CowDevice::new(testkit::read_image(&path).into());
         assert!(
             cells(image, &*device) == cells(image, &theirs),
             "cut after event {event}, kernel: {by_kernel}"

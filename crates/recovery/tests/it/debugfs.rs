@@ -37,7 +37,7 @@ impl Written {
         let path = self.bench.path(&format!("contents{byte}"));
         let mut bytes = vec![byte; self.block_size * blocks];
         bytes[..4].copy_from_slice(&0xC03B_3998_u32.to_be_bytes());
-        fs::write(&path, bytes).unwrap();
+        testkit::write_image(&path, &bytes);
         path.to_str().unwrap().to_owned()
     }
 

@@ -72,7 +72,7 @@ fn compare(options: &[&str], mount: &str, rounds: u64, seen: &mut BTreeMap<Strin
         let ours = scan_and_overlay(ours.device, &ours.sb, &ours.geometry, None)
             .map(|scanned| (scanned.device, scanned.report));
         let path = bench.path("damaged.img");
-        fs::write(&path, &bytes).unwrap();
+        testkit::write_image(&path, &bytes);
         let output = Command::new("e2fsck")
             .args(["-y", "-E", "journal_only"])
             .arg(&path)
@@ -109,7 +109,7 @@ fn compare(options: &[&str], mount: &str, rounds: u64, seen: &mut BTreeMap<Strin
         );
         let mut a = vec![0; bytes.len()];
         view.read_at(0, &mut a).unwrap();
-        let mut b = fs::read(&path).unwrap();
+        let mut b = testkit::read_image(&path);
         without_counters(&mut a[..2048], 0);
         without_counters(&mut b[..2048], 0);
         let blocks = a.chunks(1024).zip(b.chunks(1024)).zip(0..);

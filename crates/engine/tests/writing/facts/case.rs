@@ -1,6 +1,5 @@
 //! An image with old files, its fast commits, and what the kernel's and e2fsck's replay make of them.
 
-use std::fs;
 use std::path::Path;
 
 use lanefs_engine::{Ino, InodeFs, MountOptions, RenameFlag, SetAttributes};
@@ -155,7 +154,7 @@ fn found_wrong(path: &Path) -> String {
 pub fn kernel(image: &[u8]) -> Seen {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kernel.img");
-    fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     let mounted = match KernelMount::with(&path, "loop") {
         Ok(mounted) => mounted,
         Err(error) => {
@@ -183,7 +182,7 @@ pub fn e2fsck_at_boot(image: &[u8]) -> Seen {
 pub fn wrong_after_e2fsck_at_boot(image: &[u8]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("e2fsck.img");
-    fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     replay_by_e2fsck(&path, &["-p"])
 }
 
@@ -205,7 +204,7 @@ fn replay_by_e2fsck(path: &Path, options: &[&str]) -> String {
 fn by_e2fsck(image: &[u8], options: &[&str]) -> Seen {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("e2fsck.img");
-    fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     let wrong = replay_by_e2fsck(&path, options);
     let all = std::process::Command::new("e2fsck")
         .arg("-fy")
@@ -213,7 +212,7 @@ fn by_e2fsck(image: &[u8], options: &[&str]) -> Seen {
         .output()
         .unwrap();
     assert!(all.status.code() < Some(8), "{all:?}");
-    let device = Arc::new(CowDevice::new(fs::read(&path).unwrap().into()));
+    let device = Arc::new(CowDevice::new(testkit::read_image(&path).into()));
     let tree = InodeFs::open(device, &MountOptions::default()).ok();
     let tree = tree.map(|fs| plain(manifest(&fs)));
     Seen { tree, wrong }
@@ -232,7 +231,7 @@ pub fn shows(is_there: bool, is_right: bool, seen: &Seen) {
 pub fn place(image: &[u8], ino: Ino) -> usize {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     let request = format!("imap <{ino}>");
     let told = testkit::run("debugfs", &["-R", &request, path.to_str().unwrap()]);
     let told = String::from_utf8_lossy(&told.stdout).into_owned();

@@ -70,7 +70,7 @@ fn without_extra_fields(case: Case) -> Vec<u8> {
     fs.close().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, device.bytes()).unwrap();
+    testkit::write_image(&path, &device.bytes());
     // The size last: without it debugfs finds the others nowhere.
     for field in [
         "ctime_extra",
@@ -84,7 +84,7 @@ fn without_extra_fields(case: Case) -> Vec<u8> {
         testkit::run("debugfs", &["-w", "-R", &request, path.to_str().unwrap()]);
     }
     testkit::e2fsck(&path);
-    std::fs::read(&path).unwrap()
+    testkit::read_image(&path)
 }
 
 #[test]

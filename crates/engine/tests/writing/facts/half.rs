@@ -78,13 +78,13 @@ fn refusal(image: &[u8]) -> Option<Site> {
 fn edited(image: &[u8], requests: &[String]) -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, image).unwrap();
+    testkit::write_image(&path, image);
     for request in requests {
         let told = testkit::run("debugfs", &["-w", "-R", request, path.to_str().unwrap()]);
         let told = String::from_utf8_lossy(&told.stderr).into_owned();
         assert!(told.lines().count() < 2, "{request}: {told}");
     }
-    std::fs::read(&path).unwrap()
+    testkit::read_image(&path)
 }
 
 fn losetup(arguments: &[&str]) -> String {
@@ -119,11 +119,11 @@ fn f18_a_read_only_mount_by_the_kernel_ends_half_way_and_lanefs_mends_it() {
         let expected = replayed(&image);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("image");
-        std::fs::write(&path, &image).unwrap();
+        testkit::write_image(&path, &image);
         if mounts_read_only(&path) {
             testkit::skip("mended in this version");
         }
-        let seen = replayed(&std::fs::read(&path).unwrap());
+        let seen = replayed(&testkit::read_image(&path));
         let differences = seen.differences(&expected);
         assert!(differences.is_empty(), "{what}: {differences}");
     }
@@ -160,7 +160,7 @@ fn f18_blocks_and_links_of_a_replay_that_did_not_end_are_mended() {
 fn home_blocks(image: &[u8], path: &str) -> impl Iterator<Item = u64> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("image");
-    std::fs::write(&file, image).unwrap();
+    testkit::write_image(&file, image);
     let request = format!("blocks {path}");
     let told = testkit::run("debugfs", &["-R", &request, file.to_str().unwrap()]);
     let told = String::from_utf8_lossy(&told.stdout).into_owned();

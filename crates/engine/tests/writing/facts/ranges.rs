@@ -52,13 +52,13 @@ fn f16_e2fsck_goes_wrong_behind_a_range_that_takes_all_a_file_had() {
     // What it makes of it has 2^32 blocks, each of which a full check would complain of.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
-    std::fs::write(&path, &image).unwrap();
+    testkit::write_image(&path, &image);
     let output = std::process::Command::new("e2fsck")
         .arg("-p")
         .arg(&path)
         .output();
     assert!(output.unwrap().status.code() < Some(8));
-    let replayed = device(std::fs::read(&path).unwrap());
+    let replayed = device(testkit::read_image(&path));
     let fs = InodeFs::open(shared(&replayed), &MountOptions::default()).unwrap();
     let mut bytes = vec![0; 18 * BLOCK];
     match fs.read(a, 0, &mut bytes) {

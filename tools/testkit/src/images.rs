@@ -1,0 +1,90 @@
+//! Images as bytes in memory and as files. Most of an image are zeros; pages of zeros that nobody wrote cost neither
+//! memory nor time, so these functions never write them.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{SeekFrom, seek};
+
+/// Bytes that are looked at together.
+const PIECE: usize = 16 << 10;
+
+/// The pieces that are not only zeros, with their places.
+fn filled(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    static ZEROS: [u8; PIECE] = [0; PIECE];
+    let pieces = bytes.chunks(PIECE).enumerate();
+    pieces
+        .filter(|(_, piece)| **piece != ZEROS[..piece.len()])
+        .map(|(number, piece)| (number * PIECE, piece))
+}
+
+/// A copy of an image.
+#[must_use]
+pub fn copy_image(bytes: &[u8]) -> Vec<u8> {
+    let mut copy = vec![0; bytes.len()];
+    for (at, piece) in filled(bytes) {
+        copy[at..at + piece.len()].copy_from_slice(piece);
+    }
+    copy
+}
+
+/// Writes an image to a file, with holes where it has zeros.
+///
+/// # Panics
+/// When the file can't be written.
+pub fn write_image(path: &Path, bytes: &[u8]) {
+    let written = File::create(path).and_then(|file| {
+        file.set_len(bytes.len() as u64)?;
+        filled(bytes).try_for_each(|(at, piece)| file.write_all_at(piece, at as u64))
+    });
+    written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+/// The bytes of an image in a file, whose holes are zeros.
+///
+/// # Panics
+/// When the file can't be read.
+#[must_use]
+pub fn read_image(path: &Path) -> Vec<u8> {
+    let read = File::open(path).and_then(|file| {
+        let len = file.metadata()?.len();
+        // Tests have images of a few gigabytes at most.
+        let mut bytes = vec![0; usize::try_from(len).unwrap()];
+        let mut at = 0;
+        // The last search fails: no data follows.
+        while let Ok(start) = seek(&file, SeekFrom::Data(at)) {
+            let end = seek(&file, SeekFrom::Hole(start))?;
+            // Both lie in the file, whose length fits.
+            file.read_exact_at(&mut bytes[start as usize..end as usize], start)?;
+            at = end;
+        }
+        Ok(bytes)
+    });
+    read.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_comes_back_from_its_file_and_its_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        for len in [0, 1, PIECE - 1, PIECE, 10 * PIECE + 77] {
+            for step in [1, 777, 3 * PIECE, 100 * PIECE] {
+                let mut bytes = vec![0; len];
+                bytes
+                    .iter_mut()
+                    .step_by(step)
+                    .skip(1)
+                    .for_each(|byte| *byte = 7);
+                write_image(&path, &bytes);
+                assert!(std::fs::read(&path).unwrap() == bytes, "{len} {step}");
+                assert!(read_image(&path) == bytes, "{len} {step}");
+                assert!(copy_image(&bytes) == bytes, "{len} {step}");
+            }
+        }
+    }
+}
