@@ -170,6 +170,8 @@ problems! {
     JournalRecoverWithout 0x000017 Journal Damage true "the journal must be replayed, but the image has no journal";
     JournalNotReplayed 0x000018 Journal Note true
         "the journal's log begins at block {found}, but the superblock does not ask for a replay";
+    JournalErrno 0x8000003E Journal Damage true
+        "the journal has an error on record ({found}): the next mount marks the file system as having errors";
     JournalReplayFailed 0x8000000A Journal Damage false "the journal can't be replayed: {name}";
     JournalReplayed 0x8000000B Journal Note true
         "the journal was replayed in memory; what is reported is the state after it";

@@ -121,8 +121,17 @@ pub fn journal(volume: &Volume<'_>) {
             journal.users_count()
         )));
     }
-    let is_replayed = volume.findings.has(Code::JournalReplayed);
-    if journal.start() != 0 && !volume.has(Feature::NEEDS_RECOVERY) && !is_replayed {
+    if !is_start_read && !volume.findings.has(Code::JournalReplayed) {
+        left_in_journal(volume, &journal, verified.is_ok());
+    }
+}
+
+/// What a replay takes over and clears, in a journal that does not ask for one.
+fn left_in_journal(volume: &Volume<'_>, journal: &JournalSuperblock, is_sound: bool) {
+    if journal.errno_raw() != 0 && is_sound {
+        volume.found(Problem::new(Code::JournalErrno).found(journal.errno_raw()));
+    }
+    if journal.start() != 0 {
         volume.found(Problem::new(Code::JournalNotReplayed).found(journal.start()));
     }
 }

@@ -40,6 +40,9 @@ pub fn run(edit: &mut Edit<'_, '_>, facts: &Facts, codes: &BTreeSet<Code>, share
     if has(&[Code::JournalNotReplayed]) {
         empty_journal(edit, facts);
     }
+    if has(&[Code::JournalErrno]) {
+        clear_errno(edit, facts);
+    }
     if has(&[Code::JournalExtra]) {
         edit.sb.set_journal_ino(None);
         edit.set_superblock();
@@ -391,6 +394,14 @@ fn empty_journal(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
         .0
         .wrapping_add(journal.blocks_count())));
     journal.set_start(0);
+    write_journal_superblock(edit, blocks[0], &mut journal)
+}
+
+/// Clears the error that the journal has on record.
+fn clear_errno(edit: &mut Edit<'_, '_>, facts: &Facts) -> Option<()> {
+    let (_, blocks) = file(edit, facts.sb.journal_ino()?)?;
+    let mut journal = JournalSuperblock::read(&edit.block(*blocks.first()?)?)?;
+    journal.set_errno_raw(0);
     write_journal_superblock(edit, blocks[0], &mut journal)
 }
 

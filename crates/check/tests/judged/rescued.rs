@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use lanefs_check::problem::Code;
+use ondisk::jbd2::JournalSuperblock;
 use ondisk::{FsBlock, Superblock};
 
 use crate::found::Made;
@@ -177,4 +178,20 @@ fn a_bitmap_whose_place_is_lost_does_not_take_the_block_of_a_file() {
     assert!(writes.copies.is_empty(), "a file was moved");
     let descriptors = damaged.geometry.desc_block(0).0;
     assert_eq!(writes.first[&descriptors], writes.blocks[&descriptors]);
+}
+
+#[test]
+fn an_error_on_record_in_the_journal_is_reported_and_cleared() {
+    let mut damaged = Damaged::new(seed("default-1k"));
+    let slot = &damaged.bytes[damaged.slot(8)];
+    let first = damaged.at(word(slot, EXTENT).into());
+    let mut journal = JournalSuperblock::read(&damaged.bytes[first..]).unwrap();
+    journal.set_errno_raw(5);
+    journal.seal();
+    damaged.bytes[first..first + JournalSuperblock::SIZE].copy_from_slice(journal.bytes());
+    let (new, repaired) = mended(&damaged.bytes, "errno");
+    let codes: Vec<Code> = repaired.before.counts.keys().copied().collect();
+    assert_eq!(codes, [Code::JournalErrno]);
+    let journal = JournalSuperblock::read(&new[first..]).unwrap();
+    assert_eq!(journal.errno_raw(), 0);
 }
