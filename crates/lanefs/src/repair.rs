@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub use check::repair::{RepairOptions, RepairScope, Repaired, WriteSet};
 use device::{BlockDevice, DeviceError};
 use jbd2::{LogRun, OfflineLog};
-use ondisk::{Feature, FsBlock, Geometry, Superblock, superblock};
+use ondisk::{Feature, FsBlock, Geometry, Site, Superblock, superblock};
 use sync::Arc;
 
 use crate::check::Options;
@@ -99,7 +99,7 @@ pub fn repair(
 ) -> Result<Outcome, RepairError> {
     let replay = match options.superblock {
         Some(_) => Replay::default(),
-        None => replay(device, journal_device)?,
+        None => replay(device, journal_device, extent)?,
     };
     let view = replay.view.as_ref().unwrap_or(device);
     let choices = RepairOptions {
@@ -168,6 +168,7 @@ pub fn is_marked_clean(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
 fn replay(
     device: &Arc<dyn BlockDevice>,
     journal_device: Option<Arc<dyn BlockDevice>>,
+    scope: RepairScope,
 ) -> Result<Replay, RepairError> {
     // Without the first superblock nothing says that the log is to be replayed.
     let Ok(mut sb) = superblock_of(&**device) else {
@@ -210,10 +211,19 @@ fn replay(
             }
         }
         Err(recovery::Error::Io(error)) => Err(error.into()),
-        Err(error) => Ok(Replay {
-            failed: Some(error.to_string()),
-            ..Replay::default()
-        }),
+        Err(error) => {
+            let is_damaged = matches!(&error, recovery::Error::Corrupt(corrupt)
+                if corrupt.site() == Site::JournalCopyChecksum);
+            // What is sound of the log is newer than what is home.
+            let is_done = is_damaged
+                && scope == RepairScope::All
+                && recovery::replay_sound_copies(device, &sb, &geometry, journal_device).is_ok();
+            Ok(Replay {
+                is_done,
+                failed: Some(error.to_string()),
+                ..Replay::default()
+            })
+        }
     }
 }
 

@@ -205,6 +205,21 @@ fn images_that_must_be_replayed_are_mended_in_one_run() {
     assert!(asked.is_some() || short <= 1, "{sums:?}");
 }
 
+#[test]
+fn a_log_with_a_damaged_copy_of_a_block_is_replayed_without_that() {
+    if !testkit::have("e2fsck") {
+        return testkit::skip("e2fsck is missing");
+    }
+    for name in ["dirty-1k", "dirty-4k"] {
+        let seed = corpus::seeds().find(|seed| seed.name == name).unwrap();
+        let structures = Structures::of(&PatchedBytes::new(Arc::clone(&seed.bytes)));
+        // The second mutation of this mutant is in a file's inode, which the log mends.
+        let bytes = corpus::mutant(&seed.bytes, &structures, 910_055).0.to_vec();
+        let words = Sums::default().judge(Some(&files(&seed.bytes)), &bytes);
+        assert_eq!(words, None, "{name}");
+    }
+}
+
 /// The image of a test of e2fsprogs, unpacked; none where the test has none that is packed in one file.
 fn unpacked(folder: &Path) -> Option<Vec<u8>> {
     let output = Command::new("gzip")

@@ -27,11 +27,13 @@ mod write_home;
 pub use error::{Error, UnsupportedLog};
 pub use overlay::JournalOverlay;
 pub use report::{JournalState, ReplayReport};
-pub use write_home::{empty_log, replay_to_device};
+pub use write_home::{empty_log, replay_sound_copies, replay_to_device};
 
 use device::BlockDevice;
 use ondisk::{Geometry, Superblock};
 use sync::Arc;
+
+use crate::replay::DamagedCopies;
 
 /// A device as it is after replay.
 pub struct Scanned {
@@ -59,7 +61,7 @@ pub fn scan_and_overlay(
     geometry: &Geometry,
     external: Option<Arc<dyn BlockDevice>>,
 ) -> Result<Scanned, Error> {
-    let replayed = replay::run(&device, sb, geometry, external)?;
+    let replayed = replay::run(&device, sb, geometry, external, DamagedCopies::Refuse)?;
     let device: Arc<dyn BlockDevice> = match replayed.log {
         Some(log) if !log.copies.is_empty() => {
             Arc::new(JournalOverlay::new(device, log.map, log.copies))

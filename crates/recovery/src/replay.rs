@@ -69,12 +69,22 @@ impl Replayed {
     }
 }
 
+/// What becomes of copies of blocks in the log whose checksums are wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DamagedCopies {
+    /// The log is not replayed.
+    Refuse,
+    /// They are left out, as by jbd2.
+    LeaveOut,
+}
+
 /// Reads the journal of a file system.
 pub(crate) fn run(
     device: &Arc<dyn BlockDevice>,
     sb: &Superblock,
     geometry: &Geometry,
     external: Option<Arc<dyn BlockDevice>>,
+    damaged: DamagedCopies,
 ) -> Result<Replayed, Error> {
     if !geometry.has(Feature::HAS_JOURNAL) {
         return Ok(Replayed::nothing(ReplayReport::default()));
@@ -106,6 +116,7 @@ pub(crate) fn run(
         let device_blocks = device.size() >> geometry.block_size().bits();
         let mut replay = Replay {
             revokes: &revokes,
+            damaged,
             map: &read.map,
             device_blocks,
             copies: Vec::new(),
@@ -155,6 +166,7 @@ fn first_report(opened: &SoundJournal, dirty: JournalState) -> ReplayReport {
 
 struct Replay<'a> {
     revokes: &'a Revokes,
+    damaged: DamagedCopies,
     map: &'a JournalMap,
     device_blocks: u64,
     copies: Vec<NewestCopy>,
@@ -207,6 +219,9 @@ impl Replay<'_> {
             if format.has_block_checksums()
                 && format.data_checksum(walk.tid, log.read(position)?) != tag.checksum
             {
+                if self.damaged == DamagedCopies::LeaveOut {
+                    continue;
+                }
                 return Err(Corrupt::at(Site::JournalCopyChecksum)
                     .block(tag.block)
                     .into());

@@ -18,7 +18,7 @@ use sync::Arc;
 
 use crate::error::{Error, UnsupportedLog};
 use crate::overlay::read_copy;
-use crate::replay::{self, ReadLog};
+use crate::replay::{self, DamagedCopies, ReadLog, Replayed};
 use crate::report::ReplayReport;
 
 /// Bytes of the log that are written at once, if they are contiguous.
@@ -38,7 +38,30 @@ pub fn replay_to_device(
     geometry: &Geometry,
     external: Option<Arc<dyn BlockDevice>>,
 ) -> Result<ReplayReport, Error> {
-    let replayed = replay::run(device, sb, geometry, external)?;
+    let replayed = replay::run(device, sb, geometry, external, DamagedCopies::Refuse)?;
+    write(device, geometry, replayed)
+}
+
+/// Replays a log of which some copies have wrong checksums without those, as jbd2 does: for a repair, which then finds
+/// what does not fit together.
+///
+/// # Errors
+/// As for [`replay_to_device`].
+pub fn replay_sound_copies(
+    device: &Arc<dyn BlockDevice>,
+    sb: &Superblock,
+    geometry: &Geometry,
+    external: Option<Arc<dyn BlockDevice>>,
+) -> Result<ReplayReport, Error> {
+    let replayed = replay::run(device, sb, geometry, external, DamagedCopies::LeaveOut)?;
+    write(device, geometry, replayed)
+}
+
+fn write(
+    device: &Arc<dyn BlockDevice>,
+    geometry: &Geometry,
+    replayed: Replayed,
+) -> Result<ReplayReport, Error> {
     let report = replayed.report;
     let Some(log) = replayed.log else {
         return Ok(report);
@@ -77,7 +100,7 @@ pub fn empty_log(
     sb: &Superblock,
     geometry: &Geometry,
 ) -> Result<(), Error> {
-    let replayed = replay::run(device, sb, geometry, None)?;
+    let replayed = replay::run(device, sb, geometry, None, DamagedCopies::Refuse)?;
     let Some(log) = replayed.log else {
         return Ok(());
     };
