@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -12,6 +13,9 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use crate::served::{Served, can_mount, image};
 
 const SIZE: u64 = 64 << 20;
+/// How often an overlay that is in use is unmounted once more, and after which time.
+const TRIES: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// An overlay that is unmounted whatever the test does.
 struct Overlay(PathBuf);
@@ -54,7 +58,14 @@ impl Overlay {
 
 impl Drop for Overlay {
     fn drop(&mut self) {
-        let _ = rustix::mount::unmount(&self.0, UnmountFlags::empty());
+        // Programs that other tests start hold this process's files for a moment. An overlay that stays keeps the mount
+        // below it, for whose end `lanefs umount` then waits.
+        for _ in 0..TRIES {
+            match rustix::mount::unmount(&self.0, UnmountFlags::empty()) {
+                Err(rustix::io::Errno::BUSY) => std::thread::sleep(PAUSE),
+                _ => return,
+            }
+        }
     }
 }
 
